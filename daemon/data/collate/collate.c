@@ -31,7 +31,8 @@ bool collate_room(void *array, size_t *room, uint64_t need, size_t size)
     return true;
 }
 
-static int copy_names(struct collate *c, const struct spec_collate *spec, const char *length_of)
+static int collate_copy_names(struct collate *c, const struct spec_collate *spec,
+                              const char *length_of)
 {
     if (length_of) {
         c->length_of = strdup(length_of);
@@ -52,7 +53,8 @@ static int copy_names(struct collate *c, const struct spec_collate *spec, const 
 }
 
 /* What the padded length is a multiple of: of the interval, too, where it is a bucket's. */
-static int choose_multiple(struct collate *c, const struct dl_spec *spec, struct dl_error *err)
+static int collate_choose_multiple(struct collate *c, const struct dl_spec *spec,
+                                   struct dl_error *err)
 {
     uint64_t a = max_u64(spec->collate.multiple_of, 1), b = 1, common;
 
@@ -72,7 +74,7 @@ static int choose_multiple(struct collate *c, const struct dl_spec *spec, struct
     return 0;
 }
 
-static int check_kind(const struct spec_collate *spec, struct dl_error *err)
+static int collate_check_kind(const struct spec_collate *spec, struct dl_error *err)
 {
     switch (spec->kind) {
     case COLLATE_DEFAULT:
@@ -101,20 +103,20 @@ static void collate_freep(struct collate **collate)
 int collate_new(const struct dl_spec *spec, const struct data_env *env, struct collate **ret,
                 struct dl_error *err)
 {
-    int r = check_kind(&spec->collate, err);
+    int r = collate_check_kind(&spec->collate, err);
 
     if (r < 0)
         return r;
     _cleanup_(collate_freep)
     struct collate *c = calloc(1, sizeof *c);
-    if (!c || copy_names(c, &spec->collate, spec->batch.length_of) < 0)
+    if (!c || collate_copy_names(c, &spec->collate, spec->batch.length_of) < 0)
         return dl_error_set(err, ENOMEM, "collate", "out of memory");
     c->kind = spec->collate.kind;
     c->side = spec->collate.side;
     c->length = spec->collate.length;
     c->value = spec->collate.value;
     c->batched = spec->batch_size > 0;
-    r = choose_multiple(c, spec, err);
+    r = collate_choose_multiple(c, spec, err);
     if (r == 0 && c->kind == COLLATE_PLUGIN)
         r = plugin_collate_open(&spec->collate, env, &c->plugin, err);
     if (r == 0)
@@ -142,7 +144,7 @@ struct collate *collate_free(struct collate *c)
 }
 
 /* What the plug-in makes of the samples stands for them: one sample, which is the batch. */
-static int make_batch(struct collate *c, struct dl_error *err)
+static int collate_make_batch(struct collate *c, struct dl_error *err)
 {
     arena_clear(&c->arena);
     sample_clear(&c->made);
@@ -154,7 +156,7 @@ static int make_batch(struct collate *c, struct dl_error *err)
 }
 
 /* Where the leaves come from, by kind. */
-static int measure(struct collate *c, size_t *ret_bad, struct dl_error *err)
+static int collate_measure_kind(struct collate *c, size_t *ret_bad, struct dl_error *err)
 {
     int r = 0;
 
@@ -167,7 +169,7 @@ static int measure(struct collate *c, size_t *ret_bad, struct dl_error *err)
         return r == 0 && c->kind == COLLATE_PACK ? collate_check_packed(c, ret_bad, err) : r;
     case COLLATE_PLUGIN:
         *ret_bad = SIZE_MAX; /* the batch's fault, not one sample's */
-        r = make_batch(c, err);
+        r = collate_make_batch(c, err);
         break;
     case COLLATE_PYTHON: /* refused by collate_new() */
     case COLLATE_NONE:
@@ -204,7 +206,7 @@ int collate_measure(struct collate *c, const struct sample *samples, const uint6
             return r;
         }
     }
-    r = measure(c, ret_bad, err);
+    r = collate_measure_kind(c, ret_bad, err);
     if (r < 0)
         return r;
     *ret_bad = c->plugin ? SIZE_MAX : 0;

@@ -36,7 +36,7 @@ bool collate_find(const struct tree *tree, uint32_t node, const char *path, uint
 }
 
 /* What a user could have meant: the first sample's leaves that can be padded or packed. */
-static void say_candidates(const struct collate *c, char *out, size_t room)
+static void collate_fields_say_candidates(const struct collate *c, char *out, size_t room)
 {
     const char *comma = "";
     char path[COLLATE_WORDS];
@@ -71,17 +71,17 @@ struct collate_leaf *collate_leaf_at(const struct collate *c, uint32_t node)
 }
 
 /* What is done with them. */
-static const char *doing(const struct collate *c)
+static const char *collate_fields_doing(const struct collate *c)
 {
     return c->kind == COLLATE_PACK ? "pack" : "pad";
 }
 
-static const char *done(const struct collate *c)
+static const char *collate_fields_done(const struct collate *c)
 {
     return c->kind == COLLATE_PACK ? "packed" : "padded";
 }
 
-static int choose_field(struct collate *c, uint32_t i, struct dl_error *err)
+static int collate_fields_choose_field(struct collate *c, uint32_t i, struct dl_error *err)
 {
     const struct tree *tree = &c->samples[0].tree;
     char there[PATHS_TOLD], what[COLLATE_WORDS], key[64];
@@ -89,17 +89,17 @@ static int choose_field(struct collate *c, uint32_t i, struct dl_error *err)
 
     snprintf(key, sizeof key, "collate.fields.%u", i);
     if (!collate_find(tree, 0, c->fields[i], &node)) {
-        say_candidates(c, there, sizeof there);
+        collate_fields_say_candidates(c, there, sizeof there);
         return dl_error_set(err, EINVAL, key, "sample %" PRIu64 " has no %s; it can be %s at %s",
-                            c->numbers[0], c->fields[i], done(c), there);
+                            c->numbers[0], c->fields[i], collate_fields_done(c), there);
     }
     if (tree->nodes[node].kind != TREE_TENSOR || tree->nodes[node].ndim == 0) {
-        say_candidates(c, there, sizeof there);
+        collate_fields_say_candidates(c, there, sizeof there);
         return dl_error_set(err, EINVAL, key,
                             "%s is %s in sample %" PRIu64
                             ", and has no dimension to %s; the sample can be %s at %s",
                             c->fields[i], collate_say_node(&tree->nodes[node], what, sizeof what),
-                            c->numbers[0], doing(c), done(c), there);
+                            c->numbers[0], collate_fields_doing(c), collate_fields_done(c), there);
     }
     collate_leaf_at(c, node)->padded = true;
     return 0;
@@ -114,6 +114,6 @@ int collate_choose_padded(struct collate *c, struct dl_error *err)
     for (size_t l = 0; !c->fields && l < c->n_leaves; l++)
         c->leaves[l].padded = c->leaves[l].like->kind == TREE_TENSOR && c->leaves[l].like->ndim > 0;
     for (uint32_t i = 0; i < c->n_fields && r == 0; i++)
-        r = choose_field(c, i, err);
+        r = collate_fields_choose_field(c, i, err);
     return r;
 }

@@ -19,13 +19,13 @@ struct emit {
 };
 
 /* The batch's dimension, if the samples are stacked. */
-static uint32_t stacked(const struct emit *e)
+static uint32_t collate_layout_stacked(const struct emit *e)
 {
     return e->c->batched && !e->as_is ? 1 : 0;
 }
 
 /* ", at image"; nothing for the root. */
-static const char *place_of(const struct emit *e, char *out)
+static const char *collate_layout_place_of(const struct emit *e, char *out)
 {
     char path[COLLATE_WORDS];
 
@@ -34,7 +34,7 @@ static const char *place_of(const struct emit *e, char *out)
     return out;
 }
 
-static int too_large(struct dl_error *err)
+static int collate_layout_too_large(struct dl_error *err)
 {
     return dl_error_set(err, EFBIG, "batch.size",
                         "this batch needs more than the %" PRIu64
@@ -43,7 +43,7 @@ static int too_large(struct dl_error *err)
 }
 
 /* What became of a node that was added; it is written by `op`. */
-static int added(const struct emit *e, int r, const char *key, enum collate_op op)
+static int collate_layout_added(const struct emit *e, int r, const char *key, enum collate_op op)
 {
     struct collate *c = e->c;
 
@@ -65,41 +65,42 @@ static int added(const struct emit *e, int r, const char *key, enum collate_op o
                             "the key %s has more than %d bytes; choose a shorter one",
                             key ? key : "", DL_BOUND_NAME_BYTES);
     case -EOVERFLOW:
-        return too_large(e->err);
+        return collate_layout_too_large(e->err);
     default:
         return dl_error_set(e->err, -r, "collate", "the batch has no tree: %s", strerror(-r));
     }
 }
 
-static int begin(struct emit *e, enum tree_kind kind, const char *key, uint32_t *ret)
+static int collate_layout_begin(struct emit *e, enum tree_kind kind, const char *key, uint32_t *ret)
 {
     int r;
 
     if (e->depth == DL_BOUND_TREE_DEPTH)
         return dl_error_set(e->err, E2BIG, "collate", "the batch is nested deeper than %d levels",
                             DL_BOUND_TREE_DEPTH);
-    r = added(e, tree_add(&e->c->tree, kind, key, 0), key, OP_NONE);
+    r = collate_layout_added(e, tree_add(&e->c->tree, kind, key, 0), key, OP_NONE);
     *ret = e->c->tree.count - 1;
     e->depth++;
     return r;
 }
 
-static int add_text(struct emit *e, const char *key)
+static int collate_layout_add_text(struct emit *e, const char *key)
 {
     struct collate *c = e->c;
     const struct collate_leaf *leaf = &c->leaves[e->leaf];
     uint64_t bytes = 0;
     int r;
 
-    if (!stacked(e))
-        return added(e, tree_add_text(&c->tree, leaf->like->kind, key, leaf->like->nbytes), key,
-                     OP_STACK);
+    if (!collate_layout_stacked(e))
+        return collate_layout_added(
+            e, tree_add_text(&c->tree, leaf->like->kind, key, leaf->like->nbytes), key, OP_STACK);
     if (mul_overflows(c->n + (uint64_t)1, sizeof(uint64_t), &bytes))
-        return too_large(e->err);
+        return collate_layout_too_large(e->err);
     for (size_t i = 0; i < c->n; i++)
         if (add_overflows(bytes, c->sources[e->leaf * c->width + i].extent, &bytes))
-            return too_large(e->err);
-    r = added(e, tree_add_text(&c->tree, leaf->like->kind, key, bytes), key, OP_TEXTS);
+            return collate_layout_too_large(e->err);
+    r = collate_layout_added(e, tree_add_text(&c->tree, leaf->like->kind, key, bytes), key,
+                             OP_TEXTS);
     if (r == 0) {
         c->tree.nodes[c->tree.count - 1].ndim = 1;
         c->tree.nodes[c->tree.count - 1].shape[0] = c->n;
@@ -107,10 +108,10 @@ static int add_text(struct emit *e, const char *key)
     return r;
 }
 
-static int add_tensor(struct emit *e, const char *key)
+static int collate_layout_add_tensor(struct emit *e, const char *key)
 {
     const struct collate_leaf *leaf = &e->c->leaves[e->leaf];
-    uint32_t batch = stacked(e), ndim = leaf->like->ndim;
+    uint32_t batch = collate_layout_stacked(e), ndim = leaf->like->ndim;
     uint64_t shape[TREE_DIMS + 1] = {e->c->n};
     char place[PLACE];
 
@@ -118,19 +119,20 @@ static int add_tensor(struct emit *e, const char *key)
         return dl_error_set(e->err, EINVAL, "batch.size",
                             "samples of %u dimensions leave none for the batch (%u in all)%s; use "
                             "null, or reshape the data",
-                            ndim, (unsigned)TREE_DIMS, place_of(e, place));
+                            ndim, (unsigned)TREE_DIMS, collate_layout_place_of(e, place));
     memcpy(shape + batch, leaf->like->shape, ndim * sizeof *shape);
     if (leaf->padded)
         shape[batch] = leaf->length;
     if (leaf->padded && e->c->kind == COLLATE_PACK)
         shape[0] = e->c->planned->rows;
-    return added(e, tree_add_tensor(&e->c->tree, key, leaf->like->dtype, ndim + batch, shape), key,
-                 !leaf->padded                ? OP_STACK
-                 : e->c->kind == COLLATE_PACK ? OP_PACK
-                                              : OP_PAD);
+    return collate_layout_added(
+        e, tree_add_tensor(&e->c->tree, key, leaf->like->dtype, ndim + batch, shape), key,
+        !leaf->padded                ? OP_STACK
+        : e->c->kind == COLLATE_PACK ? OP_PACK
+                                     : OP_PAD);
 }
 
-static int check_value(struct emit *e)
+static int collate_layout_check_value(struct emit *e)
 {
     const struct collate_leaf *leaf = &e->c->leaves[e->leaf];
     uint8_t element[COLLATE_ELEMENT];
@@ -141,35 +143,39 @@ static int check_value(struct emit *e)
     return dl_error_set(e->err, EINVAL, "collate.value",
                         "%.17g is no %s%s; choose another value, or name the fields to pad in "
                         "collate.fields",
-                        e->c->value, dtype_name(leaf->like->dtype), place_of(e, place));
+                        e->c->value, dtype_name(leaf->like->dtype),
+                        collate_layout_place_of(e, place));
 }
 
 /* A padded leaf's three tensors, under these keys. */
-static int add_padded(struct emit *e, const char *values, const char *lengths, const char *mask)
+static int collate_layout_add_padded(struct emit *e, const char *values, const char *lengths,
+                                     const char *mask)
 {
     struct tree *tree = &e->c->tree;
-    uint32_t batch = stacked(e);
+    uint32_t batch = collate_layout_stacked(e);
     uint64_t shape[2] = {e->c->n};
     int r;
 
     shape[batch] = e->c->leaves[e->leaf].length;
-    if ((r = check_value(e)) < 0 || (r = add_tensor(e, values)) < 0)
+    if ((r = collate_layout_check_value(e)) < 0 || (r = collate_layout_add_tensor(e, values)) < 0)
         return r;
-    r = added(e, tree_add_tensor(tree, lengths, DL_DTYPE_INT64, batch, shape), lengths, OP_LENGTHS);
+    r = collate_layout_added(e, tree_add_tensor(tree, lengths, DL_DTYPE_INT64, batch, shape),
+                             lengths, OP_LENGTHS);
     if (r < 0)
         return r;
-    return added(e, tree_add_tensor(tree, mask, DL_DTYPE_BOOL, batch + 1, shape), mask, OP_MASK);
+    return collate_layout_added(e, tree_add_tensor(tree, mask, DL_DTYPE_BOOL, batch + 1, shape),
+                                mask, OP_MASK);
 }
 
-static int add_padded_dict(struct emit *e)
+static int collate_layout_add_padded_dict(struct emit *e)
 {
     uint32_t dict = 0;
     int r;
 
-    r = begin(e, TREE_DICT, NULL, &dict);
+    r = collate_layout_begin(e, TREE_DICT, NULL, &dict);
     if (r < 0)
         return r;
-    r = add_padded(e, "values", "lengths", "mask");
+    r = collate_layout_add_padded(e, "values", "lengths", "mask");
     e->c->tree.nodes[dict].children = 3;
     e->depth--;
     return r;
@@ -180,7 +186,7 @@ static const char *const packed_keys[] = {"segment_ids", "position_ids", "cu_seq
                                           "max_seqlen"};
 enum { PACKED_KEYS = ARRAY_SIZE(packed_keys) };
 
-static int add_packed_keys(struct emit *e)
+static int collate_layout_add_packed_keys(struct emit *e)
 {
     static const enum collate_op ops[] = {OP_SEGMENTS, OP_POSITIONS, OP_BOUNDS, OP_LONGEST};
     static const uint32_t ndims[] = {2, 2, 1, 0};
@@ -189,37 +195,37 @@ static int add_packed_keys(struct emit *e)
     int r = 0;
 
     for (size_t i = 0; i < PACKED_KEYS && r == 0; i++)
-        r = added(e,
-                  tree_add_tensor(&e->c->tree, packed_keys[i], DL_DTYPE_INT32, ndims[i],
-                                  ndims[i] == 2 ? rows : bounds),
-                  packed_keys[i], ops[i]);
+        r = collate_layout_added(e,
+                                 tree_add_tensor(&e->c->tree, packed_keys[i], DL_DTYPE_INT32,
+                                                 ndims[i], ndims[i] == 2 ? rows : bounds),
+                                 packed_keys[i], ops[i]);
     return r;
 }
 
-static int add_packed(struct emit *e, const char *key)
+static int collate_layout_add_packed(struct emit *e, const char *key)
 {
-    int r = e->c->leaves[e->leaf].padded ? check_value(e) : 0;
+    int r = e->c->leaves[e->leaf].padded ? collate_layout_check_value(e) : 0;
 
-    return r < 0 ? r : add_tensor(e, key);
+    return r < 0 ? r : collate_layout_add_tensor(e, key);
 }
 
 /* The leaf whose length counts, without a key of its own. */
-static int add_packed_dict(struct emit *e)
+static int collate_layout_add_packed_dict(struct emit *e)
 {
     uint32_t dict = 0;
-    int r = begin(e, TREE_DICT, NULL, &dict);
+    int r = collate_layout_begin(e, TREE_DICT, NULL, &dict);
 
     if (r == 0)
-        r = add_packed(e, "values");
+        r = collate_layout_add_packed(e, "values");
     if (r == 0)
-        r = add_packed_keys(e);
+        r = collate_layout_add_packed_keys(e);
     e->c->tree.nodes[dict].children = 1 + PACKED_KEYS;
     e->depth--;
     return r;
 }
 
 /* The leaf whose length counts is a child of this dict. */
-static bool has_length_leaf(const struct emit *e, uint32_t dict)
+static bool collate_layout_has_length_leaf(const struct emit *e, uint32_t dict)
 {
     const struct tree_node *nodes = e->from->nodes, *child = &nodes[dict + 1];
 
@@ -231,32 +237,34 @@ static bool has_length_leaf(const struct emit *e, uint32_t dict)
     return false;
 }
 
-static bool is_key(const struct emit *e, const struct tree_node *child, const char *key)
+static bool collate_layout_is_key(const struct emit *e, const struct tree_node *child,
+                                  const char *key)
 {
     return child->key_len == strlen(key) &&
            memcmp(e->from->keys + child->key_off, key, child->key_len) == 0;
 }
 
 /* In front of the other children of the dict that has the leaf whose length counts. */
-static int add_packed_siblings(struct emit *e, uint32_t dict, uint32_t container)
+static int collate_layout_add_packed_siblings(struct emit *e, uint32_t dict, uint32_t container)
 {
     const struct tree_node *nodes = e->from->nodes, *child = &nodes[dict + 1];
 
-    if (!has_length_leaf(e, dict))
+    if (!collate_layout_has_length_leaf(e, dict))
         return 0;
     for (uint32_t i = 0; i < nodes[dict].children; i++, child = tree_skip(child))
         for (size_t k = 0; k < PACKED_KEYS; k++)
-            if (is_key(e, child, packed_keys[k]))
+            if (collate_layout_is_key(e, child, packed_keys[k]))
                 return dl_error_set(e->err, EINVAL, "collate",
                                     "the samples have a field %s, which packing would add; rename "
                                     "it",
                                     packed_keys[k]);
     e->c->tree.nodes[container].children += PACKED_KEYS;
-    return add_packed_keys(e);
+    return collate_layout_add_packed_keys(e);
 }
 
 /* Whether child `key` of `dict`, of `len` bytes, is padded. */
-static bool is_padded(const struct emit *e, uint32_t dict, const char *key, size_t len)
+static bool collate_layout_is_padded(const struct emit *e, uint32_t dict, const char *key,
+                                     size_t len)
 {
     const struct tree_node *nodes = e->from->nodes, *child = &nodes[dict + 1];
     const struct collate_leaf *leaf;
@@ -272,7 +280,7 @@ static bool is_padded(const struct emit *e, uint32_t dict, const char *key, size
 }
 
 /* A key that padding another would add. Few have such endings, so that it is cheap to look. */
-static int check_clash(const struct emit *e, uint32_t dict, const char *key)
+static int collate_layout_check_clash(const struct emit *e, uint32_t dict, const char *key)
 {
     static const char *const endings[] = {"_lengths", "_mask"};
     size_t len = strlen(key);
@@ -280,7 +288,7 @@ static int check_clash(const struct emit *e, uint32_t dict, const char *key)
     for (size_t i = 0; i < ARRAY_SIZE(endings); i++) {
         size_t ending = strlen(endings[i]);
         if (len < ending || strcmp(key + len - ending, endings[i]) != 0 ||
-            !is_padded(e, dict, key, len - ending))
+            !collate_layout_is_padded(e, dict, key, len - ending))
             continue;
         return dl_error_set(e->err, EINVAL, "collate",
                             "the samples have a field %s, which padding %.*s would add; rename "
@@ -291,22 +299,22 @@ static int check_clash(const struct emit *e, uint32_t dict, const char *key)
 }
 
 /* A padded child of a dict: 3 nodes. */
-static int add_padded_siblings(struct emit *e, const char *key)
+static int collate_layout_add_padded_siblings(struct emit *e, const char *key)
 {
     char lengths[KEY + SUFFIX], mask[KEY + SUFFIX];
 
     snprintf(lengths, sizeof lengths, "%s_lengths", key);
     snprintf(mask, sizeof mask, "%s_mask", key);
-    return add_padded(e, key, lengths, mask);
+    return collate_layout_add_padded(e, key, lengths, mask);
 }
 
-static int emit_node(struct emit *e, const char *key);
+static int collate_layout_emit_node(struct emit *e, const char *key);
 
-static int emit_children(struct emit *e, uint32_t parent, uint32_t container)
+static int collate_layout_emit_children(struct emit *e, uint32_t parent, uint32_t container)
 {
     const struct tree_node *node = &e->from->nodes[parent];
     char key[KEY];
-    int r = add_packed_siblings(e, parent, container);
+    int r = collate_layout_add_packed_siblings(e, parent, container);
 
     for (uint32_t i = 0; i < node->children && r == 0; i++) {
         const struct tree_node *child = &e->from->nodes[e->at];
@@ -316,36 +324,37 @@ static int emit_children(struct emit *e, uint32_t parent, uint32_t container)
         snprintf(key, sizeof key, "%.*s", (int)child->key_len,
                  child->key_len > 0 ? e->from->keys + child->key_off : "");
         if (keyed && e->c->kind == COLLATE_PAD)
-            r = check_clash(e, parent, key);
+            r = collate_layout_check_clash(e, parent, key);
         if (r < 0)
             break;
         if (keyed && padded) {
-            r = add_padded_siblings(e, key);
+            r = collate_layout_add_padded_siblings(e, key);
             e->at++;
             e->leaf++;
         } else {
-            r = emit_node(e, keyed ? key : NULL);
+            r = collate_layout_emit_node(e, keyed ? key : NULL);
         }
         e->c->tree.nodes[container].children += keyed && padded ? 3 : 1;
     }
     return r;
 }
 
-static int emit_tensor(struct emit *e, const char *key)
+static int collate_layout_emit_tensor(struct emit *e, const char *key)
 {
     const struct collate_leaf *leaf = &e->c->leaves[e->leaf];
     int r;
 
     if (e->c->kind == COLLATE_PACK)
-        r = !key && leaf->node == e->c->length_leaf ? add_packed_dict(e) : add_packed(e, key);
+        r = !key && leaf->node == e->c->length_leaf ? collate_layout_add_packed_dict(e)
+                                                    : collate_layout_add_packed(e, key);
     else
-        r = leaf->padded ? add_padded_dict(e) : add_tensor(e, key);
+        r = leaf->padded ? collate_layout_add_padded_dict(e) : collate_layout_add_tensor(e, key);
     e->leaf++;
     return r;
 }
 
 /* The node the walk is at, and all below it. */
-static int emit_node(struct emit *e, const char *key)
+static int collate_layout_emit_node(struct emit *e, const char *key)
 {
     const struct tree_node *node = &e->from->nodes[e->at];
     uint32_t parent = e->at++, container = 0;
@@ -354,10 +363,10 @@ static int emit_node(struct emit *e, const char *key)
 
     switch (kind) {
     case TREE_TENSOR:
-        return emit_tensor(e, key);
+        return collate_layout_emit_tensor(e, key);
     case TREE_STRING:
     case TREE_BYTES:
-        r = add_text(e, key);
+        r = collate_layout_add_text(e, key);
         e->leaf++;
         return r;
     case TREE_TUPLE:
@@ -368,36 +377,36 @@ static int emit_node(struct emit *e, const char *key)
     case TREE_OBJECT: /* no sample has one */
         break;
     }
-    r = begin(e, kind, key, &container);
+    r = collate_layout_begin(e, kind, key, &container);
     if (r == 0)
-        r = emit_children(e, parent, container);
+        r = collate_layout_emit_children(e, parent, container);
     e->depth--;
     return r;
 }
 
 /* The list of samples, each as it is. */
-static int emit_list(struct emit *e)
+static int collate_layout_emit_list(struct emit *e)
 {
     uint32_t list;
     int r;
 
-    r = begin(e, TREE_LIST, NULL, &list);
+    r = collate_layout_begin(e, TREE_LIST, NULL, &list);
     for (size_t i = 0; i < e->c->n && r == 0; i++) {
         e->from = &e->c->samples[i].tree;
         e->at = 0;
-        r = emit_node(e, NULL);
+        r = collate_layout_emit_node(e, NULL);
         e->c->tree.nodes[list].children++;
     }
     return r;
 }
 
 /* Where everything stands. */
-static int place(struct collate *c, struct dl_error *err)
+static int collate_layout_place(struct collate *c, struct dl_error *err)
 {
     c->layout = batch_layout_begin(c->layout.begin, &c->tree);
     for (uint32_t i = 0; i < c->tree.count; i++)
         if (c->parts[i].op != OP_NONE && !batch_layout_place(&c->layout, &c->tree.nodes[i]))
-            return too_large(err);
+            return collate_layout_too_large(err);
     c->layout.used = max_u64(c->layout.used, c->layout.data_off);
     return 0;
 }
@@ -406,7 +415,8 @@ int collate_lay_out(struct collate *c, struct dl_error *err)
 {
     bool as_is = c->kind == COLLATE_NONE || c->kind == COLLATE_PLUGIN;
     struct emit e = {.c = c, .from = &c->samples[0].tree, .as_is = as_is, .err = err};
-    int r = as_is && c->batched && c->kind == COLLATE_NONE ? emit_list(&e) : emit_node(&e, NULL);
+    int r = as_is && c->batched && c->kind == COLLATE_NONE ? collate_layout_emit_list(&e)
+                                                           : collate_layout_emit_node(&e, NULL);
 
-    return r < 0 ? r : place(c, err);
+    return r < 0 ? r : collate_layout_place(c, err);
 }

@@ -11,32 +11,33 @@
 #include <errno.h>
 #include <inttypes.h>
 
-static bool is_sequence(const struct tree_node *node)
+static bool collate_match_is_sequence(const struct tree_node *node)
 {
     return node->kind == TREE_LIST || node->kind == TREE_TUPLE;
 }
 
 /* ---- leaves --------------------------------------------------------------------------------- */
 
-static int no_memory(struct dl_error *err)
+static int collate_match_no_memory(struct dl_error *err)
 {
     return dl_error_set(err, ENOMEM, "collate", "out of memory for a batch");
 }
 
-static int list_leaves(struct collate *c, const struct sample *sample, struct dl_error *err)
+static int collate_match_list_leaves(struct collate *c, const struct sample *sample,
+                                     struct dl_error *err)
 {
     const struct tree *tree = &sample->tree;
 
     if (!collate_room(&c->leaves, &c->leaves_room, c->n_leaves + (uint64_t)tree->count,
                       sizeof *c->leaves))
-        return no_memory(err);
+        return collate_match_no_memory(err);
     for (uint32_t i = 0; i < tree->count; i++)
         if (collate_is_leaf(&tree->nodes[i]))
             c->leaves[c->n_leaves++] = (struct collate_leaf){.node = i, .like = &tree->nodes[i]};
     return 0;
 }
 
-static struct collate_source source_of(const struct sample *sample, uint32_t node)
+static struct collate_source collate_match_source_of(const struct sample *sample, uint32_t node)
 {
     const struct tree_node *leaf = &sample->tree.nodes[node];
     uint64_t extent = leaf->nbytes;
@@ -49,14 +50,14 @@ static struct collate_source source_of(const struct sample *sample, uint32_t nod
 int collate_take(struct collate *c, const struct sample *sample, struct dl_error *err)
 {
     size_t first = c->n_leaves;
-    int r = list_leaves(c, sample, err);
+    int r = collate_match_list_leaves(c, sample, err);
 
     if (r < 0)
         return r;
     if (!collate_room(&c->sources, &c->sources_room, c->n_leaves, sizeof *c->sources))
-        return no_memory(err);
+        return collate_match_no_memory(err);
     for (size_t l = first; l < c->n_leaves; l++)
-        c->sources[l] = source_of(sample, c->leaves[l].node);
+        c->sources[l] = collate_match_source_of(sample, c->leaves[l].node);
     return 0;
 }
 
@@ -71,7 +72,7 @@ struct walk {
     struct dl_error *err;
 };
 
-static bool same_shape(const struct collate_leaf *leaf, const struct tree_node *node)
+static bool collate_match_same_shape(const struct collate_leaf *leaf, const struct tree_node *node)
 {
     uint32_t first = leaf->padded ? 1 : 0;
 
@@ -82,19 +83,20 @@ static bool same_shape(const struct collate_leaf *leaf, const struct tree_node *
 }
 
 /* Whether padding would make them equal. */
-static bool differ_in_length(const struct tree_node *a, const struct tree_node *b)
+static bool collate_match_differ_in_length(const struct tree_node *a, const struct tree_node *b)
 {
     return a->ndim == b->ndim && a->ndim > 0 &&
            memcmp(a->shape + 1, b->shape + 1, (TREE_DIMS - 1) * sizeof *a->shape) == 0;
 }
 
-static const char *shape_remedy(const struct collate *c, const struct collate_leaf *leaf,
-                                const struct tree_node *have)
+static const char *collate_match_shape_remedy(const struct collate *c,
+                                              const struct collate_leaf *leaf,
+                                              const struct tree_node *have)
 {
     if (leaf->padded)
         return c->kind == COLLATE_PACK ? "only the first dimension is packed"
                                        : "only the first dimension is padded";
-    if (!differ_in_length(have, leaf->like))
+    if (!collate_match_differ_in_length(have, leaf->like))
         return "samples of one batch need one shape";
     if (c->kind == COLLATE_PACK)
         return "name it in collate.fields to have it packed";
@@ -102,7 +104,7 @@ static const char *shape_remedy(const struct collate *c, const struct collate_le
                                   : "collate: {kind: pad} would fill them up";
 }
 
-static int match_leaf(struct walk *w, uint32_t node)
+static int collate_match_match_leaf(struct walk *w, uint32_t node)
 {
     const struct sample *sample = &w->c->samples[w->i];
     const struct tree_node *have = &sample->tree.nodes[node];
@@ -117,18 +119,18 @@ static int match_leaf(struct walk *w, uint32_t node)
         d.remedy = "convert them to one dtype in the dataset";
         return collate_refuse_node(&d, have, w->err);
     }
-    if (have->kind == TREE_TENSOR && !same_shape(leaf, have)) {
-        d.remedy = shape_remedy(w->c, leaf, have);
+    if (have->kind == TREE_TENSOR && !collate_match_same_shape(leaf, have)) {
+        d.remedy = collate_match_shape_remedy(w->c, leaf, have);
         return collate_refuse_node(&d, have, w->err);
     }
-    w->c->sources[w->leaf * w->c->width + w->i] = source_of(sample, node);
+    w->c->sources[w->leaf * w->c->width + w->i] = collate_match_source_of(sample, node);
     w->leaf++;
     return 0;
 }
 
 /* By length, then by bytes. */
-static int compare_keys(const struct tree *a, const struct tree_node *x, const struct tree *b,
-                        const struct tree_node *y)
+static int collate_match_compare_keys(const struct tree *a, const struct tree_node *x,
+                                      const struct tree *b, const struct tree_node *y)
 {
     if (x->key_len != y->key_len)
         return x->key_len < y->key_len ? -1 : 1;
@@ -151,12 +153,12 @@ struct lookup {
 
 enum { TRIED_IN_ORDER = 16 };
 
-static void lookup_deinit(struct lookup *lookup)
+static void collate_match_lookup_deinit(struct lookup *lookup)
 {
     free(lookup->sorted);
 }
 
-static void step(struct lookup *lookup)
+static void collate_match_step(struct lookup *lookup)
 {
     lookup->next.number++;
     lookup->next.node = collate_skip(lookup->tree, lookup->next.node);
@@ -164,16 +166,17 @@ static void step(struct lookup *lookup)
         lookup->next = (struct child){0, lookup->dict + 1};
 }
 
-static int compare_children(const void *a, const void *b, void *arg)
+static int collate_match_compare_children(const void *a, const void *b, void *arg)
 {
     const struct child *x = a, *y = b;
     const struct tree *tree = arg;
-    int order = compare_keys(tree, &tree->nodes[x->node], tree, &tree->nodes[y->node]);
+    int order =
+        collate_match_compare_keys(tree, &tree->nodes[x->node], tree, &tree->nodes[y->node]);
 
     return order != 0 ? order : (x->number > y->number) - (x->number < y->number);
 }
 
-static int sort_children(struct lookup *lookup)
+static int collate_match_sort_children(struct lookup *lookup)
 {
     uint32_t n = lookup->tree->nodes[lookup->dict].children, node = lookup->dict + 1;
 
@@ -182,64 +185,67 @@ static int sort_children(struct lookup *lookup)
         return -ENOMEM;
     for (uint32_t i = 0; i < n; i++, node = collate_skip(lookup->tree, node))
         lookup->sorted[i] = (struct child){i, node};
-    qsort_r(lookup->sorted, n, sizeof *lookup->sorted, compare_children, (void *)lookup->tree);
+    qsort_r(lookup->sorted, n, sizeof *lookup->sorted, collate_match_compare_children,
+            (void *)lookup->tree);
     return 0;
 }
 
 /* The child with the key of `wanted` becomes `next`. 0, -ENOENT, or -ENOMEM. */
-static int find_key(struct lookup *lookup, const struct tree *first, const struct tree_node *wanted)
+static int collate_match_find_key(struct lookup *lookup, const struct tree *first,
+                                  const struct tree_node *wanted)
 {
     const struct tree *tree = lookup->tree;
     uint32_t children = tree->nodes[lookup->dict].children, low = 0, high = children;
 
     for (uint32_t tried = 0; tried < min_u64(children, TRIED_IN_ORDER); tried++) {
-        if (compare_keys(first, wanted, tree, &tree->nodes[lookup->next.node]) == 0)
+        if (collate_match_compare_keys(first, wanted, tree, &tree->nodes[lookup->next.node]) == 0)
             return 0;
-        step(lookup);
+        collate_match_step(lookup);
     }
     if (children <= TRIED_IN_ORDER)
         return -ENOENT;
-    if (!lookup->sorted && sort_children(lookup) < 0)
+    if (!lookup->sorted && collate_match_sort_children(lookup) < 0)
         return -ENOMEM;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (compare_keys(tree, &tree->nodes[lookup->sorted[middle].node], first, wanted) < 0)
+        if (collate_match_compare_keys(tree, &tree->nodes[lookup->sorted[middle].node], first,
+                                       wanted) < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    if (low == children ||
-        compare_keys(tree, &tree->nodes[lookup->sorted[low].node], first, wanted) != 0)
+    if (low == children || collate_match_compare_keys(tree, &tree->nodes[lookup->sorted[low].node],
+                                                      first, wanted) != 0)
         return -ENOENT;
     lookup->next = lookup->sorted[low];
     return 0;
 }
 
-static int match_node(struct walk *w, uint32_t node);
+static int collate_match_match_node(struct walk *w, uint32_t node);
 
-static int match_dict(struct walk *w, uint32_t dict, uint32_t children)
+static int collate_match_match_dict(struct walk *w, uint32_t dict, uint32_t children)
 {
     const struct tree *first = &w->c->samples[0].tree;
     struct collate_difference d = {w->c, w->i, 0,
                                    "each sample of a batch needs the keys of the first"};
-    _cleanup_(lookup_deinit)
+    _cleanup_(collate_match_lookup_deinit)
     struct lookup lookup = {.tree = &w->c->samples[w->i].tree, .dict = dict, .next.node = dict + 1};
     int r = 0;
 
     for (uint32_t k = 0; k < children && r == 0; k++) {
         d.node = w->at;
-        r = find_key(&lookup, first, &first->nodes[w->at]);
+        r = collate_match_find_key(&lookup, first, &first->nodes[w->at]);
         if (r == -ENOENT)
             return collate_refuse(&d, "no such key", "one", w->err);
         if (r < 0)
-            return no_memory(w->err);
-        r = match_node(w, lookup.next.node);
-        step(&lookup);
+            return collate_match_no_memory(w->err);
+        r = collate_match_match_node(w, lookup.next.node);
+        collate_match_step(&lookup);
     }
     return r;
 }
 
-static int match_node(struct walk *w, uint32_t node)
+static int collate_match_match_node(struct walk *w, uint32_t node)
 {
     const struct tree *tree = &w->c->samples[w->i].tree;
     const struct tree_node *have = &tree->nodes[node];
@@ -248,25 +254,25 @@ static int match_node(struct walk *w, uint32_t node)
     int r = 0;
 
     if (collate_is_leaf(want))
-        return match_leaf(w, node);
-    if (want->kind == TREE_DICT ? have->kind != TREE_DICT : !is_sequence(have)) {
+        return collate_match_match_leaf(w, node);
+    if (want->kind == TREE_DICT ? have->kind != TREE_DICT : !collate_match_is_sequence(have)) {
         d.remedy = "samples of one batch need the same kind of field in each place";
         return collate_refuse_node(&d, have, w->err);
     }
     if (want->kind == TREE_DICT)
-        return match_dict(w, node, want->children);
+        return collate_match_match_dict(w, node, want->children);
     if (have->children != want->children) {
         d.remedy = "lists of one batch need equal length; collate: {kind: none} takes any";
         return collate_refuse_node(&d, have, w->err);
     }
     node++;
     for (uint32_t k = 0; k < want->children && r == 0; k++, node = collate_skip(tree, node))
-        r = match_node(w, node);
+        r = collate_match_match_node(w, node);
     return r;
 }
 
 /* Byte for byte: then every node is where the first sample has it, and of its shape. */
-static bool same_tree(const struct tree *a, const struct tree *b)
+static bool collate_match_same_tree(const struct tree *a, const struct tree *b)
 {
     return a->count == b->count && a->keys_len == b->keys_len &&
            memcmp(a->nodes, b->nodes, a->count * sizeof *a->nodes) == 0 &&
@@ -274,7 +280,8 @@ static bool same_tree(const struct tree *a, const struct tree *b)
 }
 
 /* What the spec gives, if no source is longer. */
-static int measure_given(struct collate *c, size_t l, size_t *ret_bad, struct dl_error *err)
+static int collate_match_measure_given(struct collate *c, size_t l, size_t *ret_bad,
+                                       struct dl_error *err)
 {
     char path[COLLATE_WORDS];
 
@@ -296,7 +303,7 @@ static int measure_given(struct collate *c, size_t l, size_t *ret_bad, struct dl
 }
 
 /* The longest source, up to the next multiple. */
-static int measure_longest(struct collate *c, size_t l, struct dl_error *err)
+static int collate_match_measure_longest(struct collate *c, size_t l, struct dl_error *err)
 {
     struct collate_leaf *leaf = &c->leaves[l];
     uint64_t longest = 0, beyond;
@@ -319,24 +326,26 @@ int collate_match(struct collate *c, size_t *ret_bad, struct dl_error *err)
     uint64_t sources;
     int r;
 
-    if ((r = list_leaves(c, &c->samples[0], err)) < 0 || (r = collate_choose_padded(c, err)) < 0)
+    if ((r = collate_match_list_leaves(c, &c->samples[0], err)) < 0 ||
+        (r = collate_choose_padded(c, err)) < 0)
         return r;
     if (mul_overflows(c->n_leaves, c->n, &sources) ||
         !collate_room(&c->sources, &c->sources_room, sources, sizeof *c->sources))
-        return no_memory(err);
+        return collate_match_no_memory(err);
     for (size_t i = 0; i < c->n; i++) {
         const struct sample *sample = &c->samples[i];
         struct walk walk = {.c = c, .i = i, .err = err};
-        if (same_tree(&sample->tree, first)) {
+        if (collate_match_same_tree(&sample->tree, first)) {
             for (size_t l = 0; l < c->n_leaves; l++)
-                c->sources[l * c->n + i] = source_of(sample, c->leaves[l].node);
-        } else if ((r = match_node(&walk, 0)) < 0) {
+                c->sources[l * c->n + i] = collate_match_source_of(sample, c->leaves[l].node);
+        } else if ((r = collate_match_match_node(&walk, 0)) < 0) {
             *ret_bad = i;
             return r;
         }
     }
     for (size_t l = 0; l < c->n_leaves && r == 0; l++)
         if (c->leaves[l].padded && c->kind == COLLATE_PAD)
-            r = c->length ? measure_given(c, l, ret_bad, err) : measure_longest(c, l, err);
+            r = c->length ? collate_match_measure_given(c, l, ret_bad, err)
+                          : collate_match_measure_longest(c, l, err);
     return r;
 }

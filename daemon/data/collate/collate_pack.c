@@ -10,7 +10,7 @@
 
 /* ---- what can be packed --------------------------------------------------------------------- */
 
-static int check_rows(const struct collate *c, struct dl_error *err)
+static int collate_pack_check_rows(const struct collate *c, struct dl_error *err)
 {
     const struct planned *planned = c->planned;
     uint64_t tokens;
@@ -37,7 +37,8 @@ static int check_rows(const struct collate *c, struct dl_error *err)
 }
 
 /* A packed leaf has the sample's own length. */
-static int check_leaf(const struct collate *c, size_t l, size_t i, struct dl_error *err)
+static int collate_pack_check_leaf(const struct collate *c, size_t l, size_t i,
+                                   struct dl_error *err)
 {
     uint64_t extent = c->sources[l * c->width + i].extent;
     char path[COLLATE_WORDS];
@@ -55,7 +56,7 @@ static int check_leaf(const struct collate *c, size_t l, size_t i, struct dl_err
 int collate_check_packed(struct collate *c, size_t *ret_bad, struct dl_error *err)
 {
     *ret_bad = SIZE_MAX;
-    int r = check_rows(c, err);
+    int r = collate_pack_check_rows(c, err);
     if (r < 0)
         return r;
     *ret_bad = 0;
@@ -67,7 +68,7 @@ int collate_check_packed(struct collate *c, size_t *ret_bad, struct dl_error *er
         c->leaves[l].length = c->length;
         for (size_t i = 0; i < c->n && r == 0 && c->leaves[l].padded; i++) {
             *ret_bad = i;
-            r = check_leaf(c, l, i, err);
+            r = collate_pack_check_leaf(c, l, i, err);
         }
     }
     return r;
@@ -88,7 +89,7 @@ struct place {
 };
 
 /* The next sample, or the padding of a row that has some. False: all rows are done. */
-static bool next(const struct collate *c, struct place *p)
+static bool collate_pack_next(const struct collate *c, struct place *p)
 {
     const struct planned *planned = c->planned;
 
@@ -116,14 +117,14 @@ uint64_t collate_bounds(const struct collate *c)
 {
     uint64_t n = 1;
 
-    for (struct place p = {0}; next(c, &p);)
+    for (struct place p = {0}; collate_pack_next(c, &p);)
         n++;
     return n;
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static void write_values(const struct collate *c, uint32_t l, char *out)
+static void collate_pack_write_values(const struct collate *c, uint32_t l, char *out)
 {
     const struct tree_node *like = c->leaves[l].like;
     const struct collate_source *sources = &c->sources[l * c->width];
@@ -135,7 +136,7 @@ static void write_values(const struct collate *c, uint32_t l, char *out)
     ok = tensor_bytes(like->dtype, like->ndim - 1U, like->shape + 1, &token) &&
          collate_element(c->value, like->dtype, element) == 0;
     assert(ok);
-    for (struct place p = {0}; token > 0 && next(c, &p);) {
+    for (struct place p = {0}; token > 0 && collate_pack_next(c, &p);) {
         char *to = out + (p.row + p.at) * token;
         if (p.length > 0)
             memcpy(to, sources[p.sample - 1].data, p.length * token);
@@ -144,9 +145,9 @@ static void write_values(const struct collate *c, uint32_t l, char *out)
     }
 }
 
-static void write_segments(const struct collate *c, int32_t *out)
+static void collate_pack_write_segments(const struct collate *c, int32_t *out)
 {
-    for (struct place p = {0}; next(c, &p);) {
+    for (struct place p = {0}; collate_pack_next(c, &p);) {
         uint64_t n = p.length > 0 ? p.length : p.rest;
         int32_t id = p.length > 0 ? (int32_t)p.segment : 0;
         for (uint64_t i = 0; i < n; i++)
@@ -154,9 +155,9 @@ static void write_segments(const struct collate *c, int32_t *out)
     }
 }
 
-static void write_positions(const struct collate *c, int32_t *out)
+static void collate_pack_write_positions(const struct collate *c, int32_t *out)
 {
-    for (struct place p = {0}; next(c, &p);) {
+    for (struct place p = {0}; collate_pack_next(c, &p);) {
         for (uint32_t i = 0; i < p.length; i++)
             out[p.row + p.at + i] = (int32_t)i;
         if (p.length == 0)
@@ -164,19 +165,19 @@ static void write_positions(const struct collate *c, int32_t *out)
     }
 }
 
-static void write_bounds(const struct collate *c, int32_t *out)
+static void collate_pack_write_bounds(const struct collate *c, int32_t *out)
 {
-    for (struct place p = {0}; next(c, &p);)
+    for (struct place p = {0}; collate_pack_next(c, &p);)
         *out++ = (int32_t)(p.row + p.at);
     *out = (int32_t)(c->planned->rows * c->length);
 }
 
 /* Padding counts: a kernel computes nothing beyond what it is told is the longest. */
-static int32_t longest(const struct collate *c)
+static int32_t collate_pack_longest(const struct collate *c)
 {
     uint64_t most = 0;
 
-    for (struct place p = {0}; next(c, &p);)
+    for (struct place p = {0}; collate_pack_next(c, &p);)
         most = max_u64(most, p.length > 0 ? p.length : p.rest);
     return (int32_t)most;
 }
@@ -185,19 +186,19 @@ void collate_write_packed(const struct collate *c, const struct collate_part *pa
 {
     switch (part->op) {
     case OP_PACK:
-        write_values(c, part->leaf, out);
+        collate_pack_write_values(c, part->leaf, out);
         break;
     case OP_SEGMENTS:
-        write_segments(c, out);
+        collate_pack_write_segments(c, out);
         break;
     case OP_POSITIONS:
-        write_positions(c, out);
+        collate_pack_write_positions(c, out);
         break;
     case OP_BOUNDS:
-        write_bounds(c, out);
+        collate_pack_write_bounds(c, out);
         break;
     case OP_LONGEST:
-        *(int32_t *)out = longest(c);
+        *(int32_t *)out = collate_pack_longest(c);
         break;
     default:
         break;

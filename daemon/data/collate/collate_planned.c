@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-static bool has_dimension(const struct tree_node *node)
+static bool collate_planned_has_dimension(const struct tree_node *node)
 {
     return node->kind == TREE_TENSOR && node->ndim > 0;
 }
@@ -14,9 +14,9 @@ bool collate_length_leaf(const struct tree *tree, const char *path, uint32_t *re
 {
     if (path)
         return tree->count > 0 && collate_find(tree, 0, path, ret) &&
-               has_dimension(&tree->nodes[*ret]);
+               collate_planned_has_dimension(&tree->nodes[*ret]);
     for (*ret = 0; *ret < tree->count; ++*ret)
-        if (has_dimension(&tree->nodes[*ret]))
+        if (collate_planned_has_dimension(&tree->nodes[*ret]))
             return true;
     return false;
 }
@@ -31,7 +31,7 @@ struct fit {
     struct dl_error *err;
 };
 
-static int refuse_leaf(const struct fit *f)
+static int collate_planned_refuse_leaf(const struct fit *f)
 {
     const char *path = f->c->length_of;
 
@@ -41,7 +41,7 @@ static int refuse_leaf(const struct fit *f)
                         f->number, path ? path : "leaf");
 }
 
-static int refuse_length(const struct fit *f, uint64_t has)
+static int collate_planned_refuse_length(const struct fit *f, uint64_t has)
 {
     if (f->cut == f->planned)
         return dl_error_set(f->err, EINVAL, "dataset",
@@ -55,7 +55,7 @@ static int refuse_length(const struct fit *f, uint64_t has)
 }
 
 /* Its first elements stay; where they are does not change. */
-static void cut_node(const struct fit *f, struct tree_node *node)
+static void collate_planned_cut_node(const struct fit *f, struct tree_node *node)
 {
     bool ok;
 
@@ -65,7 +65,7 @@ static void cut_node(const struct fit *f, struct tree_node *node)
 }
 
 /* The leaves that go with the length: those of collate.fields, or all of that first dimension. */
-static void cut_sample(const struct fit *f, uint32_t leaf)
+static void collate_planned_cut_sample(const struct fit *f, uint32_t leaf)
 {
     struct tree *tree = &f->sample->tree;
     uint64_t whole = tree->nodes[leaf].shape[0];
@@ -73,16 +73,17 @@ static void cut_sample(const struct fit *f, uint32_t leaf)
     uint32_t node;
 
     for (uint32_t i = 0; !named && i < tree->count; i++)
-        if (has_dimension(&tree->nodes[i]) && tree->nodes[i].shape[0] == whole)
-            cut_node(f, &tree->nodes[i]);
+        if (collate_planned_has_dimension(&tree->nodes[i]) && tree->nodes[i].shape[0] == whole)
+            collate_planned_cut_node(f, &tree->nodes[i]);
     for (uint32_t i = 0; named && i < f->c->n_fields; i++)
-        if (collate_find(tree, 0, f->c->fields[i], &node) && has_dimension(&tree->nodes[node]) &&
+        if (collate_find(tree, 0, f->c->fields[i], &node) &&
+            collate_planned_has_dimension(&tree->nodes[node]) &&
             tree->nodes[node].shape[0] == whole)
-            cut_node(f, &tree->nodes[node]);
-    cut_node(f, &tree->nodes[leaf]);
+            collate_planned_cut_node(f, &tree->nodes[node]);
+    collate_planned_cut_node(f, &tree->nodes[leaf]);
 }
 
-static int fit_sample(const struct fit *f)
+static int collate_planned_fit_sample(const struct fit *f)
 {
     uint32_t leaf = 0;
 
@@ -90,13 +91,13 @@ static int fit_sample(const struct fit *f)
     if (r < 0)
         return r;
     if (!collate_length_leaf(&f->sample->tree, f->c->length_of, &leaf))
-        return refuse_leaf(f);
+        return collate_planned_refuse_leaf(f);
     uint64_t has = f->sample->tree.nodes[leaf].shape[0];
     if (has == f->planned)
         return 0;
     if (has < f->planned || f->planned != f->cut)
-        return refuse_length(f, has);
-    cut_sample(f, leaf);
+        return collate_planned_refuse_length(f, has);
+    collate_planned_cut_sample(f, leaf);
     return 0;
 }
 
@@ -107,12 +108,12 @@ int collate_fit(const struct collate *c, struct sample *samples, const uint64_t 
 
     for (size_t i = 0; i < n && r == 0; i++) {
         *ret_bad = i;
-        r = fit_sample(&(struct fit){.c = c,
-                                     .sample = &samples[i],
-                                     .number = numbers[i],
-                                     .planned = planned->lengths[i],
-                                     .cut = planned->cut,
-                                     .err = err});
+        r = collate_planned_fit_sample(&(struct fit){.c = c,
+                                                     .sample = &samples[i],
+                                                     .number = numbers[i],
+                                                     .planned = planned->lengths[i],
+                                                     .cut = planned->cut,
+                                                     .err = err});
     }
     return r;
 }

@@ -16,7 +16,7 @@ static const struct format float16 = {5, 10}, bfloat16 = {8, 7};
  * Nearest, ties to even, straight from the double: by way of float32 it would be rounded twice.
  * False: a finite value becomes infinite.
  */
-static bool narrow(double value, struct format format, uint16_t *ret)
+static bool collate_value_narrow(double value, struct format format, uint16_t *ret)
 {
     const uint32_t infinity = (uint32_t)((1 << format.exponent_bits) - 1) << format.mantissa_bits;
     const int least = 2 - (1 << (format.exponent_bits - 1)); /* exponent of normal numbers */
@@ -43,7 +43,7 @@ static bool narrow(double value, struct format format, uint16_t *ret)
 }
 
 /* The integers of `bits` bits, low and high excluded: what a double can be compared with. */
-static bool whole(double value, int bits, bool has_sign)
+static bool collate_value_whole(double value, int bits, bool has_sign)
 {
     double high = ldexp(1, has_sign ? bits - 1 : bits), low = has_sign ? -high : 0;
 
@@ -53,18 +53,18 @@ static bool whole(double value, int bits, bool has_sign)
 /* The low bytes are the number in two's complement, on the machines this runs on. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little-endian");
 
-static bool integer(double value, size_t bytes, bool has_sign, uint8_t *ret)
+static bool collate_value_integer(double value, size_t bytes, bool has_sign, uint8_t *ret)
 {
     uint64_t bits;
 
-    if (!whole(value, (int)bytes * 8, has_sign))
+    if (!collate_value_whole(value, (int)bytes * 8, has_sign))
         return false;
     bits = value < 0 ? (uint64_t)(int64_t)value : (uint64_t)value;
     memcpy(ret, &bits, bytes);
     return true;
 }
 
-static bool real(double value, size_t bytes, uint8_t *ret)
+static bool collate_value_real(double value, size_t bytes, uint8_t *ret)
 {
     float single;
 
@@ -93,26 +93,26 @@ int collate_element(double value, uint32_t dtype, uint8_t *ret)
     case DL_DTYPE_UINT16:
     case DL_DTYPE_UINT32:
     case DL_DTYPE_UINT64:
-        fits = integer(value, bytes, false, ret);
+        fits = collate_value_integer(value, bytes, false, ret);
         break;
     case DL_DTYPE_INT8:
     case DL_DTYPE_INT16:
     case DL_DTYPE_INT32:
     case DL_DTYPE_INT64:
-        fits = integer(value, bytes, true, ret);
+        fits = collate_value_integer(value, bytes, true, ret);
         break;
     case DL_DTYPE_FLOAT16:
     case DL_DTYPE_BFLOAT16:
-        fits = narrow(value, dtype == DL_DTYPE_FLOAT16 ? float16 : bfloat16, &half);
+        fits = collate_value_narrow(value, dtype == DL_DTYPE_FLOAT16 ? float16 : bfloat16, &half);
         memcpy(ret, &half, sizeof half);
         break;
     case DL_DTYPE_FLOAT32:
     case DL_DTYPE_FLOAT64:
-        fits = real(value, bytes, ret);
+        fits = collate_value_real(value, bytes, ret);
         break;
     case DL_DTYPE_COMPLEX64:
     case DL_DTYPE_COMPLEX128:
-        fits = real(value, bytes / 2, ret); /* the imaginary part is 0 */
+        fits = collate_value_real(value, bytes / 2, ret); /* the imaginary part is 0 */
         break;
     }
     return fits ? 0 : -EINVAL;

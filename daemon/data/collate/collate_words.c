@@ -38,7 +38,7 @@ const char *collate_path(const struct tree *tree, uint32_t node, char *out, size
     return out;
 }
 
-static void say_shape(const struct tree_node *node, char *out, size_t room)
+static void collate_words_say_shape(const struct tree_node *node, char *out, size_t room)
 {
     size_t len = collate_say(out, room, 0, "[");
 
@@ -65,7 +65,7 @@ const char *collate_say_node(const struct tree_node *node, char *out, size_t roo
         collate_say(out, room, 0, "%s", node->kind == TREE_STRING ? "a string" : "bytes");
         break;
     default:
-        say_shape(node, shape, sizeof shape);
+        collate_words_say_shape(node, shape, sizeof shape);
         collate_say(out, room, 0, "%s %s", dtype_name(node->dtype), shape);
     }
     return out;
@@ -90,8 +90,8 @@ int collate_refuse_node(const struct collate_difference *d, const struct tree_no
     char a[COLLATE_WORDS], b[COLLATE_WORDS];
 
     if (has->kind == TREE_TENSOR && first->kind == TREE_TENSOR && has->dtype == first->dtype) {
-        say_shape(has, a, sizeof a);
-        say_shape(first, b, sizeof b);
+        collate_words_say_shape(has, a, sizeof a);
+        collate_words_say_shape(first, b, sizeof b);
     } else {
         collate_say_node(has, a, sizeof a);
         collate_say_node(first, b, sizeof b);

@@ -11,33 +11,33 @@ struct target {
     char *out;
 };
 
-static void copy(char *out, const void *data, size_t bytes)
+static void collate_write_copy(char *out, const void *data, size_t bytes)
 {
     if (bytes > 0)
         memcpy(out, data, bytes);
 }
 
 /* `bytes` is a constant for each caller: a copy of a number is then an instruction. */
-static inline void stack(const struct target *t, size_t bytes)
+static inline void collate_write_stack(const struct target *t, size_t bytes)
 {
     char *out = t->out;
 
     for (size_t i = 0; i < t->c->width; i++, out += bytes)
-        copy(out, t->sources[i].data, bytes);
+        collate_write_copy(out, t->sources[i].data, bytes);
 }
 
-static void write_stack(const struct target *t)
+static void collate_write_write_stack(const struct target *t)
 {
     size_t bytes = t->leaf->like->nbytes;
 
     if (bytes == sizeof(uint64_t))
-        stack(t, sizeof(uint64_t));
+        collate_write_stack(t, sizeof(uint64_t));
     else if (bytes == sizeof(uint32_t))
-        stack(t, sizeof(uint32_t));
+        collate_write_stack(t, sizeof(uint32_t));
     else if (bytes == 1)
-        stack(t, 1);
+        collate_write_stack(t, 1);
     else
-        stack(t, bytes);
+        collate_write_stack(t, bytes);
 }
 
 void collate_fill(char *out, size_t bytes, const uint8_t *element, size_t size)
@@ -48,14 +48,14 @@ void collate_fill(char *out, size_t bytes, const uint8_t *element, size_t size)
         memset(out, element[0], bytes);
         return;
     }
-    copy(out, element, done);
+    collate_write_copy(out, element, done);
     for (size_t more; done < bytes; done += more) {
         more = min_u64(done, bytes - done);
         memcpy(out + done, out, more);
     }
 }
 
-static void write_padded(const struct target *t)
+static void collate_write_write_padded(const struct target *t)
 {
     const struct tree_node *like = t->leaf->like;
     uint8_t element[COLLATE_ELEMENT];
@@ -70,12 +70,12 @@ static void write_padded(const struct target *t)
     for (size_t i = 0; i < t->c->width; i++, out += whole) {
         size_t bytes = t->sources[i].extent * row, rest = whole - bytes;
         bool left = t->c->side == PAD_LEFT;
-        copy(left ? out + rest : out, t->sources[i].data, bytes);
+        collate_write_copy(left ? out + rest : out, t->sources[i].data, bytes);
         collate_fill(left ? out : out + bytes, rest, element, dtype_bytes(like->dtype));
     }
 }
 
-static void write_lengths(const struct target *t)
+static void collate_write_write_lengths(const struct target *t)
 {
     int64_t *out = (int64_t *)(void *)t->out;
 
@@ -83,7 +83,7 @@ static void write_lengths(const struct target *t)
         out[i] = (int64_t)t->sources[i].extent;
 }
 
-static void write_mask(const struct target *t)
+static void collate_write_write_mask(const struct target *t)
 {
     uint64_t length = t->leaf->length;
     char *out = t->out;
@@ -96,38 +96,38 @@ static void write_mask(const struct target *t)
     }
 }
 
-static void write_texts(const struct target *t)
+static void collate_write_write_texts(const struct target *t)
 {
     uint64_t *ends = (uint64_t *)(void *)t->out, end = 0;
     char *text = t->out + (t->c->width + 1) * sizeof *ends;
 
     for (size_t i = 0; i < t->c->width; i++) {
         ends[i] = end;
-        copy(text + end, t->sources[i].data, t->sources[i].extent);
+        collate_write_copy(text + end, t->sources[i].data, t->sources[i].extent);
         end += t->sources[i].extent;
     }
     ends[t->c->width] = end;
 }
 
-static void write_leaf(const struct target *t, const struct collate_part *part)
+static void collate_write_write_leaf(const struct target *t, const struct collate_part *part)
 {
     switch (part->op) {
     case OP_NONE:
         break;
     case OP_STACK:
-        write_stack(t);
+        collate_write_write_stack(t);
         break;
     case OP_PAD:
-        write_padded(t);
+        collate_write_write_padded(t);
         break;
     case OP_LENGTHS:
-        write_lengths(t);
+        collate_write_write_lengths(t);
         break;
     case OP_MASK:
-        write_mask(t);
+        collate_write_write_mask(t);
         break;
     case OP_TEXTS:
-        write_texts(t);
+        collate_write_write_texts(t);
         break;
     case OP_PACK:
     case OP_SEGMENTS:
@@ -151,10 +151,10 @@ void collate_write(struct collate *c, void *slot)
         const struct collate_part *part = &c->parts[i];
         if (part->op == OP_NONE)
             continue;
-        write_leaf(&(struct target){.c = c,
-                                    .leaf = &c->leaves[part->leaf],
-                                    .sources = &c->sources[part->leaf * c->width],
-                                    .out = out + node->offset},
-                   part);
+        collate_write_write_leaf(&(struct target){.c = c,
+                                                  .leaf = &c->leaves[part->leaf],
+                                                  .sources = &c->sources[part->leaf * c->width],
+                                                  .out = out + node->offset},
+                                 part);
     }
 }
