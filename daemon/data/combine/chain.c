@@ -24,7 +24,7 @@ struct chain_iter {
     uint32_t part;
 };
 
-static void close_part(struct chain_iter *ci)
+static void chain_close_part(struct chain_iter *ci)
 {
     if (ci->it)
         ci->it->ops->close(ci->it);
@@ -32,7 +32,7 @@ static void close_part(struct chain_iter *ci)
 }
 
 /* Makes ci->it the part's; DATASET_END behind the last one. A part that fails is passed over. */
-static int begin_part(struct chain_iter *ci, struct dl_error *err)
+static int chain_begin_part(struct chain_iter *ci, struct dl_error *err)
 {
     struct replica_params params = ci->params;
 
@@ -55,11 +55,11 @@ static int chain_next(struct dataset_iter *it, struct sample *ret, struct dl_err
     struct chain_iter *ci = container_of(it, struct chain_iter, base);
     int r;
 
-    while ((r = begin_part(ci, err)) == 0) {
+    while ((r = chain_begin_part(ci, err)) == 0) {
         r = ci->it->ops->next(ci->it, ret, err);
         if (r != DATASET_END)
             return r;
-        close_part(ci);
+        chain_close_part(ci);
         ci->part++;
     }
     return r;
@@ -73,11 +73,11 @@ static int chain_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
     uint64_t passed = 0;
     int r = 0;
 
-    while (passed < n && (r = begin_part(ci, &err)) != DATASET_END) {
+    while (passed < n && (r = chain_begin_part(ci, &err)) != DATASET_END) {
         uint64_t of_part = 1;
 
         if (r == 0 && ci->it->ops->skip(ci->it, n - passed, &of_part) == DATASET_END) {
-            close_part(ci);
+            chain_close_part(ci);
             ci->part++;
         }
         passed += of_part;
@@ -91,7 +91,7 @@ static void chain_iter_close(struct dataset_iter *it)
 {
     struct chain_iter *ci = container_of(it, struct chain_iter, base);
 
-    close_part(ci);
+    chain_close_part(ci);
     free(ci);
 }
 
@@ -128,8 +128,8 @@ static const struct dataset_ops chain_ops = {.iterate = chain_iterate, .close = 
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static int add_part(struct chain *chain, uint32_t i, const struct spec_dataset *spec,
-                    const char *place, const struct data_env *env, struct dl_error *err)
+static int chain_add_part(struct chain *chain, uint32_t i, const struct spec_dataset *spec,
+                          const char *place, const struct data_env *env, struct dl_error *err)
 {
     uint64_t *length = &chain->base.length;
     char path[DL_ERROR_PATH_MAX];
@@ -172,7 +172,7 @@ int chain_open(const struct spec_dataset *spec, const char *place, const struct 
     if (!chain->parts)
         return dl_error_set(err, ENOMEM, place, "out of memory");
     for (uint32_t i = 0; r == 0 && i < chain->n; i++)
-        r = add_part(chain, i, spec, place, env, err);
+        r = chain_add_part(chain, i, spec, place, env, err);
     if (r < 0)
         return r;
     *ret = steal_ptr(ds);

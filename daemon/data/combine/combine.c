@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-static int copy_schema(const struct tree *from, struct tree *to)
+static int combine_copy_schema(const struct tree *from, struct tree *to)
 {
     struct tree copy = {.count = from->count, .keys_len = from->keys_len};
 
@@ -36,7 +36,7 @@ int combine_schema(const struct dataset *inner, struct dataset *outer, struct le
 {
     uint32_t leaf = 0;
 
-    int r = copy_schema(&inner->schema, &outer->schema);
+    int r = combine_copy_schema(&inner->schema, &outer->schema);
     if (r < 0)
         return r;
     outer->n_leaves = inner->n_leaves;

@@ -29,7 +29,7 @@ struct concat {
 /* ---- reading rows --------------------------------------------------------------------------- */
 
 /* The first part that ends beyond `index`, which lies below the last end. */
-static uint32_t find_part(const struct concat *concat, uint64_t index)
+static uint32_t concat_find_part(const struct concat *concat, uint64_t index)
 {
     uint32_t low = 0, high = concat->n - 1;
 
@@ -43,7 +43,7 @@ static uint32_t find_part(const struct concat *concat, uint64_t index)
     return low;
 }
 
-static uint64_t part_begin(const struct concat *concat, uint32_t part)
+static uint64_t concat_part_begin(const struct concat *concat, uint32_t part)
 {
     return part > 0 ? concat->ends[part - 1] : 0;
 }
@@ -60,8 +60,8 @@ struct horizon {
 };
 
 /* Returns n, or the position of the first index that is none. */
-static size_t translate(const struct concat *concat, const uint64_t *indices, size_t n,
-                        struct piece *piece, uint64_t *ret_bad_index)
+static size_t concat_translate(const struct concat *concat, const uint64_t *indices, size_t n,
+                               struct piece *piece, uint64_t *ret_bad_index)
 {
     for (size_t i = 0; i < n; i++) {
         uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
@@ -69,8 +69,8 @@ static size_t translate(const struct concat *concat, const uint64_t *indices, si
             *ret_bad_index = index;
             return i;
         }
-        piece->parts[i] = find_part(concat, index);
-        piece->inner[i] = index - part_begin(concat, piece->parts[i]);
+        piece->parts[i] = concat_find_part(concat, index);
+        piece->inner[i] = index - concat_part_begin(concat, piece->parts[i]);
     }
     return n;
 }
@@ -80,8 +80,8 @@ static size_t translate(const struct concat *concat, const uint64_t *indices, si
  * for that. So what comes within `ahead` samples is announced here, but for the inside of long
  * runs.
  */
-static void announce(const struct concat *concat, const struct piece *piece, size_t n,
-                     struct horizon *horizon, size_t until)
+static void concat_announce(const struct concat *concat, const struct piece *piece, size_t n,
+                            struct horizon *horizon, size_t until)
 {
     for (; horizon->next < until && horizon->next < n; horizon->next++) {
         uint32_t part = piece->parts[horizon->next];
@@ -104,9 +104,9 @@ static int concat_read_piece(struct concat *concat, const struct sample_key *key
         struct dataset *part = concat->parts[piece->parts[begin]];
         for (end = begin + 1; end < n && piece->parts[end] == piece->parts[begin]; end++)
             ;
-        announce(concat, piece, n, &horizon, end + concat->ahead);
+        concat_announce(concat, piece, n, &horizon, end + concat->ahead);
         struct sample_key inner = *key;
-        inner.base += part_begin(concat, piece->parts[begin]);
+        inner.base += concat_part_begin(concat, piece->parts[begin]);
         int r = part->ops->read_rows(part, &inner, piece->inner + begin, end - begin,
                                      concat->cursor.dst, ret_bad, err);
         if (r < 0) {
@@ -129,7 +129,7 @@ static int concat_read_rows(struct dataset *ds, const struct sample_key *key,
     leaf_cursor_begin(&concat->cursor, dst);
     for (size_t begin = 0; begin < n; begin += COMBINE_CHUNK) {
         size_t count = min_u64(n - begin, COMBINE_CHUNK);
-        size_t good = translate(concat, indices + begin, count, &piece, &bad_index);
+        size_t good = concat_translate(concat, indices + begin, count, &piece, &bad_index);
         int r = concat_read_piece(concat, key, &piece, good, ret_bad, err);
         if (r < 0) {
             *ret_bad += begin;
@@ -148,19 +148,20 @@ static int concat_get(struct dataset *ds, const struct sample_key *key, uint64_t
                       struct sample *ret, struct dl_error *err)
 {
     const struct concat *concat = container_of(ds, struct concat, base);
-    uint32_t part = find_part(concat, index);
+    uint32_t part = concat_find_part(concat, index);
     struct sample_key inner = *key;
 
-    inner.base += part_begin(concat, part);
-    return dataset_get(concat->parts[part], &inner, index - part_begin(concat, part), ret, err);
+    inner.base += concat_part_begin(concat, part);
+    return dataset_get(concat->parts[part], &inner, index - concat_part_begin(concat, part), ret,
+                       err);
 }
 
 static void concat_expect(struct dataset *ds, uint64_t index)
 {
     const struct concat *concat = container_of(ds, struct concat, base);
-    uint32_t part = find_part(concat, index);
+    uint32_t part = concat_find_part(concat, index);
 
-    dataset_expect(concat->parts[part], index - part_begin(concat, part));
+    dataset_expect(concat->parts[part], index - concat_part_begin(concat, part));
 }
 
 /* Each part's own, in one call of it. */
@@ -171,8 +172,8 @@ static int concat_lengths(struct dataset *ds, const char *leaf, uint64_t first, 
     size_t count;
 
     for (size_t done = 0; done < n; done += count) {
-        uint32_t part = find_part(concat, first + done);
-        uint64_t begin = part_begin(concat, part);
+        uint32_t part = concat_find_part(concat, first + done);
+        uint64_t begin = concat_part_begin(concat, part);
         count = min_u64(n - done, concat->ends[part] - (first + done));
         int r = dataset_known_lengths(concat->parts[part], leaf, first + done - begin, count,
                                       ret + done, ret_bad, err);
@@ -208,8 +209,8 @@ static const struct dataset_ops concat_varying_ops = {
 enum { DESCRIPTION_MAX = 256, NODE_NAME_MAX = 256 };
 
 /* "float32 (3, 4)", "a dict of image, label", "a list of 3". Returns `text`. */
-static const char *describe(const struct tree *tree, const struct tree_node *node,
-                            char text[static DESCRIPTION_MAX])
+static const char *concat_describe(const struct tree *tree, const struct tree_node *node,
+                                   char text[static DESCRIPTION_MAX])
 {
     const struct tree_node *child = node + 1;
     size_t len;
@@ -235,16 +236,16 @@ static const char *describe(const struct tree *tree, const struct tree_node *nod
     return text;
 }
 
-static bool same_key(const struct tree *a, const struct tree_node *x, const struct tree *b,
-                     const struct tree_node *y)
+static bool concat_same_key(const struct tree *a, const struct tree_node *x, const struct tree *b,
+                            const struct tree_node *y)
 {
     return x->key_len == y->key_len &&
            (x->key_len == 0 || memcmp(a->keys + x->key_off, b->keys + y->key_off, x->key_len) == 0);
 }
 
 /* Itself, and its children's keys; not what is below them. */
-static bool same_node(const struct tree *a, const struct tree_node *x, const struct tree *b,
-                      const struct tree_node *y)
+static bool concat_same_node(const struct tree *a, const struct tree_node *x, const struct tree *b,
+                             const struct tree_node *y)
 {
     const struct tree_node *xc = x + 1, *yc = y + 1;
 
@@ -252,22 +253,22 @@ static bool same_node(const struct tree *a, const struct tree_node *x, const str
         x->ndim != y->ndim || memcmp(x->shape, y->shape, sizeof x->shape) != 0)
         return false;
     for (uint32_t i = 0; i < x->children; i++, xc = tree_skip(xc), yc = tree_skip(yc))
-        if (!same_key(a, xc, b, yc))
+        if (!concat_same_key(a, xc, b, yc))
             return false;
     return true;
 }
 
 /* The first node, in preorder, where the trees differ; UINT32_MAX: nowhere. */
-static uint32_t first_difference(const struct tree *a, const struct tree *b)
+static uint32_t concat_first_difference(const struct tree *a, const struct tree *b)
 {
     for (uint32_t i = 0; i < a->count && i < b->count; i++)
-        if (!same_node(a, &a->nodes[i], b, &b->nodes[i]))
+        if (!concat_same_node(a, &a->nodes[i], b, &b->nodes[i]))
             return i;
     return UINT32_MAX;
 }
 
 /* " at image", " at pair.0"; nothing for the sample itself. */
-static void name_node(const struct tree *tree, uint32_t target, char *text, size_t room)
+static void concat_name_node(const struct tree *tree, uint32_t target, char *text, size_t room)
 {
     const struct tree_node *node = tree->nodes, *wanted = &tree->nodes[target];
     size_t len = 0;
@@ -287,7 +288,8 @@ static void name_node(const struct tree *tree, uint32_t target, char *text, size
     }
 }
 
-static int check_part(struct concat *concat, uint32_t i, const char *place, struct dl_error *err)
+static int concat_check_part(struct concat *concat, uint32_t i, const char *place,
+                             struct dl_error *err)
 {
     const struct dataset *part = concat->parts[i];
     const struct tree *first = &concat->parts[concat->fixed]->schema, *tree = &part->schema;
@@ -300,33 +302,33 @@ static int check_part(struct concat *concat, uint32_t i, const char *place, stru
         return r;
     if (concat->n_fixed++ == 0)
         concat->fixed = i;
-    uint32_t node = concat->fixed == i ? UINT32_MAX : first_difference(first, tree);
+    uint32_t node = concat->fixed == i ? UINT32_MAX : concat_first_difference(first, tree);
     if (node == UINT32_MAX)
         return 0;
-    name_node(first, node, at, sizeof at);
+    concat_name_node(first, node, at, sizeof at);
     return dl_error_set(err, EINVAL, path,
                         "its samples are not those of %s.datasets.%u%s: %s, not %s; all parts of a "
                         "concat need equal samples",
-                        place, concat->fixed, at, describe(tree, &tree->nodes[node], mine),
-                        describe(first, &first->nodes[node], theirs));
+                        place, concat->fixed, at, concat_describe(tree, &tree->nodes[node], mine),
+                        concat_describe(first, &first->nodes[node], theirs));
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static int add_part(struct concat *concat, uint32_t i, const struct spec_dataset *spec,
-                    const char *place, const struct data_env *env, struct dl_error *err)
+static int concat_add_part(struct concat *concat, uint32_t i, const struct spec_dataset *spec,
+                           const char *place, const struct data_env *env, struct dl_error *err)
 {
     char path[DL_ERROR_PATH_MAX];
 
     place_item(path, place, "datasets", i);
     int r = dataset_open_at(&spec->datasets[i], path, env, &concat->parts[i], err);
     if (r == 0)
-        r = check_part(concat, i, place, err);
+        r = concat_check_part(concat, i, place, err);
     if (r < 0)
         return r;
     concat->base.content =
         dataset_fingerprint_join(concat->base.content, concat->parts[i]->content);
-    if (add_overflows(part_begin(concat, i), concat->parts[i]->length, &concat->ends[i]) ||
+    if (add_overflows(concat_part_begin(concat, i), concat->parts[i]->length, &concat->ends[i]) ||
         concat->ends[i] > INT64_MAX)
         return dl_error_set(err, EINVAL, path,
                             "the parts up to this one have 2^63 samples or more together");
@@ -355,7 +357,7 @@ int concat_open(const struct spec_dataset *spec, const char *place, const struct
     if (!concat->parts || !concat->ends)
         return dl_error_set(err, ENOMEM, place, "out of memory");
     for (uint32_t i = 0; r == 0 && i < concat->n; i++)
-        r = add_part(concat, i, spec, place, env, err);
+        r = concat_add_part(concat, i, spec, place, env, err);
     if (r < 0)
         return r;
     ds->length = concat->ends[concat->n - 1];

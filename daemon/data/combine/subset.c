@@ -19,7 +19,7 @@ struct subset {
     struct leaf_cursor cursor;
 };
 
-static uint64_t index_at(const struct subset *subset, uint64_t i)
+static uint64_t subset_index_at(const struct subset *subset, uint64_t i)
 {
     return subset->narrow ? subset->narrow[i] : subset->wide[i];
 }
@@ -43,7 +43,7 @@ static int subset_read_rows(struct dataset *ds, const struct sample_key *key,
                                     "sample %llu is beyond the dataset's %llu samples",
                                     (unsigned long long)index, (unsigned long long)ds->length);
             }
-            inner[i] = index_at(subset, index);
+            inner[i] = subset_index_at(subset, index);
         }
         int r = subset->inner->ops->read_rows(subset->inner, key, inner, count, subset->cursor.dst,
                                               ret_bad, err);
@@ -61,13 +61,13 @@ static int subset_get(struct dataset *ds, const struct sample_key *key, uint64_t
 {
     const struct subset *subset = container_of(ds, struct subset, base);
 
-    return dataset_get(subset->inner, key, index_at(subset, index), ret, err);
+    return dataset_get(subset->inner, key, subset_index_at(subset, index), ret, err);
 }
 
 static void subset_expect(struct dataset *ds, uint64_t index)
 {
     const struct subset *subset = container_of(ds, struct subset, base);
-    dataset_expect(subset->inner, index_at(subset, index));
+    dataset_expect(subset->inner, subset_index_at(subset, index));
 }
 
 /* One call for each run of samples that follow each other in the inner dataset too. */
@@ -78,9 +78,9 @@ static int subset_lengths(struct dataset *ds, const char *leaf, uint64_t first, 
     size_t count;
 
     for (size_t done = 0; done < n; done += count) {
-        uint64_t inner = index_at(subset, first + done), bad = UINT64_MAX;
+        uint64_t inner = subset_index_at(subset, first + done), bad = UINT64_MAX;
         for (count = 1; done + count < n; count++)
-            if (index_at(subset, first + done + count) != inner + count)
+            if (subset_index_at(subset, first + done + count) != inner + count)
                 break;
         int r = dataset_known_lengths(subset->inner, leaf, inner, count, ret + done, &bad, err);
         if (r < 0) {
@@ -108,7 +108,8 @@ static const struct dataset_ops subset_ops = {
 static const struct dataset_ops subset_varying_ops = {
     .get = subset_get, .lengths = subset_lengths, .expect = subset_expect, .close = subset_close};
 
-static int alloc_table(struct subset *subset, uint64_t n, const char *place, struct dl_error *err)
+static int subset_alloc_table(struct subset *subset, uint64_t n, const char *place,
+                              struct dl_error *err)
 {
     uint64_t slots = max_u64(n, 1);
 
@@ -123,7 +124,7 @@ static int alloc_table(struct subset *subset, uint64_t n, const char *place, str
                         (unsigned long long)n);
 }
 
-static void put_index(struct subset *subset, uint64_t i, uint64_t index)
+static void subset_put_index(struct subset *subset, uint64_t i, uint64_t index)
 {
     if (subset->narrow)
         subset->narrow[i] = (uint32_t)index;
@@ -133,12 +134,12 @@ static void put_index(struct subset *subset, uint64_t i, uint64_t index)
 
 /* ---- subset --------------------------------------------------------------------------------- */
 
-static int take_indices(struct subset *subset, const struct spec_dataset *spec, const char *place,
-                        struct dl_error *err)
+static int subset_take_indices(struct subset *subset, const struct spec_dataset *spec,
+                               const char *place, struct dl_error *err)
 {
     char path[DL_ERROR_PATH_MAX];
 
-    int r = alloc_table(subset, spec->n_indices, place, err);
+    int r = subset_alloc_table(subset, spec->n_indices, place, err);
     for (uint32_t i = 0; r == 0 && i < spec->n_indices; i++) {
         if (spec->indices[i] >= subset->inner->length) {
             place_item(path, place, "indices", i);
@@ -147,7 +148,7 @@ static int take_indices(struct subset *subset, const struct spec_dataset *spec, 
                                 (unsigned long long)spec->indices[i],
                                 (unsigned long long)subset->inner->length);
         }
-        put_index(subset, i, spec->indices[i]);
+        subset_put_index(subset, i, spec->indices[i]);
     }
     return r;
 }
@@ -155,29 +156,29 @@ static int take_indices(struct subset *subset, const struct spec_dataset *spec, 
 /* ---- split ---------------------------------------------------------------------------------- */
 
 /* random_split()'s own arithmetic: the product is one of doubles, its floor a whole number. */
-static uint64_t floor_of(uint64_t length, double fraction)
+static uint64_t subset_floor_of(uint64_t length, double fraction)
 {
     double samples = floor((double)length * fraction);
     return samples >= (double)length ? length : (uint64_t)samples;
 }
 
 /* How many samples part p has when what the floors leave goes round from the first part on. */
-static uint64_t fraction_length(const struct spec_dataset *spec, uint64_t length, uint64_t rest,
-                                uint32_t p)
+static uint64_t subset_fraction_length(const struct spec_dataset *spec, uint64_t length,
+                                       uint64_t rest, uint32_t p)
 {
-    return floor_of(length, spec->fractions[p]) + rest / spec->n_parts +
+    return subset_floor_of(length, spec->fractions[p]) + rest / spec->n_parts +
            (p < rest % spec->n_parts ? 1 : 0);
 }
 
 /* The consecutive piece of the order that is the spec's part. */
-static int find_piece(const struct spec_dataset *spec, uint64_t length, const char *place,
-                      uint64_t *ret_begin, uint64_t *ret_count, struct dl_error *err)
+static int subset_find_piece(const struct spec_dataset *spec, uint64_t length, const char *place,
+                             uint64_t *ret_begin, uint64_t *ret_count, struct dl_error *err)
 {
     char path[DL_ERROR_PATH_MAX];
     uint64_t sum = 0, rest = 0, count = 0;
 
     for (uint32_t p = 0; p < spec->n_parts; p++) {
-        uint64_t n = spec->lengths ? spec->lengths[p] : floor_of(length, spec->fractions[p]);
+        uint64_t n = spec->lengths ? spec->lengths[p] : subset_floor_of(length, spec->fractions[p]);
         if (add_overflows(sum, n, &sum))
             sum = UINT64_MAX;
     }
@@ -190,21 +191,21 @@ static int find_piece(const struct spec_dataset *spec, uint64_t length, const ch
     *ret_begin = 0;
     for (uint32_t p = 0; p <= spec->part; p++) {
         *ret_begin += count;
-        count = spec->lengths ? spec->lengths[p] : fraction_length(spec, length, rest, p);
+        count = spec->lengths ? spec->lengths[p] : subset_fraction_length(spec, length, rest, p);
     }
     *ret_count = count;
     return 0;
 }
 
-static int take_part(struct subset *subset, const struct spec_dataset *spec, const char *place,
-                     struct dl_error *err)
+static int subset_take_part(struct subset *subset, const struct spec_dataset *spec,
+                            const char *place, struct dl_error *err)
 {
     struct permute_torch *order = NULL;
     uint64_t begin = 0, count = 0, length = subset->inner->length;
     int r;
 
-    if ((r = find_piece(spec, length, place, &begin, &count, err)) < 0 ||
-        (r = alloc_table(subset, count, place, err)) < 0)
+    if ((r = subset_find_piece(spec, length, place, &begin, &count, err)) < 0 ||
+        (r = subset_alloc_table(subset, count, place, err)) < 0)
         return r;
     if (permute_torch_new(length, length, spec->seed, PERMUTE_TORCH_INSIDE_OUT_FROM, &order) < 0)
         return dl_error_set(err, ENOMEM, place,
@@ -212,7 +213,7 @@ static int take_part(struct subset *subset, const struct spec_dataset *spec, con
                             (unsigned long long)length);
     permute_torch_extend(order, begin + count);
     for (uint64_t i = 0; i < count; i++)
-        put_index(subset, i, permute_torch_at(order, begin + i));
+        subset_put_index(subset, i, permute_torch_at(order, begin + i));
     permute_torch_free(order);
     return 0;
 }
@@ -240,8 +241,8 @@ int subset_open(const struct spec_dataset *spec, const char *place, const struct
     if (r < 0)
         return r;
     ds->content = subset->inner->content;
-    r = spec->kind == DATASET_SPLIT ? take_part(subset, spec, place, err)
-                                    : take_indices(subset, spec, place, err);
+    r = spec->kind == DATASET_SPLIT ? subset_take_part(subset, spec, place, err)
+                                    : subset_take_indices(subset, spec, place, err);
     if (r < 0)
         return r;
     if (!dataset_is_fixed(subset->inner))
