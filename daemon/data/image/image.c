@@ -84,7 +84,7 @@ struct image_decoder *image_decoder_free(struct image_decoder *d)
     return NULL;
 }
 
-static int refuse_unknown(const struct image_file *file, struct dl_error *err)
+static int image_refuse_unknown(const struct image_file *file, struct dl_error *err)
 {
     const uint8_t *p = file->data;
 
@@ -114,7 +114,7 @@ int image_open(struct image_decoder *d, const struct image_file *file, struct im
         *ret = d->source;
         return 0;
     }
-    return refuse_unknown(file, err);
+    return image_refuse_unknown(file, err);
 }
 
 /* ---- the spec ------------------------------------------------------------------------------- */
@@ -136,7 +136,7 @@ void image_shape(const struct spec_image *spec, struct image_size size, uint64_t
 }
 
 /* Compared so that NaN is refused, too. */
-static bool range_is_sound(const double range[static 2], double most)
+static bool image_range_is_sound(const double range[static 2], double most)
 {
     return range[0] > 0 && range[0] <= range[1] && range[1] <= most;
 }
@@ -159,9 +159,10 @@ int image_check_spec(const struct spec_image *spec, const char *place, struct dl
         key = "resize", why = "is smaller than the crop that is cut out of it; choose a larger one";
     else if (!(spec->flip >= 0 && spec->flip <= 1))
         key = "flip", why = "is a probability: between 0 and 1";
-    else if (spec->transform == TRANSFORM_RANDOM_CROP && !range_is_sound(spec->scale, 1))
+    else if (spec->transform == TRANSFORM_RANDOM_CROP && !image_range_is_sound(spec->scale, 1))
         key = "scale", why = "is two shares of the image's area: above 0, up to 1, least first";
-    else if (spec->transform == TRANSFORM_RANDOM_CROP && !range_is_sound(spec->aspect, widest))
+    else if (spec->transform == TRANSFORM_RANDOM_CROP &&
+             !image_range_is_sound(spec->aspect, widest))
         key = "aspect", why = "is two quotients of width and height: above 0, least first";
     if (!key)
         return 0;
@@ -171,13 +172,13 @@ int image_check_spec(const struct spec_image *spec, const char *place, struct dl
 
 /* ---- decoding ------------------------------------------------------------------------------- */
 
-static int no_memory(const struct image_decoder *d, struct dl_error *err)
+static int image_no_memory(const struct image_decoder *d, struct dl_error *err)
 {
     return dl_error_set(err, ENOMEM, d->file.path, "out of memory for decoding it");
 }
 
 /* The factor by which the codec may reduce the image itself. */
-static uint32_t choose_reduction(const struct image_crop *crop, uint32_t most)
+static uint32_t image_choose_reduction(const struct image_crop *crop, uint32_t most)
 {
     double gap_h = crop->scaled.height * reduce_gap, gap_w = crop->scaled.width * reduce_gap;
     uint32_t reduce = most;
@@ -187,7 +188,7 @@ static uint32_t choose_reduction(const struct image_crop *crop, uint32_t most)
     return reduce;
 }
 
-static struct resample_span span_of(uint32_t box_first, uint32_t box_n, uint32_t reduce)
+static struct resample_span image_span_of(uint32_t box_first, uint32_t box_n, uint32_t reduce)
 {
     return (struct resample_span){
         .begin = (double)box_first / reduce,
@@ -198,11 +199,12 @@ static struct resample_span span_of(uint32_t box_first, uint32_t box_n, uint32_t
 }
 
 /* The weights of both directions, and the window of the image that they are about. */
-static int plan(struct image_decoder *d, const struct image_crop *crop, struct image_window *ret)
+static int image_plan(struct image_decoder *d, const struct image_crop *crop,
+                      struct image_window *ret)
 {
-    uint32_t reduce = choose_reduction(crop, d->codec->ops->most_reduced);
-    struct resample_span across = span_of(crop->box_left, crop->box.width, reduce);
-    struct resample_span down = span_of(crop->box_top, crop->box.height, reduce);
+    uint32_t reduce = image_choose_reduction(crop, d->codec->ops->most_reduced);
+    struct resample_span across = image_span_of(crop->box_left, crop->box.width, reduce);
+    struct resample_span down = image_span_of(crop->box_top, crop->box.height, reduce);
     int r;
 
     across.outputs = crop->scaled.width;
@@ -230,7 +232,7 @@ static int plan(struct image_decoder *d, const struct image_crop *crop, struct i
  * Room for one row of the codec's, and for what is read behind it. It is not aligned: libjpeg-turbo
  * writes aligned rows past the cache, and reading them back cost more than decoding them.
  */
-static int make_row(struct image_decoder *d, uint32_t pixels, uint32_t taps)
+static int image_make_row(struct image_decoder *d, uint32_t pixels, uint32_t taps)
 {
     enum { OFF_ALIGNMENT = 8 };
     size_t bytes = ((size_t)pixels + taps) * PIXEL + RESAMPLE_SLACK + OFF_ALIGNMENT;
@@ -247,8 +249,8 @@ static int make_row(struct image_decoder *d, uint32_t pixels, uint32_t taps)
 }
 
 /* Output row `i`, of which all input is there. */
-static void put_row(const struct image_decoder *d, const struct image_crop *crop, uint32_t i,
-                    bool planar, uint8_t *out)
+static void image_put_row(const struct image_decoder *d, const struct image_crop *crop, uint32_t i,
+                          bool planar, uint8_t *out)
 {
     size_t w = crop->size.width, plane = w * crop->size.height;
 
@@ -260,8 +262,8 @@ static void put_row(const struct image_decoder *d, const struct image_crop *crop
         resample_down(&d->down, i, &d->ring, c * w, w, out + c * plane + i * w);
 }
 
-static int decode_scaled(struct image_decoder *d, const struct image_crop *crop, bool planar,
-                         uint8_t *out, struct dl_error *err)
+static int image_decode_scaled(struct image_decoder *d, const struct image_crop *crop, bool planar,
+                               uint8_t *out, struct dl_error *err)
 {
     const struct image_codec_ops *ops = d->codec->ops;
     struct image_window window;
@@ -269,27 +271,27 @@ static int decode_scaled(struct image_decoder *d, const struct image_crop *crop,
     uint32_t made = 0;
     int r;
 
-    if (plan(d, crop, &window) < 0)
-        return no_memory(d, err);
+    if (image_plan(d, crop, &window) < 0)
+        return image_no_memory(d, err);
     if ((r = ops->begin(d->codec, &window, &rows, err)) < 0)
         return r;
-    if (make_row(d, rows.pixels, d->across.most) < 0)
-        return no_memory(d, err);
+    if (image_make_row(d, rows.pixels, d->across.most) < 0)
+        return image_no_memory(d, err);
     for (uint32_t y = window.top; y < window.bottom; y++) {
         if ((r = ops->row(d->codec, d->row, err)) < 0)
             return r;
         resample_across(&d->across, d->row, rows.origin, planar, resample_ring_row(&d->ring, y));
         for (; made < crop->size.height && d->down.from[made] + d->down.count[made] <= y + 1;
              made++)
-            put_row(d, crop, made, planar, out);
+            image_put_row(d, crop, made, planar, out);
     }
     assert(made == crop->size.height);
     return ops->end(d->codec, err);
 }
 
 /* One row as it is, from four bytes a pixel to three, or to three planes. */
-static void copy_row(const struct image_crop *crop, const uint8_t *row, bool planar, uint32_t y,
-                     uint8_t *out)
+static void image_copy_row(const struct image_crop *crop, const uint8_t *row, bool planar,
+                           uint32_t y, uint8_t *out)
 {
     size_t w = crop->size.width, plane = planar ? w * crop->size.height : 1;
     size_t step = planar ? 1 : COLOURS;
@@ -303,8 +305,8 @@ static void copy_row(const struct image_crop *crop, const uint8_t *row, bool pla
     }
 }
 
-static int decode_whole(struct image_decoder *d, const struct image_crop *crop, bool planar,
-                        uint8_t *out, struct dl_error *err)
+static int image_decode_whole(struct image_decoder *d, const struct image_crop *crop, bool planar,
+                              uint8_t *out, struct dl_error *err)
 {
     const struct image_codec_ops *ops = d->codec->ops;
     struct image_window window = {
@@ -314,12 +316,12 @@ static int decode_whole(struct image_decoder *d, const struct image_crop *crop, 
 
     if ((r = ops->begin(d->codec, &window, &rows, err)) < 0)
         return r;
-    if (make_row(d, rows.pixels, 0) < 0)
-        return no_memory(d, err);
+    if (image_make_row(d, rows.pixels, 0) < 0)
+        return image_no_memory(d, err);
     for (uint32_t y = 0; y < crop->box.height; y++) {
         if ((r = ops->row(d->codec, d->row, err)) < 0)
             return r;
-        copy_row(crop, d->row, planar, y, out);
+        image_copy_row(crop, d->row, planar, y, out);
     }
     return ops->end(d->codec, err);
 }
@@ -334,9 +336,9 @@ int image_decode(struct image_decoder *d, const struct spec_image *spec, struct 
     assert(d->codec);
     image_crop_choose(spec, d->source, rng, &crop);
     if (spec->transform == TRANSFORM_NONE)
-        r = decode_whole(d, &crop, planar, out, err);
+        r = image_decode_whole(d, &crop, planar, out, err);
     else
-        r = decode_scaled(d, &crop, planar, out, err);
+        r = image_decode_scaled(d, &crop, planar, out, err);
     d->codec = NULL;
     return r;
 }

@@ -45,7 +45,7 @@ struct image_jpeg {
 
 /* ---- libjpeg's ways out --------------------------------------------------------------------- */
 
-static void leave(j_common_ptr info)
+static void image_jpeg_leave(j_common_ptr info)
 {
     struct image_jpeg *jpeg = info->client_data;
 
@@ -54,25 +54,25 @@ static void leave(j_common_ptr info)
 }
 
 /* Of headers that are unusual, and bytes between two segments: all pixels are there. */
-static bool is_harmless(int warning)
+static bool image_jpeg_is_harmless(int warning)
 {
     return warning == JWRN_EXTRANEOUS_DATA || warning == JWRN_JFIF_MAJOR ||
            warning == JWRN_ADOBE_XFORM || warning == JWRN_BOGUS_ICC ||
            warning == JWRN_NOT_SEQUENTIAL;
 }
 
-static void take_message(j_common_ptr info, int level)
+static void image_jpeg_take_message(j_common_ptr info, int level)
 {
-    if (level < 0 && !is_harmless(info->err->msg_code))
-        leave(info);
+    if (level < 0 && !image_jpeg_is_harmless(info->err->msg_code))
+        image_jpeg_leave(info);
 }
 
-static void no_output(j_common_ptr info)
+static void image_jpeg_no_output(j_common_ptr info)
 {
     (void)info;
 }
 
-static void watch_scans(j_common_ptr info)
+static void image_jpeg_watch_scans(j_common_ptr info)
 {
     struct image_jpeg *jpeg = info->client_data;
 
@@ -83,7 +83,7 @@ static void watch_scans(j_common_ptr info)
 }
 
 /* After a jump: frees what the image took, and says what was wrong. */
-static int give_up(struct image_jpeg *jpeg, struct dl_error *err)
+static int image_jpeg_give_up(struct image_jpeg *jpeg, struct dl_error *err)
 {
     const char *path = jpeg->file.path;
     int code = jpeg->errors.msg_code;
@@ -103,14 +103,14 @@ static int give_up(struct image_jpeg *jpeg, struct dl_error *err)
 
 /* ---- one image ------------------------------------------------------------------------------ */
 
-static bool jpeg_knows(const struct image_file *file)
+static bool image_jpeg_knows(const struct image_file *file)
 {
     return file->bytes >= 3 && memcmp(file->data, "\xff\xd8\xff", 3) == 0;
 }
 
 /* An object that was used keeps its tables: an image without would be read with those of the last
  * one. Jumps, when there is no memory. */
-static void begin_anew(struct image_jpeg *jpeg)
+static void image_jpeg_begin_anew(struct image_jpeg *jpeg)
 {
     jpeg_destroy_decompress(&jpeg->info);
     jpeg_create_decompress(&jpeg->info);
@@ -118,26 +118,26 @@ static void begin_anew(struct image_jpeg *jpeg)
     jpeg->info.progress = &jpeg->progress;
 }
 
-static int read_header(struct image_jpeg *jpeg, struct dl_error *err)
+static int image_jpeg_read_header(struct image_jpeg *jpeg, struct dl_error *err)
 {
     jpeg->errors.msg_code = 0;
     if (setjmp(jpeg->jump))
-        return give_up(jpeg, err);
-    begin_anew(jpeg);
+        return image_jpeg_give_up(jpeg, err);
+    image_jpeg_begin_anew(jpeg);
     jpeg_mem_src(&jpeg->info, jpeg->file.data, jpeg->file.bytes);
     (void)jpeg_read_header(&jpeg->info, TRUE);
     return 0;
 }
 
-static int jpeg_open(struct image_codec *codec, const struct image_file *file,
-                     struct image_size *ret, struct dl_error *err)
+static int image_jpeg_open(struct image_codec *codec, const struct image_file *file,
+                           struct image_size *ret, struct dl_error *err)
 {
     struct image_jpeg *jpeg = container_of(codec, struct image_jpeg, base);
     struct image_size size;
     int r;
 
     jpeg->file = *file;
-    if ((r = read_header(jpeg, err)) < 0)
+    if ((r = image_jpeg_read_header(jpeg, err)) < 0)
         return r;
     size.height = jpeg->info.image_height;
     size.width = jpeg->info.image_width;
@@ -149,7 +149,7 @@ static int jpeg_open(struct image_codec *codec, const struct image_file *file,
     return 0;
 }
 
-static int check_colours(struct image_jpeg *jpeg, struct dl_error *err)
+static int image_jpeg_check_colours(struct image_jpeg *jpeg, struct dl_error *err)
 {
     J_COLOR_SPACE space = jpeg->info.jpeg_color_space;
 
@@ -163,8 +163,8 @@ static int check_colours(struct image_jpeg *jpeg, struct dl_error *err)
 }
 
 /* The part of each row that is decoded. */
-static void cut_columns(struct jpeg_decompress_struct *info, const struct image_window *window,
-                        struct image_rows *ret)
+static void image_jpeg_cut_columns(struct jpeg_decompress_struct *info,
+                                   const struct image_window *window, struct image_rows *ret)
 {
     JDIMENSION left = window->left > MARGIN ? window->left - MARGIN : 0;
     JDIMENSION right = window->right + MARGIN;
@@ -180,29 +180,29 @@ static void cut_columns(struct jpeg_decompress_struct *info, const struct image_
     ret->pixels = info->output_width;
 }
 
-static int jpeg_begin(struct image_codec *codec, const struct image_window *window,
-                      struct image_rows *ret, struct dl_error *err)
+static int image_jpeg_begin(struct image_codec *codec, const struct image_window *window,
+                            struct image_rows *ret, struct dl_error *err)
 {
     struct image_jpeg *jpeg = container_of(codec, struct image_jpeg, base);
     struct jpeg_decompress_struct *info = &jpeg->info;
     int r;
 
-    if ((r = check_colours(jpeg, err)) < 0)
+    if ((r = image_jpeg_check_colours(jpeg, err)) < 0)
         return r;
     if (setjmp(jpeg->jump))
-        return give_up(jpeg, err);
+        return image_jpeg_give_up(jpeg, err);
     info->out_color_space = jpeg->cmyk ? JCS_CMYK : JCS_EXT_RGBX;
     info->scale_num = 1;
     info->scale_denom = window->reduce;
     (void)jpeg_start_decompress(info);
-    cut_columns(info, window, ret);
+    image_jpeg_cut_columns(info, window, ret);
     if (window->top > 0)
         (void)jpeg_skip_scanlines(info, window->top);
     return 0;
 }
 
 /* a · b / 255, rounded. */
-static inline uint8_t scale_byte(unsigned a, unsigned b)
+static inline uint8_t image_jpeg_scale_byte(unsigned a, unsigned b)
 {
     unsigned t = a * b + 128;
 
@@ -213,39 +213,39 @@ static inline uint8_t scale_byte(unsigned a, unsigned b)
  * As PIL's convert("RGB"), without colour management: R = 255 · (1 - C)(1 - K). And as PIL we take
  * 255 for no ink, as Adobe's programs write it, whether or not the file has their marker.
  */
-static void cmyk_to_rgb(uint8_t *row, uint32_t pixels)
+static void image_jpeg_cmyk_to_rgb(uint8_t *row, uint32_t pixels)
 {
     for (uint32_t x = 0; x < pixels; x++) {
         uint8_t *p = row + (size_t)x * PIXEL;
         for (unsigned c = 0; c < 3; c++)
-            p[c] = scale_byte(p[c], p[3]);
+            p[c] = image_jpeg_scale_byte(p[c], p[3]);
     }
 }
 
-static int jpeg_row(struct image_codec *codec, uint8_t *out, struct dl_error *err)
+static int image_jpeg_row(struct image_codec *codec, uint8_t *out, struct dl_error *err)
 {
     struct image_jpeg *jpeg = container_of(codec, struct image_jpeg, base);
 
     if (setjmp(jpeg->jump))
-        return give_up(jpeg, err);
+        return image_jpeg_give_up(jpeg, err);
     (void)jpeg_read_scanlines(&jpeg->info, &out, 1);
     if (jpeg->cmyk)
-        cmyk_to_rgb(out, jpeg->info.output_width);
+        image_jpeg_cmyk_to_rgb(out, jpeg->info.output_width);
     return 0;
 }
 
 /* Whether the file's last marker is still to come, or was seen: the rest is not decoded for it.
  * In coded data a byte of 255 is followed by 0 or a restart, so this is no part of them. */
-static bool ends_whole(struct jpeg_decompress_struct *info)
+static bool image_jpeg_ends_whole(struct jpeg_decompress_struct *info)
 {
     return jpeg_input_complete(info) || info->unread_marker == JPEG_EOI ||
            memmem(info->src->next_input_byte, info->src->bytes_in_buffer, "\xff\xd9", 2);
 }
 
-static int jpeg_end(struct image_codec *codec, struct dl_error *err)
+static int image_jpeg_end(struct image_codec *codec, struct dl_error *err)
 {
     struct image_jpeg *jpeg = container_of(codec, struct image_jpeg, base);
-    bool whole = ends_whole(&jpeg->info);
+    bool whole = image_jpeg_ends_whole(&jpeg->info);
 
     jpeg_abort_decompress(&jpeg->info);
     return whole ? 0 : image_refuse_truncated(jpeg->file.path, err);
@@ -253,7 +253,7 @@ static int jpeg_end(struct image_codec *codec, struct dl_error *err)
 
 /* ---- the codec ------------------------------------------------------------------------------ */
 
-static void jpeg_free(struct image_codec *codec)
+static void image_jpeg_free(struct image_codec *codec)
 {
     if (!codec)
         return;
@@ -263,12 +263,12 @@ static void jpeg_free(struct image_codec *codec)
 }
 
 static const struct image_codec_ops jpeg_ops = {
-    .knows = jpeg_knows,
-    .open = jpeg_open,
-    .begin = jpeg_begin,
-    .row = jpeg_row,
-    .end = jpeg_end,
-    .free = jpeg_free,
+    .knows = image_jpeg_knows,
+    .open = image_jpeg_open,
+    .begin = image_jpeg_begin,
+    .row = image_jpeg_row,
+    .end = image_jpeg_end,
+    .free = image_jpeg_free,
     .most_reduced = 8,
 };
 
@@ -280,10 +280,10 @@ struct image_codec *image_jpeg_new(void)
         return NULL;
     jpeg->base.ops = &jpeg_ops;
     jpeg->info.err = jpeg_std_error(&jpeg->errors);
-    jpeg->errors.error_exit = leave;
-    jpeg->errors.emit_message = take_message;
-    jpeg->errors.output_message = no_output;
+    jpeg->errors.error_exit = image_jpeg_leave;
+    jpeg->errors.emit_message = image_jpeg_take_message;
+    jpeg->errors.output_message = image_jpeg_no_output;
     jpeg->info.client_data = jpeg;
-    jpeg->progress.progress_monitor = watch_scans;
+    jpeg->progress.progress_monitor = image_jpeg_watch_scans;
     return &jpeg->base;
 }

@@ -34,7 +34,7 @@ struct image_png {
 
 /* ---- libpng's ways out ---------------------------------------------------------------------- */
 
-static void leave(png_structp png, png_const_charp message)
+static void image_png_leave(png_structp png, png_const_charp message)
 {
     struct image_png *self = png_get_error_ptr(png);
 
@@ -42,23 +42,23 @@ static void leave(png_structp png, png_const_charp message)
     longjmp(self->jump, 1);
 }
 
-static void ignore(png_structp png, png_const_charp message)
+static void image_png_ignore(png_structp png, png_const_charp message)
 {
     (void)png;
     (void)message;
 }
 
-static void read_bytes(png_structp png, png_bytep out, size_t n)
+static void image_png_read_bytes(png_structp png, png_bytep out, size_t n)
 {
     struct image_png *self = png_get_io_ptr(png);
 
     if (n > self->file.bytes - self->read)
-        leave(png, "the data end");
+        image_png_leave(png, "the data end");
     memcpy(out, self->file.data + self->read, n);
     self->read += n;
 }
 
-static png_voidp take_memory(png_structp png, png_alloc_size_t n)
+static png_voidp image_png_take_memory(png_structp png, png_alloc_size_t n)
 {
     struct image_png *self = png_get_mem_ptr(png);
     void *memory = malloc(n);
@@ -68,22 +68,22 @@ static png_voidp take_memory(png_structp png, png_alloc_size_t n)
     return memory;
 }
 
-static void drop_memory(png_structp png, png_voidp memory)
+static void image_png_drop_memory(png_structp png, png_voidp memory)
 {
     (void)png;
     free(memory);
 }
 
-static void close_image(struct image_png *self)
+static void image_png_close_image(struct image_png *self)
 {
     png_destroy_read_struct(&self->png, &self->info, NULL);
     free(self->all);
     self->all = NULL;
 }
 
-static int give_up(struct image_png *self, struct dl_error *err)
+static int image_png_give_up(struct image_png *self, struct dl_error *err)
 {
-    close_image(self);
+    image_png_close_image(self);
     if (self->out_of_memory)
         return dl_error_set(err, ENOMEM, self->file.path, "out of memory for decoding it");
     return image_refuse_corrupt(self->file.path, self->message, err);
@@ -93,23 +93,23 @@ static int give_up(struct image_png *self, struct dl_error *err)
 
 static const uint8_t signature[SIGNATURE_BYTES] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 
-static bool png_knows(const struct image_file *file)
+static bool image_png_knows(const struct image_file *file)
 {
     return file->bytes >= SIGNATURE_BYTES && memcmp(file->data, signature, SIGNATURE_BYTES) == 0;
 }
 
-static uint32_t big_endian(const uint8_t *p)
+static uint32_t image_png_big_endian(const uint8_t *p)
 {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
 /* From chunk to chunk until IEND: rows that are not wanted are not read, and so not missed. */
-static bool ends_whole(const struct image_file *file)
+static bool image_png_ends_whole(const struct image_file *file)
 {
     size_t at = SIGNATURE_BYTES;
 
     while (file->bytes - at >= CHUNK_FRAME) {
-        uint32_t length = big_endian(file->data + at);
+        uint32_t length = image_png_big_endian(file->data + at);
         if (length > file->bytes - at - CHUNK_FRAME)
             return false;
         if (memcmp(file->data + at + 4, "IEND", 4) == 0)
@@ -119,28 +119,29 @@ static bool ends_whole(const struct image_file *file)
     return false;
 }
 
-static int start(struct image_png *self, struct dl_error *err)
+static int image_png_start(struct image_png *self, struct dl_error *err)
 {
-    self->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, self, leave, ignore, self,
-                                         take_memory, drop_memory);
+    self->png =
+        png_create_read_struct_2(PNG_LIBPNG_VER_STRING, self, image_png_leave, image_png_ignore,
+                                 self, image_png_take_memory, image_png_drop_memory);
     self->info = self->png ? png_create_info_struct(self->png) : NULL;
     if (!self->info) {
-        close_image(self);
+        image_png_close_image(self);
         return dl_error_set(err, ENOMEM, self->file.path, "out of memory for decoding it");
     }
-    png_set_read_fn(self->png, self, read_bytes);
+    png_set_read_fn(self->png, self, image_png_read_bytes);
     png_set_user_limits(self->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
     png_set_chunk_malloc_max(self->png, CHUNK_MAX);
     png_set_chunk_cache_max(self->png, CHUNKS_KEPT_MAX);
     return 0;
 }
 
-static int read_header(struct image_png *self, struct dl_error *err)
+static int image_png_read_header(struct image_png *self, struct dl_error *err)
 {
     /* Also what png_create_read_struct() and its like fail with. */
     if (setjmp(self->jump))
-        return give_up(self, err);
-    int r = start(self, err);
+        return image_png_give_up(self, err);
+    int r = image_png_start(self, err);
     if (r < 0)
         return r;
     png_read_info(self->png, self->info);
@@ -149,22 +150,22 @@ static int read_header(struct image_png *self, struct dl_error *err)
     return 0;
 }
 
-static int png_open(struct image_codec *codec, const struct image_file *file,
-                    struct image_size *ret, struct dl_error *err)
+static int image_png_open(struct image_codec *codec, const struct image_file *file,
+                          struct image_size *ret, struct dl_error *err)
 {
     struct image_png *self = container_of(codec, struct image_png, base);
     int r;
 
-    close_image(self);
+    image_png_close_image(self);
     self->file = *file;
     self->read = 0;
     self->out_of_memory = false;
-    if (!ends_whole(file))
+    if (!image_png_ends_whole(file))
         return image_refuse_truncated(file->path, err);
-    if ((r = read_header(self, err)) < 0)
+    if ((r = image_png_read_header(self, err)) < 0)
         return r;
     if ((r = image_check_size(self->size, file->path, err)) < 0) {
-        close_image(self);
+        image_png_close_image(self);
         return r;
     }
     *ret = self->size;
@@ -172,7 +173,7 @@ static int png_open(struct image_codec *codec, const struct image_file *file,
 }
 
 /* Whatever it is, RGB of 8 bits, and a fourth byte. */
-static void set_format(struct image_png *self)
+static void image_png_set_format(struct image_png *self)
 {
     png_structp png = self->png;
     bool alpha = (png_get_color_type(png, self->info) & PNG_COLOR_MASK_ALPHA) ||
@@ -186,14 +187,14 @@ static void set_format(struct image_png *self)
 }
 
 /* Interlaced: the last pass has every other row. */
-static void read_all(struct image_png *self, int passes)
+static void image_png_read_all(struct image_png *self, int passes)
 {
     size_t row_bytes = (size_t)self->size.width * PIXEL;
 
     self->all = calloc(self->size.height, row_bytes);
     if (!self->all) {
         self->out_of_memory = true;
-        leave(self->png, "out of memory");
+        image_png_leave(self->png, "out of memory");
     }
     for (int pass = 0; pass < passes; pass++) {
         for (uint32_t y = 0; y < self->size.height; y++)
@@ -201,21 +202,21 @@ static void read_all(struct image_png *self, int passes)
     }
 }
 
-static int png_begin(struct image_codec *codec, const struct image_window *window,
-                     struct image_rows *ret, struct dl_error *err)
+static int image_png_begin(struct image_codec *codec, const struct image_window *window,
+                           struct image_rows *ret, struct dl_error *err)
 {
     struct image_png *self = container_of(codec, struct image_png, base);
 
     if (setjmp(self->jump))
-        return give_up(self, err);
-    set_format(self);
+        return image_png_give_up(self, err);
+    image_png_set_format(self);
     int passes = png_set_interlace_handling(self->png);
     png_read_update_info(self->png, self->info);
     if (png_get_rowbytes(self->png, self->info) != (size_t)self->size.width * PIXEL)
-        leave(self->png, "its rows are of an unknown kind");
+        image_png_leave(self->png, "its rows are of an unknown kind");
     self->next = window->top;
     if (passes > 1) {
-        read_all(self, passes);
+        image_png_read_all(self, passes);
     } else {
         for (uint32_t y = 0; y < window->top; y++)
             png_read_row(self->png, NULL, NULL);
@@ -224,13 +225,13 @@ static int png_begin(struct image_codec *codec, const struct image_window *windo
     return 0;
 }
 
-static int png_row(struct image_codec *codec, uint8_t *out, struct dl_error *err)
+static int image_png_row(struct image_codec *codec, uint8_t *out, struct dl_error *err)
 {
     struct image_png *self = container_of(codec, struct image_png, base);
     size_t row_bytes = (size_t)self->size.width * PIXEL;
 
     if (setjmp(self->jump))
-        return give_up(self, err);
+        return image_png_give_up(self, err);
     if (self->all)
         memcpy(out, self->all + self->next * row_bytes, row_bytes);
     else
@@ -239,31 +240,31 @@ static int png_row(struct image_codec *codec, uint8_t *out, struct dl_error *err
     return 0;
 }
 
-static int png_end(struct image_codec *codec, struct dl_error *err)
+static int image_png_end(struct image_codec *codec, struct dl_error *err)
 {
     (void)err; /* open has seen that the file ends as it should */
-    close_image(container_of(codec, struct image_png, base));
+    image_png_close_image(container_of(codec, struct image_png, base));
     return 0;
 }
 
 /* ---- the codec ------------------------------------------------------------------------------ */
 
-static void png_free_codec(struct image_codec *codec)
+static void image_png_free_codec(struct image_codec *codec)
 {
     if (!codec)
         return;
     struct image_png *self = container_of(codec, struct image_png, base);
-    close_image(self);
+    image_png_close_image(self);
     free(self);
 }
 
 static const struct image_codec_ops png_ops = {
-    .knows = png_knows,
-    .open = png_open,
-    .begin = png_begin,
-    .row = png_row,
-    .end = png_end,
-    .free = png_free_codec,
+    .knows = image_png_knows,
+    .open = image_png_open,
+    .begin = image_png_begin,
+    .row = image_png_row,
+    .end = image_png_end,
+    .free = image_png_free_codec,
     .most_reduced = 1,
 };
 

@@ -33,7 +33,7 @@ struct imagefolder {
 
 /* ---- one image ------------------------------------------------------------------------------ */
 
-static int make_room(struct imagefolder *folder, uint64_t bytes, struct dl_error *err)
+static int imagefolder_make_room(struct imagefolder *folder, uint64_t bytes, struct dl_error *err)
 {
     if (bytes > FILE_BYTES_MAX)
         return dl_error_set(err, EFBIG, folder->path,
@@ -51,8 +51,8 @@ static int make_room(struct imagefolder *folder, uint64_t bytes, struct dl_error
                         (unsigned long long)bytes);
 }
 
-static int read_all(struct imagefolder *folder, int fd, size_t bytes, size_t *ret,
-                    struct dl_error *err)
+static int imagefolder_read_all(struct imagefolder *folder, int fd, size_t bytes, size_t *ret,
+                                struct dl_error *err)
 {
     size_t done = 0;
 
@@ -71,8 +71,8 @@ static int read_all(struct imagefolder *folder, int fd, size_t bytes, size_t *re
 }
 
 /* Reads file `index` and its header; the class and the image's size. */
-static int open_image(struct imagefolder *folder, uint64_t index, int64_t *ret_label,
-                      struct image_size *ret, struct dl_error *err)
+static int imagefolder_open_image(struct imagefolder *folder, uint64_t index, int64_t *ret_label,
+                                  struct image_size *ret, struct dl_error *err)
 {
     struct image_file file = {.path = folder->path};
     _cleanup_fd_ int fd = -1;
@@ -86,15 +86,15 @@ static int open_image(struct imagefolder *folder, uint64_t index, int64_t *ret_l
                             "is the beginning of a path of %zu bytes; %zu can be opened", len,
                             sizeof folder->path - 1);
     if ((r = source_open_file(folder->path, folder->env, &fd, &bytes, err)) < 0 ||
-        (r = make_room(folder, bytes, err)) < 0 ||
-        (r = read_all(folder, fd, bytes, &file.bytes, err)) < 0)
+        (r = imagefolder_make_room(folder, bytes, err)) < 0 ||
+        (r = imagefolder_read_all(folder, fd, bytes, &file.bytes, err)) < 0)
         return r;
     file.data = folder->file;
     return image_open(folder->decoder, &file, ret, err);
 }
 
-static int decode_image(struct imagefolder *folder, const struct sample_key *key, uint64_t index,
-                        uint8_t *out, struct dl_error *err)
+static int imagefolder_decode_image(struct imagefolder *folder, const struct sample_key *key,
+                                    uint64_t index, uint8_t *out, struct dl_error *err)
 {
     struct rng rng;
 
@@ -120,9 +120,10 @@ static int imagefolder_read_rows(struct dataset *ds, const struct sample_key *ke
         if (index >= ds->length)
             r = dataset_refuse_index(ds, index, err);
         if (r == 0)
-            r = open_image(folder, index, &label, &size, err);
+            r = imagefolder_open_image(folder, index, &label, &size, err);
         if (r == 0)
-            r = decode_image(folder, key, index, (uint8_t *)dst[0] + i * folder->image_bytes, err);
+            r = imagefolder_decode_image(folder, key, index,
+                                         (uint8_t *)dst[0] + i * folder->image_bytes, err);
         if (r < 0) {
             *ret_bad = i;
             return r;
@@ -143,13 +144,13 @@ static int imagefolder_get(struct dataset *ds, const struct sample_key *key, uin
 
     if (index >= ds->length)
         return dataset_refuse_index(ds, index, err);
-    if ((r = open_image(folder, index, &label, &size, err)) < 0)
+    if ((r = imagefolder_open_image(folder, index, &label, &size, err)) < 0)
         return r;
     image_shape(&folder->spec, size, shape);
     uint8_t *pixels = sample_alloc(ret, shape[0] * shape[1] * shape[2]);
     if (!pixels)
         return sample_check(ret, err);
-    if ((r = decode_image(folder, key, index, pixels, err)) < 0)
+    if ((r = imagefolder_decode_image(folder, key, index, pixels, err)) < 0)
         return r;
     sample_begin(ret, TREE_DICT, NULL);
     sample_tensor(ret, "image", DL_DTYPE_UINT8, 3, shape, pixels);
@@ -173,7 +174,7 @@ static const struct dataset_ops fixed_ops = {.read_rows = imagefolder_read_rows,
                                              .close = imagefolder_close};
 static const struct dataset_ops varying_ops = {.get = imagefolder_get, .close = imagefolder_close};
 
-static int describe(struct imagefolder *folder)
+static int imagefolder_describe(struct imagefolder *folder)
 {
     struct tree *schema = &folder->base.schema;
     struct image_size size = image_result(&folder->spec, (struct image_size){0});
@@ -190,7 +191,7 @@ static int describe(struct imagefolder *folder)
 }
 
 /* Names alone: to open each image, or only to ask for its size, would take minutes. */
-static uint64_t fingerprint(const struct image_list *list)
+static uint64_t imagefolder_fingerprint(const struct image_list *list)
 {
     struct file_hasher hasher;
 
@@ -229,8 +230,8 @@ int imagefolder_open(const struct spec_dataset *spec, const char *place, const s
         (r = image_list_make(spec->files[0].path, env, &folder->list, err)) < 0)
         return r;
     ds->length = folder->list.n;
-    ds->content = fingerprint(&folder->list);
-    if (dataset_is_fixed(ds) && (r = describe(folder)) < 0)
+    ds->content = imagefolder_fingerprint(&folder->list);
+    if (dataset_is_fixed(ds) && (r = imagefolder_describe(folder)) < 0)
         return dl_error_set(err, -r, place, "its samples cannot be described: %s", strerror(-r));
     *ret = steal_ptr(ds);
     return 0;

@@ -29,12 +29,12 @@ struct walk {
 
 /* ---- growing -------------------------------------------------------------------------------- */
 
-static int no_memory(const char *path, struct dl_error *err)
+static int imagefolder_list_no_memory(const char *path, struct dl_error *err)
 {
     return dl_error_set(err, ENOMEM, path, "out of memory for the list of its images");
 }
 
-static void dir_deinit(struct image_dir *dir)
+static void imagefolder_list_dir_deinit(struct image_dir *dir)
 {
     free(dir->path);
     free(dir->names);
@@ -51,7 +51,7 @@ struct names {
     size_t at_room;
 };
 
-static int names_add(struct names *names, const char *name)
+static int imagefolder_list_names_add(struct names *names, const char *name)
 {
     size_t len = strlen(name) + 1;
 
@@ -79,26 +79,27 @@ static int names_add(struct names *names, const char *name)
     return 0;
 }
 
-static void names_deinit(struct names *names)
+static void imagefolder_list_names_deinit(struct names *names)
 {
     free(names->text);
     free(names->at);
 }
 
-static int compare_names(const void *a, const void *b, void *text)
+static int imagefolder_list_compare_names(const void *a, const void *b, void *text)
 {
     return strcmp((const char *)text + *(const uint32_t *)a,
                   (const char *)text + *(const uint32_t *)b);
 }
 
-static void names_sort(struct names *names)
+static void imagefolder_list_names_sort(struct names *names)
 {
     if (names->n > 0)
-        qsort_r(names->at, names->n, sizeof *names->at, compare_names, names->text);
+        qsort_r(names->at, names->n, sizeof *names->at, imagefolder_list_compare_names,
+                names->text);
 }
 
 /* Gives the names to `dir`, in no more memory than they need. */
-static void names_hand_over(struct names *names, struct image_dir *dir)
+static void imagefolder_list_names_hand_over(struct names *names, struct image_dir *dir)
 {
     char *text = realloc(names->text, names->used);
     uint32_t *at = reallocarray(names->at, names->n, sizeof *at);
@@ -111,7 +112,7 @@ static void names_hand_over(struct names *names, struct image_dir *dir)
 
 /* ---- reading one folder --------------------------------------------------------------------- */
 
-static bool is_image_name(const char *name)
+static bool imagefolder_list_is_image_name(const char *name)
 {
     static const char *const endings[] = {".jpg", ".jpeg", ".png"};
     size_t len = strlen(name);
@@ -125,7 +126,7 @@ static bool is_image_name(const char *name)
 }
 
 /* What a link leads to counts; one that leads nowhere is a file, whose error comes in its time. */
-static bool is_dir(int fd, const struct dirent *entry)
+static bool imagefolder_list_is_dir(int fd, const struct dirent *entry)
 {
     struct stat st;
 
@@ -134,7 +135,7 @@ static bool is_dir(int fd, const struct dirent *entry)
     return fstatat(fd, entry->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
 }
 
-static DIR *closedirp(DIR **dir)
+static DIR *imagefolder_list_closedirp(DIR **dir)
 {
     if (*dir)
         closedir(*dir);
@@ -142,8 +143,9 @@ static DIR *closedirp(DIR **dir)
 }
 
 /* Names of the folders and of the images in it, each sorted. */
-static int read_folder(const char *path, const struct data_env *env, struct names *dirs,
-                       struct names *files, struct stat *ret_st, struct dl_error *err)
+static int imagefolder_list_read_folder(const char *path, const struct data_env *env,
+                                        struct names *dirs, struct names *files,
+                                        struct stat *ret_st, struct dl_error *err)
 {
     _cleanup_fd_ int fd = -1;
     struct dirent *entry;
@@ -153,37 +155,38 @@ static int read_folder(const char *path, const struct data_env *env, struct name
         return r;
     if (fstat(fd, ret_st) < 0)
         return dl_error_set(err, errno, path, "cannot be looked at: %s", strerror(errno));
-    _cleanup_(closedirp)
+    _cleanup_(imagefolder_list_closedirp)
     DIR *dir = fdopendir(fd);
     if (!dir)
-        return no_memory(path, err);
+        return imagefolder_list_no_memory(path, err);
     (void)steal_fd(&fd);
     while ((errno = 0, entry = readdir(dir))) {
         const char *name = entry->d_name;
         r = 0;
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
             continue;
-        if (is_dir(dirfd(dir), entry))
-            r = names_add(dirs, name);
-        else if (files && is_image_name(name))
-            r = names_add(files, name);
+        if (imagefolder_list_is_dir(dirfd(dir), entry))
+            r = imagefolder_list_names_add(dirs, name);
+        else if (files && imagefolder_list_is_image_name(name))
+            r = imagefolder_list_names_add(files, name);
         if (r == -EFBIG)
             return dl_error_set(err, EFBIG, path,
                                 "the names in it have more than 4 GiB; spread them over folders");
         if (r < 0)
-            return no_memory(path, err);
+            return imagefolder_list_no_memory(path, err);
     }
     if (errno != 0)
         return dl_error_set(err, errno, path, "cannot be listed: %s", strerror(errno));
-    names_sort(dirs);
+    imagefolder_list_names_sort(dirs);
     if (files)
-        names_sort(files);
+        imagefolder_list_names_sort(files);
     return 0;
 }
 
 /* ---- walking through one class -------------------------------------------------------------- */
 
-static int add_met(struct walk *walk, const char *path, uint32_t label, size_t parent)
+static int imagefolder_list_add_met(struct walk *walk, const char *path, uint32_t label,
+                                    size_t parent)
 {
     if (walk->n == walk->room) {
         size_t room = 2 * walk->room + 64;
@@ -201,7 +204,8 @@ static int add_met(struct walk *walk, const char *path, uint32_t label, size_t p
     return 0;
 }
 
-static int check_loop(const struct walk *walk, size_t i, const char *path, struct dl_error *err)
+static int imagefolder_list_check_loop(const struct walk *walk, size_t i, const char *path,
+                                       struct dl_error *err)
 {
     const struct met *met = &walk->met[i];
 
@@ -214,8 +218,8 @@ static int check_loop(const struct walk *walk, size_t i, const char *path, struc
 }
 
 /* `path` of the folder `i` from the root on becomes one that can be opened. */
-static int full_path(const struct walk *walk, const char *dir, char ret[static PATH_ROOM],
-                     struct dl_error *err)
+static int imagefolder_list_full_path(const struct walk *walk, const char *dir,
+                                      char ret[static PATH_ROOM], struct dl_error *err)
 {
     int len = snprintf(ret, PATH_ROOM, "%s/%s", walk->root, dir);
 
@@ -227,77 +231,77 @@ static int full_path(const struct walk *walk, const char *dir, char ret[static P
     return 0;
 }
 
-static int read_met(struct walk *walk, size_t i, struct names *dirs, struct names *files,
-                    struct dl_error *err)
+static int imagefolder_list_read_met(struct walk *walk, size_t i, struct names *dirs,
+                                     struct names *files, struct dl_error *err)
 {
     char path[PATH_ROOM], below[PATH_ROOM];
     struct stat st;
     int r;
 
-    if ((r = full_path(walk, walk->met[i].dir.path, path, err)) < 0 ||
-        (r = read_folder(path, walk->env, dirs, files, &st, err)) < 0)
+    if ((r = imagefolder_list_full_path(walk, walk->met[i].dir.path, path, err)) < 0 ||
+        (r = imagefolder_list_read_folder(path, walk->env, dirs, files, &st, err)) < 0)
         return r;
     walk->met[i].dev = st.st_dev;
     walk->met[i].ino = st.st_ino;
-    if ((r = check_loop(walk, i, path, err)) < 0)
+    if ((r = imagefolder_list_check_loop(walk, i, path, err)) < 0)
         return r;
     for (uint32_t d = 0; d < dirs->n; d++) {
         int len =
             snprintf(below, sizeof below, "%s/%s", walk->met[i].dir.path, dirs->text + dirs->at[d]);
         if (len < 0 || (size_t)len >= sizeof below)
-            return full_path(walk, below, path, err);
-        if (add_met(walk, below, walk->met[i].dir.label, i) < 0)
-            return no_memory(path, err);
+            return imagefolder_list_full_path(walk, below, path, err);
+        if (imagefolder_list_add_met(walk, below, walk->met[i].dir.label, i) < 0)
+            return imagefolder_list_no_memory(path, err);
     }
     if (files->n > 0)
-        names_hand_over(files, &walk->met[i].dir);
+        imagefolder_list_names_hand_over(files, &walk->met[i].dir);
     return 0;
 }
 
-static int compare_paths(const void *a, const void *b)
+static int imagefolder_list_compare_paths(const void *a, const void *b)
 {
     return strcmp(((const struct met *)a)->dir.path, ((const struct met *)b)->dir.path);
 }
 
 /* Everything below one class; *ret_found: whether there is an image. */
-static int walk_class(struct walk *walk, const char *name, uint32_t label, bool *ret_found,
-                      struct dl_error *err)
+static int imagefolder_list_walk_class(struct walk *walk, const char *name, uint32_t label,
+                                       bool *ret_found, struct dl_error *err)
 {
     size_t first = walk->n;
     bool found = false;
 
-    if (add_met(walk, name, label, SIZE_MAX) < 0)
-        return no_memory(walk->root, err);
+    if (imagefolder_list_add_met(walk, name, label, SIZE_MAX) < 0)
+        return imagefolder_list_no_memory(walk->root, err);
     for (size_t i = first; i < walk->n; i++) {
         struct names dirs = {0}, files = {0};
-        int r = read_met(walk, i, &dirs, &files, err);
-        names_deinit(&dirs);
-        names_deinit(&files);
+        int r = imagefolder_list_read_met(walk, i, &dirs, &files, err);
+        imagefolder_list_names_deinit(&dirs);
+        imagefolder_list_names_deinit(&files);
         if (r < 0)
             return r;
         found = found || walk->met[i].dir.n > 0;
     }
-    qsort(walk->met + first, walk->n - first, sizeof *walk->met, compare_paths);
+    qsort(walk->met + first, walk->n - first, sizeof *walk->met, imagefolder_list_compare_paths);
     *ret_found = found;
     return 0;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-static void walk_deinit(struct walk *walk)
+static void imagefolder_list_walk_deinit(struct walk *walk)
 {
     for (size_t i = 0; i < walk->n; i++)
-        dir_deinit(&walk->met[i].dir);
+        imagefolder_list_dir_deinit(&walk->met[i].dir);
     free(walk->met);
 }
 
 /* Folders with images, in order; the others are forgotten. */
-static int keep(struct walk *walk, struct image_list *list, struct dl_error *err)
+static int imagefolder_list_keep(struct walk *walk, struct image_list *list, struct dl_error *err)
 {
     list->root = strdup(walk->root);
     list->dirs = calloc(walk->n + 1, sizeof *list->dirs);
     if (!list->root || !list->dirs)
-        return no_memory(walk->root, err);
+        return imagefolder_list_no_memory(walk->root, err);
     for (size_t i = 0; i < walk->n; i++) {
         struct image_dir *dir = &walk->met[i].dir;
         if (dir->n == 0)
@@ -310,7 +314,8 @@ static int keep(struct walk *walk, struct image_list *list, struct dl_error *err
     return 0;
 }
 
-static int walk_classes(struct walk *walk, const struct names *classes, struct dl_error *err)
+static int imagefolder_list_walk_classes(struct walk *walk, const struct names *classes,
+                                         struct dl_error *err)
 {
     char empty[256] = "";
     unsigned n_empty = 0;
@@ -319,7 +324,7 @@ static int walk_classes(struct walk *walk, const struct names *classes, struct d
     for (uint32_t label = 0; label < classes->n; label++) {
         const char *name = classes->text + classes->at[label];
         bool found = false;
-        int r = walk_class(walk, name, label, &found, err);
+        int r = imagefolder_list_walk_class(walk, name, label, &found, err);
         if (r < 0)
             return r;
         if (found)
@@ -344,18 +349,18 @@ int image_list_make(const char *root, const struct data_env *env, struct image_l
     struct stat st;
     int r;
 
-    r = read_folder(root, env, &classes, NULL, &st, err);
+    r = imagefolder_list_read_folder(root, env, &classes, NULL, &st, err);
     if (r == 0 && classes.n == 0)
         r = dl_error_set(err, ENOENT, root,
                          "no class folder is in it; put the images of each class into a folder of "
                          "the class's name");
     if (r == 0)
-        r = walk_classes(&walk, &classes, err);
+        r = imagefolder_list_walk_classes(&walk, &classes, err);
     if (r == 0)
-        r = keep(&walk, &list, err);
+        r = imagefolder_list_keep(&walk, &list, err);
     list.classes = classes.n;
-    names_deinit(&classes);
-    walk_deinit(&walk);
+    imagefolder_list_names_deinit(&classes);
+    imagefolder_list_walk_deinit(&walk);
     if (r < 0)
         image_list_deinit(&list);
     else
@@ -366,7 +371,7 @@ int image_list_make(const char *root, const struct data_env *env, struct image_l
 void image_list_deinit(struct image_list *list)
 {
     for (size_t i = 0; i < list->n_dirs; i++)
-        dir_deinit(&list->dirs[i]);
+        imagefolder_list_dir_deinit(&list->dirs[i]);
     free(list->dirs);
     free(list->root);
     *list = (struct image_list){0};

@@ -18,7 +18,7 @@ enum {
 
 /* ---- weights -------------------------------------------------------------------------------- */
 
-static int make_room(struct resample_axis *axis, size_t n, size_t taps)
+static int resample_make_room(struct resample_axis *axis, size_t n, size_t taps)
 {
     if (n > axis->room) {
         free(axis->from);
@@ -52,8 +52,8 @@ void resample_axis_deinit(struct resample_axis *axis)
 
 /* The inputs that the triangle of output `i` covers at their centres, and their shares, which add
  * up to 1. Returns the greatest. */
-static float share_out(struct resample_axis *axis, const struct resample_span *span, uint32_t i,
-                       double scale, double support)
+static float resample_share_out(struct resample_axis *axis, const struct resample_span *span,
+                                uint32_t i, double scale, double support)
 {
     uint32_t at = span->first + (span->mirror ? axis->n - 1 - i : i);
     float *shares = axis->shares + (size_t)i * axis->taps;
@@ -89,7 +89,7 @@ static float share_out(struct resample_axis *axis, const struct resample_span *s
  * Shares become weights so that no error adds up: what the first are too much or too little, the
  * next makes good.
  */
-static void round_shares(struct resample_axis *axis, uint32_t i)
+static void resample_round_shares(struct resample_axis *axis, uint32_t i)
 {
     const float *shares = axis->shares + (size_t)i * axis->taps;
     int16_t *weights = axis->weights + (size_t)i * axis->taps;
@@ -106,7 +106,7 @@ static void round_shares(struct resample_axis *axis, uint32_t i)
     memset(weights + n, 0, (axis->taps - n) * sizeof *weights);
 }
 
-static unsigned choose_bits(float most)
+static unsigned resample_choose_bits(float most)
 {
     unsigned bits = MIN_BITS;
 
@@ -126,7 +126,7 @@ int resample_axis_set(struct resample_axis *axis, const struct resample_span *sp
     assert(span->low < span->high && span->begin >= span->low);
     /* From the centre 1/2 beyond the left end to that beyond the right one, and an even number. */
     uint32_t taps = (uint32_t)align_up((uint64_t)(2 * support) + 2, 2);
-    int r = make_room(axis, span->n, taps);
+    int r = resample_make_room(axis, span->n, taps);
     if (r < 0)
         return r;
     axis->n = span->n;
@@ -135,22 +135,22 @@ int resample_axis_set(struct resample_axis *axis, const struct resample_span *sp
     axis->begin = UINT32_MAX;
     axis->end = 0;
     for (uint32_t i = 0; i < axis->n; i++) {
-        float share = share_out(axis, span, i, scale, support);
+        float share = resample_share_out(axis, span, i, scale, support);
         most = share > most ? share : most;
         axis->most = (uint32_t)max_u64(axis->most, align_up(axis->count[i], 2));
         axis->begin = (uint32_t)min_u64(axis->begin, axis->from[i]);
         axis->end = (uint32_t)max_u64(axis->end, axis->from[i] + axis->count[i]);
     }
-    axis->bits = choose_bits(most);
+    axis->bits = resample_choose_bits(most);
     for (uint32_t i = 0; i < axis->n; i++)
-        round_shares(axis, i);
+        resample_round_shares(axis, i);
     return 0;
 }
 
 /* ---- pixels --------------------------------------------------------------------------------- */
 
 /* What a row's or a column's weighted sum becomes: weights are ≥ 0 and add up to 1. */
-static inline uint8_t to_byte(int32_t sum, unsigned bits)
+static inline uint8_t resample_to_byte(int32_t sum, unsigned bits)
 {
     return (uint8_t)((uint32_t)sum >> bits);
 }
@@ -161,7 +161,7 @@ struct across {
     uint32_t origin;
 };
 
-static inline const uint8_t *first_pixel(const struct across *a, uint32_t i)
+static inline const uint8_t *resample_first_pixel(const struct across *a, uint32_t i)
 {
     return a->row + (size_t)(a->axis->from[i] - a->origin) * PIXEL;
 }
@@ -172,12 +172,12 @@ static inline const uint8_t *first_pixel(const struct across *a, uint32_t i)
 enum { GROUP = 4 };
 
 /* R, G, B and the fourth of output `i`; the number of taps is known where it is inlined. */
-static inline __attribute__((always_inline)) __m128i across_sum(const struct across *a, uint32_t i,
-                                                                uint32_t taps)
+static inline __attribute__((always_inline)) __m128i resample_across_sum(const struct across *a,
+                                                                         uint32_t i, uint32_t taps)
 {
     const __m128i zero = _mm_setzero_si128();
     const int16_t *w = a->axis->weights + (size_t)i * a->axis->taps;
-    const uint8_t *p = first_pixel(a, i);
+    const uint8_t *p = resample_first_pixel(a, i);
     __m128i sum = _mm_set1_epi32(1 << (a->axis->bits - 1));
 
     /* Two pixels at once; where there are fewer, the weight is 0. All outputs take the same number
@@ -194,19 +194,20 @@ static inline __attribute__((always_inline)) __m128i across_sum(const struct acr
 }
 
 /* Four pixels of four bytes; output `n` - 1 again where there are fewer than four. */
-static inline __attribute__((always_inline)) __m128i across_group(const struct across *a,
-                                                                  uint32_t i, uint32_t taps)
+static inline __attribute__((always_inline)) __m128i resample_across_group(const struct across *a,
+                                                                           uint32_t i,
+                                                                           uint32_t taps)
 {
     uint32_t last = a->axis->n - 1;
     __m128i s[GROUP];
 
     for (uint32_t k = 0; k < GROUP; k++)
-        s[k] = across_sum(a, i + k < last ? i + k : last, taps);
+        s[k] = resample_across_sum(a, i + k < last ? i + k : last, taps);
     return _mm_packus_epi16(_mm_packs_epi32(s[0], s[1]), _mm_packs_epi32(s[2], s[3]));
 }
 
 /* RGB after RGB. The fourth byte is the next pixel's first, or slack. */
-static inline void put_packed(__m128i group, uint8_t *out)
+static inline void resample_put_packed(__m128i group, uint8_t *out)
 {
     for (unsigned k = 0; k < GROUP; k++) {
         int32_t pixel = _mm_cvtsi128_si32(group);
@@ -216,7 +217,7 @@ static inline void put_packed(__m128i group, uint8_t *out)
 }
 
 /* Four bytes each of R, G and B. */
-static inline void put_planar(__m128i group, uint8_t *out, size_t n)
+static inline void resample_put_planar(__m128i group, uint8_t *out, size_t n)
 {
     __m128i pairs = _mm_unpacklo_epi8(group, _mm_srli_si128(group, 8)); /* 0 and 2, 1 and 3 */
     __m128i four = _mm_unpacklo_epi8(pairs, _mm_srli_si128(pairs, 8));
@@ -231,22 +232,23 @@ static inline void put_planar(__m128i group, uint8_t *out, size_t n)
 }
 
 /* The last group ends with the last output, with some of what is done already. */
-static inline uint32_t group_at(uint32_t i, uint32_t n)
+static inline uint32_t resample_group_at(uint32_t i, uint32_t n)
 {
     return i + GROUP <= n ? i : n > GROUP ? n - GROUP : 0;
 }
 
-#define ACROSS(taps_)                                                               \
-    static void across_##taps_(const struct across *a, bool planar, uint8_t *out)   \
-    {                                                                               \
-        uint32_t n = a->axis->n;                                                    \
-        for (uint32_t i = 0; i < n; i += GROUP) {                                   \
-            uint32_t at = group_at(i, n);                                           \
-            if (planar)                                                             \
-                put_planar(across_group(a, at, taps_), out + at, n);                \
-            else                                                                    \
-                put_packed(across_group(a, at, taps_), out + (size_t)at * COLOURS); \
-        }                                                                           \
+#define ACROSS(taps_)                                                                  \
+    static void across_##taps_(const struct across *a, bool planar, uint8_t *out)      \
+    {                                                                                  \
+        uint32_t n = a->axis->n;                                                       \
+        for (uint32_t i = 0; i < n; i += GROUP) {                                      \
+            uint32_t at = resample_group_at(i, n);                                     \
+            if (planar)                                                                \
+                resample_put_planar(resample_across_group(a, at, taps_), out + at, n); \
+            else                                                                       \
+                resample_put_packed(resample_across_group(a, at, taps_),               \
+                                    out + (size_t)at * COLOURS);                       \
+        }                                                                              \
     }
 #define most a->axis->most
 ACROSS(2)
@@ -257,7 +259,7 @@ ACROSS(most)
 #undef most
 #undef ACROSS
 
-static void across_all(const struct across *a, bool planar, uint8_t *out)
+static void resample_across_all(const struct across *a, bool planar, uint8_t *out)
 {
     static void (*const known[])(const struct across *, bool, uint8_t *) = {
         [1] = across_2, [2] = across_4, [3] = across_6, [4] = across_8};
@@ -271,19 +273,19 @@ static void across_all(const struct across *a, bool planar, uint8_t *out)
 
 #else
 
-static void across_all(const struct across *a, bool planar, uint8_t *out)
+static void resample_across_all(const struct across *a, bool planar, uint8_t *out)
 {
     const struct resample_axis *axis = a->axis;
     size_t pixel = planar ? 1 : COLOURS, colour = planar ? axis->n : 1;
 
     for (uint32_t i = 0; i < axis->n; i++) {
-        const uint8_t *p = first_pixel(a, i);
+        const uint8_t *p = resample_first_pixel(a, i);
         const int16_t *w = axis->weights + (size_t)i * axis->taps;
         for (unsigned c = 0; c < COLOURS; c++) {
             int32_t sum = 1 << (axis->bits - 1);
             for (uint32_t t = 0; t < axis->count[i]; t++)
                 sum += p[(size_t)t * PIXEL + c] * w[t];
-            out[i * pixel + c * colour] = to_byte(sum, axis->bits);
+            out[i * pixel + c * colour] = resample_to_byte(sum, axis->bits);
         }
     }
 }
@@ -293,7 +295,7 @@ static void across_all(const struct across *a, bool planar, uint8_t *out)
 void resample_across(const struct resample_axis *axis, const uint8_t *row, uint32_t origin,
                      bool planar, uint8_t *out)
 {
-    across_all(&(struct across){.axis = axis, .row = row, .origin = origin}, planar, out);
+    resample_across_all(&(struct across){.axis = axis, .row = row, .origin = origin}, planar, out);
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */
@@ -335,20 +337,20 @@ struct down {
     unsigned bits;
 };
 
-static inline uint8_t down_byte(const struct down *d, size_t x)
+static inline uint8_t resample_down_byte(const struct down *d, size_t x)
 {
     int32_t sum = 1 << (d->bits - 1);
 
     for (uint32_t t = 0; t < d->count; t++)
         sum += d->rows[t][x] * d->weights[t];
-    return to_byte(sum, d->bits);
+    return resample_to_byte(sum, d->bits);
 }
 
 #ifdef RESAMPLE_SSE2
 enum { BLOCK = sizeof(__m128i) };
 
 /* A block of bytes, of two rows at a time. */
-static inline void down_block(const struct down *d, size_t x, uint8_t *out)
+static inline void resample_down_block(const struct down *d, size_t x, uint8_t *out)
 {
     const __m128i zero = _mm_setzero_si128(), bits = _mm_cvtsi32_si128((int)d->bits);
     __m128i s0 = _mm_set1_epi32(1 << (d->bits - 1)), s1 = s0, s2 = s0, s3 = s0;
@@ -386,12 +388,12 @@ void resample_down(const struct resample_axis *axis, uint32_t i, const struct re
         ring->order[t] = resample_ring_row(ring, axis->from[i] + t - (t == d.count)) + from;
 #ifdef RESAMPLE_SSE2
     for (; x + BLOCK <= n; x += BLOCK)
-        down_block(&d, x, out + x);
+        resample_down_block(&d, x, out + x);
     if (x < n && n >= BLOCK) { /* the end, with some of what is done already */
-        down_block(&d, n - BLOCK, out + n - BLOCK);
+        resample_down_block(&d, n - BLOCK, out + n - BLOCK);
         x = n;
     }
 #endif
     for (; x < n; x++)
-        out[x] = down_byte(&d, x);
+        out[x] = resample_down_byte(&d, x);
 }
