@@ -33,7 +33,7 @@ static void plugin_freep(struct plugin **p)
 }
 
 /* Some codes mean to the loader that nothing is wrong; no plug-in can say that. */
-static int error_code(int code)
+static int plugin_error_code(int code)
 {
     return code > ERRNO_MAX || code == EAGAIN || code == ENOBUFS || code == ENODATA ? EIO : code;
 }
@@ -42,8 +42,8 @@ static int error_code(int code)
  * What a function of the plug-in returned: 0 where that is fine, else an error in the best words
  * there are: its own, those of the sample that broke, or ours. `what` begins the message.
  */
-static int judge(struct plugin *p, int r, const struct dl_error *why, const char *what,
-                 struct dl_error *err)
+static int plugin_judge(struct plugin *p, int r, const struct dl_error *why, const char *what,
+                        struct dl_error *err)
 {
     if (r == 0)
         return 0;
@@ -51,23 +51,23 @@ static int judge(struct plugin *p, int r, const struct dl_error *why, const char
         return dl_error_set(err, EPROTO, p->path,
                             "%s: it returned %d, which is neither 0 nor a negative errno", what, r);
     if (p->said.code)
-        return dl_error_set(err, error_code(p->said.code), p->path, "%s: %s", what,
+        return dl_error_set(err, plugin_error_code(p->said.code), p->path, "%s: %s", what,
                             p->said.message);
     if (why && why->code)
         return dl_error_set(err, why->code, p->path, "%s: %s", what, why->message);
     /* INT_MIN has no opposite. */
     int code = r < -ERRNO_MAX ? EIO : -r;
-    return dl_error_set(err, error_code(code), p->path,
+    return dl_error_set(err, plugin_error_code(code), p->path,
                         "%s: it failed with %d (%s) and does not say why", what, r, strerror(code));
 }
 
-/* As judge(), for a function that builds a sample. */
-static int judge_sample(struct plugin *p, int r, const struct dl_plugin_sample *built,
-                        const char *what, struct dl_error *err)
+/* As plugin_judge(), for a function that builds a sample. */
+static int plugin_judge_sample(struct plugin *p, int r, const struct dl_plugin_sample *built,
+                               const char *what, struct dl_error *err)
 {
     struct dl_error fault = {0};
 
-    r = judge(p, r, built->why, what, err);
+    r = plugin_judge(p, r, built->why, what, err);
     if (r < 0 || sample_check(built->sample, &fault) == 0)
         return r;
     if (built->why->code)
@@ -75,12 +75,12 @@ static int judge_sample(struct plugin *p, int r, const struct dl_plugin_sample *
     return dl_error_set(err, fault.code, p->path, "%s: %s", what, fault.message);
 }
 
-static int start(struct plugin *p, struct dl_error *err)
+static int plugin_start(struct plugin *p, struct dl_error *err)
 {
     int r;
 
     p->said.code = 0;
-    r = judge(p, p->table.open(&p->host, p->config, &p->handle), NULL, "open()", err);
+    r = plugin_judge(p, p->table.open(&p->host, p->config, &p->handle), NULL, "open()", err);
     if (r < 0)
         return r;
     p->opened = true;
@@ -89,7 +89,7 @@ static int start(struct plugin *p, struct dl_error *err)
     struct dl_plugin_worker worker = {
         .number = p->env->worker, .count = p->env->workers, .seed = p->env->seed};
     p->said.code = 0;
-    return judge(p, p->table.init(p->handle, &worker), NULL, "init()", err);
+    return plugin_judge(p, p->table.init(p->handle, &worker), NULL, "init()", err);
 }
 
 /* What is to be opened: a path and a configuration, and where that stands in the spec. */
@@ -116,7 +116,7 @@ static int plugin_new(const struct plugin_choice *choice, const struct data_env 
         (r = plugin_load(p, choice->path, choice->role, err)) < 0)
         return r;
     plugin_host_init(p);
-    r = start(p, err);
+    r = plugin_start(p, err);
     if (r < 0)
         return r;
     *ret = steal_ptr(p);
@@ -146,14 +146,14 @@ static int plugin_get(struct dataset *ds, const struct sample_key *key, uint64_t
     rng_init(&rng.rng, key->seed, key->epoch, key->base + index);
     snprintf(what, sizeof what, "sample %llu", (unsigned long long)index);
     p->said.code = 0;
-    return judge_sample(p, p->table.get(p->handle, index, &built, &rng), &built, what, err);
+    return plugin_judge_sample(p, p->table.get(p->handle, index, &built, &rng), &built, what, err);
 }
 
 /* The plug-in counts in 64 bits; so many of its lengths are taken at once. */
 enum { LENGTHS_CHUNK = 1024 };
 
-static int take_lengths(struct plugin *p, uint64_t first, size_t n, uint32_t *ret,
-                        uint64_t *ret_bad, struct dl_error *err)
+static int plugin_take_lengths(struct plugin *p, uint64_t first, size_t n, uint32_t *ret,
+                               uint64_t *ret_bad, struct dl_error *err)
 {
     uint64_t lengths[LENGTHS_CHUNK] = {0};
     int r;
@@ -162,7 +162,7 @@ static int take_lengths(struct plugin *p, uint64_t first, size_t n, uint32_t *re
     r = p->table.lengths(p->handle, first, n, lengths);
     if (r == -ENOTSUP)
         return r;
-    if ((r = judge(p, r, NULL, "lengths()", err)) < 0)
+    if ((r = plugin_judge(p, r, NULL, "lengths()", err)) < 0)
         return r;
     for (size_t i = 0; i < n; i++) {
         uint64_t sample = first + i;
@@ -189,8 +189,8 @@ static int plugin_lengths(struct dataset *ds, const char *leaf, uint64_t first, 
     if (leaf || !p->table.lengths)
         return -ENOTSUP;
     for (size_t done = 0; done < n && r == 0; done += LENGTHS_CHUNK)
-        r = take_lengths(p, first + done, min_u64(n - done, LENGTHS_CHUNK), ret + done, ret_bad,
-                         err);
+        r = plugin_take_lengths(p, first + done, min_u64(n - done, LENGTHS_CHUNK), ret + done,
+                                ret_bad, err);
     return r;
 }
 
@@ -236,10 +236,10 @@ static int plugin_next(struct dataset_iter *it, struct sample *ret, struct dl_er
         sample_clear(ret);
         return DATASET_END;
     }
-    return judge_sample(p, r, &built, what, err);
+    return plugin_judge_sample(p, r, &built, what, err);
 }
 
-static int skip_some(struct plugin_iter *iter, uint64_t n)
+static int plugin_skip_some(struct plugin_iter *iter, uint64_t n)
 {
     struct plugin *p = iter->plugin;
 
@@ -253,7 +253,7 @@ static int skip_some(struct plugin_iter *iter, uint64_t n)
     iter->ended = r == DL_PLUGIN_END;
     if (iter->ended)
         return DATASET_END;
-    (void)judge(p, r, NULL, "skip()", &iter->fault);
+    (void)plugin_judge(p, r, NULL, "skip()", &iter->fault);
     return 0;
 }
 
@@ -264,9 +264,9 @@ static int plugin_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
     int r = 0;
 
     if (!ret)
-        return skip_some(iter, n);
+        return plugin_skip_some(iter, n);
     for (*ret = 0; *ret < n && !iter->fault.code && r == 0; *ret += r == 0)
-        r = skip_some(iter, 1);
+        r = plugin_skip_some(iter, 1);
     if (iter->fault.code)
         *ret = n; /* what the next next() tells lies behind them */
     return r;
@@ -283,7 +283,7 @@ static int plugin_save(struct dataset_iter *it, void *buf, size_t room, size_t *
         return -ENOTSUP;
     p->said.code = 0;
     int r = p->table.save_state(iter->iter, buf, room, ret_len);
-    if (r == -ENOTSUP || (r = judge(p, r, NULL, "save_state()", err)) < 0)
+    if (r == -ENOTSUP || (r = plugin_judge(p, r, NULL, "save_state()", err)) < 0)
         return r;
     if (*ret_len > room)
         *ret_lost = DATASET_STATE_TOO_LARGE;
@@ -304,8 +304,8 @@ static const struct dataset_iter_ops skipping_ops = {
     .next = plugin_next, .skip = plugin_skip, .save = plugin_save, .close = plugin_iter_close};
 
 /* From the first sample on, or where the replica's state says. */
-static int begin(struct plugin *p, const struct replica_params *params, void **ret,
-                 struct dl_error *err)
+static int plugin_begin(struct plugin *p, const struct replica_params *params, void **ret,
+                        struct dl_error *err)
 {
     struct dl_plugin_replica replica = {.seed = params->seed,
                                         .epoch = params->key.epoch,
@@ -317,9 +317,9 @@ static int begin(struct plugin *p, const struct replica_params *params, void **r
 
     p->said.code = 0;
     if (!state->data)
-        return judge(p, p->table.iterate(p->handle, &replica, ret), NULL, "iterate()", err);
-    return judge(p, p->table.load_state(p->handle, &replica, state->data, state->len, ret), NULL,
-                 "load_state()", err);
+        return plugin_judge(p, p->table.iterate(p->handle, &replica, ret), NULL, "iterate()", err);
+    return plugin_judge(p, p->table.load_state(p->handle, &replica, state->data, state->len, ret),
+                        NULL, "load_state()", err);
 }
 
 static int plugin_iterate(struct dataset *ds, const struct replica_params *params,
@@ -334,7 +334,7 @@ static int plugin_iterate(struct dataset *ds, const struct replica_params *param
     iter->plugin = p;
     iter->about = *params;
     iter->number = params->position;
-    int r = begin(p, params, &iter->iter, err);
+    int r = plugin_begin(p, params, &iter->iter, err);
     if (r < 0)
         return r;
     *ret = &steal_ptr(iter)->base;
@@ -357,14 +357,14 @@ static const struct dataset_ops map_ops = {
 static const struct dataset_ops iterable_ops = {.iterate = plugin_iterate,
                                                 .close = plugin_dataset_close};
 
-static int measure(struct plugin *p, uint64_t *ret, struct dl_error *err)
+static int plugin_measure(struct plugin *p, uint64_t *ret, struct dl_error *err)
 {
     uint64_t length = DATASET_LENGTH_UNKNOWN;
     int r;
 
     p->said.code = 0;
     if (p->table.length &&
-        (r = judge(p, p->table.length(p->handle, &length), NULL, "length()", err)) < 0)
+        (r = plugin_judge(p, p->table.length(p->handle, &length), NULL, "length()", err)) < 0)
         return r;
     if (length > INT64_MAX && !(p->table.iterate && length == DATASET_LENGTH_UNKNOWN))
         return dl_error_set(err, EOVERFLOW, p->path,
@@ -386,7 +386,7 @@ int plugin_open(const struct spec_dataset *spec, const char *place, const struct
     if (spec->n_files != 1 || !spec->files[0].path)
         return dl_error_set(err, EINVAL, place, "a plug-in has one path, not %u", spec->n_files);
     choice.path = spec->files[0].path;
-    if ((r = plugin_new(&choice, env, &p, err)) < 0 || (r = measure(p, &length, err)) < 0)
+    if ((r = plugin_new(&choice, env, &p, err)) < 0 || (r = plugin_measure(p, &length, err)) < 0)
         return r;
     struct plugin_dataset *ds = calloc(1, sizeof *ds);
     if (!ds)
@@ -436,7 +436,7 @@ struct plugin_collate *plugin_collate_close(struct plugin_collate *collate)
     return NULL;
 }
 
-static int make_room(struct plugin_collate *collate, size_t n)
+static int plugin_make_room(struct plugin_collate *collate, size_t n)
 {
     if (n <= collate->room)
         return 0;
@@ -462,7 +462,7 @@ int plugin_collate(struct plugin_collate *collate, const struct sample *samples,
     struct dl_error why = {0};
     struct dl_plugin_sample built = {.sample = ret, .why = &why};
 
-    if (make_room(collate, n) < 0)
+    if (plugin_make_room(collate, n) < 0)
         return dl_error_set(err, ENOMEM, p->path, "out of memory");
     for (size_t i = 0; i < n; i++) {
         /* Without `why` nothing builds on them: they are read only, though not by their type. */
@@ -471,5 +471,5 @@ int plugin_collate(struct plugin_collate *collate, const struct sample *samples,
     }
     p->said.code = 0;
     int r = p->table.collate(p->handle, collate->addresses, numbers, n, &built);
-    return judge_sample(p, r, &built, "collate()", err);
+    return plugin_judge_sample(p, r, &built, "collate()", err);
 }

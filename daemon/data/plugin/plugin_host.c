@@ -33,17 +33,17 @@ _Static_assert((int)DL_PLUGIN_TENSOR == (int)TREE_TENSOR && (int)DL_PLUGIN_DICT 
 enum { LOG_LINE = 1024 };
 
 /* The table is part of what it is the table of; that it is const is for plug-ins. */
-static struct plugin *owner(const struct dl_plugin_host *host)
+static struct plugin *plugin_host_owner(const struct dl_plugin_host *host)
 {
     return container_of((struct dl_plugin_host *)(uintptr_t)host, struct plugin, host);
 }
 
 /* ---- words ---------------------------------------------------------------------------------- */
 
-_printf_(3, 4) static int host_fail(const struct dl_plugin_host *host, int code, const char *fmt,
-                                    ...)
+_printf_(3, 4) static int plugin_host_fail(const struct dl_plugin_host *host, int code,
+                                           const char *fmt, ...)
 {
-    struct plugin *p = owner(host);
+    struct plugin *p = plugin_host_owner(host);
     char text[DL_ERROR_MESSAGE_MAX];
     va_list args;
 
@@ -54,33 +54,33 @@ _printf_(3, 4) static int host_fail(const struct dl_plugin_host *host, int code,
     return dl_error_set(&p->said, code, p->path, "%s", text);
 }
 
-_printf_(2, 3) static void host_log(const struct dl_plugin_host *host, const char *fmt, ...)
+_printf_(2, 3) static void plugin_host_log(const struct dl_plugin_host *host, const char *fmt, ...)
 {
     char text[LOG_LINE];
     va_list args;
 
     va_start(args, fmt);
     if (fmt && vsnprintf(text, sizeof text, fmt, args) >= 0)
-        fprintf(stderr, "%s: %s\n", owner(host)->path, text);
+        fprintf(stderr, "%s: %s\n", plugin_host_owner(host)->path, text);
     va_end(args);
 }
 
-static int host_map(const struct dl_plugin_host *host, const char *path, const void **ret_data,
-                    uint64_t *ret_bytes)
+static int plugin_host_map(const struct dl_plugin_host *host, const char *path,
+                           const void **ret_data, uint64_t *ret_bytes)
 {
-    struct plugin *p = owner(host);
+    struct plugin *p = plugin_host_owner(host);
     struct dl_error err = {0};
 
     if (!path || path[0] != '/' || !ret_data || !ret_bytes)
-        return host_fail(host, EINVAL, "%s: a data file is named by its absolute path",
-                         path ? path : "(null)");
+        return plugin_host_fail(host, EINVAL, "%s: a data file is named by its absolute path",
+                                path ? path : "(null)");
     struct plugin_map *map = calloc(1, sizeof *map);
     if (!map)
-        return host_fail(host, ENOMEM, "%s: out of memory", path);
+        return plugin_host_fail(host, ENOMEM, "%s: out of memory", path);
     int r = source_open(path, p->env, &map->source, &err);
     if (r < 0) {
         free(map);
-        return host_fail(host, -r, "%s: %s", path, err.message);
+        return plugin_host_fail(host, -r, "%s: %s", path, err.message);
     }
     map->next = p->maps;
     p->maps = map;
@@ -95,14 +95,14 @@ static int host_map(const struct dl_plugin_host *host, const char *path, const v
  * The sample to build on, or NULL. One that is only to be read stays as it is, whatever a plug-in
  * makes of `const`.
  */
-static struct sample *building(struct dl_plugin_sample *sample)
+static struct sample *plugin_host_building(struct dl_plugin_sample *sample)
 {
     return sample && sample->why ? sample->sample : NULL;
 }
 
 /* What no function of sample.h would say. */
-_printf_(3, 4) static int refuse(struct dl_plugin_sample *sample, const char *key, const char *fmt,
-                                 ...)
+_printf_(3, 4) static int plugin_host_refuse(struct dl_plugin_sample *sample, const char *key,
+                                             const char *fmt, ...)
 {
     char text[DL_ERROR_MESSAGE_MAX];
     va_list args;
@@ -118,7 +118,7 @@ _printf_(3, 4) static int refuse(struct dl_plugin_sample *sample, const char *ke
 }
 
 /* The first failure of sample.h is told with its place. */
-static int note(struct dl_plugin_sample *sample, const char *key, int r)
+static int plugin_host_note(struct dl_plugin_sample *sample, const char *key, int r)
 {
     struct dl_error err = {0};
 
@@ -128,136 +128,139 @@ static int note(struct dl_plugin_sample *sample, const char *key, int r)
     return r;
 }
 
-static int host_begin(struct dl_plugin_sample *sample, uint32_t kind, const char *key)
+static int plugin_host_begin(struct dl_plugin_sample *sample, uint32_t kind, const char *key)
 {
-    struct sample *s = building(sample);
+    struct sample *s = plugin_host_building(sample);
 
     if (!s)
         return -EPERM;
     if (kind != TREE_DICT && kind != TREE_LIST && kind != TREE_TUPLE)
-        return refuse(sample, key, "%u is no kind of container", kind);
-    return note(sample, key, sample_begin(s, kind, key));
+        return plugin_host_refuse(sample, key, "%u is no kind of container", kind);
+    return plugin_host_note(sample, key, sample_begin(s, kind, key));
 }
 
-static int host_end(struct dl_plugin_sample *sample)
+static int plugin_host_end(struct dl_plugin_sample *sample)
 {
-    struct sample *s = building(sample);
+    struct sample *s = plugin_host_building(sample);
 
-    return s ? note(sample, NULL, sample_end(s)) : -EPERM;
+    return s ? plugin_host_note(sample, NULL, sample_end(s)) : -EPERM;
 }
 
-static void *host_alloc(struct dl_plugin_sample *sample, size_t bytes)
+static void *plugin_host_alloc(struct dl_plugin_sample *sample, size_t bytes)
 {
-    struct sample *s = building(sample);
+    struct sample *s = plugin_host_building(sample);
 
     if (!s)
         return NULL;
     if (bytes > DL_MAX_SEGMENT_BYTES) {
-        refuse(sample, NULL, "it wants %zu bytes of memory at once; a batch has at most %llu",
-               bytes, (unsigned long long)DL_MAX_SEGMENT_BYTES);
+        plugin_host_refuse(sample, NULL,
+                           "it wants %zu bytes of memory at once; a batch has at most %llu", bytes,
+                           (unsigned long long)DL_MAX_SEGMENT_BYTES);
         return NULL;
     }
     void *memory = sample_alloc(s, bytes);
-    note(sample, NULL, memory ? 0 : s->error);
+    plugin_host_note(sample, NULL, memory ? 0 : s->error);
     return memory;
 }
 
-static int host_tensor(struct dl_plugin_sample *sample, const char *key, uint32_t type,
-                       uint32_t ndim, const uint64_t *shape, const void *data)
+static int plugin_host_tensor(struct dl_plugin_sample *sample, const char *key, uint32_t type,
+                              uint32_t ndim, const uint64_t *shape, const void *data)
 {
-    struct sample *s = building(sample);
+    struct sample *s = plugin_host_building(sample);
     uint64_t bytes;
 
     if (!s)
         return -EPERM;
     if (dtype_bytes(type) == 0)
-        return refuse(sample, key, "%u is no type of a tensor's elements", type);
+        return plugin_host_refuse(sample, key, "%u is no type of a tensor's elements", type);
     if (ndim > TREE_DIMS)
-        return refuse(sample, key, "a tensor of %u dimensions; %d are the most", ndim, TREE_DIMS);
+        return plugin_host_refuse(sample, key, "a tensor of %u dimensions; %d are the most", ndim,
+                                  TREE_DIMS);
     if (ndim > 0 && !shape)
-        return refuse(sample, key, "a tensor of %u dimensions has no shape: NULL", ndim);
+        return plugin_host_refuse(sample, key, "a tensor of %u dimensions has no shape: NULL",
+                                  ndim);
     if (!tensor_bytes(type, ndim, shape, &bytes))
-        return refuse(sample, key, "a tensor of 2^63 bytes or more");
+        return plugin_host_refuse(sample, key, "a tensor of 2^63 bytes or more");
     if (bytes > 0 && !data)
-        return refuse(sample, key, "a tensor of %llu bytes has no data: NULL",
-                      (unsigned long long)bytes);
-    return note(sample, key, sample_tensor(s, key, type, ndim, shape, data));
+        return plugin_host_refuse(sample, key, "a tensor of %llu bytes has no data: NULL",
+                                  (unsigned long long)bytes);
+    return plugin_host_note(sample, key, sample_tensor(s, key, type, ndim, shape, data));
 }
 
-static int add_text(struct dl_plugin_sample *sample, enum tree_kind kind, const char *key,
-                    const void *data, size_t len)
+static int plugin_host_add_text(struct dl_plugin_sample *sample, enum tree_kind kind,
+                                const char *key, const void *data, size_t len)
 {
-    struct sample *s = building(sample);
+    struct sample *s = plugin_host_building(sample);
 
     if (!s)
         return -EPERM;
     if (len > DL_MAX_SEGMENT_BYTES)
-        return refuse(sample, key, "%zu bytes of text; a batch has at most %llu", len,
-                      (unsigned long long)DL_MAX_SEGMENT_BYTES);
+        return plugin_host_refuse(sample, key, "%zu bytes of text; a batch has at most %llu", len,
+                                  (unsigned long long)DL_MAX_SEGMENT_BYTES);
     if (len > 0 && !data)
-        return refuse(sample, key, "%zu bytes of text have no data: NULL", len);
-    return note(sample, key, sample_text(s, kind, key, data ? data : "", len));
+        return plugin_host_refuse(sample, key, "%zu bytes of text have no data: NULL", len);
+    return plugin_host_note(sample, key, sample_text(s, kind, key, data ? data : "", len));
 }
 
-static int host_string(struct dl_plugin_sample *sample, const char *key, const char *text,
-                       size_t len)
+static int plugin_host_string(struct dl_plugin_sample *sample, const char *key, const char *text,
+                              size_t len)
 {
-    return add_text(sample, TREE_STRING, key, text, len);
+    return plugin_host_add_text(sample, TREE_STRING, key, text, len);
 }
 
-static int host_bytes(struct dl_plugin_sample *sample, const char *key, const void *data,
-                      size_t len)
+static int plugin_host_bytes(struct dl_plugin_sample *sample, const char *key, const void *data,
+                             size_t len)
 {
-    return add_text(sample, TREE_BYTES, key, data, len);
+    return plugin_host_add_text(sample, TREE_BYTES, key, data, len);
 }
 
-static int host_integer(struct dl_plugin_sample *sample, const char *key, int64_t value)
+static int plugin_host_integer(struct dl_plugin_sample *sample, const char *key, int64_t value)
 {
-    struct sample *s = building(sample);
+    struct sample *s = plugin_host_building(sample);
 
-    return s ? note(sample, key, sample_int(s, key, value)) : -EPERM;
+    return s ? plugin_host_note(sample, key, sample_int(s, key, value)) : -EPERM;
 }
 
-static int host_real(struct dl_plugin_sample *sample, const char *key, double value)
+static int plugin_host_real(struct dl_plugin_sample *sample, const char *key, double value)
 {
-    struct sample *s = building(sample);
+    struct sample *s = plugin_host_building(sample);
 
-    return s ? note(sample, key, sample_float(s, key, value)) : -EPERM;
+    return s ? plugin_host_note(sample, key, sample_float(s, key, value)) : -EPERM;
 }
 
-static int host_boolean(struct dl_plugin_sample *sample, const char *key, int value)
+static int plugin_host_boolean(struct dl_plugin_sample *sample, const char *key, int value)
 {
-    struct sample *s = building(sample);
+    struct sample *s = plugin_host_building(sample);
 
-    return s ? note(sample, key, sample_bool(s, key, value != 0)) : -EPERM;
+    return s ? plugin_host_note(sample, key, sample_bool(s, key, value != 0)) : -EPERM;
 }
 
 /* ---- random numbers ------------------------------------------------------------------------- */
 
-static uint64_t host_random(struct dl_plugin_rng *rng)
+static uint64_t plugin_host_random(struct dl_plugin_rng *rng)
 {
     return rng_u64(&rng->rng);
 }
 
-static double host_uniform(struct dl_plugin_rng *rng)
+static double plugin_host_uniform(struct dl_plugin_rng *rng)
 {
     return rng_uniform(&rng->rng);
 }
 
-static uint64_t host_below(struct dl_plugin_rng *rng, uint64_t n)
+static uint64_t plugin_host_below(struct dl_plugin_rng *rng, uint64_t n)
 {
     return n > 0 ? rng_below(&rng->rng, n) : 0;
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static uint32_t host_nodes(const struct dl_plugin_sample *sample)
+static uint32_t plugin_host_nodes(const struct dl_plugin_sample *sample)
 {
     return sample ? sample->sample->tree.count : 0;
 }
 
 /* The parent of node i is a dict: only there it has a key. */
-static bool has_key(const struct tree *tree, uint32_t i)
+static bool plugin_host_has_key(const struct tree *tree, uint32_t i)
 {
     const struct tree_node *wanted = &tree->nodes[i], *node = tree->nodes;
 
@@ -273,12 +276,13 @@ static bool has_key(const struct tree *tree, uint32_t i)
 }
 
 /* NULL plus nothing is no pointer: a tree whose keys are all empty has no memory for them. */
-static const char *key_of(const struct tree *tree, const struct tree_node *node)
+static const char *plugin_host_key_of(const struct tree *tree, const struct tree_node *node)
 {
     return node->key_len > 0 ? tree->keys + node->key_off : "";
 }
 
-static int host_node(const struct dl_plugin_sample *sample, uint32_t i, struct dl_plugin_node *ret)
+static int plugin_host_node(const struct dl_plugin_sample *sample, uint32_t i,
+                            struct dl_plugin_node *ret)
 {
     if (!sample || !ret)
         return -EINVAL;
@@ -293,7 +297,7 @@ static int host_node(const struct dl_plugin_sample *sample, uint32_t i, struct d
         .children = node->children,
         .next = (uint32_t)(tree_skip(node) - tree->nodes),
         .key_len = node->key_len,
-        .key = has_key(tree, i) ? key_of(tree, node) : NULL,
+        .key = plugin_host_has_key(tree, i) ? plugin_host_key_of(tree, node) : NULL,
         .data = sample->sample->data[i],
         .nbytes = node->nbytes,
     };
@@ -302,15 +306,16 @@ static int host_node(const struct dl_plugin_sample *sample, uint32_t i, struct d
 }
 
 /* The child of the container `node` that is called by text[0..len); NULL: it has none. */
-static const struct tree_node *find_child(const struct tree *tree, const struct tree_node *node,
-                                          const char *text, size_t len)
+static const struct tree_node *plugin_host_find_child(const struct tree *tree,
+                                                      const struct tree_node *node,
+                                                      const char *text, size_t len)
 {
     const struct tree_node *child = node + 1;
     char number[16];
 
     for (uint32_t i = 0; i < node->children; i++, child = tree_skip(child)) {
         snprintf(number, sizeof number, "%u", i);
-        const char *name = node->kind == TREE_DICT ? key_of(tree, child) : number;
+        const char *name = node->kind == TREE_DICT ? plugin_host_key_of(tree, child) : number;
         size_t name_len = node->kind == TREE_DICT ? child->key_len : strlen(number);
         if (name_len == len && (len == 0 || memcmp(name, text, len) == 0))
             return child;
@@ -318,8 +323,8 @@ static const struct tree_node *find_child(const struct tree *tree, const struct 
     return NULL;
 }
 
-static int host_find(const struct dl_plugin_sample *sample, const char *path,
-                     struct dl_plugin_node *ret)
+static int plugin_host_find(const struct dl_plugin_sample *sample, const char *path,
+                            struct dl_plugin_node *ret)
 {
     if (!sample || !path || !ret)
         return -EINVAL;
@@ -327,10 +332,10 @@ static int host_find(const struct dl_plugin_sample *sample, const char *path,
     const struct tree_node *node = tree->count > 0 ? tree->nodes : NULL;
     while (node && *path) {
         size_t len = strcspn(path, ".");
-        node = find_child(tree, node, path, len);
+        node = plugin_host_find_child(tree, node, path, len);
         path += len + (path[len] == '.');
     }
-    return node ? host_node(sample, (uint32_t)(node - tree->nodes), ret) : -ENOENT;
+    return node ? plugin_host_node(sample, (uint32_t)(node - tree->nodes), ret) : -ENOENT;
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -341,24 +346,24 @@ void plugin_host_init(struct plugin *p)
         .abi = DL_PLUGIN_ABI,
         .size = sizeof p->host,
         .path = p->path,
-        .fail = host_fail,
-        .log = host_log,
-        .map = host_map,
-        .begin = host_begin,
-        .end = host_end,
-        .alloc = host_alloc,
-        .tensor = host_tensor,
-        .string = host_string,
-        .bytes = host_bytes,
-        .integer = host_integer,
-        .real = host_real,
-        .boolean = host_boolean,
-        .random = host_random,
-        .uniform = host_uniform,
-        .below = host_below,
-        .nodes = host_nodes,
-        .node = host_node,
-        .find = host_find,
+        .fail = plugin_host_fail,
+        .log = plugin_host_log,
+        .map = plugin_host_map,
+        .begin = plugin_host_begin,
+        .end = plugin_host_end,
+        .alloc = plugin_host_alloc,
+        .tensor = plugin_host_tensor,
+        .string = plugin_host_string,
+        .bytes = plugin_host_bytes,
+        .integer = plugin_host_integer,
+        .real = plugin_host_real,
+        .boolean = plugin_host_boolean,
+        .random = plugin_host_random,
+        .uniform = plugin_host_uniform,
+        .below = plugin_host_below,
+        .nodes = plugin_host_nodes,
+        .node = plugin_host_node,
+        .find = plugin_host_find,
     };
 }
 

@@ -18,7 +18,7 @@ enum {
 /* ---- where it lies -------------------------------------------------------------------------- */
 
 /* The allowed directory that `path` is below; NULL: there is none. */
-static const char *allowed_dir(const char *path, const struct data_env *env)
+static const char *plugin_load_allowed_dir(const char *path, const struct data_env *env)
 {
     for (uint32_t i = 0; i < env->n_plugins; i++) {
         if (path_below(path, env->plugins[i]))
@@ -27,8 +27,8 @@ static const char *allowed_dir(const char *path, const struct data_env *env)
     return NULL;
 }
 
-static int refuse_outside(const char *path, const char *resolved, const struct data_env *env,
-                          struct dl_error *err)
+static int plugin_load_refuse_outside(const char *path, const char *resolved,
+                                      const struct data_env *env, struct dl_error *err)
 {
     const char *more = env->n_plugins > 1 ? ", ..." : "";
 
@@ -43,8 +43,8 @@ static int refuse_outside(const char *path, const char *resolved, const struct d
                         resolved, env->plugins[0], more);
 }
 
-static int find(const char *path, const struct data_env *env, char resolved[static PATH_MAX],
-                struct dl_error *err)
+static int plugin_load_find(const char *path, const struct data_env *env,
+                            char resolved[static PATH_MAX], struct dl_error *err)
 {
     if (!path || path[0] != '/')
         return dl_error_set(err, EINVAL, path, "is not the absolute path of a plug-in");
@@ -56,16 +56,18 @@ static int find(const char *path, const struct data_env *env, char resolved[stat
     if (!realpath(path, resolved)) {
         /* Whether there is something outside is nothing that the daemon answers. */
         int code = errno;
-        if (!allowed_dir(path, env) || strstr(path, "/.."))
-            return refuse_outside(path, path, env, err);
+        if (!plugin_load_allowed_dir(path, env) || strstr(path, "/.."))
+            return plugin_load_refuse_outside(path, path, env, err);
         return dl_error_set(err, code, path, "the plug-in cannot be found: %s", strerror(code));
     }
-    return allowed_dir(resolved, env) ? 0 : refuse_outside(path, resolved, env, err);
+    return plugin_load_allowed_dir(resolved, env)
+               ? 0
+               : plugin_load_refuse_outside(path, resolved, env, err);
 }
 
 /* ---- who could have put it there ------------------------------------------------------------ */
 
-static int check_file(const char *path, struct dl_error *err)
+static int plugin_load_check_file(const char *path, struct dl_error *err)
 {
     struct stat st;
 
@@ -87,7 +89,7 @@ static int check_file(const char *path, struct dl_error *err)
 }
 
 /* In a directory with the sticky bit others cannot replace what is not theirs. */
-static int check_dir(const char *path, const char *dir, struct dl_error *err)
+static int plugin_load_check_dir(const char *path, const char *dir, struct dl_error *err)
 {
     struct stat st;
 
@@ -103,17 +105,18 @@ static int check_dir(const char *path, const char *dir, struct dl_error *err)
 }
 
 /* The file, and all directories from its own up to the allowed one. */
-static int check_trust(const char *resolved, const struct data_env *env, struct dl_error *err)
+static int plugin_load_check_trust(const char *resolved, const struct data_env *env,
+                                   struct dl_error *err)
 {
-    size_t top = strlen(allowed_dir(resolved, env));
+    size_t top = strlen(plugin_load_allowed_dir(resolved, env));
     char dir[PATH_MAX];
-    int r = check_file(resolved, err);
+    int r = plugin_load_check_file(resolved, err);
 
     snprintf(dir, sizeof dir, "%s", resolved);
     while (r == 0) {
         char *slash = strrchr(dir, '/');
         slash[slash == dir] = '\0'; /* of the root directory the slash stays */
-        r = check_dir(resolved, dir, err);
+        r = plugin_load_check_dir(resolved, dir, err);
         if (strlen(dir) <= top || slash == dir)
             break;
     }
@@ -122,8 +125,8 @@ static int check_trust(const char *resolved, const struct data_env *env, struct 
 
 /* ---- its table ------------------------------------------------------------------------------ */
 
-static int check_version(const struct plugin *p, const struct dl_plugin *table,
-                         struct dl_error *err)
+static int plugin_load_check_version(const struct plugin *p, const struct dl_plugin *table,
+                                     struct dl_error *err)
 {
     static const char zeros[TABLE_MAX];
 
@@ -148,7 +151,8 @@ static int check_version(const struct plugin *p, const struct dl_plugin *table,
     return 0;
 }
 
-static int check_role(const struct plugin *p, enum plugin_role role, struct dl_error *err)
+static int plugin_load_check_role(const struct plugin *p, enum plugin_role role,
+                                  struct dl_error *err)
 {
     const struct dl_plugin *t = &p->table;
     const char *missing = NULL;
@@ -183,7 +187,7 @@ static int check_role(const struct plugin *p, enum plugin_role role, struct dl_e
 /* ---- the whole ------------------------------------------------------------------------------ */
 
 /* dlerror() begins with the path, which the error has already. */
-static int refuse_library(const char *path, struct dl_error *err)
+static int plugin_load_refuse_library(const char *path, struct dl_error *err)
 {
     const char *why = dlerror();
     size_t len = strlen(path);
@@ -201,21 +205,22 @@ int plugin_load(struct plugin *p, const char *path, enum plugin_role role, struc
     char resolved[PATH_MAX];
     int r;
 
-    if ((r = find(path, p->env, resolved, err)) < 0 || (r = check_trust(resolved, p->env, err)) < 0)
+    if ((r = plugin_load_find(path, p->env, resolved, err)) < 0 ||
+        (r = plugin_load_check_trust(resolved, p->env, err)) < 0)
         return r;
     p->path = strdup(resolved);
     if (!p->path)
         return dl_error_set(err, ENOMEM, path, "out of memory");
     p->library = dlopen(p->path, RTLD_NOW | RTLD_LOCAL);
     if (!p->library)
-        return refuse_library(p->path, err);
+        return plugin_load_refuse_library(p->path, err);
     void *symbol = dlsym(p->library, "dl_plugin_entry");
     if (!symbol)
-        return refuse_library(p->path, err);
+        return plugin_load_refuse_library(p->path, err);
     memcpy(&entry, &symbol, sizeof entry); /* POSIX has it that both are alike, ISO C does not */
     const struct dl_plugin *table = entry();
-    if ((r = check_version(p, table, err)) < 0)
+    if ((r = plugin_load_check_version(p, table, err)) < 0)
         return r;
     memcpy(&p->table, table, min_u64(table->size, sizeof p->table));
-    return check_role(p, role, err);
+    return plugin_load_check_role(p, role, err);
 }
