@@ -59,13 +59,13 @@ struct tar_iter {
 
 /* ---- shards --------------------------------------------------------------------------------- */
 
-static struct tar_shard *shard_ref(struct tar_shard *shard)
+static struct tar_shard *tar_shard_ref(struct tar_shard *shard)
 {
     shard->refs++;
     return shard;
 }
 
-static void shard_unref(void *what)
+static void tar_shard_unref(void *what)
 {
     struct tar_shard *shard = what;
 
@@ -77,7 +77,7 @@ static void shard_unref(void *what)
 }
 
 /* By how compressed files start; NULL: it is none. */
-static const char *compressed_by(const struct source *source)
+static const char *tar_compressed_by(const struct source *source)
 {
     static const struct {
         const char *magic;
@@ -97,8 +97,8 @@ static const char *compressed_by(const struct source *source)
     return NULL;
 }
 
-static int open_source(const char *path, const struct data_env *env, struct source *ret,
-                       struct dl_error *err)
+static int tar_open_source(const char *path, const struct data_env *env, struct source *ret,
+                           struct dl_error *err)
 {
     const char *compression;
     int r;
@@ -106,7 +106,7 @@ static int open_source(const char *path, const struct data_env *env, struct sour
     r = source_open(path, env, ret, err);
     if (r < 0)
         return r;
-    compression = compressed_by(ret);
+    compression = tar_compressed_by(ret);
     if (!compression)
         return 0;
     source_close(ret);
@@ -116,7 +116,7 @@ static int open_source(const char *path, const struct data_env *env, struct sour
 }
 
 /* NULL: out of memory. A shard that cannot be opened is one that says why. */
-static struct tar_shard *shard_open(const struct tar *tar, uint32_t number)
+static struct tar_shard *tar_shard_open(const struct tar *tar, uint32_t number)
 {
     struct tar_shard *shard = calloc(1, sizeof *shard);
     struct dl_error why = {0};
@@ -126,7 +126,7 @@ static struct tar_shard *shard_open(const struct tar *tar, uint32_t number)
     shard->refs = 1;
     shard->number = number;
     shard->path = tar->list.paths[number];
-    shard->open = open_source(shard->path, tar->env, &shard->source, &why) == 0;
+    shard->open = tar_open_source(shard->path, tar->env, &shard->source, &why) == 0;
     if (!shard->open && (shard->why = malloc(sizeof why)))
         *shard->why = why;
     if (shard->open && shard->source.bytes > 0)
@@ -134,7 +134,7 @@ static struct tar_shard *shard_open(const struct tar *tar, uint32_t number)
     return shard;
 }
 
-static struct tar_view view_of(const struct tar_shard *shard)
+static struct tar_view tar_view_of(const struct tar_shard *shard)
 {
     return (struct tar_view){
         .path = shard->path, .data = shard->source.data, .bytes = shard->source.bytes};
@@ -143,27 +143,27 @@ static struct tar_view view_of(const struct tar_shard *shard)
 /* ---- from shards to items ------------------------------------------------------------------- */
 
 /* Whatever could not be had is an item too, whose making tells what is wrong. */
-static int scan_next(struct tar_iter *it, struct tar_item *ret)
+static int tar_scan_next(struct tar_iter *it, struct tar_item *ret)
 {
     for (;;) {
         if (!it->shard) {
             if (it->next == it->n_order)
                 return DATASET_END;
-            it->shard = shard_open(it->tar, it->order[it->next++]);
+            it->shard = tar_shard_open(it->tar, it->order[it->next++]);
             if (!it->shard)
                 return -ENOMEM;
             it->offset = 0;
             it->ordinal = 0;
         }
-        struct tar_view view = view_of(it->shard);
+        struct tar_view view = tar_view_of(it->shard);
         struct tar_item item = {it->shard, it->offset, it->ordinal++};
         int r = it->shard->open ? tar_scan(&view, &it->offset, NULL) : -EINVAL;
         if (r == 0) {
-            shard_ref(it->shard);
+            tar_shard_ref(it->shard);
         } else {
             it->shard = NULL;
             if (r == TAR_END) {
-                shard_unref(item.shard);
+                tar_shard_unref(item.shard);
                 continue;
             }
         }
@@ -172,13 +172,13 @@ static int scan_next(struct tar_iter *it, struct tar_item *ret)
     }
 }
 
-static int put(struct tar_iter *it, struct tar_item item)
+static int tar_put(struct tar_iter *it, struct tar_item item)
 {
     if (it->n_buffer == it->buffer_room) {
         uint64_t room = it->buffer_room ? 2 * it->buffer_room : 64;
         struct tar_item *bigger = realloc(it->buffer, room * sizeof *bigger);
         if (!bigger) {
-            shard_unref(item.shard);
+            tar_shard_unref(item.shard);
             return -ENOMEM;
         }
         it->buffer = bigger;
@@ -189,15 +189,15 @@ static int put(struct tar_iter *it, struct tar_item item)
 }
 
 /* The item whose turn it is. Its shard is counted for the caller. */
-static int draw(struct tar_iter *it, struct tar_item *ret)
+static int tar_draw(struct tar_iter *it, struct tar_item *ret)
 {
     struct tar_item item;
     int r = 0;
 
     if (it->tar->shuffle == 0)
-        return scan_next(it, ret);
-    while (it->n_buffer < it->tar->shuffle && (r = scan_next(it, &item)) == 0) {
-        r = put(it, item);
+        return tar_scan_next(it, ret);
+    while (it->n_buffer < it->tar->shuffle && (r = tar_scan_next(it, &item)) == 0) {
+        r = tar_put(it, item);
         if (r < 0)
             return r;
     }
@@ -213,7 +213,7 @@ static int draw(struct tar_iter *it, struct tar_item *ret)
 
 /* ---- the replica ---------------------------------------------------------------------------- */
 
-static int refuse_shard(const struct tar_shard *shard, struct dl_error *err)
+static int tar_refuse_shard(const struct tar_shard *shard, struct dl_error *err)
 {
     if (!shard->why)
         return dl_error_set(err, ENOMEM, shard->path, "out of memory for the shard");
@@ -226,21 +226,21 @@ static int tar_iter_next(struct dataset_iter *iter, struct sample *ret, struct d
     struct tar_item item;
     int r;
 
-    r = draw(it, &item);
+    r = tar_draw(it, &item);
     if (r < 0)
         return dl_error_set(err, -r, "dataset", "out of memory for a shard");
     if (r != 0)
         return r;
     const struct tar_shard *shard = item.shard;
     if (!shard->open) {
-        r = refuse_shard(shard, err);
-        shard_unref(item.shard);
+        r = tar_refuse_shard(shard, err);
+        tar_shard_unref(item.shard);
         return r;
     }
     /* What the sample points to stays mapped until the batch is made. */
-    if (arena_hold(ret->arena, shard_unref, item.shard) < 0)
+    if (arena_hold(ret->arena, tar_shard_unref, item.shard) < 0)
         return dl_error_set(err, ENOMEM, "dataset", "out of memory for a sample");
-    struct tar_view view = view_of(shard);
+    struct tar_view view = tar_view_of(shard);
     struct tar_randomness randomness = {
         .key = it->key, .index = (uint64_t)shard->number << 32 | (uint32_t)item.ordinal};
     r = tar_make(&view, item.offset, &it->tar->options, &randomness, ret, err);
@@ -257,11 +257,11 @@ static int tar_iter_skip(struct dataset_iter *iter, uint64_t n, uint64_t *ret)
     int r = 0;
 
     for (passed = 0; passed < n; passed++) {
-        r = draw(it, &item);
+        r = tar_draw(it, &item);
         if (r == DATASET_END)
             break;
         if (r == 0)
-            shard_unref(item.shard);
+            tar_shard_unref(item.shard);
     }
     if (ret)
         *ret = passed;
@@ -273,8 +273,8 @@ static void tar_iter_close(struct dataset_iter *iter)
     struct tar_iter *it = container_of(iter, struct tar_iter, base);
 
     for (uint64_t i = 0; i < it->n_buffer; i++)
-        shard_unref(it->buffer[i].shard);
-    shard_unref(it->shard);
+        tar_shard_unref(it->buffer[i].shard);
+    tar_shard_unref(it->shard);
     free(it->buffer);
     free(it->order);
     free(it);
@@ -286,14 +286,14 @@ static const struct dataset_iter_ops tar_iter_ops = {
 /* ---- the dataset ---------------------------------------------------------------------------- */
 
 /* Counters of the keyed generator that no sample has: one for the epoch's order of shards. */
-static void order_rng(struct rng *rng, const struct sample_key *key)
+static void tar_order_rng(struct rng *rng, const struct sample_key *key)
 {
     rng_init(rng, key->seed, key->epoch, UINT64_MAX - key->base);
 }
 
 /* All shards in the epoch's order; of which this replica's are then kept. */
-static uint32_t choose_shards(const struct tar *tar, const struct replica_params *params,
-                              uint32_t *order)
+static uint32_t tar_choose_shards(const struct tar *tar, const struct replica_params *params,
+                                  uint32_t *order)
 {
     uint32_t world = tar->divide && params->world > 0 ? params->world : 1;
     uint32_t workers = tar->divide && params->workers > 0 ? params->workers : 1;
@@ -303,7 +303,7 @@ static uint32_t choose_shards(const struct tar *tar, const struct replica_params
 
     for (uint32_t i = 0; i < tar->list.n; i++)
         order[i] = i;
-    order_rng(&rng, &params->key);
+    tar_order_rng(&rng, &params->key);
     for (uint32_t i = tar->list.n; tar->shuffle > 0 && i > 1; i--) {
         uint32_t j = (uint32_t)rng_below(&rng, i), last = order[i - 1];
         order[i - 1] = order[j];
@@ -332,7 +332,7 @@ static int tar_iterate(struct dataset *ds, const struct replica_params *params,
     it->tar = tar;
     it->key = params->key;
     it->order = order;
-    it->n_order = choose_shards(tar, params, order);
+    it->n_order = tar_choose_shards(tar, params, order);
     rng_init(&it->rng, params->seed, params->key.epoch, 0);
     *ret = &it->base;
     return 0;
@@ -350,11 +350,11 @@ static void tar_close(struct dataset *ds)
 static const struct dataset_ops tar_ops = {.iterate = tar_iterate, .close = tar_close};
 
 /* Found missing now, not hours later. */
-static int check_shards(const struct tar *tar, struct dl_error *err)
+static int tar_check_shards(const struct tar *tar, struct dl_error *err)
 {
     for (uint32_t i = 0; i < tar->list.n; i++) {
         struct source source = {0};
-        int r = open_source(tar->list.paths[i], tar->env, &source, err);
+        int r = tar_open_source(tar->list.paths[i], tar->env, &source, err);
         if (r < 0)
             return r;
         source_close(&source);
@@ -385,7 +385,8 @@ int tar_open(const struct spec_dataset *spec, const char *place, const struct da
         return r;
     tar->options =
         (struct tar_options){.decode = spec->decode, .image = &tar->image, .decoder = tar->decoder};
-    if ((r = file_list_make(spec, env, &tar->list, err)) < 0 || (r = check_shards(tar, err)) < 0)
+    if ((r = file_list_make(spec, env, &tar->list, err)) < 0 ||
+        (r = tar_check_shards(tar, err)) < 0)
         return r;
     *ret = steal_ptr(ds);
     return 0;

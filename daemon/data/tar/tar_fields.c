@@ -11,20 +11,20 @@ typedef int (*add_fn)(const struct tar_field *f, const struct tar_options *optio
                       const struct tar_randomness *randomness, struct sample *ret,
                       struct dl_error *err);
 
-static int add_bytes(const struct tar_field *f, struct sample *ret)
+static int tar_fields_add_bytes(const struct tar_field *f, struct sample *ret)
 {
     return sample_text(ret, TREE_BYTES, f->key, f->data, f->size);
 }
 
-static int add_string(const struct tar_field *f, const struct tar_options *options,
-                      const struct tar_randomness *randomness, struct sample *ret,
-                      struct dl_error *err)
+static int tar_fields_add_string(const struct tar_field *f, const struct tar_options *options,
+                                 const struct tar_randomness *randomness, struct sample *ret,
+                                 struct dl_error *err)
 {
     return sample_text(ret, TREE_STRING, f->key, f->data, f->size);
 }
 
 /* The number in [at, end), which may have space around it. */
-static bool read_integer(const char *at, const char *end, int64_t *ret)
+static bool tar_fields_read_integer(const char *at, const char *end, int64_t *ret)
 {
     char text[NUMBER_DIGITS];
     char *rest;
@@ -46,14 +46,14 @@ static bool read_integer(const char *at, const char *end, int64_t *ret)
     return true;
 }
 
-static int add_integer(const struct tar_field *f, const struct tar_options *options,
-                       const struct tar_randomness *randomness, struct sample *ret,
-                       struct dl_error *err)
+static int tar_fields_add_integer(const struct tar_field *f, const struct tar_options *options,
+                                  const struct tar_randomness *randomness, struct sample *ret,
+                                  struct dl_error *err)
 {
     const char *text = (const char *)f->data;
     int64_t value;
 
-    if (!read_integer(text, text + f->size, &value))
+    if (!tar_fields_read_integer(text, text + f->size, &value))
         return tar_field_error(f, EINVAL, err,
                                "is not an integer of 64 bits (\"%.*s\"), as the extension says; "
                                "write decimal digits, or take its bytes by decode: false",
@@ -61,9 +61,9 @@ static int add_integer(const struct tar_field *f, const struct tar_options *opti
     return sample_int(ret, f->key, value);
 }
 
-static int add_npy(const struct tar_field *f, const struct tar_options *options,
-                   const struct tar_randomness *randomness, struct sample *ret,
-                   struct dl_error *err)
+static int tar_fields_add_npy(const struct tar_field *f, const struct tar_options *options,
+                              const struct tar_randomness *randomness, struct sample *ret,
+                              struct dl_error *err)
 {
     struct array_header header = {0};
     struct dl_error why = {0};
@@ -76,16 +76,16 @@ static int add_npy(const struct tar_field *f, const struct tar_options *options,
                          f->data + header.data_off);
 }
 
-static int add_json(const struct tar_field *f, const struct tar_options *options,
-                    const struct tar_randomness *randomness, struct sample *ret,
-                    struct dl_error *err)
+static int tar_fields_add_json(const struct tar_field *f, const struct tar_options *options,
+                               const struct tar_randomness *randomness, struct sample *ret,
+                               struct dl_error *err)
 {
     return tar_add_json(f, ret, err);
 }
 
-static int add_image(const struct tar_field *f, const struct tar_options *options,
-                     const struct tar_randomness *randomness, struct sample *ret,
-                     struct dl_error *err)
+static int tar_fields_add_image(const struct tar_field *f, const struct tar_options *options,
+                                const struct tar_randomness *randomness, struct sample *ret,
+                                struct dl_error *err)
 {
     struct image_file file = {.data = f->data, .bytes = f->size, .path = f->path};
     const struct sample_key *key = &randomness->key;
@@ -115,9 +115,12 @@ static const struct {
     const char *extension;
     add_fn add;
 } decoders[] = {
-    {"jpg", add_image},    {"jpeg", add_image},    {"png", add_image},  {"cls", add_integer},
-    {"cls2", add_integer}, {"index", add_integer}, {"id", add_integer}, {"txt", add_string},
-    {"text", add_string},  {"json", add_json},     {"npy", add_npy},
+    {"jpg", tar_fields_add_image},    {"jpeg", tar_fields_add_image},
+    {"png", tar_fields_add_image},    {"cls", tar_fields_add_integer},
+    {"cls2", tar_fields_add_integer}, {"index", tar_fields_add_integer},
+    {"id", tar_fields_add_integer},   {"txt", tar_fields_add_string},
+    {"text", tar_fields_add_string},  {"json", tar_fields_add_json},
+    {"npy", tar_fields_add_npy},
 };
 
 int tar_add_field(const struct tar_field *f, const struct tar_options *options,
@@ -127,5 +130,5 @@ int tar_add_field(const struct tar_field *f, const struct tar_options *options,
         if (strcmp(f->extension, decoders[i].extension) == 0)
             return decoders[i].add(f, options, randomness, ret, err);
     }
-    return add_bytes(f, ret);
+    return tar_fields_add_bytes(f, ret);
 }

@@ -14,10 +14,10 @@ struct json_walk {
     char where[256]; /* ".a.b[3]", for messages; cut where it is long */
 };
 
-static int add_value(struct json_walk *walk, const char *key, json_t *value);
+static int tar_json_add_value(struct json_walk *walk, const char *key, json_t *value);
 
-/* Goes on below `where`; returns what to give back to leave_place(). */
-_printf_(2, 3) static size_t enter_place(struct json_walk *walk, const char *fmt, ...)
+/* Goes on below `where`; returns what to give back to tar_json_leave_place(). */
+_printf_(2, 3) static size_t tar_json_enter_place(struct json_walk *walk, const char *fmt, ...)
 {
     size_t before = walk->where_len, room = sizeof walk->where - before;
     va_list args;
@@ -29,45 +29,45 @@ _printf_(2, 3) static size_t enter_place(struct json_walk *walk, const char *fmt
     return before;
 }
 
-static void leave_place(struct json_walk *walk, size_t before)
+static void tar_json_leave_place(struct json_walk *walk, size_t before)
 {
     walk->where_len = before;
     walk->where[before] = '\0';
 }
 
-static int add_list(struct json_walk *walk, const char *key, json_t *list)
+static int tar_json_add_list(struct json_walk *walk, const char *key, json_t *list)
 {
     int r = sample_begin(walk->ret, TREE_LIST, key);
 
     for (size_t i = 0; r == 0 && i < json_array_size(list); i++) {
-        size_t before = enter_place(walk, "[%zu]", i);
-        r = add_value(walk, NULL, json_array_get(list, i));
-        leave_place(walk, before);
+        size_t before = tar_json_enter_place(walk, "[%zu]", i);
+        r = tar_json_add_value(walk, NULL, json_array_get(list, i));
+        tar_json_leave_place(walk, before);
     }
     return r < 0 ? r : sample_end(walk->ret);
 }
 
-static int add_dict(struct json_walk *walk, const char *key, json_t *dict)
+static int tar_json_add_dict(struct json_walk *walk, const char *key, json_t *dict)
 {
     int r = sample_begin(walk->ret, TREE_DICT, key);
 
     for (void *at = json_object_iter(dict); r == 0 && at; at = json_object_iter_next(dict, at)) {
         const char *name = json_object_iter_key(at);
-        size_t before = enter_place(walk, ".%s", name);
-        r = add_value(walk, name, json_object_iter_value(at));
-        leave_place(walk, before);
+        size_t before = tar_json_enter_place(walk, ".%s", name);
+        r = tar_json_add_value(walk, name, json_object_iter_value(at));
+        tar_json_leave_place(walk, before);
     }
     return r < 0 ? r : sample_end(walk->ret);
 }
 
 /* As deep as a sample may be: then sample_begin() refuses. */
-static int add_value(struct json_walk *walk, const char *key, json_t *value)
+static int tar_json_add_value(struct json_walk *walk, const char *key, json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
-        return add_dict(walk, key, value);
+        return tar_json_add_dict(walk, key, value);
     case JSON_ARRAY:
-        return add_list(walk, key, value);
+        return tar_json_add_list(walk, key, value);
     case JSON_STRING:
         return sample_text(walk->ret, TREE_STRING, key, json_string_value(value),
                            json_string_length(value));
@@ -87,7 +87,7 @@ static int add_value(struct json_walk *walk, const char *key, json_t *value)
                            walk->field->key, walk->where);
 }
 
-static void release_json(void *json)
+static void tar_json_release_json(void *json)
 {
     json_decref(json);
 }
@@ -103,8 +103,8 @@ int tar_add_json(const struct tar_field *f, struct sample *ret, struct dl_error 
         return tar_field_error(f, EINVAL, err, "is not JSON: %s, in its line %d", why.text,
                                why.line);
     /* Until the batch is made: the strings are the parser's. */
-    int r = arena_hold(ret->arena, release_json, root);
+    int r = arena_hold(ret->arena, tar_json_release_json, root);
     if (r < 0)
         return tar_field_error(f, ENOMEM, err, "has found no memory");
-    return add_value(&walk, f->key, root);
+    return tar_json_add_value(&walk, f->key, root);
 }

@@ -35,8 +35,8 @@ struct tar_extension {
     bool sparse;
 };
 
-static int damaged(const struct tar_reader *reader, uint64_t at, const char *what,
-                   struct dl_error *err)
+static int tar_reader_damaged(const struct tar_reader *reader, uint64_t at, const char *what,
+                              struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, reader->view.path,
                         "its header at byte %llu %s; the shard is damaged there, or is not a tar "
@@ -47,7 +47,7 @@ static int damaged(const struct tar_reader *reader, uint64_t at, const char *wha
 /* ---- numbers -------------------------------------------------------------------------------- */
 
 /* Octal digits between spaces; or, with the first bit set, a big-endian number of all the rest. */
-static bool read_number(const char *field, size_t len, uint64_t *ret)
+static bool tar_reader_read_number(const char *field, size_t len, uint64_t *ret)
 {
     const uint8_t *at = (const uint8_t *)field, *end = at + len;
     uint64_t value = 0;
@@ -73,7 +73,7 @@ static bool read_number(const char *field, size_t len, uint64_t *ret)
 }
 
 /* The sum of a block's bytes, in four lanes of 16 bits: each is of 128 bytes, 32640 at most. */
-static uint32_t sum_block(const uint8_t *block)
+static uint32_t tar_reader_sum_block(const uint8_t *block)
 {
     const uint64_t lanes = 0x00FF00FF00FF00FF;
     uint64_t sum = 0, word;
@@ -89,14 +89,14 @@ static uint32_t sum_block(const uint8_t *block)
  * The sum of the header's bytes, its own field counted as spaces. Some old programs added signed
  * ones: 256 less for each byte above 127.
  */
-static bool checksum_fits(const struct tar_header *header)
+static bool tar_reader_checksum_fits(const struct tar_header *header)
 {
     const uint8_t *block = (const uint8_t *)header;
     const uint8_t *own = (const uint8_t *)header->checksum;
-    uint32_t sum = sum_block(block), high = 0;
+    uint32_t sum = tar_reader_sum_block(block), high = 0;
     uint64_t want;
 
-    if (!read_number(header->checksum, sizeof header->checksum, &want))
+    if (!tar_reader_read_number(header->checksum, sizeof header->checksum, &want))
         return false;
     for (unsigned i = 0; i < sizeof header->checksum; i++)
         sum += ' ' - (uint32_t)own[i];
@@ -109,7 +109,7 @@ static bool checksum_fits(const struct tar_header *header)
     return (int64_t)want == (int64_t)sum - 256 * (int64_t)high;
 }
 
-static bool is_zero(const uint8_t *data, uint64_t bytes)
+static bool tar_reader_is_zero(const uint8_t *data, uint64_t bytes)
 {
     for (uint64_t i = 0; i < bytes; i++) {
         if (data[i])
@@ -120,8 +120,8 @@ static bool is_zero(const uint8_t *data, uint64_t bytes)
 
 /* ---- extended headers ----------------------------------------------------------------------- */
 
-static void take_record(struct tar_extension *ext, const char *key, uint64_t key_len,
-                        const char *value, uint64_t len, bool *ret_good)
+static void tar_reader_take_record(struct tar_extension *ext, const char *key, uint64_t key_len,
+                                   const char *value, uint64_t len, bool *ret_good)
 {
     static const char sparse[] = "GNU.sparse.";
 
@@ -144,7 +144,7 @@ static void take_record(struct tar_extension *ext, const char *key, uint64_t key
 }
 
 /* Records "LEN KEY=VALUE\n", LEN being that of the whole record. */
-static bool take_pax(struct tar_extension *ext, const char *at, uint64_t left)
+static bool tar_reader_take_pax(struct tar_extension *ext, const char *at, uint64_t left)
 {
     bool good = true;
 
@@ -159,16 +159,16 @@ static bool take_pax(struct tar_extension *ext, const char *at, uint64_t left)
         const char *equals = memchr(key, '=', (size_t)(end - key));
         if (!equals)
             return false;
-        take_record(ext, key, (uint64_t)(equals - key), equals + 1, (uint64_t)(end - equals - 1),
-                    &good);
+        tar_reader_take_record(ext, key, (uint64_t)(equals - key), equals + 1,
+                               (uint64_t)(end - equals - 1), &good);
         at += len;
         left -= len;
     }
     return good;
 }
 
-static int take_extension(const struct tar_reader *reader, uint64_t at, uint64_t size,
-                          struct tar_extension *ext, struct dl_error *err)
+static int tar_reader_take_extension(const struct tar_reader *reader, uint64_t at, uint64_t size,
+                                     struct tar_extension *ext, struct dl_error *err)
 {
     const struct tar_header *header = (const void *)(reader->view.data + at);
     const char *data = (const char *)header + TAR_BLOCK;
@@ -181,8 +181,8 @@ static int take_extension(const struct tar_reader *reader, uint64_t at, uint64_t
         return 0;
     case 'x':
     case 'X': /* Solaris' */
-        if (!take_pax(ext, data, size))
-            return damaged(reader, at, "has pax records that cannot be read", err);
+        if (!tar_reader_take_pax(ext, data, size))
+            return tar_reader_damaged(reader, at, "has pax records that cannot be read", err);
         return 0;
     default: /* K, a long link; g, for all that follow: what is in these is of no use here */
         return 0;
@@ -191,8 +191,8 @@ static int take_extension(const struct tar_reader *reader, uint64_t at, uint64_t
 
 /* ---- members -------------------------------------------------------------------------------- */
 
-static int set_name(struct tar_reader *reader, const char *a, uint64_t a_len, const char *b,
-                    uint64_t b_len, uint64_t at, struct dl_error *err)
+static int tar_reader_set_name(struct tar_reader *reader, const char *a, uint64_t a_len,
+                               const char *b, uint64_t b_len, uint64_t at, struct dl_error *err)
 {
     uint64_t slash = a_len > 0 && b_len > 0, len = a_len + slash + b_len;
 
@@ -202,7 +202,7 @@ static int set_name(struct tar_reader *reader, const char *a, uint64_t a_len, co
                             "read",
                             (unsigned long long)at, (unsigned long long)len, DL_BOUND_PATH_BYTES);
     if (memchr(a, '\0', a_len))
-        return damaged(reader, at, "follows a name with a NUL in it", err);
+        return tar_reader_damaged(reader, at, "follows a name with a NUL in it", err);
     memcpy(reader->name, a, a_len);
     if (slash)
         reader->name[a_len] = '/';
@@ -211,30 +211,30 @@ static int set_name(struct tar_reader *reader, const char *a, uint64_t a_len, co
     return 0;
 }
 
-static int take_name(struct tar_reader *reader, uint64_t at, const struct tar_extension *ext,
-                     struct dl_error *err)
+static int tar_reader_take_name(struct tar_reader *reader, uint64_t at,
+                                const struct tar_extension *ext, struct dl_error *err)
 {
     const struct tar_header *header = (const void *)(reader->view.data + at);
     uint64_t prefix_len = 0;
 
     if (ext->pax_path)
-        return set_name(reader, ext->pax_path, ext->pax_len, "", 0, at, err);
+        return tar_reader_set_name(reader, ext->pax_path, ext->pax_len, "", 0, at, err);
     if (ext->gnu_path)
-        return set_name(reader, ext->gnu_path, ext->gnu_len, "", 0, at, err);
+        return tar_reader_set_name(reader, ext->gnu_path, ext->gnu_len, "", 0, at, err);
     /* GNU's own magic, "ustar  ", has other things there. */
     if (memcmp(header->magic, "ustar", 6) == 0)
         prefix_len = strnlen(header->prefix, sizeof header->prefix);
-    return set_name(reader, header->prefix, prefix_len, header->name,
-                    strnlen(header->name, sizeof header->name), at, err);
+    return tar_reader_set_name(reader, header->prefix, prefix_len, header->name,
+                               strnlen(header->name, sizeof header->name), at, err);
 }
 
 /* Whether data follow the header; a link's size, for example, is that of the file it leads to. */
-static bool has_data(char type)
+static bool tar_reader_has_data(char type)
 {
     return type < '1' || type > '6';
 }
 
-static bool is_regular(const struct tar_header *header, const char *name)
+static bool tar_reader_is_regular(const struct tar_header *header, const char *name)
 {
     size_t len = strlen(name);
 
@@ -245,8 +245,8 @@ static bool is_regular(const struct tar_header *header, const char *name)
 }
 
 /* A header is at `at`: 0 and its size of data, TAR_END, or an error. */
-static int take_header(const struct tar_reader *reader, uint64_t at, uint64_t *ret_size,
-                       struct dl_error *err)
+static int tar_reader_take_header(const struct tar_reader *reader, uint64_t at, uint64_t *ret_size,
+                                  struct dl_error *err)
 {
     const struct tar_view *view = &reader->view;
     const struct tar_header *header = (const void *)(view->data + at);
@@ -254,19 +254,19 @@ static int take_header(const struct tar_reader *reader, uint64_t at, uint64_t *r
 
     if (view->bytes == 0)
         return dl_error_set(err, EINVAL, view->path, "is empty; a tar file has a header at least");
-    if (is_zero(view->data + at, min_u64(left, TAR_BLOCK)))
+    if (tar_reader_is_zero(view->data + at, min_u64(left, TAR_BLOCK)))
         return TAR_END;
     if (left < TAR_BLOCK)
-        return damaged(reader, at, "is cut off by the end of the file", err);
-    if (!checksum_fits(header))
-        return damaged(reader, at, "has a wrong checksum", err);
-    if (!read_number(header->size, sizeof header->size, ret_size))
-        return damaged(reader, at, "has a size that is no number", err);
+        return tar_reader_damaged(reader, at, "is cut off by the end of the file", err);
+    if (!tar_reader_checksum_fits(header))
+        return tar_reader_damaged(reader, at, "has a wrong checksum", err);
+    if (!tar_reader_read_number(header->size, sizeof header->size, ret_size))
+        return tar_reader_damaged(reader, at, "has a size that is no number", err);
     return 0;
 }
 
-static int check_data(const struct tar_reader *reader, uint64_t at, uint64_t size,
-                      struct dl_error *err)
+static int tar_reader_check_data(const struct tar_reader *reader, uint64_t at, uint64_t size,
+                                 struct dl_error *err)
 {
     uint64_t left = reader->view.bytes - at - TAR_BLOCK;
 
@@ -278,31 +278,33 @@ static int check_data(const struct tar_reader *reader, uint64_t at, uint64_t siz
                         (unsigned long long)at, (unsigned long long)size, (unsigned long long)left);
 }
 
-static uint64_t behind(const struct tar_reader *reader, uint64_t at, uint64_t size)
+static uint64_t tar_reader_behind(const struct tar_reader *reader, uint64_t at, uint64_t size)
 {
     /* The filling of the last member's last block may be missing. */
     return min_u64(align_up(at + TAR_BLOCK + size, TAR_BLOCK), reader->view.bytes);
 }
 
 /* The extended headers from *at on, if any, and the member's own header. */
-static int take_headers(const struct tar_reader *reader, uint64_t *at, uint64_t *ret_size,
-                        struct tar_extension *ext, struct dl_error *err)
+static int tar_reader_take_headers(const struct tar_reader *reader, uint64_t *at,
+                                   uint64_t *ret_size, struct tar_extension *ext,
+                                   struct dl_error *err)
 {
     int r;
 
     for (;;) {
-        r = take_header(reader, *at, ret_size, err);
+        r = tar_reader_take_header(reader, *at, ret_size, err);
         if (r == TAR_END && ext->any)
-            return damaged(reader, *at, "is missing: an extended one stands before it", err);
+            return tar_reader_damaged(reader, *at, "is missing: an extended one stands before it",
+                                      err);
         if (r != 0)
             return r;
         char type = ((const struct tar_header *)(const void *)(reader->view.data + *at))->type;
         if (type == '\0' || !strchr("LKxXg", type))
             return 0;
-        if ((r = check_data(reader, *at, *ret_size, err)) < 0 ||
-            (r = take_extension(reader, *at, *ret_size, ext, err)) < 0)
+        if ((r = tar_reader_check_data(reader, *at, *ret_size, err)) < 0 ||
+            (r = tar_reader_take_extension(reader, *at, *ret_size, ext, err)) < 0)
             return r;
-        *at = behind(reader, *at, *ret_size);
+        *at = tar_reader_behind(reader, *at, *ret_size);
     }
 }
 
@@ -320,11 +322,11 @@ int tar_next(struct tar_reader *reader, struct tar_member *ret, struct dl_error 
     uint64_t at = reader->offset, size = 0;
     int r;
 
-    r = take_headers(reader, &at, &size, &ext, err);
+    r = tar_reader_take_headers(reader, &at, &size, &ext, err);
     if (r != 0)
         return r;
     const struct tar_header *header = (const void *)(reader->view.data + at);
-    if ((r = take_name(reader, at, &ext, err)) < 0)
+    if ((r = tar_reader_take_name(reader, at, &ext, err)) < 0)
         return r;
     if (ext.sparse || header->type == 'S')
         return dl_error_set(err, EINVAL, reader->view.path,
@@ -333,15 +335,15 @@ int tar_next(struct tar_reader *reader, struct tar_member *ret, struct dl_error 
                             reader->name, (unsigned long long)at);
     if (ext.has_size)
         size = ext.size;
-    if (!has_data(header->type))
+    if (!tar_reader_has_data(header->type))
         size = 0;
-    if ((r = check_data(reader, at, size, err)) < 0)
+    if ((r = tar_reader_check_data(reader, at, size, err)) < 0)
         return r;
     *ret = (struct tar_member){.begin = reader->offset,
                                .name = reader->name,
                                .data = reader->view.data + at + TAR_BLOCK,
                                .size = size,
-                               .regular = is_regular(header, reader->name)};
-    reader->offset = behind(reader, at, size);
+                               .regular = tar_reader_is_regular(header, reader->name)};
+    reader->offset = tar_reader_behind(reader, at, size);
     return 0;
 }

@@ -11,7 +11,8 @@ struct tar_group {
     char key[DL_BOUND_PATH_BYTES + 1];
 };
 
-static void group_init(struct tar_group *group, const struct tar_view *view, uint64_t offset)
+static void tar_sample_group_init(struct tar_group *group, const struct tar_view *view,
+                                  uint64_t offset)
 {
     tar_reader_init(&group->reader, view, offset);
     group->begun = false;
@@ -19,7 +20,7 @@ static void group_init(struct tar_group *group, const struct tar_view *view, uin
 }
 
 /* Bytes of the name that are the sample's; 0: the member is part of none. */
-static size_t key_length(const char *name)
+static size_t tar_sample_key_length(const char *name)
 {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
     const char *dot = strchr(base, '.');
@@ -33,7 +34,8 @@ static size_t key_length(const char *name)
 }
 
 /* 0, TAR_END behind the last, or an error. */
-static int group_next(struct tar_group *group, struct tar_member *ret, struct dl_error *err)
+static int tar_sample_group_next(struct tar_group *group, struct tar_member *ret,
+                                 struct dl_error *err)
 {
     struct tar_member member = {0};
     size_t len;
@@ -43,7 +45,7 @@ static int group_next(struct tar_group *group, struct tar_member *ret, struct dl
         r = tar_next(&group->reader, &member, err);
         if (r != 0)
             return r;
-        len = member.regular ? key_length(member.name) : 0;
+        len = member.regular ? tar_sample_key_length(member.name) : 0;
     } while (len == 0);
     if (!group->begun) {
         memcpy(group->key, member.name, len);
@@ -63,9 +65,9 @@ int tar_scan(const struct tar_view *view, uint64_t *offset, struct dl_error *err
     struct tar_group group;
     int r;
 
-    group_init(&group, view, *offset);
+    tar_sample_group_init(&group, view, *offset);
     do {
-        r = group_next(&group, &member, err);
+        r = tar_sample_group_next(&group, &member, err);
     } while (r == 0);
     if (r < 0)
         return r;
@@ -86,7 +88,7 @@ int tar_field_error(const struct tar_field *f, int code, struct dl_error *err, c
 }
 
 /* Whether the dict that the sample is has the key already. */
-static bool has_key(const struct sample *sample, const char *key)
+static bool tar_sample_has_key(const struct sample *sample, const char *key)
 {
     const struct tree *tree = &sample->tree;
     const struct tree_node *node = tree->nodes + 1, *end = tree->nodes + tree->count;
@@ -99,7 +101,7 @@ static bool has_key(const struct sample *sample, const char *key)
     return false;
 }
 
-static int add_key(const struct tar_group *group, struct sample *ret)
+static int tar_sample_add_key(const struct tar_group *group, struct sample *ret)
 {
     void *copy = sample_alloc(ret, group->key_len);
 
@@ -110,8 +112,8 @@ static int add_key(const struct tar_group *group, struct sample *ret)
 }
 
 /* What the builder of the sample refused, in words; `text` is what should have been UTF-8. */
-static int judge(const struct tar_field *f, const struct sample *sample, const char *text,
-                 struct dl_error *err)
+static int tar_sample_judge(const struct tar_field *f, const struct sample *sample,
+                            const char *text, struct dl_error *err)
 {
     struct dl_error why = {0};
 
@@ -123,9 +125,10 @@ static int judge(const struct tar_field *f, const struct sample *sample, const c
     return tar_field_error(f, why.code, err, "cannot be part of its sample: %s", why.message);
 }
 
-static int add_member(const struct tar_group *group, const struct tar_member *member,
-                      const struct tar_options *options, const struct tar_randomness *randomness,
-                      struct sample *ret, struct dl_error *err)
+static int tar_sample_add_member(const struct tar_group *group, const struct tar_member *member,
+                                 const struct tar_options *options,
+                                 const struct tar_randomness *randomness, struct sample *ret,
+                                 struct dl_error *err)
 {
     char key[DL_BOUND_PATH_BYTES + 1];
     const char *at = member->name + group->key_len + 1;
@@ -144,19 +147,20 @@ static int add_member(const struct tar_group *group, const struct tar_member *me
     f.extension = strrchr(key, '.') ? strrchr(key, '.') + 1 : key;
     if (ret->tree.count == 0) {
         sample_begin(ret, TREE_DICT, NULL);
-        add_key(group, ret);
-        r = judge(&f, ret, "has a name that is not UTF-8; give it another", err);
+        tar_sample_add_key(group, ret);
+        r = tar_sample_judge(&f, ret, "has a name that is not UTF-8; give it another", err);
         if (r < 0)
             return r;
     }
-    if (has_key(ret, key))
+    if (tar_sample_has_key(ret, key))
         return tar_field_error(&f, EINVAL, err,
                                "is the second field \"%s\" of its sample; each may be there once",
                                key);
     r = tar_add_field(&f, options, randomness, ret, err);
     if (ret->error == 0)
         return r;
-    return judge(&f, ret, "is not UTF-8; write it so, or take its bytes by decode: false", err);
+    return tar_sample_judge(&f, ret,
+                            "is not UTF-8; write it so, or take its bytes by decode: false", err);
 }
 
 int tar_make(const struct tar_view *view, uint64_t offset, const struct tar_options *options,
@@ -166,9 +170,9 @@ int tar_make(const struct tar_view *view, uint64_t offset, const struct tar_opti
     struct tar_group group;
     int r;
 
-    group_init(&group, view, offset);
-    while ((r = group_next(&group, &member, err)) == 0) {
-        r = add_member(&group, &member, options, randomness, ret, err);
+    tar_sample_group_init(&group, view, offset);
+    while ((r = tar_sample_group_next(&group, &member, err)) == 0) {
+        r = tar_sample_add_member(&group, &member, options, randomness, ret, err);
         if (r < 0)
             return r;
     }
