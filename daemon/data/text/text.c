@@ -40,30 +40,30 @@ struct text_sample {
 
 /* ---- one sample ----------------------------------------------------------------------------- */
 
-static unsigned long long number_of(const struct text_sample *s)
+static unsigned long long text_number_of(const struct text_sample *s)
 {
     return line_number(&s->file->lines, s->line);
 }
 
 /* Room for the tokens of a sample that has *n, or fewer if max_length says so. NULL: no memory,
  * which sample_tensor() tells. */
-static int64_t *alloc_tokens(const struct text_sample *s, uint64_t *n)
+static int64_t *text_alloc_tokens(const struct text_sample *s, uint64_t *n)
 {
     if (s->text->max_length > 0)
         *n = min_u64(*n, s->text->max_length);
     return *n <= SIZE_MAX / sizeof(int64_t) ? sample_alloc(s->ret, *n * sizeof(int64_t)) : NULL;
 }
 
-static int make_bytes(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
+static int text_make_bytes(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
 {
-    int64_t *tokens = alloc_tokens(s, &n);
+    int64_t *tokens = text_alloc_tokens(s, &n);
 
     for (uint64_t i = 0; tokens && i < n; i++)
         tokens[i] = bytes[i];
     return sample_tensor(s->ret, "tokens", DL_DTYPE_INT64, 1, &n, tokens);
 }
 
-static int make_pieces(const struct text_sample *s, const uint8_t *text, uint64_t bytes)
+static int text_make_pieces(const struct text_sample *s, const uint8_t *text, uint64_t bytes)
 {
     char why[SPM_WHY_MAX] = "";
     const int *ids;
@@ -75,15 +75,15 @@ static int make_pieces(const struct text_sample *s, const uint8_t *text, uint64_
     if (r < 0)
         return dl_error_set(s->err, -r, s->path,
                             "line %llu cannot be made into tokens (%s); cut it into shorter ones",
-                            number_of(s), why);
+                            text_number_of(s), why);
     uint64_t n = count;
-    int64_t *tokens = alloc_tokens(s, &n);
+    int64_t *tokens = text_alloc_tokens(s, &n);
     for (uint64_t i = 0; tokens && i < n; i++)
         tokens[i] = ids[i];
     return sample_tensor(s->ret, "tokens", DL_DTYPE_INT64, 1, &n, tokens);
 }
 
-static int make_string(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
+static int text_make_string(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
 {
     int r = sample_text(s->ret, TREE_STRING, "text", bytes, n);
 
@@ -91,28 +91,28 @@ static int make_string(const struct text_sample *s, const uint8_t *bytes, uint64
         return dl_error_set(s->err, EILSEQ, s->path,
                             "line %llu is not UTF-8; convert the file with iconv, or take its "
                             "bytes as they are by tokenizer: bytes",
-                            number_of(s));
+                            text_number_of(s));
     return r;
 }
 
-static int make(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
+static int text_make(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
 {
     switch (s->text->tokenizer) {
     case TOKENIZER_BYTES:
-        return make_bytes(s, bytes, n);
+        return text_make_bytes(s, bytes, n);
     case TOKENIZER_SENTENCEPIECE:
-        return make_pieces(s, bytes, n);
+        return text_make_pieces(s, bytes, n);
     default:
-        return make_string(s, bytes, n);
+        return text_make_string(s, bytes, n);
     }
 }
 
-static void release_json(void *json)
+static void text_release_json(void *json)
 {
     json_decref(json);
 }
 
-static int make_json(const struct text_sample *s, struct line line)
+static int text_make_json(const struct text_sample *s, struct line line)
 {
     const char *field = s->text->field;
     json_error_t why;
@@ -122,33 +122,33 @@ static int make_json(const struct text_sample *s, struct line line)
         return dl_error_set(s->err, EINVAL, s->path,
                             "line %llu is not JSON (%s, at its byte %d); each line must be one "
                             "object, as jq -c writes them",
-                            number_of(s), why.text, why.position);
+                            text_number_of(s), why.text, why.position);
     /* Until the batch is made: the string is the parser's. */
-    int r = arena_hold(s->ret->arena, release_json, root);
+    int r = arena_hold(s->ret->arena, text_release_json, root);
     if (r < 0)
         return dl_error_set(s->err, ENOMEM, s->path, "out of memory for a sample");
     if (!json_is_object(root))
         return dl_error_set(s->err, EINVAL, s->path,
                             "line %llu is JSON, but not an object; each line must be one, as jq "
                             "-c '.[]' makes them of a list",
-                            number_of(s));
+                            text_number_of(s));
     const json_t *value = json_object_get(root, field);
     if (!value)
         return dl_error_set(s->err, EINVAL, s->path,
                             "line %llu has no field \"%s\"; dataset.field says which it is",
-                            number_of(s), field);
+                            text_number_of(s), field);
     if (!json_is_string(value))
         return dl_error_set(s->err, EINVAL, s->path,
                             "line %llu: its field \"%s\" is not a string; dataset.field says "
                             "which one is",
-                            number_of(s), field);
-    return make(s, (const uint8_t *)json_string_value(value), json_string_length(value));
+                            text_number_of(s), field);
+    return text_make(s, (const uint8_t *)json_string_value(value), json_string_length(value));
 }
 
 /* ---- the dataset ---------------------------------------------------------------------------- */
 
 /* The file that has sample `index`, below the length. */
-static const struct text_file *file_of(const struct text *text, uint64_t index)
+static const struct text_file *text_file_of(const struct text *text, uint64_t index)
 {
     uint32_t low = 0, high = text->list.n;
 
@@ -170,7 +170,7 @@ static int text_get(struct dataset *ds, const struct sample_key *key, uint64_t i
 
     if (index >= ds->length)
         return dataset_refuse_index(ds, index, err);
-    const struct text_file *file = file_of(text, index);
+    const struct text_file *file = text_file_of(text, index);
     struct text_sample s = {.text = text,
                             .file = file,
                             .path = text->list.paths[file - text->files],
@@ -179,7 +179,7 @@ static int text_get(struct dataset *ds, const struct sample_key *key, uint64_t i
                             .err = err};
     struct line line = line_at(&file->lines, s.line);
     sample_begin(ret, TREE_DICT, NULL);
-    r = file->json ? make_json(&s, line) : make(&s, line.text, line.bytes);
+    r = file->json ? text_make_json(&s, line) : text_make(&s, line.text, line.bytes);
     if (r < 0)
         return ret->error && ret->error != -EILSEQ ? sample_check(ret, err) : r;
     sample_end(ret);
@@ -189,14 +189,14 @@ static int text_get(struct dataset *ds, const struct sample_key *key, uint64_t i
 static void text_expect(struct dataset *ds, uint64_t index)
 {
     const struct text *text = container_of(ds, struct text, base);
-    const struct text_file *file = file_of(text, index);
+    const struct text_file *file = text_file_of(text, index);
 
     line_expect(&file->lines, index - file->first);
 }
 
 /* The length in tokens of line `line` of a plain file. */
-static int length_of(const struct text *text, const struct text_file *file, uint64_t line,
-                     uint32_t *ret, struct dl_error *err)
+static int text_length_of(const struct text *text, const struct text_file *file, uint64_t line,
+                          uint32_t *ret, struct dl_error *err)
 {
     uint64_t n = line_at(&file->lines, line).bytes;
 
@@ -216,7 +216,7 @@ static int text_lengths(struct dataset *ds, const char *leaf, uint64_t first, si
                         uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
 {
     const struct text *text = container_of(ds, struct text, base);
-    const struct text_file *file = n > 0 ? file_of(text, first) : NULL;
+    const struct text_file *file = n > 0 ? text_file_of(text, first) : NULL;
     uint64_t line = n > 0 ? first - file->first : 0;
     int r = 0;
 
@@ -237,7 +237,7 @@ static int text_lengths(struct dataset *ds, const char *leaf, uint64_t first, si
         if (file->json)
             ret[i] = LENGTH_UNKNOWN; /* parsing it is what loading does */
         else
-            r = length_of(text, file, line, &ret[i], err);
+            r = text_length_of(text, file, line, &ret[i], err);
     }
     return r;
 }
@@ -262,22 +262,23 @@ static const struct dataset_ops text_ops = {
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static bool ends_with(const char *path, const char *end)
+static bool text_ends_with(const char *path, const char *end)
 {
     size_t len = strlen(path), end_len = strlen(end);
 
     return len > end_len && strcasecmp(path + len - end_len, end) == 0;
 }
 
-static bool is_json(enum text_format format, const char *path)
+static bool text_is_json(enum text_format format, const char *path)
 {
     if (format == TEXT_LINES || format == TEXT_JSON)
         return format == TEXT_JSON;
-    return ends_with(path, ".jsonl") || ends_with(path, ".ndjson") || ends_with(path, ".json");
+    return text_ends_with(path, ".jsonl") || text_ends_with(path, ".ndjson") ||
+           text_ends_with(path, ".json");
 }
 
-static int open_file(struct text_file *file, const char *path, const struct data_env *env,
-                     struct dl_error *err)
+static int text_open_file(struct text_file *file, const char *path, const struct data_env *env,
+                          struct dl_error *err)
 {
     int r;
 
@@ -326,8 +327,8 @@ int text_open(const struct spec_dataset *spec, const char *place, const struct d
     for (uint32_t i = 0; i < text->list.n; i++) {
         struct text_file *file = &text->files[i];
         file->first = ds->length;
-        file->json = is_json(spec->format, text->list.paths[i]);
-        r = open_file(file, text->list.paths[i], env, err);
+        file->json = text_is_json(spec->format, text->list.paths[i]);
+        r = text_open_file(file, text->list.paths[i], env, err);
         if (r < 0)
             return r;
         ds->length += file->lines.n;

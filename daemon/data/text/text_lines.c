@@ -14,7 +14,7 @@ enum { PACKED_SLACK = 8 };
 
 static const uint8_t byte_order_mark[] = {0xEF, 0xBB, 0xBF};
 
-static int reserve(void **array, uint64_t *room, uint64_t need, size_t size)
+static int text_lines_reserve(void **array, uint64_t *room, uint64_t need, size_t size)
 {
     uint64_t more = max_u64(*room, 64);
 
@@ -30,17 +30,18 @@ static int reserve(void **array, uint64_t *room, uint64_t need, size_t size)
     return 0;
 }
 
-static int reserve_group(struct line_table *table)
+static int text_lines_reserve_group(struct line_table *table)
 {
     void *groups = table->groups, *packed = table->packed;
     int r;
 
-    r = reserve(&groups, &table->groups_room, table->n_groups + 1, sizeof *table->groups);
+    r = text_lines_reserve(&groups, &table->groups_room, table->n_groups + 1,
+                           sizeof *table->groups);
     if (r < 0)
         return r;
     table->groups = groups;
-    r = reserve(&packed, &table->packed_room,
-                table->packed_bytes + (uint64_t)LINE_GROUP * 8 + PACKED_SLACK, 1);
+    r = text_lines_reserve(&packed, &table->packed_room,
+                           table->packed_bytes + (uint64_t)LINE_GROUP * 8 + PACKED_SLACK, 1);
     if (r < 0)
         return r;
     table->packed = packed;
@@ -48,13 +49,13 @@ static int reserve_group(struct line_table *table)
 }
 
 /* Appends n lines, 1..LINE_GROUP, that begin at begins[]. */
-static int add_group(struct line_table *table, const uint64_t *begins, unsigned n)
+static int text_lines_add_group(struct line_table *table, const uint64_t *begins, unsigned n)
 {
     uint64_t farthest = begins[n - 1] - begins[0];
     unsigned width = 1;
     int r;
 
-    r = reserve_group(table);
+    r = text_lines_reserve_group(table);
     if (r < 0)
         return r;
     while (width < 8 && farthest >> (8 * width))
@@ -71,14 +72,14 @@ static int add_group(struct line_table *table, const uint64_t *begins, unsigned 
     return 0;
 }
 
-static bool is_blank(const uint8_t *text, const uint8_t *end)
+static bool text_lines_is_blank(const uint8_t *text, const uint8_t *end)
 {
     while (text < end && (*text == ' ' || *text == '\t' || *text == '\r' || *text == '\n'))
         text++;
     return text == end;
 }
 
-static int find_lines(struct line_table *table)
+static int text_lines_find_lines(struct line_table *table)
 {
     const uint8_t *text = table->text, *at = text, *end = text + table->bytes;
     uint64_t begins[LINE_GROUP];
@@ -92,19 +93,19 @@ static int find_lines(struct line_table *table)
         const uint8_t *lf = memchr(at, '\n', (size_t)(end - at));
         const uint8_t *next = lf ? lf + 1 : end;
 
-        if (!table->skip_blank || !is_blank(at, next))
+        if (!table->skip_blank || !text_lines_is_blank(at, next))
             begins[n++] = (uint64_t)(at - text);
         if (n == LINE_GROUP) {
-            r = add_group(table, begins, n);
+            r = text_lines_add_group(table, begins, n);
             n = 0;
         }
         at = next;
     }
-    return r == 0 && n > 0 ? add_group(table, begins, n) : r;
+    return r == 0 && n > 0 ? text_lines_add_group(table, begins, n) : r;
 }
 
 /* Gives back what was reserved too much. */
-static void trim(struct line_table *table)
+static void text_lines_trim(struct line_table *table)
 {
     void *packed, *groups;
 
@@ -123,12 +124,12 @@ int line_table_make(const uint8_t *text, uint64_t bytes, bool skip_blank, struct
     struct line_table table = {.text = text, .bytes = bytes, .skip_blank = skip_blank};
     int r;
 
-    r = find_lines(&table);
+    r = text_lines_find_lines(&table);
     if (r < 0) {
         line_table_deinit(&table);
         return r;
     }
-    trim(&table);
+    text_lines_trim(&table);
     *ret = table;
     return 0;
 }
@@ -140,7 +141,7 @@ void line_table_deinit(struct line_table *table)
     *table = (struct line_table){0};
 }
 
-static uint64_t begin_of(const struct line_table *table, uint64_t i)
+static uint64_t text_lines_begin_of(const struct line_table *table, uint64_t i)
 {
     const struct line_group *group = &table->groups[i / LINE_GROUP];
     unsigned width = group->width;
@@ -155,8 +156,8 @@ static uint64_t begin_of(const struct line_table *table, uint64_t i)
 struct line line_at(const struct line_table *table, uint64_t i)
 {
     assert(i < table->n);
-    uint64_t begin = begin_of(table, i);
-    uint64_t end = i + 1 < table->n ? begin_of(table, i + 1) : table->bytes;
+    uint64_t begin = text_lines_begin_of(table, i);
+    uint64_t end = i + 1 < table->n ? text_lines_begin_of(table, i + 1) : table->bytes;
     const uint8_t *text = table->text, *lf;
 
     /* Between this line and the next there may be blank ones. */
@@ -173,8 +174,8 @@ struct line line_at(const struct line_table *table, uint64_t i)
 void line_expect(const struct line_table *table, uint64_t i)
 {
     enum { CACHE_LINE = 64, MOST = 512 };
-    uint64_t begin = begin_of(table, i);
-    uint64_t end = i + 1 < table->n ? begin_of(table, i + 1) : table->bytes;
+    uint64_t begin = text_lines_begin_of(table, i);
+    uint64_t end = i + 1 < table->n ? text_lines_begin_of(table, i + 1) : table->bytes;
 
     for (uint64_t at = begin; at < min_u64(end, begin + MOST); at += CACHE_LINE)
         __builtin_prefetch(table->text + at);
@@ -183,7 +184,7 @@ void line_expect(const struct line_table *table, uint64_t i)
 
 uint64_t line_number(const struct line_table *table, uint64_t i)
 {
-    const uint8_t *at = table->text, *line = at + begin_of(table, i);
+    const uint8_t *at = table->text, *line = at + text_lines_begin_of(table, i);
     uint64_t number = 1;
 
     if (!table->skip_blank)

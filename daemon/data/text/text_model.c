@@ -8,8 +8,8 @@
 /* Models have some megabytes. What has more is another file, and is not read into memory. */
 enum { MODEL_BYTES_MAX = 256 << 20 };
 
-static int read_all(int fd, const char *path, uint8_t *out, uint64_t bytes, uint64_t *ret,
-                    struct dl_error *err)
+static int text_model_read_all(int fd, const char *path, uint8_t *out, uint64_t bytes,
+                               uint64_t *ret, struct dl_error *err)
 {
     uint64_t done = 0;
 
@@ -28,7 +28,7 @@ static int read_all(int fd, const char *path, uint8_t *out, uint64_t bytes, uint
 }
 
 /* The library begins with where in its source it was; people want what comes behind that. */
-static const char *words_of(const char *why)
+static const char *text_model_words_of(const char *why)
 {
     const char *end = strrchr(why, ']');
 
@@ -37,8 +37,8 @@ static const char *words_of(const char *why)
     return end + 1 + strspn(end + 1, " ");
 }
 
-static int load(const char *path, const uint8_t *data, uint64_t bytes, struct spm_model **ret,
-                struct dl_error *err)
+static int text_model_load(const char *path, const uint8_t *data, uint64_t bytes,
+                           struct spm_model **ret, struct dl_error *err)
 {
     char why[SPM_WHY_MAX] = "";
     int r = spm_load(data, bytes, ret, why);
@@ -47,7 +47,7 @@ static int load(const char *path, const uint8_t *data, uint64_t bytes, struct sp
         return dl_error_set(err, ENOMEM, path, "out of memory for the model");
     if (r == 0)
         return 0;
-    const char *words = words_of(why);
+    const char *words = text_model_words_of(why);
     return dl_error_set(err, -r, path,
                         "is no SentencePiece model, or a damaged one%s%s%s; name the .model file "
                         "that spm_train wrote, or fetch it again",
@@ -83,7 +83,7 @@ int text_model_open(const struct spec_dataset *spec, const char *place, const st
     data = malloc(bytes);
     if (!data)
         return dl_error_set(err, ENOMEM, spec->model, "out of memory for the model");
-    if ((r = read_all(fd, spec->model, data, bytes, &bytes, err)) < 0)
+    if ((r = text_model_read_all(fd, spec->model, data, bytes, &bytes, err)) < 0)
         return r;
-    return load(spec->model, data, bytes, ret, err);
+    return text_model_load(spec->model, data, bytes, ret, err);
 }
