@@ -16,7 +16,7 @@ struct arena_hold {
     void *what;
 };
 
-static struct arena_chunk *chunk_new(size_t bytes)
+static struct arena_chunk *arena_chunk_new(size_t bytes)
 {
     if (bytes > PTRDIFF_MAX - 2 * ARENA_ALIGN) /* no object is larger; the sum below fits */
         return NULL;
@@ -35,9 +35,9 @@ void *arena_alloc(struct arena *arena, size_t bytes)
     if (!chunk || begin > chunk->bytes || bytes > chunk->bytes - begin) {
         /* Twice the one before, so that a batch is made of few. */
         size_t room = max_u64(chunk ? 2 * chunk->bytes : ARENA_LEAST, bytes);
-        struct arena_chunk *fresh = chunk_new(room);
+        struct arena_chunk *fresh = arena_chunk_new(room);
         if (!fresh && room > bytes)
-            fresh = chunk_new(bytes);
+            fresh = arena_chunk_new(bytes);
         if (!fresh)
             return NULL;
         fresh->next = chunk;

@@ -24,9 +24,9 @@ int dataset_refuse_index(const struct dataset *ds, uint64_t index, struct dl_err
                         (unsigned long long)index, (unsigned long long)ds->length);
 }
 
-static int group_read_rows(struct dataset *ds, const struct sample_key *key,
-                           const uint64_t *indices, size_t n, void *const *dst, size_t *ret_bad,
-                           struct dl_error *err)
+static int dataset_group_read_rows(struct dataset *ds, const struct sample_key *key,
+                                   const uint64_t *indices, size_t n, void *const *dst,
+                                   size_t *ret_bad, struct dl_error *err)
 {
     struct array_group *group = container_of(ds, struct array_group, base);
 
@@ -40,7 +40,7 @@ static int group_read_rows(struct dataset *ds, const struct sample_key *key,
     return 0;
 }
 
-static void group_close(struct dataset *ds)
+static void dataset_group_close(struct dataset *ds)
 {
     struct array_group *group = container_of(ds, struct array_group, base);
 
@@ -50,7 +50,7 @@ static void group_close(struct dataset *ds)
     free(group);
 }
 
-static void group_expect(struct dataset *ds, uint64_t index)
+static void dataset_group_expect(struct dataset *ds, uint64_t index)
 {
     const struct array_group *group = container_of(ds, struct array_group, base);
 
@@ -58,11 +58,12 @@ static void group_expect(struct dataset *ds, uint64_t index)
         array_expect(&group->arrays[leaf], index);
 }
 
-static const struct dataset_ops group_ops = {
-    .read_rows = group_read_rows, .expect = group_expect, .close = group_close};
+static const struct dataset_ops group_ops = {.read_rows = dataset_group_read_rows,
+                                             .expect = dataset_group_expect,
+                                             .close = dataset_group_close};
 
-static int open_array(const struct spec_dataset *spec, uint32_t i, const struct data_env *env,
-                      struct array *ret, struct dl_error *err)
+static int dataset_open_array(const struct spec_dataset *spec, uint32_t i,
+                              const struct data_env *env, struct array *ret, struct dl_error *err)
 {
     switch (spec->kind) {
     case DATASET_IDX:
@@ -75,8 +76,8 @@ static int open_array(const struct spec_dataset *spec, uint32_t i, const struct 
 }
 
 /* Row i of every file is sample i: the files must have equally many. */
-static int check_length(const struct spec_dataset *spec, uint32_t i, uint64_t length,
-                        uint64_t first, struct dl_error *err)
+static int dataset_check_length(const struct spec_dataset *spec, uint32_t i, uint64_t length,
+                                uint64_t first, struct dl_error *err)
 {
     if (length == first)
         return 0;
@@ -86,8 +87,8 @@ static int check_length(const struct spec_dataset *spec, uint32_t i, uint64_t le
                         (unsigned long long)length, spec->files[0].path, (unsigned long long)first);
 }
 
-static int describe(const struct spec_dataset *spec, const struct array_group *group,
-                    struct tree *ret)
+static int dataset_describe(const struct spec_dataset *spec, const struct array_group *group,
+                            struct tree *ret)
 {
     int r = 0;
 
@@ -101,7 +102,7 @@ static int describe(const struct spec_dataset *spec, const struct array_group *g
 }
 
 /* The spec comes checked (spec.h); these three would make us read beyond it. */
-static int check_files(const struct spec_dataset *spec, struct dl_error *err)
+static int dataset_check_files(const struct spec_dataset *spec, struct dl_error *err)
 {
     if (spec->n_files == 0 || spec->n_files > DL_MAX_DATASET_FILES)
         return dl_error_set(err, EINVAL, "dataset.files", "%u files; 1 to %llu can be read",
@@ -116,15 +117,15 @@ static int check_files(const struct spec_dataset *spec, struct dl_error *err)
     return 0;
 }
 
-static int open_group(const struct spec_dataset *spec, const struct data_env *env,
-                      struct dataset **ret, struct dl_error *err)
+static int dataset_open_group(const struct spec_dataset *spec, const struct data_env *env,
+                              struct dataset **ret, struct dl_error *err)
 {
     _cleanup_(dataset_closep)
     struct dataset *ds = NULL;
     struct array_group *group;
     int r;
 
-    r = check_files(spec, err);
+    r = dataset_check_files(spec, err);
     if (r < 0)
         return r;
     group = calloc(1, sizeof *group + spec->n_files * sizeof group->arrays[0]);
@@ -134,15 +135,15 @@ static int open_group(const struct spec_dataset *spec, const struct data_env *en
     ds->ops = &group_ops;
     ds->n_leaves = spec->n_files;
     for (uint32_t i = 0; i < spec->n_files; i++) {
-        r = open_array(spec, i, env, &group->arrays[i], err);
+        r = dataset_open_array(spec, i, env, &group->arrays[i], err);
         if (r < 0)
             return r;
-        r = check_length(spec, i, group->arrays[i].count, group->arrays[0].count, err);
+        r = dataset_check_length(spec, i, group->arrays[i].count, group->arrays[0].count, err);
         if (r < 0)
             return r;
     }
     ds->length = group->arrays[0].count;
-    r = describe(spec, group, &ds->schema);
+    r = dataset_describe(spec, group, &ds->schema);
     if (r < 0)
         return dl_error_set(err, -r, "dataset", "its samples cannot be described: %s",
                             strerror(-r));
@@ -156,8 +157,8 @@ int dataset_open(const struct spec_dataset *spec, const struct data_env *env, st
     return dataset_open_at(spec, "dataset", env, ret, err);
 }
 
-static int open_kind(const struct spec_dataset *spec, const char *place, const struct data_env *env,
-                     struct dataset **ret, struct dl_error *err)
+static int dataset_open_kind(const struct spec_dataset *spec, const char *place,
+                             const struct data_env *env, struct dataset **ret, struct dl_error *err)
 {
     switch (spec->kind) {
     case DATASET_RANGE:
@@ -165,7 +166,7 @@ static int open_kind(const struct spec_dataset *spec, const char *place, const s
     case DATASET_IDX:
     case DATASET_NPY:
     case DATASET_RECORDS:
-        return open_group(spec, env, ret, err);
+        return dataset_open_group(spec, env, ret, err);
     case DATASET_TOKENS:
         return tokens_open(spec, place, env, ret, err);
     case DATASET_CONCAT:
@@ -197,7 +198,7 @@ static int open_kind(const struct spec_dataset *spec, const char *place, const s
 int dataset_open_at(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                     struct dataset **ret, struct dl_error *err)
 {
-    int r = open_kind(spec, place, env, ret, err);
+    int r = dataset_open_kind(spec, place, env, ret, err);
 
     if (r == 0 && (*ret)->content == 0) {
         r = dataset_fingerprint(spec, env, &(*ret)->content, err);
@@ -215,7 +216,7 @@ struct dataset *dataset_close(struct dataset *ds)
 }
 
 /* The schema as the sample's tree, and memory for each leaf. */
-static int copy_schema(const struct dataset *ds, struct sample *ret, void **dst)
+static int dataset_copy_schema(const struct dataset *ds, struct sample *ret, void **dst)
 {
     const struct tree *schema = &ds->schema;
     uint32_t leaf = 0;
@@ -238,7 +239,7 @@ int dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index
     if (ds->ops->get)
         return ds->ops->get(ds, key, index, ret, err);
     void **dst = sample_alloc(ret, max_u64(ds->n_leaves, 1) * sizeof *dst);
-    int r = dst ? copy_schema(ds, ret, dst) : ret->error;
+    int r = dst ? dataset_copy_schema(ds, ret, dst) : ret->error;
     if (r < 0)
         return sample_check(ret, err);
     return ds->ops->read_rows(ds, key, &index, 1, dst, &bad, err);

@@ -10,18 +10,19 @@
 /* Digits of a range's ends: so that they fit 64 bits with room to count. */
 enum { RANGE_DIGITS = 18 };
 
-static int out_of_memory(struct dl_error *err)
+static int globs_out_of_memory(struct dl_error *err)
 {
     return dl_error_set(err, ENOMEM, "dataset", "out of memory for the list of files");
 }
 
 /* Takes `path` over, even on failure. `pattern`: what it came from. */
-static int append(struct file_list *list, char *path, const char *pattern, struct dl_error *err)
+static int globs_append(struct file_list *list, char *path, const char *pattern,
+                        struct dl_error *err)
 {
     _cleanup_free_ char *own = path;
 
     if (!own)
-        return out_of_memory(err);
+        return globs_out_of_memory(err);
     list->bytes += strlen(own);
     if (list->n == FILE_LIST_MAX || list->bytes > FILE_LIST_BYTES)
         return dl_error_set(err, E2BIG, pattern,
@@ -32,7 +33,7 @@ static int append(struct file_list *list, char *path, const char *pattern, struc
         uint32_t room = list->room ? 2 * list->room : 16;
         char **bigger = realloc(list->paths, room * sizeof *bigger);
         if (!bigger)
-            return out_of_memory(err);
+            return globs_out_of_memory(err);
         list->paths = bigger;
         list->room = room;
     }
@@ -44,7 +45,7 @@ int file_list_add(struct file_list *list, const char *path, struct dl_error *err
 {
     if (!path)
         return dl_error_set(err, EINVAL, "dataset.files", "one has no path");
-    return append(list, strdup(path), path, err);
+    return globs_append(list, strdup(path), path, err);
 }
 
 void file_list_deinit(struct file_list *list)
@@ -66,7 +67,7 @@ struct range {
 };
 
 /* Digits at `at`; their number, or 0 where there are none, or more than a number may have. */
-static int take_digits(const char *at, uint64_t *ret)
+static int globs_take_digits(const char *at, uint64_t *ret)
 {
     uint64_t value = 0;
     int n = 0;
@@ -80,16 +81,16 @@ static int take_digits(const char *at, uint64_t *ret)
     return n;
 }
 
-static bool take_range(const char *at, struct range *ret)
+static bool globs_take_range(const char *at, struct range *ret)
 {
     struct range range = {.begin = at};
     int first, last;
 
-    first = take_digits(at + 1, &range.first);
+    first = globs_take_digits(at + 1, &range.first);
     if (first == 0 || strncmp(at + 1 + first, "..", 2) != 0)
         return false;
     at += 1 + first + 2;
-    last = take_digits(at, &range.last);
+    last = globs_take_digits(at, &range.last);
     if (last == 0 || at[last] != '}')
         return false;
     range.end = at + last + 1;
@@ -101,24 +102,24 @@ static bool take_range(const char *at, struct range *ret)
 }
 
 /* Braces that hold anything else are part of the name. */
-static bool find_range(const char *path, struct range *ret)
+static bool globs_find_range(const char *path, struct range *ret)
 {
     for (const char *at = strchr(path, '{'); at; at = strchr(at + 1, '{')) {
-        if (take_range(at, ret))
+        if (globs_take_range(at, ret))
             return true;
     }
     return false;
 }
 
 /* Appends what `path` stands for; `pattern` is what the user wrote. */
-static int expand_ranges(struct file_list *list, const char *path, const char *pattern,
-                         struct dl_error *err)
+static int globs_expand_ranges(struct file_list *list, const char *path, const char *pattern,
+                               struct dl_error *err)
 {
     struct range range;
     int r = 0;
 
-    if (!find_range(path, &range))
-        return append(list, strdup(path), pattern, err);
+    if (!globs_find_range(path, &range))
+        return globs_append(list, strdup(path), pattern, err);
     if (range.first > range.last)
         return dl_error_set(err, EINVAL, pattern,
                             "the range {%llu..%llu} counts down; write {%llu..%llu}",
@@ -129,9 +130,9 @@ static int expand_ranges(struct file_list *list, const char *path, const char *p
         if (asprintf(&one, "%.*s%0*llu%s", (int)(range.begin - path), path, range.width,
                      (unsigned long long)i, range.end) < 0) {
             one = NULL;
-            return out_of_memory(err);
+            return globs_out_of_memory(err);
         }
-        r = expand_ranges(list, one, pattern, err);
+        r = globs_expand_ranges(list, one, pattern, err);
     }
     return r;
 }
@@ -139,7 +140,7 @@ static int expand_ranges(struct file_list *list, const char *path, const char *p
 /* ---- patterns ------------------------------------------------------------------------------- */
 
 /* The directory that glob() would begin to read in: all before the first special character. */
-static char *fixed_directory(const char *pattern)
+static char *globs_fixed_directory(const char *pattern)
 {
     size_t len = strcspn(pattern, "*?[\\");
 
@@ -154,7 +155,7 @@ static _Thread_local struct {
     int code;
 } glob_failure;
 
-static int note_failure(const char *dir, int code)
+static int globs_note_failure(const char *dir, int code)
 {
     if (code == ENOENT)
         return 0;
@@ -163,12 +164,12 @@ static int note_failure(const char *dir, int code)
     return 1;
 }
 
-static int compare_paths(const void *a, const void *b)
+static int globs_compare_paths(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int judge_glob(int r, const char *pattern, struct dl_error *err)
+static int globs_judge_glob(int r, const char *pattern, struct dl_error *err)
 {
     switch (r) {
     case 0:
@@ -181,20 +182,20 @@ static int judge_glob(int r, const char *pattern, struct dl_error *err)
         return dl_error_set(err, glob_failure.code, pattern, "%s cannot be searched: %s",
                             glob_failure.dir, strerror(glob_failure.code));
     default:
-        return out_of_memory(err);
+        return globs_out_of_memory(err);
     }
 }
 
-static int expand_glob(struct file_list *list, const char *pattern, const struct data_env *env,
-                       struct dl_error *err)
+static int globs_expand_glob(struct file_list *list, const char *pattern,
+                             const struct data_env *env, struct dl_error *err)
 {
     _cleanup_(globfree)
     glob_t found = {0};
-    _cleanup_free_ char *dir = fixed_directory(pattern);
+    _cleanup_free_ char *dir = globs_fixed_directory(pattern);
     int r;
 
     if (!dir)
-        return out_of_memory(err);
+        return globs_out_of_memory(err);
     /* A ".." behind a special character would lead out of the directory that is looked at here. */
     if (strstr(pattern + strlen(dir), ".."))
         return dl_error_set(err, EINVAL, pattern,
@@ -203,12 +204,12 @@ static int expand_glob(struct file_list *list, const char *pattern, const struct
     if (r < 0)
         return r;
     /* Sorted by us: glob() does it by the locale, and the order decides which sample is which. */
-    r = judge_glob(glob(pattern, GLOB_NOSORT, note_failure, &found), pattern, err);
+    r = globs_judge_glob(glob(pattern, GLOB_NOSORT, globs_note_failure, &found), pattern, err);
     if (r < 0)
         return r;
-    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_paths);
+    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, globs_compare_paths);
     for (size_t i = 0; i < found.gl_pathc && r == 0; i++)
-        r = append(list, strdup(found.gl_pathv[i]), pattern, err);
+        r = globs_append(list, strdup(found.gl_pathv[i]), pattern, err);
     return r;
 }
 
@@ -225,14 +226,14 @@ int file_list_make(const struct spec_dataset *spec, const struct data_env *env,
         const char *path = spec->files[i].path;
         if (!path)
             return dl_error_set(err, EINVAL, "dataset.files", "file %u has no path", i);
-        r = expand_ranges(&patterns, path, path, err);
+        r = globs_expand_ranges(&patterns, path, path, err);
     }
     for (uint32_t i = 0; i < patterns.n && r == 0; i++) {
         char *path = patterns.paths[i];
         if (strpbrk(path, "*?[\\"))
-            r = expand_glob(&list, path, env, err);
+            r = globs_expand_glob(&list, path, env, err);
         else
-            r = append(&list, steal_ptr(patterns.paths[i]), path, err);
+            r = globs_append(&list, steal_ptr(patterns.paths[i]), path, err);
     }
     if (r < 0)
         return r;

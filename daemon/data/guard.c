@@ -27,7 +27,7 @@ static struct sigaction before;
 
 /* ---- the signal ----------------------------------------------------------------------------- */
 
-static struct guarded *find(const struct guard *guard, uintptr_t at)
+static struct guarded *guard_find(const struct guard *guard, uintptr_t at)
 {
     struct guarded *file;
 
@@ -40,7 +40,7 @@ static struct guarded *find(const struct guard *guard, uintptr_t at)
 
 /* mmap() is none of the functions that POSIX allows here; on Linux it is a system call and no more.
  */
-static bool give_zeroes(struct guarded *file, uintptr_t at)
+static bool guard_give_zeroes(struct guarded *file, uintptr_t at)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = at / page * page;
     int code = errno;
@@ -59,18 +59,18 @@ static bool give_zeroes(struct guarded *file, uintptr_t at)
 }
 
 /* Of any other memory it is what it was: the access is done again, and whoever handled it does. */
-static void on_sigbus(int number, siginfo_t *info, void *context)
+static void guard_on_sigbus(int number, siginfo_t *info, void *context)
 {
-    struct guarded *file = installed ? find(installed, (uintptr_t)info->si_addr) : NULL;
+    struct guarded *file = installed ? guard_find(installed, (uintptr_t)info->si_addr) : NULL;
 
     (void)context;
-    if (!file || !give_zeroes(file, (uintptr_t)info->si_addr))
+    if (!file || !guard_give_zeroes(file, (uintptr_t)info->si_addr))
         (void)sigaction(number, &before, NULL);
 }
 
 void guard_install(struct guard *guard)
 {
-    struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
+    struct sigaction action = {.sa_sigaction = guard_on_sigbus, .sa_flags = SA_SIGINFO};
 
     if (!installed)
         (void)sigaction(SIGBUS, &action, &before);
@@ -118,18 +118,18 @@ void guard_remove(struct guarded *file)
 
 /* ---- what became of them -------------------------------------------------------------------- */
 
-static bool is_same(const struct guarded *file, const struct stat *st)
+static bool guard_is_same(const struct guarded *file, const struct stat *st)
 {
     return st->st_dev == file->device && st->st_ino == file->inode;
 }
 
 /* Puts the file back where zeroes are. False: it has lost its name, and cannot be opened. */
-static bool mend(struct guarded *file, struct stat *ret)
+static bool guard_mend(struct guarded *file, struct stat *ret)
 {
     _cleanup_fd_ int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     uintptr_t low = file->low;
 
-    if (fd < 0 || fstat(fd, ret) < 0 || !is_same(file, ret))
+    if (fd < 0 || fstat(fd, ret) < 0 || !guard_is_same(file, ret))
         return false;
     if (mmap((void *)low, file->high - low, PROT_READ, MAP_SHARED | MAP_FIXED, fd,
              (off_t)(low - (uintptr_t)file->data)) == MAP_FAILED)
@@ -138,7 +138,7 @@ static bool mend(struct guarded *file, struct stat *ret)
     return true;
 }
 
-static int say(const struct guarded *file, uint64_t now, struct dl_error *err)
+static int guard_say(const struct guarded *file, uint64_t now, struct dl_error *err)
 {
     if (now < file->bytes)
         return dl_error_set(
@@ -161,8 +161,8 @@ int guard_tell(struct guard *guard, struct dl_error *err)
     DL_FOREACH (guard->files, file) {
         if (file->high == 0)
             continue;
-        bool mended = mend(file, &st);
-        (void)say(file, mended ? (uint64_t)st.st_size : UINT64_MAX, err);
+        bool mended = guard_mend(file, &st);
+        (void)guard_say(file, mended ? (uint64_t)st.st_size : UINT64_MAX, err);
         all = all && mended;
     }
     /* With zeroes left, nothing that is read can be trusted any more. */
@@ -176,8 +176,9 @@ int guard_look(struct guard *guard, struct dl_error *err)
     struct stat st;
 
     DL_FOREACH (guard->files, file) {
-        if (stat(file->path, &st) == 0 && is_same(file, &st) && (uint64_t)st.st_size < file->bytes)
-            return say(file, (uint64_t)st.st_size, err);
+        if (stat(file->path, &st) == 0 && guard_is_same(file, &st) &&
+            (uint64_t)st.st_size < file->bytes)
+            return guard_say(file, (uint64_t)st.st_size, err);
     }
     return 0;
 }

@@ -13,19 +13,19 @@ struct look {
     uint64_t sample;
 };
 
-static bool has_dimension(const struct tree_node *node)
+static bool lengths_has_dimension(const struct tree_node *node)
 {
     return node->kind == TREE_TENSOR && node->ndim > 0;
 }
 
 /* Where a length could be taken: "tokens, pair.0", or "none of its leaves". */
-static void say_candidates(const struct tree *tree, char *out, size_t room)
+static void lengths_say_candidates(const struct tree *tree, char *out, size_t room)
 {
     char path[COLLATE_WORDS];
     size_t len = collate_say(out, room, 0, "%s", "");
 
     for (uint32_t i = 0; i < tree->count && len < room - 1; i++) {
-        if (!has_dimension(&tree->nodes[i]))
+        if (!lengths_has_dimension(&tree->nodes[i]))
             continue;
         collate_path(tree, i, path, sizeof path);
         len = collate_say(out, room, len, "%s%s", len > 0 ? ", " : "",
@@ -35,41 +35,43 @@ static void say_candidates(const struct tree *tree, char *out, size_t room)
         collate_say(out, room, len, "none of its leaves");
 }
 
-static int refuse_named(const struct look *look, const char *has, struct dl_error *err)
+static int lengths_refuse_named(const struct look *look, const char *has, struct dl_error *err)
 {
     char there[2 * COLLATE_WORDS];
 
-    say_candidates(look->tree, there, sizeof there);
+    lengths_say_candidates(look->tree, there, sizeof there);
     return dl_error_set(err, EINVAL, "batch.length_of",
                         "sample %llu has %s; a length can be taken of %s",
                         (unsigned long long)look->sample, has, there);
 }
 
 /* The leaf that the spec names. */
-static int find_named(const struct look *look, const struct tree_node **ret, struct dl_error *err)
+static int lengths_find_named(const struct look *look, const struct tree_node **ret,
+                              struct dl_error *err)
 {
     char what[COLLATE_WORDS], has[2 * COLLATE_WORDS];
     uint32_t i = 0;
 
     if (look->tree->count == 0 || !collate_find(look->tree, 0, look->leaf, &i)) {
         collate_say(has, sizeof has, 0, "no %s", look->leaf);
-        return refuse_named(look, has, err);
+        return lengths_refuse_named(look, has, err);
     }
     *ret = &look->tree->nodes[i];
-    if (has_dimension(*ret))
+    if (lengths_has_dimension(*ret))
         return 0;
     collate_say(has, sizeof has, 0, "%s at %s, which has no dimension",
                 collate_say_node(*ret, what, sizeof what), look->leaf);
-    return refuse_named(look, has, err);
+    return lengths_refuse_named(look, has, err);
 }
 
-static int find_first(const struct look *look, const struct tree_node **ret, struct dl_error *err)
+static int lengths_find_first(const struct look *look, const struct tree_node **ret,
+                              struct dl_error *err)
 {
     char what[COLLATE_WORDS] = "nothing";
     const struct tree *tree = look->tree;
 
     for (uint32_t i = 0; i < tree->count; i++) {
-        if (has_dimension(&tree->nodes[i])) {
+        if (lengths_has_dimension(&tree->nodes[i])) {
             *ret = &tree->nodes[i];
             return 0;
         }
@@ -82,16 +84,16 @@ static int find_first(const struct look *look, const struct tree_node **ret, str
                         (unsigned long long)look->sample, what);
 }
 
-static int find(const struct look *look, const struct tree_node **ret, struct dl_error *err)
+static int lengths_find(const struct look *look, const struct tree_node **ret, struct dl_error *err)
 {
-    return look->leaf ? find_named(look, ret, err) : find_first(look, ret, err);
+    return look->leaf ? lengths_find_named(look, ret, err) : lengths_find_first(look, ret, err);
 }
 
 /* 0 for an empty sample: whether that may be is the caller's to say. */
-static int look_at(const struct look *look, uint32_t *ret, struct dl_error *err)
+static int lengths_look_at(const struct look *look, uint32_t *ret, struct dl_error *err)
 {
     const struct tree_node *node = NULL;
-    int r = find(look, &node, err);
+    int r = lengths_find(look, &node, err);
 
     if (r < 0)
         return r;
@@ -106,11 +108,11 @@ static int look_at(const struct look *look, uint32_t *ret, struct dl_error *err)
 /* ---- what is known -------------------------------------------------------------------------- */
 
 /* All samples are alike: the length of one is that of all. */
-static int take_fixed(const struct dataset *ds, const char *leaf, uint64_t first, uint32_t *ret,
-                      uint64_t *ret_bad, struct dl_error *err)
+static int lengths_take_fixed(const struct dataset *ds, const char *leaf, uint64_t first,
+                              uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
 {
     const struct look look = {.tree = &ds->schema, .leaf = leaf, .sample = first};
-    int r = look_at(&look, ret, err);
+    int r = lengths_look_at(&look, ret, err);
 
     if (r < 0)
         *ret_bad = first;
@@ -129,7 +131,7 @@ int dataset_known_lengths(struct dataset *ds, const char *leaf, uint64_t first, 
         if (r == 0)
             return 0;
     } else if (dataset_is_fixed(ds) && n > 0) {
-        r = take_fixed(ds, leaf, first, &length, &bad, err);
+        r = lengths_take_fixed(ds, leaf, first, &length, &bad, err);
     }
     if (r < 0 && r != -ENOTSUP) {
         *ret_bad = bad;
@@ -148,13 +150,14 @@ struct loading {
     struct sample sample;
 };
 
-static void loading_deinit(struct loading *loading)
+static void lengths_loading_deinit(struct loading *loading)
 {
     sample_deinit(&loading->sample);
     arena_deinit(&loading->arena);
 }
 
-static int load(struct dataset *ds, uint64_t index, struct loading *loading, struct dl_error *err)
+static int lengths_load(struct dataset *ds, uint64_t index, struct loading *loading,
+                        struct dl_error *err)
 {
     static const struct sample_key key; /* a length must not hang on chance */
 
@@ -164,24 +167,24 @@ static int load(struct dataset *ds, uint64_t index, struct loading *loading, str
     return dataset_get(ds, &key, index, &loading->sample, err);
 }
 
-static int load_length(struct dataset *ds, const char *leaf, uint64_t index,
-                       struct loading *loading, uint32_t *ret, struct dl_error *err)
+static int lengths_load_length(struct dataset *ds, const char *leaf, uint64_t index,
+                               struct loading *loading, uint32_t *ret, struct dl_error *err)
 {
     const struct look look = {.tree = &loading->sample.tree, .leaf = leaf, .sample = index};
-    int r = load(ds, index, loading, err);
+    int r = lengths_load(ds, index, loading, err);
 
-    return r < 0 ? r : look_at(&look, ret, err);
+    return r < 0 ? r : lengths_look_at(&look, ret, err);
 }
 
 /* Whatever a length could be taken of. */
-static int refuse_fixed(const struct dataset *ds, const char *leaf, struct dl_error *err)
+static int lengths_refuse_fixed(const struct dataset *ds, const char *leaf, struct dl_error *err)
 {
     const struct look look = {.tree = &ds->schema, .leaf = leaf};
     const struct tree_node *node = &ds->schema.nodes[0];
     struct dl_error none = {0};
     char what[COLLATE_WORDS];
 
-    (void)!find(&look, &node, &none);
+    (void)!lengths_find(&look, &node, &none);
     return dl_error_set(err, EINVAL, "dataset",
                         "every sample is %s: where all have one shape there are no lengths to "
                         "compare, and batch.size says it all",
@@ -191,7 +194,7 @@ static int refuse_fixed(const struct dataset *ds, const char *leaf, struct dl_er
 int lengths_check_sequences(struct dataset *ds, const char *leaf, struct dl_error *err)
 {
     enum { SEQUENCE_NDIM = 2 }; /* tokens, or a row of features at each place */
-    _cleanup_(loading_deinit)
+    _cleanup_(lengths_loading_deinit)
     struct loading loading = {0};
     const struct look look = {.tree = &loading.sample.tree, .leaf = leaf};
     const struct tree_node *node = NULL;
@@ -201,10 +204,10 @@ int lengths_check_sequences(struct dataset *ds, const char *leaf, struct dl_erro
     if (dataset_is_iterable(ds) || ds->length == 0)
         return 0; /* refused for that, where lengths are taken */
     if (dataset_is_fixed(ds))
-        return refuse_fixed(ds, leaf, err);
-    r = load(ds, 0, &loading, err);
+        return lengths_refuse_fixed(ds, leaf, err);
+    r = lengths_load(ds, 0, &loading, err);
     if (r == 0)
-        r = find(&look, &node, err);
+        r = lengths_find(&look, &node, err);
     if (r == 0 && !leaf && node->ndim > SEQUENCE_NDIM)
         r = dl_error_set(err, EINVAL, "dataset",
                          "sample 0 is %s, which is no sequence: it has no length; if its first "
@@ -213,8 +216,8 @@ int lengths_check_sequences(struct dataset *ds, const char *leaf, struct dl_erro
     return r;
 }
 
-static int refuse_range(const struct dataset *ds, uint64_t first, size_t n, uint64_t *ret_bad,
-                        struct dl_error *err)
+static int lengths_refuse_range(const struct dataset *ds, uint64_t first, size_t n,
+                                uint64_t *ret_bad, struct dl_error *err)
 {
     *ret_bad = UINT64_MAX;
     if (dataset_is_iterable(ds))
@@ -231,11 +234,11 @@ static int refuse_range(const struct dataset *ds, uint64_t first, size_t n, uint
 int dataset_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n, uint32_t *ret,
                     uint64_t *ret_bad, struct dl_error *err)
 {
-    _cleanup_(loading_deinit)
+    _cleanup_(lengths_loading_deinit)
     struct loading loading = {0};
     int r;
 
-    if ((r = refuse_range(ds, first, n, ret_bad, err)) < 0 ||
+    if ((r = lengths_refuse_range(ds, first, n, ret_bad, err)) < 0 ||
         (r = dataset_known_lengths(ds, leaf, first, n, ret, ret_bad, err)) < 0)
         return r;
     for (size_t i = 0; i < n && r == 0; i++) {
@@ -243,7 +246,7 @@ int dataset_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t
 
         *ret_bad = sample;
         if (ret[i] == LENGTH_UNKNOWN)
-            r = load_length(ds, leaf, sample, &loading, &ret[i], err);
+            r = lengths_load_length(ds, leaf, sample, &loading, &ret[i], err);
         if (r == 0 && ret[i] == 0)
             r = dl_error_set(err, EINVAL, "dataset",
                              "sample %llu has no tokens; leave it out of the dataset (an empty "

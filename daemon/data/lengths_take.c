@@ -12,8 +12,9 @@ enum {
     WORTH_NS = 250 * 1000 * 1000, /* what took less is not worth a file in the cache */
 };
 
-static int scan(struct dataset *ds, const struct dl_spec *spec,
-                const struct lengths_progress *progress, uint32_t *lengths, struct dl_error *err)
+static int lengths_take_scan(struct dataset *ds, const struct dl_spec *spec,
+                             const struct lengths_progress *progress, uint32_t *lengths,
+                             struct dl_error *err)
 {
     uint64_t bad = UINT64_MAX;
     int r = 0;
@@ -44,7 +45,7 @@ int lengths_take(struct dataset *ds, const struct dl_spec *spec, const struct da
     if (dir && *dir)
         fingerprint = lengths_fingerprint(&spec->dataset, spec->batch.length_of, env);
     if (!fingerprint || lengths_cache_load(dir, fingerprint, ds->length, lengths) < 0) {
-        r = scan(ds, spec, progress, lengths, err);
+        r = lengths_take_scan(ds, spec, progress, lengths, err);
         if (r == 0 && fingerprint && clock_ns() - began > WORTH_NS)
             /* A cache that cannot be written is no loss but of time. */
             (void)!lengths_cache_store(dir, fingerprint, ds->length, lengths, NULL);

@@ -55,8 +55,8 @@ static void local_freep(struct local **local)
     *local = local_free(*local);
 }
 
-static int add_fetcher(struct local *local, const struct data_env *env, uint32_t workers,
-                       struct dl_error *err)
+static int local_add_fetcher(struct local *local, const struct data_env *env, uint32_t workers,
+                             struct dl_error *err)
 {
     struct data_env *own = &local->envs[local->n];
 
@@ -71,7 +71,7 @@ static int add_fetcher(struct local *local, const struct data_env *env, uint32_t
     return r;
 }
 
-static int check_spec(const struct local *local, struct dl_error *err)
+static int local_check_spec(const struct local *local, struct dl_error *err)
 {
     int r = spec_check_share(local->spec, local_length(local), err);
     if (r < 0)
@@ -95,11 +95,11 @@ int local_new(const struct dl_spec *spec, const struct data_env *env, struct loc
     local->fetchers = calloc(workers, sizeof(struct fetcher *));
     if (!local->envs || !local->fetchers)
         return dl_error_set(err, ENOMEM, "", "out of memory");
-    int r = add_fetcher(local, env, workers, err);
+    int r = local_add_fetcher(local, env, workers, err);
     if (r == 0)
-        r = check_spec(local, err);
+        r = local_check_spec(local, err);
     while (r == 0 && local_is_iterable(local) && local->n < workers)
-        r = add_fetcher(local, env, workers, err);
+        r = local_add_fetcher(local, env, workers, err);
     if (r < 0)
         return r;
     local->quarantine.limit = spec_max_bad(spec, local_length(local));
@@ -161,7 +161,7 @@ const char *local_warning(const struct local *local)
 
 /* ---- a pass --------------------------------------------------------------------------------- */
 
-static int take_plan(struct local_pass *pass, struct dl_error *err)
+static int local_take_plan(struct local_pass *pass, struct dl_error *err)
 {
     const struct local_where *where = &pass->where;
     struct local_plan_key key = {where->epoch, where->world, where->before};
@@ -176,7 +176,7 @@ static int take_plan(struct local_pass *pass, struct dl_error *err)
     return pass->indices ? 0 : dl_error_set(err, ENOMEM, "batch", "out of memory");
 }
 
-static int prepare_replicas(struct local_pass *pass, struct dl_error *err)
+static int local_prepare_replicas(struct local_pass *pass, struct dl_error *err)
 {
     uint64_t length = local_length(pass->local);
     int r = spec_check_world(pass->local->spec, pass->where.world, err);
@@ -198,7 +198,7 @@ static int prepare_replicas(struct local_pass *pass, struct dl_error *err)
     return 0;
 }
 
-static void pass_freep(struct local_pass **pass)
+static void local_pass_freep(struct local_pass **pass)
 {
     *pass = local_end(*pass);
 }
@@ -206,7 +206,7 @@ static void pass_freep(struct local_pass **pass)
 int local_start(struct local *local, const struct local_where *where, struct local_pass **ret,
                 struct dl_error *err)
 {
-    _cleanup_(pass_freep)
+    _cleanup_(local_pass_freep)
     struct local_pass *pass = calloc(1, sizeof *pass);
     int r = 0;
 
@@ -233,9 +233,9 @@ int local_start(struct local *local, const struct local_where *where, struct loc
                             "an iterable dataset, and a sampler of kind client, have no order that "
                             "another world size could go on with");
     if (local_is_iterable(local))
-        r = prepare_replicas(pass, err);
+        r = local_prepare_replicas(pass, err);
     else if (local->spec->sampler != SAMPLER_CLIENT)
-        r = take_plan(pass, err);
+        r = local_take_plan(pass, err);
     if (r < 0)
         return r;
     if (pass->plan && where->step > pass->steps)
@@ -247,7 +247,7 @@ int local_start(struct local *local, const struct local_where *where, struct loc
     return 0;
 }
 
-static void drop_fed(struct local_pass *pass)
+static void local_drop_fed(struct local_pass *pass)
 {
     struct fed *fed = pass->fed;
 
@@ -264,7 +264,7 @@ struct local_pass *local_end(struct local_pass *pass)
     for (uint32_t i = 0; pass->ends && i < pass->local->n; i++)
         fetcher_forget(pass->local->fetchers[i], pass->stream);
     while (pass->fed)
-        drop_fed(pass);
+        local_drop_fed(pass);
     local_plan_unref(&pass->local->plans, pass->plan);
     free(pass->indices);
     free(pass->ends);
@@ -316,7 +316,7 @@ void local_feed_end(struct local_pass *pass)
  * Whether a batch of the rank's samples alone is another than its rows of the batch of all ranks:
  * what it is padded to hangs on the others, and what plugins make of it may.
  */
-static bool needs_all_ranks(const struct dl_spec *spec)
+static bool local_needs_all_ranks(const struct dl_spec *spec)
 {
     const struct spec_collate *collate = &spec->collate;
 
@@ -325,17 +325,17 @@ static bool needs_all_ranks(const struct dl_spec *spec)
 }
 
 /* The step's indices, as many as there are. */
-static uint32_t put_indices(struct local_pass *pass)
+static uint32_t local_put_indices(struct local_pass *pass)
 {
     const struct local_where *where = &pass->where;
-    uint64_t rank = needs_all_ranks(pass->local->spec) ? PLAN_ALL : where->rank;
+    uint64_t rank = local_needs_all_ranks(pass->local->spec) ? PLAN_ALL : where->rank;
 
     pass->repeated = (uint32_t)plan_repeated(pass->plan->plan, where->rank, pass->step);
     return (uint32_t)plan_step(pass->plan->plan, rank, pass->step, pass->indices);
 }
 
 /* The step's task but for its slot; 0, LOCAL_END or -ENODATA. */
-static int next_task(struct local_pass *pass, struct slot_task *ret)
+static int local_next_task(struct local_pass *pass, struct slot_task *ret)
 {
     const struct dl_spec *spec = pass->local->spec;
 
@@ -359,7 +359,7 @@ static int next_task(struct local_pass *pass, struct slot_task *ret)
         if (pass->step >= pass->steps)
             return LOCAL_END;
         ret->indices = pass->indices;
-        ret->samples = put_indices(pass);
+        ret->samples = local_put_indices(pass);
         if (spec->batch.tokens) {
             struct plan_step_size size =
                 plan_step_size(pass->plan->plan, pass->where.rank, pass->step);
@@ -375,7 +375,7 @@ static int next_task(struct local_pass *pass, struct slot_task *ret)
 }
 
 /* What of the batch of all ranks is the rank's. */
-static struct plan_slice slice_of(struct local_pass *pass, const struct slot_header *header)
+static struct plan_slice local_slice_of(struct local_pass *pass, const struct slot_header *header)
 {
     const struct local_where *where = &pass->where;
 
@@ -387,10 +387,10 @@ static struct plan_slice slice_of(struct local_pass *pass, const struct slot_hea
 }
 
 /* The rank's rows of the batch of all ranks; FETCH_END: there are none. */
-static int take_rows(struct local_pass *pass, void *slot, struct dl_error *err)
+static int local_take_rows(struct local_pass *pass, void *slot, struct dl_error *err)
 {
     const struct slot_header *header = slot;
-    struct plan_slice slice = slice_of(pass, header);
+    struct plan_slice slice = local_slice_of(pass, header);
     uint32_t bad;
 
     if (slice.samples == 0)
@@ -408,7 +408,7 @@ static int take_rows(struct local_pass *pass, void *slot, struct dl_error *err)
  * Looks at the mapped files, once in a tick of the system's coarse clock, which is a few
  * milliseconds: for each batch of a small size it would cost a third of it.
  */
-static int look(struct local *local, struct dl_error *err)
+static int local_look(struct local *local, struct dl_error *err)
 {
     struct timespec now;
 
@@ -422,8 +422,8 @@ static int look(struct local *local, struct dl_error *err)
 }
 
 /* As local_next(), and FETCH_END when the step turned out not to exist. */
-static int load(struct local_pass *pass, struct slot_task *task, void *slot, uint64_t bytes,
-                uint64_t *ret_used, struct dl_error *err)
+static int local_load(struct local_pass *pass, struct slot_task *task, void *slot, uint64_t bytes,
+                      uint64_t *ret_used, struct dl_error *err)
 {
     uint32_t fetcher = pass->ends ? (uint32_t)(pass->step % pass->local->n) : 0;
 
@@ -435,7 +435,7 @@ static int load(struct local_pass *pass, struct slot_task *task, void *slot, uin
     if (task->planned)
         plan_put_planned(pass->plan->plan, pass->where.rank, pass->step,
                          slot_planned(slot, task->samples));
-    int r = look(pass->local, err);
+    int r = local_look(pass->local, err);
     if (r == 0)
         r = fetcher_fill(pass->local->fetchers[fetcher], slot, bytes, ret_used, err);
     if (r != 0)
@@ -443,8 +443,8 @@ static int load(struct local_pass *pass, struct slot_task *task, void *slot, uin
     if (pass->ends)
         pass->repeated = ((const struct slot_header *)slot)->repeated;
     bool all_ranks = pass->ends ? pass->local->spec->shard == SHARD_DISPATCH
-                                : needs_all_ranks(pass->local->spec);
-    return all_ranks ? take_rows(pass, slot, err) : 0;
+                                : local_needs_all_ranks(pass->local->spec);
+    return all_ranks ? local_take_rows(pass, slot, err) : 0;
 }
 
 uint32_t local_repeated(const struct local_pass *pass)
@@ -452,7 +452,7 @@ uint32_t local_repeated(const struct local_pass *pass)
     return pass->repeated;
 }
 
-static void warn(void *owner, const struct bad_sample *sample)
+static void local_warn(void *owner, const struct bad_sample *sample)
 {
     struct local *local = owner;
 
@@ -461,8 +461,8 @@ static void warn(void *owner, const struct bad_sample *sample)
 }
 
 /* Counts what is bad in the batch that was made. */
-static int count_bad(struct local_pass *pass, const struct slot_task *task, const void *slot,
-                     uint64_t bytes, struct dl_error *err)
+static int local_count_bad(struct local_pass *pass, const struct slot_task *task, const void *slot,
+                           uint64_t bytes, struct dl_error *err)
 {
     struct local *local = pass->local;
     bool apart = local->spec->shard == SHARD_STRIDED;
@@ -478,15 +478,16 @@ static int count_bad(struct local_pass *pass, const struct slot_task *task, cons
                                    .worker = (uint32_t)(pass->step % local->n)};
     else if (local->spec->on_error == ON_ERROR_SKIP)
         pass->repeated = bad_list_left(&local->bad, task->samples, pass->repeated);
-    return quarantine_take(&local->quarantine, &place, &local->bad, warn, local, err) ? 0
-                                                                                      : -err->code;
+    return quarantine_take(&local->quarantine, &place, &local->bad, local_warn, local, err)
+               ? 0
+               : -err->code;
 }
 
 void local_skip(struct local_pass *pass)
 {
     pass->step++;
     if (pass->fed)
-        drop_fed(pass);
+        local_drop_fed(pass);
 }
 
 int local_next(struct local_pass *pass, void *slot, uint64_t bytes, uint64_t *ret_step,
@@ -496,13 +497,13 @@ int local_next(struct local_pass *pass, void *slot, uint64_t bytes, uint64_t *re
     int r;
 
     pass->local->warning[0] = '\0';
-    while ((r = next_task(pass, &task)) == 0) {
+    while ((r = local_next_task(pass, &task)) == 0) {
         *ret_step = pass->step;
-        r = load(pass, &task, slot, bytes, ret_used, err);
+        r = local_load(pass, &task, slot, bytes, ret_used, err);
         if (r == -ENOBUFS)
             return r;
         if (r == 0)
-            r = count_bad(pass, &task, slot, bytes, err);
+            r = local_count_bad(pass, &task, slot, bytes, err);
         local_skip(pass);
         if (r != FETCH_END)
             return r;

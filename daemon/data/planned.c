@@ -8,12 +8,12 @@ void planned_deinit(struct planned *planned)
     *planned = (struct planned){0};
 }
 
-static int refuse(const char *what, struct dl_error *err)
+static int planned_refuse(const char *what, struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, "", "the slot's header is damaged: %s", what);
 }
 
-static bool make_room(struct planned *planned, uint64_t n)
+static bool planned_make_room(struct planned *planned, uint64_t n)
 {
     uint32_t *lists;
 
@@ -27,25 +27,27 @@ static bool make_room(struct planned *planned, uint64_t n)
     return true;
 }
 
-static int check_lengths(const struct planned *planned, uint64_t samples, struct dl_error *err)
+static int planned_check_lengths(const struct planned *planned, uint64_t samples,
+                                 struct dl_error *err)
 {
     for (uint64_t i = 0; i < samples; i++)
         if (planned->lengths[i] == 0 || (planned->cut && planned->lengths[i] > planned->cut))
-            return refuse("a planned length is none", err);
+            return planned_refuse("a planned length is none", err);
     return 0;
 }
 
-static int check_rows(const struct planned *planned, uint64_t samples, struct dl_error *err)
+static int planned_check_rows(const struct planned *planned, uint64_t samples, struct dl_error *err)
 {
     uint64_t sum = 0;
 
     for (uint32_t row = 0; row < planned->rows; row++) {
         if (planned->in_row[row] == 0)
-            return refuse("a planned row is empty", err);
+            return planned_refuse("a planned row is empty", err);
         sum += planned->in_row[row];
     }
-    return planned->rows > 0 && sum != samples ? refuse("rows of other samples are planned", err)
-                                               : 0;
+    return planned->rows > 0 && sum != samples
+               ? planned_refuse("rows of other samples are planned", err)
+               : 0;
 }
 
 int planned_read(struct planned *planned, void *slot, const struct slot_task *task,
@@ -56,17 +58,17 @@ int planned_read(struct planned *planned, void *slot, const struct slot_task *ta
     int r;
 
     if (task->planned < sizeof *from)
-        return refuse("what is planned is cut off", err);
+        return planned_refuse("what is planned is cut off", err);
     planned->cut = __atomic_load_n(&from->cut, __ATOMIC_RELAXED);
     planned->rows = __atomic_load_n(&from->rows, __ATOMIC_RELAXED);
     if (slot_planned_bytes(task->samples, planned->rows) > task->planned)
-        return refuse("what is planned is cut off", err);
+        return planned_refuse("what is planned is cut off", err);
     n = (uint64_t)task->samples + planned->rows;
-    if (!make_room(planned, n))
+    if (!planned_make_room(planned, n))
         return dl_error_set(err, ENOMEM, "", "out of memory for a batch");
     memcpy(planned->lists, from->lists, n * sizeof *planned->lists);
     planned->lengths = planned->lists;
     planned->in_row = planned->lists + task->samples;
-    r = check_lengths(planned, task->samples, err);
-    return r < 0 ? r : check_rows(planned, task->samples, err);
+    r = planned_check_lengths(planned, task->samples, err);
+    return r < 0 ? r : planned_check_rows(planned, task->samples, err);
 }

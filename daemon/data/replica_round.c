@@ -19,7 +19,7 @@ struct part replica_part(const struct replica_set *set, const struct round *roun
 }
 
 /* How many of the first samples may be repeated. */
-static uint64_t round_repeats(const struct replica_set *set, const struct round *round)
+static uint64_t replica_round_repeats(const struct replica_set *set, const struct round *round)
 {
     if (!set->even || set->drop_last || set->shard == SHARD_STRIDED)
         return 0;
@@ -34,7 +34,7 @@ struct replica_params replica_params_of(const struct replica_set *set, const str
     return (struct replica_params){
         .key = {.seed = set->seed, .epoch = round->epoch},
         .seed = dataset_replica_seed(set->seed, round->epoch, rank, set->workers, set->worker),
-        .again = round_repeats(set, round),
+        .again = replica_round_repeats(set, round),
         .again_bad = set->on_error > ON_ERROR_RAISE,
         .worker = set->worker,
         .workers = set->workers,
@@ -56,7 +56,8 @@ bool replica_makes_all(const struct replica_set *set)
 /* ---- passing over samples -------------------------------------------------------------------- */
 
 /* Passes over samples one by one where the dataset cannot leap. */
-static int replica_skip_slowly(struct dataset_iter *it, struct sample_batch *batch, uint64_t n)
+static int replica_round_replica_skip_slowly(struct dataset_iter *it, struct sample_batch *batch,
+                                             uint64_t n)
 {
     struct dl_error err;
     int r = 0;
@@ -73,7 +74,8 @@ static int replica_skip_slowly(struct dataset_iter *it, struct sample_batch *bat
 
 int replica_skip(struct replica_set *set, struct dataset_iter *it, uint64_t n)
 {
-    return it->ops->skip ? it->ops->skip(it, n, NULL) : replica_skip_slowly(it, &set->passed, n);
+    return it->ops->skip ? it->ops->skip(it, n, NULL)
+                         : replica_round_replica_skip_slowly(it, &set->passed, n);
 }
 
 int replica_refuse_memory(struct dl_error *err)
@@ -84,8 +86,8 @@ int replica_refuse_memory(struct dl_error *err)
 /* ---- making a round ------------------------------------------------------------------------- */
 
 /* The samples of a round, or such as are dropped. */
-static int round_take_one(struct replica_set *set, struct replica *replica,
-                          struct sample_batch *batch, struct dl_error *err)
+static int replica_round_take_one(struct replica_set *set, struct replica *replica,
+                                  struct sample_batch *batch, struct dl_error *err)
 {
     if (batch == &set->passed)
         sample_batch_clear(batch);
@@ -112,8 +114,8 @@ static int round_take_one(struct replica_set *set, struct replica *replica,
 
 /* The round goes on without sample `number`, which was to be at `position` of it: 0, or the error
  * that it ends with. */
-static int round_leave_out(const struct replica_set *set, struct sample_batch *batch,
-                           uint64_t number, uint64_t position, struct dl_error *err)
+static int replica_round_leave_out(const struct replica_set *set, struct sample_batch *batch,
+                                   uint64_t number, uint64_t position, struct dl_error *err)
 {
     if (set->on_error <= ON_ERROR_RAISE || !bad_is_sample(err))
         return -err->code;
@@ -124,18 +126,19 @@ static int round_leave_out(const struct replica_set *set, struct sample_batch *b
 
 /* Up to `n` samples into set->batch, or into set->passed, to be dropped; *ret_taken of them count.
  */
-static int round_take(struct replica_set *set, struct replica *replica, struct sample_batch *batch,
-                      uint64_t n, uint64_t *ret_taken, uint64_t *ret_bad, struct dl_error *err)
+static int replica_round_take(struct replica_set *set, struct replica *replica,
+                              struct sample_batch *batch, uint64_t n, uint64_t *ret_taken,
+                              uint64_t *ret_bad, struct dl_error *err)
 {
     uint64_t in_a_row = 0;
 
     while (!replica->ended && *ret_taken < n && in_a_row < BAD_IN_A_ROW) {
-        int r = round_take_one(set, replica, batch, err);
+        int r = replica_round_take_one(set, replica, batch, err);
         if (r == DATASET_END)
             break;
         bool counts = r == 0 || !replica_substitutes(set);
         if (r < 0)
-            r = round_leave_out(set, batch, replica->position - 1, *ret_taken, err);
+            r = replica_round_leave_out(set, batch, replica->position - 1, *ret_taken, err);
         if (r < 0) {
             *ret_bad = replica->position - 1;
             return r;
@@ -151,13 +154,13 @@ static int round_take(struct replica_set *set, struct replica *replica, struct s
 
 /* Passes over other ranks' samples: one by one, so that it shows how many there are. In sequence,
  * an error of one of these is all ranks'. */
-static int round_pass_over(struct replica_set *set, struct replica *replica, uint64_t n,
-                           uint64_t *ret_bad, struct dl_error *err)
+static int replica_round_pass_over(struct replica_set *set, struct replica *replica, uint64_t n,
+                                   uint64_t *ret_bad, struct dl_error *err)
 {
     uint64_t taken = 0;
 
     if (set->in_sequence)
-        return round_take(set, replica, &set->passed, n, &taken, ret_bad, err);
+        return replica_round_take(set, replica, &set->passed, n, &taken, ret_bad, err);
     for (; !replica->ended && n > 0; n--) {
         int r = replica_skip(set, replica->iter, 1);
         if (r < 0)
@@ -173,24 +176,25 @@ static int round_pass_over(struct replica_set *set, struct replica *replica, uin
 }
 
 /* Takes the rank's part of the round, and passes over the rest if what is in it has a meaning. */
-static int round_take_part(struct replica_set *set, struct replica *replica,
-                           const struct part *part, uint64_t *ret_taken, uint64_t *ret_bad,
-                           struct dl_error *err)
+static int replica_round_take_part(struct replica_set *set, struct replica *replica,
+                                   const struct part *part, uint64_t *ret_taken, uint64_t *ret_bad,
+                                   struct dl_error *err)
 {
-    int r = round_pass_over(set, replica, part->first, ret_bad, err);
+    int r = replica_round_pass_over(set, replica, part->first, ret_bad, err);
 
     if (r == 0)
-        r = round_take(set, replica, &set->batch, part->n, ret_taken, ret_bad, err);
+        r = replica_round_take(set, replica, &set->batch, part->n, ret_taken, ret_bad, err);
     /* Where samples have to be made to be passed over, it is all ranks that make them, in the same
      * step: what a dataset draws from generators which steps share is the same for all. */
     if (r == 0 && !replica->ended &&
         (set->drop_last || set->in_sequence || !replica->iter->ops->skip))
-        r = round_pass_over(set, replica, part->round - part->first - part->n, ret_bad, err);
+        r = replica_round_pass_over(set, replica, part->round - part->first - part->n, ret_bad,
+                                    err);
     return r;
 }
 
 /* The replica's first round goes on from where its beginning has led. */
-static void round_enter(const struct replica_set *set, uint64_t number)
+static void replica_round_enter(const struct replica_set *set, uint64_t number)
 {
     if (set->enter && number > 0)
         set->enter(set->context, number);
@@ -203,8 +207,8 @@ int replica_drop(struct replica_set *set, struct replica *replica, const struct 
 
     for (; !replica->ended && replica->rounds < round->number; replica->rounds++) {
         uint64_t taken = 0, bad;
-        round_enter(set, replica->rounds);
-        int r = round_take(set, replica, &set->passed, samples, &taken, &bad, err);
+        replica_round_enter(set, replica->rounds);
+        int r = replica_round_take(set, replica, &set->passed, samples, &taken, &bad, err);
         /* In sequence the round ended there when it was made, too. */
         if (r < 0 && !set->in_sequence)
             return r;
@@ -222,21 +226,21 @@ struct again {
     uint64_t position;
 };
 
-static void again_deinit(struct again *again)
+static void replica_round_again_deinit(struct again *again)
 {
     if (again->iter)
         again->iter->ops->close(again->iter);
 }
 
 /* To sample `number`. */
-static int again_move(struct replica_set *set, const struct round *round, struct again *again,
-                      uint64_t number, struct dl_error *err)
+static int replica_round_again_move(struct replica_set *set, const struct round *round,
+                                    struct again *again, uint64_t number, struct dl_error *err)
 {
     struct replica_params params = replica_params_of(set, round);
     int r = 0;
 
     if (!again->iter || again->position > number) {
-        again_deinit(again);
+        replica_round_again_deinit(again);
         *again = (struct again){0};
         r = set->dataset->ops->iterate(set->dataset, &params, &again->iter, err);
         if (r < 0) {
@@ -250,9 +254,9 @@ static int again_move(struct replica_set *set, const struct round *round, struct
 }
 
 /* *number: which of the first ones, and then its number. */
-static int round_repeat_one(struct replica_set *set, const struct replica *replica,
-                            const struct round *round, struct again *again, uint64_t *number,
-                            struct dl_error *err)
+static int replica_round_repeat_one(struct replica_set *set, const struct replica *replica,
+                                    const struct round *round, struct again *again,
+                                    uint64_t *number, struct dl_error *err)
 {
     struct sample_batch *batch = &set->batch;
     struct dataset_iter *it = replica->iter;
@@ -265,7 +269,7 @@ static int round_repeat_one(struct replica_set *set, const struct replica *repli
         r = it->ops->again(it, number, sample, err);
         batch->numbers[batch->n] = *number;
     } else {
-        r = again_move(set, round, again, *number, err);
+        r = replica_round_again_move(set, round, again, *number, err);
         if (r == 0)
             r = again->iter->ops->next(again->iter, sample, err);
         again->position++;
@@ -288,28 +292,28 @@ static int round_repeat_one(struct replica_set *set, const struct replica *repli
 }
 
 /* Repeats what stands behind the first `taken` positions of the span, which lies behind the end. */
-static int round_repeat(struct replica_set *set, const struct replica *replica,
-                        const struct round *round, const struct shard *shard,
-                        const struct shard_span *span, uint64_t taken, uint64_t *ret_bad,
-                        struct dl_error *err)
+static int replica_round_repeat(struct replica_set *set, const struct replica *replica,
+                                const struct round *round, const struct shard *shard,
+                                const struct shard_span *span, uint64_t taken, uint64_t *ret_bad,
+                                struct dl_error *err)
 {
-    _cleanup_(again_deinit)
+    _cleanup_(replica_round_again_deinit)
     struct again again = {0};
     int r = 0;
 
     for (uint64_t at = taken; r == 0 && at < span->n; at++) {
         *ret_bad = shard_at(shard, span->first + at);
-        r = round_repeat_one(set, replica, round, &again, ret_bad, err);
+        r = replica_round_repeat_one(set, replica, round, &again, ret_bad, err);
         if (r < 0)
-            r = round_leave_out(set, &set->batch, *ret_bad, at, err);
+            r = replica_round_leave_out(set, &set->batch, *ret_bad, at, err);
     }
     return r;
 }
 
 /* The replica has ended, before the round or in it: whether the round exists, and what it lacks. */
-static int round_complete(struct replica_set *set, const struct replica *replica,
-                          const struct round *round, uint64_t taken, uint64_t *ret_bad,
-                          struct dl_error *err)
+static int replica_round_complete(struct replica_set *set, const struct replica *replica,
+                                  const struct round *round, uint64_t taken, uint64_t *ret_bad,
+                                  struct dl_error *err)
 {
     bool dispatch = set->shard == SHARD_DISPATCH;
     /* Samples that rounds before lost by an error in sequence count as if they were there. */
@@ -327,7 +331,7 @@ static int round_complete(struct replica_set *set, const struct replica *replica
     if (round->number >= shard_steps(&shard, rank))
         return DATASET_END;
     struct shard_span span = shard_span(&shard, rank, round->number);
-    return round_repeat(set, replica, round, &shard, &span, taken, ret_bad, err);
+    return replica_round_repeat(set, replica, round, &shard, &span, taken, ret_bad, err);
 }
 
 int replica_make(struct replica_set *set, struct replica *replica, const struct round *round,
@@ -341,11 +345,11 @@ int replica_make(struct replica_set *set, struct replica *replica, const struct 
     replica->begun = replica->position;
     if (replica->ended)
         return DATASET_END;
-    round_enter(set, round->number);
-    int r = round_take_part(set, replica, &part, &taken, ret_bad, err);
+    replica_round_enter(set, round->number);
+    int r = replica_round_take_part(set, replica, &part, &taken, ret_bad, err);
     if (r == 0 && replica->ended) {
         if (set->shard != SHARD_STRIDED)
-            r = round_complete(set, replica, round, taken, ret_bad, err);
+            r = replica_round_complete(set, replica, round, taken, ret_bad, err);
         else if (taken == 0 || set->drop_last)
             r = DATASET_END;
     }

@@ -22,7 +22,7 @@ struct rows {
 };
 
 /* False, and no layout, when it would not fit any segment. */
-static bool lay_out(struct rows *rows, uint64_t samples, uint64_t begin)
+static bool rows_lay_out(struct rows *rows, uint64_t samples, uint64_t begin)
 {
     rows->samples = 0;
     rows->layout = batch_layout_begin(begin, &rows->dataset->schema);
@@ -39,7 +39,7 @@ static bool lay_out(struct rows *rows, uint64_t samples, uint64_t begin)
 }
 
 /* The schema's encoded tree, with room made for the batch dimension. */
-static int build_tree(struct rows *rows, struct dl_error *err)
+static int rows_build_tree(struct rows *rows, struct dl_error *err)
 {
     const struct tree *schema = &rows->dataset->schema;
     uint32_t leaf = 0;
@@ -85,7 +85,7 @@ int rows_new(struct dataset *dataset, uint64_t batch_size, struct rows **ret, st
         return dl_error_set(err, ENOMEM, "dataset", "out of memory");
     rows->dataset = dataset;
     rows->batch_size = batch_size;
-    int r = build_tree(rows, err);
+    int r = rows_build_tree(rows, err);
     if (r < 0)
         return r;
     *ret = steal_ptr(rows);
@@ -106,7 +106,8 @@ struct rows *rows_free(struct rows *rows)
 int rows_measure(struct rows *rows, uint64_t samples, uint64_t begin, struct batch_layout *ret,
                  struct dl_error *err)
 {
-    if ((rows->samples != samples || rows->layout.begin != begin) && !lay_out(rows, samples, begin))
+    if ((rows->samples != samples || rows->layout.begin != begin) &&
+        !rows_lay_out(rows, samples, begin))
         return dl_error_set(err, EFBIG, "batch.size",
                             "%llu samples of this dataset need more than the %llu bytes a segment "
                             "can have; choose a smaller batch",

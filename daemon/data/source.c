@@ -26,7 +26,7 @@ bool path_below(const char *path, const char *root)
     return strncmp(path, root, len) == 0 && (path[len] == '/' || path[len] == '\0');
 }
 
-static bool path_allowed(const char *path, const struct data_env *env)
+static bool source_path_allowed(const char *path, const struct data_env *env)
 {
     for (uint32_t i = 0; i < env->n_roots; i++) {
         if (path_below(path, env->roots[i]))
@@ -35,8 +35,8 @@ static bool path_allowed(const char *path, const struct data_env *env)
     return env->n_roots == 0;
 }
 
-static int refuse_outside(const char *path, const char *resolved, const struct data_env *env,
-                          struct dl_error *err)
+static int source_refuse_outside(const char *path, const char *resolved, const struct data_env *env,
+                                 struct dl_error *err)
 {
     const char *more = env->n_roots > 1 ? ", ..." : "";
 
@@ -55,7 +55,8 @@ static int refuse_outside(const char *path, const char *resolved, const struct d
  * Judges what is open, by its descriptor: the name may lead elsewhere by now, and links in it were
  * followed by the kernel.
  */
-static int check_roots(int fd, const char *path, const struct data_env *env, struct dl_error *err)
+static int source_check_roots(int fd, const char *path, const struct data_env *env,
+                              struct dl_error *err)
 {
     char link[64];
     char resolved[DL_ERROR_MESSAGE_MAX * 4 + 1];
@@ -71,13 +72,13 @@ static int check_roots(int fd, const char *path, const struct data_env *env, str
                             "mount /proc",
                             link, strerror(errno));
     resolved[len] = '\0';
-    if (!path_allowed(resolved, env))
-        return refuse_outside(path, resolved, env, err);
+    if (!source_path_allowed(resolved, env))
+        return source_refuse_outside(path, resolved, env, err);
     return 0;
 }
 
 /* Where the system's unit lets the daemon see nothing, whatever the permissions. */
-static bool is_home(const char *path)
+static bool source_is_home(const char *path)
 {
     return strncmp(path, "/home/", 6) == 0 || strncmp(path, "/root/", 6) == 0;
 }
@@ -86,15 +87,15 @@ static bool is_home(const char *path)
  * Whoever names a path outside the roots is told so and not whether something is there: a system
  * daemon must not answer questions about other people's directories.
  */
-static int refuse_unopened(const char *path, int code, const struct data_env *env,
-                           struct dl_error *err)
+static int source_refuse_unopened(const char *path, int code, const struct data_env *env,
+                                  struct dl_error *err)
 {
-    if (!path_allowed(path, env) || (env->n_roots > 0 && strstr(path, "/..")))
-        return refuse_outside(path, path, env, err);
+    if (!source_path_allowed(path, env) || (env->n_roots > 0 && strstr(path, "/..")))
+        return source_refuse_outside(path, path, env, err);
     /* A sandbox lets nobody read what a link leads to, outside the roots: where that is can be
      * seen. */
     _cleanup_fd_ int fd = code == EACCES ? open(path, O_PATH | O_CLOEXEC) : -1;
-    if (fd >= 0 && check_roots(fd, path, env, err) < 0)
+    if (fd >= 0 && source_check_roots(fd, path, env, err) < 0)
         return -err->code;
     switch (code) {
     case ENOENT:
@@ -106,9 +107,10 @@ static int refuse_unopened(const char *path, int code, const struct data_env *en
                             "user %u may not read it; grant read permission on the file and "
                             "search permission on its directories%s",
                             (unsigned)geteuid(),
-                            is_home(path) ? "; to the system's service, homes have to be opened, "
-                                            "see dloaderd(8)"
-                                          : "");
+                            source_is_home(path)
+                                ? "; to the system's service, homes have to be opened, "
+                                  "see dloaderd(8)"
+                                : "");
     default:
         return dl_error_set(err, code, path, "cannot be opened: %s", strerror(code));
     }
@@ -122,12 +124,12 @@ int source_allows(const char *dir, const char *path, const struct data_env *env,
     if (env->n_roots == 0)
         return 0;
     if (!realpath(dir, resolved))
-        return refuse_outside(path, path, env, err);
+        return source_refuse_outside(path, path, env, err);
     snprintf(below, sizeof below, "%s/", resolved); /* the root itself is allowed here */
-    return path_allowed(below, env) ? 0 : refuse_outside(path, path, env, err);
+    return source_path_allowed(below, env) ? 0 : source_refuse_outside(path, path, env, err);
 }
 
-static int check_type(const struct stat *st, const char *path, struct dl_error *err)
+static int source_check_type(const struct stat *st, const char *path, struct dl_error *err)
 {
     if (S_ISDIR(st->st_mode))
         return dl_error_set(err, EISDIR, path, "is a directory; name a data file in it");
@@ -138,8 +140,8 @@ static int check_type(const struct stat *st, const char *path, struct dl_error *
     return 0;
 }
 
-static int map_file(int fd, uint64_t bytes, const char *path, struct source *ret,
-                    struct dl_error *err)
+static int source_map_file(int fd, uint64_t bytes, const char *path, struct source *ret,
+                           struct dl_error *err)
 {
     void *data = (void *)nothing;
 
@@ -154,15 +156,15 @@ static int map_file(int fd, uint64_t bytes, const char *path, struct source *ret
 }
 
 /* NONBLOCK: a FIFO that nobody writes to would hold the open for ever. */
-static int open_checked(const char *path, int flags, const struct data_env *env, int *ret,
-                        struct dl_error *err)
+static int source_open_checked(const char *path, int flags, const struct data_env *env, int *ret,
+                               struct dl_error *err)
 {
     _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags);
     int r;
 
     if (fd < 0)
-        return refuse_unopened(path, errno, env, err);
-    if ((r = check_roots(fd, path, env, err)) < 0)
+        return source_refuse_unopened(path, errno, env, err);
+    if ((r = source_check_roots(fd, path, env, err)) < 0)
         return r;
     *ret = steal_fd(&fd);
     return 0;
@@ -175,11 +177,11 @@ int source_open_file(const char *path, const struct data_env *env, int *ret_fd, 
     struct stat st;
     int r;
 
-    if ((r = open_checked(path, 0, env, &fd, err)) < 0)
+    if ((r = source_open_checked(path, 0, env, &fd, err)) < 0)
         return r;
     if (fstat(fd, &st) < 0)
         return dl_error_set(err, errno, path, "its size cannot be read: %s", strerror(errno));
-    if ((r = check_type(&st, path, err)) < 0)
+    if ((r = source_check_type(&st, path, err)) < 0)
         return r;
     *ret_bytes = (uint64_t)st.st_size;
     *ret_fd = steal_fd(&fd);
@@ -189,7 +191,7 @@ int source_open_file(const char *path, const struct data_env *env, int *ret_fd, 
 int source_open_directory(const char *path, const struct data_env *env, int *ret_fd,
                           struct dl_error *err)
 {
-    return open_checked(path, O_DIRECTORY, env, ret_fd, err);
+    return source_open_checked(path, O_DIRECTORY, env, ret_fd, err);
 }
 
 int source_open(const char *path, const struct data_env *env, struct source *ret,
@@ -201,7 +203,7 @@ int source_open(const char *path, const struct data_env *env, struct source *ret
 
     if ((r = source_open_file(path, env, &fd, &bytes, err)) < 0)
         return r;
-    if ((r = map_file(fd, bytes, path, ret, err)) < 0 || bytes == 0 || !env->guard)
+    if ((r = source_map_file(fd, bytes, path, ret, err)) < 0 || bytes == 0 || !env->guard)
         return r;
     ret->guarded = guard_add(env->guard, ret->data, bytes, fd, path);
     if (ret->guarded)
@@ -268,7 +270,7 @@ void gunzip_end(struct gunzip *gz)
 }
 
 /* zlib counts in unsigned int; a large file is given to it in pieces. */
-static void feed(struct gunzip *gz)
+static void source_feed(struct gunzip *gz)
 {
     uInt piece = (uInt)min_u64(gz->left, 1 << 30);
 
@@ -281,7 +283,7 @@ static void feed(struct gunzip *gz)
 }
 
 /* Goes on to the member that follows, if one does: gzip files may be concatenated. */
-static int next_member(struct gunzip *gz, struct dl_error *err)
+static int source_next_member(struct gunzip *gz, struct dl_error *err)
 {
     unsigned long long rest = gz->left + gz->z.avail_in;
 
@@ -296,7 +298,7 @@ static int next_member(struct gunzip *gz, struct dl_error *err)
     return 0;
 }
 
-static int judge_inflate(struct gunzip *gz, int z, struct dl_error *err)
+static int source_judge_inflate(struct gunzip *gz, int z, struct dl_error *err)
 {
     switch (z) {
     case Z_OK:
@@ -317,22 +319,22 @@ static int judge_inflate(struct gunzip *gz, int z, struct dl_error *err)
 }
 
 /* Up to `n` bytes; fewer only at the end of the last member. */
-static int inflate_some(struct gunzip *gz, uint8_t *out, uint64_t n, uint64_t *ret,
-                        struct dl_error *err)
+static int source_inflate_some(struct gunzip *gz, uint8_t *out, uint64_t n, uint64_t *ret,
+                               struct dl_error *err)
 {
     uint64_t done = 0;
     int r;
 
     while (done < n) {
-        feed(gz);
+        source_feed(gz);
         if (gz->member_ended && gz->z.avail_in == 0)
             break;
-        if (gz->member_ended && (r = next_member(gz, err)) < 0)
+        if (gz->member_ended && (r = source_next_member(gz, err)) < 0)
             return r;
         uInt piece = (uInt)min_u64(n - done, 1 << 30);
         gz->z.next_out = out + done;
         gz->z.avail_out = piece;
-        r = judge_inflate(gz, inflate(&gz->z, Z_NO_FLUSH), err);
+        r = source_judge_inflate(gz, inflate(&gz->z, Z_NO_FLUSH), err);
         if (r < 0)
             return r;
         done += piece - gz->z.avail_out;
@@ -346,7 +348,7 @@ int gunzip_read(struct gunzip *gz, void *out, uint64_t n, struct dl_error *err)
     uint64_t got = 0;
     int r;
 
-    r = inflate_some(gz, out, n, &got, err);
+    r = source_inflate_some(gz, out, n, &got, err);
     if (r < 0)
         return r;
     if (got < n)
@@ -363,7 +365,7 @@ int gunzip_finish(struct gunzip *gz, struct dl_error *err)
     int r;
 
     /* Asking for one byte more also makes zlib read and verify the checksum at the end. */
-    r = inflate_some(gz, &extra, 1, &got, err);
+    r = source_inflate_some(gz, &extra, 1, &got, err);
     if (r < 0)
         return r;
     if (got > 0)

@@ -30,7 +30,8 @@ enum files_sort files_sort_of(enum dataset_kind kind)
     return FILES_NONE;
 }
 
-static int add_named(const struct spec_dataset *spec, struct file_list *list, struct dl_error *err)
+static int spec_files_add_named(const struct spec_dataset *spec, struct file_list *list,
+                                struct dl_error *err)
 {
     int r = 0;
 
@@ -48,7 +49,7 @@ int spec_files_list(const struct spec_dataset *spec, const struct data_env *env,
 
     switch (files_sort_of(spec->kind)) {
     case FILES_NAMED:
-        r = add_named(spec, &list, err);
+        r = spec_files_add_named(spec, &list, err);
         break;
     case FILES_LISTED:
     case FILES_SHARDS:
