@@ -93,24 +93,25 @@ struct filter {
     int r;
 };
 
-static void forbid_number(struct filter *f, int number)
+static void sandbox_calls_forbid_number(struct filter *f, int number)
 {
     if (f->r == 0)
         f->r = seccomp_rule_add(f->ctx, SCMP_ACT_ERRNO(EPERM), number, 0);
 }
 
-static void forbid(struct filter *f, const char *const *names, size_t n)
+static void sandbox_calls_forbid(struct filter *f, const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         int number = seccomp_syscall_resolve_name(names[i]);
 
         if (number != __NR_SCMP_ERROR) /* that copy of libseccomp has never heard of it */
-            forbid_number(f, number);
+            sandbox_calls_forbid_number(f, number);
     }
 }
 
 /* The call fails with `code` where one of its arguments is so. */
-static void forbid_where(struct filter *f, const char *name, int code, struct scmp_arg_cmp arg)
+static void sandbox_calls_forbid_where(struct filter *f, const char *name, int code,
+                                       struct scmp_arg_cmp arg)
 {
     int number = seccomp_syscall_resolve_name(name);
 
@@ -119,23 +120,23 @@ static void forbid_where(struct filter *f, const char *name, int code, struct sc
 }
 
 /* `value` in the lower half of an argument: the kernel reads no more of an int. */
-static struct scmp_arg_cmp is_int(unsigned arg, uint32_t value)
+static struct scmp_arg_cmp sandbox_calls_is_int(unsigned arg, uint32_t value)
 {
     return SCMP_CMP64(arg, SCMP_CMP_MASKED_EQ, UINT32_MAX, value);
 }
 
-static void forbid_attacks(struct filter *f)
+static void sandbox_calls_forbid_attacks(struct filter *f)
 {
-    forbid(f, attacks, ARRAY_SIZE(attacks));
+    sandbox_calls_forbid(f, attacks, ARRAY_SIZE(attacks));
     if (!SANDBOX_SANITIZED)
-        forbid_number(f, SCMP_SYS(ptrace));
+        sandbox_calls_forbid_number(f, SCMP_SYS(ptrace));
     /* Keys that its user never pressed. */
-    forbid_where(f, "ioctl", EPERM, is_int(1, TIOCSTI));
-    forbid_where(f, "ioctl", EPERM, is_int(1, TIOCLINUX));
+    sandbox_calls_forbid_where(f, "ioctl", EPERM, sandbox_calls_is_int(1, TIOCSTI));
+    sandbox_calls_forbid_where(f, "ioctl", EPERM, sandbox_calls_is_int(1, TIOCLINUX));
 }
 
 /* Threads are clones that share all; anything else is a process. */
-static void forbid_processes(struct filter *f)
+static void sandbox_calls_forbid_processes(struct filter *f)
 {
     static const uint64_t namespaces[] = {CLONE_NEWNS,  CLONE_NEWCGROUP, CLONE_NEWUTS,
                                           CLONE_NEWIPC, CLONE_NEWUSER,   CLONE_NEWPID,
@@ -147,30 +148,30 @@ static void forbid_processes(struct filter *f)
     const unsigned flags = 0;
 #endif
 
-    forbid_where(f, "clone", EPERM, SCMP_CMP64(flags, SCMP_CMP_MASKED_EQ, thread, 0));
+    sandbox_calls_forbid_where(f, "clone", EPERM, SCMP_CMP64(flags, SCMP_CMP_MASKED_EQ, thread, 0));
     for (size_t i = 0; i < ARRAY_SIZE(namespaces); i++)
-        forbid_where(f, "clone", EPERM,
-                     SCMP_CMP64(flags, SCMP_CMP_MASKED_EQ, namespaces[i], namespaces[i]));
+        sandbox_calls_forbid_where(
+            f, "clone", EPERM, SCMP_CMP64(flags, SCMP_CMP_MASKED_EQ, namespaces[i], namespaces[i]));
     /* Its flags lie in memory, where nobody can judge them; the libc then makes a clone(). */
     if (f->r == 0)
         f->r = seccomp_rule_add(f->ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
 }
 
 /* A file that is ready sends its owner a signal, which may be any process and any signal. */
-static void forbid_owners(struct filter *f)
+static void sandbox_calls_forbid_owners(struct filter *f)
 {
-    forbid_where(f, "fcntl", EPERM, is_int(1, F_SETOWN));
-    forbid_where(f, "fcntl", EPERM, is_int(1, F_SETOWN_EX));
-    forbid_where(f, "fcntl", EPERM, is_int(1, F_SETSIG));
-    forbid_where(f, "ioctl", EPERM, is_int(1, FIOSETOWN));
-    forbid_where(f, "ioctl", EPERM, is_int(1, SIOCSPGRP));
+    sandbox_calls_forbid_where(f, "fcntl", EPERM, sandbox_calls_is_int(1, F_SETOWN));
+    sandbox_calls_forbid_where(f, "fcntl", EPERM, sandbox_calls_is_int(1, F_SETOWN_EX));
+    sandbox_calls_forbid_where(f, "fcntl", EPERM, sandbox_calls_is_int(1, F_SETSIG));
+    sandbox_calls_forbid_where(f, "ioctl", EPERM, sandbox_calls_is_int(1, FIOSETOWN));
+    sandbox_calls_forbid_where(f, "ioctl", EPERM, sandbox_calls_is_int(1, SIOCSPGRP));
 }
 
 /*
  * How fast another process runs and where its memory lies; 0 is whoever calls. On which CPUs, can
  * be said of others still: a thread's own number is not known here.
  */
-static void forbid_slowing(struct filter *f)
+static void sandbox_calls_forbid_slowing(struct filter *f)
 {
     static const struct {
         const char *name;
@@ -180,29 +181,32 @@ static void forbid_slowing(struct filter *f)
                  {"move_pages", 0}};
 
     for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
-        forbid_where(f, calls[i].name, EPERM, SCMP_CMP64(calls[i].pid, SCMP_CMP_NE, 0));
+        sandbox_calls_forbid_where(f, calls[i].name, EPERM,
+                                   SCMP_CMP64(calls[i].pid, SCMP_CMP_NE, 0));
     /* Of a group or a user 0 is the caller's, and others are in it. */
-    forbid_where(f, "setpriority", EPERM, SCMP_CMP64(0, SCMP_CMP_NE, PRIO_PROCESS));
-    forbid_where(f, "ioprio_set", EPERM, SCMP_CMP64(0, SCMP_CMP_NE, IOPRIO_WHO_PROCESS));
+    sandbox_calls_forbid_where(f, "setpriority", EPERM, SCMP_CMP64(0, SCMP_CMP_NE, PRIO_PROCESS));
+    sandbox_calls_forbid_where(f, "ioprio_set", EPERM,
+                               SCMP_CMP64(0, SCMP_CMP_NE, IOPRIO_WHO_PROCESS));
 }
 
 /* Of what a process does to any, what it may do to itself. */
-static void forbid_others(struct filter *f)
+static void sandbox_calls_forbid_others(struct filter *f)
 {
     static const int prctls[] = {PR_SET_PTRACER, PR_SET_MM};
-    struct scmp_arg_cmp outlive[] = {is_int(0, PR_SET_PDEATHSIG),
+    struct scmp_arg_cmp outlive[] = {sandbox_calls_is_int(0, PR_SET_PDEATHSIG),
                                      SCMP_CMP64(1, SCMP_CMP_NE, SIGKILL)};
     uint64_t self = (uint64_t)getpid();
 
-    forbid_where(f, "kill", EPERM, SCMP_CMP64(0, SCMP_CMP_NE, self));
-    forbid_where(f, "tgkill", EPERM, SCMP_CMP64(0, SCMP_CMP_NE, self));
-    forbid_where(f, "prlimit64", EPERM, SCMP_CMP64(2, SCMP_CMP_NE, 0)); /* new limits */
-    forbid_owners(f);
-    forbid_slowing(f);
+    sandbox_calls_forbid_where(f, "kill", EPERM, SCMP_CMP64(0, SCMP_CMP_NE, self));
+    sandbox_calls_forbid_where(f, "tgkill", EPERM, SCMP_CMP64(0, SCMP_CMP_NE, self));
+    sandbox_calls_forbid_where(f, "prlimit64", EPERM,
+                               SCMP_CMP64(2, SCMP_CMP_NE, 0)); /* new limits */
+    sandbox_calls_forbid_owners(f);
+    sandbox_calls_forbid_slowing(f);
     /* Which personality it has, it may ask. */
-    forbid_where(f, "personality", EPERM, SCMP_CMP64(0, SCMP_CMP_LT, UINT32_MAX));
+    sandbox_calls_forbid_where(f, "personality", EPERM, SCMP_CMP64(0, SCMP_CMP_LT, UINT32_MAX));
     for (size_t i = 0; i < ARRAY_SIZE(prctls); i++)
-        forbid_where(f, "prctl", EPERM, is_int(0, (uint32_t)prctls[i]));
+        sandbox_calls_forbid_where(f, "prctl", EPERM, sandbox_calls_is_int(0, (uint32_t)prctls[i]));
     /* It dies with its parent, and so does what a sanitizer looks for leaks with, which asks. */
     if (f->r == 0)
         f->r = seccomp_rule_add_array(f->ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prctl),
@@ -210,32 +214,34 @@ static void forbid_others(struct filter *f)
 }
 
 /* Where Landlock does not keep files from being opened to write. */
-static void forbid_writing(struct filter *f)
+static void sandbox_calls_forbid_writing(struct filter *f)
 {
     static const uint64_t ways[] = {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC};
 
     for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
-        forbid_where(f, "open", EACCES, SCMP_CMP64(1, SCMP_CMP_MASKED_EQ, ways[i], ways[i]));
-        forbid_where(f, "openat", EACCES, SCMP_CMP64(2, SCMP_CMP_MASKED_EQ, ways[i], ways[i]));
+        sandbox_calls_forbid_where(f, "open", EACCES,
+                                   SCMP_CMP64(1, SCMP_CMP_MASKED_EQ, ways[i], ways[i]));
+        sandbox_calls_forbid_where(f, "openat", EACCES,
+                                   SCMP_CMP64(2, SCMP_CMP_MASKED_EQ, ways[i], ways[i]));
     }
     if (f->r == 0)
         f->r = seccomp_rule_add(f->ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(openat2), 0);
 }
 
-static void forbid_outside(struct filter *f, bool landlock)
+static void sandbox_calls_forbid_outside(struct filter *f, bool landlock)
 {
     static const int later[] = {NR_FCHMODAT2, NR_SETXATTRAT, NR_REMOVEXATTRAT, NR_FILE_SETATTR};
 
-    forbid(f, outside, ARRAY_SIZE(outside));
-    forbid_processes(f);
-    forbid_others(f);
+    sandbox_calls_forbid(f, outside, ARRAY_SIZE(outside));
+    sandbox_calls_forbid_processes(f);
+    sandbox_calls_forbid_others(f);
     if (SANDBOX_COVERED)
         return;
-    forbid(f, files, ARRAY_SIZE(files));
+    sandbox_calls_forbid(f, files, ARRAY_SIZE(files));
     for (size_t i = 0; i < ARRAY_SIZE(later); i++)
-        forbid_number(f, later[i]);
+        sandbox_calls_forbid_number(f, later[i]);
     if (!landlock)
-        forbid_writing(f);
+        sandbox_calls_forbid_writing(f);
 }
 
 uint32_t sandbox_calls(enum sandbox_level level, bool landlock)
@@ -246,9 +252,9 @@ uint32_t sandbox_calls(enum sandbox_level level, bool landlock)
         return 0;
     /* The worker runs no code of others beside its own: it need not be slower for that. */
     (void)seccomp_attr_set(f.ctx, SCMP_FLTATR_CTL_SSB, 1);
-    forbid_attacks(&f);
+    sandbox_calls_forbid_attacks(&f);
     if (level == SANDBOX_FULL)
-        forbid_outside(&f, landlock);
+        sandbox_calls_forbid_outside(&f, landlock);
     if (f.r == 0)
         f.r = seccomp_load(f.ctx);
     seccomp_release(f.ctx);

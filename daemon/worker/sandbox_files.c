@@ -64,7 +64,7 @@ static const char *const commons[] = {"/usr",
                                       "/dev/random",
                                       "/dev/urandom"};
 
-static uint64_t handled_rights(int abi)
+static uint64_t sandbox_files_handled_rights(int abi)
 {
     uint64_t rights = FIRST_RIGHTS;
 
@@ -86,7 +86,7 @@ int sandbox_landlock(void)
     return abi > 0 ? (int)abi : 0;
 }
 
-static void allow(struct sandbox_files *files, const char *path, uint64_t rights)
+static void sandbox_files_add_rule(struct sandbox_files *files, const char *path, uint64_t rights)
 {
     _cleanup_fd_ int fd = files->ruleset < 0 ? -1 : open(path, O_PATH | O_CLOEXEC);
     struct path_beneath rule = {.allowed = rights, .parent = fd};
@@ -106,7 +106,7 @@ void sandbox_files_begin(struct sandbox_files *files)
     *files = (struct sandbox_files){.ruleset = -1, .abi = sandbox_landlock()};
     if (files->abi == 0)
         return;
-    attr.files = handled_rights(files->abi);
+    attr.files = sandbox_files_handled_rights(files->abi);
     if (files->abi >= ABI_NETWORK)
         attr.network = BIND_AND_CONNECT_TCP;
     if (files->abi >= ABI_SCOPE)
@@ -114,7 +114,7 @@ void sandbox_files_begin(struct sandbox_files *files)
     files->ruleset = (int)syscall(NR_CREATE_RULESET, &attr, sizeof attr, 0);
     for (size_t i = 0; i < ARRAY_SIZE(commons); i++)
         sandbox_files_allow(files, commons[i]);
-    allow(files, "/dev/null", READ_FILE | (SANDBOX_COVERED ? 0 : WRITE_FILE));
+    sandbox_files_add_rule(files, "/dev/null", READ_FILE | (SANDBOX_COVERED ? 0 : WRITE_FILE));
     if (SANDBOX_SANITIZED) { /* what the worker is told by is looked up at its end */
         sandbox_files_allow(files, "/proc");
         sandbox_files_allow(files, "/proc/self/exe");
@@ -123,7 +123,7 @@ void sandbox_files_begin(struct sandbox_files *files)
 
 void sandbox_files_allow(struct sandbox_files *files, const char *path)
 {
-    allow(files, path, READ_FILE | READ_DIR);
+    sandbox_files_add_rule(files, path, READ_FILE | READ_DIR);
 }
 
 uint32_t sandbox_files_hold(struct sandbox_files *files)

@@ -63,7 +63,7 @@ struct worker {
 
 /* ---- talking to the daemon ------------------------------------------------------------------ */
 
-static int send_message(struct worker *w, const struct dl_message *msg)
+static int worker_send_message(struct worker *w, const struct dl_message *msg)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer out = {0};
@@ -79,16 +79,17 @@ static int send_message(struct worker *w, const struct dl_message *msg)
     return r;
 }
 
-static int send_failed(struct worker *w, uint32_t segment, const struct dl_error *err)
+static int worker_send_failed(struct worker *w, uint32_t segment, const struct dl_error *err)
 {
-    return send_message(w, &(struct dl_message){.number = DL_MSG_W_FAILED,
-                                                .w_failed = {.segment = segment,
-                                                             .code = (uint64_t)err->code,
-                                                             .path = span_str(err->path),
-                                                             .message = span_str(err->message)}});
+    return worker_send_message(
+        w, &(struct dl_message){.number = DL_MSG_W_FAILED,
+                                .w_failed = {.segment = segment,
+                                             .code = (uint64_t)err->code,
+                                             .path = span_str(err->path),
+                                             .message = span_str(err->message)}});
 }
 
-static void announce(struct worker *w)
+static void worker_announce(struct worker *w)
 {
     if (w->unannounced == 0)
         return;
@@ -99,7 +100,7 @@ static void announce(struct worker *w)
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
-static int map_queues(struct worker *w, uint64_t bytes)
+static int worker_map_queues(struct worker *w, uint64_t bytes)
 {
     _cleanup_fd_ int fd = frame_reader_take_fd(&w->reader);
 
@@ -116,7 +117,7 @@ static int map_queues(struct worker *w, uint64_t bytes)
 }
 
 /* The strings of `v`, which stay its own. */
-static int list_strings(const struct value *v, char ***ret, uint32_t *ret_n)
+static int worker_list_strings(const struct value *v, char ***ret, uint32_t *ret_n)
 {
     char **strings = v->count ? calloc(v->count, sizeof(char *)) : NULL;
 
@@ -129,7 +130,7 @@ static int list_strings(const struct value *v, char ***ret, uint32_t *ret_n)
     return 0;
 }
 
-static void inputs_deinit(struct inputs *inputs)
+static void worker_inputs_deinit(struct inputs *inputs)
 {
     free(inputs->env.roots);
     free(inputs->env.plugins);
@@ -139,7 +140,7 @@ static void inputs_deinit(struct inputs *inputs)
 }
 
 /* Before a file of the dataset is read, and after what it may be is known. */
-static void close_in(struct worker *w, enum sandbox_level level, const struct dl_spec *spec)
+static void worker_close_in(struct worker *w, enum sandbox_level level, const struct dl_spec *spec)
 {
     struct sandbox_files files;
 
@@ -152,7 +153,8 @@ static void close_in(struct worker *w, enum sandbox_level level, const struct dl
     w->sandbox |= sandbox_files_hold(&files);
 }
 
-static int open_dataset(struct worker *w, const struct dl_msg_w_open *msg, struct dl_error *err)
+static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg,
+                               struct dl_error *err)
 {
     _cleanup_(value_deinit)
     struct value spec_value = {0};
@@ -168,10 +170,10 @@ static int open_dataset(struct worker *w, const struct dl_msg_w_open *msg, struc
         (r = value_unpack(msg->roots.data, msg->roots.len, &in->roots, err)) < 0 ||
         (r = value_unpack(msg->plugins.data, msg->plugins.len, &in->plugins, err)) < 0 ||
         (r = spec_from_value(&spec_value, NULL, &spec, err)) < 0 ||
-        (r = list_strings(&in->roots, &in->env.roots, &in->env.n_roots)) < 0 ||
-        (r = list_strings(&in->plugins, &in->env.plugins, &in->env.n_plugins)) < 0)
+        (r = worker_list_strings(&in->roots, &in->env.roots, &in->env.n_roots)) < 0 ||
+        (r = worker_list_strings(&in->plugins, &in->env.plugins, &in->env.n_plugins)) < 0)
         return r;
-    close_in(w, (enum sandbox_level)msg->sandbox, &spec);
+    worker_close_in(w, (enum sandbox_level)msg->sandbox, &spec);
     /* Before the dataset is opened: should the files change now, the lengths are taken anew. */
     if (spec.batch.tokens)
         w->fingerprint = lengths_fingerprint(&spec.dataset, spec.batch.length_of, &in->env);
@@ -179,22 +181,22 @@ static int open_dataset(struct worker *w, const struct dl_msg_w_open *msg, struc
     return w->engine->open(&(struct worker_open){.spec = &spec, .env = &in->env}, &w->dataset, err);
 }
 
-static int handle_open(struct worker *w, const struct dl_msg_w_open *msg)
+static int worker_handle_open(struct worker *w, const struct dl_msg_w_open *msg)
 {
     struct dl_error err = {0};
     int r;
 
     if (w->queues)
         return -EPROTO;
-    if ((r = map_queues(w, msg->queue_bytes)) < 0)
+    if ((r = worker_map_queues(w, msg->queue_bytes)) < 0)
         return r;
     w->sandbox = sandbox_calls((enum sandbox_level)msg->sandbox, sandbox_landlock() > 0);
-    if ((r = open_dataset(w, msg, &err)) < 0) {
+    if ((r = worker_open_dataset(w, msg, &err)) < 0) {
         if (!err.code)
             dl_error_set(&err, -r, "", "the worker could not open the dataset: %s", strerror(-r));
-        return send_failed(w, 0, &err);
+        return worker_send_failed(w, 0, &err);
     }
-    return send_message(
+    return worker_send_message(
         w, &(struct dl_message){.number = DL_MSG_W_READY,
                                 .w_ready = {.length = w->engine->length(w->dataset),
                                             .iterable = w->engine->is_iterable(w->dataset),
@@ -210,7 +212,7 @@ static int handle_open(struct worker *w, const struct dl_msg_w_open *msg)
  * SIGBUS in the middle of a batch, and maps it with every page present: first touch of shared
  * memory costs many times the copy into it.
  */
-static int map_segment(int fd, struct segment *seg, struct dl_error *err)
+static int worker_map_segment(int fd, struct segment *seg, struct dl_error *err)
 {
     if (posix_fallocate(fd, 0, (off_t)seg->bytes) != 0)
         return dl_error_set(err, ENOMEM, "memory.limit",
@@ -226,7 +228,7 @@ static int map_segment(int fd, struct segment *seg, struct dl_error *err)
     return 0;
 }
 
-static int handle_segment(struct worker *w, const struct dl_msg_w_segment *msg)
+static int worker_handle_segment(struct worker *w, const struct dl_msg_w_segment *msg)
 {
     _cleanup_fd_ int fd = frame_reader_take_fd(&w->reader);
     struct segment seg = {.id = (uint32_t)msg->id,
@@ -239,14 +241,14 @@ static int handle_segment(struct worker *w, const struct dl_msg_w_segment *msg)
     if (!grown)
         return -ENOMEM;
     w->segments = grown;
-    if (map_segment(fd, &seg, &err) < 0)
-        return send_failed(w, seg.id, &err);
+    if (worker_map_segment(fd, &seg, &err) < 0)
+        return worker_send_failed(w, seg.id, &err);
     w->segments[w->n_segments++] = seg;
-    return send_message(
+    return worker_send_message(
         w, &(struct dl_message){.number = DL_MSG_W_MAPPED, .w_mapped = {.id = msg->id}});
 }
 
-static void handle_unmap(struct worker *w, const struct dl_msg_w_unmap *msg)
+static void worker_handle_unmap(struct worker *w, const struct dl_msg_w_unmap *msg)
 {
     for (uint32_t i = 0; i < w->n_segments; i++) {
         if (w->segments[i].id != msg->id)
@@ -257,15 +259,15 @@ static void handle_unmap(struct worker *w, const struct dl_msg_w_unmap *msg)
     }
 }
 
-static int handle_message(struct worker *w, const struct dl_message *msg)
+static int worker_handle_message(struct worker *w, const struct dl_message *msg)
 {
     switch (msg->number) {
     case DL_MSG_W_OPEN:
-        return handle_open(w, &msg->w_open);
+        return worker_handle_open(w, &msg->w_open);
     case DL_MSG_W_SEGMENT:
-        return handle_segment(w, &msg->w_segment);
+        return worker_handle_segment(w, &msg->w_segment);
     case DL_MSG_W_UNMAP:
-        handle_unmap(w, &msg->w_unmap);
+        worker_handle_unmap(w, &msg->w_unmap);
         return 0;
     case DL_MSG_W_FORGET:
         if (w->dataset)
@@ -277,7 +279,7 @@ static int handle_message(struct worker *w, const struct dl_message *msg)
 }
 
 /* Reads what the socket has. 0, or negative: -EPIPE when the daemon has gone. */
-static int handle_socket(struct worker *w)
+static int worker_handle_socket(struct worker *w)
 {
     ssize_t n = fdpass_recv(w->sock, &w->reader, MSG_DONTWAIT);
 
@@ -295,7 +297,7 @@ static int handle_socket(struct worker *w)
             return r;
         r = message_decode(payload.data, payload.len, TO_WORKER, &msg, &err);
         if (r == 0)
-            r = handle_message(w, &msg);
+            r = worker_handle_message(w, &msg);
         if (r < 0) {
             fprintf(stderr, "dloader-worker: %s\n", err.code ? err.message : strerror(-r));
             return r;
@@ -305,7 +307,7 @@ static int handle_socket(struct worker *w)
 
 /* ---- tasks ---------------------------------------------------------------------------------- */
 
-static void *find_slot(struct worker *w, const struct queue_task *task, uint64_t *ret_bytes)
+static void *worker_find_slot(struct worker *w, const struct queue_task *task, uint64_t *ret_bytes)
 {
     for (uint32_t i = 0; i < w->n_segments; i++) {
         struct segment *seg = &w->segments[i];
@@ -318,16 +320,16 @@ static void *find_slot(struct worker *w, const struct queue_task *task, uint64_t
 }
 
 /* What the next task will touch first was last written by another core: fetch it meanwhile. */
-static void expect(struct worker *w, const struct queue_task *next)
+static void worker_expect(struct worker *w, const struct queue_task *next)
 {
     uint64_t slot_bytes;
-    const char *slot = find_slot(w, next, &slot_bytes);
+    const char *slot = worker_find_slot(w, next, &slot_bytes);
 
     for (size_t line = 0; slot && line < EXPECT_BYTES; line += CACHE_LINE)
         __builtin_prefetch(slot + line);
 }
 
-static void finish_task(struct worker *w, const struct queue_done *done, uint64_t started)
+static void worker_finish_task(struct worker *w, const struct queue_done *done, uint64_t started)
 {
     uint64_t waiting = queue_count(&w->queues->tasks);
 
@@ -338,21 +340,21 @@ static void finish_task(struct worker *w, const struct queue_done *done, uint64_
     /* The next task will take about as long as this one: would it be done in time? */
     uint64_t age = started + 2 * done->cost_ns - w->unannounced_since;
     if (w->rested || w->unannounced >= waiting || age >= ANNOUNCE_NS)
-        announce(w);
+        worker_announce(w);
     w->rested = false;
 }
 
-static uint64_t run_task(struct worker *w, const struct queue_task *task, uint64_t started)
+static uint64_t worker_run_task(struct worker *w, const struct queue_task *task, uint64_t started)
 {
     struct queue_done done = {.task = task->task, .began_ns = started};
     struct queue_task next;
     struct dl_error err; /* for nobody: the text goes into the slot */
     uint64_t slot_bytes = 0;
-    void *slot = find_slot(w, task, &slot_bytes);
+    void *slot = worker_find_slot(w, task, &slot_bytes);
     int r = -EFAULT;
 
     if (task_peek(w->queues, &next))
-        expect(w, &next);
+        worker_expect(w, &next);
     if (slot)
         r = w->engine->fill(w->dataset, slot, slot_bytes, &done.bytes, &err);
     if (r == 0)
@@ -362,22 +364,22 @@ static uint64_t run_task(struct worker *w, const struct queue_task *task, uint64
     uint64_t ended = clock_ns();
     done.cost_ns = ended - started;
     done.collate_ns = slot ? w->engine->collate_ns(w->dataset) : 0;
-    finish_task(w, &done, started);
+    worker_finish_task(w, &done, started);
     return ended;
 }
 
 /* Runs what is queued, as long as the socket may wait. */
-static void run_tasks(struct worker *w)
+static void worker_run_tasks(struct worker *w)
 {
     uint64_t begun = clock_ns();
     uint64_t now = begun;
     struct queue_task task;
 
     while (now - begun < SOCKET_CHECK_NS && task_take(w->queues, &task))
-        now = run_task(w, &task, now);
+        now = worker_run_task(w, &task, now);
 }
 
-static int wait_for_work(struct worker *w)
+static int worker_wait_for_work(struct worker *w)
 {
     struct pollfd fds[2] = {{.fd = w->sock, .events = POLLIN},
                             {.fd = w->task_bell, .events = POLLIN}};
@@ -397,7 +399,7 @@ static int wait_for_work(struct worker *w)
         queue_awake(&w->queues->tasks);
     if (fds[1].revents && w->queues)
         (void)eventfd_read(w->task_bell, &count);
-    return fds[0].revents ? handle_socket(w) : 0;
+    return fds[0].revents ? worker_handle_socket(w) : 0;
 }
 
 static void worker_deinit(struct worker *w)
@@ -410,7 +412,7 @@ static void worker_deinit(struct worker *w)
     if (w->dataset)
         w->engine->close(w->dataset);
     guard_uninstall();
-    inputs_deinit(&w->inputs);
+    worker_inputs_deinit(&w->inputs);
     frame_reader_deinit(&w->reader);
     close_fdp(&w->task_bell);
     close_fdp(&w->done_bell);
@@ -425,14 +427,14 @@ int worker_run(int sock, const struct worker_engine *engine)
     guard_install(&w.guard);
     while (r == 0) {
         if (w.dataset)
-            run_tasks(&w);
+            worker_run_tasks(&w);
         if (w.dataset && !queue_empty(&w.queues->tasks)) {
-            r = handle_socket(&w);
+            r = worker_handle_socket(&w);
             continue;
         }
-        announce(&w);
+        worker_announce(&w);
         w.rested = true;
-        r = wait_for_work(&w);
+        r = worker_wait_for_work(&w);
     }
     return r == -EPIPE ? 0 : 1;
 }

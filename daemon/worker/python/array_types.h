@@ -38,12 +38,12 @@ uint32_t array_types_torch_dtype(const PyObject *dtype);
 /* The element type of a NumPy scalar's type; 0: none of them. */
 uint32_t array_types_scalar(const PyTypeObject *type);
 
-static inline bool is_tensor(PyObject *object)
+static inline bool array_types_is_tensor(PyObject *object)
 {
     return (PyObject *)Py_TYPE(object) == array_types.tensor;
 }
 
-static inline bool is_array(PyObject *object)
+static inline bool array_types_is_array(PyObject *object)
 {
     PyObject *type = (PyObject *)Py_TYPE(object);
     return array_types.ndarray && (type == array_types.ndarray || type == array_types.memmap);

@@ -33,7 +33,7 @@ struct host {
     uint32_t room;
 };
 
-static int send_message(struct host *h, const struct dl_message *msg)
+static int python_host_send_message(struct host *h, const struct dl_message *msg)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer out = {0};
@@ -51,14 +51,14 @@ static int send_message(struct host *h, const struct dl_message *msg)
 
 /* ---- the forked worker ----------------------------------------------------------------------- */
 
-static bool is_clients(const struct host *h)
+static bool python_host_is_clients(const struct host *h)
 {
     return h->place.channel >= 0;
 }
 
 /* What the host was started with, and other workers' sockets, are none of this worker's: its
  * socket, or -1. */
-static int take_descriptors(int sock, int errors)
+static int python_host_take_descriptors(int sock, int errors)
 {
     if (dup2(errors, STDERR_FILENO) < 0 || dup2(sock, WORKER_SOCKET) < 0)
         return -1;
@@ -67,7 +67,7 @@ static int take_descriptors(int sock, int errors)
 }
 
 /* The same of a client's, whose dataset has files open: all but the host's own stay. */
-static int keep_descriptors(const struct host *h, int sock, int errors)
+static int python_host_keep_descriptors(const struct host *h, int sock, int errors)
 {
     if (!h->place.keeps_errors && dup2(errors, STDERR_FILENO) < 0)
         return -1;
@@ -82,9 +82,9 @@ static int keep_descriptors(const struct host *h, int sock, int errors)
 }
 
 /* Of a client's nothing is taken away: it may do what the client may. */
-static void settle(const struct host *h, pid_t host)
+static void python_host_settle(const struct host *h, pid_t host)
 {
-    if (is_clients(h)) {
+    if (python_host_is_clients(h)) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)prctl(PR_SET_NAME, "dloader-worker");
     } else {
@@ -94,7 +94,7 @@ static void settle(const struct host *h, pid_t host)
         _exit(FAILED_STATUS);
 }
 
-static void flush(const char *name)
+static void python_host_flush(const char *name)
 {
     PyObject *stream = PySys_GetObject(name); /* borrowed */
 
@@ -104,23 +104,24 @@ static void flush(const char *name)
 }
 
 /* Nothing of the host's is finalized here: the datasets are closed, and what was printed is out. */
-static void run_worker(const struct host *h, int sock, int errors, pid_t host)
+static void python_host_run_worker(const struct host *h, int sock, int errors, pid_t host)
 {
     int status = FAILED_STATUS;
 
-    sock = is_clients(h) ? keep_descriptors(h, sock, errors) : take_descriptors(sock, errors);
+    sock = python_host_is_clients(h) ? python_host_keep_descriptors(h, sock, errors)
+                                     : python_host_take_descriptors(sock, errors);
     if (sock >= 0) {
-        settle(h, host);
+        python_host_settle(h, host);
         status = worker_run(sock, &python_engine);
     }
-    flush("stdout");
-    flush("stderr");
+    python_host_flush("stdout");
+    python_host_flush("stderr");
     _exit(status);
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
-static bool grow(struct host *h)
+static bool python_host_grow(struct host *h)
 {
     uint32_t room = h->room ? 2 * h->room : 16;
 
@@ -139,12 +140,12 @@ static bool grow(struct host *h)
 }
 
 /* The process; 0: it could not be started. */
-static pid_t fork_worker(const struct host *h, int sock, int errors)
+static pid_t python_host_fork_worker(const struct host *h, int sock, int errors)
 {
     pid_t host = getpid();
 
-    flush("stdout");
-    flush("stderr");
+    python_host_flush("stdout");
+    python_host_flush("stderr");
     PyOS_BeforeFork();
     pid_t pid = fork();
     if (pid != 0) {
@@ -152,15 +153,15 @@ static pid_t fork_worker(const struct host *h, int sock, int errors)
         return pid > 0 ? pid : 0;
     }
     PyOS_AfterFork_Child();
-    run_worker(h, sock, errors, host);
+    python_host_run_worker(h, sock, errors, host);
     return 0; /* not reached */
 }
 
-static pid_t start(struct host *h, uint32_t number, int sock, int errors)
+static pid_t python_host_start(struct host *h, uint32_t number, int sock, int errors)
 {
-    if (sock < 0 || errors < 0 || !grow(h))
+    if (sock < 0 || errors < 0 || !python_host_grow(h))
         return 0;
-    pid_t pid = fork_worker(h, sock, errors);
+    pid_t pid = python_host_fork_worker(h, sock, errors);
     if (pid == 0)
         return 0;
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -173,27 +174,27 @@ static pid_t start(struct host *h, uint32_t number, int sock, int errors)
     return pid;
 }
 
-static int handle_fork(struct host *h, const struct dl_msg_w_fork *msg)
+static int python_host_handle_fork(struct host *h, const struct dl_msg_w_fork *msg)
 {
     _cleanup_fd_ int sock = frame_reader_take_fd(&h->reader);
     _cleanup_fd_ int errors = frame_reader_take_fd(&h->reader);
-    pid_t pid = start(h, (uint32_t)msg->child, sock, errors);
+    pid_t pid = python_host_start(h, (uint32_t)msg->child, sock, errors);
 
-    return send_message(
+    return python_host_send_message(
         h, &(struct dl_message){.number = DL_MSG_W_STARTED,
                                 .w_started = {.child = msg->child, .pid = (uint64_t)pid}});
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
-static void handle_kill(struct host *h, const struct dl_msg_w_kill *msg)
+static void python_host_handle_kill(struct host *h, const struct dl_msg_w_kill *msg)
 {
     for (uint32_t i = 0; i < h->n; i++)
         if (h->children[i].number == msg->child)
             (void)kill(h->children[i].pid, SIGKILL); /* not reaped yet: it is still that process */
 }
 
-static int reap(struct host *h, uint32_t at)
+static int python_host_reap(struct host *h, uint32_t at)
 {
     struct child child = h->children[at];
     int status = 0;
@@ -204,14 +205,14 @@ static int reap(struct host *h, uint32_t at)
     close(child.fd);
     h->children[at] = h->children[--h->n];
     bool exited = WIFEXITED(status);
-    return send_message(
+    return python_host_send_message(
         h, &(struct dl_message){.number = DL_MSG_W_EXITED,
                                 .w_exited = {.child = child.number,
                                              .status = exited ? (uint64_t)WEXITSTATUS(status) : 0,
                                              .signal = exited ? 0 : (uint64_t)WTERMSIG(status)}});
 }
 
-static void end_workers(struct host *h)
+static void python_host_end_workers(struct host *h)
 {
     for (uint32_t i = 0; i < h->n; i++)
         (void)kill(h->children[i].pid, SIGKILL);
@@ -224,10 +225,10 @@ static void end_workers(struct host *h)
 }
 
 /* The daemon has gone. A client's host waits for the next one: 0. */
-static int part(struct host *h)
+static int python_host_part(struct host *h)
 {
-    end_workers(h);
-    if (!is_clients(h))
+    python_host_end_workers(h);
+    if (!python_host_is_clients(h))
         return -EPIPE;
     close_fdp(&h->place.sock);
     frame_reader_deinit(&h->reader);
@@ -235,10 +236,10 @@ static int part(struct host *h)
     return 0;
 }
 
-static void host_deinit(struct host *h)
+static void python_host_deinit(struct host *h)
 {
-    end_workers(h);
-    if (is_clients(h))
+    python_host_end_workers(h);
+    if (python_host_is_clients(h))
         close_fdp(&h->place.sock);
     close_fdp(&h->client);
     free(h->children);
@@ -248,13 +249,13 @@ static void host_deinit(struct host *h)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-static int handle_message(struct host *h, const struct dl_message *msg)
+static int python_host_handle_message(struct host *h, const struct dl_message *msg)
 {
     switch (msg->number) {
     case DL_MSG_W_FORK:
-        return handle_fork(h, &msg->w_fork);
+        return python_host_handle_fork(h, &msg->w_fork);
     case DL_MSG_W_KILL:
-        handle_kill(h, &msg->w_kill);
+        python_host_handle_kill(h, &msg->w_kill);
         return 0;
     default:
         return -EPROTO;
@@ -262,7 +263,7 @@ static int handle_message(struct host *h, const struct dl_message *msg)
 }
 
 /* 0, or negative: -EPIPE when the daemon has gone. */
-static int read_socket(struct host *h)
+static int python_host_read_socket(struct host *h)
 {
     ssize_t n = fdpass_recv(h->place.sock, &h->reader, MSG_DONTWAIT);
 
@@ -280,7 +281,7 @@ static int read_socket(struct host *h)
             return r;
         r = message_decode(payload.data, payload.len, TO_WORKER, &msg, &err);
         if (r == 0)
-            r = handle_message(h, &msg);
+            r = python_host_handle_message(h, &msg);
         if (r < 0) {
             if (r != -EPIPE)
                 fprintf(stderr, "dloader.host: %s\n", err.code ? err.message : strerror(-r));
@@ -289,15 +290,16 @@ static int read_socket(struct host *h)
     }
 }
 
-static int greet(struct host *h)
+static int python_host_greet(struct host *h)
 {
     (void)fcntl(h->place.sock, F_SETFD, FD_CLOEXEC);
-    return send_message(h, &(struct dl_message){.number = DL_MSG_W_HOSTING,
-                                                .w_hosting = {.version = DL_PROTOCOL_VERSION}});
+    return python_host_send_message(
+        h, &(struct dl_message){.number = DL_MSG_W_HOSTING,
+                                .w_hosting = {.version = DL_PROTOCOL_VERSION}});
 }
 
 /* The client has another daemon, or is gone: -EPIPE. */
-static int handle_channel(struct host *h)
+static int python_host_handle_channel(struct host *h)
 {
     _cleanup_(frame_reader_deinit)
     struct frame_reader reader = {0};
@@ -308,37 +310,37 @@ static int handle_channel(struct host *h)
     int sock = n > 0 ? frame_reader_take_fd(&reader) : -1;
     if (sock < 0)
         return n < 0 && n != -ECONNRESET ? (int)n : -EPIPE;
-    (void)part(h);
+    (void)python_host_part(h);
     h->place.sock = sock;
-    int r = greet(h);
-    return r == -EPIPE ? part(h) : r; /* that one has gone, too */
+    int r = python_host_greet(h);
+    return r == -EPIPE ? python_host_part(h) : r; /* that one has gone, too */
 }
 
-static int handle_socket(struct host *h)
+static int python_host_handle_socket(struct host *h)
 {
-    int r = read_socket(h);
+    int r = python_host_read_socket(h);
 
-    return r == -EPIPE || (r < 0 && is_clients(h)) ? part(h) : r;
+    return r == -EPIPE || (r < 0 && python_host_is_clients(h)) ? python_host_part(h) : r;
 }
 
-static int handle_events(struct host *h, uint32_t n)
+static int python_host_handle_events(struct host *h, uint32_t n)
 {
     int r = 0;
 
     /* From the last: reaping one moves the last into its place. */
     for (uint32_t i = n; r == 0 && i-- > 0;)
         if (h->polls[OWN_POLLS + i].revents)
-            r = reap(h, i);
+            r = python_host_reap(h, i);
     if (r == -EPIPE) /* nobody hears of it any more; the socket says so, too */
         r = 0;
     if (r == 0 && h->polls[0].revents)
-        r = handle_socket(h);
+        r = python_host_handle_socket(h);
     if (r == 0 && h->polls[1].revents)
-        r = handle_channel(h);
+        r = python_host_handle_channel(h);
     return r == 0 && h->polls[2].revents ? -EPIPE : r;
 }
 
-static int wait_for(struct host *h)
+static int python_host_wait_for(struct host *h)
 {
     uint32_t n = h->n;
     int r, code;
@@ -351,10 +353,10 @@ static int wait_for(struct host *h)
     Py_BEGIN_ALLOW_THREADS r = poll(h->polls, OWN_POLLS + n, -1);
     code = r < 0 ? errno : 0;
     Py_END_ALLOW_THREADS if (code != 0) return code == EINTR ? 0 : -code;
-    return handle_events(h, n);
+    return python_host_handle_events(h, n);
 }
 
-static void settle_signals(void)
+static void python_host_settle_signals(void)
 {
     (void)signal(SIGCHLD, SIG_DFL); /* ignored, children's ends would not be told */
     (void)signal(SIGPIPE, SIG_IGN);
@@ -373,14 +375,14 @@ void host_leave_signals(void)
             continue;
         (void)signal(number, number == SIGTERM ? SIG_DFL : SIG_IGN);
     }
-    settle_signals();
+    python_host_settle_signals();
 }
 
 /*
  * A program may have closed its standard streams: then nothing else gets their numbers here, which
  * workers print to. 0, or a negative errno.
  */
-static int keep_standard_streams_apart(struct host *h)
+static int python_host_keep_standard_streams_apart(struct host *h)
 {
     int fd = 0;
 
@@ -398,24 +400,24 @@ static int keep_standard_streams_apart(struct host *h)
 
 int host_serve(const struct host_place *place)
 {
-    _cleanup_(host_deinit)
+    _cleanup_(python_host_deinit)
     struct host h = {.place = *place, .client = -1};
     int r = 0;
 
-    if (!grow(&h)) {
+    if (!python_host_grow(&h)) {
         PyErr_NoMemory();
         return -1;
     }
-    if (is_clients(&h)) {
+    if (python_host_is_clients(&h)) {
         host_leave_signals();
         /* Where there is none, as of a client in another pid namespace, its channel tells. */
         h.client = (int)syscall(SYS_pidfd_open, place->client, 0);
-        r = keep_standard_streams_apart(&h);
+        r = python_host_keep_standard_streams_apart(&h);
     }
-    settle_signals();
+    python_host_settle_signals();
     if (place->sock >= 0)
-        r = greet(&h);
+        r = python_host_greet(&h);
     while (r == 0)
-        r = wait_for(&h);
+        r = python_host_wait_for(&h);
     return r == -EPIPE ? 0 : FAILED_STATUS;
 }

@@ -5,7 +5,7 @@
 /* ---- arrays --------------------------------------------------------------------------------- */
 
 /* By the letters of the struct module, native byte order; 0: none of ours. */
-static uint32_t dtype_of_format(const char *format, Py_ssize_t itemsize)
+static uint32_t leaf_dtype_of_format(const char *format, Py_ssize_t itemsize)
 {
     static const uint32_t ints[] = {
         [1] = DL_DTYPE_INT8, [2] = DL_DTYPE_INT16, [4] = DL_DTYPE_INT32, [8] = DL_DTYPE_INT64};
@@ -45,7 +45,7 @@ int leaf_of_array(PyObject *array, Py_buffer *ret, struct leaf *ret_leaf)
         PyErr_Clear();
         return 0;
     }
-    *ret_leaf = (struct leaf){.dtype = dtype_of_format(ret->format, ret->itemsize),
+    *ret_leaf = (struct leaf){.dtype = leaf_dtype_of_format(ret->format, ret->itemsize),
                               .ndim = (uint32_t)ret->ndim};
     if (ret_leaf->dtype == 0 || ret->ndim > TREE_DIMS ||
         (size_t)ret->itemsize != dtype_bytes(ret_leaf->dtype)) {
@@ -62,8 +62,8 @@ int leaf_of_array(PyObject *array, Py_buffer *ret, struct leaf *ret_leaf)
     memcpy(to + (size_t)i * sizeof(type), from, sizeof(type))
 
 /* `n` elements that lie `stride` bytes from one another. */
-static void copy_line(char *to, const char *from, Py_ssize_t n, Py_ssize_t stride,
-                      Py_ssize_t itemsize)
+static void leaf_copy_line(char *to, const char *from, Py_ssize_t n, Py_ssize_t stride,
+                           Py_ssize_t itemsize)
 {
     if (stride == itemsize)
         memcpy(to, from, (size_t)(n * itemsize));
@@ -81,16 +81,16 @@ static void copy_line(char *to, const char *from, Py_ssize_t n, Py_ssize_t strid
 }
 
 /* Dimension `d` and all after it; returns the end of what was written. */
-static char *copy_from(char *to, const char *from, const Py_buffer *array, int d)
+static char *leaf_copy_from(char *to, const char *from, const Py_buffer *array, int d)
 {
     Py_ssize_t n = array->shape[d];
 
     if (d == array->ndim - 1) {
-        copy_line(to, from, n, array->strides[d], array->itemsize);
+        leaf_copy_line(to, from, n, array->strides[d], array->itemsize);
         return to + n * array->itemsize;
     }
     for (Py_ssize_t i = 0; i < n; i++)
-        to = copy_from(to, from + i * array->strides[d], array, d + 1);
+        to = leaf_copy_from(to, from + i * array->strides[d], array, d + 1);
     return to;
 }
 
@@ -101,10 +101,10 @@ void leaf_copy_array(void *dst, const Py_buffer *array)
     if (array->ndim == 0 || PyBuffer_IsContiguous(array, 'C'))
         memcpy(dst, array->buf, (size_t)array->len);
     else
-        copy_from(dst, array->buf, array, 0);
+        leaf_copy_from(dst, array->buf, array, 0);
 }
 
-static int refuse_changed(void)
+static int leaf_refuse_changed(void)
 {
     PyErr_SetString(PyExc_RuntimeError, "a tensor changed while its batch was made");
     return -1;
@@ -117,17 +117,17 @@ int leaf_write_array(void *dst, PyObject *array, const struct leaf *leaf)
 
     int r = leaf_of_array(array, &buffer, &now);
     if (r <= 0)
-        return r < 0 ? -1 : refuse_changed();
+        return r < 0 ? -1 : leaf_refuse_changed();
     bool same = memcmp(&now, leaf, sizeof now) == 0;
     if (same)
         leaf_copy_array(dst, &buffer);
     PyBuffer_Release(&buffer);
-    return same ? 0 : refuse_changed();
+    return same ? 0 : leaf_refuse_changed();
 }
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-static int read_shape(PyObject *tensor, struct leaf *ret)
+static int leaf_read_shape(PyObject *tensor, struct leaf *ret)
 {
     _cleanup_py_ PyObject *shape = PyObject_GetAttrString(tensor, "shape");
     Py_ssize_t ndim = shape ? PyTuple_Size(shape) : -1;
@@ -146,14 +146,14 @@ static int read_shape(PyObject *tensor, struct leaf *ret)
 }
 
 /* 1 or 0; -1. */
-static int is_true(PyObject *object, const char *attribute)
+static int leaf_is_true(PyObject *object, const char *attribute)
 {
     _cleanup_py_ PyObject *value = PyObject_GetAttrString(object, attribute);
 
     return value ? PyObject_IsTrue(value) : -1;
 }
 
-static int calls_true(PyObject *object, const char *method)
+static int leaf_calls_true(PyObject *object, const char *method)
 {
     _cleanup_py_ PyObject *value = PyObject_CallMethod(object, method, NULL);
 
@@ -162,12 +162,12 @@ static int calls_true(PyObject *object, const char *method)
 
 /* A nested tensor has no shape to read, and is no leaf: 0. The exception stays for any other: -1.
  */
-static int unless_nested(PyObject *tensor)
+static int leaf_unless_nested(PyObject *tensor)
 {
     PyObject *kind, *value, *trace;
 
     PyErr_Fetch(&kind, &value, &trace);
-    if (is_true(tensor, "is_nested") > 0) {
+    if (leaf_is_true(tensor, "is_nested") > 0) {
         Py_XDECREF(kind);
         Py_XDECREF(value);
         Py_XDECREF(trace);
@@ -187,21 +187,21 @@ int leaf_of_tensor(PyObject *tensor, struct leaf *ret)
     *ret = (struct leaf){.dtype = array_types_torch_dtype(dtype)};
     if (ret->dtype == 0 || layout != array_types.strided)
         return 0;
-    int here = is_true(tensor, "is_cpu");
+    int here = leaf_is_true(tensor, "is_cpu");
     if (here <= 0)
         return here;
-    int graph = is_true(tensor, "requires_grad");
+    int graph = leaf_is_true(tensor, "requires_grad");
     if (graph != 0)
         return graph < 0 ? -1 : 0;
-    int r = read_shape(tensor, ret);
-    return r < 0 ? unless_nested(tensor) : r;
+    int r = leaf_read_shape(tensor, ret);
+    return r < 0 ? leaf_unless_nested(tensor) : r;
 }
 
 int leaf_of(PyObject *object, struct leaf *ret)
 {
     Py_buffer array;
 
-    if (is_tensor(object))
+    if (array_types_is_tensor(object))
         return leaf_of_tensor(object, ret);
     int r = leaf_of_array(object, &array, ret);
     if (r > 0)
@@ -209,7 +209,7 @@ int leaf_of(PyObject *object, struct leaf *ret)
     return r;
 }
 
-static PyObject *shape_tuple(const struct leaf *leaf, uint64_t rows)
+static PyObject *leaf_shape_tuple(const struct leaf *leaf, uint64_t rows)
 {
     uint32_t first = rows ? 1 : 0;
     PyObject *shape = PyTuple_New(leaf->ndim + first);
@@ -238,18 +238,18 @@ PyObject *leaf_tensor_over(void *dst, const struct leaf *leaf, uint64_t rows)
         PyDict_SetItem(names, array_types.dtype_name, array_types.dtypes[leaf->dtype]) < 0)
         return NULL;
     _cleanup_py_ PyObject *flat = PyObject_Call(array_types.frombuffer, args, names);
-    _cleanup_py_ PyObject *shape = flat ? shape_tuple(leaf, rows) : NULL;
+    _cleanup_py_ PyObject *shape = flat ? leaf_shape_tuple(leaf, rows) : NULL;
     return shape ? PyObject_CallMethod(flat, "view", "(O)", shape) : NULL;
 }
 
 /* Its address, where its bytes are those that it stands for, in order; else 0. -1: exception. */
-static int plain_bytes(PyObject *tensor, const void **ret)
+static int leaf_plain_bytes(PyObject *tensor, const void **ret)
 {
-    int in_order = calls_true(tensor, "is_contiguous");
-    int changed = in_order > 0 ? calls_true(tensor, "is_conj") : 0;
+    int in_order = leaf_calls_true(tensor, "is_contiguous");
+    int changed = in_order > 0 ? leaf_calls_true(tensor, "is_conj") : 0;
 
     if (in_order > 0 && changed == 0)
-        changed = calls_true(tensor, "is_neg");
+        changed = leaf_calls_true(tensor, "is_neg");
     if (in_order < 0 || changed < 0)
         return -1;
     if (!in_order || changed)
@@ -267,14 +267,14 @@ int leaf_write_tensor(void *dst, PyObject *tensor, const struct leaf *leaf)
     const void *bytes = NULL;
     uint64_t n;
 
-    if (read_shape(tensor, &now) < 0)
+    if (leaf_read_shape(tensor, &now) < 0)
         return -1;
     if (memcmp(&now, leaf, sizeof now) != 0 ||
         !tensor_bytes(leaf->dtype, leaf->ndim, leaf->shape, &n))
-        return refuse_changed();
+        return leaf_refuse_changed();
     if (n == 0)
         return 0;
-    int plain = plain_bytes(tensor, &bytes);
+    int plain = leaf_plain_bytes(tensor, &bytes);
     if (plain < 0)
         return -1;
     if (plain) {

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-static PyObject *worker_serve(PyObject *module, PyObject *args, PyObject *names)
+static PyObject *module_serve(PyObject *module, PyObject *args, PyObject *names)
 {
     static char *keys[] = {"bootstrap", "sock", "channel", "client", "keeps_errors", NULL};
     struct host_place place = {.sock = -1, .channel = -1};
@@ -28,7 +28,7 @@ static PyObject *worker_serve(PyObject *module, PyObject *args, PyObject *names)
     return status < 0 ? NULL : PyLong_FromLong(status);
 }
 
-static PyObject *worker_leave_signals(PyObject *module, PyObject *nothing)
+static PyObject *module_leave_signals(PyObject *module, PyObject *nothing)
 {
     host_leave_signals();
     Py_RETURN_NONE;
@@ -36,7 +36,7 @@ static PyObject *worker_leave_signals(PyObject *module, PyObject *nothing)
 
 /* ---- the key of sample_rng() ---------------------------------------------------------------- */
 
-static PyObject *worker_key(PyObject *module, PyObject *nothing)
+static PyObject *module_key(PyObject *module, PyObject *nothing)
 {
     const struct py_dataset_key *k = &py_dataset_key;
 
@@ -49,7 +49,7 @@ static PyObject *worker_key(PyObject *module, PyObject *nothing)
                          (long long)k->index);
 }
 
-static PyObject *worker_set_key(PyObject *module, PyObject *args)
+static PyObject *module_set_key(PyObject *module, PyObject *args)
 {
     struct py_dataset_key k = {.set = true, .has_index = true};
     unsigned long long seed, epoch;
@@ -64,7 +64,7 @@ static PyObject *worker_set_key(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *worker_clear_key(PyObject *module, PyObject *nothing)
+static PyObject *module_clear_key(PyObject *module, PyObject *nothing)
 {
     py_dataset_key.set = false;
     Py_RETURN_NONE;
@@ -74,7 +74,7 @@ static PyObject *worker_clear_key(PyObject *module, PyObject *nothing)
 
 static const char door[] = "dloader._worker.engine";
 
-static void free_engine(PyObject *capsule)
+static void module_free_engine(PyObject *capsule)
 {
     void *engine = PyCapsule_GetPointer(capsule, door);
 
@@ -82,7 +82,7 @@ static void free_engine(PyObject *capsule)
         python_engine.close(engine);
 }
 
-static PyObject *worker_engine(PyObject *module, PyObject *args, PyObject *names)
+static PyObject *module_engine(PyObject *module, PyObject *args, PyObject *names)
 {
     static char *keys[] = {"source", "batch_size", "drop_last", "seed", "worker", "workers",
                            "tokens", "length_of",  "shard",     "even", NULL};
@@ -106,7 +106,7 @@ static PyObject *worker_engine(PyObject *module, PyObject *args, PyObject *names
                                                    .even = even,
                                                    .tokens = tokens,
                                                    .length_of = length_of});
-    return engine ? PyCapsule_New(engine, door, free_engine) : NULL;
+    return engine ? PyCapsule_New(engine, door, module_free_engine) : NULL;
 }
 
 /* A step as the daemon would put it into a slot, from Python's arguments. */
@@ -118,7 +118,7 @@ struct step {
     int repeat;
 };
 
-static int read_step(PyObject *args, PyObject *names, void **ret_engine, struct step *ret)
+static int module_read_step(PyObject *args, PyObject *names, void **ret_engine, struct step *ret)
 {
     static char *keys[] = {"engine", "words",     "slot_bytes", "epoch",   "step",
                            "stream", "rank",      "world",      "settled", "samples",
@@ -154,7 +154,7 @@ static int read_step(PyObject *args, PyObject *names, void **ret_engine, struct 
 }
 
 /* (code, bytes used or needed, the slot, nanoseconds of the last fill) */
-static PyObject *run_step(void *engine, const struct step *step)
+static PyObject *module_run_step(void *engine, const struct step *step)
 {
     _cleanup_free_ void *slot = NULL;
     struct dl_error err;
@@ -184,18 +184,19 @@ static PyObject *run_step(void *engine, const struct step *step)
         (unsigned long long)took);
 }
 
-static PyObject *worker_fill(PyObject *module, PyObject *args, PyObject *names)
+static PyObject *module_fill(PyObject *module, PyObject *args, PyObject *names)
 {
     struct step step = {0};
     void *engine = NULL;
 
-    PyObject *result = read_step(args, names, &engine, &step) < 0 ? NULL : run_step(engine, &step);
+    PyObject *result =
+        module_read_step(args, names, &engine, &step) < 0 ? NULL : module_run_step(engine, &step);
     PyBuffer_Release(&step.words);
     PyBuffer_Release(&step.planned);
     return result;
 }
 
-static PyObject *worker_forget(PyObject *module, PyObject *args)
+static PyObject *module_forget(PyObject *module, PyObject *args)
 {
     PyObject *capsule;
     unsigned stream;
@@ -212,28 +213,28 @@ static PyObject *worker_forget(PyObject *module, PyObject *args)
 /* ---- the module ------------------------------------------------------------------------------ */
 
 static PyMethodDef methods[] = {
-    {"serve", (PyCFunction)(void (*)(void))worker_serve, METH_VARARGS | METH_KEYWORDS,
+    {"serve", (PyCFunction)(void (*)(void))module_serve, METH_VARARGS | METH_KEYWORDS,
      "serve(bootstrap, *, sock=-1, channel=-1, client=0, keeps_errors=False) -> exit status\n\n"
      "The host's loop: forks a worker for each W_FORK, which calls bootstrap() to have its "
      "dataset.\n"
      "sock: to the daemon that has started this process; channel: to the client that has, and\n"
      "hands over sockets to its daemons. Ends when that one is closed, or process `client` ends.\n"
      "keeps_errors: workers write to this process's standard error, and not to the daemon's."},
-    {"leave_signals", worker_leave_signals, METH_NOARGS,
+    {"leave_signals", module_leave_signals, METH_NOARGS,
      "leave_signals(): from now on no signal runs a handler of the program that has started this "
      "process.\n\nserve() with a channel does so, too, for a process in which none could come "
      "before."},
-    {"key", worker_key, METH_NOARGS,
+    {"key", module_key, METH_NOARGS,
      "key() -> (seed, epoch, index) of the sample that is being made, or None.\n\n"
      "index is None where the sample has no number of its own."},
-    {"set_key", worker_set_key, METH_VARARGS,
+    {"set_key", module_set_key, METH_VARARGS,
      "set_key(seed, epoch, index): a sample is being made, without workers."},
-    {"clear_key", worker_clear_key, METH_NOARGS, "clear_key(): none is any more."},
-    {"engine", (PyCFunction)(void (*)(void))worker_engine, METH_VARARGS | METH_KEYWORDS,
+    {"clear_key", module_clear_key, METH_NOARGS, "clear_key(): none is any more."},
+    {"engine", (PyCFunction)(void (*)(void))module_engine, METH_VARARGS | METH_KEYWORDS,
      "engine(source, batch_size, drop_last=False, seed=0, worker=0, workers=1, tokens=0,\n"
      "       length_of=None)\n\n"
      "For tests and benchmarks: what a worker makes its batches with. batch_size 0: not batched."},
-    {"fill", (PyCFunction)(void (*)(void))worker_fill, METH_VARARGS | METH_KEYWORDS,
+    {"fill", (PyCFunction)(void (*)(void))module_fill, METH_VARARGS | METH_KEYWORDS,
      "fill(engine, words, slot_bytes=1 MiB, epoch=0, step=0, stream=0, rank=0, world=1, "
      "settled=0,\n"
      "     samples=0, repeat=1, unbatched=False, lengths=False, planned=b'')\n"
@@ -243,7 +244,7 @@ static PyMethodDef methods[] = {
      "samples: how many at most, of an iterable dataset, or of how many the lengths are asked.\n"
      "planned: a struct slot_planned. code: 0, 1 at the end, or a negative "
      "errno."},
-    {"forget", worker_forget, METH_VARARGS,
+    {"forget", module_forget, METH_VARARGS,
      "forget(engine, stream): for tests; the stream has ended."},
     {NULL, NULL, 0, NULL},
 };

@@ -5,9 +5,9 @@
 enum { PROTOCOL = 5 };
 
 /* PyTorch's own words: its users' programs look for them. */
-static int refuse_graph(PyObject *object)
+static int pickle_refuse_graph(PyObject *object)
 {
-    if (!is_tensor(object))
+    if (!array_types_is_tensor(object))
         return 0;
     _cleanup_py_ PyObject *grad = PyObject_GetAttrString(object, "requires_grad");
     _cleanup_py_ PyObject *leaf = grad ? PyObject_GetAttrString(object, "is_leaf") : NULL;
@@ -24,26 +24,26 @@ static int refuse_graph(PyObject *object)
 }
 
 /* persistent_id() of the pickler; `found` is the list of what stands beside the pickle. */
-static PyObject *set_aside(PyObject *found, PyObject *object)
+static PyObject *pickle_set_aside(PyObject *found, PyObject *object)
 {
     struct leaf leaf;
 
-    if (!is_tensor(object) && !is_array(object))
+    if (!array_types_is_tensor(object) && !array_types_is_array(object))
         Py_RETURN_NONE;
-    int r = refuse_graph(object) < 0 ? -1 : leaf_of(object, &leaf);
+    int r = pickle_refuse_graph(object) < 0 ? -1 : leaf_of(object, &leaf);
     if (r < 0)
         return NULL;
     if (r == 0)
         Py_RETURN_NONE;
     if (PyList_Append(found, object) < 0)
         return NULL;
-    return Py_BuildValue("(sn)", is_tensor(object) ? "t" : "n", PyList_Size(found) - 1);
+    return Py_BuildValue("(sn)", array_types_is_tensor(object) ? "t" : "n", PyList_Size(found) - 1);
 }
 
-static PyMethodDef set_aside_def = {"persistent_id", set_aside, METH_O, NULL};
+static PyMethodDef set_aside_def = {"persistent_id", pickle_set_aside, METH_O, NULL};
 
 /* What `pickler` makes of the object, into `file`; without pickler, NULL. */
-static PyObject *dump(PyObject *pickler, PyObject *file, PyObject *object, PyObject *found)
+static PyObject *pickle_dump(PyObject *pickler, PyObject *file, PyObject *object, PyObject *found)
 {
     _cleanup_py_ PyObject *aside = pickler ? PyCFunction_New(&set_aside_def, found) : NULL;
 
@@ -53,7 +53,7 @@ static PyObject *dump(PyObject *pickler, PyObject *file, PyObject *object, PyObj
     return done ? PyObject_CallMethod(file, "getvalue", NULL) : NULL;
 }
 
-static PyObject *new_file(void)
+static PyObject *pickle_new_file(void)
 {
     _cleanup_py_ PyObject *io = PyImport_ImportModule("io");
 
@@ -63,7 +63,7 @@ static PyObject *new_file(void)
 static PyObject *pickle_plainly(PyObject *object, PyObject *found)
 {
     _cleanup_py_ PyObject *module = PyImport_ImportModule("pickle");
-    _cleanup_py_ PyObject *file = module ? new_file() : NULL;
+    _cleanup_py_ PyObject *file = module ? pickle_new_file() : NULL;
     _cleanup_py_ PyObject *pickler =
         file ? PyObject_CallMethod(module, "Pickler", "Oi", file, PROTOCOL) : NULL;
     _cleanup_py_ PyObject *results = pickler ? PyImport_ImportModule("dloader._results") : NULL;
@@ -72,20 +72,20 @@ static PyObject *pickle_plainly(PyObject *object, PyObject *found)
 
     if (!table || PyObject_SetAttrString(pickler, "dispatch_table", table) < 0)
         return NULL;
-    return dump(pickler, file, object, found);
+    return pickle_dump(pickler, file, object, found);
 }
 
 /* NULL without an exception: nothing else can do it. */
 static PyObject *pickle_otherwise(PyObject *object, PyObject *found)
 {
     _cleanup_py_ PyObject *module = PyImport_ImportModule("dloader._results");
-    _cleanup_py_ PyObject *file = module ? new_file() : NULL;
+    _cleanup_py_ PyObject *file = module ? pickle_new_file() : NULL;
     _cleanup_py_ PyObject *pickler =
         file ? PyObject_CallMethod(module, "pickler", "(O)", file) : NULL;
     PyObject *bytes = NULL;
 
     if (pickler && pickler != Py_None && PyList_SetSlice(found, 0, PY_SSIZE_T_MAX, NULL) == 0)
-        bytes = dump(pickler, file, object, found);
+        bytes = pickle_dump(pickler, file, object, found);
     return bytes;
 }
 
@@ -93,7 +93,7 @@ PyObject *pickle_object(PyObject *object, PyObject *found)
 {
     PyObject *kind, *value, *trace;
 
-    if (refuse_graph(object) < 0)
+    if (pickle_refuse_graph(object) < 0)
         return NULL;
     PyObject *bytes = pickle_plainly(object, found);
     if (bytes || !PyErr_ExceptionMatches(PyExc_Exception))

@@ -13,13 +13,13 @@ void report_deinit(struct report *report)
 
 /* ---- taking --------------------------------------------------------------------------------- */
 
-static int code_of(PyObject *type)
+static int report_code_of(PyObject *type)
 {
     return PyErr_GivenExceptionMatches(type, PyExc_MemoryError) ? ENOMEM : EIO;
 }
 
 /* UTF-8 without NUL, whatever is in the text. */
-static PyObject *encode(PyObject *text)
+static PyObject *report_encode(PyObject *text)
 {
     PyObject *bytes = text && PyUnicode_Check(text)
                           ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace")
@@ -36,20 +36,20 @@ static PyObject *encode(PyObject *text)
     return bytes;
 }
 
-static void describe(PyObject *source, PyObject *value, PyObject *index, struct report *ret)
+static void report_describe(PyObject *source, PyObject *value, PyObject *index, struct report *ret)
 {
     _cleanup_py_ PyObject *pair =
         PyObject_CallMethod(source, "describe", "OO", value, index ? index : Py_None);
 
     if (pair && PyTuple_Check(pair) && PyTuple_Size(pair) == 2) {
-        ret->brief = encode(PyTuple_GetItem(pair, 0));
-        ret->whole = encode(PyTuple_GetItem(pair, 1));
+        ret->brief = report_encode(PyTuple_GetItem(pair, 0));
+        ret->whole = report_encode(PyTuple_GetItem(pair, 1));
     }
     PyErr_Clear();
 }
 
 /* "KeyError: 'x'": what can be said when nobody describes it. */
-static PyObject *own_words(PyObject *type, PyObject *value)
+static PyObject *report_own_words(PyObject *type, PyObject *value)
 {
     _cleanup_py_ PyObject *name = PyObject_GetAttrString(type, "__name__");
     _cleanup_py_ PyObject *said = value ? PyObject_Str(value) : NULL;
@@ -57,7 +57,7 @@ static PyObject *own_words(PyObject *type, PyObject *value)
     PyErr_Clear();
     _cleanup_py_ PyObject *text = name && said ? PyUnicode_FromFormat("%U: %U", name, said) : NULL;
     PyErr_Clear();
-    return text ? encode(text) : NULL;
+    return text ? report_encode(text) : NULL;
 }
 
 void report_take(PyObject *source, PyObject *index, struct report *ret)
@@ -69,11 +69,11 @@ void report_take(PyObject *source, PyObject *index, struct report *ret)
     if (value && trace)
         PyException_SetTraceback(value, trace);
     PyErr_Clear();
-    *ret = (struct report){.code = type ? code_of(type) : EIO};
+    *ret = (struct report){.code = type ? report_code_of(type) : EIO};
     if (source && value)
-        describe(source, value, index, ret);
+        report_describe(source, value, index, ret);
     if (!ret->brief && type)
-        ret->brief = own_words(type, value);
+        ret->brief = report_own_words(type, value);
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(trace);
@@ -85,7 +85,7 @@ void report_make(const char *text, struct report *ret)
     PyErr_Clear();
 }
 
-static const char *bytes_of(PyObject *bytes, uint64_t *ret_len)
+static const char *report_bytes_of(PyObject *bytes, uint64_t *ret_len)
 {
     char *at = NULL;
     Py_ssize_t len = 0;
@@ -101,7 +101,7 @@ static const char *bytes_of(PyObject *bytes, uint64_t *ret_len)
 const char *report_brief(const struct report *report)
 {
     uint64_t len;
-    const char *text = bytes_of(report->brief, &len);
+    const char *text = report_bytes_of(report->brief, &len);
 
     return text && len > 0 ? text : "an error that could not be described";
 }
@@ -109,7 +109,7 @@ const char *report_brief(const struct report *report)
 /* ---- putting -------------------------------------------------------------------------------- */
 
 /* Where a character begins, at `at` or after it. */
-static uint64_t next_character(const char *text, uint64_t at, uint64_t len)
+static uint64_t report_next_character(const char *text, uint64_t at, uint64_t len)
 {
     while (at < len && ((uint8_t)text[at] & 0xc0) == 0x80)
         at++;
@@ -117,7 +117,7 @@ static uint64_t next_character(const char *text, uint64_t at, uint64_t len)
 }
 
 /* The first three lines name the type, and say that a traceback follows; without them, the first.*/
-static uint64_t head_of(const char *text, uint64_t len)
+static uint64_t report_head_of(const char *text, uint64_t len)
 {
     uint64_t line = 0, at = 0;
     uint64_t first = 0;
@@ -132,7 +132,7 @@ void report_put_whole(const struct report *report, void *slot, uint64_t slot_byt
 {
     volatile struct slot_header *header = slot;
     uint64_t len;
-    const char *text = bytes_of(report->whole, &len);
+    const char *text = report_bytes_of(report->whole, &len);
 
     if (!text || slot_bytes < SLOT_HEADER_BYTES)
         return;
@@ -141,12 +141,13 @@ void report_put_whole(const struct report *report, void *slot, uint64_t slot_byt
     if (brief == 0 || off + 1 >= slot_bytes)
         return;
     uint64_t room = min_u64(slot_bytes - off - 1, REPORT_MAX);
-    uint64_t head = len > room ? head_of(text, len) : len;
+    uint64_t head = len > room ? report_head_of(text, len) : len;
     if (head > room)
         return;
     char *to = (char *)slot + off;
     memcpy(to, text, head);
-    uint64_t tail = next_character(text, max_u64(head, len - min_u64(len, room - head)), len);
+    uint64_t tail =
+        report_next_character(text, max_u64(head, len - min_u64(len, room - head)), len);
     memcpy(to + head, text + tail, len - tail);
     uint64_t more = head + len - tail;
     to[more] = '\0';

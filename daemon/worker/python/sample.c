@@ -18,7 +18,7 @@ static int sample_add(struct sample *to, const char *key, PyObject *object, unsi
 
 static int sample_add_tensor(struct sample *to, const char *key, PyObject *object)
 {
-    bool tensor = is_tensor(object);
+    bool tensor = array_types_is_tensor(object);
     struct leaf leaf;
     Py_buffer array;
     uint64_t bytes;
@@ -139,7 +139,7 @@ static int sample_add(struct sample *to, const char *key, PyObject *object, unsi
         PyErr_SetString(PyExc_RecursionError, "a sample that is nested too deeply");
         return -1;
     }
-    if (is_tensor(object) || is_array(object))
+    if (array_types_is_tensor(object) || array_types_is_array(object))
         return sample_add_tensor(to, key, object);
     if (PyUnicode_CheckExact(object) || PyBytes_CheckExact(object))
         return sample_add_text(to, key, object);
@@ -165,7 +165,7 @@ static void sample_use_key(struct py_dataset *source, const struct sample_key *k
     source->base = key->base;
 }
 
-static int python_get(struct dataset *base, const struct sample_key *key, uint64_t index,
+static int sample_get(struct dataset *base, const struct sample_key *key, uint64_t index,
                       struct sample *ret, struct dl_error *err)
 {
     struct python_dataset *ds = container_of(base, struct python_dataset, base);
@@ -181,7 +181,7 @@ static int python_get(struct dataset *base, const struct sample_key *key, uint64
 }
 
 /* Whichever leaf is asked for: the dataset says how long its samples are. */
-static int python_lengths(struct dataset *base, const char *leaf, uint64_t first, size_t n,
+static int sample_lengths(struct dataset *base, const char *leaf, uint64_t first, size_t n,
                           uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
 {
     struct python_dataset *ds = container_of(base, struct python_dataset, base);
@@ -192,7 +192,7 @@ static int python_lengths(struct dataset *base, const char *leaf, uint64_t first
     return r > 0 ? 0 : -ENOTSUP;
 }
 
-static int python_iterate(struct dataset *base, const struct replica_params *params,
+static int sample_iterate(struct dataset *base, const struct replica_params *params,
                           struct dataset_iter **ret, struct dl_error *err)
 {
     struct python_dataset *ds = container_of(base, struct python_dataset, base);
@@ -202,7 +202,7 @@ static int python_iterate(struct dataset *base, const struct replica_params *par
     return iterator_begin(&how, params, ret, err);
 }
 
-static void python_close(struct dataset *base)
+static void sample_close(struct dataset *base)
 {
     struct python_dataset *ds = container_of(base, struct python_dataset, base);
 
@@ -212,8 +212,8 @@ static void python_close(struct dataset *base)
 }
 
 static const struct dataset_ops map_ops = {
-    .get = python_get, .lengths = python_lengths, .close = python_close};
-static const struct dataset_ops iterable_ops = {.iterate = python_iterate, .close = python_close};
+    .get = sample_get, .lengths = sample_lengths, .close = sample_close};
+static const struct dataset_ops iterable_ops = {.iterate = sample_iterate, .close = sample_close};
 
 int sample_open_dataset(const struct spec_dataset *spec, const char *place,
                         const struct data_env *env, struct dataset **ret, struct dl_error *err)

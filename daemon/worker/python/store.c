@@ -35,7 +35,7 @@ struct store *store_new(void)
     return calloc(1, sizeof(struct store));
 }
 
-static void clear(struct store *s)
+static void store_clear(struct store *s)
 {
     for (uint32_t i = 0; i < s->tree.count; i++)
         Py_CLEAR(s->parts[i].object);
@@ -46,7 +46,7 @@ struct store *store_free(struct store *s)
 {
     if (!s)
         return NULL;
-    clear(s);
+    store_clear(s);
     tree_deinit(&s->tree);
     free(s->parts);
     free(s);
@@ -55,7 +55,7 @@ struct store *store_free(struct store *s)
 
 /* ---- nodes ---------------------------------------------------------------------------------- */
 
-static int refuse(int r)
+static int store_refuse(int r)
 {
     if (r == -ENOMEM)
         PyErr_NoMemory();
@@ -70,7 +70,7 @@ static int refuse(int r)
 }
 
 /* The part of the node that was added last; `r` says whether it could be. */
-static struct part *added(struct store *s, int r)
+static struct part *store_added(struct store *s, int r)
 {
     if (r == 0 && s->tree.count > s->room) {
         uint32_t room = s->room ? 2 * s->room : 64;
@@ -84,7 +84,7 @@ static struct part *added(struct store *s, int r)
         }
     }
     if (r < 0) {
-        refuse(r);
+        store_refuse(r);
         return NULL;
     }
     struct part *part = &s->parts[s->tree.count - 1];
@@ -93,17 +93,18 @@ static struct part *added(struct store *s, int r)
 }
 
 /* A tensor or an array: 1. 0: it is for a pickle. -1. */
-static int add_leaf(struct store *s, PyObject *object, const char *key)
+static int store_add_leaf(struct store *s, PyObject *object, const char *key)
 {
     struct leaf leaf;
 
     int r = leaf_of(object, &leaf);
     if (r <= 0)
         return r;
-    struct part *part = added(s, tree_add_tensor(&s->tree, key, leaf.dtype, leaf.ndim, leaf.shape));
+    struct part *part =
+        store_added(s, tree_add_tensor(&s->tree, key, leaf.dtype, leaf.ndim, leaf.shape));
     if (!part)
         return -1;
-    part->kind = is_tensor(object) ? PART_TENSOR : PART_ARRAY;
+    part->kind = array_types_is_tensor(object) ? PART_TENSOR : PART_ARRAY;
     part->leaf = leaf;
     Py_INCREF(object);
     part->object = object;
@@ -111,7 +112,7 @@ static int add_leaf(struct store *s, PyObject *object, const char *key)
 }
 
 /* The bytes of a str or bytes object; NULL when it has none that are UTF-8. No exception. */
-static const char *text_of(PyObject *object, Py_ssize_t *ret_len)
+static const char *store_text_of(PyObject *object, Py_ssize_t *ret_len)
 {
     const char *text = NULL;
     char *bytes;
@@ -125,18 +126,19 @@ static const char *text_of(PyObject *object, Py_ssize_t *ret_len)
     return text;
 }
 
-static enum tree_kind text_kind(PyObject *object)
+static enum tree_kind store_text_kind(PyObject *object)
 {
     return PyUnicode_CheckExact(object) ? TREE_STRING : TREE_BYTES;
 }
 
-static int add_text(struct store *s, PyObject *object, const char *key)
+static int store_add_text(struct store *s, PyObject *object, const char *key)
 {
     Py_ssize_t len = 0;
 
-    if (!text_of(object, &len))
+    if (!store_text_of(object, &len))
         return 0;
-    struct part *part = added(s, tree_add_text(&s->tree, text_kind(object), key, (uint64_t)len));
+    struct part *part =
+        store_added(s, tree_add_text(&s->tree, store_text_kind(object), key, (uint64_t)len));
     if (!part)
         return -1;
     part->kind = PART_TEXT;
@@ -146,14 +148,14 @@ static int add_text(struct store *s, PyObject *object, const char *key)
 }
 
 /* All items are str, or all are bytes, and there is one: *ret_bytes of them together. */
-static bool all_text(PyObject *items, uint64_t *ret_bytes)
+static bool store_all_text(PyObject *items, uint64_t *ret_bytes)
 {
     Py_ssize_t n = PyTuple_Size(items), len = 0;
 
     *ret_bytes = 0;
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *item = PyTuple_GetItem(items, i);
-        if (Py_TYPE(item) != Py_TYPE(PyTuple_GetItem(items, 0)) || !text_of(item, &len))
+        if (Py_TYPE(item) != Py_TYPE(PyTuple_GetItem(items, 0)) || !store_text_of(item, &len))
             return false;
         *ret_bytes += (uint64_t)len;
     }
@@ -161,11 +163,12 @@ static bool all_text(PyObject *items, uint64_t *ret_bytes)
 }
 
 /* The list of text; `items` is a tuple of what was in it. */
-static int add_texts(struct store *s, PyObject *items, uint64_t bytes, const char *key)
+static int store_add_texts(struct store *s, PyObject *items, uint64_t bytes, const char *key)
 {
     uint64_t n = (uint64_t)PyTuple_Size(items);
-    struct part *part = added(s, tree_add_text(&s->tree, text_kind(PyTuple_GetItem(items, 0)), key,
-                                               (n + 1) * sizeof(uint64_t) + bytes));
+    struct part *part =
+        store_added(s, tree_add_text(&s->tree, store_text_kind(PyTuple_GetItem(items, 0)), key,
+                                     (n + 1) * sizeof(uint64_t) + bytes));
 
     if (!part)
         return -1;
@@ -180,24 +183,24 @@ static int add_texts(struct store *s, PyObject *items, uint64_t bytes, const cha
 
 /* ---- objects -------------------------------------------------------------------------------- */
 
-static bool counts_as_tensor(const struct store *s, PyObject *object)
+static bool store_counts_as_tensor(const struct store *s, PyObject *object)
 {
-    return is_tensor(object) || (s->arrays && is_array(object));
+    return array_types_is_tensor(object) || (s->arrays && array_types_is_array(object));
 }
 
-static int add_object(struct store *s, PyObject *object, const char *key)
+static int store_add_object(struct store *s, PyObject *object, const char *key)
 {
     _cleanup_py_ PyObject *found = PyList_New(0);
 
     _cleanup_py_ PyObject *bytes = found ? pickle_object(object, found) : NULL;
-    if (!bytes || !added(s, tree_add(&s->tree, TREE_OBJECT, key, 0)))
+    if (!bytes || !store_added(s, tree_add(&s->tree, TREE_OBJECT, key, 0)))
         return -1;
     uint32_t at = s->tree.count - 1;
-    if (add_text(s, bytes, NULL) <= 0)
+    if (store_add_text(s, bytes, NULL) <= 0)
         return -1;
     Py_ssize_t n = PyList_Size(found);
     for (Py_ssize_t i = 0; i < n; i++) {
-        int r = add_leaf(s, PyList_GetItem(found, i), NULL);
+        int r = store_add_leaf(s, PyList_GetItem(found, i), NULL);
         if (r == 0)
             PyErr_SetString(PyExc_RuntimeError, "a tensor changed while it was pickled");
         if (r <= 0)
@@ -210,69 +213,70 @@ static int add_object(struct store *s, PyObject *object, const char *key)
 /* ---- containers ----------------------------------------------------------------------------- */
 
 /* The key's bytes, if it can be one of a tree; else NULL. No exception. */
-static const char *good_key(PyObject *key)
+static const char *store_good_key(PyObject *key)
 {
     Py_ssize_t len = 0;
 
     if (!PyUnicode_CheckExact(key))
         return NULL;
-    const char *text = text_of(key, &len);
+    const char *text = store_text_of(key, &len);
     return text && len <= DL_BOUND_NAME_BYTES && strlen(text) == (size_t)len ? text : NULL;
 }
 
-static bool good_keys(PyObject *dict)
+static bool store_good_keys(PyObject *dict)
 {
     PyObject *key, *value;
     Py_ssize_t at = 0;
 
     while (PyDict_Next(dict, &at, &key, &value))
-        if (!good_key(key))
+        if (!store_good_key(key))
             return false;
     return true;
 }
 
-static bool worth(const struct store *s, PyObject *object, unsigned depth, unsigned *looks);
+static bool store_worth(const struct store *s, PyObject *object, unsigned depth, unsigned *looks);
 
-static bool worth_dict(const struct store *s, PyObject *dict, unsigned depth, unsigned *looks)
+static bool store_worth_dict(const struct store *s, PyObject *dict, unsigned depth, unsigned *looks)
 {
     PyObject *key, *value;
     Py_ssize_t at = 0;
     bool found = PyDict_Size(dict) == 0;
 
-    if (!good_keys(dict))
+    if (!store_good_keys(dict))
         return false;
     while (!found && PyDict_Next(dict, &at, &key, &value))
-        found = worth(s, value, depth, looks);
+        found = store_worth(s, value, depth, looks);
     return found;
 }
 
 /* Whether `object` is, or holds, something that becomes a node of its own. Runs nobody's code. */
-static bool worth(const struct store *s, PyObject *object, unsigned depth, unsigned *looks)
+static bool store_worth(const struct store *s, PyObject *object, unsigned depth, unsigned *looks)
 {
     if (*looks == 0)
         return false;
     --*looks;
-    if (counts_as_tensor(s, object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object))
+    if (store_counts_as_tensor(s, object) || PyUnicode_CheckExact(object) ||
+        PyBytes_CheckExact(object))
         return true;
     if (depth == 0)
         return false;
     if (PyDict_CheckExact(object))
-        return worth_dict(s, object, depth - 1, looks);
+        return store_worth_dict(s, object, depth - 1, looks);
     bool list = PyList_CheckExact(object);
     if (!list && !PyTuple_CheckExact(object))
         return false;
     Py_ssize_t n = list ? PyList_Size(object) : PyTuple_Size(object);
     bool found = n == 0;
     for (Py_ssize_t i = 0; !found && i < n; i++)
-        found = worth(s, list ? PyList_GetItem(object, i) : PyTuple_GetItem(object, i), depth - 1,
-                      looks);
+        found = store_worth(s, list ? PyList_GetItem(object, i) : PyTuple_GetItem(object, i),
+                            depth - 1, looks);
     return found;
 }
 
-static int add(struct store *s, PyObject *object, const char *key, unsigned depth);
+static int store_add(struct store *s, PyObject *object, const char *key, unsigned depth);
 
 /* 0: it is to be an object. */
-static int add_sequence(struct store *s, PyObject *object, const char *key, unsigned depth)
+static int store_add_sequence(struct store *s, PyObject *object, const char *key, unsigned depth)
 {
     bool list = PyList_CheckExact(object);
     _cleanup_py_ PyObject *items = PySequence_Tuple(object);
@@ -281,21 +285,21 @@ static int add_sequence(struct store *s, PyObject *object, const char *key, unsi
     if (!items)
         return -1;
     Py_ssize_t n = PyTuple_Size(items);
-    if (list && all_text(items, &bytes))
-        return add_texts(s, items, bytes, key);
-    if (n > TUPLE_OF_TEXT && all_text(items, &bytes))
+    if (list && store_all_text(items, &bytes))
+        return store_add_texts(s, items, bytes, key);
+    if (n > TUPLE_OF_TEXT && store_all_text(items, &bytes))
         return 0;
     if (n > DL_BOUND_TREE_NODES)
-        return refuse(-E2BIG);
-    if (!added(s, tree_add(&s->tree, list ? TREE_LIST : TREE_TUPLE, key, (uint32_t)n)))
+        return store_refuse(-E2BIG);
+    if (!store_added(s, tree_add(&s->tree, list ? TREE_LIST : TREE_TUPLE, key, (uint32_t)n)))
         return -1;
     for (Py_ssize_t i = 0; i < n; i++)
-        if (add(s, PyTuple_GetItem(items, i), NULL, depth - 1) < 0)
+        if (store_add(s, PyTuple_GetItem(items, i), NULL, depth - 1) < 0)
             return -1;
     return 1;
 }
 
-static int add_dict(struct store *s, PyObject *object, const char *key, unsigned depth)
+static int store_add_dict(struct store *s, PyObject *object, const char *key, unsigned depth)
 {
     _cleanup_py_ PyObject *items = PyDict_Items(object);
     Py_ssize_t n = items ? PyList_Size(items) : -1;
@@ -303,39 +307,39 @@ static int add_dict(struct store *s, PyObject *object, const char *key, unsigned
     if (n < 0)
         return -1;
     if (n > DL_BOUND_TREE_NODES)
-        return refuse(-E2BIG);
-    if (!added(s, tree_add(&s->tree, TREE_DICT, key, (uint32_t)n)))
+        return store_refuse(-E2BIG);
+    if (!store_added(s, tree_add(&s->tree, TREE_DICT, key, (uint32_t)n)))
         return -1;
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *item = PyList_GetItem(items, i);
-        const char *name = good_key(PyTuple_GetItem(item, 0));
+        const char *name = store_good_key(PyTuple_GetItem(item, 0));
         if (!name)
-            return refuse(-EINVAL);
-        if (add(s, PyTuple_GetItem(item, 1), name, depth - 1) < 0)
+            return store_refuse(-EINVAL);
+        if (store_add(s, PyTuple_GetItem(item, 1), name, depth - 1) < 0)
             return -1;
     }
     return 1;
 }
 
 /* 1, or -1. */
-static int add(struct store *s, PyObject *object, const char *key, unsigned depth)
+static int store_add(struct store *s, PyObject *object, const char *key, unsigned depth)
 {
     unsigned looks = LOOKS;
     int r = 0;
 
-    if (counts_as_tensor(s, object))
-        r = add_leaf(s, object, key);
+    if (store_counts_as_tensor(s, object))
+        r = store_add_leaf(s, object, key);
     else if (PyUnicode_CheckExact(object) || PyBytes_CheckExact(object))
-        r = add_text(s, object, key);
-    else if (depth > 0 && worth(s, object, depth, &looks))
-        r = PyDict_CheckExact(object) ? add_dict(s, object, key, depth)
-                                      : add_sequence(s, object, key, depth);
-    return r != 0 ? r : add_object(s, object, key);
+        r = store_add_text(s, object, key);
+    else if (depth > 0 && store_worth(s, object, depth, &looks))
+        r = PyDict_CheckExact(object) ? store_add_dict(s, object, key, depth)
+                                      : store_add_sequence(s, object, key, depth);
+    return r != 0 ? r : store_add_object(s, object, key);
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static bool lay_out(struct store *s, const struct slot_task *task, struct batch_layout *ret)
+static bool store_lay_out(struct store *s, const struct slot_task *task, struct batch_layout *ret)
 {
     *ret = batch_layout_begin(slot_task_end(task), &s->tree);
     for (uint32_t i = 0; i < s->tree.count; i++)
@@ -345,7 +349,7 @@ static bool lay_out(struct store *s, const struct slot_task *task, struct batch_
 }
 
 /* The numbers of where each begins, then the bytes. */
-static void write_texts(char *to, PyObject *items)
+static void store_write_texts(char *to, PyObject *items)
 {
     Py_ssize_t n = PyTuple_Size(items), len = 0;
     uint64_t *ends = (void *)to, at = 0;
@@ -353,14 +357,14 @@ static void write_texts(char *to, PyObject *items)
     to += (size_t)(n + 1) * sizeof at;
     ends[0] = 0;
     for (Py_ssize_t i = 0; i < n; i++) {
-        const char *text = text_of(PyTuple_GetItem(items, i), &len);
+        const char *text = store_text_of(PyTuple_GetItem(items, i), &len);
         memcpy(to + at, text, (size_t)len);
         at += (uint64_t)len;
         ends[i + 1] = at;
     }
 }
 
-static int write_part(const struct part *part, char *to)
+static int store_write_part(const struct part *part, char *to)
 {
     Py_ssize_t len = 0;
 
@@ -370,12 +374,12 @@ static int write_part(const struct part *part, char *to)
     case PART_ARRAY:
         return leaf_write_array(to, part->object, &part->leaf);
     case PART_TEXT: {
-        const char *text = text_of(part->object, &len);
+        const char *text = store_text_of(part->object, &len);
         memcpy(to, text, (size_t)len);
         return 0;
     }
     case PART_TEXTS:
-        write_texts(to, part->object);
+        store_write_texts(to, part->object);
         return 0;
     case PART_NONE:
         break;
@@ -383,14 +387,14 @@ static int write_part(const struct part *part, char *to)
     return 0;
 }
 
-static int put(struct store *s, PyObject *object, const struct slot_task *task, void *slot,
-               uint64_t slot_bytes, uint64_t *ret_used)
+static int store_put(struct store *s, PyObject *object, const struct slot_task *task, void *slot,
+                     uint64_t slot_bytes, uint64_t *ret_used)
 {
     struct batch_layout layout;
 
-    if (add(s, object, NULL, NODES_DEEP) < 0)
+    if (store_add(s, object, NULL, NODES_DEEP) < 0)
         return -1;
-    if (!lay_out(s, task, &layout)) {
+    if (!store_lay_out(s, task, &layout)) {
         PyErr_SetString(PyExc_RuntimeError, "this batch has more bytes than a segment can hold; "
                                             "choose a smaller batch");
         return -1;
@@ -399,7 +403,7 @@ static int put(struct store *s, PyObject *object, const struct slot_task *task, 
     if (layout.used > slot_bytes)
         return 0;
     for (uint32_t i = 0; i < s->tree.count; i++)
-        if (write_part(&s->parts[i], (char *)slot + s->tree.nodes[i].offset) < 0)
+        if (store_write_part(&s->parts[i], (char *)slot + s->tree.nodes[i].offset) < 0)
             return -1;
     batch_layout_zero_gaps(&layout, s->tree.nodes, slot);
     tree_encode(&s->tree, (char *)slot + layout.tree_off);
@@ -411,7 +415,7 @@ int store_object(struct store *s, PyObject *object, bool arrays, const struct sl
                  void *slot, uint64_t slot_bytes, uint64_t *ret_used)
 {
     s->arrays = arrays;
-    int r = put(s, object, task, slot, slot_bytes, ret_used);
-    clear(s);
+    int r = store_put(s, object, task, slot, slot_bytes, ret_used);
+    store_clear(s);
     return r;
 }

@@ -1,12 +1,12 @@
 #include "daemon/worker/python/tokens.h"
 
-static PyObject *rules(void)
+static PyObject *tokens_rules(void)
 {
     return PyImport_ImportModule("dloader._tokens");
 }
 
 /* The sample at fault, for the report; NULL: there is none. The exception that is set stays. */
-static PyObject *name_sample(uint64_t index)
+static PyObject *tokens_name_sample(uint64_t index)
 {
     PyObject *type, *value, *trace, *key;
 
@@ -22,17 +22,18 @@ static PyObject *name_sample(uint64_t index)
 /* ---- what the dataset says ------------------------------------------------------------------- */
 
 /* Asks it, once: bytes of an int64 each, or None. */
-static int ask(struct py_dataset *source)
+static int tokens_ask(struct py_dataset *source)
 {
     if (source->lengths)
         return 0;
-    _cleanup_py_ PyObject *module = rules();
+    _cleanup_py_ PyObject *module = tokens_rules();
     if (module)
         source->lengths = PyObject_CallMethod(module, "known", "O", source->dataset);
     return source->lengths ? 0 : -1;
 }
 
-static int read_known(const char *from, uint64_t first, size_t n, uint32_t *ret, uint64_t *ret_bad)
+static int tokens_read_known(const char *from, uint64_t first, size_t n, uint32_t *ret,
+                             uint64_t *ret_bad)
 {
     for (size_t i = 0; i < n; i++) {
         uint64_t sample = first + i;
@@ -58,7 +59,7 @@ int tokens_known(struct py_dataset *source, uint64_t first, size_t n, uint32_t *
     char *from = NULL;
 
     *ret_bad = UINT64_MAX;
-    if (ask(source) < 0)
+    if (tokens_ask(source) < 0)
         return -1;
     if (source->lengths == Py_None)
         return 0;
@@ -70,13 +71,13 @@ int tokens_known(struct py_dataset *source, uint64_t first, size_t n, uint32_t *
                      (unsigned long long)there, (unsigned long long)(first + n - 1));
         return -1;
     }
-    return read_known(from, first, n, ret, ret_bad);
+    return tokens_read_known(from, first, n, ret, ret_bad);
 }
 
 /* ---- what its samples show ------------------------------------------------------------------- */
 
-static int take_one(const struct py_dataset *source, PyObject *module, const char *leaf,
-                    uint64_t index, uint32_t *ret)
+static int tokens_take_one(const struct py_dataset *source, PyObject *module, const char *leaf,
+                           uint64_t index, uint32_t *ret)
 {
     _cleanup_py_ PyObject *key = PyLong_FromUnsignedLongLong(index);
     _cleanup_py_ PyObject *sample = key ? py_dataset_get(source, key, 0) : NULL;
@@ -103,32 +104,32 @@ int tokens_take(struct py_dataset *source, const char *leaf, uint64_t first, siz
     int r = tokens_known(source, first, n, ret, &bad);
 
     if (r == 0) {
-        _cleanup_py_ PyObject *module = rules();
+        _cleanup_py_ PyObject *module = tokens_rules();
         r = module ? 0 : -1;
         for (size_t i = 0; r == 0 && i < n; i++) {
             bad = first + i;
-            r = take_one(source, module, leaf, bad, &ret[i]);
+            r = tokens_take_one(source, module, leaf, bad, &ret[i]);
         }
     }
     if (r < 0)
-        *ret_bad = name_sample(bad);
+        *ret_bad = tokens_name_sample(bad);
     return r < 0 ? -1 : 0;
 }
 
 /* ---- as planned ------------------------------------------------------------------------------ */
 
-static PyObject *fit_one(PyObject *module, PyObject *sample, const char *leaf, uint64_t index,
-                         const struct planned *planned, uint32_t i)
+static PyObject *tokens_fit_one(PyObject *module, PyObject *sample, const char *leaf,
+                                uint64_t index, const struct planned *planned, uint32_t i)
 {
     return PyObject_CallMethod(module, "fit", "OKzII", sample, (unsigned long long)index, leaf,
                                planned->lengths[i], planned->cut);
 }
 
 /* The list of what they become; NULL with an exception, and *ret_bad. */
-static PyObject *fit_all(PyObject *samples, const char *leaf, const struct planned *planned,
-                         const struct slot_task *task, uint64_t *ret_bad)
+static PyObject *tokens_fit_all(PyObject *samples, const char *leaf, const struct planned *planned,
+                                const struct slot_task *task, uint64_t *ret_bad)
 {
-    _cleanup_py_ PyObject *module = rules();
+    _cleanup_py_ PyObject *module = tokens_rules();
     _cleanup_py_ PyObject *given = module ? PySequence_Tuple(samples) : NULL;
 
     if (!given)
@@ -142,7 +143,7 @@ static PyObject *fit_all(PyObject *samples, const char *leaf, const struct plann
     for (uint32_t i = 0; list && i < task->samples; i++) {
         uint64_t index = __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
         PyObject *fitted =
-            fit_one(module, PyTuple_GetItem(given, (Py_ssize_t)i), leaf, index, planned, i);
+            tokens_fit_one(module, PyTuple_GetItem(given, (Py_ssize_t)i), leaf, index, planned, i);
         if (!fitted)
             *ret_bad = index;
         if (!fitted || PyList_SetItem(list, (Py_ssize_t)i, fitted) < 0)
@@ -161,9 +162,9 @@ int tokens_fit(PyObject **samples, const char *leaf, struct planned *planned, vo
         PyErr_SetString(PyExc_RuntimeError, err.message);
         return -1;
     }
-    PyObject *fitted = fit_all(*samples, leaf, planned, task, &bad);
+    PyObject *fitted = tokens_fit_all(*samples, leaf, planned, task, &bad);
     if (!fitted) {
-        *ret_bad = name_sample(bad);
+        *ret_bad = tokens_name_sample(bad);
         return -1;
     }
     Py_DECREF(*samples);
