@@ -166,34 +166,34 @@ static void c10d_write_value(struct call *call, struct dl_span expected)
 }
 
 /* What is there now. A set came here for the bytes that its token is of. */
-static void c10d_on_read(struct call *call, struct dl_span is)
+static void c10d_on_read(struct call *call, struct dl_span current)
 {
-    bool absent = c10d_is_same(is, c10d_nothing());
+    bool absent = c10d_is_same(current, c10d_nothing());
 
     if (absent)
         c10d_answer_nothing(call);
-    else if (!call->sets || c10d_token_of(is) != call->token)
-        c10d_answer_value(call, is, false);
-    else if (c10d_is_same(is, c10d_span_of(&call->data)))
-        c10d_answer_value(call, is, true);
+    else if (!call->sets || c10d_token_of(current) != call->token)
+        c10d_answer_value(call, current, false);
+    else if (c10d_is_same(current, c10d_span_of(&call->data)))
+        c10d_answer_value(call, current, true);
     else
-        c10d_write_value(call, is);
+        c10d_write_value(call, current);
 }
 
 /* Where the key has something else, the store says what; where it has nothing and something was
  * expected, it says that again. */
-static void c10d_on_written(struct call *call, struct dl_span is)
+static void c10d_on_written(struct call *call, struct dl_span current)
 {
     struct dl_span expected = c10d_span_of(&call->expected);
 
-    if (c10d_is_same(is, c10d_span_of(&call->data)))
-        c10d_answer_value(call, is, true);
-    else if (expected.len > 0 && c10d_is_same(is, expected))
+    if (c10d_is_same(current, c10d_span_of(&call->data)))
+        c10d_answer_value(call, current, true);
+    else if (expected.len > 0 && c10d_is_same(current, expected))
         c10d_answer_nothing(call);
-    else if (expected.len == 0 && c10d_is_same(is, c10d_nothing()))
+    else if (expected.len == 0 && c10d_is_same(current, c10d_nothing()))
         c10d_write_value(call, c10d_nothing()); /* somebody stored it after all */
     else
-        c10d_answer_value(call, is, false);
+        c10d_answer_value(call, current, false);
 }
 
 static void c10d_notice_link(struct c10d *c10d)
@@ -216,13 +216,13 @@ static void c10d_on_answer(void *owner, const struct tcpstore_answer *with)
         return;
     }
     c10d_notice_link(call->c10d);
-    struct dl_span is = tcpstore_take_span(&fields);
-    if (is.len > BACKEND_VALUE_MAX)
+    struct dl_span current = tcpstore_take_span(&fields);
+    if (current.len > BACKEND_VALUE_MAX)
         c10d_answer_error(call, EBADMSG, "what is there is too large to be of a dloaderd");
     else if (call->writes)
-        c10d_on_written(call, is);
+        c10d_on_written(call, current);
     else
-        c10d_on_read(call, is);
+        c10d_on_read(call, current);
 }
 
 /* ---- the backend ---------------------------------------------------------------------------- */

@@ -16,11 +16,11 @@ bool collate_find(const struct tree *tree, uint32_t node, const char *path, uint
     if (collate_is_leaf(parent))
         return false;
     for (uint32_t i = 0; i < parent->children; i++, child = collate_skip(tree, child)) {
-        const struct tree_node *at = &tree->nodes[child];
+        const struct tree_node *child_node = &tree->nodes[child];
         const char *name = number;
-        size_t len = at->key_len;
+        size_t len = child_node->key_len;
         if (parent->kind == TREE_DICT)
-            name = len > 0 ? tree->keys + at->key_off : "";
+            name = len > 0 ? tree->keys + child_node->key_off : "";
         else
             len = collate_say(number, sizeof number, 0, "%u", i);
         if (strncmp(path, name, len) != 0 || (path[len] != '\0' && path[len] != '.'))

@@ -46,9 +46,9 @@ struct names {
     char *text; /* owned */
     size_t used;
     size_t text_room;
-    uint32_t *at; /* owned */
+    uint32_t *offsets; /* owned; of the names in `text` */
     uint32_t n;
-    size_t at_room;
+    size_t offsets_room;
 };
 
 static int imagefolder_list_names_add(struct names *names, const char *name)
@@ -63,18 +63,18 @@ static int imagefolder_list_names_add(struct names *names, const char *name)
         names->text = text;
         names->text_room = room;
     }
-    if (names->n == names->at_room) {
-        size_t room = 2 * names->at_room + 16;
-        uint32_t *at = reallocarray(names->at, room, sizeof *at);
-        if (!at)
+    if (names->n == names->offsets_room) {
+        size_t room = 2 * names->offsets_room + 16;
+        uint32_t *offsets = reallocarray(names->offsets, room, sizeof *offsets);
+        if (!offsets)
             return -ENOMEM;
-        names->at = at;
-        names->at_room = room;
+        names->offsets = offsets;
+        names->offsets_room = room;
     }
     if (names->used + len > UINT32_MAX)
         return -EFBIG;
     memcpy(names->text + names->used, name, len);
-    names->at[names->n++] = (uint32_t)names->used;
+    names->offsets[names->n++] = (uint32_t)names->used;
     names->used += len;
     return 0;
 }
@@ -82,7 +82,7 @@ static int imagefolder_list_names_add(struct names *names, const char *name)
 static void imagefolder_list_names_deinit(struct names *names)
 {
     free(names->text);
-    free(names->at);
+    free(names->offsets);
 }
 
 static int imagefolder_list_compare_names(const void *a, const void *b, void *text)
@@ -94,7 +94,7 @@ static int imagefolder_list_compare_names(const void *a, const void *b, void *te
 static void imagefolder_list_names_sort(struct names *names)
 {
     if (names->n > 0)
-        qsort_r(names->at, names->n, sizeof *names->at, imagefolder_list_compare_names,
+        qsort_r(names->offsets, names->n, sizeof *names->offsets, imagefolder_list_compare_names,
                 names->text);
 }
 
@@ -102,10 +102,10 @@ static void imagefolder_list_names_sort(struct names *names)
 static void imagefolder_list_names_hand_over(struct names *names, struct image_dir *dir)
 {
     char *text = realloc(names->text, names->used);
-    uint32_t *at = reallocarray(names->at, names->n, sizeof *at);
+    uint32_t *offsets = reallocarray(names->offsets, names->n, sizeof *offsets);
 
     dir->names = text ? text : names->text;
-    dir->name = at ? at : names->at;
+    dir->name = offsets ? offsets : names->offsets;
     dir->n = names->n;
     *names = (struct names){0};
 }
@@ -246,8 +246,8 @@ static int imagefolder_list_read_met(struct walk *walk, size_t i, struct names *
     if ((r = imagefolder_list_check_loop(walk, i, path, err)) < 0)
         return r;
     for (uint32_t d = 0; d < dirs->n; d++) {
-        int len =
-            snprintf(below, sizeof below, "%s/%s", walk->met[i].dir.path, dirs->text + dirs->at[d]);
+        int len = snprintf(below, sizeof below, "%s/%s", walk->met[i].dir.path,
+                           dirs->text + dirs->offsets[d]);
         if (len < 0 || (size_t)len >= sizeof below)
             return imagefolder_list_full_path(walk, below, path, err);
         if (imagefolder_list_add_met(walk, below, walk->met[i].dir.label, i) < 0)
@@ -322,7 +322,7 @@ static int imagefolder_list_walk_classes(struct walk *walk, const struct names *
     size_t len = 0;
 
     for (uint32_t label = 0; label < classes->n; label++) {
-        const char *name = classes->text + classes->at[label];
+        const char *name = classes->text + classes->offsets[label];
         bool found = false;
         int r = imagefolder_list_walk_class(walk, name, label, &found, err);
         if (r < 0)

@@ -63,7 +63,7 @@ static int members_config_check_numbers(const struct config_rendezvous *config,
 {
     const struct {
         const char *path;
-        uint64_t is, min, max;
+        uint64_t value, min, max;
     } numbers[] = {
         {"rendezvous.local_ranks", config->local_ranks, 1, RDZV_LOCAL_MAX},
         {"rendezvous.nodes.max", config->nodes.max, 1, RDZV_NODES_MAX},
@@ -72,7 +72,7 @@ static int members_config_check_numbers(const struct config_rendezvous *config,
     };
     const struct {
         const char *path;
-        uint64_t is;
+        uint64_t value;
     } times[] = {
         {"rendezvous.timeouts.join", config->timeouts.join},
         {"rendezvous.timeouts.last_call", config->timeouts.last_call},
@@ -82,17 +82,17 @@ static int members_config_check_numbers(const struct config_rendezvous *config,
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
-        if (numbers[i].is < numbers[i].min || numbers[i].is > numbers[i].max)
+        if (numbers[i].value < numbers[i].min || numbers[i].value > numbers[i].max)
             return dl_error_set(err, EINVAL, numbers[i].path,
-                                "%" PRIu64 " is not from %" PRIu64 " to %" PRIu64, numbers[i].is,
+                                "%" PRIu64 " is not from %" PRIu64 " to %" PRIu64, numbers[i].value,
                                 numbers[i].min, numbers[i].max);
     if (config->keep != 0 && (config->keep < 60 * SECOND || config->keep > 3660 * 86400 * SECOND))
         return dl_error_set(err, EINVAL, "rendezvous.keep",
                             "%" PRIu64 " ns is not 0, nor from 1m to 87840h", config->keep);
     for (size_t i = 0; i < ARRAY_SIZE(times); i++)
-        if (times[i].is < SECOND / 1000 || times[i].is > 30 * 86400 * SECOND)
+        if (times[i].value < SECOND / 1000 || times[i].value > 30 * 86400 * SECOND)
             return dl_error_set(err, EINVAL, times[i].path,
-                                "%" PRIu64 " ns is not from 1ms to 720h", times[i].is);
+                                "%" PRIu64 " ns is not from 1ms to 720h", times[i].value);
     if (config->heartbeat.missed == 1 && config->heartbeat.interval < QUICKEST_OF_ONE_MISSED)
         return dl_error_set(err, EINVAL, "rendezvous.heartbeat.interval",
                             "%" PRIu64 " ns is not from 8ms, where not one may be missed",
