@@ -141,11 +141,6 @@ static uint64_t plan_taken_before(const struct plan_params *params, uint64_t cou
     return base;
 }
 
-static void plan_freep(struct plan **plan)
-{
-    *plan = plan_free(*plan);
-}
-
 static bool plan_has_worlds(const struct plan_params *params)
 {
     bool has = params->world > 0 && params->before.n <= DL_BOUND_HISTORY;

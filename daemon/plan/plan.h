@@ -115,6 +115,11 @@ int _nodiscard_ plan_new(const struct plan_params *params, struct plan **ret);
 int _nodiscard_ plan_prepare(struct plan *plan);
 struct plan *plan_free(struct plan *plan); /* NULL is fine; returns NULL */
 
+static inline void plan_freep(struct plan **plan)
+{
+    *plan = plan_free(*plan);
+}
+
 /* Memory that the order of a plan that was just made comes to take; 0 where it is computed. */
 uint64_t plan_bytes(const struct plan *plan);
 

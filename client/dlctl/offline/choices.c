@@ -77,11 +77,6 @@ static struct dl_spec choices_spec_with(const struct dl_spec *spec, const struct
     return with;
 }
 
-static struct plan *choices_plan_freep(struct plan **plan)
-{
-    return *plan = plan_free(*plan);
-}
-
 /* What is to be planned. */
 struct job {
     const struct dl_spec *spec; /* borrowed, as `lengths` */
@@ -94,7 +89,7 @@ struct job {
 static int choices_work_out(const struct job *job, const struct choice *choice,
                             enum leftover leftover, struct plan_totals *ret, struct dl_error *err)
 {
-    _cleanup_(choices_plan_freep)
+    _cleanup_(plan_freep)
     struct plan *plan = NULL;
     const struct dl_spec with = choices_spec_with(job->spec, choice, leftover);
     struct plan_params params = plan_params_of(&with, job->planned);

@@ -289,11 +289,6 @@ static int plan_print_totals(const struct options *o, const struct dl_spec *spec
 
 /* ---- the verb ------------------------------------------------------------------------------- */
 
-static void plan_freep(struct plan **plan)
-{
-    *plan = plan_free(*plan);
-}
-
 static int plan_make_plan(const struct options *o, const struct dl_spec *spec,
                           uint32_t **ret_lengths, struct plan **ret, struct dl_error *err)
 {
