@@ -45,8 +45,8 @@ struct replica_params {
     uint32_t workers;
     uint32_t rank;
     uint32_t world;
-    /* Of a dataset that knows its own place: what save() of such a replica gave behind sample
-     * `position` - 1, and it begins there. Empty: it begins at its first sample. */
+    /* If dataset.saves_state: what save() of such a replica gave behind sample `position` - 1,
+     * where this one begins. Empty: it begins at its first sample. */
     struct dl_span state;
     uint64_t position;
 };
@@ -75,9 +75,9 @@ struct dataset_iter_ops {
     int (*again)(struct dataset_iter *it, uint64_t *number, struct sample *ret,
                  struct dl_error *err);
     /*
-     * Of a dataset that knows its own place (dataset.carries): where the replica stands, in at most
-     * `room` bytes. 0 and *ret_len; *ret_lost: why it cannot be had, which is no error. -ENOTSUP:
-     * this replica knows it not, now or ever. Else a negative errno with `err`.
+     * If dataset.saves_state: the replica's state, in at most `room` bytes. 0 and *ret_len;
+     * *ret_lost: why there is none this time, which is no error. -ENOTSUP: this replica has none.
+     * Else a negative errno with `err`.
      */
     int (*save)(struct dataset_iter *it, void *buf, size_t room, size_t *ret_len,
                 enum dataset_state_loss *ret_lost, struct dl_error *err);
@@ -121,7 +121,7 @@ struct dataset {
     struct tree schema; /* owned; of one sample; empty unless read_rows is there */
     uint32_t n_leaves;  /* tensors in the schema */
     bool leaps;         /* its iterators have skip() */
-    bool carries;       /* they have save(), and iterate() goes on from what that gave */
+    bool saves_state;   /* they have save(), and iterate() resumes from such a state */
     uint64_t content;   /* fingerprint of the data: dataset_fingerprint.h; 0: not known */
 };
 

@@ -49,7 +49,7 @@ static int fetch_measure_slot(struct fetcher *f, struct dl_error *err)
     if (most > 0 && !dataset_is_iterable(f->dataset))
         most = max_u64(min_u64(most, f->dataset->length), 1);
     if (!f->rows) {
-        uint64_t state = f->dataset->carries ? DATASET_STATE_MAX : 0;
+        uint64_t state = f->dataset->saves_state ? DATASET_STATE_MAX : 0;
         f->slot_bytes = align_up(slot_indices_end(most) + SLOT_FIRST_BYTES + state, SLOT_ALIGN);
         return 0;
     }
@@ -471,7 +471,7 @@ static int fetch_fill_round(struct fetcher *f, const struct slot_task *task, voi
                          ret_bad, err);
     if (r == 0 && !slot_put_bad(slot, slot_bytes, &batch->bad, ret_used))
         r = -ENOBUFS;
-    if (r == 0 && f->dataset->carries)
+    if (r == 0 && f->dataset->saves_state)
         r = fetch_put_state(f, &round, slot, slot_bytes, ret_used, err);
     if (r == -ENOBUFS)
         replica_keep(set, &round, *ret_used);

@@ -77,7 +77,7 @@ static uint8_t *replica_state_memory(struct replica_set *set)
 static bool replica_find_state(struct replica_set *set, const struct round *round,
                                const struct replica_params *params, struct dataset_state *ret)
 {
-    if (round->state.len == 0 || round->state.len > DATASET_STATE_MAX || !set->dataset->carries)
+    if (round->state.len == 0 || round->state.len > DATASET_STATE_MAX || !set->dataset->saves_state)
         return false;
     /* One that keeps its first samples has to make them. */
     if ((set->in_sequence && params->again > 0) || !replica_state_memory(set))
@@ -204,7 +204,7 @@ int replica_save(struct replica_set *set, const struct round *round, struct data
 
     *ret = (struct dataset_state){0};
     *ret_lost = DATASET_STATE_KEPT;
-    if (!set->dataset->carries || !replica || !replica->iter)
+    if (!set->dataset->saves_state || !replica || !replica->iter)
         return 0;
     assert(replica->rounds == round->number + 1);
     if (!replica_state_memory(set))

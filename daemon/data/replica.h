@@ -30,11 +30,11 @@
  * round there, for all ranks that share the samples, and the next round goes on with whatever
  * next() gives. What lies before a round is made and dropped, step by step, with the same errors.
  *
- * A dataset that knows its own place says it behind a round. With that a replica begins there, and
- * passes over what lies between that and the round that is wanted.
+ * A dataset that saves its state does so behind a round. With the state a replica begins there, and
+ * skips what lies between that and the round that is wanted.
  *
- * A round that was made but did not fit its slot is kept until it is asked for again, or cannot be
- * any more.
+ * A round that did not fit its slot is kept until it is asked for again, or cannot be asked for any
+ * more.
  */
 #ifndef DL_DATA_REPLICA_H
 #define DL_DATA_REPLICA_H
@@ -62,9 +62,9 @@ struct replica_set {
     void *context;
     struct guard *guard; /* borrowed; of what the dataset maps; may be NULL */
     uint8_t *state;      /* owned; memory for a record, once one was there */
-    uint32_t
-        forgotten[REPLICAS_REMEMBERED]; /* streams, the last ones; what is asked of them is old */
-    uint32_t n_forgotten;               /* ever */
+    /* The last streams that were forgotten: a task of one of them is late. */
+    uint32_t forgotten[REPLICAS_REMEMBERED];
+    uint32_t n_forgotten; /* ever */
 };
 
 /* Which round of which pass. */
@@ -97,9 +97,9 @@ void replica_keep(struct replica_set *set, const struct round *round, uint64_t n
 uint64_t replica_kept_bytes(const struct replica_set *set, uint32_t stream);
 
 /*
- * Where the replica stands behind the round that was made last: 0 and *ret, borrowed until the next
- * call on the set, empty where the dataset does not say it, and *ret_lost if it cannot be kept; or
- * a negative errno with `err`: the round is lost.
+ * The dataset's state behind the round that was made last: 0 and *ret, borrowed until the next call
+ * on the set, empty where the dataset has none, and *ret_lost if it cannot be saved; or a negative
+ * errno with `err`: the round is lost.
  */
 int _nodiscard_ replica_save(struct replica_set *set, const struct round *round,
                              struct dataset_state *ret, enum dataset_state_loss *ret_lost,

@@ -119,7 +119,7 @@ static struct replica_set make_set(uint64_t size, bool drop_last, bool can_skip)
     told.can_skip = can_skip;
     told.bad = UINT64_MAX;
     batch_size = size;
-    counting.carries = false;
+    counting.saves_state = false;
     return (struct replica_set){.dataset = &counting,
                                 .shard = SHARD_STRIDED,
                                 .seed = 42,
@@ -296,7 +296,7 @@ static void save_behind(struct replica_set *set, uint64_t number, uint8_t ret[st
     enum dataset_state_loss lost;
     struct dataset_state at;
 
-    counting.carries = true;
+    counting.saves_state = true;
     for (uint64_t i = 0; i <= number; i++)
         expect_round(set, i, 0);
     assert_int_equal(replica_save(set, &round, &at, &lost, &err), 0);
@@ -317,7 +317,7 @@ static void test_a_replica_begins_where_a_state_says(void **state)
             struct replica_set set = make_set(5, false, false);
             save_behind(&set, behind, bytes);
             set = make_set(5, false, false);
-            counting.carries = true;
+            counting.saves_state = true;
             struct round round = round_of(7, wanted, 0);
             round.state = (struct dl_span){bytes, sizeof bytes};
             uint64_t first = 0, from = wanted > behind ? (behind + 1) * 5 : 0;
@@ -343,7 +343,7 @@ static void test_a_state_that_is_none_of_its_own_is_left(void **state)
     for (int how = 0; how < 4; how++) {
         struct round round = round_of(7, 4, 0);
         set = make_set(5, false, false);
-        counting.carries = how != 0; /* the dataset has lost its functions */
+        counting.saves_state = how != 0; /* the dataset has lost its functions */
         round.rank -= how == 1;
         round.world += how == 2;
         round.state =
@@ -371,7 +371,7 @@ static void test_what_cannot_be_saved(void **state)
         enum dataset_state_loss lost;
         struct dataset_state at;
 
-        counting.carries = true;
+        counting.saves_state = true;
         told.fails_to_save = cases[i].code;
         told.loses = cases[i].loses;
         expect_round(&set, 0, 0);

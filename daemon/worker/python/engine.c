@@ -391,7 +391,7 @@ static bool engine_put_state(const struct made *made, void *slot, uint64_t slot_
         slot_put_lost(slot, made->lost);
     if (!made->state || PyBytes_AsStringAndSize(made->state, &bytes, &len) < 0)
         return true;
-    dataset_state_write_head(&made->at, head);
+    dataset_state_write_head(&made->head, head);
     return slot_put_state(slot, slot_bytes, head,
                           (struct dl_span){(const uint8_t *)bytes, (size_t)len}, ret_used);
 }

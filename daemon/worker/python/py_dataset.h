@@ -34,7 +34,7 @@ struct py_dataset {
     PyObject *collate;  /* NULL: default_collate */
     PyObject *convert;  /* NULL: samples are delivered as they are */
     PyObject *lengths;  /* what the dataset's lengths() said (tokens.h); NULL: it was not asked */
-    PyObject *keeper;   /* dloader._states.Keeper; NULL: no states are asked for */
+    PyObject *keeper;   /* dloader._states.Keeper; NULL: its state is not saved */
     PyObject *reseed;   /* seeds the global generators; NULL: they run on from step to step */
     bool iterable;
     uint64_t length; /* UINT64_MAX: it does not say */
@@ -68,8 +68,8 @@ PyObject *py_dataset_get_all(const struct py_dataset *source, PyObject *keys, ui
  * empty: then there is a keeper. */
 PyObject *py_dataset_iterate(struct py_dataset *source, uint64_t epoch, uint32_t rank,
                              uint32_t world, struct dl_span state);
-/* A round of it is about to be made, where there is a keeper; and behind the round, where it
- * stands: bytes, None or a number (enum dataset_state_loss), or False: it never says so. */
+/* Where there is a keeper: a round of it is about to be made; and the dataset's state behind the
+ * round: bytes, None or a number (enum dataset_state_loss), or False: it never has one. */
 int py_dataset_enter(const struct py_dataset *source, PyObject *iterator);
 PyObject *py_dataset_state(const struct py_dataset *source, PyObject *iterator);
 /* Its next sample; NULL without an exception: the end. */

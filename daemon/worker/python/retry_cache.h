@@ -21,8 +21,8 @@ struct made {
     uint32_t repeated; /* iterable: how many of the last samples are */
     struct bad_list bad;
     /* The state of an iterable dataset behind these samples. */
-    PyObject *state; /* owned, bytes; NULL: there is none */
-    struct dataset_state at;
+    PyObject *state;           /* owned, bytes; NULL: there is none */
+    struct dataset_state head; /* goes before it */
     enum dataset_state_loss lost;
 };
 void made_deinit(struct made *made);

@@ -40,11 +40,12 @@ void rounds_open(struct rounds *rounds, struct py_dataset *source, struct python
                  const struct engine_batches *batches)
 {
     step->seed = source->seed;
-    *rounds = (struct rounds){
-        .base = {.ops = &rounds_ops, .length = source->length, .carries = source->keeper != NULL},
-        .source = source,
-        .step = step,
-        .workers = batches->workers};
+    *rounds = (struct rounds){.base = {.ops = &rounds_ops,
+                                       .length = source->length,
+                                       .saves_state = source->keeper != NULL},
+                              .source = source,
+                              .step = step,
+                              .workers = batches->workers};
     rounds->replicas = (struct replica_set){.dataset = &rounds->base,
                                             .seed = batches->seed,
                                             .worker = batches->worker,
@@ -95,13 +96,13 @@ static int rounds_move(struct sample_batch *batch, struct made *ret)
 static int rounds_ask_state(struct rounds *rounds, const struct round *round, struct made *ret,
                             struct dl_error *err)
 {
-    int r = replica_save(&rounds->replicas, round, &ret->at, &ret->lost, err);
+    int r = replica_save(&rounds->replicas, round, &ret->head, &ret->lost, err);
 
-    if (r < 0 || ret->at.round == 0)
+    if (r < 0 || ret->head.round == 0)
         return r;
-    ret->state =
-        PyBytes_FromStringAndSize((const char *)ret->at.state.data, (Py_ssize_t)ret->at.state.len);
-    ret->at.state = (struct dl_span){0};
+    ret->state = PyBytes_FromStringAndSize((const char *)ret->head.state.data,
+                                           (Py_ssize_t)ret->head.state.len);
+    ret->head.state = (struct dl_span){0};
     return ret->state ? 0 : -1;
 }
 

@@ -234,7 +234,7 @@ int sample_open_dataset(const struct spec_dataset *spec, const char *place,
     ds->base.ops = ds->source.iterable ? &iterable_ops : &map_ops;
     ds->base.length = ds->source.length;
     ds->base.content = py_dataset_content(&ds->source);
-    ds->base.carries = ds->source.iterable && ds->source.keeper;
+    ds->base.saves_state = ds->source.iterable && ds->source.keeper;
     *ret = &ds->base;
     return 0;
 }
