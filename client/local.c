@@ -205,7 +205,7 @@ static void local_warn_of_passing(struct dl_epoch *epoch, const struct local_fac
 {
     char text[512];
 
-    if (!facts->iterable || facts->leaps || epoch->first == 0 || epoch->dataset_states.workers)
+    if (!facts->iterable || facts->can_skip || epoch->first == 0 || epoch->dataset_states.workers)
         return;
     words_passing(facts->label, epoch->first, facts->batch_size, text, sizeof text);
     epoch->warning = strdup(text); /* without memory there is none: nothing fails by it */

@@ -35,8 +35,8 @@ struct local_facts {
     uint64_t memory_limit;
     bool drop_last;
     bool iterable;
-    bool leaps; /* iterable, and passes over samples without making them */
-    bool fed;   /* the client is the sampler */
+    bool can_skip; /* iterable, and passes over samples without making them */
+    bool fed;      /* the client is the sampler */
 };
 
 struct local_start {

@@ -131,7 +131,7 @@ static void module_facts(const struct module_loader *loader, struct local_facts 
                                 .memory_limit = spec->memory_limit,
                                 .drop_last = spec->drop_last,
                                 .iterable = local_is_iterable(loader->local),
-                                .leaps = local_leaps(loader->local),
+                                .can_skip = local_can_skip(loader->local),
                                 .fed = spec->sampler == SAMPLER_CLIENT};
 }
 

@@ -120,7 +120,7 @@ struct dataset {
     uint64_t length;    /* samples; iterable: of all replicas together, as it says, or unknown */
     struct tree schema; /* owned; of one sample; empty unless read_rows is there */
     uint32_t n_leaves;  /* tensors in the schema */
-    bool leaps;         /* its iterators have skip() */
+    bool can_skip;      /* its iterators have skip() */
     bool saves_state;   /* they have save(), and iterate() resumes from such a state */
     uint64_t content;   /* fingerprint of the data: dataset_fingerprint.h; 0: not known */
 };

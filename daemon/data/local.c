@@ -134,9 +134,9 @@ uint64_t local_length(const struct local *local)
     return fetcher_length(local->fetchers[0]);
 }
 
-bool local_leaps(const struct local *local)
+bool local_can_skip(const struct local *local)
 {
-    return fetcher_dataset(local->fetchers[0])->leaps;
+    return fetcher_dataset(local->fetchers[0])->can_skip;
 }
 
 uint64_t local_content(const struct local *local)

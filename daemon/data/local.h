@@ -22,7 +22,7 @@ struct local *local_free(struct local *local); /* its passes are ended; NULL is 
 
 bool local_is_iterable(const struct local *local);
 uint64_t local_length(const struct local *local); /* or DATASET_LENGTH_UNKNOWN */
-bool local_leaps(const struct local *local);
+bool local_can_skip(const struct local *local);
 uint64_t local_content(const struct local *local);    /* that of the dataset */
 uint64_t local_slot_bytes(const struct local *local); /* to begin with */
 

@@ -116,7 +116,7 @@ int range_open(const struct spec_dataset *spec, struct dataset **ret, struct dl_
     range->divide = spec->divide;
     if (spec->iterable) {
         ds->ops = &range_iterable_ops;
-        ds->leaps = true;
+        ds->can_skip = true;
     } else {
         ds->ops = &range_ops;
         ds->n_leaves = 1;

@@ -43,9 +43,9 @@ static uint64_t worker_main_engine_content(const void *engine)
     return fetcher_dataset(engine)->content;
 }
 
-static bool worker_main_engine_leaps(const void *engine)
+static bool worker_main_engine_can_skip(const void *engine)
 {
-    return fetcher_dataset(engine)->leaps;
+    return fetcher_dataset(engine)->can_skip;
 }
 
 static uint64_t worker_main_engine_slot_bytes(const void *engine)
@@ -75,7 +75,7 @@ static const struct worker_engine fetch_engine = {
     .is_iterable = worker_main_engine_is_iterable,
     .length = worker_main_engine_length,
     .content = worker_main_engine_content,
-    .leaps = worker_main_engine_leaps,
+    .can_skip = worker_main_engine_can_skip,
     .slot_bytes = worker_main_engine_slot_bytes,
     .fill = worker_main_engine_fill,
     .collate_ns = worker_main_engine_collate_ns,

@@ -204,7 +204,7 @@ static int worker_handle_open(struct worker *w, const struct dl_msg_w_open *msg)
                                             .fingerprint = w->fingerprint,
                                             .sandbox = w->sandbox,
                                             .dataset = w->engine->content(w->dataset),
-                                            .leaps = w->engine->leaps(w->dataset)}});
+                                            .leaps = w->engine->can_skip(w->dataset)}});
 }
 
 /*

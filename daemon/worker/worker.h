@@ -33,7 +33,7 @@ struct worker_engine {
     bool (*is_iterable)(const void *engine);
     uint64_t (*length)(const void *engine);
     uint64_t (*content)(const void *engine); /* that of its dataset */
-    bool (*leaps)(const void *engine);       /* so does its dataset */
+    bool (*can_skip)(const void *engine);    /* so does its dataset */
     uint64_t (*slot_bytes)(const void *engine);
     int (*fill)(void *engine, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
                 struct dl_error *err);

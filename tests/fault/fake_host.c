@@ -227,9 +227,9 @@ static uint64_t fake_content(const void *engine)
     return fetcher_dataset(((const struct fake *)engine)->fetcher)->content;
 }
 
-static bool fake_leaps(const void *engine)
+static bool fake_can_skip(const void *engine)
 {
-    return fetcher_dataset(((const struct fake *)engine)->fetcher)->leaps;
+    return fetcher_dataset(((const struct fake *)engine)->fetcher)->can_skip;
 }
 
 static void fake_forget(void *engine, uint32_t stream)
@@ -243,7 +243,7 @@ static const struct worker_engine fake_engine = {
     .is_iterable = fake_is_iterable,
     .length = fake_length,
     .content = fake_content,
-    .leaps = fake_leaps,
+    .can_skip = fake_can_skip,
     .slot_bytes = fake_slot_bytes,
     .fill = fake_fill,
     .collate_ns = fake_collate_ns,

@@ -121,11 +121,11 @@ class Passing(TestCase):
                 batch.release()
         return client.warnings
 
-    def test_what_leaps_passes_over_for_nothing(self):
+    def test_what_can_skip_makes_no_samples(self):
         """What does not is in tests/python/test_python_digest.py."""
-        leaps = {"kind": "range", "length": 45, "iterable": True}
+        skips = {"kind": "range", "length": 45, "iterable": True}
         daemon = self.daemon()
-        for name, dataset in ("r", leaps), ("l", {"kind": "chain", "datasets": [leaps, leaps]}):
+        for name, dataset in ("r", skips), ("l", {"kind": "chain", "datasets": [skips, skips]}):
             spec = {"name": name, "dataset": dataset, "batch": {"size": 4}, "workers": {"count": 2}}
             self.assertEqual(self.warned(self.client(daemon), spec, 5), [])
 

@@ -80,7 +80,7 @@ static void counting_close(struct dataset_iter *it)
     free(container_of(it, struct counting, base));
 }
 
-static const struct dataset_iter_ops leaping_ops = {
+static const struct dataset_iter_ops skipping_ops = {
     .next = counting_next, .skip = counting_skip, .save = counting_save, .close = counting_close};
 static const struct dataset_iter_ops walking_ops = {
     .next = counting_next, .save = counting_save, .close = counting_close};
@@ -98,7 +98,7 @@ static int counting_iterate(struct dataset *ds, const struct replica_params *par
     c = calloc(1, sizeof *c);
     assert_non_null(c);
     told.open++;
-    c->base.ops = told.can_skip ? &leaping_ops : &walking_ops;
+    c->base.ops = told.can_skip ? &skipping_ops : &walking_ops;
     if (params->state.data) {
         assert_int_equal(params->state.len, sizeof c->next);
         memcpy(&c->next, params->state.data, sizeof c->next);
@@ -693,7 +693,7 @@ static size_t collect_behind(struct dataset *ds, uint64_t begin, int64_t *ret, s
     return n;
 }
 
-static void test_chain_leaps_over_its_parts(void **state)
+static void test_chain_skips_its_parts(void **state)
 {
     struct spec_dataset inner[] = {range_of(3, false), range_of(1, true)};
     struct spec_dataset chain = {.kind = DATASET_CHAIN, .datasets = inner, .n_datasets = 2};
@@ -716,7 +716,7 @@ static void test_chain_leaps_over_its_parts(void **state)
         uint64_t passed;
 
         assert_int_equal(dataset_open(&spec, &env, &ds, &err), 0);
-        assert_true(ds->leaps);
+        assert_true(ds->can_skip);
         size_t n = collect(ds, 0, 1, 1, 2, all, 20);
         for (uint64_t begin = 0; begin <= n + 2; begin++) {
             size_t left = collect_behind(ds, begin, rest, 20, &passed);
@@ -785,7 +785,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_far_rounds),
     cmocka_unit_test(test_range_is_divided_among_ranks_then_workers),
     cmocka_unit_test(test_chain_is_one_after_another),
-    cmocka_unit_test(test_chain_leaps_over_its_parts),
+    cmocka_unit_test(test_chain_skips_its_parts),
     cmocka_unit_test(test_no_seed_comes_twice),
     cmocka_unit_test(test_each_step_has_a_seed),
 };

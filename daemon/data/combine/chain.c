@@ -97,7 +97,7 @@ static void chain_iter_close(struct dataset_iter *it)
 
 static const struct dataset_iter_ops chain_iter_ops = {.next = chain_next,
                                                        .close = chain_iter_close};
-static const struct dataset_iter_ops leaping_ops = {
+static const struct dataset_iter_ops chain_skip_ops = {
     .next = chain_next, .skip = chain_skip, .close = chain_iter_close};
 
 static int chain_iterate(struct dataset *ds, const struct replica_params *params,
@@ -107,7 +107,7 @@ static int chain_iterate(struct dataset *ds, const struct replica_params *params
 
     if (!ci)
         return dl_error_set(err, ENOMEM, "dataset", "out of memory");
-    *ci = (struct chain_iter){.base.ops = ds->leaps ? &leaping_ops : &chain_iter_ops,
+    *ci = (struct chain_iter){.base.ops = ds->can_skip ? &chain_skip_ops : &chain_iter_ops,
                               .chain = container_of(ds, struct chain, base),
                               .params = *params};
     *ret = &ci->base;
@@ -142,7 +142,7 @@ static int chain_add_part(struct chain *chain, uint32_t i, const struct spec_dat
         return dl_error_set(err, EINVAL, path,
                             "is map-style; chain takes iterable datasets, concat map-style ones");
     chain->base.content = dataset_fingerprint_join(chain->base.content, chain->parts[i]->content);
-    chain->base.leaps = chain->base.leaps && chain->parts[i]->leaps;
+    chain->base.can_skip = chain->base.can_skip && chain->parts[i]->can_skip;
     /* Known if each is. */
     if (chain->parts[i]->length == DATASET_LENGTH_UNKNOWN ||
         add_overflows(*length, chain->parts[i]->length, length))
@@ -166,7 +166,7 @@ int chain_open(const struct spec_dataset *spec, const char *place, const struct 
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &chain->base;
     ds->ops = &chain_ops;
-    ds->leaps = true; /* until a part does not */
+    ds->can_skip = true; /* until a part does not */
     chain->n = spec->n_datasets;
     chain->parts = calloc(chain->n, sizeof(struct dataset *));
     if (!chain->parts)

@@ -393,7 +393,7 @@ int plugin_open(const struct spec_dataset *spec, const char *place, const struct
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds->base.ops = p->table.iterate ? &iterable_ops : &map_ops;
     ds->base.length = length;
-    ds->base.leaps = p->table.skip != NULL;
+    ds->base.can_skip = p->table.skip != NULL;
     ds->base.saves_state = p->table.save_state != NULL;
     ds->plugin = steal_ptr(p);
     *ret = &ds->base;

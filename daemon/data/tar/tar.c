@@ -375,7 +375,7 @@ int tar_open(const struct spec_dataset *spec, const char *place, const struct da
     ds = &tar->base;
     ds->ops = &tar_ops;
     ds->length = DATASET_LENGTH_UNKNOWN;
-    ds->leaps = true;
+    ds->can_skip = true;
     tar->env = env;
     tar->image = spec->image;
     tar->shuffle = spec->shuffle;

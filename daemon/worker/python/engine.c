@@ -169,11 +169,11 @@ static uint64_t engine_content(const void *engine)
     return e->fetcher ? fetcher_dataset(e->fetcher)->content : py_dataset_content(&e->source);
 }
 
-static bool engine_leaps(const void *engine)
+static bool engine_can_skip(const void *engine)
 {
     const struct engine *e = engine;
 
-    return e->fetcher && fetcher_dataset(e->fetcher)->leaps;
+    return e->fetcher && fetcher_dataset(e->fetcher)->can_skip;
 }
 
 static uint64_t engine_slot_bytes(const void *engine)
@@ -544,7 +544,7 @@ const struct worker_engine python_engine = {
     .is_iterable = engine_is_iterable,
     .length = engine_length,
     .content = engine_content,
-    .leaps = engine_leaps,
+    .can_skip = engine_can_skip,
     .slot_bytes = engine_slot_bytes,
     .fill = engine_fill,
     .collate_ns = engine_collate_ns,
