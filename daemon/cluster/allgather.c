@@ -11,7 +11,7 @@ enum { PAUSE_MS_MIN = 50, PAUSE_MS_MAX = 800, NAMES_MAX = 400, HEAD_MAX = 32 };
 
 #define HEAD "round %" PRIu64 "\n" /* then the value */
 
-/* One call at a time: the node `at` is the next to be asked about, its own value first. */
+/* One call at a time. First the own value is written, then node by node is read, from `at` on. */
 struct allgather {
     struct allgather_options o;
     char key[BACKEND_KEY_MAX - 32]; /* a node's id follows */
@@ -103,8 +103,8 @@ static void allgather_ask(struct allgather *g)
         backend_set(g->o.backend, key, g->token, own_value, allgather_on_answer, g);
 }
 
-/* The next that is missing from `at` on; after the last a pause, and all over again, with its own
- * value first. */
+/* Reads the next value that is missing, from `at` on. After the last it pauses and begins again,
+ * with the own value first. */
 static void allgather_go_on(struct allgather *g);
 
 static void allgather_on_timer(uv_timer_t *timer)
@@ -144,7 +144,7 @@ static void allgather_go_on(struct allgather *g)
         return;
     }
     g->at = 0;
-    g->is_stored = false; /* the store may forget it before the others have come */
+    g->is_stored = false; /* the store may lose it before the other nodes have read it */
     allgather_pause_asking(g);
 }
 

@@ -24,7 +24,7 @@ static enum progress_order progress_compare_history(const struct history *a,
             return PROGRESS_UNRELATED;
         if (order == PROGRESS_SAME)
             continue;
-        /* Whoever has fewer steps of a stretch must be in the midst of it. */
+        /* The point with fewer steps of a stretch must lie within that stretch. */
         return (order == PROGRESS_BEFORE ? i + 1 == a->n : i + 1 == b->n) ? order
                                                                           : PROGRESS_UNRELATED;
     }
@@ -146,8 +146,8 @@ const struct progress_round *progress_first(const struct progress *progress)
     return NULL;
 }
 
-/* The round in whose world a rank at that point goes on: the last one that had begun there. NULL:
- * the point is before them all, or has nothing to do with them. */
+/* The round in whose world a rank at that point resumes: the last one that began there or before.
+ * NULL: the point is before all of them, or unrelated. */
 static const struct progress_round *progress_round_at(const struct progress *progress,
                                                       const struct progress_point *point)
 {
@@ -177,9 +177,9 @@ uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_
         if (next->number <= round || !next->known)
             continue;
         if (next->begin.pass != pass || next->begin.epoch != epoch)
-            return UINT64_MAX; /* the others have done with this epoch */
+            return UINT64_MAX; /* the next world began behind this epoch */
         if (end->n <= before->n || (own && own->world != end->stretches[before->n].world))
-            return 0; /* nobody had any of it */
+            return 0; /* no rank was given a step of it */
         return end->stretches[before->n].steps;
     }
     return UINT64_MAX;
@@ -188,7 +188,7 @@ uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_
 /* ---- where a rank resumes ---------------------------------------------------------------------
  */
 
-/* Where it asks to resume. What it has had for sure it asks for again: in another pass. */
+/* Where it asks to resume. If it has had that already, it is in another pass. */
 static int progress_requested_point(const struct progress_rank *rank,
                                     const struct resume_request *request,
                                     const struct progress_round *latest, struct progress_point *ret,
@@ -210,7 +210,7 @@ static int progress_requested_point(const struct progress_rank *rank,
     return 0;
 }
 
-/* A rank that is new here begins where the others are, or where they were when it was expected. */
+/* A rank that is new here begins where the first round that it has a place in began. */
 static int progress_find_beginning(const struct progress *progress,
                                    const struct resume_request *request, struct progress_point *ret,
                                    struct dl_error *err)
@@ -221,7 +221,7 @@ static int progress_find_beginning(const struct progress *progress,
     *ret = round->begin;
     if (request->epoch == RESUME_ANYWHERE || request->epoch == ret->epoch)
         return 0;
-    /* The same epoch is read again and again, and all have done with it. */
+    /* All ranks read the same epoch again and again, and have finished it once more. */
     if (ret->pass > 0 && request->epoch + 1 == ret->epoch && ret->history.n == 0) {
         *ret = (struct progress_point){.pass = ret->pass + 1, .epoch = request->epoch};
         return 0;
@@ -233,7 +233,8 @@ static int progress_find_beginning(const struct progress *progress,
                         request->epoch, text);
 }
 
-/* Whether it leads on from there in that world, and does not leave it behind elsewhere. */
+/* Whether a rank of that world gets from one point to the other: if they are in the same epoch and
+ * pass, all before that world must be the same. */
 static bool progress_leads_on(const struct progress_point *from, const struct progress_point *to,
                               uint64_t world)
 {

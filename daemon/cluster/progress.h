@@ -50,7 +50,7 @@ enum { PROGRESS_ROUNDS = 8 };
 
 struct progress_round {
     uint64_t number;
-    uint64_t first, world; /* the node's place: of its rank 0; world 0: it was not in it */
+    uint64_t first, world; /* `first`: the rank of the node's rank 0; world 0: it was not in it */
     bool known;            /* where it began */
     struct progress_point begin;
 };
@@ -69,8 +69,8 @@ const struct progress_round *progress_latest(const struct progress *progress);
 /* The first whose beginning is known, and that the node has a place in. */
 const struct progress_round *progress_first(const struct progress *progress);
 
-/* Of an epoch's stream in the world of that round, begun behind `before`: the step that it does not
- * go beyond; UINT64_MAX: to its end. */
+/* Of an epoch's stream in the world of that round, begun behind `before`: the step that it ends
+ * before; UINT64_MAX: it goes to the end of the epoch. */
 uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_t pass,
                         uint64_t epoch, const struct history *before);
 
@@ -86,7 +86,7 @@ struct progress_rank {
     struct progress_point behind;
 };
 
-#define RESUME_ANYWHERE UINT64_MAX /* in the place of an epoch: wherever the others are */
+#define RESUME_ANYWHERE UINT64_MAX /* in place of an epoch: where the other nodes are */
 
 struct resume_request {
     uint64_t epoch;
@@ -96,10 +96,10 @@ struct resume_request {
 
 struct resume_place {
     uint64_t round, first, world; /* `first`: the rank of this node's rank 0 */
-    uint64_t limit;               /* the step that it does not go beyond; UINT64_MAX: none */
+    uint64_t limit;               /* the step that it ends before; UINT64_MAX: none */
     uint64_t pass, epoch, step;
     struct history before;
-    bool moved; /* it was before all that is known here: what it lacks is lost */
+    bool moved; /* it was before all that is known here: the steps between are lost */
 };
 
 /* There is a latest round, and the node has a place in it. 0; -EINVAL: the request cannot be

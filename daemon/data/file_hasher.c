@@ -47,7 +47,7 @@ static void file_hasher_add_edge(struct file_hasher *hasher, int fd, uint64_t be
         ssize_t got = pread(fd, edge + done, bytes - done, (off_t)(begin + done));
         if (got < 0 && errno == EINTR)
             continue;
-        if (got <= 0) /* it became shorter: whatever is hashed now is of no use */
+        if (got <= 0) /* it became shorter, and its hash would be that of no file */
             hasher->r = got < 0 ? -errno : -EIO;
         else
             done += (uint64_t)got;

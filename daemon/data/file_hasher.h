@@ -1,6 +1,6 @@
 /*
- * Makes a fingerprint of files: XXH3-64 of what is added, one after another. The first
- * failure sticks, so that only the end has to be asked about it.
+ * Makes a fingerprint of files: XXH3-64 of what is added, one after another. The first failure
+ * sticks, so that callers check for it at the end alone.
  */
 #ifndef DL_DATA_FILE_HASHER_H
 #define DL_DATA_FILE_HASHER_H
@@ -22,8 +22,8 @@ uint64_t file_hasher_end(struct file_hasher *hasher);
 void file_hasher_add(struct file_hasher *hasher, const void *data, uint64_t bytes);
 void file_hasher_add_number(struct file_hasher *hasher, uint64_t number);
 
-/* Opens a data file and adds its size and its first and last 4 KiB. Returns the descriptor, for
- * whoever wants to know more of it, or a negative errno, which also sticks. */
+/* Opens a data file and adds its size and its first and last 4 KiB. Returns the descriptor, or a
+ * negative errno, which also sticks. */
 int file_hasher_add_file(struct file_hasher *hasher, const char *path);
 
 #endif

@@ -39,7 +39,7 @@ void sample_batch_keep(struct sample_batch *batch)
 
 void sample_batch_clear(struct sample_batch *batch)
 {
-    /* Also the one that was added and not kept. */
+    /* Also the sample that was added last, if it was not kept. */
     for (size_t i = 0; i < batch->room && i <= batch->n; i++)
         if (batch->samples[i].object)
             sample_clear(&batch->samples[i]);

@@ -1,10 +1,10 @@
 /*
  * The samples of a batch that is being made, with the memory that they point to.
  *
- * Some of them may be bad: refused by their dataset. workers.on_error says what becomes of these.
- * Skip leaves one out. Substitute takes the sample of the next index in its place, of an iterable
- * dataset the one that comes next. What is done depends on the dataset alone, so that batches are
- * the same whoever makes them, and how often.
+ * Some of them may be bad: refused by their dataset. workers.on_error says what becomes of these:
+ * skip leaves the sample out; substitute takes the sample of the next index in its place, or the
+ * next sample of an iterable dataset. This depends on the dataset alone, so that a batch is the
+ * same whichever worker makes it, and however often.
  */
 #ifndef DL_DATA_SAMPLE_BATCH_H
 #define DL_DATA_SAMPLE_BATCH_H
@@ -19,11 +19,12 @@ struct sample_batch { /* all zero: empty */
     uint64_t *numbers;      /* owned; what each is called in messages, and in the batch's indices */
     size_t n;
     size_t room;
-    uint32_t repeated;   /* the last ones, which are there for evenness only */
-    struct bad_list bad; /* those that came and are not among them */
+    uint32_t repeated;   /* so many of the last samples are repeated, to make ranks even */
+    struct bad_list bad; /* the bad samples, which are not in `samples` */
 };
 
-/* The next sample, empty, called `number`; NULL: out of memory. It counts once it is kept. */
+/* The next sample, empty, called `number`; NULL: out of memory. It counts from sample_batch_keep()
+ * on. */
 struct sample *sample_batch_add(struct sample_batch *batch, uint64_t number);
 void sample_batch_keep(struct sample_batch *batch);
 
@@ -34,17 +35,16 @@ void sample_batch_deinit(struct sample_batch *batch);
 
 enum {
     BAD_FURTHER = 16,     /* indices that are tried in place of a bad one */
-    BAD_IN_A_ROW = 65536, /* samples of a replica, after which nothing good is waited for */
+    BAD_IN_A_ROW = 65536, /* bad samples in a row, after which a replica ends */
 };
 
 /*
- * Whether the error is that of one sample. Memory and descriptors that are short are nobody's: the
- * sample may be as good as any. Nor is it one when the dataset wants to end the process
- * (ECANCELED).
+ * Whether the error is the sample's fault. It is not when memory or descriptors are short, nor when
+ * the dataset wants to end the process (ECANCELED).
  */
 bool bad_is_sample(const struct dl_error *err);
 
-/* The error of a batch of which nothing is left: that of its first bad sample, naming them. */
+/* The error of a batch that has bad samples only: the first one's, with the names of all. */
 int bad_nothing_left(const struct bad_list *list, struct dl_error *err);
 
 #endif

@@ -1,6 +1,5 @@
 /*
- * Arrays that are zero until written and cost no memory until touched: what an epoch replays from
- * its start is kept in them.
+ * Arrays that are zero until written and use no memory until touched.
  */
 #ifndef DL_PLAN_LAZY_ZERO_H
 #define DL_PLAN_LAZY_ZERO_H

@@ -1,9 +1,10 @@
 /*
- * The daemon among others: it joins as it is configured, and knows which ranks of the cluster's
- * world are on this node. What cannot be had now and may come later is waited for by whoever asks,
- * who is told by `changed` to ask again.
+ * The daemon as a node of a cluster: it joins the rendezvous that its configuration names, and
+ * knows which ranks of the cluster's world are on this node. A request that has to wait for other
+ * nodes gets 1; `changed` says when to ask again.
  *
- * A rendezvous that has failed is tried again, later and later; one that is closed is not.
+ * A rendezvous that has failed is tried again after longer and longer pauses; one that is closed is
+ * not.
  *
  * Main thread only. Events come from the loop.
  */
@@ -20,17 +21,17 @@ struct members;
 
 struct members_events {
     void (*changed)(void *context);
-    /* The world that members_place() spoke of is none any more, and those who were in it stay:
-     * what its ranks have been given they may go on with, and nothing else until `changed`. */
+    /* The world of members_place() is over, and all nodes that were in it stay: its ranks may use
+     * the steps that they were given, and get no more until `changed`. */
     void (*paused)(void *context, const struct dl_error *why);
-    /* Likewise, but not all stay, or nobody knows: nothing may go on in it. */
+    /* Likewise, but a node has left, or may have: all streams in it end. */
     void (*over)(void *context, const struct dl_error *why);
-    /* There is another world: shared_loader_note() is due for all ranks that have not done with the
-     * one before. */
+    /* There is another world: shared_loader_note() is due for all ranks that have not finished with
+     * the one before. */
     void (*round)(void *context);
 };
 
-/* Whether what the configuration says of the rendezvous can be: 0, or -EINVAL. */
+/* Checks the configuration of the rendezvous: 0, or -EINVAL. */
 int _nodiscard_ members_check(const struct config_rendezvous *config, struct dl_error *err);
 
 /* *ret NULL: by its configuration this daemon is alone. `config` was checked, and is not used after
@@ -38,17 +39,17 @@ int _nodiscard_ members_check(const struct config_rendezvous *config, struct dl_
 int _nodiscard_ members_new(uv_loop_t *loop, const struct config_rendezvous *config,
                             const struct members_events *events, void *context,
                             struct members **ret, struct dl_error *err);
-/* Begins to take part. NULL is fine. */
+/* Joins the rendezvous. NULL is fine. */
 void members_join(struct members *members);
 /*
- * Closes the run for all nodes and for good: who works in its world is told that it is over, and
- * nobody meets under this id any more. The view `members` says when that is done, or has failed.
- * `members` NULL: -ENOTSUP.
+ * Closes the run for all nodes and for good: streams in its world end, and no node can join under
+ * this id any more. The view `members` says when that is done, or has failed. `members` NULL:
+ * -ENOTSUP.
  */
 int _nodiscard_ members_close(struct members *members, struct dl_error *err);
 /*
- * Leaves, and is gone when the others know, or timeouts.close is over: until then the loop has
- * something to do. No events come any more. NULL is fine; returns NULL.
+ * Leaves. The loop goes on until the other nodes know, or timeouts.close is over. No events come
+ * any more. NULL is fine; returns NULL.
  */
 struct members *members_end(struct members *members);
 
@@ -65,18 +66,18 @@ struct members_place {
 int _nodiscard_ members_place(struct members *members, uint64_t local, uint64_t asked,
                               struct members_place *ret, struct dl_error *err);
 
-/* A seed that nobody has given. Below 2^53: Python and JSON have trouble above that, torch above
- * 2^63, and enough are left. */
+/* Draws a seed where no spec gives one. Below 2^53, since Python and JSON lose digits above that;
+ * torch's limit is 2^63. */
 int _nodiscard_ seed_draw(uint64_t *ret, struct dl_error *err);
 
 /*
- * The seed that all nodes use for what `key` names, the same one for ever. 1: it is being asked
- * for. Negative: since `asked` the store was of no help.
+ * The seed that all nodes use for what `key` names, the same one for ever. 1: the store is being
+ * asked. Negative: the store has failed since `asked`.
  */
 int _nodiscard_ members_seed(struct members *members, const char *key, uint64_t asked,
                              uint64_t *ret, struct dl_error *err);
 
-/* The view `members`; 0 or -ENOMEM. `members` NULL: nothing but that this daemon is alone. */
+/* The view `members`; 0 or -ENOMEM. `members` NULL: it says that this daemon is alone. */
 int _nodiscard_ members_view(const struct members *members, struct value *ret);
 
 #endif

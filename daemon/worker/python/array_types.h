@@ -17,7 +17,7 @@ struct array_types { /* owned references, for the life of the process; NULL: not
     struct {
         PyObject *type; /* numpy.float32, ... */
         uint32_t dtype;
-    } scalars[ARRAY_TYPES_SCALARS]; /* those that torch makes tensors of with the dtype kept */
+    } scalars[ARRAY_TYPES_SCALARS]; /* torch makes tensors of the same dtype of these */
 
     PyObject *tensor; /* torch.Tensor; NULL: torch is not in use */
     PyObject *stack;

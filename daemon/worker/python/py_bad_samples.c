@@ -1,7 +1,7 @@
 #include "daemon/worker/python/py_bad_samples.h"
 
-/* Whether the batch goes on without sample `index`, whose exception is set: then it is in the list.
- * False: the exception stays. */
+/* Takes the exception of sample `index`, which joins the list. False: the exception is not one that
+ * a batch may go on without, and stays set. */
 static bool py_bad_samples_take(const struct py_dataset *source, enum on_error on_error,
                                 PyObject *key, uint64_t index, uint64_t position,
                                 struct bad_list *list)
@@ -9,7 +9,7 @@ static bool py_bad_samples_take(const struct py_dataset *source, enum on_error o
     struct report report;
     struct dl_error err = {0};
 
-    /* What ends the process, and memory that is short, are not the sample's. */
+    /* That the process ends, or that memory is short, is not the sample's fault. */
     if (on_error <= ON_ERROR_RAISE || !PyErr_ExceptionMatches(PyExc_Exception) ||
         PyErr_ExceptionMatches(PyExc_MemoryError))
         return false;
@@ -32,7 +32,8 @@ static void py_bad_samples_all(const struct bad_list *list)
     PyErr_SetString(PyExc_RuntimeError, err.message);
 }
 
-/* Whether there is such a sample, as far as is known; else who asks for it is at fault. */
+/* Whether there is such a sample, as far as is known. Else the index is at fault, and not the
+ * sample. */
 static bool py_bad_samples_exists(const struct py_dataset *source, int64_t index)
 {
     uint64_t before = index < 0 ? -(uint64_t)index - 1 : (uint64_t)index;
@@ -45,7 +46,7 @@ static int64_t py_bad_samples_next(const struct py_dataset *source, int64_t inde
     return source->length != UINT64_MAX && index + 1 == (int64_t)source->length ? 0 : index + 1;
 }
 
-/* The sample of `index`, or what comes in its place, appended. 0: nothing does; 1; -1. */
+/* Appends the sample of `index`, or its substitute. 1; 0: it is skipped; -1 with an exception. */
 static int py_bad_samples_one(const struct py_dataset *source, enum on_error on_error,
                               int64_t index, uint64_t position, uint64_t epoch, struct made *ret)
 {

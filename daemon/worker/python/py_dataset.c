@@ -70,7 +70,7 @@ static int py_dataset_attribute(PyObject *object, const char *name, PyObject **r
     return 0;
 }
 
-/* As PyTorch asks for it; one that is not there, or not true, is none. */
+/* As PyTorch does: one that is absent, or false, does not count. */
 static int py_dataset_find_getitems(struct py_dataset *s)
 {
     s->getitems = PyObject_GetAttrString(s->dataset, "__getitems__");
@@ -153,7 +153,7 @@ int py_dataset_open(const struct py_dataset_open *how, struct py_dataset *ret)
                                       how->collate, how->has_collate ? Py_True : Py_False);
     if (!object || py_dataset_from(object, how->seed, ret) < 0)
         return -1;
-    /* The arguments of the drop-in; those of a dataset that is made by name are its own. */
+    /* These arguments are the drop-in DataLoader's; a dataset that is made by name has its own. */
     if (!spec->object) {
         py_dataset_read_number(&spec->config, "seed", &ret->seed);
         py_dataset_read_number(&spec->config, "epoch", &ret->epoch);
@@ -299,9 +299,8 @@ PyObject *py_dataset_next(const struct py_dataset *s, PyObject *iterator, uint64
 /* ---- what may be read for it ---------------------------------------------------------------- */
 
 /*
- * A str that names a directory or a zip file. The root directory, where a daemon's hosts are
- * started and Python looks for modules by itself, would be everything there is; so would "", which
- * is it.
+ * A str that names a directory or a zip file. Not the root directory, nor "", which is the same for
+ * a daemon's hosts: that would allow everything.
  */
 static void py_dataset_allow_text(struct sandbox_files *files, PyObject *text)
 {

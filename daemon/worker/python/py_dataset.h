@@ -26,7 +26,7 @@ struct py_dataset_open {
 /* What an interpreter reads while it runs a dataset: the modules it has yet to import. */
 void py_dataset_allow(struct sandbox_files *files);
 
-/* Everything that is looked up once; owned references. */
+/* What is looked up once; owned references. */
 struct py_dataset {
     PyObject *object; /* the Source itself */
     PyObject *dataset;
@@ -53,8 +53,7 @@ uint64_t py_dataset_content(const struct py_dataset *source);
 
 /*
  * Seeds the global generators for one step, if the source does that: from (seed, epoch, rank, step)
- * alone, so that no stream comes twice, whichever worker makes the step, and whoever else's it made
- * before.
+ * alone, so that each step has random numbers of its own, and the same ones in whichever worker.
  */
 int py_dataset_seed(const struct py_dataset *source, uint64_t seed, uint64_t epoch, uint32_t rank,
                     uint64_t step);
@@ -64,8 +63,8 @@ PyObject *py_dataset_get(const struct py_dataset *source, PyObject *key, uint64_
 /* A list of them, by __getitems__ if the dataset has it. *ret_bad, owned: the key at fault. */
 PyObject *py_dataset_get_all(const struct py_dataset *source, PyObject *keys, uint64_t epoch,
                              PyObject **ret_bad);
-/* An iterator over an epoch of an iterable dataset; from there on that `state` says, unless that is
- * empty: then there is a keeper. */
+/* An iterator over an epoch of an iterable dataset. It resumes from `state` unless that is empty;
+ * only a source with a keeper has one. */
 PyObject *py_dataset_iterate(struct py_dataset *source, uint64_t epoch, uint32_t rank,
                              uint32_t world, struct dl_span state);
 /* Where there is a keeper: a round of it is about to be made; and the dataset's state behind the

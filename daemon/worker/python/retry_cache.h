@@ -12,13 +12,13 @@
 
 enum { RETRY_CACHE_MAX = 64 };
 
-/* What the dataset has made for a step, as far as it is. */
+/* What the dataset has made for a step so far. */
 struct made {
     PyObject *object; /* owned; samples, or a batch; NULL: nothing */
     bool collated;    /* it is the batch */
     uint64_t samples;
     uint64_t *numbers; /* owned; of the samples; NULL: those of the task */
-    uint32_t repeated; /* iterable: how many of the last samples are */
+    uint32_t repeated; /* iterable: so many of the last samples are repeated ones */
     struct bad_list bad;
     /* The state of an iterable dataset behind these samples. */
     PyObject *state;           /* owned, bytes; NULL: there is none */
