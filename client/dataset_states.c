@@ -104,8 +104,8 @@ int dataset_states_take(struct dl_epoch *epoch, struct dl_span list)
 }
 
 /* The newest state that is good at `step`. */
-static const struct kept_state *dataset_states_find(const struct dl_epoch *epoch, uint64_t worker,
-                                                    uint64_t step)
+static const struct kept_state *dataset_states_newest(const struct dl_epoch *epoch, uint64_t worker,
+                                                      uint64_t step)
 {
     const struct worker_states *kept = &epoch->dataset_states.workers[worker];
 
@@ -120,7 +120,7 @@ int dataset_states_write(const struct dl_epoch *epoch, uint64_t step, struct dl_
 
     for (uint64_t i = 0;
          epoch->dataset_states.workers && r == 0 && i < dataset_states_workers(epoch); i++) {
-        const struct kept_state *record = dataset_states_find(epoch, i, step);
+        const struct kept_state *record = dataset_states_newest(epoch, i, step);
         struct dataset_state state;
         /* It came from shared memory, and was not checked until now. */
         if (record && dataset_state_read((struct dl_span){record->bytes, record->len}, &state))
@@ -136,7 +136,7 @@ void dataset_states_queue(struct dl_epoch *epoch)
     size_t sent = 0;
 
     for (uint64_t i = 0; epoch->dataset_states.workers && i < dataset_states_workers(epoch); i++) {
-        const struct kept_state *record = dataset_states_find(epoch, i, UINT64_MAX);
+        const struct kept_state *record = dataset_states_newest(epoch, i, UINT64_MAX);
         struct dataset_state state;
 
         if (!record || (sent += record->len) > DATASET_STATES_MAX ||
@@ -152,7 +152,7 @@ void dataset_states_queue(struct dl_epoch *epoch)
 struct dl_span dataset_states_first(const struct dl_epoch *epoch)
 {
     const struct kept_state *record =
-        epoch->dataset_states.workers ? dataset_states_find(epoch, 0, UINT64_MAX) : NULL;
+        epoch->dataset_states.workers ? dataset_states_newest(epoch, 0, UINT64_MAX) : NULL;
 
     return record ? (struct dl_span){record->bytes, record->len} : (struct dl_span){0};
 }

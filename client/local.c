@@ -267,7 +267,7 @@ static int local_step_failed(struct dl_epoch *epoch, struct dl_error *err)
 }
 
 /* Without memory there is none: nothing fails by it. */
-static void local_warn(struct dl_epoch *epoch, const char *text)
+static void local_set_warning(struct dl_epoch *epoch, const char *text)
 {
     free(epoch->warning);
     epoch->warning = strdup(text);
@@ -282,7 +282,7 @@ static int local_make(struct dl_epoch *epoch, struct mapping *mapping, struct lo
     *ret = (struct local_batch){.slot = mapping->base, .bytes = mapping->bytes};
     int r = local_table_of(loader)->next(loader->local, epoch->local, ret, err);
     if (ret->warning)
-        local_warn(epoch, ret->warning);
+        local_set_warning(epoch, ret->warning);
     if (r != -ENOBUFS)
         return r;
     if (align_up(ret->used, SLOT_ALIGN) > loader->memory.limit)
@@ -300,7 +300,8 @@ static bool local_is_at_end(const struct dl_epoch *epoch)
 }
 
 /* 0 and a batch's memory, or what dl_epoch_next() says. */
-static int local_load(struct dl_epoch *epoch, struct mapping **ret, struct local_batch *ret_batch)
+static int local_load_batch(struct dl_epoch *epoch, struct mapping **ret,
+                            struct local_batch *ret_batch)
 {
     struct dl_loader *loader = epoch->loader;
     struct mapping *mapping = NULL;
@@ -340,7 +341,7 @@ static void local_warn_of_length(struct dl_epoch *epoch, uint32_t samples)
     epoch->length_told = true;
     local_table_of(loader)->facts(loader->local, &facts);
     words_too_many(facts.label, loader->length, epoch->made, text, sizeof text);
-    local_warn(epoch, text);
+    local_set_warning(epoch, text);
 }
 
 int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
@@ -355,7 +356,7 @@ int local_epoch_next(struct dl_epoch *epoch, struct dl_batch **ret)
 
     if (epoch->phase == EPOCH_OVER)
         return DL_END;
-    r = local_load(epoch, &entry.mapping, &made);
+    r = local_load_batch(epoch, &entry.mapping, &made);
     epoch->wait_ns += clock_ns() - begin;
     if (r == DL_END) {
         epoch->phase = EPOCH_OVER;

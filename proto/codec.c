@@ -225,7 +225,7 @@ struct reader {
 };
 
 /* Fails with "MESSAGE.field" as the place. */
-static int _printf_(3, 4) refuse(const struct reader *reader, int code, const char *fmt, ...)
+static int _printf_(3, 4) codec_refuse(const struct reader *reader, int code, const char *fmt, ...)
 {
     char place[DL_ERROR_PATH_MAX], text[DL_ERROR_MESSAGE_MAX];
     va_list args;
@@ -243,7 +243,7 @@ static int codec_read_any(struct reader *reader, struct dl_span *ret)
     int r = value_scan(reader->data, reader->len, &len);
 
     if (r < 0)
-        return refuse(reader, -r, "is not a msgpack value");
+        return codec_refuse(reader, -r, "is not a msgpack value");
     *ret = (struct dl_span){reader->data, len};
     reader->data += len;
     reader->len -= len;
@@ -256,10 +256,10 @@ static int codec_read_u64(struct reader *reader, uint64_t *ret)
     struct token token;
 
     if (token_read(reader->data, reader->len, &token) < 0 || token.type != TOKEN_UINT)
-        return refuse(reader, EBADMSG, "is not an unsigned integer");
+        return codec_refuse(reader, EBADMSG, "is not an unsigned integer");
     if (token.n > field->max)
-        return refuse(reader, EMSGSIZE, "%" PRIu64 " is above its maximum of %" PRIu64, token.n,
-                      field->max);
+        return codec_refuse(reader, EMSGSIZE, "%" PRIu64 " is above its maximum of %" PRIu64,
+                            token.n, field->max);
     reader->data += token.head;
     reader->len -= token.head;
     *ret = token.n;
@@ -274,16 +274,16 @@ static int codec_read_bytes(struct reader *reader, struct dl_span *ret)
 
     if (token_read(reader->data, reader->len, &token) < 0 ||
         token.type != (text ? TOKEN_STR : TOKEN_BIN))
-        return refuse(reader, EBADMSG, "is not %s", text ? "a string" : "binary data");
+        return codec_refuse(reader, EBADMSG, "is not %s", text ? "a string" : "binary data");
     if (token.n > field->max)
-        return refuse(reader, EMSGSIZE, "%" PRIu64 " bytes are above its maximum of %" PRIu64,
-                      token.n, field->max);
+        return codec_refuse(reader, EMSGSIZE, "%" PRIu64 " bytes are above its maximum of %" PRIu64,
+                            token.n, field->max);
     struct dl_span span = {reader->data + token.head, (size_t)token.n};
     if (text && !utf8_text(span.data, span.len))
-        return refuse(reader, EBADMSG, "is not UTF-8 text without NUL");
+        return codec_refuse(reader, EBADMSG, "is not UTF-8 text without NUL");
     if (span.len % field->unit)
-        return refuse(reader, EBADMSG, "%zu bytes are not a multiple of %" PRIu32, span.len,
-                      field->unit);
+        return codec_refuse(reader, EBADMSG, "%zu bytes are not a multiple of %" PRIu32, span.len,
+                            field->unit);
     reader->data += token.head + span.len;
     reader->len -= token.head + span.len;
     *ret = span;

@@ -24,7 +24,7 @@ struct reading {
 
 /* As dl_error_set(), at a line; 0 = no line is known. */
 static int _printf_(4, 5)
-    refuse(const struct reading *rd, size_t line, int code, const char *fmt, ...)
+    yaml_refuse(const struct reading *rd, size_t line, int code, const char *fmt, ...)
 {
     char path[DL_ERROR_PATH_MAX], text[DL_ERROR_MESSAGE_MAX];
     va_list args;
@@ -57,13 +57,13 @@ static int yaml_refuse_syntax(const struct reading *rd)
 
     switch (parser->error) {
     case YAML_MEMORY_ERROR:
-        return refuse(rd, 0, ENOMEM, "out of memory for a text of %zu bytes", rd->len);
+        return yaml_refuse(rd, 0, ENOMEM, "out of memory for a text of %zu bytes", rd->len);
     case YAML_READER_ERROR:
-        return refuse(rd, yaml_line_at(rd, parser->problem_offset), EINVAL, "%s", problem);
+        return yaml_refuse(rd, yaml_line_at(rd, parser->problem_offset), EINVAL, "%s", problem);
     default:
         /* libyaml puts the end of the text on a line of its own. */
-        return refuse(rd, min_u64(line, last), EINVAL, "%s%s%s", problem,
-                      parser->context ? ", " : "", parser->context ? parser->context : "");
+        return yaml_refuse(rd, min_u64(line, last), EINVAL, "%s%s%s", problem,
+                           parser->context ? ", " : "", parser->context ? parser->context : "");
     }
 }
 
@@ -221,18 +221,19 @@ static int yaml_check_properties(const struct reading *rd, const yaml_event_t *e
         tag = event->data.mapping_start.tag;
         break;
     default:
-        return refuse(rd, line, EINVAL, "aliases (*%.60s) are not accepted; write the value out",
-                      (const char *)event->data.alias.anchor);
+        return yaml_refuse(rd, line, EINVAL,
+                           "aliases (*%.60s) are not accepted; write the value out",
+                           (const char *)event->data.alias.anchor);
     }
     if (anchor)
-        return refuse(rd, line, EINVAL, "anchors (&%.60s) are not accepted; leave it out",
-                      (const char *)anchor);
+        return yaml_refuse(rd, line, EINVAL, "anchors (&%.60s) are not accepted; leave it out",
+                           (const char *)anchor);
     if (tag)
-        return refuse(rd, line, EINVAL, "tags (%.60s) are not accepted; leave it out",
-                      (const char *)tag);
+        return yaml_refuse(rd, line, EINVAL, "tags (%.60s) are not accepted; leave it out",
+                           (const char *)tag);
     if (event->type == YAML_SCALAR_EVENT &&
         memchr(event->data.scalar.value, '\0', event->data.scalar.length))
-        return refuse(rd, line, EINVAL, "a string holds a NUL character; leave it out");
+        return yaml_refuse(rd, line, EINVAL, "a string holds a NUL character; leave it out");
     return 0;
 }
 
@@ -240,15 +241,16 @@ static int yaml_check_properties(const struct reading *rd, const yaml_event_t *e
 static int yaml_charge(struct reading *rd, const yaml_event_t *event, uint64_t n)
 {
     if (n > rd->budget)
-        return refuse(rd, event->start_mark.line + 1, EMSGSIZE, "more than %llu elements in all",
-                      (unsigned long long)DL_MAX_VALUE_NODES);
+        return yaml_refuse(rd, event->start_mark.line + 1, EMSGSIZE,
+                           "more than %llu elements in all",
+                           (unsigned long long)DL_MAX_VALUE_NODES);
     rd->budget -= n;
     return 0;
 }
 
 static int yaml_no_memory(const struct reading *rd)
 {
-    return refuse(rd, 0, ENOMEM, "out of memory for a text of %zu bytes", rd->len);
+    return yaml_refuse(rd, 0, ENOMEM, "out of memory for a text of %zu bytes", rd->len);
 }
 
 static int yaml_read_scalar(struct reading *rd, const yaml_event_t *event, struct value *v)
@@ -259,8 +261,8 @@ static int yaml_read_scalar(struct reading *rd, const yaml_event_t *event, struc
     if (event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
         r = yaml_resolve(text, v);
     if (r == -ERANGE)
-        return refuse(rd, event->start_mark.line + 1, EINVAL,
-                      "%.60s does not fit a 64-bit number; put text in quotes", text);
+        return yaml_refuse(rd, event->start_mark.line + 1, EINVAL,
+                           "%.60s does not fit a 64-bit number; put text in quotes", text);
     if (r == 0)
         r = value_make_string(v, text);
     return r < 0 ? yaml_no_memory(rd) : 0;
@@ -300,8 +302,8 @@ static int yaml_read_key(struct reading *rd, const yaml_event_t *event, struct v
     if (r < 0)
         return r;
     if (event->type != YAML_SCALAR_EVENT)
-        return refuse(rd, event->start_mark.line + 1, EINVAL,
-                      "a key is a list or a mapping; keys must be strings");
+        return yaml_refuse(rd, event->start_mark.line + 1, EINVAL,
+                           "a key is a list or a mapping; keys must be strings");
     r = value_append(map, (const char *)event->data.scalar.value, event->data.scalar.length, ret);
     return r < 0 ? yaml_no_memory(rd) : 0;
 }
@@ -313,7 +315,8 @@ static int yaml_check_unique(const struct reading *rd, const struct value *map)
     if (value_duplicate(map, &twice) < 0)
         return yaml_no_memory(rd);
     if (twice)
-        return refuse(rd, twice->line, EINVAL, "the key \"%.100s\" is there twice", twice->key);
+        return yaml_refuse(rd, twice->line, EINVAL, "the key \"%.100s\" is there twice",
+                           twice->key);
     return 0;
 }
 
@@ -356,8 +359,8 @@ static int yaml_read_node(struct reading *rd, const yaml_event_t *event, uint32_
     if (event->type == YAML_SCALAR_EVENT)
         return yaml_read_scalar(rd, event, v);
     if (depth == DL_MAX_VALUE_DEPTH)
-        return refuse(rd, v->line, EMSGSIZE, "nested more than %llu levels deep",
-                      (unsigned long long)DL_MAX_VALUE_DEPTH);
+        return yaml_refuse(rd, v->line, EMSGSIZE, "nested more than %llu levels deep",
+                           (unsigned long long)DL_MAX_VALUE_DEPTH);
     if (event->type == YAML_SEQUENCE_START_EVENT)
         return yaml_read_sequence(rd, depth + 1, v);
     return yaml_read_mapping(rd, depth + 1, v);
@@ -389,7 +392,7 @@ static int yaml_read_stream(struct reading *rd, struct value *v)
     if (r < 0)
         return r;
     if (line)
-        return refuse(rd, 0, EINVAL, "the text is empty");
+        return yaml_refuse(rd, 0, EINVAL, "the text is empty");
     r = yaml_next_event(rd, &event);
     if (r == 0)
         r = yaml_read_node(rd, &event, 0, v);
@@ -400,7 +403,7 @@ static int yaml_read_stream(struct reading *rd, struct value *v)
     if (r < 0)
         return r;
     if (line)
-        return refuse(rd, line, EINVAL, "a second document begins here; only one is accepted");
+        return yaml_refuse(rd, line, EINVAL, "a second document begins here; only one is accepted");
     return 0;
 }
 
@@ -413,12 +416,12 @@ int yaml_parse(const char *text, size_t len, const char *source, struct value *r
     struct value made = {0};
 
     if (len > DL_MAX_SPEC_TEXT)
-        return refuse(&rd, 0, EMSGSIZE, "%zu bytes of text are above the maximum of %llu", len,
-                      (unsigned long long)DL_MAX_SPEC_TEXT);
+        return yaml_refuse(&rd, 0, EMSGSIZE, "%zu bytes of text are above the maximum of %llu", len,
+                           (unsigned long long)DL_MAX_SPEC_TEXT);
     const char *nul = len ? memchr(text, '\0', len) : NULL;
     if (nul)
-        return refuse(&rd, yaml_line_at(&rd, (size_t)(nul - text)), EINVAL,
-                      "the text holds a NUL character; it is not YAML or JSON");
+        return yaml_refuse(&rd, yaml_line_at(&rd, (size_t)(nul - text)), EINVAL,
+                           "the text holds a NUL character; it is not YAML or JSON");
     if (!yaml_parser_initialize(&rd.parser))
         return yaml_no_memory(&rd);
     yaml_parser_set_encoding(&rd.parser, YAML_UTF8_ENCODING);

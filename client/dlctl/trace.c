@@ -75,8 +75,8 @@ static void trace_name_row(struct writer *w, json_int_t tid, const char *what, u
                                                      "tid", tid, "args", "sort_index", tid));
 }
 
-static void trace_add(struct writer *w, json_int_t tid, const char *name, const uint64_t *batch,
-                      enum column from, enum column to)
+static void trace_add_span(struct writer *w, json_int_t tid, const char *name,
+                           const uint64_t *batch, enum column from, enum column to)
 {
     if (batch[to] <= batch[from])
         return;
@@ -120,11 +120,11 @@ static int trace_add_batch(struct writer *w, const uint64_t *batch)
         return -ENOMEM;
     json_int_t rank = RANKS + (json_int_t)batch[RANK] * LANES + lane;
     trace_name_row(w, worker, "worker", batch[WORKER]);
-    trace_add(w, worker, "fetch", batch, BEGUN, FETCHED);
-    trace_add(w, worker, "collate", batch, FETCHED, MADE);
+    trace_add_span(w, worker, "fetch", batch, BEGUN, FETCHED);
+    trace_add_span(w, worker, "collate", batch, FETCHED, MADE);
     trace_name_row(w, rank, "rank", batch[RANK]);
-    trace_add(w, rank, "ready", batch, READY, DELIVERED);
-    trace_add(w, rank, "held", batch, DELIVERED, RELEASED);
+    trace_add_span(w, rank, "ready", batch, READY, DELIVERED);
+    trace_add_span(w, rank, "held", batch, DELIVERED, RELEASED);
     return 0;
 }
 

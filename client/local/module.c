@@ -23,21 +23,21 @@ struct module_loader {
 
 static char root[] = "/";
 
-static void module_close(struct module_loader *loader)
+static void local_module_module_close(struct module_loader *loader)
 {
     local_free(loader->local);
     spec_deinit(&loader->spec);
     free(loader);
 }
 
-static void module_closep(struct module_loader **loader)
+static void local_module_module_closep(struct module_loader **loader)
 {
     if (*loader)
-        module_close(*loader);
+        local_module_module_close(*loader);
 }
 
-static int read_spec(struct module_loader *loader, const struct value *value, const char *base,
-                     struct dl_error *err)
+static int local_module_read_spec(struct module_loader *loader, const struct value *value,
+                                  const char *base, struct dl_error *err)
 {
     struct dl_spec *spec = &loader->spec;
     int r;
@@ -63,7 +63,7 @@ static int read_spec(struct module_loader *loader, const struct value *value, co
     return 0;
 }
 
-static int check_memory(const struct module_loader *loader, struct dl_error *err)
+static int local_module_check_memory(const struct module_loader *loader, struct dl_error *err)
 {
     uint64_t need = local_slot_bytes(loader->local), limit = loader->spec.memory_limit;
 
@@ -75,7 +75,7 @@ static int check_memory(const struct module_loader *loader, struct dl_error *err
                         (unsigned long long)limit, (unsigned long long)need);
 }
 
-static int identify(struct module_loader *loader, struct dl_error *err)
+static int local_module_identify(struct module_loader *loader, struct dl_error *err)
 {
     struct state_identity *identity = &loader->identity;
 
@@ -89,10 +89,10 @@ static int identify(struct module_loader *loader, struct dl_error *err)
     return 0;
 }
 
-static int module_open(const char *text, size_t len, const char *base, struct module_loader **ret,
-                       struct dl_error *err)
+static int local_module_module_open(const char *text, size_t len, const char *base,
+                                    struct module_loader **ret, struct dl_error *err)
 {
-    _cleanup_(module_closep)
+    _cleanup_(local_module_module_closep)
     struct module_loader *loader = calloc(1, sizeof *loader);
     _cleanup_(value_deinit)
     struct value value = {0};
@@ -104,19 +104,19 @@ static int module_open(const char *text, size_t len, const char *base, struct mo
     loader->env = (struct data_env){.plugins = loader->everywhere, .n_plugins = 1};
     r = yaml_parse(text, len, "spec", &value, err);
     if (r == 0)
-        r = read_spec(loader, &value, base, err);
+        r = local_module_read_spec(loader, &value, base, err);
     if (r == 0)
         r = local_new(&loader->spec, &loader->env, &loader->local, err);
     if (r == 0)
-        r = identify(loader, err);
+        r = local_module_identify(loader, err);
     if (r == 0)
-        r = check_memory(loader, err);
+        r = local_module_check_memory(loader, err);
     if (r == 0)
         *ret = steal_ptr(loader);
     return r;
 }
 
-static void module_facts(const struct module_loader *loader, struct local_facts *ret)
+static void local_module_module_facts(const struct module_loader *loader, struct local_facts *ret)
 {
     const struct dl_spec *spec = &loader->spec;
 
@@ -135,9 +135,9 @@ static void module_facts(const struct module_loader *loader, struct local_facts 
                                 .fed = spec->sampler == SAMPLER_CLIENT};
 }
 
-static int module_start(struct module_loader *loader, const struct local_start *how,
-                        struct local_pass **ret, struct local_extent *ret_extent,
-                        struct dl_error *err)
+static int local_module_module_start(struct module_loader *loader, const struct local_start *how,
+                                     struct local_pass **ret, struct local_extent *ret_extent,
+                                     struct dl_error *err)
 {
     struct local_where where = {.epoch = how->epoch,
                                 .rank = how->rank,
@@ -152,14 +152,14 @@ static int module_start(struct module_loader *loader, const struct local_start *
     return r;
 }
 
-static void module_end(struct local_pass *pass)
+static void local_module_module_end(struct local_pass *pass)
 {
     local_end(pass);
 }
 
 /* "step 7 of epoch 0 (samples 3, 9): ", as the daemon says it; there is no worker to name. */
-static int tell(const struct module_loader *loader, const struct local_batch *batch,
-                struct dl_error *err)
+static int local_module_tell(const struct module_loader *loader, const struct local_batch *batch,
+                             struct dl_error *err)
 {
     const struct slot_header *header = batch->slot;
     char name[384] = "a step";
@@ -175,8 +175,8 @@ static int tell(const struct module_loader *loader, const struct local_batch *ba
                         name, err->path, err->path[0] ? ": " : "", err->message);
 }
 
-static int module_next(struct module_loader *loader, struct local_pass *pass,
-                       struct local_batch *batch, struct dl_error *err)
+static int local_module_module_next(struct module_loader *loader, struct local_pass *pass,
+                                    struct local_batch *batch, struct dl_error *err)
 {
     uint64_t step;
     int r;
@@ -188,27 +188,27 @@ static int module_next(struct module_loader *loader, struct local_pass *pass,
     batch->warning = local_warning(loader->local);
     if (r >= 0 || r == -ENOBUFS || r == -ENODATA)
         return r;
-    return tell(loader, batch, err);
+    return local_module_tell(loader, batch, err);
 }
 
-static int module_give_up(struct module_loader *loader, struct local_pass *pass,
-                          const struct local_batch *batch, struct dl_error *err)
+static int local_module_module_give_up(struct module_loader *loader, struct local_pass *pass,
+                                       const struct local_batch *batch, struct dl_error *err)
 {
     local_skip(pass);
     dl_error_set(err, ENOMEM, "", "this batch takes %llu bytes and the limit is %llu",
                  (unsigned long long)batch->used, (unsigned long long)loader->spec.memory_limit);
-    return tell(loader, batch, err);
+    return local_module_tell(loader, batch, err);
 }
 
 /* How libdlclient finds the rest. */
 extern const struct local_table dlclient_local;
 DL_API const struct local_table dlclient_local = {.version = DL_LOCAL_VERSION,
-                                                  .open = module_open,
-                                                  .close = module_close,
-                                                  .facts = module_facts,
-                                                  .start = module_start,
-                                                  .end = module_end,
-                                                  .next = module_next,
-                                                  .give_up = module_give_up,
+                                                  .open = local_module_module_open,
+                                                  .close = local_module_module_close,
+                                                  .facts = local_module_module_facts,
+                                                  .start = local_module_module_start,
+                                                  .end = local_module_module_end,
+                                                  .next = local_module_module_next,
+                                                  .give_up = local_module_module_give_up,
                                                   .feed = local_feed,
                                                   .feed_end = local_feed_end};

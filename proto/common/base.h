@@ -48,7 +48,7 @@ static inline void close_fdp(int *fd)
 }
 
 /* `p` is the address of any object pointer: free() through it and forget. */
-static inline void freep(void *p)
+static inline void free_memoryp(void *p)
 {
     void *mem;
     memcpy(&mem, p, sizeof mem);
@@ -56,7 +56,7 @@ static inline void freep(void *p)
     memset(p, 0, sizeof mem);
 }
 
-#define _cleanup_free_ _cleanup_(freep)
+#define _cleanup_free_ _cleanup_(free_memoryp)
 #define _cleanup_fd_   _cleanup_(close_fdp)
 
 /* True when a·b or a+b does not fit; *ret is then untouched by no promise and must not be used. */

@@ -115,7 +115,7 @@ bool top_state_key(struct top_state *state, const struct top_model *model, int k
         if (state->help)
             state->help = false;
         else
-            freep(&state->picked);
+            free_memoryp(&state->picked);
         return true;
     default:
         return layout_sort(state, key);

@@ -15,7 +15,7 @@ struct batch_object {
 /* ---- what is looked up in other modules ---- */
 
 /* module.name, into *cache; borrowed from there. */
-static PyObject *look_up(PyObject **cache, const char *module, const char *name)
+static PyObject *py_batch_look_up(PyObject **cache, const char *module, const char *name)
 {
     PyObject *found;
 
@@ -29,17 +29,17 @@ static PyObject *look_up(PyObject **cache, const char *module, const char *name)
     return *cache;
 }
 
-static PyObject *find_from_dlpack(struct module_state *state)
+static PyObject *py_batch_find_from_dlpack(struct module_state *state)
 {
-    if (state->from_dlpack || look_up(&state->from_dlpack, "torch._C", "_from_dlpack"))
+    if (state->from_dlpack || py_batch_look_up(&state->from_dlpack, "torch._C", "_from_dlpack"))
         return state->from_dlpack;
     if (!PyErr_ExceptionMatches(PyExc_AttributeError))
         return NULL;
     PyErr_Clear();
-    return look_up(&state->from_dlpack, "torch.utils.dlpack", "from_dlpack");
+    return py_batch_look_up(&state->from_dlpack, "torch.utils.dlpack", "from_dlpack");
 }
 
-static PyObject *find_dtype(struct module_state *state, uint32_t dtype)
+static PyObject *py_batch_find_dtype(struct module_state *state, uint32_t dtype)
 {
     PyObject *type;
 
@@ -48,7 +48,7 @@ static PyObject *find_dtype(struct module_state *state, uint32_t dtype)
     if (state->dtypes[dtype])
         return state->dtypes[dtype];
     type = NULL;
-    if (look_up(&type, "numpy", "dtype")) {
+    if (py_batch_look_up(&type, "numpy", "dtype")) {
         state->dtypes[dtype] = PyObject_CallFunction(type, "s", dl_type_name(dtype));
         Py_DECREF(type);
     }
@@ -57,7 +57,7 @@ static PyObject *find_dtype(struct module_state *state, uint32_t dtype)
 
 /* ---- tensors ---- */
 
-static PyObject *no_memory(int r)
+static PyObject *py_batch_no_memory(int r)
 {
     if (r == -ENOMEM)
         return PyErr_NoMemory();
@@ -65,9 +65,9 @@ static PyObject *no_memory(int r)
 }
 
 /* DLPack's bool is younger than torch 1.13: it goes as uint8 and is seen as bool. */
-static PyObject *view_as_bool(struct module_state *state, PyObject *tensor)
+static PyObject *py_batch_view_as_bool(struct module_state *state, PyObject *tensor)
 {
-    PyObject *type = look_up(&state->torch_bool, "torch", "bool");
+    PyObject *type = py_batch_look_up(&state->torch_bool, "torch", "bool");
     PyObject *view = NULL;
 
     if (tensor && type)
@@ -77,7 +77,7 @@ static PyObject *view_as_bool(struct module_state *state, PyObject *tensor)
 }
 
 /* torch's own words for a dtype that it lacks do not say what to do. */
-static PyObject *explain_dtype(uint32_t dtype)
+static PyObject *py_batch_explain_dtype(uint32_t dtype)
 {
     PyObject *type, *cause, *traceback;
 
@@ -96,10 +96,10 @@ static PyObject *explain_dtype(uint32_t dtype)
     return NULL;
 }
 
-static PyObject *torch_tensor(struct module_state *state, struct dl_batch *batch, uint32_t node,
-                              uint32_t dtype)
+static PyObject *py_batch_torch_tensor(struct module_state *state, struct dl_batch *batch,
+                                       uint32_t node, uint32_t dtype)
 {
-    PyObject *from_dlpack = find_from_dlpack(state), *capsule, *tensor;
+    PyObject *from_dlpack = py_batch_find_from_dlpack(state), *capsule, *tensor;
     struct DLManagedTensor *managed;
     int r;
 
@@ -107,7 +107,7 @@ static PyObject *torch_tensor(struct module_state *state, struct dl_batch *batch
         return NULL;
     r = dl_batch_node_dlpack(batch, node, &managed);
     if (r < 0)
-        return no_memory(r);
+        return py_batch_no_memory(r);
     if (dtype == DL_BOOL)
         managed->dl_tensor.code = DLPACK_CODE_UINT;
     capsule = capsule_new(managed);
@@ -116,20 +116,21 @@ static PyObject *torch_tensor(struct module_state *state, struct dl_batch *batch
     tensor = PyObject_CallFunctionObjArgs(from_dlpack, capsule, NULL);
     Py_DECREF(capsule);
     if (!tensor)
-        return explain_dtype(dtype);
-    return dtype == DL_BOOL ? view_as_bool(state, tensor) : tensor;
+        return py_batch_explain_dtype(dtype);
+    return dtype == DL_BOOL ? py_batch_view_as_bool(state, tensor) : tensor;
 }
 
-static PyObject *raw_tensor(struct module_state *state, struct dl_batch *batch, uint32_t node,
-                            uint32_t dtype)
+static PyObject *py_batch_raw_tensor(struct module_state *state, struct dl_batch *batch,
+                                     uint32_t node, uint32_t dtype)
 {
     struct DLManagedTensor *managed;
     int r = dl_batch_node_dlpack(batch, node, &managed);
 
-    return r < 0 ? no_memory(r) : leaf_new(state, managed, dtype, dl_batch_is_writable(batch));
+    return r < 0 ? py_batch_no_memory(r)
+                 : leaf_new(state, managed, dtype, dl_batch_is_writable(batch));
 }
 
-static PyObject *shape_of(const struct dl_tensor *tensor)
+static PyObject *py_batch_shape_of(const struct dl_tensor *tensor)
 {
     PyObject *shape = PyTuple_New((Py_ssize_t)tensor->ndim);
 
@@ -142,13 +143,13 @@ static PyObject *shape_of(const struct dl_tensor *tensor)
     return shape;
 }
 
-static PyObject *numpy_array(struct module_state *state, struct dl_batch *batch, uint32_t node,
-                             const struct dl_tensor *tensor)
+static PyObject *py_batch_numpy_array(struct module_state *state, struct dl_batch *batch,
+                                      uint32_t node, const struct dl_tensor *tensor)
 {
-    PyObject *ndarray = look_up(&state->ndarray, "numpy", "ndarray");
-    PyObject *dtype = ndarray ? find_dtype(state, tensor->dtype) : NULL;
-    PyObject *leaf = dtype ? raw_tensor(state, batch, node, tensor->dtype) : NULL;
-    PyObject *shape = leaf ? shape_of(tensor) : NULL;
+    PyObject *ndarray = py_batch_look_up(&state->ndarray, "numpy", "ndarray");
+    PyObject *dtype = ndarray ? py_batch_find_dtype(state, tensor->dtype) : NULL;
+    PyObject *leaf = dtype ? py_batch_raw_tensor(state, batch, node, tensor->dtype) : NULL;
+    PyObject *shape = leaf ? py_batch_shape_of(tensor) : NULL;
     PyObject *array =
         shape ? PyObject_CallFunctionObjArgs(ndarray, shape, dtype, leaf, NULL) : NULL;
 
@@ -162,14 +163,14 @@ PyObject *batch_tensor(struct module_state *state, struct dl_batch *batch, uint3
 {
     switch (mode) {
     case MODE_NUMPY:
-        return numpy_array(state, batch, node, tensor);
+        return py_batch_numpy_array(state, batch, node, tensor);
     case MODE_TORCH:
-        return torch_tensor(state, batch, node, tensor->dtype);
+        return py_batch_torch_tensor(state, batch, node, tensor->dtype);
     case MODE_RAW:
     case MODE_NODES:
         break;
     }
-    return raw_tensor(state, batch, node, tensor->dtype);
+    return py_batch_raw_tensor(state, batch, node, tensor->dtype);
 }
 
 /* ---- the tree ---- */
@@ -181,7 +182,7 @@ struct walk {
     uint32_t at; /* the next node */
 };
 
-static PyObject *build(struct walk *walk);
+static PyObject *py_batch_build(struct walk *walk);
 
 uint32_t batch_skip(struct dl_batch *batch, uint32_t node)
 {
@@ -192,8 +193,8 @@ uint32_t batch_skip(struct dl_batch *batch, uint32_t node)
     return node;
 }
 
-static PyObject *build_string(struct walk *walk, const struct dl_node *node, uint32_t number,
-                              uint64_t i)
+static PyObject *py_batch_build_string(struct walk *walk, const struct dl_node *node,
+                                       uint32_t number, uint64_t i)
 {
     const char *text;
     size_t len;
@@ -207,15 +208,15 @@ static PyObject *build_string(struct walk *walk, const struct dl_node *node, uin
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)len, "surrogateescape");
 }
 
-static PyObject *build_text(struct walk *walk, const struct dl_node *node, uint32_t number)
+static PyObject *py_batch_build_text(struct walk *walk, const struct dl_node *node, uint32_t number)
 {
     PyObject *list;
 
     if (!node->is_list)
-        return build_string(walk, node, number, 0);
+        return py_batch_build_string(walk, node, number, 0);
     list = PyList_New((Py_ssize_t)node->count);
     for (uint64_t i = 0; list && i < node->count; i++) {
-        PyObject *item = build_string(walk, node, number, i);
+        PyObject *item = py_batch_build_string(walk, node, number, i);
 
         if (!item || PyList_SetItem(list, (Py_ssize_t)i, item) < 0)
             Py_CLEAR(list);
@@ -223,7 +224,7 @@ static PyObject *build_text(struct walk *walk, const struct dl_node *node, uint3
     return list;
 }
 
-static PyObject *build_dict(struct walk *walk, const struct dl_node *node)
+static PyObject *py_batch_build_dict(struct walk *walk, const struct dl_node *node)
 {
     PyObject *dict = PyDict_New();
 
@@ -234,7 +235,7 @@ static PyObject *build_dict(struct walk *walk, const struct dl_node *node)
         if (dl_batch_node(walk->batch, walk->at, &child) == 0) {
             key = PyUnicode_DecodeUTF8(child.key ? child.key : "", (Py_ssize_t)child.key_len,
                                        "surrogateescape");
-            item = key ? build(walk) : NULL;
+            item = key ? py_batch_build(walk) : NULL;
         }
         if (!item || PyDict_SetItem(dict, key, item) < 0)
             Py_CLEAR(dict);
@@ -244,12 +245,12 @@ static PyObject *build_dict(struct walk *walk, const struct dl_node *node)
     return dict;
 }
 
-static PyObject *build_list(struct walk *walk, const struct dl_node *node)
+static PyObject *py_batch_build_list(struct walk *walk, const struct dl_node *node)
 {
     PyObject *list = PyList_New((Py_ssize_t)node->children), *tuple;
 
     for (uint32_t i = 0; list && i < node->children; i++) {
-        PyObject *item = build(walk);
+        PyObject *item = py_batch_build(walk);
 
         if (!item || PyList_SetItem(list, (Py_ssize_t)i, item) < 0)
             Py_CLEAR(list);
@@ -262,7 +263,7 @@ static PyObject *build_list(struct walk *walk, const struct dl_node *node)
 }
 
 /* The object of the subtree at walk->at, which moves behind it. Depth is bounded by the tree's. */
-static PyObject *build(struct walk *walk)
+static PyObject *py_batch_build(struct walk *walk)
 {
     uint32_t number = walk->at++;
     struct dl_node node;
@@ -273,13 +274,13 @@ static PyObject *build(struct walk *walk)
     case DL_NODE_TENSOR:
         return batch_tensor(walk->state, walk->batch, number, &node.tensor, walk->mode);
     case DL_NODE_DICT:
-        return build_dict(walk, &node);
+        return py_batch_build_dict(walk, &node);
     case DL_NODE_LIST:
     case DL_NODE_TUPLE:
-        return build_list(walk, &node);
+        return py_batch_build_list(walk, &node);
     case DL_NODE_STRING:
     case DL_NODE_BYTES:
-        return build_text(walk, &node, number);
+        return py_batch_build_text(walk, &node, number);
     case DL_NODE_OBJECT:
         walk->at = batch_skip(walk->batch, number);
         return unpickle(walk->state, walk->batch, number);
@@ -292,14 +293,15 @@ static PyObject *build(struct walk *walk)
 /* ---- the nodes, one by one ---- */
 
 /* What a node has beside its children; None: nothing. */
-static PyObject *build_value(struct walk *walk, const struct dl_node *node, uint32_t number)
+static PyObject *py_batch_build_value(struct walk *walk, const struct dl_node *node,
+                                      uint32_t number)
 {
     switch (node->kind) {
     case DL_NODE_TENSOR:
-        return raw_tensor(walk->state, walk->batch, number, node->tensor.dtype);
+        return py_batch_raw_tensor(walk->state, walk->batch, number, node->tensor.dtype);
     case DL_NODE_STRING:
     case DL_NODE_BYTES:
-        return build_text(walk, node, number);
+        return py_batch_build_text(walk, node, number);
     case DL_NODE_DICT:
     case DL_NODE_LIST:
     case DL_NODE_TUPLE:
@@ -309,13 +311,13 @@ static PyObject *build_value(struct walk *walk, const struct dl_node *node, uint
     return Py_NewRef(Py_None);
 }
 
-static PyObject *build_node(struct walk *walk, uint32_t number)
+static PyObject *py_batch_build_node(struct walk *walk, uint32_t number)
 {
     struct dl_node node;
 
     if (dl_batch_node(walk->batch, number, &node) < 0)
         return PyErr_Format(PyExc_SystemError, "node %u is missing", number);
-    PyObject *value = build_value(walk, &node, number);
+    PyObject *value = py_batch_build_value(walk, &node, number);
     PyObject *key =
         node.key ? PyUnicode_DecodeUTF8(node.key, (Py_ssize_t)node.key_len, "surrogateescape")
                  : Py_NewRef(Py_None);
@@ -327,13 +329,13 @@ static PyObject *build_node(struct walk *walk, uint32_t number)
     return NULL;
 }
 
-static PyObject *build_nodes(struct walk *walk)
+static PyObject *py_batch_build_nodes(struct walk *walk)
 {
     uint32_t n = dl_batch_nodes(walk->batch);
     PyObject *list = PyList_New((Py_ssize_t)n);
 
     for (uint32_t i = 0; list && i < n; i++) {
-        PyObject *node = build_node(walk, i);
+        PyObject *node = py_batch_build_node(walk, i);
 
         if (!node || PyList_SetItem(list, (Py_ssize_t)i, node) < 0)
             Py_CLEAR(list);
@@ -343,7 +345,7 @@ static PyObject *build_nodes(struct walk *walk)
 
 /* ---- the batch ---- */
 
-static PyObject *batch_list_lengths(struct dl_batch *batch)
+static PyObject *py_batch_list_lengths(struct dl_batch *batch)
 {
     const uint32_t *lengths;
     uint64_t padded;
@@ -378,8 +380,8 @@ PyObject *batch_object_new(struct module_state *state, struct dl_batch *batch, e
     object->indices = malloc(object->n_indices * sizeof *indices + 1);
     if (object->indices) {
         memcpy(object->indices, indices, object->n_indices * sizeof *indices);
-        object->lengths = mode == MODE_NODES ? batch_list_lengths(batch) : Py_NewRef(Py_None);
-        object->data = mode == MODE_NODES ? build_nodes(&walk) : build(&walk);
+        object->lengths = mode == MODE_NODES ? py_batch_list_lengths(batch) : Py_NewRef(Py_None);
+        object->data = mode == MODE_NODES ? py_batch_build_nodes(&walk) : py_batch_build(&walk);
     } else {
         PyErr_NoMemory();
     }
@@ -388,7 +390,7 @@ PyObject *batch_object_new(struct module_state *state, struct dl_batch *batch, e
     return self;
 }
 
-static int batch_traverse(PyObject *self, visitproc visit, void *arg)
+static int py_batch_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(((struct batch_object *)self)->data);
@@ -396,48 +398,48 @@ static int batch_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-static int batch_clear(PyObject *self)
+static int py_batch_clear(PyObject *self)
 {
     Py_CLEAR(((struct batch_object *)self)->data);
     Py_CLEAR(((struct batch_object *)self)->lengths);
     return 0;
 }
 
-static void batch_dealloc(PyObject *self)
+static void py_batch_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
     PyObject_GC_UnTrack(self);
-    batch_clear(self);
+    py_batch_clear(self);
     free(((struct batch_object *)self)->indices);
     free_object(self);
     Py_DECREF(type);
 }
 
-static PyObject *batch_data(PyObject *self, void *closure)
+static PyObject *py_batch_data(PyObject *self, void *closure)
 {
     PyObject *data = ((struct batch_object *)self)->data;
 
     return Py_NewRef(data ? data : Py_None);
 }
 
-static PyObject *batch_step(PyObject *self, void *closure)
+static PyObject *py_batch_step(PyObject *self, void *closure)
 {
     return PyLong_FromUnsignedLongLong(((struct batch_object *)self)->step);
 }
 
-static PyObject *batch_nbytes(PyObject *self, void *closure)
+static PyObject *py_batch_nbytes(PyObject *self, void *closure)
 {
     return PyLong_FromUnsignedLongLong(((struct batch_object *)self)->nbytes);
 }
 
-static PyObject *batch_repeated(PyObject *self, void *closure)
+static PyObject *py_batch_repeated(PyObject *self, void *closure)
 {
     return PyLong_FromUnsignedLong(((struct batch_object *)self)->repeated);
 }
 
-static PyObject *batch_indices(PyObject *self, void *closure)
+static PyObject *py_batch_indices(PyObject *self, void *closure)
 {
     const struct batch_object *batch = (struct batch_object *)self;
     PyObject *list = PyList_New((Py_ssize_t)batch->n_indices);
@@ -451,23 +453,23 @@ static PyObject *batch_indices(PyObject *self, void *closure)
     return list;
 }
 
-static PyObject *batch_lengths(PyObject *self, void *closure)
+static PyObject *py_batch_lengths(PyObject *self, void *closure)
 {
     return Py_NewRef(((struct batch_object *)self)->lengths);
 }
 
 static PyGetSetDef batch_getset[] = {
-    {"data", batch_data, NULL, "The tree: dicts, lists and tuples of tensors and text.", NULL},
-    {"step", batch_step, NULL, "Its place in the epoch, from 0.", NULL},
-    {"indices", batch_indices, NULL, "The samples' indices as int64, in the order of the rows.",
+    {"data", py_batch_data, NULL, "The tree: dicts, lists and tuples of tensors and text.", NULL},
+    {"step", py_batch_step, NULL, "Its place in the epoch, from 0.", NULL},
+    {"indices", py_batch_indices, NULL, "The samples' indices as int64, in the order of the rows.",
      NULL},
-    {"lengths", batch_lengths, NULL,
+    {"lengths", py_batch_lengths, NULL,
      "In mode 3, of batches of tokens: the length of each sample as it is in the batch; else None.",
      NULL},
-    {"repeated", batch_repeated, NULL,
+    {"repeated", py_batch_repeated, NULL,
      "How many of the samples, the last ones, are there only so that all ranks get equally many.",
      NULL},
-    {"nbytes", batch_nbytes, NULL, "Bytes of its tensors and text together.", NULL},
+    {"nbytes", py_batch_nbytes, NULL, "Bytes of its tensors and text together.", NULL},
     {0},
 };
 
@@ -475,9 +477,9 @@ PyDoc_STRVAR(batch_doc, "A batch. Its tensors hold the memory they lie in, each 
 
 static PyType_Slot batch_slots[] = {
     {Py_tp_doc, (void *)(uintptr_t)batch_doc},
-    {Py_tp_dealloc, batch_dealloc},
-    {Py_tp_traverse, batch_traverse},
-    {Py_tp_clear, batch_clear},
+    {Py_tp_dealloc, py_batch_dealloc},
+    {Py_tp_traverse, py_batch_traverse},
+    {Py_tp_clear, py_batch_clear},
     {Py_tp_getset, batch_getset},
     {0, NULL},
 };

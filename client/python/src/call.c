@@ -44,7 +44,7 @@ PyThreadState *client_release_gil(struct client_object *client)
     return PyEval_SaveThread();
 }
 
-static void end(struct dl_epoch *epoch, struct dl_loader *loader)
+static void py_call_end(struct dl_epoch *epoch, struct dl_loader *loader)
 {
     dl_epoch_end(epoch);
     dl_loader_close(loader);
@@ -58,18 +58,18 @@ void client_take_gil(struct client_object *client, PyThreadState *thread)
     client->busy = false;
     while ((dropped = client->dropped)) {
         client->dropped = dropped->next;
-        end(dropped->epoch, dropped->loader);
+        py_call_end(dropped->epoch, dropped->loader);
         free(dropped);
     }
 }
 
 /* Called without the GIL, in the thread that gave it up. */
-static int is_interrupted(void *thread)
+static int py_call_is_interrupted(void *thread)
 {
     PyEval_RestoreThread(thread);
     int r = PyErr_CheckSignals();
     PyEval_SaveThread();
-    dl_set_interrupt(is_interrupted, thread); /* the handler may have used another client */
+    dl_set_interrupt(py_call_is_interrupted, thread); /* the handler may have used another client */
     return r < 0;
 }
 
@@ -77,22 +77,22 @@ PyThreadState *client_begin_call(struct client_object *client)
 {
     PyThreadState *thread = client_release_gil(client);
 
-    dl_set_interrupt(is_interrupted, thread);
+    dl_set_interrupt(py_call_is_interrupted, thread);
     return thread;
 }
 
 /* Until then the caller is back in time to look at signals, and no wait is ended by them. */
-static int is_interrupted_late(void *data)
+static int py_call_is_interrupted_late(void *data)
 {
     const struct long_wait *wait = data;
 
-    return (int64_t)clock_ns() < wait->since ? 0 : is_interrupted(wait->thread);
+    return (int64_t)clock_ns() < wait->since ? 0 : py_call_is_interrupted(wait->thread);
 }
 
 void client_begin_wait(struct client_object *client, struct long_wait *wait)
 {
     wait->thread = client_release_gil(client);
-    dl_set_interrupt(is_interrupted_late, wait);
+    dl_set_interrupt(py_call_is_interrupted_late, wait);
 }
 
 void client_end_call(struct client_object *client, PyThreadState *thread)
@@ -108,7 +108,7 @@ void client_drop(struct client_object *client, struct dl_epoch *epoch, struct dl
     if (!client->handle || client->pid != getpid())
         return;
     if (!client->busy) {
-        end(epoch, loader);
+        py_call_end(epoch, loader);
         return;
     }
     dropped = malloc(sizeof *dropped);

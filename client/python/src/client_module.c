@@ -9,69 +9,69 @@ PyDoc_STRVAR(
     "report, or \"\"), .step (None: of no one step).");
 PyDoc_STRVAR(no_data_doc, "All that was fed was received: feed more, or say the end.");
 
-static int add_exception(PyObject *module, const char *name, const char *doc, PyObject *base,
-                         PyObject **ret)
+static int py_module_add_exception(PyObject *module, const char *name, const char *doc,
+                                   PyObject *base, PyObject **ret)
 {
     *ret = PyErr_NewExceptionWithDoc(name, doc, base, NULL);
     return *ret ? PyModule_AddObjectRef(module, strrchr(name, '.') + 1, *ret) : -1;
 }
 
-static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **ret)
+static int py_module_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **ret)
 {
     *ret = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
     return *ret ? PyModule_AddType(module, *ret) : -1;
 }
 
-static int module_exec(PyObject *module)
+static int py_module_exec(PyObject *module)
 {
     struct module_state *state = PyModule_GetState(module);
 
-    if (add_exception(module, "dloader._client.Error", error_doc, PyExc_OSError, &state->error) <
-            0 ||
-        add_exception(module, "dloader._client.StepError", step_error_doc, PyExc_RuntimeError,
-                      &state->step_error) < 0 ||
-        add_exception(module, "dloader._client.NoData", no_data_doc, PyExc_Exception,
-                      &state->no_data) < 0 ||
-        add_type(module, &client_spec, &state->client_type) < 0 ||
-        add_type(module, &loader_spec, &state->loader_type) < 0 ||
-        add_type(module, &epoch_spec, &state->epoch_type) < 0 ||
-        add_type(module, &batch_spec, &state->batch_type) < 0 ||
-        add_type(module, &leaf_spec, &state->leaf_type) < 0)
+    if (py_module_add_exception(module, "dloader._client.Error", error_doc, PyExc_OSError,
+                                &state->error) < 0 ||
+        py_module_add_exception(module, "dloader._client.StepError", step_error_doc,
+                                PyExc_RuntimeError, &state->step_error) < 0 ||
+        py_module_add_exception(module, "dloader._client.NoData", no_data_doc, PyExc_Exception,
+                                &state->no_data) < 0 ||
+        py_module_add_type(module, &client_spec, &state->client_type) < 0 ||
+        py_module_add_type(module, &loader_spec, &state->loader_type) < 0 ||
+        py_module_add_type(module, &epoch_spec, &state->epoch_type) < 0 ||
+        py_module_add_type(module, &batch_spec, &state->batch_type) < 0 ||
+        py_module_add_type(module, &leaf_spec, &state->leaf_type) < 0)
         return -1;
     return PyModule_AddStringConstant(module, "version", dl_version());
 }
 
 /* All of the state, which is nothing but references. */
-static PyObject **references(struct module_state *state, size_t *ret_n)
+static PyObject **py_module_references(struct module_state *state, size_t *ret_n)
 {
     _Static_assert(sizeof *state % sizeof(PyObject *) == 0, "nothing but references");
     *ret_n = sizeof *state / sizeof(PyObject *);
     return (PyObject **)(void *)state;
 }
 
-static int module_traverse(PyObject *module, visitproc visit, void *arg)
+static int py_module_traverse(PyObject *module, visitproc visit, void *arg)
 {
     size_t n;
-    PyObject **all = references(PyModule_GetState(module), &n);
+    PyObject **all = py_module_references(PyModule_GetState(module), &n);
 
     for (size_t i = 0; i < n; i++)
         Py_VISIT(all[i]);
     return 0;
 }
 
-static int module_clear(PyObject *module)
+static int py_module_clear(PyObject *module)
 {
     size_t n;
-    PyObject **all = references(PyModule_GetState(module), &n);
+    PyObject **all = py_module_references(PyModule_GetState(module), &n);
 
     for (size_t i = 0; i < n; i++)
         Py_CLEAR(all[i]);
     return 0;
 }
 
-static void module_free(void *module)
+static void py_module_free(void *module)
 {
-    module_clear(module);
+    py_module_clear(module);
 }
 
 PyDoc_STRVAR(
@@ -79,7 +79,7 @@ PyDoc_STRVAR(
     "pin_available($module, /)\n--\n\n"
     "(True, \"\"), or (False, why): whether there is libcuda and a device to page-lock for.");
 
-static PyObject *pin_available(PyObject *module, PyObject *none)
+static PyObject *py_module_pin_available(PyObject *module, PyObject *none)
 {
     char why[512];
     int r = dl_pin_check(why, sizeof why);
@@ -90,7 +90,7 @@ static PyObject *pin_available(PyObject *module, PyObject *none)
 PyDoc_STRVAR(state_json_doc, "state_json($module, state, /)\n--\n\n"
                              "What is in a state, as JSON; ValueError: it is none.");
 
-static PyObject *state_json(PyObject *module, PyObject *args)
+static PyObject *py_module_state_json(PyObject *module, PyObject *args)
 {
     char json[4096];
     const char *state;
@@ -111,7 +111,7 @@ PyDoc_STRVAR(
     "None. ValueError: a variable, and what is wrong with it.");
 
 /* None: not given. */
-static int take_given(PyObject *from, unsigned flag, uint32_t *ret, unsigned *given)
+static int py_module_take_given(PyObject *from, unsigned flag, uint32_t *ret, unsigned *given)
 {
     unsigned long n;
 
@@ -128,7 +128,7 @@ static int take_given(PyObject *from, unsigned flag, uint32_t *ret, unsigned *gi
     return 0;
 }
 
-static PyObject *from_environment(PyObject *module, PyObject *args)
+static PyObject *py_module_from_environment(PyObject *module, PyObject *args)
 {
     struct dl_epoch_options o = {0};
     PyObject *rank, *world;
@@ -137,8 +137,8 @@ static PyObject *from_environment(PyObject *module, PyObject *args)
 
     (void)module;
     if (!PyArg_ParseTuple(args, "OO:from_environment", &rank, &world) ||
-        take_given(rank, DL_GIVEN_RANK, &o.rank, &given) < 0 ||
-        take_given(world, DL_GIVEN_WORLD, &o.world, &given) < 0)
+        py_module_take_given(rank, DL_GIVEN_RANK, &o.rank, &given) < 0 ||
+        py_module_take_given(world, DL_GIVEN_WORLD, &o.world, &given) < 0)
         return NULL;
     if (dl_epoch_options_from_env(&o, given, why, sizeof why) < 0) {
         PyObject *text = text_of(why);
@@ -152,25 +152,29 @@ static PyObject *from_environment(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef module_methods[] = {
-    {"from_environment", from_environment, METH_VARARGS, from_environment_doc},
-    {"state_json", state_json, METH_VARARGS, state_json_doc},
-    {"pin_available", pin_available, METH_NOARGS, pin_available_doc},
+    {"from_environment", py_module_from_environment, METH_VARARGS, from_environment_doc},
+    {"state_json", py_module_state_json, METH_VARARGS, state_json_doc},
+    {"pin_available", py_module_pin_available, METH_NOARGS, pin_available_doc},
     {0},
 };
 
 static PyModuleDef_Slot module_slots[] = {
-    {Py_mod_exec, module_exec},
+    {Py_mod_exec, py_module_exec},
     {0, NULL},
 };
 
 PyDoc_STRVAR(module_doc, "libdlclient for Python: sessions with dloaderd, and batches in place.");
 
 static PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT,         .m_name = "dloader._client",
-    .m_doc = module_doc,           .m_size = sizeof(struct module_state),
-    .m_methods = module_methods,   .m_slots = module_slots,
-    .m_traverse = module_traverse, .m_clear = module_clear,
-    .m_free = module_free,
+    PyModuleDef_HEAD_INIT,
+    .m_name = "dloader._client",
+    .m_doc = module_doc,
+    .m_size = sizeof(struct module_state),
+    .m_methods = module_methods,
+    .m_slots = module_slots,
+    .m_traverse = py_module_traverse,
+    .m_clear = py_module_clear,
+    .m_free = py_module_free,
 };
 
 PyMODINIT_FUNC PyInit__client(void);

@@ -35,7 +35,7 @@ PyObject *epoch_object_new(struct module_state *state, struct loader_object *loa
     return (PyObject *)epoch;
 }
 
-static void epoch_dealloc(PyObject *self)
+static void py_epoch_dealloc(PyObject *self)
 {
     struct epoch_object *epoch = (struct epoch_object *)self;
     PyTypeObject *type = Py_TYPE(self);
@@ -48,7 +48,7 @@ static void epoch_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-static bool epoch_check(const struct epoch_object *epoch)
+static bool py_epoch_check(const struct epoch_object *epoch)
 {
     if (!loader_check(epoch->loader))
         return false;
@@ -57,7 +57,7 @@ static bool epoch_check(const struct epoch_object *epoch)
     return epoch->handle;
 }
 
-static struct dl_client *client_of(const struct epoch_object *epoch)
+static struct dl_client *py_epoch_client_of(const struct epoch_object *epoch)
 {
     return epoch->loader->client->handle;
 }
@@ -65,7 +65,7 @@ static struct dl_client *client_of(const struct epoch_object *epoch)
 /* ---- next ---- */
 
 /* With the GIL, for what is there already. */
-static int try_next(struct epoch_object *epoch, struct dl_batch **ret)
+static int py_epoch_try_next(struct epoch_object *epoch, struct dl_batch **ret)
 {
     uint64_t before = dl_epoch_wait_ns(epoch->handle);
     int r = dl_epoch_next(epoch->handle, 0, ret);
@@ -77,7 +77,8 @@ static int try_next(struct epoch_object *epoch, struct dl_batch **ret)
 }
 
 /* Without the GIL. */
-static int next_slice(struct epoch_object *epoch, int64_t timeout_ns, struct dl_batch **ret)
+static int py_epoch_next_slice(struct epoch_object *epoch, int64_t timeout_ns,
+                               struct dl_batch **ret)
 {
     struct client_object *client = epoch->loader->client;
     struct long_wait wait;
@@ -97,11 +98,11 @@ static int next_slice(struct epoch_object *epoch, int64_t timeout_ns, struct dl_
 }
 
 /* As dl_epoch_next(), or -EINTR when a signal's handler has raised an exception. */
-static int wait_next(struct epoch_object *epoch, int64_t timeout_ns, struct dl_batch **ret)
+static int py_epoch_wait_next(struct epoch_object *epoch, int64_t timeout_ns, struct dl_batch **ret)
 {
     struct client_object *client = epoch->loader->client;
     int64_t deadline;
-    int r = epoch->slow ? -EAGAIN : try_next(epoch, ret);
+    int r = epoch->slow ? -EAGAIN : py_epoch_try_next(epoch, ret);
 
     if (r != -EAGAIN || (timeout_ns == 0 && !epoch->slow))
         return r;
@@ -110,7 +111,7 @@ static int wait_next(struct epoch_object *epoch, int64_t timeout_ns, struct dl_b
     for (;;) {
         int64_t left = deadline == INT64_MAX ? SLICE_NS : deadline - (int64_t)clock_ns();
 
-        r = next_slice(epoch, left < 0 ? 0 : left < SLICE_NS ? left : SLICE_NS, ret);
+        r = py_epoch_next_slice(epoch, left < 0 ? 0 : left < SLICE_NS ? left : SLICE_NS, ret);
         if ((r != -ETIMEDOUT && r != -EAGAIN) || !dl_client_is_usable(client->handle))
             return r;
         if (PyErr_CheckSignals() < 0)
@@ -121,7 +122,7 @@ static int wait_next(struct epoch_object *epoch, int64_t timeout_ns, struct dl_b
 }
 
 /* Sets `error`'s attribute; consumes `value`, which may be NULL. */
-static bool set(PyObject *error, const char *name, PyObject *value)
+static bool py_epoch_set(PyObject *error, const char *name, PyObject *value)
 {
     int r = value ? PyObject_SetAttrString(error, name, value) : -1;
 
@@ -129,25 +130,25 @@ static bool set(PyObject *error, const char *name, PyObject *value)
     return r == 0;
 }
 
-static PyObject *raise_step_error(struct epoch_object *epoch, int r)
+static PyObject *py_epoch_raise_step_error(struct epoch_object *epoch, int r)
 {
     struct module_state *state = state_of((PyObject *)epoch);
-    struct dl_client *client = client_of(epoch);
+    struct dl_client *client = py_epoch_client_of(epoch);
     PyObject *text = text_of(dl_client_error(client));
     PyObject *error = text ? PyObject_CallFunctionObjArgs(state->step_error, text, NULL) : NULL;
 
-    if (error && set(error, "errno", PyLong_FromLong(-r)) &&
-        set(error, "path", text_of(dl_client_error_path(client))) &&
-        set(error, "text", Py_NewRef(text)) &&
-        set(error, "detail", text_of(dl_client_error_detail(client))) &&
-        set(error, "step", count_or_none(dl_epoch_failed_step(epoch->handle))))
+    if (error && py_epoch_set(error, "errno", PyLong_FromLong(-r)) &&
+        py_epoch_set(error, "path", text_of(dl_client_error_path(client))) &&
+        py_epoch_set(error, "text", Py_NewRef(text)) &&
+        py_epoch_set(error, "detail", text_of(dl_client_error_detail(client))) &&
+        py_epoch_set(error, "step", count_or_none(dl_epoch_failed_step(epoch->handle))))
         PyErr_SetObject(state->step_error, error);
     Py_XDECREF(error);
     Py_XDECREF(text);
     return NULL;
 }
 
-static PyObject *raise_next(struct epoch_object *epoch, int r)
+static PyObject *py_epoch_raise_next(struct epoch_object *epoch, int r)
 {
     struct client_object *client = epoch->loader->client;
     struct module_state *state = state_of((PyObject *)epoch);
@@ -161,11 +162,11 @@ static PyObject *raise_next(struct epoch_object *epoch, int r)
     else if (r == -ENODATA)
         PyErr_SetString(state->no_data, dl_client_error(client->handle));
     else
-        return raise_step_error(epoch, r);
+        return py_epoch_raise_step_error(epoch, r);
     return NULL;
 }
 
-static bool has(struct dl_batch *batch, enum dl_node_kind kind)
+static bool py_epoch_has(struct dl_batch *batch, enum dl_node_kind kind)
 {
     struct dl_node node;
 
@@ -180,16 +181,17 @@ static bool has(struct dl_batch *batch, enum dl_node_kind kind)
  * private memory; and so do those that torch could write to, which knows no read-only memory, where
  * the spec does not allow it.
  */
-static int detach_if_due(struct epoch_object *epoch, struct dl_batch *batch, enum mode mode)
+static int py_epoch_detach_if_due(struct epoch_object *epoch, struct dl_batch *batch,
+                                  enum mode mode)
 {
     uint64_t held = dl_epoch_held_bytes(epoch->handle);
     uint64_t bound = max_u64((uint64_t)epoch->hold_bytes, 2 * dl_batch_bytes(batch));
     bool keep = dl_batch_may_keep(batch) && held <= bound;
 
     /* Objects may refer to torch tensors in any mode. */
-    if (!dl_batch_is_writable(batch) && (mode == MODE_TORCH || has(batch, DL_NODE_OBJECT)))
+    if (!dl_batch_is_writable(batch) && (mode == MODE_TORCH || py_epoch_has(batch, DL_NODE_OBJECT)))
         keep = false;
-    return keep || !has(batch, DL_NODE_TENSOR) ? 0 : dl_batch_detach(batch);
+    return keep || !py_epoch_has(batch, DL_NODE_TENSOR) ? 0 : dl_batch_detach(batch);
 }
 
 PyDoc_STRVAR(
@@ -202,7 +204,7 @@ PyDoc_STRVAR(
     "NoData: feed more; StepError: this step failed, the epoch goes on; OSError: the session "
     "is over.");
 
-static PyObject *epoch_next(PyObject *self, PyObject *const *args, Py_ssize_t n)
+static PyObject *py_epoch_next(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     struct epoch_object *epoch = (struct epoch_object *)self;
     struct dl_batch *batch = NULL;
@@ -220,14 +222,14 @@ static PyObject *epoch_next(PyObject *self, PyObject *const *args, Py_ssize_t n)
         return NULL;
     if (mode < MODE_NUMPY || mode > MODE_NODES)
         return PyErr_Format(PyExc_ValueError, "mode %ld is none of 0 to 3", mode);
-    if (!epoch_check(epoch))
+    if (!py_epoch_check(epoch))
         return NULL;
-    r = wait_next(epoch, timeout_ns, &batch);
+    r = py_epoch_wait_next(epoch, timeout_ns, &batch);
     if (r == DL_END)
         Py_RETURN_NONE;
     if (r < 0)
-        return raise_next(epoch, r);
-    r = detach_if_due(epoch, batch, (enum mode)mode);
+        return py_epoch_raise_next(epoch, r);
+    r = py_epoch_detach_if_due(epoch, batch, (enum mode)mode);
     if (r < 0)
         return client_raise(state_of(self), epoch->loader->client, r);
     return batch_object_new(state_of(self), batch, (enum mode)mode);
@@ -236,7 +238,7 @@ static PyObject *epoch_next(PyObject *self, PyObject *const *args, Py_ssize_t n)
 /* ---- feeding ---- */
 
 /* int64 or uint64, in one piece. */
-static bool is_words(const Py_buffer *view)
+static bool py_epoch_is_words(const Py_buffer *view)
 {
     const char *format = view->format ? view->format : "B";
 
@@ -246,14 +248,14 @@ static bool is_words(const Py_buffer *view)
 }
 
 /* Words of its own for what the caller gave: NULL with an exception set. */
-static uint64_t *words_of_buffer(PyObject *indices, size_t *ret_n)
+static uint64_t *py_epoch_words_of_buffer(PyObject *indices, size_t *ret_n)
 {
     Py_buffer view;
     uint64_t *words = NULL;
 
     if (PyObject_GetBuffer(indices, &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0)
         return NULL;
-    if (!is_words(&view)) {
+    if (!py_epoch_is_words(&view)) {
         PyErr_SetString(PyExc_TypeError, KEYS_OR_INTS);
     } else if (!(words = malloc((size_t)view.len + 1))) {
         PyErr_NoMemory();
@@ -266,7 +268,7 @@ static uint64_t *words_of_buffer(PyObject *indices, size_t *ret_n)
 }
 
 /* The int64 value of a number, or that of an unsigned one above it. */
-static bool word_of(PyObject *number, uint64_t *ret)
+static bool py_epoch_word_of(PyObject *number, uint64_t *ret)
 {
     long long n;
 
@@ -283,7 +285,7 @@ static bool word_of(PyObject *number, uint64_t *ret)
     return !PyErr_Occurred();
 }
 
-static uint64_t *words_of_sequence(PyObject *indices, size_t *ret_n)
+static uint64_t *py_epoch_words_of_sequence(PyObject *indices, size_t *ret_n)
 {
     PyObject *list = PySequence_List(indices);
     Py_ssize_t n = list ? PyList_Size(list) : 0;
@@ -292,7 +294,7 @@ static uint64_t *words_of_sequence(PyObject *indices, size_t *ret_n)
     if (list && !words)
         PyErr_NoMemory();
     for (Py_ssize_t i = 0; words && i < n; i++)
-        if (!word_of(PyList_GetItem(list, i), &words[i])) {
+        if (!py_epoch_word_of(PyList_GetItem(list, i), &words[i])) {
             free(words);
             words = NULL;
         }
@@ -307,29 +309,29 @@ PyDoc_STRVAR(
     "The indices of one more step, a sequence of ints or a buffer of int64. False: no room "
     "now; call next() first.");
 
-static PyObject *epoch_feed_batch(PyObject *self, PyObject *indices)
+static PyObject *py_epoch_feed_batch(PyObject *self, PyObject *indices)
 {
     struct epoch_object *epoch = (struct epoch_object *)self;
     uint64_t *words;
     size_t n = 0;
     int r;
 
-    if (!epoch_check(epoch))
+    if (!py_epoch_check(epoch))
         return NULL;
     if (PyObject_CheckBuffer(indices))
-        words = words_of_buffer(indices, &n);
+        words = py_epoch_words_of_buffer(indices, &n);
     else
-        words = words_of_sequence(indices, &n);
+        words = py_epoch_words_of_sequence(indices, &n);
     if (!words)
         return NULL;
     /* The caller's own code ran meanwhile. */
-    if (!epoch_check(epoch)) {
+    if (!py_epoch_check(epoch)) {
         free(words);
         return NULL;
     }
     r = dl_epoch_feed_batch(epoch->handle, words, n);
     free(words);
-    if (r == -EAGAIN && dl_client_is_usable(client_of(epoch)))
+    if (r == -EAGAIN && dl_client_is_usable(py_epoch_client_of(epoch)))
         Py_RETURN_FALSE;
     if (r < 0)
         return client_raise(state_of(self), epoch->loader->client, r);
@@ -338,12 +340,12 @@ static PyObject *epoch_feed_batch(PyObject *self, PyObject *indices)
 
 PyDoc_STRVAR(feed_end_doc, "feed_end($self, /)\n--\n\nNothing more is fed.");
 
-static PyObject *epoch_feed_end(PyObject *self, PyObject *none)
+static PyObject *py_epoch_feed_end(PyObject *self, PyObject *none)
 {
     struct epoch_object *epoch = (struct epoch_object *)self;
     int r;
 
-    if (!epoch_check(epoch))
+    if (!py_epoch_check(epoch))
         return NULL;
     r = dl_epoch_feed_end(epoch->handle);
     if (r < 0)
@@ -357,12 +359,12 @@ PyDoc_STRVAR(warning_doc,
              "warning($self, /)\n--\n\n"
              "What the daemon noticed since the last call, one line of text, or None.");
 
-static PyObject *epoch_warning(PyObject *self, PyObject *none)
+static PyObject *py_epoch_warning(PyObject *self, PyObject *none)
 {
     struct epoch_object *epoch = (struct epoch_object *)self;
     const char *text;
 
-    if (!epoch_check(epoch))
+    if (!py_epoch_check(epoch))
         return NULL;
     text = dl_epoch_warning(epoch->handle);
     return text ? text_of(text) : Py_NewRef(Py_None);
@@ -373,14 +375,14 @@ PyDoc_STRVAR(pin_doc,
              "Page-locks the session's shared memory for CUDA, now and from now on. Error, "
              "with the reason, where that cannot be done; everything else works as before.");
 
-static PyObject *epoch_pin(PyObject *self, PyObject *none)
+static PyObject *py_epoch_pin(PyObject *self, PyObject *none)
 {
     struct epoch_object *epoch = (struct epoch_object *)self;
     struct client_object *client = epoch->loader->client;
     PyThreadState *thread;
     int r;
 
-    if (!epoch_check(epoch))
+    if (!py_epoch_check(epoch))
         return NULL;
     thread = client_release_gil(client);
     r = dl_client_pin(client->handle);
@@ -392,13 +394,13 @@ static PyObject *epoch_pin(PyObject *self, PyObject *none)
 
 PyDoc_STRVAR(end_doc, "end($self, /)\n--\n\nEnds it, early or after the last batch.");
 
-static PyObject *epoch_end(PyObject *self, PyObject *none)
+static PyObject *py_epoch_end(PyObject *self, PyObject *none)
 {
     struct epoch_object *epoch = (struct epoch_object *)self;
 
     if (!epoch->handle || !epoch->loader->handle || !epoch->loader->client->handle)
         Py_RETURN_NONE;
-    if (!epoch_check(epoch))
+    if (!py_epoch_check(epoch))
         return NULL;
     epoch->handle = dl_epoch_end(epoch->handle);
     Py_RETURN_NONE;
@@ -409,7 +411,7 @@ PyDoc_STRVAR(epoch_state_doc,
              "The state at `step`, which is where it stands or a batch or two back, with what the "
              "dataset itself says of its place.");
 
-static PyObject *epoch_state(PyObject *self, PyObject *const *args, Py_ssize_t n)
+static PyObject *py_epoch_state(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     struct epoch_object *epoch = (struct epoch_object *)self;
     unsigned long long step = DL_UNKNOWN;
@@ -420,7 +422,7 @@ static PyObject *epoch_state(PyObject *self, PyObject *const *args, Py_ssize_t n
         return PyErr_Format(PyExc_TypeError, "state() takes at most 1 argument, not %zd", n);
     if (n > 0 && args[0] != Py_None)
         step = PyLong_AsUnsignedLongLong(args[0]);
-    if (PyErr_Occurred() || !epoch_check(epoch))
+    if (PyErr_Occurred() || !py_epoch_check(epoch))
         return NULL;
     r = dl_epoch_whole_state(epoch->handle, step, NULL, &len);
     if (r != -ENOSPC)
@@ -447,11 +449,11 @@ enum number {
     NUMBER_HELD
 };
 
-static PyObject *epoch_number(PyObject *self, void *closure)
+static PyObject *py_epoch_number(PyObject *self, void *closure)
 {
     const struct epoch_object *epoch = (struct epoch_object *)self;
 
-    if (!epoch_check(epoch))
+    if (!py_epoch_check(epoch))
         return NULL;
     switch ((enum number)(uintptr_t)closure) {
     case NUMBER_EPOCH:
@@ -476,19 +478,19 @@ static PyObject *epoch_number(PyObject *self, void *closure)
     Py_RETURN_NONE;
 }
 
-static PyObject *epoch_carries(PyObject *self, void *closure)
+static PyObject *py_epoch_carries(PyObject *self, void *closure)
 {
     const struct epoch_object *epoch = (struct epoch_object *)self;
 
-    return epoch_check(epoch) ? PyBool_FromLong(dl_epoch_carries(epoch->handle)) : NULL;
+    return py_epoch_check(epoch) ? PyBool_FromLong(dl_epoch_carries(epoch->handle)) : NULL;
 }
 
-static PyObject *epoch_hold_bytes(PyObject *self, void *closure)
+static PyObject *py_epoch_hold_bytes(PyObject *self, void *closure)
 {
     return PyLong_FromLongLong(((struct epoch_object *)self)->hold_bytes);
 }
 
-static int epoch_set_hold_bytes(PyObject *self, PyObject *value, void *closure)
+static int py_epoch_set_hold_bytes(PyObject *self, PyObject *value, void *closure)
 {
     long long n = value ? PyLong_AsLongLong(value) : -1;
 
@@ -503,19 +505,19 @@ static int epoch_set_hold_bytes(PyObject *self, PyObject *value, void *closure)
 }
 
 static PyMethodDef epoch_methods[] = {
-    {"next", (PyCFunction)(void (*)(void))epoch_next, METH_FASTCALL, next_doc},
-    {"feed_batch", epoch_feed_batch, METH_O, feed_doc},
-    {"feed_end", epoch_feed_end, METH_NOARGS, feed_end_doc},
-    {"warning", epoch_warning, METH_NOARGS, warning_doc},
-    {"state", (PyCFunction)(void (*)(void))epoch_state, METH_FASTCALL, epoch_state_doc},
-    {"pin", epoch_pin, METH_NOARGS, pin_doc},
-    {"end", epoch_end, METH_NOARGS, end_doc},
+    {"next", (PyCFunction)(void (*)(void))py_epoch_next, METH_FASTCALL, next_doc},
+    {"feed_batch", py_epoch_feed_batch, METH_O, feed_doc},
+    {"feed_end", py_epoch_feed_end, METH_NOARGS, feed_end_doc},
+    {"warning", py_epoch_warning, METH_NOARGS, warning_doc},
+    {"state", (PyCFunction)(void (*)(void))py_epoch_state, METH_FASTCALL, epoch_state_doc},
+    {"pin", py_epoch_pin, METH_NOARGS, pin_doc},
+    {"end", py_epoch_end, METH_NOARGS, end_doc},
     {0},
 };
 
-#define NUMBER(name, number, doc)                                  \
-    {                                                              \
-        name, epoch_number, NULL, doc, (void *)(uintptr_t)(number) \
+#define NUMBER(name, number, doc)                                     \
+    {                                                                 \
+        name, py_epoch_number, NULL, doc, (void *)(uintptr_t)(number) \
     }
 static PyGetSetDef epoch_getset[] = {
     NUMBER("number", NUMBER_EPOCH, "Of the pass."),
@@ -527,9 +529,9 @@ static PyGetSetDef epoch_getset[] = {
     NUMBER("samples", NUMBER_SAMPLES, "Of this rank, in the whole epoch; None: not known."),
     NUMBER("wait_ns", NUMBER_WAIT, "Nanoseconds that next() has waited for batches."),
     NUMBER("held_bytes", NUMBER_HELD, "Shared memory that kept batches of the loader take."),
-    {"carries", epoch_carries, NULL, "Whether the dataset has said anything of its own place.",
+    {"carries", py_epoch_carries, NULL, "Whether the dataset has said anything of its own place.",
      NULL},
-    {"hold_bytes", epoch_hold_bytes, epoch_set_hold_bytes,
+    {"hold_bytes", py_epoch_hold_bytes, py_epoch_set_hold_bytes,
      "Above so much held_bytes further batches are copied to private memory; 256 MiB.", NULL},
     {0},
 };
@@ -538,7 +540,7 @@ PyDoc_STRVAR(epoch_doc, "One rank's pass over a loader; Loader.start() makes it.
 
 static PyType_Slot epoch_slots[] = {
     {Py_tp_doc, (void *)(uintptr_t)epoch_doc},
-    {Py_tp_dealloc, epoch_dealloc},
+    {Py_tp_dealloc, py_epoch_dealloc},
     {Py_tp_methods, epoch_methods},
     {Py_tp_getset, epoch_getset},
     {0, NULL},

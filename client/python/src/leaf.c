@@ -23,7 +23,7 @@ struct leaf {
 };
 
 /* Any thread, with or without the GIL. */
-static void share_unref(struct share *share)
+static void py_leaf_share_unref(struct share *share)
 {
     /* Release: all reads are done before the memory goes back; acquire: the others' too. */
     if (atomic_fetch_sub_explicit(&share->refs, 1, memory_order_acq_rel) > 1)
@@ -48,7 +48,7 @@ static const char *const typestrs[DTYPES] = {
     [DL_COMPLEX64] = "<c8", [DL_COMPLEX128] = "<c16",
 };
 
-static const struct DLTensor *tensor_of(const struct leaf *leaf)
+static const struct DLTensor *py_leaf_tensor_of(const struct leaf *leaf)
 {
     return &leaf->share->managed->dl_tensor;
 }
@@ -80,21 +80,21 @@ PyObject *leaf_new(struct module_state *state, struct DLManagedTensor *managed, 
     return (PyObject *)leaf;
 }
 
-static void leaf_dealloc(PyObject *self)
+static void py_leaf_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
 
-    share_unref(((struct leaf *)self)->share);
+    py_leaf_share_unref(((struct leaf *)self)->share);
     PyObject_Free(self);
     Py_DECREF(type);
 }
 
 /* ---- the buffer protocol ---- */
 
-static int leaf_getbuffer(PyObject *self, Py_buffer *view, int flags)
+static int py_leaf_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
     struct leaf *leaf = (struct leaf *)self;
-    const struct DLTensor *t = tensor_of(leaf);
+    const struct DLTensor *t = py_leaf_tensor_of(leaf);
     const char *format = formats[leaf->dtype];
 
     view->obj = NULL;
@@ -123,7 +123,7 @@ static int leaf_getbuffer(PyObject *self, Py_buffer *view, int flags)
 
 /* ---- DLPack ---- */
 
-static void capsule_free(PyObject *capsule)
+static void py_leaf_capsule_free(PyObject *capsule)
 {
     struct DLManagedTensor *managed;
 
@@ -137,16 +137,16 @@ static void capsule_free(PyObject *capsule)
 
 PyObject *capsule_new(struct DLManagedTensor *managed)
 {
-    PyObject *capsule = PyCapsule_New(managed, "dltensor", capsule_free);
+    PyObject *capsule = PyCapsule_New(managed, "dltensor", py_leaf_capsule_free);
 
     if (!capsule)
         managed->deleter(managed);
     return capsule;
 }
 
-static void delete_shared(struct DLManagedTensor *managed)
+static void py_leaf_delete_shared(struct DLManagedTensor *managed)
 {
-    share_unref(managed->manager_ctx);
+    py_leaf_share_unref(managed->manager_ctx);
     free(managed);
 }
 
@@ -154,15 +154,16 @@ PyDoc_STRVAR(dlpack_doc,
              "__dlpack__($self, /, *args, **kwargs)\n--\n\n"
              "The tensor as a DLPack capsule (v0.8), of the CPU. Arguments are ignored.");
 
-static PyObject *leaf_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
+static PyObject *py_leaf_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     struct share *share = ((struct leaf *)self)->share;
     struct DLManagedTensor *managed = malloc(sizeof *managed);
 
     if (!managed)
         return PyErr_NoMemory();
-    *managed = (struct DLManagedTensor){
-        .dl_tensor = share->managed->dl_tensor, .manager_ctx = share, .deleter = delete_shared};
+    *managed = (struct DLManagedTensor){.dl_tensor = share->managed->dl_tensor,
+                                        .manager_ctx = share,
+                                        .deleter = py_leaf_delete_shared};
     /* Relaxed: the leaf holds a reference already. */
     atomic_fetch_add_explicit(&share->refs, 1, memory_order_relaxed);
     return capsule_new(managed);
@@ -170,16 +171,16 @@ static PyObject *leaf_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
 
 PyDoc_STRVAR(dlpack_device_doc, "__dlpack_device__($self, /)\n--\n\n(1, 0): the CPU.");
 
-static PyObject *leaf_dlpack_device(PyObject *self, PyObject *none)
+static PyObject *py_leaf_dlpack_device(PyObject *self, PyObject *none)
 {
     return Py_BuildValue("ii", DLPACK_CPU, 0);
 }
 
 /* ---- attributes ---- */
 
-static PyObject *leaf_shape(PyObject *self, void *closure)
+static PyObject *py_leaf_shape(PyObject *self, void *closure)
 {
-    const struct DLTensor *t = tensor_of((struct leaf *)self);
+    const struct DLTensor *t = py_leaf_tensor_of((struct leaf *)self);
     PyObject *shape = PyTuple_New(t->ndim);
 
     for (int32_t i = 0; shape && i < t->ndim; i++) {
@@ -191,50 +192,50 @@ static PyObject *leaf_shape(PyObject *self, void *closure)
     return shape;
 }
 
-static PyObject *leaf_dtype(PyObject *self, void *closure)
+static PyObject *py_leaf_dtype(PyObject *self, void *closure)
 {
     return PyUnicode_FromString(dl_type_name(((struct leaf *)self)->dtype));
 }
 
-static PyObject *leaf_nbytes(PyObject *self, void *closure)
+static PyObject *py_leaf_nbytes(PyObject *self, void *closure)
 {
     return PyLong_FromSsize_t(((struct leaf *)self)->nbytes);
 }
 
-static PyObject *leaf_writable(PyObject *self, void *closure)
+static PyObject *py_leaf_writable(PyObject *self, void *closure)
 {
     return PyBool_FromLong(((struct leaf *)self)->writable);
 }
 
-static PyObject *leaf_array_interface(PyObject *self, void *closure)
+static PyObject *py_leaf_array_interface(PyObject *self, void *closure)
 {
     const struct leaf *leaf = (struct leaf *)self;
     PyObject *shape;
 
     if (!typestrs[leaf->dtype])
         return PyErr_Format(PyExc_AttributeError, "NumPy has no %s", dl_type_name(leaf->dtype));
-    shape = leaf_shape(self, NULL);
+    shape = py_leaf_shape(self, NULL);
     if (!shape)
         return NULL;
     return Py_BuildValue("{s:N, s:s, s:(KO), s:i}", "shape", shape, "typestr",
                          typestrs[leaf->dtype], "data",
-                         (unsigned long long)(uintptr_t)tensor_of(leaf)->data,
+                         (unsigned long long)(uintptr_t)py_leaf_tensor_of(leaf)->data,
                          leaf->writable ? Py_False : Py_True, "version", 3);
 }
 
 static PyMethodDef leaf_methods[] = {
-    {"__dlpack__", (PyCFunction)(void (*)(void))leaf_dlpack, METH_VARARGS | METH_KEYWORDS,
+    {"__dlpack__", (PyCFunction)(void (*)(void))py_leaf_dlpack, METH_VARARGS | METH_KEYWORDS,
      dlpack_doc},
-    {"__dlpack_device__", leaf_dlpack_device, METH_NOARGS, dlpack_device_doc},
+    {"__dlpack_device__", py_leaf_dlpack_device, METH_NOARGS, dlpack_device_doc},
     {0},
 };
 
 static PyGetSetDef leaf_getset[] = {
-    {"shape", leaf_shape, NULL, "Elements in each dimension, a tuple.", NULL},
-    {"dtype", leaf_dtype, NULL, "Name of the element type: \"float32\".", NULL},
-    {"nbytes", leaf_nbytes, NULL, "Bytes of all elements.", NULL},
-    {"writable", leaf_writable, NULL, "Whether its memory may be written to.", NULL},
-    {"__array_interface__", leaf_array_interface, NULL, "NumPy's protocol, version 3.", NULL},
+    {"shape", py_leaf_shape, NULL, "Elements in each dimension, a tuple.", NULL},
+    {"dtype", py_leaf_dtype, NULL, "Name of the element type: \"float32\".", NULL},
+    {"nbytes", py_leaf_nbytes, NULL, "Bytes of all elements.", NULL},
+    {"writable", py_leaf_writable, NULL, "Whether its memory may be written to.", NULL},
+    {"__array_interface__", py_leaf_array_interface, NULL, "NumPy's protocol, version 3.", NULL},
     {0},
 };
 
@@ -243,10 +244,10 @@ PyDoc_STRVAR(leaf_doc, "A tensor of a batch, in place: C-contiguous, 64-byte ali
 
 static PyType_Slot leaf_slots[] = {
     {Py_tp_doc, (void *)(uintptr_t)leaf_doc},
-    {Py_tp_dealloc, leaf_dealloc},
+    {Py_tp_dealloc, py_leaf_dealloc},
     {Py_tp_methods, leaf_methods},
     {Py_tp_getset, leaf_getset},
-    {Py_bf_getbuffer, leaf_getbuffer},
+    {Py_bf_getbuffer, py_leaf_getbuffer},
     {0, NULL},
 };
 

@@ -17,7 +17,7 @@ struct children {
     Py_ssize_t n;
 };
 
-static void children_free(PyObject *capsule)
+static void py_pickled_children_free(PyObject *capsule)
 {
     struct children *children = PyCapsule_GetPointer(capsule, capsule_name);
 
@@ -29,11 +29,12 @@ static void children_free(PyObject *capsule)
 }
 
 /* Owned by the capsule that is returned; the object's first child is the pickle. */
-static PyObject *children_new(struct module_state *state, struct dl_batch *batch, uint32_t node,
-                              uint32_t n, struct children **ret)
+static PyObject *py_pickled_children_new(struct module_state *state, struct dl_batch *batch,
+                                         uint32_t node, uint32_t n, struct children **ret)
 {
     struct children *children = calloc(1, sizeof *children);
-    PyObject *capsule = children ? PyCapsule_New(children, capsule_name, children_free) : NULL;
+    PyObject *capsule =
+        children ? PyCapsule_New(children, capsule_name, py_pickled_children_free) : NULL;
     uint32_t at = node + 2;
 
     if (!capsule) {
@@ -56,7 +57,7 @@ static PyObject *children_new(struct module_state *state, struct dl_batch *batch
 }
 
 /* Of the unpickler: what a persistent id stands for. */
-static PyObject *persistent_load(PyObject *capsule, PyObject *id)
+static PyObject *py_pickled_persistent_load(PyObject *capsule, PyObject *id)
 {
     struct children *children = PyCapsule_GetPointer(capsule, capsule_name);
     PyObject **made;
@@ -87,10 +88,11 @@ static PyObject *persistent_load(PyObject *capsule, PyObject *id)
     return Py_XNewRef(*made);
 }
 
-static PyMethodDef persistent_method = {"persistent_load", persistent_load, METH_O, NULL};
+static PyMethodDef persistent_method = {"persistent_load", py_pickled_persistent_load, METH_O,
+                                        NULL};
 
 /* pickle.`name`, or io's, into *cache. */
-static PyObject *find(PyObject **cache, const char *module, const char *name)
+static PyObject *py_pickled_find(PyObject **cache, const char *module, const char *name)
 {
     PyObject *found = *cache ? NULL : PyImport_ImportModule(module);
 
@@ -102,9 +104,9 @@ static PyObject *find(PyObject **cache, const char *module, const char *name)
 }
 
 /* The pickle refers to nothing: read where it lies. */
-static PyObject *load_plain(struct module_state *state, const char *pickle, size_t len)
+static PyObject *py_pickled_load_plain(struct module_state *state, const char *pickle, size_t len)
 {
-    PyObject *loads = find(&state->loads, "pickle", "loads");
+    PyObject *loads = py_pickled_find(&state->loads, "pickle", "loads");
     PyObject *view = NULL, *object = NULL;
 
     if (loads)
@@ -116,11 +118,11 @@ static PyObject *load_plain(struct module_state *state, const char *pickle, size
 }
 
 /* An unpickler of `pickle` that asks `load` for persistent ids. */
-static PyObject *unpickler_new(struct module_state *state, const char *pickle, size_t len,
-                               PyObject *load)
+static PyObject *py_pickled_unpickler_new(struct module_state *state, const char *pickle,
+                                          size_t len, PyObject *load)
 {
-    PyObject *type = find(&state->unpickler, "pickle", "Unpickler");
-    PyObject *bytes_io = type ? find(&state->bytes_io, "io", "BytesIO") : NULL;
+    PyObject *type = py_pickled_find(&state->unpickler, "pickle", "Unpickler");
+    PyObject *bytes_io = type ? py_pickled_find(&state->bytes_io, "io", "BytesIO") : NULL;
     PyObject *file = NULL, *unpickler = NULL;
 
     if (bytes_io)
@@ -133,11 +135,11 @@ static PyObject *unpickler_new(struct module_state *state, const char *pickle, s
     return unpickler;
 }
 
-static PyObject *load_with(struct module_state *state, const char *pickle, size_t len,
-                           PyObject *capsule)
+static PyObject *py_pickled_load_with(struct module_state *state, const char *pickle, size_t len,
+                                      PyObject *capsule)
 {
     PyObject *load = PyCFunction_New(&persistent_method, capsule);
-    PyObject *unpickler = load ? unpickler_new(state, pickle, len, load) : NULL;
+    PyObject *unpickler = load ? py_pickled_unpickler_new(state, pickle, len, load) : NULL;
     PyObject *object = unpickler ? PyObject_CallMethod(unpickler, "load", NULL) : NULL;
 
     Py_XDECREF(unpickler);
@@ -157,11 +159,11 @@ PyObject *unpickle(struct module_state *state, struct dl_batch *batch, uint32_t 
         dl_batch_node_text(batch, node + 1, 0, &pickle, &len) < 0)
         return PyErr_Format(PyExc_ValueError, "node %u is an object without a pickle", node);
     if (self.children == 1)
-        return load_plain(state, pickle, len);
-    capsule = children_new(state, batch, node, self.children - 1, &children);
+        return py_pickled_load_plain(state, pickle, len);
+    capsule = py_pickled_children_new(state, batch, node, self.children - 1, &children);
     if (!capsule)
         return NULL;
-    object = load_with(state, pickle, len, capsule);
+    object = py_pickled_load_with(state, pickle, len, capsule);
     children->batch = NULL; /* whoever kept persistent_load finds nothing behind it */
     Py_DECREF(capsule);
     return object;

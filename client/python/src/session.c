@@ -6,7 +6,7 @@
 
 /* ---- Client ---- */
 
-static struct client_object *client_alloc(PyTypeObject *type)
+static struct client_object *py_session_client_alloc(PyTypeObject *type)
 {
     struct client_object *client = (struct client_object *)PyType_GenericAlloc(type, 0);
 
@@ -16,7 +16,7 @@ static struct client_object *client_alloc(PyTypeObject *type)
 }
 
 /* The outcome of connecting; consumes `client` unless it is returned. */
-static PyObject *connected(struct client_object *client, int r)
+static PyObject *py_session_connected(struct client_object *client, int r)
 {
     if (r == 0)
         return (PyObject *)client;
@@ -28,7 +28,7 @@ static PyObject *connected(struct client_object *client, int r)
     return NULL;
 }
 
-static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+static PyObject *py_session_client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"socket", "agent", NULL};
     const char *socket = NULL, *agent = NULL;
@@ -38,26 +38,26 @@ static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zz:Client", names, &socket, &agent))
         return NULL;
-    client = client_alloc(type);
+    client = py_session_client_alloc(type);
     if (!client)
         return NULL;
     thread = client_begin_call(client);
     r = dl_client_connect(&client->handle, socket, agent ? agent : "python");
     client_end_call(client, thread);
-    return connected(client, r);
+    return py_session_connected(client, r);
 }
 
 PyDoc_STRVAR(local_doc, "local($type, /)\n--\n\n"
                         "A client without a daemon, for loaders that say workers: {count: 0}.");
 
-static PyObject *client_local(PyObject *type, PyObject *none)
+static PyObject *py_session_client_local(PyObject *type, PyObject *none)
 {
-    struct client_object *client = client_alloc((PyTypeObject *)type);
+    struct client_object *client = py_session_client_alloc((PyTypeObject *)type);
 
-    return client ? connected(client, dl_client_connect_local(&client->handle)) : NULL;
+    return client ? py_session_connected(client, dl_client_connect_local(&client->handle)) : NULL;
 }
 
-static void client_dealloc(PyObject *self)
+static void py_session_client_dealloc(PyObject *self)
 {
     struct client_object *client = (struct client_object *)self;
     PyTypeObject *type = Py_TYPE(self);
@@ -74,7 +74,7 @@ static void client_dealloc(PyObject *self)
 PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\n"
                         "Ends the session with its loaders and epochs. Tensors stay valid.");
 
-static PyObject *client_close(PyObject *self, PyObject *none)
+static PyObject *py_session_client_close(PyObject *self, PyObject *none)
 {
     struct client_object *client = (struct client_object *)self;
 
@@ -93,7 +93,7 @@ PyDoc_STRVAR(
     "paths start from base. writable: batches shall be, where the spec does not say it. Error, "
     "with the place in .path, if it is refused.");
 
-static PyObject *client_open(PyObject *self, PyObject *args)
+static PyObject *py_session_client_open(PyObject *self, PyObject *args)
 {
     struct client_object *client = (struct client_object *)self;
     struct module_state *state = state_of(self);
@@ -127,7 +127,7 @@ PyDoc_STRVAR(bring_host_doc,
              "number. `channel`: the descriptor of a socket whose other end the host has; it stays "
              "the caller's.");
 
-static PyObject *client_bring_host(PyObject *self, PyObject *args)
+static PyObject *py_session_client_bring_host(PyObject *self, PyObject *args)
 {
     struct client_object *client = (struct client_object *)self;
     PyThreadState *thread;
@@ -148,7 +148,7 @@ static PyObject *client_bring_host(PyObject *self, PyObject *args)
 PyDoc_STRVAR(abandon_doc, "abandon($self, /)\n--\n\n"
                           "In a child made by fork(): closes what it has of its parent's session.");
 
-static PyObject *client_abandon(PyObject *self, PyObject *none)
+static PyObject *py_session_client_abandon(PyObject *self, PyObject *none)
 {
     struct client_object *client = (struct client_object *)self;
 
@@ -162,7 +162,7 @@ PyDoc_STRVAR(query_doc, "query($self, view, /)\n--\n\n"
                         "\"workers\", \"ring\", \"sessions\", \"quarantine\", "
                         "\"members\".");
 
-static PyObject *client_query(PyObject *self, PyObject *args)
+static PyObject *py_session_client_query(PyObject *self, PyObject *args)
 {
     struct client_object *client = (struct client_object *)self;
     PyThreadState *thread;
@@ -184,7 +184,7 @@ static PyObject *client_query(PyObject *self, PyObject *args)
 PyDoc_STRVAR(control_doc, "control($self, verb, /)\n--\n\n"
                           "\"stop\", \"drain\" or \"reload\", for the daemon's own user and root.");
 
-static PyObject *client_control(PyObject *self, PyObject *args)
+static PyObject *py_session_client_control(PyObject *self, PyObject *args)
 {
     struct client_object *client = (struct client_object *)self;
     PyThreadState *thread;
@@ -201,7 +201,7 @@ static PyObject *client_control(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *client_is_usable(PyObject *self, void *closure)
+static PyObject *py_session_client_is_usable(PyObject *self, void *closure)
 {
     const struct client_object *client = (struct client_object *)self;
 
@@ -211,13 +211,13 @@ static PyObject *client_is_usable(PyObject *self, void *closure)
 }
 
 static PyMethodDef client_methods[] = {
-    {"open", client_open, METH_VARARGS, open_doc},
-    {"bring_host", client_bring_host, METH_VARARGS, bring_host_doc},
-    {"abandon", client_abandon, METH_NOARGS, abandon_doc},
-    {"query", client_query, METH_VARARGS, query_doc},
-    {"control", client_control, METH_VARARGS, control_doc},
-    {"close", client_close, METH_NOARGS, close_doc},
-    {"local", client_local, METH_NOARGS | METH_CLASS, local_doc},
+    {"open", py_session_client_open, METH_VARARGS, open_doc},
+    {"bring_host", py_session_client_bring_host, METH_VARARGS, bring_host_doc},
+    {"abandon", py_session_client_abandon, METH_NOARGS, abandon_doc},
+    {"query", py_session_client_query, METH_VARARGS, query_doc},
+    {"control", py_session_client_control, METH_VARARGS, control_doc},
+    {"close", py_session_client_close, METH_NOARGS, close_doc},
+    {"local", py_session_client_local, METH_NOARGS | METH_CLASS, local_doc},
     {0},
 };
 
@@ -227,7 +227,8 @@ static PyMemberDef client_members[] = {
 };
 
 static PyGetSetDef client_getset[] = {
-    {"is_usable", client_is_usable, NULL, "False once an error was fatal, or it is closed.", NULL},
+    {"is_usable", py_session_client_is_usable, NULL,
+     "False once an error was fatal, or it is closed.", NULL},
     {0},
 };
 
@@ -238,8 +239,8 @@ PyDoc_STRVAR(client_doc,
 
 static PyType_Slot client_slots[] = {
     {Py_tp_doc, (void *)(uintptr_t)client_doc},
-    {Py_tp_new, client_new},
-    {Py_tp_dealloc, client_dealloc},
+    {Py_tp_new, py_session_client_new},
+    {Py_tp_dealloc, py_session_client_dealloc},
     {Py_tp_methods, client_methods},
     {Py_tp_getset, client_getset},
     {Py_tp_members, client_members},
@@ -255,7 +256,7 @@ PyType_Spec client_spec = {
 
 /* ---- Loader ---- */
 
-static void loader_dealloc(PyObject *self)
+static void py_session_loader_dealloc(PyObject *self)
 {
     struct loader_object *loader = (struct loader_object *)self;
     PyTypeObject *type = Py_TYPE(self);
@@ -270,7 +271,7 @@ static void loader_dealloc(PyObject *self)
 
 PyDoc_STRVAR(loader_close_doc, "close($self, /)\n--\n\nEnds it and its epochs.");
 
-static PyObject *loader_close(PyObject *self, PyObject *none)
+static PyObject *py_session_loader_close(PyObject *self, PyObject *none)
 {
     struct loader_object *loader = (struct loader_object *)self;
 
@@ -292,7 +293,7 @@ PyDoc_STRVAR(
     "`carried` is what stands behind the token of Epoch.state(). follow=1: on in another world of "
     "the cluster. priority: 0 normal, 1 high, 2 low.");
 
-static PyObject *loader_start(PyObject *self, PyObject *args, PyObject *kwargs)
+static PyObject *py_session_loader_start(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"epoch", "rank",    "world",  "step",     "credits", "state",
                             "job",   "carried", "follow", "priority", NULL};
@@ -328,7 +329,7 @@ PyDoc_STRVAR(state_doc,
              "The token of that place; with a state, that of its epoch for `world`, at `step` "
              "unless that is 0.");
 
-static PyObject *loader_state(PyObject *self, PyObject *args, PyObject *kwargs)
+static PyObject *py_session_loader_state(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"epoch", "world", "step", "state", NULL};
     struct loader_object *loader = (struct loader_object *)self;
@@ -356,7 +357,7 @@ PyDoc_STRVAR(find_state_doc,
              "(epoch, step) where so many ranks go on; Error, with what differs, if the state is "
              "of something else.");
 
-static PyObject *loader_find_state(PyObject *self, PyObject *args)
+static PyObject *py_session_loader_find_state(PyObject *self, PyObject *args)
 {
     struct loader_object *loader = (struct loader_object *)self;
     uint64_t epoch, step;
@@ -375,7 +376,7 @@ static PyObject *loader_find_state(PyObject *self, PyObject *args)
 
 enum fact { FACT_NAME, FACT_LENGTH, FACT_BATCH_SIZE, FACT_SEED, FACT_FINGERPRINT, FACT_ITERABLE };
 
-static PyObject *loader_fact(PyObject *self, void *closure)
+static PyObject *py_session_loader_fact(PyObject *self, void *closure)
 {
     const struct loader_object *loader = (struct loader_object *)self;
 
@@ -399,16 +400,18 @@ static PyObject *loader_fact(PyObject *self, void *closure)
 }
 
 static PyMethodDef loader_methods[] = {
-    {"start", (PyCFunction)(void (*)(void))loader_start, METH_VARARGS | METH_KEYWORDS, start_doc},
-    {"state", (PyCFunction)(void (*)(void))loader_state, METH_VARARGS | METH_KEYWORDS, state_doc},
-    {"find_state", loader_find_state, METH_VARARGS, find_state_doc},
-    {"close", loader_close, METH_NOARGS, loader_close_doc},
+    {"start", (PyCFunction)(void (*)(void))py_session_loader_start, METH_VARARGS | METH_KEYWORDS,
+     start_doc},
+    {"state", (PyCFunction)(void (*)(void))py_session_loader_state, METH_VARARGS | METH_KEYWORDS,
+     state_doc},
+    {"find_state", py_session_loader_find_state, METH_VARARGS, find_state_doc},
+    {"close", py_session_loader_close, METH_NOARGS, loader_close_doc},
     {0},
 };
 
-#define FACT(name, number, doc)                                   \
-    {                                                             \
-        name, loader_fact, NULL, doc, (void *)(uintptr_t)(number) \
+#define FACT(name, number, doc)                                              \
+    {                                                                        \
+        name, py_session_loader_fact, NULL, doc, (void *)(uintptr_t)(number) \
     }
 static PyGetSetDef loader_getset[] = {
     FACT("name", FACT_NAME, "What other clients open it by."),
@@ -425,7 +428,7 @@ PyDoc_STRVAR(loader_doc,
 
 static PyType_Slot loader_slots[] = {
     {Py_tp_doc, (void *)(uintptr_t)loader_doc},
-    {Py_tp_dealloc, loader_dealloc},
+    {Py_tp_dealloc, py_session_loader_dealloc},
     {Py_tp_methods, loader_methods},
     {Py_tp_getset, loader_getset},
     {0, NULL},

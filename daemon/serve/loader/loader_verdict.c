@@ -108,7 +108,8 @@ static uint64_t verdict_reading_since(const struct loader *loader, const struct 
     return max_u64(since, loader->marked.was[0]);
 }
 
-static void find(const struct loader *loader, const struct stream *last, struct verdict *ret)
+static void loader_verdict_find(const struct loader *loader, const struct stream *last,
+                                struct verdict *ret)
 {
     const struct core *core = &loader->core;
     const struct stream *stream;
@@ -138,7 +139,7 @@ void loader_note_verdict(struct loader *loader, const struct stream *stream)
 {
     struct verdict verdict;
 
-    find(loader, stream, &verdict);
+    loader_verdict_find(loader, stream, &verdict);
     if (verdict.kind != VERDICT_IDLE && verdict.kind != VERDICT_EARLY)
         (void)snprintf(loader->verdict, sizeof loader->verdict, "%.*s", VERDICT_LATEST_MAX - 1,
                        verdict.text);
@@ -149,7 +150,7 @@ void loader_verdict(const struct loader *loader, struct verdict *ret)
 {
     size_t len;
 
-    find(loader, NULL, ret);
+    loader_verdict_find(loader, NULL, ret);
     if (!*loader->verdict || (ret->kind != VERDICT_IDLE && ret->kind != VERDICT_EARLY))
         return;
     len = ret->kind == VERDICT_IDLE ? strlen("idle") : strlen(ret->text);
