@@ -15,11 +15,45 @@ import layers
 import log_man
 import named
 import spec_man
+import statics
 import summary
 import text
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+
+
+class Statics(unittest.TestCase):
+    def wrong(self, files):
+        with tempfile.TemporaryDirectory() as folder:
+            for path, content in files.items():
+                file = pathlib.Path(folder, path)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(content)
+            return statics.check(folder)
+
+    def test_this_tree_is_clean(self):
+        self.assertEqual(statics.check(ROOT), [])
+
+    def test_a_name_is_in_two_files(self):
+        body = "static int a_find(int i)\n{\n    return i;\n}\n"
+        for other in body, body.removeprefix("static "), "static inline " + body.removeprefix("static "):
+            with self.subTest(other=other):
+                wrong = self.wrong({"daemon/plan/a.c": body, "client/b.c": other})
+                self.assertIn("daemon/plan/a.c:1: a_find() is in client/b.c, too; give it the prefix of its file",
+                              wrong)
+
+    def test_a_name_is_one_word(self):
+        text = "/* static int not(void)\n{ */\n_printf_(2, 3)\nstatic void\nfind(const char *text,\n     ...)\n{\n}\n"
+        self.assertEqual(self.wrong({"daemon/plan/a.c": text}),
+                         ["daemon/plan/a.c:5: find() is one word; give it the prefix of its file"])
+
+    def test_what_is_none_of_it(self):
+        text = ("int find(void)\n{\n    return 0;\n}\n"             # not static
+                "static int look(void);\n"                          # only declared
+                "static const struct ops ops = {.find = find};\n")
+        self.assertEqual(self.wrong({"daemon/plan/a.c": text, "daemon/examples/b.c":
+                                     "static int find(void)\n{\n    return 1;\n}\n"}), [])
 
 
 class Layers(unittest.TestCase):

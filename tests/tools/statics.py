@@ -1,0 +1,67 @@
+"""Checks that names of static functions are the only ones of the tree.
+
+    statics.py [ROOT]     prints FILE:LINE: what is wrong; exit status 1 if there was anything
+
+A backtrace, a profile and a debugger's `break` show the bare name of a function. So each static
+function has its file's or its module's prefix: no other function of the tree has its name, and it is
+more than one word.
+"""
+
+import collections
+import pathlib
+import re
+import sys
+
+# Where functions are; examples are programs of their own.
+TREE = ("client", "daemon", "proto")
+EXAMPLES = ("client/examples/", "daemon/examples/")
+
+SILENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'
+                    r"__attribute__\(\(.*?\)\)|\b_[a-z]+_\([^()]*\)", re.DOTALL)
+FUNCTION = re.compile(r"^(?P<type>[A-Za-z_][\w\s*()]*?[\s*])(?P<name>\w+)\((?:[^;{}]*)\)\s*\n\{", re.MULTILINE)
+
+
+def blank(match):
+    """As many lines as there were."""
+    return "\n" * match.group(0).count("\n")
+
+
+def functions_of(text):
+    """Yields (name, line, whether it is static) of each function that is defined."""
+    text = SILENT.sub(blank, text)
+    for match in FUNCTION.finditer(text):
+        yield (match["name"], text.count("\n", 0, match.start("name")) + 1,
+               re.match(r"static\b", match["type"]) is not None)
+
+
+def all_functions(root):
+    """name → [(path, line, whether it is static)]"""
+    found = collections.defaultdict(list)
+    for folder in TREE:
+        for file in sorted((root / folder).rglob("*.[ch]")):
+            path = file.relative_to(root).as_posix()
+            if path.startswith(EXAMPLES):
+                continue
+            for name, line, static in functions_of(file.read_text(encoding="utf-8")):
+                found[name].append((path, line, static))
+    return found
+
+
+def check(root):
+    wrong = []
+    for name, places in all_functions(pathlib.Path(root)).items():
+        for path, line, static in places:
+            if not static:
+                continue
+            others = sorted({other for other, _, _ in places} - {path})
+            if others:
+                wrong.append(f"{path}:{line}: {name}() is in {others[0]}, too; give it the prefix of its file")
+            elif "_" not in name:
+                wrong.append(f"{path}:{line}: {name}() is one word; give it the prefix of its file")
+    return sorted(wrong)
+
+
+if __name__ == "__main__":
+    problems = check(sys.argv[1] if len(sys.argv) > 1 else ".")
+    print("\n".join(problems), end="\n" if problems else "")
+    sys.exit(1 if problems else 0)
