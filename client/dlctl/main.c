@@ -23,63 +23,70 @@ static const struct verb VERBS[] = {
     {"check", "SPEC",
      COMMON | PLACE | BIT(OPTION_EPOCH) | BIT(OPTION_EPOCHS) | BIT(OPTION_BATCHES) |
          BIT(OPTION_DIGEST),
-     verb_check, "Loads in its own process and tells what is in a batch. Needs no daemon.",
+     verb_check, "Loads in its own process and shows the content of a batch. Needs no daemon.",
      DAEMON_NONE},
     {"lengths", "SPEC", COMMON, verb_lengths,
-     "Draws how long the samples are, and what batches of tokens would pad. Needs no daemon.",
+     "Draws the lengths of the samples and how much batches of tokens would pad. Needs no "
+     "daemon.",
      DAEMON_NONE},
     {"state", "FILE", COMMON, verb_state,
-     "Tells what is in the state of an epoch. Needs no daemon.", DAEMON_NONE},
+     "Prints the content of an epoch's state. Needs no daemon.", DAEMON_NONE},
     {"run", "SPEC|NAME",
      COMMON | BIT(OPTION_RUN_WORLD) | BIT(OPTION_RUN_RANK) | BIT(OPTION_EPOCHS) |
          BIT(OPTION_FIRST_EPOCH) | BIT(OPTION_BATCHES) | BIT(OPTION_DIGEST) | BIT(OPTION_CREDITS) |
          BIT(OPTION_STATE) | BIT(OPTION_SAVE_STATE) | BIT(OPTION_JOB) | BIT(OPTION_RESUME),
-     verb_run, "Iterates as a trainer would, over the daemon, and tells how fast it was.",
+     verb_run, "Reads batches from the daemon as a trainer would, and prints the speed.",
      DAEMON_SERVICE},
     {"peek", "SPEC|NAME",
      COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |
          BIT(OPTION_INDICES) | BIT(OPTION_VALUES),
-     verb_peek, "Shows what is in one batch, loaded by the daemon for this alone."},
+     verb_peek, "Shows the content of one batch, which the daemon loads only for this."},
     {"replay", "SPEC|NAME",
      COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |
          BIT(OPTION_INDICES) | BIT(OPTION_BEHIND) | BIT(OPTION_SEED) | BIT(OPTION_ARCHIVE),
-     verb_replay, "Makes a batch once more, as it was delivered, and writes it for numpy.load()."},
-    {"status", NULL, VIEW, verb_status, "Shows the daemon as a whole; of several, each.",
+     verb_replay, "Makes a batch again, as it was delivered, and writes it for numpy.load()."},
+    {"status", NULL, VIEW, verb_status,
+     "Shows the daemon as a whole, or each one if there are "
+     "several.",
      DAEMON_ALL},
     {"loaders", NULL, VIEW, verb_view, "Lists the open loaders."},
-    {"epochs", NULL, VIEW, verb_view, "Lists the epochs under way, a line for each rank."},
+    {"epochs", NULL, VIEW, verb_view, "Lists the epochs in progress, one line per rank."},
     {"workers", NULL, VIEW, verb_view, "Lists the worker processes."},
     {"ring", NULL, VIEW, verb_view, "Lists the shared-memory segments and their slots."},
     {"sessions", NULL, VIEW, verb_view, "Lists the connected clients."},
     {"quarantine", "[NAME]", VIEW, verb_view,
      "Lists the bad samples that were left out or replaced, of one loader or all."},
-    {"members", NULL, VIEW, verb_view, "Shows the nodes that this daemon meets, and their ranks."},
+    {"members", NULL, VIEW, verb_view,
+     "Shows the nodes of the daemon's cluster, and their "
+     "ranks."},
     {"times", "[NAME]", VIEW, verb_view,
-     "Shows where the time of batches goes, of one loader or all, stage by stage."},
+     "Shows how long batches of one loader, or all, spend in each stage."},
     {"headspace", "NAME", COMMON | BIT(OPTION_MEASURED_STEPS), verb_headspace,
      "Measures how much faster a loader's trainers would be if loading cost nothing."},
     {"trace", "[NAME]", COMMON | BIT(OPTION_OUTPUT), verb_trace,
      "Writes the last batches of one loader, or all, as a Chrome trace: a row for each worker and "
      "rank."},
     {"top", "[NAME]", COMMON | BIT(OPTION_INTERVAL) | BIT(OPTION_LOOKS), verb_top,
-     "Shows it all as it goes, on a screen; as text where there is no terminal."},
-    {"metrics", NULL, COMMON, verb_metrics, "Prints what is measured, for Prometheus."},
+     "Shows a live view, full-screen on a terminal, otherwise as text."},
+    {"metrics", NULL, COMMON, verb_metrics, "Prints all metrics, for Prometheus."},
     {"stop", NULL, COMMON, verb_control, "Ends the daemon now.", DAEMON_SERVICE},
     {"drain", NULL, COMMON, verb_control,
-     "Lets epochs under way finish, accepts nothing new, then ends the daemon.", DAEMON_SERVICE},
+     "Ends the daemon after the epochs in progress; accepts nothing new meanwhile.",
+     DAEMON_SERVICE},
     {"reload", NULL, COMMON, verb_control, "Makes the daemon read its configuration again.",
      DAEMON_SERVICE},
     {"close-run", NULL, COMMON, verb_close_run,
-     "Closes the cluster's run on all nodes, for good: nobody meets under its id any more.",
+     "Closes the cluster's run on all nodes permanently: no node can join under its id again.",
      DAEMON_SERVICE},
-    {"help", "[VERB]", COMMON, verb_help, "Tells what a verb is for and its options.", DAEMON_NONE},
+    {"help", "[VERB]", COMMON, verb_help, "Prints a verb's purpose and options.", DAEMON_NONE},
 };
 
 static void main_print_help(void)
 {
     enum { LEFT = 20 };
 
-    printf("Usage: dlctl VERB [options]\n\nShows and steers dloaderd.\n\nVerbs:\n");
+    printf("Usage: dlctl VERB [options]\n\nInspects and controls dloaderd, and loads data "
+           "without it.\n\nVerbs:\n");
     for (size_t i = 0; i < ARRAY_SIZE(VERBS); i++) {
         char left[32];
 

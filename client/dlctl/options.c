@@ -37,7 +37,7 @@ static const struct option_row {
                        "the daemon's socket, or the pid or script of a program that has a private "
                        "one; default: $DLOADER_SOCKET, else the user's service, else the system's, "
                        "else the private one of the user's only program"},
-    [OPTION_JSON] = {"json", NULL, KIND_FLAG, FIELD(json), 0, 0, "print JSON, errors too"},
+    [OPTION_JSON] = {"json", NULL, KIND_FLAG, FIELD(json), 0, 0, "print JSON, including errors"},
     [OPTION_HELP] = {"help", NULL, KIND_FLAG, FIELD(help), 0, 0, "print this and exit"},
     [OPTION_EPOCH] = {"epoch", "E", KIND_NUMBER, FIELD(epoch), 0, UINT64_MAX,
                       "number of the epoch; default 0"},
@@ -55,57 +55,57 @@ static const struct option_row {
     [OPTION_STEPS] = {"steps", "K", KIND_NUMBER, FIELD(steps), 1, UINT64_MAX,
                       "at most K steps of each rank; default: all"},
     [OPTION_LENGTH] = {"length", "N", KIND_NUMBER, FIELD(length), 0, INT64_MAX,
-                       "samples in the dataset, which is then not opened"},
+                       "number of samples in the dataset, which is then not opened"},
     [OPTION_BATCHES] = {"batches", "K", KIND_NUMBER, FIELD(batches), 1, UINT64_MAX,
                         "at most K batches of each rank in each epoch; default: all"},
     [OPTION_CREDITS] = {"credits", "C", KIND_NUMBER, FIELD(credits), 1, 65536,
-                        "batches loaded ahead at most; default: the daemon's choice"},
+                        "the most batches loaded ahead; default: the daemon's choice"},
     [OPTION_DIGEST] = {"digest", NULL, KIND_FLAG, FIELD(digest), 0, 0,
                        "hash all batch contents in order (XXH3-64)"},
     [OPTION_ONE_RANK] = {"rank", "R", KIND_NUMBER, FIELD(rank), 0, 1048575,
                          "this consumer, from 0 to W-1; default 0"},
     [OPTION_STEP] = {"step", "K", KIND_NUMBER, FIELD(step), 0, UINT64_MAX,
-                     "which batch of the rank's, from 0; default 0"},
+                     "number of the batch among those of the rank, from 0; default 0"},
     [OPTION_INDICES] = {"indices", "I,...", KIND_INDICES, FIELD(indices), 0, UINT64_MAX,
-                        "samples to make the batch of, where the client is the sampler; "
-                        "default: the first ones"},
+                        "samples of the batch, if the client is the sampler; default: the first "
+                        "ones"},
     [OPTION_VALUES] = {"values", "N", KIND_NUMBER, FIELD(values), 0, VALUES_MAX,
                        "elements and strings to show of each leaf; default 8"},
     [OPTION_TOTALS] = {"totals", NULL, KIND_FLAG, FIELD(totals), 0, 0,
-                       "of batches of tokens: what they are in all, instead of each step"},
+                       "for batches of tokens: totals of the epoch instead of each step"},
     [OPTION_OUTPUT] = {"output", "FILE", KIND_TEXT, FIELD(output), 0, 0,
-                       "write there (-o FILE, too) instead of standard output"},
+                       "write there (also -o FILE) instead of standard output"},
     [OPTION_INTERVAL] = {"interval", "SECONDS", KIND_SECONDS, FIELD(interval_ms), 100, 3600000,
-                         "time between two looks, such as 0.5; default 1"},
+                         "time between two updates, such as 0.5; default 1"},
     [OPTION_LOOKS] = {"count", "N", KIND_NUMBER, FIELD(count), 1, UINT64_MAX,
-                      "end after so many looks; default: not at all"},
+                      "end after so many updates; default: never"},
     [OPTION_MEASURED_STEPS] = {"steps", "K", KIND_NUMBER, FIELD(steps), 1, 10000,
                                "steps of each rank to measure; default 50"},
     [OPTION_ARCHIVE] = {"output", "FILE", KIND_TEXT, FIELD(output), 0, 0,
-                        "write the batch there (-o FILE, too), for numpy.load()"},
+                        "write the batch there (also -o FILE), for numpy.load()"},
     [OPTION_BEHIND] = {"state", "FILE", KIND_TEXT, FIELD(state), 0, 0,
-                       "the batch that comes next after the state in that file, or --step K of its "
-                       "epoch; --world is then that of the state by default"},
+                       "make the batch after the state in that file, or --step K of its epoch; "
+                       "--world then defaults to that of the state"},
     [OPTION_SEED] = {"seed", "N", KIND_NUMBER, FIELD(seed), 0, UINT64_MAX,
-                     "of a spec that has none: the seed that the batch was made with"},
+                     "for a spec without a seed: the seed of the batch"},
     [OPTION_WIDE] = {"wide", NULL, KIND_FLAG, FIELD(wide), 0, 0,
                      "all columns, each row on one line, however long"},
     [OPTION_STATE] = {"state", "FILE", KIND_TEXT, FIELD(state), 0, 0,
-                      "go on from the state in that file, with any --world"},
+                      "resume from the state in that file, with any --world"},
     [OPTION_SAVE_STATE] = {"save-state", "FILE", KIND_TEXT, FIELD(save_state), 0, 0,
                            "write the state there at the end"},
     [OPTION_JOB] = {"job", "NAME", KIND_TEXT, FIELD(job), 0, 0,
-                    "be a rank of the training job of that name; default: torchrun's --rdzv-id, "
-                    "if rank and world are torchrun's"},
+                    "join the training job of that name; default: torchrun's --rdzv-id, if rank "
+                    "and world are torchrun's"},
     [OPTION_RESUME] = {"resume", NULL, KIND_FLAG, FIELD(resume), 0, 0,
-                       "go on where this rank of the --job, or of a cluster, has left off"},
+                       "continue where this rank of the --job, or of a cluster, stopped"},
     [OPTION_RUN_WORLD] = {"world", "W|cluster", KIND_WORLD, FIELD(world), 1, 1048576,
-                          "world size: number of consumers of the epoch; cluster: of the nodes "
-                          "that have met, and the rank is then one of this node; default: "
+                          "world size: number of consumers of the epoch; cluster: the world of "
+                          "the daemon's cluster, and the rank is one of this node's; default: "
                           "$WORLD_SIZE, or 1"},
     [OPTION_RUN_RANK] = {"rank", "R|all", KIND_RANK, FIELD(rank), 0, 1048575,
                          "this consumer, from 0 to W-1; all: every rank in turn, step by step; "
-                         "default: $RANK, of a cluster $LOCAL_RANK, or 0"},
+                         "default: $RANK, in a cluster $LOCAL_RANK, or 0"},
 };
 
 /* getopt_long() values of the options: above any character. */

@@ -15,10 +15,10 @@ static const char usage_text[] =
     "Serves batches of training data to clients on a Unix socket; see dloaderd(8).\n"
     "\n"
     "  --config FILE      settings in YAML, see dloaderd.conf(5)\n"
-    "  --socket PATH      where clients connect, instead of the configured path\n"
-    "  --private          for one owner: end when the last client leaves\n"
+    "  --socket PATH      listen there, instead of at the configured path\n"
+    "  --private          for one owner: ends when the last client leaves\n"
     "  --client FD        with --private: the first client's connection\n"
-    "  --stderr FD        with --private: where Python workers' standard error goes\n"
+    "  --stderr FD        with --private: gets the standard error of Python workers\n"
     "  --log-level LEVEL  error, warning, info or debug\n"
     "  --version, --help\n";
 
