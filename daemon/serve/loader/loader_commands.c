@@ -14,7 +14,7 @@
 static struct dl_span commands_state_for(const struct stream *stream, uint64_t number)
 {
     return dataset_states_find(&stream->states, step_replica(stream, number),
-                       number / stream->params.replicas);
+                               number / stream->params.replicas);
 }
 
 /* Bytes that the task of the stream's step has, of which struct slot_planned is *ret_planned. */
@@ -141,7 +141,8 @@ static bool commands_is_planned(struct loader *loader, const struct step *step)
 }
 
 /* The step that a worker would have made, had it not died before. */
-static bool commands_fault_dead_worker(struct loader *loader, struct step *step, const struct place *place)
+static bool commands_fault_dead_worker(struct loader *loader, struct step *step,
+                                       const struct place *place)
 {
     _cleanup_free_ char *cause = pool_take_epitaph(loader->pool, place->worker);
 
