@@ -144,7 +144,7 @@ static bool commands_is_planned(struct loader *loader, const struct step *step)
 static bool commands_fault_dead_worker(struct loader *loader, struct step *step,
                                        const struct place *place)
 {
-    _cleanup_free_ char *cause = pool_take_epitaph(loader->pool, place->worker);
+    _cleanup_free_ char *cause = pool_take_death_cause(loader->pool, place->worker);
 
     if (!cause)
         return false;

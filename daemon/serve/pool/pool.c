@@ -114,9 +114,13 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
 static void pool_destroy(struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
-        free(pool->members[i].tasks);
-        free(pool->members[i].epitaph);
+        struct member *m = &pool->members[i];
+        assert(m->state == WORKER_GIVEN_UP && !m->process && in_flight(m) == 0);
+        assert(!m->segments && !m->mapping);
+        free(m->tasks);
+        free(m->death_cause);
     }
+    assert(!pool->retiring);
     free(pool->members);
     buffer_deinit(&pool->spec);
     buffer_deinit(&pool->roots);
@@ -149,7 +153,7 @@ void pool_end_workers(struct pool *pool)
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = &pool->members[i];
         uv_timer_stop(&m->backoff);
-        m->state = WORKER_GIVEN_UP;
+        member_become(m, WORKER_GIVEN_UP);
         member_give_tasks_back(m, "the loader is closed");
         m->process = process_free(m->process);
         member_retire_all(m);
@@ -170,9 +174,9 @@ struct pool *pool_free(struct pool *pool)
     return NULL;
 }
 
-char *pool_take_epitaph(struct pool *pool, uint32_t worker)
+char *pool_take_death_cause(struct pool *pool, uint32_t worker)
 {
-    return steal_ptr(pool->members[worker].epitaph);
+    return steal_ptr(pool->members[worker].death_cause);
 }
 
 bool pool_idle(const struct pool *pool)

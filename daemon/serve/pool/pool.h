@@ -93,7 +93,7 @@ void pool_room(const struct pool *pool, uint32_t worker, struct pool_room *ret);
  * and whose workers are their datasets' state: what it would have made next is lost with it. Told
  * once, owned by the caller; NULL: there is nothing to tell.
  */
-char *_nodiscard_ pool_take_epitaph(struct pool *pool, uint32_t worker);
+char *_nodiscard_ pool_take_death_cause(struct pool *pool, uint32_t worker);
 /* Runs the task prepared in the slot. */
 void pool_run(struct pool *pool, const struct place *place, void *tag);
 /* Wakes the workers that got tasks. */

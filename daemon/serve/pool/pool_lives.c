@@ -162,7 +162,7 @@ static void pool_lives_on_process_ready(void *owner, const struct dl_msg_w_ready
     pool->iterable = iterable;
     pool->fingerprint = what->fingerprint;
     pool->dataset = what->dataset;
-    m->state = WORKER_READY;
+    member_become(m, WORKER_READY);
     m->ready_since = uv_hrtime();
     pool_lives_note_sandbox(m, (uint32_t)what->sandbox);
     pool->slot_bytes = max_u64(pool->slot_bytes, slot_bytes);
@@ -247,7 +247,7 @@ static void pool_lives_give_up(struct member *m, const char *cause)
     struct pool *pool = m->pool;
     struct dl_error err = m->open_error;
 
-    m->state = WORKER_GIVEN_UP;
+    member_become(m, WORKER_GIVEN_UP);
     /* Of an iterable dataset, and of one made in turn, each worker's share is its own. */
     bool own_share = pool->iterable || python_in_turn(pool->o.spec);
     bool others_may_live = !own_share && !pool_lives_has_lost_host(pool);
@@ -276,7 +276,7 @@ static void pool_lives_restart_later(struct member *m, uint64_t well_ns, const c
         return;
     }
     m->restarts++;
-    m->state = WORKER_WAITING;
+    member_become(m, WORKER_WAITING);
     uv_timer_start(&m->backoff, pool_lives_on_backoff, pause_ms, 0);
 }
 
@@ -310,14 +310,16 @@ static void pool_lives_on_process_exited(void *owner, int signal, const char *ca
                   "%s: %s", pool->o.spec->name, m->open_error.code ? m->open_error.message : text);
     if (m->state == WORKER_READY && in_flight(m) == 0 && !m->open_error.code &&
         python_in_turn(pool->o.spec) && pool->o.spec->retries == 0) {
-        free(m->epitaph);
-        m->epitaph = must_strdup(text);
+        free(m->death_cause);
+        m->death_cause = must_strdup(text);
     }
     m->process = process_free(m->process);
     m->timed_out = m->condemned = m->to_ring = false;
     member_give_tasks_back(m, text);
     member_retire_all(m);
-    if (!pool->broken)
+    if (pool->broken)
+        member_become(m, WORKER_GIVEN_UP);
+    else
         pool_lives_restart_later(m, well_ns, text);
     m->open_error.code = 0;
     pool_changed(pool);
@@ -349,7 +351,7 @@ void member_start(struct member *m)
     };
     struct dl_error err = {0};
 
-    m->state = WORKER_STARTING;
+    member_become(m, WORKER_STARTING);
     if (process_start(&options, &m->process, &err) < 0) {
         m->open_error = err;
         log_about(LOG_ERROR,

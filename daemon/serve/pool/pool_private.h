@@ -8,7 +8,23 @@
 #include "daemon/serve/pool/deaths.h"
 #include "daemon/serve/pool/pool.h"
 
-enum worker_state { WORKER_STARTING, WORKER_READY, WORKER_WAITING, WORKER_GIVEN_UP };
+#include <assert.h>
+
+enum worker_state {
+    WORKER_STARTING, /* its process opens the dataset */
+    WORKER_READY,    /* it may be given tasks */
+    WORKER_WAITING,  /* it died, and is started again after a pause */
+    WORKER_GIVEN_UP, /* it is not started again */
+};
+
+/* States that may follow each, a bit each. */
+static const unsigned worker_next[] = {
+    [WORKER_STARTING] =
+        1U << WORKER_STARTING | 1U << WORKER_READY | 1U << WORKER_WAITING | 1U << WORKER_GIVEN_UP,
+    [WORKER_READY] = 1U << WORKER_WAITING | 1U << WORKER_GIVEN_UP,
+    [WORKER_WAITING] = 1U << WORKER_STARTING | 1U << WORKER_GIVEN_UP,
+    [WORKER_GIVEN_UP] = 1U << WORKER_GIVEN_UP,
+};
 
 struct task {
     uint64_t number;
@@ -36,7 +52,7 @@ struct member {
     bool timed_out;    /* killed because its task took too long */
     bool condemned;    /* killed because it reported nonsense: nothing it says counts any more */
     bool wants_memory; /* has no segment because memory.limit is used up */
-    char *epitaph;     /* owned; see pool_take_epitaph() */
+    char *death_cause; /* owned; see pool_take_death_cause() */
     bool to_ring;
     uint32_t sandbox; /* which parts of it hold in the worker */
     uint64_t finished;
@@ -73,6 +89,13 @@ struct pool {
     bool ended; /* pool_end_workers() */
     bool freed;
 };
+
+static inline void member_become(struct member *m, enum worker_state state)
+{
+    assert(worker_next[m->state] & 1U << state);
+    assert(state != WORKER_READY || m->process);
+    m->state = state;
+}
 
 static inline uint32_t in_flight(const struct member *m)
 {

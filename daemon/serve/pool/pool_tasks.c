@@ -94,6 +94,8 @@ void pool_run(struct pool *pool, const struct place *place, void *tag)
     struct queue_task record = {
         .task = task.number, .segment = place->segment->id, .slot = place->slot};
 
+    assert(m->state == WORKER_READY && in_flight(m) < QUEUE_RECORDS);
+    assert(place->segment->slots.slots[place->slot].state == SLOT_FILLING);
     if (in_flight(m) == 0)
         m->front_since = uv_hrtime();
     m->tasks[m->end++ % QUEUE_RECORDS] = task;
