@@ -94,10 +94,10 @@ static int client_connect_failure(struct connection *conn, const char *path, int
     } remedies[] = {
         {ENOENT, "no socket there: start dloaderd, or set DLOADER_SOCKET to where it listens"},
         {ENOTDIR, "no socket there: start dloaderd, or set DLOADER_SOCKET to where it listens"},
-        {ECONNREFUSED, "nobody listens there: dloaderd is not running, start it"},
-        {EACCES, "permission denied: the daemon's socket_mode and socket_group say who may; of the "
-                 "system's service members of the group dloaderd, once they have logged in again"},
-        {EPROTOTYPE, "a socket of another kind: not dloaderd's"},
+        {ECONNREFUSED, "no daemon listens there; start dloaderd"},
+        {EACCES, "permission denied by the daemon's socket_mode and socket_group; to use the "
+                 "system's service, join the group dloaderd and log in again"},
+        {EPROTOTYPE, "a socket of another kind, not dloaderd's; name dloaderd's socket"},
         {EAGAIN, "dloaderd accepts no connections"},
     };
 
@@ -138,8 +138,9 @@ static int client_open_socket(struct connection *conn, const char *path, uint64_
         return connection_fail(conn, ENOENT, "", "the path of the daemon's socket is empty");
     if (len >= max)
         return connection_fail(conn, ENAMETOOLONG, path,
-                               "a socket's path has at most %zu bytes, this one has %zu", max - 1,
-                               len);
+                               "a socket's path can have %zu bytes, this one has %zu; choose a "
+                               "shorter one",
+                               max - 1, len);
     while ((r = client_dial(path, ret)) < 0) {
         uint64_t pause = deadline_after(CONNECT_RETRY);
 
@@ -362,7 +363,7 @@ void dl_client_abandon(struct dl_client *client)
     for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
         loader->hosts = hosts_free(loader->hosts);
     (void)connection_fail(&client->conn, ECHILD, "",
-                          "this session is of the process that this one was forked from; open "
+                          "this session belongs to the parent of this forked process; open "
                           "another one here");
 }
 
@@ -441,7 +442,9 @@ static int client_ask_from(struct dl_client *client, struct dl_message *msg, uin
                            uint32_t row, uint64_t timeout_ns)
 {
     if (client->fd < 0)
-        return client_fail(client, ENOTCONN, "", "this client has no daemon to ask");
+        return client_fail(client, ENOTCONN, "",
+                           "this client has no daemon; connect with "
+                           "dl_client_connect()");
     *request = connection_request(&client->conn);
     client->call = (struct call){.request = *request, .answer = DL_MSG_INFO, .goes_on = row > 0};
     return client_call(client, msg, timeout_ns);

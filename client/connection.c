@@ -37,7 +37,9 @@ int connection_send(struct connection *conn, const struct dl_message *msg)
     if (r < 0 || conn->hung_up)
         return r;
     if (conn->out.len - conn->sent > CONNECTION_OUTPUT_MAX)
-        return connection_fail(conn, EPROTO, "", "the daemon has stopped reading: %zu bytes wait",
+        return connection_fail(conn, EPROTO, "",
+                               "the daemon has stopped reading; %zu bytes are "
+                               "unsent",
                                conn->out.len - conn->sent);
     if (conn->sent > 0 && conn->sent == conn->out.len)
         conn->sent = conn->out.len = 0;
@@ -115,7 +117,7 @@ int connection_end(struct connection *conn)
 {
     if (conn->in.begin != conn->in.end)
         return connection_fail(conn, ECONNRESET, "",
-                               "the daemon went away in the middle of a message");
+                               "the daemon closed the connection in the middle of a message");
     return connection_fail(conn, ECONNRESET, "", "the daemon closed the session");
 }
 

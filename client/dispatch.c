@@ -51,10 +51,10 @@ static int dispatch_check_answer(struct dl_client *client, const struct dl_messa
     const struct call *call = dispatch_due_call(client);
 
     if (call->answer == 0 || call->done || call->request != request)
-        return violated(client, "%s answers request %llu, which waits for no answer",
+        return violated(client, "%s answers request %llu, which is not pending",
                         message_name(msg->number), (ull)request);
     if (msg->number != DL_MSG_ERROR && call->answer != msg->number)
-        return violated(client, "%s answers request %llu, to which %s is due",
+        return violated(client, "%s answers request %llu, which expects %s",
                         message_name(msg->number), (ull)request, message_name(call->answer));
     dispatch_forget_stopped(client, request);
     return 0;
@@ -74,8 +74,7 @@ static int dispatch_on_welcome(struct dl_client *client, const struct dl_message
                         (ull)version, DL_PROTOCOL_VERSION);
     if (dispatch_due_call(client)->again && msg->welcome.life == client->reconnect.ended)
         return connection_fail(&client->conn, ECONNRESET, client->reconnect.path,
-                               "the daemon ended the session, and not because it ended itself: its "
-                               "log says why");
+                               "the daemon ended this session; its log says why");
     client->reconnect.life = msg->welcome.life;
     dispatch_due_call(client)->done = true;
     return 0;
@@ -125,7 +124,8 @@ static int dispatch_on_opened(struct dl_client *client, const struct dl_message 
                                                .seed = opened->seed,
                                                .workers = opened->iterable ? opened->workers : 0};
     if (!dispatch_take_parts(opened->parts, loader->identity.parts))
-        return violated(client, "OPENED: %zu bytes tell no spec's parts", opened->parts.len);
+        return violated(client, "OPENED: %zu bytes are not the hashes of a spec's sections",
+                        opened->parts.len);
     client->call.done = true;
     return 0;
 }
@@ -136,7 +136,7 @@ static int dispatch_on_progress(struct dl_client *client, const struct dl_messag
     const struct call *call = dispatch_due_call(client);
 
     if (call->answer != DL_MSG_OPENED || call->done || call->request != progress->request)
-        return violated(client, "PROGRESS of request %llu, which is no OPEN that waits",
+        return violated(client, "PROGRESS of request %llu, which is not a pending OPEN",
                         (ull)progress->request);
     if (client->progress.tell)
         client->progress.tell(client->progress.data, progress->done, progress->all);
@@ -148,7 +148,7 @@ static int dispatch_take_place(struct dl_client *client, struct dl_epoch *epoch,
                                const struct dl_msg_started *started)
 {
     if (!history_read(started->before, &epoch->before))
-        return violated(client, "STARTED: %zu bytes are no history of an epoch",
+        return violated(client, "STARTED: %zu bytes are not a history of an epoch",
                         started->before.len);
     if (started->rank >= started->world)
         return violated(client, "STARTED: rank %llu of a cluster of %llu", (ull)started->rank,
@@ -156,7 +156,7 @@ static int dispatch_take_place(struct dl_client *client, struct dl_epoch *epoch,
     epoch->rank = (uint32_t)started->rank;
     epoch->world = (uint32_t)started->world;
     if (epoch->number != DL_RESUME && started->epoch != epoch->number)
-        return violated(client, "STARTED: epoch %llu, where epoch %llu was asked for",
+        return violated(client, "STARTED: epoch %llu instead of the requested epoch %llu",
                         (ull)started->epoch, (ull)epoch->number);
     return 0;
 }
@@ -178,8 +178,8 @@ static int dispatch_on_started(struct dl_client *client, const struct dl_message
     if (!epoch->cluster && epoch->number != DL_RESUME &&
         (started->epoch != epoch->number || started->first != epoch->first))
         return violated(client,
-                        "STARTED: epoch %llu from step %llu, where epoch %llu from step %llu was "
-                        "asked for",
+                        "STARTED: epoch %llu from step %llu instead of the requested epoch %llu "
+                        "from step %llu",
                         (ull)started->epoch, (ull)started->first, (ull)epoch->number,
                         (ull)epoch->first);
     epoch->number = started->epoch;
@@ -209,7 +209,7 @@ static int dispatch_on_info(struct dl_client *client, const struct dl_message *m
     else
         r = buffer_append(&client->answer, msg->info.value.data, msg->info.value.len);
     if (r == -EBADMSG)
-        return violated(client, "INFO has a page that is no list");
+        return violated(client, "INFO has a page that is not a list");
     if (r < 0)
         return no_memory_for(client, msg);
     client->call.next = msg->info.next;
@@ -329,6 +329,6 @@ int client_dispatch(struct dl_client *client, const struct dl_message *msg, int 
     case DL_MSG_FINISHED:
         return stream_finished(client, msg);
     default:
-        return violated(client, "message %d is not the daemon's to send", (int)msg->number);
+        return violated(client, "message %d, which a daemon must not send", (int)msg->number);
     }
 }

@@ -69,14 +69,13 @@ static int epoch_check_options(struct dl_client *client, const struct dl_epoch_o
                            (unsigned long long)DL_MAX_CREDITS);
     if (o->priority > DL_PRIORITY_LOW)
         return client_fail(client, EINVAL, "priority",
-                           "%u, where there are DL_PRIORITY_NORMAL (0), HIGH (1) and LOW (2)",
-                           o->priority);
+                           "%u is not DL_PRIORITY_NORMAL (0), HIGH (1) or LOW (2)", o->priority);
     if (o->follow > 1 || (o->follow && !cluster))
-        return client_fail(client, EINVAL, "follow",
-                           "%u, where there is 0, and 1 in the cluster's world", o->follow);
+        return client_fail(client, EINVAL, "follow", "%u is not 0, or 1 in the cluster's world",
+                           o->follow);
     if (o->state && (o->epoch != 0 || o->step != 0))
         return client_fail(client, EINVAL, o->epoch ? "epoch" : "step",
-                           "%llu beside a state, which says it by itself: 0 is due",
+                           "%llu beside a state, which contains it; write 0",
                            (unsigned long long)(o->epoch ? o->epoch : o->step));
     if (o->job && strlen(o->job) > DL_MAX_NAME_BYTES)
         return client_fail(client, EINVAL, "job", "a name of %zu bytes; it may have %llu",
@@ -159,11 +158,11 @@ static int epoch_start_at(struct dl_loader *loader, const struct dl_epoch_option
         return client_fail(loader->client, ENOMEM, "", "no memory for an epoch");
     if (loader->local && o->epoch == DL_RESUME)
         return client_fail(loader->client, ENOENT, "job",
-                           "this loader has no daemon that would know how far the job has come; "
-                           "start an epoch by its number");
+                           "this loader has no daemon that remembers the job's progress; start "
+                           "an epoch by its number");
     if (loader->local && epoch->cluster)
         return client_fail(loader->client, ENOTSUP, "world",
-                           "the cluster's is known to a daemon alone, and this loader has none; "
+                           "only a daemon knows the cluster's world, and this loader has none; "
                            "give a number, or workers.count");
     int r = state_take_dataset_states(epoch, o);
     if (r == 0)
@@ -201,7 +200,9 @@ int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *opti
     dl_epoch_end(*ret);
     *ret = NULL;
     if (add_overflows(place.epoch, 1, &place.epoch))
-        return client_fail(client, ERANGE, "epoch", "the state is at the end of the last one");
+        return client_fail(client, ERANGE, "epoch",
+                           "the state is at the end of the last epoch; "
+                           "start with another state");
     place = (struct state_place){.epoch = place.epoch};
     return epoch_start_at(loader, o, &place, ret);
 }

@@ -50,9 +50,9 @@ static int feed_check(struct dl_epoch *epoch)
         return r;
     if (!epoch->feed.on)
         return client_fail(client, EINVAL, "sampler.kind",
-                           "this loader has a sampler of its own: only one of kind client is fed");
+                           "this loader has its own sampler; only sampler.kind client can be fed");
     if (epoch->feed.ended)
-        return client_fail(client, EINVAL, "sampler.kind", "the order has ended already");
+        return client_fail(client, EINVAL, "sampler.kind", "the order has already ended");
     if (size > DL_MAX_FEED_INDICES)
         return client_fail(client, EINVAL, "batch.size",
                            "%llu is above %llu, the most indices of a step that a client feeds",
@@ -212,7 +212,7 @@ static uint64_t feed_words_max(const struct dl_epoch *epoch, const uint64_t *ind
 static int feed_is_full(struct dl_epoch *epoch)
 {
     return client_fail(epoch->loader->client, EAGAIN, "",
-                       "%llu steps were fed and not received yet: go on with dl_epoch_next()",
+                       "%llu steps were fed and not received yet; call dl_epoch_next()",
                        (unsigned long long)(epoch->feed.steps - epoch->received));
 }
 

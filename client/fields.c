@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-#define OBJECT_WORDS "it is an object of Python's, pickled: only Python reads it"
+#define OBJECT_WORDS "it is a pickled Python object, which only Python can read"
 
 typedef unsigned long long ull; /* for printf */
 
@@ -110,7 +110,7 @@ static int fields_read_text(struct dl_batch *batch, const char *path, const stru
                            (ull)view_text_count(node));
     if (!view_text(batch->view, node, batch->slot, i, ret, &len))
         return client_fail(batch->client, EPROTO, path,
-                           "string %llu of step %llu leads out of the batch: its slot was "
+                           "string %llu of step %llu points outside the batch: its slot was "
                            "overwritten",
                            (ull)i, (ull)batch->step);
     *ret_len = len;

@@ -260,9 +260,12 @@ int dl_client_bring_host(struct dl_client *client, int channel, uint64_t number)
         return client_fail(client, ENOTSUP, "dataset.host",
                            "this client has no daemon to bring a host to");
     if (number == 0)
-        return client_fail(client, EINVAL, "dataset.host", "0 is no number of a host");
+        return client_fail(client, EINVAL, "dataset.host",
+                           "0 is not a host's number; use 1 or "
+                           "more");
     if (fcntl(channel, F_GETFD) < 0)
-        return client_fail(client, EBADF, "dataset.host", "%d is no open file descriptor", channel);
+        return client_fail(client, EBADF, "dataset.host", "%d is not an open file descriptor",
+                           channel);
     uint64_t deadline = deadline_after(REQUEST_TIMEOUT);
     r = hosts_prepare(client, channel, number, deadline);
     if (r != 0)

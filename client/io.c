@@ -116,8 +116,9 @@ static int io_receive(struct dl_client *client)
         return client_lost(client, NULL);
     if (n == -EMFILE)
         return connection_fail(&client->conn, EMFILE, "",
-                               "a segment's file descriptor was lost: this process may open no "
-                               "more files (ulimit -n), or the daemon sent too many");
+                               "a segment's file descriptor was lost: this process has reached "
+                               "its limit of open files (raise ulimit -n), or the daemon sent "
+                               "too many");
     return connection_fail(&client->conn, (int)-n, "", "reading from the daemon: %s",
                            strerror((int)-n));
 }
@@ -162,8 +163,8 @@ int client_wait(struct dl_client *client, uint64_t deadline)
         return 0;
     if (r == -EINTR)
         return connection_fail(&client->conn, EINTR, "",
-                               "interrupted while the daemon was due to answer: the session is "
-                               "over, connect again");
+                               "interrupted while waiting for the daemon's answer: the session "
+                               "is over; connect again");
     if (r < 0 && r != -ETIMEDOUT)
         return connection_fail(&client->conn, -r, "", "waiting for the daemon: %s", strerror(-r));
     return r;
@@ -191,7 +192,7 @@ static int io_await_answer(struct dl_client *client, uint64_t timeout_ns)
             r = -ETIMEDOUT;
         if (r == -ETIMEDOUT)
             return connection_fail(&client->conn, ETIMEDOUT, "",
-                                   "the daemon did not answer within %.3g s (%s was due)",
+                                   "the daemon did not answer within %.3g s (expected: %s)",
                                    (double)timeout_ns / (double)NS_PER_S,
                                    message_name(client->call.answer));
         if (r < 0)
@@ -257,8 +258,8 @@ int client_call(struct dl_client *client, const struct dl_message *msg, uint64_t
                            r == -EMSGSIZE ? "it is too long" : "a text is not UTF-8");
     if (r == ANSWER_LOST)
         return client_fail(client, ECONNRESET, "",
-                           "the daemon ended before it answered: whether it did what it was told "
-                           "is not known");
+                           "the daemon ended before it answered; it may or may not have carried "
+                           "out the request");
     if (r < 0)
         return client_fatal(client);
     if (client->call.refused.code)

@@ -320,7 +320,7 @@ static int local_load_batch(struct dl_epoch *epoch, struct mapping **ret,
             return r;
         if (r == -ENODATA)
             return client_fail(loader->client, ENODATA, "",
-                               "every step that was fed was received: feed more, or say the end");
+                               "every step that was fed was received; feed more, or feed the end");
         if (r != -ENOBUFS)
             return local_step_failed(epoch, &err);
         local_enlarge(&loader->memory, ret_batch->used);

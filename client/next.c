@@ -298,7 +298,7 @@ static int next_need_entry(struct dl_epoch *epoch, int64_t timeout_ns)
     epoch->wait_ns += clock_ns() - begin;
     if (r == -ENODATA)
         return client_fail(client, ENODATA, "",
-                           "every step that was fed was received: feed more, or say the end");
+                           "every step that was fed was received; feed more, or feed the end");
     if (r == -EAGAIN || r == -ETIMEDOUT)
         return client_fail(client, -r, "", "no batch is ready yet");
     return r;

@@ -89,8 +89,8 @@ static int reconnect_check_held(struct dl_client *client)
         memcpy(&header, batch->slot, sizeof header);
         if (header.generation != batch->generation)
             return connection_fail(&client->conn, EPROTO, "",
-                                   "the daemon ended the session and has filled the slot of step "
-                                   "%llu again, which is held here",
+                                   "the daemon ended the session and has refilled the slot of "
+                                   "step %llu, which this client still holds",
                                    (ull)batch->step);
     }
     return 0;
@@ -128,7 +128,7 @@ static int reconnect_give_up(struct dl_client *client)
 
     rc->away = AWAY_NOT;
     return connection_fail(&client->conn, ECONNRESET, rc->path,
-                           "the daemon has ended, and none was there within %.3g s: %s",
+                           "the daemon has ended, and no other came within %.3g s: %s",
                            (double)rc->patience / (double)NS_PER_S, rc->cause.message);
 }
 
@@ -243,8 +243,8 @@ static int reconnect_open_again(struct dl_client *client, struct dl_loader *load
         return client_lost(client, NULL);
     if (ended)
         return connection_fail(&client->conn, EPIPE, "dataset.host",
-                               "the daemon is back, but host %llu of the loader %s has ended; open "
-                               "the loader anew",
+                               "a new daemon is there, but host %llu of the loader %s has "
+                               "ended; open the loader again",
                                (ull)ended, loader->name);
     msg = loader_open_message(loader);
     rc->call = (struct call){
@@ -261,8 +261,8 @@ static int reconnect_break_epoch(struct dl_epoch *epoch)
     struct dl_error err = {0};
 
     dl_error_set(&err, ESTALE, "world",
-                 "changed: the daemon that had rank %u of %u is gone, and the one that has come "
-                 "meets the other nodes anew; start the epoch again from its state",
+                 "changed: the daemon of rank %u of %u is gone, and its successor joins the "
+                 "cluster again; start the epoch again from its state",
                  epoch->rank, epoch->world);
     return epoch_cut(epoch, &err) < 0 ? connection_check(&epoch->loader->client->conn) : 1;
 }
@@ -289,8 +289,8 @@ static int reconnect_differs(struct dl_client *client, const char *name, const c
     if (now == before)
         return 0;
     return connection_fail(&client->conn, ESTALE, name,
-                           "the daemon is back, but with another %s: %llu now, %llu before; start "
-                           "the epoch anew",
+                           "a new daemon is there, but with another %s: %llu now, %llu before; "
+                           "start the epoch again",
                            what, (ull)now, (ull)before);
 }
 
@@ -372,7 +372,7 @@ static int reconnect_refused(struct dl_client *client, const struct dl_error *er
         client->reconnect.call.refused = (struct dl_error){0};
         return 1;
     }
-    return connection_fail(&client->conn, why.code, why.path, "the daemon is back, but %s",
+    return connection_fail(&client->conn, why.code, why.path, "a new daemon is there, but %s",
                            why.message);
 }
 
@@ -385,7 +385,7 @@ static int reconnect_overdue(struct dl_client *client)
         return reconnect_give_up(client);
     }
     return connection_fail(&client->conn, ETIMEDOUT, rc->path,
-                           "the daemon is back, but does not answer (%s was due)",
+                           "a new daemon is there, but does not answer with %s",
                            message_name(rc->call.answer));
 }
 

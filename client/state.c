@@ -13,8 +13,8 @@ static int state_read_whole(struct dl_span state, struct state_token *ret, struc
     int r = state_token_read(state.data, state.len, ret, err);
     if (r == 0 && ret_list->len > 0 && ret->dataset_states != state_dataset_states_sum(*ret_list))
         return dl_error_set(err, EINVAL, "state",
-                            "what the dataset said of its place is damaged, or of another state; "
-                            "give the state as it was written");
+                            "the dataset's own state is damaged, or belongs to another token; "
+                            "pass the state as it was written");
     return r;
 }
 
@@ -62,7 +62,7 @@ int state_take_dataset_states(struct dl_epoch *epoch, const struct dl_epoch_opti
     if (list.len == 0 || dataset_states_take(epoch, list) == 0)
         return 0;
     return client_fail(epoch->loader->client, EINVAL, "state",
-                       "what the dataset said of its place is not of this loader");
+                       "the dataset's own state is not of this loader");
 }
 
 static int state_write(struct dl_loader *loader, const struct state_place *place, uint64_t world,
@@ -95,8 +95,8 @@ static int state_check_order(struct dl_loader *loader)
     if (loader->in_order)
         return 0;
     return client_fail(loader->client, ENOTSUP, "workers.in_order",
-                       "false: batches come as they are ready, so that no number says which were "
-                       "given out; take the state between epochs, or write true");
+                       "false: batches come as they are ready, so a number of steps does not "
+                       "tell which ones came; take the state between epochs, or write true");
 }
 
 int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len)
@@ -162,7 +162,7 @@ int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *opt
 
     if (r == 0 && world == 0)
         r = client_fail(loader->client, EINVAL, "world",
-                        "a state says a number; of an epoch under way it is dl_epoch_world()");
+                        "a state needs a number; for a running epoch take dl_epoch_world()");
     if (r == 0 && world > DL_MAX_WORLD_SIZE)
         r = client_fail(loader->client, EINVAL, "world", "%" PRIu64 " is above %" PRIu64, world,
                         DL_MAX_WORLD_SIZE);

@@ -66,16 +66,18 @@ static int stream_check_step(struct dl_client *client, const struct dl_message *
         if (step < epoch->first || step >= stream_steps_end(epoch) ||
             stream_has_come(epoch, step) || epoch->delivered >= stream_steps_due(epoch))
             return violated(client,
-                            "%s: step %llu of stream %u has come before, or is none of the steps "
-                            "%llu to %llu that are left",
+                            "%s: step %llu of stream %u came before, or is not one of the "
+                            "remaining steps %llu to %llu",
                             name, (ull)step, epoch->stream, (ull)epoch->first,
                             (ull)stream_steps_end(epoch) - 1);
     } else if (loader->iterable) {
         if (step < epoch->expected)
-            return violated(client, "%s: step %llu of stream %u where %llu or a later one is due",
+            return violated(client,
+                            "%s: step %llu of stream %u instead of step %llu or a later "
+                            "one",
                             name, (ull)step, epoch->stream, (ull)epoch->expected);
     } else if (step != epoch->expected || step >= stream_steps_end(epoch)) {
-        return violated(client, "%s: step %llu of stream %u where %llu of %llu is due", name,
+        return violated(client, "%s: step %llu of stream %u instead of step %llu of %llu", name,
                         (ull)step, epoch->stream, (ull)epoch->expected,
                         (ull)stream_steps_end(epoch));
     }
@@ -145,7 +147,7 @@ static int stream_find_slot(struct dl_client *client, const struct dl_descriptor
     if (!entry->slot || d->samples == 0 || d->samples > DL_MAX_BATCH_SIZE)
         return violated(client,
                         "DELIVER: step %llu with %u samples in %llu bytes at %llu of segment %u "
-                        "is no slot",
+                        "is not a slot",
                         (ull)d->step, d->samples, (ull)d->bytes, (ull)d->offset, d->segment);
     if (d->repeated > d->samples)
         return violated(client, "DELIVER: step %llu repeats %u of its %u samples", (ull)d->step,
@@ -299,7 +301,7 @@ int stream_fault(struct dl_client *client, const struct dl_message *msg)
         if (stream_count_step(epoch, fault->step) < 0)
             return no_memory_for(client, msg);
     } else if (epoch->faults >= EPOCH_FAULTS_MAX + epoch->credits)
-        return violated(client, "more than %d faults of stream %u wait that are no step's",
+        return violated(client, "more than %d faults of stream %u without a step are unread",
                         EPOCH_FAULTS_MAX, epoch->stream);
     entry.fault = stream_fault_new(epoch, fault);
     if (!entry.fault || epoch_push(epoch, &entry) < 0)

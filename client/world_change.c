@@ -53,7 +53,7 @@ int world_change_follow(struct dl_epoch *epoch)
 
     if (!history_add(&before, epoch->world, epoch->position))
         return client_fail(epoch->loader->client, -DL_E_WORLD_CHANGED, "world",
-                           "changed, and more often than an epoch can follow; end it here");
+                           "changed more often than an epoch can follow; end the epoch");
     epoch_leave_stream(epoch);
     epoch_unlink(epoch);
     world_change_forget_stream(epoch);

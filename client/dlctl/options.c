@@ -326,9 +326,8 @@ static int options_check_operands(const struct verb *verb, int argc, char **argv
         return dl_error_set(err, EINVAL, verb->name, "needs %s: dlctl %s %s [options]",
                             verb->operand, verb->name, verb->operand);
     if (argc > want)
-        return dl_error_set(err, EINVAL, argv[want],
-                            "one argument too many: dlctl %s%s%s [options]", verb->name,
-                            want ? " " : "", want ? verb->operand : "");
+        return dl_error_set(err, EINVAL, argv[want], "too many arguments: dlctl %s%s%s [options]",
+                            verb->name, want ? " " : "", want ? verb->operand : "");
     want = argc;
     if (want && !*argv[0])
         return dl_error_set(err, EINVAL, verb->name, "%s is empty", verb->operand);
@@ -359,7 +358,8 @@ static int options_check_begin(const struct options *o, struct dl_error *err)
 {
     if (o->state && o->epoch > 0)
         return dl_error_set(err, EINVAL, "--first-epoch",
-                            "%" PRIu64 " beside --state, which says which epoch is gone on with",
+                            "%" PRIu64 " beside --state, which contains the epoch; leave out "
+                            "one of them",
                             o->epoch);
     if (!o->resume)
         return 0;
@@ -367,11 +367,11 @@ static int options_check_begin(const struct options *o, struct dl_error *err)
         return dl_error_set(err, EINVAL, "--resume", "needs the job's name: --job NAME");
     if (o->state || o->epoch > 0)
         return dl_error_set(err, EINVAL, o->state ? "--state" : "--first-epoch",
-                            "beside --resume, which says where to go on; give one of them");
+                            "beside --resume, which sets the position; give one of them");
     if (o->rank_all)
         return dl_error_set(err, EINVAL, "--rank",
-                            "all beside --resume: ranks may have left off in different epochs; "
-                            "resume each by itself");
+                            "all beside --resume: ranks may be in different epochs; resume each "
+                            "one separately");
     return 0;
 }
 
@@ -381,7 +381,8 @@ static int options_check_ranges(const struct options *o, struct dl_error *err)
 
     if (o->rank_all && o->world == DL_WORLD_CLUSTER)
         return dl_error_set(err, EINVAL, "--rank",
-                            "all ranks of a cluster are on many nodes; give one of this node");
+                            "all: a cluster's ranks are on several nodes; give one of this "
+                            "node's");
     if (o->world > 0 && o->rank >= o->world)
         return dl_error_set(err, EINVAL, "--rank",
                             "%" PRIu64 " is not below the world size; with --world %" PRIu64
@@ -402,7 +403,9 @@ static int options_check_archive(struct options *o, struct dl_error *err)
                             "needs the name of a file for the batch: -o batch.npz");
     if (o->state && o->epoch > 0)
         return dl_error_set(err, EINVAL, "--epoch",
-                            "%" PRIu64 " beside --state, which says which epoch it is", o->epoch);
+                            "%" PRIu64 " beside --state, which contains the epoch; leave out "
+                            "one of them",
+                            o->epoch);
     if (o->state && !o->has_world)
         o->world = 0;
     return 0;

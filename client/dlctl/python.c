@@ -70,7 +70,7 @@ static int python_become(const struct options *o, bool seeded)
     struct dl_error err = {0};
 
     if (!options)
-        dl_error_set(&err, EINVAL, o->operand, "a path that is no UTF-8: use another name");
+        dl_error_set(&err, EINVAL, o->operand, "a path that is not UTF-8: use another name");
     else if (execvp(python, (char *const *)(uintptr_t)argv) < 0)
         dl_error_set(&err, errno, python,
                      "cannot be started: %s; dlctl %s needs Python with the package dloader: "
@@ -131,8 +131,9 @@ static int python_check_seed(const struct options *o, bool *ret_seeded)
     if (r != 0)
         return r < 0 ? STATUS_FAILED : 0;
     dl_error_set(&err, EINVAL, "seed",
-                 "%s has none, and its loader is not open: its batches would be of a seed drawn "
-                 "now; give the one that they had: --seed N (dlctl run, loaders and state show it)",
+                 "%s has none, and its loader is not open: a new random seed would give other "
+                 "batches; give the original one: --seed N (dlctl run, loaders and state show "
+                 "it)",
                  o->operand);
     return report_error(o, &err);
 }
@@ -148,8 +149,8 @@ int verb_replay(const struct options *o)
         struct dl_error err = {0};
 
         dl_error_set(&err, EINVAL, "--seed",
-                     "%" PRIu64 " beside the name of a loader that is open and has its seed; leave "
-                     "it out",
+                     "%" PRIu64 " beside the name of an open loader, which has its own seed; "
+                     "leave it out",
                      o->seed);
         status = report_error(o, &err);
     }

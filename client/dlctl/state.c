@@ -54,7 +54,7 @@ int state_file_read(const char *path, struct state_file *ret, struct dl_error *e
     if (r < 0)
         return dl_error_set(err, -r, path, "%s", strerror(-r));
     if (file.len == 0 || file.len > FILE_MAX)
-        return dl_error_set(err, EINVAL, path, "is no state: one has 1 to %d bytes", FILE_MAX);
+        return dl_error_set(err, EINVAL, path, "is not a state of 1 to %d bytes", FILE_MAX);
     state_file_deinit(ret);
     *ret = file;
     file = (struct state_file){0};

@@ -44,17 +44,17 @@ static int local_module_read_spec(struct module_loader *loader, const struct val
 
     if (value->type == VALUE_STRING)
         return dl_error_set(err, ENOENT, "name",
-                            "a name alone (\"%s\") is that of a loader in a daemon, and there is "
-                            "none here: connect to one, or give the whole spec",
+                            "only a daemon can open a loader by its name (\"%s\"), and there is "
+                            "none here; connect to one, or give the whole spec",
                             value->string);
     r = spec_from_value(value, base, spec, err);
     if (r < 0)
         return r;
     if (spec->workers > 0)
         return dl_error_set(err, EINVAL, "workers.count",
-                            "%u needs a daemon: connect to one, or write 0", spec->workers);
+                            "%u needs a daemon; connect to one, or write 0", spec->workers);
     if (!spec->has_seed && getrandom(&spec->seed, sizeof spec->seed, 0) != sizeof spec->seed)
-        return dl_error_set(err, errno, "seed", "none can be drawn: %s", strerror(errno));
+        return dl_error_set(err, errno, "seed", "cannot draw a random one: %s", strerror(errno));
     /* As the daemon draws it. */
     if (!spec->has_seed)
         spec->seed &= (1ull << 53) - 1;

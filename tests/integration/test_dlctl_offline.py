@@ -340,7 +340,7 @@ class Failures(Case):
 
     def test_an_order_that_no_memory_holds(self):
         spec = self.range_spec(5, 1, f"random, num_samples: {2**62}")
-        self.each("ENOMEM", "sampler.order", "more than there is; write order: native", spec)
+        self.each("ENOMEM", "sampler.order", "more than the system has; write order: native", spec)
 
     def test_bad_value(self):
         self.each("EINVAL", "batch.size", "batch.size: -3", self.range_spec(batch=-3))
@@ -477,8 +477,8 @@ class Usage(Case):
         self.assert_error(2, "EINVAL", "plan", "SPEC is empty", "plan", "")
 
     def test_surplus_operand(self):
-        self.assert_error(2, "EINVAL", "b", "one argument too many", "plan", "a", "b")
-        self.assert_error(2, "EINVAL", "a", "too many: dlctl status \\[options\\]", "status", "a")
+        self.assert_error(2, "EINVAL", "b", "too many arguments", "plan", "a", "b")
+        self.assert_error(2, "EINVAL", "a", "too many arguments: dlctl status \\[options\\]", "status", "a")
 
 
 class Help(Case):

@@ -158,8 +158,8 @@ class Library(FeedCase):
         feeder = self.start_feeder(daemon, spec, "batch", [[1]])
         out, err = feeder.communicate(timeout=PATIENCE)
         self.assertEqual((feeder.returncode, out), (1, ""))
-        self.assertEqual(err, "sampler.kind: this loader has a sampler of its own: only one of "
-                              "kind client is fed\n")
+        self.assertEqual(err, "sampler.kind: this loader has its own sampler; only sampler.kind "
+                              "client can be fed\n")
 
 
 class Wire(FeedCase):

@@ -90,7 +90,8 @@ class Local(TestCase):
     def test_a_count_needs_a_daemon(self):
         got = self.feed("", self.write("there", 2), "batch", [[1]])
         self.assertEqual((got.returncode, got.stdout), (1, ""))
-        self.assertEqual(got.stderr, "workers.count: 2 needs a daemon: connect to one, or write 0\n")
+        self.assertEqual(got.stderr, "workers.count: 2 needs a daemon; connect to one, or write "
+                                     "0\n")
 
     def test_a_missing_module(self):
         for socket in "", self.daemon().socket:

@@ -322,8 +322,8 @@ class Hosts(RestartCase):
         self.begin()
         _, err = trainer.communicate(timeout=PATIENCE)
         self.assertEqual((trainer.returncode, err), (
-            1, "dataset.host: the daemon is back, but host 1 of the loader hosted has ended; open "
-               "the loader anew\n"))
+            1, "dataset.host: a new daemon is there, but host 1 of the loader hosted has ended; "
+               "open the loader again\n"))
 
 
 class Job(RestartCase):
@@ -448,7 +448,7 @@ class Refused(RestartCase):
 
     def test_no_dataset(self):
         err = self.failing(self.write("lost"), lambda: os.unlink(self.path("rows.npy")))
-        self.assertIn("the daemon is back, but", err)
+        self.assertIn("a new daemon is there, but", err)
         self.assertIn("rows.npy", err)
 
     def test_nobody_comes(self):
@@ -459,7 +459,7 @@ class Refused(RestartCase):
         trainer.stdout.readline()
         self.now.kill()
         _, err = trainer.communicate(timeout=PATIENCE)
-        self.assertIn("the daemon has ended, and none was there within 0.2 s", err)
+        self.assertIn("the daemon has ended, and no other came within 0.2 s", err)
         self.begin()
 
     def test_a_private_one_is_not_waited_for(self):

@@ -175,7 +175,7 @@ class Usage(TestCase):
                            (("--interval", "3600.001"), "is not a time"),
                            (("--interval", "99999999999999999999"), "is not a time"),
                            (("--interval", "1e3"), "is not a time"),
-                           (("--count", "0"), "--count"), (("a", "b"), "one argument too many")]:
+                           (("--count", "0"), "--count"), (("a", "b"), "too many arguments")]:
             done = dlctl("top", *args, check=False)
             self.assertEqual(done.returncode, 2, args)
             self.assertIn(want, done.stderr)

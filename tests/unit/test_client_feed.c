@@ -160,8 +160,8 @@ static void test_no_more_than_twice_the_credits(void **state)
             fed++;
         }
         assert_int_equal(r, -EAGAIN);
-        assert_string_equal(dl_client_error(f.client), "6 steps were fed and not received yet: go "
-                                                       "on with dl_epoch_next()");
+        assert_string_equal(dl_client_error(f.client), "6 steps were fed and not received yet; "
+                                                       "call dl_epoch_next()");
         assert_int_equal(fed - seen, WINDOW);
         assert_int_equal(feed_from(&f, 0, 5), -EAGAIN);
         fake_fault(&f, 5 + seen, EIO, false);
@@ -202,7 +202,7 @@ static void test_next_does_not_wait_for_what_is_not_fed(void **state)
     run_fed(&f, (struct batching){.size = 4}, 0);
     expect_next(&f, -ENODATA);
     assert_string_equal(dl_client_error(f.client),
-                        "every step that was fed was received: feed more, or say the end");
+                        "every step that was fed was received; feed more, or feed the end");
     assert_int_equal(feed_batch(&f, 0, 3), 0);
     assert_int_equal(feed_from(&f, 3, 3), 3);
     fake_deliver(&f, 0, 1);
@@ -282,7 +282,7 @@ static void test_misuse(void **state)
     assert_int_equal(dl_epoch_feed_end(f.epoch), -EINVAL);
     assert_int_equal(feed_from(&f, 0, 1), -EINVAL);
     assert_int_equal(feed_batch(&f, 0, 1), -EINVAL);
-    assert_string_equal(dl_client_error(f.client), "sampler.kind: the order has ended already");
+    assert_string_equal(dl_client_error(f.client), "sampler.kind: the order has already ended");
     fake_expect_silence(&f);
     fake_end(&f);
 }
@@ -295,8 +295,8 @@ static void test_a_sampler_of_its_own(void **state)
     assert_int_equal(feed_from(&f, 0, 1), -EINVAL);
     assert_int_equal(feed_batch(&f, 0, 1), -EINVAL);
     assert_int_equal(dl_epoch_feed_end(f.epoch), -EINVAL);
-    assert_string_equal(dl_client_error(f.client), "sampler.kind: this loader has a sampler of its "
-                                                   "own: only one of kind client is fed");
+    assert_string_equal(dl_client_error(f.client), "sampler.kind: this loader has its own "
+                                                   "sampler; only sampler.kind client can be fed");
     fake_expect_silence(&f);
     fake_end(&f);
 }

@@ -117,9 +117,8 @@ static void test_start_options(void **state)
     assert_int_equal(dl_epoch_start(f.loader, &o, &f.epoch), -EINVAL);
     o = (struct dl_epoch_options){.priority = 3};
     assert_int_equal(dl_epoch_start(f.loader, &o, &f.epoch), -EINVAL);
-    assert_string_equal(
-        dl_client_error(f.client),
-        "priority: 3, where there are DL_PRIORITY_NORMAL (0), HIGH (1) and LOW (2)");
+    assert_string_equal(dl_client_error(f.client),
+                        "priority: 3 is not DL_PRIORITY_NORMAL (0), HIGH (1) or LOW (2)");
     o = (struct dl_epoch_options){.epoch = 9,
                                   .rank = 1,
                                   .world = 3,

@@ -181,21 +181,21 @@ static const struct {
     const char *text;
 } bad_descriptors[] = {
     {"unknown stream", STREAM, 99, "stream 99 is not known"},
-    {"a step again", STEP, 0, "step 0 of stream 3 where 1 of 10 is due"},
-    {"a step left out", STEP, 2, "step 2 of stream 3 where 1 of 10 is due"},
-    {"a step beyond all", STEP, UINT64_MAX, "where 1 of 10 is due"},
+    {"a step again", STEP, 0, "step 0 of stream 3 instead of step 1 of 10"},
+    {"a step left out", STEP, 2, "step 2 of stream 3 instead of step 1 of 10"},
+    {"a step beyond all", STEP, UINT64_MAX, "instead of step 1 of 10"},
     {"stale", GENERATION, 7, "generation"},
     {"unknown segment", SEGMENT, 6, "segment 6, which is not known"},
-    {"in the header", OFFSET, 0, "is no slot"},
-    {"off a slot", OFFSET, SEGMENT_HEADER_BYTES + 64, "is no slot"},
-    {"behind the last slot", OFFSET, FAKE_BYTES, "is no slot"},
-    {"far away", OFFSET, UINT64_MAX - 4095, "is no slot"},
-    {"wrapping", OFFSET, 0 - (uint64_t)FAKE_SLOT_BYTES + SEGMENT_HEADER_BYTES, "is no slot"},
-    {"longer than a slot", BYTES, FAKE_SLOT_BYTES + 1, "is no slot"},
-    {"huge", BYTES, UINT64_MAX, "is no slot"},
-    {"shorter than its header", BYTES, SLOT_HEADER_BYTES - 1, "is no slot"},
-    {"no samples", SAMPLES, 0, "is no slot"},
-    {"absurd samples", SAMPLES, UINT32_MAX, "is no slot"},
+    {"in the header", OFFSET, 0, "is not a slot"},
+    {"off a slot", OFFSET, SEGMENT_HEADER_BYTES + 64, "is not a slot"},
+    {"behind the last slot", OFFSET, FAKE_BYTES, "is not a slot"},
+    {"far away", OFFSET, UINT64_MAX - 4095, "is not a slot"},
+    {"wrapping", OFFSET, 0 - (uint64_t)FAKE_SLOT_BYTES + SEGMENT_HEADER_BYTES, "is not a slot"},
+    {"longer than a slot", BYTES, FAKE_SLOT_BYTES + 1, "is not a slot"},
+    {"huge", BYTES, UINT64_MAX, "is not a slot"},
+    {"shorter than its header", BYTES, SLOT_HEADER_BYTES - 1, "is not a slot"},
+    {"no samples", SAMPLES, 0, "is not a slot"},
+    {"absurd samples", SAMPLES, UINT32_MAX, "is not a slot"},
     {"more samples than there are", SAMPLES, FAKE_ROWS + 1, "samples 4 where 5 is due"},
     {"rows beyond", FIRST, 1, "samples 4 where 5 is due"},
     {"rows far beyond", FIRST, UINT32_MAX, "samples 4 where 4294967299 is due"},
@@ -270,7 +270,7 @@ static void test_beyond_the_last_step(void **state)
 
     fake_run(&f, 4, 1);
     fake_deliver(&f, 0, 2);
-    expect_violation(&f, "steps", "step 1 of stream 3 where 1 of 1 is due");
+    expect_violation(&f, "steps", "step 1 of stream 3 instead of step 1 of 1");
     fake_end(&f);
 
     fake_run(&f, 4, 2);
@@ -335,7 +335,7 @@ static void test_fault_out_of_order(void **state)
 
     fake_run(&f, 4, 10);
     fake_fault(&f, 1, EIO, false);
-    expect_violation(&f, "fault", "FAULT: step 1 of stream 3 where 0 of 10 is due");
+    expect_violation(&f, "fault", "FAULT: step 1 of stream 3 instead of step 0 of 10");
     fake_end(&f);
 }
 
@@ -459,7 +459,7 @@ static void test_unasked_answers(void **state)
 
         fake_run(&f, 4, 10);
         send_number(&f, numbers[i], 2);
-        expect_violation(&f, "unasked", "waits for no answer");
+        expect_violation(&f, "unasked", "is not pending");
         fake_end(&f);
     }
 }

@@ -83,8 +83,10 @@ static void test_what_is_no_host(void **state)
     struct fake f;
 
     fake_connect(&f);
-    expect_refusal(&f, channel.ours, 0, EINVAL, "dataset.host: 0 is no number of a host");
-    expect_refusal(&f, -1, 1, EBADF, "dataset.host: -1 is no open file descriptor");
+    expect_refusal(&f, channel.ours, 0, EINVAL,
+                   "dataset.host: 0 is not a host's number; use 1 "
+                   "or more");
+    expect_refusal(&f, -1, 1, EBADF, "dataset.host: -1 is not an open file descriptor");
     expect_refusal(&f, null, 1, ENOTSOCK,
                    "dataset.host: the host cannot be reached by its channel: Socket operation on "
                    "non-socket");
@@ -173,7 +175,7 @@ static void send_rest(struct fake *f, struct dl_buffer *out)
 /* What the child finds: 0, or the line of what is wrong. */
 static int look_around(struct fake *f)
 {
-    static const char text[] = "this session is of the process that this one was forked from; open "
+    static const char text[] = "this session belongs to the parent of this forked process; open "
                                "another one here";
     struct dl_batch *batch;
     struct dl_tensor image;

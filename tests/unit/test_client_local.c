@@ -203,7 +203,7 @@ static const struct {
     const char *text;
 } refusals[] = {
     {"dataset: {kind: range, length: 9}", EINVAL,
-     "workers.count: 2 needs a daemon: connect to one, or write 0"},
+     "workers.count: 2 needs a daemon; connect to one, or write 0"},
     {"dataset: {kind: range, length: 9}, workers: {count: 7}", EINVAL, "workers.count: 7 needs a"},
     {RANGE ", batch: {size: -3}", EINVAL, "batch.size: -3 is not a positive integer"},
     {RANGE ", colate: {}", EINVAL, "colate: "},
@@ -221,7 +221,7 @@ static void test_refusals(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(refusals); i++)
         expect_text(&h, open_spec(&h, refusals[i].keys), -refusals[i].code, refusals[i].text);
     expect_text(&h, dl_loader_open(h.client, "digits", 6, NULL, &h.loader), -ENOENT,
-                "name: a name alone (\"digits\")");
+                "name: only a daemon can open a loader by its name (\"digits\")");
     expect_text(&h, dl_loader_open(h.client, "", 0, NULL, &h.loader), -EINVAL, "");
     expect_text(&h, dl_loader_open(h.client, "a\0b", 3, NULL, &h.loader), -EINVAL, "a NUL byte");
     dl_client_close(h.client);
@@ -451,7 +451,7 @@ static void test_feeding(void **state)
 
     start(&h, FED ", batch: {size: 3}", &(struct dl_epoch_options){.credits = 1, .epoch = 6});
     assert_true(dl_epoch_steps(h.epoch) == DL_UNKNOWN);
-    expect_text(&h, next(&h, &(struct dl_batch *){NULL}), -ENODATA, "feed more, or say the end");
+    expect_text(&h, next(&h, &(struct dl_batch *){NULL}), -ENODATA, "feed more, or feed the end");
     assert_int_equal(dl_epoch_feed(h.epoch, indices, 7), 6); /* two steps for one credit */
     assert_int_equal(dl_epoch_feed(h.epoch, indices + 6, 1), -EAGAIN);
     expect_batch(&h, 7, 3);
@@ -487,7 +487,7 @@ static void test_a_sampler_of_its_own(void **state)
 
     start(&h, BATCHES, NULL);
     expect_text(&h, dl_epoch_feed_batch(h.epoch, (const uint64_t[]){1}, 1), -EINVAL,
-                "only one of kind client is fed");
+                "only sampler.kind client can be fed");
     expect_batch(&h, 0, 8);
     dl_client_close(h.client);
 }

@@ -152,9 +152,9 @@ static void test_object_nodes(void **state)
 
     /* It has a path, what is in it has none. */
     assert_int_equal(dl_batch_tensor(batch, "o", &tensor), -EINVAL);
-    assert_non_null(strstr(dl_client_error(f.client), "o: it is an object"));
+    assert_non_null(strstr(dl_client_error(f.client), "o: it is a pickled Python object"));
     assert_int_equal(dl_batch_text_count(batch, "o", &count), -EINVAL);
-    assert_non_null(strstr(dl_client_error(f.client), "o: it is an object"));
+    assert_non_null(strstr(dl_client_error(f.client), "o: it is a pickled Python object"));
     assert_int_equal(dl_batch_tensor(batch, "o.1", &tensor), -ENOENT);
     assert_int_equal(dl_batch_text(batch, "o.0", 0, &text, &len), -ENOENT);
     assert_int_equal(dl_batch_tensor(batch, "o.", &tensor), -ENOENT);

@@ -276,7 +276,7 @@ static void test_nobody_comes(void **state)
     run(&f, 0, 3);
     dl_client_set_reconnect(f.client, NS_PER_S / 100);
     end_session(&f);
-    expect_fatal(&f, -ECONNRESET, "none was there within 0.01 s: connect: Connection refused");
+    expect_fatal(&f, -ECONNRESET, "no other came within 0.01 s: connect: Connection refused");
 
     run(&f, 0, 3);
     dl_client_set_reconnect(f.client, 0);
@@ -314,7 +314,7 @@ static void test_no_other_daemon(void **state)
     turn(&f);
     f.sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     welcome(&f, LIFE);
-    expect_fatal(&f, -ECONNRESET, "not because it ended itself");
+    expect_fatal(&f, -ECONNRESET, "the daemon ended this session");
 }
 
 /* A batch that the user holds was filled again: that daemon did not end. */
@@ -327,7 +327,7 @@ static void test_overwritten(void **state)
     assert_int_equal(dl_batch_pin(fake_next(&f, 0)), 0);
     ((struct slot_header *)(void *)fake_slot(&f, 0))->generation++;
     end_session(&f);
-    expect_fatal(&f, -EPROTO, "has filled the slot of step 0 again");
+    expect_fatal(&f, -EPROTO, "has refilled the slot of step 0");
 }
 
 static void test_another_dataset(void **state)
@@ -336,7 +336,7 @@ static void test_another_dataset(void **state)
         size_t field;
         const char *text;
     } rows[] = {
-        {offsetof(struct dl_msg_opened, fingerprint), "digits: the daemon is back, but with "
+        {offsetof(struct dl_msg_opened, fingerprint), "digits: a new daemon is there, but with "
                                                       "another spec fingerprint: 5 now, 61453"},
         {offsetof(struct dl_msg_opened, length), "length of the dataset: 5 now, 1000 before"},
         {offsetof(struct dl_msg_opened, seed), "seed: 5 now, 42 before"},
@@ -388,7 +388,7 @@ static void test_refused(void **state)
         come(&f, NEXT_LIFE);
         refuse(&f, fake_expect(&f, DL_MSG_OPEN).open.request, rows[i].code, rows[i].path);
         if (rows[i].fatal) {
-            expect_fatal(&f, -rows[i].code, "the daemon is back, but no such thing");
+            expect_fatal(&f, -rows[i].code, "a new daemon is there, but no such thing");
             continue;
         }
         turn(&f);
@@ -407,7 +407,7 @@ static void test_control_once(void **state)
     run(&f, 0, 3);
     end_session(&f);
     assert_int_equal(dl_client_control(f.client, "reload"), -ECONNRESET);
-    assert_non_null(strstr(dl_client_error(f.client), "is not known"));
+    assert_non_null(strstr(dl_client_error(f.client), "may not have carried out"));
     assert_int_equal(dl_client_is_usable(f.client), 1);
     come_and_open(&f, 0);
     start_again(&f, 3, 0);
@@ -633,8 +633,8 @@ static void test_a_loader_s_host_has_ended(void **state)
     welcome(&f, NEXT_LIFE);
     assert_int_equal(dl_client_dispatch(f.client), -EPIPE);
     assert_string_equal(dl_client_error(f.client),
-                        "dataset.host: the daemon is back, but host 31 of the loader digits has "
-                        "ended; open the loader anew");
+                        "dataset.host: a new daemon is there, but host 31 of the loader digits "
+                        "has ended; open the loader again");
     fake_end(&f);
 }
 

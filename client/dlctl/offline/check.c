@@ -104,8 +104,8 @@ static int check_fill(struct check *c, struct local_pass *pass, struct dl_error 
     }
     if (r == -ENODATA)
         return dl_error_set(err, EINVAL, "sampler.kind",
-                            "client: only a client knows this order; give another sampler to check "
-                            "the dataset");
+                            "client: only a client has this order; write another sampler to "
+                            "check the dataset");
     return r;
 }
 

@@ -72,7 +72,7 @@ static int lengths_look(struct told *t, struct dl_error *err)
 
     if (t->n == 0)
         return dl_error_set(err, EINVAL, "dataset",
-                            "has no samples, so that there are no lengths to show");
+                            "has no samples, so there are no lengths to show");
     t->sorted = calloc(t->n, sizeof *t->sorted);
     if (!t->sorted)
         return dl_error_set(err, ENOMEM, "dataset", "%s", strerror(ENOMEM));

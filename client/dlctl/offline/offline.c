@@ -151,7 +151,7 @@ static int offline_measure_dataset(struct dataset *ds, const struct dl_spec *spe
         return dl_error_set(err, EINVAL, "dataset.kind",
                             "an iterable dataset has no plan: its samples come in its own order");
     if (spec->sampler == SAMPLER_CLIENT)
-        return dl_error_set(err, EINVAL, "sampler.kind", "client: only a client knows this order");
+        return dl_error_set(err, EINVAL, "sampler.kind", "client: only a client has this order");
     if (compare) {
         int r = lengths_check_sequences(ds, spec->batch.length_of, err);
         if (r < 0)
@@ -172,8 +172,8 @@ int offline_measure(const struct options *o, const struct dl_spec *spec, bool co
         return 0;
     if (o->has_length)
         return dl_error_set(err, EINVAL, "--length",
-                            "batches of tokens are planned by the length of each sample, which the "
-                            "number of them does not tell; leave it out, and the dataset is asked");
+                            "batches of tokens need the length of each sample, not only the "
+                            "number of samples; leave it out");
     r = dataset_open(&spec->dataset, &offline_env, &ds, err);
     if (r < 0)
         return r;
@@ -188,8 +188,8 @@ static int offline_refuse_plan(const struct plan_params *params, int r, struct d
 {
     if (r == -ENOMEM && params->order == PLAN_TORCH)
         return dl_error_set(err, ENOMEM, "sampler.order",
-                            "torch takes memory for each sample of an epoch, more than there is; "
-                            "write order: native");
+                            "torch needs memory for each sample of an epoch, more than the "
+                            "system has; write order: native");
     return dl_error_set(err, -r, "dataset",
                         "%" PRIu64 " samples for %" PRIu64 " ranks cannot be planned: %s",
                         params->length, params->world, strerror(-r));

@@ -298,8 +298,8 @@ static int plan_make_plan(const struct options *o, const struct dl_spec *spec,
 
     if (o->totals && !spec->batch.tokens)
         return dl_error_set(err, EINVAL, "--totals",
-                            "are of batches that are measured in tokens, and the spec has no "
-                            "batch.tokens; leave it out");
+                            "apply only to batches measured in tokens, and the spec has no "
+                            "batch.tokens; leave the option out");
     r = offline_measure(o, spec, false, &length, ret_lengths, err);
     if (r < 0)
         return r;
