@@ -144,7 +144,7 @@ class Objects(ClientCase):
     def test_references_to_nothing(self):
         for reference in (Reference("n", 1), Reference("n", -1), Reference("q", 0),
                           Reference("n", "0"), Reference(1, 2)):
-            with self.assertRaisesRegex(ValueError, "refers to .*which is no tensor"):
+            with self.assertRaisesRegex(ValueError, "refers to .*which is not a tensor"):
                 self.next(an_object([reference], [1]))
             self.doCleanups()
             self.setUp()

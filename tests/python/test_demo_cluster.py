@@ -25,7 +25,7 @@ class Demo(unittest.TestCase):
                               timeout=PATIENCE, check=False)
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(done.stdout.splitlines()[-1], "4800 of 4800 samples came, each once")
-        for what in ("b gave no sign of life", "another node wants in", "d$ dlctl members"):
+        for what in ("b sent no heartbeat", "another node wants to join", "d$ dlctl members"):
             self.assertIn(what, done.stdout)
         return done.stdout
 

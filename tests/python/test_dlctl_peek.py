@@ -211,7 +211,7 @@ class Peek(TestCase):
         self.assert_fails(1, "ENODATA", "--step", "the epoch is empty", empty)
 
     def test_order_of_its_own(self):
-        self.assert_fails(1, "EINVAL", "sampler.kind", "only one of kind client", self.rows_spec(),
+        self.assert_fails(1, "EINVAL", "sampler.kind", "only sampler.kind client", self.rows_spec(),
                           "--indices", "1")
 
     def objects(self, *args, pickled):

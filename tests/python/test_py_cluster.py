@@ -83,7 +83,7 @@ class Cluster(TestCase):
         with self.assertRaises(WorldChangedError) as caught:
             for batch in iterator:
                 got += values([batch])
-        self.assertIn("another node wants in", str(caught.exception))
+        self.assertIn("another node wants to join", str(caught.exception))
         state = first.state_dict()
         self.assertEqual((state["world_size"], state["step"] * 4), (1, len(got)))
         for loader in (first, second):
@@ -147,7 +147,7 @@ class Cluster(TestCase):
         self.assertEqual([loader.world_size for loader in loaders], [2, 2])
         got = [value for _ in range(3) for each in iterators for value in values([next(each)])]
         nodes[1].kill()
-        wait_until(lambda: "b gave no sign of life" in nodes[0].log, "what no trainer waits for")
+        wait_until(lambda: "b sent no heartbeat" in nodes[0].log, "what no trainer waits for")
         for batch in iterators[0]:
             got += values([batch])
         self.assertEqual((loaders[0].rank, loaders[0].world_size), (0, 1))
@@ -178,7 +178,7 @@ class Cluster(TestCase):
         for loader in loaders:
             loader.close()
         nodes[1].kill()
-        wait_until(lambda: "b gave no sign of life" in nodes[0].log, "what no trainer waits for")
+        wait_until(lambda: "b sent no heartbeat" in nodes[0].log, "what no trainer waits for")
         loader = self.loader(nodes[0], resume=True)
         got += values(loader)
         self.assertEqual((loader.rank, loader.world_size), (0, 1))
@@ -220,7 +220,7 @@ class Cluster(TestCase):
         iterators = self.begin_both(loaders)
         got = [value for each in iterators for value in values([next(each)])]
         nodes[1].kill()
-        wait_until(lambda: "b gave no sign of life" in nodes[0].log, "what no trainer waits for")
+        wait_until(lambda: "b sent no heartbeat" in nodes[0].log, "what no trainer waits for")
         timer = threading.Timer(1, os.kill, [os.getpid(), signal.SIGINT])
         timer.start()
         with self.assertRaises(KeyboardInterrupt):
@@ -238,7 +238,7 @@ class Cluster(TestCase):
         got = values(next(iterator) for _ in range(6))
         node.kill()
         self.node("a")
-        with self.assertRaisesRegex(WorldChangedError, "the daemon that had rank 0 of 1 is gone"):
+        with self.assertRaisesRegex(WorldChangedError, "the daemon of rank 0 of 1 is gone"):
             for batch in iterator:
                 got += values([batch])
         loader.load_state_dict(loader.state_dict())
@@ -247,7 +247,7 @@ class Cluster(TestCase):
     def test_what_is_no_world(self):
         with self.assertRaisesRegex(ValueError, "'clusters' is neither"):
             Loader(SPEC, world_size="clusters", socket="/nonexistent")
-        with self.assertRaisesRegex(ValueError, "resume: 'yes' is none of True, False, 'auto'"):
+        with self.assertRaisesRegex(ValueError, "resume: 'yes' is not one of True, False, 'auto'"):
             Loader(SPEC, world_size="cluster", resume="yes", socket="/nonexistent")
         with self.assertRaises(OSError):
             iter(Loader({**SPEC, "workers": {"count": 0}}, world_size="cluster"))

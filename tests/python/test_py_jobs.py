@@ -123,9 +123,9 @@ class Jobs(ClientCase):
     def test_refused(self):
         def loader(**options):
             return dloader.Loader(self.spec_path, socket=self.running.socket, **options)
-        with self.assertRaisesRegex(ValueError, "resume: it needs the name of the job"):
+        with self.assertRaisesRegex(ValueError, "resume: needs the name of the job"):
             loader(resume=True)
-        with self.assertRaisesRegex(dloader.StateError, 'nothing is known of rank 0 of 1 of job "x"'):
+        with self.assertRaisesRegex(dloader.StateError, 'the daemon does not know rank 0 of 1 of job "x"'):
             loader(job="x", resume=True)
         with loader(job="y") as first:
             batches = iter(first)
@@ -133,7 +133,7 @@ class Jobs(ClientCase):
             with self.assertRaisesRegex(OSError, 'rank 0 of job "y" is reading epoch 0'):
                 loader(job="y", resume=True)
             with loader(job="y", rank=1, world_size=2) as other:
-                with self.assertRaisesRegex(OSError, "says 2 ranks"):
+                with self.assertRaisesRegex(OSError, "has a world of 2 ranks"):
                     iter(other)
         with self.assertRaisesRegex(dloader.StateError, "has no daemon"):
             dloader.Loader({"dataset": {"kind": "range", "length": 9}, "workers": {"count": 0}},

@@ -146,7 +146,8 @@ class Native(unittest.TestCase):
             Loader(RANGE, as_="jax")
         with self.assertRaisesRegex(ValueError, "needs as_='torch'"):
             Loader(RANGE, as_="numpy", device="cpu")
-        with self.assertRaisesRegex(ValueError, "priority: 'urgent' is none; give one of normal, high, low"):
+        with self.assertRaisesRegex(ValueError, "priority: 'urgent' is not one of normal, high, "
+                                                "low"):
             Loader(RANGE, priority="urgent")
 
     def test_priority(self):
@@ -232,10 +233,10 @@ class Native(unittest.TestCase):
             ({}, {"rank": True}, "rank: True is not an integer from 0 to 1048575"),
             ({}, {"rank": "1"}, "rank: '1' is not an integer from 0 to 1048575"),
             ({}, {"world_size": 0}, "world_size: 0 is not an integer from 1 to 1048576"),
-            ({}, {"resume": "yes"}, "resume: 'yes' is none of True, False, 'auto'"),
-            (torchrun, {"resume": True, "job": ""}, "resume: it needs the name of the job, job="),
+            ({}, {"resume": "yes"}, "resume: 'yes' is not one of True, False, 'auto'"),
+            (torchrun, {"resume": True, "job": ""}, "resume: needs the name of the job, job="),
             ({**torchrun, "TORCHELASTIC_RUN_ID": "none"}, {"resume": "auto"},
-             "resume: it needs the name of the job: start torchrun with --rdzv-id NAME, or give job="),
+             "resume: needs the name of the job: start torchrun with --rdzv-id NAME, or give job="),
         )
         for environment, options, want in table:
             with self.subTest(environment=environment, options=options), \
@@ -249,18 +250,18 @@ class Native(unittest.TestCase):
 
     def test_arguments_that_belong_elsewhere(self):
         """In the spec, or in DataLoader's hands."""
-        said = "what is loaded is said in the spec; "
+        said = "the spec describes what to load; "
         for argument, words in (("num_workers", said + "write workers: {count: n}"),
                                 ("shuffle", said + "write sampler: {kind: random}"),
                                 ("pin", said + "did you mean memory.pin? a loader spec takes name, "),
                                 ("colour", said + "a loader spec takes name, "),
-                                ("batch", "it is a key of the spec, {'batch': ...}"),
-                                ("dataset", "it is a key of the spec, {'dataset': ...}")):
+                                ("batch", "it belongs to the spec, {'batch': ...}"),
+                                ("dataset", "it belongs to the spec, {'dataset': ...}")):
             with self.assertRaises(TypeError) as caught:
                 Loader(RANGE, **{argument: {}})
             start = f"Loader() got an unexpected keyword argument '{argument}'; "
             self.assertEqual(str(caught.exception)[:len(start + words)], start + words)
-        with self.assertRaisesRegex(TypeError, "not IntSet; for a dataset in Python take dloader.DataLoader"):
+        with self.assertRaisesRegex(TypeError, "not IntSet; for a dataset in Python use dloader.DataLoader"):
             Loader(type("IntSet", (), {"__getitem__": lambda self, index: index})())
 
     def test_signs_of_other_ranks(self):
@@ -271,11 +272,11 @@ class Native(unittest.TestCase):
                  (slurm, {"rank": 2, "world_size": 4}, (2, 4)),
                  (slurm, {"rank": 0, "world_size": 1}, (0, 1)),
                  ({**slurm, "RANK": "1", "WORLD_SIZE": "2"}, {}, (1, 2)),
-                 (slurm, {}, r"world_size: \$SLURM_STEP_NUM_TASKS is 4, and nothing says .*"
+                 (slurm, {}, r"world_size: \$SLURM_STEP_NUM_TASKS is 4, but these may be independent runs.*"
                   r'give rank=int\(os.environ\["SLURM_PROCID"\]\) and world_size=4, or rank=0'),
                  ({"OMPI_COMM_WORLD_SIZE": "2"}, {}, r"\$OMPI_COMM_WORLD_SIZE is 2"),
                  ({"PMI_SIZE": "2"}, {}, r"\$PMI_SIZE is 2"),
-                 ({}, {"world_size": 2}, "rank: none is given, and world_size is 2; give rank="))
+                 ({}, {"world_size": 2}, "rank: missing, but world_size is 2; give rank="))
         for environment, options, want in table:
             with self.subTest(environment=environment, options=options), \
                     mock.patch.dict(os.environ, environment):
@@ -293,7 +294,7 @@ class Native(unittest.TestCase):
             for options in ({}, {"world_size": 3}):
                 with Loader(RANGE, **options) as loader:
                     self.assertEqual((loader.rank, loader.world_size), (1, 3))
-            with self.assertRaisesRegex(ValueError, "rank: none is given"):
+            with self.assertRaisesRegex(ValueError, "rank: missing"):
                 Loader(RANGE, world_size=2)
 
     def test_ranks_without_a_seed_and_daemons_of_their_own(self):
@@ -442,7 +443,7 @@ class Native(unittest.TestCase):
             raise PermissionError(errno.EACCES, "/run/x: permission denied: join the group")
 
         with mock.patch.object(_private, "connect", refuse):
-            with self.assertWarnsRegex(UserWarning, "^/run/x: .*the group; .* of its own") as caught:
+            with self.assertWarnsRegex(UserWarning, "^/run/x: .*the group; .* private daemon") as caught:
                 loader = Loader(RANGE)
             self.assertEqual(caught.filename, __file__)
             with loader:

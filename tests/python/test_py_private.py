@@ -240,7 +240,7 @@ class WithoutDaemon(InFolder):
         code = "_private.connect(None, 'x', private=True)"
         self.environ.pop("DLOADERD", None)
         self.failing("DaemonError: there is no dloaderd; install", code, PATH="/nowhere")
-        self.failing(r"\$DLOADERD: '/nowhere/d' is no program", code, DLOADERD="/nowhere/d")
+        self.failing(r"\$DLOADERD: '/nowhere/d' is not an executable program", code, DLOADERD="/nowhere/d")
 
     def test_that_does_not_start(self):
         with tempfile.NamedTemporaryFile("w", suffix=".sh", delete=False) as script:

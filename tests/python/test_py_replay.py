@@ -514,7 +514,7 @@ class Place(ReplayCase):
                 before = self.thing(name)
                 done = dlctl("replay", spec, "-o", self.path(name), daemon=self.running, check=False)
                 self.assertEqual((done.returncode, done.stdout), (1, ""))
-                self.assertRegex(done.stderr, f"{name}: is no file, .* -o batch.npz")
+                self.assertRegex(done.stderr, f"{name}: is not a file, .* -o batch.npz")
                 self.assertEqual(self.thing(name), before)
 
     def thing(self, name):

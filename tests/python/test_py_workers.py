@@ -218,7 +218,7 @@ class Feeding(Base):
             words = _keys.words(keys)
             self.assertEqual(words[0], _keys.KEYS_MARK_SIGNED)
             self.assertEqual(fake_client.decode(list(words)), list(keys))
-        with self.assertRaisesRegex(ValueError, "let the sampler give integers"):
+        with self.assertRaisesRegex(ValueError, "let the sampler return integers"):
             _keys.words([os.urandom(600000)])
         with self.assertRaisesRegex(TypeError, "integers or strings"):
             _keys.words([lambda: 1])
@@ -276,7 +276,7 @@ class Workers(Base):
             try:
                 next(iterator)
             except RuntimeError as error:
-                code = 0 if "not to its fork" in str(error) else 2
+                code = 0 if "parent of this forked process" in str(error) else 2
             finally:
                 os._exit(code)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
@@ -384,7 +384,8 @@ class State(Base):
         state = loader.state_dict()
         loader = DataLoader(Stream(), num_workers=2)
         loader.load_state_dict(state)
-        with self.assertWarnsRegex(UserWarning, "the 4 batches before this place are loaded again"):
+        with self.assertWarnsRegex(UserWarning, "the 4 batches before this position are loaded "
+                                                "again"):
             self.assertEqual(run(loader, 2), [straight[4:], straight])
 
     def test_iterable_that_knows_its_place(self):

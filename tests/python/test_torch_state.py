@@ -531,7 +531,8 @@ class TestOtherLoaders(StateCase):
             warnings.simplefilter("error")
             loader.state_dict()
             take(iterator, 2)
-            with self.assertRaisesRegex(UserWarning, "in_order=False: the state counts batches"):
+            with self.assertRaisesRegex(UserWarning, "in_order=False: the state has the number "
+                                                     "of batches"):
                 loader.state_dict()
             list(iterator)
             loader.state_dict()

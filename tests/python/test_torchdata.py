@@ -321,6 +321,6 @@ class TestBesideTorchdata(Case):
             next(iter(theirs))
             ours = StatefulDataLoader(range(9), num_workers=workers)
             with self.assertRaisesRegex(StateError, "torchdata's StatefulDataLoader, .* finish its "
-                                                    "epoch with it"):
+                                                    "epoch with that class"):
                 ours.load_state_dict(theirs.state_dict())
             self.assertEqual(len(list(ours)), 9)

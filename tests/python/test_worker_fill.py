@@ -318,12 +318,12 @@ class Tokens(unittest.TestCase):
                     self.assertEqual((code, got.tolist()), (0, [want]))
 
     def test_lengths_that_are_none(self):
-        cases = [(Said([1, 2]), "lengths() gives 2 lengths, and the dataset has 6", None),
-                 (Said([1, 2, 0, 4, 5, 6]), "lengths() gives 0 for sample 2", 2),
-                 (Said([1, 2, -3, 4, 5, 6]), "lengths() gives -3 for sample 2", 2),
+        cases = [(Said([1, 2]), "lengths() returns 2 lengths, but the dataset has 6", None),
+                 (Said([1, 2, 0, 4, 5, 6]), "lengths() returns 0 for sample 2", 2),
+                 (Said([1, 2, -3, 4, 5, 6]), "lengths() returns -3 for sample 2", 2),
                  (Said([1, 2, 1 << 32, 4, 5, 6]), "for sample 2; a sample has 1 to", 2),
-                 (Said([1.5] * 6), "give one integer for each sample", None),
-                 (Said(np.full(6, 1 << 63, np.uint64)), "more than int64", None),
+                 (Said([1.5] * 6), "return one integer for each sample", None),
+                 (Said(np.full(6, 1 << 63, np.uint64)), "beyond int64", None),
                  (Said(5), "has no len()", None),
                  (Sequences(6, lambda i: np.zeros(i % 2)), "sample 0 has 0 tokens", 0),
                  (Sequences(6, lambda i: 1 // i), "ZeroDivisionError", 0)]
@@ -371,7 +371,7 @@ class Tokens(unittest.TestCase):
         self.assertEqual((kept["t"].shape, kept["list"][0].shape), ((5,), (5,)))
 
     def test_not_as_planned(self):
-        changed = "when lengths were taken; the data changed: open the loader anew"
+        changed = "when lengths were taken; the data has changed: open the loader again"
         cases = [([5, 3], 0, f"sample 1 has 2 tokens, and had 3 {changed}", 1),
                  ([4, 2], 0, f"sample 4 has 5 tokens, and had 4 {changed}", 4),
                  ([4, 2], 6, f"sample 4 has 5 tokens, and had 4 {changed}", 4),
@@ -404,7 +404,7 @@ class Tokens(unittest.TestCase):
             def __getitems__(self, indices):
                 return [self[0]]
         code, _, slot = self.loader(Few()).fill([4, 1], planned=worker_case.planned([5, 2]))
-        self.assertIn("__getitems__ gives 1 samples for 2 indices", slot.error[0])
+        self.assertIn("__getitems__ returns 1 samples for 2 indices", slot.error[0])
 
     def test_what_was_cut_is_kept(self):
         data = Sequences(6, lambda i: np.full(2000, i))

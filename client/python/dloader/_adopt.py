@@ -61,8 +61,8 @@ def _adopt_inner(loader: Any) -> None:
     elif type(loader).__name__ == "DataLoaderShard":
         loader.base_dataloader = _made_of(inner, StatefulDataLoader)
     else:
-        raise TypeError(f"adopt(): {type(loader).__name__} takes its loader's state apart, and "
-                        "knows torchdata's alone; prepare it without use_stateful_dataloader")
+        raise TypeError(f"adopt(): {type(loader).__name__} only supports the states of torchdata's class; "
+                        "prepare it without use_stateful_dataloader")
 
 
 def _adopt_wrapped(loader: Any) -> Any:
@@ -75,10 +75,10 @@ def _adopt_wrapped(loader: Any) -> Any:
 
 def _check(loader: Any) -> None:
     if not isinstance(loader, TorchLoader):
-        raise TypeError(f"adopt(): {type(loader).__name__} is no torch.utils.data.DataLoader")
+        raise TypeError(f"adopt(): {type(loader).__name__} is not a torch.utils.data.DataLoader")
     if _loads_in_its_own_way(loader):
-        raise TypeError(f"adopt(): {type(loader).__name__} loads in its own way, by an __iter__() "
-                        "or iterators of its own; make it a subclass of dloader.DataLoader")
+        raise TypeError(f"adopt(): {type(loader).__name__} has its own __iter__() or iterators; make it a "
+                        "subclass of dloader.DataLoader")
 
 
 def adopt(loader: Any) -> Any:

@@ -123,8 +123,8 @@ def place_of(path: str) -> str:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         if os.path.islink(path) and not os.path.exists(path) or \
                 not stat.S_ISREG(os.stat(path).st_mode):
-            raise OSError(errno.EINVAL, "is no file, and only a file is replaced by the batch; give "
-                          "the name of a file: -o batch.npz", path)
+            raise OSError(errno.EINVAL, "is not a file, so it is not replaced; give the name of a file: "
+                          "-o batch.npz", path)
     return place
 
 

@@ -60,8 +60,8 @@ def check_ours(dataset: Any, sampler: Any, batch_sampler: Any, generator: Any, s
         raise ValueError("rank and world_size options make a DistributedSampler, and are mutually "
                          "exclusive with sampler and batch_sampler")
     if isinstance(dataset, IterableDataset):
-        raise ValueError("rank and world_size options have no meaning for an IterableDataset, "
-                         "which must divide itself among the ranks")
+        raise ValueError("rank and world_size options do not apply to an IterableDataset, which must "
+                         "divide itself among the ranks")
 
 
 def warn_of_length(dataset: Any, said: int, given: int, workers: int, stacklevel: int) -> None:

@@ -64,9 +64,9 @@ class Source:
         try:
             from torch.utils.data._utils.collate import default_collate
         except ImportError as error:
-            raise ImportError("a batch of these samples is made by PyTorch's rules, and torch "
-                              f"cannot be imported by {sys.executable}: {error}; install torch, "
-                              "give a collate_fn, or return NumPy arrays and numbers") from None
+            raise ImportError("a batch of these samples needs PyTorch's rules, but torch cannot be "
+                              f"imported by {sys.executable}: {error}; install torch, give a collate_fn, "
+                              "or return NumPy arrays and numbers") from None
         return default_collate(samples)
 
     def iterate(self, rank: int, world: int, epoch: int, state: bytes | None = None) -> Iterator:
@@ -165,7 +165,7 @@ def _open_named(worker: int, workers: int, seed: int, name: str, args: Any) -> S
     elif args is None:
         dataset = make() if callable(make) else make
     else:
-        raise TypeError(f"args: {args!r} is neither a map of keyword arguments nor a list")
+        raise TypeError(f"args: {args!r} is neither a mapping of keyword arguments nor a list")
     source = Source(worker, workers, dataset, _is_iterable(dataset))
     if source.iterable:
         source.keeper = _states.Keeper(dataset)

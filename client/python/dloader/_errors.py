@@ -8,7 +8,7 @@ class Error(RuntimeError):
 
 
 class DaemonError(Error):
-    """No daemon could be found or started, or it went away; its last words are in the text."""
+    """No daemon could be found or started, or it went away; the text has its last output."""
 
 
 class StateError(Error, ValueError):

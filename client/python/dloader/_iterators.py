@@ -239,7 +239,8 @@ class WorkerIterator(LoaderIterator):
         if self._over:
             raise StopIteration
         if self._pid != os.getpid():
-            raise RuntimeError("this iterator belongs to the process that made it, not to its fork")
+            raise RuntimeError("this iterator belongs to the parent of this forked process; make another "
+                               "one here")
         if self._connection is None:
             raise DaemonError(f"this iterator's workers are gone: {self._failure}")
         while True:

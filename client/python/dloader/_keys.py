@@ -50,8 +50,8 @@ def pickled_words(keys: list) -> array.array:
         padded.byteswap()
     words.extend(padded)
     if len(words) > MAX_WORDS:
-        raise ValueError(f"the keys of one batch take {len(data)} bytes, above "
-                         f"{8 * (MAX_WORDS - 2)}; let the sampler give integers")
+        raise ValueError(f"the keys of one batch take {len(data)} bytes, above {8 * (MAX_WORDS - 2)}; let "
+                         "the sampler return integers")
     return words
 
 

@@ -77,8 +77,8 @@ class OneBatch:
         if adds and self.loader.seed != self.seed:
             # A loader that has drawn its seed is shared with whoever gives one.
             raise Refused(errno.EEXIST, "seed",
-                          f"the loader {self.loader.name} is open with another one that it has drawn, "
-                          f"{self.loader.seed}, and not with {self.seed}; try again when it is closed")
+                          f"the loader {self.loader.name} is open with the random seed {self.loader.seed} "
+                          f"instead of {self.seed}; try again when it is closed")
 
     # ---- loading ----
 
@@ -125,8 +125,8 @@ class OneBatch:
         except _client.NoData:
             if not chooses:
                 raise Refused(errno.EINVAL, "sampler.kind",
-                              "client: only a client knows this order; say which samples are in the "
-                              "batch: --indices I,...") from None
+                              "client: only a client has this order; name the samples of the batch: "
+                              "--indices I,...") from None
             self._feed(self.started)
             batch = self._next()
         if batch is None:
@@ -258,6 +258,6 @@ def main(options: dict[str, Any]) -> int:
     except (Refused, _client.StepError, OSError) as error:
         return _report(error, options["json"])
     except UnicodeDecodeError as error:
-        return _report(Refused(errno.EINVAL, options["operand"], f"is no loader spec: {error}"),
+        return _report(Refused(errno.EINVAL, options["operand"], f"is not a loader spec: {error}"),
                        options["json"])
     return 0

@@ -35,17 +35,16 @@ from ._errors import DaemonError
 START_SECONDS = 60.0
 LOG_LINES = 12
 
-_REMEDY = ("install dloaderd, put it on PATH, or name it in $DLOADERD; or name the socket of one "
-           "that runs in $DLOADER_SOCKET")
+_REMEDY = ("install dloaderd, put it on PATH, or name it in $DLOADERD; or name the socket of a running "
+           "one in $DLOADER_SOCKET")
 
 
 def _client_module() -> Any:
     try:
         from . import _client  # type: ignore[attr-defined]
     except ImportError as error:
-        raise ImportError("dloader's extension module _client cannot be imported: "
-                          f"{error}; install the package as it is built (pip install), or put its "
-                          "build folder on PYTHONPATH") from error
+        raise ImportError(f"dloader's extension module _client cannot be imported: {error}; install the "
+                          "package with pip, or put its build folder on PYTHONPATH") from error
     return _client
 
 
@@ -55,7 +54,7 @@ def find_daemon() -> str:
     if named:
         if os.access(named, os.X_OK) and not os.path.isdir(named):
             return os.path.abspath(named)
-        raise DaemonError(f"$DLOADERD: {named!r} is no program that can be run; {_REMEDY}")
+        raise DaemonError(f"$DLOADERD: {named!r} is not an executable program; {_REMEDY}")
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "dloaderd")
     found = beside if os.access(beside, os.X_OK) else shutil.which("dloaderd")
     if not found:

@@ -14,7 +14,7 @@ _FOLDER = pathlib.Path(__file__).resolve().parent
 def _become(name: str) -> int:
     program = _FOLDER / "bin" / name
     if not os.access(program, os.X_OK):
-        sys.stderr.write(f"{name}: {program} is not there; was the package installed by pip?\n")
+        sys.stderr.write(f"{name}: {program} does not exist; install the package with pip\n")
         return 127
     # libdlclient looks beside itself, which is here for _client and in bin/ for dlctl.
     module = _FOLDER / "dlclient-local.module"

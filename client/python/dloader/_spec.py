@@ -64,7 +64,7 @@ class Spec:
             own = hasattr(spec, "__getitem__") or hasattr(spec, "__iter__")
             raise TypeError("spec: a dict, a text in YAML or JSON, or the path of a file, not "
                             f"{type(spec).__name__}" +
-                            ("; for a dataset in Python take dloader.DataLoader" if own else ""))
+                            ("; for a dataset in Python use dloader.DataLoader" if own else ""))
         try:
             value = json.loads(self.text)
         except ValueError:
@@ -128,8 +128,8 @@ def refusal(argument: str) -> str:
     except _client.Error as error:
         _, unknown, meant = str(error.strerror).partition(": unknown key; ")
         if not unknown:
-            return words + f"it is a key of the spec, {{{argument!r}: ...}}"
-        return words + f"what is loaded is said in the spec; {meant}"
+            return words + f"it belongs to the spec, {{{argument!r}: ...}}"
+        return words + f"the spec describes what to load; {meant}"
     return words + "see help(dloader.Loader)"
 
 
@@ -147,4 +147,4 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, (set, frozenset, range)):
         return list(value)
-    raise TypeError(f"{value!r} ({type(value).__name__}) has no place in a spec")
+    raise TypeError(f"{value!r} ({type(value).__name__}) cannot be part of a spec")

@@ -118,8 +118,7 @@ def decode(data: bytes) -> Any:
     try:
         return _value(json.loads(data))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise StateError(f"this is no state of a dataset: {type(error).__name__}: "
-                         f"{error}") from None
+        raise StateError(f"this is not a state of a dataset: {type(error).__name__}: {error}") from None
 
 
 def behind(whole: bytes) -> bytes:
@@ -161,7 +160,7 @@ class Keeper:
         state = None if data is None else decode(data)
         if state is not None and (not isinstance(state, dict)
                                   or not set(state) <= {"dataset", "iterator"}):
-            raise StateError(f"{self._name}: this is no state of a dataset")
+            raise StateError(f"{self._name}: this is not a state of a dataset")
         state = state or {}
         moved = "dataset" in state
         if moved:
@@ -176,8 +175,8 @@ class Keeper:
 
     def _load(self, thing: Any, state: Any) -> None:
         if not _knows(thing):
-            raise StateError(f"{self._name}: it has no load_state_dict() any more, and the state "
-                             "is of one that had; start the epoch from its beginning")
+            raise StateError(f"{self._name}: it no longer has the load_state_dict() that the state needs; "
+                             "start the epoch from its beginning")
         self._call(thing, "load_state_dict", state)
 
     def enter(self, iterator: Iterator) -> None:
@@ -186,8 +185,8 @@ class Keeper:
             return
         self._mixed = True
         if self._moved:
-            raise StateError(f"{self._name}: another pass over this dataset was put to its state "
-                             "meanwhile; give each of the two a loader of its own, by its name")
+            raise StateError(f"{self._name}: another pass over this dataset has loaded its own state "
+                             "meanwhile; use two loaders with different names")
 
     def take(self, iterator: Iterator) -> Any:
         """Its state: bytes; None: not now; a number: why it cannot be kept; False: it has none."""

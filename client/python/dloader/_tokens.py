@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-_CHANGED = "when lengths were taken; the data changed: open the loader anew"
+_CHANGED = "when lengths were taken; the data has changed: open the loader again"
 
 
 def known(dataset: Any) -> bytes | None:
@@ -24,17 +24,17 @@ def known(dataset: Any) -> bytes | None:
         return None
     said = ask()
     if len(said) != len(dataset):
-        raise ValueError(f"lengths() gives {len(said)} lengths, and the dataset has "
-                         f"{len(dataset)} samples; give one for each")
+        raise ValueError(f"lengths() returns {len(said)} lengths, but the dataset has {len(dataset)} "
+                         "samples; return one for each")
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return array.array("q", said).tobytes()
     lengths = numpy.asarray(said)
     if lengths.ndim != 1 or (lengths.size and lengths.dtype.kind not in "iu"):
-        raise TypeError(f"lengths() gives {lengths.dtype} of shape {lengths.shape}; give one "
-                        "integer for each sample")
+        raise TypeError(f"lengths() returns {lengths.dtype} of shape {lengths.shape}; return one integer "
+                        "for each sample")
     if lengths.size and int(lengths.max()) > (1 << 63) - 1:
-        raise OverflowError("lengths() gives more than int64 has; 2**32 - 2 tokens are the most")
+        raise OverflowError("lengths() returns a number beyond int64; the maximum is 2**32 - 2 tokens")
     return lengths.astype(numpy.int64).tobytes()
 
 
@@ -79,9 +79,9 @@ def length(sample: Any, index: int, leaf: str | None) -> int:
     """The length of one sample."""
     found = _find(sample, leaf)
     if found is None:
-        raise ValueError(f"sample {index} has no {leaf or 'leaf'} with a dimension, whose length "
-                         "could be taken; give its tokens as an array or a tensor, and the place "
-                         "in batch.length_of, or give the dataset a method lengths()")
+        raise ValueError(f"sample {index} has no {leaf or 'leaf'} with a dimension, so it has no length; "
+                         "give its tokens as an array or a tensor, and name the leaf in batch.length_of, "
+                         "or give the dataset a method lengths()")
     return int(found.shape[0])
 
 

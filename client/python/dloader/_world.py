@@ -30,14 +30,14 @@ def find(world: int | None) -> tuple[int | None, int | None]:
     if group is not None and world in (None, group[1]):
         return group
     if world is not None and world > 1:
-        raise ValueError(f"rank: none is given, and world_size is {world}; give rank=, or set $RANK")
+        raise ValueError(f"rank: missing, but world_size is {world}; give rank=, or set $RANK")
     if world is not None or "WORLD_SIZE" in os.environ:
         return None, world
     for size, rank in _LAUNCHERS.items():
         count = os.environ.get(size, "")
         if count.isdecimal() and int(count) > 1:
-            raise ValueError(f"world_size: ${size} is {count}, and nothing says whether these are "
-                             f"ranks of one job; give rank=int(os.environ[\"{rank}\"]) and "
-                             f"world_size={count}, or rank=0 and world_size=1 if each is to have "
-                             "all samples")
+            raise ValueError(f"world_size: ${size} is {count}, but these may be independent runs; if they "
+                             f"are ranks of one job, give rank=int(os.environ[\"{rank}\"]) and "
+                             f"world_size={count}, or rank=0 and world_size=1 if each is to have all "
+                             "samples")
     return None, None

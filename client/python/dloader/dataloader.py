@@ -11,7 +11,7 @@ try:
     import torch
 except ImportError as _error:
     raise ImportError(f"dloader.DataLoader needs torch, which cannot be imported: {_error}; install "
-                      "torch, or use dloader.Loader, which gives NumPy arrays as well") from _error
+                      "torch, or use dloader.Loader, which can return NumPy arrays") from _error
 
 from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data.dataloader import _DatasetKind

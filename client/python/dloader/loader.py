@@ -31,7 +31,7 @@ def _mode(as_: str | None) -> int:
     if as_ is None:
         as_ = "torch" if "torch" in sys.modules else "numpy"
     if as_ not in _MODES:
-        raise ValueError(f"as_: {as_!r} is none of 'torch', 'numpy', 'dlpack', None")
+        raise ValueError(f"as_: {as_!r} is not one of 'torch', 'numpy', 'dlpack', None")
     if as_ == "torch":
         import torch  # noqa: F401  what cannot be had is told now, not by the first batch
     return _MODES[as_]
@@ -68,19 +68,19 @@ def _said(token: bytes) -> dict[str, int]:
 def _read(state_dict: Any) -> bytes:
     """The token in what state_dict() gave."""
     if not isinstance(state_dict, dict) or "version" not in state_dict:
-        raise StateError("this is no state of a Loader; give what state_dict() returned")
+        raise StateError("this is not a state of a Loader; pass what state_dict() returned")
     if state_dict["version"] != VERSION:
-        raise StateError(f"version: {state_dict['version']!r} is none that this dloader knows "
+        raise StateError(f"version: {state_dict['version']!r} is not a version that this dloader knows "
                          f"({VERSION})")
     try:
         token = base64.b64decode(state_dict["token"], validate=True)
         said = _said(token)
     except (KeyError, TypeError, ValueError, binascii.Error):
-        raise StateError("token: it is damaged, or of another release") from None
+        raise StateError("token: damaged, or of another release") from None
     for key, value in said.items():
         if key in state_dict and state_dict[key] != value:
-            raise StateError(f"{key}: {state_dict[key]!r} was changed by hand: the token, which "
-                             f"counts, has {value}")
+            raise StateError(f"{key}: {state_dict[key]!r} was changed by hand: the token, which decides, "
+                             f"has {value}")
     return token
 
 
@@ -117,7 +117,7 @@ class _Pass(_device.BatchIterator):
                 raise WorldChangedError(error.text) from None
             _reraise.raise_step_error(error)
         except _client.NoData:
-            raise RuntimeError("sampler.kind: client: a Loader feeds no indices; give the spec a "
+            raise RuntimeError("sampler.kind: client: a Loader does not feed indices; give the spec a "
                                "sampler, or use DataLoader") from None
         except OSError as error:
             self.end()
@@ -253,7 +253,7 @@ class Loader:
         job_of_torchrun = self._take_place(rank, world_size)
         self.job = job if job is not None else job_of_torchrun
         if priority not in _PRIORITIES:
-            raise ValueError(f"priority: {priority!r} is none; give one of {', '.join(_PRIORITIES)}")
+            raise ValueError(f"priority: {priority!r} is not one of {', '.join(_PRIORITIES)}")
         self._priority = _PRIORITIES.index(priority)
         self._follow = bool(follow) and self._local is not None
         self._check_resume(resume, bool(self.job) or self._local is not None)
@@ -305,14 +305,14 @@ class Loader:
     def _check_resume(resume: bool | str, known: bool) -> None:
         """known: the daemon can tell where this rank goes on, by its job or by the other nodes."""
         if resume not in (True, False, "auto"):
-            raise ValueError(f"resume: {resume!r} is none of True, False, 'auto'")
+            raise ValueError(f"resume: {resume!r} is not one of True, False, 'auto'")
         if not resume or known:
             return
         if os.environ.get("TORCHELASTIC_RUN_ID") == "none":
-            raise ValueError("resume: it needs the name of the job: start torchrun with --rdzv-id "
-                             "NAME, or give job=")
+            raise ValueError("resume: needs the name of the job: start torchrun with --rdzv-id NAME, or "
+                             "give job=")
         if resume is True:
-            raise ValueError("resume: it needs the name of the job, job=")
+            raise ValueError("resume: needs the name of the job, job=")
 
     # ---- the session ---------------------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class Loader:
         except PermissionError as error:
             if named is not None:
                 raise
-            warnings.warn(f"{error.strerror}; this process starts a daemon of its own instead",
+            warnings.warn(f"{error.strerror}; this process starts a private daemon instead",
                           stacklevel=4)
         return _private.connect(None, "dloader.Loader", private=True)
 
@@ -413,8 +413,8 @@ class Loader:
             if self._ahead is None:
                 self._ahead = self._start(*self._at)
             if self._steps is None:
-                raise TypeError("this dataset does not say how many samples it has, so the number "
-                                "of batches is known only at the end")
+                raise TypeError("this dataset does not know its number of samples, so the number of "
+                                "batches is known only at the end")
         return self._steps
 
     # ---- epochs --------------------------------------------------------------------------------

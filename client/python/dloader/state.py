@@ -158,8 +158,8 @@ def _will_draw(loader: Any) -> bool:
 def _field(state: dict, name: str, kinds: Any) -> Any:
     value = state.get(name)
     if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-        raise StateError(f"{name}: {value!r} is not what a state of this version holds there; give "
-                         "what DataLoader.state_dict() returned")
+        raise StateError(f"{name}: {value!r} is not valid in a state of this version; pass what "
+                         "DataLoader.state_dict() returned")
     return value
 
 
@@ -170,11 +170,12 @@ class Resume:
         if not isinstance(state, dict):
             raise StateError(f"a state is a dict, not {type(state).__name__}")
         if "version" not in state and {"_snapshot", "_num_yielded"} & state.keys():
-            raise StateError("this is a state of torchdata's StatefulDataLoader, which takes the "
-                             "samples in another order; finish its epoch with it")
+            raise StateError("this is a state of torchdata's StatefulDataLoader, whose samples "
+                             "have another order; finish its epoch with that class")
         version = _field(state, "version", int)
         if version != VERSION:
-            raise StateError(f"version: {version} is none that this dloader knows ({VERSION})")
+            raise StateError(f"version: {version} is not a version that this dloader knows "
+                             f"({VERSION})")
         optional = (int, type(None))
         self.state = copy.deepcopy(state)
         self.epoch = _field(state, "epoch", int)
@@ -203,7 +204,7 @@ class Resume:
         self._generators = [_bytes(text) for text in _field(rng, "generators", list)]
         self._now = _field(state, "now", str)
         if not self.drawn and self.base_seed is None:
-            raise StateError("base_seed: missing, and this epoch does not draw one")
+            raise StateError("base_seed: missing, but this epoch does not draw one")
         self.carried = self._read_carried()
         if self.given or self.passed:
             self._check_batches(loader)
@@ -221,22 +222,22 @@ class Resume:
             return None if self.iterators is None else base64.b64decode(self.iterators,
                                                                         validate=True)
         except (TypeError, ValueError, binascii.Error) as error:
-            raise StateError(f"workers.iterators: not what was saved: {error}") from None
+            raise StateError(f"workers.iterators: not as saved: {error}") from None
 
     def _check(self, loader: Any) -> None:
         workers = _field(self.state, "num_workers", int)
         if self.is_iterable and self.given and workers != loader.num_workers:
-            raise StateError(f"num_workers: {workers}, but this loader has {loader.num_workers}; an "
-                             "iterable dataset is divided by it, so an epoch must be ended with as "
-                             "many as it was begun")
+            raise StateError(f"num_workers: {workers}, but this loader has "
+                             f"{loader.num_workers}; it divides an iterable dataset, so it must "
+                             "not change within an epoch")
         if self.workers.get("states") and workers != loader.num_workers:
-            raise StateError(f"num_workers: {workers}, but this loader has {loader.num_workers}; "
-                             "each worker's dataset has a state of its own, which no other "
-                             "number of workers can take over")
+            raise StateError(f"num_workers: {workers}, but this loader has "
+                             f"{loader.num_workers}; each worker's dataset has its own state, "
+                             "so the number of workers must not change")
         if len(self._generators) not in _order.numbers_of_generators(loader):
-            raise StateError(f"rng.generators: {len(self._generators)}, but this loader draws from "
-                             f"{len(_order.generators(loader))}; give it the same generator and samplers as the loader "
-                             "that was saved")
+            raise StateError(f"rng.generators: {len(self._generators)}, but this loader draws "
+                             f"from {len(_order.generators(loader))}; give it the same "
+                             "generator and samplers as the saved loader")
         try:
             for state in (self._global, *self._generators):
                 _order.new_generator(state)
@@ -248,16 +249,16 @@ class Resume:
         saved, own = _field(self.state, "loader", dict), _made.describe(loader)
         told = _made.differences(saved, own)
         if told:
-            raise StateError(f"{told}: an epoch must be ended as it was begun; what was saved at "
-                             "the end of one can be gone on with by any loader")
+            raise StateError(f"{told}: these must not change within an epoch; any loader can "
+                             "resume from a state saved at the end of one")
         was, world = self.state.get("world_size"), loader._options.world_size
         if was == world:
             return
         if loader._share is None:
             raise StateError(f"world_size: {was}, but this loader has none; give it rank=0 and "
-                             "world_size=1 to have all samples that are left")
+                             "world_size=1 to get all remaining samples")
         if not isinstance(was, int | None) or (was or 1) < 1 or self.passed < 0:
-            raise StateError(f"world_size: {was!r}, passed: {self.passed}: there is no such world")
+            raise StateError(f"world_size: {was!r}, passed: {self.passed}: invalid")
         self.passed += (was or 1) * self.given * (loader.batch_size or 1)
         self.given = self.step = 0
 
@@ -306,19 +307,20 @@ def load(loader: Any, state: dict[str, Any]) -> None:
 
 
 def _warn_of_order() -> None:
-    warnings.warn("in_order=False: the state counts batches, and not which ones they were; after "
-                  "resuming, some samples of this epoch may come twice and others not at all",
+    warnings.warn("in_order=False: the state has the number of batches, but not which ones they "
+                  "were; after resuming, some samples of this epoch may come twice and others "
+                  "not at all",
                   UserWarning, stacklevel=4)
 
 
 def _warn_of_batches_ahead() -> None:
-    warnings.warn("Lightning's Trainer has taken a batch ahead, because the dataset has no length; "
-                  "a run that is resumed from this checkpoint leaves it out: give the dataset a "
+    warnings.warn("Lightning's Trainer has taken a batch ahead, since the dataset has no "
+                  "length; a run resumed from this checkpoint skips it: give the dataset a "
                   "__len__()", UserWarning, stacklevel=4)
 
 
 def warn_of_loading(batches: int, stacklevel: int) -> None:
     """Where nothing but reading gets there."""
-    warnings.warn(f"the {batches} batches before this place are loaded again, and thrown away: the "
-                  "dataset is iterable, and has no state_dict() and load_state_dict() to go there "
-                  "at once", UserWarning, stacklevel=stacklevel + 1)
+    warnings.warn(f"the {batches} batches before this position are loaded again and discarded: "
+                  "the dataset is iterable, and has no state_dict() and load_state_dict() to "
+                  "skip them", UserWarning, stacklevel=stacklevel + 1)

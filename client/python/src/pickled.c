@@ -71,8 +71,7 @@ static PyObject *py_pickled_persistent_load(PyObject *capsule, PyObject *id)
         (strcmp(kind, "t") != 0 && strcmp(kind, "n") != 0)) {
         PyErr_Clear();
         return PyErr_Format(PyExc_ValueError,
-                            "a pickled object refers to %R, which is no tensor "
-                            "of its batch",
+                            "a pickled object refers to %R, which is not a tensor of its batch",
                             id);
     }
     if (!children->batch)
@@ -81,7 +80,8 @@ static PyObject *py_pickled_persistent_load(PyObject *capsule, PyObject *id)
     if (!*made) {
         if (dl_batch_node(children->batch, children->nodes[i], &node) < 0 ||
             node.kind != DL_NODE_TENSOR)
-            return PyErr_Format(PyExc_ValueError, "child %zd of a pickled object is no tensor", i);
+            return PyErr_Format(PyExc_ValueError, "child %zd of a pickled object is not a tensor",
+                                i);
         *made = batch_tensor(children->state, children->batch, children->nodes[i], &node.tensor,
                              *kind == 't' ? MODE_TORCH : MODE_NUMPY);
     }
