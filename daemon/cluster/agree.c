@@ -65,7 +65,9 @@ static void agree_on_answer(void *owner, const struct backend_answer *answer)
     if (answer->status < 0) {
         error = *answer->error;
     } else if (!agree_read_number(answer->data, &number)) {
-        dl_error_set(&error, EBADMSG, a->key, "what the store has there is no number");
+        dl_error_set(&error, EBADMSG, a->key,
+                     "the store's value is not a number; something "
+                     "else uses this key");
     }
     agree_finish(a, number, error.code ? &error : NULL);
 }

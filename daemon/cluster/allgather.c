@@ -61,11 +61,11 @@ static void allgather_name_missing(const struct allgather *g, struct dl_error *e
         if (i != g->o.self && allgather_is_missing(g, i))
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "",
                                    g->nodes[i].name);
-    dl_error_set(
-        err, ETIMEDOUT, "rendezvous.timeouts.join",
-        "%" PRIu64 " s are over, and no rank of %s has asked for this loader in the "
-        "cluster's world, with as many samples and the same seed; start the trainers there",
-        g->o.timeout_ns / 1000000000, names);
+    dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
+                 "%" PRIu64
+                 " s passed, and no rank of %s requested this loader in the cluster's world "
+                 "with the same number of samples and the same seed; start the trainers there",
+                 g->o.timeout_ns / 1000000000, names);
 }
 
 static void allgather_fail(struct allgather *g)

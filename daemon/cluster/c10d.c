@@ -17,7 +17,7 @@ enum { TIMEOUT_MS = 5000 };
 
 /* What nobody stores: compared and set with itself, it changes nothing, and comes back only where
  * there is nothing else. */
-static const char NOTHING[] = "dloader: there is nothing";
+static const char NOTHING[] = "dloader: no value";
 
 /* A get or a set, from its call to its answer. */
 struct call {
@@ -216,9 +216,11 @@ static void c10d_on_answer(void *owner, const struct tcpstore_answer *with)
         return;
     }
     c10d_notice_link(call->c10d);
-    struct dl_span current = tcpstore_take_span(&fields);
-    if (current.len > BACKEND_VALUE_MAX)
-        c10d_answer_error(call, EBADMSG, "what is there is too large to be of a dloaderd");
+    struct dl_span is = tcpstore_take_span(&fields);
+    if (is.len > BACKEND_VALUE_MAX)
+        c10d_answer_error(call, EBADMSG,
+                          "the store's value is too large for a dloaderd; "
+                          "something else uses this key");
     else if (call->writes)
         c10d_on_written(call, current);
     else
@@ -313,11 +315,11 @@ int c10d_endpoint(const char *text, char **ret_host, uint16_t *ret_port, struct 
     if (!bracketed && end && strchr(end + 1, ':')) /* an address in numbers alone */
         end = NULL;
     if (bracketed && !end)
-        return c10d_say_wrong(text, "has a [ without ]", err);
+        return c10d_say_wrong(text, "has a [ without a ]", err);
     size_t len = end ? (size_t)(end - host) : strlen(host);
     const char *after = end ? end + bracketed : "";
     if (len == 0 || len > 253 || strcspn(text, "/ ,;?#@\\\"'") < strlen(text))
-        return c10d_say_wrong(text, "is no such address", err);
+        return c10d_say_wrong(text, "is not such an address", err);
     if (*after) {
         port = after[1] >= '0' && after[1] <= '9' ? strtoul(after + 1, &rest, 10) : 0;
         if (*after != ':' || port == 0 || port > UINT16_MAX || *rest)

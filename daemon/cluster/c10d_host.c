@@ -89,7 +89,7 @@ static bool c10d_host_is_number(const char *host)
 
 static void c10d_host_on_dropped(void *context, const char *peer, const char *why)
 {
-    c10d_host_say(context, C10D_DETAIL, "the store here has let go of %s: %s", peer, why);
+    c10d_host_say(context, C10D_DETAIL, "the store here dropped %s: %s", peer, why);
 }
 
 /* `at` NULL: all addresses of this machine. */
@@ -106,7 +106,7 @@ static void c10d_host_serve(struct c10d_host *host, const char *at)
 
     if (r == 0) {
         host->told = 0;
-        c10d_host_say(host, C10D_NOTE, "the store is here, and listens on port %u of %s",
+        c10d_host_say(host, C10D_NOTE, "this daemon serves the store on port %u of %s",
                       (unsigned)host->options.port, at ? at : "all addresses");
         return;
     }
@@ -115,11 +115,10 @@ static void c10d_host_serve(struct c10d_host *host, const char *at)
         return;
     host->told = -r;
     if (r == -EADDRINUSE)
-        c10d_host_say(host, C10D_NOTE,
-                      "port %u is listened on already: the store is taken to be there",
+        c10d_host_say(host, C10D_NOTE, "port %u is in use: this daemon uses the store there",
                       (unsigned)host->options.port);
     else
-        c10d_host_say(host, C10D_TROUBLE, "the store cannot be here: %s: %s", err.path,
+        c10d_host_say(host, C10D_TROUBLE, "this daemon cannot serve the store: %s: %s", err.path,
                       err.message);
 }
 

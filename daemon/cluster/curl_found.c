@@ -69,8 +69,8 @@ const char *curl_easy_strerror(CURLcode code)
 {
     if (curl.is_there)
         return curl.easy_strerror(code);
-    return "this system has no libcurl.so.4; install it (libcurl4 of Debian and Ubuntu, libcurl of "
-           "Fedora), or meet by backend: c10d, which needs none";
+    return "this system has no libcurl.so.4; install it (libcurl4 of Debian and Ubuntu, libcurl "
+           "of Fedora), or use backend: c10d, which needs none";
 }
 
 CURL *curl_easy_init(void)

@@ -234,7 +234,7 @@ static void etcd_run(struct call *call)
                                    .owner = call};
 
     if (request.timeout_ns == 0) {
-        etcd_answer_error(call, ETIMEDOUT, call->tried[0] ? call->tried : "there was no time");
+        etcd_answer_error(call, ETIMEDOUT, call->tried[0] ? call->tried : "no time was left");
         return;
     }
     if (etcd_renew(etcd, call->sets))
@@ -246,8 +246,8 @@ static void etcd_run(struct call *call)
     if (etcd_client_post(&etcd->client, call->sets ? "kv/txn" : "kv/range", body, request,
                          &call->http) < 0)
         etcd_answer_error(call, EINVAL,
-                          "it cannot be asked: is the user's name no UTF-8, or its token "
-                          "above 1000 bytes?");
+                          "the request cannot be made: the user's name must be UTF-8, and its "
+                          "token at most 1000 bytes");
 }
 
 /* One that waits for the loop, a token or a lease. */

@@ -118,7 +118,7 @@ static void etcd_client_say_strange(const struct http_answer *with, char *text, 
     for (size_t i = 0; i < len; i++)
         if (line[i] == '\n' || line[i] == '\0')
             len = i;
-    (void)snprintf(text, size, "answers with status %d, and not in JSON as etcd does%s%.*s",
+    (void)snprintf(text, size, "answers with status %d and no JSON, unlike an etcd%s%.*s",
                    with->status, len > 0 ? ": " : "", (int)len, len > 0 ? (const char *)line : "");
 }
 

@@ -49,7 +49,10 @@ static void member_tell(struct member *member, const struct rdzv_out *out)
     } else if (out->news == RDZV_OPENED || out->news == RDZV_EVICTED) {
         const char *why = member->state.why;
 
-        events->over(member->owner, out->news == RDZV_EVICTED, why[0] ? why : "the run began anew");
+        events->over(member->owner, out->news == RDZV_EVICTED,
+                     why[0] ? why
+                            : "the run was "
+                              "restarted");
     } else if (out->news != RDZV_NO_NEWS) {
         events->ended(member->owner, out->news, out->error.code ? &out->error : NULL);
     }
@@ -253,7 +256,9 @@ static int member_check(const struct member_options *options, struct dl_error *e
         return dl_error_set(err, EINVAL, "rendezvous.node", "%s: must have 1 to %d bytes",
                             options->name, RDZV_NAME_MAX - 1);
     if (options->local > RDZV_LOCAL_MAX)
-        return dl_error_set(err, EINVAL, "rendezvous.local_ranks", "%u: a node has at most %d",
+        return dl_error_set(err, EINVAL, "rendezvous.local_ranks",
+                            "%u: a node can have %d at "
+                            "most",
                             options->local, RDZV_LOCAL_MAX);
     return rdzv_settings_check(options->settings, err);
 }
@@ -264,7 +269,7 @@ int member_new(const struct member_options *options, struct member **ret, struct
     int r = member_check(options, err);
 
     if (r == 0 && uv_random(NULL, NULL, &self.id, sizeof self.id, 0, NULL) < 0)
-        r = dl_error_set(err, EIO, "rendezvous", "the system gives no random numbers");
+        r = dl_error_set(err, EIO, "rendezvous", "the system provides no random numbers");
     if (r < 0) {
         backend_free(options->backend);
         return r;

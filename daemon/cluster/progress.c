@@ -66,7 +66,7 @@ uint64_t progress_point_split(const struct progress_point *point, uint64_t world
 void progress_point_text(const struct progress_point *point, char ret[static PROGRESS_TEXT_MAX])
 {
     size_t at = (size_t)snprintf(ret, PROGRESS_TEXT_MAX, "epoch %" PRIu64 "%s", point->epoch,
-                                 point->history.n ? " behind" : " at its beginning");
+                                 point->history.n ? " after" : " at its beginning");
 
     for (uint32_t i = 0; i < point->history.n && at < PROGRESS_TEXT_MAX; i++)
         at += (size_t)snprintf(
@@ -200,8 +200,8 @@ static int progress_requested_point(const struct progress_rank *rank,
     if (!progress_point_after(ret, pass, request->epoch, &request->before, latest->world,
                               request->step))
         return dl_error_set(err, EINVAL, "before",
-                            "the world has changed %" PRIu64 " times in this epoch; no more are "
-                            "kept",
+                            "the world has changed %" PRIu64 " times in this epoch, the most "
+                            "that can be recorded; start the next epoch",
                             DL_MAX_HISTORY);
     if (is_new)
         return 0;
@@ -228,8 +228,8 @@ static int progress_find_beginning(const struct progress *progress,
     }
     progress_point_text(ret, text);
     return dl_error_set(err, EINVAL, "epoch",
-                        "%" PRIu64 " is asked for, and the other nodes are in %s; ask for that "
-                        "one, or for wherever they are (DL_RESUME)",
+                        "%" PRIu64 " was requested, but the other nodes are in %s; request that "
+                        "one, or the position of the others (DL_RESUME)",
                         request->epoch, text);
 }
 
@@ -294,8 +294,8 @@ static int progress_refuse_unrelated(const struct node_report *a, const struct n
     progress_point_text(&a->report->point, first);
     progress_point_text(&b->report->point, second);
     return dl_error_set(err, EINVAL, "before",
-                        "node %s stands at %s, and node %s at %s: neither leads to the other; "
-                        "start all ranks from one state",
+                        "node %s is at %s, and node %s at %s, which do not belong to one "
+                        "history; start all ranks from one state",
                         a->node, first, b->node, second);
 }
 

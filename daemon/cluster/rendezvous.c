@@ -40,11 +40,11 @@ int rdzv_settings_check(const struct rdzv_settings *settings, struct dl_error *e
                                 "a time of %" PRIu64 " ns: must be 1 ms to 30 days", times[i]);
     if (settings->poll_ns > settings->beat_ns)
         return dl_error_set(err, EINVAL, "rendezvous.poll",
-                            "is longer than the time between two beats");
+                            "is longer than the time between two heartbeats");
     if (settings->missed == 1 && settings->poll_ns > settings->beat_ns / RDZV_POLLS_OF_ONE_MISSED)
         return dl_error_set(err, EINVAL, "rendezvous.poll",
-                            "is longer than an eighth of the time between two beats, of which not "
-                            "one may be missed");
+                            "is longer than an eighth of the time between two heartbeats, none "
+                            "of which may be missed");
     return 0;
 }
 

@@ -221,15 +221,15 @@ static int rdzv_blob_unpack(struct reader *in, struct rdzv_state *ret, struct dl
         return dl_error_set(err, EPROTONOSUPPORT, "rendezvous",
                             "the state in the store is of version %" PRIu64
                             ", and this release knows version %d; run the same release on all "
-                            "nodes, or take another rendezvous.id",
+                            "nodes, or choose another rendezvous.id",
                             version, RDZV_VERSION);
     in->bad |= fields != FIELDS;
     rdzv_blob_take_head(in, ret);
     rdzv_blob_take_nodes(in, ret);
     if (in->bad || in->left > 0 || !rdzv_blob_makes_sense(ret))
         return dl_error_set(err, EBADMSG, "rendezvous",
-                            "what the store holds is no state of a rendezvous; something else "
-                            "uses its key: take another rendezvous.id");
+                            "the store's value is not a state of a rendezvous; something else "
+                            "uses its key: choose another rendezvous.id");
     return 0;
 }
 

@@ -126,9 +126,9 @@ void rdzv_state_gone(const struct rdzv_state *before, const struct rdzv_state *n
     else if (one_write && now->writer == node->id)
         (void)snprintf(ret, RDZV_TEXT_MAX, "has left");
     else if (writer)
-        (void)snprintf(ret, RDZV_TEXT_MAX, "gave no sign of life, says %s", writer->name);
+        (void)snprintf(ret, RDZV_TEXT_MAX, "sent no heartbeat, says %s", writer->name);
     else
-        (void)snprintf(ret, RDZV_TEXT_MAX, "has left, or gave no sign of life");
+        (void)snprintf(ret, RDZV_TEXT_MAX, "has left, or sent no heartbeat");
 }
 
 void rdzv_state_open(struct rdzv_state *state, uint64_t known, const char *why)

@@ -124,7 +124,7 @@ static int rdzv_turn_add_self(struct rdzv_turn *turn)
 
     rdzv_turn_change(turn);
     if (rdzv_state_find(turn->next, self.id))
-        rdzv_state_remove(turn->next, self.id, "a node came anew");
+        rdzv_state_remove(turn->next, self.id, "a node joined again");
     struct rdzv_count count = rdzv_state_count(turn->next);
     self.member = !turn->next->complete && count.members < turn->next->max;
     self.beat = 0;
@@ -146,7 +146,7 @@ static void rdzv_turn_remove_dead(struct rdzv_turn *turn)
         if (!rdzv_is_dead(turn->rdzv, i) ||
             (turn->changed && !rdzv_state_find(turn->next, node->id)))
             continue;
-        (void)snprintf(why, sizeof why, "%s gave no sign of life for %g s", node->name,
+        (void)snprintf(why, sizeof why, "%s sent no heartbeat for %g s", node->name,
                        (double)rdzv_silence(&turn->rdzv->set) / (double)SECOND);
         rdzv_turn_change(turn);
         rdzv_state_remove(turn->next, node->id, why);
@@ -164,7 +164,7 @@ static void rdzv_turn_let_in_others(struct rdzv_turn *turn)
     rdzv_turn_change(turn);
     count = rdzv_state_count(turn->next);
     if (count.waiting > 0 && count.members < turn->next->max)
-        rdzv_state_open(turn->next, 0, "another node wants in");
+        rdzv_state_open(turn->next, 0, "another node wants to join");
 }
 
 bool rdzv_last_call_is_over(const struct rdzv *rdzv)
@@ -209,7 +209,7 @@ static void rdzv_turn_beat(struct rdzv_turn *turn)
 static void rdzv_turn_too_many(struct rdzv_turn *turn)
 {
     dl_error_set(&turn->out->error, ENOSPC, "rendezvous",
-                 "there are %u nodes already, as many as a rendezvous can hold", turn->state->n);
+                 "there are already %u nodes, the most that a rendezvous can have", turn->state->n);
     turn->changed = false;
     rdzv_finish(turn->rdzv, turn->out, RDZV_FAILED);
 }
@@ -222,11 +222,11 @@ static void rdzv_turn_say_late(const struct rdzv_turn *turn, struct dl_error *re
 
     if (count.members < state->min)
         dl_error_set(ret, ETIMEDOUT, "rendezvous.timeouts.join",
-                     "%" PRIu64 " s are over, and %u of at least %u nodes are there",
+                     "%" PRIu64 " s passed, and %u of at least %u nodes are there",
                      set->join_ns / SECOND, count.members, state->min);
     else
         dl_error_set(ret, ETIMEDOUT, "rendezvous.timeouts.join",
-                     "%" PRIu64 " s are over, and round %" PRIu64
+                     "%" PRIu64 " s passed, and round %" PRIu64
                      " is not complete: %u of %u nodes are ready, %u wait",
                      set->join_ns / SECOND, state->round, count.ready, count.members,
                      count.waiting);
@@ -246,7 +246,7 @@ static void rdzv_turn_give_up(struct rdzv_turn *turn)
         return;
     }
     rdzv_turn_change(turn);
-    rdzv_state_remove(turn->next, rdzv->self.id, "a node's time to join was over");
+    rdzv_state_remove(turn->next, rdzv->self.id, "a node's time to join ran out");
 }
 
 /* All places are taken: whoever waits does so as long as it takes. */
@@ -260,15 +260,15 @@ static void rdzv_turn_others_settings(struct rdzv_turn *turn)
     const struct rdzv_settings *set = &turn->rdzv->set;
 
     dl_error_set(&turn->out->error, EINVAL, "rendezvous.nodes",
-                 "%u to %u, and the nodes that are there have %u to %u; write the same everywhere, "
-                 "or take another rendezvous.id",
+                 "%u to %u, but the other nodes have %u to %u; write the same on all nodes, or "
+                 "choose another rendezvous.id",
                  set->min, set->max, turn->state->min, turn->state->max);
     rdzv_finish(turn->rdzv, turn->out, RDZV_FAILED);
 }
 
 static void rdzv_turn_say_closed(const struct rdzv_turn *turn)
 {
-    dl_error_set(&turn->out->error, ECANCELED, "rendezvous.id", "is closed: %s; take another",
+    dl_error_set(&turn->out->error, ECANCELED, "rendezvous.id", "is closed: %s; choose another",
                  turn->state->closed);
 }
 

@@ -164,7 +164,7 @@ static bool tcpstore_client_fail_flight(struct tcpstore_client *c, int code, con
     c->flight = NULL;
     while (lost && alive) {
         (void)!dl_error_set(&err, code, c->endpoint,
-                            "%s was sent, and then %s; whether it was done is not known",
+                            "%s was sent, and then %s; it may or may not have been done",
                             tcpstore_op_name(lost->question.op), why);
         alive = tcpstore_client_fail(c, &lost, lost, &err);
     }
@@ -188,16 +188,15 @@ static void tcpstore_client_say_late(const struct tcpstore_client *c,
     double s = (double)(request->deadline_ms - request->asked_ms) / 1000;
 
     if (sent && tcpstore_client_is_wait(request))
-        (void)!dl_error_set(err, ETIMEDOUT, c->endpoint,
-                            "what is waited for did not come within %.1f s", s);
+        (void)!dl_error_set(err, ETIMEDOUT, c->endpoint, "the value did not come within %.1f s", s);
     else if (sent || c->state == LINK_UP)
         (void)!dl_error_set(err, ETIMEDOUT, c->endpoint,
-                            "%s was not answered within %.1f s; the store is there, and is stuck "
-                            "or very busy",
+                            "%s was not answered within %.1f s; the store is reachable, but "
+                            "stuck or very busy",
                             name, s);
     else
         (void)!dl_error_set(err, ETIMEDOUT, c->endpoint,
-                            "no TCPStore was reached within %.1f s (%u attempts; the last: %s); "
+                            "no TCPStore answered within %.1f s (%u attempts; the last: %s); "
                             "start it there, or correct the endpoint",
                             s, c->attempts, *c->why ? c->why : "no answer yet");
 }
@@ -219,7 +218,7 @@ static bool tcpstore_client_cancel_wait(struct tcpstore_client *c, struct client
         tcpstore_client_free_request(request);
         done(owner, &with);
         return !c->ending &&
-               tcpstore_client_lose(c, ECONNRESET, "a wait on the same connection ended in vain");
+               tcpstore_client_lose(c, ECONNRESET, "a wait on the same connection failed");
     }
     done(owner, &with);
     return !c->ending;
@@ -339,13 +338,15 @@ static int tcpstore_client_take_reply(struct tcpstore_client *c, size_t *at)
             return tcpstore_client_answer(c, &c->flight, request, &with) ? 1 : -1;
         if (*at == c->in.len)
             return 0;
-        (void)!tcpstore_client_lose(c, EPROTO, "the store said what it was not asked");
+        (void)!tcpstore_client_lose(c, EPROTO, "the store sent an answer without a request");
         return -1;
     }
     r = tcpstore_scan_reply(&c->scan, request->question.op, request->question.times,
                             c->in.len > *at ? c->in.data + *at : NULL, c->in.len - *at, &bytes);
     if (r < 0)
-        (void)!tcpstore_client_lose(c, EPROTO, "the store gave an answer that no TCPStore gives");
+        (void)!tcpstore_client_lose(c, EPROTO,
+                                    "the store sent an answer that is not a "
+                                    "TCPStore's");
     if (r <= 0)
         return r;
     with.fields.at = bytes > 0 ? c->in.data + *at : NULL;
@@ -403,7 +404,9 @@ void client_ready(struct tcpstore_client *c, int status, int events)
         if (c->state == LINK_GREETING && c->in.len > 0)
             connect_greeted(c);
         else if (c->state == LINK_GREETING && closed) {
-            snprintf(c->why, sizeof c->why, "what listens there hangs up on a client of torch %d",
+            snprintf(c->why, sizeof c->why,
+                     "the server there closes connections of a client of "
+                     "torch %d",
                      c->dialect == TCPSTORE_V1 ? 1 : 2);
             connect_step(c, false);
         }

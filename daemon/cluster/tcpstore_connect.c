@@ -202,8 +202,8 @@ void connect_step(struct tcpstore_client *c, bool ready)
         }
         tcpstore_connect_say_why(c, "%s", strerror(code));
     } else if (client_now(c) >= c->step_ms) {
-        tcpstore_connect_say_why(c, c->state == LINK_GREETING ? "what listens there says nothing"
-                                                              : "nothing answers there");
+        tcpstore_connect_say_why(c, c->state == LINK_GREETING ? "the server there sends nothing"
+                                                              : "no server answers there");
     }
     tcpstore_connect_try_next(c);
 }
@@ -221,7 +221,7 @@ void connect_greeted(struct tcpstore_client *c)
     else
         good = (uint64_t)tcpstore_take_i64(&fields) >> SOME_KEYS_BITS == 0;
     if (!good || c->in.len > whole) {
-        tcpstore_connect_say_why(c, "what listens there is no TCPStore, or not that of %s",
+        tcpstore_connect_say_why(c, "the server there is not a TCPStore, or not that of %s",
                                  tcpstore_connect_dialect_name(c->dialect));
         tcpstore_connect_try_next(c);
         return;

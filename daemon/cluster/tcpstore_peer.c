@@ -148,13 +148,12 @@ static int tcpstore_peer_append(struct tcpstore_peer *peer, struct dl_buffer *bu
     r = buffer_append(buffer, data, len);
     store->counts.buffered_bytes += buffer->cap - had;
     if (r < 0)
-        return tcpstore_break(peer, ENOMEM, "there is no memory for what it asks");
+        return tcpstore_break(peer, ENOMEM, "there is no memory for its request");
     while (store->counts.buffered_bytes > store->limits.buffered_bytes) {
         struct tcpstore_peer *largest = tcpstore_peer_largest_holder(store);
         if (!largest) /* one whose request is being done is, and will be dropped in a moment */
             break;
-        tcpstore_break(largest, ENOBUFS,
-                       "it holds the most where too much is on its way in and out");
+        tcpstore_break(largest, ENOBUFS, "too much data is pending, and it has the most");
     }
     return peer->why ? -peer->code : 0;
 }
@@ -169,7 +168,7 @@ void tcpstore_tell(struct tcpstore_peer *peer, const void *data, size_t len)
     if (peer->why)
         return;
     if (!tcpstore_may_tell(peer, len))
-        tcpstore_break(peer, ENOBUFS, "it does not read what it is told");
+        tcpstore_break(peer, ENOBUFS, "it does not read its answers");
     else if (tcpstore_peer_append(peer, &peer->out, data, len) == 0)
         tcpstore_peer_touch(peer);
 }
@@ -206,7 +205,10 @@ static int tcpstore_peer_sniff(struct tcpstore_peer *peer, const uint8_t *data, 
 {
     int r = tcpstore_sniff(data, len, &peer->dialect);
 
-    return r < 0 ? tcpstore_break(peer, EPROTO, "it does not speak as TCPStore's clients do") : r;
+    return r < 0 ? tcpstore_break(peer, EPROTO,
+                                  "it does not speak the protocol of a TCPStore's "
+                                  "client")
+                 : r;
 }
 
 static int tcpstore_peer_scan(struct tcpstore_peer *peer, const uint8_t *data, size_t len,
@@ -219,7 +221,9 @@ static int tcpstore_peer_scan(struct tcpstore_peer *peer, const uint8_t *data, s
     if (r <= 0)
         return r;
     r = tcpstore_scan_request(&peer->scan, peer->dialect, data, len, ret);
-    return r < 0 ? tcpstore_break(peer, EPROTO, "its request is none of TCPStore's, or too large")
+    return r < 0 ? tcpstore_break(peer, EPROTO,
+                                  "its request is not one of a TCPStore's, or too "
+                                  "large")
                  : r;
 }
 

@@ -11,7 +11,7 @@ static const struct dl_span nothing = {.data = NULL, .len = 0};
 
 static int tcpstore_requests_full(struct tcpstore_peer *peer)
 {
-    return tcpstore_break(peer, ENOSPC, "what it asks to keep is more than there is room for");
+    return tcpstore_break(peer, ENOSPC, "the value is larger than the room that is left");
 }
 
 /* ---- who is waiting ------------------------------------------------------------------------- */
@@ -142,7 +142,7 @@ static int tcpstore_requests_get(struct tcpstore_peer *peer, struct tcpstore_fie
     if (entry && entry->present)
         tcpstore_tell_span(peer, tcpstore_value(entry));
     else if (peer->dialect == TCPSTORE_V1)
-        return tcpstore_break(peer, ENOENT, "it asked for a key that is not there");
+        return tcpstore_break(peer, ENOENT, "it requested a key that does not exist");
     else
         tcpstore_tell_span(peer, nothing);
     return 0;
@@ -160,7 +160,7 @@ static int tcpstore_requests_multi_get(struct tcpstore_peer *peer, struct tcpsto
         bytes += 8 + (entry ? entry->len : 0);
     }
     if (!tcpstore_may_tell(peer, bytes))
-        return tcpstore_break(peer, ENOBUFS, "it asked for more than it may be told at once");
+        return tcpstore_break(peer, ENOBUFS, "it requested more than one answer may have");
     for (uint64_t i = 0; i < keys; i++) {
         int r = tcpstore_requests_get(peer, &fields);
         if (r < 0)
@@ -194,7 +194,7 @@ static int tcpstore_requests_count_of(struct tcpstore_peer *peer,
     *ret = 0;
     if (!entry || !entry->present || tcpstore_number(tcpstore_value(entry), ret) == 0)
         return 0;
-    return tcpstore_break(peer, EINVAL, "it counts with a key whose value is no number");
+    return tcpstore_break(peer, EINVAL, "it counts with a key whose value is not a number");
 }
 
 static int tcpstore_requests_add(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
@@ -271,7 +271,7 @@ static int tcpstore_requests_list_keys(struct tcpstore_peer *peer)
     for (entry = peer->store->entries; entry; entry = entry->hh.next)
         bytes += entry->present ? 8 + entry->key_len : 0;
     if (!tcpstore_may_tell(peer, bytes))
-        return tcpstore_break(peer, ENOBUFS, "it asked for more than it may be told at once");
+        return tcpstore_break(peer, ENOBUFS, "it requested more than one answer may have");
     tcpstore_tell_i64(peer, (int64_t)peer->store->counts.keys);
     for (entry = peer->store->entries; entry; entry = entry->hh.next) {
         if (entry->present)
@@ -329,7 +329,7 @@ static int tcpstore_requests_barrier(struct tcpstore_peer *peer, struct tcpstore
     int r;
 
     if (world <= 0)
-        return tcpstore_break(peer, EINVAL, "it asks for a barrier of nobody");
+        return tcpstore_break(peer, EINVAL, "it requests a barrier without members");
     tcpstore_requests_stop_waiting(peer);
     entry = tcpstore_enter(peer->store, key);
     if ((r = tcpstore_requests_count_of(peer, entry, &number)) < 0)
@@ -368,7 +368,7 @@ static int tcpstore_requests_watch(struct tcpstore_peer *peer, struct tcpstore_f
 static int tcpstore_requests_validate(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
 {
     if (peer->validated || tcpstore_take_u32(fields) != TCPSTORE_MAGIC)
-        return tcpstore_break(peer, EPROTO, "it begins twice");
+        return tcpstore_break(peer, EPROTO, "it starts a second handshake");
     peer->validated = true;
     return 0;
 }

@@ -236,9 +236,9 @@ static void tcpstore_server_on_stall(uv_timer_t *timer)
         if (now - c->moved_ms < s->options.stall_ms)
             continue;
         if (!reads)
-            tcpstore_server_drop(c, "it does not read what it is told");
+            tcpstore_server_drop(c, "it does not read its answers");
         else if (tcpstore_peer_is_amid(c->peer))
-            tcpstore_server_drop(c, "it does not go on with its request");
+            tcpstore_server_drop(c, "it does not complete its request");
     }
 }
 
@@ -252,7 +252,7 @@ static bool tcpstore_server_make_room(struct tcpstore_server *s)
         return true;
     DL_FOREACH (s->conns, c) {
         if (tcpstore_peer_requests(c->peer) == 0) {
-            tcpstore_server_drop(c, "too many are connected, and it has asked for nothing");
+            tcpstore_server_drop(c, "too many clients are connected, and this one has no request");
             return true;
         }
     }
@@ -319,7 +319,7 @@ static void tcpstore_server_on_connection(uv_poll_t *poll, int status, int event
         int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
         if (fd >= 0 && tcpstore_server_welcome(s, fd) == -ENFILE && s->options.dropped)
-            s->options.dropped(s->options.context, "a newcomer", "too many are connected");
+            s->options.dropped(s->options.context, "a newcomer", "too many clients are connected");
         if (fd >= 0 || errno == EINTR || errno == ECONNABORTED)
             continue;
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
@@ -389,18 +389,17 @@ static int tcpstore_server_open_port(struct tcpstore_server *s, struct dl_error 
                              : tcpstore_server_bind_any(s->options.port);
     if (fd == -EINVAL)
         return dl_error_set(err, EINVAL, host,
-                            "is no address in numbers; give one of this "
-                            "machine's, or none to listen at all of them");
+                            "is not a numeric address; give one of this machine's, or none to "
+                            "listen at all of them");
     if (fd == -EADDRINUSE)
         return dl_error_set(err, EADDRINUSE, host,
                             "another program listens on port %u; stop it or choose another port",
                             port);
     if (fd < 0)
-        return dl_error_set(err, -fd, host, "port %u cannot be listened on: %s", port,
-                            strerror(-fd));
+        return dl_error_set(err, -fd, host, "cannot listen on port %u: %s", port, strerror(-fd));
     s->fd = fd;
     if (listen(fd, BACKLOG) < 0)
-        return dl_error_set(err, errno, host, "port %u cannot be listened on: %s", port,
+        return dl_error_set(err, errno, host, "cannot listen on port %u: %s", port,
                             strerror(errno));
     return 0;
 }

@@ -72,7 +72,7 @@ class OurStore(backend_case.Table, C10dCase):
         """By a stranger: it reads as nothing, and gives way."""
         raw = Raw(self.server.port)
         self.addCleanup(raw.close)
-        raw.send(b"\x01", f"/dloader/{self.key}", "dloader: there is nothing")
+        raw.send(b"\x01", f"/dloader/{self.key}", "dloader: no value")
         raw.send(b"\x07")
         raw.receive(8)
         self.assertEqual(self.backend.get(self.key), (False, 0, ""))
@@ -102,7 +102,7 @@ class Restarted(C10dCase):
         error = backend.get("key")
         self.assertIn(f"rendezvous.endpoint: reading /dloader/key at the TCPStore 127.0.0.1:{server.port}: ",
                       error)
-        self.assertIn("no TCPStore was reached within", error)
+        self.assertIn("no TCPStore answered within", error)
         self.assertIn("refused", error)
         self.assertIn("error", backend.end(call))
         self.serve(server.port)
@@ -169,26 +169,27 @@ class NoStore(C10dCase):
     def test_nobody_there(self):
         port, = stores.free_ports(1)
         error = self.connect(port, timeout_ms=500).get("key")
-        self.assertRegex(error, r"no TCPStore was reached within 0.5 s \(\d+ attempts; the last: "
+        self.assertRegex(error, r"no TCPStore answered within 0.5 s \(\d+ attempts; the last: "
                                 r"Connection refused\); start it there, or correct the endpoint")
 
     def test_no_such_name(self):
         error = self.connect(1, host="no.such.host.invalid", timeout_ms=500).get("key")
-        self.assertIn("the TCPStore no.such.host.invalid:1: no TCPStore was reached within 0.5 s", error)
+        self.assertIn("the TCPStore no.such.host.invalid:1: no TCPStore answered within 0.5 s", error)
 
     def test_something_else(self):
         error = self.error(lambda conn: conn.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 2))
-        self.assertIn("what listens there is no TCPStore", error)
+        self.assertIn("the server there is not a TCPStore", error)
 
     def test_it_hangs_up(self):
-        self.assertIn("hangs up", self.error(lambda conn: conn.close()))
+        self.assertIn("closes connections", self.error(lambda conn: conn.close()))
 
     def test_it_says_nothing(self):
-        self.assertIn("no TCPStore was reached within 0.7 s",
+        self.assertIn("no TCPStore answered within 0.7 s",
                       self.error(lambda conn: None, timeout_ms=700))
 
     def test_it_is_stuck(self):
-        self.assertIn("COMPARE_SET was not answered within 1.0 s; the store is there, and is stuck",
+        self.assertIn("COMPARE_SET was not answered within 1.0 s; the store is reachable, but "
+                      "stuck",
                       self.error(greets, timeout_ms=1000))
 
     def test_nonsense(self):
@@ -199,8 +200,8 @@ class NoStore(C10dCase):
                 conn.sendall(data)
             return answer
 
-        for data, why in ((struct.pack("<Q", 1 << 63), "an answer that no TCPStore gives"),
-                          (struct.pack("<Q", (8 << 20) + 1), "an answer that no TCPStore gives"),
+        for data, why in ((struct.pack("<Q", 1 << 63), "an answer that is not a TCPStore's"),
+                          (struct.pack("<Q", (8 << 20) + 1), "an answer that is not a TCPStore's"),
                           (span("x" * ((1 << 20) + 1)), "too large")):
             with self.subTest(data=data[:8]):
                 self.assertIn(why, self.error(says(data)))
@@ -221,10 +222,11 @@ class Hosting(C10dCase):
 
     def test_first_serves(self):
         one = self.node()
-        self.wait_said(one, f"host good: the store is here, and listens on port {self.port} of 127.0.0.1")
+        self.wait_said(one, f"host good: this daemon serves the store on port {self.port} of "
+                            "127.0.0.1")
         self.assert_won(one.set("key", 0, "one"))
         two = self.node()
-        self.wait_said(two, f"host good: port {self.port} is listened on already")
+        self.wait_said(two, f"host good: port {self.port} is in use: this daemon uses the store there")
         self.assertEqual(two.get("key")[2], "one")
         for probe, here in ((one, 1), (two, 0)):
             probe.say("health")
@@ -237,7 +239,7 @@ class Hosting(C10dCase):
 
     def test_the_next_serves(self):
         one = stores.Probe(backend="c10d", endpoints=f"127.0.0.1:{self.port}", hosting="auto")
-        self.wait_said(one, "the store is here")
+        self.wait_said(one, "this daemon serves the store")
         two = self.node(timeout_ms=10000)
         _, token, _ = two.set("key", 0, "one")
         self.assertEqual(one.close(), 0)
@@ -250,23 +252,26 @@ class Hosting(C10dCase):
     def test_of_a_name(self):
         """It may mean another address elsewhere."""
         probe = self.node(host="localhost")
-        self.wait_said(probe, f"host good: the store is here, and listens on port {self.port} of all")
+        self.wait_said(probe, f"host good: this daemon serves the store on port {self.port} of "
+                              "all")
         self.assert_won(probe.set("key", 0, "one"))
 
     def test_of_six(self):
         probe = self.node(host="[::1]")
-        self.wait_said(probe, f"host good: the store is here, and listens on port {self.port} of ::1")
+        self.wait_said(probe, f"host good: this daemon serves the store on port {self.port} of "
+                              "::1")
         self.assert_won(probe.set("key", 0, "one"))
 
     def test_elsewhere(self):
         probe = self.node(host="192.0.2.1", timeout_ms=300)
-        self.assertIn("no TCPStore was reached", probe.get("key"))
+        self.assertIn("no TCPStore answered", probe.get("key"))
         probe.say("health")
         self.assertEqual(probe.take(), f"health 192.0.2.1:{self.port} 0 1 1 0")
 
     def test_elsewhere_and_told_to(self):
         probe = self.node("yes", host="192.0.2.1")
-        self.wait_said(probe, f"host good: the store is here, and listens on port {self.port} of all")
+        self.wait_said(probe, f"host good: this daemon serves the store on port {self.port} of "
+                              "all")
         Raw(self.port).close()
 
     def test_told_not_to(self):
@@ -275,8 +280,8 @@ class Hosting(C10dCase):
     def test_taken_by_another(self):
         with socket.create_server(("127.0.0.1", self.port)):
             probe = self.node(timeout_ms=500)
-            self.wait_said(probe, "is listened on already: the store is taken to be there")
-            self.assertIn("no TCPStore was reached", probe.get("key"))
+            self.wait_said(probe, "is in use: this daemon uses the store there")
+            self.assertIn("no TCPStore answered", probe.get("key"))
 
 
 if __name__ == "__main__":

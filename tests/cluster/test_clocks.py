@@ -110,13 +110,13 @@ class Clocks(TestCase):
             self.job.take(1)
         self.assertEqual({view["round"] for view in self.views()}, rounds)
         for daemon in self.daemons:
-            self.assertNotIn("gave no sign of life", daemon.log)
+            self.assertNotIn("sent no heartbeat", daemon.log)
 
     def die(self):
         """What is dead is found dead, and the others have all that is left."""
         self.daemons[1].kill()
         self.job.drop(self.daemons[1])
-        self.job.told_over("b gave no sign of life")
+        self.job.told_over("b sent no heartbeat")
         self.job.begin()
         self.job.finish()
 

@@ -108,7 +108,7 @@ class Meet(Epochs):
         self.begin(trainers)
         done = dlctl("close-run", daemon=daemons[1])
         self.assertEqual((done.stdout, done.stderr), ("close-run: done\n", ""))
-        closed = "is closed: dlctl close-run was said on node b; take another"
+        closed = "is closed: dlctl close-run was used on node b; take another"
         for trainer in trainers:
             over = trainer.told_at_once()
             self.assertEqual((over.code, over.path), (errno.ESTALE, "world"))
@@ -140,7 +140,7 @@ class Meet(Epochs):
         errors = [trainer.told_over() for trainer in trainers]
         for error in errors:
             self.assertEqual((error.code, error.path, error.at_once), (errno.ESTALE, "world", 0))
-            self.assertIn("round 0 of rendezvous run is over because another node wants in",
+            self.assertIn("round 0 of rendezvous run is over because another node wants to join",
                           error.message)
         self.assertEqual(len({tuple(trainer.before) for trainer in trainers}), 1)
         late = self.trainers(daemons[2])
@@ -223,11 +223,11 @@ class Meet(Epochs):
         self.finish(left, trainers[2:4])
 
     def test_killed(self):
-        self.lose(lambda daemon: daemon.kill(), "b gave no sign of life")
+        self.lose(lambda daemon: daemon.kill(), "b sent no heartbeat")
 
     def test_killed_when_all_is_delivered(self):
         """What was delivered to the epoch's end, and not used yet, others may get."""
-        self.lose(lambda daemon: daemon.kill(), "b gave no sign of life", credits=LENGTH)
+        self.lose(lambda daemon: daemon.kill(), "b sent no heartbeat", credits=LENGTH)
 
     def test_terminated(self):
         self.lose(lambda daemon: daemon.stop(), "b has left")
@@ -348,7 +348,7 @@ class Meet(Epochs):
         with self.assertRaises(DaemonError) as caught:
             late[0].start().started()
         self.assertEqual((caught.exception.code, caught.exception.path), (errno.EINVAL, "epoch"))
-        self.assertRegex(caught.exception.message, "0 is asked for, and .* epoch 1 .*DL_RESUME")
+        self.assertRegex(caught.exception.message, "0 was requested, but .* epoch 1 .*DL_RESUME")
         for trainer in late:
             trainer.epoch = 2 ** 64 - 1
         self.begin([trainer.next_epoch() for trainer in trainers] + late)
@@ -399,7 +399,7 @@ class Trouble:
         daemons = [self.node(name, 3, 3, timeouts=timeouts) for name in ("a", "b")]
         error = self.refused(daemons[0])
         self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
-        self.assertRegex(error.message, r"2 s are over, and of at least 3 nodes (2 are there \(a, b\)"
+        self.assertRegex(error.message, r"2 s passed, and of at least 3 nodes (2 are there \(a, b\)"
                                         r", 1 is missing|1 is there \(a\), 2 are missing)")
 
     def test_nobody_asks_elsewhere(self):
@@ -410,7 +410,7 @@ class Trouble:
             wait_until(lambda daemon=daemon: "with ranks" in daemon.log, "a round")
         error = self.refused(daemons[0])
         self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
-        self.assertIn("3 s are over, and no rank of b has asked for this loader", error.message)
+        self.assertIn("3 s passed, and no rank of b requested this loader", error.message)
         trainers = [Trainer(self, daemon, local, {**SPEC, "seed": 1})
                     for daemon in daemons for local in range(2)]
         for trainer in trainers: # and it is mended
@@ -431,8 +431,8 @@ class Trouble:
                 trainer.started()
             self.assertEqual((caught.exception.code, caught.exception.path),
                              (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
-            self.assertIn(f"no rank of {other} has asked for this loader in the cluster's world, with "
-                          "as many samples and the same seed; ", caught.exception.message)
+            self.assertIn(f"no rank of {other} requested this loader in the cluster's world with "
+                          "the same number of samples and the same seed; ", caught.exception.message)
 
     def test_states_that_lead_nowhere(self):
         daemons = [self.node(name, 2, 2) for name in ("a", "b")]
@@ -502,7 +502,7 @@ class Trouble:
         self.assertEqual(set(view.values()), {None})
         done = dlctl("close-run", daemon=daemon, check=False)
         self.assertEqual((done.returncode, done.stdout), (1, ""))
-        self.assertIn("rendezvous.backend: none: this daemon is alone", done.stderr)
+        self.assertIn("rendezvous.backend: none: this daemon is in no cluster", done.stderr)
 
     def waits(self):
         """A rank that waits for another node, and would for long."""
@@ -511,7 +511,7 @@ class Trouble:
         trainer = Trainer(self, daemon, 0, spec).start()
         gone = Trainer(self, daemon, 1, spec).start() # whoever leaves is not waited for
         gone.client.close()
-        wait_until(lambda: "node a has come" in daemon.log, "the node")
+        wait_until(lambda: "node a has joined" in daemon.log, "the node")
         return daemon, trainer
 
     def told_of_the_end(self, trainer):
@@ -643,7 +643,7 @@ class TroubleWithTcpStore(Lost, Trouble, ClusterCase):
         again = self.trainers(daemons[0])
         for trainer in trainers[2:]:
             self.assertEqual(trainer.told_at_once().code, errno.ESTALE)
-        self.assertIn("the store is of use again", daemons[1].log)
+        self.assertIn("the store works again", daemons[1].log)
         self.assertEqual(len({trainer.opened["seed"] for trainer in again + trainers}), 1)
         for trainer in again:
             trainer.before = list(trainers[2].before)
@@ -698,7 +698,7 @@ class MeetAtOne(Meet, ClusterCase):
         daemons = [self.node("a", 2, 2, kept=False), self.node("b", 2, 2)]
         trainers = self.trainers(*daemons)
         self.assertEqual([self.view(daemon)["served_here"] for daemon in daemons], ["yes", "no"])
-        self.assertIn(f"the store is here, and listens on port {self.store.port} of 127.0.0.1",
+        self.assertIn(f"this daemon serves the store on port {self.store.port} of 127.0.0.1",
                       daemons[0].log)
         self.begin(trainers)
         for trainer in trainers:
@@ -721,7 +721,7 @@ class MeetAtOne(Meet, ClusterCase):
         daemons = [self.node("a", 1, 2, kept=False), self.node("b", 1, 2)]
         wait_until(lambda: "of 4" in daemons[0].log and "of 4" in daemons[1].log, "a round of both")
         daemons[0].stop()
-        wait_until(lambda: "node a is gone" in daemons[1].log, "a to be gone")
+        wait_until(lambda: "node a has left" in daemons[1].log, "a to be gone")
         self.assertIn("round 1 is open: a has left", daemons[1].log)
         self.assertNotIn("sign of life", daemons[1].log)
 

@@ -113,7 +113,7 @@ class Members:
         self.wait_round([one], 2)
         two.say("join 0")
         self.wait_round([one, two], 3)
-        self.assertTrue(any(re.match("0 over another node wants in", s) for s in one.said))
+        self.assertTrue(any(re.match("0 over another node wants to join", s) for s in one.said))
         two.say("leave 0")
         two.wait("^0 left")
         two.rounds.clear()
@@ -127,7 +127,7 @@ class Members:
         two.kill()
         two.rounds.clear()
         self.wait_round([one], 2)
-        one.wait("over mortal0 gave no sign of life for 8 s")
+        one.wait("over mortal0 sent no heartbeat for 8 s")
 
     def test_sleeper(self):
         one, two = self.nodes(2, 2, 8, 500), self.nodes(1, 2, 8, 500, name="sleepy")
@@ -180,7 +180,7 @@ class Members:
         nodes.say("close 0 all is read")
         nodes.say("join 2")
         for i in range(3):
-            nodes.wait(f"^{i} closed rendezvous.id: is closed: all is read; take another")
+            nodes.wait(f"^{i} closed rendezvous.id: is closed: all is read; choose another")
 
     def test_other_settings(self):
         one, two = self.nodes(2, 2, 8, 500), self.nodes(1, 2, 9, 500)
@@ -188,7 +188,7 @@ class Members:
         one.say("join 1")
         self.wait_round([one], 2)
         two.say("join 0")
-        two.wait("^0 failed rendezvous.nodes: 2 to 9, and the nodes that are there have 2 to 8")
+        two.wait("^0 failed rendezvous.nodes: 2 to 9, but the other nodes have 2 to 8")
 
 
 @unittest.skipUnless(shutil.which("etcd", path="/usr/bin:/usr/local/bin"),

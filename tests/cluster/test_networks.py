@@ -194,7 +194,7 @@ class Cases(Networks):
         self.meet("b", "c")
         self.job.take(4)
         late = self.node("a")
-        self.job.told_over("another node wants in")
+        self.job.told_over("another node wants to join")
         self.job.add(late)
         self.job.begin()
         self.job.finish()
@@ -206,11 +206,11 @@ class Cases(Networks):
         self.job.take(2)
         self.daemons["b"].kill()
         self.job.drop(self.daemons["b"])
-        self.job.told_over("b gave no sign of life")
+        self.job.told_over("b sent no heartbeat")
         self.job.begin()
         self.job.take(2)
         again = self.node("b")  # and it comes back
-        self.job.told_over("another node wants in")
+        self.job.told_over("another node wants to join")
         self.job.add(again)
         self.job.begin()
         self.job.finish()
@@ -223,7 +223,7 @@ class Cases(Networks):
         self.network["a"].cut()
         self.daemons["a"].kill()
         self.job.drop(self.daemons["a"])
-        self.job.told_over("a gave no sign of life")
+        self.job.told_over("a sent no heartbeat")
         self.job.begin()
         self.job.finish()
 
@@ -234,7 +234,7 @@ class Cases(Networks):
         self.job.take(2)
         self.network["c"].unplug()
         lost = self.job.drop(self.daemons["c"])
-        self.job.told_over("c gave no sign of life")
+        self.job.told_over("c sent no heartbeat")
         self.job.begin()
         self.wait_for_store(self.daemons["c"], "does not answer")
         view = self.view(self.daemons["c"])
@@ -243,8 +243,8 @@ class Cases(Networks):
         self.job.take(2)
         self.network["c"].heal()
         for rank in lost:
-            self.assertIn("this node was taken out of it", rank.told_over())
-        self.job.told_over("another node wants in")
+            self.assertIn("this node was removed from it", rank.told_over())
+        self.job.told_over("another node wants to join")
         for rank in lost:
             rank.before = list(self.job.before())
         self.job.ranks += lost
@@ -261,7 +261,7 @@ class Cases(Networks):
             self.network[name].cut()
         alone = self.job.of(self.daemons["a"])
         for rank in alone:
-            self.assertIn("gave no sign of life", rank.told_over())
+            self.assertIn("sent no heartbeat", rank.told_over())
         for name in "bc":
             self.wait_for_store(self.daemons[name], "does not answer")
         wait_until(lambda: self.names(self.daemons["a"]) == ["a"], "the other's death")
@@ -269,7 +269,7 @@ class Cases(Networks):
             self.network[name].heal()
         for rank in self.job.ranks:
             if rank not in alone:
-                self.assertIn("this node was taken out of it", rank.told_over())
+                self.assertIn("this node was removed from it", rank.told_over())
         self.job.begin()
         self.job.finish()
 
@@ -325,8 +325,8 @@ class Cases(Networks):
         for daemon in daemons:
             self.wait_for_store(daemon, "does not answer")
         self.store.start()
-        self.wait_for_log(daemons[0], "node b has come")
-        self.wait_for_log(daemons[1], "node c has come")
+        self.wait_for_log(daemons[0], "node b has joined")
+        self.wait_for_log(daemons[1], "node c has joined")
         self.job.add(*daemons, self.node(late, least=3))
         self.job.begin()
         self.job.finish()
@@ -374,7 +374,7 @@ class Served(Networks):
         self.job.drop(self.daemons["a"])
         for name in "bc":
             self.wait_for_store(self.daemons[name], "does not answer")
-            self.assertNotIn("gave no sign of life", self.daemons[name].log)
+            self.assertNotIn("sent no heartbeat", self.daemons[name].log)
         again = self.node("a")
         self.job.told_over("")
         self.job.add(again)

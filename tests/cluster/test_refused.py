@@ -42,7 +42,7 @@ class Asking(TestCase):
     def late(self, error, *parts):
         """What time may mend: it was tried as long as rendezvous.timeouts.join says."""
         self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
-        for part in (f"{JOIN} s are over, and the store ", *parts):
+        for part in (f"{JOIN} s passed, and the store ", *parts):
             self.assertIn(part, error.message)
 
     def started(self, store):
@@ -59,7 +59,7 @@ class NoStore(Asking):
     def test_nobody_there(self):
         port, = stores.free_ports(1)
         self.late(self.error("c10d", f"127.0.0.1:{port}"),
-                  f"at the TCPStore 127.0.0.1:{port}: no TCPStore was reached within ", " attempts; ",
+                  f"at the TCPStore 127.0.0.1:{port}: no TCPStore answered within ", " attempts; ",
                   "refused", "start it there, or correct the endpoint")
         self.late(self.error("etcd", f"127.0.0.1:{port}"),
                   f"at etcd: http://127.0.0.1:{port}: ", "connect", "tried for ")
@@ -72,9 +72,9 @@ class NoStore(Asking):
 
     def test_nobody_answers(self):
         endpoint = self.strange(lambda conn: None)
-        self.late(self.error("c10d", endpoint), f"{endpoint}: no TCPStore was reached within ")
+        self.late(self.error("c10d", endpoint), f"{endpoint}: no TCPStore answered within ")
         endpoint = self.strange(test_c10d.greets)
-        self.late(self.error("c10d", endpoint), endpoint, "the store is there, and is stuck")
+        self.late(self.error("c10d", endpoint), endpoint, "the store is reachable, but stuck")
         endpoint = test_etcd.serve_nonsense(self, 200, None)
         self.late(self.error("etcd", endpoint), endpoint, "timed out after ")
 
@@ -88,19 +88,21 @@ class NoStore(Asking):
     def test_something_else(self):
         """Also what speaks another version of the protocol, older or yet to come."""
         endpoint = self.strange(lambda conn: conn.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
-        self.late(self.error("c10d", endpoint), endpoint, "what listens there is no TCPStore")
+        self.late(self.error("c10d", endpoint), endpoint, "the server there is not a TCPStore")
         endpoint = self.strange(lambda conn: conn.close())
-        self.late(self.error("c10d", endpoint), endpoint, "what listens there hangs up on a client of ")
+        self.late(self.error("c10d", endpoint), endpoint, "the server there closes connections "
+                                                          "of a client of ")
         endpoint = test_etcd.serve_nonsense(self, 404, b"404 page not found\n")
-        self.late(self.error("etcd", endpoint), f"{endpoint}: answers with status 404, and not in JSON as "
-                  "etcd does: 404 page not found")
+        self.late(self.error("etcd", endpoint), f"{endpoint}: answers with status 404 and no "
+                  "JSON, unlike an etcd: 404 page not found")
 
     def test_the_other_store(self):
         store = self.started(stores.C10d())
         self.late(self.error("etcd", store.endpoint), store.endpoint)
         if shutil.which("etcd", path=PATH):
             endpoint = self.started(stores.Etcd()).endpoint.removeprefix("http://")
-            self.late(self.error("c10d", endpoint), f"the TCPStore {endpoint}: no TCPStore was reached")
+            self.late(self.error("c10d", endpoint), f"the TCPStore {endpoint}: no TCPStore "
+                                                    "answered")
 
 
 class RefusedByOthers:
@@ -126,19 +128,19 @@ class RefusedByOthers:
         nodes.wait("^0 closed ")
         error = self.error(self.store.backend, self.store.endpoint)
         self.assertEqual((error.code, error.path), (errno.ECANCELED, "rendezvous.id"))
-        self.assertIn("is closed: all is read; take another", error.message)
+        self.assertIn("is closed: all is read; choose another", error.message)
 
     def test_too_few(self):
         error = self.error(self.store.backend, self.store.endpoint, least=2)
         self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
-        self.assertIn(f"{JOIN} s are over, and of at least 2 nodes 1 is there (a), 1 is missing",
+        self.assertIn(f"{JOIN} s passed, and of at least 2 nodes 1 is there (a), 1 is missing",
                       error.message)
 
     def test_no_place(self):
         self.others(2)
         error = self.error(self.store.backend, self.store.endpoint)
         self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
-        self.assertIn(f"{JOIN} s are over, and ", error.message)
+        self.assertIn(f"{JOIN} s passed, and ", error.message)
 
 
 @unittest.skipUnless(shutil.which("etcd", path=PATH), "there is no etcd: apt-get install etcd-server")

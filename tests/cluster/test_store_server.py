@@ -123,8 +123,8 @@ class Impatient(StoreCase):
         value = span(b"v" * (8 << 20))
         unread.send(b"\x01", "large", value, *[b"\x03", "large"] * 5)
         why = sorted(self.server.process.stdout.readline().split(": ")[1] for _ in range(2))
-        self.assertEqual(why, ["it does not go on with its request\n",
-                               "it does not read what it is told\n"])
+        self.assertEqual(why, ["it does not complete its request\n",
+                               "it does not read its answers\n"])
         self.assertTrue(half.ended())
         with self.assertRaises((EOFError, ConnectionResetError)):
             unread.receive(5 * len(value))
@@ -149,7 +149,8 @@ class Crowded(StoreCase):
             raw.send(b"\x07")
             raw.expect(struct.pack("<q", 0))
         _, dropped = self.said()
-        self.assertEqual([why.split(",")[0] for why in dropped], ["too many are connected"] * 2)
+        self.assertEqual([why.split(",")[0] for why in dropped], ["too many clients are "
+                                                                  "connected"] * 2)
 
 
 class Ports(unittest.TestCase):
@@ -166,10 +167,10 @@ class Ports(unittest.TestCase):
                       self.refused(server.port))
 
     def test_an_address_that_is_none(self):
-        self.assertIn("localhost: is no address in numbers", self.refused(0, "localhost"))
+        self.assertIn("localhost: is not a numeric address", self.refused(0, "localhost"))
 
     def test_an_address_of_another_machine(self):
-        self.assertIn("192.0.2.1: port 0 cannot be listened on", self.refused(0, "192.0.2.1"))
+        self.assertIn("192.0.2.1: cannot listen on port 0", self.refused(0, "192.0.2.1"))
 
     def test_one_address_only(self):
         server = Server(0, "127.0.0.1")

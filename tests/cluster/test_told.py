@@ -35,28 +35,31 @@ class Log:
 
     def test_each_change_with_its_reason(self):
         first = self.node("a", 2, 3)
-        self.told(first, "node a has come")  # else either may be the first
+        self.told(first, "node a has joined")  # else either may be the first
         second = self.node("b", 2, 3, kept=False)
-        self.told(first, f"joining 2 to 3 nodes by {self.store.backend}", "node a has come", "node b has come",
+        self.told(first, f"joining 2 to 3 nodes by {self.store.backend}", "node a has joined", "node b has joined",
                   "round 0 is complete: this is node 0 of 2, with ranks 0 to 1 of 4")
-        self.told(second, f"joining 2 to 3 nodes by {self.store.backend}", "node b has come",
+        self.told(second, f"joining 2 to 3 nodes by {self.store.backend}", "node b has joined",
                   "round 0 is complete: this is node 1 of 2, with ranks 2 to 3 of 4")
         third = self.node("c", 2, 3, kept=False)
         for daemon in first, second:
-            self.told(daemon, "node c has come" + WAITS, "round 1 is open: another node wants in",
-                      "changed: round 0 of rendezvous run is over because another node wants in; .*",
+            self.told(daemon, "node c has joined" + WAITS, "round 1 is open: another node wants "
+                                                         "to join",
+                      "changed: round 0 of rendezvous run is over because another node wants to "
+                      "join; .*",
                       "round 1 is complete: this is node . of 3, with ranks . to . of 6")
         self.told(third, "round 1 is complete: this is node 2 of 3, with ranks 4 to 5 of 6")
         second.stop()
         self.told(second, "leaving", "left")
         for daemon in first, third:
-            self.told(daemon, "node b is gone: it has left", "round 2 is open: b has left",
+            self.told(daemon, "node b has left: it has left", "round 2 is open: b has left",
                       "changed: round 1 of rendezvous run is over because b has left; .*",
                       "round 2 is complete: this is node . of 2, with ranks . to . of 4")
         third.kill()
-        self.told(first, "node c is gone: it gave no sign of life for 6 s",
-                  "round 3 is open: c gave no sign of life for 6 s",
-                  "changed: round 2 of rendezvous run is over because c gave no sign of life for 6 s; .*")
+        self.told(first, "node c has left: it sent no heartbeat for 6 s",
+                  "round 3 is open: c sent no heartbeat for 6 s",
+                  "changed: round 2 of rendezvous run is over because c sent no heartbeat for 6 "
+                  "s; .*")
         self.assertEqual([line for line in self.lines(first) if "fail" in line], [])
 
     def test_one_beat_missed(self):
@@ -68,8 +71,8 @@ class Log:
         beat = self.beat_of(first, "b")
         wait_until(lambda: self.beat_of(first, "b") > beat + 2, "beats in time")
         second.kill()
-        self.told(first, "node b is gone: it gave no sign of life for 6 s",
-                  "round 1 is open: b gave no sign of life for 6 s")
+        self.told(first, "node b has left: it sent no heartbeat for 6 s",
+                  "round 1 is open: b sent no heartbeat for 6 s")
         self.assertEqual(len([line for line in self.lines(first) if "gone" in line]), 1)
 
     def beat_of(self, daemon, name):
@@ -82,15 +85,15 @@ class Log:
         self.told(first, "round 0 is complete: .*")
         for again in range(2):
             second = self.node("b", 1, 1, kept=False)
-            wait_until(lambda: self.lines(first).count("node b has come, and waits for a place") == again + 1,
+            wait_until(lambda: self.lines(first).count("node b has joined, and waits for a place") == again + 1,
                        "the node")
             second.stop()
-            wait_until(lambda: self.lines(first).count("node b is gone: it has left") == again + 1,
+            wait_until(lambda: self.lines(first).count("node b has left: it has left") == again + 1,
                        "its end")
         third = self.node("c", 1, 1, kept=False)
-        self.told(first, "node c has come, and waits for a place")
+        self.told(first, "node c has joined, and waits for a place")
         third.kill()
-        self.told(first, "node c is gone: it gave no sign of life, says a")
+        self.told(first, "node c has left: it sent no heartbeat, says a")
         self.assertEqual([line for line in self.lines(first) if re.search("open|changed", line)], [])
 
     def test_trouble_with_the_store(self):
@@ -103,7 +106,7 @@ class Log:
         wait_until(lambda: json.loads(dlctl("members", "--json", daemon=first).stdout)["failures"] > 2,
                    "more of it")
         self.store.start()
-        self.told(first, trouble, "the store is of use again")
+        self.told(first, trouble, "the store works again")
         self.assertEqual([line for line in self.lines(first) if re.search("open|changed", line)], [])
 
     def test_cannot_leave(self):
@@ -230,7 +233,7 @@ class ReadTimeout(test_daemons.ClusterCase):
         self.addCleanup(stuck.close)
         failure = self.failure("c10d", f"127.0.0.1:{stuck.port}", "300ms")
         wait_until(failure, "the end of its patience")
-        self.assertIn("was not answered within 0.3 s; the store is there, and is stuck", failure())
+        self.assertIn("was not answered within 0.3 s; the store is reachable, but stuck", failure())
 
     def test_etcd(self):
         failure = self.failure("etcd", test_etcd.serve_nonsense(self, 200, None), "300ms")

@@ -109,7 +109,7 @@ class TorchServer(unittest.TestCase):
         client = self.client(1 if NEW else 2)
         _, kind, text = client.ask("ADD", "n", number=1, timeout_ms=1000)
         self.assertEqual(kind, "error")
-        self.assertIn(f"127.0.0.1:{self.port}: no TCPStore was reached within 1.0 s", text)
+        self.assertIn(f"127.0.0.1:{self.port}: no TCPStore answered within 1.0 s", text)
         self.assertEqual(self.client().ask("ADD", "n", number=1)[1:], ("ok", "1"))
 
 

@@ -227,7 +227,7 @@ static void test_missing(void **state)
     await(&f, &gathered[0]);
     assert_int_equal(gathered[0].error.code, ETIMEDOUT);
     assert_non_null(strstr(gathered[0].error.message, "no rank of "));
-    assert_non_null(strstr(gathered[0].error.message, "c has asked"));
+    assert_non_null(strstr(gathered[0].error.message, "c requested"));
     tear_down(&f);
 }
 

@@ -59,13 +59,13 @@ static void test_bad_endpoints(void **state)
     static const struct {
         const char *text, *message;
     } rows[] = {
-        {"", "is no such address"},
-        {":1", "is no such address"},
-        {"[]:1", "is no such address"},
-        {"a b", "is no such address"},
-        {"tcp://a:1", "is no such address"},
-        {"a:1,b:1", "is no such address"},
-        {"[::1:1", "has a [ without ]"},
+        {"", "is not such an address"},
+        {":1", "is not such an address"},
+        {"[]:1", "is not such an address"},
+        {"a b", "is not such an address"},
+        {"tcp://a:1", "is not such an address"},
+        {"a:1,b:1", "is not such an address"},
+        {"[::1:1", "has a [ without a ]"},
         {"[::1]1", "has no port"},
         {"a:", "has no port"},
         {"a:0", "has no port"},
@@ -217,7 +217,7 @@ static void test_taken(void **state)
         assert_false(c10d_host_serves(host));
     }
     assert_int_equal(said.n, 1);
-    assert_non_null(strstr(said.text, "is listened on already"));
+    assert_non_null(strstr(said.text, "this daemon uses the store there"));
     close_fdp(&taken);
     c10d_host_try(host);
     while (!c10d_host_serves(host))

@@ -318,7 +318,8 @@ static void test_ends(void **state)
     wait_end(&world, 3);
     for (unsigned i = 1; i < 4; i++) {
         assert_int_equal(world.nodes[i].how, RDZV_CLOSED);
-        assert_string_equal(world.nodes[i].error.message, "is closed: all is read; take another");
+        assert_string_equal(world.nodes[i].error.message, "is closed: all is read; choose "
+                                                          "another");
     }
     end(&world);
 }

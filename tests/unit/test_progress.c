@@ -98,11 +98,12 @@ static void test_merge(void **state)
         /* and nor does who has missed a round. */
         {{{"2", "0 4:3 6:2"}, {"1", "0 4:9"}, {"2", "0 4:3"}}, "0 4:3 6:2"},
         {{{"0", "0 4:3"}, {"0", "0 5:3"}, {"0", "0 4:2"}},
-         "node a stands at epoch 0 behind 3 steps of 4 ranks, and node b at epoch 0 behind 3 steps "
-         "of 5 ranks: neither leads to the other; start all ranks from one state"},
+         "node a is at epoch 0 after 3 steps of 4 ranks, and node b at epoch 0 after 3 steps "
+         "of 5 ranks, which do not belong to one history; start all ranks from one state"},
         {{{"-", "0 4:3 5:2"}, {"-", "-"}, {"-", "0 4:4"}},
-         "node a stands at epoch 0 behind 3 steps of 4 ranks and 2 of 5, and node c at epoch 0 "
-         "behind 4 steps of 4 ranks: neither leads to the other; start all ranks from one state"},
+         "node a is at epoch 0 after 3 steps of 4 ranks and 2 of 5, and node c at epoch 0 "
+         "after 4 steps of 4 ranks, which do not belong to one history; start all ranks from one "
+         "state"},
     };
     static const char *const names[] = {"a", "b", "c"};
 
@@ -255,8 +256,8 @@ static void test_refused(void **state)
     assert_int_equal(progress_resume(&progress, &rank, &request, &place, &err), -EINVAL);
     assert_string_equal(err.path, "epoch");
     assert_string_equal(err.message,
-                        "0 is asked for, and the other nodes are in epoch 3 behind 5 steps of 4 "
-                        "ranks; ask for that one, or for wherever they are (DL_RESUME)");
+                        "0 was requested, but the other nodes are in epoch 3 after 5 steps of 4 "
+                        "ranks; request that one, or the position of the others (DL_RESUME)");
 }
 
 static void test_limit(void **state)

@@ -337,7 +337,7 @@ static void test_death(void **state)
         assert_true(asked - first < 20 * SECOND);
     }
     assert_string_equal(show(&play.next), "5 open 1 5");
-    assert_string_equal(play.next.why, "node2 gave no sign of life for 15 s");
+    assert_string_equal(play.next.why, "node2 sent no heartbeat for 15 s");
     end(&play);
 }
 
@@ -478,8 +478,7 @@ static void test_errors(void **state)
     step(&play, (struct rdzv_event){.type = RDZV_SEEN, .state = &play.seen});
     assert_int_equal(play.out.news, RDZV_FAILED);
     assert_string_equal(play.out.error.path, "rendezvous.nodes");
-    assert_non_null(
-        strstr(play.out.error.message, "2 to 3, and the nodes that are there have 2 to 9"));
+    assert_non_null(strstr(play.out.error.message, "2 to 3, but the other nodes have 2 to 9"));
     end(&play);
     /* No state at all. */
     join(&play);
@@ -558,29 +557,27 @@ static void test_gone(void **state)
         /* The new round says it, whoever was seen to write last. */
         {"3 complete 1 2 5", "4 open 1 5", 1, 2, 2, "node2 has left", "has left"},
         {"3 complete 1 2 5", "4 open 1 5", 3, 5, 2, "node2 has left", "has left"},
-        {"3 complete 1 2 5", "4 open 1 5", 1, 1, 2, "node2 gave no sign of life for 6 s",
-         "gave no sign of life for 6 s"},
+        {"3 complete 1 2 5", "4 open 1 5", 1, 1, 2, "node2 sent no heartbeat for 6 s",
+         "sent no heartbeat for 6 s"},
         /* Of another, it says nothing of this one. */
         {"3 complete 1 2 5", "4 open 5", 2, 5, 1, "node2 has left",
-         "has left, or gave no sign of life"},
-        {"3 complete 1 2 5", "4 open 5", 1, 5, 1, "node2 gave no sign of life for 6 s",
-         "gave no sign of life, says node5"},
-        {"3 complete 1 2 5", "4 open 5", 1, 5, 1, "node11 gave no sign of life for 6 s",
-         "gave no sign of life, says node5"},
+         "has left, or sent no heartbeat"},
+        {"3 complete 1 2 5", "4 open 5", 1, 5, 1, "node2 sent no heartbeat for 6 s",
+         "sent no heartbeat, says node5"},
+        {"3 complete 1 2 5", "4 open 5", 1, 5, 1, "node11 sent no heartbeat for 6 s",
+         "sent no heartbeat, says node5"},
         /* Nor does the reason for a round that was open before. */
         {"4 open 1 2r 5r", "4 open 1 5r", 1, 5, 2, "node2 has left",
-         "gave no sign of life, says node5"},
+         "sent no heartbeat, says node5"},
         {"4 open 1 2r 5r", "4 open 1 5r", 1, 2, 2, "node3 has left", "has left"},
-        {"4 open 1 2r 5r", "4 open 1 5r", 2, 2, 2, "", "has left, or gave no sign of life"},
+        {"4 open 1 2r 5r", "4 open 1 5r", 2, 2, 2, "", "has left, or sent no heartbeat"},
         /* Who waited leaves the round as it is. */
         {"3 complete 1 2 3w 5", "3 complete 1 2 5", 1, 3, 3, "", "has left"},
-        {"3 complete 1 2 3w 5", "3 complete 1 2 5", 1, 1, 3, "",
-         "gave no sign of life, says node1"},
-        {"3 complete 1 2 3w 5", "3 complete 1 2 5", 7, 1, 3, "",
-         "has left, or gave no sign of life"},
+        {"3 complete 1 2 3w 5", "3 complete 1 2 5", 1, 1, 3, "", "sent no heartbeat, says node1"},
+        {"3 complete 1 2 3w 5", "3 complete 1 2 5", 7, 1, 3, "", "has left, or sent no heartbeat"},
         /* The store was lost, and begins anew. */
         {"3 complete 1 2 5", "4 open 5", 1, 9, 1, "the store has lost its state",
-         "has left, or gave no sign of life"},
+         "has left, or sent no heartbeat"},
     };
     char why[RDZV_TEXT_MAX];
 
@@ -607,7 +604,7 @@ static void test_blob(void **state)
     struct dl_error err = {0};
 
     (void)state;
-    (void)snprintf(from.why, sizeof from.why, "%s", "node4 gave no sign of life for 15 s");
+    (void)snprintf(from.why, sizeof from.why, "%s", "node4 sent no heartbeat for 15 s");
     rdzv_state_find(&from, 2)->life = RDZV_NUMBER_MAX;
     rdzv_state_pack(&from, &bytes);
     assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err), 0);

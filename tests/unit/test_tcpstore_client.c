@@ -309,7 +309,7 @@ static void test_nobody_there(void **state)
     snprintf(endpoint, sizeof endpoint, "127.0.0.1:%u", (unsigned)w->port);
     assert_string_equal(heard.path, endpoint);
     assert_string_equal(tcpstore_client_endpoint(w->client), endpoint);
-    assert_non_null(strstr(heard.text, "no TCPStore was reached within 0.3 s"));
+    assert_non_null(strstr(heard.text, "no TCPStore answered within 0.3 s"));
     assert_non_null(strstr(heard.text, "the last: Connection refused"));
     end(w);
 }
@@ -347,8 +347,8 @@ static void test_a_store_that_goes_and_comes_back(void **state)
     w->server = tcpstore_server_free(w->server);
     until(w, &waited);
     assert_int_equal(waited.status, -ECONNRESET);
-    assert_string_equal(waited.text, "WAIT was sent, and then the connection was lost; whether it "
-                                     "was done is not known");
+    assert_string_equal(waited.text, "WAIT was sent, and then the connection was lost; it may "
+                                     "or may not have been done");
     begin_server(w, w->port);
     assert_int_equal(number_of(w, TCPSTORE_ADD, "n", 1), 1);
     end(w);
@@ -473,15 +473,16 @@ static void test_what_is_no_store_is_told_as_such(void **state)
         const char *text;
     } rows[] = {
         {TCPSTORE_V2, false, false, "HTTP/1.1 400 Bad Request", ETIMEDOUT,
-         "what listens there is no TCPStore, or not that of torch 2"},
+         "the server there is not a TCPStore, or not that of torch 2"},
         {TCPSTORE_V1, false, false, "HTTP/1.1 400 Bad Request", ETIMEDOUT,
-         "what listens there is no TCPStore, or not that of torch 1"},
+         "the server there is not a TCPStore, or not that of torch 1"},
         {TCPSTORE_V2, false, true, "", ETIMEDOUT,
-         "what listens there hangs up on a client of torch 2"},
+         "the server there closes connections of a client of torch 2"},
         {TCPSTORE_V2, false, false, "", ETIMEDOUT, "no answer yet"},
         {TCPSTORE_V2, true, false, "\xff\xff\xff\xff\xff\xff\xff\xff", EPROTO,
-         "the store gave an answer that no TCPStore gives"},
-        {TCPSTORE_V2, true, false, "\1\0\0\0\0\0\0\0x more", EPROTO, "said what it was not asked"},
+         "the store sent an answer that is not a TCPStore's"},
+        {TCPSTORE_V2, true, false, "\1\0\0\0\0\0\0\0x more", EPROTO,
+         "sent an answer without a request"},
         {TCPSTORE_V2, true, false, "", ETIMEDOUT, "GET was not answered within 0.4 s"},
     };
 

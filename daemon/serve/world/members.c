@@ -35,7 +35,7 @@ static void members_log_who_came(const struct members *m, const struct rdzv_stat
 {
     for (uint32_t i = 0; i < now->n; i++)
         if (!rdzv_state_find(before, now->nodes[i].id))
-            log_info("rendezvous %s: node %s has come%s", m->id, now->nodes[i].name,
+            log_info("rendezvous %s: node %s has joined%s", m->id, now->nodes[i].name,
                      now->nodes[i].member ? "" : ", and waits for a place");
 }
 
@@ -50,7 +50,7 @@ static void members_log_who_went(const struct members *m, const struct rdzv_stat
         if (rdzv_state_find(now, node->id))
             continue;
         rdzv_state_gone(before, now, node, why);
-        log_info("rendezvous %s: node %s is gone: it %s", m->id, node->name, why);
+        log_info("rendezvous %s: node %s has left: it %s", m->id, node->name, why);
     }
 }
 
@@ -77,7 +77,7 @@ static void members_on_store(void *owner, const struct dl_error *trouble)
         log_warning("rendezvous %s: the store fails: %s: %s", m->id, trouble->path,
                     trouble->message);
     else
-        log_info("rendezvous %s: the store is of use again", m->id);
+        log_info("rendezvous %s: the store works again", m->id);
 }
 
 static void members_on_again(uv_timer_t *timer)
@@ -168,7 +168,7 @@ static int members_say_too_few(const struct members *m, struct dl_error *err)
     uint32_t missing = m->min - m->n_there;
 
     return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
-                        "%" PRIu64 " s are over, and of at least %u nodes %u %s there (%s), %u %s "
+                        "%" PRIu64 " s passed, and of at least %u nodes %u %s there (%s), %u %s "
                         "missing; start dloaderd there with the same rendezvous.id, %s",
                         m->join_ns / SECOND, m->min, m->n_there, m->n_there == 1 ? "is" : "are",
                         m->there, missing, missing == 1 ? "is" : "are", m->id);
@@ -225,7 +225,7 @@ static void members_on_over(void *owner, bool evicted, const char *why)
 
     if (m->ending)
         return;
-    (void)snprintf(reason, sizeof reason, "%s%s", evicted ? "this node was taken out of it: " : "",
+    (void)snprintf(reason, sizeof reason, "%s%s", evicted ? "this node was removed from it: " : "",
                    why);
     members_end_round(m, reason, !evicted && members_all_stay(m, member_state(m->member)));
     if (m->forgets)
@@ -246,7 +246,7 @@ static bool members_stay_a_while(struct members *m, enum rdzv_news how)
     backend_health(m->backend, &health);
     if (how != RDZV_LEFT || !health.here || health.peers < 2) /* of which one is its own */
         return false;
-    log_info("rendezvous %s: the store that was here ends, and the others need another", m->id);
+    log_info("rendezvous %s: the store served here ends, and the other nodes need another", m->id);
     uv_timer_start(&m->again, members_on_stayed, STAY_POLLS * m->poll_ns / 1000000, 0);
     return true;
 }
@@ -361,13 +361,13 @@ int members_close(struct members *m, struct dl_error *err)
 
     if (!m)
         return dl_error_set(err, ENOTSUP, "rendezvous.backend",
-                            "none: this daemon is alone, and has no run that could be closed");
+                            "none: this daemon is in no cluster, so there is no run to close");
     if (m->state == MEMBERS_CLOSED)
         return 0;
     uv_timer_stop(&m->again);
     if (m->state == MEMBERS_FAILED)
         m->state = MEMBERS_JOINING;
-    (void)snprintf(reason, sizeof reason, "dlctl close-run was said on node %s", m->self_name);
+    (void)snprintf(reason, sizeof reason, "dlctl close-run was used on node %s", m->self_name);
     log_info("rendezvous %s: closing the run", m->id);
     member_close(m->member, reason);
     return 0;
@@ -435,21 +435,21 @@ static int members_say_late(const struct members *m, struct dl_error *err)
     backend_health(m->backend, &health);
     if (!health.answers && health.latest.code)
         return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
-                            "%" PRIu64 " s are over, and the store is of no help: %s",
-                            m->join_ns / SECOND, health.latest.message);
+                            "%" PRIu64 " s passed, and the store fails: %s", m->join_ns / SECOND,
+                            health.latest.message);
     if (!health.answers)
         return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
-                            "%" PRIu64 " s are over, and the store at %s has not answered yet",
+                            "%" PRIu64 " s passed, and the store at %s has not answered yet",
                             m->join_ns / SECOND, health.endpoint);
     if (members_are_too_few(m))
         return members_say_too_few(m, err);
     if (m->n_there == 0)
         return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
-                            "%" PRIu64 " s are over, and nobody was seen in rendezvous %s yet",
+                            "%" PRIu64 " s passed, and rendezvous %s has no nodes yet",
                             m->join_ns / SECOND, m->id);
     return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
-                        "%" PRIu64 " s are over, and there is no complete round of rendezvous %s: "
-                        "%u of %u to %u nodes are there (%s)",
+                        "%" PRIu64 " s passed, and rendezvous %s has no complete round: %u of "
+                        "%u to %u nodes are there (%s)",
                         m->join_ns / SECOND, m->id, m->n_there, m->min, m->max, m->there);
 }
 
@@ -468,8 +468,9 @@ int members_place(struct members *m, uint64_t local, uint64_t asked, struct memb
 {
     if (!m)
         return dl_error_set(err, ENOTSUP, "world",
-                            "the cluster's is asked for, and this daemon is alone; set "
-                            "rendezvous.backend in its configuration, or give a number");
+                            "the cluster's world was requested, but this daemon is in no "
+                            "cluster; set rendezvous.backend in its configuration, or give a "
+                            "number");
     if (local >= m->local)
         return dl_error_set(err, EINVAL, "rank",
                             "%" PRIu64 " is not below the number of ranks on this node, %u "

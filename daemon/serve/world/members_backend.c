@@ -100,8 +100,8 @@ int members_backend_check(const struct config_rendezvous *config, struct dl_erro
         return 0;
     if (*config->user || *config->tls.ca || *config->tls.certificate || *config->tls.key)
         return dl_error_set(err, EINVAL, "rendezvous.backend",
-                            "c10d knows no users and no TLS: take user and tls out, and see to it "
-                            "that strangers cannot reach the store");
+                            "c10d has neither users nor TLS: remove user and tls, and restrict "
+                            "access to the store's port");
     return c10d_endpoint(config->endpoint, &host, &port, err);
 }
 

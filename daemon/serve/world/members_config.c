@@ -30,14 +30,17 @@ static int members_config_check_name(const char *path, const char *text, size_t 
     size_t len = strlen(text);
 
     if (len == 0)
-        return dl_error_set(err, EINVAL, path, "is missing: all nodes of a run give the same one");
+        return dl_error_set(err, EINVAL, path,
+                            "is missing: give the same one on all nodes of a "
+                            "run");
     if (len > max)
-        return dl_error_set(err, EINVAL, path, "has %zu bytes, and may have %zu", len, max);
+        return dl_error_set(err, EINVAL, path, "has %zu bytes, more than the maximum of %zu", len,
+                            max);
     for (size_t i = 0; i < len; i++)
         if (text[i] <= ' ' || text[i] > '~' || text[i] == '/')
             return dl_error_set(err, EINVAL, path,
                                 "\"%s\" has other characters than letters, digits and marks "
-                                "without /",
+                                "other than /",
                                 text);
     return 0;
 }

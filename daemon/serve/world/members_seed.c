@@ -19,7 +19,7 @@ int seed_draw(uint64_t *ret, struct dl_error *err)
     uint64_t seed;
 
     if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
-        return dl_error_set(err, errno, "seed", "none can be drawn: %s", strerror(errno));
+        return dl_error_set(err, errno, "seed", "cannot draw a random one: %s", strerror(errno));
     *ret = seed & ((UINT64_C(1) << 53) - 1);
     return 0;
 }
@@ -137,8 +137,8 @@ int members_seed(struct members *m, const char *key, uint64_t asked, uint64_t *r
         return 1;
     if (seed->failure.code && asked <= seed->failed_ns)
         return dl_error_set(err, seed->failure.code, "seed",
-                            "the nodes cannot agree on one: %s; give a seed in the spec, or mend "
-                            "the store",
+                            "the nodes cannot agree on one: %s; give a seed in the spec, or "
+                            "repair the store",
                             seed->failure.message);
     int r = m->forgets ? members_seed_wait_for_round(m, asked, err) : 0;
     return r ? r : members_seed_ask_for_seed(m, seed, err);

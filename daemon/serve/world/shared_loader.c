@@ -82,8 +82,8 @@ static int shared_loader_make(struct members *m, const char *key, struct shared_
     DL_COUNT(m->shared_loaders, shared, count);
     if (count >= SHARED_LOADERS_MAX)
         return dl_error_set(err, ENOSPC, "loader",
-                            "%d loaders were read in the cluster's world, and no more are kept; "
-                            "start dloaderd anew",
+                            "%d loaders were read in the cluster's world, the most possible; "
+                            "restart dloaderd",
                             count);
     shared = must_alloc(sizeof *shared);
     shared->members = m;
@@ -337,8 +337,8 @@ static int shared_loader_read_reports(const struct report_round *round, const st
             continue;
         if (!progress_report_read(texts[i], round->number, &reports[*ret_n]))
             return dl_error_set(err, EBADMSG, "rendezvous",
-                                "what the store has of node %s about a loader is nothing that "
-                                "dloaderd has written",
+                                "the store's value of node %s for a loader was not written by "
+                                "dloaderd",
                                 round->nodes[i].name);
         by_node[*ret_n] =
             (struct node_report){.node = round->nodes[i].name, .report = &reports[*ret_n]};
@@ -359,8 +359,8 @@ static void shared_loader_learn(struct shared_loader *shared, uint64_t round,
                            &by_node[i].report->known.rounds[k].begin);
     progress_learn(&shared->progress, round, begin);
     progress_point_text(begin, text);
-    log_info("rendezvous %s: in round %" PRIu64 " loader %.16s goes on in %s", shared->members->id,
-             round, shared->key, text);
+    log_info("rendezvous %s: in round %" PRIu64 " loader %.16s continues in %s",
+             shared->members->id, round, shared->key, text);
 }
 
 static int shared_loader_merge(struct report_round *round, const struct dl_span *texts,
@@ -461,7 +461,7 @@ static int shared_loader_place_fixed(const struct members_place *place,
 
     if (!progress_point_after(&point, 0, request->resume.epoch, &request->resume.before,
                               place->world, request->resume.step))
-        return dl_error_set(err, EINVAL, "before", "the steps are too many");
+        return dl_error_set(err, EINVAL, "before", "too many steps");
     *ret = (struct resume_place){.first = place->rank - request->local,
                                  .world = place->world,
                                  .limit = UINT64_MAX,
