@@ -230,8 +230,8 @@ int local_start(struct local *local, const struct local_where *where, struct loc
     pass->steps = pass->samples = DATASET_LENGTH_UNKNOWN;
     if (where->before.n > 0 && (local_is_iterable(local) || local->spec->sampler == SAMPLER_CLIENT))
         return dl_error_set(err, EINVAL, "before",
-                            "an iterable dataset, and a sampler of kind client, have no order that "
-                            "another world size could go on with");
+                            "another number of ranks cannot continue an iterable dataset or a "
+                            "sampler of kind client");
     if (local_is_iterable(local))
         r = local_prepare_replicas(pass, err);
     else if (local->spec->sampler != SAMPLER_CLIENT)
@@ -289,7 +289,7 @@ int local_feed(struct local_pass *pass, const uint64_t *indices, size_t n, struc
 
     if (pass->plan || pass->ends || pass->fed_all)
         return dl_error_set(err, EINVAL, "sampler.kind",
-                            pass->fed_all ? "the order has ended already"
+                            pass->fed_all ? "the order has already ended"
                                           : "only a sampler of kind client is fed");
     if (n == 0 || n > most)
         return dl_error_set(err, EINVAL, "batch.size", "%zu indices for a step of 1 to %llu", n,

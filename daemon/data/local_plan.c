@@ -29,8 +29,8 @@ static int local_plan_refuse(const struct dl_spec *spec, const struct plan_param
 {
     if (r == -ENOMEM && spec->order == ORDER_TORCH)
         return dl_error_set(err, ENOMEM, "sampler.order",
-                            "torch takes memory for each sample of an epoch, more than there is; "
-                            "write order: native");
+                            "torch needs memory for each sample of an epoch, more than the "
+                            "system has; write order: native");
     return dl_error_set(err, -r, "dataset", "%llu samples for %llu ranks cannot be planned: %s",
                         (unsigned long long)params->length, (unsigned long long)params->world,
                         strerror(-r));

@@ -211,7 +211,7 @@ static void daemon_on_accepted(void *context, int fd)
 
     if (session_new(&options, &session, &err) < 0) {
         log_about(LOG_WARNING, &(struct log_fields){LOG_EVENT_CONNECTION_REFUSED},
-                  "a connection is refused: %s: %s", err.path, err.message);
+                  "a connection was refused: %s: %s", err.path, err.message);
         return;
     }
     d->sessions_ever++;
@@ -252,7 +252,7 @@ static int daemon_move_metrics(struct daemon *d, const struct config *config, st
 static void daemon_refuse_config(const struct dl_error *err)
 {
     log_about(LOG_ERROR, &(struct log_fields){LOG_EVENT_CONFIG_REFUSED},
-              "the configuration stays as it was: %s: %s", err->path, err->message);
+              "the configuration was not changed: %s: %s", err->path, err->message);
 }
 
 static void daemon_reload(struct daemon *d, struct dl_error *err)
@@ -466,8 +466,7 @@ static int daemon_draw_life(struct daemon *d, struct dl_error *err)
 {
     while (!d->options.private && d->life == 0) {
         if (getrandom(&d->life, sizeof d->life, 0) != sizeof d->life)
-            return dl_error_set(err, errno, "", "no random number can be drawn: %s",
-                                strerror(errno));
+            return dl_error_set(err, errno, "", "cannot draw a random number: %s", strerror(errno));
     }
     return 0;
 }
@@ -479,7 +478,8 @@ static int daemon_listen_for_all(struct daemon *d, struct dl_error *err)
 
     if (passed < -1)
         return dl_error_set(err, -passed, "LISTEN_FDS",
-                            "the service manager must pass one listening Unix stream socket");
+                            "the service manager must pass exactly one listening Unix stream "
+                            "socket");
     if (passed >= 0)
         daemon_name_passed(&d->config, passed);
     daemon_hold_signals(SIG_BLOCK);

@@ -67,8 +67,8 @@ static int listener_fill_address(const char *path, struct sockaddr_un *ret, stru
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof ret->sun_path)
         return dl_error_set(err, ENAMETOOLONG, path,
-                            "a socket's path has at most %zu bytes, this one %zu; choose a shorter "
-                            "directory",
+                            "a socket's path can have %zu bytes, this one has %zu; choose a "
+                            "shorter directory",
                             sizeof ret->sun_path - 1, strlen(path));
     memcpy(ret->sun_path, path, strlen(path));
     return 0;
@@ -77,7 +77,7 @@ static int listener_fill_address(const char *path, struct sockaddr_un *ret, stru
 static int listener_in_use(const char *path, struct dl_error *err)
 {
     return dl_error_set(err, EADDRINUSE, path,
-                        "a daemon listens there already; stop it (dlctl stop --socket %s) or "
+                        "a daemon already listens there; stop it (dlctl stop --socket %s) or "
                         "choose another path",
                         path);
 }
@@ -120,14 +120,13 @@ static int listener_clear_path(const struct listener *l, const struct sockaddr_u
                    : dl_error_set(err, errno, l->path, "cannot be used: %s", strerror(errno));
     if (!S_ISSOCK(st.st_mode))
         return dl_error_set(err, EEXIST, l->path,
-                            "exists and is no socket; remove it or choose "
-                            "another path");
+                            "exists and is not a socket; remove it or choose another path");
     probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (probe >= 0 && connect(probe, (const struct sockaddr *)address, sizeof *address) == 0)
         return listener_in_use(l->path, err);
     if (unlink(l->path) < 0)
         return dl_error_set(err, errno, l->path, "cannot be taken over: %s", strerror(errno));
-    log_info("%s: taken over from a daemon that is gone", l->path);
+    log_info("%s: taken over from a dead daemon", l->path);
     return 0;
 }
 
@@ -174,8 +173,7 @@ static int listener_bind_path(struct listener *l, const struct config *config, s
     if ((r = listener_set_owner(config, err)) < 0)
         return r;
     if (listen(l->fd, BACKLOG) < 0)
-        return dl_error_set(err, errno, config->socket, "cannot be listened on: %s",
-                            strerror(errno));
+        return dl_error_set(err, errno, config->socket, "cannot listen there: %s", strerror(errno));
     return 0;
 }
 

@@ -246,7 +246,7 @@ static int metrics_http_cannot_listen(struct dl_error *err, const char *listen_a
     else if (code == EAFNOSUPPORT)
         remedy = "; a unit that keeps the daemon from the network needs what METRICS in "
                  "dloaderd.conf(5) says";
-    return dl_error_set(err, code, "metrics.listen", "%s cannot be listened on: %s%s", listen_at,
+    return dl_error_set(err, code, "metrics.listen", "cannot listen on %s: %s%s", listen_at,
                         strerror(code), remedy);
 }
 
@@ -299,7 +299,7 @@ static int metrics_http_start_server(struct metrics_http *http, struct dl_error 
         r = uv_poll_init(http->loop, &http->poll, fd);
     }
     if (r < 0)
-        return dl_error_set(err, -r, "metrics.listen", "no HTTP server can be started: %s",
+        return dl_error_set(err, -r, "metrics.listen", "cannot start an HTTP server: %s",
                             strerror(-r));
     uv_timer_init(http->loop, &http->timer);
     http->handles = 2;

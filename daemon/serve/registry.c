@@ -271,8 +271,8 @@ int registry_find(void *context, struct session *session, const struct value *sp
         return r;
     if (spec.workers == 0)
         return dl_error_set(err, ENOTSUP, "workers.count", /* libdlclient then does it */
-                            "0 loads in the client's own process, which the daemon has no part "
-                            "in; give 1 or more");
+                            "0 loads in the client's own process, without the daemon; give 1 or "
+                            "more");
     if (!value_get(spec_value, "name"))
         registry_find_free_name(d, session_uid(session), seed, &spec);
     entry = registry_find_spec(d, session_uid(session), spec.name);

@@ -311,6 +311,6 @@ int views_make(const struct daemon *daemon, const char *name, struct value *ret,
         return 0;
     }
     return dl_error_set(err, EINVAL, name,
-                        "there is no such view; there are status, loaders, epochs, workers, ring, "
+                        "no such view; views are status, loaders, epochs, workers, ring, "
                         "sessions, quarantine, members, times and trace");
 }

@@ -191,7 +191,7 @@ static int find_loader(void *context, struct session *session, const struct valu
 static int make_view(void *context, const char *name, struct value *ret, struct dl_error *err)
 {
     (void)context, (void)ret;
-    return *name == 'x' ? dl_error_set(err, EINVAL, name, "there is no such view") : 0;
+    return *name == 'x' ? dl_error_set(err, EINVAL, name, "no such view") : 0;
 }
 
 static int control(void *context, struct session *session, const char *verb, struct dl_error *err)

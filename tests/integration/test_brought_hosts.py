@@ -125,7 +125,7 @@ class Bringing(HostCase):
         client = self.client(self.daemon())
         error = self.refusal(client, hosted("never", 3))
         self.assertEqual((error.code, error.path), (errno.ENOENT, "dataset.host"))
-        self.assertIn("no host 3 is here; send HOST before each OPEN that names it", error.message)
+        self.assertIn("there is no host 3; send HOST before each OPEN that names it", error.message)
 
     def test_it_is_taken_once(self):
         client = self.client(self.daemon())
@@ -170,7 +170,7 @@ class Bringing(HostCase):
             thing.close()
             error = self.refusal(client, hosted("bad", number))
             self.assertEqual((error.code, error.path), (errno.EINVAL, "dataset.host"))
-            self.assertIn(f"host {number} is no connected Unix stream socket", error.message)
+            self.assertIn(f"host {number} is not a connected Unix stream socket", error.message)
             self.assertEqual(self.refusal(client, hosted("bad", number)).code, errno.ENOENT)
         self.bring(client, 99)
         client.open(hosted("good", 99))  # the session goes on
@@ -249,15 +249,15 @@ class Bringing(HostCase):
     def test_parts_that_do_not_agree(self):
         client = self.client(self.hosting())
         for other, words in (
-                ({"host": 2}, "1 and 2 are parts of one dataset; a loader takes one host"),
-                ({"object": "a:b"}, "1 has a part of the dataset, and another part is named by "
-                                    "object; let the host have both, or name both")):
+                ({"host": 2}, "parts of one dataset name both 1 and 2; use one host for all parts"),
+                ({"object": "a:b"}, "1 has a part of the dataset, and object names another "
+                                    "part; give the host both, or name both by object")):
             parts = [{"kind": "python", "host": 1}, {"kind": "python", **other}]
             for datasets in (parts, parts[::-1]):
                 error = self.refusal(client, {"name": "two", "dataset": {
                     "kind": "concat", "datasets": datasets}})
                 self.assertEqual((error.code, error.path), (errno.EINVAL, "dataset.host"))
-            self.assertIn(" are parts " if "host" in other else words, error.message)
+            self.assertIn("parts of one dataset" if "host" in other else words, error.message)
 
 
 class BadHosts(HostCase):
@@ -287,7 +287,7 @@ class BadHosts(HostCase):
         self.assertEqual(len(other.epoch_indices(loader)), 90)
         wait_until(lambda: len(other.query("loaders")) == 1, "the loader to end")
         wait_until(lambda: open_fds(daemon) == before, "all descriptors to be closed")
-        name = f"the host that process {os.getpid()} has brought "
+        name = f"the host of process {os.getpid()} "
         self.assertIn(name, message[4])
         return message[2], message[3], message[4].partition(name)[2]
 
@@ -307,27 +307,28 @@ class BadHosts(HostCase):
         self.check("was disconnected: it was not ready within python_timeout (0.2 s)")
 
     def test_that_speaks_garbage(self):
-        self.check("was disconnected: what it says is no message: a frame has 1 to 1048576 bytes",
+        self.check("was disconnected: it sent an invalid message: a frame has 1 to 1048576 bytes",
                    lambda host: host.sock.sendall(b"\xff" * 11))
 
     def test_of_another_version(self):
-        self.check("was disconnected: it speaks version 2 of the protocol, not 1; install the same "
+        self.check("was disconnected: it has protocol version 2 instead of 1; install the same "
                    "release of dloader and dloaderd", lambda host: host.say(W_HOSTING, 2))
 
     def test_that_speaks_before_it_is_ready(self):
-        self.check("was disconnected: it says W_STARTED out of turn",
+        self.check("was disconnected: it sent W_STARTED out of turn",
                    lambda host: host.say(W_STARTED, 0, 1))
 
     def test_that_gets_ready_twice(self):
-        self.check_later("was disconnected: it says W_HOSTING out of turn",
+        self.check_later("was disconnected: it sent W_HOSTING out of turn",
                          lambda host: host.say(W_HOSTING, 1))
 
     def test_that_speaks_garbage_later(self):
-        self.check_later("was disconnected: what it says is no message: a frame has 1 to 1048576 bytes",
+        self.check_later("was disconnected: it sent an invalid message: a frame has 1 to "
+                         "1048576 bytes",
                          PlayedHost.asked, lambda host: host.sock.sendall(b"\xff" * 11))
 
     def test_that_tells_of_strangers(self):
-        self.check_later("was disconnected: it speaks of a worker 77 that nobody asked for",
+        self.check_later("was disconnected: it names a worker 77 that was not requested",
                          PlayedHost.asked, lambda host: host.say(W_EXITED, 77, 0, 0))
 
     def test_that_ends_when_it_is_asked(self):
@@ -423,7 +424,7 @@ class Ends(HostCase):
         fault = self.fault(client)
         self.assertEqual((fault["code"], fault["final"], fault["path"]), (errno.EIO, 1, "workers"))
         self.assertRegex(fault["message"], rf"^worker \d \(pid \d+\) ended with its host: the host "
-                                           rf"that process {os.getpid()} has brought has ended$")
+                                           rf"of process {os.getpid()} has ended$")
         client.close()
         self.check_nothing_is_left(pids)
         self.assertEqual(len(self.warnings()), 3, self.warnings())

@@ -591,8 +591,8 @@ class Alone(DispatchCase):
         daemon = self.daemon(config={"linger": "300ms"})
         back = Rank(self, daemon, 3, step=5, job="name")
         self.assertEqual(back.to_the_end(), self.rest(3, 5))
-        self.assertIn("dispatched: rank 0 of 4 has not come to epoch 0 of job name, whose step 5 "
-                      "others have come back to: they go on without it", daemon.log)
+        self.assertIn("dispatched: rank 0 of 4 has not joined epoch 0 of job name, which others "
+                      "rejoined at step 5: they continue without it", daemon.log)
         late = Rank(self, daemon, 0, step=5, job="name")
         self.assertEqual(late.to_the_end(), self.rest(0, 5))
 

@@ -153,7 +153,7 @@ class Run(TestCase):
                 ("--state: beside --resume", 2, "--resume", "--job", "a", "--state", "x"),
                 ("--first-epoch: beside --resume", 2, "--resume", "--job", "a", "--first-epoch", "3"),
                 ("--rank: all beside --resume", 2, "--resume", "--job", "a", "--rank", "all"),
-                ("nothing is known of rank 0 of 1 of job", 1, "--resume", "--job", "nobody")):
+                ("the daemon does not know rank 0 of 1 of job", 1, "--resume", "--job", "nobody")):
             done = dlctl("run", spec, *args, daemon=self.running, check=False)
             self.assertEqual(done.returncode, status, args)
             self.assertIn(want, done.stderr)

@@ -59,7 +59,7 @@ class OneMisbehaviour(TestCase):
     def test_exits_with_status_3(self):
         daemon, restarts = self.check("exit3-once-5")
         self.assertGreaterEqual(restarts, 1)
-        self.assertIn("exited with status 3; its last words: out of cheese", daemon.log)
+        self.assertIn("exited with status 3; its last output: out of cheese", daemon.log)
 
     def test_aborts(self):
         daemon, restarts = self.check("abort-once-5")
@@ -91,17 +91,17 @@ class OneMisbehaviour(TestCase):
     def test_damages_its_queue(self):
         daemon, restarts = self.check("queue-once-5")
         self.assertGreaterEqual(restarts, 1)
-        self.assertIn("its completion makes no sense", daemon.log)
+        self.assertIn("its completion is invalid", daemon.log)
 
     def test_reports_a_batch_beyond_its_slot(self):
         daemon, restarts = self.check("oversize-once-5")
         self.assertGreaterEqual(restarts, 1)
-        self.assertIn("its completion makes no sense", daemon.log)
+        self.assertIn("its completion is invalid", daemon.log)
 
     def test_damages_its_list_of_bad_samples(self):
         daemon, restarts = self.check("list-once-5", on_error="skip")
         self.assertGreaterEqual(restarts, 1)
-        self.assertIn("its completion makes no sense", daemon.log)
+        self.assertIn("its completion is invalid", daemon.log)
 
     def test_batches_larger_than_their_slots_get_larger_segments(self):
         path = self.rows("rows.npy", 500, 300)

@@ -182,15 +182,15 @@ class Headspace(HeadspaceCase):
         fails("dlctl: watched: no loader of that name is open; see dlctl loaders\n")
         fails("--steps", steps="0", status=2)
         loader = self.open(client)
-        fails("dlctl: watched: nobody reads it; ask while a trainer does\n")
+        fails("dlctl: watched: no trainer reads it; measure while one does\n")
         trainer = Trainer(client, loader, credits=2)
         trainer.start()
-        fails("no more than 2 batches are loaded ahead, and it takes 3; raise workers.prefetch, or the "
-              "credits")
+        fails("only 2 batches are loaded ahead, and 3 are needed; raise workers.prefetch, or "
+              "the trainer's credits")
         self.wait_for_steps(trainer, 4)
         trainer.stop()
         self.assert_in_order(trainer, 4)
-        with self.assertRaisesRegex(DaemonError, "it takes 1 step"):
+        with self.assertRaisesRegex(DaemonError, "give 1 step"):
             self.ask(client, 0)
             self.hear(client)
 
@@ -200,8 +200,8 @@ class Headspace(HeadspaceCase):
         trainer = self.train(daemon, extra={"batch": {"size": 3000}, "memory": {"limit": "128KiB"}},
                              credits=64)
         said = dlctl("headspace", "watched", "--steps", "8", check=False, daemon=daemon)
-        self.assertRegex(said.stderr, r"no more than \d batches can be loaded ahead, and it takes 3: "
-                                      r"memory\.limit leaves no room; raise it\n")
+        self.assertRegex(said.stderr, r"only \d batches can be loaded ahead, and 3 are "
+                                      r"needed: memory\.limit leaves no room; raise it\n")
         self.wait_for_steps(trainer, 4)
 
 
@@ -338,7 +338,8 @@ class Ends(HeadspaceCase):
         askers = [self.client(daemon) for _ in range(2)]
         self.ask(askers[0], 8)
         self.wait_for_steps(trainer, 1)
-        for asker, who in (askers[1], "somebody has it measured"), (askers[0], "this session waits"):
+        for asker, who in ((askers[1], "another measurement of it is in progress"),
+                           (askers[0], "this session already has")):
             self.ask(asker, 8)
             with self.assertRaisesRegex(DaemonError, who):
                 self.hear(asker)
@@ -355,7 +356,7 @@ class Ends(HeadspaceCase):
         trainer.client.sock.shutdown(socket.SHUT_RDWR)
         trainer.join(PATIENCE)
         trainer.error = None
-        with self.assertRaisesRegex(DaemonError, "it has been closed"):
+        with self.assertRaisesRegex(DaemonError, "it was closed"):
             self.hear(asker)
 
     def test_the_daemon_drains(self):

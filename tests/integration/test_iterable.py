@@ -229,7 +229,7 @@ class Shards(StreamCase):
         want = round_robin([parts(list(range(40))[worker::2], "batch", 4, 2, 0, False, True)
                             for worker in range(2)])
         self.assertEqual(found, [(step, *batch) for step, batch in want])
-        self.assertIn("is killed: its completion makes no sense", daemon.log)
+        self.assertIn("is killed: its completion is invalid", daemon.log)
 
 
 class Workers(TestCase):

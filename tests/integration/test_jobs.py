@@ -258,9 +258,10 @@ class Parked(JobCase):
                 client.start(loader, epoch=RESUME, job=job, step=step)
             self.assertEqual(caught.exception.code, code)
         client.start(loader, job="x", rank=1, world=2)
-        with self.assertRaisesRegex(DaemonError, "nothing is known of rank 0 of 2 of job \"x\""):
+        with self.assertRaisesRegex(DaemonError, "the daemon does not know rank 0 of 2 of job "
+                                                 "\"x\""):
             client.start(loader, epoch=RESUME, job="x", rank=0, world=2)
-        with self.assertRaisesRegex(DaemonError, "rank 1 of job \"x\" is reading epoch 0"):
+        with self.assertRaisesRegex(DaemonError, "rank 1 of job \"x\" is still reading epoch 0"):
             client.start(loader, epoch=RESUME, job="x", rank=1, world=2)
 
 
@@ -358,7 +359,7 @@ class Followed(JobCase):
         client.send(HELD, stream, 2)
         message = client.recv_number(ERROR)
         self.assertEqual(message[:3], [ERROR, 0, errno.EPROTO])
-        self.assertRegex(message[4], "step 2 of stream [0-9]+ was given back")
+        self.assertRegex(message[4], "step 2 of stream [0-9]+ was already released")
 
 
 class Disagree(JobCase):
@@ -379,11 +380,11 @@ class Disagree(JobCase):
 
     def test_worlds(self):
         self.refused({"rank": 1, "world": 2, "job": "j"}, {"rank": 0, "world": 4, "job": "j"},
-                     "rank 0 of job \"j\" says 4 ranks, and rank 1 of it, which is reading, says 2")
+                     "rank 0 of job \"j\" has a world of 4 ranks, but its rank 1, which is reading, has one of 2")
 
     def test_the_same_rank_twice(self):
         self.refused({"rank": 1, "world": 2, "job": "j"}, {"rank": 1, "world": 2, "job": "j"},
-                     "rank 1 of job \"j\" reads epoch 0 already")
+                     "rank 1 of job \"j\" already reads epoch 0")
 
     def test_specs(self):
         daemon = self.daemon()

@@ -93,7 +93,7 @@ class Journal(LifeCase):
             json.dump({"linger": "soon"}, file)
         self.server.process.send_signal(signal.SIGHUP)
         self.assert_entry(self.wait_for("CONFIG_REFUSED"), 3,
-                          '^the configuration stays as it was: linger: "soon" is not a duration')
+                          '^the configuration was not changed: linger: "soon" is not a duration')
         self.server.process.terminate()
         self.assert_entry(self.wait_for("DRAINING"), 6, "^draining$")
         self.assert_entry(self.wait_for("STOPPING"), 6, "^stopping$")
@@ -112,7 +112,7 @@ class Journal(LifeCase):
         self.begin({"limits": {"sessions": 1}})
         for _ in range(2):
             self.client(self.server, hello=False)
-        self.assert_entry(self.wait_for("CONNECTION_REFUSED"), 4, "^a connection is refused: ")
+        self.assert_entry(self.wait_for("CONNECTION_REFUSED"), 4, "^a connection was refused: ")
 
     def test_a_worker_that_dies(self):
         self.begin()

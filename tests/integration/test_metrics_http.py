@@ -294,15 +294,15 @@ class Moved(HttpCase):
         with socket.create_server(("127.0.0.1", 0)) as other:
             taken = "127.0.0.1:%d" % other.getsockname()[1]
             self.reload({"metrics": {"listen": taken}, "log_level": "error"},
-                        f"the configuration stays as it was: metrics.listen: {taken} cannot be listened "
-                        "on: Address already in use; choose another port\n")
+                        f"the configuration was not changed: metrics.listen: cannot listen on "
+                        f"{taken}: Address already in use; choose another port\n")
             self.spec("conf", metrics={"listen": taken})
             self.assert_does_not_start(
-                f"metrics.listen: {taken} cannot be listened on: Address already in use", "--config",
+                f"metrics.listen: cannot listen on {taken}: Address already in use", "--config",
                 self.path("conf.yaml"), "--socket", self.path("another"))
             self.assertFalse(os.path.exists(self.path("another")))
         self.reload({"metrics": {"listen": "0.0.0.0:9400"}},
-                    'metrics.listen: "0.0.0.0:9400" is not an address of this machine alone')
+                    'metrics.listen: "0.0.0.0:9400" is not a local address')
         self.assertIn("dloader_info", self.text(address))
 
 

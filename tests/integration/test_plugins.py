@@ -341,7 +341,7 @@ class Loaders(BuildCase):
                          dataset={"kind": "plugin", "path": plugin, "config": "crashes"})
         said = self.run_in_vain(daemon, spec)
         self.assertIn("was killed by SIGABRT", said)
-        self.assertIn("bad.so: these are its last words", said)
+        self.assertIn("bad.so: these are its last output", said)
         self.assert_same(daemon, self.csv_spec("other"))
 
     def test_only_where_it_is_allowed(self):

@@ -360,8 +360,8 @@ class Errors(HostCase):
 
     def test_a_worker_that_exits(self):
         _, fault = self.first_fault("exit3")
-        self.assertRegex(fault["message"], r"worker 0 \(pid \d+\) exited with status 3; its last "
-                                           r"words: out of cheese; given up")
+        self.assertRegex(fault["message"], r"worker 0 \(pid \d+\) exited with status 3; its "
+                                           r"last output: out of cheese; given up")
 
     def test_a_worker_that_hangs(self):
         client, fault = self.first_fault("hang", workers={"timeout": "300ms"})
@@ -489,8 +489,9 @@ class BadHosts(HostCase):
         self.assertEqual(client.query("status")["loaders"], 0)
 
     def test_that_exits_at_once(self):
-        self.check("exit3", ") exited with status 3 before it was ready (it needs the package dloader "
-                            "of this release); its last words: No module named  dloader.host")
+        self.check("exit3", ") exited with status 3 before it was ready (it needs the package "
+                            "dloader of this release); its last output: No module named  "
+                            "dloader.host")
 
     def test_that_is_always_killed_before_it_is_ready(self):
         daemon, _, error = self.opening("killed")
@@ -514,11 +515,11 @@ class BadHosts(HostCase):
                    python_timeout="200ms")
 
     def test_that_speaks_garbage(self):
-        self.check("garbage", ") was killed: what it says is no message: ")
+        self.check("garbage", ") was killed: it sent an invalid message: ")
 
     def test_of_another_version(self):
-        self.check("version", ") was killed: it speaks version 2 of the protocol, not 1; install the "
-                              "same release of dloader and dloaderd")
+        self.check("version", ") was killed: it has protocol version 2 instead of 1; install "
+                              "the same release of dloader and dloaderd")
 
     def test_that_is_no_program(self):
         daemon, client = self.private()
@@ -533,16 +534,16 @@ class BadHosts(HostCase):
 
     def check_later(self, mode, words):
         _, _, error = self.opening(mode)
-        self.assertIn("a worker does not stay alive", error.message)
+        self.assertIn("does not stay alive", error.message)
         self.assertIn("5 attempts in a row failed", error.message)
         self.assertIn(f"host-{mode} -m dloader.host (pid ", error.message)
         self.assertIn(words, error.message)
 
     def test_that_speaks_garbage_later(self):
-        self.check_later("late", "was killed: what it says is no message")
+        self.check_later("late", "was killed: it sent an invalid message")
 
     def test_that_tells_of_strangers(self):
-        self.check_later("unknown", "was killed: it speaks of a worker ")
+        self.check_later("unknown", "was killed: it names a worker ")
 
     def test_a_bad_host_harms_no_other(self):
         daemon = self.hosting(config={"python": [self.link(), self.link("mute")]})

@@ -388,7 +388,7 @@ class Memory(TestCase):
         held = self.take(holder, 2)
         waiter.start(waiter.open(spec)["loader"], epoch=5)
         told = waiter.recv_number(dltest.WARNING)[2]
-        self.assertIn("waiting for what others hold: memory.limit: ", told)
+        self.assertIn("waiting for memory that others hold: memory.limit: ", told)
 
         def states():
             return [row["state"] for row in waiter.query("epochs") if row["epoch"] == 5]
@@ -656,7 +656,7 @@ class Violations(TestCase):
     def test_hello_twice(self):
         client = self.server.client()
         client.send(dltest.HELLO, 1, "again")
-        self.assert_dropped(client, "it was said already")
+        self.assert_dropped(client, "it was already sent")
 
     def test_another_version(self):
         client = self.server.client(hello=False)

@@ -237,7 +237,7 @@ class Data(TestCase):
         os.kill(client.query("workers")[0]["pid"], signal.SIGKILL)
         with self.assertRaises(DaemonError) as caught:
             client.next_batches()
-        self.assertIn("put in its place", str(caught.exception))
+        self.assertIn("was written to or replaced", str(caught.exception))
         self.assertIn("npy", str(caught.exception))
         wait_until(lambda: not client.query("loaders"), "the loader is gone")
 

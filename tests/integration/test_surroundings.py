@@ -358,8 +358,8 @@ class ServiceManager(LifeCase):
             with self.subTest(kind=kind, count=count):
                 daemon = self.activated(self.path(f"{kind}-{count}"), kind, count)
                 self.assert_ends(daemon, status=1)
-                self.assertIn("LISTEN_FDS: the service manager must pass one listening Unix "
-                              "stream socket", daemon.log)
+                self.assertIn("LISTEN_FDS: the service manager must pass exactly one listening "
+                              "Unix stream socket", daemon.log)
 
     def test_systemd_socket_activate(self):
         tool = "/usr/bin/systemd-socket-activate"

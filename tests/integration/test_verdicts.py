@@ -231,7 +231,7 @@ class Verdicts(TestCase):
             batch.release()
         out, err = run.communicate(timeout=dltest.PATIENCE)
         self.assertEqual(run.returncode, 0, err)
-        self.assertIn("waiting for what others hold: memory.limit", err)
+        self.assertIn("waiting for memory that others hold: memory.limit", err)
         verdict = json.loads(out)["verdict"]
         self.assertEqual((verdict["kind"], verdict["stage"]), ("starved by memory", None))
         self.assertIn("memory.limit leaves no room", verdict["text"])

@@ -190,7 +190,7 @@ static int bad_get(void *handle, uint64_t index, struct dl_plugin_sample *s,
         return r < 0 ? r : bad->host->bytes(s, NULL, data, bytes);
     }
     if (is(bad, "crashes") && index == 5) {
-        bad->host->log(bad->host, "these are its last words");
+        bad->host->log(bad->host, "these are its last output");
         abort();
     }
     if (strncmp(bad->mode, "tokens", 6) == 0) {

@@ -356,11 +356,11 @@ static void test_data_roots_are_resolved(void **state)
 #define NOT_SIZE     " is not a size such as 8GiB"
 #define NOT_LEVEL    " is not one of error, warning, info, debug"
 #define NOT_SANDBOX  " is not one of default, strict, off"
-#define NOT_LOOPBACK                                                                  \
-    " is not an address of this machine alone such as 127.0.0.1:9400 or [::1]:9400; " \
-    "who asks is not asked who they are, so let others in by a proxy that does"
-#define NO_SETTING  "there is no such setting; dloaderd.conf(5) lists them"
-#define MEANT(word) "there is no such setting; did you mean " word "? dloaderd.conf(5) lists them"
+#define NOT_LOOPBACK                                                                             \
+    " is not a local address such as 127.0.0.1:9400 or [::1]:9400; there is no access control, " \
+    "so give other machines access by a proxy that has one"
+#define NO_SETTING  "no such setting; dloaderd.conf(5) lists them"
+#define MEANT(word) "no such setting; did you mean " word "? dloaderd.conf(5) lists them"
 
 static const struct {
     const char *text;
@@ -376,7 +376,7 @@ static const struct {
     {"limits: {linger: 4s}", "limits.linger", 1, MEANT("linger")},
     {"rendezvous: {read: 4s}", "rendezvous.read", 1, MEANT("rendezvous.timeouts.read")},
     {"pin_memory: true", "pin_memory", 1,
-     "there is no such setting; a loader spec has it, as memory: {pin: true}"},
+     "no such setting; it belongs to a loader spec, as memory: {pin: true}"},
     {"colour: red", "colour", 1, NO_SETTING},
     {"socket: null", "socket", 1, "null" NOT_STRING},
     {"socket: [a]", "socket", 1, "a list" NOT_STRING},
@@ -537,7 +537,7 @@ static void test_wrong_data_roots(void **state)
                    "/no/such/directory: No such file or directory");
     expect_refused("python: [/usr/bin/env, /no/python]", ENOENT, "python", 1,
                    "/no/python cannot be executed: No such file or directory");
-    expect_refused("python: [/usr]", EACCES, "python", 1, "/usr is no program");
+    expect_refused("python: [/usr]", EACCES, "python", 1, "/usr is not a program");
     snprintf(text, sizeof text, "data_roots: [%s]", file);
     snprintf(message, sizeof message, "%s: Not a directory", file);
     expect_refused(text, ENOTDIR, "data_roots", 1, message);

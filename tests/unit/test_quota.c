@@ -36,8 +36,8 @@ static void test_each_kind_to_its_limit(void **state)
         assert_int_equal(err.code, EDQUOT);
         assert_string_equal(err.path, kinds[i].name);
         snprintf(text, sizeof text,
-                 "1 more would pass the limit of %llu for uid 1000, which holds %llu; give some "
-                 "back, or raise it in dloaderd.conf",
+                 "1 more would exceed the limit of %llu for uid 1000, which uses %llu; release "
+                 "some, or raise it in dloaderd.conf",
                  (unsigned long long)kinds[i].limit, (unsigned long long)kinds[i].limit);
         assert_string_equal(err.message, text);
         assert_int_equal(quota_held(account, kind), kinds[i].limit);
@@ -104,7 +104,7 @@ static void test_new_limits(void **state)
     quota_set_limits(quota, &lower);
     assert_int_equal(quota_held(account, QUOTA_WORKERS), 6); /* what is held stays */
     assert_int_equal(quota_charge(account, QUOTA_WORKERS, 1, &err), -EDQUOT);
-    assert_non_null(strstr(err.message, "limit of 2 for uid 4294967295, which holds 6;"));
+    assert_non_null(strstr(err.message, "limit of 2 for uid 4294967295, which uses 6;"));
     quota_return(account, QUOTA_WORKERS, 4);
     assert_int_equal(quota_charge(account, QUOTA_WORKERS, 1, &err), -EDQUOT);
     quota_return(account, QUOTA_WORKERS, 1);

@@ -50,7 +50,7 @@ static const struct {
      {{"x", 4, 0, 7, THEM}},
      {"x", 4, 0, 7, ME},
      -EBUSY,
-     "rank 0 of job \"x\" reads epoch 7 already, in another session"},
+     "rank 0 of job \"x\" already reads epoch 7 in another session"},
     {"with a name, in the rounds of a cluster",
      {{"x", 4, 0, 7, THEM, 1}, {"x", 6, 3, 2, THEM, 2}},
      {"x", 8, 0, 7, ME, 3},
@@ -60,14 +60,14 @@ static const struct {
      {{"x", 4, 0, 7, THEM, 1}},
      {"x", 4, 0, 7, ME, 1},
      -EBUSY,
-     "rank 0 of job \"x\" reads epoch 7 already"},
+     "rank 0 of job \"x\" already reads epoch 7 in another session"},
     {"the same twice in a session", {{"x", 4, 0, 7, ME}}, {"x", 4, 0, 7, ME}, 0, NULL},
     {"the next epoch of the same", {{"x", 1, 0, 7, THEM}}, {"x", 1, 0, 8, ME}, 0, NULL},
     {"another number of ranks in a job",
      {{"x", 2, 1, 7, THEM}},
      {"x", 4, 0, 7, ME},
      -EINVAL,
-     "rank 0 of job \"x\" says 4 ranks, and rank 1 of it, which is reading, says 2"},
+     "rank 0 of job \"x\" has a world of 4 ranks, but its rank 1, which is reading, has one of 2"},
 };
 
 static void test_table(void **state)

@@ -126,7 +126,7 @@ static void test_last_words(void **state)
     assert_string_equal(last_words_told(&words, told), "");
     last_words_add(&words, "out of\n", 7);
     last_words_add(&words, "cheese\n \n", 9);
-    assert_string_equal(last_words_told(&words, told), "; its last words: out of cheese");
+    assert_string_equal(last_words_told(&words, told), "; its last output: out of cheese");
     memset(long_text, 'x', sizeof long_text);
     for (size_t n = 1; n < sizeof long_text; n += 37) {
         last_words_add(&words, long_text, n);
@@ -139,7 +139,7 @@ static void test_last_words(void **state)
     assert_int_equal(write(ends[1], "good bye\n", 9), 9);
     words.len = 0;
     last_words_read(&words, ends[0]);
-    assert_string_equal(last_words_told(&words, told), "; its last words: good bye");
+    assert_string_equal(last_words_told(&words, told), "; its last output: good bye");
     close(ends[0]);
     close(ends[1]);
 }
@@ -169,7 +169,7 @@ static void check_relay(int in, int out)
     take(out, got);
     assert_string_equal(got, "an other\nhalf a line\n\n");
     last_words_told(&one, told);
-    assert_string_equal(told, "; its last words: half a line  rest");
+    assert_string_equal(told, "; its last output: half a line  rest");
     last_words_told(&two, told);
     take(out, got);
     assert_string_equal(got, "rest\nand \n");

@@ -65,9 +65,9 @@ static void test_complaints(void **state)
         {SANDBOX_LIGHT, SANDBOX_CALLS, NULL},
         {SANDBOX_LIGHT, 0, "workers can make any system call"},
         {SANDBOX_FULL, SANDBOX_CALLS | SANDBOX_FILES, NULL},
-        {SANDBOX_FULL, SANDBOX_CALLS, "workers can read whatever the daemon can"},
+        {SANDBOX_FULL, SANDBOX_CALLS, "workers can read everything that the daemon can"},
         {SANDBOX_FULL, SANDBOX_FILES, "workers can make any system call"},
-        {SANDBOX_FULL, 0, "workers are not closed in"},
+        {SANDBOX_FULL, 0, "workers are not confined"},
     };
 
     (void)state;

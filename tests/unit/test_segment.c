@@ -211,7 +211,7 @@ static void test_a_size_that_was_changed(void **state)
         assert_int_equal(ftruncate(segment->fd, sizes[i]), 0);
         assert_int_equal(segment_seal(segment, &err), -EPROTO);
         assert_false(segment->active);
-        snprintf(text, sizeof text, "a segment of %llu bytes has %lld: its worker has changed it",
+        snprintf(text, sizeof text, "a segment of %llu bytes has %lld: its worker changed it",
                  (unsigned long long)BYTES, (long long)sizes[i]);
         assert_string_equal(err.message, text);
         segment_free(segment);

@@ -75,10 +75,9 @@ static int config_set_loopback(char **ret, const struct config_key *key, const s
     union loopback address;
 
     if (v->type != VALUE_STRING || (*v->string && loopback_parse(v->string, &address) < 0))
-        return config_refuse_value(
-            err, key, v,
-            "an address of this machine alone such as 127.0.0.1:9400 or [::1]:9400; who "
-            "asks is not asked who they are, so let others in by a proxy that does");
+        return wrong(err, key, v,
+                     "a local address such as 127.0.0.1:9400 or [::1]:9400; there is no access "
+                     "control, so give other machines access by a proxy that has one");
     return config_set_string(ret, key, v, err);
 }
 
@@ -145,7 +144,7 @@ static int config_set_programs(struct config_dirs *programs, const struct config
             return dl_error_set(err, errno, key->path, "%s cannot be executed: %s", item->string,
                                 strerror(errno));
         if (!S_ISREG(st.st_mode))
-            return dl_error_set(err, EACCES, key->path, "%s is no program", item->string);
+            return dl_error_set(err, EACCES, key->path, "%s is not a program", item->string);
         config_dirs_add(programs, item->string);
     }
     return 0;
@@ -333,15 +332,13 @@ static int config_refuse_key(const char *path, const char *section, const char *
             there = name;
     }
     if (there || list.best)
-        return dl_error_set(err, EINVAL, path,
-                            "there is no such setting; did you mean %s%s%s? dloaderd.conf(5) lists "
-                            "them",
-                            there ? "" : section, !there && *section ? "." : "",
-                            there ? there : list.best);
+        return dl_error_set(
+            err, EINVAL, path, "no such setting; did you mean %s%s%s? dloaderd.conf(5) lists them",
+            there ? "" : section, !there && *section ? "." : "", there ? there : list.best);
     if (of_spec)
         return dl_error_set(err, EINVAL, path,
-                            "there is no such setting; a loader spec has it, as %s", of_spec);
-    return dl_error_set(err, EINVAL, path, "there is no such setting; dloaderd.conf(5) lists them");
+                            "no such setting; it belongs to a loader spec, as %s", of_spec);
+    return dl_error_set(err, EINVAL, path, "no such setting; dloaderd.conf(5) lists them");
 }
 
 static int config_apply(struct config *config, const struct value *map, const char *section,

@@ -78,7 +78,7 @@ static int environment_take_address(char **ret, const char *address, struct dl_e
 
     if (!environment_is_made_of(address, ".-_:%[]"))
         return dl_error_set(err, EINVAL, "rendezvous.endpoint",
-                            "is missing, and $MASTER_ADDR, \"%.64s\", is no address", address);
+                            "is missing, and $MASTER_ADDR, \"%.64s\", is not an address", address);
     free(*ret);
     *ret = must_alloc(len);
     (void)snprintf(*ret, len, "%s%s%s", bare ? "[" : "", address, bare ? "]" : "");
@@ -89,8 +89,8 @@ static int environment_take_id(char **ret, const char *id, struct dl_error *err)
 {
     if (!environment_is_made_of(id, "!\"#$%&'()*+,-.:;<=>?@[\\]^_`{|}~"))
         return dl_error_set(err, EINVAL, "rendezvous.id",
-                            "is missing, and $TORCHELASTIC_RUN_ID, \"%.64s\", can be none: it has "
-                            "up to %llu letters, digits and marks without /",
+                            "is missing, and $TORCHELASTIC_RUN_ID, \"%.64s\", cannot replace "
+                            "it: an id has up to %llu letters, digits and marks other than /",
                             id, (unsigned long long)DL_MAX_NAME_BYTES);
     free(*ret);
     *ret = must_strdup(id);

@@ -81,8 +81,8 @@ int quota_charge(struct quota_account *account, enum quota_kind kind, uint64_t n
 
     if (n > limit || account->held[kind] > limit - n)
         return dl_error_set(err, EDQUOT, kind_names[kind],
-                            "%llu more would pass the limit of %llu for uid %u, which holds %llu; "
-                            "give some back, or raise it in dloaderd.conf",
+                            "%llu more would exceed the limit of %llu for uid %u, which uses "
+                            "%llu; release some, or raise it in dloaderd.conf",
                             (unsigned long long)n, (unsigned long long)limit,
                             (unsigned)account->uid, (unsigned long long)account->held[kind]);
     account->held[kind] += n;

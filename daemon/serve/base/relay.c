@@ -153,6 +153,6 @@ const char *last_words_told(struct last_words *words, char ret[static LAST_WORDS
         if (words->text[i] == '\n')
             words->text[i] = ' ';
     }
-    snprintf(ret, LAST_WORDS + 32, "%s%s", words->len ? "; its last words: " : "", words->text);
+    snprintf(ret, LAST_WORDS + 32, "%s%s", words->len ? "; its last output: " : "", words->text);
     return ret;
 }

@@ -51,7 +51,7 @@ void last_words_add(struct last_words *words, const char *text, size_t len);
 void last_words_read(struct last_words *words, int fd);
 
 /*
- * "; its last words: out of cheese", or "" when there are none: one line without the end of the
+ * "; its last output: out of cheese", or "" when there are none: one line without the end of the
  * last one. Valid until the next call; adds nothing more to them.
  */
 const char *last_words_told(struct last_words *words, char ret[static LAST_WORDS + 32]);

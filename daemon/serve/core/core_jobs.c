@@ -52,14 +52,14 @@ static int jobs_find_position(struct core *core, struct stream_params *params, s
         if (jobs_is_under_way(stream) && stream->params.rank == params->rank &&
             strcmp(stream->params.job, params->job) == 0)
             return dl_error_set(err, EBUSY, "rank",
-                                "rank %llu of job \"%s\" is reading epoch %llu, so there is "
-                                "nothing to resume; end that one first",
+                                "rank %llu of job \"%s\" is still reading epoch %llu; end that "
+                                "epoch before you resume",
                                 (ull)params->rank, params->job, (ull)stream->params.epoch);
     }
     if (!position)
         return dl_error_set(err, ENOENT, "job",
-                            "nothing is known of rank %llu of %llu of job \"%s\" with this loader; "
-                            "start an epoch by its number",
+                            "the daemon does not know rank %llu of %llu of job \"%s\" with this "
+                            "loader; start an epoch by its number",
                             (ull)params->rank, (ull)params->world, params->job);
     params->epoch = position->epoch;
     params->first = position->step;

@@ -292,7 +292,7 @@ static void schedule_tell_starving(struct core *core, struct stream *stream)
         core_command(core, CORE_FAULT, stream)->err = err;
     } else if (leases == 0 && !(stream->told & TOLD_STARVING)) {
         stream->told |= TOLD_STARVING;
-        (void)snprintf(text, sizeof text, "waiting for what others hold: %s: %s", err->path,
+        (void)snprintf(text, sizeof text, "waiting for memory that others hold: %s: %s", err->path,
                        err->message);
         core_say(core, CORE_WARN, stream, text);
     }

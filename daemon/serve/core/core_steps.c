@@ -36,7 +36,7 @@ static void steps_name_samples(const struct core *core, const struct step *step,
     else if (core->o.spec->dataset.kind != DATASET_PYTHON)
         words_samples(step->named, step->n_indices, text, len);
     else if (step->fed && step->named[0] == SLOT_KEYS_MARK)
-        snprintf(text, len, "(samples by keys that are no integers)");
+        snprintf(text, len, "(samples by keys that are not integers)");
     else
         steps_name_integers(step->named, step->n_indices, text, len);
 }
@@ -155,8 +155,7 @@ void core_done(struct core *core, struct step *step, uint32_t samples, uint32_t 
     }
     samples = steps_count_samples(core, step, samples);
     if (!core->iterable && stream_is_source(step->stream) && samples != step->samples) {
-        core_fault(core, step, EIO, "its batch has another number of samples than were asked for",
-                   NULL);
+        core_fault(core, step, EIO, "its batch has another number of samples than requested", NULL);
         core_slot(core, segment, slot, SLOT_DISCARD);
         return;
     }

@@ -22,8 +22,9 @@ static int ranks_check_world(const struct rank_claim *other, const struct rank_c
     if (other->world == one->world)
         return 0;
     return dl_error_set(err, EINVAL, "world",
-                        "rank %llu of job \"%s\" says %llu ranks, and rank %llu of it, which is "
-                        "reading, says %llu; give all the same number, or another job's name",
+                        "rank %llu of job \"%s\" has a world of %llu ranks, but its rank %llu, "
+                        "which is reading, has one of %llu; give all the same number, or "
+                        "another job name",
                         (ull)one->rank, one->job, (ull)one->world, (ull)other->rank,
                         (ull)other->world);
 }
@@ -35,8 +36,8 @@ static int ranks_check_reader(const struct rank_claim *other, const struct rank_
         other->owner == one->owner)
         return 0;
     return dl_error_set(err, EBUSY, "rank",
-                        "rank %llu of job \"%s\" reads epoch %llu already, in another session; end "
-                        "that one, or give this job another name",
+                        "rank %llu of job \"%s\" already reads epoch %llu in another session; "
+                        "end that session, or give this job another name",
                         (ull)one->rank, one->job, (ull)one->epoch);
 }
 

@@ -246,8 +246,8 @@ static void headspace_finish(struct headspace *h, uint64_t now)
         headspace_go(h, HEADSPACE_ENDED, now);
     else
         fail(h, now, ENODATA,
-             "only %llu steps were measured before nobody read it any more; ask while a trainer is "
-             "in the middle of an epoch",
+             "only %llu steps were measured before its last reader ended; measure while a "
+             "trainer is in the middle of an epoch",
              (unsigned long long)h->perfect.n);
 }
 
@@ -258,7 +258,7 @@ static void headspace_look_watch(struct headspace *h, const struct headspace_now
                   (lasted >= HEADSPACE_WATCH_NS && h->as_is.n >= HEADSPACE_FEW);
 
     if (!h->seen && now->n_ranks == 0) {
-        fail(h, now->ns, ENODATA, "nobody reads it; ask while a trainer does");
+        fail(h, now->ns, ENODATA, "no trainer reads it; measure while one does");
     } else if (now->n_ranks == 0 && now->ns - min_u64(h->moved_ns, now->ns) >= HEADSPACE_APART_NS) {
         headspace_finish(h, now->ns);
     } else if (now->n_ranks > 0 && enough) {
@@ -266,7 +266,7 @@ static void headspace_look_watch(struct headspace *h, const struct headspace_now
         headspace_go(h, HEADSPACE_HOLD, now->ns);
     } else if (lasted >= HEADSPACE_STALL_NS && h->as_is.n < HEADSPACE_FEW) {
         fail(h, now->ns, ETIME,
-             "its trainer gave back fewer than %d batches in %llu s; ask while it trains",
+             "its trainer released fewer than %d batches in %llu s; measure while it trains",
              HEADSPACE_FEW, (unsigned long long)(HEADSPACE_STALL_NS / HEADSPACE_S));
     }
 }
@@ -327,18 +327,18 @@ static void headspace_give_up(struct headspace *h, const struct headspace_now *n
 {
     if (now->full && now->starving)
         fail(h, now->ns, ENOBUFS,
-             "no more than %u batches can be loaded ahead, and it takes %d: %s leaves no room; "
-             "raise it",
+             "only %u batches can be loaded ahead, and %d are needed: %s leaves no room; raise "
+             "it",
              most, HEADSPACE_LEAST, now->starving);
     else if (now->full)
         fail(h, now->ns, ENOBUFS,
-             "no more than %u batches are loaded ahead, and it takes %d; raise workers.prefetch, "
-             "or the credits that the trainer asks for",
+             "only %u batches are loaded ahead, and %d are needed; raise workers.prefetch, or "
+             "the trainer's credits",
              most, HEADSPACE_LEAST);
     else
         fail(h, now->ns, ETIMEDOUT,
-             "no more than %u batches were loaded in the %.0f s for which they are held back at "
-             "most, and it takes %d: the loader is too slow to tell",
+             "only %u batches were loaded in the %.0f s for which they may be held back, and %d "
+             "are needed: the loader is too slow to measure",
              most, (double)limit / 1e9, HEADSPACE_LEAST);
 }
 
@@ -406,7 +406,7 @@ static void headspace_end_burst(struct headspace *h, const struct headspace_now 
     if (h->perfect.n >= headspace_wanted(h)) {
         headspace_go(h, HEADSPACE_ENDED, now->ns);
     } else if (h->barren == HEADSPACE_BARREN) {
-        fail(h, now->ns, ETIME, "its trainer gives batches back too irregularly to tell");
+        fail(h, now->ns, ETIME, "its trainer releases batches too irregularly to measure");
     } else {
         headspace_go(h, moved && more ? HEADSPACE_HOLD : HEADSPACE_APART, now->ns);
         h->resting = !moved;

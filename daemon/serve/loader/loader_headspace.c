@@ -51,7 +51,7 @@ int loader_headspace(struct loader *loader, struct headspace_asker *asker, uint3
         return dl_error_set(err, EAGAIN, loader->spec.name, "the loader is not open yet");
     if (loader->headspace)
         return dl_error_set(err, EBUSY, loader->spec.name,
-                            "somebody has it measured already; wait for that to end");
+                            "another measurement of it is in progress; wait for its end");
     struct loader_headspace *h = must_alloc(sizeof *h);
     h->loader = loader;
     h->asker = asker;
@@ -102,7 +102,7 @@ void loader_headspace_end(struct loader *loader, const struct dl_error *err)
     loader_headspace_drop(loader);
     if (!err)
         dl_error_set(&gone, ECANCELED, loader->spec.name, "%s",
-                     loader->halted ? "the daemon is shutting down" : "it has been closed");
+                     loader->halted ? "the daemon is shutting down" : "it was closed");
     loader->o.events->measured(asker, NULL, err ? err : &gone);
 }
 

@@ -34,8 +34,8 @@ static int start_ref_plan(struct loader *loader, const struct stream_params *par
         return r;
     if (r == -ENOMEM && loader->spec.order == ORDER_TORCH)
         return dl_error_set(err, ENOMEM, "sampler.order",
-                            "torch takes memory for each sample of an epoch, more than there is; "
-                            "write order: native");
+                            "torch needs memory for each sample of an epoch, more than the "
+                            "system has; write order: native");
     if (r < 0)
         return dl_error_set(err, -r, "epoch", "the plan cannot be made: %s", strerror(-r));
     return 0;
@@ -50,7 +50,7 @@ static int start_settle(struct loader *loader, struct stream *stream, struct dl_
     if (r == 1)
         return 1;
     if (r < 0)
-        return dl_error_set(err, -r, "epoch", "the plan cannot be worked out: %s", strerror(-r));
+        return dl_error_set(err, -r, "epoch", "the plan cannot be computed: %s", strerror(-r));
     return core_settle(&loader->core, stream, plan_steps(stream->plan, stream->params.rank), err);
 }
 
@@ -200,8 +200,8 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
     start_complete_params(loader, &params);
     if (params.before.n > 0 && (params.replicas || params.fed))
         return dl_error_set(err, EINVAL, "before",
-                            "%u world sizes before this one, but an iterable dataset, and a "
-                            "sampler of kind client, have no order that others could go on with",
+                            "%u earlier world sizes, but another number of ranks cannot "
+                            "continue an iterable dataset or a sampler of kind client",
                             params.before.n);
     int r = start_found(loader, &params, sink, ret, err);
     loader_execute(loader);

@@ -18,7 +18,7 @@ static void host_flush(struct host *h)
                                        : peer_pending(&h->peer) > h->peer.o.limit;
 
     if (full)
-        host_fail(h, "it cannot be told what to do");
+        host_fail(h, "it does not accept messages");
 }
 
 static void host_send_message(struct host *h, const struct dl_message *msg, const int *fds,
@@ -27,7 +27,7 @@ static void host_send_message(struct host *h, const struct dl_message *msg, cons
     if (h->state == HOST_ENDING || h->state == HOST_DEAD)
         return;
     if (peer_queue(&h->peer, msg, fds, n_fds) < 0)
-        host_fail(h, "it cannot be told what to do");
+        host_fail(h, "it does not accept messages");
     else
         host_flush(h);
 }
@@ -71,15 +71,14 @@ static void host_on_message(void *owner, const struct dl_message *msg, struct dl
         host_flush(h);
     } else if (hosting && h->state == HOST_STARTING) {
         host_fail(h,
-                  "it speaks version %llu of the protocol, not %d; install the same release "
-                  "of dloader and dloaderd",
+                  "it has protocol version %llu instead of %d; install the same release of "
+                  "dloader and dloaderd",
                   (unsigned long long)msg->w_hosting.version, DL_PROTOCOL_VERSION);
     } else if (h->state != HOST_READY ||
                (msg->number != DL_MSG_W_STARTED && msg->number != DL_MSG_W_EXITED)) {
-        host_fail(h, "it says %s out of turn", message_name(msg->number));
+        host_fail(h, "it sent %s out of turn", message_name(msg->number));
     } else if (number >= h->next_child) {
-        host_fail(h, "it speaks of a worker %llu that nobody asked for",
-                  (unsigned long long)number);
+        host_fail(h, "it names a worker %llu that was not requested", (unsigned long long)number);
     } else {
         /* One that is not there any more has been heard of before. */
         struct host_child *child = host_find_child(h, number);
@@ -107,7 +106,7 @@ static void host_on_violation(void *owner, const struct dl_error *err)
 {
     bool sends_fds = err->code == EPROTO;
 
-    host_fail(owner, "%s%s", sends_fds ? "" : "what it says is no message: ", err->message);
+    host_fail(owner, "%s%s", sends_fds ? "" : "it sent an invalid message: ", err->message);
 }
 
 const struct peer_events host_peer_events = {.message = host_on_message,

@@ -63,7 +63,7 @@ const char *host_name(const struct host *h, char name[static HOST_NAMED_MAX])
     if (h->interpreter)
         snprintf(name, HOST_NAMED_MAX, "%s -m dloader.host (pid %d)", h->interpreter, h->pid);
     else
-        snprintf(name, HOST_NAMED_MAX, "the host that process %d has brought", h->pid);
+        snprintf(name, HOST_NAMED_MAX, "the host of process %d", h->pid);
     return name;
 }
 

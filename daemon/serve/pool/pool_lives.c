@@ -105,18 +105,17 @@ static int pool_lives_compare_dataset(struct member *m, const struct dl_msg_w_re
 
     if (!pool_lives_same_dataset(pool, what->length, what->iterable))
         return dl_error_set(&m->open_error, ESTALE, "dataset",
-                            "it has %llu samples now and had %llu when the loader was opened; open "
-                            "the loader anew under another name",
+                            "it has %llu samples now and had %llu when the loader was opened; "
+                            "open the loader again under another name",
                             (unsigned long long)what->length, (unsigned long long)pool->length);
     if (what->fingerprint != pool->fingerprint)
         return dl_error_set(&m->open_error, ESTALE, "dataset",
-                            "its files have changed since the lengths of its samples were taken; "
-                            "open the loader anew under another name");
+                            "its files have changed since the lengths of its samples were "
+                            "taken; open the loader again under another name");
     if (what->dataset != pool->dataset)
         return dl_error_set(&m->open_error, ESTALE, spec_dataset_label(&pool->o.spec->dataset),
-                            "its files are not those that they were when the loader was opened: "
-                            "something was written to one, or put in its place; open the loader "
-                            "anew under another name");
+                            "its files have changed since the loader was opened: one was "
+                            "written to or replaced; open the loader again under another name");
     return 0;
 }
 
@@ -259,8 +258,7 @@ static void pool_lives_give_up(struct member *m, const char *cause)
         dl_error_set(&err, EIO, "workers", "%s", cause);
     if (!err.code)
         dl_error_set(&err, EIO, "workers", "%s, %d attempts in a row failed; the last: %s",
-                     own_share ? "a worker does not stay alive, which has a share of the "
-                                 "dataset of its own"
+                     own_share ? "a worker with its own share of the dataset does not stay alive"
                                : "no worker stays alive",
                      DEATHS_MAX, cause);
     pool_lives_break(pool, &err);

@@ -254,7 +254,7 @@ void member_collect(struct member *m)
             log_about(
                 LOG_WARNING,
                 &(struct log_fields){.loader = m->pool->o.spec->name, .worker = LOG_N(m->number)},
-                "%s: worker %u is killed: its completion makes no sense", m->pool->o.spec->name,
+                "%s: worker %u is killed: its completion is invalid", m->pool->o.spec->name,
                 m->number);
             m->condemned = true;
             process_kill(m->process);

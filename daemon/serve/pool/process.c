@@ -277,7 +277,7 @@ static void process_send_message(struct process *p, const struct dl_message *msg
 {
     /* A socket that fails is that of one that is dying; its exit will be reported. */
     if (peer_queue(&p->peer, msg, fds, n_fds) < 0 || peer_flush(&p->peer) == -ENOBUFS)
-        process_violation(p, "it cannot be told what to do");
+        process_violation(p, "it does not accept messages");
 }
 
 void process_send_segment(struct process *p, const struct segment *segment)

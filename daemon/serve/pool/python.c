@@ -35,11 +35,13 @@ static int python_look(const struct spec_dataset *dataset, struct found *found,
     const char *interpreter = dataset->n_files ? dataset->files[0].path : NULL;
     if (interpreter && found->interpreter && strcmp(interpreter, found->interpreter) != 0)
         return dl_error_set(err, EINVAL, "dataset.interpreter",
-                            "%s and %s are named by parts of one dataset; let one run them all",
+                            "parts of one dataset name both %s and %s; use one interpreter for "
+                            "all parts",
                             found->interpreter, interpreter);
     if (dataset->host && found->host && dataset->host != found->host)
         return dl_error_set(err, EINVAL, "dataset.host",
-                            "%llu and %llu are parts of one dataset; a loader takes one host",
+                            "parts of one dataset name both %llu and %llu; use one host for all "
+                            "parts",
                             (unsigned long long)found->host, (unsigned long long)dataset->host);
     found->n++;
     found->n_hosted += dataset->host != 0;
@@ -81,15 +83,15 @@ static int python_choose_interpreter(const struct python_asker *asker, const cha
 
     if (listed->n == 0 && !own)
         return dl_error_set(err, ENOTSUP, "dataset.kind",
-                            "this daemon runs no Python: name interpreters in its configuration, "
-                            "such as python: [%s], or let the client start a daemon of its own",
+                            "this daemon runs no Python: name interpreters in its "
+                            "configuration, such as python: [%s], or start a private daemon",
                             default_interpreter);
     *ret = named ? named : listed->n ? listed->paths[0] : default_interpreter;
     if (listed->n == 0 || python_is_listed(listed, *ret))
         return 0;
     return dl_error_set(err, EPERM, "dataset.interpreter",
-                        "%s is none that the daemon's configuration (python) lists; use %s%s", *ret,
-                        listed->paths[0], listed->n > 1 ? " or another that it lists" : "");
+                        "%s is not in the daemon's configuration (python); use %s%s", *ret,
+                        listed->paths[0], listed->n > 1 ? " or another one listed there" : "");
 }
 
 int python_choose(const struct python_asker *asker, const struct dl_spec *spec,
@@ -104,8 +106,8 @@ int python_choose(const struct python_asker *asker, const struct dl_spec *spec,
         return r;
     if (found.n_hosted > 0 && found.n_hosted < found.n)
         return dl_error_set(err, EINVAL, "dataset.host",
-                            "%llu has a part of the dataset, and another part is named by object; "
-                            "let the host have both, or name both",
+                            "%llu has a part of the dataset, and object names another part; "
+                            "give the host both, or name both by object",
                             (unsigned long long)found.host);
     if (found.host) {
         ret->host_number = found.host;

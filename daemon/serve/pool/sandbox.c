@@ -30,11 +30,11 @@ const char *sandbox_complaint(enum sandbox_level level, uint32_t parts)
     if (level == SANDBOX_OFF || (calls && files))
         return NULL;
     if (calls)
-        return "workers can read whatever the daemon can: this kernel has no Landlock";
+        return "workers can read everything that the daemon can: this kernel has no Landlock";
     if (files)
         return "workers can make any system call: dloader-worker is without libseccomp "
                "(libseccomp2 of Debian, libseccomp of Fedora), or this kernel has no seccomp";
-    return "workers are not closed in: this kernel has no Landlock, and dloader-worker is without "
-           "libseccomp (libseccomp2 of Debian, libseccomp of Fedora), or the kernel has no seccomp "
-           "either";
+    return "workers are not confined: this kernel has no Landlock, and dloader-worker is "
+           "without libseccomp (libseccomp2 of Debian, libseccomp of Fedora), or the kernel has "
+           "no seccomp either";
 }

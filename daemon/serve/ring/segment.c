@@ -101,7 +101,7 @@ int segment_seal(struct segment *segment, struct dl_error *err)
         return dl_error_set(err, errno, "memory", "cannot look at a segment: %s", strerror(errno));
     if ((uint64_t)st.st_size != segment->bytes)
         return dl_error_set(err, EPROTO, "memory",
-                            "a segment of %llu bytes has %lld: its worker has changed it",
+                            "a segment of %llu bytes has %lld: its worker changed it",
                             (unsigned long long)segment->bytes, (long long)st.st_size);
     segment->active = true;
     return 0;

@@ -63,8 +63,8 @@ void brought_add(struct brought *brought, uint64_t number, int sock)
     if (brought_is_connected_stream(sock))
         return;
     dl_error_set(&host->why, EINVAL, place,
-                 "host %llu is no connected Unix stream socket; bring one end of a socket pair, "
-                 "whose other end the host has",
+                 "host %llu is not a connected Unix stream socket; send one end of a socket "
+                 "pair whose other end the host has",
                  (unsigned long long)number);
     close_fdp(&host->sock);
 }
@@ -75,8 +75,8 @@ int brought_take(struct brought *brought, uint64_t number, int *ret_sock, struct
 
     if (!host)
         return dl_error_set(err, ENOENT, place,
-                            "no host %llu is here; send HOST before each OPEN that names it "
-                            "(of those that none has named, the last %d are kept)",
+                            "there is no host %llu; send HOST before each OPEN that names it "
+                            "(the last %d unused hosts are kept)",
                             (unsigned long long)number, BROUGHT_MAX);
     int r = host->sock < 0 ? -host->why.code : 0;
     if (r < 0 && err)

@@ -32,7 +32,7 @@ void session_flush(struct session *s)
         const struct log_fields fields = session_ended(s);
 
         log_about(LOG_WARNING, &fields,
-                  "session %llu (uid %u, pid %d): dropped, it does not read what it asked for",
+                  "session %llu (uid %u, pid %d): dropped, it does not read its answers",
                   (unsigned long long)s->o.id, (unsigned)s->who.uid, (int)s->who.pid);
         s->violated = true; /* it is there, and would go on asking */
     }
@@ -221,7 +221,7 @@ void session_pump(struct session *s)
 static int session_keep(struct session *s, struct dl_span payload, struct dl_error *err)
 {
     if (s->n_waiting == WAITING_MAX)
-        return dl_error_set(err, EPROTO, "request", "more than %d wait for their answers",
+        return dl_error_set(err, EPROTO, "request", "more than %d requests are pending",
                             WAITING_MAX);
     struct waiting *waiting = must_alloc(sizeof *waiting + payload.len);
     waiting->asked = uv_hrtime();

@@ -12,9 +12,9 @@ int session_ask_headspace(struct session *s, const struct dl_msg_headspace *msg,
 
     if (s->asker.loader)
         return dl_error_set(err, EBUSY, "headspace",
-                            "this session waits for another answer to that already");
+                            "this session already has such a request pending");
     if (msg->steps == 0)
-        return dl_error_set(err, EINVAL, "steps", "it takes 1 step or more to measure");
+        return dl_error_set(err, EINVAL, "steps", "give 1 step or more to measure");
     int r = s->o.events->find_open(s->o.context, s, name, &loader, err);
     if (r == 0)
         r = loader_headspace(loader, &s->asker, (uint32_t)msg->steps, err);

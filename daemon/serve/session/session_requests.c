@@ -105,7 +105,7 @@ static int session_requests_open_loader(struct session *s, const struct dl_msg_o
 
     if (HASH_COUNT(s->opened) >= DL_MAX_SESSION_LOADERS)
         return dl_error_set(err, EDQUOT, "loader",
-                            "this session has %llu open, and may have no more; close some first",
+                            "this session has %llu open, the most allowed; close some first",
                             (unsigned long long)DL_MAX_SESSION_LOADERS);
     if ((r = session_requests_parse_spec(msg->spec, &spec, err)) < 0 ||
         (msg->writable && (r = session_requests_ask_writable(&spec, err)) < 0) ||
@@ -159,9 +159,9 @@ static int session_requests_read_start(struct session *s, const struct opened *o
                                   .credits = (uint32_t)msg->credits,
                                   .priority = (enum stream_priority)msg->priority};
     if (!history_read(msg->before, &ret->before))
-        return dl_error_set(err, EPROTO, "before", "it is no history of an epoch");
+        return dl_error_set(err, EPROTO, "before", "not a history of an epoch");
     if (opened->user.left)
-        return dl_error_set(err, EINVAL, "loader", "loader %llu was left; open it anew",
+        return dl_error_set(err, EINVAL, "loader", "loader %llu was left; open it again",
                             (unsigned long long)msg->loader);
     if (!opened->user.loader || !opened->user.told)
         return dl_error_set(err, EAGAIN, "loader", "loader %llu is not open yet",
@@ -175,7 +175,7 @@ static int session_requests_read_start(struct session *s, const struct opened *o
         return dl_error_set(err, EINVAL, "rank", "%llu is not below the world size %llu",
                             (unsigned long long)ret->rank, (unsigned long long)ret->world);
     if (ret->epoch == EPOCH_RESUME && ret->first > 0)
-        return dl_error_set(err, EINVAL, "step", "%llu, where the daemon is to say the step",
+        return dl_error_set(err, EINVAL, "step", "%llu, but the daemon gives the step; send 0",
                             (unsigned long long)ret->first);
     memcpy(ret->job, msg->job.data, min_u64(msg->job.len, sizeof ret->job - 1));
     return 0;
@@ -235,11 +235,12 @@ static int session_requests_handle_feed(struct session *s, const struct dl_msg_f
     const struct dl_spec *spec = loader_spec(cs->opened->user.loader);
     if (!cs->stream->params.fed)
         return dl_error_set(err, EPROTO, "sampler.kind",
-                            "stream %llu has a sampler of its own: only one of kind client is fed",
+                            "stream %llu has its own sampler; only sampler.kind client can be "
+                            "fed",
                             (unsigned long long)msg->stream);
     /* Of Python, words may be the pickle of other keys than integers. */
     if (n > max_u64(spec->batch_size, 1) && spec->dataset.kind != DATASET_PYTHON)
-        return dl_error_set(err, EPROTO, "indices", "%u for a step, where batch.size is %llu", n,
+        return dl_error_set(err, EPROTO, "indices", "%u for a step, but batch.size is %llu", n,
                             (unsigned long long)spec->batch_size);
     struct loader *loader = cs->opened->user.loader;
     if (cs->stream->phase == STREAM_STOPPED)
@@ -290,9 +291,8 @@ static int session_requests_handle_held(struct session *s, const struct dl_msg_h
 
     if (!cs)
         return -err->code;
-    if (msg->step < cs->stream->former_lease)
-        return dl_error_set(err, EPROTO, "step",
-                            "step %llu of stream %llu was given back, as the client has said",
+    if (msg->step < cs->stream->held)
+        return dl_error_set(err, EPROTO, "step", "step %llu of stream %llu was already released",
                             (unsigned long long)msg->step, (unsigned long long)msg->stream);
     cs->stream->former_lease = msg->step;
     return 0;
@@ -356,7 +356,7 @@ static int session_requests_handle_carry(struct session *s, const struct dl_msg_
         !dataset_states_bring(&opened->states, (uint32_t)msg->worker, msg->record))
         return dl_error_set(
             err, EPROTO, "CARRY",
-            "it is no state of one of the loader's workers, or more than %u bytes in all",
+            "not a state of one of the loader's workers, or more than %u bytes in all",
             DATASET_STATES_MAX);
     return 0;
 }
@@ -406,8 +406,8 @@ static int session_requests_send_page(struct session *s, uint64_t request, const
     if (pages_pack(v, row, &packed, ret_next) < 0 || packed.len > DL_MAX_FRAME_BYTES - 64)
         return dl_error_set(
             err, EMSGSIZE, "view",
-            "there is more to tell in one row than a message may hold: %llu bytes, %llu values; "
-            "metrics by HTTP have no such limit (metrics.listen)",
+            "one row is larger than a message: %llu bytes, %llu values; metrics by HTTP have no "
+            "such limit (metrics.listen)",
             (unsigned long long)DL_MAX_FRAME_BYTES, (unsigned long long)DL_MAX_VALUE_NODES);
     session_send(s, &(struct dl_message){.number = DL_MSG_INFO,
                                          .info = {.request = request,
@@ -433,7 +433,8 @@ static int session_requests_handle_query(struct session *s, const struct dl_msg_
 
     if (msg->row != 0 && msg->row != s->view_row)
         return dl_error_set(err, EINVAL, "row",
-                            "%llu is not where the page before ended; ask for the view from row 0",
+                            "%llu is not the row after the previous page; query the view from "
+                            "row 0",
                             (unsigned long long)msg->row);
     if (msg->row == 0) {
         value_deinit(&s->view);
@@ -479,7 +480,7 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
     switch (m->number) {
     case DL_MSG_HELLO:
         if (s->agent)
-            return dl_error_set(err, EPROTO, "HELLO", "it was said already");
+            return dl_error_set(err, EPROTO, "HELLO", "it was already sent");
         return session_requests_handle_hello(s, &m->hello, err);
     case DL_MSG_OPEN:
         return session_requests_answer(s, m->open.request,
@@ -516,6 +517,6 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
         return session_requests_answer(s, m->headspace.request,
                                        session_ask_headspace(s, &m->headspace, err), err);
     default:
-        return dl_error_set(err, EPROTO, message_name(m->number), "a client does not send this");
+        return dl_error_set(err, EPROTO, message_name(m->number), "a client must not send this");
     }
 }

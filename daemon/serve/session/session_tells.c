@@ -72,9 +72,9 @@ void session_answer_start(struct client_stream *cs, const struct loader_extent *
                   -1);
     if (cs->place.moved)
         session_warning(cs->stream,
-                        "the place that was asked for is before all that this node knows of: the "
-                        "epoch goes on where the other nodes are, and what lies between is left "
-                        "out; bring all ranks the same state");
+                        "the requested position is before the history that this node knows: the "
+                        "epoch continues where the other nodes are, without the steps in "
+                        "between; give all ranks the same state");
 }
 
 void session_started(struct stream *stream, const struct loader_extent *extent,

@@ -133,8 +133,8 @@ static bool session_world_resume_stream(struct client_stream *cs)
         return true;
     }
     dl_error_set(&why, ESTALE, "world",
-                 "changed, and the nodes have not agreed where to go on (%s: %s); start the epoch "
-                 "again from its state",
+                 "changed, and the nodes have not agreed on a position (%s: %s); start the "
+                 "epoch again from its state",
                  err.path, err.message);
     session_world_cut(cs, &why);
     return true;

@@ -221,7 +221,7 @@ static PyObject *engine_read_pickled(const struct slot_task *task)
                : NULL;
     PyObject *keys = data ? PyObject_CallMethod(pickle, "loads", "(O)", data) : NULL;
     if (keys && !PyList_CheckExact(keys)) {
-        PyErr_SetString(PyExc_TypeError, "the keys of this step are no list");
+        PyErr_SetString(PyExc_TypeError, "the keys of this step are not a list");
         Py_CLEAR(keys);
     }
     return keys;

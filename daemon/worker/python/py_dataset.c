@@ -142,7 +142,8 @@ int py_dataset_open(const struct py_dataset_open *how, struct py_dataset *ret)
     const struct spec_dataset *spec = how->dataset;
 
     if (!py_dataset_bootstrap) {
-        PyErr_SetString(PyExc_RuntimeError, "this process was given no way to open datasets");
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this process cannot open datasets: serve() set no bootstrap");
         return -1;
     }
     _cleanup_py_ PyObject *args = py_dataset_to_python(&spec->config);

@@ -77,7 +77,7 @@ static int sample_add_dict(struct sample *to, const char *key, PyObject *object,
         PyObject *item = PyList_GetItem(items, i);
         PyObject *name = PyTuple_GetItem(item, 0);
         if (!PyUnicode_Check(name)) {
-            PyErr_Format(PyExc_TypeError, "a sample with the key %R: keys are text", name);
+            PyErr_Format(PyExc_TypeError, "a sample has the key %R; keys must be text", name);
             return -1;
         }
         const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
@@ -127,7 +127,7 @@ static int sample_add_number(struct sample *to, const char *key, PyObject *objec
         return 0;
     }
     PyErr_Format(PyExc_TypeError,
-                 "a sample with %R in it: a native collate takes tensors, arrays, numbers, text, "
+                 "a sample contains %R: a native collate takes tensors, arrays, numbers, text, "
                  "and dicts, lists and tuples of them; use collate.kind python",
                  Py_TYPE(object));
     return -1;
@@ -136,7 +136,7 @@ static int sample_add_number(struct sample *to, const char *key, PyObject *objec
 static int sample_add(struct sample *to, const char *key, PyObject *object, unsigned depth)
 {
     if (depth == 0) {
-        PyErr_SetString(PyExc_RecursionError, "a sample that is nested too deeply");
+        PyErr_SetString(PyExc_RecursionError, "a sample is nested too deeply; use fewer levels");
         return -1;
     }
     if (array_types_is_tensor(object) || array_types_is_array(object))

@@ -43,7 +43,8 @@ static int tokens_read_known(const char *from, uint64_t first, size_t n, uint32_
         if (length < 1 || length >= UINT32_MAX) {
             *ret_bad = sample;
             PyErr_Format(PyExc_ValueError,
-                         "lengths() gives %lld for sample %llu; a sample has 1 to 2**32 - 2 tokens",
+                         "lengths() returns %lld for sample %llu; a sample has 1 to 2**32 - 2 "
+                         "tokens",
                          (long long)length, (unsigned long long)sample);
             return -1;
         }
@@ -67,7 +68,9 @@ int tokens_known(struct py_dataset *source, uint64_t first, size_t n, uint32_t *
         return -1;
     uint64_t there = (uint64_t)bytes / sizeof(int64_t);
     if (first > there || n > there - first) {
-        PyErr_Format(PyExc_IndexError, "lengths() gave %llu lengths, and sample %llu is asked for",
+        PyErr_Format(PyExc_IndexError,
+                     "lengths() returned %llu lengths, but sample %llu is "
+                     "needed",
                      (unsigned long long)there, (unsigned long long)(first + n - 1));
         return -1;
     }
@@ -90,7 +93,9 @@ static int tokens_take_one(const struct py_dataset *source, PyObject *module, co
     if (n < 1 || n >= UINT32_MAX) {
         PyErr_Format(PyExc_ValueError, "sample %llu has %lld tokens; %s", (unsigned long long)index,
                      n,
-                     n < 1 ? "leave it out of the dataset" : "2**32 - 2 are the most: divide it");
+                     n < 1 ? "leave it out of the dataset"
+                           : "the maximum is 2**32 - 2: divide "
+                             "it");
         return -1;
     }
     *ret = (uint32_t)n;
@@ -135,7 +140,7 @@ static PyObject *tokens_fit_all(PyObject *samples, const char *leaf, const struc
     if (!given)
         return NULL;
     if (PyTuple_Size(given) != (Py_ssize_t)task->samples) {
-        PyErr_Format(PyExc_ValueError, "__getitems__ gives %zd samples for %u indices",
+        PyErr_Format(PyExc_ValueError, "__getitems__ returns %zd samples for %u indices",
                      PyTuple_Size(given), task->samples);
         return NULL;
     }
