@@ -130,7 +130,7 @@ class Jobs(ClientCase):
         with loader(job="y") as first:
             batches = iter(first)
             next(batches)
-            with self.assertRaisesRegex(OSError, 'rank 0 of job "y" is reading epoch 0'):
+            with self.assertRaisesRegex(OSError, 'rank 0 of job "y" is still reading epoch 0'):
                 loader(job="y", resume=True)
             with loader(job="y", rank=1, world_size=2) as other:
                 with self.assertRaisesRegex(OSError, "has a world of 2 ranks"):
