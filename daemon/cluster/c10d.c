@@ -216,8 +216,8 @@ static void c10d_on_answer(void *owner, const struct tcpstore_answer *with)
         return;
     }
     c10d_notice_link(call->c10d);
-    struct dl_span is = tcpstore_take_span(&fields);
-    if (is.len > BACKEND_VALUE_MAX)
+    struct dl_span current = tcpstore_take_span(&fields);
+    if (current.len > BACKEND_VALUE_MAX)
         c10d_answer_error(call, EBADMSG,
                           "the store's value is too large for a dloaderd; "
                           "something else uses this key");

@@ -75,9 +75,10 @@ static int config_set_loopback(char **ret, const struct config_key *key, const s
     union loopback address;
 
     if (v->type != VALUE_STRING || (*v->string && loopback_parse(v->string, &address) < 0))
-        return wrong(err, key, v,
-                     "a local address such as 127.0.0.1:9400 or [::1]:9400; there is no access "
-                     "control, so give other machines access by a proxy that has one");
+        return config_refuse_value(
+            err, key, v,
+            "a local address such as 127.0.0.1:9400 or [::1]:9400; there is no access "
+            "control, so give other machines access by a proxy that has one");
     return config_set_string(ret, key, v, err);
 }
 

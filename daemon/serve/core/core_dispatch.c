@@ -237,7 +237,7 @@ void core_lose_patience(struct core *core, struct stream *source)
     (void)snprintf(text, sizeof text,
                    "rank %llu of %llu has not joined epoch %llu%s%s, which others rejoined at "
                    "step %llu: they continue without it",
-                   (ull)roll_first_awaited(d->roll), (ull)params->world, (ull)params->epoch,
+                   (ull)roster_first_awaited(d->roster), (ull)params->world, (ull)params->epoch,
                    params->job[0] ? " of job " : "", params->job, (ull)d->tail);
     core_say(core, CORE_LOG, source, text);
     roster_excuse_all(d->roster);

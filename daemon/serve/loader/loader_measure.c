@@ -265,7 +265,7 @@ void measuring_took(struct measuring *m, void *tag)
     pool_slot(m->loader->pool, chunk->segment, chunk->slot, SLOT_DISCARD);
     if (!sound)
         dl_error_set(&err, EPROTO, "batch.tokens", "a worker's answer is invalid");
-    if (!failed(m) && (!sound || check_chunk(m, chunk, &err) < 0))
+    if (!measure_failed(m) && (!sound || measure_check_chunk(m, chunk, &err) < 0))
         loader_break(m->loader, &err);
     m->done += chunk->n;
     if (chunk->n == m->size && uv_hrtime() - chunk->begun_ns < CHUNK_NS)

@@ -291,7 +291,7 @@ static int session_requests_handle_held(struct session *s, const struct dl_msg_h
 
     if (!cs)
         return -err->code;
-    if (msg->step < cs->stream->held)
+    if (msg->step < cs->stream->former_lease)
         return dl_error_set(err, EPROTO, "step", "step %llu of stream %llu was already released",
                             (unsigned long long)msg->step, (unsigned long long)msg->stream);
     cs->stream->former_lease = msg->step;
