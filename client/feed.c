@@ -14,10 +14,6 @@
 /* Above so much that the daemon has not read, nothing more is fed; one step is far less. */
 enum { FEED_OUTPUT_MAX = CONNECTION_OUTPUT_MAX / 4 };
 
-/* The first word of a step that has pickled keys of a Python dataset in place of indices: a number
- * that no index is. The second is their bytes, which follow; the words are not one a sample. */
-#define KEYS_MARK 0x80646C6B65797300ULL
-
 static uint64_t feed_batch_size(const struct dl_epoch *epoch)
 {
     return max_u64(epoch->loader->batch_size, 1);
@@ -202,10 +198,10 @@ static int feed_need_batch(struct dl_epoch *epoch, size_t n)
     return 0;
 }
 
-/* The most words of such a step. */
+/* The most words of one step: pickled keys are not one word a sample. */
 static uint64_t feed_words_max(const struct dl_epoch *epoch, const uint64_t *indices, size_t n)
 {
-    return n > 2 && indices[0] == KEYS_MARK ? DL_MAX_FEED_INDICES : feed_batch_size(epoch);
+    return n > 2 && indices[0] == SLOT_KEYS_MARK ? DL_MAX_FEED_INDICES : feed_batch_size(epoch);
 }
 
 /* Nothing is fed: everything that is under way must be received before. */

@@ -29,6 +29,7 @@
  */
 #include "daemon/worker/worker.h"
 #include "proto/fdpass.h"
+#include "proto/segment_layout.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -39,8 +40,6 @@
 #include <sys/wait.h>
 
 enum { HOST_SOCKET = 3, CHILDREN_MAX = 256 };
-
-#define KEYS_MARK 0x80646c6b65797300U
 
 extern char **environ;
 
@@ -181,7 +180,7 @@ static void misbehave(const struct fake *fake)
 static void disguise(struct slot_header *header, uint64_t *indices, uint64_t *saved, uint32_t n)
 {
     memcpy(saved, indices, n * sizeof *saved);
-    if (indices[0] == KEYS_MARK) {
+    if (indices[0] == SLOT_KEYS_MARK) {
         header->samples = (uint32_t)indices[2];
         saved[0] = indices[2];
     }

@@ -14,12 +14,12 @@ try:
 except ImportError:  # without it, arrays stay arrays
     torch = None
 
-from dloader import _worker
+from dloader import _keys, _worker
 import slot
 
 ENOBUFS = -105
 END = 1
-KEYS = 0x80646c6b65797300 - (1 << 64)
+KEYS = _keys.KEYS_MARK_SIGNED
 
 
 class Source:

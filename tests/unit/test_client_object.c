@@ -369,7 +369,7 @@ static void test_detach_pinned(void **state)
 
 static void test_feed_keys(void **state)
 {
-    uint64_t words[64] = {0x80646C6B65797300ULL, 490, 1, 2, 3};
+    uint64_t words[64] = {SLOT_KEYS_MARK, 490, 1, 2, 3};
     struct dl_epoch_options options = {.credits = 3};
     struct dl_message msg;
     struct fake f;
