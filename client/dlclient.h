@@ -26,10 +26,11 @@
  * A daemon that ends, killed, restarted or upgraded, is a pause and no more: see
  * dl_client_set_reconnect().
  *
- * Threads. None inside, no globals, no signal handlers, no output. A client and all that was
- * opened from it belong to one thread at a time; different clients are independent. The deleter of
- * a DLPack tensor may run in any thread, also after the client was closed. A child made by fork()
- * may not use its parent's clients.
+ * Threads. None inside, no signal handlers, no output, and no globals but what dl_set_interrupt()
+ * sets, which is the calling thread's own. A client and all that was opened from it belong to one
+ * thread at a time; different clients are independent. The deleter of a DLPack tensor may run in
+ * any thread, also after the client was closed. A child made by fork() may not use its parent's
+ * clients.
  *
  * Memory. Tensors are C-contiguous, 64-byte aligned, in the machine's byte order, mapped read-only
  * unless the spec says `memory: {writable: true}`. Strings and bytes lie there as well, without

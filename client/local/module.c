@@ -14,26 +14,25 @@ _Static_assert(LOCAL_END == DL_END, "one meaning on both sides");
 
 struct module_loader {
     struct dl_spec spec; /* owned */
-    struct data_env env; /* borrows `everywhere` */
-    char *everywhere[1]; /* one's own process: what is loaded into it is its own choice */
+    struct data_env env; /* borrows `plugins` */
+    /* "/", so all of them: one's own process chooses what is loaded into it. */
+    char root[2], *plugins[1];
     struct local *local; /* owned */
     uint64_t fingerprint;
     struct state_identity identity;
 };
 
-static char root[] = "/";
-
-static void local_module_module_close(struct module_loader *loader)
+static void local_module_close(struct module_loader *loader)
 {
     local_free(loader->local);
     spec_deinit(&loader->spec);
     free(loader);
 }
 
-static void local_module_module_closep(struct module_loader **loader)
+static void local_module_closep(struct module_loader **loader)
 {
     if (*loader)
-        local_module_module_close(*loader);
+        local_module_close(*loader);
 }
 
 static int local_module_read_spec(struct module_loader *loader, const struct value *value,
@@ -89,10 +88,10 @@ static int local_module_identify(struct module_loader *loader, struct dl_error *
     return 0;
 }
 
-static int local_module_module_open(const char *text, size_t len, const char *base,
-                                    struct module_loader **ret, struct dl_error *err)
+static int local_module_open(const char *text, size_t len, const char *base,
+                             struct module_loader **ret, struct dl_error *err)
 {
-    _cleanup_(local_module_module_closep)
+    _cleanup_(local_module_closep)
     struct module_loader *loader = calloc(1, sizeof *loader);
     _cleanup_(value_deinit)
     struct value value = {0};
@@ -100,8 +99,9 @@ static int local_module_module_open(const char *text, size_t len, const char *ba
 
     if (!loader)
         return dl_error_set(err, ENOMEM, "", "out of memory");
-    loader->everywhere[0] = root;
-    loader->env = (struct data_env){.plugins = loader->everywhere, .n_plugins = 1};
+    loader->root[0] = '/';
+    loader->plugins[0] = loader->root;
+    loader->env = (struct data_env){.plugins = loader->plugins, .n_plugins = 1};
     r = yaml_parse(text, len, "spec", &value, err);
     if (r == 0)
         r = local_module_read_spec(loader, &value, base, err);
@@ -116,7 +116,7 @@ static int local_module_module_open(const char *text, size_t len, const char *ba
     return r;
 }
 
-static void local_module_module_facts(const struct module_loader *loader, struct local_facts *ret)
+static void local_module_facts(const struct module_loader *loader, struct local_facts *ret)
 {
     const struct dl_spec *spec = &loader->spec;
 
@@ -135,9 +135,9 @@ static void local_module_module_facts(const struct module_loader *loader, struct
                                 .fed = spec->sampler == SAMPLER_CLIENT};
 }
 
-static int local_module_module_start(struct module_loader *loader, const struct local_start *how,
-                                     struct local_pass **ret, struct local_extent *ret_extent,
-                                     struct dl_error *err)
+static int local_module_start(struct module_loader *loader, const struct local_start *how,
+                              struct local_pass **ret, struct local_extent *ret_extent,
+                              struct dl_error *err)
 {
     struct local_where where = {.epoch = how->epoch,
                                 .rank = how->rank,
@@ -152,7 +152,7 @@ static int local_module_module_start(struct module_loader *loader, const struct 
     return r;
 }
 
-static void local_module_module_end(struct local_pass *pass)
+static void local_module_end(struct local_pass *pass)
 {
     local_end(pass);
 }
@@ -175,8 +175,8 @@ static int local_module_tell(const struct module_loader *loader, const struct lo
                         name, err->path, err->path[0] ? ": " : "", err->message);
 }
 
-static int local_module_module_next(struct module_loader *loader, struct local_pass *pass,
-                                    struct local_batch *batch, struct dl_error *err)
+static int local_module_next(struct module_loader *loader, struct local_pass *pass,
+                             struct local_batch *batch, struct dl_error *err)
 {
     uint64_t step;
     int r;
@@ -191,8 +191,8 @@ static int local_module_module_next(struct module_loader *loader, struct local_p
     return local_module_tell(loader, batch, err);
 }
 
-static int local_module_module_give_up(struct module_loader *loader, struct local_pass *pass,
-                                       const struct local_batch *batch, struct dl_error *err)
+static int local_module_give_up(struct module_loader *loader, struct local_pass *pass,
+                                const struct local_batch *batch, struct dl_error *err)
 {
     local_skip(pass);
     dl_error_set(err, ENOMEM, "", "this batch takes %llu bytes and the limit is %llu",
@@ -203,12 +203,12 @@ static int local_module_module_give_up(struct module_loader *loader, struct loca
 /* How libdlclient finds the rest. */
 extern const struct local_table dlclient_local;
 DL_API const struct local_table dlclient_local = {.version = DL_LOCAL_VERSION,
-                                                  .open = local_module_module_open,
-                                                  .close = local_module_module_close,
-                                                  .facts = local_module_module_facts,
-                                                  .start = local_module_module_start,
-                                                  .end = local_module_module_end,
-                                                  .next = local_module_module_next,
-                                                  .give_up = local_module_module_give_up,
+                                                  .open = local_module_open,
+                                                  .close = local_module_close,
+                                                  .facts = local_module_facts,
+                                                  .start = local_module_start,
+                                                  .end = local_module_end,
+                                                  .next = local_module_next,
+                                                  .give_up = local_module_give_up,
                                                   .feed = local_feed,
                                                   .feed_end = local_feed_end};

@@ -1,0 +1,57 @@
+"""What the programs and the library keep outside of any object: nothing but what is listed here.
+
+Environment: DLOADERD, DLOADER_WORKER, DLCTL, DLCLIENT, DLCLIENT_LOCAL: what the build made. Constant
+tables are no globals: they lie in sections that are read-only once the program runs.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import unittest
+
+OBJDUMP = shutil.which("objdump")
+SECTIONS = re.compile(r"\.(?:data|bss|tdata|tbss)$")
+
+# glob() gives its error function no argument; a signal's handler has no other way to its data, and
+# only the worker installs it.
+DATA = {"glob_failure", "installed", "before"}
+ALLOWED = {
+    # Of the calling thread: what dl_set_interrupt() sets.
+    "DLCLIENT": {"interrupt"},
+    "DLCLIENT_LOCAL": DATA,
+    # What is logged; set once, from the configuration.
+    "DLOADERD": {"max_level"},
+    "DLOADER_WORKER": DATA,
+    # The path that plug-ins may lie below; never written.
+    "DLCTL": DATA | {"root_dir", "everywhere"},
+}
+# Of compilers and linkers, sanitizers and the C library.
+FOREIGN = re.compile(r"_|\.|DW\.|completed\.0$|data_start$|.*@")
+
+
+def mutable(path):
+    """The names of the variables in sections that stay writable."""
+    listed = subprocess.run([OBJDUMP, "-t", path], check=True, text=True, stdout=subprocess.PIPE).stdout
+    found = set()
+    for line in listed.splitlines():
+        fields = line[17:].split()  # behind address and flags
+        if len(fields) >= 3 and SECTIONS.match(fields[-3]) and int(fields[-2], 16) > 0:
+            found.add(fields[-1])
+    return {name for name in found if not FOREIGN.match(name)}
+
+
+@unittest.skipUnless(OBJDUMP, "objdump is not installed")
+class Globals(unittest.TestCase):
+    def test_there_are_none_but_those_listed(self):
+        for program, allowed in ALLOWED.items():
+            with self.subTest(program=program):
+                self.assertLessEqual(mutable(os.environ[program]), allowed)
+
+    def test_they_are_found(self):
+        self.assertIn("interrupt", mutable(os.environ["DLCLIENT"]))
+        self.assertIn("max_level", mutable(os.environ["DLOADERD"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
