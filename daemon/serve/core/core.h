@@ -46,7 +46,7 @@
 #include "daemon/serve/base/quota.h"
 #include "daemon/serve/core/jobs.h"
 #include "daemon/serve/core/roster.h"
-#include "daemon/serve/ring/trace.h"
+#include "daemon/serve/ring/timing.h"
 #include "proto/shared/quarantine.h"
 #include "proto/spec.h"
 

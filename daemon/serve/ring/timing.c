@@ -1,5 +1,9 @@
 #include "daemon/serve/ring/timing.h"
 
+#include "daemon/serve/base/memory.h"
+
+#include <assert.h>
+
 /* The first bits of a number, and where they stand: 0 to 3 for themselves. */
 static size_t timing_bucket_of(uint64_t ns)
 {
@@ -66,4 +70,30 @@ void timing_add_made(struct timing *timing, uint64_t planned_ns, const struct ma
     timing_add(timing, STAGE_FETCH, mended->cost_ns - mended->collate_ns);
     timing_add(timing, STAGE_COLLATE, mended->collate_ns);
     timing_add(timing, STAGE_HANDOVER, mended->now_ns - mended->began_ns - mended->cost_ns);
+}
+
+/* ---- the last batches ---- */
+
+void trace_deinit(struct trace *trace)
+{
+    free(trace->batches);
+    *trace = (struct trace){0};
+}
+
+void trace_add(struct trace *trace, const struct trace_batch *batch)
+{
+    if (!trace->batches)
+        trace->batches = must_alloc(TRACE_BATCHES * sizeof *trace->batches);
+    trace->batches[trace->n++ % TRACE_BATCHES] = *batch;
+}
+
+uint32_t trace_count(const struct trace *trace)
+{
+    return (uint32_t)min_u64(trace->n, TRACE_BATCHES);
+}
+
+const struct trace_batch *trace_at(const struct trace *trace, uint32_t i)
+{
+    assert(i < trace_count(trace));
+    return &trace->batches[(trace->n - trace_count(trace) + i) % TRACE_BATCHES];
 }

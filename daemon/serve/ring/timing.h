@@ -1,4 +1,7 @@
-/* Where the time of batches goes: how long each of them was in each stage. Pure. */
+/*
+ * Where the time of batches goes: how long they were in each stage, in sums and shares, and all the
+ * times of the last ones, for `dlctl trace`. Pure.
+ */
 #ifndef DL_TIMING_H
 #define DL_TIMING_H
 
@@ -15,7 +18,8 @@ struct timing {
 
 void timing_spread(struct timing *timing, enum stage stage, uint64_t ns);
 
-/* How long each of a million small batches took is not worth a percent of their time. */
+/* Of many batches only a sample enters the buckets: measuring must not cost a percent of their
+ * time. */
 static inline void timing_add(struct timing *timing, enum stage stage, uint64_t ns)
 {
     uint64_t n = timing->n[stage]++;
@@ -39,8 +43,7 @@ struct made_times {
     uint64_t now_ns;     /* when the daemon looked */
 };
 
-/* What cannot be is brought to what can: nothing was done before it was asked for, or after it was
- * seen. */
+/* Clamps what the worker says into the time from `planned_ns` until the daemon looked. */
 struct made_times made_times_mend(const struct made_times *said, uint64_t planned_ns);
 void timing_add_made(struct timing *timing, uint64_t planned_ns, const struct made_times *mended);
 
@@ -59,5 +62,34 @@ static inline uint64_t recent_since(const struct recent *recent, uint64_t sum)
 {
     return sum - recent->was[0];
 }
+
+/* ---- the last batches ---- */
+
+enum { TRACE_BATCHES = 2048 };
+
+/* Times in ns of the monotonic clock, none before the one above it. */
+struct trace_batch {
+    uint64_t epoch, rank, step;
+    uint64_t worker;
+    uint64_t planned;   /* given to its worker */
+    uint64_t begun;     /* by the worker */
+    uint64_t fetched;   /* its samples are there */
+    uint64_t made;      /* they are a batch */
+    uint64_t ready;     /* the daemon has seen it */
+    uint64_t delivered; /* to its client */
+    uint64_t released;  /* by the client, or when it went on to the next one and kept this one */
+};
+
+struct trace {
+    struct trace_batch *batches; /* owned ring of TRACE_BATCHES; NULL: nothing came yet */
+    uint64_t n;                  /* that ever came */
+};
+
+void trace_deinit(struct trace *trace);
+void trace_add(struct trace *trace, const struct trace_batch *batch);
+
+/* How many are kept, and each of them, the oldest first. */
+uint32_t trace_count(const struct trace *trace);
+const struct trace_batch *trace_at(const struct trace *trace, uint32_t i); /* below that */
 
 #endif
