@@ -3,6 +3,27 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+/* ---- stages ---- */
+
+static const char *const stage_names[] = {"queued",   "fetch", "collate",
+                                          "handover", "ready", "held"};
+
+const char *stage_name(enum stage stage)
+{
+    return stage_names[stage];
+}
+
+enum stage stage_of(const char *name)
+{
+    int stage = 0;
+
+    while (stage < STAGES && strcmp(name, stage_names[stage]) != 0)
+        stage++;
+    return (enum stage)stage;
+}
+
+/* ---- the verdict ---- */
+
 enum {
     EARLY_BATCHES = 8, /* of all ranks together; before that it is all start-up */
     PERCENT_WAITS = 5, /* of its time; a trainer that waits less has nothing to win */

@@ -1,17 +1,46 @@
 /*
- * Where the time goes, in words: of a loader, over the last while. Pure.
+ * Where the time goes, in words: the stages of a batch, and the verdict on a loader over its last
+ * seconds. Pure.
  *
- * A trainer waits for batches, or it does not: everything follows from that. Who hardly waits has
- * nothing to win here, and what its workers do with their time says how much room is left. Where
- * one of several ranks waits much more than the others, these wait for it in turn, with their
- * gradients. Otherwise the loader is too slow, and the stage that takes most of its workers' time
- * is the one to look at; where the workers are not busy, batches that are made wait for others, and
- * where they wait for a processor, it is these that are short. What is said ends with what to do.
+ * Everything follows from whether a trainer waits for batches. If it hardly waits, faster loading
+ * gains nothing, and what its workers do with their time says how much room is left. If one of
+ * several ranks waits much more than the others, the others wait for it in turn, with their
+ * gradients. Otherwise the loader is too slow: the stage that takes most of its workers' time is
+ * the one to look at. If the workers are not busy, finished batches wait for others; if they wait
+ * for a processor, processors are short. Each verdict ends with what to do.
  */
 #ifndef DL_VERDICT_H
 #define DL_VERDICT_H
 
-#include "proto/shared/stage.h"
+#include "proto/common/base.h"
+
+/*
+ * The stages of a batch, which it passes one after another:
+ *
+ *   queued     planned, and given to a worker that has others to do first
+ *   fetch      its samples are read and made
+ *   collate    they become a batch; no time where rows are collated as they are read
+ *   handover   it is made, and the daemon has not seen it yet
+ *   ready      it waits for those before it, or for its client to release others
+ *   held       its client has it, and has not asked for the next one
+ *
+ * The first four are the loader's. A trainer waits for their sum only where nothing is loaded
+ * ahead.
+ */
+enum stage {
+    STAGE_QUEUED,
+    STAGE_FETCH,
+    STAGE_COLLATE,
+    STAGE_HANDOVER,
+    STAGE_READY,
+    STAGE_HELD,
+    STAGES
+};
+
+const char *stage_name(enum stage stage);
+
+/* The stage of that name, or STAGES. */
+enum stage stage_of(const char *name);
 
 struct verdict_rank {
     uint64_t rank;

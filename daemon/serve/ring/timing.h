@@ -5,7 +5,7 @@
 #ifndef DL_TIMING_H
 #define DL_TIMING_H
 
-#include "proto/shared/stage.h"
+#include "proto/shared/verdict.h"
 
 /* Four steps for each doubling, from 1 ns to more than an hour. */
 enum { TIMING_BUCKETS = 168 };
