@@ -189,7 +189,7 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
     struct view *view;
     int r = batch_read_slot(epoch, entry, &header, &view);
 
-    if (r == 0 && dataset_states_note(epoch, entry, &header) < 0) {
+    if (r == 0 && epoch_states_note(epoch, entry, &header) < 0) {
         view_unref(view);
         r = batch_bad_slot(epoch, entry, "a state at", header.state_off, 0);
     }

@@ -26,7 +26,7 @@ static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
     if (epoch->loader->client->reconnect.call.epoch == epoch)
         epoch->loader->client->reconnect.call.epoch = NULL;
     view_unref(epoch->slice);
-    dataset_states_deinit(epoch);
+    epoch_states_deinit(epoch);
     fault_free(epoch->cut);
     free(epoch->job);
     free(epoch->entries);
@@ -141,7 +141,7 @@ int epoch_start_remote(struct dl_epoch *epoch)
     struct dl_message msg = epoch_start_message(epoch, epoch->first, before);
 
     if (!client_is_away(client))
-        dataset_states_queue(epoch);
+        epoch_states_queue(epoch);
     client->call =
         (struct call){.request = msg.start.request, .answer = DL_MSG_STARTED, .epoch = epoch};
     /* Where nodes have to meet first, the daemon says how long that may take. */

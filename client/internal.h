@@ -6,7 +6,7 @@
  *   io.c             socket, poll, one request at a time
  *   dispatch.c       what each message of the daemon does
  *   stream.c         what those of one epoch do
- *   dataset_states.c the dataset's own states, for resuming
+ *   epoch_states.c   the dataset's own states, for resuming
  *   step_set.c       the steps that have arrived
  *   loader.c         open and close
  *   epoch.c          start and end
@@ -213,7 +213,7 @@ struct kept_state {
 };
 
 /* The states of an iterable dataset that has them. */
-struct dataset_states {
+struct epoch_states {
     struct worker_states {
         struct kept_state latest, before;
     } * workers;        /* owned; NULL: there was none so far */
@@ -267,16 +267,16 @@ struct dl_epoch {
     struct fault *cut;   /* owned; NULL: it was said, or there is none */
     char *job;           /* owned; "": none */
     uint64_t number, steps, samples;
-    uint64_t first;                       /* step asked for in START */
-    struct history before;                /* what other world sizes had of the epoch */
-    struct dataset_states dataset_states; /* after the batches that next() gave out */
-    uint64_t position;        /* behind the last step that next() gave out; else `first` */
-    uint64_t expected;        /* no step below it comes any more: each of them has */
-    struct step_set came;     /* not in order: steps above it that have come */
-    uint64_t delivered;       /* steps that came, as batch or fault */
-    uint64_t received;        /* of them, those that next() gave out */
-    struct local_pass *local; /* owned; NULL: a stream of the daemon's */
-    uint64_t made;            /* of a local one: samples */
+    uint64_t first;             /* step asked for in START */
+    struct history before;      /* what other world sizes had of the epoch */
+    struct epoch_states states; /* after the batches that next() gave out */
+    uint64_t position;          /* behind the last step that next() gave out; else `first` */
+    uint64_t expected;          /* no step below it comes any more: each of them has */
+    struct step_set came;       /* not in order: steps above it that have come */
+    uint64_t delivered;         /* steps that came, as batch or fault */
+    uint64_t received;          /* of them, those that next() gave out */
+    struct local_pass *local;   /* owned; NULL: a stream of the daemon's */
+    uint64_t made;              /* of a local one: samples */
     struct feed feed;
 
     uint32_t credits;
@@ -535,22 +535,22 @@ void feed_rewind(struct dl_epoch *epoch);
 void feed_catch_up(struct dl_epoch *epoch);
 void feed_deinit(struct feed *feed);
 
-/* ---- dataset_states.c ---- */
+/* ---- epoch_states.c ---- */
 
 /* Keeps the state in the slot of a batch that is given out: 0, or -EPROTO, not latched. Without
  * memory it is not kept, and nothing else fails. */
-int _nodiscard_ dataset_states_note(struct dl_epoch *epoch, const struct entry *entry,
-                                    const struct slot_header *header);
+int _nodiscard_ epoch_states_note(struct dl_epoch *epoch, const struct entry *entry,
+                                  const struct slot_header *header);
 /* Takes over a list that stood behind a state; records of other ranks are left out. */
-int _nodiscard_ dataset_states_take(struct dl_epoch *epoch, struct dl_span list);
+int _nodiscard_ epoch_states_take(struct dl_epoch *epoch, struct dl_span list);
 /* Writes the list of a state at `step`; nothing if there is none. -ENOMEM. */
-int _nodiscard_ dataset_states_write(const struct dl_epoch *epoch, uint64_t step,
-                                     struct dl_buffer *ret);
+int _nodiscard_ epoch_states_write(const struct dl_epoch *epoch, uint64_t step,
+                                   struct dl_buffer *ret);
 /* Queues them for the daemon, before START; the client is not away, or has just come back. */
-void dataset_states_queue(struct dl_epoch *epoch);
+void epoch_states_queue(struct dl_epoch *epoch);
 /* The state of worker 0; empty: there is none. */
-struct dl_span dataset_states_first(const struct dl_epoch *epoch);
-void dataset_states_deinit(struct dl_epoch *epoch);
+struct dl_span epoch_states_first(const struct dl_epoch *epoch);
+void epoch_states_deinit(struct dl_epoch *epoch);
 
 /* ---- state.c ---- */
 

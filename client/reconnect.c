@@ -277,7 +277,7 @@ static int reconnect_start_again(struct dl_client *client, struct dl_epoch *epoc
         .request = msg.start.request, .answer = DL_MSG_STARTED, .again = true, .epoch = epoch};
     rc->away = AWAY_STARTING;
     rc->due = deadline_after(REQUEST_TIMEOUT);
-    dataset_states_queue(epoch);
+    epoch_states_queue(epoch);
     client_send(client, &msg);
     return 1;
 }

@@ -12,80 +12,79 @@
 
 #include <errno.h>
 
-static uint64_t dataset_states_workers(const struct dl_epoch *epoch)
+static uint64_t epoch_states_workers(const struct dl_epoch *epoch)
 {
     return epoch->loader->identity.workers;
 }
 
-static void dataset_states_free(struct kept_state *record)
+static void epoch_states_free(struct kept_state *record)
 {
     free(record->bytes);
     *record = (struct kept_state){0};
 }
 
-void dataset_states_deinit(struct dl_epoch *epoch)
+void epoch_states_deinit(struct dl_epoch *epoch)
 {
-    for (uint64_t i = 0; epoch->dataset_states.workers && i < dataset_states_workers(epoch); i++) {
-        dataset_states_free(&epoch->dataset_states.workers[i].latest);
-        dataset_states_free(&epoch->dataset_states.workers[i].before);
+    for (uint64_t i = 0; epoch->states.workers && i < epoch_states_workers(epoch); i++) {
+        epoch_states_free(&epoch->states.workers[i].latest);
+        epoch_states_free(&epoch->states.workers[i].before);
     }
-    free(epoch->dataset_states.workers);
-    epoch->dataset_states.workers = NULL;
+    free(epoch->states.workers);
+    epoch->states.workers = NULL;
 }
 
 /* Keeps a copy, good from step `after` on. Without memory the state before stays. */
-static void dataset_states_keep(struct dl_epoch *epoch, uint64_t worker, struct dl_span record,
-                                uint64_t after)
+static void epoch_states_keep(struct dl_epoch *epoch, uint64_t worker, struct dl_span record,
+                              uint64_t after)
 {
-    struct dataset_states *states = &epoch->dataset_states;
+    struct epoch_states *states = &epoch->states;
 
     if (!states->workers)
-        states->workers = calloc(dataset_states_workers(epoch), sizeof *states->workers);
+        states->workers = calloc(epoch_states_workers(epoch), sizeof *states->workers);
     uint8_t *bytes = states->workers ? malloc(record.len) : NULL;
     if (!bytes)
         return;
     memcpy(bytes, record.data, record.len);
     struct worker_states *kept = &states->workers[worker];
-    dataset_states_free(&kept->before);
+    epoch_states_free(&kept->before);
     kept->before = kept->latest;
     kept->latest = (struct kept_state){bytes, record.len, after};
 }
 
 /* Warns once, and never replaces a warning the user has not seen yet. Without memory there is no
  * warning, and nothing else fails. */
-static void dataset_states_warn(struct dl_epoch *epoch, enum dataset_state_loss why)
+static void epoch_states_warn(struct dl_epoch *epoch, enum dataset_state_loss why)
 {
     char text[512];
 
-    if (epoch->dataset_states.loss_reported || epoch->warning)
+    if (epoch->states.loss_reported || epoch->warning)
         return;
-    epoch->dataset_states.loss_reported = true;
+    epoch->states.loss_reported = true;
     words_state_lost(why, text, sizeof text);
     epoch->warning = strdup(text);
 }
 
-int dataset_states_note(struct dl_epoch *epoch, const struct entry *entry,
-                        const struct slot_header *header)
+int epoch_states_note(struct dl_epoch *epoch, const struct entry *entry,
+                      const struct slot_header *header)
 {
     uint64_t size = entry->mapping->slot_bytes;
     struct dl_span record;
 
-    if (!epoch->loader->iterable || dataset_states_workers(epoch) == 0)
+    if (!epoch->loader->iterable || epoch_states_workers(epoch) == 0)
         return 0;
     if (header->state_lost > DATASET_STATE_KEPT && header->state_lost < DATASET_STATE_LOSS_END)
-        dataset_states_warn(epoch, (enum dataset_state_loss)header->state_lost);
+        epoch_states_warn(epoch, (enum dataset_state_loss)header->state_lost);
     if (header->state_len == 0)
         return 0;
     if (header->state_off < SLOT_HEADER_BYTES || header->state_off > size ||
         header->state_len > size - header->state_off || header->state_len > DATASET_STATE_MAX)
         return -EPROTO;
     record = (struct dl_span){entry->slot + header->state_off, header->state_len};
-    dataset_states_keep(epoch, header->step % dataset_states_workers(epoch), record,
-                        header->step + 1);
+    epoch_states_keep(epoch, header->step % epoch_states_workers(epoch), record, header->step + 1);
     return 0;
 }
 
-int dataset_states_take(struct dl_epoch *epoch, struct dl_span list)
+int epoch_states_take(struct dl_epoch *epoch, struct dl_span list)
 {
     struct dl_span record;
     struct dataset_state state;
@@ -94,33 +93,32 @@ int dataset_states_take(struct dl_epoch *epoch, struct dl_span list)
     int r;
 
     while ((r = dataset_state_list_next(list, &at, &worker, &record)) > 0) {
-        if (worker >= dataset_states_workers(epoch) || !dataset_state_read(record, &state))
+        if (worker >= epoch_states_workers(epoch) || !dataset_state_read(record, &state))
             return -EINVAL;
         if (state.world == 1 || (state.world == epoch->world && state.rank == epoch->rank))
-            dataset_states_keep(epoch, worker, record,
-                                (state.round - 1) * dataset_states_workers(epoch) + worker + 1);
+            epoch_states_keep(epoch, worker, record,
+                              (state.round - 1) * epoch_states_workers(epoch) + worker + 1);
     }
     return r;
 }
 
 /* The newest state that is good at `step`. */
-static const struct kept_state *dataset_states_newest(const struct dl_epoch *epoch, uint64_t worker,
-                                                      uint64_t step)
+static const struct kept_state *epoch_states_newest(const struct dl_epoch *epoch, uint64_t worker,
+                                                    uint64_t step)
 {
-    const struct worker_states *kept = &epoch->dataset_states.workers[worker];
+    const struct worker_states *kept = &epoch->states.workers[worker];
 
     if (kept->latest.bytes && kept->latest.after <= step)
         return &kept->latest;
     return kept->before.bytes && kept->before.after <= step ? &kept->before : NULL;
 }
 
-int dataset_states_write(const struct dl_epoch *epoch, uint64_t step, struct dl_buffer *ret)
+int epoch_states_write(const struct dl_epoch *epoch, uint64_t step, struct dl_buffer *ret)
 {
     int r = 0;
 
-    for (uint64_t i = 0;
-         epoch->dataset_states.workers && r == 0 && i < dataset_states_workers(epoch); i++) {
-        const struct kept_state *record = dataset_states_newest(epoch, i, step);
+    for (uint64_t i = 0; epoch->states.workers && r == 0 && i < epoch_states_workers(epoch); i++) {
+        const struct kept_state *record = epoch_states_newest(epoch, i, step);
         struct dataset_state state;
         /* It came from shared memory, and was not checked until now. */
         if (record && dataset_state_read((struct dl_span){record->bytes, record->len}, &state))
@@ -130,13 +128,13 @@ int dataset_states_write(const struct dl_epoch *epoch, uint64_t step, struct dl_
     return r == 0 && ret->len > 0 ? dataset_state_list_end(ret) : r;
 }
 
-void dataset_states_queue(struct dl_epoch *epoch)
+void epoch_states_queue(struct dl_epoch *epoch)
 {
     struct dl_message msg = {.number = DL_MSG_CARRY};
     size_t sent = 0;
 
-    for (uint64_t i = 0; epoch->dataset_states.workers && i < dataset_states_workers(epoch); i++) {
-        const struct kept_state *record = dataset_states_newest(epoch, i, UINT64_MAX);
+    for (uint64_t i = 0; epoch->states.workers && i < epoch_states_workers(epoch); i++) {
+        const struct kept_state *record = epoch_states_newest(epoch, i, UINT64_MAX);
         struct dataset_state state;
 
         if (!record || (sent += record->len) > DATASET_STATES_MAX ||
@@ -149,10 +147,10 @@ void dataset_states_queue(struct dl_epoch *epoch)
     }
 }
 
-struct dl_span dataset_states_first(const struct dl_epoch *epoch)
+struct dl_span epoch_states_first(const struct dl_epoch *epoch)
 {
     const struct kept_state *record =
-        epoch->dataset_states.workers ? dataset_states_newest(epoch, 0, UINT64_MAX) : NULL;
+        epoch->states.workers ? epoch_states_newest(epoch, 0, UINT64_MAX) : NULL;
 
     return record ? (struct dl_span){record->bytes, record->len} : (struct dl_span){0};
 }
