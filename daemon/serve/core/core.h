@@ -116,7 +116,7 @@ struct core {
     struct core_options o;
     uint64_t length; /* samples; UINT64_MAX: iterable, and not known */
     bool iterable;
-    bool leaps;     /* the dataset passes over samples without making them */
+    bool can_skip;  /* the dataset passes over samples without making them */
     bool held_back; /* nothing is delivered: somebody measures headspace */
 
     struct stream *streams; /* owned list */

@@ -363,7 +363,8 @@ static void steps_warn_of_passing(struct core *core, struct stream *stream)
 {
     char text[512];
 
-    if (!core->iterable || core->leaps || stream->told & TOLD_PASSING || stream->params.first == 0)
+    if (!core->iterable || core->can_skip || stream->told & TOLD_PASSING ||
+        stream->params.first == 0)
         return;
     stream->told |= TOLD_PASSING;
     words_passing(spec_dataset_label(&core->o.spec->dataset), stream->params.first,

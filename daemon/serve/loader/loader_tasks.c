@@ -14,7 +14,7 @@ static void tasks_on_ready(void *owner, const struct dl_msg_w_ready *what)
     core->length =
         loader->spec.dataset.kind == DATASET_RANGE ? loader->spec.dataset.length : what->length;
     core->iterable = what->iterable;
-    core->leaps = what->leaps;
+    core->can_skip = what->leaps;
     core->quarantine.limit = spec_max_bad(&loader->spec, core->length);
     loader->identity.dataset = what->dataset;
     loader->identity.length = core->length;
