@@ -112,7 +112,9 @@ static int dataset_check_files(const struct spec_dataset *spec, struct dl_error 
             return dl_error_set(err, EINVAL, "dataset.files", "file %u has no path", i);
         if (!spec->files[i].field != !spec->files[0].field ||
             (!spec->files[i].field && spec->n_files > 1))
-            return dl_error_set(err, EINVAL, "dataset.files", "several files need a field each");
+            return dl_error_set(err, EINVAL, "dataset.files",
+                                "each of several files needs a "
+                                "field");
     }
     return 0;
 }

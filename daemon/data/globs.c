@@ -26,8 +26,8 @@ static int globs_append(struct file_list *list, char *path, const char *pattern,
     list->bytes += strlen(own);
     if (list->n == FILE_LIST_MAX || list->bytes > FILE_LIST_BYTES)
         return dl_error_set(err, E2BIG, pattern,
-                            "with it the list has more than %u files, or %u bytes of paths; put "
-                            "samples into fewer, larger ones, or name a part of them",
+                            "the list now has more than %u files, or %u bytes of paths; put "
+                            "samples into fewer, larger files, or name a part of them",
                             (unsigned)FILE_LIST_MAX, (unsigned)FILE_LIST_BYTES);
     if (list->n == list->room) {
         uint32_t room = list->room ? 2 * list->room : 16;
@@ -176,8 +176,8 @@ static int globs_judge_glob(int r, const char *pattern, struct dl_error *err)
         return 0;
     case GLOB_NOMATCH:
         return dl_error_set(err, EINVAL, pattern,
-                            "matches no file; if it is the name of one, write a backslash before "
-                            "each of * ? [ in it");
+                            "matches no file; if it is a file's name, write a backslash before "
+                            "each * ? [ in it");
     case GLOB_ABORTED:
         return dl_error_set(err, glob_failure.code, pattern, "%s cannot be searched: %s",
                             glob_failure.dir, strerror(glob_failure.code));
@@ -199,7 +199,7 @@ static int globs_expand_glob(struct file_list *list, const char *pattern,
     /* A ".." behind a special character would lead out of the directory that is looked at here. */
     if (strstr(pattern + strlen(dir), ".."))
         return dl_error_set(err, EINVAL, pattern,
-                            "has .. behind one of * ? [; name the directory itself");
+                            "has .. after one of * ? [; name the directory itself");
     r = source_allows(dir, pattern, env, err);
     if (r < 0)
         return r;
@@ -238,7 +238,7 @@ int file_list_make(const struct spec_dataset *spec, const struct data_env *env,
     if (r < 0)
         return r;
     if (list.n == 0)
-        return dl_error_set(err, EINVAL, "dataset", "has no files; name one at least");
+        return dl_error_set(err, EINVAL, "dataset", "has no files; name at least one");
     *ret = list;
     list = (struct file_list){0};
     return 0;

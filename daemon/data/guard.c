@@ -143,13 +143,12 @@ static int guard_say(const struct guarded *file, uint64_t now, struct dl_error *
     if (now < file->bytes)
         return dl_error_set(
             err, EIO, file->path,
-            "has %llu bytes and had %llu when it was opened: it was cut while it is "
-            "in use; write a new file and rename it in place of the old one, then "
-            "open the loader anew",
+            "has %llu bytes and had %llu when it was opened: it was truncated during use; write "
+            "a new file and rename it to this name, then open the loader again",
             (unsigned long long)now, (unsigned long long)file->bytes);
     return dl_error_set(err, EIO, file->path,
-                        "cannot be read where it could before: the disk failed, or the file was "
-                        "cut while it is in use; look at the disk, then open the loader anew");
+                        "cannot be read any more: the disk failed, or the file was truncated "
+                        "during use; check the disk, then open the loader again");
 }
 
 int guard_tell(struct guard *guard, struct dl_error *err)

@@ -79,8 +79,8 @@ static int lengths_find_first(const struct look *look, const struct tree_node **
     if (tree->count > 0)
         collate_say_node(tree->nodes, what, sizeof what);
     return dl_error_set(err, EINVAL, "dataset",
-                        "sample %llu has no leaf with a dimension, whose length could be taken: it "
-                        "is %s; give its tokens as a tensor, or leave batch.tokens out",
+                        "sample %llu has no leaf with a dimension, so it has no length: it is "
+                        "%s; give its tokens as a tensor, or leave batch.tokens out",
                         (unsigned long long)look->sample, what);
 }
 
@@ -99,7 +99,7 @@ static int lengths_look_at(const struct look *look, uint32_t *ret, struct dl_err
         return r;
     if (node->shape[0] > UINT32_MAX)
         return dl_error_set(err, EOVERFLOW, "dataset",
-                            "sample %llu has %llu tokens; 2^32 - 1 are the most: divide it",
+                            "sample %llu has %llu tokens; the maximum is 2^32 - 1: divide it",
                             (unsigned long long)look->sample, (unsigned long long)node->shape[0]);
     *ret = (uint32_t)node->shape[0];
     return 0;
@@ -186,8 +186,8 @@ static int lengths_refuse_fixed(const struct dataset *ds, const char *leaf, stru
 
     (void)!lengths_find(&look, &node, &none);
     return dl_error_set(err, EINVAL, "dataset",
-                        "every sample is %s: where all have one shape there are no lengths to "
-                        "compare, and batch.size says it all",
+                        "every sample is %s: samples of one shape have no lengths to compare; "
+                        "use batch.size",
                         collate_say_node(node, what, sizeof what));
 }
 
@@ -210,8 +210,8 @@ int lengths_check_sequences(struct dataset *ds, const char *leaf, struct dl_erro
         r = lengths_find(&look, &node, err);
     if (r == 0 && !leaf && node->ndim > SEQUENCE_NDIM)
         r = dl_error_set(err, EINVAL, "dataset",
-                         "sample 0 is %s, which is no sequence: it has no length; if its first "
-                         "dimension is one, name the leaf in batch.length_of",
+                         "sample 0 is %s, which is not a sequence and has no length; if its "
+                         "first dimension is one, name the leaf in batch.length_of",
                          collate_say_node(node, what, sizeof what));
     return r;
 }
@@ -222,8 +222,8 @@ static int lengths_refuse_range(const struct dataset *ds, uint64_t first, size_t
     *ret_bad = UINT64_MAX;
     if (dataset_is_iterable(ds))
         return dl_error_set(err, EINVAL, "dataset",
-                            "is iterable: its samples have no lengths before they come; leave "
-                            "batch.tokens out, or take a map-style dataset");
+                            "is iterable: the lengths of its samples are not known in advance; "
+                            "leave batch.tokens out, or use a map-style dataset");
     if (first > ds->length || n > ds->length - first) {
         *ret_bad = max_u64(first, ds->length);
         return dataset_refuse_index(ds, *ret_bad, err);

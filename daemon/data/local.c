@@ -290,7 +290,7 @@ int local_feed(struct local_pass *pass, const uint64_t *indices, size_t n, struc
     if (pass->plan || pass->ends || pass->fed_all)
         return dl_error_set(err, EINVAL, "sampler.kind",
                             pass->fed_all ? "the order has already ended"
-                                          : "only a sampler of kind client is fed");
+                                          : "only sampler.kind client can be fed");
     if (n == 0 || n > most)
         return dl_error_set(err, EINVAL, "batch.size", "%zu indices for a step of 1 to %llu", n,
                             (unsigned long long)most);

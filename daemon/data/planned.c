@@ -32,7 +32,7 @@ static int planned_check_lengths(const struct planned *planned, uint64_t samples
 {
     for (uint64_t i = 0; i < samples; i++)
         if (planned->lengths[i] == 0 || (planned->cut && planned->lengths[i] > planned->cut))
-            return planned_refuse("a planned length is none", err);
+            return planned_refuse("a planned length is invalid", err);
     return 0;
 }
 
@@ -46,7 +46,7 @@ static int planned_check_rows(const struct planned *planned, uint64_t samples, s
         sum += planned->in_row[row];
     }
     return planned->rows > 0 && sum != samples
-               ? planned_refuse("rows of other samples are planned", err)
+               ? planned_refuse("the planned rows are those of other samples", err)
                : 0;
 }
 
@@ -58,11 +58,11 @@ int planned_read(struct planned *planned, void *slot, const struct slot_task *ta
     int r;
 
     if (task->planned < sizeof *from)
-        return planned_refuse("what is planned is cut off", err);
+        return planned_refuse("the plan is cut off", err);
     planned->cut = __atomic_load_n(&from->cut, __ATOMIC_RELAXED);
     planned->rows = __atomic_load_n(&from->rows, __ATOMIC_RELAXED);
     if (slot_planned_bytes(task->samples, planned->rows) > task->planned)
-        return planned_refuse("what is planned is cut off", err);
+        return planned_refuse("the plan is cut off", err);
     n = (uint64_t)task->samples + planned->rows;
     if (!planned_make_room(planned, n))
         return dl_error_set(err, ENOMEM, "", "out of memory for a batch");

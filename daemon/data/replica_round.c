@@ -278,9 +278,9 @@ static int replica_round_repeat_one(struct replica_set *set, const struct replic
         r = -EIO;
     if (r == DATASET_END)
         return dl_error_set(err, EIO, "dataset",
-                            "sample %llu of a worker's share is to be repeated, for all ranks to "
-                            "have equally many, and was not there the second time; write "
-                            "shard: {even: false} for a dataset that changes while it is read",
+                            "sample %llu of a worker's share must be repeated so that all ranks "
+                            "get equally many, but it did not come a second time; write shard: "
+                            "{even: false} for a dataset that changes while it is read",
                             (unsigned long long)*number);
     if (r == 0)
         r = sample_check(sample, err);

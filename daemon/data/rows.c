@@ -61,8 +61,8 @@ static int rows_build_tree(struct rows *rows, struct dl_error *err)
             continue;
         if (node->ndim == TREE_DIMS)
             return dl_error_set(err, EINVAL, "batch.size",
-                                "samples of %u dimensions leave none for the batch (%u in all); "
-                                "use null, or reshape the data",
+                                "samples of %u dimensions leave no dimension for the batch (%u "
+                                "is the maximum); use null, or reshape the data",
                                 node->ndim, (unsigned)TREE_DIMS);
         memmove(node->shape + 1, node->shape, node->ndim * sizeof *node->shape);
         node->ndim++;

@@ -207,7 +207,7 @@ int sample_check(const struct sample *sample, struct dl_error *err)
         if (sample->object || (sample->depth == 0 && sample->tree.count > 0))
             return 0;
         return dl_error_set(err, EINVAL, "", "the sample is %s",
-                            sample->tree.count ? "left open: a container without its end"
+                            sample->tree.count ? "incomplete: a container has no end"
                                                : "empty: it has neither leaf nor container");
     case -EILSEQ:
         return dl_error_set(err, EILSEQ, "", "a string of the sample is not UTF-8");

@@ -81,6 +81,5 @@ int bad_nothing_left(const struct bad_list *list, struct dl_error *err)
 
     bad_list_words(list, words, sizeof words);
     return dl_error_set(err, (int)list->items[0].code, "",
-                        "nothing is left of this batch: all that could be in it is bad (%s)",
-                        words);
+                        "no sample is left in this batch: all are bad (%s)", words);
 }

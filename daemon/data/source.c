@@ -43,11 +43,11 @@ static int source_refuse_outside(const char *path, const char *resolved, const s
     if (strcmp(path, resolved) == 0)
         return dl_error_set(err, EACCES, path,
                             "lies outside the daemon's data_roots (%s%s); move it below one of "
-                            "them, or ask for its directory to be added",
+                            "them, or have its directory added",
                             env->roots[0], more);
     return dl_error_set(err, EACCES, path,
-                        "leads to %s, outside the daemon's data_roots (%s%s); move the file below "
-                        "one of them, or ask for its directory to be added",
+                        "links to %s, outside the daemon's data_roots (%s%s); move the file "
+                        "below one of them, or have its directory added",
                         resolved, env->roots[0], more);
 }
 
@@ -68,8 +68,8 @@ static int source_check_roots(int fd, const char *path, const struct data_env *e
     len = readlink(link, resolved, sizeof resolved - 1);
     if (len < 0)
         return dl_error_set(err, errno, path,
-                            "cannot tell where it lies (%s: %s), so data_roots cannot be kept; "
-                            "mount /proc",
+                            "its location is unknown (%s: %s), so data_roots cannot be "
+                            "enforced; mount /proc",
                             link, strerror(errno));
     resolved[len] = '\0';
     if (!source_path_allowed(resolved, env))
@@ -108,8 +108,8 @@ static int source_refuse_unopened(const char *path, int code, const struct data_
                             "search permission on its directories%s",
                             (unsigned)geteuid(),
                             source_is_home(path)
-                                ? "; to the system's service, homes have to be opened, "
-                                  "see dloaderd(8)"
+                                ? "; the system's service sees no home directories, see "
+                                  "dloaderd(8)"
                                 : "");
     default:
         return dl_error_set(err, code, path, "cannot be opened: %s", strerror(code));
@@ -222,7 +222,7 @@ int source_alloc(uint64_t bytes, const char *path, struct source *ret, uint8_t *
         if (memory == MAP_FAILED)
             return dl_error_set(err, ENOMEM, path,
                                 "needs %llu bytes of memory in each worker, which the system "
-                                "refuses; store it as plain .npy, which is mapped instead",
+                                "does not have; store it as plain .npy, which is mapped instead",
                                 (unsigned long long)bytes);
         /* Random rows of a large table: fewer TLB misses. A kernel without them is as right. */
         if (bytes >= HUGE_PAGE_BYTES)
@@ -289,8 +289,8 @@ static int source_next_member(struct gunzip *gz, struct dl_error *err)
 
     if (gz->z.next_in[0] != 0x1f)
         return dl_error_set(err, EINVAL, gz->path,
-                            "has %llu bytes of something else after its gzip data; it is damaged "
-                            "or two files were joined",
+                            "has %llu other bytes after its gzip data; it is damaged, or two "
+                            "files were joined",
                             rest);
     if (inflateReset(&gz->z) != Z_OK)
         return dl_error_set(err, EINVAL, gz->path, "its gzip data is damaged");

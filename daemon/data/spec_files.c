@@ -57,8 +57,7 @@ int spec_files_list(const struct spec_dataset *spec, const struct data_env *env,
         break;
     case FILES_PLUGIN:
     case FILES_CODE:
-        return dl_error_set(err, ENOTSUP, "dataset.kind",
-                            "is code, which reads what it likes; its files are not known");
+        return dl_error_set(err, ENOTSUP, "dataset.kind", "is code, whose files are not known");
     case FILES_NONE:
     case FILES_FOLDER:
         break;

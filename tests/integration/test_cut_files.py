@@ -57,8 +57,8 @@ class Cut(TestCase):
             self.assertEqual(got[:9], self.whole[:9])
             for step, text in enumerate(got[10:], 10):
                 self.assertIn(f"step {step} of epoch {epoch} (samples {4 * step}", text)
-                self.assertIn(f"{self.data}: has {end} bytes and had {self.size} when it was opened: "
-                              "it was cut while it is in use", text)
+                self.assertIn(f"{self.data}: has {end} bytes and had {self.size} when it was "
+                              "opened: it was truncated during use", text)
         self.assert_nobody_died()
 
     def test_what_lay_there_is_skipped(self):
@@ -70,8 +70,8 @@ class Cut(TestCase):
         rows = self.trainer.query("quarantine")
         self.assertEqual(len(got[14][0]), 2)
         self.assertEqual([row["sample"] for row in rows], [58, 59])
-        self.assertIn("nothing is left of this batch", got[15])
-        self.assertIn("it was cut while it is in use", rows[0]["message"])
+        self.assertIn("no sample is left in this batch", got[15])
+        self.assertIn("it was truncated during use", rows[0]["message"])
         self.assert_nobody_died()
 
     def test_a_whole_file_is_good_again(self):

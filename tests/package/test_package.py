@@ -295,7 +295,7 @@ class Package(unittest.TestCase):
         spec.write_text(SPEC.format(name="home", folder=home), encoding="utf-8")
         done = run("dlctl", "run", spec, user=MEMBER, check=False)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("to the system's service, homes have to be opened, see dloaderd(8)", done.stdout)
+        self.assertIn("the system's service sees no home directories, see dloaderd(8)", done.stdout)
 
     def test_11_a_reload_takes_a_changed_configuration(self):
         spec = self.make_rows(pathlib.Path("/opt/package"))

@@ -121,7 +121,7 @@ class Pieces(unittest.TestCase):
             self.assertIn(done.returncode, (0, 1), done.stderr)
             if done.returncode:
                 self.assertIn(f"{path}: ", done.stderr)
-                self.assertIn("no SentencePiece model", done.stderr)
+                self.assertIn("not a SentencePiece model", done.stderr)
             refused += done.returncode
         self.assertGreaterEqual(refused, 8)
 

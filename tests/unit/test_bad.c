@@ -190,13 +190,16 @@ static void test_batches_are_taken_as_far_as_they_may(void **state)
     assert_false(quarantine_take(&q, &nowhere, &many, name, &named, &err));
     assert_int_equal(err.code, EIO);
     assert_string_equal(err.message,
-                        "6 samples of one batch: they are bad; it is one more than the 70 bad "
-                        "samples that workers.max_bad allows: look at them (dlctl quarantine), "
-                        "mend the data, or raise it");
+                        "6 samples of one batch: they are bad; workers.max_bad allows only 70 "
+                        "bad samples: check them (dlctl quarantine), repair the data, or raise "
+                        "it");
     add(&other, 99);
     assert_false(quarantine_take(&q, &nowhere, &other, name, &named, &err));
     assert_int_equal(err.code, EBADMSG);
-    assert_memory_equal(err.message, "sample 99: a.json: line 99 is no JSON; it is one more", 53);
+    assert_memory_equal(err.message,
+                        "sample 99: a.json: line 99 is no JSON; workers.max_bad "
+                        "allows only",
+                        53);
     assert_true(quarantine_take(&q, &nowhere, &three, name, &named, &err));
     assert_int_equal(named, SLOT_BAD_MAX);
     bad_list_deinit(&three);
@@ -263,8 +266,8 @@ static void test_how_many_there_may_be(void **state)
                          rows[i].refused ? -EINVAL : 0);
         if (rows[i].refused)
             assert_string_equal(err.message,
-                                "0.01 is a share of the dataset's samples, and it does not say how "
-                                "many it has; write a number of samples, such as 100");
+                                "0.01 is a share of the dataset's samples, whose number is "
+                                "unknown; write a number of samples, such as 100");
         spec_deinit(&spec);
     }
 }

@@ -96,8 +96,8 @@ static const struct collate_case bad[] = {
      "1: collate: sample 11 has no such key, sample 10 has one, at a; each sample of a batch "
      "needs the keys of the first"},
     {"", "[{a: [1, {$tensor: [uint8, [1, 1, 1, 1, 1, 1, 1, 1], 1]}]}]",
-     "0: batch.size: samples of 8 dimensions leave none for the batch (8 in all), at a.1; use "
-     "null, or reshape the data"},
+     "0: batch.size: samples of 8 dimensions leave no dimension for the batch (8 is the "
+     "maximum), at a.1; use null, or reshape the data"},
     {"",
      "[{$tensor: [uint8, [4294967296, 2147483647, 0], 0]}, "
      "{$tensor: [uint8, [4294967296, 2147483647, 0], 0]}]",
@@ -152,7 +152,7 @@ static void test_unfinished_samples(void **state)
     sample_begin(&many[1], TREE_LIST, NULL);
     assert_int_equal(collate_measure(c, many, case_numbers, 2, NULL, 128, &layout, &at, &err),
                      -EINVAL);
-    assert_error_has(&err, "left open");
+    assert_error_has(&err, "incomplete");
     sample_text(&many[1], TREE_STRING, NULL, "\xff", 1);
     assert_int_equal(collate_measure(c, many, case_numbers, 2, NULL, 128, &layout, &at, &err),
                      -EILSEQ);

@@ -162,21 +162,20 @@ static const struct collate_case good[] =
 
 static const struct collate_case bad[] = {
     {"kind: pad, lengths: [2, 2]", "[{$tensor: [uint8, [2], 1]}, {$tensor: [uint8, [3], 1]}]",
-     "1: dataset: sample 11 has 3 tokens, and had 2 when lengths were taken; the data changed: "
-     "open the loader anew"},
+     "1: dataset: sample 11 has 3 tokens, and had 2 when lengths were taken; the data has "
+     "changed: open the loader again"},
     {"kind: none, lengths: [2], cut: 3", "[{$tensor: [uint8, [3], 1]}]",
-     "0: dataset: sample 10 has 3 tokens, and had 2 when lengths were taken; the data changed: "
-     "open the loader anew"},
+     "0: dataset: sample 10 has 3 tokens, and had 2 when lengths were taken; the data has "
+     "changed: open the loader again"},
     {"kind: none, lengths: [3], cut: 3", "[{$tensor: [uint8, [2], 1]}]",
      "0: dataset: sample 10 has 2 tokens, and had at least 3 when lengths were taken; the data "
-     "changed: open the loader anew"},
+     "has changed: open the loader again"},
     {"kind: none, lengths: [3]", "[{a: 5}]",
-     "0: dataset: sample 10 has no leaf with a dimension, and had one when lengths were taken; the "
-     "data changed: open the loader anew"},
+     "0: dataset: sample 10 has no leaf with a dimension, and had one when lengths were taken; "
+     "the data has changed: open the loader again"},
     {"kind: none, lengths: [3], length_of: a", "[{a: 5, b: {$tensor: [uint8, [3], 1]}}]",
      "0: batch.length_of: sample 10 has no a with a dimension, and had one when lengths were "
-     "taken; "
-     "the data changed: open the loader anew"},
+     "taken; the data has changed: open the loader again"},
     {"kind: pack, length: 2, lengths: [2]", "[{$tensor: [uint8, [2], 1]}]",
      "18446744073709551615: collate: no rows are planned for this batch; packing needs "
      "batch.tokens"},
@@ -190,8 +189,8 @@ static const struct collate_case bad[] = {
     {"kind: pack, length: 4, lengths: [2, 2], rows: [2]",
      "[{a: {$tensor: [uint8, [2], 1]}, b: {$tensor: [uint8, [2], 1]}}, "
      "{a: {$tensor: [uint8, [2], 1]}, b: {$tensor: [uint8, [1], 1]}}]",
-     "1: collate: sample 11 has 2 tokens, but 1 elements at b; what is packed has one length: name "
-     "the leaves to pack in collate.fields"},
+     "1: collate: sample 11 has 2 tokens, but 1 elements at b; packed leaves need one length: "
+     "name the leaves to pack in collate.fields"},
     {"kind: pack, length: 4, fields: [a], lengths: [1, 2], rows: [2]",
      "[{a: {$tensor: [uint8, [1], 1]}, b: {$tensor: [uint8, [1], 1]}}, "
      "{a: {$tensor: [uint8, [2], 1]}, b: {$tensor: [uint8, [2], 1]}}]",
@@ -264,13 +263,15 @@ static void test_specs(void **state)
     static const struct {
         const char *how, *path, *text;
     } rows[] = {
-        {"kind: pack", "collate.length", "0 is no length of a row; write one of 1 to 2147483647"},
+        {"kind: pack", "collate.length",
+         "0 is not a valid length of a row; write one from 1 to "
+         "2147483647"},
         {"kind: pack, length: 2147483648", "collate.length",
-         "2147483648 is no length of a row; write one of 1 to 2147483647"},
+         "2147483648 is not a valid length of a row; write one from 1 to 2147483647"},
         {"kind: pad, to: bucket, interval: 9223372036854775807, multiple_of: 9223372036854775806",
          "collate.multiple_of",
-         "9223372036854775806 and batch.interval 9223372036854775807 have no common multiple that "
-         "fits; choose a smaller one"},
+         "9223372036854775806 and batch.interval 9223372036854775807 have no common multiple "
+         "within the limits; choose a smaller one"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {

@@ -177,8 +177,8 @@ static const struct collate_case bad[] = {
      "dimension is padded"},
     {"kind: pad, multiple_of: 9223372036854775806",
      "[{$tensor: [uint8, [9223372036854775807, 0], 1]}]",
-     "0: collate.multiple_of: 9223372036854775807 elements have no multiple of 9223372036854775806 "
-     "above them that fits; choose a smaller one"},
+     "0: collate.multiple_of: 9223372036854775807 elements have no multiple of "
+     "9223372036854775806 above them within the limits; choose a smaller one"},
 };
 
 static void test_good(void **state)

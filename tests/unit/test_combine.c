@@ -304,20 +304,19 @@ static void test_unequal_parts(void **state)
 static void test_refusals(void **state)
 {
     expect_refusal("{kind: subset, dataset: {kind: range, length: 5}, indices: [0, 4, 5]}",
-                   "dataset.indices.2",
-                   "5 is beyond the 5 samples of the dataset it is taken from");
+                   "dataset.indices.2", "5 is beyond the 5 samples of its dataset");
     expect_refusal("{kind: concat, datasets: [{kind: range, length: 1}, {kind: subset, dataset: "
                    "{kind: subset, dataset: {kind: range, length: 5}, indices: [7]}, indices: "
                    "[0]}]}",
                    "dataset.datasets.1.dataset.indices.0",
-                   "7 is beyond the 5 samples of the dataset it is taken from");
+                   "7 is beyond the 5 samples of its dataset");
     expect_refusal("{kind: split, dataset: {kind: range, length: 5}, parts: [2, 2], part: 0, "
                    "seed: 1}",
-                   "dataset.parts", "they make 4 samples, but the dataset to split has 5");
+                   "dataset.parts", "they add up to 4 samples, but the dataset has 5");
     expect_refusal("{kind: split, dataset: {kind: range, length: 5}, part: 0, seed: 1, parts: "
                    "[9223372036854775807, 9223372036854775807, 7]}",
                    "dataset.parts",
-                   "they make 18446744073709551615 samples, but the dataset to split has 5");
+                   "they add up to 18446744073709551615 samples, but the dataset has 5");
     expect_refusal("{kind: concat, datasets: [{kind: range, length: 9223372036854775807},"
                    " {kind: range, length: 1}]}",
                    "dataset.datasets.1",
@@ -483,22 +482,22 @@ static void test_token_refusals(void **state)
     write_npy("u16.npy", "<u2", "(4,)", 8, 0);
     write_npy("cut.npy", "<u2", "(4,)", 7, 0);
     snprintf(message, sizeof message,
-             "missing; %s/odd is no .npy file, so give one of uint16, uint32, int32, int64",
+             "missing; %s/odd is not a .npy file, so give one of uint16, uint32, int32, int64",
              harness_tmpdir());
     expect_refusal("{kind: tokens, path: odd, sequence_length: 2}", "dataset.dtype", message);
     expect_refusal("{kind: concat, datasets: [{kind: tokens, path: odd, sequence_length: 2}]}",
                    "dataset.datasets.0.dtype", message);
     expect_bad_tokens(", dtype: uint16", "odd",
-                      "has 3 bytes, which are no whole number of uint16 tokens; check dtype, or "
-                      "write the file again");
+                      "has 3 bytes, which are not a whole number of uint16 tokens; check dtype, "
+                      "or write the file again");
     expect_bad_tokens("", "square.npy",
-                      "has the shape (2, 3); tokens are one long row: save array.ravel()");
+                      "has the shape (2, 3); tokens must be one row: save array.ravel()");
     expect_bad_tokens("", "float.npy",
                       "holds float32; tokens are uint16, uint32, int32 or int64: convert it with "
                       "array.astype");
     expect_bad_tokens(", dtype: uint32", "u16.npy",
                       "holds uint16, but the spec's dtype is uint32; leave dtype out: the file "
-                      "says what it holds");
+                      "has its own");
     expect_bad_tokens("", "cut.npy",
                       "shape (4,) of uint16 needs a file of 73 bytes, but it has 72: it is "
                       "truncated; write or fetch it again");

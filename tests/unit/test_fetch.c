@@ -369,8 +369,8 @@ static void test_dimensions(void **state)
 
     assert_int_equal(refuse(&spec, &err), EINVAL);
     assert_error(&err, EINVAL, "batch.size",
-                 "samples of 8 dimensions leave none for the batch (8 in all); use null, or "
-                 "reshape the data");
+                 "samples of 8 dimensions leave no dimension for the batch (8 is the maximum); "
+                 "use null, or reshape the data");
     spec.batch_size = 0;
     struct fetcher *f = must_open(&spec);
     const struct tree_node *node = fill(f, indices, 1, true, &used);
@@ -549,29 +549,27 @@ static void test_planned(void **state)
          0,
          0,
          2,
-         "dataset: sample 2 has 3 tokens, and had 2 when lengths were taken; the data changed: "
-         "open "
-         "the loader anew"},
+         "dataset: sample 2 has 3 tokens, and had 2 when lengths were taken; the data has "
+         "changed: open the loader again"},
         {COLLATE_NONE,
          {4, 2, 3},
          0,
          0,
          0,
-         "dataset: sample 0 has 1 tokens, and had 2 when lengths were taken; the data changed: "
-         "open "
-         "the loader anew"},
+         "dataset: sample 0 has 1 tokens, and had 2 when lengths were taken; the data has "
+         "changed: open the loader again"},
         {COLLATE_PAD,
          {4, 0, 3},
          0,
          0,
          UINT64_MAX,
-         "the slot's header is damaged: a planned length is none"},
+         "the slot's header is damaged: a planned length is invalid"},
         {COLLATE_PACK,
          {4, 1, 3, 1, 1},
          2,
          0,
          UINT64_MAX,
-         "the slot's header is damaged: rows of other samples are planned"},
+         "the slot's header is damaged: the planned rows are those of other samples"},
         {COLLATE_PACK,
          {4, 1, 3},
          0,

@@ -149,13 +149,9 @@ static void test_what_remains_an_error(void **state)
         const char *words;
     } cases[] = {
         {ON_ERROR_RAISE, 2, {3, 0}, 3, "lines.jsonl"},
-        {ON_ERROR_SKIP,
-         3,
-         {3, 5, 3},
-         3,
-         "nothing is left of this batch: all that could be in it is"},
+        {ON_ERROR_SKIP, 3, {3, 5, 3}, 3, "no sample is left in this batch: all are"},
         /* Sixteen further ones are tried, and 21 to 37 are bad. */
-        {ON_ERROR_SUBSTITUTE, 2, {0, 20}, 20, "nothing is left of this batch"},
+        {ON_ERROR_SUBSTITUTE, 2, {0, 20}, 20, "no sample is left in this batch"},
         /* Who asks for it is at fault. */
         {ON_ERROR_SKIP, 2, {0, 40}, 40, "sample 40 is beyond the dataset's 40 samples"},
         {ON_ERROR_SUBSTITUTE, 2, {0, 40}, 40, "sample 40 is beyond the dataset's 40 samples"},

@@ -81,13 +81,13 @@ static void test_refusals(void **state)
         int code;
         const char *says;
     } rows[] = {
-        {"c*", EINVAL, "matches no file; if it is the name of one"},
+        {"c*", EINVAL, "matches no file; if it is a file's name"},
         {"none/*.txt", EINVAL, "matches no file"},
         {"n-{5..4}", EINVAL, "the range {5..4} counts down; write {4..5}"},
         {"n-{0..1000000}", E2BIG, "more than 1000000 files"},
         {"n-{0..999999999999999999}", E2BIG, "more than 1000000 files"},
         {"{0..9}{0..9}{0..9}{0..9}{0..9}{0..9}{0..9}", E2BIG, "put samples into fewer"},
-        {"*/../b", EINVAL, "has .. behind one of * ? ["},
+        {"*/../b", EINVAL, "has .. after one of * ? ["},
         {"", EINVAL, "has no files"},
     };
 

@@ -58,9 +58,9 @@ static void test_a_cut_file_is_found_out_each_time(void **state)
         assert_int_equal(err.code, EIO);
         assert_string_equal(err.path, path);
         assert_string_equal(err.message,
-                            "has 12288 bytes and had 32768 when it was opened: it was cut while it "
-                            "is in use; write a new file and rename it in place of the old one, "
-                            "then open the loader anew");
+                            "has 12288 bytes and had 32768 when it was opened: it was truncated "
+                            "during use; write a new file and rename it to this name, then open "
+                            "the loader again");
     }
     /* It is as good as before once it is whole. */
     assert_int_equal(truncate(path, PAGES * PAGE), 0);
@@ -91,7 +91,7 @@ static void test_a_cut_file_without_a_name(void **state)
     assert_int_equal(at(&source, 0), 0);
     for (int again = 0; again < 2; again++) {
         assert_int_equal(guard_check(&guard, &err), -EIO);
-        assert_error_has(&err, "cannot be read where it could before");
+        assert_error_has(&err, "cannot be read any more");
     }
     source_close(&source);
     guard_uninstall();

@@ -60,8 +60,8 @@ static void test_magic(void **state)
     memcpy(data, "\x89PNG", 4);
     assert_int_equal(parse(data, 8, &header, &err), -EINVAL);
     assert_error(&err, EINVAL, "f",
-                 "starts with 89 50 4e 47, where an IDX file has 00 00, a type and the number of "
-                 "dimensions");
+                 "starts with 89 50 4e 47; an IDX file starts with 00 00, a type and the number "
+                 "of dimensions");
     make_idx(data, 0x08, 1, (uint32_t[]){1});
     data[1] = 1;
     assert_int_equal(parse(data, 8, &header, &err), -EINVAL);
@@ -136,7 +136,7 @@ static void test_size(void **state)
     assert_error_has(&err, "shape (3, 2) of int16 needs a file of 24 bytes, but it has 26: 2 too "
                            "many; one file holds one array");
     refused("empty", data, 0, EINVAL, &err);
-    assert_error_has(&err, "is empty; an IDX file has a header at least");
+    assert_error_has(&err, "is empty; an IDX file needs a header");
 
     for (size_t cut = 0; cut < len; cut++)
         refused("cut.gz", gz, make_gzip(data, cut, gz, sizeof gz), EINVAL, &err);

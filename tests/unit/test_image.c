@@ -244,11 +244,11 @@ static void test_no_image(void **state)
 
     assert_int_equal(refused(&as_it_is, (const uint8_t *)"", 0, &err), EINVAL);
     assert_error(&err, EINVAL, "/some/file",
-                 "has 0 bytes, and is no image; replace the file, or take it out");
+                 "has 0 bytes, and is not an image; replace the file, or remove it");
     assert_int_equal(refused(&as_it_is, (const uint8_t *)"GIF89a__", 8, &err), EINVAL);
     assert_error(&err, EINVAL, "/some/file",
-                 "is neither JPEG nor PNG: it begins with the bytes 47 49 46 38; convert it to one "
-                 "of them, or take it out");
+                 "is neither JPEG nor PNG: it begins with the bytes 47 49 46 38; convert it to "
+                 "one of them, or remove it");
     assert_int_equal(refused(&as_it_is, (const uint8_t *)"\xff\xd8\xff\xd9____", 8, &err), EINVAL);
     assert_error_has(&err, "the image is corrupt (");
 }
@@ -271,8 +271,8 @@ static void check_cuts(const uint8_t *data, size_t bytes, size_t step)
     }
     assert_int_equal(refused(&as_it_is, data, bytes - 1, &err), EINVAL);
     assert_error(&err, EINVAL, "/some/file",
-                 "the image file is truncated: it ends before the image does; replace the file, or "
-                 "take it out");
+                 "the image file is truncated: it ends before the image does; replace the file, "
+                 "or remove it");
     assert_int_equal(refused(&as_it_is, data, bytes, &err), 0);
 }
 
@@ -390,7 +390,7 @@ static void test_many_scans(void **state)
 
     assert_int_equal(refused(&as_it_is, data, bytes, &err), EINVAL);
     assert_error(&err, EINVAL, "/some/file",
-                 "the image is corrupt (more than 128 scans); replace the file, or take it out");
+                 "the image is corrupt (more than 128 scans); replace the file, or remove it");
     free(data);
 }
 
@@ -464,13 +464,13 @@ static void test_specs(void **state)
         {{.transform = 9}, "dataset.transform", "is none, resize, center_crop or random_crop"},
         {{.transform = TRANSFORM_RESIZE, .height = 1},
          "dataset.size",
-         "is missing, or 0; a transform needs the size of its result"},
+         "is missing, or 0; a transform needs a size"},
         {{.transform = TRANSFORM_RESIZE, .height = 65535, .width = 65535},
          "dataset.size",
          "is more than 1 GiB for one image; choose a smaller one"},
         {{.transform = TRANSFORM_CENTER_CROP, .height = 9, .width = 8, .resize = 8},
          "dataset.resize",
-         "is smaller than the crop that is cut out of it; choose a larger one"},
+         "is smaller than the crop; choose a larger one"},
         {{.transform = TRANSFORM_NONE, .flip = 1.01},
          "dataset.flip",
          "is a probability: between 0 and 1"},
@@ -483,21 +483,21 @@ static void test_specs(void **state)
           .scale = {0, 1},
           .aspect = {1, 1}},
          "dataset.scale",
-         "is two shares of the image's area: above 0, up to 1, least first"},
+         "is two shares of the image's area: above 0, up to 1, smaller first"},
         {{.transform = TRANSFORM_RANDOM_CROP,
           .height = 9,
           .width = 9,
           .scale = {0.5, 1.5},
           .aspect = {1, 1}},
          "dataset.scale",
-         "is two shares of the image's area: above 0, up to 1, least first"},
+         "is two shares of the image's area: above 0, up to 1, smaller first"},
         {{.transform = TRANSFORM_RANDOM_CROP,
           .height = 9,
           .width = 9,
           .scale = {0.5, 1},
           .aspect = {2, 1}},
          "dataset.aspect",
-         "is two quotients of width and height: above 0, least first"},
+         "is two ratios of width to height: above 0, smaller first"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(table); i++) {

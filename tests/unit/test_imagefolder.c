@@ -337,8 +337,8 @@ static void test_folders_that_are_none(void **state)
     spec = folder_spec(below("flat"), TRANSFORM_NONE);
     assert_int_equal(not_opened(&spec, &anywhere, &err), ENOENT);
     assert_error(&err, ENOENT, below("flat"),
-                 "no class folder is in it; put the images of each class into a folder of the "
-                 "class's name");
+                 "has no class folder; put the images of each class into a folder named for the "
+                 "class");
 
     static const char *const classes[] = {"flat/a", "flat/b", "flat/c",
                                           "flat/d", "flat/e", "flat/f"};
@@ -348,12 +348,12 @@ static void test_folders_that_are_none(void **state)
     (void)harness_file("flat/b/1.jpg", "", 0);
     assert_int_equal(not_opened(&spec, &anywhere, &err), ENOENT);
     assert_error(&err, ENOENT, below("flat"),
-                 "no image was found for the classes a, c, d, e, ...; the endings .jpg, .jpeg and "
-                 ".png count; remove empty folders");
+                 "no image was found for the classes a, c, d, e, ...; images end in .jpg, .jpeg "
+                 "or .png; remove empty folders");
     for (size_t i = 2; i < ARRAY_SIZE(classes); i++)
         assert_int_equal(rmdir(below(classes[i])), 0);
     assert_int_equal(not_opened(&spec, &anywhere, &err), ENOENT);
-    assert_error_has(&err, "no image was found for the class a; the endings");
+    assert_error_has(&err, "no image was found for the class a; images end");
 }
 
 static void test_a_link_that_leads_back(void **state)
@@ -368,7 +368,7 @@ static void test_a_link_that_leads_back(void **state)
     make_link("..", "loop/a/b/up");
     assert_int_equal(not_opened(&spec, &anywhere, &err), ELOOP);
     assert_error(&err, ELOOP, below("loop/a/b/up"),
-                 "leads back to a folder that it is in; remove the link");
+                 "links back to a folder that contains it; remove the link");
 }
 
 /* Each file that cannot be read is named, and the others can be. */
@@ -379,7 +379,7 @@ static void test_bad_files(void **state)
         int code;
         const char *words;
     } table[] = {
-        {"bad/c/1.jpg", EINVAL, "has 0 bytes, and is no image"},
+        {"bad/c/1.jpg", EINVAL, "has 0 bytes, and is not an image"},
         {"bad/c/2.jpg", EINVAL, "is neither JPEG nor PNG: it begins with the bytes 3c 68 74 6d"},
         {"bad/c/3.jpg", EINVAL, "the image file is truncated"},
         {"bad/c/4.png", EINVAL, "the image file is truncated"},

@@ -496,7 +496,7 @@ static void test_refusals(void **state)
         {"{kind: text, paths: r.txt, tokenizer: bytes}", "ids", 2, 1, EINVAL, 2, "batch.length_of",
          "sample 2 has no ids; a length can be taken of tokens"},
         {"{kind: text, paths: r.jsonl, tokenizer: bytes}", NULL, 0, 2, EINVAL, 1, "/r.jsonl",
-         "line 2: its field \"text\" is not a string; dataset.field says which one is"},
+         "line 2: its field \"text\" is not a string; set dataset.field"},
         {FAKE("loads"), "pair", 5, 5, EINVAL, 5, "batch.length_of",
          "sample 5 has a list of 2 at pair, which has no dimension; a length can be taken of "
          "pair.0, pair.1, a.b"},
@@ -511,10 +511,10 @@ static void test_refusals(void **state)
         {FAKE("number"), "x", 0, 1, EINVAL, 0, "batch.length_of",
          "sample 0 has no x; a length can be taken of none of its leaves"},
         {FAKE("number"), NULL, 7, 2, EINVAL, 7, "dataset",
-         "sample 7 has no leaf with a dimension, whose length could be taken: it is int64 []; give "
-         "its tokens as a tensor, or leave batch.tokens out"},
+         "sample 7 has no leaf with a dimension, so it has no length: it is int64 []; give its "
+         "tokens as a tensor, or leave batch.tokens out"},
         {FAKE("huge"), NULL, 1, 2, EOVERFLOW, 1, "dataset",
-         "sample 1 has 4294967296 tokens; 2^32 - 1 are the most: divide it"},
+         "sample 1 has 4294967296 tokens; the maximum is 2^32 - 1: divide it"},
         {FAKE("third"), NULL, 0, 10, EILSEQ, 3, "file", "line 77 is broken"},
         {FAKE("empty"), "pair.0", 0, 10, EINVAL, 4, "dataset",
          "sample 4 has no tokens; leave it out of the dataset (an empty line?)"},
@@ -524,16 +524,16 @@ static void test_refusals(void **state)
         {"{kind: subset, dataset: " FAKE("refuses_6") ", indices: [0, 9, 5, 6]}", NULL, 1, 3, EIO,
          3, "file", "sample 6 is unreadable"},
         {"{kind: range, length: 4}", NULL, 2, 1, EINVAL, 2, "dataset",
-         "sample 2 has no leaf with a dimension, whose length could be taken: it is int64 []; give "
-         "its tokens as a tensor, or leave batch.tokens out"},
+         "sample 2 has no leaf with a dimension, so it has no length: it is int64 []; give its "
+         "tokens as a tensor, or leave batch.tokens out"},
         {FAKE("loads"), NULL, 8, 3, ERANGE, 10, "", "sample 10 is beyond the dataset's 10 samples"},
         {FAKE("loads"), NULL, 12, 1, ERANGE, 12, "",
          "sample 12 is beyond the dataset's 10 samples"},
         {FAKE("loads"), NULL, UINT64_MAX, 2, ERANGE, UINT64_MAX, "",
          "sample 18446744073709551615 is beyond the dataset's 10 samples"},
         {FAKE("iterates"), NULL, 0, 1, EINVAL, UINT64_MAX, "dataset",
-         "is iterable: its samples have no lengths before they come; leave batch.tokens out, or "
-         "take a map-style dataset"},
+         "is iterable: the lengths of its samples are not known in advance; leave batch.tokens "
+         "out, or use a map-style dataset"},
     };
     const char *json = "{\"text\": \"a\"}\n{\"text\": 3}\n";
     char path[4400];

@@ -85,11 +85,10 @@ static const struct {
     {DICT("'>f4'", "False", "(3, 4)"),
      "is big-endian ('>f4'); convert it once: numpy.save(NEW, numpy.load(OLD).astype('<f4'))"},
     {DICT("'<f4'", "True", "(3, 4)"),
-     "is in Fortran order, where a row is not in one piece; convert it once: numpy.save(NEW, "
+     "is in Fortran order, so its rows are not contiguous; convert it once: numpy.save(NEW, "
      "numpy.ascontiguousarray(numpy.load(OLD)))"},
     {DICT("'<f4'", "False", "()"),
-     "holds a single number (0 dimensions), which has no rows; the first dimension counts the "
-     "samples"},
+     "holds a single number without dimensions; the first dimension counts the samples"},
     {DICT("[('x', '<f4')]", "False", "(3,)"),
      "holds a structured dtype; save each of its fields as a file of its own: "
      "numpy.save('FIELD.npy', array['FIELD'])"},
@@ -139,7 +138,7 @@ static const struct {
     {"{}", DAMAGED("one of descr, fortran_order and shape is missing")},
     {"{'descr': '<f4', 'shape': (3,)}",
      DAMAGED("one of descr, fortran_order and shape is missing")},
-    {"{'descr': '<f4', 'descr': '<f4'}", DAMAGED("a key stands there twice")},
+    {"{'descr': '<f4', 'descr': '<f4'}", DAMAGED("a key occurs twice")},
     {"{'descr' '<f4'}", DAMAGED("a key has no value")},
     {"{'color': 3}", DAMAGED("it has a key that is not descr, fortran_order or shape")},
     {"{'descr': '<f4' 'shape': (3,)}", DAMAGED("its entries are not separated by commas")},
@@ -250,7 +249,7 @@ static void test_truncated(void **state)
         }
     }
     assert_int_equal(parse(data, 0, &header, &err), -EINVAL);
-    assert_error(&err, EINVAL, "f.npy", "is empty; a .npy file has a header at least");
+    assert_error(&err, EINVAL, "f.npy", "is empty; a .npy file needs a header");
 }
 
 static void test_other_files(void **state)

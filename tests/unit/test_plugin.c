@@ -89,15 +89,15 @@ static const struct {
     {"says ENOENT", ENOENT, "no fish today, only 7"},
     {"says 0", EIO, "nothing"},
     {"says one, returns another", ENOENT, "gone"},
-    {"says nothing", EINVAL, "it failed in words that cannot be formatted"},
-    {"silent", EIO, "it failed with -5 (Input/output error) and does not say why"},
+    {"says nothing", EINVAL, "it failed with a text that cannot be formatted"},
+    {"silent", EIO, "it failed with -5 (Input/output error) without a message"},
     {"says ENOBUFS", EIO, "no room"},
-    {"is silent with ENODATA", EIO, "it failed with -61 (No data available) and does not say why"},
-    {"positive", EPROTO, "it returned 7, which is neither 0 nor a negative errno"},
-    {"an end", EPROTO, "it returned 1, which is neither 0 nor a negative errno"},
-    {"absurd", EIO, "it failed with -2147483648 (Input/output error) and does not say why"},
+    {"is silent with ENODATA", EIO, "it failed with -61 (No data available) without a message"},
+    {"positive", EPROTO, "it returned 7 instead of 0 or a negative errno"},
+    {"an end", EPROTO, "it returned 1 instead of 0 or a negative errno"},
+    {"absurd", EIO, "it failed with -2147483648 (Input/output error) without a message"},
     {"nothing", EINVAL, "the sample is empty: it has neither leaf nor container"},
-    {"left open", EINVAL, "the sample is left open: a container without its end"},
+    {"left open", EINVAL, "the sample is incomplete: a container has no end"},
     {"ends early", EINVAL, NO_TREE},
     {"two roots", EINVAL, NO_TREE},
     {"key outside", EINVAL, "\"x\": " NO_TREE},
@@ -110,14 +110,14 @@ static const struct {
     {"type 0", EINVAL, "0 is no type of a tensor's elements"},
     {"type 99", EINVAL, "99 is no type of a tensor's elements"},
     {"faults are ignored", EINVAL, "\"first\": 99 is no type of a tensor's elements"},
-    {"nine dimensions", EINVAL, "a tensor of 9 dimensions; 8 are the most"},
+    {"nine dimensions", EINVAL, "a tensor of 9 dimensions; the maximum is 8"},
     {"no shape", EINVAL, "a tensor of 2 dimensions has no shape: NULL"},
     {"huge shape", EINVAL, "a tensor of 2^63 bytes or more"},
     {"no data", EINVAL, "a tensor of 8 bytes has no data: NULL"},
     {"no text", EINVAL, "3 bytes of text have no data: NULL"},
     {"huge text", EINVAL, "18446744073709551615 bytes of text; a batch has at most 68719476736"},
     {"huge memory", EINVAL,
-     "it wants 18446744073709551615 bytes of memory at once; a batch has at most 68719476736"},
+     "it requests 18446744073709551615 bytes of memory at once; a batch has at most 68719476736"},
     {"not UTF-8", EILSEQ, "a string of the sample is not UTF-8"},
     {"map relative/path", EINVAL, "relative/path: a data file is named by its absolute path"},
     {"maps nothing", EINVAL, "(null): a data file is named by its absolute path"},
@@ -207,8 +207,8 @@ static void test_data_files(void **state)
     ds = must_open("map", "map /etc/passwd", &env);
     assert_int_equal(dataset_get(ds, &(struct sample_key){0}, 0, empty(&taken), &err), -EACCES);
     snprintf(message, sizeof message,
-             "sample 0: /etc/passwd: lies outside the daemon's data_roots (%.400s); move it below "
-             "one of them, or ask for its directory to be added",
+             "sample 0: /etc/passwd: lies outside the daemon's data_roots (%.400s); move it "
+             "below one of them, or have its directory added",
              roots[0]);
     assert_error(&err, EACCES, bad_plugin(), message);
     dataset_close(ds);
@@ -344,7 +344,7 @@ static void test_failing_samples(void **state)
     } cases[] = {
         {"third fails", EILSEQ, "sample 2 of worker 0 of rank 0: bad record"},
         {"third is broken", EINVAL,
-         "sample 2 of worker 0 of rank 0: the sample is left open: a container without its end"},
+         "sample 2 of worker 0 of rank 0: the sample is incomplete: a container has no end"},
     };
     struct data_env env = plugin_env();
 
@@ -383,15 +383,14 @@ static void test_faults_of_iterators(void **state)
     ds = must_open("iter", "iterate silent", &env);
     assert_int_equal(ds->ops->iterate(ds, &second_of_two, &it, &err), -EIO);
     assert_error(&err, EIO, bad_plugin(),
-                 "iterate(): it failed with -5 (Input/output error) and does not say why");
+                 "iterate(): it failed with -5 (Input/output error) without a message");
     dataset_close(ds);
 
     ds = must_open("iter", "next positive", &env);
     it = must_iterate(ds, &second_of_two);
     assert_int_equal(it->ops->next(it, empty(&taken), &err), -EPROTO);
     assert_error(&err, EPROTO, bad_plugin(),
-                 "sample 0 of worker 1 of rank 0: it returned 2, which is neither 0 nor a negative "
-                 "errno");
+                 "sample 0 of worker 1 of rank 0: it returned 2 instead of 0 or a negative errno");
     it->ops->close(it);
     dataset_close(ds);
 
@@ -413,7 +412,7 @@ static void test_failing_skip(void **state)
         const char *message;
     } cases[] = {
         {"skip fails", EIO, "skip(): cannot seek"},
-        {"skip positive", EPROTO, "skip(): it returned 5, which is neither 0 nor a negative errno"},
+        {"skip positive", EPROTO, "skip(): it returned 5 instead of 0 or a negative errno"},
     };
     struct data_env env = plugin_env();
 

@@ -25,9 +25,9 @@ static const struct {
     const char *message;
 } refused_tables[] = {
     {"both", "has both get() and iterate(); a dataset is either map-style or iterable"},
-    {"neither", "has neither get() nor iterate(), so it is no dataset"},
-    {"collate", "has neither get() nor iterate(), so it is no dataset; it collates: name it in "
-                "collate.path"},
+    {"neither", "has neither get() nor iterate(), so it is not a dataset"},
+    {"collate", "has neither get() nor iterate(), so it is not a dataset; it collates: name it "
+                "in collate.path"},
     {"no open", "its table lacks the function open()"},
     {"no length", "its table lacks the function length()"},
     {"no next", "its table lacks the function next()"},
@@ -36,14 +36,14 @@ static const struct {
     {"no save_state", "its table lacks the function save_state()"},
     {"abi 2", "was built for version 2 of the plug-in interface, and this is version 1; build it "
               "with this dloaderd's <dloader-plugin.h>"},
-    {"too small", "says that its table has 16 bytes, and it has 96 or some more; set .size = "
+    {"too small", "declares a table of 16 bytes instead of 96 or more; set .size = "
                   "sizeof(struct dl_plugin)"},
-    {"too large", "says that its table has 4294967295 bytes, and it has 96 or some more; set "
-                  ".size = sizeof(struct dl_plugin)"},
+    {"too large", "declares a table of 4294967295 bytes instead of 96 or more; set .size = "
+                  "sizeof(struct dl_plugin)"},
     {"later, more",
-     "has functions that this dloaderd does not know: it was built for a later one; install that, "
-     "or build the plug-in with this one's <dloader-plugin.h>"},
-    {"null", "dl_plugin_entry() gives no table, but (nil)"},
+     "has functions of a later dloaderd; install that release, or build the plug-in with this "
+     "one's <dloader-plugin.h>"},
+    {"null", "dl_plugin_entry() returns (nil) instead of a table"},
 };
 
 static void test_refused_tables(void **state)
@@ -59,7 +59,7 @@ static void test_a_table_at_an_odd_place(void **state)
     struct dl_error err = {0};
 
     assert_int_equal(try_open("odd", "", &env, &ds, &err), -EINVAL);
-    assert_error_has(&err, "dl_plugin_entry() gives no table, but 0x");
+    assert_error_has(&err, "dl_plugin_entry() returns 0x");
 }
 
 /* Built with a later header, but nothing that is new in there is used. */
@@ -76,12 +76,12 @@ static void test_failing_open(void **state)
 {
     expect_refused("map", "open fails", EINVAL, "open(): no such column");
     expect_refused("map", "open silent", ENOENT,
-                   "open(): it failed with -2 (No such file or directory) and does not say why");
+                   "open(): it failed with -2 (No such file or directory) without a message");
     expect_refused("map", "open positive", EPROTO,
-                   "open(): it returned 3, which is neither 0 nor a negative errno");
+                   "open(): it returned 3 instead of 0 or a negative errno");
     expect_refused("map", "length fails", EIO, "length(): the index is broken");
     expect_refused("map", "length 1", EPROTO,
-                   "length(): it returned 1, which is neither 0 nor a negative errno");
+                   "length(): it returned 1 instead of 0 or a negative errno");
     expect_refused("map", "length 2^63", EOVERFLOW,
                    "length(): 9223372036854775808 samples; a dataset has fewer than 2^63");
     expect_refused("map", "length unknown", EOVERFLOW,
@@ -163,8 +163,8 @@ static void test_nowhere(void **state)
     struct data_env env = {0};
 
     expect_refused_at(bad_plugin(), &env, EACCES,
-                      "no plug-ins may be loaded here; ask for its directory to be added to "
-                      "plugins in dloaderd.conf");
+                      "this daemon may load no plug-ins; have its directory added to plugins in "
+                      "dloaderd.conf");
     expect_refused_at("relative.so", &env, EINVAL, "is not the absolute path of a plug-in");
 }
 
@@ -248,7 +248,7 @@ static void test_whose_it_is(void **state)
     }
     assert_int_equal(chown(path, 12345, 0), 0);
     expect_refused_at(path, &env, EPERM,
-                      "belongs to user 12345; a plug-in belongs to root or to user 0, who runs it");
+                      "belongs to user 12345; it must belong to root or to user 0, who runs it");
 }
 
 static void test_what_is_no_plugin(void **state)
@@ -340,8 +340,7 @@ static void expect_no_text(struct value *v, const char *path, const char *messag
 static void test_what_json_does_not_have(void **state)
 {
     static const double not_finite[] = {NAN, INFINITY, -INFINITY};
-    static const char finite[] =
-        "is not a finite number, and JSON has no other; write it in quotes";
+    static const char finite[] = "is not a finite number, as JSON requires; write it in quotes";
     struct value v = {0}, *item;
 
     for (size_t i = 0; i < ARRAY_SIZE(not_finite); i++) {
@@ -358,7 +357,7 @@ static void test_what_json_does_not_have(void **state)
     expect_no_text(&v, "dataset.config.mean.1", finite);
     assert_int_equal(value_set_uint(&v, "seed", UINT64_MAX), 0);
     expect_no_text(&v, "dataset.config.seed",
-                   "is above 9223372036854775807, and would not be read as it is; write it in "
+                   "is above 9223372036854775807, the largest number in JSON here; write it in "
                    "quotes");
     assert_int_equal(value_set_string(&v, "text", "\xff"), 0);
     expect_no_text(&v, "dataset.config.text", "is not UTF-8, which text in JSON must be");

@@ -537,8 +537,8 @@ static void test_a_round_of_nothing_but_bad_samples(void **state)
     assert_int_equal(replica_round(&set, &round, &batch, &bad, &err), -EBADMSG);
     assert_int_equal(bad, 10);
     assert_string_equal(err.message,
-                        "nothing is left of this batch: all that could be in it is bad (sample 10: "
-                        "file: sample 9 is bad; sample 11: file: sample 9 is bad)");
+                        "no sample is left in this batch: all are bad (sample 10: file: sample "
+                        "9 is bad; sample 11: file: sample 9 is bad)");
     expect_round(&set, 6, 6);
     replica_set_deinit(&set);
 }

@@ -390,7 +390,7 @@ static void test_a_dataset_that_is_another_the_second_time(void **state)
     told.second = 1; /* ranks 1 and 2 lack samples 0 to 2 */
     expect_round(&set, &rule, 0);
     assert_int_equal(ask(&set, &rule, 1, &batch, &bad, &err), -EIO);
-    assert_non_null(strstr(err.message, "was not there the second time"));
+    assert_non_null(strstr(err.message, "did not come a second time"));
     assert_int_equal(ask(&set, &rule, 2, &batch, &bad, &err), DATASET_END);
     replica_set_deinit(&set);
     assert_int_equal(told.open, 0);

@@ -194,7 +194,7 @@ static void test_refused(void **state)
         {key_in_list, EINVAL, "a key outside a dict"},
         {no_key_in_dict, EINVAL, "none in one"},
         {end_alone, EINVAL, "an end without its beginning"},
-        {left_open, EINVAL, "left open"},
+        {left_open, EINVAL, "incomplete"},
         {nothing, EINVAL, "empty"},
         {container_of_leaf_kind, EINVAL, "an unknown kind"},
         {unknown_kind, EINVAL, "an unknown kind"},

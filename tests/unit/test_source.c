@@ -169,21 +169,21 @@ static void test_roots_outside(void **state)
     /* The root's name is a prefix of the sibling's. */
     refused(t.out_file, &env, EACCES, &err);
     snprintf(want, sizeof want,
-             "lies outside the daemon's data_roots (%.400s); move it below one of them, or ask "
-             "for its directory to be added",
+             "lies outside the daemon's data_roots (%.400s); move it below one of them, or have "
+             "its directory added",
              t.in);
     assert_error(&err, EACCES, t.out_file, want);
 
     refused(t.link_out, &env, EACCES, &err);
     snprintf(want, sizeof want,
-             "leads to %.400s, outside the daemon's data_roots (%.400s); move the file below one "
-             "of them, or ask for its directory to be added",
+             "links to %.400s, outside the daemon's data_roots (%.400s); move the file below "
+             "one of them, or have its directory added",
              t.out_file, t.in);
     assert_error(&err, EACCES, t.link_out, want);
 
     snprintf(dotted, sizeof dotted, "%s/../inside/a", t.in);
     refused(dotted, &env, EACCES, &err);
-    assert_error_has(&err, "leads to ");
+    assert_error_has(&err, "links to ");
     env.n_roots = 2;
     refused(t.out_file, &env, EACCES, &err);
     assert_error_has(&err, ", ...)");
@@ -231,7 +231,7 @@ static void test_alloc(void **state)
     assert_int_equal(source_alloc(1ULL << 60, "f", &source, &memory, &err), -ENOMEM);
     assert_error(&err, ENOMEM, "f",
                  "needs 1152921504606846976 bytes of memory in each worker, which the system "
-                 "refuses; store it as plain .npy, which is mapped instead");
+                 "does not have; store it as plain .npy, which is mapped instead");
 }
 
 /* Unpacks all of `gz`, which should be `want` bytes, into `out`. */
@@ -350,8 +350,7 @@ static void test_gunzip_trailing(void **state)
     memcpy(gz + len, "garbage", 7);
     assert_int_equal(unpack(gz, len + 7, unpacked, sizeof plain, &err), -EINVAL);
     assert_error(&err, EINVAL, "f.gz",
-                 "has 7 bytes of something else after its gzip data; it is damaged or two files "
-                 "were joined");
+                 "has 7 other bytes after its gzip data; it is damaged, or two files were joined");
     memcpy(gz + len, "\x1f\x8b\x08", 3); /* a member that has hardly begun */
     assert_int_equal(unpack(gz, len + 3, unpacked, sizeof plain, &err), -EINVAL);
     assert_error_has(&err, "truncated");

@@ -209,7 +209,7 @@ static void test_sizes(void **state)
             struct tar_reader reader = reader_of(&tar);
             assert_int_equal(tar_next(&reader, &m, &err), -EINVAL);
             assert_int_equal(reader.offset, 0);
-            assert_error_has(&err, i == 9 ? "it is truncated" : "has a size that is no number");
+            assert_error_has(&err, i == 9 ? "it is truncated" : "has a size that is not a number");
         }
         tar_free(&tar);
     }
@@ -280,7 +280,7 @@ static void test_refusals(void **state)
     };
     struct tar_file tar = tar_new();
 
-    expect_refusal(&tar, "is empty; a tar file has a header at least");
+    expect_refusal(&tar, "is empty; a tar file needs a header");
     for (size_t i = 0; i < ARRAY_SIZE(pax); i++) {
         size_t len = strlen(pax[i].records);
         tar.len = 0;
@@ -309,7 +309,7 @@ static void test_refusals(void **state)
     tar.len = 0;
     tar_pax(&tar, "path", "abc");
     tar_end(&tar);
-    expect_refusal(&tar, "its header at byte 1024 is missing: an extended one stands before it");
+    expect_refusal(&tar, "its header at byte 1024 is missing after an extended one");
     tar.len = 0;
     tar_member(&tar, "s", 'S', "x", 1);
     expect_refusal(&tar, "its member s at byte 0 is sparse");

@@ -209,7 +209,7 @@ static void test_fields(void **state)
         {"a.cls", "9223372036854775808", NULL, "not an integer of 64 bits"},
         {"a.txt", "caf\xC3\xA9\n", "txt:\"caf\xC3\xA9\n\"", NULL},
         {"a.text", "", "text:\"\"", NULL},
-        {"a.txt", "\xFF", NULL, "its member a.txt at byte 0 is not UTF-8; write it so"},
+        {"a.txt", "\xFF", NULL, "its member a.txt at byte 0 is not UTF-8; convert it"},
         {"a.bin", "\xFF", "bin:<\xFF>", NULL},
         {"a.jpg", "x", NULL, "its member a.jpg at byte 0 is an image that cannot be read: it "},
         {"a.jpg.bin", "x", "jpg.bin:<x>", NULL},
@@ -293,7 +293,7 @@ static void test_duplicates(void **state)
     tar_text(&tar, "d/a.TXT", "4");
     tar_end(&tar);
     expect_refusal(&tar, "its member d/a.TXT at byte 3072 is the second field \"txt\" of its "
-                         "sample; each may be there once");
+                         "sample; a field may occur once");
     tar_free(&tar);
 }
 

@@ -67,14 +67,14 @@ static void test_built_without(void **state)
     assert_null(ds);
     assert_error(
         &err, ENOTSUP, "dataset.tokenizer",
-        "this dloaderd was built without SentencePiece, as the wheel's is: use that of Debian's "
-        "package, build it where libsentencepiece-dev and a C++ compiler are installed, or write "
-        "tokenizer: bytes");
+        "this dloaderd, such as the wheel's, was built without SentencePiece: use Debian's "
+        "package, build it with libsentencepiece-dev and a C++ compiler, or write tokenizer: "
+        "bytes");
 }
 
 #define NO_MODEL                                                                                  \
-    "is no SentencePiece model, or a damaged one; name the .model file that spm_train wrote, or " \
-    "fetch it again"
+    "is not a SentencePiece model, or a damaged one; name the .model file that spm_train wrote, " \
+    "or fetch it again"
 
 static void test_no_models(void **state)
 {
@@ -83,13 +83,16 @@ static void test_no_models(void **state)
         size_t n;
         const char *says;
     } rows[] = {
-        {"", 0, "has 0 bytes and is no SentencePiece model; name the .model file that spm_train "},
+        {"", 0,
+         "has 0 bytes and is not a SentencePiece model; name the .model file that "
+         "spm_train "},
         {"a", 1, NO_MODEL},
         {"some words of a text\n", 21, NO_MODEL},
         {"\x0A\xFF\xFF\xFF\xFF\x07", 6, NO_MODEL}, /* a piece that ends behind the end */
         {"\x0A\x03\x0A\x01", 4, NO_MODEL},
-        {"\x0A\x03\x0A\x01x", 5, "is no SentencePiece model, or a damaged one ("}, /* one piece */
-        {"\x18\x01", 2, "is no SentencePiece model, or a damaged one"}, /* an unknown field */
+        {"\x0A\x03\x0A\x01x", 5,
+         "is not a SentencePiece model, or a damaged one ("},              /* one piece */
+        {"\x18\x01", 2, "is not a SentencePiece model, or a damaged one"}, /* an unknown field */
     };
 
     if (skipped())
@@ -121,7 +124,7 @@ static void test_places(void **state)
     assert_int_equal(symlink(outside, huge), 0);
     assert_int_equal(truncate(huge, (off_t)1 << 40), 0);
     expect_refusal(huge, &anywhere, EINVAL,
-                   "has 1099511627776 bytes and is no SentencePiece model");
+                   "has 1099511627776 bytes and is not a SentencePiece model");
 }
 
 /* The model is asked for before the text is read: an error in it comes at once. */

@@ -48,8 +48,8 @@ static int idx_parse_magic(const uint8_t *data, uint64_t len, const char *path,
                             (unsigned long long)len);
     if (data[0] != 0 || data[1] != 0)
         return dl_error_set(err, EINVAL, path,
-                            "starts with %02x %02x %02x %02x, where an IDX file has 00 00, a type "
-                            "and the number of dimensions",
+                            "starts with %02x %02x %02x %02x; an IDX file starts with 00 00, a "
+                            "type and the number of dimensions",
                             data[0], data[1], data[2], data[3]);
     dtype = idx_dtype(data[2]);
     if (dtype == 0)
@@ -222,7 +222,7 @@ int idx_open(const char *path, const struct data_env *env, struct array *ret, st
     if (r < 0)
         return r;
     if (source.bytes == 0)
-        return dl_error_set(err, EINVAL, path, "is empty; an IDX file has a header at least");
+        return dl_error_set(err, EINVAL, path, "is empty; an IDX file needs a header");
     if (source_is_gzip(&source))
         return idx_unpack(source.data, source.bytes, path, ret, err);
     return idx_open_plain(&source, path, ret, err);

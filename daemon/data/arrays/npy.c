@@ -185,7 +185,7 @@ static int npy_take_entry(struct npy_text *text, struct npy_dict *dict)
     else
         return npy_damaged(text, "it has a key that is not descr, fortran_order or shape");
     if (dict->seen & bit)
-        return npy_damaged(text, "a key stands there twice");
+        return npy_damaged(text, "a key occurs twice");
     dict->seen |= bit;
     if (!npy_take(text, ':'))
         return npy_damaged(text, "a key has no value");
@@ -246,11 +246,11 @@ static int npy_check_order(const struct npy_text *text, const struct npy_dict *d
 {
     if (dict->ndim == 0)
         return dl_error_set(text->err, EINVAL, text->path,
-                            "holds a single number (0 dimensions), which has no rows; the first "
-                            "dimension counts the samples");
+                            "holds a single number without dimensions; the first dimension "
+                            "counts the samples");
     if (dict->fortran && dict->ndim > 1)
         return dl_error_set(text->err, EINVAL, text->path,
-                            "is in Fortran order, where a row is not in one piece; convert it "
+                            "is in Fortran order, so its rows are not contiguous; convert it "
                             "once: numpy.save(NEW, numpy.ascontiguousarray(numpy.load(OLD)))");
     return 0;
 }
@@ -276,7 +276,7 @@ static int npy_find_header(const uint8_t *data, uint64_t len, const char *path, 
     uint64_t off, text_len = 0;
 
     if (len == 0)
-        return dl_error_set(err, EINVAL, path, "is empty; a .npy file has a header at least");
+        return dl_error_set(err, EINVAL, path, "is empty; a .npy file needs a header");
     if (memcmp(data, npy_magic, min_u64(len, sizeof npy_magic)) != 0)
         return npy_refuse_magic(data, len, path, err);
     if (len >= NPY_PREFIX_BYTES && (data[6] < 1 || data[6] > 3 || data[7] != 0))

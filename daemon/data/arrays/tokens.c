@@ -124,7 +124,7 @@ static int tokens_check_npy(const struct spec_dataset *spec, const struct array_
 
     if (header->ndim != 1)
         return dl_error_set(err, EINVAL, path,
-                            "has the shape %s; tokens are one long row: save array.ravel()",
+                            "has the shape %s; tokens must be one row: save array.ravel()",
                             shape_text(header->ndim, header->shape, text));
     if (!spec_token_dtype(header->dtype))
         return dl_error_set(err, EINVAL, path,
@@ -133,8 +133,8 @@ static int tokens_check_npy(const struct spec_dataset *spec, const struct array_
                             dtype_name(header->dtype));
     if (spec->dtype && spec->dtype != header->dtype)
         return dl_error_set(err, EINVAL, path,
-                            "holds %s, but the spec's dtype is %s; leave dtype out: the file says "
-                            "what it holds",
+                            "holds %s, but the spec's dtype is %s; leave dtype out: the file "
+                            "has its own",
                             dtype_name(header->dtype), dtype_name(spec->dtype));
     return 0;
 }
@@ -158,8 +158,8 @@ static int tokens_find_tokens(struct tokens *tokens, const struct spec_dataset *
     } else if (!spec->dtype) {
         place_key(key, place, "dtype");
         return dl_error_set(err, EINVAL, key,
-                            "missing; %s is no .npy file, so give one of uint16, uint32, int32, "
-                            "int64",
+                            "missing; %s is not a .npy file, so give one of uint16, uint32, "
+                            "int32, int64",
                             path);
     } else {
         tokens->dtype = spec->dtype;
@@ -168,8 +168,8 @@ static int tokens_find_tokens(struct tokens *tokens, const struct spec_dataset *
     tokens->first = source->data + header.data_off;
     if ((source->bytes - header.data_off) % tokens->token_bytes != 0)
         return dl_error_set(err, EINVAL, path,
-                            "has %llu bytes, which are no whole number of %s tokens; check dtype, "
-                            "or write the file again",
+                            "has %llu bytes, which are not a whole number of %s tokens; check "
+                            "dtype, or write the file again",
                             (unsigned long long)source->bytes, dtype_name(tokens->dtype));
     *ret_count = (source->bytes - header.data_off) / tokens->token_bytes;
     return 0;

@@ -69,7 +69,7 @@ static int collate_choose_multiple(struct collate *c, const struct dl_spec *spec
     if (mul_overflows(a / common, b, &c->multiple_of))
         return dl_error_set(err, EINVAL, "collate.multiple_of",
                             "%" PRIu64 " and batch.interval %" PRIu64
-                            " have no common multiple that fits; choose a smaller one",
+                            " have no common multiple within the limits; choose a smaller one",
                             a, b);
     return 0;
 }
@@ -86,7 +86,8 @@ static int collate_check_kind(const struct spec_collate *spec, struct dl_error *
         if (spec->length > 0 && spec->length <= INT32_MAX)
             return 0;
         return dl_error_set(err, EINVAL, "collate.length",
-                            "%" PRIu64 " is no length of a row; write one of 1 to %" PRId32,
+                            "%" PRIu64
+                            " is not a valid length of a row; write one from 1 to %" PRId32,
                             spec->length, INT32_MAX);
     case COLLATE_PYTHON:
         break;

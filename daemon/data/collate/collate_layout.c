@@ -117,8 +117,8 @@ static int collate_layout_add_tensor(struct emit *e, const char *key)
 
     if (ndim + batch > TREE_DIMS)
         return dl_error_set(e->err, EINVAL, "batch.size",
-                            "samples of %u dimensions leave none for the batch (%u in all)%s; use "
-                            "null, or reshape the data",
+                            "samples of %u dimensions leave no dimension for the batch (%u is "
+                            "the maximum)%s; use null, or reshape the data",
                             ndim, (unsigned)TREE_DIMS, collate_layout_place_of(e, place));
     memcpy(shape + batch, leaf->like->shape, ndim * sizeof *shape);
     if (leaf->padded)

@@ -315,7 +315,7 @@ static int collate_match_measure_longest(struct collate *c, size_t l, struct dl_
         leaf->length > INT64_MAX)
         return dl_error_set(err, EFBIG, "collate.multiple_of",
                             "%" PRIu64 " elements have no multiple of %" PRIu64
-                            " above them that fits; choose a smaller one",
+                            " above them within the limits; choose a smaller one",
                             longest, c->multiple_of);
     return 0;
 }

@@ -48,8 +48,8 @@ static int collate_pack_check_leaf(const struct collate *c, size_t l, size_t i,
     collate_path(&c->samples[0].tree, c->leaves[l].node, path, sizeof path);
     return dl_error_set(err, EINVAL, "collate",
                         "sample %" PRIu64 " has %" PRIu32 " tokens, but %" PRIu64
-                        " elements%s%s; what is packed has one length: name the leaves to pack in "
-                        "collate.fields",
+                        " elements%s%s; packed leaves need one length: name the leaves to pack "
+                        "in collate.fields",
                         c->numbers[i], c->planned->lengths[i], extent, path[0] ? " at " : "", path);
 }
 

@@ -36,8 +36,8 @@ static int collate_planned_refuse_leaf(const struct fit *f)
     const char *path = f->c->length_of;
 
     return dl_error_set(f->err, EINVAL, path ? "batch.length_of" : "dataset",
-                        "sample %" PRIu64 " has no %s with a dimension, and had one when lengths "
-                        "were taken; the data changed: open the loader anew",
+                        "sample %" PRIu64 " has no %s with a dimension, and had one when "
+                        "lengths were taken; the data has changed: open the loader again",
                         f->number, path ? path : "leaf");
 }
 
@@ -46,11 +46,12 @@ static int collate_planned_refuse_length(const struct fit *f, uint64_t has)
     if (f->cut == f->planned)
         return dl_error_set(f->err, EINVAL, "dataset",
                             "sample %" PRIu64 " has %" PRIu64 " tokens, and had at least %" PRIu32
-                            " when lengths were taken; the data changed: open the loader anew",
+                            " when lengths were taken; the data has changed: open the loader "
+                            "again",
                             f->number, has, f->planned);
     return dl_error_set(f->err, EINVAL, "dataset",
                         "sample %" PRIu64 " has %" PRIu64 " tokens, and had %" PRIu32
-                        " when lengths were taken; the data changed: open the loader anew",
+                        " when lengths were taken; the data has changed: open the loader again",
                         f->number, has, f->planned);
 }
 

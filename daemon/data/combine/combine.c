@@ -28,8 +28,8 @@ int combine_check(const struct dataset *inner, const char *place, struct dl_erro
     if (!dataset_is_iterable(inner))
         return 0;
     return dl_error_set(err, EINVAL, place,
-                        "is an iterable dataset, which has no indices; only map-style ones can be "
-                        "combined like this (chain puts iterable ones one after another)");
+                        "is an iterable dataset, which has no indices; only map-style ones can "
+                        "be combined in this way (chain joins iterable ones)");
 }
 
 int combine_schema(const struct dataset *inner, struct dataset *outer, struct leaf_cursor *cursor)

@@ -143,8 +143,7 @@ static int subset_take_indices(struct subset *subset, const struct spec_dataset 
     for (uint32_t i = 0; r == 0 && i < spec->n_indices; i++) {
         if (spec->indices[i] >= subset->inner->length) {
             place_item(path, place, "indices", i);
-            return dl_error_set(err, EINVAL, path,
-                                "%llu is beyond the %llu samples of the dataset it is taken from",
+            return dl_error_set(err, EINVAL, path, "%llu is beyond the %llu samples of its dataset",
                                 (unsigned long long)spec->indices[i],
                                 (unsigned long long)subset->inner->length);
         }
@@ -185,7 +184,7 @@ static int subset_find_piece(const struct spec_dataset *spec, uint64_t length, c
     place_key(path, place, "parts");
     if (spec->lengths ? sum != length : sum > length)
         return dl_error_set(err, EINVAL, path,
-                            "they make %llu samples, but the dataset to split has %llu",
+                            "they add up to %llu samples, but the dataset has %llu",
                             (unsigned long long)sum, (unsigned long long)length);
     rest = length - sum;
     *ret_begin = 0;

@@ -40,14 +40,14 @@ int image_check_size(struct image_size size, const char *path, struct dl_error *
 int image_refuse_corrupt(const char *path, const char *why, struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, path,
-                        "the image is corrupt (%s); replace the file, or take it out", why);
+                        "the image is corrupt (%s); replace the file, or remove it", why);
 }
 
 int image_refuse_truncated(const char *path, struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, path,
-                        "the image file is truncated: it ends before the image does; replace the "
-                        "file, or take it out");
+                        "the image file is truncated: it ends before the image does; replace "
+                        "the file, or remove it");
 }
 
 /* ---- the decoder ---------------------------------------------------------------------------- */
@@ -90,11 +90,11 @@ static int image_refuse_unknown(const struct image_file *file, struct dl_error *
 
     if (file->bytes < 8)
         return dl_error_set(err, EINVAL, file->path,
-                            "has %zu bytes, and is no image; replace the file, or take it out",
+                            "has %zu bytes, and is not an image; replace the file, or remove it",
                             file->bytes);
     return dl_error_set(err, EINVAL, file->path,
                         "is neither JPEG nor PNG: it begins with the bytes %02x %02x %02x %02x; "
-                        "convert it to one of them, or take it out",
+                        "convert it to one of them, or remove it",
                         p[0], p[1], p[2], p[3]);
 }
 
@@ -150,20 +150,20 @@ int image_check_spec(const struct spec_image *spec, const char *place, struct dl
     if (spec->transform < TRANSFORM_NONE || spec->transform > TRANSFORM_RANDOM_CROP)
         key = "transform", why = "is none, resize, center_crop or random_crop";
     else if (spec->transform != TRANSFORM_NONE && (spec->height == 0 || spec->width == 0))
-        key = "size", why = "is missing, or 0; a transform needs the size of its result";
+        key = "size", why = "is missing, or 0; a transform needs a size";
     else if (image_result(spec, (struct image_size){1, 1}).height >
              IMAGE_BYTES_MAX / COLOURS / max_u64(spec->width, 1))
         key = "size", why = "is more than 1 GiB for one image; choose a smaller one";
     else if (spec->transform == TRANSFORM_CENTER_CROP &&
              image_resize_of(spec) < max_u64(spec->height, spec->width))
-        key = "resize", why = "is smaller than the crop that is cut out of it; choose a larger one";
+        key = "resize", why = "is smaller than the crop; choose a larger one";
     else if (!(spec->flip >= 0 && spec->flip <= 1))
         key = "flip", why = "is a probability: between 0 and 1";
     else if (spec->transform == TRANSFORM_RANDOM_CROP && !image_range_is_sound(spec->scale, 1))
-        key = "scale", why = "is two shares of the image's area: above 0, up to 1, least first";
+        key = "scale", why = "is two shares of the image's area: above 0, up to 1, smaller first";
     else if (spec->transform == TRANSFORM_RANDOM_CROP &&
              !image_range_is_sound(spec->aspect, widest))
-        key = "aspect", why = "is two quotients of width and height: above 0, least first";
+        key = "aspect", why = "is two ratios of width to height: above 0, smaller first";
     if (!key)
         return 0;
     place_key(path, place, key);

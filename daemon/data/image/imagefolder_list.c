@@ -154,7 +154,7 @@ static int imagefolder_list_read_folder(const char *path, const struct data_env 
     if ((r = source_open_directory(path, env, &fd, err)) < 0)
         return r;
     if (fstat(fd, ret_st) < 0)
-        return dl_error_set(err, errno, path, "cannot be looked at: %s", strerror(errno));
+        return dl_error_set(err, errno, path, "cannot be examined: %s", strerror(errno));
     _cleanup_(imagefolder_list_closedirp)
     DIR *dir = fdopendir(fd);
     if (!dir)
@@ -212,7 +212,7 @@ static int imagefolder_list_check_loop(const struct walk *walk, size_t i, const 
     for (size_t up = met->parent; up != SIZE_MAX; up = walk->met[up].parent) {
         if (walk->met[up].dev == met->dev && walk->met[up].ino == met->ino)
             return dl_error_set(err, ELOOP, path,
-                                "leads back to a folder that it is in; remove the link");
+                                "links back to a folder that contains it; remove the link");
     }
     return 0;
 }
@@ -335,8 +335,8 @@ static int imagefolder_list_walk_classes(struct walk *walk, const struct names *
     if (n_empty == 0)
         return 0;
     return dl_error_set(err, ENOENT, walk->root,
-                        "no image was found for the %s %s%s; the endings .jpg, .jpeg and .png "
-                        "count; remove empty folders",
+                        "no image was found for the %s %s%s; images end in .jpg, .jpeg or .png; "
+                        "remove empty folders",
                         n_empty == 1 ? "class" : "classes", empty, n_empty > 4 ? ", ..." : "");
 }
 
@@ -352,8 +352,8 @@ int image_list_make(const char *root, const struct data_env *env, struct image_l
     r = imagefolder_list_read_folder(root, env, &classes, NULL, &st, err);
     if (r == 0 && classes.n == 0)
         r = dl_error_set(err, ENOENT, root,
-                         "no class folder is in it; put the images of each class into a folder of "
-                         "the class's name");
+                         "has no class folder; put the images of each class into a folder named "
+                         "for the class");
     if (r == 0)
         r = imagefolder_list_walk_classes(&walk, &classes, err);
     if (r == 0)

@@ -49,7 +49,7 @@ static int plugin_judge(struct plugin *p, int r, const struct dl_error *why, con
         return 0;
     if (r > 0)
         return dl_error_set(err, EPROTO, p->path,
-                            "%s: it returned %d, which is neither 0 nor a negative errno", what, r);
+                            "%s: it returned %d instead of 0 or a negative errno", what, r);
     if (p->said.code)
         return dl_error_set(err, plugin_error_code(p->said.code), p->path, "%s: %s", what,
                             p->said.message);
@@ -58,7 +58,7 @@ static int plugin_judge(struct plugin *p, int r, const struct dl_error *why, con
     /* INT_MIN has no opposite. */
     int code = r < -ERRNO_MAX ? EIO : -r;
     return dl_error_set(err, plugin_error_code(code), p->path,
-                        "%s: it failed with %d (%s) and does not say why", what, r, strerror(code));
+                        "%s: it failed with %d (%s) without a message", what, r, strerror(code));
 }
 
 /* As plugin_judge(), for a function that builds a sample. */

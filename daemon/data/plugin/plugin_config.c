@@ -81,12 +81,12 @@ static int plugin_config_write_value(struct writing *w, const struct value *v, j
         return *ret ? 0 : plugin_config_out_of_memory(w);
     case VALUE_UINT:
         return plugin_config_refuse(
-            w, "is above 9223372036854775807, and would not be read as it is; write it "
-               "in quotes");
+            w, "is above 9223372036854775807, the largest number in JSON here; write it in "
+               "quotes");
     case VALUE_FLOAT:
         if (!isfinite(v->number))
             return plugin_config_refuse(
-                w, "is not a finite number, and JSON has no other; write it in quotes");
+                w, "is not a finite number, as JSON requires; write it in quotes");
         *ret = json_real(v->number);
         return *ret ? 0 : plugin_config_out_of_memory(w);
     case VALUE_STRING:

@@ -49,7 +49,7 @@ _printf_(3, 4) static int plugin_host_fail(const struct dl_plugin_host *host, in
 
     va_start(args, fmt);
     if (!fmt || vsnprintf(text, sizeof text, fmt, args) < 0)
-        snprintf(text, sizeof text, "it failed in words that cannot be formatted");
+        snprintf(text, sizeof text, "it failed with a text that cannot be formatted");
     va_end(args);
     return dl_error_set(&p->said, code, p->path, "%s", text);
 }
@@ -154,8 +154,8 @@ static void *plugin_host_alloc(struct dl_plugin_sample *sample, size_t bytes)
         return NULL;
     if (bytes > DL_MAX_SEGMENT_BYTES) {
         plugin_host_refuse(sample, NULL,
-                           "it wants %zu bytes of memory at once; a batch has at most %llu", bytes,
-                           (unsigned long long)DL_MAX_SEGMENT_BYTES);
+                           "it requests %zu bytes of memory at once; a batch has at most %llu",
+                           bytes, (unsigned long long)DL_MAX_SEGMENT_BYTES);
         return NULL;
     }
     void *memory = sample_alloc(s, bytes);
@@ -174,7 +174,7 @@ static int plugin_host_tensor(struct dl_plugin_sample *sample, const char *key, 
     if (dtype_bytes(type) == 0)
         return plugin_host_refuse(sample, key, "%u is no type of a tensor's elements", type);
     if (ndim > TREE_DIMS)
-        return plugin_host_refuse(sample, key, "a tensor of %u dimensions; %d are the most", ndim,
+        return plugin_host_refuse(sample, key, "a tensor of %u dimensions; the maximum is %d", ndim,
                                   TREE_DIMS);
     if (ndim > 0 && !shape)
         return plugin_host_refuse(sample, key, "a tensor of %u dimensions has no shape: NULL",

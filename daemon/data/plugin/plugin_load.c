@@ -34,12 +34,12 @@ static int plugin_load_refuse_outside(const char *path, const char *resolved,
 
     if (strcmp(path, resolved) == 0)
         return dl_error_set(err, EACCES, path,
-                            "lies outside the daemon's plugins (%s%s); move the plug-in below one "
-                            "of them, or ask for its directory to be added",
+                            "lies outside the daemon's plugins (%s%s); move the plug-in below "
+                            "one of them, or have its directory added",
                             env->plugins[0], more);
     return dl_error_set(err, EACCES, path,
-                        "leads to %s, outside the daemon's plugins (%s%s); move the plug-in below "
-                        "one of them, or ask for its directory to be added",
+                        "links to %s, outside the daemon's plugins (%s%s); move the plug-in "
+                        "below one of them, or have its directory added",
                         resolved, env->plugins[0], more);
 }
 
@@ -50,9 +50,9 @@ static int plugin_load_find(const char *path, const struct data_env *env,
         return dl_error_set(err, EINVAL, path, "is not the absolute path of a plug-in");
     if (env->n_plugins == 0)
         return dl_error_set(err, EACCES, path,
-                            "no plug-ins may be loaded here; ask for its directory to be added to "
-                            "plugins in dloaderd.conf, or start a daemon of your own by "
-                            "dloaderd --private");
+                            "this daemon may load no plug-ins; have its directory added to "
+                            "plugins in dloaderd.conf, or start a private daemon by dloaderd "
+                            "--private");
     if (!realpath(path, resolved)) {
         /* Whether there is something outside is nothing that the daemon answers. */
         int code = errno;
@@ -72,12 +72,12 @@ static int plugin_load_check_file(const char *path, struct dl_error *err)
     struct stat st;
 
     if (stat(path, &st) < 0)
-        return dl_error_set(err, errno, path, "the plug-in cannot be judged: %s", strerror(errno));
+        return dl_error_set(err, errno, path, "the plug-in cannot be checked: %s", strerror(errno));
     if (!S_ISREG(st.st_mode))
         return dl_error_set(err, EINVAL, path, "is not a file; name the plug-in's shared library");
     if (st.st_uid != 0 && st.st_uid != geteuid())
         return dl_error_set(err, EPERM, path,
-                            "belongs to user %u; a plug-in belongs to root or to user %u, who runs "
+                            "belongs to user %u; it must belong to root or to user %u, who runs "
                             "it",
                             (unsigned)st.st_uid, (unsigned)geteuid());
     if (st.st_mode & WRITABLE_BY_OTHERS)
@@ -94,7 +94,7 @@ static int plugin_load_check_dir(const char *path, const char *dir, struct dl_er
     struct stat st;
 
     if (stat(dir, &st) < 0)
-        return dl_error_set(err, errno, path, "its directory %s cannot be judged: %s", dir,
+        return dl_error_set(err, errno, path, "its directory %s cannot be checked: %s", dir,
                             strerror(errno));
     if ((st.st_mode & WRITABLE_BY_OTHERS) && !(st.st_mode & S_ISVTX))
         return dl_error_set(err, EPERM, path,
@@ -131,7 +131,9 @@ static int plugin_load_check_version(const struct plugin *p, const struct dl_plu
     static const char zeros[TABLE_MAX];
 
     if (!table || (uintptr_t)table % _Alignof(struct dl_plugin) != 0)
-        return dl_error_set(err, EINVAL, p->path, "dl_plugin_entry() gives no table, but %p",
+        return dl_error_set(err, EINVAL, p->path,
+                            "dl_plugin_entry() returns %p instead of a "
+                            "table",
                             (const void *)table);
     if (table->abi != DL_PLUGIN_ABI)
         return dl_error_set(err, EINVAL, p->path,
@@ -140,14 +142,13 @@ static int plugin_load_check_version(const struct plugin *p, const struct dl_plu
                             table->abi, (unsigned)DL_PLUGIN_ABI);
     if (table->size < TABLE_LEAST || table->size > TABLE_MAX)
         return dl_error_set(err, EINVAL, p->path,
-                            "says that its table has %u bytes, and it has %u or some more; set "
-                            ".size = sizeof(struct dl_plugin)",
+                            "declares a table of %u bytes instead of %u or more; set .size = "
+                            "sizeof(struct dl_plugin)",
                             table->size, (unsigned)TABLE_LEAST);
     if (table->size > sizeof *table && memcmp(table + 1, zeros, table->size - sizeof *table) != 0)
         return dl_error_set(err, EINVAL, p->path,
-                            "has functions that this dloaderd does not know: it was built for a "
-                            "later one; install that, or build the plug-in with this one's "
-                            "<dloader-plugin.h>");
+                            "has functions of a later dloaderd; install that release, or build "
+                            "the plug-in with this one's <dloader-plugin.h>");
     return 0;
 }
 
@@ -163,7 +164,7 @@ static int plugin_load_check_role(const struct plugin *p, enum plugin_role role,
                             "iterable");
     if (role == PLUGIN_DATASET && !t->get && !t->iterate)
         return dl_error_set(err, EINVAL, p->path,
-                            "has neither get() nor iterate(), so it is no dataset%s",
+                            "has neither get() nor iterate(), so it is not a dataset%s",
                             t->collate ? "; it collates: name it in collate.path" : "");
     if (!t->open)
         missing = "open";

@@ -56,7 +56,7 @@ static int tar_fields_add_integer(const struct tar_field *f, const struct tar_op
     if (!tar_fields_read_integer(text, text + f->size, &value))
         return tar_field_error(f, EINVAL, err,
                                "is not an integer of 64 bits (\"%.*s\"), as the extension says; "
-                               "write decimal digits, or take its bytes by decode: false",
+                               "write decimal digits, or take its bytes with decode: false",
                                (int)min_u64(f->size, 40), text);
     return sample_int(ret, f->key, value);
 }

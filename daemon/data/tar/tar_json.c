@@ -82,8 +82,8 @@ static int tar_json_add_value(struct json_walk *walk, const char *key, json_t *v
         break;
     }
     return tar_field_error(walk->field, EINVAL, walk->err,
-                           "has null at \"%s%s\", which a batch cannot hold; leave the key out, or "
-                           "take the text by decode: false",
+                           "has null at \"%s%s\", which a batch cannot hold; leave the key out, "
+                           "or take the text with decode: false",
                            walk->field->key, walk->where);
 }
 
@@ -105,6 +105,6 @@ int tar_add_json(const struct tar_field *f, struct sample *ret, struct dl_error 
     /* Until the batch is made: the strings are the parser's. */
     int r = arena_hold(ret->arena, tar_json_release_json, root);
     if (r < 0)
-        return tar_field_error(f, ENOMEM, err, "has found no memory");
+        return tar_field_error(f, ENOMEM, err, "ran out of memory");
     return tar_json_add_value(&walk, f->key, root);
 }

@@ -253,7 +253,7 @@ static int tar_reader_take_header(const struct tar_reader *reader, uint64_t at, 
     uint64_t left = view->bytes - at;
 
     if (view->bytes == 0)
-        return dl_error_set(err, EINVAL, view->path, "is empty; a tar file has a header at least");
+        return dl_error_set(err, EINVAL, view->path, "is empty; a tar file needs a header");
     if (tar_reader_is_zero(view->data + at, min_u64(left, TAR_BLOCK)))
         return TAR_END;
     if (left < TAR_BLOCK)
@@ -261,7 +261,7 @@ static int tar_reader_take_header(const struct tar_reader *reader, uint64_t at, 
     if (!tar_reader_checksum_fits(header))
         return tar_reader_damaged(reader, at, "has a wrong checksum", err);
     if (!tar_reader_read_number(header->size, sizeof header->size, ret_size))
-        return tar_reader_damaged(reader, at, "has a size that is no number", err);
+        return tar_reader_damaged(reader, at, "has a size that is not a number", err);
     return 0;
 }
 
@@ -294,8 +294,7 @@ static int tar_reader_take_headers(const struct tar_reader *reader, uint64_t *at
     for (;;) {
         r = tar_reader_take_header(reader, *at, ret_size, err);
         if (r == TAR_END && ext->any)
-            return tar_reader_damaged(reader, *at, "is missing: an extended one stands before it",
-                                      err);
+            return tar_reader_damaged(reader, *at, "is missing after an extended one", err);
         if (r != 0)
             return r;
         char type = ((const struct tar_header *)(const void *)(reader->view.data + *at))->type;

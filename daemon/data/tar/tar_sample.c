@@ -154,13 +154,13 @@ static int tar_sample_add_member(const struct tar_group *group, const struct tar
     }
     if (tar_sample_has_key(ret, key))
         return tar_field_error(&f, EINVAL, err,
-                               "is the second field \"%s\" of its sample; each may be there once",
+                               "is the second field \"%s\" of its sample; a field may occur once",
                                key);
     r = tar_add_field(&f, options, randomness, ret, err);
     if (ret->error == 0)
         return r;
     return tar_sample_judge(&f, ret,
-                            "is not UTF-8; write it so, or take its bytes by decode: false", err);
+                            "is not UTF-8; convert it, or take its bytes with decode: false", err);
 }
 
 int tar_make(const struct tar_view *view, uint64_t offset, const struct tar_options *options,

@@ -90,7 +90,7 @@ static int text_make_string(const struct text_sample *s, const uint8_t *bytes, u
     if (r == -EILSEQ)
         return dl_error_set(s->err, EILSEQ, s->path,
                             "line %llu is not UTF-8; convert the file with iconv, or take its "
-                            "bytes as they are by tokenizer: bytes",
+                            "bytes with tokenizer: bytes",
                             text_number_of(s));
     return r;
 }
@@ -135,12 +135,11 @@ static int text_make_json(const struct text_sample *s, struct line line)
     const json_t *value = json_object_get(root, field);
     if (!value)
         return dl_error_set(s->err, EINVAL, s->path,
-                            "line %llu has no field \"%s\"; dataset.field says which it is",
-                            text_number_of(s), field);
+                            "line %llu has no field \"%s\"; set dataset.field", text_number_of(s),
+                            field);
     if (!json_is_string(value))
         return dl_error_set(s->err, EINVAL, s->path,
-                            "line %llu: its field \"%s\" is not a string; dataset.field says "
-                            "which one is",
+                            "line %llu: its field \"%s\" is not a string; set dataset.field",
                             text_number_of(s), field);
     return text_make(s, (const uint8_t *)json_string_value(value), json_string_length(value));
 }

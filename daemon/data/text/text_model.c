@@ -49,8 +49,8 @@ static int text_model_load(const char *path, const uint8_t *data, uint64_t bytes
         return 0;
     const char *words = text_model_words_of(why);
     return dl_error_set(err, -r, path,
-                        "is no SentencePiece model, or a damaged one%s%s%s; name the .model file "
-                        "that spm_train wrote, or fetch it again",
+                        "is not a SentencePiece model, or a damaged one%s%s%s; name the .model "
+                        "file that spm_train wrote, or fetch it again",
                         words[0] ? " (" : "", words, words[0] ? ")" : "");
 }
 
@@ -67,18 +67,17 @@ int text_model_open(const struct spec_dataset *spec, const char *place, const st
         snprintf(tokenizer, sizeof tokenizer, "%s.tokenizer", place);
         return dl_error_set(
             err, ENOTSUP, tokenizer,
-            "this dloaderd was built without SentencePiece, as the wheel's is: use that of "
-            "Debian's "
-            "package, build it where libsentencepiece-dev and a C++ compiler are installed, or "
-            "write tokenizer: bytes");
+            "this dloaderd, such as the wheel's, was built without SentencePiece: use Debian's "
+            "package, build it with libsentencepiece-dev and a C++ compiler, or write "
+            "tokenizer: bytes");
     }
     if ((r = source_open_file(spec->model, env, &fd, &bytes, err)) < 0)
         return r;
     /* The library takes a file of nothing for a message that leaves everything out. */
     if (bytes == 0 || bytes > MODEL_BYTES_MAX)
         return dl_error_set(err, EINVAL, spec->model,
-                            "has %llu bytes and is no SentencePiece model; name the .model file "
-                            "that spm_train wrote",
+                            "has %llu bytes and is not a SentencePiece model; name the .model "
+                            "file that spm_train wrote",
                             (unsigned long long)bytes);
     data = malloc(bytes);
     if (!data)
