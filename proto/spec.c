@@ -105,7 +105,7 @@ static int spec_read_label(struct spec_reading *rd, const struct spec_key *key,
                            " bytes on one line, without blanks at its ends or two together",
                            key->max);
     if (rd->spec->name)
-        return spec_refuse(rd, key, v, "is given, and name too; leave out one of them");
+        return spec_refuse(rd, key, v, "is given beside name; leave out one of them");
     rd->spec->label = strdup(v->string);
     return rd->spec->label ? 0 : spec_no_memory(rd);
 }
@@ -478,7 +478,7 @@ int spec_read_inner(const struct spec_reading *rd, const char *place, const stru
     const struct spec_key *keys = spec_keys(&n);
 
     if (inner.depth > DL_MAX_VALUE_DEPTH)
-        return dl_error_set(rd->err, EINVAL, place, "more than %" PRIu64 " datasets in each other",
+        return dl_error_set(rd->err, EINVAL, place, "more than %" PRIu64 " nested datasets",
                             DL_MAX_VALUE_DEPTH);
     while (!spec_key_in(&keys[begin], "dataset"))
         begin++;

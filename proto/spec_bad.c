@@ -63,7 +63,7 @@ int spec_check_share(const struct dl_spec *spec, uint64_t length, struct dl_erro
     if (spec->on_error <= ON_ERROR_RAISE || spec->max_bad >= 1 || length != UINT64_MAX)
         return 0;
     return dl_error_set(err, EINVAL, "workers.max_bad",
-                        "%g is a share of the dataset's samples, and it does not say how many it "
-                        "has; write a number of samples, such as 100",
+                        "%g is a share of the dataset's samples, whose number is unknown; write "
+                        "a number of samples, such as 100",
                         spec->max_bad);
 }

@@ -64,7 +64,7 @@ static int spec_batch_refuse_size(const char *place, uint64_t n, const struct dl
 {
     return dl_error_set(err, EINVAL, place,
                         "%" PRIu64 " is above batch.tokens %" PRIu64
-                        ", so that not one sample would fit a batch; lower it, or raise tokens",
+                        ", so no sample would fit a batch; lower it, or raise tokens",
                         n, spec->batch.tokens);
 }
 

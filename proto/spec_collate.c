@@ -93,7 +93,7 @@ static int spec_collate_sort_leaves(struct spec_reading *rd, const char *place)
     qsort(collate->fields, collate->n_fields, sizeof *collate->fields, spec_collate_compare_leaves);
     for (uint32_t i = 1; i < collate->n_fields; i++)
         if (strcmp(collate->fields[i - 1], collate->fields[i]) == 0)
-            return dl_error_set(rd->err, EINVAL, place, "\"%.64s\" is there twice",
+            return dl_error_set(rd->err, EINVAL, place, "\"%.64s\" occurs twice",
                                 collate->fields[i]);
     return 0;
 }

@@ -55,8 +55,8 @@ static int spec_dataset_resolve_path(const struct spec_reading *rd, const char *
                             spec_show(v, shown), spec_quote_hint(v));
     if (spec_dataset_is_url(v->string))
         return dl_error_set(rd->err, EINVAL, place,
-                            "%s is no file of this machine, and nothing else is read; mount it and "
-                            "give the path there, or read it by a plug-in or a Python dataset",
+                            "%s is not a local file; mount it and give its path, or read it "
+                            "with a plug-in or a Python dataset",
                             spec_show(v, shown));
     bool relative = v->string[0] != '/';
     if (relative && !rd->base)

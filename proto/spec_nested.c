@@ -210,8 +210,8 @@ static int spec_nested_read_fractions(struct spec_reading *rd, const struct spec
     if (fabs(sum - 1) <= 1e-9)
         return 0;
     spec_place(rd, key, place);
-    return dl_error_set(rd->err, EINVAL, place,
-                        "these fractions make %.10g; they must make 1, all of the dataset", sum);
+    return dl_error_set(rd->err, EINVAL, place, "these fractions add up to %.10g instead of 1",
+                        sum);
 }
 
 int spec_read_parts(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
@@ -243,13 +243,13 @@ static int spec_nested_check_python_dataset(const struct spec_reading *rd)
     if (dataset->host && dataset->n_files > 0) {
         spec_place(rd, spec_key_find("dataset", "interpreter"), place);
         return dl_error_set(rd->err, EINVAL, place,
-                            "is given, and host too, which runs already; leave out one of them");
+                            "is given beside host, which already runs; leave out one of them");
     }
     if (!dataset->object != !dataset->host)
         return 0;
     spec_place(rd, spec_key_find("dataset", "object"), place);
     return dl_error_set(rd->err, EINVAL, place, "%s",
-                        dataset->object ? "is given, and host too; leave out one of them"
+                        dataset->object ? "is given beside host; leave out one of them"
                                         : "missing; a dataset of kind python needs it, such as "
                                           "mypackage.data:Dataset");
 }
@@ -264,7 +264,7 @@ int spec_check_dataset(struct spec_reading *rd)
         char place[DL_ERROR_PATH_MAX];
         spec_place(rd, spec_key_find("dataset", "part"), place);
         return dl_error_set(rd->err, EINVAL, place,
-                            "%" PRIu32 " is none of the %" PRIu32 " parts, which count from 0",
+                            "%" PRIu32 " is not one of the %" PRIu32 " parts, which count from 0",
                             dataset->part, dataset->n_parts);
     }
     int r = spec_nested_check_python_dataset(rd);

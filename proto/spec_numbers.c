@@ -37,13 +37,12 @@ int spec_read_range(struct spec_reading *rd, const struct spec_key *key, const s
 
     if (v->type != VALUE_ARRAY || v->count != 2 || isnan(value_real(&v->items[0])) ||
         isnan(value_real(&v->items[1])))
-        return spec_refuse(rd, key, v, "is not a list of two numbers, the least and the greatest");
+        return spec_refuse(rd, key, v, "is not a list of two numbers, the smaller and the larger");
     double low = value_real(&v->items[0]) + 0.0, high = value_real(&v->items[1]) + 0.0;
     spec_place(rd, key, place);
     if (!(low > 0 && low <= high && isfinite(high)))
         return dl_error_set(rd->err, EINVAL, place,
-                            "%g and %g are not the least and the greatest of a range above 0", low,
-                            high);
+                            "%g and %g are not a range above 0, smaller first", low, high);
     if (key->max && high > (double)key->max)
         return dl_error_set(rd->err, EINVAL, place, "%g is above the maximum of %" PRIu64, high,
                             key->max);

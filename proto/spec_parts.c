@@ -91,8 +91,8 @@ int spec_check_history(const struct dl_spec *spec, const struct history *before,
         return 0;
     if (spec->sampler == SAMPLER_CLIENT)
         return dl_error_set(err, EINVAL, "sampler.kind",
-                            "client: the order is the client's own, and has no rest for other "
-                            "numbers of ranks");
+                            "client: only the client has the order, so another number of ranks "
+                            "cannot continue it");
     for (uint32_t i = 0; r == 0 && i < before->n; i++)
         r = spec_check_world(spec, before->stretches[i].world, err);
     return r;

@@ -44,10 +44,10 @@ int spec_read_weights(struct spec_reading *rd, const struct spec_key *key, const
     spec_key_path(key, place);
     if (sum == 0)
         return dl_error_set(rd->err, EINVAL, place,
-                            "all weights are 0; at least one must be above");
+                            "all weights are 0; at least one must be positive");
     if (isinf(sum))
         return dl_error_set(rd->err, EINVAL, place,
-                            "their sum is above the largest float64; scale them down");
+                            "their sum exceeds the largest float64; scale them down");
     return 0;
 }
 
@@ -81,8 +81,8 @@ int spec_check_world(const struct dl_spec *spec, uint64_t world, struct dl_error
         return dl_error_set(err, EINVAL, "batch.size",
                             "%" PRIu64 " samples for each of %" PRIu64
                             " ranks are above the maximum of %" PRIu64
-                            " in the one batch that shard.mode dispatch loads for all; lower size, "
-                            "or write another mode",
+                            " in the common batch of shard.mode dispatch; lower size, or write "
+                            "another mode",
                             size, world, (uint64_t)DL_MAX_BATCH_SIZE);
     if (spec->shard != SHARD_SPLIT || spec->batch.tokens || size % world == 0)
         return 0;
@@ -97,14 +97,13 @@ int spec_check_iterable(const struct dl_spec *spec, struct dl_error *err)
     if (spec->sampler == SAMPLER_SEQUENTIAL && spec->batch.tokens)
         return dl_error_set(
             err, EINVAL, "batch.tokens",
-            "%" PRIu64 " has no meaning, as the dataset is iterable: the lengths of "
-            "its samples are not known before they come; write batch: {size: n}, or "
-            "use a dataset with an index",
+            "%" PRIu64 " has no meaning, as the dataset is iterable: the lengths of its samples "
+            "are not known in advance; write batch: {size: n}, or use a dataset with an index",
             spec->batch.tokens);
     if (spec->on_error == ON_ERROR_SUBSTITUTE && spec->shard != SHARD_STRIDED)
         return dl_error_set(err, EINVAL, "workers.on_error",
-                            "\"substitute\" cannot be had with shard.mode %s, as the dataset is "
-                            "iterable: what comes next is another rank's; write skip, or leave "
+                            "\"substitute\" does not work with shard.mode %s and an iterable "
+                            "dataset: the next sample is another rank's; write skip, or leave "
                             "shard.mode out",
                             spec_choice_name(spec_key_find("shard", "mode"), spec->shard));
     if (spec->sampler == SAMPLER_SEQUENTIAL)
@@ -121,8 +120,8 @@ int spec_check_length(const struct dl_spec *spec, uint64_t length, struct dl_err
 
     if (length == UINT64_MAX && spec->sampler != SAMPLER_CLIENT)
         return dl_error_set(err, EINVAL, "sampler.kind",
-                            "\"%s\" needs to know how many samples the dataset has, and it does "
-                            "not say (in Python: __len__); write client, and feed the indices",
+                            "\"%s\" needs the number of the dataset's samples, which is unknown "
+                            "(in Python: __len__); write client, and feed the indices",
                             sampler_kind_name(spec->sampler));
     if (spec->sampler == SAMPLER_WEIGHTED && spec->n_weights != length)
         return dl_error_set(err, EINVAL, "sampler.weights",
@@ -140,8 +139,7 @@ int spec_check_length(const struct dl_spec *spec, uint64_t length, struct dl_err
     }
     if (spec->batch.tokens && length == 0)
         return dl_error_set(err, EINVAL, "dataset",
-                            "it has no samples, of which batches of %" PRIu64
-                            " tokens could be made",
+                            "it has no samples for batches of %" PRIu64 " tokens",
                             spec->batch.tokens);
     if (spec->num_samples > 0 && length == 0)
         return dl_error_set(err, EINVAL, "sampler.num_samples",

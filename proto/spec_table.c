@@ -13,21 +13,21 @@
 #define STRATEGY(name) (1U << STRATEGY_##name)
 #define IMAGES         (KIND(IMAGEFOLDER) | KIND(TAR))
 #define BIT(number)    (1U << (number))
-#define NOT_DECODED                                                               \
-    "has no meaning with decode: false, which leaves images as they are stored; " \
+#define NOT_DECODED                                                              \
+    "has no effect with decode: false, which leaves images as they are stored; " \
     "leave out one of them"
-#define WITHOUT_TOKENS                                                               \
-    "has a meaning for batches measured in tokens only; give batch.tokens besides, " \
+#define WITHOUT_TOKENS                                               \
+    "only applies to batches measured in tokens; add batch.tokens, " \
     "or leave this out"
-#define BESIDE_LENGTH                                                   \
-    "has no meaning beside length, which is the padded length itself; " \
+#define BESIDE_LENGTH                                           \
+    "has no effect beside length, which is the padded length; " \
     "leave out one of them"
 #define PACKS          (s->collate.kind == COLLATE_PACK)
 #define HAS_BUCKETS    (s->batch.strategy == STRATEGY_BUCKET)
 #define CARRIES        (s->batch.tokens && s->batch.leftover == LEFTOVER_CARRY)
 #define WEIGHTED_TORCH (s->sampler == SAMPLER_WEIGHTED && s->order == ORDER_TORCH)
 #define NOT_ALL_EPOCHS_ALIKE(other)                                                              \
-    "needs epochs of the same samples, each once, which " other " does not give; write emit or " \
+    "needs epochs of the same samples, each once, which " other " does not have; write emit or " \
     "drop"
 #define ANY_KIND      0
 #define FIELD(member) offsetof(struct dl_spec, member), sizeof(((struct dl_spec *)NULL)->member)

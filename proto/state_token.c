@@ -197,7 +197,7 @@ static bool state_token_get_all(const struct value *map, struct state_token *ret
 
 static int state_token_no_state(struct dl_error *err)
 {
-    return dl_error_set(err, EINVAL, "state", "this is no state of an epoch");
+    return dl_error_set(err, EINVAL, "state", "this is not a state of an epoch");
 }
 
 static int state_token_read_map(const struct value *map, struct state_token *ret,
@@ -241,7 +241,9 @@ int state_token_read(const void *data, size_t len, struct state_token *ret, stru
         return state_token_no_state(err);
     state_token_put_sum(data, len - SUM_BYTES, sum);
     if (memcmp(sum, (const uint8_t *)data + len - SUM_BYTES, SUM_BYTES) != 0)
-        return dl_error_set(err, EINVAL, "state", "is damaged, or no state: its checksum is wrong");
+        return dl_error_set(err, EINVAL, "state",
+                            "is damaged, or not a state: its checksum is "
+                            "wrong");
     int r = value_unpack(data, len, &map, NULL);
     if (r == -ENOMEM)
         return dl_error_set(err, ENOMEM, "state", "out of memory");
@@ -267,8 +269,8 @@ static int state_token_check_spec(const struct state_identity *state,
     for (unsigned i = 0; i < STATE_PARTS; i++)
         if (state->parts[i] != loader->parts[i])
             return dl_error_set(err, EINVAL, PARTS[i],
-                                "the state is of a loader whose spec says something else under "
-                                "%s; open the loader with the spec that the state is of",
+                                "the state is of a loader with another %s in its spec; open the "
+                                "loader with that spec",
                                 PARTS[i]);
     return 0;
 }
@@ -283,8 +285,7 @@ static int state_token_check_data(const struct state_identity *state,
     if (state->dataset != loader->dataset)
         return dl_error_set(err, EINVAL, "dataset",
                             "the state is of other data: fingerprint %016" PRIx64
-                            ", and this is %016" PRIx64
-                            "; its files were changed, or are not those of then",
+                            ", and this is %016" PRIx64 "; its files were changed or replaced",
                             state->dataset, loader->dataset);
     return 0;
 }
@@ -307,7 +308,7 @@ int state_token_check(const struct state_token *token, const struct state_identi
     if (token->steps > 0 && state->workers != loader->workers)
         return dl_error_set(err, EINVAL, "workers.count",
                             "%" PRIu64 ", and the state is of %" PRIu64
-                            ": which worker has which samples of an iterable dataset hangs on it",
+                            ": it decides which worker has which samples of an iterable dataset",
                             loader->workers, state->workers);
     return 0;
 }
@@ -323,13 +324,14 @@ static int state_token_place_in_other_world(const struct state_token *token, uin
         return dl_error_set(err, EINVAL, "world",
                             "%" PRIu64 ", and the state is of %" PRIu64 "; %s", world, token->world,
                             token->identity.workers > 0
-                                ? "ranks share an iterable dataset by its own rules, which no "
-                                  "other number of ranks can go on with"
-                                : "each rank's client is its sampler, and has an order of its own");
+                                ? "an iterable dataset divides itself among ranks, so another "
+                                  "number of ranks cannot continue it"
+                                : "each rank's client is its sampler, with its own order");
     if (!history_add(before, token->world, token->steps))
         return dl_error_set(err, EINVAL, "world",
                             "%" PRIu64 ", and the state is of %" PRIu64
-                            "; the world size has changed %u times in this epoch, and may no more",
+                            "; the world size has changed %u times in this epoch, the most "
+                            "possible",
                             world, token->world, before->n);
     ret->step = 0;
     /* Nothing was given out since there were as many ranks as now. */

@@ -315,8 +315,7 @@ static int yaml_check_unique(const struct reading *rd, const struct value *map)
     if (value_duplicate(map, &twice) < 0)
         return yaml_no_memory(rd);
     if (twice)
-        return yaml_refuse(rd, twice->line, EINVAL, "the key \"%.100s\" is there twice",
-                           twice->key);
+        return yaml_refuse(rd, twice->line, EINVAL, "the key \"%.100s\" occurs twice", twice->key);
     return 0;
 }
 

@@ -113,8 +113,8 @@ static int quarantine_refuse(const struct quarantine *q, const struct slot_bad *
     else
         snprintf(which, sizeof which, "%u samples of one batch: ", n);
     return dl_error_set(err, bad ? (int)bad->code : EIO, "dataset",
-                        "%s%s; it is one more than the %llu bad samples that workers.max_bad "
-                        "allows: look at them (dlctl quarantine), mend the data, or raise it",
+                        "%s%s; workers.max_bad allows only %llu bad samples: check them (dlctl "
+                        "quarantine), repair the data, or raise it",
                         which, bad ? bad->text : "they are bad", (unsigned long long)q->limit);
 }
 

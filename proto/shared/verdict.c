@@ -168,7 +168,7 @@ static void verdict_blame_worker(const struct verdict_case *c, const char *waite
                    "and the others are not",
                    waited, v->worker, stage_name(v->stage),
                    verdict_percent(verdict_busy_ns(worker), c->span_ns));
-    verdict_advise(v, "share its work out evenly: more shards, of like size");
+    verdict_advise(v, "divide its work evenly: more shards, of similar size");
 }
 
 static bool verdict_cores_are_short(const struct work *work)
@@ -251,7 +251,7 @@ void verdict_find(const struct verdict_case *c, struct verdict *ret)
 
     *ret = (struct verdict){.worker = VERDICT_NO_WORKER};
     if (c->n_ranks == 0) {
-        (void)snprintf(ret->text, sizeof ret->text, "idle: nobody reads");
+        (void)snprintf(ret->text, sizeof ret->text, "idle: no trainer reads");
         return;
     }
     worst = verdict_worst_rank(c);
@@ -275,7 +275,7 @@ void verdict_find(const struct verdict_case *c, struct verdict *ret)
                        "straggling: rank %" PRIu64 " waits for batches for %u %% of its time (%.1f "
                        "s), and most others hardly do",
                        worst->rank, verdict_waits(worst), (double)worst->waited_ns / 1e9);
-        verdict_advise(ret, "look at its machine, and at its share of the data");
+        verdict_advise(ret, "check its machine, and its share of the data");
     } else {
         verdict_blame_loader(c, &work, worst, ret);
     }

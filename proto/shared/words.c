@@ -34,20 +34,20 @@ void words_passing(const char *dataset, uint64_t step, uint64_t batch, char *tex
     if (mul_overflows(step, max_u64(batch, 1), &samples))
         samples = UINT64_MAX;
     snprintf(text, len,
-             "going on at step %llu: the iterable dataset %s cannot leap there, so up to %llu "
+             "resuming at step %llu: the iterable dataset %s cannot skip to it, so up to %llu "
              "samples are made again and dropped first (a dataset's own state, or a plug-in's "
-             "skip(), spares that)",
+             "skip(), avoids that)",
              (unsigned long long)step, dataset, (unsigned long long)samples);
 }
 
 void words_state_lost(enum dataset_state_loss why, char *text, size_t len)
 {
     snprintf(text, len,
-             "the dataset's own state is not kept, since it %s: a run that goes on from a state "
-             "taken here makes the samples before it again",
+             "the dataset's own state is not kept, since it %s: a run that resumes from a state "
+             "taken here makes the earlier samples again",
              why == DATASET_STATE_TOO_LARGE
                  ? "takes more than 65536 bytes"
-                 : "holds something else than numbers, text, bytes, None, and lists, tuples, "
+                 : "contains other values than numbers, text, bytes, None, and lists, tuples, "
                    "dicts, NumPy arrays and CPU tensors of them");
 }
 
@@ -62,16 +62,17 @@ void words_times(double times, char *text, size_t len)
 void words_too_many(const char *dataset, uint64_t length, uint64_t samples, char *text, size_t len)
 {
     snprintf(text, len,
-             "the iterable dataset %s says that it has %llu samples, but %llu were fetched by now; "
-             "with several workers or ranks each must yield its share alone (dataset.divide, or "
-             "the worker's number that a plug-in is given)",
+             "the iterable dataset %s declares %llu samples, but %llu were already fetched; "
+             "with several workers or ranks each must yield only its share (dataset.divide, or "
+             "the worker's number that a plug-in gets)",
              dataset, (unsigned long long)length, (unsigned long long)samples);
 }
 
 void words_no_rows(const struct tree_node *leaf, uint32_t number, uint64_t samples, char *text,
                    size_t len)
 {
-    static const char remedy[] = "let collate make one row a sample, or write another shard.mode";
+    static const char remedy[] = "let collate make one row per sample, or write another "
+                                 "shard.mode";
 
     if (leaf->kind == TREE_OBJECT || leaf->ndim == 0)
         snprintf(text, len, "cannot be dispatched: node %" PRIu32 " of its batch is %s; %s", number,

@@ -173,7 +173,7 @@ class Policies(BadCase):
                     batch.release()
         self.assertEqual(steps, [0])
         self.assertIn("step 1 of epoch 0 (samples 8, 9", str(caught.exception))
-        self.assertIn("nothing is left of this batch", str(caught.exception))
+        self.assertIn("no sample is left in this batch", str(caught.exception))
         self.assertIn("sample 8: ", str(caught.exception))
         batches = client.next_batches()
         while batches:
@@ -274,7 +274,7 @@ class Ranks(BadCase):
                     batch.release()
             self.assertEqual(steps, [0, 2, 3])
             self.assertEqual(len(words), 1)
-            self.assertIn("is one more than the 1 bad samples that workers.max_bad allows", words[0])
+            self.assertIn("workers.max_bad allows only 1 bad samples", words[0])
 
     def test_what_comes_next_is_another_ranks(self):
         client = self.client(self.daemon())
@@ -323,7 +323,7 @@ class Budget(BadCase):
                 self.assertEqual([n for n in got if isinstance(n, int)], [7, 7, 8, 8, 8, 4])
                 self.assertIn("step 2 of epoch 0 (samples ", got[2])
                 self.assertIn("sample 18: ", got[2])
-                self.assertIn("is one more than the 3 bad samples that workers.max_bad allows", got[2])
+                self.assertIn("workers.max_bad allows only 3 bad samples", got[2])
                 self.assertIn("sample 25: ", got[3])
                 # What is known already may come again; what is new is above it for ever.
                 self.assertEqual([n for n in again if isinstance(n, int)], [7, 7, 8, 8, 8, 4])
@@ -354,7 +354,7 @@ class Budget(BadCase):
         for verb in ("check", "run"):
             done = dlctl(verb, spec, check=False, daemon=self.daemon() if verb == "run" else None)
             self.assertEqual(done.returncode, 1)
-            self.assertIn("is one more than the 3 bad samples that workers.max_bad allows", done.stderr)
+            self.assertIn("workers.max_bad allows only 3 bad samples", done.stderr)
         spec = self.write("there", lines, "skip", [1, 9, 17], workers={"count": 0, "max_bad": 3})
         done = dlctl("check", spec)
         self.assertEqual(done.stdout.count("was skipped: "), 3)

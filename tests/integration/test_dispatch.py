@@ -259,8 +259,7 @@ class Shares(DispatchCase):
         loader = client.open(spec(batch={"size": 1 << 18}))["loader"]
         with self.assertRaises(DaemonError) as caught:
             client.start(loader, world=5)
-        self.assertIn("above the maximum of 1048576 in the one batch that shard.mode dispatch loads "
-                      "for all", str(caught.exception))
+        self.assertIn("above the maximum of 1048576 in the common batch of shard.mode dispatch", str(caught.exception))
         client.start(loader, world=4)
 
 

@@ -100,7 +100,8 @@ class Find(dltest.TestCase):
         heads = [line for line in said.stdout.splitlines() if line and not line.startswith(" ")]
         self.assertRegex(heads[0], r"^eval\.py, pid 802: up [\d.]+ s, loaders 1, workers 2, [\d.]+ ")
         self.assertRegex(heads[1], r"^train\.py, pid 4711: ")
-        self.assertIn("  train.py\n    idle: nobody reads\n", said.stdout)
+        self.assertIn("  train.py\n"
+                      "    idle: no trainer reads\n", said.stdout)
         rows = json.loads(self.dlctl("status", "--json").stdout)
         self.assertEqual([(row["program"], row["program_pid"], row["loaders"]) for row in rows],
                          [("eval.py", 802, 1), ("train.py", 4711, 1)])

@@ -287,14 +287,15 @@ class Lengths(TokenCase):
 
     def test_samples_without_lengths(self):
         """Where all are alike, or none is a sequence, a histogram says nothing."""
-        self.assert_error(1, "EINVAL", "dataset", r"every sample is int64 \[\]: where all have one shape "
-                          "there are no lengths to compare", "lengths", self.range_spec())
+        self.assert_error(1, "EINVAL", "dataset", r"every sample is int64 \[\]: samples of one "
+                          r"shape have no lengths to compare", "lengths", self.range_spec())
         write_npy(self.path("x.npy"), "<f4", (6, 28, 28), bytes(6 * 28 * 28 * 4))
         fixed = self.write("fixed.yaml", "dataset: {kind: npy, files: {x: x.npy}}\n")
         self.assert_error(1, "EINVAL", "dataset", r"every sample is float32 \[28, 28\]", "lengths", fixed)
         media.pictures(pathlib.Path(self.path("images")), 3)
         folder = self.write("images.yaml", "dataset: {kind: imagefolder, root: images}\n")
-        self.assert_error(1, "EINVAL", "dataset", r"sample 0 is uint8 \[[\d, ]+\], which is no sequence",
+        self.assert_error(1, "EINVAL", "dataset", r"sample 0 is uint8 \[[\d, ]+\], which is not "
+                                                  r"a sequence",
                           "lengths", folder)
 
 

@@ -105,11 +105,11 @@ class Delivery(StreamCase):
         found, _ = self.steps(client, opened["loader"])
         self.assertEqual(sorted(sum((batch for _, batch in found), [])), sorted(2 * list(range(10))))
         self.assertEqual(len(client.warnings), 1)
-        self.assertIn("says that it has 10 samples, but ", client.warnings[0])
+        self.assertIn("declares 10 samples, but ", client.warnings[0])
         spec = self.spec("long", **counting("long", 10, 2, dataset={"divide": False},
                                             batch={"size": 4}))
         said = dlctl("run", spec, daemon=daemon).stderr
-        self.assertIn("warning: the iterable dataset range says that it has 10 samples", said)
+        self.assertIn("warning: the iterable dataset range declares 10 samples", said)
 
     def test_what_it_does_not_go_with(self):
         client = self.client(self.daemon())

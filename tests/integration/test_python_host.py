@@ -274,7 +274,7 @@ class Fed(HostCase):
         client = self.client(self.hosting())
         error = self.refusal(client, python("unknown", {"unknown": True}))
         self.assertEqual(error.path, "sampler.kind")
-        self.assertIn("needs to know how many samples the dataset has", error.message)
+        self.assertIn("needs the number of the dataset's samples", error.message)
 
     def test_slots_grow_as_batches_do(self):
         client = self.client(self.hosting())

@@ -182,14 +182,14 @@ class Files(TestCase):
         other = self.write("other", batch={"size": 9})
         done = dlctl("run", other, "--state", file, daemon=self.running, check=False)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("dlctl: batch: the state is of a loader whose spec says something else",
+        self.assertIn("dlctl: batch: the state is of a loader with another batch in its spec",
                       done.stderr)
         with open(file, "r+b") as out:
             out.seek(30)
             out.write(b"!")
         done = dlctl("state", file, check=False)
         self.assertEqual(done.returncode, 1)
-        self.assertIn(f"dlctl: {file}: is damaged, or no state", done.stderr)
+        self.assertIn(f"dlctl: {file}: is damaged, or not a state", done.stderr)
         done = dlctl("run", spec, "--state", self.path("none"), daemon=self.running, check=False)
         self.assertIn("No such file", done.stderr)
         done = dlctl("run", spec, "--state", file, "--first-epoch", "3", daemon=self.running,

@@ -39,7 +39,7 @@ class Verdicts(TestCase):
         daemon = self.daemon()
         client = self.client(daemon)
         client.open(named("judged"))
-        self.assertEqual(self.verdict(client), "idle: nobody reads")
+        self.assertEqual(self.verdict(client), "idle: no trainer reads")
         self.train(client, 2)
         self.assertRegex(self.verdict(client), r"^too early to tell: \d batches so far$")
 
@@ -86,7 +86,7 @@ class Verdicts(TestCase):
         self.assertRegex(self.verdict(client, "train.py: Rows"),
                          "^idle; at the end of the last epoch it was trainer-bound: ")
         client.open({**spec, "label": "train.py: Others"})
-        self.assertEqual(self.verdict(client, "train.py: Others"), "idle: nobody reads")
+        self.assertEqual(self.verdict(client, "train.py: Others"), "idle: no trainer reads")
 
     @unittest.skipUnless(os.path.exists("/proc/self/schedstat"), "this kernel does not tell")
     def test_cores_are_short(self):
@@ -181,8 +181,8 @@ class Verdicts(TestCase):
         time.sleep(0.5)
         batches[1][0].release(int(0.4e9))
         self.assertRegex(self.verdict(clients[1]),
-                         r"^straggling: rank 1 waits for batches for \d+ % of its time \(0\.4 s\), and "
-                         r"most others hardly do; look at its machine, ")
+                         r"^straggling: rank 1 waits for batches for \d+ % of its time \(0\.4 "
+                         r"s\), and most others hardly do; check its machine, ")
         epochs = {row["rank"]: row for row in clients[0].query("epochs")}
         self.assertEqual([epochs[rank]["waited_s"] for rank in (0, 1)], [0, 0.4])
         # Nobody can have waited for longer than it was there.

@@ -127,7 +127,7 @@ class Bad(SpecCase):
         for kind in ("native", "python"):
             steps, rows = self.load("gone-" + kind, many, COLLATES[kind], "skip", epochs=1)
             self.assertIn("step 1 of epoch 0 (samples 6, 7, 8, 9, 10, 11)", steps[1])
-            self.assertIn("nothing is left of this batch", steps[1])
+            self.assertIn("no sample is left in this batch", steps[1])
             self.assertEqual(len(steps), 8)
             self.assertEqual(rows, [])
             short = python("Spotty", length=LENGTH, bad=[7], error="MemoryError")

@@ -407,7 +407,7 @@ class Native(unittest.TestCase):
                 with self.assertRaises(dloader.StateError, msg=wrong):
                     loader.load_state_dict(wrong)
             with Loader(changed(batch={"size": 4})) as other:
-                with self.assertRaisesRegex(dloader.StateError, "something else under batch"):
+                with self.assertRaisesRegex(dloader.StateError, "another batch in its spec"):
                     other.load_state_dict(good)
             with Loader(changed(dataset={"kind": "range", "length": 11})) as other:
                 with self.assertRaisesRegex(dloader.StateError, "dataset"):

@@ -180,7 +180,7 @@ class States(SpecCase):
                 if worker["loader"] == loader.name and worker["pid"]]
 
     def test_what_cannot_be_kept_is_told_and_passed_over(self):
-        for wrong, words in ("bulky", "more than 65536 bytes"), ("odd", "something else than"):
+        for wrong, words in ("bulky", "more than 65536 bytes"), ("odd", "contains other values than"):
             with self.subTest(wrong):
                 spec = self.spec(python("Placed", length=61, state=wrong))
                 loader = self.loader(spec)

@@ -272,7 +272,7 @@ class Dispatch(DigestCase):
         with self.assertRaises(AssertionError) as caught:
             self.run_spec(spec, *ALL_RANKS)
         self.assertIn("step 0 cannot be dispatched: node ", str(caught.exception))
-        self.assertIn("let collate make one row a sample", str(caught.exception))
+        self.assertIn("let collate make one row per sample", str(caught.exception))
         # One rank alone has all of the batch, and needs no rows.
         self.assertEqual(self.run_spec(spec)["samples"], ROWS)
 
@@ -331,7 +331,8 @@ class Iterable(DigestCase):
                             batch.release()
                     self.assertEqual(len(client.warnings), 1 if step else 0)
                     if step:
-                        self.assertRegex(client.warnings[0], "going on at step 5.*up to 20 samples")
+                        self.assertRegex(client.warnings[0], "resuming at step 5.*up to 20 "
+                                                             "samples")
 
     def test_ranks_have_the_same(self):
         for collate in ({}, {"kind": "python"}):

@@ -583,8 +583,8 @@ static void test_more_samples_than_the_length(void **state)
         warning = dl_epoch_warning(h.epoch);
         assert_int_equal(warning != NULL, step == 2);
         if (warning)
-            assert_non_null(strstr(warning, "the iterable dataset range says that it has 20 "
-                                            "samples, but 24 were fetched by now; "));
+            assert_non_null(strstr(warning, "the iterable dataset range declares 20 samples, "
+                                            "but 24 were already fetched; "));
     }
     dl_client_close(h.client);
 }

@@ -95,7 +95,7 @@ static const struct {
     {"any order, before the first", ANY_ORDER, 2, 4, {1, LIST_END}, false, "steps 2 to 3"},
     {"any order, behind the last", ANY_ORDER, 0, 4, {4, LIST_END}, false, "steps 0 to 3"},
     {"any order, too few", ANY_ORDER, 0, 4, {3, LIST_END}, true, "ends after 1 of the 4 steps"},
-    {"any order, too many", ANY_ORDER, 0, 2, {F + 0, F + 1, F + 1, LIST_END}, false, "steps 0 to 1"},
+    {"any order, too many", ANY_ORDER, 0, 2, {F + 0, F + 1, F + 1, LIST_END}, false, "not one of"},
     {"any order, iterable", ANY_ORDER | ITERABLE, 0, DL_UNKNOWN, {7, 2, 9, LIST_END}, true, NULL},
     {"any order, iterable, held",
      ANY_ORDER | ITERABLE,

@@ -542,7 +542,8 @@ static void test_epochs_in_order(void **state)
 
 static void test_loaders_in_order(void **state)
 {
-    static const char *const verdicts[] = {"idle: nobody reads", "healthy: trainers hardly wait"};
+    static const char *const verdicts[] = {"idle: no trainer reads",
+                                           "healthy: trainers hardly wait"};
     struct value status = {.type = VALUE_MAP}, *rows, *row;
 
     put_int(&status, "loaders", 2);
@@ -559,7 +560,7 @@ static void test_loaders_in_order(void **state)
                   "  b\n"
                   "    healthy: trainers hardly wait\n"
                   "  a\n"
-                  "    idle: nobody reads\n");
+                  "    idle: no trainer reads\n");
 }
 
 /* What an older daemon, or a hostile one, says: no such keys, no numbers, no rows. */

@@ -60,11 +60,11 @@ static void test_forms(void **state)
     }
 }
 
-#define WITHOUT_TOKENS                                                                             \
-    "has a meaning for batches measured in tokens only; give batch.tokens besides, or leave this " \
+#define WITHOUT_TOKENS                                                             \
+    "only applies to batches measured in tokens; add batch.tokens, or leave this " \
     "out"
 #define BESIDE_LENGTH \
-    "has no meaning beside length, which is the padded length itself; leave out one of them"
+    "has no effect beside length, which is the padded length; leave out one of them"
 
 static const struct refusal value_refusals[] = {
     {"batch: {tokens: 0}", "batch.tokens",
@@ -114,11 +114,11 @@ static const struct refusal value_refusals[] = {
 /* Keys that say nothing, or the contrary, beside others. */
 static const struct refusal together_refusals[] = {
     {"batch: {tokens: 64, size: 5}" PAD, "batch.size",
-     "5 has no meaning beside tokens, which measures a batch instead; leave out one of them"},
+     "5 has no effect beside tokens, which measures a batch instead; leave out one of them"},
     {"batch: {tokens: 64, size: null}" PAD, "batch.size",
-     "null has no meaning beside tokens, which measures a batch instead; leave out one of them"},
+     "null has no effect beside tokens, which measures a batch instead; leave out one of them"},
     {"batch: {tokens: 64, drop_last: true}" PAD, "batch.drop_last",
-     "true has no meaning beside tokens; write leftover: drop, or leave drop_last out"},
+     "true has no effect beside tokens; write leftover: drop, or leave drop_last out"},
     {"batch: {strategy: sorted}", "batch.strategy", "\"sorted\" " WITHOUT_TOKENS},
     {"batch: {interval: 8}", "batch.interval", "8 " WITHOUT_TOKENS},
     {"batch: {max_length: null}", "batch.max_length", "null " WITHOUT_TOKENS},
@@ -127,27 +127,27 @@ static const struct refusal together_refusals[] = {
     {"batch: {tokens: null, window: 5}", "batch.window", "5 " WITHOUT_TOKENS},
     {"batch: {size: 4, length_of: a}", "batch.length_of", "\"a\" " WITHOUT_TOKENS},
     {"batch: {tokens: 64, interval: 8}" PAD, "batch.interval",
-     "8 has a meaning with strategy: bucket only; write that, or leave interval out"},
+     "8 only applies to strategy: bucket; write that, or leave interval out"},
     {"batch: {tokens: 64, interval: 8, strategy: sorted}" PAD, "batch.interval",
-     "8 has a meaning with strategy: bucket only; write that, or leave interval out"},
+     "8 only applies to strategy: bucket; write that, or leave interval out"},
     {"batch: {tokens: 64}", "collate.kind",
-     "\"default\" stacks samples of one length only, and batch.tokens is for different ones; write "
-     "collate: {kind: pad}, or pack"},
+     "\"default\" only stacks samples of one length, but batch.tokens is for different lengths; "
+     "write collate: {kind: pad}, or pack"},
     {"batch: {tokens: 64}\nshard: {mode: split}" PAD, "shard.mode",
-     "\"split\" has no meaning, as each step of batch.tokens is for all ranks already; leave mode "
-     "out"},
+     "\"split\" has no effect, since batch.tokens already plans each step for all ranks; leave "
+     "mode out"},
     {"batch: {tokens: 64}\nsampler: {kind: client}" PAD, "sampler.kind",
-     "\"client\" says itself which samples make a batch, and batch.tokens has that planned; write "
-     "another kind, or batch: {size: n}"},
+     "\"client\" gives the samples of each batch, but with batch.tokens the daemon plans them; "
+     "write another kind, or batch: {size: n}"},
     {"batch: {tokens: 64, strategy: sorted}\ncollate: {kind: pack, length: 8}", "batch.strategy",
-     "\"sorted\" has no meaning with collate.kind pack, which chooses what fits a row; leave "
+     "\"sorted\" has no effect with collate.kind pack, which chooses what fits a row; leave "
      "strategy out"},
     {"batch: {tokens: 64, strategy: bucket}\ncollate: {kind: pack, length: 8}", "batch.strategy",
-     "\"bucket\" has no meaning with collate.kind pack, which chooses what fits a row; leave "
+     "\"bucket\" has no effect with collate.kind pack, which chooses what fits a row; leave "
      "strategy out"},
     {"collate: {kind: pack, length: 8}", "collate.kind",
-     "\"pack\" fills rows with tokens, and batches are measured in samples; write batch: {tokens: "
-     "n}, with a multiple of collate.length"},
+     "\"pack\" fills rows with tokens, but batches are measured in samples; write batch: "
+     "{tokens: n}, with a multiple of collate.length"},
     {"collate: {kind: pad, to: bucket}", "collate.to",
      "\"bucket\" needs the buckets of batch: {tokens: n, strategy: bucket}; write that, or to: "
      "longest"},
@@ -158,26 +158,24 @@ static const struct refusal together_refusals[] = {
     {"collate: {kind: pad, length: 8, multiple_of: 1}", "collate.multiple_of", "1 " BESIDE_LENGTH},
 
     {"batch: {tokens: 64, leftover: carry}" PAD, "batch.leftover",
-     "\"carry\" keeps samples for their bucket's next batch; write strategy: bucket, or leftover: "
-     "emit or drop"},
+     "\"carry\" needs buckets; write strategy: bucket, or leftover: emit or drop"},
     {"batch: {tokens: 64, leftover: carry}\ncollate: {kind: pack, length: 8}", "batch.leftover",
-     "\"carry\" keeps samples for their bucket's next batch; write emit or drop with collate.kind "
-     "pack, which has no buckets"},
+     "\"carry\" needs buckets, which collate.kind pack does not have; write emit or drop"},
     {"batch: {tokens: 64, strategy: bucket, leftover: carry}\n"
      "sampler: {kind: random, replacement: true}" PAD,
      "batch.leftover",
-     "\"carry\" needs epochs of the same samples, each once, which sampler.replacement true does "
-     "not give; write emit or drop"},
+     "\"carry\" needs epochs of the same samples, each once, which sampler.replacement true "
+     "does not have; write emit or drop"},
     {"batch: {tokens: 64, strategy: bucket, leftover: carry}\n"
      "sampler: {kind: random, num_samples: 3}" PAD,
      "batch.leftover",
      "\"carry\" needs epochs of the same samples, each once, which sampler.num_samples does not "
-     "give; write emit or drop"},
+     "have; write emit or drop"},
     {"batch: {tokens: 64, strategy: bucket, leftover: carry}\n"
      "sampler: {kind: weighted, weights: [1, 1, 1], replacement: false, order: native}" PAD,
      "batch.leftover",
-     "\"carry\" needs epochs of the same samples, each once, which sampler.kind weighted does not "
-     "give; write emit or drop"},
+     "\"carry\" needs epochs of the same samples, each once, which sampler.kind weighted does "
+     "not have; write emit or drop"},
 };
 
 /* What does not fit. */
@@ -189,17 +187,13 @@ static const struct refusal size_refusals[] = {
     {"batch: {tokens: 1048576}\ncollate: {kind: pack, length: 1000}", "batch.tokens",
      "1048576 is not a multiple of collate.length 1000; write 1048000"},
     {"batch: {tokens: 7, strategy: bucket}" PAD, "batch.interval",
-     "8 is above batch.tokens 7, so that not one sample would fit a batch; lower it, or raise "
-     "tokens"},
+     "8 is above batch.tokens 7, so no sample would fit a batch; lower it, or raise tokens"},
     {"batch: {tokens: 64, strategy: bucket, interval: 65}\ncollate: {kind: none}", "batch.interval",
-     "65 is above batch.tokens 64, so that not one sample would fit a batch; lower it, or raise "
-     "tokens"},
+     "65 is above batch.tokens 64, so no sample would fit a batch; lower it, or raise tokens"},
     {"batch: {tokens: 64}\ncollate: {kind: pad, length: 65}", "collate.length",
-     "65 is above batch.tokens 64, so that not one sample would fit a batch; lower it, or raise "
-     "tokens"},
+     "65 is above batch.tokens 64, so no sample would fit a batch; lower it, or raise tokens"},
     {"batch: {tokens: 64}\ncollate: {kind: pad, multiple_of: 65}", "collate.multiple_of",
-     "65 is above batch.tokens 64, so that not one sample would fit a batch; lower it, or raise "
-     "tokens"},
+     "65 is above batch.tokens 64, so no sample would fit a batch; lower it, or raise tokens"},
     {"batch: {tokens: 64, strategy: bucket, interval: 24}\n"
      "collate: {kind: pad, to: bucket, multiple_of: 16}",
      NULL, NULL}, /* 48 fits */
@@ -269,13 +263,13 @@ static void test_datasets(void **state)
 {
     (void)state;
     static const char iterable[] =
-        "64 has no meaning, as the dataset is iterable: the lengths of its samples are not known "
-        "before they come; write batch: {size: n}, or use a dataset with an index";
+        "64 has no meaning, as the dataset is iterable: the lengths of its samples are not "
+        "known in advance; write batch: {size: n}, or use a dataset with an index";
     static const struct refusal cases[] = {
         {"dataset: {kind: tar, shards: x}\n", "batch.tokens", iterable},
         {"dataset: {kind: range, length: 5, iterable: true}\n", "batch.tokens", iterable},
         {"dataset: {kind: range, length: 0}\n", "dataset",
-         "it has no samples, of which batches of 64 tokens could be made"},
+         "it has no samples for batches of 64 tokens"},
     };
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};

@@ -45,8 +45,8 @@ static const struct check {
      "prefetch_factor option could only be specified in multiprocessing.let num_workers > 0 to "
      "enable multiprocessing, otherwise set prefetch_factor to None.",
      "could only be", "{" RANGE ", workers: {count: 0, prefetch: 2}}", "workers.prefetch",
-     "2 could only be given with worker processes, which load ahead; let workers.count be above "
-     "0, or leave prefetch out"},
+     "2 could only be given with worker processes, which load ahead; write workers.count 1 or "
+     "more, or leave prefetch out"},
     {"prefetch_factor=-1", "prefetch_factor option should be non-negative", "prefetch",
      "{" RANGE ", workers: {prefetch: -1}}", "workers.prefetch",
      "-1 is not a positive integer; 1 loads one batch ahead for each worker"},
@@ -57,15 +57,14 @@ static const struct check {
     {"num_workers=0, persistent_workers=True", "persistent_workers option needs num_workers > 0",
      "persistent_workers", "{" RANGE ", workers: {count: 0}, persistent_workers: true}",
      "persistent_workers",
-     "unknown key; write nothing for it: workers live as long as their loader, and with workers: "
+     "unknown key; write nothing: workers live as long as their loader, and with workers: "
      "{count: 0} there are none"},
     {"num_workers=0, multiprocessing_context='spawn'",
      "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but "
      "got num_workers=0",
      "multiprocessing_context", "{" RANGE ", workers: {count: 0}, multiprocessing_context: spawn}",
      "multiprocessing_context",
-     "unknown key; write nothing for it: workers are programs of their own, never forks of the "
-     "client"},
+     "unknown key; write nothing: workers are separate programs, never forks of the client"},
     {"IterableDataset, shuffle=True",
      "DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle=True",
      "shuffle", "{" ITERABLE ", sampler: {kind: random}}", "sampler.kind", "\"random\"" NO_ORDER},
@@ -92,8 +91,8 @@ static const struct check {
      "of them"},
     {"num_workers=0, timeout=30", "_SingleProcessDataLoaderIter requires timeout == 0", "timeout",
      "{" RANGE ", workers: {count: 0, timeout: 30s}}", "workers.timeout",
-     "\"30s\" could only be given with worker processes, which can be stopped; let workers.count "
-     "be above 0, or leave timeout out"},
+     "\"30s\" could only be given with worker processes, which can be stopped; write "
+     "workers.count 1 or more, or leave timeout out"},
 
     /* BatchSampler */
     {"batch_size=0", "batch_size should be a positive integer value, but got batch_size=0",
@@ -142,7 +141,7 @@ static const struct check {
      "inf is not a finite, non-negative number"},
     {"weights=[0, 0, 0]", "invalid multinomial distribution (sum of probabilities <= 0)", NULL,
      "{" RANGE ", sampler: {kind: weighted, weights: [0, 0, 0]}}", "sampler.weights",
-     "all weights are 0; at least one must be above"},
+     "all weights are 0; at least one must be positive"},
 
     /* ConcatDataset, ChainDataset, random_split() */
     {"ConcatDataset([])", "datasets should not be an empty iterable", "datasets",

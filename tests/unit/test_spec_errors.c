@@ -9,9 +9,9 @@
     "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
     "plugin, python"
 
-#define NO_URL                                                                                  \
-    " is no file of this machine, and nothing else is read; mount it and give the path there, " \
-    "or read it by a plug-in or a Python dataset"
+#define NO_URL                                           \
+    " is not a local file; mount it and give its path, " \
+    "or read it with a plug-in or a Python dataset"
 
 #define NO_LABEL \
     " is not a label: 1 to 96 bytes on one line, without blanks at its ends or two together"
@@ -41,7 +41,7 @@ static void test_shape_of_spec(void **state)
         {"datset: {}", "datset", near_miss},
         {"'': 1", "", unknown},
         {"batch_size: 3", "batch_size", "unknown key; write batch: {size: n}"},
-        {"{name: a, label: b}", "label", "\"b\" is given, and name too; leave out one of them"},
+        {"{name: a, label: b}", "label", "\"b\" is given beside name; leave out one of them"},
         {"label: 5", "label", "5 is not a string; put it in quotes"},
         {"label: ''", "label", "\"\"" NO_LABEL},
         {"label: 'a  b'", "label", "\"a  b\"" NO_LABEL},
@@ -80,7 +80,7 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: python}", "dataset.object",
      "missing; a dataset of kind python needs it, such as mypackage.data:Dataset"},
     {"{kind: python, object: 'a:b', host: 1}", "dataset.object",
-     "is given, and host too; leave out one of them"},
+     "is given beside host; leave out one of them"},
     {"{kind: python, object: 'a:b', path: x}", "dataset.path",
      "not a key of a dataset of kind python; it takes kind, object, host, args, interpreter"},
     {"{kind: python, object: data}", "dataset.object",
@@ -91,7 +91,7 @@ static const struct refusal dataset_refusals[] = {
      "\"a: b\" is not module:name, such as mypackage.data:Dataset"},
     {"{kind: python, host: 0}", "dataset.host", "0 is not a positive integer"},
     {"{kind: python, host: 1, interpreter: /usr/bin/python3}", "dataset.interpreter",
-     "is given, and host too, which runs already; leave out one of them"},
+     "is given beside host, which already runs; leave out one of them"},
     {"{kind: python, host: 1, interpreter: 5}", "dataset.interpreter",
      "5 is not the path of a file; put it in quotes"},
     {"{kimd: range, length: 1}", "dataset.kimd",
@@ -225,16 +225,16 @@ static const struct refusal nested_refusals[] = {
     {SPLIT("parts: 0.5, part: 0"), "dataset.parts",
      "0.5 is not a list of parts, such as [800, 200] or [0.8, 0.2]"},
     {SPLIT("parts: [4, 5], part: 2"), "dataset.part",
-     "2 is none of the 2 parts, which count from 0"},
+     "2 is not one of the 2 parts, which count from 0"},
     {SPLIT("parts: [4, 5], part: -1"), "dataset.part", "-1 is not a non-negative integer"},
     {SPLIT("parts: [4, -5], part: 0"), "dataset.parts.1",
      "-5 is not a non-negative integer below 2^63"},
     {SPLIT("parts: [4, x], part: 0"), "dataset.parts.1",
      "\"x\" is not a non-negative integer below 2^63"},
     {SPLIT("parts: [0.5, 0.6], part: 0"), "dataset.parts",
-     "these fractions make 1.1; they must make 1, all of the dataset"},
+     "these fractions add up to 1.1 instead of 1"},
     {SPLIT("parts: [0.5, 0.4], part: 0"), "dataset.parts",
-     "these fractions make 0.9; they must make 1, all of the dataset"},
+     "these fractions add up to 0.9 instead of 1"},
     {SPLIT("parts: [0.5, 2], part: 0"), "dataset.parts.1", "2 is not a fraction from 0 to 1"},
     {SPLIT("parts: [1.5, -0.5], part: 0"), "dataset.parts.0", "1.5 is not a fraction from 0 to 1"},
     {SPLIT("parts: [.nan, 0.5], part: 0"), "dataset.parts.0", "nan is not a fraction from 0 to 1"},
@@ -325,7 +325,7 @@ static void test_too_much(void **state)
     expect_too_much(&deep,
                     "dataset.dataset.dataset.dataset.dataset.dataset.dataset.dataset.dataset."
                     "dataset.dataset.dataset.dataset.dataset.dataset.dataset.dataset.dataset",
-                    "more than 16 datasets in each other");
+                    "more than 16 nested datasets");
 
     memset(path, 'p', 3999);
     for (int i = 0; i < 200; i++) {
@@ -397,9 +397,9 @@ static const struct refusal key_refusals[] = {
     {"sampler: {kind: weighted, weights: [[1]]}", "sampler.weights.0",
      "a list is not a finite, non-negative number"},
     {"sampler: {kind: weighted, weights: [0, 0.0]}", "sampler.weights",
-     "all weights are 0; at least one must be above"},
+     "all weights are 0; at least one must be positive"},
     {"sampler: {kind: weighted, weights: [1.0e+308, 1.0e+308]}", "sampler.weights",
-     "their sum is above the largest float64; scale them down"},
+     "their sum exceeds the largest float64; scale them down"},
     {"sampler: {kind: weighted, weights: [1, 2]}", "sampler.weights",
      "2 weights do not fit a dataset of 1 samples; give one for each"},
     {"sampler: {kind: weighted, weights: [1], replacement: false, num_samples: 2}",
@@ -407,12 +407,11 @@ static const struct refusal key_refusals[] = {
      "2 samples cannot be drawn without replacement from 1 weights; lower it, or write "
      "replacement: true"},
     {"sampler: {kind: weighted, weights: [1], replacement: false}", "sampler.order",
-     "\"torch\" has no one order for weights without replacement: it differs between builds of "
-     "PyTorch with and without MKL; write order: native"},
+     "\"torch\" has no unique order for weights without replacement: builds of PyTorch with and "
+     "without MKL differ; write order: native"},
     {"sampler: {kind: weighted, weights: [1, 1], num_samples: 1}", "sampler.order",
-     "\"torch\" has no one order for num_samples: 1 of a weighted sampler: it differs between "
-     "builds "
-     "of PyTorch with and without MKL; write order: native"},
+     "\"torch\" has no unique order for num_samples: 1 of a weighted sampler: builds of PyTorch "
+     "with and without MKL differ; write order: native"},
     {"sampler: {kind: random, order: numpy}", "sampler.order",
      "\"numpy\" is not one of torch, native"},
     {"sampler: {order: torch}", "sampler.order",
@@ -434,30 +433,29 @@ static const struct refusal key_refusals[] = {
     {"batch: {drop_last: 1}", "batch.drop_last", "1 is not true or false"},
     {"batch: {drop_last: yes}", "batch.drop_last", "\"yes\" is not true or false"},
     {"batch: {size: null, drop_last: true}", "batch.drop_last",
-     "true is mutually exclusive with batch.size: null, which turns batching off; leave out one of "
-     "them"},
+     "true is mutually exclusive with batch.size: null, which turns batching off; leave out one "
+     "of them"},
     {"collate: {kind: defualt}", "collate.kind",
      "\"defualt\" is not one of default, pad, none, plugin, python, pack; did you mean default?"},
     {"collate: {value: 0}", "collate.value", "not a key of collate of kind default; it takes kind"},
     {"shard: {mode: dispatched}", "shard.mode",
      "\"dispatched\" is not one of strided, batch, split, dispatch; did you mean dispatch?"},
     {"shard: {mode: dispatch}\nsampler: {kind: client}", "shard.mode",
-     "\"dispatch\" has no meaning, as a client that is the sampler says what each of its ranks "
-     "takes; leave mode out"},
+     "\"dispatch\" has no effect, since a client that is the sampler gives each rank's samples; "
+     "leave mode out"},
     {"shard: {mode: dispatch}\nbatch: {size: null}", "batch.size",
-     "null makes no batch, of which shard.mode dispatch could give each rank its rows; write "
-     "size: 1, or another mode"},
+     "null makes no batches, which shard.mode dispatch needs; write size: 1, or another mode"},
     {"shard: {mode: dispatch}\ncollate: {kind: none}", "collate.kind",
-     "\"none\" makes no rows, of which shard.mode dispatch could give each rank its own; write "
-     "default or pad, or another mode"},
+     "\"none\" makes no rows, which shard.mode dispatch needs; write default or pad, or another "
+     "mode"},
     {"shard: {mode: dispatch}\nworkers: {in_order: false}", "workers.in_order",
-     "false has no meaning with shard.mode dispatch, where all ranks get the same batches; leave "
+     "false does not work with shard.mode dispatch, where all ranks get the same batches; leave "
      "in_order out, or write another mode"},
     {"shard: {mode: dispatch}\nbatch: {tokens: 64}\ncollate: {kind: pad}", "shard.mode",
-     "\"dispatch\" has no meaning, as each step of batch.tokens is for all ranks already; leave "
-     "mode out"},
+     "\"dispatch\" has no effect, since batch.tokens already plans each step for all ranks; "
+     "leave mode out"},
     {"shard: {mode: batch}\nsampler: {kind: client}", "shard.mode",
-     "\"batch\" has no meaning, as a client that is the sampler says what each of its ranks takes; "
+     "\"batch\" has no effect, since a client that is the sampler gives each rank's samples; "
      "leave mode out"},
     {"shard: {even: null}", "shard.even", "null is not true or false"},
     {"seed: x", "seed",
@@ -474,11 +472,11 @@ static const struct refusal key_refusals[] = {
      "-1 is not a non-negative integer; 0 loads in the client's own process, without workers"},
     {"workers: {count: null}", "workers.count", "null is not a non-negative integer"},
     {"workers: {count: 0, prefetch: 2}", "workers.prefetch",
-     "2 could only be given with worker processes, which load ahead; let workers.count be above "
-     "0, or leave prefetch out"},
+     "2 could only be given with worker processes, which load ahead; write workers.count 1 or "
+     "more, or leave prefetch out"},
     {"workers: {count: 0, timeout: 0}", "workers.timeout",
-     "0 could only be given with worker processes, which can be stopped; let workers.count be "
-     "above 0, or leave timeout out"},
+     "0 could only be given with worker processes, which can be stopped; write workers.count 1 "
+     "or more, or leave timeout out"},
     {"workers: {count: 257}", "workers.count", "257 is above the maximum of 256"},
     {"workers: {prefetch: 0}", "workers.prefetch",
      "0 is not a positive integer; 1 loads one batch ahead for each worker"},
@@ -490,8 +488,8 @@ static const struct refusal key_refusals[] = {
     {"workers: {on_error: rise}", "workers.on_error",
      "\"rise\" is not one of raise, skip, substitute; did you mean raise?"},
     {"workers: {max_bad: 5}", "workers.max_bad",
-     "5 has no meaning with on_error: raise, where the first one is an error; write on_error: skip "
-     "or substitute, or leave max_bad out"},
+     "5 has no effect with on_error: raise, where the first one is an error; write on_error: "
+     "skip or substitute, or leave max_bad out"},
     {"workers: {on_error: skip, max_bad: 0}", "workers.max_bad", "0" NO_SHARE},
     {"workers: {on_error: skip, max_bad: -1}", "workers.max_bad", "-1" NO_SHARE},
     {"workers: {on_error: skip, max_bad: 1.0}", "workers.max_bad", "1.0" NO_SHARE},
@@ -505,13 +503,14 @@ static const struct refusal key_refusals[] = {
      "65537 is above the maximum of 65536"},
     {"batch: {tokens: 8}\ncollate: {kind: pad}\nworkers: {on_error: substitute}",
      "workers.on_error",
-     "\"substitute\" cannot be had with batch.tokens, whose batches are planned by the lengths of "
-     "all samples: leave the bad ones out by dataset: {kind: subset}, and on_error too"},
+     "\"substitute\" does not work with batch.tokens, whose batches are planned from the "
+     "lengths of all samples; exclude bad samples with dataset: {kind: subset}, and leave "
+     "on_error out"},
     {"batch: {size: null}\nworkers: {on_error: skip}", "workers.on_error",
-     "\"skip\" leaves nothing of a step with batch.size: null; write substitute, or leave on_error "
-     "out"},
+     "\"skip\" leaves no sample in a step with batch.size: null; write substitute, or leave "
+     "on_error out"},
     {"shard: {mode: dispatch}\nworkers: {on_error: skip}", "workers.on_error",
-     "\"skip\" makes batches of other sizes than shard.mode dispatch divides among ranks; write "
+     "\"skip\" makes batches of different sizes, which shard.mode dispatch cannot divide; write "
      "substitute, or leave on_error out"},
     {"workers: {in_order: 1}", "workers.in_order", "1 is not true or false"},
     {"workers: {init: x}", "workers.init",

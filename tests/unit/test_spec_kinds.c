@@ -219,7 +219,7 @@ static void test_unknown_length(void **state)
         expect_spec(text, &spec);
         assert_int_equal(spec_check_length(&spec, UINT64_MAX, &err), -EINVAL);
         assert_string_equal(err.path, "sampler.kind");
-        assert_non_null(strstr(err.message, "needs to know how many samples the dataset has"));
+        assert_non_null(strstr(err.message, "needs the number of the dataset's samples"));
         assert_int_equal(spec_check_length(&spec, 1, &err), 0);
     }
 }
@@ -287,15 +287,15 @@ static void test_iterable(void **state)
 #define FOLDER(keys) "{kind: imagefolder, root: x, " keys "}"
 #define TAR(keys)    "{kind: tar, shards: x, " keys "}"
 #define TEXT(keys)   "{kind: text, paths: x, " keys "}"
-#define NO_MODEL     "is a model of SentencePiece's; write tokenizer: sentencepiece, or leave model out"
+#define NO_MODEL     "is a model of SentencePiece; write tokenizer: sentencepiece, or leave model out"
 #define NO_NAME      "is not a field's name: 1 to 128 bytes without dots and control characters"
-#define NOT_DECODED                                                                                \
-    "has no meaning with decode: false, which leaves images as they are stored; leave out one of " \
+#define NOT_DECODED                                                                               \
+    "has no effect with decode: false, which leaves images as they are stored; leave out one of " \
     "them"
 
 static const struct refusal dataset_refusals[] = {
     {"{kind: range, length: 1, divide: true}", "dataset.divide",
-     "true has a meaning for an iterable dataset only; write iterable: true, or leave divide out"},
+     "true only applies to an iterable dataset; write iterable: true, or leave divide out"},
     {"{kind: range, length: 1, iterable: 1}", "dataset.iterable", "1 is not true or false"},
     {"{kind: chain, datasets: [{kind: tar, shards: x}, {kind: idx, files: x}]}",
      "dataset.datasets.1",
@@ -329,7 +329,7 @@ static const struct refusal dataset_refusals[] = {
     {TEXT("field: a.b"), "dataset.field", "\"a.b\" " NO_NAME},
     {TEXT("field: ''"), "dataset.field", "\"\" " NO_NAME},
     {TEXT("format: lines, field: text"), "dataset.field",
-     "\"text\" has no meaning with format: lines; write format: json, or leave field out"},
+     "\"text\" has no effect with format: lines; write format: json, or leave field out"},
     {TEXT("tokenizer: bpe"), "dataset.tokenizer",
      "\"bpe\" is not one of none, bytes, sentencepiece"},
     {TEXT("tokenizer: sentencepiece"), "dataset.model",
@@ -347,7 +347,7 @@ static const struct refusal dataset_refusals[] = {
      "not a key of a dataset of kind tokens; it takes kind, path, dtype, sequence_length, stride, "
      "widen"},
     {TEXT("max_length: 5"), "dataset.max_length",
-     "5 is a number of tokens, and tokenizer: none makes none; write tokenizer: bytes or "
+     "5 is a number of tokens, but tokenizer: none makes no tokens; write tokenizer: bytes or "
      "sentencepiece, or leave max_length out"},
     {TEXT("tokenizer: bytes, max_length: 0"), "dataset.max_length", "0 is not a positive integer"},
 
@@ -370,7 +370,7 @@ static const struct refusal dataset_refusals[] = {
     {FOLDER("transform: random_crop"), "dataset.size",
      "missing; transform: random_crop needs it, such as size: 224 or size: [480, 640]"},
     {FOLDER("size: 5, resize: 6"), "dataset.resize",
-     "6 has a meaning with transform: center_crop only; write that, or leave resize out"},
+     "6 only applies to transform: center_crop; write that, or leave resize out"},
     {FOLDER("size: 5, transform: center_crop, resize: 0"), "dataset.resize",
      "0 is not a positive integer"},
     {FOLDER("flip: 1.5"), "dataset.flip", "1.5 is not a number from 0 to 1"},
@@ -378,21 +378,21 @@ static const struct refusal dataset_refusals[] = {
     {FOLDER("flip: .nan"), "dataset.flip", "nan is not a number"},
     {FOLDER("flip: true"), "dataset.flip", "true is not a number"},
     {FOLDER("size: 5, transform: center_crop, scale: [0.5, 1]"), "dataset.scale",
-     "a list has a meaning with transform: random_crop only; write that, or leave scale out"},
+     "a list only applies to transform: random_crop; write that, or leave scale out"},
     {FOLDER("aspect: [0.5, 1]"), "dataset.aspect",
-     "a list has a meaning with transform: random_crop only; write that, or leave aspect out"},
+     "a list only applies to transform: random_crop; write that, or leave aspect out"},
     {FOLDER("size: 5, transform: random_crop, scale: 0.5"), "dataset.scale",
-     "0.5 is not a list of two numbers, the least and the greatest"},
+     "0.5 is not a list of two numbers, the smaller and the larger"},
     {FOLDER("size: 5, transform: random_crop, scale: [0.5, x]"), "dataset.scale",
-     "a list is not a list of two numbers, the least and the greatest"},
+     "a list is not a list of two numbers, the smaller and the larger"},
     {FOLDER("size: 5, transform: random_crop, scale: [0.5, 0.4]"), "dataset.scale",
-     "0.5 and 0.4 are not the least and the greatest of a range above 0"},
+     "0.5 and 0.4 are not a range above 0, smaller first"},
     {FOLDER("size: 5, transform: random_crop, scale: [0, 1]"), "dataset.scale",
-     "0 and 1 are not the least and the greatest of a range above 0"},
+     "0 and 1 are not a range above 0, smaller first"},
     {FOLDER("size: 5, transform: random_crop, scale: [0.5, 1.5]"), "dataset.scale",
      "1.5 is above the maximum of 1"},
     {FOLDER("size: 5, transform: random_crop, aspect: [1, .inf]"), "dataset.aspect",
-     "1 and inf are not the least and the greatest of a range above 0"},
+     "1 and inf are not a range above 0, smaller first"},
     {FOLDER("layout: nchw"), "dataset.layout",
      "\"nchw\" is not one of hwc, chw; did you mean chw?"},
 
@@ -430,7 +430,7 @@ static const struct refusal other_refusals[] = {
      "\"a.\" is not the name of a leaf, such as tokens or pair.0"},
     {"collate: {kind: pad, fields: ['']}", "collate.fields.0",
      "\"\" is not the name of a leaf, such as tokens or pair.0"},
-    {"collate: {kind: pad, fields: [a, b, a]}", "collate.fields", "\"a\" is there twice"},
+    {"collate: {kind: pad, fields: [a, b, a]}", "collate.fields", "\"a\" occurs twice"},
     {"collate: {kind: pad, config: 5}", "collate.config",
      "not a key of collate of kind pad; it takes kind, length, to, value, side, multiple_of, "
      "fields"},

@@ -43,7 +43,7 @@ char *__wrap_strndup(const char *s, size_t n)
 
 static const struct top_texts TEXTS = {
     "{version: 1, state: running, pid: 1}",
-    "[{name: a, verdict: 'idle: nobody reads'}, {name: b}]",
+    "[{name: a, verdict: 'idle: no trainer reads'}, {name: b}]",
     "[{loader: a, job: j, rank: 0, world: 1, step: 1, steps: 2, state: running}]",
     "[{loader: a, worker: 0, pid: 3, samples: 'samples 1, 2'}]",
     "[{loader: a, free: 1}]",

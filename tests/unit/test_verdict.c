@@ -29,7 +29,7 @@ struct row {
 #define ALL VERDICT_NO_WORKER
 
 static const struct row rows[] = {
-    {"idle: nobody reads", VERDICT_IDLE, .span = 10 * S, .worker = ALL},
+    {"idle: no trainer reads", VERDICT_IDLE, .span = 10 * S, .worker = ALL},
     {"too early to tell: 7 batches so far",
      VERDICT_EARLY,
      10 * S,
@@ -159,10 +159,9 @@ static const struct row rows[] = {
      .rank = 1,
      .worker = ALL,
      .lost = 11 * S},
-    {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; worker 2 is busy with "
-     "collate for 98 % of the time, and the others are not; share its work out evenly: more "
-     "shards, "
-     "of like size",
+    {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; worker 2 is busy "
+     "with collate for 98 % of the time, and the others are not; divide its work evenly: more "
+     "shards, of similar size",
      VERDICT_LOADER,
      10 * S,
      0,
@@ -201,8 +200,7 @@ static const struct row rows[] = {
      .worker = ALL,
      .lost = 5 * S},
     {"straggling: rank 3 waits for batches for 40 % of its time (4.0 s), and most others hardly "
-     "do; "
-     "look at its machine, and at its share of the data",
+     "do; check its machine, and its share of the data",
      VERDICT_RANK,
      10 * S,
      0,
