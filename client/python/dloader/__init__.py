@@ -1,14 +1,14 @@
-"""dloader: batches from dloaderd, for PyTorch and for whoever reads arrays.
+"""dloader: batches from dloaderd, for PyTorch and for other users of arrays.
 
-    from dloader import DataLoader          PyTorch's DataLoader, by another import
-    from dloader import Dataset, random_split, …   all else of torch.utils.data, as it is there
-    from dloader import Loader              a dataset that the daemon itself reads, by its spec
-    from dloader import StatefulDataLoader  the same, by torchdata's name
-    from dloader import adopt               for a loader that a library made: its batches, by our workers
-    from dloader import sample_rng          inside a Dataset: a NumPy generator of this very sample
+    from dloader import DataLoader          replaces PyTorch's DataLoader
+    from dloader import Dataset, random_split, …   the other names of torch.utils.data
+    from dloader import Loader              a dataset that the daemon reads, described by a spec
+    from dloader import StatefulDataLoader  DataLoader by torchdata's name
+    from dloader import adopt               dloaderd's workers for a loader that a library made
+    from dloader import sample_rng          inside a Dataset: a NumPy generator for this sample
 
-Importing this package imports neither torch nor NumPy; DataLoader needs torch, and says so when it
-is asked for.
+Importing this package imports neither torch nor NumPy. DataLoader needs torch, and raises ImportError
+without it.
 """
 
 from __future__ import annotations

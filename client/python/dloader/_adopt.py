@@ -82,7 +82,7 @@ def _check(loader: Any) -> None:
 
 
 def adopt(loader: Any) -> Any:
-    """The same batches, by dloaderd's workers.
+    """Gives a loader dloaderd's workers, with the same batches.
 
     loader: a torch.utils.data.DataLoader that a library made, or one that Accelerate's prepare()
     or skip_first_batches() or Ray Train's prepare_data_loader() gave. Of the first kind another

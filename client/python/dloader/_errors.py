@@ -1,10 +1,10 @@
-"""The errors of this package. What a dataset raises keeps its own type; these are ours."""
+"""The errors of this package. Errors that a dataset raises keep their own type."""
 
 from __future__ import annotations
 
 
 class Error(RuntimeError):
-    """Whatever this package itself cannot do; a RuntimeError, as PyTorch's loader raises."""
+    """A failure of this package itself; a RuntimeError, as in PyTorch's loader."""
 
 
 class DaemonError(Error):
@@ -12,8 +12,8 @@ class DaemonError(Error):
 
 
 class StateError(Error, ValueError):
-    """What load_state_dict() was given is no state of this loader, or there is nothing to resume."""
+    """load_state_dict() got no state of this loader, or there is nothing to resume."""
 
 
 class WorldChangedError(Error):
-    """Nodes came or went: the epoch goes on from its state, in the world that is agreed on next."""
+    """Nodes joined or left: the epoch continues from its state, in the next world."""

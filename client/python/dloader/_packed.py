@@ -84,14 +84,14 @@ def _reader(column: tuple) -> Callable[[int], Any]:
 
 
 class PackedList(list):
-    """A list of plain values, packed: workers share its memory, however often they read it.
+    """A packed list of plain values, whose memory workers share even after reading it.
 
         self.samples = dloader.PackedList(samples)
 
-    All its elements are of one of these types exactly: str, bytes, int (of 64 bits), float, or tuples
-    of one length whose columns are that again; else ValueError. It is a list to isinstance() and
-    behaves as one; its elements are equal to the ones that were packed, but made anew by each access.
-    Changing it makes it an ordinary list. `other += packed` rebinds `other` to a new list.
+    All its elements must have exactly one of these types: str, bytes, int (of 64 bits), float, or
+    tuples of one length whose columns have such types; else ValueError. It is a list for isinstance()
+    and behaves as one; each access makes a new element, equal to the packed one. Changing it makes it
+    an ordinary list. `other += packed` rebinds `other` to a new list.
     """
 
     __slots__ = ("_read", "_length")

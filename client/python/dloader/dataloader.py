@@ -29,29 +29,29 @@ _TORCH_TAKES_IN_ORDER = "in_order" in inspect.signature(TorchLoader.__init__).pa
 
 
 class DataLoader(TorchLoader[T_co]):
-    """Batches of a Dataset: torch.utils.data.DataLoader by another import.
+    """Batches of a Dataset; replaces torch.utils.data.DataLoader.
 
-    It is a subclass of that one, and libraries that look for it, divide its samples among ranks or
-    make another one of its attributes, as Lightning does, find what they expect. The arguments up
-    to `in_order` are PyTorch's, with the checks, the samplers and the texts of the torch that is
-    imported. So are the order of the samples, the draws from torch's generators and the seeds in
-    the workers. Workers are processes of dloaderd, which is started for this process when it is
-    first needed; batches lie in shared memory, writable, for as long as anything refers to them.
-    `multiprocessing_context` says how the process is started that forks the workers, for every
+    It is a subclass of PyTorch's class, for libraries that look for that class, divide its samples
+    among ranks or rebuild a loader from its attributes, as Lightning does. The arguments up
+    to `in_order` are PyTorch's, with the checks, samplers and messages of the imported torch.
+    So are the order of the samples, the draws from torch's generators and the seeds in
+    the workers. Workers are processes of dloaderd, which starts when this process first needs
+    it. Batches lie in shared memory, and stay writable as long as anything refers to them.
+    `multiprocessing_context` starts the process that forks the workers, for every
     iter(), or only for the first with persistent_workers.
 
-    Ours, keyword-only:
+    Additional keyword arguments:
 
-    seed: all that the loader draws (base seeds, shuffling, samplers without a generator of their
-        own) comes from this number and not from torch's global generator: each epoch is different,
-        and a second run the same. As generator=torch.Generator().manual_seed(seed).
+    seed: everything that the loader draws (base seeds, shuffling, samplers without their own
+        generator) depends on this number and not on torch's global generator: epochs differ,
+        and a second run repeats them. Like generator=torch.Generator().manual_seed(seed).
     rank, world_size: take a DistributedSampler's share of a map-style dataset, shuffled as
-        `shuffle` says from `seed` (0 if there is none) and the number of the epoch, which is set by
-        itself.
-    device: batches come on it, one copied ahead on a side stream.
-    socket: of the daemon to use; absent: $DLOADER_SOCKET, or one of this process's own.
+        `shuffle` says, from `seed` (0 if there is none) and the number of the epoch;
+        set_epoch() is not needed.
+    device: batches arrive on this device, one copied ahead on a side stream.
+    socket: the daemon's socket; absent: $DLOADER_SOCKET, or a private daemon.
 
-    One loader may have several iterators at once. Not for use by two threads at the same time.
+    One loader may have several iterators at once. Only one thread at a time may use it.
     """
 
     def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None,

@@ -186,56 +186,57 @@ class _Pass(_device.BatchIterator):
 
 
 class Loader:
-    """Batches of a dataset that is described by a loader spec, read in place.
+    """Batches of a dataset that a loader spec describes, in shared memory.
 
         with dloader.Loader("fashion.yaml", as_="torch") as loader:
             for batch in loader:                    an epoch; the next loop is the next epoch
                 batch["image"], batch["label"]      as the dataset's samples, leaves stacked
 
     spec: a dict, a text in YAML or JSON, or the path of a file with it; relative paths in a file
-        start from its folder. Refused with the place, the value and the remedy.
-    rank, world_size: of this consumer; absent: $RANK and $WORLD_SIZE, as torchrun sets them, those
-        of torch.distributed's process group, or the only one. ValueError where one of the two is
-        set alone, or is no such number, and where Slurm or MPI have started several processes and
-        nothing else tells of ranks. Of several ranks a spec without `seed` has 0, so that all have
-        shares of one order. With
-        world_size="cluster" the daemon's node meets others: `rank` (absent: $LOCAL_RANK) is then
-        the one on this node, and the attributes `rank` and `world_size` say from the first epoch on
-        what the nodes have agreed on. The first epoch begins when all nodes have asked for it, which
-        iter() and len() wait for; OSError, with its errno, where that takes too long (ETIMEDOUT:
-        who is missing), this epoch is not the others' (EINVAL), or the daemon is alone (ENOTSUP);
-        resume=True, which needs no job then, takes the epoch that the others are in, and a rank that
-        was in it goes on at the first batch that it had not given back.
-    follow: with world_size="cluster": an epoch goes on by itself when nodes come or go, and `rank`,
-        `world_size` and len() are others from some batch on. False: iterating raises
+        start from its folder. Errors name the key, the value and the remedy.
+    rank, world_size: of this consumer; absent: $RANK and $WORLD_SIZE, as set by torchrun, else those
+        of torch.distributed's process group, else a single rank. ValueError if only one of the two is
+        set, if one is invalid, and if Slurm or MPI have started several processes and
+        nothing else tells their ranks. With several ranks a spec without `seed` has 0, so that all
+        get shares of one order. world_size="cluster" takes the world of the daemon's cluster:
+        `rank` (absent: $LOCAL_RANK) is then the rank on this node, and from the first epoch on the
+        attributes `rank` and `world_size` have the values that the nodes agreed on. iter() and len()
+        wait until all nodes have requested the first epoch; OSError, with its errno, if that takes
+        too long (ETIMEDOUT, with the missing nodes), if the others are in another epoch (EINVAL),
+        or if the daemon is in no cluster (ENOTSUP). resume=True, which then needs no job, takes the
+        epoch of the others; a rank that was in it continues at the first batch that it had not
+        released.
+    follow: with world_size="cluster": the epoch continues when nodes join or leave, and `rank`,
+        `world_size` and len() change from some batch on. False: iterating raises
         WorldChangedError once this rank has had its part of the old world; after
-        load_state_dict(state_dict()) the next iter() goes on in the new one.
-    socket: of the daemon; absent: $DLOADER_SOCKET, the user's or the system's daemon, or one that
-        is started for this process, with a warning if the user may not use the system's. A spec
+        load_state_dict(state_dict()) the next iter() continues in the new one.
+    socket: the daemon's socket; absent: $DLOADER_SOCKET, the user's or the system's daemon, or a
+        private one, with a warning if the user may not use the system's. A spec
         with workers.count 0 needs none.
-    epoch: number of the first one; it decides the order together with the seed.
+    epoch: number of the first epoch; it decides the order together with the seed.
     as_: "torch", "numpy", or "dlpack" (objects with __dlpack__, for any library); absent: torch's
         tensors if torch was imported, else NumPy's arrays. Nothing is copied: the arrays are views
-        of shared memory. They are writable if the spec says `memory: {writable: true}`, or says
-        nothing of it and torch opens the loader, which knows no read-only tensors. Where another
+        of shared memory. They are writable if the spec says `memory: {writable: true}`, or if it
+        does not set it and torch, which has no read-only tensors, opens the loader. If another
         client has opened it read-only, torch gets copies.
     pin_memory: page-locks the ring once, so that a device can read from it at full speed.
-    device: batches come on it, one copied ahead (torch only).
+    device: batches arrive on this device, one copied ahead (torch only).
     name: clients that open the same name with the same spec share workers and memory.
-    progress: shows one on standard error, by tqdm if that can be imported.
-    job: name of the training job that the ranks are of. Those of a job that do not agree on the
-        epoch or on their number are refused, and the daemon remembers which batches each has given
-        back: all but those that something refers to, once next() was called. Absent, where neither
-        rank nor world_size is given: torchrun's --rdzv-id, if it was given one; "": none.
-    resume: begins at the first batch that this rank of the job has not given back, in whichever
-        epoch that is, instead of with `epoch`; what was loaded ahead is there still. StateError:
-        the daemon knows nothing of this rank, because it never began, or because the loader was
-        closed for longer than the daemon keeps one (linger in dloaderd.conf(5)). "auto": then it
-        begins with `epoch`, as it does where there is no job.
-    priority: "high", "normal" or "low": of all who read the loader, whose batches are loaded first
-        where its workers or its memory do not suffice for all. "low" gets what the others leave.
+    progress: shows the progress on standard error, by tqdm if that can be imported.
+    job: name of the training job of the ranks. Ranks of a job must agree on the epoch and on their
+        number, and the daemon remembers which batches each has released: after each next(), all
+        that nothing refers to. Absent, if neither rank nor world_size is given: torchrun's
+        --rdzv-id, if there is one; "": no job.
+    resume: begins at the first batch that this rank of the job has not released, in whichever
+        epoch that is, instead of with `epoch`; batches loaded ahead are still there. StateError if
+        the daemon does not know this rank: it never began, or the loader was closed for longer than
+        the daemon keeps one (linger in dloaderd.conf(5)). "auto" then begins with `epoch`, and also
+        if there is no job.
+    priority: "high", "normal" or "low": whose batches are loaded first, among the readers of the
+        loader, if its workers or its memory do not suffice for all. "low" gets what the others leave.
 
-    Arrays stay valid as long as anything refers to them, also after close(). One thread at a time.
+    Arrays stay valid as long as anything refers to them, also after close(). Only one thread at a time
+    may use it.
     """
 
     def __init__(self, spec: Any, rank: int | None = None, world_size: int | str | None = None, *,
@@ -343,7 +344,7 @@ class Loader:
             raise
 
     def close(self) -> None:
-        """Ends the session; what was given out stays valid. Closing twice is fine."""
+        """Ends the session; arrays stay valid. Closing twice is allowed."""
         client, self._client = self._client, None
         if client is not None:
             self._drop_ahead()
@@ -364,17 +365,17 @@ class Loader:
 
     @property
     def spec(self) -> str:
-        """As it was sent to the daemon: JSON, or the YAML that was given."""
+        """As sent to the daemon: JSON, or the YAML that was given."""
         return str(self._spec if self._seed is None else self._spec.with_("seed", self._seed))
 
     @property
     def name(self) -> str:
-        """Which other clients may open."""
+        """The name by which other clients may open it."""
         return self._opened().name
 
     @property
     def length(self) -> int | None:
-        """Samples in the dataset, of all ranks; None if it does not say."""
+        """Samples in the dataset, of all ranks; None if unknown."""
         return self._opened().length
 
     @property

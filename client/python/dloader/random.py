@@ -15,16 +15,16 @@ _own = threading.local()
 
 
 def sample_rng(index: int | None = None) -> np.random.Generator:
-    """A NumPy generator for the sample that is being made, inside `Dataset.__getitem__`.
+    """A NumPy generator for the present sample, inside `Dataset.__getitem__`.
 
-    Its stream is a function of (seed, epoch, sample index) alone: the same for any number of
-    workers, 0 too, other in each epoch, the same again in a second run with the same seed. It is
-    Generator(Philox(key=[seed, epoch], counter=[0, 0, index, 0])), made anew by each call.
+    Its stream depends only on (seed, epoch, sample index): it is the same for any number of
+    workers, including 0, differs between epochs, and repeats in a second run with the same seed.
+    Each call makes a new Generator(Philox(key=[seed, epoch], counter=[0, 0, index, 0])).
 
-    index: another number instead of the sample's; needed where there is none, in `__getitems__`,
-    in iterable datasets, and under keys that are no integers.
+    index: replaces the sample's number; required in `__getitems__`, in iterable datasets, and for
+    keys that are not integers.
 
-    RuntimeError outside of a sample.
+    Raises RuntimeError outside of a sample.
     """
     key = _key()
     if key is None:

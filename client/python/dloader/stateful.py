@@ -9,14 +9,13 @@ from .dataloader import DataLoader, T_co
 
 
 class StatefulDataLoader(DataLoader[T_co]):
-    """A DataLoader with one more argument: each DataLoader of this package has a state.
+    """A DataLoader with torchdata's additional argument. Every DataLoader of this package has a state.
 
-    snapshot_every_n_steps: how often torchdata's workers tell where their dataset stands, which is
-        gone on from by loading what came since. Here they tell it with each batch, so that nothing
-        is loaded twice; the number has no effect.
+    snapshot_every_n_steps: how often torchdata's workers report the state of their dataset. Here
+        they report it with each batch, so the number has no effect.
 
-    The order of the samples is that of PyTorch's DataLoader, which torchdata's class does not keep,
-    and states are those of this package: the two do not load each other's.
+    The order of the samples is that of PyTorch's DataLoader, which torchdata's class changes.
+    Neither class loads the other's states.
     """
 
     def __init__(self, *args: Any, snapshot_every_n_steps: int | None = 1, **options: Any) -> None:
