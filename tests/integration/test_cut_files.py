@@ -80,7 +80,7 @@ class Cut(TestCase):
             content = file.read()
         os.truncate(self.data, 0)
         self.steps(1)
-        self.assertTrue(all("was cut" in text for text in self.steps(2)))
+        self.assertTrue(all("was truncated" in text for text in self.steps(2)))
         with open(self.data, "r+b") as file:
             file.write(content)
         self.steps(3)
