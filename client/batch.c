@@ -246,7 +246,7 @@ static void batch_mark_pinned(struct dl_batch *batch)
     batch->pinned = true;
     if (!batch_is_lent(batch))
         return;
-    batch->loader->held++;
+    batch->loader->extra_leases++;
     batch->loader->held_bytes += batch->mapping->slot_bytes;
 }
 
@@ -257,7 +257,7 @@ static void batch_end_lease(struct dl_client *client, struct dl_batch *batch)
 
     batch->mapping->leases--;
     if (batch->pinned && batch_is_lent(batch)) {
-        batch->loader->held--;
+        batch->loader->extra_leases--;
         batch->loader->held_bytes -= batch->mapping->slot_bytes;
     }
     /* The epoch can have ended while only tensors held the batch; its stream still takes RELEASE.
@@ -327,7 +327,7 @@ void batch_give_back(struct dl_batch *batch)
     if (!batch->detached) {
         batch->kept = true;
         batch_link(&client->kept, batch);
-        batch->loader->kept++;
+        batch->loader->n_kept++;
     }
     reclaim_drop(batch);
 }
@@ -460,7 +460,7 @@ int dl_batch_may_keep(const struct dl_batch *batch)
     reclaim_drain(batch->client);
     if (loader->local)
         return batch_may_keep_private(&loader->memory);
-    return loader->held < max_u64(KEEP_MIN, loader->credits / 2) &&
+    return loader->extra_leases < max_u64(KEEP_MIN, loader->credits / 2) &&
            batch->mapping->leases < batch->mapping->slots;
 }
 

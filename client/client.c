@@ -446,7 +446,7 @@ static int client_ask_from(struct dl_client *client, struct dl_message *msg, uin
                            "this client has no daemon; connect with "
                            "dl_client_connect()");
     *request = connection_request(&client->conn);
-    client->call = (struct call){.request = *request, .answer = DL_MSG_INFO, .goes_on = row > 0};
+    client->call = (struct call){.request = *request, .answer = DL_MSG_INFO, .has_more = row > 0};
     return client_call(client, msg, timeout_ns);
 }
 

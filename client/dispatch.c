@@ -20,7 +20,7 @@ struct dl_epoch *client_find_epoch(struct dl_client *client, uint32_t stream)
 {
     for (struct dl_loader *loader = client->loaders; loader; loader = loader->next)
         for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
-            if (!epoch->local && epoch_rules_of(epoch)->is_there && epoch->stream == stream)
+            if (!epoch->local && epoch_rules_of(epoch)->daemon_has_it && epoch->stream == stream)
                 return epoch;
     return NULL;
 }
@@ -72,7 +72,7 @@ static int dispatch_on_welcome(struct dl_client *client, const struct dl_message
                         "the daemon speaks protocol version %llu, this library %d: install the "
                         "same release of both",
                         (ull)version, DL_PROTOCOL_VERSION);
-    if (dispatch_due_call(client)->again && msg->welcome.life == client->reconnect.ended)
+    if (dispatch_due_call(client)->is_repeat && msg->welcome.life == client->reconnect.ended)
         return connection_fail(&client->conn, ECONNRESET, client->reconnect.path,
                                "the daemon ended this session; its log says why");
     client->reconnect.life = msg->welcome.life;
@@ -101,9 +101,9 @@ static int dispatch_on_opened(struct dl_client *client, const struct dl_message 
     if (opened->credits == 0)
         return violated(client, "OPENED grants no credits");
     for (loader = client->loaders; loader; loader = loader->next)
-        if (!loader->local && !loader->gone && loader->id == opened->loader)
+        if (!loader->local && !loader->needs_open && loader->id == opened->loader)
             return violated(client, "OPENED: loader %u is open already", loader->id);
-    if (dispatch_due_call(client)->again)
+    if (dispatch_due_call(client)->is_repeat)
         return reconnect_opened(client, opened);
     loader = client->call.loader;
     loader->name = span_dup(opened->label);
@@ -171,7 +171,7 @@ static int dispatch_on_started(struct dl_client *client, const struct dl_message
         return r;
     if (client_find_epoch(client, (uint32_t)started->stream))
         return violated(client, "STARTED: stream %llu runs already", (ull)started->stream);
-    if (dispatch_due_call(client)->again)
+    if (dispatch_due_call(client)->is_repeat)
         return reconnect_started(client, started);
     if (epoch->cluster && (r = dispatch_take_place(client, epoch, started)) < 0)
         return r;
@@ -202,9 +202,9 @@ static int dispatch_on_info(struct dl_client *client, const struct dl_message *m
 
     if (r < 0)
         return r;
-    if (!client->call.goes_on)
+    if (!client->call.has_more)
         client->answer.len = 0;
-    if (client->call.goes_on || msg->info.next > 0)
+    if (client->call.has_more || msg->info.next > 0)
         r = pages_join(&client->answer, msg->info.value.data, msg->info.value.len);
     else
         r = buffer_append(&client->answer, msg->info.value.data, msg->info.value.len);

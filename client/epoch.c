@@ -31,9 +31,9 @@ static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
     free(epoch->job);
     free(epoch->entries);
     feed_deinit(&epoch->feed);
-    step_set_deinit(&epoch->came);
+    step_set_deinit(&epoch->arrived);
     free(epoch->warning);
-    free(epoch->told);
+    free(epoch->warning_shown);
     free(epoch->releases);
     free(epoch->pins);
     free(epoch);
@@ -262,7 +262,7 @@ void epoch_leave_stream(struct dl_epoch *epoch)
     /* What nobody has seen is not acknowledged: it is given back once the stream has stopped. STOP
      * also comes after FINISHED: it is what frees the stream's number. */
     epoch_queue_pending(epoch);
-    if (epoch_rules_of(epoch)->is_there)
+    if (epoch_rules_of(epoch)->daemon_has_it)
         client_stop_stream(client, epoch->stream, epoch->phase == EPOCH_OVER);
     epoch_give_entries_back(epoch);
     epoch_disown(epoch, client->batches);
@@ -343,9 +343,9 @@ uint64_t dl_epoch_samples(const struct dl_epoch *epoch)
 
 const char *dl_epoch_warning(struct dl_epoch *epoch)
 {
-    free(epoch->told);
-    epoch->told = steal_ptr(epoch->warning);
-    return epoch->told;
+    free(epoch->warning_shown);
+    epoch->warning_shown = steal_ptr(epoch->warning);
+    return epoch->warning_shown;
 }
 
 uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch)

@@ -82,7 +82,7 @@ void feed_catch_up(struct dl_epoch *epoch)
 {
     struct feed *feed = &epoch->feed;
 
-    if (!feed->on || epoch->local || !epoch_rules_of(epoch)->is_told)
+    if (!feed->on || epoch->local || !epoch_rules_of(epoch)->daemon_sends)
         return;
     while (feed->unsent && feed_may_send(epoch)) {
         const struct fed *fed = feed->unsent;
@@ -101,7 +101,7 @@ void feed_rewind(struct dl_epoch *epoch)
     struct feed *feed = &epoch->feed;
 
     feed->unsent = feed->head;
-    feed->sent = feed->kept;
+    feed->sent = feed->first_kept;
     feed->ahead = 0;
     feed->end_sent = false;
 }
@@ -118,7 +118,7 @@ static void feed_drop_first(struct feed *feed)
     feed->head = fed->next;
     if (!feed->head)
         feed->tail = NULL;
-    feed->kept++;
+    feed->first_kept++;
     free(fed);
 }
 
@@ -128,7 +128,7 @@ void feed_arrived(struct dl_epoch *epoch)
 
     if (feed->ahead > 0)
         feed->ahead--;
-    while (feed->head && feed->kept < epoch->expected - epoch->first)
+    while (feed->head && feed->first_kept < epoch->expected - epoch->first)
         feed_drop_first(feed);
 }
 
@@ -143,13 +143,13 @@ void feed_deinit(struct feed *feed)
 static int feed_keep_step(struct dl_epoch *epoch)
 {
     struct feed *feed = &epoch->feed;
-    struct fed *fed = malloc(sizeof *fed + feed->held * sizeof fed->indices[0]);
+    struct fed *fed = malloc(sizeof *fed + feed->n_buffered * sizeof fed->indices[0]);
 
     if (!fed)
         return client_fail(epoch->loader->client, ENOMEM, "batch.size", "no memory for indices");
     fed->next = NULL;
-    fed->n = feed->held;
-    for (uint32_t i = 0; i < feed->held; i++)
+    fed->n = feed->n_buffered;
+    for (uint32_t i = 0; i < feed->n_buffered; i++)
         fed->indices[i] = htole64(feed->batch[i]);
     if (feed->tail)
         feed->tail->next = fed;
@@ -169,14 +169,15 @@ static int feed_say(struct dl_epoch *epoch)
     struct feed *feed = &epoch->feed;
     int r = 0;
 
-    if (feed->held > 0)
-        r = epoch->local ? local_epoch_feed(epoch, feed->batch, feed->held) : feed_keep_step(epoch);
+    if (feed->n_buffered > 0)
+        r = epoch->local ? local_epoch_feed(epoch, feed->batch, feed->n_buffered)
+                         : feed_keep_step(epoch);
     if (r < 0)
         return r;
     if (epoch->local && feed->ended)
         local_epoch_feed_end(epoch);
-    feed->steps += feed->held > 0;
-    feed->held = 0;
+    feed->steps += feed->n_buffered > 0;
+    feed->n_buffered = 0;
     feed_catch_up(epoch);
     return 0;
 }
@@ -229,12 +230,12 @@ int64_t dl_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n)
     if (r == 0)
         r = feed_need_batch(epoch, 1);
     while (r == 0 && taken < n && feed_has_room(epoch)) {
-        feed->batch[feed->held++] = indices[taken++];
-        if (feed->held < feed_batch_size(epoch))
+        feed->batch[feed->n_buffered++] = indices[taken++];
+        if (feed->n_buffered < feed_batch_size(epoch))
             continue;
         r = feed_say(epoch);
         if (r < 0) { /* no memory for it here: it is not taken */
-            feed->held--;
+            feed->n_buffered--;
             taken--;
         }
         /* Written as soon as there is much of it: what the daemon has read leaves room. */
@@ -256,11 +257,11 @@ int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t 
 
     if (r < 0)
         return r;
-    if (feed->held > 0)
+    if (feed->n_buffered > 0)
         return client_fail(client, EINVAL, "indices",
                            "%u indices of dl_epoch_feed() wait for their batch of %llu: feed the "
                            "rest of it first",
-                           feed->held, (unsigned long long)feed_batch_size(epoch));
+                           feed->n_buffered, (unsigned long long)feed_batch_size(epoch));
     if (n == 0 || n > feed_words_max(epoch, indices, n))
         return client_fail(client, EINVAL, "indices", "%zu for a step, which has 1 to %llu", n,
                            (unsigned long long)feed_batch_size(epoch));
@@ -270,10 +271,10 @@ int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t 
     if (r < 0)
         return r;
     memcpy(feed->batch, indices, n * sizeof *indices);
-    feed->held = (uint32_t)n;
+    feed->n_buffered = (uint32_t)n;
     r = feed_say(epoch);
     if (r < 0) {
-        feed->held = 0; /* nothing was taken */
+        feed->n_buffered = 0; /* nothing was taken */
         return r;
     }
     if (epoch->local)
@@ -289,7 +290,7 @@ int dl_epoch_feed_end(struct dl_epoch *epoch)
     if (r < 0)
         return r;
     if (epoch->loader->drop_last)
-        epoch->feed.held = 0;
+        epoch->feed.n_buffered = 0;
     epoch->feed.ended = true;
     if (!epoch_rules_of(epoch)->is_over)
         r = feed_say(epoch);

@@ -45,7 +45,7 @@ uint64_t former_leases_lowest(struct dl_epoch *epoch)
 void former_leases_note_returned(struct dl_epoch *epoch)
 {
     epoch->n_former_returned +=
-        epoch->lowest_former != UINT64_MAX || !epoch_rules_of(epoch)->is_there;
+        epoch->lowest_former != UINT64_MAX || !epoch_rules_of(epoch)->daemon_has_it;
 }
 
 void former_leases_report(struct dl_epoch *epoch)
@@ -53,7 +53,7 @@ void former_leases_report(struct dl_epoch *epoch)
     struct dl_message msg = {.number = DL_MSG_HELD};
     uint64_t reported = epoch->lowest_former;
 
-    if (epoch->n_former_returned == 0 || !epoch_rules_of(epoch)->is_there ||
+    if (epoch->n_former_returned == 0 || !epoch_rules_of(epoch)->daemon_has_it ||
         former_leases_lowest(epoch) == reported)
         return;
     msg.held.stream = epoch->stream;

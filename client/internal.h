@@ -56,9 +56,9 @@ struct call {
     uint64_t request; /* 0 with `answer` WELCOME; `answer` 0: nobody waits */
     enum message_number answer;
     bool done;
-    bool goes_on;             /* INFO has further rows of the answer before */
+    bool has_more;            /* INFO has further rows of the answer before */
     uint32_t next;            /* the row that INFO has not, though it has the ones before; or 0 */
-    bool again;               /* what was open before: the answer must be the same */
+    bool is_repeat;           /* what was open before: the answer must be the same */
     struct dl_error refused;  /* code 0: granted */
     struct dl_loader *loader; /* borrowed: filled by OPENED; NULL: closed meanwhile */
     struct dl_epoch *epoch;   /* borrowed: filled by STARTED; NULL: ended meanwhile */
@@ -143,14 +143,14 @@ struct dl_loader {
     struct dl_client *client; /* borrowed: outlives it */
     struct dl_epoch *epochs;  /* owned; dl_epoch.next */
     uint32_t id;
-    uint32_t credits;    /* the daemon's choice */
-    uint32_t kept;       /* batches that only tensors hold */
-    uint32_t held;       /* leases beyond the current batches': pinned, or kept by tensors */
-    uint64_t held_bytes; /* of their slots */
-    bool closed;         /* by the user; the daemon is told when `kept` is 0 */
-    bool gone;           /* the daemon that had it is gone, and the next has not opened it yet */
-    bool iterable;       /* its steps may leave numbers out */
-    bool in_order;       /* batches come in the order of their steps */
+    uint32_t credits;      /* the daemon's choice */
+    uint32_t n_kept;       /* batches that only tensors hold */
+    uint32_t extra_leases; /* beyond the current batches': pinned, or kept by tensors */
+    uint64_t held_bytes;   /* of their slots */
+    bool closed;           /* by the user; the daemon is told when `n_kept` is 0 */
+    bool needs_open;       /* the daemon that had it is gone, and the next has not opened it yet */
+    bool iterable;         /* its steps may leave numbers out */
+    bool in_order;         /* batches come in the order of their steps */
     bool drop_last;
     bool wants_writable;         /* dl_client_set_writable(), when it was opened */
     struct module_loader *local; /* owned; NULL: the loader is the daemon's */
@@ -190,19 +190,19 @@ struct fed {
 
 /* The client as the sampler: what it has said of the order. */
 struct feed {
-    bool on;         /* this epoch is fed */
-    bool ended;      /* nothing follows */
-    bool end_sent;   /* and the daemon was told */
-    uint32_t held;   /* indices of a batch that is not whole yet */
-    uint64_t *batch; /* owned: them; NULL: none so far */
-    size_t cap;      /* places there: batch.size, or what a step of keys has needed */
-    uint64_t steps;  /* said */
-    uint64_t sent;   /* of them, those that the daemon was sent, or one before it had delivered */
-    uint64_t ahead;  /* sent to this daemon, and not arrived */
-    /* Owned list of the steps from `kept` on, counted from the epoch's first. */
+    bool on;             /* this epoch is fed */
+    bool ended;          /* nothing follows */
+    bool end_sent;       /* and the daemon was told */
+    uint32_t n_buffered; /* indices of a batch that is not complete yet */
+    uint64_t *batch;     /* owned: them; NULL: none so far */
+    size_t cap;          /* places there: batch.size, or what a step of keys has needed */
+    uint64_t steps;      /* that the user has fed */
+    uint64_t sent;  /* of them, those that the daemon was sent, or one before it had delivered */
+    uint64_t ahead; /* sent to this daemon, and not arrived */
+    /* Owned list of the steps from `first_kept` on, counted from the epoch's first. */
     struct fed *head, *tail;
     struct fed *unsent; /* borrowed: the step `sent` in it; NULL: all were sent */
-    uint64_t kept;
+    uint64_t first_kept;
 };
 
 /* The dataset's state after a batch of one worker. */
@@ -231,9 +231,9 @@ enum epoch_phase {
 };
 
 struct epoch_rules {
-    bool is_over;  /* nothing more comes for next() */
-    bool is_there; /* the daemon knows it by its number, */
-    bool is_told;  /* and may send something for it */
+    bool is_over;       /* nothing more comes for next() */
+    bool daemon_has_it; /* the daemon knows it by its number, */
+    bool daemon_sends;  /* and may send something for it */
 };
 
 static const struct epoch_rules epoch_rules[] = {
@@ -258,21 +258,21 @@ struct dl_epoch {
     enum epoch_outcome outcome;
     bool resumed; /* another daemon had it before this one */
     uint32_t rank, world;
-    bool cluster;        /* both are what the nodes have agreed on, */
-    uint32_t priority;   /* enum dl_priority */
-    bool follow;         /* also when they do it anew, */
-    uint32_t changes;    /* which they did so often, */
-    uint32_t local_rank; /* for this rank of the daemon's node */
-    bool length_told;    /* that the samples of a local one are more than the dataset says */
-    struct fault *cut;   /* owned; NULL: it was said, or there is none */
-    char *job;           /* owned; "": none */
+    bool cluster;         /* both are what the nodes have agreed on, */
+    uint32_t priority;    /* enum dl_priority */
+    bool follow;          /* also when they do it anew, */
+    uint32_t changes;     /* which they did so often, */
+    uint32_t local_rank;  /* for this rank of the daemon's node */
+    bool length_reported; /* of a local one: it has more samples than the dataset says */
+    struct fault *cut;    /* owned; NULL: it was said, or there is none */
+    char *job;            /* owned; "": none */
     uint64_t number, steps, samples;
     uint64_t first;             /* step asked for in START */
     struct history before;      /* what other world sizes had of the epoch */
     struct epoch_states states; /* after the batches that next() gave out */
     uint64_t position;          /* behind the last step that next() gave out; else `first` */
     uint64_t expected;          /* no step below it comes any more: each of them has */
-    struct step_set came;       /* not in order: steps above it that have come */
+    struct step_set arrived;    /* not in order: steps above it that have arrived */
     uint64_t delivered;         /* steps that came, as batch or fault */
     uint64_t received;          /* of them, those that next() gave out */
     struct local_pass *local;   /* owned; NULL: a stream of the daemon's */
@@ -302,9 +302,9 @@ struct dl_epoch {
     struct view *view;        /* counted: the tree checked last */
     struct view *slice;       /* counted: the rows taken last of it, or of another */
     char *warning;            /* owned: the last one, not yet asked for, or NULL */
-    char *told;               /* owned: the one dl_epoch_warning() gave out */
+    char *warning_shown;      /* owned: the one dl_epoch_warning() gave out */
     uint64_t wait_ns;
-    uint64_t wait_told_ns; /* of that, the daemon knows */
+    uint64_t wait_reported_ns; /* of that, the daemon knows */
 };
 
 /*
@@ -500,7 +500,7 @@ static inline const struct epoch_rules *epoch_rules_of(const struct dl_epoch *ep
 /* The daemon has said the last word of it, or none will. */
 static inline void epoch_note_end(struct dl_epoch *epoch)
 {
-    epoch->phase = epoch_rules_of(epoch)->is_there ? EPOCH_OVER : EPOCH_LEFT;
+    epoch->phase = epoch_rules_of(epoch)->daemon_has_it ? EPOCH_OVER : EPOCH_LEFT;
 }
 
 /* ---- next.c ---- */

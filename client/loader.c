@@ -107,7 +107,7 @@ static int loader_open_remote(struct dl_loader *loader)
     client->call =
         (struct call){.request = msg.open.request, .answer = DL_MSG_OPENED, .loader = loader};
     r = client_call(client, &msg, OPEN_TIMEOUT);
-    loader->gone = client_is_away(client); /* it ended right behind its answer */
+    loader->needs_open = client_is_away(client); /* it ended right behind its answer */
     /* Of no other key: a file system can refuse with the same errno. */
     return r == -ENOTSUP && strcmp(client->error.path, "workers.count") == 0 ? OPEN_HERE : r;
 }
@@ -215,7 +215,7 @@ static void loader_end_and_free(struct dl_loader *loader)
     struct dl_message msg = {.number = DL_MSG_CLOSE};
 
     msg.close.loader = loader->id;
-    if (!loader->local && !loader->gone)
+    if (!loader->local && !loader->needs_open)
         client_send(loader->client, &msg);
     loader_free(loader);
 }
@@ -231,8 +231,8 @@ static void loader_send_leave(struct dl_loader *loader)
 
 void loader_unkeep(struct dl_loader *loader)
 {
-    assert(loader->kept > 0);
-    if (--loader->kept == 0 && loader->closed)
+    assert(loader->n_kept > 0);
+    if (--loader->n_kept == 0 && loader->closed)
         loader_end_and_free(loader);
 }
 
@@ -249,9 +249,9 @@ struct dl_loader *dl_loader_close(struct dl_loader *loader)
         dl_epoch_end(loader->epochs);
     loader_give_batches_back(loader);
     loader->closed = true;
-    if (loader->kept == 0)
+    if (loader->n_kept == 0)
         loader_end_and_free(loader);
-    else if (!loader->local && !loader->gone)
+    else if (!loader->local && !loader->needs_open)
         loader_send_leave(loader);
     r = client_flush(client); /* a failure is latched for the next call */
     (void)r;

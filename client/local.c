@@ -336,9 +336,9 @@ static void local_warn_of_length(struct dl_epoch *epoch, uint32_t samples)
     char text[512];
 
     epoch->made += samples;
-    if (!loader->iterable || epoch->length_told || epoch->made <= loader->length)
+    if (!loader->iterable || epoch->length_reported || epoch->made <= loader->length)
         return;
-    epoch->length_told = true;
+    epoch->length_reported = true;
     local_table_of(loader)->facts(loader->local, &facts);
     words_too_many(facts.label, loader->length, epoch->made, text, sizeof text);
     local_set_warning(epoch, text);

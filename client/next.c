@@ -117,8 +117,8 @@ static void next_send_steps(struct dl_epoch *epoch, bool pins)
     } else {
         msg.release.stream = epoch->stream;
         msg.release.steps = steps;
-        msg.release.waited = epoch->wait_ns - epoch->wait_told_ns;
-        epoch->wait_told_ns = epoch->wait_ns;
+        msg.release.waited = epoch->wait_ns - epoch->wait_reported_ns;
+        epoch->wait_reported_ns = epoch->wait_ns;
     }
     *n = 0;
     client_send(epoch->loader->client, &msg);
@@ -243,7 +243,7 @@ static bool next_holds_more(const struct dl_epoch *than)
 {
     for (const struct dl_loader *loader = than->loader->client->loaders; loader;
          loader = loader->next) {
-        if (loader->held > 0)
+        if (loader->extra_leases > 0)
             return true;
         for (const struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next) {
             if (epoch != than && (epoch->current || epoch->count > 0))

@@ -112,8 +112,8 @@ static void reconnect_leave_behind(struct dl_client *client)
     for (struct dl_loader *loader = client->loaders; loader; loader = loader->next) {
         if (loader->local)
             continue;
-        loader->gone = true;
-        loader->held = 0;
+        loader->needs_open = true;
+        loader->extra_leases = 0;
         loader->held_bytes = 0;
         for (struct dl_epoch *epoch = loader->epochs; epoch; epoch = epoch->next)
             reconnect_leave_epoch(epoch);
@@ -195,7 +195,7 @@ static int reconnect_try_connect(struct dl_client *client)
         return r;
     rc->away = AWAY_GREETING;
     rc->due = rc->deadline;
-    rc->call = (struct call){.answer = DL_MSG_WELCOME, .again = true};
+    rc->call = (struct call){.answer = DL_MSG_WELCOME, .is_repeat = true};
     client_greet(client, rc->agent);
     return 1;
 }
@@ -204,7 +204,7 @@ static struct dl_loader *reconnect_next_loader(const struct dl_client *client)
 {
     struct dl_loader *loader = client->loaders;
 
-    while (loader && (!loader->gone || loader->closed))
+    while (loader && (!loader->needs_open || loader->closed))
         loader = loader->next;
     return loader;
 }
@@ -248,7 +248,7 @@ static int reconnect_open_again(struct dl_client *client, struct dl_loader *load
                                (ull)ended, loader->name);
     msg = loader_open_message(loader);
     rc->call = (struct call){
-        .request = msg.open.request, .answer = DL_MSG_OPENED, .again = true, .loader = loader};
+        .request = msg.open.request, .answer = DL_MSG_OPENED, .is_repeat = true, .loader = loader};
     rc->away = AWAY_OPENING;
     rc->due = deadline_after(OPEN_TIMEOUT);
     client_send(client, &msg);
@@ -274,7 +274,7 @@ static int reconnect_start_again(struct dl_client *client, struct dl_epoch *epoc
     struct dl_message msg = epoch_start_message(epoch, epoch->expected, before);
 
     rc->call = (struct call){
-        .request = msg.start.request, .answer = DL_MSG_STARTED, .again = true, .epoch = epoch};
+        .request = msg.start.request, .answer = DL_MSG_STARTED, .is_repeat = true, .epoch = epoch};
     rc->away = AWAY_STARTING;
     rc->due = deadline_after(REQUEST_TIMEOUT);
     epoch_states_queue(epoch);
@@ -319,7 +319,7 @@ int reconnect_opened(struct dl_client *client, const struct dl_msg_opened *opene
         (r = reconnect_differs(client, loader->name, "seed", opened->seed, loader->seed)) < 0)
         return r;
     loader->id = (uint32_t)opened->loader;
-    loader->gone = false;
+    loader->needs_open = false;
     return 0;
 }
 

@@ -25,7 +25,7 @@ static int stream_find_running(struct dl_client *client, const struct dl_message
     if (!epoch)
         return violated(client, "%s: stream %llu is not known", message_name(msg->number),
                         (ull)stream);
-    if (!epoch_rules_of(epoch)->is_told)
+    if (!epoch_rules_of(epoch)->daemon_sends)
         return violated(client, "%s: stream %llu is over", message_name(msg->number), (ull)stream);
     *ret = epoch;
     return 1;
@@ -52,7 +52,7 @@ static uint64_t stream_steps_end(const struct dl_epoch *epoch)
 /* Not in order: the step was delivered before, by this daemon or by one before it. */
 static bool stream_has_come(const struct dl_epoch *epoch, uint64_t step)
 {
-    return step < epoch->expected || step_set_has(&epoch->came, step);
+    return step < epoch->expected || step_set_has(&epoch->arrived, step);
 }
 
 /* The step that a batch or a fault claims must be one whose turn it can be. */
@@ -93,11 +93,11 @@ static int stream_count_step(struct dl_epoch *epoch, uint64_t step)
     if (epoch->loader->in_order)
         epoch->expected = step + 1;
     else if (step != epoch->expected)
-        r = step_set_add(&epoch->came, step);
+        r = step_set_add(&epoch->arrived, step);
     else
         epoch->expected++;
-    while (epoch->came.count > 0 && step_set_has(&epoch->came, epoch->expected))
-        step_set_remove(&epoch->came, epoch->expected++);
+    while (epoch->arrived.count > 0 && step_set_has(&epoch->arrived, epoch->expected))
+        step_set_remove(&epoch->arrived, epoch->expected++);
     feed_arrived(epoch);
     return r;
 }

@@ -16,8 +16,8 @@ bool world_change_may_follow(const struct dl_epoch *epoch, int error)
 
 static void world_change_forget_stream(struct dl_epoch *epoch)
 {
-    step_set_deinit(&epoch->came);
-    epoch->came = (struct step_set){0};
+    step_set_deinit(&epoch->arrived);
+    epoch->arrived = (struct step_set){0};
     epoch->phase = EPOCH_RUNNING;
     epoch->outcome = EPOCH_OPEN;
     epoch->resumed = false;

@@ -40,7 +40,7 @@ static void one_pause(uint64_t arrived, uint64_t received, bool pin)
     finish(&f);
     assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), DL_END);
     dl_batch_release(pinned);
-    assert_int_equal(f.loader->held, 0);
+    assert_int_equal(f.loader->extra_leases, 0);
     assert_int_equal(f.loader->held_bytes, 0);
     dl_epoch_end(f.epoch);
     turn(&f);
