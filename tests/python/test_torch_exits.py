@@ -7,17 +7,19 @@ import torch
 
 import black_box
 import datasets
+import programs
 from black_box import Case, DataLoader, HERE, OURS
 
 
-def run_script(text, *, wait=True):
+def run_script(text, *, wait=True, forked=True):
     """Python code in a process of its own, which finds `datasets` and the class under test."""
     preamble = ("import os, sys\n"
                 f"sys.path.insert(0, {HERE!r})\n"
                 "import datasets, torch\n"
                 "from black_box import DataLoader\n")
-    process = subprocess.Popen([sys.executable, "-c", preamble + text], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = (programs.start(["-c", preamble + text], **pipes) if forked else
+               subprocess.Popen([sys.executable, "-c", preamble + text], **pipes))
     if wait:
         process.out, process.err = process.communicate(timeout=black_box.PATIENCE)
     return process
@@ -59,7 +61,7 @@ class TestExits(Case):
             "                                 persistent_workers=p)) for p in (False, True)]\n"
             "builtins.batches = list(DataLoader(datasets.Pids(4), num_workers=1))\n"
             "pids = [next(iterator) for iterator in builtins.keep] + builtins.batches[:1]\n"
-            "print(*[int(pid) for pid in pids])\n")
+            "print(*[int(pid) for pid in pids])\n", forked=False)
         self.assertEqual((process.returncode, process.err), (0, ""))
         pids = [int(pid) for pid in process.out.split()]
         self.assertEqual(len(set(pids)), 3)

@@ -1,13 +1,13 @@
 """Programs as people write them: whatever PyTorch's forked workers take, ours do."""
 
 import importlib.util
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
 import black_box
+import programs
 from black_box import Case, HERE
 
 CLASSES = '''
@@ -307,21 +307,23 @@ print("right")
 
 
 class TestScripts(Case):
-    def runs(self, text, how, ends="right\n"):
+    def runs(self, text, how, ends="right\n", forked=True):
         text = text.replace("HERE", repr(HERE))
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "program.py")
             path.write_text(text, encoding="utf-8")
             arguments = {"file": [str(path)], "module": ["-m", "program"], "text": ["-c", text],
                          "stdin": ["-"]}
-            done = subprocess.run([sys.executable, "-W", "ignore", *arguments[how]], cwd=folder,
-                                  text=True, input=text if how == "stdin" else "",
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  timeout=black_box.PATIENCE, env=dict(os.environ), check=False)
+            command = ["-W", "ignore", *arguments[how]]
+            options = {"cwd": folder, "text": True, "input": text if how == "stdin" else "",
+                       "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT,
+                       "timeout": black_box.PATIENCE}
+            done = (programs.run(command, **options) if forked else
+                    subprocess.run([sys.executable, *command], **options, check=False))
         self.assertEqual((done.returncode, done.stdout), (0, ends), done.stdout)
 
     def test_classes_of_a_script(self):
-        self.runs(GUARDED, "file")
+        self.runs(GUARDED, "file", forked=False)
 
     def test_classes_of_what_has_no_file_or_another_name(self):
         self.runs(GUARDED, "module")
@@ -336,7 +338,7 @@ class TestScripts(Case):
         self.runs(SHARED, "file")
 
     def test_trainers_that_are_spawned(self):
-        self.runs(SPAWNED, "file")
+        self.runs(SPAWNED, "file", forked=False)  # as what it spawns
 
     def test_tensors_of_all_kinds(self):
         self.runs(TENSORS, "file")
