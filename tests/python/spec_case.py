@@ -16,7 +16,7 @@ sys.path.insert(0, LIB)
 import dltest  # noqa: E402
 import media  # noqa: E402,F401  (for those who import this)
 import pydata  # noqa: E402,F401
-from dltest import Daemon, RawClient, children_of, dlctl, dlctl_json, main  # noqa: E402,F401
+from dltest import QUICK, Daemon, RawClient, children_of, dlctl, dlctl_json, main  # noqa: E402,F401
 
 
 def python(name, **args):

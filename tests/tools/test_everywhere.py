@@ -74,6 +74,13 @@ class Everywhere(unittest.TestCase):
                 _, lines = self.run_file("pass", others=twin, DLOADER_TEST_QUICK="1", DLOADER_TEST_TORCH=torch)
                 self.assertEqual(lines[-1], plan)
 
+    def test_all_but_the_last_are_quick(self):
+        twin = os.path.join(os.path.dirname(sys.executable), ".", "python3")
+        status, lines = self.run_file("self.assertEqual(os.environ['DLOADER_TEST_QUICK'], '1')", others=twin)
+        self.assertEqual(status, 1)
+        self.assertRegex(lines[1], r"^ok 2 - \S+ \S+: test_it\.Case\.test_b")
+        self.assertRegex("\n".join(lines), r"\nnot ok 4 - \S+ \S+: test_it\.Case\.test_b")
+
     def test_one_that_is_named_twice_runs_once(self):
         _, lines = self.run_file("pass", others=sys.executable)
         self.assertEqual(lines[-1], "1..2")
