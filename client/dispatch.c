@@ -143,7 +143,7 @@ static int dispatch_on_progress(struct dl_client *client, const struct dl_messag
     return 0;
 }
 
-/* The place that the nodes have agreed on: where this rank goes on, wherever that is. */
+/* The place that the nodes have agreed on: where this rank resumes. */
 static int dispatch_take_place(struct dl_client *client, struct dl_epoch *epoch,
                                const struct dl_msg_started *started)
 {

@@ -1,5 +1,5 @@
 /*
- * Leases of a daemon that is gone: which of them the next daemon is told of.
+ * Leases of a daemon that is gone: what the next daemon must know of them.
  *
  * Their batches need nothing of it. But where its job's rank resumes, should this process die, must
  * not be behind a batch that was never released. So START says the lowest step among them, and HELD

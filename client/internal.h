@@ -49,22 +49,22 @@ enum {
 #define CONNECT_TIMEOUT (10 * NS_PER_S)
 #define REQUEST_TIMEOUT (30 * NS_PER_S)
 #define OPEN_TIMEOUT    (600 * NS_PER_S) /* the workers open the dataset: it may be unpacked */
-#define PATIENCE        (30 * NS_PER_S)  /* with a daemon that is away, unless told */
+#define PATIENCE        (30 * NS_PER_S)  /* with a daemon that is away, by default */
 
 /* The answer a blocked call waits for. */
 struct call {
     uint64_t request; /* 0 with `answer` WELCOME; `answer` 0: nobody waits */
     enum message_number answer;
     bool done;
-    bool has_more;            /* INFO has further rows of the answer before */
-    uint32_t next;            /* the row that INFO has not, though it has the ones before; or 0 */
+    bool has_more;            /* INFO continues the rows of the answer before */
+    uint32_t next;            /* the first row that INFO leaves out; 0: it has the last one */
     bool is_repeat;           /* what was open before: the answer must be the same */
     struct dl_error refused;  /* code 0: granted */
     struct dl_loader *loader; /* borrowed: filled by OPENED; NULL: closed meanwhile */
     struct dl_epoch *epoch;   /* borrowed: filled by STARTED; NULL: ended meanwhile */
 };
 
-/* A Python host that was brought to the daemon, kept to be brought to the next one. */
+/* A Python host that was handed to the daemon, kept to be handed to the next one. */
 struct brought_host {
     struct brought_host *next;
     uint64_t number;
@@ -72,15 +72,15 @@ struct brought_host {
     uint32_t has_it; /* the incarnation of the daemon that was sent it again; UINT32_MAX: none */
 };
 
-/* How far a client is on its way back; see reconnect.c. */
+/* How far a client has come with reconnecting; see reconnect.c. */
 enum away { AWAY_NOT, AWAY_CONNECTING, AWAY_GREETING, AWAY_OPENING, AWAY_STARTING };
 
 struct reconnect {
-    char *path;        /* owned; of the daemon's socket; NULL: there is no way back */
+    char *path;        /* owned; of the daemon's socket; NULL: it cannot reconnect */
     char *agent;       /* owned; of HELLO */
     uint64_t life;     /* the daemon's, from WELCOME */
-    uint64_t ended;    /* the life of the one that ended the session; 0: it was left */
-    uint64_t patience; /* ns; 0: it is not tried */
+    uint64_t ended;    /* the life of the daemon that ended the session; 0: we left it */
+    uint64_t patience; /* ns; 0: it never reconnects */
     enum away away;
     uint64_t deadline; /* when another daemon must have answered */
     uint64_t due;      /* OPENING, STARTING: when the answer must have come */
@@ -288,7 +288,7 @@ struct dl_epoch {
                                    told of ... */
     uint64_t lowest_former;     /* ... the lowest of their steps; UINT64_MAX: there is none */
     uint32_t n_feeds;           /* steps fed that lie in the connection's output */
-    bool hurried;               /* the user was back for this batch at once */
+    bool hurried;               /* the user asked for this batch at once after the one before */
     uint64_t given_ns;          /* when the last batch was given out */
     uint64_t *releases, *pins;  /* owned: flush_at each; steps, little-endian */
 
@@ -298,7 +298,7 @@ struct dl_epoch {
     size_t detail_bytes;       /* of their reports */
     uint64_t failed; /* the step of the last fault that next() gave out; else UINT64_MAX */
 
-    struct dl_batch *current; /* borrowed: given back by the next next(); NULL: none, or pinned */
+    struct dl_batch *current; /* borrowed: released by the next next(); NULL: none, or pinned */
     struct view *view;        /* counted: the tree checked last */
     struct view *slice;       /* counted: the rows taken last of it, or of another */
     char *warning;            /* owned: the last one, not yet asked for, or NULL */
@@ -308,7 +308,7 @@ struct dl_epoch {
 };
 
 /*
- * `refs` counts the user (one, until the batch is given back) and every DLPack tensor. Who takes it
+ * `refs` counts the user (one, until the batch is released) and every DLPack tensor. Who takes it
  * to zero ends the lease: the client's thread at once, another one through `reclaim`.
  */
 struct dl_batch {
@@ -319,8 +319,8 @@ struct dl_batch {
     struct dl_loader *loader;     /* borrowed; outlives it unless the client is closed */
     struct reclaim *reclaim;      /* counted once the batch was ever exported, else NULL */
     struct mapping *mapping;      /* counted */
-    struct mapping *withheld; /* counted; a detached one's slot until it is given back, or NULL */
-    struct view *view;        /* counted; NULL once the user gave the batch back */
+    struct mapping *withheld;     /* counted; a detached one's slot until it is released, or NULL */
+    struct view *view;            /* counted; NULL once the user gave the batch back */
     const uint8_t *slot;
     const uint64_t *indices;
     const struct slot_planned *planned; /* NULL: the batch is not measured in tokens */
@@ -330,7 +330,7 @@ struct dl_batch {
     uint32_t repeated;
     uint32_t stream;
     uint64_t generation; /* of the slot */
-    bool pinned;         /* PIN was queued: the credit is back, the lease goes on */
+    bool pinned;         /* PIN was queued: the credit is back, the lease stays */
     bool detached;       /* `mapping` is a private copy of the slot, and the lease is back */
     bool kept;           /* by tensors alone: the user gave it back; not of a detached one */
     atomic_uint refs;
@@ -484,7 +484,7 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
                                       uint8_t before[static HISTORY_BYTES]);
 int _nodiscard_ epoch_start_remote(struct dl_epoch *epoch);
 
-/* The stream is of no use here: STOP, and what is still on its way is given back unseen. */
+/* The stream is of no use here: STOP, and what is still on its way is released unseen. */
 void client_stop_stream(struct dl_client *client, uint32_t stream, bool over);
 
 /* Its stream in the daemon is done with, and so are the batches of it that nobody has seen; those
@@ -582,7 +582,7 @@ void local_unload(struct dl_client *client); /* the module, if there is one */
  * of the step alone, which the client then goes on after: it has no rows for this rank. */
 int _nodiscard_ batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret);
 
-/* The user lets go: the lease ends, or goes on for its DLPack tensors as a pin. */
+/* The user releases it: the lease ends, or stays for its DLPack tensors as a pin. */
 void batch_give_back(struct dl_batch *batch);
 
 /* Nobody holds it any more: RELEASE, and back to the pool. */

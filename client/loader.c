@@ -209,7 +209,7 @@ static void loader_give_batches_back(struct dl_loader *loader)
     }
 }
 
-/* CLOSE ends all leases: it is not sent before the last tensor's batch is given back. */
+/* CLOSE ends all leases: it is not sent before the last tensor's batch is released. */
 static void loader_end_and_free(struct dl_loader *loader)
 {
     struct dl_message msg = {.number = DL_MSG_CLOSE};

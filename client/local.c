@@ -3,7 +3,7 @@
  *
  * The loading itself is dlclient-local.so's (local.h). A batch lies in private memory in the form
  * that a slot of the daemon's ring has, and goes the same way from there: batch_new(), leases, pins
- * and tensors. What is given back is used again for a later batch; memory.limit bounds all of it.
+ * and tensors. The memory of a released batch is used again; memory.limit bounds all of it.
  */
 #include "client/internal.h"
 #include "proto/shared/words.h"

@@ -2,7 +2,7 @@
  * What an epoch has received: the queue of what the daemon delivered, next(), and giving leases
  * back.
  *
- * Steps given back or pinned collect in `releases` and `pins` and go out together: when flush_at of
+ * Steps released or pinned collect in `releases` and `pins` and go out together: when flush_at of
  * them (a quarter of the credits) wait, when no delivered batch is left here, and before the client
  * blocks. So a client that has batches in store makes one system call for a quarter of its credits.
  * One that is the sampler need not do so before it blocks either, as long as the daemon has enough

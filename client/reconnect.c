@@ -9,7 +9,7 @@
  * has its descriptor's number, and is readable when the next try is due.
  *
  * What has arrived stays the user's: the mappings are this process's own, and a daemon that ends
- * has no slot filled again. The batches of a daemon that is gone are read and given back without a
+ * has no slot filled again. The batches of a daemon that is gone are read and released without a
  * word on the wire; a mapping's incarnation tells them from others. Each epoch is started again at
  * the first step that has not arrived, so that no batch is lost and none comes twice. One of a job
  * all of whose steps had arrived is started behind them, so that the daemon knows where it is.

@@ -30,7 +30,7 @@ static int state_read(struct dl_loader *loader, const void *state, size_t len,
     return r < 0 ? client_fail_with(loader->client, &err) : 0;
 }
 
-/* Where a state goes on; its own step, or in another world 0. */
+/* The step at which a state resumes: its own, or 0 in another world. */
 static int state_find(struct dl_loader *loader, const void *state, size_t len, uint64_t world,
                       struct state_place *ret)
 {

@@ -1,6 +1,6 @@
 /*
  * The history of an epoch: how many steps of it were consumed by which world sizes, before the one
- * that goes on with it. Together with the number of steps since it says where in the global order
+ * that resumes it. Together with the number of steps since it says where in the global order
  * the epoch stands, for whatever number of ranks.
  *
  * Stretches stand in their order. One of no steps is no stretch, and two of the same world size are

@@ -79,7 +79,7 @@ int _nodiscard_ state_token_read(const void *data, size_t len, struct state_toke
 int _nodiscard_ state_token_check(const struct state_token *token,
                                   const struct state_identity *loader, struct dl_error *err);
 
-/* Where it goes on, for so many ranks. */
+/* Where it resumes with so many ranks. */
 struct state_place {
     uint64_t epoch;
     uint64_t step;

@@ -14,7 +14,7 @@ size_t words_step(uint64_t step, uint64_t epoch, char *text, size_t len);
 /* "(samples 3, 9, …, 256 in all)": the first few indices, cut to `len`, which is 256 or more. */
 void words_samples(const uint64_t *indices, uint32_t n, char *text, size_t len);
 
-/* An epoch that goes on at a step, in which `batch` samples are: what it costs to get there. */
+/* What it costs to resume an epoch at a step of `batch` samples. */
 void words_passing(const char *dataset, uint64_t step, uint64_t batch, char *text, size_t len);
 
 /* The dataset knows its own place, but that cannot be kept. */

@@ -23,7 +23,7 @@ struct pool;
 struct place {
     uint32_t worker;
     uint32_t slot;
-    struct segment *segment; /* borrowed until the slot is given back */
+    struct segment *segment; /* borrowed until the slot is released */
 };
 
 struct pool_events {

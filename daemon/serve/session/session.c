@@ -103,7 +103,7 @@ static void session_drop_loader(struct session *s, struct opened *opened,
     dataset_states_deinit(&opened->states);
     free(opened);
     if (loader)
-        loader_pump(loader); /* others may want what was just given back */
+        loader_pump(loader); /* others may want what was just released */
 }
 
 void session_close_loader(struct session *s, struct opened *opened)

@@ -1,8 +1,8 @@
 /*
  * A session: one client's connection. It decodes what the client says, answers, and passes on.
  *
- * A request that cannot be granted gets ERROR with its number; the session goes on. A violation of
- * the protocol (bad frame, wrong order, unknown id, a lease it does not hold) gets ERROR with
+ * A request that cannot be granted gets ERROR with its number, and the session stays. A violation
+ * of the protocol (bad frame, wrong order, unknown id, a lease it does not hold) gets ERROR with
  * request 0 as far as the socket takes it, and the session ends. Whatever a session held is given
  * back when it ends, within one turn of the loop.
  *

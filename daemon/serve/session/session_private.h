@@ -1,8 +1,11 @@
 /*
- * The inside of a session, shared by session.c (socket and life), session_requests.c (what the
- * client asks for), session_tells.c (what it is told of its loaders), session_headspace.c (what it
- * asks and is told later) and session_world.c (when the cluster's world becomes another). Nobody
- * else includes it.
+ * The inside of a session. Only these files include it:
+ *
+ *   session.c            socket and life
+ *   session_requests.c   the client's requests
+ *   session_tells.c      what the daemon sends it of its loaders
+ *   session_headspace.c  a request whose answer comes later
+ *   session_world.c      a change of the cluster's world
  */
 #ifndef DL_SESSION_PRIVATE_H
 #define DL_SESSION_PRIVATE_H
@@ -32,10 +35,10 @@ struct client_stream {
     uint32_t id;
     uint64_t request;             /* START's, until it is answered */
     bool cluster;                 /* its world is the cluster's, */
-    struct shared_loader *shared; /* borrowed; NULL: it cannot go on in another */
+    struct shared_loader *shared; /* borrowed; NULL: it cannot resume in another world */
     uint64_t local;               /* of this node's rank */
     struct resume_place place;
-    bool stopped; /* its client said so; it goes with its last lease */
+    bool stopped; /* by its client; it ends with its last lease */
 };
 
 struct known_segment {
@@ -43,7 +46,7 @@ struct known_segment {
     uint32_t id;
 };
 
-/* A request that waits, as it came. */
+/* A request that cannot be answered yet, as it arrived. */
 struct waiting {
     struct waiting *prev, *next; /* session.waiting */
     uint64_t asked;              /* ns */
@@ -64,8 +67,8 @@ struct session {
     struct brought brought;         /* hosts that no loader has taken yet */
     struct waiting *waiting;        /* owned (utlist) */
     uint32_t n_waiting;
-    uint64_t asked;      /* when what is done anew was asked for first; 0: it came just now */
-    uint32_t last_known; /* the one looked up last: mostly the next one too */
+    uint64_t asked;      /* when the request being retried first arrived; 0: it is a new one */
+    uint32_t last_known; /* the segment looked up last, which is mostly the next one as well */
     struct value
         view; /* that was asked for last, as long as there are rows to send; its next row */
     uint32_t view_row;
@@ -73,7 +76,7 @@ struct session {
     uint64_t asker_request;
     uint32_t next_id;
     bool ending;
-    bool violated; /* the protocol, or patience: that is why it ends */
+    bool violated; /* it ends because the client broke the protocol or did not read */
 };
 
 /* ---- session.c ------------------------------------------------------------------------------ */
@@ -112,7 +115,7 @@ int _nodiscard_ session_ask_headspace(struct session *s, const struct dl_msg_hea
 
 /* ---- session_world.c ------------------------------------------------------------------------ */
 
-/* The stream's last word there: its client has stopped it, or is gone. */
+/* Takes the stream out of the cluster's world: its client has stopped it, or is gone. */
 void session_leave_world(struct client_stream *cs, bool stopped);
 
 #endif

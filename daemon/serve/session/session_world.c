@@ -1,24 +1,24 @@
-/* Streams of a session in the cluster's world, when that becomes another. */
+/* Streams of a session when the world of the cluster changes. */
 #include "daemon/serve/session/session_private.h"
 
 #include <errno.h>
 
-/* A point in the order of the stream's epoch, behind so many steps of its rank. */
+/* The point in the order of the stream's epoch after so many steps of its rank. */
 static struct progress_point session_world_point_of(const struct client_stream *cs, uint64_t steps)
 {
     const struct stream_params *params = &cs->stream->params;
     struct progress_point point;
 
-    /* Without room in its history the epoch cannot be gone on with: it counts as done. */
+    /* Without room in its history the epoch cannot resume: it counts as done. */
     if (!progress_point_after(&point, cs->place.pass, params->epoch, &params->before, params->world,
                               steps))
         point = (struct progress_point){.pass = cs->place.pass, .epoch = params->epoch + 1};
     return point;
 }
 
-/* Behind so many steps, or `all`. */
-static struct progress_point session_world_had(const struct client_stream *cs, uint64_t steps,
-                                               bool all)
+/* The point after so many steps, or after `all` of the epoch. */
+static struct progress_point session_world_point(const struct client_stream *cs, uint64_t steps,
+                                                 bool all)
 {
     if (!all)
         return session_world_point_of(cs, steps);
@@ -33,8 +33,8 @@ static void session_world_note_stream(struct client_stream *cs)
 
     if (!cs->shared)
         return;
-    given = session_world_had(cs, stream_given(stream), stream->told & TOLD_END && !limited);
-    behind = session_world_had(cs, stream_position(stream), stream_done(stream));
+    given = session_world_point(cs, stream_given(stream), stream->told & TOLD_END && !limited);
+    behind = session_world_point(cs, stream_position(stream), stream_done(stream));
     shared_loader_note(cs->shared, cs->local, cs, &given, &behind);
 }
 
@@ -47,7 +47,7 @@ void session_leave_world(struct client_stream *cs, bool stopped)
         return;
     if (stopped) {
         uint64_t steps = stream_used(cs->stream, &all);
-        behind = session_world_had(cs, steps, all);
+        behind = session_world_point(cs, steps, all);
         shared_loader_note(cs->shared, cs->local, cs, &behind, &behind);
     } else {
         session_world_note_stream(cs);
