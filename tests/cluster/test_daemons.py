@@ -108,7 +108,7 @@ class Meet(Epochs):
         self.begin(trainers)
         done = dlctl("close-run", daemon=daemons[1])
         self.assertEqual((done.stdout, done.stderr), ("close-run: done\n", ""))
-        closed = "is closed: dlctl close-run was used on node b; take another"
+        closed = "is closed: dlctl close-run was used on node b; choose another"
         for trainer in trainers:
             over = trainer.told_at_once()
             self.assertEqual((over.code, over.path), (errno.ESTALE, "world"))
@@ -446,8 +446,8 @@ class Trouble:
                 trainer.started()
             self.assertEqual((caught.exception.code, caught.exception.path), (errno.EINVAL, "before"))
             self.assertRegex(caught.exception.message,
-                             "node a stands at epoch 0 behind 7 steps of 3 ranks, and node b at epoch "
-                             "0 behind 5 steps of 2 ranks|node b stands at .*, and node a at ")
+                             "node a is at epoch 0 after 7 steps of 3 ranks, and node b at epoch "
+                             "0 after 5 steps of 2 ranks|node b is at .*, and node a at ")
 
     def test_store_down(self):
         self.store.kill()

@@ -73,7 +73,7 @@ class Log:
         second.kill()
         self.told(first, "node b has left: it sent no heartbeat for 6 s",
                   "round 1 is open: b sent no heartbeat for 6 s")
-        self.assertEqual(len([line for line in self.lines(first) if "gone" in line]), 1)
+        self.assertEqual(len([line for line in self.lines(first) if "has left" in line]), 1)
 
     def beat_of(self, daemon, name):
         nodes = json.loads(dlctl("members", "--json", daemon=daemon).stdout)["nodes"]
