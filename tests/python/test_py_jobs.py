@@ -10,7 +10,9 @@ from dltest import PATIENCE, wait_until
 from torch.utils.data import DistributedSampler
 
 import dloader
+import programs
 
+MODULES = ("torch", "dloader")  # what the programs import
 ROWS, SIZE = 60, 3
 TRAINER = """
 import os, signal, sys
@@ -48,8 +50,8 @@ class Ranks(ClientCase):
         spec = self.spec("rank", name="rank", batch={"size": SIZE}, sampler={"kind": "random"},
                          dataset={"kind": "range", "length": ROWS}, workers={"count": 2})
         daemon = self.daemon()
-        ranks = [subprocess.Popen([sys.executable, "-c", RANK, spec, daemon.socket, str(rank)],
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        ranks = [programs.start(["-c", RANK, spec, daemon.socket, str(rank)], modules=MODULES,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                  for rank in range(2)]
         told = [rank.communicate(timeout=4 * PATIENCE) for rank in ranks]
         self.assertEqual([rank.returncode for rank in ranks], [0, 0], told)
@@ -75,9 +77,9 @@ class Jobs(ClientCase):
 
     def train(self, how, dies_at=0, epochs=3):
         """The batches that came, each as its epoch and samples."""
-        done = subprocess.run([sys.executable, "-c", TRAINER, self.spec_path, self.running.socket, how,
-                               str(dies_at), str(epochs)], capture_output=True, text=True,
-                              timeout=4 * PATIENCE)
+        done = programs.run(["-c", TRAINER, self.spec_path, self.running.socket, how, str(dies_at),
+                             str(epochs)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            timeout=4 * PATIENCE, modules=MODULES)
         self.assertEqual(done.returncode, -signal.SIGKILL if dies_at else 0, done.stderr)
         wait_until(lambda: len(self.watcher.query("sessions")) == 1, "the trainer's session to end")
         return [tuple(map(int, line.split())) for line in done.stdout.splitlines()]

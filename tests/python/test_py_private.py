@@ -4,6 +4,7 @@ Where the extension module is not built, a plain connection stands in for its cl
 """
 
 import glob
+import importlib.util
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import time
 import unittest
 
 import dloader
+import programs
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(dloader.__file__)))
 
@@ -35,6 +37,8 @@ from dloader import _private
 exec(FAKE)  # for this process as well
 _private = sys.modules["dloader._private"]
 
+# What the programs import, but for the extension module, whose absence is one of their cases.
+MODULES = ("numpy", "torch", "dloader") if importlib.util.find_spec("torch") else ("numpy", "dloader")
 HAS_DAEMON = bool(os.environ.get("DLOADERD"))
 
 
@@ -77,8 +81,9 @@ class InFolder(unittest.TestCase):
         return glob.glob(self.folder.name + "/*")
 
     def start(self, code, **options):
-        return subprocess.Popen([sys.executable, "-c", FAKE + code], stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, env=self.environ, **options)
+        """A program, forked with what it imports."""
+        return programs.start(["-c", FAKE + code], modules=MODULES, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, env=self.environ, **options)
 
 
 @unittest.skipUnless(HAS_DAEMON, "$DLOADERD is not set")
