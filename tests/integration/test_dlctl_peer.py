@@ -180,7 +180,7 @@ class Run(TestCase):
         done = dlctl("run", "words", check=False,
                      daemon=self.peer(script, iterable=0, length=8, started=(4, 8)))
         self.assertEqual(done.returncode, 1)
-        self.assertIn("step 3 of stream 1 where 0 of 4 is due", done.stderr)
+        self.assertIn("step 3 of stream 1 instead of step 0 of 4", done.stderr)
 
     def test_digest_of_text(self):
         def digest(strings, text_at=DATA_AT):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 VERB = re.compile(r"^  ([a-z][\w-]*)(?: ([\[A-Z]\S*))? +(\S.*)$")
 OPTION = re.compile(r"^  --([\w-]+)(?: (\S+))? +(\S.*)$")
 FURTHER = re.compile(r"\n {8,}")
-SHORT = re.compile(r"\(-(\w) [A-Z]+, too\)")
+SHORT = re.compile(r"\(also -(\w) [A-Z]+\)")
 FILES = {"FILE", "PATH", "PYTHON"}
 LOADERS = {"NAME", "LOADER"}
 # Of a template: what only programs that name loaders need.
