@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 from torch.utils.data.datapipes.iter import IterableWrapper, Zipper
@@ -17,6 +18,7 @@ from torch.utils.data.datapipes.map import SequenceWrapper
 
 import black_box
 from black_box import Case, HERE, TORCH
+from dloader import _datapipes
 
 N = 17
 
@@ -50,6 +52,16 @@ MAPS = {
 def reseed(worker):
     """What a user's function sets is not set again by the loader."""
     torch.utils.data.get_worker_info().dataset._datapipe.set_seed(worker)
+
+
+class TestSeed(unittest.TestCase):
+    def test_ends_with_the_interpreter(self):
+        """Modules may be cleared before it."""
+        seed = _datapipes.SharedSeed()
+        with mock.patch.object(_datapipes, "os", None), \
+                mock.patch.object(sys, "unraisablehook") as ignored:
+            del seed
+        ignored.assert_not_called()
 
 
 class TestPipes(Case):

@@ -33,8 +33,8 @@ class SharedSeed:
     def __reduce__(self) -> tuple:
         return SharedSeed, (f"/proc/{os.getpid()}/fd/{self._fd}",)
 
-    def __del__(self) -> None:
-        os.close(self._fd)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self._fd)  # at the interpreter's end there is no `os` any more
 
     @property
     def value(self) -> int:
