@@ -272,7 +272,11 @@ static void members_on_ended(void *owner, enum rdzv_news how, const struct dl_er
             members_destroy(m);
         return;
     }
-    members_end_round(m, err ? err->message : "this node has left", false);
+    char reason[sizeof err->path + sizeof err->message + 1] = "this node has left";
+    if (err)
+        (void)snprintf(reason, sizeof reason, "%s%s%s", err->path, *err->path ? " " : "",
+                       err->message);
+    members_end_round(m, reason, false);
     if (how == RDZV_CLOSED)
         members_close_for_good(m, err);
     else if (how == RDZV_FAILED)
