@@ -157,7 +157,7 @@ static int value_msgpack_append_bytes(void *data, const char *bytes, size_t len)
     return buffer_append(data, bytes, len);
 }
 
-static int value_msgpack_pack_string(struct packing *p, const char *s)
+static int value_msgpack_string(struct packing *p, const char *s)
 {
     size_t len = strlen(s);
     int r = msgpack_pack_str(&p->packer, len);
@@ -166,7 +166,7 @@ static int value_msgpack_pack_string(struct packing *p, const char *s)
 
 static int value_msgpack_pack(struct packing *p, const struct value *v, uint32_t depth);
 
-static int value_msgpack_pack_container(struct packing *p, const struct value *v, uint32_t depth)
+static int value_msgpack_container(struct packing *p, const struct value *v, uint32_t depth)
 {
     bool map = v->type == VALUE_MAP;
     uint64_t children = (uint64_t)v->count * (map ? 2 : 1);
@@ -177,7 +177,7 @@ static int value_msgpack_pack_container(struct packing *p, const struct value *v
     int r = map ? msgpack_pack_map(&p->packer, v->count) : msgpack_pack_array(&p->packer, v->count);
     for (uint32_t i = 0; r == 0 && i < v->count; i++) {
         if (map)
-            r = value_msgpack_pack_string(p, v->items[i].key);
+            r = value_msgpack_string(p, v->items[i].key);
         if (r == 0)
             r = value_msgpack_pack(p, &v->items[i], depth + 1);
     }
@@ -198,10 +198,10 @@ static int value_msgpack_pack(struct packing *p, const struct value *v, uint32_t
     case VALUE_FLOAT:
         return msgpack_pack_double(&p->packer, v->number);
     case VALUE_STRING:
-        return value_msgpack_pack_string(p, v->string);
+        return value_msgpack_string(p, v->string);
     case VALUE_ARRAY:
     case VALUE_MAP:
-        return value_msgpack_pack_container(p, v, depth);
+        return value_msgpack_container(p, v, depth);
     }
     return -EINVAL;
 }

@@ -135,7 +135,7 @@ static json_t *etcd_json_load(struct dl_span body)
     return json;
 }
 
-static void etcd_json_json_freep(json_t **json)
+static void etcd_json_freep(json_t **json)
 {
     json_decref(*json);
 }
@@ -186,7 +186,7 @@ static bool etcd_json_has_header(const json_t *json)
 
 int etcd_read_range(struct dl_span body, struct etcd_kv *ret)
 {
-    _cleanup_(etcd_json_json_freep)
+    _cleanup_(etcd_json_freep)
     json_t *json = etcd_json_load(body);
 
     *ret = (struct etcd_kv){0};
@@ -198,7 +198,7 @@ int etcd_read_range(struct dl_span body, struct etcd_kv *ret)
 
 int etcd_read_txn(struct dl_span body, struct etcd_kv *ret)
 {
-    _cleanup_(etcd_json_json_freep)
+    _cleanup_(etcd_json_freep)
     json_t *json = etcd_json_load(body);
     const json_t *header = json_object_get(json, "header");
 
@@ -219,7 +219,7 @@ int etcd_read_txn(struct dl_span body, struct etcd_kv *ret)
 
 int etcd_read_grant(struct dl_span body)
 {
-    _cleanup_(etcd_json_json_freep)
+    _cleanup_(etcd_json_freep)
     json_t *json = etcd_json_load(body);
     uint64_t lease;
 
@@ -228,7 +228,7 @@ int etcd_read_grant(struct dl_span body)
 
 int etcd_read_keepalive(struct dl_span body, bool *ret_alive)
 {
-    _cleanup_(etcd_json_json_freep)
+    _cleanup_(etcd_json_freep)
     json_t *json = etcd_json_load(body);
     const json_t *result = json_object_get(json, "result");
     uint64_t ttl;
@@ -241,7 +241,7 @@ int etcd_read_keepalive(struct dl_span body, bool *ret_alive)
 
 int etcd_read_user(struct dl_span body, char **ret_token)
 {
-    _cleanup_(etcd_json_json_freep)
+    _cleanup_(etcd_json_freep)
     json_t *json = etcd_json_load(body);
     const char *token = json_string_value(json_object_get(json, "token"));
 
@@ -253,7 +253,7 @@ int etcd_read_user(struct dl_span body, char **ret_token)
 
 int etcd_read_watch(struct dl_span line, bool *ret_goes_on)
 {
-    _cleanup_(etcd_json_json_freep)
+    _cleanup_(etcd_json_freep)
     json_t *json = etcd_json_load(line);
     const json_t *result = json_object_get(json, "result");
 
@@ -266,7 +266,7 @@ int etcd_read_watch(struct dl_span line, bool *ret_goes_on)
 /* Of a stream it is one level deeper, and its number has another name. */
 int etcd_read_error(struct dl_span body, char *text, size_t size)
 {
-    _cleanup_(etcd_json_json_freep)
+    _cleanup_(etcd_json_freep)
     json_t *json = etcd_json_load(body);
     const json_t *inner = json_object_get(json, "error");
     const json_t *from = json_is_object(inner) ? inner : json;

@@ -244,8 +244,8 @@ static int plan_pack_cut_rows(struct token_plan *plan, uint64_t before, uint64_t
 }
 
 /* One window. What it leaves begins at *first. */
-static int plan_pack_pack_window(struct token_plan *plan, struct packing *pk, uint64_t window,
-                                 uint64_t *first, uint64_t end)
+static int plan_pack_window(struct token_plan *plan, struct packing *pk, uint64_t window,
+                            uint64_t *first, uint64_t end)
 {
     uint64_t group = plan->params.tokens / plan->params.row_length * plan->world;
     uint64_t before = plan->made.n_rows;
@@ -285,7 +285,7 @@ int token_cut_rows(struct token_plan *plan)
     int r = plan_pack_spaces_init(&pk.spaces, plan->params.row_length);
     for (uint64_t window = 0; r == 0 && end < plan->count; window++) {
         end = max_u64(token_plan_window(plan, first), end + 1);
-        r = plan_pack_pack_window(plan, &pk, window, &first, end);
+        r = plan_pack_window(plan, &pk, window, &first, end);
     }
     plan->totals.leftover = end - first;
     return r;

@@ -104,7 +104,7 @@ static const char *collate_match_shape_remedy(const struct collate *c,
                                   : "collate: {kind: pad} would fill them up";
 }
 
-static int collate_match_match_leaf(struct walk *w, uint32_t node)
+static int collate_match_leaf(struct walk *w, uint32_t node)
 {
     const struct sample *sample = &w->c->samples[w->i];
     const struct tree_node *have = &sample->tree.nodes[node];
@@ -221,9 +221,9 @@ static int collate_match_find_key(struct lookup *lookup, const struct tree *firs
     return 0;
 }
 
-static int collate_match_match_node(struct walk *w, uint32_t node);
+static int collate_match_node(struct walk *w, uint32_t node);
 
-static int collate_match_match_dict(struct walk *w, uint32_t dict, uint32_t children)
+static int collate_match_dict(struct walk *w, uint32_t dict, uint32_t children)
 {
     const struct tree *first = &w->c->samples[0].tree;
     struct collate_difference d = {w->c, w->i, 0,
@@ -239,13 +239,13 @@ static int collate_match_match_dict(struct walk *w, uint32_t dict, uint32_t chil
             return collate_refuse(&d, "no such key", "one", w->err);
         if (r < 0)
             return collate_match_no_memory(w->err);
-        r = collate_match_match_node(w, lookup.next.node);
+        r = collate_match_node(w, lookup.next.node);
         collate_match_step(&lookup);
     }
     return r;
 }
 
-static int collate_match_match_node(struct walk *w, uint32_t node)
+static int collate_match_node(struct walk *w, uint32_t node)
 {
     const struct tree *tree = &w->c->samples[w->i].tree;
     const struct tree_node *have = &tree->nodes[node];
@@ -254,20 +254,20 @@ static int collate_match_match_node(struct walk *w, uint32_t node)
     int r = 0;
 
     if (collate_is_leaf(want))
-        return collate_match_match_leaf(w, node);
+        return collate_match_leaf(w, node);
     if (want->kind == TREE_DICT ? have->kind != TREE_DICT : !collate_match_is_sequence(have)) {
         d.remedy = "samples of one batch need the same kind of field in each place";
         return collate_refuse_node(&d, have, w->err);
     }
     if (want->kind == TREE_DICT)
-        return collate_match_match_dict(w, node, want->children);
+        return collate_match_dict(w, node, want->children);
     if (have->children != want->children) {
         d.remedy = "lists of one batch need equal length; collate: {kind: none} takes any";
         return collate_refuse_node(&d, have, w->err);
     }
     node++;
     for (uint32_t k = 0; k < want->children && r == 0; k++, node = collate_skip(tree, node))
-        r = collate_match_match_node(w, node);
+        r = collate_match_node(w, node);
     return r;
 }
 
@@ -338,7 +338,7 @@ int collate_match(struct collate *c, size_t *ret_bad, struct dl_error *err)
         if (collate_match_same_tree(&sample->tree, first)) {
             for (size_t l = 0; l < c->n_leaves; l++)
                 c->sources[l * c->n + i] = collate_match_source_of(sample, c->leaves[l].node);
-        } else if ((r = collate_match_match_node(&walk, 0)) < 0) {
+        } else if ((r = collate_match_node(&walk, 0)) < 0) {
             *ret_bad = i;
             return r;
         }

@@ -55,7 +55,7 @@ void collate_fill(char *out, size_t bytes, const uint8_t *element, size_t size)
     }
 }
 
-static void collate_write_write_padded(const struct target *t)
+static void collate_write_padded(const struct target *t)
 {
     const struct tree_node *like = t->leaf->like;
     uint8_t element[COLLATE_ELEMENT];
@@ -75,7 +75,7 @@ static void collate_write_write_padded(const struct target *t)
     }
 }
 
-static void collate_write_write_lengths(const struct target *t)
+static void collate_write_lengths(const struct target *t)
 {
     int64_t *out = (int64_t *)(void *)t->out;
 
@@ -83,7 +83,7 @@ static void collate_write_write_lengths(const struct target *t)
         out[i] = (int64_t)t->sources[i].extent;
 }
 
-static void collate_write_write_mask(const struct target *t)
+static void collate_write_mask(const struct target *t)
 {
     uint64_t length = t->leaf->length;
     char *out = t->out;
@@ -96,7 +96,7 @@ static void collate_write_write_mask(const struct target *t)
     }
 }
 
-static void collate_write_write_texts(const struct target *t)
+static void collate_write_texts(const struct target *t)
 {
     uint64_t *ends = (uint64_t *)(void *)t->out, end = 0;
     char *text = t->out + (t->c->width + 1) * sizeof *ends;
@@ -109,7 +109,7 @@ static void collate_write_write_texts(const struct target *t)
     ends[t->c->width] = end;
 }
 
-static void collate_write_write_leaf(const struct target *t, const struct collate_part *part)
+static void collate_write_leaf(const struct target *t, const struct collate_part *part)
 {
     switch (part->op) {
     case OP_NONE:
@@ -118,16 +118,16 @@ static void collate_write_write_leaf(const struct target *t, const struct collat
         collate_write_write_stack(t);
         break;
     case OP_PAD:
-        collate_write_write_padded(t);
+        collate_write_padded(t);
         break;
     case OP_LENGTHS:
-        collate_write_write_lengths(t);
+        collate_write_lengths(t);
         break;
     case OP_MASK:
-        collate_write_write_mask(t);
+        collate_write_mask(t);
         break;
     case OP_TEXTS:
-        collate_write_write_texts(t);
+        collate_write_texts(t);
         break;
     case OP_PACK:
     case OP_SEGMENTS:
@@ -151,10 +151,10 @@ void collate_write(struct collate *c, void *slot)
         const struct collate_part *part = &c->parts[i];
         if (part->op == OP_NONE)
             continue;
-        collate_write_write_leaf(&(struct target){.c = c,
-                                                  .leaf = &c->leaves[part->leaf],
-                                                  .sources = &c->sources[part->leaf * c->width],
-                                                  .out = out + node->offset},
-                                 part);
+        collate_write_leaf(&(struct target){.c = c,
+                                            .leaf = &c->leaves[part->leaf],
+                                            .sources = &c->sources[part->leaf * c->width],
+                                            .out = out + node->offset},
+                           part);
     }
 }
