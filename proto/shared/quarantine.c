@@ -113,9 +113,10 @@ static int quarantine_refuse(const struct quarantine *q, const struct slot_bad *
     else
         snprintf(which, sizeof which, "%u samples of one batch: ", n);
     return dl_error_set(err, bad ? (int)bad->code : EIO, "dataset",
-                        "%s%s; workers.max_bad allows only %llu bad samples: check them (dlctl "
+                        "%s%s; workers.max_bad allows only %llu bad sample%s: check them (dlctl "
                         "quarantine), repair the data, or raise it",
-                        which, bad ? bad->text : "they are bad", (unsigned long long)q->limit);
+                        which, bad ? bad->text : "they are bad", (unsigned long long)q->limit,
+                        q->limit == 1 ? "" : "s");
 }
 
 bool quarantine_take(struct quarantine *q, const struct bad_place *place,

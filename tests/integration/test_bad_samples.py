@@ -274,7 +274,7 @@ class Ranks(BadCase):
                     batch.release()
             self.assertEqual(steps, [0, 2, 3])
             self.assertEqual(len(words), 1)
-            self.assertIn("workers.max_bad allows only 1 bad samples", words[0])
+            self.assertIn("workers.max_bad allows only 1 bad sample:", words[0])
 
     def test_what_comes_next_is_another_ranks(self):
         client = self.client(self.daemon())
