@@ -110,8 +110,8 @@ class Slurm(unittest.TestCase):
         """Slurm tells of ranks, and does not say that they are: what it tells has to be given."""
         done = self.srun(2)
         self.assertEqual(done.returncode, 1)
-        self.assertIn('$SLURM_STEP_NUM_TASKS is 2, and nothing says whether these are ranks of one job; '
-                      'give rank=int(os.environ["SLURM_PROCID"]) and world_size=2', done.stderr)
+        self.assertIn('$SLURM_STEP_NUM_TASKS is 2, but these may be independent runs; if they are ranks of '
+                      'one job, give rank=int(os.environ["SLURM_PROCID"]) and world_size=2', done.stderr)
         done = self.srun(2, "placed")
         self.assertEqual(done.returncode, 0, done.stderr)
         ranks = sorted(json.loads(line) for line in done.stdout.splitlines())
