@@ -209,7 +209,7 @@ class Package(unittest.TestCase):
     def test_04_another_user_is_not(self):
         done = run("dlctl", "status", user=STRANGER, check=False)
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stdout, "permission denied: .* join the group dloaderd")
+        self.assertRegex(done.stdout, "permission denied by .* join the group dloaderd")
 
     def test_05_an_installed_example_runs(self):
         spec = pathlib.Path("/usr/share/doc/dlctl/examples/fashion.yaml")

@@ -42,7 +42,7 @@ int log_level_from_name(const char *name, enum log_level *ret)
 #if HAVE_SYSTEMD
 
 /* Systemd says so in $JOURNAL_STREAM. */
-static bool base_log_journal_is_stderr(void)
+static bool log_journal_is_stderr(void)
 {
     const char *stream = getenv("JOURNAL_STREAM");
     char ours[64];
@@ -57,7 +57,7 @@ static bool base_log_journal_is_stderr(void)
 
 /* One entry of fields "KEY=value", in which the value may be anything. A negative errno: it was not
  * taken. */
-static int base_log_journal_send(const struct iovec *fields, int n)
+static int log_journal_send(const struct iovec *fields, int n)
 {
     return sd_journal_sendv(fields, n);
 }
@@ -154,7 +154,7 @@ static int log_send_entry(enum log_level level, const struct log_fields *about, 
     log_add_text(&entry, "SYSLOG_IDENTIFIER", "dloaderd");
     if (about)
         log_add_fields(&entry, about);
-    return base_log_journal_send(entry.fields, entry.n);
+    return log_journal_send(entry.fields, entry.n);
 }
 
 /* ---- lines ---------------------------------------------------------------------------------- */
@@ -176,6 +176,6 @@ void log_about(enum log_level level, const struct log_fields *about, const char 
         if ((unsigned char)*c < ' ')
             *c = ' ';
     }
-    if (!base_log_journal_is_stderr() || log_send_entry(level, about, line) < 0)
+    if (!log_journal_is_stderr() || log_send_entry(level, about, line) < 0)
         fprintf(stderr, "<%d>dloaderd: %s\n", (int)level, text);
 }
