@@ -133,6 +133,7 @@ struct core {
     uint32_t streams_made;
     bool expecting; /* epochs have followed each other so far */
     bool again;     /* there may be more to schedule, without any event */
+    uint32_t lacks; /* CORE_GROW was said for that worker last */
     bool starved;   /* when work was handed out last, there was no memory for what is asked for */
     struct dl_error starving; /* what streams starve by; path "": none has */
 

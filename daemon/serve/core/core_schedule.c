@@ -145,6 +145,7 @@ bool core_wait_no_more(struct core *core, struct step *step)
     step->prev = step->next = NULL;
     if (step->unplanned)
         step->unplanned = step->stream->unplanned = false;
+    step->yields = false;
     return true;
 }
 
@@ -176,14 +177,14 @@ void core_planned(struct core *core)
 }
 
 /* Steps whose worker died, whose slot was too small, or whose plan was not prepared. */
-static void schedule_run_waiting(struct round *round)
+static void schedule_run_waiting(struct round *round, bool yielding)
 {
     struct core *core = round->core;
     struct step *step;
     struct step *next;
 
     DL_FOREACH_SAFE (core->waiting, step, next) {
-        if (step->unplanned)
+        if (step->unplanned || step->yields != yielding)
             continue;
         uint32_t needs = schedule_worker_of(core, step->stream, step->number);
         uint32_t worker = schedule_find_place(round, needs);
@@ -254,6 +255,7 @@ static void schedule_ask_for_memory(const struct round *round)
     if (!round->lacking || stream_is_expected(round->lacking) ||
         schedule_has_slot(round, round->lacks))
         return;
+    round->core->lacks = round->lacks;
     core_command(round->core, CORE_GROW, NULL)->worker = round->lacks;
 }
 
@@ -263,8 +265,10 @@ void core_schedule(struct core *core, struct core_room *rooms)
     uint32_t n = schedule_n_workers(core);
 
     core->again = core->starved = false;
-    schedule_run_waiting(&round);
+    schedule_run_waiting(&round, false);
     for (int band = 0; band < BANDS; band++) {
+        if (band == BAND_EXPECTED)
+            schedule_run_waiting(&round, true);
         schedule_serve(&round, &core->wanting[band][n], CORE_ANY);
         for (uint32_t i = 0; i < n; i++)
             schedule_serve(&round, &core->wanting[band][i], i);
@@ -312,6 +316,46 @@ static void schedule_tell_all_starving(struct core *core, struct stream *wanting
     }
 }
 
+/* The lowest epoch of which a step is wanted. */
+static uint64_t schedule_lowest_epoch(const struct core *core)
+{
+    uint64_t lowest = UINT64_MAX;
+    const struct stream *stream;
+
+    for (int band = 0; band < BAND_EXPECTED; band++)
+        for (uint32_t i = 0; i <= schedule_n_workers(core); i++)
+            DL_FOREACH2(core->wanting[band][i], stream, queue_next)
+    lowest = min_u64(lowest, stream->params.epoch);
+    return lowest;
+}
+
+/*
+ * A rank that has gone on to the next epoch may have had its source fill all slots with steps that
+ * wait for the ranks behind it, which wait for a slot: these steps are given up, and made again
+ * once those have theirs. Only slots of the worker that lacks one are of use.
+ */
+static bool schedule_yield(struct core *core)
+{
+    uint64_t epoch = schedule_lowest_epoch(core);
+    struct stream *source;
+    struct step *step, *next;
+    bool any = false;
+
+    DL_FOREACH2(core->sources, source, peer_next)
+    {
+        HASH_ITER (hh, source->steps, step, next) {
+            if (source->params.epoch <= epoch || step->state != STEP_READY ||
+                (core->lacks != CORE_ANY && step->segment->worker != core->lacks))
+                continue;
+            core_slot(core, step->segment, step->slot,
+                      step->own_lease ? SLOT_RELEASE : SLOT_DISCARD);
+            core_run_again(core, step);
+            step->yields = any = true;
+        }
+    }
+    return any;
+}
+
 void core_refuse_memory(struct core *core, const struct dl_error *err, bool idle)
 {
     if (core_make_way(core)) {
@@ -320,6 +364,10 @@ void core_refuse_memory(struct core *core, const struct dl_error *err, bool idle
     }
     if (!idle)
         return;
+    if (schedule_yield(core)) {
+        core->again = true;
+        return;
+    }
     core->starving = *err;
     core->starved = true;
     if (core->held_back) /* what is there comes soon */

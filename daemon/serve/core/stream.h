@@ -123,6 +123,7 @@ struct step {
     uint32_t n_indices;         /* of all; 0: not known */
     uint32_t n_fed;
     bool unplanned;         /* while WAITING: for its plan to be prepared */
+    bool yields;            /* while WAITING: others that are asked for come first */
     uint64_t *fed;          /* owned; n_fed indices, where the client is the sampler */
     struct dl_error *error; /* owned; of a fault */
     char *detail;           /* owned; the error's whole story, or NULL */
