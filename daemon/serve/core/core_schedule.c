@@ -127,6 +127,8 @@ static int schedule_compare_steps(const struct step *a, const struct step *b)
 
     if (band_a != band_b)
         return band_a < band_b ? -1 : 1;
+    if (a->stream->params.epoch != b->stream->params.epoch)
+        return a->stream->params.epoch < b->stream->params.epoch ? -1 : 1;
     return (a->number > b->number) - (a->number < b->number);
 }
 
@@ -316,27 +318,42 @@ static void schedule_tell_all_starving(struct core *core, struct stream *wanting
     }
 }
 
-/* The lowest epoch of which a step is wanted. */
-static uint64_t schedule_lowest_epoch(const struct core *core)
+/* The first step that is wanted: by its epoch, then by its number. */
+struct wanted {
+    uint64_t epoch, number;
+};
+
+static bool schedule_is_before(uint64_t epoch, uint64_t number, const struct wanted *other)
 {
-    uint64_t lowest = UINT64_MAX;
+    return epoch < other->epoch || (epoch == other->epoch && number < other->number);
+}
+
+static struct wanted schedule_first_wanted(const struct core *core)
+{
+    struct wanted first = {UINT64_MAX, UINT64_MAX};
     const struct stream *stream;
+    const struct step *step;
 
     for (int band = 0; band < BAND_EXPECTED; band++)
         for (uint32_t i = 0; i <= schedule_n_workers(core); i++)
             DL_FOREACH2(core->wanting[band][i], stream, queue_next)
-    lowest = min_u64(lowest, stream->params.epoch);
-    return lowest;
+    if (schedule_is_before(stream->params.epoch, stream_next(stream), &first))
+        first = (struct wanted){stream->params.epoch, stream_next(stream)};
+    DL_FOREACH (core->waiting, step) {
+        if (schedule_is_before(step->stream->params.epoch, step->number, &first))
+            first = (struct wanted){step->stream->params.epoch, step->number};
+    }
+    return first;
 }
 
 /*
- * A rank that has gone on to the next epoch may have had its source fill all slots with steps that
- * wait for the ranks behind it, which wait for a slot: these steps are given up, and made again
- * once those have theirs. Only slots of the worker that lacks one are of use.
+ * Steps of sources that wait for ranks which wait for a slot are given up, and made again later: a
+ * rank that has gone on to the next epoch may have had its source fill all slots. Only slots of the
+ * worker that lacks one are of use.
  */
 static bool schedule_yield(struct core *core)
 {
-    uint64_t epoch = schedule_lowest_epoch(core);
+    struct wanted first = schedule_first_wanted(core);
     struct stream *source;
     struct step *step, *next;
     bool any = false;
@@ -344,7 +361,9 @@ static bool schedule_yield(struct core *core)
     DL_FOREACH2(core->sources, source, peer_next)
     {
         HASH_ITER (hh, source->steps, step, next) {
-            if (source->params.epoch <= epoch || step->state != STEP_READY ||
+            if (step->state != STEP_READY ||
+                !schedule_is_before(first.epoch, first.number,
+                                    &(struct wanted){source->params.epoch, step->number}) ||
                 (core->lacks != CORE_ANY && step->segment->worker != core->lacks))
                 continue;
             core_slot(core, step->segment, step->slot,
