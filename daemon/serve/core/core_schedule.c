@@ -334,11 +334,15 @@ static struct wanted schedule_first_wanted(const struct core *core)
     const struct stream *stream;
     const struct step *step;
 
-    for (int band = 0; band < BAND_EXPECTED; band++)
-        for (uint32_t i = 0; i <= schedule_n_workers(core); i++)
+    for (int band = 0; band < BAND_EXPECTED; band++) {
+        for (uint32_t i = 0; i <= schedule_n_workers(core); i++) {
             DL_FOREACH2(core->wanting[band][i], stream, queue_next)
-    if (schedule_is_before(stream->params.epoch, stream_next(stream), &first))
-        first = (struct wanted){stream->params.epoch, stream_next(stream)};
+            {
+                if (schedule_is_before(stream->params.epoch, stream_next(stream), &first))
+                    first = (struct wanted){stream->params.epoch, stream_next(stream)};
+            }
+        }
+    }
     DL_FOREACH (core->waiting, step) {
         if (schedule_is_before(step->stream->params.epoch, step->number, &first))
             first = (struct wanted){step->stream->params.epoch, step->number};
