@@ -328,7 +328,16 @@ static bool schedule_is_before(uint64_t epoch, uint64_t number, const struct wan
     return epoch < other->epoch || (epoch == other->epoch && number < other->number);
 }
 
-static struct wanted schedule_first_wanted(const struct core *core)
+static void schedule_note_wanted(const struct stream *source, const struct stream *stream,
+                                 uint64_t number, struct wanted *first)
+{
+    if (strcmp(source->params.job, stream->params.job) == 0 &&
+        schedule_is_before(stream->params.epoch, number, first))
+        *first = (struct wanted){stream->params.epoch, number};
+}
+
+/* Of the source's job. */
+static struct wanted schedule_first_wanted(const struct core *core, const struct stream *source)
 {
     struct wanted first = {UINT64_MAX, UINT64_MAX};
     const struct stream *stream;
@@ -337,46 +346,53 @@ static struct wanted schedule_first_wanted(const struct core *core)
     for (int band = 0; band < BAND_EXPECTED; band++) {
         for (uint32_t i = 0; i <= schedule_n_workers(core); i++) {
             DL_FOREACH2(core->wanting[band][i], stream, queue_next)
-            {
-                if (schedule_is_before(stream->params.epoch, stream_next(stream), &first))
-                    first = (struct wanted){stream->params.epoch, stream_next(stream)};
-            }
+            schedule_note_wanted(source, stream, stream_next(stream), &first);
         }
     }
-    DL_FOREACH (core->waiting, step) {
-        if (schedule_is_before(step->stream->params.epoch, step->number, &first))
-            first = (struct wanted){step->stream->params.epoch, step->number};
-    }
+    DL_FOREACH (core->waiting, step)
+        schedule_note_wanted(source, step->stream, step->number, &first);
     return first;
 }
 
+/* The source's last READY step after the first that its job wants, in a slot of the worker that
+ * lacks one; NULL: none. */
+static struct step *schedule_find_spare(const struct core *core, const struct stream *source)
+{
+    struct wanted last = schedule_first_wanted(core, source);
+    struct step *step, *next, *found = NULL;
+
+    HASH_ITER (hh, source->steps, step, next) {
+        struct wanted at = {source->params.epoch, step->number};
+
+        if (step->state != STEP_READY || !schedule_is_before(last.epoch, last.number, &at) ||
+            (core->lacks != CORE_ANY && step->segment->worker != core->lacks))
+            continue;
+        last = at;
+        found = step;
+    }
+    return found;
+}
+
 /*
- * Steps of sources that wait for ranks which wait for a slot are given up, and made again later: a
- * rank that has gone on to the next epoch may have had its source fill all slots. Only slots of the
- * worker that lacks one are of use.
+ * A rank that has gone on to the next epoch may have had its source fill all slots with steps that
+ * wait for the ranks behind it, which wait for a slot: one of these steps is given up, and made
+ * again later.
  */
 static bool schedule_yield(struct core *core)
 {
-    struct wanted first = schedule_first_wanted(core);
     struct stream *source;
-    struct step *step, *next;
-    bool any = false;
+    struct step *step;
 
     DL_FOREACH2(core->sources, source, peer_next)
     {
-        HASH_ITER (hh, source->steps, step, next) {
-            if (step->state != STEP_READY ||
-                !schedule_is_before(first.epoch, first.number,
-                                    &(struct wanted){source->params.epoch, step->number}) ||
-                (core->lacks != CORE_ANY && step->segment->worker != core->lacks))
-                continue;
-            core_slot(core, step->segment, step->slot,
-                      step->own_lease ? SLOT_RELEASE : SLOT_DISCARD);
-            core_run_again(core, step);
-            step->yields = any = true;
-        }
+        if (!(step = schedule_find_spare(core, source)))
+            continue;
+        core_slot(core, step->segment, step->slot, step->own_lease ? SLOT_RELEASE : SLOT_DISCARD);
+        core_run_again(core, step);
+        step->yields = true;
+        return true;
     }
-    return any;
+    return false;
 }
 
 void core_refuse_memory(struct core *core, const struct dl_error *err, bool idle)
