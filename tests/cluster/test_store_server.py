@@ -80,7 +80,7 @@ class Serving(StoreCase):
         raw = self.raw()
         value = b"v" * (4 << 20)
         raw.send(b"\x01", "large", span(value))
-        for _ in range(50):  # 200 MiB, of which it reads nothing for now
+        for _ in range(50):  # 200 MiB, of which it reads nothing yet
             raw.send(b"\x03", "large")
         for _ in range(20):
             self.alive()

@@ -285,7 +285,7 @@ static void test_what_no_store_takes_is_refused_at_once(void **state)
 
 /* ---- a store that is not, comes, and goes --------------------------------------------------- */
 
-/* A port that nobody listens at for now. */
+/* A port that nobody listens at yet. */
 static uint16_t free_port(struct world *w)
 {
     begin_server(w, 0);
