@@ -69,23 +69,6 @@ int client_begin(struct dl_client *client)
 
 /* ---- connecting ---- */
 
-/* Where the daemon listens unless told. The text is static or the environment's, or in `buf`. */
-static const char *client_default_path(char *buf, size_t size)
-{
-    const char *env = getenv("DLOADER_SOCKET");
-    const char *dir = getenv("XDG_RUNTIME_DIR");
-
-    if (env && env[0])
-        return env;
-    if (dir && dir[0]) {
-        int n = snprintf(buf, size, "%s/dloaderd/socket", dir);
-
-        if (n > 0 && (size_t)n < size && access(buf, F_OK) == 0)
-            return buf;
-    }
-    return "/run/dloaderd/socket";
-}
-
 static int client_connect_failure(struct connection *conn, const char *path, int code)
 {
     static const struct {
@@ -151,6 +134,37 @@ static int client_open_socket(struct connection *conn, const char *path, uint64_
             return connection_fail(conn, r == -EINTR ? EINTR : EIO, path, "waiting to connect");
     }
     return 0;
+}
+
+/* Where the user's own daemon listens; false: there is no such place. */
+static bool client_own_path(char *buf, size_t size)
+{
+    const char *dir = getenv("XDG_RUNTIME_DIR");
+    int n = dir && dir[0] ? snprintf(buf, size, "%s/dloaderd/socket", dir) : 0;
+
+    return n > 0 && (size_t)n < size;
+}
+
+/*
+ * The daemon of who was told none: $DLOADER_SOCKET; the user's own, if one listens there, which may
+ * run the user's code; the system's. As client_open_socket(); *ret_path is static, the
+ * environment's, or in `buf`.
+ */
+static int client_open_default(struct connection *conn, char *buf, size_t size, uint64_t deadline,
+                               const char **ret_path, int *ret)
+{
+    const char *env = getenv("DLOADER_SOCKET");
+
+    *ret_path = env && env[0] ? env : "/run/dloaderd/socket";
+    if (*ret_path != env && client_own_path(buf, size)) {
+        int r = client_dial(buf, ret);
+
+        if (r != -ENOENT && r != -ENOTDIR && r != -ECONNREFUSED)
+            *ret_path = buf;
+        if (r == 0)
+            return 0;
+    }
+    return client_open_socket(conn, *ret_path, deadline, ret);
 }
 
 static struct dl_message client_hello_message(const char *agent)
@@ -264,9 +278,8 @@ int client_connect(struct dl_client **ret, const char *path, const char *agent, 
     *ret = client;
     if (!client)
         return -ENOMEM;
-    if (!path)
-        path = client_default_path(buf, sizeof buf);
-    r = client_open_socket(&client->conn, path, deadline, &fd);
+    r = path ? client_open_socket(&client->conn, path, deadline, &fd)
+             : client_open_default(&client->conn, buf, sizeof buf, deadline, &path, &fd);
     if (r == 0) {
         uint64_t now = clock_ns();
 
@@ -405,6 +418,12 @@ int dl_client_dispatch(struct dl_client *client)
 void dl_client_set_writable(struct dl_client *client, int writable)
 {
     client->wants_writable = writable;
+}
+
+void dl_client_set_seed(struct dl_client *client, uint64_t seed)
+{
+    client->has_seed = true;
+    client->seed = seed & ((UINT64_C(1) << 53) - 1);
 }
 
 /* ---- page-locking ---- */

@@ -6,6 +6,7 @@
 #include "client/dispatch.h"
 
 #include "proto/pages.h"
+#include "proto/position.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -153,12 +154,28 @@ static int dispatch_take_place(struct dl_client *client, struct dl_epoch *epoch,
     if (started->rank >= started->world)
         return violated(client, "STARTED: rank %llu of a cluster of %llu", (ull)started->rank,
                         (ull)started->world);
-    epoch->rank = (uint32_t)started->rank;
-    epoch->world = (uint32_t)started->world;
-    if (epoch->number != DL_RESUME && started->epoch != epoch->number)
+    epoch->rank = epoch->loader->former.rank = (uint32_t)started->rank;
+    epoch->world = epoch->loader->former.world = (uint32_t)started->world;
+    epoch->loader->former.local = epoch->local_rank;
+    /* A later one: the others have left the requested one behind. */
+    if (epoch->number != DL_RESUME && started->epoch < epoch->number)
         return violated(client, "STARTED: epoch %llu instead of the requested epoch %llu",
                         (ull)started->epoch, (ull)epoch->number);
     return 0;
+}
+
+static int dispatch_on_position(struct dl_client *client, const struct dl_message *msg, int fd)
+{
+    const struct call *call = dispatch_due_call(client);
+
+    if (call->answer != DL_MSG_STARTED || call->done || call->request != msg->position.request ||
+        !call->epoch || !call->epoch->cluster)
+        return violated(client, "POSITION of request %llu, which is not a pending START",
+                        (ull)msg->position.request);
+    int r = world_change_map_position(call->epoch, fd, msg->position.bytes);
+    if (r == -ENOMEM)
+        return no_memory_for(client, msg);
+    return r < 0 ? violated(client, "POSITION: not a sealed memfd of %d bytes", POSITION_BYTES) : 0;
 }
 
 static int dispatch_on_started(struct dl_client *client, const struct dl_message *msg)
@@ -310,6 +327,8 @@ int client_dispatch(struct dl_client *client, const struct dl_message *msg, int 
         return dispatch_on_opened(client, msg);
     case DL_MSG_PROGRESS:
         return dispatch_on_progress(client, msg);
+    case DL_MSG_POSITION:
+        return dispatch_on_position(client, msg, owned);
     case DL_MSG_STARTED:
         return dispatch_on_started(client, msg);
     case DL_MSG_INFO:

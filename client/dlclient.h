@@ -63,6 +63,8 @@ DL_API const char *dl_version(void);
 
 /* Of an epoch in the cluster's world: that is another one now. See dl_epoch_start(). */
 #define DL_E_WORLD_CHANGED (-ESTALE)
+/* Of such an epoch, at its end: samples of it are not known to have been used by anybody. */
+#define DL_E_LEFT_OUT (-ENOTRECOVERABLE)
 
 /* A count that nobody knows: an iterable dataset need not say how many samples it has. */
 #define DL_UNKNOWN UINT64_MAX
@@ -76,7 +78,7 @@ struct dl_batch;
 
 /*
  * Connects to the daemon at `socket_path`; NULL: $DLOADER_SOCKET, else the user's own
- * ($XDG_RUNTIME_DIR/dloaderd/socket) if it exists, else /run/dloaderd/socket. `agent` names the
+ * ($XDG_RUNTIME_DIR/dloaderd/socket) if it listens, else /run/dloaderd/socket. `agent` names the
  * program in `dlctl sessions`; NULL is fine. Blocks until the daemon has answered, ten seconds at
  * most.
  *
@@ -168,12 +170,12 @@ DL_API int dl_client_dispatch(struct dl_client *client);
 
 /*
  * A view of the daemon as msgpack (proto/PROTOCOL.md lists the keys): "status", "loaders",
- * "epochs", "workers", "ring", "sessions", "quarantine", "members", "times", "trace"; all but the
- * first are lists of any length, of one moment. *ret_data is owned by the client and valid until
- * its next call; -EINVAL where another daemon has come before a long list was there. `control`
- * verbs: "stop", "drain", "reload", "close-run"; -EPERM unless the daemon's own user or root asks;
- * -ENOTCONN without a daemon. A daemon that does not answer within 30 seconds is given up:
- * -ETIMEDOUT, fatal.
+ * "epochs", "workers", "ring", "sessions", "users", "quarantine", "members", "times", "trace"; all
+ * but the first are lists of any length, of one moment. *ret_data is owned by the client and valid
+ * until its next call; -EINVAL where another daemon has come before a long list was there.
+ * `control` verbs: "stop", "drain", "reload", "close-run"; -EPERM unless the daemon's own user or
+ * root asks; -ENOTCONN without a daemon. A daemon that does not answer within 30 seconds is given
+ * up: -ETIMEDOUT, fatal.
  */
 DL_API int dl_client_query(struct dl_client *client, const char *view, const void **ret_data,
                            size_t *ret_len);
@@ -234,6 +236,14 @@ DL_API int dl_pin_check(char *why, size_t size);
  */
 DL_API void dl_client_set_writable(struct dl_client *client, int writable);
 
+/*
+ * The seed of loaders that are opened from here on, in place of one that is drawn, where their spec
+ * gives none; its lower 53 bits count. Ranks with several daemons, each of which draws another one,
+ * would have shares of different orders: some samples twice, and some not at all. 0 will do, as for
+ * PyTorch's DistributedSampler. In the world of a cluster the nodes agree on one by themselves.
+ */
+DL_API void dl_client_set_seed(struct dl_client *client, uint64_t seed);
+
 /* ---- loader -------------------------------------------------------------------------------- */
 
 /*
@@ -241,8 +251,9 @@ DL_API void dl_client_set_writable(struct dl_client *client, int writable);
  * quotes, if it holds ": ").
  * Relative paths in it start from `base` (NULL: the current directory). Blocks until the workers
  * have opened the dataset, ten minutes at most. dl_loader_open_file() reads the text from a file;
- * its directory is the base. -EINVAL: the spec, -ENOENT and others: its files; the text says which
- * and why.
+ * its directory is the base. -EINVAL: the spec, -EPERM: it names code that this daemon does not run
+ * for its user, or has crashed the daemon twice (RIGHTS and CRASHES in dloaderd(8)), -ENOENT and
+ * others: its files; the text says which and why.
  */
 DL_API int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const char *base,
                           struct dl_loader **ret);
@@ -268,13 +279,21 @@ DL_API uint64_t dl_loader_fingerprint(const struct dl_loader *loader);
  * not suffice for all: a lower one gets what those above it leave. */
 enum dl_priority { DL_PRIORITY_NORMAL, DL_PRIORITY_HIGH, DL_PRIORITY_LOW };
 
+/* At the end of an epoch in the cluster's world, of which nodes that are gone have left samples
+ * out: dl_epoch_next() says DL_E_LEFT_OUT before DL_END; dl_epoch_warning() does; or nobody. */
+enum dl_left_out { DL_LEFT_OUT_ERROR, DL_LEFT_OUT_WARN, DL_LEFT_OUT_IGNORE };
+
+/* What dl_epoch_next() does when the cluster's world has changed: it says so; it goes on in the new
+ * one; or it goes on as long as the rank and the world are the same, and then says so. */
+enum dl_follow { DL_FOLLOW_NOT, DL_FOLLOW_ANY, DL_FOLLOW_SAME };
+
 struct dl_epoch_options {
     uint64_t epoch;   /* number of the pass, from 0; decides the order together with the seed */
     uint32_t rank;    /* this consumer, 0 ≤ rank < world */
     uint32_t world;   /* number of consumers; 0 = 1; or DL_WORLD_CLUSTER */
     uint64_t step;    /* first step wanted: 0, or where a former run left off */
     uint32_t credits; /* batches loaded ahead at most; 0: prefetch × workers + 1 of the spec */
-    uint32_t follow;  /* 1: with DL_WORLD_CLUSTER, goes on by itself when that has changed */
+    uint32_t follow; /* enum dl_follow, with DL_WORLD_CLUSTER: what it does when that has changed */
 
     /* Goes on from there instead: what dl_epoch_state() or dl_epoch_whole_state() gave, of any
      * rank; epoch and step are then 0. NULL: from the step above. */
@@ -285,8 +304,10 @@ struct dl_epoch_options {
      * the token. NULL: nothing. */
     const void *carried;
     size_t carried_len;
-    uint32_t priority; /* enum dl_priority; where batches are dispatched, that of the rank which
-                        * comes first is all ranks' */
+    uint32_t priority;   /* enum dl_priority; where batches are dispatched, that of the rank which
+                          * comes first is all ranks' */
+    uint32_t left_out;   /* enum dl_left_out */
+    char job_found[129]; /* in place of `job`, if that is NULL: see dl_epoch_options_from_env() */
 };
 
 /* In the place of an epoch's number, with step 0: where the job's rank has left off, or, with
@@ -308,27 +329,39 @@ struct dl_epoch_options {
  * A batch that is given back is acknowledged. When the trainer of such a job dies and comes back,
  * it can start DL_RESUME: it goes on at the first step that was not acknowledged, and what was
  * loaded ahead is there still; dl_epoch_number() and dl_epoch_first() say where that is. At an
- * epoch's end it is the beginning of the next. The daemon keeps this as long as it keeps the loader
- * (linger in dloaderd.conf), not beyond its own end. One that follows it learns from the ranks that
- * reconnect where they are, and what they still hold of the one before is not passed over; of an
- * iterable dataset's epoch that had come to its end it knows nothing. Nor is it kept where a rank
- * is in an epoch that another number of ranks has begun: that is for a state. -ENOENT: nothing is
- * known of this rank.
+ * epoch's end it is the beginning of the next. If none of the job's ranks reads when the first of
+ * them comes back, all that are known resume at the same step: the first that one of them has not
+ * acknowledged. Steps behind it are given again. The daemon keeps this as long as it keeps the
+ * loader (linger in dloaderd.conf), not beyond its own end. One that follows it learns from the
+ * ranks that reconnect where they are, and what they still hold of the one before is not passed
+ * over; of an iterable dataset's epoch that had come to its end it knows nothing. Nor is it kept
+ * where a rank is in an epoch that another number of ranks has begun: that is for a state. -ENOENT:
+ * nothing is known of this rank.
  *
  * With DL_WORLD_CLUSTER it waits until the nodes have met, and trainers have asked for the loader
  * on each of them, as long as the daemon's rendezvous.timeouts.join says (-ETIMEDOUT: who is there,
  * and who is missing), and dl_epoch_rank() and dl_epoch_world() tell the place. A rank that is new
  * is where the others are in their epoch; one that names another epoch is refused (-EINVAL, which
  * says it), and DL_RESUME takes it, whatever it is; a rank that was there before goes on at the
- * first batch that it had not given back. -ENOTSUP: this daemon is alone.
+ * first batch that it had not given back, or, if the others have left that epoch behind, in the
+ * epoch where they are: dl_epoch_number() says it. What the nodes know of it is the job's: one of
+ * another name begins anew. -ENOTSUP: this daemon is alone.
  * When nodes come or go dl_epoch_next() says DL_E_WORLD_CHANGED, with the reason, once this rank
- * has had what it was to have in that world, and then DL_END. The state of the epoch then says how
- * far it has come: started from it, with DL_WORLD_CLUSTER again, the epoch goes on in the new
- * world. A rank that lacks steps which others have had gets those first, as the rank that it was,
- * and then the error once more: so each sample of the epoch comes once, though no two ranks were at
- * the same step. With options.follow dl_epoch_next() does all this by itself, waiting for it longer
- * than its timeout if need be; dl_epoch_changes() then counts up. Not so where ranks have orders of
- * their own, over an iterable dataset or where the client is the sampler.
+ * has had what it was to have in that world, and then DL_END. When a node is gone it does so at
+ * once, unless options.follow is DL_FOLLOW_SAME: then it waits for the others, and goes on where
+ * rank and world are the same again, or else to a step that all ranks have. The state of the epoch
+ * then says how far it has come: started from it, with DL_WORLD_CLUSTER again, the epoch goes on in
+ * the new world. A rank that lacks steps which others have had gets those first, as the rank that
+ * it was, and then the error once more: so each sample of the epoch comes once, though no two ranks
+ * were at the same step. With DL_FOLLOW_ANY dl_epoch_next() does all this by itself, waiting for it
+ * longer than its timeout if need be; dl_epoch_changes() then counts up. Where the others have left
+ * the epoch behind it ends, with a warning, and dl_epoch_number() says which one they are in. Not
+ * so where ranks have orders of their own, over an iterable dataset or where the client is the
+ * sampler.
+ * An epoch's end waits, for rendezvous.fence at most, until no node is late with its heartbeat. If
+ * the share of a node that is gone was not used to the end, as far as is known, DL_E_LEFT_OUT says
+ * which steps of which ranks, and how many samples at most; options.left_out may turn that into a
+ * warning.
  */
 DL_API int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *options,
                           struct dl_epoch **ret);
@@ -337,13 +370,24 @@ DL_API int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_option
 enum { DL_GIVEN_RANK = 1, DL_GIVEN_WORLD = 2, DL_GIVEN_JOB = 4 };
 
 /*
- * Fills in what is not `given` (a mask of the above) from the environment, as torchrun sets it up:
- * `rank` and `world` from $RANK and $WORLD_SIZE, both or neither; in DL_WORLD_CLUSTER, which is
- * then given, `rank` from $LOCAL_RANK (with torchrun --virtual-local-rank from $RANK, $GROUP_RANK
- * and their sizes); and where rank and world are both from there, `job` from $TORCHELASTIC_RUN_ID,
- * but for "none", which is torchrun's word for a run without a name. How often the job was
- * restarted is no part of the name. What is not set leaves its option as it was; a variable that
- * has no part in it is not read. `job` then points into the environment.
+ * Fills in what is not `given` (a mask of the above) from the environment, as launchers set it up:
+ * `rank` and `world`, both or neither, of the first of these that has left its variables:
+ *
+ *   $RANK, $WORLD_SIZE: torchrun, Accelerate, DeepSpeed, Ray Train's TorchTrainer, PyTorchJob
+ *   $OMPI_COMM_WORLD_RANK, …_SIZE: Open MPI; $MV2_COMM_WORLD_RANK, …_SIZE: MVAPICH2
+ *   $PMI_RANK, $PMI_SIZE: MPICH, Intel MPI
+ *   $SLURM_PROCID, $SLURM_STEP_NUM_TASKS: srun
+ *   $PMIX_RANK, or $JOB_COMPLETION_INDEX of a Kubernetes Indexed Job, with $WORLD_SIZE
+ *
+ * In DL_WORLD_CLUSTER, which is then given, `rank` is from $LOCAL_RANK (with torchrun
+ * --virtual-local-rank from $RANK, $GROUP_RANK and their sizes), $OMPI_COMM_WORLD_LOCAL_RANK,
+ * $MV2_COMM_WORLD_LOCAL_RANK, $MPI_LOCALRANKID or $SLURM_LOCALID. A world of 1 that is given has
+ * rank 0, and none is read.
+ *
+ * Where the place is found, `job_found` is the job's name, and `job` NULL: $TORCHELASTIC_RUN_ID,
+ * but for "none", which is torchrun's word for a run without a name; or, not in a cluster,
+ * "slurm-" with $SLURM_JOB_ID and $SLURM_STEP_ID. How often the job was restarted is no part of the
+ * name. What is not set leaves its option as it was; a variable that has no part in it is not read.
  *
  * -EINVAL, with a line in `why`, cut to `size` bytes, that names the variable, and nothing changed:
  * one of two is missing, or one is no number within its bounds. `why` may be NULL with size 0.
@@ -400,10 +444,21 @@ DL_API uint64_t dl_epoch_first(const struct dl_epoch *epoch);
 DL_API uint32_t dl_epoch_rank(const struct dl_epoch *epoch);
 DL_API uint32_t dl_epoch_world(const struct dl_epoch *epoch);
 
-/* How often the epoch has followed the cluster to another world (options.follow): what the two
+/* How often the epoch has followed the cluster to another world (DL_FOLLOW_ANY): what the two
  * above say, and dl_epoch_first(), dl_epoch_steps(), dl_epoch_samples() and dl_batch_step(), may
  * have changed with the batch that dl_epoch_next() gave last. */
 DL_API uint32_t dl_epoch_changes(const struct dl_epoch *epoch);
+
+/*
+ * After DL_E_WORLD_CHANGED, without options.follow: waits for the next world, and the epoch goes on
+ * there, as the same object: dl_epoch_rank() and dl_epoch_world() say where, before a batch is
+ * taken there, so that a process group can be made anew. It is what dl_epoch_state(),
+ * dl_epoch_end() and dl_epoch_start() do together. At once, if the world has not changed. A rank
+ * that lacks steps of the world before gets those first, and then DL_E_WORLD_CHANGED once more.
+ * Errors as dl_epoch_start(); -EINVAL: the epoch is not in the cluster's world, or its ranks have
+ * orders of their own.
+ */
+DL_API int dl_epoch_wait_world(struct dl_epoch *epoch);
 
 /* Of this rank, in all; DL_UNKNOWN over an iterable dataset that does not say, or where the client
  * is the sampler. */

@@ -1,20 +1,30 @@
 /*
- * What torchrun, and launchers like it, put into the environment of a trainer, as defaults.
+ * The place of a trainer, as launchers put it into its environment. The first launcher of the table
+ * that has left its mark counts: those that others start come first, as torchrun within Slurm.
  *
- *   RANK, WORLD_SIZE            the rank and the world, together; a variable is not even read if
- *                               what it says was given
- *   LOCAL_RANK                  the rank, in the world of a cluster of daemons: the one on this
- *                               node. torchrun --virtual-local-rank has it 0 for all trainers; then
- *                               RANK among those of GROUP_RANK tells which one it is
- *   TORCHELASTIC_RUN_ID         the job's name, where rank and world are torchrun's, too. How often
- *                               it was restarted is no part of it, so that a trainer that comes
- *                               back finds its place. "none" is what torchrun says without
- *                               --rdzv-id: many a job would have it
+ *   RANK, WORLD_SIZE       torchrun, and whatever sets up what init_process_group() of PyTorch
+ *                          reads: Accelerate, DeepSpeed, Ray Train's TorchTrainer, PyTorchJob
+ *   OMPI_, MV2_, PMI_      Open MPI; MVAPICH2; MPICH, Intel MPI and others by Hydra
+ *   SLURM_                 srun. A job's script has SLURM_PROCID, too, and is one process: so the
+ *                          number of the step's tasks is the mark
+ *   PMIX_RANK              launchers by PMIx that say no more: WORLD_SIZE has to
+ *   JOB_COMPLETION_INDEX   an Indexed Job of Kubernetes, as JobSet makes them; likewise
+ *
+ * The rank and the world are read together; a variable is not even read if what it says was given.
+ * In the world of a cluster of daemons the rank is the one on this node. torchrun
+ * --virtual-local-rank has it 0 for all trainers; then RANK among those of GROUP_RANK tells which
+ * one it is.
+ *
+ * The job's name is torchrun's --rdzv-id, or Slurm's job and step, where rank and world are theirs.
+ * How often it was restarted is no part of it, so that a trainer that comes back finds its place.
+ * "none" is what torchrun says without --rdzv-id: many a job would have it. MPI's launchers name a
+ * run by host and process id, which come again in containers.
  */
 #include "client/dlclient.h"
 #include "proto/common/base.h"
 #include "proto/limits.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -75,6 +85,45 @@ static struct number environment_size(const char *name)
     return (struct number){.name = name, .min = 1, .max = DL_MAX_WORLD_SIZE};
 }
 
+/* ---- launchers ------------------------------------------------------------------------------ */
+
+enum { TORCHRUN, LAUNCHERS = 7 };
+
+static const struct launcher {
+    const char *rank, *size;        /* of all ranks */
+    const char *local, *local_size; /* of this node's; NULL: it does not say */
+    const char *mark;               /* set: it is this one; NULL: `rank` is the mark */
+    const char *job, *part;         /* the job's name, and what belongs to it; NULL: none */
+    const char *prefix;             /* of the name here */
+} launchers[LAUNCHERS] = {
+    [TORCHRUN] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                  .job = "TORCHELASTIC_RUN_ID", .prefix = ""},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+     "MV2_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", .mark = "SLURM_STEP_NUM_TASKS",
+     .job = "SLURM_JOB_ID", .part = "SLURM_STEP_ID", .prefix = "slurm-"},
+    {"PMIX_RANK", "WORLD_SIZE"},
+    {"JOB_COMPLETION_INDEX", "WORLD_SIZE"},
+};
+
+/* Without any mark torchrun's variables are looked for: one of them alone is a mistake. */
+static const struct launcher *environment_find_launcher(bool local)
+{
+    for (size_t i = 0; i < LAUNCHERS; i++) {
+        const struct launcher *launcher = &launchers[i];
+        const char *mark = launcher->mark ? launcher->mark : launcher->rank;
+
+        if (local && i == TORCHRUN)
+            mark = launcher->local;
+        if (getenv(mark) && (!local || launcher->local))
+            return launcher;
+    }
+    return &launchers[TORCHRUN];
+}
+
 /* ---- one of all ranks ----------------------------------------------------------------------- */
 
 static int environment_check_below(const struct dl_epoch_options *o, const struct number *rank,
@@ -85,27 +134,35 @@ static int environment_check_below(const struct dl_epoch_options *o, const struc
     if (o->rank < n || (!rank->set && !world->set))
         return 0;
     if (!world->set)
-        return environment_refuse(why, "$RANK: %u is not below the world size that was given, %u",
-                                  o->rank, n);
+        return environment_refuse(why, "$%s: %u is not below the world size that was given, %u",
+                                  rank->name, o->rank, n);
     if (!rank->set)
-        return environment_refuse(why, "$WORLD_SIZE: %u is not above the rank that was given, %u",
-                                  n, o->rank);
-    return environment_refuse(why, "$RANK: %u is not below $WORLD_SIZE, %u", o->rank, n);
+        return environment_refuse(why, "$%s: %u is not above the rank that was given, %u",
+                                  world->name, n, o->rank);
+    return environment_refuse(why, "$%s: %u is not below $%s, %u", rank->name, o->rank, world->name,
+                              n);
 }
 
 /* *ret_all: both are what the environment says. */
-static int environment_find_rank(struct dl_epoch_options *o, unsigned given, bool *ret_all,
+static int environment_find_rank(struct dl_epoch_options *o, unsigned given,
+                                 const struct launcher *launcher, bool *ret_all,
                                  const struct why *why)
 {
-    struct number rank = environment_rank("RANK"), world = environment_size("WORLD_SIZE");
+    struct number rank = environment_rank(launcher->rank), world = environment_size(launcher->size);
+    bool is_alone = given & DL_GIVEN_WORLD && o->world <= 1; /* which is not launched to share */
     int r = 0;
 
-    if (!(given & DL_GIVEN_RANK))
+    if (!(given & DL_GIVEN_RANK) && !is_alone)
         r = environment_read_number(&rank, why);
     if (r == 0 && !(given & DL_GIVEN_WORLD))
         r = environment_read_number(&world, why);
     if (r < 0)
         return r;
+    if (rank.set && !world.set && !given && launcher != &launchers[TORCHRUN])
+        return environment_refuse(why,
+                                  "$%s is set and $%s is not; set that to the number of ranks, or "
+                                  "give rank 0 and world size 1 if each is to have all samples",
+                                  rank.name, world.name);
     if (rank.set != world.set && !(given & (DL_GIVEN_RANK | DL_GIVEN_WORLD)))
         return environment_refuse(why, "$%s is set and $%s is not; set both, or neither",
                                   rank.set ? rank.name : world.name,
@@ -143,46 +200,56 @@ static int environment_find_in_group(const struct number *size, uint32_t *ret,
     return 0;
 }
 
-static int environment_find_local_rank(struct dl_epoch_options *o, const struct why *why)
+/* *ret_found: it is what the environment says. */
+static int environment_find_local_rank(struct dl_epoch_options *o, const struct launcher *launcher,
+                                       bool *ret_found, const struct why *why)
 {
-    struct number rank = environment_rank("LOCAL_RANK"),
-                  size = environment_size("LOCAL_WORLD_SIZE");
+    struct number rank = environment_rank(launcher->local),
+                  size = environment_size(launcher->local_size);
     int r = environment_read_number(&rank, why);
 
-    if (r == 0)
+    if (r == 0 && launcher->local_size)
         r = environment_read_number(&size, why);
     if (r < 0)
         return r;
     if (size.set && !rank.set)
-        return environment_refuse(
-            why, "$LOCAL_WORLD_SIZE is set and $LOCAL_RANK is not; set both, or neither");
+        return environment_refuse(why, "$%s is set and $%s is not; set both, or neither", size.name,
+                                  rank.name);
     if (!rank.set)
         return 0;
     if (size.set && rank.value >= size.value)
-        return environment_refuse(why, "$LOCAL_RANK: %u is not below $LOCAL_WORLD_SIZE, %u",
-                                  rank.value, size.value);
-    if (size.set && rank.value == 0)
+        return environment_refuse(why, "$%s: %u is not below $%s, %u", rank.name, rank.value,
+                                  size.name, size.value);
+    if (size.set && rank.value == 0 && launcher == &launchers[TORCHRUN])
         r = environment_find_in_group(&size, &rank.value, why);
     if (r == 0)
         o->rank = rank.value;
+    *ret_found = true;
     return r;
 }
 
 /* ---- the job -------------------------------------------------------------------------------- */
 
-static int environment_find_job(struct dl_epoch_options *o, const struct why *why)
-{
-    const char *id = getenv("TORCHELASTIC_RUN_ID");
+static_assert(sizeof(((struct dl_epoch_options *)0)->job_found) == DL_BOUND_NAME_BYTES + 1,
+              "the name of a job");
 
-    if (!id || !*id || strcmp(id, "none") == 0)
+static int environment_find_job(struct dl_epoch_options *o, const struct launcher *launcher,
+                                const struct why *why)
+{
+    const char *id = launcher->job ? getenv(launcher->job) : NULL;
+    const char *part = launcher->part ? getenv(launcher->part) : NULL;
+
+    if (!id || !*id || (launcher == &launchers[TORCHRUN] && strcmp(id, "none") == 0))
         return 0;
-    if (strlen(id) > DL_MAX_NAME_BYTES)
-        return environment_refuse(
-            why,
-            "$TORCHELASTIC_RUN_ID: \"%.64s…\" has %zu bytes, and the name of a job may "
-            "have %llu; give torchrun a shorter --rdzv-id, or the job a name",
-            id, strlen(id), (unsigned long long)DL_MAX_NAME_BYTES);
-    o->job = id;
+    int n = snprintf(o->job_found, sizeof o->job_found, "%s%s%s%s", launcher->prefix, id,
+                     part ? "." : "", part ? part : "");
+    if (n >= (int)sizeof o->job_found)
+        return environment_refuse(why,
+                                  "$%s: \"%.64s…\" has %zu bytes, and the name of a job may "
+                                  "have %llu; give torchrun a shorter --rdzv-id, or the job a name",
+                                  launcher->job, id, strlen(id),
+                                  (unsigned long long)DL_MAX_NAME_BYTES);
+    o->job = NULL;
     return 0;
 }
 
@@ -191,16 +258,19 @@ int dl_epoch_options_from_env(struct dl_epoch_options *options, unsigned given, 
 {
     struct why why = {.size = size};
     struct dl_epoch_options o = *options;
-    bool all = false;
+    bool cluster = given & DL_GIVEN_WORLD && o.world == DL_WORLD_CLUSTER, placed = false;
+    const struct launcher *launcher = environment_find_launcher(cluster);
     int r = 0;
 
     why.text = text;
-    if (!(given & DL_GIVEN_WORLD) || o.world != DL_WORLD_CLUSTER)
-        r = environment_find_rank(&o, given, &all, &why);
+    if (!cluster)
+        r = environment_find_rank(&o, given, launcher, &placed, &why);
     else if (!(given & DL_GIVEN_RANK))
-        r = environment_find_local_rank(&o, &why);
-    if (r == 0 && all && !(given & DL_GIVEN_JOB))
-        r = environment_find_job(&o, &why);
+        r = environment_find_local_rank(&o, launcher, &placed, &why);
+    /* Nodes that join a cluster later may have come by another job of Slurm. */
+    if (r == 0 && placed && !(given & DL_GIVEN_JOB) &&
+        (!cluster || launcher == &launchers[TORCHRUN]))
+        r = environment_find_job(&o, launcher, &why);
     if (r == 0)
         *options = o;
     return r;

@@ -28,6 +28,7 @@ static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
     view_unref(epoch->slice);
     epoch_states_deinit(epoch);
     fault_free(epoch->cut);
+    world_change_drop_position(epoch);
     free(epoch->job);
     free(epoch->entries);
     feed_deinit(&epoch->feed);
@@ -50,6 +51,11 @@ uint64_t epoch_options_world(const struct dl_epoch_options *o)
     return o->world == DL_WORLD_CLUSTER ? 0 : o->world ? o->world : 1;
 }
 
+static const char *epoch_options_job(const struct dl_epoch_options *o)
+{
+    return o->job ? o->job : o->job_found;
+}
+
 static int epoch_check_options(struct dl_client *client, const struct dl_epoch_options *o)
 {
     bool cluster = o->world == DL_WORLD_CLUSTER;
@@ -70,17 +76,22 @@ static int epoch_check_options(struct dl_client *client, const struct dl_epoch_o
     if (o->priority > DL_PRIORITY_LOW)
         return client_fail(client, EINVAL, "priority",
                            "%u is not DL_PRIORITY_NORMAL (0), HIGH (1) or LOW (2)", o->priority);
-    if (o->follow > 1 || (o->follow && !cluster))
-        return client_fail(client, EINVAL, "follow", "%u is not 0, or 1 in the cluster's world",
+    if (o->follow > DL_FOLLOW_SAME || (o->follow && !cluster))
+        return client_fail(client, EINVAL, "follow",
+                           "%u is not DL_FOLLOW_NOT (0), or in the cluster's world ANY (1) or SAME "
+                           "(2)",
                            o->follow);
+    if (o->left_out > DL_LEFT_OUT_IGNORE)
+        return client_fail(client, EINVAL, "left_out",
+                           "%u is not DL_LEFT_OUT_ERROR (0), WARN (1) or IGNORE (2)", o->left_out);
     if (o->state && (o->epoch != 0 || o->step != 0))
         return client_fail(client, EINVAL, o->epoch ? "epoch" : "step",
                            "%llu beside a state, which contains it; write 0",
                            (unsigned long long)(o->epoch ? o->epoch : o->step));
-    if (o->job && strlen(o->job) > DL_MAX_NAME_BYTES)
+    if (strlen(epoch_options_job(o)) > DL_MAX_NAME_BYTES)
         return client_fail(client, EINVAL, "job", "a name of %zu bytes; it may have %llu",
-                           strlen(o->job), (unsigned long long)DL_MAX_NAME_BYTES);
-    if (o->epoch == DL_RESUME && (((!o->job || !o->job[0]) && !cluster) || o->step > 0))
+                           strlen(epoch_options_job(o)), (unsigned long long)DL_MAX_NAME_BYTES);
+    if (o->epoch == DL_RESUME && ((!epoch_options_job(o)[0] && !cluster) || o->step > 0))
         return client_fail(client, EINVAL, o->step > 0 ? "step" : "job",
                            "resuming needs the job's name and no step");
     return 0;
@@ -98,12 +109,13 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
     epoch->rank = o->rank;
     epoch->world = (uint32_t)epoch_options_world(o);
     epoch->cluster = o->world == DL_WORLD_CLUSTER;
-    epoch->follow = o->follow;
+    epoch->follow = (enum dl_follow)o->follow;
+    epoch->left_out = o->left_out;
     epoch->priority = o->priority;
     epoch->local_rank = o->rank;
     epoch->first = epoch->expected = epoch->position = place->step;
     epoch->before = place->before;
-    epoch->job = strdup(o->job ? o->job : "");
+    epoch->job = strdup(epoch_options_job(o));
     epoch->failed = DL_UNKNOWN;
     epoch->lowest_former = UINT64_MAX;
     epoch->credits = o->credits ? o->credits : loader->credits;

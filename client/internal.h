@@ -107,6 +107,8 @@ struct dl_client {
     struct brought_host *hosts; /* owned; brought, and taken by no loader that is open */
     struct call call;
     bool wants_writable;
+    bool has_seed; /* for loaders whose spec gives none: */
+    uint64_t seed;
     uint64_t call_timeout; /* overrides the timeouts above when not 0; for tests */
     struct dl_error error; /* the last failure */
     char error_text[DL_ERROR_PATH_MAX + DL_ERROR_MESSAGE_MAX + 2];
@@ -159,6 +161,9 @@ struct dl_loader {
     char *base;                 /* owned; likewise */
     struct brought_host *hosts; /* owned; that the spec names */
     char *name;                 /* owned */
+    struct {
+        uint32_t local, rank, world; /* of the rank that was started last; world 0: none was */
+    } former;                        /* in the cluster's world */
     uint64_t length, batch_size, seed, fingerprint;
     struct state_identity identity; /* what states know it by */
 };
@@ -258,14 +263,17 @@ struct dl_epoch {
     enum epoch_outcome outcome;
     bool resumed; /* another daemon had it before this one */
     uint32_t rank, world;
-    bool cluster;         /* both are what the nodes have agreed on, */
-    uint32_t priority;    /* enum dl_priority */
-    bool follow;          /* also when they do it anew, */
-    uint32_t changes;     /* which they did so often, */
-    uint32_t local_rank;  /* for this rank of the daemon's node */
-    bool length_reported; /* of a local one: it has more samples than the dataset says */
-    struct fault *cut;    /* owned; NULL: it was said, or there is none */
-    char *job;            /* owned; "": none */
+    bool cluster;               /* both are what the nodes have agreed on, */
+    uint32_t priority;          /* enum dl_priority */
+    enum dl_follow follow;      /* also when they do it anew, */
+    bool world_over;            /* which the user was told, */
+    uint32_t left_out;          /* enum dl_left_out */
+    uint32_t changes;           /* which they did so often, */
+    uint32_t local_rank;        /* for this rank of the daemon's node */
+    bool length_reported;       /* of a local one: it has more samples than the dataset says */
+    struct fault *cut;          /* owned; NULL: it was said, or there is none */
+    struct rank_position *used; /* owned; shared with the daemon; NULL: it does not ask */
+    char *job;                  /* owned; "": none */
     uint64_t number, steps, samples;
     uint64_t first;             /* step asked for in START */
     struct history before;      /* what other world sizes had of the epoch */
@@ -438,9 +446,18 @@ void reconnect_deinit(struct dl_client *client);
 
 /* ---- world_change.c ---- */
 
+/* Before START: what the daemon is to know of the rank. */
+void world_change_send_place(struct dl_epoch *epoch);
+/* Maps what the daemon shares: 0, or -EPROTO or -ENOMEM. */
+int _nodiscard_ world_change_map_position(struct dl_epoch *epoch, int fd, uint64_t bytes);
+void world_change_drop_position(struct dl_epoch *epoch);
+/* The first entry is about to be given out. False: its world is over, as the daemon is about to
+ * say. */
+bool _nodiscard_ world_change_may_use(struct dl_epoch *epoch);
+
 /* Whether the epoch may go on after the error that was the stream's last word. */
-bool world_change_may_follow(const struct dl_epoch *epoch, int error);
-/* 0: the epoch goes on in the new world; or the error. */
+bool world_change_may_follow(struct dl_epoch *epoch, int error);
+/* 0: the epoch goes on, in the new world or in what is left of the old one; or the error. */
 int _nodiscard_ world_change_follow(struct dl_epoch *epoch);
 
 /* ---- former_leases.c ---- */

@@ -215,6 +215,8 @@ static int io_ask_once(struct dl_client *client, const struct dl_message *msg, u
     if (msg->number == DL_MSG_START) /* another daemon has another number for it */
         again.start.loader = client->call.epoch->loader->id;
     client_queue_pending(client);
+    if (msg->number == DL_MSG_START)
+        world_change_send_place(client->call.epoch);
     r = connection_send(&client->conn, &again);
     return r < 0 ? r : io_await_answer(client, timeout_ns);
 }

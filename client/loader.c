@@ -91,8 +91,8 @@ struct dl_message loader_open_message(struct dl_loader *loader)
     msg.open.request = connection_request(&loader->client->conn);
     msg.open.base = span_str(loader->base);
     msg.open.spec = (struct dl_span){loader->spec.data, loader->spec.len};
-    msg.open.seeded = loader->name != NULL; /* it was open before */
-    msg.open.seed = loader->seed;
+    msg.open.seeded = loader->name || loader->client->has_seed; /* `name`: it was open before */
+    msg.open.seed = loader->name ? loader->seed : loader->client->seed;
     msg.open.writable = loader->wants_writable;
     return msg;
 }

@@ -107,7 +107,8 @@ int local_loader_open(struct dl_loader *loader, const char *spec, size_t len, co
 
     if (r < 0)
         return r;
-    if (client->table->open(spec, len, base, &loader->local, &err) < 0)
+    if (client->table->open(spec, len, base, client->has_seed ? &client->seed : NULL,
+                            &loader->local, &err) < 0)
         return client_fail_with(client, &err);
     client->table->facts(loader->local, &facts);
     loader->name = strdup(facts.name);

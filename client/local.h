@@ -15,7 +15,7 @@
 #include "proto/state_token.h"
 
 /* To be raised with every change of what stands here. */
-enum { DL_LOCAL_VERSION = 3 };
+enum { DL_LOCAL_VERSION = 4 };
 
 /* The table's symbol. */
 #define DL_LOCAL_TABLE "dlclient_local"
@@ -64,9 +64,10 @@ struct local_batch {
 struct local_table {
     uint32_t version; /* DL_LOCAL_VERSION */
 
-    /* `text` is YAML or JSON of `len` bytes; `base` an absolute directory. */
-    int (*open)(const char *text, size_t len, const char *base, struct module_loader **ret,
-                struct dl_error *err);
+    /* `text` is YAML or JSON of `len` bytes; `base` an absolute directory; `seed` for a spec that
+     * gives none, or NULL: one is drawn. */
+    int (*open)(const char *text, size_t len, const char *base, const uint64_t *seed,
+                struct module_loader **ret, struct dl_error *err);
     void (*close)(struct module_loader *loader); /* its passes were ended */
     void (*facts)(const struct module_loader *loader, struct local_facts *ret);
 

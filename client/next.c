@@ -337,6 +337,34 @@ static int next_take_cut(struct dl_epoch *epoch)
     return r;
 }
 
+/* The daemon has closed the position, so that it is about to cut the epoch, unless it is gone. */
+static int next_await_cut(struct dl_epoch *epoch, int64_t timeout_ns)
+{
+    struct dl_client *client = epoch->loader->client;
+    uint64_t deadline = timeout_ns < 0 ? DEADLINE_NONE : deadline_after((uint64_t)timeout_ns);
+    int r;
+
+    for (;;) {
+        r = client_flush(client);
+        if (r == 0)
+            r = client_pump(client);
+        if (r < 0)
+            return client_fatal(client);
+        if (epoch->phase == EPOCH_LEFT || epoch->phase == EPOCH_UNWANTED)
+            world_change_drop_position(epoch);
+        if (epoch->outcome == EPOCH_CUT || !epoch->used)
+            return 0;
+        if (r > 0)
+            continue;
+        r = client_wait(client, deadline);
+        if (r == -ETIMEDOUT && connection_check(&client->conn) == 0)
+            return client_fail(client, timeout_ns == 0 ? EAGAIN : ETIMEDOUT, "",
+                               "no batch is ready yet");
+        if (r < 0)
+            return client_fatal(client);
+    }
+}
+
 static int next_remote(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_batch **ret)
 {
     struct dl_client *client = epoch->loader->client;
@@ -351,6 +379,8 @@ static int next_remote(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_bat
     if (r < 0)
         return client_fatal(client);
     r = next_need_entry(epoch, timeout_ns);
+    while (r == 0 && epoch->outcome != EPOCH_CUT && !world_change_may_use(epoch))
+        r = next_await_cut(epoch, timeout_ns);
 
     if (epoch->outcome == EPOCH_CUT && (r == 0 || r == DL_END))
         return next_take_cut(epoch);

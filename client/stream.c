@@ -264,6 +264,28 @@ static int stream_cut_with(struct dl_epoch *epoch, const struct dl_msg_fault *fa
     return epoch->cut ? 0 : connection_fail(&epoch->loader->client->conn, ENOMEM, "", "no memory");
 }
 
+/* Only the last one is kept: a daemon that warns without end takes no memory. */
+static int stream_note_warning(struct dl_epoch *epoch, struct dl_span message)
+{
+    _cleanup_free_ char *text = span_dup(message);
+    struct dl_error clean = {0};
+
+    if (!text)
+        return -ENOMEM;
+    dl_error_set(&clean, EIO, "", "%s", text); /* as errors: on one line, fit for a terminal */
+    free(epoch->warning);
+    epoch->warning = strndup(clean.message, sizeof clean.message);
+    return epoch->warning ? 0 : -ENOMEM;
+}
+
+/* The epoch is at its end without what nodes that are gone have left out, which its user does not
+ * want as an error. */
+static bool stream_ends_without(const struct dl_epoch *epoch, const struct dl_msg_fault *fault)
+{
+    return fault->final && fault->step == UINT64_MAX && fault->code == ENOTRECOVERABLE &&
+           epoch->left_out != DL_LEFT_OUT_ERROR;
+}
+
 int stream_fault(struct dl_client *client, const struct dl_message *msg)
 {
     const struct dl_msg_fault *fault = &msg->fault;
@@ -279,6 +301,12 @@ int stream_fault(struct dl_client *client, const struct dl_message *msg)
         client_release_step(client, (uint32_t)fault->stream, fault->step);
     if (r <= 0)
         return r < 0 ? r : connection_check(&client->conn);
+    if (stream_ends_without(epoch, fault)) {
+        epoch_note_end(epoch);
+        if (epoch->left_out == DL_LEFT_OUT_WARN && stream_note_warning(epoch, fault->message) < 0)
+            return no_memory_for(client, msg);
+        return 0;
+    }
     if (epoch->phase == EPOCH_ENDING && fault->step == UINT64_MAX) { /* all steps had come */
         if (fault->final)
             epoch_note_end(epoch);
@@ -319,23 +347,14 @@ int epoch_cut(struct dl_epoch *epoch, const struct dl_error *err)
     return stream_cut_with(epoch, &msg);
 }
 
-/* Only the last one is kept: a daemon that warns without end takes no memory. */
 int stream_warning(struct dl_client *client, const struct dl_message *msg)
 {
-    _cleanup_free_ char *text = NULL;
-    struct dl_error clean = {0};
     struct dl_epoch *epoch = NULL;
     int r = stream_find_running(client, msg, msg->warning.stream, &epoch);
 
     if (r <= 0)
         return r;
-    text = span_dup(msg->warning.message);
-    if (!text)
-        return no_memory_for(client, msg);
-    dl_error_set(&clean, EIO, "", "%s", text); /* as errors: on one line, fit for a terminal */
-    free(epoch->warning);
-    epoch->warning = strndup(clean.message, sizeof clean.message);
-    return epoch->warning ? 0 : no_memory_for(client, msg);
+    return stream_note_warning(epoch, msg->warning.message) < 0 ? no_memory_for(client, msg) : 0;
 }
 
 int stream_finished(struct dl_client *client, const struct dl_message *msg)

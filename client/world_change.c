@@ -1,17 +1,99 @@
 /*
- * The cluster's world has changed: an epoch with the option `follow` goes on in the new world. This
+ * The cluster's world has changed: an epoch with DL_FOLLOW_ANY goes on in the new world. This
  * does for the user what dl_epoch_state(), dl_epoch_end() and dl_epoch_start() do together, and the
- * epoch stays the same object.
+ * epoch stays the same object. It ends where the others have left it behind: those who were there
+ * longer may have been at its end.
+ *
+ * With DL_FOLLOW_SAME it does so, too, as long as rank and world are the same: so its user hears of
+ * the change behind the last step of the old world, as all ranks do, and not at all where the rank
+ * is the same again, as behind a daemon that was started anew.
  */
 #include "client/internal.h"
 
-#include <errno.h>
+#include "proto/position.h"
 
-bool world_change_may_follow(const struct dl_epoch *epoch, int error)
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+/* ---- what the daemon knows of the rank at any time ---- */
+
+void world_change_send_place(struct dl_epoch *epoch)
 {
-    return error == DL_E_WORLD_CHANGED && epoch->follow && epoch->outcome >= EPOCH_BROKEN &&
-           (epoch->outcome == EPOCH_CUT || epoch->count == 0) && !epoch->loader->iterable &&
-           !epoch->feed.on && strcmp(epoch->loader->client->error.path, "world") == 0;
+    struct dl_message msg = {.number = DL_MSG_PLACE};
+
+    if (!epoch->cluster)
+        return;
+    msg.place.loader = epoch->loader->id;
+    if (epoch->loader->former.local == epoch->local_rank) {
+        msg.place.rank = epoch->loader->former.rank;
+        msg.place.world = epoch->loader->former.world;
+    }
+    client_send(epoch->loader->client, &msg);
+}
+
+static bool world_change_is_position(int fd, uint64_t bytes)
+{
+    const int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
+    int seals = fcntl(fd, F_GET_SEALS);
+    struct stat st;
+
+    return seals >= 0 && (seals & wanted) == wanted && bytes == POSITION_BYTES &&
+           fstat(fd, &st) == 0 && st.st_size == POSITION_BYTES;
+}
+
+int world_change_map_position(struct dl_epoch *epoch, int fd, uint64_t bytes)
+{
+    void *memory;
+
+    if (!world_change_is_position(fd, bytes))
+        return -EPROTO;
+    memory = mmap(NULL, POSITION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return -ENOMEM;
+    world_change_drop_position(epoch);
+    epoch->used = memory;
+    return 0;
+}
+
+void world_change_drop_position(struct dl_epoch *epoch)
+{
+    if (epoch->used)
+        munmap(epoch->used, POSITION_BYTES);
+    epoch->used = NULL;
+}
+
+bool world_change_may_use(struct dl_epoch *epoch)
+{
+    const struct entry *first = &epoch->entries[epoch->head];
+
+    return !epoch->used || first->descriptor.step == UINT64_MAX ||
+           position_advance(epoch->used, first->descriptor.step + 1);
+}
+
+/* ---- following ---- */
+
+static bool world_change_is_in_order(const struct dl_epoch *epoch)
+{
+    return !epoch->loader->iterable && !epoch->feed.on;
+}
+
+static bool world_change_is_it(const struct dl_epoch *epoch, int error)
+{
+    return error == DL_E_WORLD_CHANGED && epoch->outcome >= EPOCH_BROKEN &&
+           (epoch->outcome == EPOCH_CUT || epoch->count == 0) &&
+           strcmp(epoch->loader->client->error.path, "world") == 0;
+}
+
+bool world_change_may_follow(struct dl_epoch *epoch, int error)
+{
+    bool is = world_change_is_it(epoch, error);
+
+    epoch->world_over = epoch->world_over || is;
+    return is && epoch->follow && world_change_is_in_order(epoch);
 }
 
 static void world_change_forget_stream(struct dl_epoch *epoch)
@@ -24,6 +106,7 @@ static void world_change_forget_stream(struct dl_epoch *epoch)
     epoch->first = epoch->expected = epoch->position = 0;
     epoch->delivered = epoch->received = 0;
     epoch->lent = 0;
+    world_change_drop_position(epoch);
 }
 
 /* The daemon starts no stream for it any more: next() says the error, then DL_END. The loader owns
@@ -33,6 +116,7 @@ static int world_change_stay_behind(struct dl_epoch *epoch)
     struct dl_client *client = epoch->loader->client;
     char why[sizeof client->error_text];
 
+    epoch->world_over = false;
     epoch->phase = EPOCH_LEFT;
     epoch->outcome = EPOCH_BROKEN;
     epoch->next = epoch->loader->epochs;
@@ -46,9 +130,41 @@ static int world_change_stay_behind(struct dl_epoch *epoch)
                        why);
 }
 
-int world_change_follow(struct dl_epoch *epoch)
+/* The stream is that of a later epoch, which the user has not asked for. Without memory there is no
+ * warning. */
+static int world_change_end_early(struct dl_epoch *epoch, uint64_t was)
+{
+    char text[256];
+
+    epoch_leave_stream(epoch);
+    epoch->phase = EPOCH_LEFT;
+    epoch->outcome = EPOCH_HAD_ALL;
+    (void)snprintf(
+        text, sizeof text,
+        "epoch %llu ends early for this rank: the other nodes are in epoch %llu, and what "
+        "was left of its share is not loaded",
+        (unsigned long long)was, (unsigned long long)epoch->number);
+    free(epoch->warning);
+    epoch->warning = strdup(text);
+    return DL_END;
+}
+
+/* The rank is another one, or of another world: that is what its user does not want. */
+static int world_change_tell(struct dl_epoch *epoch, const struct dl_error *why)
+{
+    epoch_leave_stream(epoch);
+    world_change_drop_position(epoch);
+    epoch->phase = EPOCH_LEFT;
+    epoch->outcome = EPOCH_BROKEN;
+    epoch->world_over = true;
+    return client_fail_with(epoch->loader->client, why);
+}
+
+/* 0: the epoch has a place in the new world; DL_END: which is in a later one; or the error. */
+static int world_change_enter(struct dl_epoch *epoch)
 {
     struct history before = epoch->before;
+    uint64_t number = epoch->number;
     int r;
 
     if (!history_add(&before, epoch->world, epoch->position))
@@ -58,9 +174,46 @@ int world_change_follow(struct dl_epoch *epoch)
     epoch_unlink(epoch);
     world_change_forget_stream(epoch);
     epoch->before = before;
-    r = epoch_start_remote(epoch);
+    do
+        r = epoch_start_remote(epoch);
+    while (r == DL_E_WORLD_CHANGED); /* once more, while it was being started */
     if (r < 0)
         return world_change_stay_behind(epoch);
-    epoch->changes++;
+    epoch->world_over = false;
+    return epoch->number == number ? 0 : world_change_end_early(epoch, number);
+}
+
+int world_change_follow(struct dl_epoch *epoch)
+{
+    const struct dl_error why = epoch->loader->client->error;
+    const struct history before = epoch->before;
+    const uint32_t rank = epoch->rank, world = epoch->world;
+    int r = world_change_enter(epoch);
+
+    if (r != 0)
+        return r;
+    if (epoch->follow == DL_FOLLOW_ANY)
+        epoch->changes++;
+    else if (epoch->rank != rank || epoch->world != world ||
+             !history_equal(&epoch->before, &before))
+        return world_change_tell(epoch, &why);
     return 0;
+}
+
+int dl_epoch_wait_world(struct dl_epoch *epoch)
+{
+    struct dl_client *client = epoch->loader->client;
+    int r = client_begin(client);
+
+    if (r < 0)
+        return r;
+    if (!epoch->cluster || !world_change_is_in_order(epoch))
+        return client_fail(client, EINVAL, "world",
+                           "this epoch is in no cluster's world, or its ranks have orders of their "
+                           "own; start another one");
+    if (!epoch->world_over)
+        return 0;
+    r = world_change_enter(epoch);
+    epoch->changes += r == 0;
+    return r;
 }

@@ -55,6 +55,15 @@ int frame_reader_reserve(struct frame_reader *reader, size_t want, uint8_t **ret
     return 0;
 }
 
+void frame_reader_trim(struct frame_reader *reader)
+{
+    if (reader->begin < reader->end || reader->cap <= FRAME_KEEP_BYTES)
+        return;
+    free(reader->data);
+    reader->data = NULL;
+    reader->cap = reader->begin = reader->end = 0;
+}
+
 void frame_reader_commit(struct frame_reader *reader, size_t len)
 {
     assert(len <= reader->cap - reader->end);

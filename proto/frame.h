@@ -10,7 +10,7 @@
 
 #include "proto/codec.h"
 
-enum { FRAME_HEADER_BYTES = 4, FRAME_FD_QUEUE = 64 };
+enum { FRAME_HEADER_BYTES = 4, FRAME_FD_QUEUE = 64, FRAME_KEEP_BYTES = 128 * 1024 };
 
 struct frame_reader {
     uint8_t *data; /* owned */
@@ -30,6 +30,8 @@ void frame_reader_deinit(struct frame_reader *reader); /* closes queued fds */
  */
 int _nodiscard_ frame_reader_reserve(struct frame_reader *reader, size_t want, uint8_t **ret_space,
                                      size_t *ret_len);
+/* What a large frame took is given back, if nothing waits. Invalidates spans. */
+void frame_reader_trim(struct frame_reader *reader);
 void frame_reader_commit(struct frame_reader *reader, size_t len);
 
 /* Consumes `fd`. Returns 0, or -EMFILE (and closes it) when too many wait unclaimed. */

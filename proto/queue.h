@@ -16,12 +16,15 @@
  * No wake-up is lost. The addition writes no new value; it is there because a fence, which costs
  * the same one locked instruction on x86, is unknown to the thread sanitizer.
  *
+ * Behind the queues there is a note, for what the worker has to say about something else than its
+ * tasks: it is read before the completions that were put after it was written.
+ *
  * The daemon trusts nothing here: positions are masked, records copied out before they are checked.
  */
 #ifndef DL_QUEUE_H
 #define DL_QUEUE_H
 
-#include "proto/common/base.h"
+#include "proto/common/error.h"
 #include <stdatomic.h>
 
 enum { QUEUE_RECORDS = 4096 }; /* power of two; more than any worker's slots in flight */
@@ -51,11 +54,18 @@ struct queue_end {
     _Alignas(64) _Atomic uint32_t sleeping; /* the consumer waits on its bell */
 };
 
+/* One text: the worker writes it while it is empty, and the daemon empties it. */
+struct queue_note {
+    _Alignas(64) _Atomic uint32_t full;
+    struct dl_error text;
+};
+
 struct worker_queues {
     struct queue_end tasks;
     struct queue_end done;
     _Alignas(64) struct queue_task task_records[QUEUE_RECORDS];
     _Alignas(64) struct queue_done done_records[QUEUE_RECORDS];
+    struct queue_note note;
 };
 
 /* Producer. False when full. The record is visible after the call. */
@@ -132,6 +142,28 @@ static inline bool queue_sleep(struct queue_end *end)
 static inline void queue_awake(struct queue_end *end)
 {
     atomic_store_explicit(&end->sleeping, 0, memory_order_relaxed);
+}
+
+/* The worker. False: the last one has not been read. */
+static inline bool note_put(struct queue_note *note, const struct dl_error *text)
+{
+    if (atomic_load_explicit(&note->full, memory_order_acquire))
+        return false;
+    note->text = *text;
+    atomic_store_explicit(&note->full, 1, memory_order_release);
+    return true;
+}
+
+/* The daemon. False: there is none. Its texts are made fit to be shown. */
+static inline bool note_take(struct queue_note *note, struct dl_error *ret)
+{
+    if (!atomic_load_explicit(&note->full, memory_order_acquire))
+        return false;
+    struct dl_error text = note->text;
+    atomic_store_explicit(&note->full, 0, memory_order_release);
+    text.path[sizeof text.path - 1] = text.message[sizeof text.message - 1] = '\0';
+    (void)dl_error_set(ret, text.code, text.path, "%s", text.message);
+    return true;
 }
 
 #define task_put(q, rec)  queue_put(&(q)->tasks, (q)->task_records, sizeof(struct queue_task), rec)

@@ -306,6 +306,8 @@ enum state_order spec_state_order(const struct dl_spec *spec);
 bool spec_differs(const struct dl_spec *have, const struct dl_spec *want, struct dl_error *err);
 
 const char *dataset_kind_name(enum dataset_kind kind);
+/* "package.module:Class.method": both parts there, and nothing in them that is no name. */
+bool spec_is_callable(const char *text);
 const char *sampler_kind_name(enum sampler_kind kind);
 
 /*

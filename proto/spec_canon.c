@@ -398,6 +398,8 @@ static bool spec_canon_lists_differ(const char *path, const struct value *have,
         return true;
     }
     for (uint32_t i = 0; i < have->count; i++) {
+        if (value_equal(&have->items[i], &want->items[i]))
+            continue;
         snprintf(below, sizeof below, "%s.%" PRIu32, path, i);
         if (spec_canon_differs(below, &have->items[i], &want->items[i], err))
             return true;

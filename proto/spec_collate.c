@@ -125,8 +125,7 @@ int spec_read_leaves(struct spec_reading *rd, const struct spec_key *key, const 
     return r < 0 ? r : spec_collate_sort_leaves(rd, list);
 }
 
-/* "package.module:Class.method": both parts there, and nothing in them that is no name. */
-static bool spec_collate_good_callable(const char *text)
+bool spec_is_callable(const char *text)
 {
     const char *colon = strchr(text, ':');
 
@@ -143,7 +142,7 @@ int spec_read_callable(struct spec_reading *rd, const struct spec_key *key, cons
     bool collate = spec_key_in(key, "collate");
     char **field = collate ? &rd->spec->collate.object : &rd->spec->dataset.object;
 
-    if (v->type != VALUE_STRING || !spec_collate_good_callable(v->string))
+    if (v->type != VALUE_STRING || !spec_is_callable(v->string))
         return spec_refuse(rd, key, v, "is not module:name, such as %s%s",
                            collate ? "mypackage.batches:collate" : "mypackage.data:Dataset",
                            spec_quote_hint(v));

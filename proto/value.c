@@ -21,6 +21,16 @@ void value_deinit(struct value *v)
     *v = (struct value){0};
 }
 
+uint64_t value_bytes(const struct value *v)
+{
+    uint64_t bytes =
+        sizeof *v + (v->string ? strlen(v->string) + 1 : 0) + (v->key ? strlen(v->key) + 1 : 0);
+
+    for (uint32_t i = 0; i < v->count; i++)
+        bytes += value_bytes(&v->items[i]);
+    return bytes;
+}
+
 void value_move(struct value *from, struct value *to)
 {
     char *key = steal_ptr(to->key);

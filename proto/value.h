@@ -76,6 +76,9 @@ int _nodiscard_ value_copy(const struct value *from, struct value *to);
 int _nodiscard_ value_append(struct value *map, const char *key, size_t len, struct value **ret);
 int _nodiscard_ value_duplicate(const struct value *map, const struct value **ret);
 
+/* Memory that it takes. */
+uint64_t value_bytes(const struct value *v);
+
 bool value_equal(const struct value *a, const struct value *b); /* maps: in any key order */
 
 /*

@@ -296,12 +296,9 @@ static int find_choose(const struct options *o, struct found_all *found, char **
 
     if (found->n > 1 && o->verb->daemon == DAEMON_ALL)
         return 0;
-    if (found->n > 0 && !found->all[0].private) {
-        *ret = steal_ptr(found->all[0].socket);
+    /* Which service is asked is the library's choice; or it says what there is to be said. */
+    if (n == 0 || !found->all[0].private)
         return 0;
-    }
-    if (n == 0)
-        return 0; /* the library says what there is to be said */
     if (!find_may_be_private(o))
         return dl_error_set(err, ENOENT, "--socket",
                             "no service runs; there are private daemons, of %s: %s takes one only "

@@ -54,6 +54,7 @@ static const struct verb VERBS[] = {
     {"workers", NULL, VIEW, verb_view, "Lists the worker processes."},
     {"ring", NULL, VIEW, verb_view, "Lists the shared-memory segments and their slots."},
     {"sessions", NULL, VIEW, verb_view, "Lists the connected clients."},
+    {"users", NULL, VIEW, verb_view, "Lists what each user has of what is limited."},
     {"quarantine", "[NAME]", VIEW, verb_view,
      "Lists the bad samples that were left out or replaced, of one loader or all."},
     {"members", NULL, VIEW, verb_view,
@@ -69,6 +70,11 @@ static const struct verb VERBS[] = {
     {"top", "[NAME]", COMMON | BIT(OPTION_INTERVAL) | BIT(OPTION_LOOKS), verb_top,
      "Shows a live view, full-screen on a terminal, otherwise as text."},
     {"metrics", NULL, COMMON, verb_metrics, "Prints all metrics, for Prometheus."},
+    {"ready", NULL, COMMON, verb_ready,
+     "Says whether the daemon serves clients, by its exit status; with a cluster, whether its "
+     "round is "
+     "complete.",
+     DAEMON_SERVICE},
     {"stop", NULL, COMMON, verb_control, "Ends the daemon now.", DAEMON_SERVICE},
     {"drain", NULL, COMMON, verb_control,
      "Ends the daemon after the epochs in progress; accepts nothing new meanwhile.",

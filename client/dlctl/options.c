@@ -335,7 +335,7 @@ static int options_check_operands(const struct verb *verb, int argc, char **argv
     return 0;
 }
 
-/* A trainer's defaults: what torchrun says. */
+/* A trainer's defaults: what its launcher says. */
 static int options_take_environment(struct options *o, struct dl_error *err)
 {
     struct dl_epoch_options said = {
@@ -347,9 +347,14 @@ static int options_take_environment(struct options *o, struct dl_error *err)
 
     if (dl_epoch_options_from_env(&said, given, why, sizeof why) < 0)
         return dl_error_set(err, EINVAL, "environment", "%s", why);
+    o->has_launcher = !o->has_world && said.world > 1;
     o->rank = said.rank;
     o->world = said.world;
     o->job = said.job;
+    if (!said.job && said.job_found[0]) {
+        memcpy(o->job_found, said.job_found, sizeof o->job_found);
+        o->job = o->job_found;
+    }
     return 0;
 }
 

@@ -66,9 +66,10 @@ struct options {
     uint64_t rank;   /* below world; 0 with rank_all */
     bool rank_all;   /* --rank all */
     bool has_world, has_rank;
-    uint64_t from;   /* first step */
-    uint64_t steps;  /* at most; UINT64_MAX: all, or as usual */
-    uint64_t length; /* valid if has_length */
+    bool has_launcher; /* which says that there are several ranks */
+    uint64_t from;     /* first step */
+    uint64_t steps;    /* at most; UINT64_MAX: all, or as usual */
+    uint64_t length;   /* valid if has_length */
     bool has_length;
     uint64_t batches; /* at most, of each rank and epoch; UINT64_MAX: all */
     uint64_t credits; /* 0: the daemon's choice */
@@ -77,7 +78,8 @@ struct options {
     uint64_t values;        /* shown of each leaf at most */
     const char *state;      /* file to go on from; NULL: none */
     const char *save_state; /* file to write at the end; NULL: none */
-    const char *job;        /* whose ranks these are; or $TORCHELASTIC_RUN_ID; NULL: of none */
+    const char *job;        /* whose ranks these are; or the launcher's; NULL: of none */
+    char job_found[129];    /* where it lies if it is the launcher's */
     bool resume;            /* where the job's rank has left off */
     const char *output;     /* file to write; NULL: standard output */
     uint64_t interval_ms;   /* between two looks */
@@ -128,6 +130,7 @@ int verb_trace(const struct options *o);
 int verb_metrics(const struct options *o);
 int verb_top(const struct options *o);
 int verb_status(const struct options *o);
+int verb_ready(const struct options *o);
 int verb_view(const struct options *o);    /* the lists */
 int verb_control(const struct options *o); /* stop, drain, reload */
 int verb_close_run(const struct options *o);

@@ -22,11 +22,14 @@ static const struct shape {
               "ready leased pinned world waits_why samples job leftover before running age_s",
       .never = "padded overlong carried repeated buckets"}},
     {"workers",
-     {.keys = "loader uid worker state pid cpu_s memory_bytes restarts tasks step fetch_s "
+     {.keys = "loader uid worker state pid cpu_s memory_bytes restarts stuck tasks step fetch_s "
               "collate_s cpu_wait_s busy_s queued"}},
     {"ring",
      {.keys = "loader uid segment slots leased ready filling free memory_bytes state slot_bytes "
               "worker"}},
+    {"users",
+     {.keys = "uid sessions loaders workers memory_bytes held_bytes descriptors epochs leases "
+              "worlds refused loop_s"}},
     {"quarantine",
      {.keys = "loader sample done seen rank worker world dataset", .below = "message"}},
     {"times", {.keys = "loader uid stage rank mean_s half_s p99_s batches total_s"}},

@@ -126,6 +126,25 @@ static bool view_is_state(const struct value *members, const char *state)
     return strcmp(view_text_of(members, "state"), state) == 0;
 }
 
+int verb_ready(const struct options *o)
+{
+    _cleanup_(ask_end)
+    struct dl_client *client = NULL;
+    _cleanup_(value_deinit)
+    struct value status = {0};
+    struct dl_error err = {0};
+    int r = ask_connect(o, &client);
+
+    if (r == 0)
+        r = ask_view(client, "status", &status);
+    if (r < 0)
+        return report_client(o, client, r);
+    if (strcmp(view_text_of(&status, "ready"), "yes") == 0)
+        return view_say_done(o);
+    dl_error_set(&err, EAGAIN, "ready", "no: %s", view_text_of(&status, "not_ready"));
+    return report_error(o, &err);
+}
+
 /* Until the store has it, or the daemon has given up on that; it is said by the view. */
 static int view_wait_closed(struct dl_client *client, struct value *members)
 {

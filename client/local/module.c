@@ -36,7 +36,7 @@ static void local_module_closep(struct module_loader **loader)
 }
 
 static int local_module_read_spec(struct module_loader *loader, const struct value *value,
-                                  const char *base, struct dl_error *err)
+                                  const char *base, const uint64_t *seed, struct dl_error *err)
 {
     struct dl_spec *spec = &loader->spec;
     int r;
@@ -52,7 +52,9 @@ static int local_module_read_spec(struct module_loader *loader, const struct val
     if (spec->workers > 0)
         return dl_error_set(err, EINVAL, "workers.count",
                             "%u needs a daemon; connect to one, or write 0", spec->workers);
-    if (!spec->has_seed && getrandom(&spec->seed, sizeof spec->seed, 0) != sizeof spec->seed)
+    if (!spec->has_seed && seed)
+        spec->seed = *seed;
+    else if (!spec->has_seed && getrandom(&spec->seed, sizeof spec->seed, 0) != sizeof spec->seed)
         return dl_error_set(err, errno, "seed", "cannot draw a random one: %s", strerror(errno));
     /* As the daemon draws it. */
     if (!spec->has_seed)
@@ -88,7 +90,7 @@ static int local_module_identify(struct module_loader *loader, struct dl_error *
     return 0;
 }
 
-static int local_module_open(const char *text, size_t len, const char *base,
+static int local_module_open(const char *text, size_t len, const char *base, const uint64_t *seed,
                              struct module_loader **ret, struct dl_error *err)
 {
     _cleanup_(local_module_closep)
@@ -104,7 +106,7 @@ static int local_module_open(const char *text, size_t len, const char *base,
     loader->env = (struct data_env){.plugins = loader->plugins, .n_plugins = 1};
     r = yaml_parse(text, len, "spec", &value, err);
     if (r == 0)
-        r = local_module_read_spec(loader, &value, base, err);
+        r = local_module_read_spec(loader, &value, base, seed, err);
     if (r == 0)
         r = local_new(&loader->spec, &loader->env, &loader->local, err);
     if (r == 0)

@@ -9,9 +9,17 @@
 
 enum { PAUSE_MS_MIN = 50, PAUSE_MS_MAX = 800, NAMES_MAX = 400, HEAD_MAX = 32 };
 
+/* From so many values on that are missing, or of so few nodes, all are read at once. Where nodes
+ * are many, each asks more rarely, by so many of them. */
+enum { LIST_MIN = 5, LIST_NODES_MAX = 16, NODES_A_MS = 4 };
+
+/* Values of nodes that are gone, at most, that one list removes. */
+enum { DROPS_MAX = 16 };
+
 #define HEAD "round %" PRIu64 "\n" /* then the value */
 
-/* One call at a time. First the own value is written, then node by node is read, from `at` on. */
+/* One call at a time. First the own value is written, then all are read, or where few are missing,
+ * node by node, from `at` on. */
 struct allgather {
     struct allgather_options o;
     char key[BACKEND_KEY_MAX - 32]; /* a node's id follows */
@@ -119,22 +127,31 @@ static void allgather_on_timer(uv_timer_t *timer)
 
 static void allgather_pause_asking(struct allgather *g)
 {
-    uv_timer_start(&g->timer, allgather_on_timer, g->pause_ms, 0);
-    g->pause_ms = min_u64(2 * g->pause_ms, PAUSE_MS_MAX);
+    uint64_t crowd = g->o.n / NODES_A_MS;
+
+    uv_timer_start(&g->timer, allgather_on_timer, g->pause_ms + crowd, 0);
+    g->pause_ms = min_u64(2 * g->pause_ms, PAUSE_MS_MAX + crowd);
 }
+
+static void allgather_list(struct allgather *g);
 
 static void allgather_go_on(struct allgather *g)
 {
-    bool any = false;
+    uint32_t missing = 0;
 
-    for (uint32_t i = 0; i < g->o.n && !any; i++)
-        any = allgather_is_missing(g, i);
-    if (!any) {
+    for (uint32_t i = 0; i < g->o.n; i++)
+        missing += allgather_is_missing(g, i);
+    if (missing == 0) {
         allgather_hand_over(g);
         return;
     }
     if (uv_hrtime() >= g->until) {
         allgather_fail(g);
+        return;
+    }
+    bool many = missing >= LIST_MIN || g->o.n <= LIST_NODES_MAX;
+    if (g->at == 0 && many && backend_lists_all(g->o.backend)) {
+        allgather_list(g);
         return;
     }
     while (g->at < g->o.n && !allgather_is_missing(g, g->at))
@@ -146,6 +163,20 @@ static void allgather_go_on(struct allgather *g)
     g->at = 0;
     g->is_stored = false; /* the store may lose it before the other nodes have read it */
     allgather_pause_asking(g);
+}
+
+/* It is tried again as long as there is time. */
+static bool allgather_has_failed(struct allgather *g, const struct backend_answer *answer)
+{
+    g->trouble.code = 0;
+    if (answer->status == 0)
+        return false;
+    g->trouble = *answer->error;
+    if (uv_hrtime() >= g->until)
+        allgather_fail(g);
+    else
+        allgather_pause_asking(g);
+    return true;
 }
 
 /* The value of a node, and the round in its head. False: it is none. */
@@ -165,6 +196,69 @@ static bool allgather_read_value(struct dl_span text, uint64_t *ret_round, struc
     *ret = (struct dl_span){text.data + len, text.len - len};
     return true;
 }
+
+/* ---- all at once ---------------------------------------------------------------------------- */
+
+static const struct allgather_node *allgather_find(const struct allgather *g, uint64_t id)
+{
+    for (uint32_t i = 0; i < g->o.n; i++)
+        if (g->nodes[i].id == id)
+            return &g->nodes[i];
+    return NULL;
+}
+
+/* If it is not done, the next round's first node finds it again. */
+static void allgather_on_dropped(void *owner, const struct backend_answer *answer)
+{
+    (void)owner, (void)answer;
+}
+
+static void allgather_drop(struct allgather *g, const char *name)
+{
+    char key[BACKEND_KEY_MAX];
+
+    (void)snprintf(key, sizeof key, "%s/%.16s", g->key, name);
+    backend_drop(g->o.backend, key, allgather_on_dropped, NULL);
+}
+
+/* The first node also removes what nodes have left that are in this round no more. */
+static void allgather_take_item(struct allgather *g, const struct backend_item *item,
+                                unsigned *drops)
+{
+    const struct allgather_node *node = allgather_find(g, strtoull(item->name, NULL, 16));
+    struct dl_span value;
+    uint64_t round;
+
+    if (!allgather_read_value(item->data, &round, &value))
+        return;
+    if (!node && g->o.self == 0 && round < g->o.round && ++*drops <= DROPS_MAX)
+        allgather_drop(g, item->name);
+    if (node && round == g->o.round && allgather_is_missing(g, (uint32_t)(node - g->nodes)))
+        must_append(&g->values[node - g->nodes], value.data, value.len);
+}
+
+static void allgather_on_listed(void *owner, const struct backend_answer *answer)
+{
+    struct allgather *g = owner;
+    unsigned drops = 0;
+
+    if (allgather_has_failed(g, answer))
+        return;
+    for (uint32_t i = 0; i < answer->n; i++)
+        allgather_take_item(g, &answer->items[i], &drops);
+    g->at = g->o.n;
+    allgather_go_on(g);
+}
+
+static void allgather_list(struct allgather *g)
+{
+    char prefix[BACKEND_KEY_MAX];
+
+    (void)snprintf(prefix, sizeof prefix, "%s/", g->key);
+    backend_list(g->o.backend, prefix, NULL, allgather_on_listed, g);
+}
+
+/* ---- one by one ----------------------------------------------------------------------------- */
 
 /* The first value of this round is the one that stays. */
 static void allgather_keep_own(struct allgather *g, struct dl_span text, struct dl_span value)
@@ -205,15 +299,8 @@ static void allgather_on_answer(void *owner, const struct backend_answer *answer
     struct dl_span value;
     uint64_t round;
 
-    if (answer->status < 0) {
-        g->trouble = *answer->error;
-        if (uv_hrtime() >= g->until)
-            allgather_fail(g);
-        else
-            allgather_pause_asking(g);
+    if (allgather_has_failed(g, answer))
         return;
-    }
-    g->trouble.code = 0;
     if (!g->is_stored) {
         allgather_on_stored(g, answer);
         return;

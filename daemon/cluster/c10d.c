@@ -1,112 +1,44 @@
-#include "daemon/cluster/c10d.h"
-
-#include "daemon/cluster/tcpstore_client.h"
-#include "daemon/serve/base/memory.h"
+#include "daemon/cluster/c10d_private.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <utlist.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-#define PREFIX "/dloader/"
-
 enum { TIMEOUT_MS = 5000 };
-
-/* What nobody stores: compared and set with itself, it changes nothing, and comes back only where
- * there is nothing else. */
-static const char NOTHING[] = "dloader: no value";
-
-/* A get or a set, from its call to its answer. */
-struct call {
-    struct c10d *c10d;
-    bool sets;
-    bool writes; /* what the store was asked last: to put `data` in the place of `expected` */
-    char key[sizeof PREFIX + BACKEND_KEY_MAX];
-    uint64_t token;
-    struct dl_buffer data;     /* owned */
-    struct dl_buffer expected; /* owned */
-    backend_done done;
-    void *owner;
-    uint64_t began;
-    struct call *prev, *next; /* in c10d->calls */
-};
-
-struct c10d {
-    struct backend backend;
-    uv_loop_t *loop;
-    struct tcpstore_client *client; /* owned */
-    struct c10d_host *host;         /* owned */
-    uint64_t timeout_ms;
-    struct call *calls;
-    uint64_t links; /* of the client, that are known of */
-    void (*renewed)(void *context);
-    void *context;
-    char known_key[sizeof PREFIX + BACKEND_KEY_MAX]; /* "": none */
-    struct dl_buffer known;                          /* what it was seen to have last */
-    struct backend_health health;
-};
-
-static struct c10d *c10d_of(const struct backend *backend)
-{
-    return container_of(backend, struct c10d, backend);
-}
-
-static struct dl_span c10d_span_of(const struct dl_buffer *buffer)
-{
-    return (struct dl_span){buffer->data, buffer->len};
-}
-
-static bool c10d_is_same(struct dl_span a, struct dl_span b)
-{
-    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
-}
-
-static struct dl_span c10d_nothing(void)
-{
-    return span_str(NOTHING);
-}
-
-static uint64_t c10d_token_of(struct dl_span data)
-{
-    uint64_t hash = XXH3_64bits(data.data, data.len);
-
-    return hash ? hash : 1;
-}
-
-static void c10d_put(struct dl_buffer *ret, struct dl_span data)
-{
-    ret->len = 0;
-    must_append(ret, data.data, data.len);
-}
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
 static void c10d_call_free(struct call *call)
 {
+    for (uint32_t i = 0; i < call->n_listed; i++) {
+        free(call->listed[i].name);
+        buffer_deinit(&call->listed[i].data);
+    }
+    free(call->listed);
     buffer_deinit(&call->data);
+    buffer_deinit(&call->note);
     buffer_deinit(&call->expected);
+    buffer_deinit(&call->asked);
     free(call);
 }
 
-/* The call is done with; the owner may do anything, also free the backend. */
-static void c10d_answer(struct call *call, const struct backend_answer *with)
+void c10d_answer(struct call *call, const struct backend_answer *with)
 {
     DL_DELETE(call->c10d->calls, call);
     call->done(call->owner, with);
     c10d_call_free(call);
 }
 
-static void c10d_answer_error(struct call *call, int code, const char *what)
+void c10d_answer_error(struct call *call, int code, const char *what)
 {
+    bool reads = call->kind == CALL_GET || call->kind == CALL_LIST;
     struct c10d *c10d = call->c10d;
     struct dl_error err = {0};
 
     dl_error_set(&err, code, "rendezvous.endpoint", "%s %s at the TCPStore %s: %s",
-                 call->sets ? "writing" : "reading", call->key,
-                 tcpstore_client_endpoint(c10d->client), what);
+                 reads ? "reading" : "writing", call->key, tcpstore_client_endpoint(c10d->client),
+                 what);
     c10d->health.answers = false;
     c10d->health.failures++;
     c10d->health.latest = err;
@@ -124,7 +56,7 @@ static void c10d_answer_value(struct call *call, struct dl_span data, bool won)
                 &(struct backend_answer){.won = won, .token = c10d_token_of(data), .data = data});
 }
 
-static void c10d_answer_nothing(struct call *call)
+void c10d_answer_nothing(struct call *call)
 {
     call->c10d->health.answers = true;
     c10d_answer(call, &(struct backend_answer){0});
@@ -134,22 +66,37 @@ static void c10d_answer_nothing(struct call *call)
 
 static void c10d_on_answer(void *owner, const struct tcpstore_answer *with);
 
-static void c10d_ask(struct call *call, struct dl_span expected, struct dl_span desired)
+void c10d_ask_for(struct call *call, enum tcpstore_op op, const char *key,
+                  const struct dl_span *values, tcpstore_done done, void *owner)
 {
     struct c10d *c10d = call->c10d;
     uint64_t spent = uv_now(c10d->loop) - call->began;
-    const struct dl_span key = span_str(call->key), values[] = {expected, desired};
+    const struct dl_span span = span_str(key);
     const struct tcpstore_question question = {
-        .op = TCPSTORE_COMPARE_SET,
-        .keys = &key,
+        .op = op,
+        .keys = &span,
         .values = values,
         .times = 1,
         .timeout_ms = spent < c10d->timeout_ms ? c10d->timeout_ms - spent : 1};
 
     if (tcpstore_client_dialect(c10d->client) == TCPSTORE_ANY)
         c10d_host_try(c10d->host);
-    int r = tcpstore_client_ask(c10d->client, &question, c10d_on_answer, call);
+    int r = tcpstore_client_ask(c10d->client, &question, done, owner);
     assert(r == 0); /* keys and values are as long as a backend's may be */
+}
+
+static void c10d_ask(struct call *call, struct dl_span expected, struct dl_span desired)
+{
+    const struct dl_span values[] = {expected, desired};
+
+    c10d_ask_for(call, TCPSTORE_COMPARE_SET, call->key, values, c10d_on_answer, call);
+}
+
+void c10d_read_key(struct call *call, const char *key, tcpstore_done done, void *owner)
+{
+    const struct dl_span values[] = {c10d_nothing(), c10d_nothing()};
+
+    c10d_ask_for(call, TCPSTORE_COMPARE_SET, key, values, done, owner);
 }
 
 static void c10d_read_value(struct call *call)
@@ -172,12 +119,30 @@ static void c10d_on_read(struct call *call, struct dl_span current)
 
     if (absent)
         c10d_answer_nothing(call);
-    else if (!call->sets || c10d_token_of(current) != call->token)
+    else if (call->kind != CALL_SET || c10d_token_of(current) != call->token)
         c10d_answer_value(call, current, false);
     else if (c10d_is_same(current, c10d_span_of(&call->data)))
         c10d_answer_value(call, current, true);
     else
         c10d_write_value(call, current);
+}
+
+static void c10d_on_noted(void *owner, const struct tcpstore_answer *with)
+{
+    struct call *call = owner;
+
+    (void)with; /* it is not said again: who has nothing of it reads the value itself */
+    c10d_answer_value(call, c10d_span_of(&call->data), true);
+}
+
+static void c10d_answer_won(struct call *call)
+{
+    const struct dl_span note = c10d_span_of(&call->note);
+
+    if (call->other[0])
+        c10d_ask_for(call, TCPSTORE_SET, call->other, &note, c10d_on_noted, call);
+    else
+        c10d_answer_value(call, c10d_span_of(&call->data), true);
 }
 
 /* Where the key has something else, the store says what; where it has nothing and something was
@@ -187,7 +152,7 @@ static void c10d_on_written(struct call *call, struct dl_span current)
     struct dl_span expected = c10d_span_of(&call->expected);
 
     if (c10d_is_same(current, c10d_span_of(&call->data)))
-        c10d_answer_value(call, current, true);
+        c10d_answer_won(call);
     else if (expected.len > 0 && c10d_is_same(current, expected))
         c10d_answer_nothing(call);
     else if (expected.len == 0 && c10d_is_same(current, c10d_nothing()))
@@ -196,7 +161,7 @@ static void c10d_on_written(struct call *call, struct dl_span current)
         c10d_answer_value(call, current, false);
 }
 
-static void c10d_notice_link(struct c10d *c10d)
+void c10d_notice_link(struct c10d *c10d)
 {
     uint64_t links = tcpstore_client_links(c10d->client);
     bool renewed = c10d->links > 0 && links != c10d->links;
@@ -206,22 +171,32 @@ static void c10d_notice_link(struct c10d *c10d)
         c10d->renewed(c10d->context);
 }
 
-static void c10d_on_answer(void *owner, const struct tcpstore_answer *with)
+bool c10d_take(struct call *call, const struct tcpstore_answer *with, struct dl_span *ret)
 {
-    struct call *call = owner;
     struct tcpstore_fields fields = with->fields;
 
     if (with->status < 0) {
         c10d_answer_error(call, -with->status, with->error->message);
-        return;
+        return false;
     }
     c10d_notice_link(call->c10d);
-    struct dl_span current = tcpstore_take_span(&fields);
-    if (current.len > BACKEND_VALUE_MAX)
-        c10d_answer_error(call, EBADMSG,
-                          "the store's value is too large for a dloaderd; "
-                          "something else uses this key");
-    else if (call->writes)
+    *ret = tcpstore_take_span(&fields);
+    if (ret->len <= BACKEND_VALUE_MAX)
+        return true;
+    c10d_answer_error(call, EBADMSG,
+                      "the store's value is too large for a dloaderd; "
+                      "something else uses this key");
+    return false;
+}
+
+static void c10d_on_answer(void *owner, const struct tcpstore_answer *with)
+{
+    struct call *call = owner;
+    struct dl_span current;
+
+    if (!c10d_take(call, with, &current))
+        return;
+    if (call->writes)
         c10d_on_written(call, current);
     else
         c10d_on_read(call, current);
@@ -229,36 +204,40 @@ static void c10d_on_answer(void *owner, const struct tcpstore_answer *with)
 
 /* ---- the backend ---------------------------------------------------------------------------- */
 
-static struct call *c10d_begin(struct c10d *c10d, const char *key, backend_done done, void *owner)
+static struct call *c10d_begin(struct c10d *c10d, enum call_kind kind, const char *key,
+                               const char *other, backend_done done, void *owner)
 {
     struct call *call = must_alloc(sizeof *call);
 
     c10d->health.calls++;
-    call->c10d = c10d;
-    call->done = done;
-    call->owner = owner;
+    *call = (struct call){.c10d = c10d, .kind = kind, .done = done, .owner = owner};
     call->began = uv_now(c10d->loop);
-    (void)snprintf(call->key, sizeof call->key, PREFIX "%s", key);
+    (void)snprintf(call->key, sizeof call->key, "%s%s", c10d->prefix, key);
+    if (other)
+        (void)snprintf(call->other, sizeof call->other, "%s%s", c10d->prefix, other);
+    (void)snprintf(call->directory, sizeof call->directory, "%.*s%s",
+                   (int)(c10d_name_of(call) - call->key), call->key, C10D_DIRECTORY);
     DL_APPEND(c10d->calls, call);
     return call;
 }
 
 static void c10d_get(struct backend *backend, const char *key, backend_done done, void *owner)
 {
-    c10d_read_value(c10d_begin(c10d_of(backend), key, done, owner));
+    c10d_read_value(c10d_begin(c10d_of(backend), CALL_GET, key, NULL, done, owner));
 }
 
 static void c10d_set(struct backend *backend, const char *key, uint64_t token, struct dl_span data,
-                     backend_done done, void *owner)
+                     const struct backend_note *note, backend_done done, void *owner)
 {
     struct c10d *c10d = c10d_of(backend);
-    struct call *call = c10d_begin(c10d, key, done, owner);
+    struct call *call = c10d_begin(c10d, CALL_SET, key, note ? note->key : NULL, done, owner);
     struct dl_span known = c10d_span_of(&c10d->known);
 
     assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX && !c10d_is_same(data, c10d_nothing()));
-    call->sets = true;
     call->token = token;
     c10d_put(&call->data, data);
+    if (note)
+        c10d_put(&call->note, note->data);
     if (token == 0)
         c10d_write_value(call, (struct dl_span){0});
     else if (strcmp(c10d->known_key, call->key) == 0 && c10d_token_of(known) == token &&
@@ -267,6 +246,27 @@ static void c10d_set(struct backend *backend, const char *key, uint64_t token, s
         c10d_write_value(call, known);
     else
         c10d_read_value(call);
+}
+
+static void c10d_put_value(struct backend *backend, const char *key, struct dl_span data,
+                           const char *ask, backend_done done, void *owner)
+{
+    struct call *call = c10d_begin(c10d_of(backend), CALL_PUT, key, ask, done, owner);
+
+    assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX);
+    c10d_put(&call->data, data);
+    c10d_list_begin(call);
+}
+
+static void c10d_list(struct backend *backend, const char *prefix, const char *ask,
+                      backend_done done, void *owner)
+{
+    c10d_list_begin(c10d_begin(c10d_of(backend), CALL_LIST, prefix, ask, done, owner));
+}
+
+static void c10d_drop(struct backend *backend, const char *key, backend_done done, void *owner)
+{
+    c10d_list_begin(c10d_begin(c10d_of(backend), CALL_DROP, key, NULL, done, owner));
 }
 
 static void c10d_health(const struct backend *backend, struct backend_health *ret)
@@ -293,8 +293,13 @@ static void c10d_free(struct backend *backend)
     free(c10d);
 }
 
-static const struct backend_ops ops = {
-    .get = c10d_get, .set = c10d_set, .health = c10d_health, .free = c10d_free};
+static const struct backend_ops ops = {.get = c10d_get,
+                                       .set = c10d_set,
+                                       .put = c10d_put_value,
+                                       .list = c10d_list,
+                                       .drop = c10d_drop,
+                                       .health = c10d_health,
+                                       .free = c10d_free};
 
 /* ---- what it is given ----------------------------------------------------------------------- */
 
@@ -360,6 +365,7 @@ int c10d_new(const struct c10d_options *options, struct backend **ret, struct dl
 
     c10d->backend.ops = &ops;
     c10d->loop = options->loop;
+    backend_copy_prefix(c10d->prefix, options->prefix);
     c10d->renewed = options->renewed;
     c10d->context = options->context;
     int r = c10d_open_both(c10d, options, err);

@@ -7,8 +7,9 @@
  * itself. So each call is one request, but a set whose bytes are not at hand, which reads them
  * first. It does not watch: who waits in a TCPStore waits for keys that appear, not for changes.
  *
- * A key lies in the store as "/dloader/KEY", where PyTorch's clients find it as "dloader/KEY", or
- * behind PrefixStore("dloader", store) as "KEY". Theirs are others: the store can be shared.
+ * With the prefix "/dloader/" a key lies in the store as "/dloader/KEY", where PyTorch's clients
+ * find it as "dloader/KEY", or behind PrefixStore("dloader", store) as "KEY". Theirs are others:
+ * the store can be shared.
  *
  * A store that was started again has nothing: what was under a key then is gone, and a set with a
  * token says so.
@@ -27,6 +28,7 @@ struct c10d_options {
     uv_loop_t *loop;
     const char *endpoint; /* host[:port], [v6]:port; copied */
     uint64_t timeout_ns;  /* of a call; 0: 5 s */
+    const char *prefix;   /* of all keys; NULL: BACKEND_PREFIX */
     enum c10d_hosting hosting;
     c10d_said said; /* what becomes of that, for logs; may be NULL */
     /* It answers over another connection than before: what was left there may be gone. From the

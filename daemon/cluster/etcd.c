@@ -1,9 +1,4 @@
-#include "daemon/cluster/etcd.h"
-
-#include "daemon/cluster/etcd_client.h"
-#include "daemon/cluster/etcd_json.h"
-#include "daemon/cluster/etcd_watch.h"
-#include "daemon/serve/base/memory.h"
+#include "daemon/cluster/etcd_private.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -14,71 +9,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define PREFIX "/dloader/"
-
-enum { TRIED_MAX = 640 };
-
 static const uint64_t MS = 1000000;
-
-/* Between a login or a grant that could not be asked for and the next. */
-enum { AGAIN_MS = 500 };
 
 /* A lease is kept alive as often also where another node has said that it lasts but a minute. */
 enum { KEEP_MS_MAX = 20000 };
-
-/* Of one call: how often a lease or a token may turn out to be gone. */
-enum { RENEWALS_MAX = 3 };
-
-/* A get or a set, from its call to its answer. */
-struct call {
-    struct etcd *etcd;
-    bool sets;
-    char key[sizeof PREFIX + BACKEND_KEY_MAX];
-    uint64_t token;
-    struct dl_buffer data; /* owned */
-    backend_done done;
-    void *owner;
-    struct http_call *http; /* owned; NULL while it waits for a token, a lease, or the loop */
-    uint64_t began;
-    unsigned tries;    /* endpoints that were asked */
-    unsigned renewals; /* of the lease or the token */
-    char tried[TRIED_MAX];
-    struct call *prev, *next; /* in etcd->calls */
-};
-
-struct etcd {
-    struct backend backend;
-    uv_loop_t *loop;
-    struct etcd_client client;
-    uint64_t timeout_ns, keep_s;
-
-    struct call *calls;
-    uv_timer_t soon;            /* they are begun, and `renewed` is said */
-    struct http_call *renewing; /* of the token or the lease; owned */
-    bool renews_token;
-    bool has_lease; /* it was there when last asked about */
-    bool is_renewed;
-    uint64_t lease;            /* the run's; 0: there is to be none */
-    struct http_call *keeping; /* owned */
-    uv_timer_t keep;
-
-    char watched[sizeof PREFIX + BACKEND_KEY_MAX]; /* "": nothing */
-    struct etcd_watch *watch;                      /* owned */
-    uint64_t created; /* revision at which that key came to be; 0: it was not there */
-    void (*renewed)(void *context);
-    void *context;
-
-    unsigned open_handles;
-    struct backend_health health;
-};
-
-static struct etcd *etcd_of(const struct backend *backend)
-{
-    return container_of(backend, struct etcd, backend);
-}
-
-static void etcd_at_soon(struct etcd *etcd);
-static void etcd_on_soon(uv_timer_t *timer);
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
@@ -86,8 +20,14 @@ static struct call *etcd_call_free(struct call *call)
 {
     http_cancel(call->http);
     buffer_deinit(&call->data);
+    buffer_deinit(&call->note);
     free(call);
     return NULL;
+}
+
+static bool etcd_call_writes(const struct call *call)
+{
+    return call->kind == CALL_SET || call->kind == CALL_PUT || call->kind == CALL_DROP;
 }
 
 /* The call is done with; the owner may do anything, also free the backend. */
@@ -98,13 +38,13 @@ static void etcd_answer(struct call *call, const struct backend_answer *with)
     etcd_call_free(call);
 }
 
-static void etcd_answer_error(struct call *call, int code, const char *what)
+void etcd_answer_error(struct call *call, int code, const char *what)
 {
     struct etcd *etcd = call->etcd;
     struct dl_error err = {0};
 
     dl_error_set(&err, code, "rendezvous.endpoint", "%s %s at etcd: %s; tried for %.1f s",
-                 call->sets ? "writing" : "reading", call->key, what,
+                 etcd_call_writes(call) ? "writing" : "reading", call->key, what,
                  (double)(uv_now(etcd->loop) - call->began) / 1000);
     etcd->health.answers = false;
     etcd->health.failures++;
@@ -112,32 +52,41 @@ static void etcd_answer_error(struct call *call, int code, const char *what)
     etcd_answer(call, &(struct backend_answer){.status = -err.code, .error = &err});
 }
 
-/* Whether the key is the same one that was there before. */
-static void etcd_notice_created(struct call *call, const struct etcd_kv *kv)
+/* Whether the watched key is the same one that was there before; 0: there is none. */
+static void etcd_notice_created(struct etcd *etcd, uint64_t created)
 {
-    struct etcd *etcd = call->etcd;
-    uint64_t created = kv->created;
-
-    if (strcmp(call->key, etcd->watched) != 0)
-        return;
-    if (kv->won)
-        created = call->token ? etcd->created : kv->written;
     if (etcd->created > 0 && created != etcd->created) {
         etcd->is_renewed = true;
-        etcd_at_soon(etcd);
+        etcd_at_soon(etcd, 0);
     }
     etcd->created = created;
 }
 
-static void etcd_answer_value(struct call *call, struct etcd_kv *kv)
+/* Of a set that won the answer does not say when its key was created. */
+static void etcd_notice_value(struct call *call, const struct etcd_kv *kv)
+{
+    struct etcd *etcd = call->etcd;
+    bool of_key = call->kind == CALL_GET || call->kind == CALL_SET;
+    uint64_t created = kv->created;
+
+    if (strcmp(of_key ? call->key : call->other, etcd->watched) != 0 || !etcd->watched[0])
+        return;
+    if (kv->won)
+        created = call->token ? etcd->created : kv->written;
+    etcd_notice_created(etcd, created);
+}
+
+static void etcd_answer_value(struct call *call, struct etcd_kv *kv, const struct etcd_list *list)
 {
     struct dl_span data = {kv->data.data, kv->data.len}, own = {call->data.data, call->data.len};
-    struct backend_answer with = {.won = kv->won, .token = kv->revision, .data = data};
+    struct backend_answer with = {
+        .won = kv->won, .token = kv->revision, .data = data, .items = list->items, .n = list->n};
 
     call->etcd->health.answers = true;
-    etcd_notice_created(call, kv);
+    etcd_notice_value(call, kv);
     /* It was done by a try whose answer did not come. */
-    if (call->sets && !kv->won && data.len == own.len && memcmp(data.data, own.data, own.len) == 0)
+    if (call->kind == CALL_SET && !kv->won && data.len == own.len &&
+        memcmp(data.data, own.data, own.len) == 0)
         with.won = true;
     if (kv->won) {
         with.token = kv->written;
@@ -148,8 +97,7 @@ static void etcd_answer_value(struct call *call, struct etcd_kv *kv)
 
 /* ---- endpoints ------------------------------------------------------------------------------ */
 
-/* A call may take as long as it may; one that is stuck leaves time for the other endpoints. */
-static uint64_t etcd_try_ns(const struct etcd *etcd)
+uint64_t etcd_try_ns(const struct etcd *etcd)
 {
     return etcd->timeout_ns / etcd->client.n;
 }
@@ -161,9 +109,7 @@ static uint64_t etcd_left_ns(const struct call *call)
     return spent < call->etcd->timeout_ns ? call->etcd->timeout_ns - spent : 0;
 }
 
-/* What this endpoint said is noted. False: each was asked. Else the next is asked from now on, by
- * this call and the others. */
-static bool etcd_try_next(struct call *call, const char *why, bool worth)
+bool etcd_try_next(struct call *call, const char *why, bool worth)
 {
     struct etcd *etcd = call->etcd;
     size_t len = strlen(call->tried);
@@ -181,21 +127,50 @@ static bool etcd_try_next(struct call *call, const char *why, bool worth)
 static void etcd_run(struct call *call);
 
 /* What a call has to have first: false, when it is there. */
-static bool etcd_renew(struct etcd *etcd, bool sets);
+static int etcd_read(const struct call *call, struct dl_span body, struct etcd_kv *kv,
+                     struct etcd_list *list)
+{
+    *list = (struct etcd_list){0};
+    *kv = (struct etcd_kv){0};
+    switch (call->kind) {
+    case CALL_GET:
+        return etcd_read_range(body, kv);
+    case CALL_SET:
+        return etcd_read_txn(body, kv);
+    case CALL_PUT:
+        return etcd_read_put(body, kv);
+    case CALL_LIST:
+        return etcd_read_list(body, strlen(call->key), list, kv);
+    case CALL_DROP:
+        break;
+    }
+    return 0;
+}
 
 static void etcd_on_value(struct call *call, const struct http_answer *with)
 {
+    struct etcd *etcd = call->etcd;
+    struct etcd_list list;
     struct etcd_kv kv;
-    int r = call->sets ? etcd_read_txn(with->body, &kv) : etcd_read_range(with->body, &kv);
+    int r = etcd_read(call, with->body, &kv, &list);
 
+    if (r == 0 && call->kind == CALL_LIST)
+        etcd_keep_history_short(etcd, list.revision);
     if (r < 0 && etcd_try_next(call, "answers nonsense", true))
         etcd_run(call);
     else if (r < 0)
         etcd_answer_error(call, EBADMSG, call->tried);
     else
-        etcd_answer_value(call, &kv);
-    if (r == 0)
+        etcd_answer_value(call, &kv, &list);
+    if (r == 0) {
         buffer_deinit(&kv.data);
+        etcd_list_deinit(&list);
+    }
+}
+
+static bool etcd_call_leases(const struct call *call)
+{
+    return call->kind == CALL_SET || call->kind == CALL_PUT;
 }
 
 static void etcd_on_called(void *owner, const struct http_answer *with)
@@ -211,7 +186,7 @@ static void etcd_on_called(void *owner, const struct http_answer *with)
         return;
     }
     bool lost_token = etcd_client_token_lost(&etcd->client, code, why);
-    bool lost_lease = code == ETCD_NOT_FOUND && strstr(why, "lease") && call->sets;
+    bool lost_lease = code == ETCD_NOT_FOUND && strstr(why, "lease") && etcd_call_leases(call);
     if ((lost_token || lost_lease) && call->renewals++ < RENEWALS_MAX) {
         if (lost_lease)
             etcd->has_lease = false;
@@ -226,8 +201,35 @@ static void etcd_on_called(void *owner, const struct http_answer *with)
         etcd_answer_error(call, with->status == 0 ? ETIMEDOUT : EIO, call->tried);
 }
 
+static char *etcd_body_of(const struct call *call)
+{
+    struct dl_span data = {call->data.data, call->data.len};
+    struct backend_note note = {call->other, {call->note.data, call->note.len}};
+    const char *other = call->other[0] ? call->other : NULL;
+    uint64_t lease = call->etcd->lease;
+
+    switch (call->kind) {
+    case CALL_GET:
+        return etcd_range_body(call->key);
+    case CALL_SET:
+        return etcd_txn_body(call->key, call->token, data, lease, other ? &note : NULL);
+    case CALL_PUT:
+        return etcd_put_body(call->key, data, lease, other);
+    case CALL_LIST:
+        return etcd_list_body(call->key, other);
+    case CALL_DROP:
+        return etcd_drop_body(call->key);
+    }
+    return NULL;
+}
+
 static void etcd_run(struct call *call)
 {
+    static const char *const paths[] = {[CALL_GET] = "kv/range",
+                                        [CALL_SET] = "kv/txn",
+                                        [CALL_PUT] = "kv/txn",
+                                        [CALL_LIST] = "kv/txn",
+                                        [CALL_DROP] = "kv/deleterange"};
     struct etcd *etcd = call->etcd;
     struct http_request request = {.timeout_ns = min_u64(etcd_try_ns(etcd), etcd_left_ns(call)),
                                    .done = etcd_on_called,
@@ -237,21 +239,16 @@ static void etcd_run(struct call *call)
         etcd_answer_error(call, ETIMEDOUT, call->tried[0] ? call->tried : "no time was left");
         return;
     }
-    if (etcd_renew(etcd, call->sets))
+    if (etcd_keep_renew(etcd, etcd_call_leases(call)))
         return;
-    char *body = call->sets
-                     ? etcd_txn_body(call->key, call->token,
-                                     (struct dl_span){call->data.data, call->data.len}, etcd->lease)
-                     : etcd_range_body(call->key);
-    if (etcd_client_post(&etcd->client, call->sets ? "kv/txn" : "kv/range", body, request,
+    if (etcd_client_post(&etcd->client, paths[call->kind], etcd_body_of(call), request,
                          &call->http) < 0)
         etcd_answer_error(call, EINVAL,
                           "the request cannot be made: the user's name must be UTF-8, and its "
                           "token at most 1000 bytes");
 }
 
-/* One that waits for the loop, a token or a lease. */
-static struct call *etcd_first_waiting(const struct etcd *etcd)
+struct call *etcd_first_waiting(const struct etcd *etcd)
 {
     struct call *call;
 
@@ -272,95 +269,6 @@ static void etcd_run_waiting(struct etcd *etcd)
     }
 }
 
-/* ---- the token and the lease ---------------------------------------------------------------- */
-
-static void etcd_on_kept(void *owner, const struct http_answer *with)
-{
-    struct etcd *etcd = owner;
-    bool alive;
-
-    etcd->keeping = NULL;
-    if (with->status == 200 && etcd_read_keepalive(with->body, &alive) == 0)
-        etcd->has_lease = alive; /* if not, the next that writes sees to it */
-}
-
-/* Also of a node that only reads. */
-static void etcd_keep_lease(uv_timer_t *timer)
-{
-    struct etcd *etcd = container_of(timer, struct etcd, keep);
-    struct http_request request = {
-        .timeout_ns = etcd->timeout_ns, .done = etcd_on_kept, .owner = etcd};
-
-    if (!etcd->keeping)
-        (void)!etcd_client_post(&etcd->client, "lease/keepalive", etcd_keepalive_body(etcd->lease),
-                                request, &etcd->keeping);
-}
-
-/* Nobody gets on without: the first call says why, and whether another endpoint is to be tried. The
- * calls run again soon. */
-static void etcd_renewal_failed(struct etcd *etcd, const struct http_answer *with, int code,
-                                const char *why)
-{
-    struct call *call = etcd_first_waiting(etcd);
-    char text[400];
-
-    (void)snprintf(text, sizeof text, "%s: %s", etcd->renews_token ? "logging in" : "a lease", why);
-    if (!call)
-        return;
-    if (!etcd->renews_token && etcd_client_token_lost(&etcd->client, code, why) &&
-        call->renewals++ < RENEWALS_MAX) {
-        free(steal_ptr(etcd->client.token));
-        return;
-    }
-    if (etcd_try_next(call, text, etcd_client_may_turn(with, code)))
-        etcd_at_soon(etcd);
-    else
-        etcd_answer_error(call, with->status == 0 ? ETIMEDOUT : EACCES, call->tried);
-}
-
-static void etcd_on_renewed(void *owner, const struct http_answer *with)
-{
-    struct etcd *etcd = owner;
-    char why[320];
-    int code, r;
-
-    etcd->renewing = NULL;
-    bool failed = etcd_client_failed(with, &code, why, sizeof why);
-    if (!failed) {
-        r = etcd->renews_token ? etcd_read_user(with->body, &etcd->client.token)
-                               : etcd_read_grant(with->body);
-        failed = r < 0;
-        (void)snprintf(why, sizeof why, "%s", "answers nonsense");
-    } else if (!etcd->renews_token && code == ETCD_PRECONDITION && strstr(why, "exists")) {
-        failed = false; /* another node was first, and may be gone */
-        etcd_keep_lease(&etcd->keep);
-    }
-    if (!failed && !etcd->renews_token)
-        etcd->has_lease = true;
-    etcd_at_soon(etcd); /* the others, after the owner of the first may have freed all */
-    if (failed)
-        etcd_renewal_failed(etcd, with, code, why);
-}
-
-static bool etcd_renew(struct etcd *etcd, bool sets)
-{
-    struct http_request request = {
-        .timeout_ns = etcd_try_ns(etcd), .done = etcd_on_renewed, .owner = etcd};
-    char *body;
-
-    if (etcd->renewing)
-        return true;
-    etcd->renews_token = etcd->client.user && !etcd->client.token;
-    if (!etcd->renews_token && !(sets && etcd->lease > 0 && !etcd->has_lease))
-        return false;
-    body = etcd->renews_token ? etcd_user_body(etcd->client.user, etcd->client.password)
-                              : etcd_grant_body(etcd->lease, etcd->keep_s);
-    if (etcd_client_post(&etcd->client, etcd->renews_token ? "auth/authenticate" : "lease/grant",
-                         body, request, &etcd->renewing) < 0)
-        uv_timer_start(&etcd->soon, etcd_on_soon, AGAIN_MS, 0);
-    return true;
-}
-
 /* ---- from the loop, never from inside a call ------------------------------------------------ */
 
 static void etcd_on_soon(uv_timer_t *timer)
@@ -374,51 +282,76 @@ static void etcd_on_soon(uv_timer_t *timer)
         etcd->renewed(etcd->context);
 }
 
-static void etcd_at_soon(struct etcd *etcd)
+void etcd_at_soon(struct etcd *etcd, uint64_t ms)
 {
     if (!uv_is_closing((uv_handle_t *)&etcd->soon))
-        uv_timer_start(&etcd->soon, etcd_on_soon, 0, 0);
+        uv_timer_start(&etcd->soon, etcd_on_soon, ms, 0);
 }
 
 /* ---- the backend ---------------------------------------------------------------------------- */
 
-static void etcd_begin(struct etcd *etcd, const struct call *what, const char *key,
-                       struct dl_span data)
+/* `other`: the note's key, or what else is asked; NULL: none. */
+static struct call *etcd_begin(struct backend *backend, enum call_kind kind, const char *key,
+                               const char *other, struct dl_span data, backend_done done,
+                               void *owner)
 {
+    struct etcd *etcd = etcd_of(backend);
     struct call *call = must_alloc(sizeof *call);
 
     etcd->health.calls++;
-    *call = *what;
+    *call = (struct call){.etcd = etcd, .kind = kind, .done = done, .owner = owner};
     must_append(&call->data, data.data, data.len);
-    call->etcd = etcd;
     call->began = uv_now(etcd->loop);
-    (void)snprintf(call->key, sizeof call->key, PREFIX "%s", key);
+    (void)snprintf(call->key, sizeof call->key, "%s%s", etcd->prefix, key);
+    if (other)
+        (void)snprintf(call->other, sizeof call->other, "%s%s", etcd->prefix, other);
     DL_APPEND(etcd->calls, call);
-    etcd_at_soon(etcd);
+    etcd_at_soon(etcd, 0);
+    return call;
 }
 
 static void etcd_get(struct backend *backend, const char *key, backend_done done, void *owner)
 {
-    etcd_begin(etcd_of(backend), &(struct call){.done = done, .owner = owner}, key,
-               (struct dl_span){0});
+    (void)etcd_begin(backend, CALL_GET, key, NULL, (struct dl_span){0}, done, owner);
 }
 
 static void etcd_set(struct backend *backend, const char *key, uint64_t token, struct dl_span data,
+                     const struct backend_note *note, backend_done done, void *owner)
+{
+    assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX);
+    struct call *call =
+        etcd_begin(backend, CALL_SET, key, note ? note->key : NULL, data, done, owner);
+
+    call->token = token;
+    if (note)
+        must_append(&call->note, note->data.data, note->data.len);
+}
+
+static void etcd_put(struct backend *backend, const char *key, struct dl_span data, const char *ask,
                      backend_done done, void *owner)
 {
     assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX);
-    etcd_begin(etcd_of(backend),
-               &(struct call){.sets = true, .token = token, .done = done, .owner = owner}, key,
-               data);
+    (void)etcd_begin(backend, CALL_PUT, key, ask, data, done, owner);
 }
 
-static void etcd_watch(struct backend *backend, const char *key, void (*changed)(void *owner),
+static void etcd_list(struct backend *backend, const char *prefix, const char *ask,
+                      backend_done done, void *owner)
+{
+    (void)etcd_begin(backend, CALL_LIST, prefix, ask, (struct dl_span){0}, done, owner);
+}
+
+static void etcd_drop(struct backend *backend, const char *key, backend_done done, void *owner)
+{
+    (void)etcd_begin(backend, CALL_DROP, key, NULL, (struct dl_span){0}, done, owner);
+}
+
+static void etcd_watch(struct backend *backend, const char *key, backend_changed changed,
                        void *owner)
 {
     struct etcd *etcd = etcd_of(backend);
 
     assert(!etcd->watched[0]);
-    (void)snprintf(etcd->watched, sizeof etcd->watched, PREFIX "%s", key);
+    (void)snprintf(etcd->watched, sizeof etcd->watched, "%s%s", etcd->prefix, key);
     etcd->watch = etcd_watch_new(etcd->loop, &etcd->client, etcd->watched, changed, owner);
 }
 
@@ -461,17 +394,21 @@ static void etcd_free(struct backend *backend)
     uv_close((uv_handle_t *)&etcd->keep, etcd_on_closed);
 }
 
-static const struct backend_ops ops = {.get = etcd_get,
+static const struct backend_ops ops = {.lists_all = true,
+                                       .get = etcd_get,
                                        .set = etcd_set,
+                                       .put = etcd_put,
+                                       .list = etcd_list,
+                                       .drop = etcd_drop,
                                        .watch = etcd_watch,
                                        .health = etcd_health,
                                        .free = etcd_free};
 
 /* No id is 0, or negative. */
-static uint64_t etcd_lease_of(const char *run)
+static uint64_t etcd_lease_of(const char *prefix, const char *run)
 {
-    char text[sizeof PREFIX + BACKEND_KEY_MAX];
-    int len = snprintf(text, sizeof text, PREFIX "%s", run);
+    char text[BACKEND_PREFIX_MAX + BACKEND_KEY_MAX];
+    int len = snprintf(text, sizeof text, "%s%s", prefix, run);
 
     return (XXH3_64bits(text, (size_t)len) & INT64_MAX) | 1;
 }
@@ -484,7 +421,8 @@ int etcd_new(const struct etcd_options *options, struct backend **ret, struct dl
     etcd->loop = options->loop;
     etcd->timeout_ns = options->timeout_ns ? options->timeout_ns : 5000 * MS;
     etcd->keep_s = options->keep_s;
-    etcd->lease = options->keep_s > 0 ? etcd_lease_of(options->run) : 0;
+    backend_copy_prefix(etcd->prefix, options->prefix);
+    etcd->lease = options->keep_s > 0 ? etcd_lease_of(etcd->prefix, options->run) : 0;
     etcd->renewed = options->renewed;
     etcd->context = options->context;
     int r = etcd_client_init(&etcd->client, options, err);
@@ -500,4 +438,11 @@ int etcd_new(const struct etcd_options *options, struct backend **ret, struct dl
                        min_u64(etcd->keep_s * 1000 / 3, KEEP_MS_MAX));
     *ret = &etcd->backend;
     return 0;
+}
+
+int etcd_move(struct backend *backend, const char *endpoints, const char *password,
+              struct dl_error *err)
+{
+    return etcd_client_move(&container_of(backend, struct etcd, backend)->client, endpoints,
+                            password, err);
 }

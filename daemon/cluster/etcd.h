@@ -1,10 +1,13 @@
 /*
  * etcd as a backend: version 3, by its JSON gateway, which every etcd from 3.4 on has beside gRPC.
  *
- * A key lies there as "/dloader/KEY". A set is one transaction, which compares the revision of the
- * key. Of several endpoints the one that answered last is asked first; where it cannot be reached,
- * or is not able to serve, the next is, until each was asked. A write whose answer was lost may
- * have been done: the answer of the next says so.
+ * A key lies there behind the prefix, as "/dloader/KEY". A set is one transaction, which compares
+ * the revision of the key. Of several endpoints the one that answered last is asked first; where it
+ * cannot be reached, or is not able to serve, the next is, until each was asked. A write whose
+ * answer was lost may have been done: the answer of the next says so.
+ *
+ * Of the history of its keys, that of the last ten minutes or so is kept, of all keys of that etcd:
+ * nodes that list keys ask it to forget what was before.
  *
  * With `keep_s` all that is written hangs on one lease, the run's, whose id all nodes make of its
  * name. Whoever is first grants it, and each keeps it alive: so all keys of a run go, and at once,
@@ -30,6 +33,7 @@ struct etcd_options {
     const char *ca, *cert,
         *key;            /* files, of https; NULL: the system's authorities, no certificate */
     uint64_t timeout_ns; /* of a call; 0: 5 s */
+    const char *prefix;  /* of all keys; NULL: BACKEND_PREFIX */
     const char *run;     /* with `keep_s`: whose lease it is */
     uint64_t keep_s;     /* 0: there is no lease, and what is written stays */
     /* The watched key has been gone, or is another than it was: so may be all the rest. From the
@@ -40,5 +44,8 @@ struct etcd_options {
 
 int _nodiscard_ etcd_new(const struct etcd_options *options, struct backend **ret,
                          struct dl_error *err);
+/* Of one made by etcd_new(): as etcd_client_move(). */
+int _nodiscard_ etcd_move(struct backend *backend, const char *endpoints, const char *password,
+                          struct dl_error *err);
 
 #endif

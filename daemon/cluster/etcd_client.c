@@ -68,15 +68,42 @@ int etcd_client_init(struct etcd_client *client, const struct etcd_options *opti
     return r < 0 ? r : http_new(&http, &client->http, err);
 }
 
+static void etcd_client_forget_password(struct etcd_client *client)
+{
+    if (client->password)
+        explicit_bzero(client->password, strlen(client->password));
+    free(client->password);
+    client->password = NULL;
+}
+
+int etcd_client_move(struct etcd_client *client, const char *endpoints, const char *password,
+                     struct dl_error *err)
+{
+    struct etcd_client moved = {0};
+    int r = etcd_client_add_endpoints(&moved, endpoints, err);
+    struct etcd_client *old = r < 0 ? &moved : client;
+
+    for (unsigned i = 0; i < old->n; i++)
+        free(old->endpoints[i]);
+    if (r < 0)
+        return r;
+    memcpy(client->endpoints, moved.endpoints, sizeof client->endpoints);
+    client->n = moved.n;
+    client->current = 0;
+    if (client->user) {
+        etcd_client_forget_password(client);
+        client->password = must_strdup(password);
+    }
+    return 0;
+}
+
 void etcd_client_deinit(struct etcd_client *client)
 {
     client->http = http_free(client->http);
     for (unsigned i = 0; i < client->n; i++)
         free(client->endpoints[i]);
     free(client->user);
-    if (client->password)
-        explicit_bzero(client->password, strlen(client->password));
-    free(client->password);
+    etcd_client_forget_password(client);
     free(client->token);
     *client = (struct etcd_client){0};
 }

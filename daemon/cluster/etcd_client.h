@@ -19,6 +19,9 @@ struct etcd_client {
 /* 0; -EINVAL, with what there is to be deinitialised. */
 int _nodiscard_ etcd_client_init(struct etcd_client *client, const struct etcd_options *options,
                                  struct dl_error *err);
+/* Other endpoints, and the password, from the next request on. -EINVAL: it stays as it is. */
+int _nodiscard_ etcd_client_move(struct etcd_client *client, const char *endpoints,
+                                 const char *password, struct dl_error *err);
 /* Its requests are cancelled. */
 void etcd_client_deinit(struct etcd_client *client);
 

@@ -29,6 +29,18 @@ static char *etcd_json_to_base64(const uint8_t *data, size_t len)
     return text;
 }
 
+/* -1: it is none. */
+static int etcd_json_digit(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
 static int etcd_json_from_base64(const char *text, size_t len, struct dl_buffer *ret)
 {
     if (len % 4 != 0)
@@ -38,13 +50,13 @@ static int etcd_json_from_base64(const char *text, size_t len, struct dl_buffer 
         unsigned pad = 0;
 
         for (size_t k = 0; k < 4; k++) {
-            const char *digit = text[i + k] ? strchr(DIGITS, text[i + k]) : NULL;
+            int digit = etcd_json_digit(text[i + k]);
 
             if (text[i + k] == '=' && i + 4 == len && k >= 2)
                 pad++;
-            else if (!digit || pad > 0)
+            else if (digit < 0 || pad > 0)
                 return -EBADMSG;
-            bits = bits << 6 | (digit ? (uint32_t)(digit - DIGITS) : 0);
+            bits = bits << 6 | (digit < 0 ? 0 : (uint32_t)digit);
         }
         const uint8_t bytes[3] = {(uint8_t)(bits >> 16), (uint8_t)(bits >> 8), (uint8_t)bits};
         must_append(ret, bytes, 3 - pad);
@@ -82,17 +94,73 @@ char *etcd_range_body(const char *key)
     return etcd_json_dump(json_pack("{ss}", "key", k));
 }
 
-char *etcd_txn_body(const char *key, uint64_t revision, struct dl_span data, uint64_t lease)
+static json_t *etcd_json_put(const char *key, struct dl_span data, uint64_t lease)
 {
     _cleanup_free_ char *k = etcd_json_key_of(key),
                         *value = etcd_json_to_base64(data.data, data.len);
-    char rev[24], id[24];
+    char id[24];
 
+    return json_pack("{s{ssssss}}", "requestPut", "key", k, "value", value, "lease",
+                     etcd_json_number(lease, id));
+}
+
+static json_t *etcd_json_range(const char *key)
+{
+    _cleanup_free_ char *k = etcd_json_key_of(key);
+
+    return json_pack("{s{ss}}", "requestRange", "key", k);
+}
+
+char *etcd_txn_body(const char *key, uint64_t revision, struct dl_span data, uint64_t lease,
+                    const struct backend_note *note)
+{
+    _cleanup_free_ char *k = etcd_json_key_of(key);
+    json_t *puts = json_pack("[o]", etcd_json_put(key, data, lease));
+    char rev[24];
+
+    if (note)
+        (void)json_array_append_new(puts, etcd_json_put(note->key, note->data, lease));
     /* Of a key that is not there the revision is 0. */
-    return etcd_json_dump(json_pack(
-        "{s[{ssssssss}]s[{s{ssssss}}]s[{s{ss}}]}", "compare", "key", k, "target", "MOD", "result",
-        "EQUAL", "mod_revision", etcd_json_number(revision, rev), "success", "requestPut", "key", k,
-        "value", value, "lease", etcd_json_number(lease, id), "failure", "requestRange", "key", k));
+    return etcd_json_dump(json_pack("{s[{ssssssss}]soso}", "compare", "key", k, "target", "MOD",
+                                    "result", "EQUAL", "mod_revision",
+                                    etcd_json_number(revision, rev), "success", puts, "failure",
+                                    json_pack("[o]", etcd_json_range(key))));
+}
+
+/* Without anything to compare a transaction succeeds. */
+char *etcd_put_body(const char *key, struct dl_span data, uint64_t lease, const char *ask)
+{
+    json_t *all = json_pack("[o]", etcd_json_put(key, data, lease));
+
+    if (ask)
+        (void)json_array_append_new(all, etcd_json_range(ask));
+    return etcd_json_dump(json_pack("{so}", "success", all));
+}
+
+/* Up to the first key that does not begin so: the prefix with its last byte counted up. */
+char *etcd_list_body(const char *prefix, const char *ask)
+{
+    _cleanup_free_ char *end = must_strdup(prefix), *from = etcd_json_key_of(prefix);
+
+    end[strlen(end) - 1]++;
+    _cleanup_free_ char *to = etcd_json_key_of(end);
+    json_t *all = json_pack("[{s{ssss}}]", "requestRange", "key", from, "range_end", to);
+
+    if (ask)
+        (void)json_array_append_new(all, etcd_json_range(ask));
+    return etcd_json_dump(json_pack("{so}", "success", all));
+}
+
+char *etcd_drop_body(const char *key)
+{
+    return etcd_range_body(key);
+}
+
+char *etcd_compact_body(uint64_t revision)
+{
+    char buf[24];
+
+    return etcd_json_dump(json_pack("{ss}", "revision", etcd_json_number(revision, buf)));
 }
 
 char *etcd_watch_body(const char *key)
@@ -161,15 +229,10 @@ static bool etcd_json_get_number(const json_t *object, const char *key, uint64_t
     return errno == 0 && *end == 0;
 }
 
-/* The one value of a range's answer, or none. */
-static int etcd_json_read_kvs(const json_t *range, struct etcd_kv *ret)
+static int etcd_json_read_kv(const json_t *kv, struct etcd_kv *ret)
 {
-    const json_t *kvs = json_object_get(range, "kvs");
-
-    if (!kvs || (json_is_array(kvs) && json_array_size(kvs) == 0))
-        return 0;
-    const json_t *kv = json_array_get(kvs, 0);
     const json_t *value = json_object_get(kv, "value");
+
     if (!etcd_json_get_number(kv, "mod_revision", &ret->revision) || ret->revision == 0 ||
         !etcd_json_get_number(kv, "create_revision", &ret->created) ||
         (value && !json_is_string(value)))
@@ -177,6 +240,16 @@ static int etcd_json_read_kvs(const json_t *range, struct etcd_kv *ret)
     return value ? etcd_json_from_base64(json_string_value(value), json_string_length(value),
                                          &ret->data)
                  : 0;
+}
+
+/* The one value of a range's answer, or none. */
+static int etcd_json_read_kvs(const json_t *range, struct etcd_kv *ret)
+{
+    const json_t *kvs = json_object_get(range, "kvs");
+
+    if (!kvs || (json_is_array(kvs) && json_array_size(kvs) == 0))
+        return 0;
+    return etcd_json_read_kv(json_array_get(kvs, 0), ret);
 }
 
 static bool etcd_json_has_header(const json_t *json)
@@ -217,6 +290,91 @@ int etcd_read_txn(struct dl_span body, struct etcd_kv *ret)
     return r;
 }
 
+/* The answer to the range at that place of a transaction, of which there may be none. */
+static int etcd_json_read_range_at(const json_t *json, size_t at, struct etcd_kv *ret)
+{
+    const json_t *response = json_array_get(json_object_get(json, "responses"), at);
+    const json_t *range = json_object_get(response, "response_range");
+
+    *ret = (struct etcd_kv){0};
+    return range ? etcd_json_read_kvs(range, ret) : 0;
+}
+
+static bool etcd_json_is_done(const json_t *json)
+{
+    return etcd_json_has_header(json) && json_is_true(json_object_get(json, "succeeded"));
+}
+
+int etcd_read_put(struct dl_span body, struct etcd_kv *ret)
+{
+    _cleanup_(etcd_json_freep)
+    json_t *json = etcd_json_load(body);
+
+    *ret = (struct etcd_kv){0};
+    int r = etcd_json_is_done(json) ? etcd_json_read_range_at(json, 1, ret) : -EBADMSG;
+    if (r < 0)
+        buffer_deinit(&ret->data);
+    return r;
+}
+
+void etcd_list_deinit(struct etcd_list *list)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        free((char *)list->items[i].name);
+        free((uint8_t *)list->items[i].data.data);
+    }
+    free(list->items);
+    *list = (struct etcd_list){0};
+}
+
+static int etcd_json_add_item(const json_t *json, size_t prefix_len, struct etcd_list *list)
+{
+    const json_t *key = json_object_get(json, "key");
+    _cleanup_(buffer_deinit)
+    struct dl_buffer name = {0};
+    struct etcd_kv kv = {0};
+
+    if (!json_is_string(key) ||
+        etcd_json_from_base64(json_string_value(key), json_string_length(key), &name) < 0 ||
+        name.len < prefix_len || etcd_json_read_kv(json, &kv) < 0) {
+        buffer_deinit(&kv.data);
+        return -EBADMSG;
+    }
+    must_append(&name, "", 1);
+    list->items[list->n++] =
+        (struct backend_item){.name = must_strdup((const char *)name.data + prefix_len),
+                              .data = {kv.data.data, kv.data.len}};
+    return 0;
+}
+
+int etcd_read_list(struct dl_span body, size_t prefix_len, struct etcd_list *ret,
+                   struct etcd_kv *ret_ask)
+{
+    _cleanup_(etcd_json_freep)
+    json_t *json = etcd_json_load(body);
+    const json_t *first = json_array_get(json_object_get(json, "responses"), 0);
+    const json_t *kvs = json_object_get(json_object_get(first, "response_range"), "kvs");
+    size_t n = json_array_size(kvs);
+    int r = etcd_json_is_done(json) && n <= UINT32_MAX ? 0 : -EBADMSG;
+
+    *ret = (struct etcd_list){0};
+    *ret_ask = (struct etcd_kv){0};
+    if (r == 0 &&
+        !etcd_json_get_number(json_object_get(json, "header"), "revision", &ret->revision))
+        r = -EBADMSG;
+    if (r == 0)
+        ret->items = must_alloc(max_u64(n, 1) * sizeof *ret->items);
+    for (size_t i = 0; i < n && r == 0; i++)
+        r = etcd_json_add_item(json_array_get(kvs, i), prefix_len, ret);
+    if (r == 0)
+        r = etcd_json_read_range_at(json, 1, ret_ask);
+    if (r < 0) {
+        etcd_list_deinit(ret);
+        buffer_deinit(&ret_ask->data);
+    }
+    return r;
+}
+
 int etcd_read_grant(struct dl_span body)
 {
     _cleanup_(etcd_json_freep)
@@ -251,14 +409,21 @@ int etcd_read_user(struct dl_span body, char **ret_token)
     return 0;
 }
 
-int etcd_read_watch(struct dl_span line, bool *ret_goes_on)
+int etcd_read_watch(struct dl_span line, bool *ret_goes_on, struct dl_buffer *ret)
 {
     _cleanup_(etcd_json_freep)
     json_t *json = etcd_json_load(line);
     const json_t *result = json_object_get(json, "result");
+    const json_t *events = json_object_get(result, "events");
+    const json_t *latest = json_array_get(events, json_array_size(events) - 1);
+    const json_t *value = json_object_get(json_object_get(latest, "kv"), "value");
 
     if (!json)
         return -EBADMSG;
+    ret->len = 0;
+    if (json_is_string(value) &&
+        etcd_json_from_base64(json_string_value(value), json_string_length(value), ret) < 0)
+        ret->len = 0;
     *ret_goes_on = json_is_object(result) && !json_is_true(json_object_get(result, "canceled"));
     return 0;
 }

@@ -10,8 +10,9 @@ enum { AGAIN_MS = 500 };
 struct etcd_watch {
     struct etcd_client *client;
     const char *key;
-    etcd_changed changed;
+    backend_changed changed;
     void *owner;
+    struct dl_buffer value; /* latest; empty: not known */
     struct http_call *call; /* owned */
     uv_timer_t again;       /* it is begun */
     uv_timer_t soon;        /* `changed` is said */
@@ -24,7 +25,7 @@ static void etcd_watch_on_soon(uv_timer_t *timer)
 {
     struct etcd_watch *watch = timer->data;
 
-    watch->changed(watch->owner);
+    watch->changed(watch->owner, (struct dl_span){watch->value.data, watch->value.len});
 }
 
 static void etcd_watch_say_changed(struct etcd_watch *watch)
@@ -42,7 +43,7 @@ static size_t etcd_watch_on_some(void *owner, struct dl_span data)
     while ((end = memchr(data.data + taken, '\n', data.len - taken))) {
         size_t len = (size_t)(end - (data.data + taken));
         bool goes_on = false;
-        int r = etcd_read_watch((struct dl_span){data.data + taken, len}, &goes_on);
+        int r = etcd_read_watch((struct dl_span){data.data + taken, len}, &goes_on, &watch->value);
 
         if (r < 0 || !goes_on)
             uv_timer_start(&watch->again, etcd_watch_on_again, AGAIN_MS, 0);
@@ -58,6 +59,7 @@ static void etcd_watch_on_done(void *owner, const struct http_answer *with)
 
     (void)with; /* a call that fails at this endpoint goes to the next, and so does this then */
     watch->call = NULL;
+    watch->value.len = 0;
     uv_timer_start(&watch->again, etcd_watch_on_again, AGAIN_MS, 0);
     etcd_watch_say_changed(watch);
 }
@@ -77,7 +79,7 @@ static void etcd_watch_on_again(uv_timer_t *timer)
 }
 
 struct etcd_watch *etcd_watch_new(uv_loop_t *loop, struct etcd_client *client, const char *key,
-                                  etcd_changed changed, void *owner)
+                                  backend_changed changed, void *owner)
 {
     struct etcd_watch *watch = must_alloc(sizeof *watch);
 
@@ -97,8 +99,10 @@ static void etcd_watch_on_closed(uv_handle_t *handle)
 {
     struct etcd_watch *watch = handle->data;
 
-    if (--watch->open_handles == 0)
-        free(watch);
+    if (--watch->open_handles > 0)
+        return;
+    buffer_deinit(&watch->value);
+    free(watch);
 }
 
 struct etcd_watch *etcd_watch_free(struct etcd_watch *watch)

@@ -9,13 +9,10 @@
 
 struct etcd_watch;
 
-/* The key may have changed, or changes may have gone unseen. From the loop, never from inside a
- * call; the owner may do anything. */
-typedef void (*etcd_changed)(void *owner);
-
-/* `client` and `key` are borrowed until the watch is freed. */
+/* `client` and `key` are borrowed until the watch is freed. `changed` is said from the loop, never
+ * from inside a call; the owner may do anything. */
 struct etcd_watch *etcd_watch_new(uv_loop_t *loop, struct etcd_client *client, const char *key,
-                                  etcd_changed changed, void *owner);
+                                  backend_changed changed, void *owner);
 /* Its memory goes once the loop has let go of its handles. NULL is fine; returns NULL. */
 struct etcd_watch *etcd_watch_free(struct etcd_watch *watch);
 

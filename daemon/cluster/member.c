@@ -3,20 +3,26 @@
 #include "daemon/serve/base/memory.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 struct member {
     struct rdzv rdzv;
     struct backend *backend; /* owned */
-    char key[BACKEND_KEY_MAX];
+    /* In the store: the state, its head, and where the cards are. */
+    char key[BACKEND_KEY_MAX - 32], head_key[BACKEND_KEY_MAX - 16], cards_key[BACKEND_KEY_MAX - 16];
     const struct member_events *events;
     void *owner;
     uv_timer_t timer;
     struct rdzv_state state, next;
     bool has_state;
     uint64_t token; /* of what lies there; 0: nothing */
-    bool troubled;  /* the store failed, last */
-    struct dl_buffer bytes;
+    enum rdzv_do asked;
+    enum rdzv_do trouble; /* what the store failed to do; NOTHING: it works */
+    struct dl_buffer bytes, head_bytes;
+    struct rdzv_card *cards; /* owned: those looked at */
+    uint32_t n_cards, cap_cards;
+    uint64_t asked_ns, wrote_ns, read_ns, looked_ns;
     struct rdzv_out
         deferred; /* news that a request of the owner brought; the timer tells them at once */
 };
@@ -26,16 +32,77 @@ static void member_on_answer(void *owner, const struct backend_answer *answer);
 
 /* ---- one step ------------------------------------------------------------------------------- */
 
-static void member_ask(struct member *member, enum rdzv_do what)
+static void member_card_key(const struct member *member, uint64_t id, char ret[BACKEND_KEY_MAX])
 {
-    if (what == RDZV_READ) {
-        backend_get(member->backend, member->key, member_on_answer, member);
-        return;
-    }
+    (void)snprintf(ret, BACKEND_KEY_MAX, "%s%016" PRIx64, member->cards_key, id);
+}
+
+static struct dl_span member_span_of(const struct dl_buffer *buffer)
+{
+    return (struct dl_span){buffer->data, buffer->len};
+}
+
+static void member_post(struct member *member, const struct rdzv_card *card)
+{
+    char key[BACKEND_KEY_MAX];
+
+    member_card_key(member, card->id, key);
     member->bytes.len = 0;
+    rdzv_card_pack(card, &member->bytes);
+    backend_put(member->backend, key, member_span_of(&member->bytes), member->head_key,
+                member_on_answer, member);
+}
+
+static void member_write(struct member *member)
+{
+    struct backend_note note = {.key = member->head_key};
+
+    member->bytes.len = member->head_bytes.len = 0;
     rdzv_state_pack(&member->next, &member->bytes);
-    backend_set(member->backend, member->key, member->token,
-                (struct dl_span){member->bytes.data, member->bytes.len}, member_on_answer, member);
+    rdzv_head_pack(&member->next, &member->head_bytes);
+    note.data = member_span_of(&member->head_bytes);
+    backend_set_with(member->backend, member->key, member->token, member_span_of(&member->bytes),
+                     &note, member_on_answer, member);
+}
+
+static void member_ask(struct member *member, const struct rdzv_out *out)
+{
+    member->asked = out->store;
+    member->asked_ns = uv_hrtime();
+    switch (out->store) {
+    case RDZV_PEEK:
+        backend_get(member->backend, member->head_key, member_on_answer, member);
+        break;
+    case RDZV_POST:
+        member_post(member, &out->card);
+        break;
+    case RDZV_READ:
+        backend_get(member->backend, member->key, member_on_answer, member);
+        break;
+    case RDZV_LOOK:
+        backend_list(member->backend, member->cards_key, member->head_key, member_on_answer,
+                     member);
+        break;
+    case RDZV_WRITE:
+        member_write(member);
+        break;
+    case RDZV_NOTHING:
+        break;
+    }
+}
+
+/* If it is not done, the next who looks finds the card again. */
+static void member_on_dropped(void *owner, const struct backend_answer *answer)
+{
+    (void)owner, (void)answer;
+}
+
+static void member_drop(struct member *member, uint64_t id)
+{
+    char key[BACKEND_KEY_MAX];
+
+    member_card_key(member, id, key);
+    backend_drop(member->backend, key, member_on_dropped, member);
 }
 
 static void member_tell(struct member *member, const struct rdzv_out *out)
@@ -69,8 +136,10 @@ static void member_act(struct member *member, const struct rdzv_out *out)
 {
     uint64_t now = uv_hrtime();
 
+    if (out->drops)
+        member_drop(member, out->dropped);
     if (out->store != RDZV_NOTHING)
-        member_ask(member, out->store);
+        member_ask(member, out);
     if (member->deferred.news != RDZV_NO_NEWS)
         uv_timer_start(&member->timer, member_on_timer, 0, 0);
     else if (out->wake == UINT64_MAX)
@@ -110,9 +179,22 @@ static void member_on_timer(uv_timer_t *timer)
     member_tell(member, &deferred);
 }
 
-static void member_on_changed(void *owner)
+/* NULL: there is none, or none that this release can read: then the state says so. */
+static const struct rdzv_head *member_read_head(struct dl_span data, struct rdzv_head *head)
 {
-    member_tick(owner, RDZV_CHANGED);
+    return data.len > 0 && rdzv_head_unpack(data, head) ? head : NULL;
+}
+
+static void member_on_changed(void *owner, struct dl_span data)
+{
+    struct rdzv_event event = {.type = RDZV_CHANGED};
+    struct member *member = owner;
+    struct rdzv_head head;
+    struct rdzv_out out;
+
+    event.head = member_read_head(data, &head);
+    member_step(member, &event, &out);
+    member_follow(member, &out);
 }
 
 /* A request of the owner. Its outcome is told later, from the loop. */
@@ -129,12 +211,23 @@ static void member_request(struct member *member, enum rdzv_event_type type, con
 
 /* ---- the store ------------------------------------------------------------------------------ */
 
+/* A store that is full, or has lost its quorum, may still be read: it is of use again when it does
+ * what it failed to do. All writes are alike. */
+static bool member_is_over(const struct member *member, enum rdzv_do done)
+{
+    bool writes = member->trouble == RDZV_POST || member->trouble == RDZV_WRITE;
+
+    return writes ? done == RDZV_POST || done == RDZV_WRITE : true;
+}
+
 static void member_tell_trouble(struct member *member, const struct dl_error *trouble)
 {
-    bool news = member->troubled != (trouble != NULL);
+    bool was = member->trouble != RDZV_NOTHING;
 
-    member->troubled = trouble != NULL;
-    if (news && member->events->store)
+    if (trouble ? was : !was || !member_is_over(member, member->asked))
+        return;
+    member->trouble = trouble ? member->asked : RDZV_NOTHING;
+    if (member->events->store)
         member->events->store(member->owner, trouble);
 }
 
@@ -144,6 +237,54 @@ static void member_on_failure(struct member *member, const struct dl_error *erro
     struct rdzv_out out;
 
     member_tell_trouble(member, error);
+    member_step(member, &event, &out);
+    member_follow(member, &out);
+}
+
+static void member_on_head(struct member *member, const struct backend_answer *answer)
+{
+    struct rdzv_event event = {.type = RDZV_HEAD};
+    struct rdzv_head head;
+    struct rdzv_out out;
+
+    member_tell_trouble(member, NULL);
+    event.head = member_read_head(answer->data, &head);
+    member_step(member, &event, &out);
+    member_follow(member, &out);
+}
+
+/* A card that cannot be read is nobody's. */
+static void member_read_cards(struct member *member, const struct backend_answer *answer)
+{
+    member->n_cards = 0;
+    if (answer->n > member->cap_cards) {
+        member->cap_cards = answer->n + answer->n / 2;
+        member->cards = must_realloc(member->cards, member->cap_cards * sizeof *member->cards);
+    }
+    for (uint32_t i = 0; i < answer->n; i++) {
+        struct rdzv_card *card = &member->cards[member->n_cards];
+        bool is_next = rdzv_card_unpack(answer->items[i].data, card) &&
+                       (member->n_cards == 0 || card[-1].id < card->id);
+
+        member->n_cards += is_next;
+    }
+}
+
+static void member_on_looked(struct member *member, const struct backend_answer *answer)
+{
+    struct rdzv_event event = {.type = RDZV_LOOKED};
+    struct rdzv_head head;
+    struct rdzv_out out;
+
+    member_tell_trouble(member, NULL);
+    member_read_cards(member, answer);
+    event.cards = member->cards;
+    event.n_cards = member->n_cards;
+    event.head = member_read_head(answer->data, &head);
+    if (member->has_state) {
+        event.last = &member->state;
+        event.state = member->token > 0 ? &member->state : NULL;
+    }
     member_step(member, &event, &out);
     member_follow(member, &out);
 }
@@ -190,20 +331,45 @@ static void member_on_state(struct member *member, struct rdzv_state *state,
     member_follow(member, &out);
 }
 
-static void member_on_answer(void *owner, const struct backend_answer *answer)
+static void member_on_value(struct member *member, const struct backend_answer *answer)
 {
-    struct member *member = owner;
     struct rdzv_state state = {0};
     struct dl_error err = {0};
 
-    if (answer->status < 0)
-        member_on_failure(member, answer->error);
-    else if (answer->token == 0)
+    if (answer->token == 0)
         member_on_nothing(member);
     else if (rdzv_state_unpack(answer->data, &state, &err) < 0)
         member_on_failure(member, &err);
     else
         member_on_state(member, &state, answer);
+}
+
+/* What the store has done of the last request. */
+static void member_note_done(struct member *member, const struct backend_answer *answer)
+{
+    if (member->asked == RDZV_POST || answer->won)
+        member->wrote_ns = member->asked_ns;
+    if (member->asked != RDZV_POST)
+        member->read_ns = member->asked_ns;
+    if (member->asked == RDZV_LOOK)
+        member->looked_ns = member->asked_ns;
+}
+
+static void member_on_answer(void *owner, const struct backend_answer *answer)
+{
+    struct member *member = owner;
+
+    if (answer->status < 0) {
+        member_on_failure(member, answer->error);
+        return;
+    }
+    member_note_done(member, answer);
+    if (member->asked == RDZV_READ || member->asked == RDZV_WRITE)
+        member_on_value(member, answer);
+    else if (member->asked == RDZV_LOOK)
+        member_on_looked(member, answer);
+    else
+        member_on_head(member, answer);
 }
 
 /* ---- the owner ------------------------------------------------------------------------------ */
@@ -238,11 +404,52 @@ uint64_t member_id(const struct member *member)
     return member->rdzv.self.id;
 }
 
-uint64_t member_beat_age(const struct member *member, uint32_t at)
+bool member_beat(const struct member *member, uint64_t id, uint64_t *ret_beat, uint64_t *ret_age)
 {
     const struct rdzv *rdzv = &member->rdzv;
+    const struct rdzv_peer *peer = rdzv_peer(rdzv, id);
 
-    return at < rdzv->n_peers ? rdzv->clock - rdzv->peers[at].seen : 0;
+    if (id == rdzv->self.id && rdzv->has_card) {
+        *ret_beat = rdzv->card.beat;
+        *ret_age = rdzv->clock - (rdzv->post_at - min_u64(rdzv->post_at, rdzv->set.beat_ns));
+        return true;
+    }
+    if (!peer)
+        return false;
+    *ret_beat = peer->beat;
+    *ret_age = rdzv->clock - peer->seen;
+    return true;
+}
+
+uint64_t member_beat_age(const struct member *member, uint64_t id)
+{
+    const struct rdzv *rdzv = &member->rdzv;
+    const struct rdzv_peer *peer = rdzv_peer(rdzv, id);
+
+    if (id == rdzv->self.id)
+        return 0;
+    return peer ? rdzv->answered - min_u64(peer->seen, rdzv->answered) : UINT64_MAX;
+}
+
+void member_look(struct member *member)
+{
+    rdzv_look_soon(&member->rdzv);
+    uv_timer_start(&member->timer, member_on_timer, 0, 0);
+}
+
+uint64_t member_looked_ns(const struct member *member)
+{
+    return member->looked_ns;
+}
+
+uint64_t member_wrote_ns(const struct member *member)
+{
+    return member->wrote_ns;
+}
+
+uint64_t member_read_ns(const struct member *member)
+{
+    return member->read_ns;
 }
 
 static int member_check(const struct member_options *options, struct dl_error *err)
@@ -277,12 +484,14 @@ int member_new(const struct member_options *options, struct member **ret, struct
     struct member *member = must_alloc(sizeof *member);
     (void)snprintf(self.name, sizeof self.name, "%s", options->name);
     (void)snprintf(member->key, sizeof member->key, "rendezvous/%s", options->run);
-    rdzv_init(&member->rdzv, options->settings, &self);
+    (void)snprintf(member->head_key, sizeof member->head_key, "%s/head", member->key);
+    (void)snprintf(member->cards_key, sizeof member->cards_key, "%s/nodes/", member->key);
     member->backend = options->backend;
     member->events = options->events;
     member->owner = options->owner;
     (void)uv_timer_init(options->loop, &member->timer);
-    backend_watch(member->backend, member->key, member_on_changed, member);
+    bool watches = backend_watch(member->backend, member->head_key, member_on_changed, member);
+    rdzv_init(&member->rdzv, options->settings, &self, !watches);
     *ret = member;
     return 0;
 }
@@ -295,6 +504,8 @@ static void member_on_closed(uv_handle_t *handle)
     rdzv_state_deinit(&member->state);
     rdzv_state_deinit(&member->next);
     buffer_deinit(&member->bytes);
+    buffer_deinit(&member->head_bytes);
+    free(member->cards);
     free(member);
 }
 

@@ -52,7 +52,17 @@ void member_close(struct member *member, const char *reason);
 /* The state as last seen; NULL: none was. Valid until the loop runs. */
 const struct rdzv_state *member_state(const struct member *member);
 uint64_t member_id(const struct member *member);
-/* How long the beat of the node at that place of the state has been the same, as seen from here. */
-uint64_t member_beat_age(const struct member *member, uint32_t at);
+/* The beat of that node, and how long it has been the same, as seen from here at the latest look;
+ * false: it was in none. */
+bool member_beat(const struct member *member, uint64_t id, uint64_t *ret_beat, uint64_t *ret_age);
+/* How long its beat had been the same at the latest look; UINT64_MAX: it was in none. */
+uint64_t member_beat_age(const struct member *member, uint64_t id);
+/* Looks at the beats soon, though its turn has not come. */
+void member_look(struct member *member);
+/* When the store was last asked for something that it then did, by uv_hrtime(): to show the beats
+ * of all; for a write of this node, its heartbeats above all; and for a read. 0: never. */
+uint64_t member_looked_ns(const struct member *member);
+uint64_t member_wrote_ns(const struct member *member);
+uint64_t member_read_ns(const struct member *member);
 
 #endif

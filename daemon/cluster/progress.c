@@ -147,9 +147,9 @@ const struct progress_round *progress_first(const struct progress *progress)
 }
 
 /* The round in whose world a rank at that point resumes: the last one that began there or before.
- * NULL: the point is before all of them, or unrelated. */
-static const struct progress_round *progress_round_at(const struct progress *progress,
-                                                      const struct progress_point *point)
+ * False: the point is before all of them, or unrelated. */
+static bool progress_round_at(const struct progress *progress, const struct progress_point *point,
+                              struct progress_round *ret)
 {
     for (uint32_t i = progress->n; i > 0; i--) {
         const struct progress_round *entry = &progress->rounds[i - 1];
@@ -158,31 +158,51 @@ static const struct progress_round *progress_round_at(const struct progress *pro
         if (!entry->known)
             continue;
         order = progress_compare(point, &entry->begin);
-        if (order == PROGRESS_UNRELATED)
-            return NULL;
+        *ret = *entry;
         if (order != PROGRESS_BEFORE)
-            return entry->world > 0 ? entry : NULL;
+            return order != PROGRESS_UNRELATED;
     }
-    return NULL;
+    return false;
 }
 
-uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_t pass,
-                        uint64_t epoch, const struct history *before)
+uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_t world,
+                        uint64_t pass, uint64_t epoch, const struct history *before)
 {
+    uint64_t limit = UINT64_MAX;
+
+    /* When ranks are lost on their way to the beginning of a round, the next one begins before it.
+     */
     for (uint32_t i = 0; i < progress->n; i++) {
         const struct progress_round *next = &progress->rounds[i];
         const struct history *end = &next->begin.history;
-        const struct progress_round *own = progress_find(progress, round);
 
-        if (next->number <= round || !next->known)
-            continue;
-        if (next->begin.pass != pass || next->begin.epoch != epoch)
-            return UINT64_MAX; /* the next world began behind this epoch */
-        if (end->n <= before->n || (own && own->world != end->stretches[before->n].world))
+        if (next->number <= round || !next->known || next->begin.pass != pass ||
+            next->begin.epoch != epoch)
+            continue; /* or it began behind this epoch */
+        if (end->n <= before->n || end->stretches[before->n].world != world)
             return 0; /* no rank was given a step of it */
-        return end->stretches[before->n].steps;
+        limit = min_u64(limit, end->stretches[before->n].steps);
     }
-    return UINT64_MAX;
+    return limit;
+}
+
+/* The node was in no such round; but the rank was, by what its client says, when another daemon
+ * served the node. */
+static bool progress_take_former(const struct progress *progress,
+                                 const struct resume_request *request,
+                                 const struct progress_point *point, struct progress_round *round)
+{
+    const struct former_place *former = &request->former;
+    struct history before;
+    uint64_t step;
+
+    if (former->world == 0 || former->rank < request->local)
+        return false;
+    step = progress_point_split(point, former->world, &before);
+    round->first = former->rank - request->local;
+    round->world = former->world;
+    return step < progress_limit(progress, round->number, round->world, point->pass, point->epoch,
+                                 &before);
 }
 
 /* ---- where a rank resumes ---------------------------------------------------------------------
@@ -251,7 +271,8 @@ int progress_resume(const struct progress *progress, const struct progress_rank 
                     const struct resume_request *request, struct resume_place *ret,
                     struct dl_error *err)
 {
-    const struct progress_round *latest = progress_latest(progress), *round;
+    const struct progress_round *latest = progress_latest(progress);
+    struct progress_round round = {0};
     bool is_new = rank->entered == PROGRESS_NO_ROUND, anywhere = request->epoch == RESUME_ANYWHERE,
          moved;
     struct progress_point point = {0};
@@ -265,22 +286,22 @@ int progress_resume(const struct progress *progress, const struct progress_rank 
     }
     if (r < 0)
         return r;
-    round = progress_round_at(progress, &point);
-    if (is_new && round && !progress_leads_on(&round->begin, &point, round->world))
-        round = NULL;
-    moved = !round;
+    moved = !progress_round_at(progress, &point, &round) ||
+            (round.world == 0 && !progress_take_former(progress, request, &point, &round)) ||
+            (is_new && !progress_leads_on(&round.begin, &point, round.world));
     if (moved) {
-        round = latest;
+        round = *latest;
         point = latest->begin;
     }
-    *ret = (struct resume_place){.round = round->number,
-                                 .first = round->first,
-                                 .world = round->world,
+    *ret = (struct resume_place){.round = round.number,
+                                 .first = round.first,
+                                 .world = round.world,
                                  .pass = point.pass,
                                  .epoch = point.epoch,
                                  .moved = moved};
-    ret->step = progress_point_split(&point, round->world, &ret->before);
-    ret->limit = progress_limit(progress, round->number, point.pass, point.epoch, &ret->before);
+    ret->step = progress_point_split(&point, round.world, &ret->before);
+    ret->limit =
+        progress_limit(progress, round.number, round.world, point.pass, point.epoch, &ret->before);
     return 0;
 }
 

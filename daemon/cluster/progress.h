@@ -69,10 +69,10 @@ const struct progress_round *progress_latest(const struct progress *progress);
 /* The first whose beginning is known, and that the node has a place in. */
 const struct progress_round *progress_first(const struct progress *progress);
 
-/* Of an epoch's stream in the world of that round, begun behind `before`: the step that it ends
- * before; UINT64_MAX: it goes to the end of the epoch. */
-uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_t pass,
-                        uint64_t epoch, const struct history *before);
+/* Of an epoch's stream in the world of that round, of so many ranks, begun behind `before`: the
+ * step that it ends before; UINT64_MAX: it goes to the end of the epoch. */
+uint64_t progress_limit(const struct progress *progress, uint64_t round, uint64_t world,
+                        uint64_t pass, uint64_t epoch, const struct history *before);
 
 /* ---- where a rank resumes ---- */
 
@@ -86,12 +86,20 @@ struct progress_rank {
     struct progress_point behind;
 };
 
+/* The place that a rank had in the world that it was in last, as its client knows it: a daemon that
+ * was started anew was in no world before. */
+struct former_place {
+    uint64_t rank, world; /* world 0: it was in none */
+};
+
 #define RESUME_ANYWHERE UINT64_MAX /* in place of an epoch: where the other nodes are */
 
 struct resume_request {
     uint64_t epoch;
     uint64_t step;         /* of the world that there is now, */
     struct history before; /* behind this */
+    uint64_t local;        /* its rank on this node */
+    struct former_place former;
 };
 
 struct resume_place {

@@ -10,9 +10,13 @@
 
 #define SECOND ((uint64_t)1000000000)
 
-/* Joiners of a new run do not all come at once; one whose write was lost lets others go first. */
-static const uint64_t FIRST_READ_NS = SECOND * 3 / 10, RETRY_NS = SECOND / 250;
-enum { RETRY_SHIFT_MAX = 8 };
+/* Of those who begin a run one looks first, and finds the cards of most; one whose write was lost
+ * lets others go first. Among many, what is read at once by all is read over some time. */
+static const uint64_t FIRST_LOOK_NS = SECOND / 2, RETRY_NS = SECOND / 250, CROWD_NS = SECOND / 1000;
+enum { RETRY_SHIFT_MAX = 8, CROWD = 25 };
+
+/* Nodes that read each change of a state that does not concern them; more read fewer. */
+enum { RDZV_READERS = 32 };
 
 const struct rdzv_settings RDZV_DEFAULTS = {.min = 1,
                                             .max = 1,
@@ -54,13 +58,26 @@ uint64_t rdzv_silence(const struct rdzv_settings *settings)
            (settings->missed == 1 ? settings->beat_ns / 2 : 0);
 }
 
+struct rdzv_rules rdzv_rules_of(const struct rdzv_settings *settings)
+{
+    return (struct rdzv_rules){.min = settings->min,
+                               .max = settings->max,
+                               .missed = settings->missed,
+                               .beat_ns = settings->beat_ns};
+}
+
 void rdzv_init(struct rdzv *rdzv, const struct rdzv_settings *settings,
-               const struct rdzv_node *self)
+               const struct rdzv_node *self, bool polls)
 {
     *rdzv = (struct rdzv){.set = *settings,
                           .self = *self,
+                          .polls = polls,
                           .deadline = RDZV_NEVER,
                           .quorum_at = RDZV_NEVER,
+                          .peek_at = RDZV_NEVER,
+                          .post_at = RDZV_NEVER,
+                          .read_at = RDZV_NEVER,
+                          .look_at = RDZV_NEVER,
                           .blind = true};
     rdzv->self.rank = RDZV_NO_RANK;
 }
@@ -77,18 +94,106 @@ static uint64_t rdzv_about(struct rdzv *rdzv, uint64_t ns)
     return ns * 3 / 4 + rdzv_draw(rdzv) % (ns / 2 + 1);
 }
 
-/* ---- events --------------------------------------------------------------------------------- */
-
-/* When to look again, with nothing to be done now. */
-static uint64_t rdzv_next_read(struct rdzv *rdzv, const struct rdzv_turn *turn)
+/* Up to that long. */
+static uint64_t rdzv_within(struct rdzv *rdzv, uint64_t ns)
 {
-    uint64_t at = rdzv->clock + rdzv_about(rdzv, rdzv->set.poll_ns);
+    return rdzv_draw(rdzv) % (ns + 1);
+}
 
-    if (turn->me)
-        at = min_u64(at, rdzv->beat_at + rdzv->set.beat_ns);
-    if (rdzv->quorum_at != RDZV_NEVER && !rdzv_last_call_is_over(rdzv))
+static void rdzv_sooner(uint64_t *at, uint64_t when)
+{
+    *at = min_u64(*at, when);
+}
+
+/* ---- the own card --------------------------------------------------------------------------- */
+
+/* As it should be in the store. */
+static struct rdzv_card rdzv_card_of(const struct rdzv *rdzv)
+{
+    const struct rdzv_rules rules = rdzv_rules_of(&rdzv->set);
+    struct rdzv_card card = {.id = rdzv->self.id,
+                             .life = rdzv->self.life,
+                             .in = rdzv->want == RDZV_WANT_IN,
+                             .ready = rdzv->self.ready,
+                             .rules = rdzv_rules_hash(&rules),
+                             .local = rdzv->self.local};
+    bool may_be_in = rdzv->any || rdzv->present;
+
+    /* By what was read: a head can be one that was left behind. A stamp is that of a complete one.
+     */
+    if (rdzv->self.ready && !rdzv->in_round && may_be_in && rdzv->has_read && rdzv->read_stamp == 0)
+        card.ready_for = rdzv->read_round + 1;
+    memcpy(card.name, rdzv->self.name, sizeof card.name);
+    return card;
+}
+
+/* What there is says that this node has no place in it; why, it has to read. */
+static bool rdzv_is_refused(const struct rdzv *rdzv)
+{
+    const struct rdzv_rules mine = rdzv_rules_of(&rdzv->set);
+    const struct rdzv_head *head = &rdzv->head;
+
+    return rdzv->has_head &&
+           (head->closed || (head->n > 0 && !rdzv_rules_same(&head->rules, &mine)));
+}
+
+static bool rdzv_card_is_due(const struct rdzv *rdzv)
+{
+    const struct rdzv_card card = rdzv_card_of(rdzv), *old = &rdzv->card;
+
+    if (rdzv->want != RDZV_WANT_IN)
+        return rdzv->want == RDZV_WANT_OUT && rdzv->has_card && old->in;
+    if (!rdzv->has_card && rdzv_is_refused(rdzv))
+        return false;
+    return !rdzv->has_card || card.life != old->life || !old->in || card.ready != old->ready ||
+           card.ready_for != old->ready_for || rdzv->clock >= rdzv->post_at;
+}
+
+/* ---- when to look --------------------------------------------------------------------------- */
+
+/* It is in the state that was read last, as far back as its place says. */
+static bool rdzv_is_placed(const struct rdzv *rdzv)
+{
+    return rdzv->place < rdzv->n_nodes;
+}
+
+/* Between two looks: the further back, the longer; but of few nodes none waits long. */
+static uint64_t rdzv_look_period(const struct rdzv *rdzv)
+{
+    uint64_t place = rdzv_is_placed(rdzv) ? rdzv->place : rdzv->queue, n = rdzv->n_nodes;
+    bool open = !(rdzv->has_head && rdzv->head.complete);
+    uint64_t poll = rdzv->set.poll_ns;
+
+    if (open)
+        poll = max_u64(poll / 4, n * poll / 1000);
+    if (rdzv->suspects)
+        return poll;
+    /* Who is in no round has more to ask for. */
+    uint64_t longest = 2 * rdzv->set.beat_ns * max_u64(1, n / (rdzv->in_round ? 8 : RDZV_READERS));
+    return min_u64(poll * max_u64(1, place * place / 4), longest);
+}
+
+static bool rdzv_is_in_front(const struct rdzv *rdzv)
+{
+    return rdzv_is_placed(rdzv) && rdzv->place * rdzv->place / 4 <= 1;
+}
+
+static void rdzv_plan_look(struct rdzv *rdzv)
+{
+    uint64_t at = rdzv->clock + rdzv_about(rdzv, rdzv_look_period(rdzv));
+
+    if (rdzv->want == RDZV_WANT_OUT) /* of those who leave together one does it for all */
+        at = rdzv->clock + rdzv_within(rdzv, rdzv->n_nodes * CROWD_NS);
+
+    if (rdzv->quorum_at != RDZV_NEVER && !rdzv_last_call_is_over(rdzv) && rdzv_is_in_front(rdzv))
         at = min_u64(at, rdzv->quorum_at + rdzv->set.last_call_ns);
-    return max_u64(at, rdzv->clock);
+    rdzv->look_at = max_u64(at, rdzv->clock);
+}
+
+void rdzv_look_soon(struct rdzv *rdzv)
+{
+    if (rdzv->want == RDZV_WANT_IN)
+        rdzv_sooner(&rdzv->look_at, rdzv->clock);
 }
 
 /* Of writes that were lost one after another, the next waits: the longer, the more there were. */
@@ -99,14 +204,139 @@ static uint64_t rdzv_retry_at(struct rdzv *rdzv)
     return rdzv->clock + rdzv_draw(rdzv) % (RETRY_NS << shift);
 }
 
-/* Looked at again soon, but not once for each change of many. In a round most changes are beats,
- * for which polling is enough. */
-static void rdzv_hint(struct rdzv *rdzv)
-{
-    uint64_t wait = rdzv->set.poll_ns / 8 + rdzv_draw(rdzv) % (rdzv->set.poll_ns / 4);
+/* ---- what the store says -------------------------------------------------------------------- */
 
-    if (!rdzv->in_round)
-        rdzv->read_at = min_u64(rdzv->read_at, rdzv->clock + wait);
+/* A state that concerns this node is read soon: one by which its round is over, or another is
+ * complete. Others by so many nodes as are not too many. */
+static void rdzv_plan_read(struct rdzv *rdzv)
+{
+    const struct rdzv_head *head = &rdzv->head;
+    uint64_t crowd = head->n * CROWD_NS, poll = rdzv->set.poll_ns;
+
+    if (rdzv->has_read && rdzv->read_nonce == head->nonce)
+        return;
+    bool over = rdzv->in_round &&
+                !(head->complete && head->round == rdzv->round && head->stamp == rdzv->stamp);
+    bool complete =
+        !rdzv->in_round && head->complete &&
+        !(rdzv->has_read && rdzv->read_round == head->round && rdzv->read_stamp == head->stamp);
+    if (over || complete || rdzv_is_refused(rdzv))
+        rdzv_sooner(&rdzv->read_at, rdzv->clock + rdzv_within(rdzv, min_u64(crowd, 2 * poll)));
+    else if (rdzv->has_card)
+        rdzv_sooner(&rdzv->read_at, rdzv->clock + (poll / 8 + rdzv_within(rdzv, poll / 4)) *
+                                                      max_u64(1, head->n / RDZV_READERS));
+}
+
+/* Nobody is there: the run is new, or the store lost it. Who is in front sees to it. */
+static void rdzv_plan_begin(struct rdzv *rdzv)
+{
+    uint64_t poll = rdzv->set.poll_ns, crowd = min_u64(rdzv->set.max, CROWD);
+    uint64_t drawn = max_u64(rdzv_draw(rdzv) % 1000, rdzv_draw(rdzv) % 1000);
+
+    if (rdzv->present)
+        rdzv_sooner(&rdzv->look_at, rdzv->clock + rdzv_within(rdzv, poll / 4) +
+                                        min_u64(rdzv->place, 512) * (poll / 8));
+    else if (rdzv->has_card) /* few draw a small number, and they look first */
+        rdzv_sooner(&rdzv->look_at, rdzv->clock + FIRST_LOOK_NS * crowd / CROWD * drawn / 1000);
+}
+
+/* Those who are in let this node in; it looks itself if they do not. */
+static uint64_t rdzv_patience(struct rdzv *rdzv)
+{
+    return 2 * rdzv->set.poll_ns + rdzv_within(rdzv, 2 * rdzv->set.poll_ns);
+}
+
+static void rdzv_on_head(struct rdzv *rdzv, const struct rdzv_head *head)
+{
+    bool had = rdzv->has_head;
+
+    rdzv->has_head = head != NULL;
+    rdzv->has_news = true;
+    rdzv->peek_at = RDZV_NEVER;
+    if (head)
+        rdzv->head = *head;
+    if (rdzv->want != RDZV_WANT_IN)
+        return;
+    if (rdzv->polls)
+        rdzv->peek_at = rdzv->clock + rdzv_about(rdzv, rdzv->set.poll_ns);
+    if (!head || (head->n == 0 && !head->closed && !rdzv->present)) {
+        rdzv_plan_begin(rdzv);
+        return;
+    }
+    rdzv_plan_read(rdzv);
+    if (!had && !rdzv->present)
+        rdzv->look_at = rdzv->clock + rdzv_patience(rdzv);
+}
+
+/* What was read is what there is, unless a head came in between. */
+static void rdzv_note_head_of(struct rdzv *rdzv, const struct rdzv_state *state)
+{
+    if (rdzv->has_news) {
+        if (rdzv->has_head && rdzv->want == RDZV_WANT_IN)
+            rdzv_plan_read(rdzv);
+        return;
+    }
+    rdzv->has_head = true;
+    rdzv->head = (struct rdzv_head){.nonce = state->nonce,
+                                    .round = state->round,
+                                    .stamp = state->stamp,
+                                    .complete = state->complete,
+                                    .closed = state->closed[0],
+                                    .n = state->n,
+                                    .rules = state->rules};
+}
+
+static void rdzv_note_read(struct rdzv *rdzv, const struct rdzv_state *state)
+{
+    bool was_in = rdzv_is_placed(rdzv), was_in_front = rdzv_is_in_front(rdzv);
+
+    rdzv->read_at = RDZV_NEVER;
+    rdzv->has_read = state != NULL;
+    rdzv->n_nodes = state ? state->n : 0;
+    rdzv->place = rdzv->n_nodes;
+    if (!state)
+        return;
+    rdzv->read_nonce = state->nonce;
+    rdzv->read_round = state->round;
+    rdzv->read_stamp = state->stamp;
+    rdzv_note_head_of(rdzv, state);
+    if (rdzv_state_find(state, rdzv->self.id))
+        rdzv->place = rdzv_state_place_of(state, rdzv->self.id);
+    if (rdzv_is_placed(rdzv) && (!was_in || (!was_in_front && rdzv_is_in_front(rdzv))))
+        rdzv_plan_look(rdzv);
+}
+
+static void rdzv_take_turn(struct rdzv *rdzv, struct rdzv_turn *turn)
+{
+    if (turn->state)
+        turn->me = rdzv_state_find(turn->state, rdzv->self.id);
+    if (turn->me && turn->me->life != rdzv->self.life)
+        turn->me = NULL;
+    rdzv_turn(turn);
+    turn->changed &= rdzv->want != RDZV_WANT_NOTHING;
+    if (turn->changed) {
+        rdzv_state_settle(turn->next);
+        turn->out->store = RDZV_WRITE;
+    }
+}
+
+/* After a state that was read, or written, when to look. */
+static void rdzv_plan_after(struct rdzv *rdzv, const struct rdzv_turn *turn, bool lost)
+{
+    uint64_t poll = rdzv->set.poll_ns, clock = rdzv->clock;
+
+    if (lost)
+        rdzv->look_at = rdzv->lost > 1 ? rdzv_retry_at(rdzv) : clock;
+    else if (rdzv->again)
+        rdzv->look_at = clock;
+    else if (rdzv->want == RDZV_WANT_OUT)
+        rdzv_plan_look(rdzv);
+    else if (turn->state && rdzv_turn_is_stale(turn))
+        rdzv_sooner(&rdzv->look_at, clock + rdzv_within(rdzv, poll / 4));
+    else if (turn->state && !rdzv_is_placed(rdzv) && rdzv->look_at <= clock)
+        rdzv->look_at = clock + rdzv_within(rdzv, poll * max_u64(1, rdzv->n_nodes / RDZV_READERS));
+    else if (turn->state && !rdzv_is_placed(rdzv))
+        rdzv_sooner(&rdzv->look_at, clock + rdzv_patience(rdzv));
 }
 
 static void rdzv_on_seen(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_state *next,
@@ -114,30 +344,71 @@ static void rdzv_on_seen(struct rdzv *rdzv, const struct rdzv_event *event, stru
 {
     struct rdzv_turn turn = {
         .rdzv = rdzv, .state = event->state, .last = event->last, .next = next, .out = out};
-    bool lost = rdzv->writing && !event->won;
+    bool lost = rdzv->doing == RDZV_WRITE && !event->won;
 
-    rdzv->trouble.code = 0;
-    if (event->won)
-        rdzv->beat_at = rdzv->asked;
-    rdzv->lost = event->won ? 0 : rdzv->lost + lost;
-    bool held = lost && rdzv->lost > 1;
-    if (event->state)
-        rdzv_watch(rdzv, event->state);
-    else
-        rdzv_watch_none(rdzv);
-    if (event->state)
-        turn.me = rdzv_state_find(event->state, rdzv->self.id);
-    if (turn.me && turn.me->life != rdzv->self.life)
-        turn.me = NULL;
-    rdzv_turn(&turn);
-    if (turn.changed && !held) {
-        rdzv_state_settle(next);
+    if (rdzv->doing == RDZV_WRITE)
+        rdzv->lost = lost ? rdzv->lost + 1 : 0;
+    rdzv_note_read(rdzv, event->state);
+    rdzv_take_turn(rdzv, &turn);
+    if (out->store == RDZV_WRITE && rdzv->lost > 1) { /* of one that closes */
+        out->store = RDZV_NOTHING;
+        rdzv->read_at = rdzv_retry_at(rdzv);
+    } else if (rdzv->want != RDZV_WANT_NOTHING && rdzv->want != RDZV_WANT_CLOSED) {
+        if (out->news == RDZV_ROUND)
+            rdzv_plan_look(rdzv);
+        rdzv_plan_after(rdzv, &turn, lost);
+    }
+}
+
+static bool rdzv_is_what_was_read(const struct rdzv *rdzv, const struct rdzv_event *event)
+{
+    if (!event->head)
+        return !event->state;
+    return event->state && rdzv->has_read && rdzv->read_nonce == event->head->nonce;
+}
+
+/* How many wait in front of this one, to be let in. */
+static void rdzv_note_queue(struct rdzv *rdzv, const struct rdzv_event *event)
+{
+    rdzv->queue = 0;
+    for (uint32_t i = 0; i < event->n_cards && event->cards[i].id < rdzv->self.id; i++)
+        rdzv->queue += !event->state || !rdzv_state_find(event->state, event->cards[i].id);
+}
+
+/* The cards are no older than the state: it can be changed on their grounds. A head that differs
+ * again is one that was left behind, and is written anew with the state. */
+static void rdzv_on_looked(struct rdzv *rdzv, const struct rdzv_event *event,
+                           struct rdzv_state *next, struct rdzv_out *out)
+{
+    struct rdzv_turn turn = {.rdzv = rdzv,
+                             .state = event->state,
+                             .last = event->last,
+                             .looked = true,
+                             .cards = event->cards,
+                             .n_cards = event->n_cards,
+                             .next = next,
+                             .out = out};
+    bool again = rdzv->again;
+
+    rdzv_on_head(rdzv, event->head);
+    rdzv_watch(rdzv, event->state, event->cards, event->n_cards);
+    rdzv_note_queue(rdzv, event);
+    rdzv->look_at = RDZV_NEVER;
+    rdzv->again = !again && !rdzv_is_what_was_read(rdzv, event);
+    if (rdzv->again) {
+        rdzv->read_at = rdzv->clock;
+        return;
+    }
+    rdzv_take_turn(rdzv, &turn);
+    if (rdzv->want == RDZV_WANT_NOTHING)
+        return;
+    if (!turn.changed)
+        rdzv->lost = 0;
+    if (again && !turn.changed && event->state && !rdzv_is_what_was_read(rdzv, event)) {
+        rdzv_turn_write_again(&turn);
         out->store = RDZV_WRITE;
     }
-    rdzv->read_at = turn.changed && held ? rdzv_retry_at(rdzv) : rdzv_next_read(rdzv, &turn);
-    if (rdzv->hinted)
-        rdzv_hint(rdzv);
-    rdzv->hinted = false;
+    rdzv_plan_look(rdzv);
 }
 
 /* The time to join, leave or close is over, and the store is of no help. */
@@ -148,7 +419,11 @@ static void rdzv_check_deadline(struct rdzv *rdzv, struct rdzv_out *out)
                                            "rendezvous.timeouts.close"};
     uint64_t late = rdzv->want == RDZV_WANT_IN ? RDZV_ROLLBACK_NS : 0;
 
-    if (rdzv->deadline == RDZV_NEVER || rdzv->clock <= rdzv->deadline + late)
+    if (rdzv->deadline == RDZV_NEVER || rdzv->clock <= rdzv->deadline)
+        return;
+    if (rdzv->want == RDZV_WANT_IN) /* what is there says why */
+        rdzv_sooner(&rdzv->read_at, rdzv->asked + rdzv->set.poll_ns / 4);
+    if (rdzv->clock <= rdzv->deadline + late)
         return;
     if (rdzv->failure.code)
         out->error = rdzv->failure;
@@ -158,13 +433,28 @@ static void rdzv_check_deadline(struct rdzv *rdzv, struct rdzv_out *out)
     rdzv_finish(rdzv, out, RDZV_FAILED);
 }
 
+/* It is asked again, but not by many all the time. */
 static void rdzv_on_failing(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_out *out)
 {
+    uint64_t pause = rdzv->set.poll_ns / 4 << (rdzv->failures < 3 ? rdzv->failures : 3);
     int code = event->error->code;
 
     rdzv->trouble = *event->error;
     rdzv->blind = true;
-    rdzv->read_at = rdzv->clock + rdzv_about(rdzv, rdzv->set.poll_ns / 4);
+    rdzv->failures++;
+    rdzv->again = false;
+    rdzv->not_before = rdzv->clock + rdzv_about(rdzv, min_u64(pause, rdzv->set.beat_ns)) +
+                       rdzv_within(rdzv, rdzv->n_nodes * CROWD_NS);
+    if (rdzv->doing == RDZV_READ)
+        rdzv->read_at = rdzv->clock;
+    else if (rdzv->doing == RDZV_PEEK)
+        rdzv->peek_at = rdzv->clock;
+    else if (rdzv->doing != RDZV_POST)
+        rdzv->look_at = rdzv->clock;
+    else
+        rdzv->post_at = rdzv->clock;
+    if (rdzv->doing == RDZV_WRITE)
+        rdzv->read_at = rdzv->clock; /* it may have been done */
     /* No time makes a state of what is none. */
     if ((code == EBADMSG || code == EPROTONOSUPPORT) && !rdzv->in_round) {
         out->error = *event->error;
@@ -172,29 +462,33 @@ static void rdzv_on_failing(struct rdzv *rdzv, const struct rdzv_event *event, s
     }
 }
 
+/* ---- what the owner wants ------------------------------------------------------------------- */
+
 static void rdzv_on_request(struct rdzv *rdzv, enum rdzv_want want, uint64_t within)
 {
     rdzv->want = want;
     rdzv->failure = (struct dl_error){0};
     rdzv->deadline = rdzv->clock + within;
-    rdzv->read_at = rdzv->clock;
+    rdzv->read_at = rdzv->look_at = rdzv->peek_at = RDZV_NEVER;
+    *(want == RDZV_WANT_IN ? &rdzv->peek_at : &rdzv->read_at) = rdzv->clock;
 }
 
 /* Ready to be of a round. */
 static void rdzv_on_ready(struct rdzv *rdzv)
 {
     rdzv->self.ready = true;
-    rdzv->read_at = rdzv->clock;
     if (!rdzv->in_round)
         rdzv->deadline = rdzv->clock + rdzv->set.join_ns;
 }
 
+/* What was seen before is of a time when it was not in. */
 static void rdzv_on_join(struct rdzv *rdzv)
 {
     rdzv_on_request(rdzv, RDZV_WANT_IN, rdzv->set.join_ns);
+    rdzv->has_head = rdzv->has_read = rdzv->again = false;
+    rdzv->post_at = RDZV_NEVER;
+    rdzv->place = rdzv->n_nodes = rdzv->queue = 0;
     rdzv_on_ready(rdzv);
-    if (!rdzv->any)
-        rdzv->read_at = rdzv->clock + rdzv_draw(rdzv) % FIRST_READ_NS;
 }
 
 static void rdzv_on_owner(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_out *out)
@@ -216,24 +510,45 @@ static void rdzv_on_owner(struct rdzv *rdzv, const struct rdzv_event *event, str
     }
 }
 
+/* ---- events --------------------------------------------------------------------------------- */
+
+static void rdzv_on_answer(struct rdzv *rdzv, const struct rdzv_event *event,
+                           struct rdzv_state *next, struct rdzv_out *out)
+{
+    assert(rdzv->doing != RDZV_NOTHING);
+    if (event->type != RDZV_FAILING) {
+        rdzv->trouble.code = 0;
+        rdzv->failures = 0;
+        rdzv->not_before = 0;
+    }
+    if (rdzv->want == RDZV_WANT_NOTHING)
+        ;
+    else if (event->type == RDZV_FAILING)
+        rdzv_on_failing(rdzv, event, out);
+    else if (event->type == RDZV_HEAD)
+        rdzv_on_head(rdzv, event->head);
+    else if (event->type == RDZV_SEEN)
+        rdzv_on_seen(rdzv, event, next, out);
+    else
+        rdzv_on_looked(rdzv, event, next, out);
+    rdzv->doing = RDZV_NOTHING;
+}
+
 static void rdzv_on_event(struct rdzv *rdzv, const struct rdzv_event *event,
                           struct rdzv_state *next, struct rdzv_out *out)
 {
     switch (event->type) {
+    case RDZV_HEAD:
     case RDZV_SEEN:
+    case RDZV_LOOKED:
     case RDZV_FAILING:
-        assert(rdzv->busy);
-        rdzv->busy = false;
-        if (rdzv->want == RDZV_WANT_NOTHING)
-            break;
-        if (event->type == RDZV_FAILING)
-            rdzv_on_failing(rdzv, event, out);
-        else
-            rdzv_on_seen(rdzv, event, next, out);
+        rdzv_on_answer(rdzv, event, next, out);
         break;
     case RDZV_CHANGED:
-        rdzv->hinted = rdzv->busy;
-        rdzv_hint(rdzv);
+        if (event->head)
+            rdzv_on_head(rdzv, event->head);
+        else if (rdzv->want == RDZV_WANT_IN)
+            rdzv_sooner(&rdzv->peek_at, rdzv->clock + rdzv_within(rdzv, rdzv->set.poll_ns / 4));
         break;
     case RDZV_TICK:
         break;
@@ -244,6 +559,49 @@ static void rdzv_on_event(struct rdzv *rdzv, const struct rdzv_event *event,
         rdzv_check_deadline(rdzv, out);
 }
 
+/* What there is to be asked for now. */
+static enum rdzv_do rdzv_next(const struct rdzv *rdzv)
+{
+    bool knows = rdzv->peek_at > rdzv->clock || rdzv->has_card;
+
+    if (rdzv->clock < rdzv->not_before)
+        return RDZV_NOTHING;
+    if (knows && rdzv_card_is_due(rdzv))
+        return RDZV_POST;
+    if (rdzv->clock >= rdzv->read_at)
+        return RDZV_READ;
+    if (rdzv->clock >= rdzv->look_at) {
+        bool may_be_in = !rdzv_is_placed(rdzv) && rdzv->has_head && rdzv->want == RDZV_WANT_IN &&
+                         !(rdzv->has_read && rdzv->read_nonce == rdzv->head.nonce);
+        return may_be_in ? RDZV_READ : RDZV_LOOK;
+    }
+    return rdzv->clock >= rdzv->peek_at ? RDZV_PEEK : RDZV_NOTHING;
+}
+
+static uint64_t rdzv_next_at(const struct rdzv *rdzv)
+{
+    uint64_t at = min_u64(min_u64(rdzv->peek_at, rdzv->read_at), rdzv->look_at);
+
+    if (rdzv->want == RDZV_WANT_IN)
+        at = min_u64(at, rdzv->post_at);
+    return max_u64(max_u64(at, rdzv->not_before), rdzv->clock);
+}
+
+static void rdzv_begin_asking(struct rdzv *rdzv, struct rdzv_out *out)
+{
+    rdzv->doing = out->store;
+    rdzv->asked = rdzv->clock;
+    rdzv->has_news = false;
+    if (out->store != RDZV_POST)
+        return;
+    uint64_t beat = rdzv->has_card && rdzv->card.life == rdzv->self.life ? rdzv->card.beat + 1 : 0;
+    rdzv->card = rdzv_card_of(rdzv);
+    rdzv->card.beat = beat;
+    rdzv->has_card = true;
+    rdzv->post_at = rdzv->clock + rdzv->set.beat_ns;
+    out->card = rdzv->card;
+}
+
 void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_state *next,
                struct rdzv_out *out)
 {
@@ -252,15 +610,12 @@ void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_st
     rdzv_on_event(rdzv, event, next, out);
     if (rdzv->want == RDZV_WANT_NOTHING)
         return;
-    if (out->store == RDZV_NOTHING && !rdzv->busy && rdzv->clock >= rdzv->read_at)
-        out->store = RDZV_READ;
-    if (out->store != RDZV_NOTHING) {
-        rdzv->busy = true;
-        rdzv->writing = out->store == RDZV_WRITE;
-        rdzv->asked = rdzv->clock;
-    }
+    if (out->store == RDZV_NOTHING && rdzv->doing == RDZV_NOTHING)
+        out->store = rdzv_next(rdzv);
+    if (out->store != RDZV_NOTHING)
+        rdzv_begin_asking(rdzv, out);
     /* Also while the store is asked: time counts only while there are steps. */
     out->wake = event->now + rdzv->set.poll_ns;
-    if (!rdzv->busy)
-        out->wake = min_u64(out->wake, event->now + (rdzv->read_at - rdzv->clock));
+    if (rdzv->doing == RDZV_NOTHING)
+        out->wake = min_u64(out->wake, event->now + (rdzv_next_at(rdzv) - rdzv->clock));
 }

@@ -1,32 +1,36 @@
 /*
- * The rendezvous as one node sees it: when to read the state that all share (rendezvous_state.h),
- * when and how to change it, and what to tell the owner. Pure: (machine, event, state, local
+ * The rendezvous as one node sees it: when to read what all share (rendezvous_state.h), when and
+ * how to change it, and what to tell the owner. Pure: (machine, event, what was read, local
  * monotonic time) → (machine, what to do with the store, news).
  *
- * Whenever a state was read, all that holds is done, in this order, in one write
- * (rendezvous_turn.c). `self` is this node; what is dead is dead by this node's own watch.
+ * Each node writes its own card: with each beat, and when what it wants is another. The answer to
+ * that is the state's head, which says whether the state concerns it and has to be read.
  *
- *   the node wants   the state                           what it does
- *   in               there is none                       restores the last it has seen, or
- *                                                        makes one with itself
+ * Nodes look at all cards in turn, and who looks does for all what is to be done, in this order, in
+ * one write (rendezvous_turn.c). So the state changes a few times where a thousand nodes come at
+ * once. `self` is this node; what is dead is dead by this node's own watch.
+ *
+ *   the node wants   what it sees                        what it does
+ *   in               no state                            restores the last it has seen, or
+ *                                                        makes one
  *   in               closed                              is out: CLOSED
- *   in               other min or max, and nodes         is out: FAILED
+ *   in               other rules, and nodes              is out: FAILED
  *   in               its complete round is not there     OPENED, or EVICTED if it is not in it;
  *                    any more                            not ready until its owner says so
  *   in               of a round that it knows is over    opens one after that
- *   in               in no complete round, deadline      takes itself out, then FAILED
+ *   in               in no complete round, deadline      leaves, then FAILED
  *                    passed, not one that waits for a
  *                    place in a full round
- *   in               it is not in it                     adds itself: member of an open round
- *                                                        with a place left, else it waits
- *   in               member, not ready; owner is ready   ready
+ *   in               cards of nodes that want in, and    adds them: members of an open round with
+ *                    are not                             a place left, else they wait
+ *   in               cards of members that are ready     ready
+ *                    for this round
+ *   in, or out       cards of nodes that want out        takes them out
  *   in               others are dead                     takes them out
  *   in               complete, places left, some wait    opens the next round
  *   in               open, members enough and ready,     complete
  *                    last call over
  *   in               complete, it is a member            ROUND, once a round
- *   in               it is in it, beat due               counts its beat up
- *   out              it is in it                         takes itself out, then LEFT
  *   out              it is not in it, or closed          LEFT
  *   closed           not closed                          closes it, then CLOSED
  *   closed           closed                              CLOSED
@@ -35,8 +39,16 @@
  * member's own watch; members are as many as can be, and ready: complete at once. Any change of a
  * complete round's members opens the next round.
  *
+ * How often a node looks follows from its place among the nodes: the first three in each poll_ns,
+ * those behind them more rarely, by the square of the place. So all looks together are a few in
+ * each poll_ns however many nodes there are, and if those in front die the next one sees to it. A
+ * node that finds others silent looks in each poll_ns until it knows.
+ *
+ * A node that has just come writes its card and waits for those that are in; if none sees to it, it
+ * looks itself. A state is written on the grounds of cards that are not older than it.
+ *
  * Clocks are never compared. A node is dead when its beat did not change for rdzv_silence() of
- * this node's own time, between when the beat was first seen and when a later read was asked for.
+ * this node's own time, between when the beat was first seen and when a later look began.
  * Time in which this node did not run, or its clock jumped, does not count, and after it, or after
  * the store failed, all watching starts anew: who slept, or was cut off, takes nobody for dead.
  */
@@ -52,7 +64,7 @@ struct rdzv_settings {
     uint64_t last_call_ns; /* for more nodes than `min` */
     uint64_t close_ns;     /* for leaving and closing */
     uint64_t beat_ns;
-    uint64_t poll_ns; /* between two reads */
+    uint64_t poll_ns; /* between two looks */
 };
 
 /* PyTorch's; of `min` and `max` 1. */
@@ -74,9 +86,11 @@ enum rdzv_event_type {
     RDZV_READY,   /* the answer to OPENED and EVICTED */
     RDZV_LEAVE,   /* wants out */
     RDZV_CLOSE,   /* wants that nobody meets any more: `reason` */
-    RDZV_SEEN,    /* the store answered a read or a write: `state`, `won` */
+    RDZV_HEAD,    /* the store answered a PEEK or a POST: `head` */
+    RDZV_SEEN,    /* a READ or a WRITE: `state`, `won` */
+    RDZV_LOOKED,  /* a LOOK: `head` and `cards`; `state` is the one seen last */
     RDZV_FAILING, /* it did not: `error` */
-    RDZV_CHANGED, /* the state may be another */
+    RDZV_CHANGED, /* the state may be another: `head`; NULL: whatever it is */
     RDZV_TICK,
 };
 
@@ -85,12 +99,22 @@ struct rdzv_event {
     bool won;                       /* SEEN: this node wrote it */
     uint64_t now;                   /* ns of the monotonic clock */
     const char *reason;             /* borrowed, as all here */
-    const struct rdzv_state *state; /* SEEN: NULL: there is none */
-    const struct rdzv_state *last;  /* SEEN: the one seen before; NULL: none was */
+    const struct rdzv_state *state; /* SEEN, LOOKED: NULL: there is none */
+    const struct rdzv_state *last;  /* likewise: the one seen before; NULL: none was */
+    const struct rdzv_head *head;   /* NULL: there is none */
+    const struct rdzv_card *cards;  /* by id */
+    uint32_t n_cards;
     const struct dl_error *error;
 };
 
-enum rdzv_do { RDZV_NOTHING, RDZV_READ, RDZV_WRITE };
+enum rdzv_do {
+    RDZV_NOTHING,
+    RDZV_PEEK,  /* reads the head */
+    RDZV_POST,  /* writes out->card, and reads the head */
+    RDZV_READ,  /* reads the state */
+    RDZV_LOOK,  /* reads the head and all cards */
+    RDZV_WRITE, /* the state and its head */
+};
 
 enum rdzv_news {
     RDZV_NO_NEWS,
@@ -103,15 +127,21 @@ enum rdzv_news {
 };
 
 struct rdzv_out {
-    enum rdzv_do store; /* answered by SEEN or FAILING before there is another */
+    enum rdzv_do store; /* answered by an event or FAILING before there is another */
     enum rdzv_news news;
     uint64_t wake; /* TICK then, at the latest; UINT64_MAX: never */
+    struct rdzv_card card;
+    bool drops; /* the card of the node `dropped` has no use any more; not answered */
+    uint64_t dropped;
     struct dl_error error;
 };
 
 struct rdzv_peer {
     uint64_t id, life, beat;
     uint64_t seen; /* when that beat was first seen */
+    bool counts;   /* it was seen to change */
+    bool suspect;  /* it was silent for too long, though perhaps not for long enough */
+    bool in_state, has_card;
 };
 
 enum rdzv_want { RDZV_WANT_NOTHING, RDZV_WANT_IN, RDZV_WANT_OUT, RDZV_WANT_CLOSED };
@@ -123,38 +153,60 @@ struct rdzv {
     uint32_t lost; /* writes, one after another */
     char reason[RDZV_TEXT_MAX];
 
-    bool busy;     /* the store was asked something, */
-    bool writing;  /* and it is a write */
-    bool hinted;   /* there was a CHANGED meanwhile */
-    bool blind;    /* watching starts anew with what is seen next */
-    bool present;  /* in the state that was seen last */
-    bool any;      /* it was in a complete round, */
-    bool in_round; /* and still is: in `round` */
+    enum rdzv_do doing; /* what the store was asked; NOTHING: it is not busy */
+    bool polls;         /* nobody says CHANGED */
+    bool blind;         /* watching starts anew with what is seen next */
+    bool present;       /* in the state that was seen last */
+    bool any;           /* it was in a complete round, */
+    bool in_round;      /* and still is: in `round` */
 
-    /* Time that counts: what passed while the machine was run. The times below are of it. */
+    /* Time that counts: what passed while the machine was run. The times below are of it, and
+     * UINT64_MAX is never. */
     uint64_t clock, now;
-    uint64_t asked;     /* when the store was */
-    uint64_t answered;  /* latest */
-    uint64_t read_at;   /* next */
-    uint64_t beat_at;   /* latest of its own that is in the store */
+    uint64_t asked;                              /* when the store was */
+    uint64_t answered;                           /* latest look */
+    uint64_t peek_at, post_at, read_at, look_at; /* next */
+    uint64_t not_before;                         /* any of them: the store fails */
+    uint32_t failures;                           /* of it, one after another */
     uint64_t quorum_at; /* when the quorum was first seen; UINT64_MAX: there is none, */
     uint64_t quorum;    /* this one, */
     uint64_t open_round;
     uint64_t deadline; /* UINT64_MAX: none */
     uint64_t draws;    /* random numbers that were used */
 
+    struct rdzv_card card; /* as it was written last */
+    struct rdzv_head head; /* seen last */
+    bool has_card;         /* it was written */
+    bool has_head;         /* there was one */
+    bool has_news;         /* it came after the store was asked */
+    bool suspects;         /* somebody is silent */
+    bool again;            /* a state was read for a look that found another head */
+    bool has_read;         /* a state, which was: */
+    uint64_t read_nonce, read_round, read_stamp;
+    uint32_t place, n_nodes; /* among those in that state; n_nodes: it is not */
+    uint32_t queue;          /* place among those who wait for others to let them in */
+
     uint64_t round, stamp;   /* of the latest complete round with this node */
     struct dl_error trouble; /* latest of the store; code 0: it answers */
     struct dl_error failure; /* why it is on its way out; code 0: it was asked to leave */
 
-    struct rdzv_peer *peers; /* owned; of the nodes that were seen last, in their order */
+    struct rdzv_peer *peers; /* owned; by id: of all nodes and cards of the latest look */
     uint32_t n_peers;
 };
 
-/* `self`: id (drawn at random), name and local. Settings were checked. */
+/* `self`: id (drawn at random), name and local. Settings were checked. `polls`: the store cannot
+ * say when something has changed. */
 void rdzv_init(struct rdzv *rdzv, const struct rdzv_settings *settings,
-               const struct rdzv_node *self);
+               const struct rdzv_node *self, bool polls);
 void rdzv_deinit(struct rdzv *rdzv);
+
+struct rdzv_rules rdzv_rules_of(const struct rdzv_settings *settings);
+
+/* The next look is due, though the node's turn has not come. */
+void rdzv_look_soon(struct rdzv *rdzv);
+
+/* The watch over the node of that id; NULL: it was in no look. */
+const struct rdzv_peer *rdzv_peer(const struct rdzv *rdzv, uint64_t id);
 
 /*
  * One event. For out->store == RDZV_WRITE, `next` (initialised, and of no meaning else) is to take

@@ -1,4 +1,5 @@
-/* A state as bytes. What comes from the store is a stranger's: each number is looked at. */
+/* A state, its head and a card as bytes. What comes from the store is a stranger's: each number is
+ * looked at. */
 #include "daemon/cluster/rendezvous_state.h"
 
 #include "daemon/serve/base/memory.h"
@@ -9,9 +10,9 @@
 #include <errno.h>
 #include <inttypes.h>
 
-enum { FIELDS = 13, NODE_FIELDS = 8 };
-enum { FLAG_COMPLETE = 1, FLAG_ENOUGH = 2 };
-enum { FLAG_MEMBER = 1, FLAG_READY = 2 };
+enum { FIELDS = 15, NODE_FIELDS = 6, HEAD_FIELDS = 10, CARD_FIELDS = 9 };
+enum { FLAG_COMPLETE = 1, FLAG_ENOUGH = 2, FLAG_CLOSED = 4 };
+enum { FLAG_MEMBER = 1, FLAG_READY = 2, FLAG_IN = 4 };
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
@@ -66,8 +67,7 @@ static void rdzv_blob_put_uints(struct dl_buffer *out, const uint64_t *numbers, 
 static void rdzv_blob_put_node(struct dl_buffer *out, const struct rdzv_node *node)
 {
     uint64_t flags = (node->member ? FLAG_MEMBER : 0U) | (node->ready ? FLAG_READY : 0U);
-    const uint64_t numbers[] = {node->id,   node->life,  node->beat, 0,
-                                node->rank, node->local, flags};
+    const uint64_t numbers[] = {node->id, node->life, node->rank, node->local, flags};
 
     rdzv_blob_put_array(out, NODE_FIELDS);
     rdzv_blob_put_uints(out, numbers, ARRAY_SIZE(numbers));
@@ -77,9 +77,10 @@ static void rdzv_blob_put_node(struct dl_buffer *out, const struct rdzv_node *no
 void rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out)
 {
     uint64_t flags = (state->complete ? FLAG_COMPLETE : 0U) | (state->enough ? FLAG_ENOUGH : 0U);
-    const uint64_t numbers[] = {RDZV_VERSION, state->seq, state->writer, state->nonce,
-                                state->round, flags,      state->stamp,  state->quorum,
-                                state->min,   state->max};
+    const struct rdzv_rules *rules = &state->rules;
+    const uint64_t numbers[] = {RDZV_VERSION, state->seq, state->writer,  state->nonce,
+                                state->round, flags,      state->stamp,   state->quorum,
+                                rules->min,   rules->max, rules->beat_ns, rules->missed};
 
     rdzv_blob_put_array(out, FIELDS);
     rdzv_blob_put_uints(out, numbers, ARRAY_SIZE(numbers));
@@ -88,6 +89,29 @@ void rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out)
     rdzv_blob_put_array(out, state->n);
     for (uint32_t i = 0; i < state->n; i++)
         rdzv_blob_put_node(out, &state->nodes[i]);
+}
+
+void rdzv_head_pack(const struct rdzv_state *state, struct dl_buffer *out)
+{
+    uint64_t flags = (state->complete ? FLAG_COMPLETE : 0U) | (state->closed[0] ? FLAG_CLOSED : 0U);
+    const struct rdzv_rules *rules = &state->rules;
+    const uint64_t numbers[HEAD_FIELDS] = {RDZV_VERSION,   state->nonce, state->round, flags,
+                                           state->stamp,   state->n,     rules->min,   rules->max,
+                                           rules->beat_ns, rules->missed};
+
+    rdzv_blob_put_array(out, HEAD_FIELDS);
+    rdzv_blob_put_uints(out, numbers, HEAD_FIELDS);
+}
+
+void rdzv_card_pack(const struct rdzv_card *card, struct dl_buffer *out)
+{
+    uint64_t flags = (card->in ? FLAG_IN : 0U) | (card->ready ? FLAG_READY : 0U);
+    const uint64_t numbers[] = {RDZV_VERSION, card->id,        card->life,  card->beat,
+                                flags,        card->ready_for, card->rules, card->local};
+
+    rdzv_blob_put_array(out, CARD_FIELDS);
+    rdzv_blob_put_uints(out, numbers, ARRAY_SIZE(numbers));
+    rdzv_blob_put_text(out, card->name);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -136,7 +160,15 @@ static void rdzv_blob_take_text(struct reader *in, char *ret, size_t size)
     in->left -= len;
 }
 
-static void rdzv_blob_take_head(struct reader *in, struct rdzv_state *state)
+static void rdzv_blob_take_rules(struct reader *in, struct rdzv_rules *rules)
+{
+    rules->min = (uint32_t)rdzv_blob_take_uint(in, 1, RDZV_NODES_MAX);
+    rules->max = (uint32_t)rdzv_blob_take_uint(in, rules->min, RDZV_NODES_MAX);
+    rules->beat_ns = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
+    rules->missed = (uint32_t)rdzv_blob_take_uint(in, 0, UINT32_MAX);
+}
+
+static void rdzv_blob_take_top(struct reader *in, struct rdzv_state *state)
 {
     state->seq = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
     state->writer = rdzv_blob_take_uint(in, 0, UINT64_MAX);
@@ -147,8 +179,7 @@ static void rdzv_blob_take_head(struct reader *in, struct rdzv_state *state)
     state->enough = flags & FLAG_ENOUGH;
     state->stamp = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
     state->quorum = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
-    state->min = (uint32_t)rdzv_blob_take_uint(in, 1, RDZV_NODES_MAX);
-    state->max = (uint32_t)rdzv_blob_take_uint(in, state->min, RDZV_NODES_MAX);
+    rdzv_blob_take_rules(in, &state->rules);
     rdzv_blob_take_text(in, state->closed, sizeof state->closed);
     rdzv_blob_take_text(in, state->why, sizeof state->why);
 }
@@ -158,8 +189,6 @@ static void rdzv_blob_take_node(struct reader *in, struct rdzv_node *node)
     in->bad |= rdzv_blob_take(in, TOKEN_ARRAY).n != NODE_FIELDS;
     node->id = rdzv_blob_take_uint(in, 0, UINT64_MAX);
     node->life = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
-    node->beat = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
-    (void)rdzv_blob_take_uint(in, 0, UINT64_MAX); /* has no meaning */
     node->rank = (uint32_t)rdzv_blob_take_uint(in, 0, UINT32_MAX);
     node->local = (uint32_t)rdzv_blob_take_uint(in, 0, RDZV_LOCAL_MAX);
     uint64_t flags = rdzv_blob_take_uint(in, 0, FLAG_MEMBER | FLAG_READY);
@@ -168,7 +197,7 @@ static void rdzv_blob_take_node(struct reader *in, struct rdzv_node *node)
     rdzv_blob_take_text(in, node->name, sizeof node->name);
 }
 
-/* The smallest node has 9 bytes: a count that says more than is there costs nothing. */
+/* The smallest node has 7 bytes: a count that says more than is there costs nothing. */
 static void rdzv_blob_take_nodes(struct reader *in, struct rdzv_state *state)
 {
     uint64_t n = rdzv_blob_take(in, TOKEN_ARRAY).n;
@@ -206,7 +235,7 @@ static bool rdzv_blob_makes_sense(const struct rdzv_state *state)
             return false;
         taken[node->rank] = true;
     }
-    if (ranks > DL_MAX_WORLD_SIZE || count.members > state->max)
+    if (ranks > DL_MAX_WORLD_SIZE || count.members > state->rules.max)
         return false;
     return !state->complete ||
            (count.members > 0 && count.ready == count.members && state->stamp > 0);
@@ -224,7 +253,7 @@ static int rdzv_blob_unpack(struct reader *in, struct rdzv_state *ret, struct dl
                             "nodes, or choose another rendezvous.id",
                             version, RDZV_VERSION);
     in->bad |= fields != FIELDS;
-    rdzv_blob_take_head(in, ret);
+    rdzv_blob_take_top(in, ret);
     rdzv_blob_take_nodes(in, ret);
     if (in->bad || in->left > 0 || !rdzv_blob_makes_sense(ret))
         return dl_error_set(err, EBADMSG, "rendezvous",
@@ -242,4 +271,48 @@ int rdzv_state_unpack(struct dl_span data, struct rdzv_state *ret, struct dl_err
     if (r < 0)
         rdzv_state_deinit(ret);
     return r;
+}
+
+static bool rdzv_blob_take_version(struct reader *in, uint64_t fields)
+{
+    in->bad |= rdzv_blob_take(in, TOKEN_ARRAY).n != fields;
+    return rdzv_blob_take_uint(in, RDZV_VERSION, RDZV_VERSION) == RDZV_VERSION;
+}
+
+bool rdzv_head_unpack(struct dl_span data, struct rdzv_head *ret)
+{
+    struct reader in = {.at = data.data, .left = data.len};
+
+    *ret = (struct rdzv_head){0};
+    if (!rdzv_blob_take_version(&in, HEAD_FIELDS))
+        return false;
+    ret->nonce = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
+    ret->round = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
+    uint64_t flags = rdzv_blob_take_uint(&in, 0, FLAG_COMPLETE | FLAG_CLOSED);
+    ret->complete = flags & FLAG_COMPLETE;
+    ret->closed = flags & FLAG_CLOSED;
+    ret->stamp = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
+    ret->n = (uint32_t)rdzv_blob_take_uint(&in, 0, RDZV_NODES_MAX);
+    rdzv_blob_take_rules(&in, &ret->rules);
+    return !in.bad && in.left == 0;
+}
+
+bool rdzv_card_unpack(struct dl_span data, struct rdzv_card *ret)
+{
+    struct reader in = {.at = data.data, .left = data.len};
+
+    *ret = (struct rdzv_card){0};
+    if (!rdzv_blob_take_version(&in, CARD_FIELDS))
+        return false;
+    ret->id = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
+    ret->life = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
+    ret->beat = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
+    uint64_t flags = rdzv_blob_take_uint(&in, 0, FLAG_IN | FLAG_READY);
+    ret->in = flags & FLAG_IN;
+    ret->ready = flags & FLAG_READY;
+    ret->ready_for = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
+    ret->rules = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
+    ret->local = (uint32_t)rdzv_blob_take_uint(&in, 0, RDZV_LOCAL_MAX);
+    rdzv_blob_take_text(&in, ret->name, sizeof ret->name);
+    return !in.bad && in.left == 0;
 }

@@ -6,6 +6,20 @@
 #include <errno.h>
 #include <stdio.h>
 
+bool rdzv_rules_same(const struct rdzv_rules *a, const struct rdzv_rules *b)
+{
+    return a->min == b->min && a->max == b->max && a->missed == b->missed &&
+           a->beat_ns == b->beat_ns;
+}
+
+uint64_t rdzv_rules_hash(const struct rdzv_rules *rules)
+{
+    uint64_t hash = rdzv_mix((uint64_t)rules->min << 32 | rules->max);
+
+    hash = rdzv_mix(hash ^ rules->missed);
+    return rdzv_mix(hash ^ rules->beat_ns);
+}
+
 void rdzv_state_deinit(struct rdzv_state *state)
 {
     free(state->nodes);
@@ -32,8 +46,7 @@ void rdzv_state_copy(const struct rdzv_state *from, struct rdzv_state *to)
         memcpy(nodes, from->nodes, from->n * sizeof *nodes);
 }
 
-/* Where the node of that id is, or would be. */
-static uint32_t rdzv_state_place_of(const struct rdzv_state *state, uint64_t id)
+uint32_t rdzv_state_place_of(const struct rdzv_state *state, uint64_t id)
 {
     uint32_t low = 0, high = state->n;
 
@@ -266,14 +279,14 @@ void rdzv_state_settle(struct rdzv_state *state)
 
     if (state->complete)
         return;
-    if (count.waiting > 0 && count.members < state->max &&
-        rdzv_state_let_in(state, state->max - count.members) > 0)
+    if (count.waiting > 0 && count.members < state->rules.max &&
+        rdzv_state_let_in(state, state->rules.max - count.members) > 0)
         count = rdzv_state_count(state);
-    bool enough = count.members >= state->min;
+    bool enough = count.members >= state->rules.min;
     if (enough && !state->enough)
         state->quorum++;
     state->enough = enough;
-    if (enough && count.ready == count.members && count.members == state->max)
+    if (enough && count.ready == count.members && count.members == state->rules.max)
         rdzv_state_complete(state);
 }
 

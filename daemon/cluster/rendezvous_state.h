@@ -1,16 +1,28 @@
 /*
- * What nodes agree on: who takes part, with which rank, and who waits. One value in the store,
- * which every node reads and changes as a whole (backend.h). Pure.
+ * What nodes agree on: who takes part, with which rank, and who waits; and what each says of
+ * itself. Pure. In the store (backend.h) lie
+ *
+ *   the state   one value, changed as a whole, and only when nodes come, go or are ready
+ *   its head    a few numbers of it, for those who only have to know whether it concerns them
+ *   cards       of each node one, which it alone writes: that it lives, and what it wants
+ *
+ * Whoever looks at all cards brings the state up to them, for all nodes at once (rendezvous.h).
  *
  * A round is open or complete. In an open round members gather: each has to say that it is ready
  * before the round can be complete. A complete round never changes: whoever leaves it, or is let
  * in, opens the next one, which those who stay are members of, not ready yet. Who finds no place
  * waits.
  *
- * There is no time in it. A node shows that it lives by counting up `beat`.
+ * There is no time in it. A node shows that it lives by counting up the `beat` of its card.
  *
- * As bytes it is msgpack, an array: version, seq, writer, nonce, round, flags, stamp, quorum, min,
- * max, closed, why, nodes; each node an array: id, life, beat, 0, rank, local, flags, name.
+ * As bytes these are msgpack, arrays:
+ *   state   version, seq, writer, nonce, round, flags, stamp, quorum, min, max, beat_ns, missed,
+ *           closed, why, nodes; each node an array: id, life, rank, local, flags, name
+ *   head    version, nonce, round, flags, stamp, n, min, max, beat_ns, missed
+ *   card    version, id, life, beat, flags, ready_for, rules, local, name
+ *
+ * Version 1 had the beats in the state, and neither heads nor cards; its nodes refuse a state of
+ * another version, and so do these.
  */
 #ifndef DL_RENDEZVOUS_STATE_H
 #define DL_RENDEZVOUS_STATE_H
@@ -18,7 +30,7 @@
 #include "proto/codec.h"
 
 enum {
-    RDZV_VERSION = 1,
+    RDZV_VERSION = 2,
     RDZV_NODES_MAX = 4096,
     RDZV_LOCAL_MAX = 4096,      /* ranks on one node */
     RDZV_NAME_MAX = 64,         /* bytes with the final NUL */
@@ -31,14 +43,20 @@ enum {
 #define RDZV_NO_RANK    UINT32_MAX
 
 struct rdzv_node {
-    uint64_t id;   /* drawn by the node */
-    uint64_t life; /* how often it came anew, after others took it for dead */
-    uint64_t beat;
+    uint64_t id;    /* drawn by the node */
+    uint64_t life;  /* how often it came anew, after others took it for dead */
     uint32_t rank;  /* in an open round: that of the last complete one, or RDZV_NO_RANK */
     uint32_t local; /* ranks of the epoch that are on it */
     bool member;    /* else it waits */
     bool ready;
     char name[RDZV_NAME_MAX];
+};
+
+/* What all nodes of a run must have alike. */
+struct rdzv_rules {
+    uint32_t min, max; /* nodes of a round */
+    uint32_t missed;   /* beats, and a node is dead */
+    uint64_t beat_ns;  /* between two */
 };
 
 struct rdzv_state {
@@ -50,12 +68,33 @@ struct rdzv_state {
     bool enough;     /* of an open round: members are at least `min` */
     uint64_t stamp;  /* drawn when the round was complete; else 0 */
     uint64_t quorum; /* counts how often members became enough */
-    uint32_t min, max;
+    struct rdzv_rules rules;
     char closed[RDZV_TEXT_MAX]; /* why nobody shall meet here any more; "": it is not closed */
     char why[RDZV_TEXT_MAX];    /* the round was opened */
     struct rdzv_node *nodes;    /* owned; by id */
     uint32_t n, cap;
 };
+
+struct rdzv_head {
+    uint64_t nonce; /* of the state: another one, another state */
+    uint64_t round, stamp;
+    bool complete, closed;
+    uint32_t n; /* nodes */
+    struct rdzv_rules rules;
+};
+
+struct rdzv_card {
+    uint64_t id, life, beat;
+    bool in;            /* it wants to take part; else it leaves */
+    bool ready;         /* for whichever round it is let into */
+    uint64_t ready_for; /* and for this one that it is in already, and one more; 0: none */
+    uint64_t rules;     /* rdzv_rules_hash() */
+    uint32_t local;
+    char name[RDZV_NAME_MAX];
+};
+
+bool rdzv_rules_same(const struct rdzv_rules *a, const struct rdzv_rules *b);
+uint64_t rdzv_rules_hash(const struct rdzv_rules *rules);
 
 void rdzv_state_deinit(struct rdzv_state *state); /* frees all below; zeroes state */
 void rdzv_state_copy(const struct rdzv_state *from, struct rdzv_state *to);
@@ -111,12 +150,20 @@ uint64_t rdzv_mix(uint64_t n);
 /* node7 before node66. */
 int rdzv_name_compare(const char *a, const char *b);
 
-/* Appends its bytes. */
+/* The place of that id among the nodes, or where it would be. */
+uint32_t rdzv_state_place_of(const struct rdzv_state *state, uint64_t id);
+
+/* These append bytes. */
 void rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out);
+void rdzv_head_pack(const struct rdzv_state *state, struct dl_buffer *out);
+void rdzv_card_pack(const struct rdzv_card *card, struct dl_buffer *out);
 
 /* Replaces what `ret` (initialised) holds. -EBADMSG (no state), -EPROTONOSUPPORT (of another
  * version), with `err`; `ret` is then empty. */
 int _nodiscard_ rdzv_state_unpack(struct dl_span data, struct rdzv_state *ret,
                                   struct dl_error *err);
+/* False: it is none. */
+bool rdzv_head_unpack(struct dl_span data, struct rdzv_head *ret);
+bool rdzv_card_unpack(struct dl_span data, struct rdzv_card *ret);
 
 #endif

@@ -17,6 +17,9 @@ void rdzv_finish(struct rdzv *rdzv, struct rdzv_out *out, enum rdzv_news news)
     rdzv->deadline = rdzv->quorum_at = RDZV_NEVER;
     rdzv->failure = (struct dl_error){0};
     rdzv->self.life++;
+    out->drops = rdzv->has_card;
+    out->dropped = rdzv->self.id;
+    rdzv->has_card = false;
     rdzv_watch_none(rdzv);
     rdzv->blind = true;
 }
@@ -31,10 +34,8 @@ static void rdzv_turn_begin(struct rdzv_turn *turn, const struct rdzv_state *fro
     if (turn->changed)
         return;
     rdzv_state_copy(from ? from : &none, next);
-    if (next->n == 0 && !next->complete) {
-        next->min = rdzv->set.min;
-        next->max = rdzv->set.max;
-    }
+    if (next->n == 0 && !next->complete)
+        next->rules = rdzv_rules_of(&rdzv->set);
     next->seq++;
     next->writer = rdzv->self.id;
     next->nonce = rdzv_draw(rdzv);
@@ -46,11 +47,10 @@ static void rdzv_turn_change(struct rdzv_turn *turn)
     rdzv_turn_begin(turn, turn->state);
 }
 
-static struct rdzv_node *rdzv_turn_next_me(const struct rdzv_turn *turn)
+/* As it is now, with what was changed so far. */
+static const struct rdzv_state *rdzv_turn_now(const struct rdzv_turn *turn)
 {
-    struct rdzv_node *me = rdzv_state_find(turn->next, turn->rdzv->self.id);
-
-    return me && me->life == turn->rdzv->self.life ? me : NULL;
+    return turn->changed ? turn->next : turn->state;
 }
 
 /* ---- what a state says to this node --------------------------------------------------------- */
@@ -103,9 +103,8 @@ static void rdzv_turn_notice_quorum(struct rdzv *rdzv, const struct rdzv_state *
     }
 }
 
-/* It is of a time before one that this node knows, or says of it what it did not say: the store
- * was set back, or lost what it had. */
-static bool rdzv_turn_is_stale(const struct rdzv_turn *turn)
+/* It is of a time before one that this node knows, or says of it what it did not say. */
+bool rdzv_turn_is_stale(const struct rdzv_turn *turn)
 {
     const struct rdzv *rdzv = turn->rdzv;
 
@@ -117,39 +116,110 @@ static bool rdzv_turn_is_stale(const struct rdzv_turn *turn)
 
 /* ---- what is done to it --------------------------------------------------------------------- */
 
-/* -ENOSPC: there is no room for it. */
-static int rdzv_turn_add_self(struct rdzv_turn *turn)
+static void rdzv_turn_too_many(struct rdzv_turn *turn)
 {
-    struct rdzv_node self = turn->rdzv->self;
-
-    rdzv_turn_change(turn);
-    if (rdzv_state_find(turn->next, self.id))
-        rdzv_state_remove(turn->next, self.id, "a node joined again");
-    struct rdzv_count count = rdzv_state_count(turn->next);
-    self.member = !turn->next->complete && count.members < turn->next->max;
-    self.beat = 0;
-    return rdzv_state_add(turn->next, &self);
+    dl_error_set(&turn->out->error, ENOSPC, "rendezvous",
+                 "there are already %u nodes, the most that a rendezvous can have", turn->next->n);
+    rdzv_finish(turn->rdzv, turn->out, RDZV_FAILED);
 }
 
-static void rdzv_turn_say_ready(struct rdzv_turn *turn)
+static void rdzv_turn_add(struct rdzv_turn *turn, const struct rdzv_card *card)
+{
+    struct rdzv_node node = {
+        .id = card->id, .life = card->life, .local = card->local, .ready = card->ready};
+
+    rdzv_turn_change(turn);
+    struct rdzv_count count = rdzv_state_count(turn->next);
+    node.member = !turn->next->complete && count.members < turn->next->rules.max;
+    memcpy(node.name, card->name, sizeof node.name);
+    if (rdzv_state_add(turn->next, &node) < 0 && card->id == turn->rdzv->self.id)
+        rdzv_turn_too_many(turn);
+}
+
+static void rdzv_turn_take_out(struct rdzv_turn *turn, uint64_t id, const char *name)
+{
+    char why[RDZV_TEXT_MAX];
+
+    (void)snprintf(why, sizeof why, "%s has left", name);
+    rdzv_turn_change(turn);
+    rdzv_state_remove(turn->next, id, why);
+}
+
+static void rdzv_turn_say_ready(struct rdzv_turn *turn, uint64_t id)
 {
     rdzv_turn_change(turn);
-    rdzv_turn_next_me(turn)->ready = true;
+    rdzv_state_find(turn->next, id)->ready = true;
+}
+
+/* The others know whether a stranger's card is that of one who lives; the own is. */
+static bool rdzv_turn_may_add(const struct rdzv_turn *turn, const struct rdzv_card *card)
+{
+    const struct rdzv_peer *peer = rdzv_peer(turn->rdzv, card->id);
+
+    return card->in && card->rules == rdzv_rules_hash(&rdzv_turn_now(turn)->rules) && peer &&
+           (card->id == turn->rdzv->self.id || rdzv_is_alive(peer));
+}
+
+static void rdzv_turn_follow_card(struct rdzv_turn *turn, const struct rdzv_card *card)
+{
+    const struct rdzv_state *now = rdzv_turn_now(turn);
+    const struct rdzv_node *node = rdzv_state_find(now, card->id);
+
+    if (node && card->life > node->life) {
+        rdzv_turn_change(turn);
+        rdzv_state_remove(turn->next, card->id, "a node joined again");
+        node = NULL;
+        now = turn->next;
+    }
+    if (!node) {
+        if (rdzv_turn_may_add(turn, card))
+            rdzv_turn_add(turn, card);
+    } else if (card->life == node->life && !card->in) {
+        rdzv_turn_take_out(turn, card->id, card->name);
+    } else if (card->life == node->life && !now->complete && node->member && !node->ready &&
+               card->ready_for == now->round + 1) {
+        rdzv_turn_say_ready(turn, card->id);
+    }
+}
+
+/* An empty state has nobody's rules yet: it takes those of this node. */
+static void rdzv_turn_follow_cards(struct rdzv_turn *turn)
+{
+    if (turn->state && turn->state->n == 0 && !turn->state->complete && turn->n_cards > 0)
+        rdzv_turn_change(turn);
+    for (uint32_t i = 0; i < turn->n_cards && turn->out->news != RDZV_FAILED; i++)
+        rdzv_turn_follow_card(turn, &turn->cards[i]);
 }
 
 static void rdzv_turn_remove_dead(struct rdzv_turn *turn)
 {
+    const struct rdzv *rdzv = turn->rdzv;
+
     for (uint32_t i = 0; i < turn->state->n; i++) {
         const struct rdzv_node *node = &turn->state->nodes[i];
+        const struct rdzv_peer *peer = rdzv_peer(rdzv, node->id);
         char why[RDZV_TEXT_MAX];
 
-        if (!rdzv_is_dead(turn->rdzv, i) ||
-            (turn->changed && !rdzv_state_find(turn->next, node->id)))
+        if (!peer || !rdzv_is_dead(rdzv, peer) || !rdzv_state_find(rdzv_turn_now(turn), node->id))
             continue;
         (void)snprintf(why, sizeof why, "%s sent no heartbeat for %g s", node->name,
-                       (double)rdzv_silence(&turn->rdzv->set) / (double)SECOND);
+                       (double)rdzv_silence(&rdzv->set) / (double)SECOND);
         rdzv_turn_change(turn);
         rdzv_state_remove(turn->next, node->id, why);
+    }
+}
+
+/* What a dead one has left that is not taken into account any more. */
+static void rdzv_turn_drop_card(struct rdzv_turn *turn)
+{
+    for (uint32_t i = 0; i < turn->n_cards && !turn->out->drops; i++) {
+        const struct rdzv_peer *peer = rdzv_peer(turn->rdzv, turn->cards[i].id);
+
+        if (peer && rdzv_is_dead(turn->rdzv, peer) &&
+            !rdzv_state_find(rdzv_turn_now(turn), peer->id)) {
+            turn->out->drops = true;
+            turn->out->dropped = peer->id;
+        }
     }
 }
 
@@ -158,12 +228,12 @@ static void rdzv_turn_let_in_others(struct rdzv_turn *turn)
     const struct rdzv_state *state = turn->state;
     struct rdzv_count count = rdzv_state_count(state);
 
-    if (!state->complete || count.waiting == 0 || count.members >= state->max || !turn->me ||
+    if (!state->complete || count.waiting == 0 || count.members >= state->rules.max || !turn->me ||
         !turn->me->member || (turn->changed && !turn->next->complete))
         return;
     rdzv_turn_change(turn);
     count = rdzv_state_count(turn->next);
-    if (count.waiting > 0 && count.members < turn->next->max)
+    if (count.waiting > 0 && count.members < turn->next->rules.max)
         rdzv_state_open(turn->next, 0, "another node wants to join");
 }
 
@@ -176,43 +246,20 @@ bool rdzv_last_call_is_over(const struct rdzv *rdzv)
 static void rdzv_turn_end_last_call(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
-    const struct rdzv_state *now = turn->changed ? turn->next : turn->state;
+    const struct rdzv_state *now = rdzv_turn_now(turn);
 
     if (turn->state->complete || now->complete || !turn->me || !turn->me->member ||
         !rdzv_last_call_is_over(rdzv))
         return;
     struct rdzv_count count = rdzv_state_count(now);
-    if (now->round != turn->state->round || count.members < now->min || count.ready < count.members)
+    if (now->round != turn->state->round || count.members < now->rules.min ||
+        count.ready < count.members)
         return;
     rdzv_turn_change(turn);
     rdzv_state_complete(turn->next);
 }
 
-/* Whatever is written counts the own beat up; and when nothing else is to be, a beat that is due.
- */
-static void rdzv_turn_beat(struct rdzv_turn *turn)
-{
-    struct rdzv *rdzv = turn->rdzv;
-
-    if (turn->me && rdzv->clock - rdzv->beat_at >= rdzv->set.beat_ns)
-        rdzv_turn_change(turn);
-    if (turn->changed) {
-        struct rdzv_node *me = rdzv_turn_next_me(turn);
-
-        if (me)
-            me->beat++;
-    }
-}
-
 /* ---- by what the node wants ----------------------------------------------------------------- */
-
-static void rdzv_turn_too_many(struct rdzv_turn *turn)
-{
-    dl_error_set(&turn->out->error, ENOSPC, "rendezvous",
-                 "there are already %u nodes, the most that a rendezvous can have", turn->state->n);
-    turn->changed = false;
-    rdzv_finish(turn->rdzv, turn->out, RDZV_FAILED);
-}
 
 static void rdzv_turn_say_late(const struct rdzv_turn *turn, struct dl_error *ret)
 {
@@ -220,10 +267,10 @@ static void rdzv_turn_say_late(const struct rdzv_turn *turn, struct dl_error *re
     const struct rdzv_state *state = turn->state;
     struct rdzv_count count = rdzv_state_count(state);
 
-    if (count.members < state->min)
+    if (count.members < state->rules.min)
         dl_error_set(ret, ETIMEDOUT, "rendezvous.timeouts.join",
                      "%" PRIu64 " s passed, and %u of at least %u nodes are there",
-                     set->join_ns / SECOND, count.members, state->min);
+                     set->join_ns / SECOND, count.members, state->rules.min);
     else
         dl_error_set(ret, ETIMEDOUT, "rendezvous.timeouts.join",
                      "%" PRIu64 " s passed, and round %" PRIu64
@@ -232,7 +279,7 @@ static void rdzv_turn_say_late(const struct rdzv_turn *turn, struct dl_error *re
                      count.waiting);
 }
 
-/* Too late: it takes itself out first, so that no round is made with it. */
+/* Too late: it leaves first, so that no round is made with it. */
 static void rdzv_turn_give_up(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
@@ -240,29 +287,35 @@ static void rdzv_turn_give_up(struct rdzv_turn *turn)
     rdzv_turn_say_late(turn, &rdzv->failure);
     rdzv->want = RDZV_WANT_OUT;
     rdzv->deadline = rdzv->clock + RDZV_ROLLBACK_NS;
+    rdzv->look_at = rdzv->clock;
     if (!turn->me) {
         turn->out->error = rdzv->failure;
         rdzv_finish(rdzv, turn->out, RDZV_FAILED);
-        return;
     }
-    rdzv_turn_change(turn);
-    rdzv_state_remove(turn->next, rdzv->self.id, "a node's time to join ran out");
 }
 
 /* All places are taken: whoever waits does so as long as it takes. */
 static bool rdzv_turn_is_full(const struct rdzv_state *state)
 {
-    return state->complete && rdzv_state_count(state).members >= state->max;
+    return state->complete && rdzv_state_count(state).members >= state->rules.max;
 }
 
-static void rdzv_turn_others_settings(struct rdzv_turn *turn)
+static void rdzv_turn_others_rules(struct rdzv_turn *turn)
 {
-    const struct rdzv_settings *set = &turn->rdzv->set;
+    const struct rdzv_rules mine = rdzv_rules_of(&turn->rdzv->set), *theirs = &turn->state->rules;
+    struct dl_error *err = &turn->out->error;
 
-    dl_error_set(&turn->out->error, EINVAL, "rendezvous.nodes",
-                 "%u to %u, but the other nodes have %u to %u; write the same on all nodes, or "
-                 "choose another rendezvous.id",
-                 set->min, set->max, turn->state->min, turn->state->max);
+    if (mine.min != theirs->min || mine.max != theirs->max)
+        dl_error_set(err, EINVAL, "rendezvous.nodes",
+                     "%u to %u, but the other nodes have %u to %u; write the same on all nodes, or "
+                     "choose another rendezvous.id",
+                     mine.min, mine.max, theirs->min, theirs->max);
+    else
+        dl_error_set(err, EINVAL, "rendezvous.heartbeat",
+                     "interval %g s and missed %u, but the other nodes have %g s and %u; write the "
+                     "same on all nodes, or choose another rendezvous.id",
+                     (double)mine.beat_ns / (double)SECOND, mine.missed,
+                     (double)theirs->beat_ns / (double)SECOND, theirs->missed);
     rdzv_finish(turn->rdzv, turn->out, RDZV_FAILED);
 }
 
@@ -282,19 +335,18 @@ static void rdzv_turn_improve(struct rdzv_turn *turn)
         rdzv_turn_change(turn);
         rdzv_state_open(turn->next, rdzv->round, "the store does not know the latest round");
     }
-    if (!turn->me && rdzv_turn_add_self(turn) < 0) {
-        rdzv_turn_too_many(turn);
+    rdzv_turn_follow_cards(turn);
+    if (turn->out->news == RDZV_FAILED) {
+        turn->changed = false;
         return;
     }
-    if (turn->me && turn->me->member && rdzv->self.ready &&
-        !(turn->changed ? rdzv_turn_next_me(turn) : turn->me)->ready)
-        rdzv_turn_say_ready(turn);
     rdzv_turn_remove_dead(turn);
     rdzv_turn_let_in_others(turn);
     if (turn->changed)
         rdzv_state_settle(turn->next);
     rdzv_turn_end_last_call(turn);
-    rdzv_turn_beat(turn);
+    if (!turn->changed)
+        rdzv_turn_drop_card(turn);
 }
 
 /* The store holds nothing: it is new, or lost what it had. What all had agreed on is put back. */
@@ -307,19 +359,22 @@ static void rdzv_turn_restore(struct rdzv_turn *turn)
     rdzv_turn_begin(turn, mine ? last : NULL);
     if (!mine && rdzv->any)
         rdzv_state_open(turn->next, rdzv->round, "the store has lost its state");
-    int r = mine ? 0 : rdzv_turn_add_self(turn);
-    assert(r == 0); /* the first one has room */
-    rdzv_turn_beat(turn);
+    if (mine)
+        return;
+    rdzv_turn_follow_cards(turn);
+    rdzv_state_settle(turn->next);
 }
 
 static void rdzv_turn_seen_in(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
     const struct rdzv_state *state = turn->state;
+    const struct rdzv_rules mine = rdzv_rules_of(&rdzv->set);
     struct rdzv_out *out = turn->out;
 
     if (!state) {
-        rdzv_turn_restore(turn);
+        if (turn->looked)
+            rdzv_turn_restore(turn);
         return;
     }
     if (state->closed[0]) {
@@ -327,8 +382,8 @@ static void rdzv_turn_seen_in(struct rdzv_turn *turn)
         rdzv_finish(rdzv, out, RDZV_CLOSED);
         return;
     }
-    if (state->n > 0 && (state->min != rdzv->set.min || state->max != rdzv->set.max)) {
-        rdzv_turn_others_settings(turn);
+    if (state->n > 0 && !rdzv_rules_same(&state->rules, &mine)) {
+        rdzv_turn_others_rules(turn);
         return;
     }
     rdzv_turn_notice_end(turn);
@@ -340,23 +395,30 @@ static void rdzv_turn_seen_in(struct rdzv_turn *turn)
         rdzv->deadline = rdzv->clock + rdzv->set.join_ns;
     if (!member && rdzv->clock > rdzv->deadline)
         rdzv_turn_give_up(turn);
-    else
+    else if (turn->looked)
         rdzv_turn_improve(turn);
 }
 
 static void rdzv_turn_seen_out(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
-    char why[RDZV_TEXT_MAX];
 
     if (!turn->me || turn->state->closed[0]) {
         turn->out->error = rdzv->failure;
         rdzv_finish(rdzv, turn->out, rdzv->failure.code ? RDZV_FAILED : RDZV_LEFT);
         return;
     }
-    (void)snprintf(why, sizeof why, "%s has left", rdzv->self.name);
-    rdzv_turn_change(turn);
-    rdzv_state_remove(turn->next, rdzv->self.id, why);
+    if (!turn->looked)
+        return;
+    for (uint32_t i = 0; i < turn->n_cards; i++) {
+        const struct rdzv_card *card = &turn->cards[i];
+        const struct rdzv_node *node = rdzv_state_find(rdzv_turn_now(turn), card->id);
+
+        if (node && node->life == card->life && !card->in)
+            rdzv_turn_take_out(turn, card->id, card->name);
+    }
+    if (rdzv_state_find(rdzv_turn_now(turn), rdzv->self.id)) /* its card may be lost */
+        rdzv_turn_take_out(turn, rdzv->self.id, rdzv->self.name);
 }
 
 static void rdzv_turn_seen_closed(struct rdzv_turn *turn)
@@ -370,6 +432,11 @@ static void rdzv_turn_seen_closed(struct rdzv_turn *turn)
     }
     rdzv_turn_change(turn);
     memcpy(turn->next->closed, rdzv->reason, sizeof rdzv->reason);
+}
+
+void rdzv_turn_write_again(struct rdzv_turn *turn)
+{
+    rdzv_turn_change(turn);
 }
 
 void rdzv_turn(struct rdzv_turn *turn)

@@ -1,4 +1,5 @@
-/* Internal to the rendezvous: a turn, which is one state that was seen, and what becomes of it. */
+/* Internal to the rendezvous: a turn, which is one state that was seen, and, where the cards were
+ * looked at, what becomes of it. */
 #ifndef DL_RENDEZVOUS_TURN_H
 #define DL_RENDEZVOUS_TURN_H
 
@@ -12,8 +13,11 @@
 struct rdzv_turn {
     struct rdzv *rdzv;
     const struct rdzv_state *state; /* NULL: there is none */
-    const struct rdzv_state *last;  /* the one seen before; NULL: none was */
-    const struct rdzv_node *me;     /* in `state`; NULL: not in this life */
+    bool looked;                    /* at these, since that was read: it can be changed */
+    const struct rdzv_card *cards;
+    uint32_t n_cards;
+    const struct rdzv_state *last; /* the one seen before; NULL: none was */
+    const struct rdzv_node *me;    /* in `state`; NULL: not in this life */
     struct rdzv_state *next;
     bool changed; /* `next` is what shall be */
     struct rdzv_out *out;
@@ -22,9 +26,15 @@ struct rdzv_turn {
 /* What the table in rendezvous.h says. */
 void rdzv_turn(struct rdzv_turn *turn);
 
+/* The state as it is, by another write. */
+void rdzv_turn_write_again(struct rdzv_turn *turn);
+
 /* The machine is out; it can be asked to join again. */
 void rdzv_finish(struct rdzv *rdzv, struct rdzv_out *out, enum rdzv_news news);
 
 bool rdzv_last_call_is_over(const struct rdzv *rdzv);
+
+/* The store was set back to a time before one that this node knows, or lost what it had. */
+bool rdzv_turn_is_stale(const struct rdzv_turn *turn);
 
 #endif

@@ -2,11 +2,13 @@
 
 #include "daemon/serve/base/memory.h"
 
-/* Longer than that between two steps, and this node was asleep. Where one beat that is half an
- * interval late is a death, a shorter nap, or a store that was stuck as long, is told from it. */
+/* Longer than that between two steps, and this node was asleep; a shorter nap, or a store that was
+ * stuck as long, is told from a death: with the beat that was just not due yet it is no silence. */
 static uint64_t rdzv_watch_patience(const struct rdzv *rdzv)
 {
-    return rdzv->set.missed == 1 ? rdzv->set.beat_ns / 3 : 2 * rdzv->set.beat_ns;
+    uint64_t slack = rdzv_silence(&rdzv->set) - rdzv->set.beat_ns;
+
+    return min_u64(2 * rdzv->set.beat_ns, slack * 2 / 3);
 }
 
 void rdzv_pass_time(struct rdzv *rdzv, uint64_t now)
@@ -27,49 +29,83 @@ uint64_t rdzv_draw(struct rdzv *rdzv)
     return rdzv_mix(n ^ rdzv->self.life << 40);
 }
 
-static bool rdzv_watch_same_nodes(const struct rdzv *rdzv, const struct rdzv_state *state)
+/* Beats that a card can have that was written first a moment ago. */
+enum { RDZV_YOUNG_BEATS = 2 };
+
+const struct rdzv_peer *rdzv_peer(const struct rdzv *rdzv, uint64_t id)
 {
-    if (rdzv->n_peers != state->n)
-        return false;
-    for (uint32_t i = 0; i < state->n; i++)
-        if (rdzv->peers[i].id != state->nodes[i].id)
-            return false;
-    return true;
+    uint32_t low = 0, high = rdzv->n_peers;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (rdzv->peers[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < rdzv->n_peers && rdzv->peers[low].id == id ? &rdzv->peers[low] : NULL;
 }
 
-/* A list with a place for each node of the state, and what is known of those that were there. */
-static void rdzv_watch_change_peers(struct rdzv *rdzv, const struct rdzv_state *state)
+/* What is known of it from earlier looks, and now. Who has no card any more has not beaten. */
+static struct rdzv_peer rdzv_watch_peer(const struct rdzv *rdzv, const struct rdzv_node *node,
+                                        const struct rdzv_card *card)
 {
-    struct rdzv_peer *peers = must_alloc((state->n ? state->n : 1) * sizeof *peers);
-    uint32_t old = 0;
+    const struct rdzv_peer *old = rdzv_peer(rdzv, card ? card->id : node->id);
+    struct rdzv_peer peer = {.seen = rdzv->clock, .has_card = card != NULL};
 
-    for (uint32_t i = 0; i < state->n; i++) {
-        const struct rdzv_node *node = &state->nodes[i];
+    if (old)
+        peer = *old;
+    else if (node)
+        peer.life = node->life;
+    peer.id = card ? card->id : node->id;
+    peer.has_card = card != NULL;
+    if (card && (card->beat != peer.beat || card->life != peer.life)) {
+        peer.counts = old != NULL;
+        peer.beat = card->beat;
+        peer.life = card->life;
+        peer.seen = rdzv->clock;
+        peer.suspect = false;
+    }
+    /* Taken out by another: it may be dead, and what it left is not a reason to let it in again. */
+    if (old && old->in_state && !node && old->life == peer.life)
+        peer.counts = false;
+    peer.in_state = node != NULL;
+    return peer;
+}
 
-        while (old < rdzv->n_peers && rdzv->peers[old].id < node->id)
-            old++;
-        if (old < rdzv->n_peers && rdzv->peers[old].id == node->id)
-            peers[i] = rdzv->peers[old];
-        else
-            peers[i] = (struct rdzv_peer){node->id, node->life, node->beat, rdzv->clock};
+static bool rdzv_watch_is_silent(const struct rdzv *rdzv, const struct rdzv_peer *peer)
+{
+    return peer->id != rdzv->self.id && rdzv->clock - peer->seen > rdzv->set.beat_ns * 5 / 4;
+}
+
+void rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state, const struct rdzv_card *cards,
+                uint32_t n)
+{
+    uint32_t nodes = state ? state->n : 0, i = 0, k = 0, n_peers = 0;
+    struct rdzv_peer *peers = must_alloc(max_u64(nodes + n, 1) * sizeof *peers);
+
+    rdzv->suspects = false;
+    while (i < nodes || k < n) {
+        bool of_node = i < nodes && (k == n || state->nodes[i].id <= cards[k].id);
+        bool of_card = k < n && (i == nodes || cards[k].id <= state->nodes[i].id);
+
+        peers[n_peers] =
+            rdzv_watch_peer(rdzv, of_node ? &state->nodes[i] : NULL, of_card ? &cards[k] : NULL);
+        peers[n_peers].suspect |= rdzv_watch_is_silent(rdzv, &peers[n_peers]);
+        rdzv->suspects |= peers[n_peers].suspect;
+        n_peers++;
+        i += of_node;
+        k += of_card;
     }
     free(rdzv->peers);
     rdzv->peers = peers;
-    rdzv->n_peers = state->n;
-}
-
-void rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state)
-{
-    if (!rdzv_watch_same_nodes(rdzv, state))
-        rdzv_watch_change_peers(rdzv, state);
+    rdzv->n_peers = n_peers;
     if (rdzv->clock - rdzv->answered > rdzv_watch_patience(rdzv))
         rdzv->blind = true;
-    for (uint32_t i = 0; i < state->n; i++) {
-        const struct rdzv_node *node = &state->nodes[i];
-        struct rdzv_peer *peer = &rdzv->peers[i];
-
-        if (rdzv->blind || peer->beat != node->beat || peer->life != node->life)
-            *peer = (struct rdzv_peer){node->id, node->life, node->beat, rdzv->clock};
+    for (i = 0; rdzv->blind && i < n_peers; i++) {
+        peers[i].counts &= peers[i].seen == rdzv->clock;
+        peers[i].seen = rdzv->clock;
     }
     rdzv->blind = false;
     rdzv->answered = rdzv->clock;
@@ -80,14 +116,17 @@ void rdzv_watch_none(struct rdzv *rdzv)
     free(rdzv->peers);
     rdzv->peers = NULL;
     rdzv->n_peers = 0;
-    rdzv->blind = false;
+    rdzv->suspects = rdzv->blind = false;
     rdzv->answered = rdzv->clock;
 }
 
-bool rdzv_is_dead(const struct rdzv *rdzv, uint32_t at)
+bool rdzv_is_dead(const struct rdzv *rdzv, const struct rdzv_peer *peer)
 {
-    const struct rdzv_peer *peer = &rdzv->peers[at];
-
     return peer->id != rdzv->self.id && rdzv->asked > peer->seen &&
            rdzv->asked - peer->seen > rdzv_silence(&rdzv->set);
+}
+
+bool rdzv_is_alive(const struct rdzv_peer *peer)
+{
+    return !peer->suspect && (peer->counts || peer->beat <= RDZV_YOUNG_BEATS);
 }

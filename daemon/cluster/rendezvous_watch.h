@@ -10,11 +10,16 @@ void rdzv_pass_time(struct rdzv *rdzv, uint64_t now);
 /* The next number of its own. */
 uint64_t rdzv_draw(struct rdzv *rdzv);
 
-/* Notes the beats of a state that was just seen. */
-void rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state);
+/* Notes the beats of all nodes of the state (NULL: there is none) and of the cards, which were just
+ * looked at; and whether somebody is suspected to be dead. */
+void rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state, const struct rdzv_card *cards,
+                uint32_t n);
 void rdzv_watch_none(struct rdzv *rdzv);
 
-/* Of the node at that place of the state that was watched last. */
-bool rdzv_is_dead(const struct rdzv *rdzv, uint32_t at);
+bool rdzv_is_dead(const struct rdzv *rdzv, const struct rdzv_peer *peer);
+
+/* Whether the one who wrote that card lives, as far as can be told: it was seen to beat, and not
+ * long ago; or has just begun. */
+bool rdzv_is_alive(const struct rdzv_peer *peer);
 
 #endif

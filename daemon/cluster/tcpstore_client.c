@@ -259,10 +259,21 @@ static bool tcpstore_client_expire_queue(struct tcpstore_client *c)
     return true;
 }
 
+/* Asked for by somebody who was just answered, after what was there had been sent. */
+static bool tcpstore_client_has_more(const struct tcpstore_client *c)
+{
+    bool waits = c->flight && tcpstore_client_is_wait(c->flight->prev);
+
+    return c->state == LINK_UP && c->queue && c->out.len == c->out_begin && !waits;
+}
+
 static void tcpstore_client_arm(struct tcpstore_client *c)
 {
     uint64_t at = UINT64_MAX, now = client_now(c);
     const struct client_request *request;
+
+    if (tcpstore_client_has_more(c))
+        at = now;
 
     DL_FOREACH (c->queue, request) {
         at = min_u64(at, request->deadline_ms);

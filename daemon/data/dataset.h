@@ -13,6 +13,7 @@
 #define DL_DATASET_H
 
 #include "daemon/data/guard.h"
+#include "daemon/data/reader.h"
 #include "daemon/data/sample.h"
 #include "proto/dataset_state.h"
 #include "proto/spec.h"
@@ -142,7 +143,9 @@ struct data_env {
     char **plugins; /* likewise for plug-ins; n_plugins 0: none may be loaded */
     uint32_t n_roots;
     uint32_t n_plugins;
-    uint32_t worker; /* who opens it: this one of `workers`; 0 of 0: no worker */
+    const struct reader *reader; /* whose rights count besides our own; NULL: nobody's */
+    bool foreign;                /* for another user: what that one sends is not unpickled */
+    uint32_t worker;             /* who opens it: this one of `workers`; 0 of 0: no worker */
     uint32_t workers;
     uint64_t seed;       /* of the worker, for plug-ins that want one at their start */
     struct guard *guard; /* of the files that are mapped; NULL: nobody looks at them again */

@@ -3,6 +3,7 @@
 #include "daemon/data/source.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <glob.h>
 #include <stdio.h>
@@ -149,19 +150,74 @@ static char *globs_fixed_directory(const char *pattern)
     return strndup(pattern, len);
 }
 
-/* glob() has no argument for its error function. */
+/* glob() has no argument for the functions that it calls. */
 static _Thread_local struct {
     char dir[DL_ERROR_PATH_MAX];
     int code;
-} glob_failure;
+    const struct data_env *env; /* borrowed, for a call with a reader */
+} glob_context;
 
 static int globs_note_failure(const char *dir, int code)
 {
     if (code == ENOENT)
         return 0;
-    snprintf(glob_failure.dir, sizeof glob_failure.dir, "%s", dir);
-    glob_failure.code = code;
+    snprintf(glob_context.dir, sizeof glob_context.dir, "%s", dir);
+    glob_context.code = code;
     return 1;
+}
+
+/* ---- what glob() looks at for a reader ------------------------------------------------------ */
+
+static void *globs_open_directory(const char *path)
+{
+    _cleanup_fd_ int fd = -1;
+    int r = source_open_directory(path, glob_context.env, &fd, NULL);
+    DIR *dir = r == 0 ? fdopendir(fd) : NULL;
+
+    if (r < 0)
+        errno = -r;
+    if (dir)
+        (void)steal_fd(&fd);
+    return dir;
+}
+
+static struct dirent *globs_read_directory(void *dir)
+{
+    return readdir(dir);
+}
+
+static void globs_close_directory(void *dir)
+{
+    closedir(dir);
+}
+
+static int globs_stat_as(const char *path, bool follow, struct stat *ret)
+{
+    int r = source_stat(path, follow, glob_context.env, ret);
+
+    if (r < 0)
+        errno = -r;
+    return r < 0 ? -1 : 0;
+}
+
+static int globs_stat(const char *path, struct stat *ret)
+{
+    return globs_stat_as(path, true, ret);
+}
+
+static int globs_lstat(const char *path, struct stat *ret)
+{
+    return globs_stat_as(path, false, ret);
+}
+
+static void globs_look_for_reader(const struct data_env *env, glob_t *found)
+{
+    glob_context.env = env;
+    found->gl_opendir = globs_open_directory;
+    found->gl_readdir = globs_read_directory;
+    found->gl_closedir = globs_close_directory;
+    found->gl_stat = globs_stat;
+    found->gl_lstat = globs_lstat;
 }
 
 static int globs_compare_paths(const void *a, const void *b)
@@ -179,8 +235,8 @@ static int globs_judge_glob(int r, const char *pattern, struct dl_error *err)
                             "matches no file; if it is a file's name, write a backslash before "
                             "each * ? [ in it");
     case GLOB_ABORTED:
-        return dl_error_set(err, glob_failure.code, pattern, "%s cannot be searched: %s",
-                            glob_failure.dir, strerror(glob_failure.code));
+        return dl_error_set(err, glob_context.code, pattern, "%s cannot be searched: %s",
+                            glob_context.dir, strerror(glob_context.code));
     default:
         return globs_out_of_memory(err);
     }
@@ -204,7 +260,11 @@ static int globs_expand_glob(struct file_list *list, const char *pattern,
     if (r < 0)
         return r;
     /* Sorted by us: glob() does it by the locale, and the order decides which sample is which. */
-    r = globs_judge_glob(glob(pattern, GLOB_NOSORT, globs_note_failure, &found), pattern, err);
+    if (env->reader)
+        globs_look_for_reader(env, &found);
+    r = globs_judge_glob(glob(pattern, GLOB_NOSORT | (env->reader ? GLOB_ALTDIRFUNC : 0),
+                              globs_note_failure, &found),
+                         pattern, err);
     if (r < 0)
         return r;
     qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, globs_compare_paths);

@@ -1,22 +1,26 @@
 #include "daemon/data/guard.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <utlist.h>
 
 struct guarded {
-    struct guarded *prev, *next; /* guard.files */
+    struct guarded *prev, *next; /* guard.files or guard.closed */
     struct guard *guard;         /* borrowed */
     uint8_t *data;               /* borrowed mapping */
     uint64_t bytes;
-    dev_t device;
-    ino_t inode;
-    char *path; /* owned */
+    struct stat opened; /* what it was like */
+    struct stat closed; /* in the list of those */
+    char *path;         /* owned */
+    bool told;          /* that it was written to */
     /* What reads as zeroes in place of the file, from `low` to `high`; none: both 0. */
     volatile uintptr_t low, high;
 };
@@ -86,23 +90,60 @@ void guard_uninstall(void)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
+static void guard_free(struct guarded *file)
+{
+    free(file->path);
+    free(file);
+}
+
+static bool guard_is_same(const struct guarded *file, const struct stat *st)
+{
+    return st->st_dev == file->opened.st_dev && st->st_ino == file->opened.st_ino;
+}
+
+/* False: the name is another file's now, or none's. */
+static bool guard_find_named(const struct guarded *file, struct stat *ret)
+{
+    return stat(file->path, ret) == 0 && guard_is_same(file, ret);
+}
+
+static bool guard_same_time(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/*
+ * Whoever writes to a file can set the time of that back, but not that of the last change. That one
+ * changes also with what the file's mode, owner or links are; then this is what has happened.
+ */
+static bool guard_was_written(struct guarded *file, const struct stat *now)
+{
+    struct stat *then = &file->opened;
+
+    if (now->st_size != then->st_size || !guard_same_time(&now->st_mtim, &then->st_mtim))
+        return true;
+    if (guard_same_time(&now->st_ctim, &then->st_ctim))
+        return false;
+    if (now->st_mode == then->st_mode && now->st_uid == then->st_uid &&
+        now->st_gid == then->st_gid && now->st_nlink == then->st_nlink)
+        return true;
+    *then = *now;
+    return false;
+}
+
 struct guarded *guard_add(struct guard *guard, const void *data, uint64_t bytes, int fd,
                           const char *path)
 {
     struct guarded *file = calloc(1, sizeof *file);
-    struct stat st;
 
-    if (!file || !(file->path = strdup(path)) || fstat(fd, &st) < 0) {
+    if (!file || !(file->path = strdup(path)) || fstat(fd, &file->opened) < 0) {
         if (file)
-            free(file->path);
-        free(file);
+            guard_free(file);
         return NULL;
     }
     file->guard = guard;
     file->data = (uint8_t *)(uintptr_t)data;
     file->bytes = bytes;
-    file->device = st.st_dev;
-    file->inode = st.st_ino;
     DL_APPEND(guard->files, file);
     return file;
 }
@@ -112,16 +153,24 @@ void guard_remove(struct guarded *file)
     if (!file)
         return;
     DL_DELETE(file->guard->files, file);
-    free(file->path);
-    free(file);
+    if (!file->told && guard_find_named(file, &file->closed) &&
+        guard_was_written(file, &file->closed))
+        DL_APPEND(file->guard->closed, file);
+    else
+        guard_free(file);
+}
+
+void guard_deinit(struct guard *guard)
+{
+    struct guarded *file, *next;
+
+    assert(!guard->files);
+    DL_FOREACH_SAFE (guard->closed, file, next)
+        guard_free(file);
+    guard->closed = NULL;
 }
 
 /* ---- what became of them -------------------------------------------------------------------- */
-
-static bool guard_is_same(const struct guarded *file, const struct stat *st)
-{
-    return st->st_dev == file->device && st->st_ino == file->inode;
-}
 
 /* Puts the file back where zeroes are. False: it has lost its name, and cannot be opened. */
 static bool guard_mend(struct guarded *file, struct stat *ret)
@@ -175,9 +224,71 @@ int guard_look(struct guard *guard, struct dl_error *err)
     struct stat st;
 
     DL_FOREACH (guard->files, file) {
-        if (stat(file->path, &st) == 0 && guard_is_same(file, &st) &&
-            (uint64_t)st.st_size < file->bytes)
+        if (guard_find_named(file, &st) && (uint64_t)st.st_size < file->bytes)
             return guard_say(file, (uint64_t)st.st_size, err);
     }
     return 0;
+}
+
+/* ---- overwriting ---------------------------------------------------------------------------- */
+
+enum { TIME_TEXT = 32 };
+
+static const char *guard_write_time(const struct timespec *time, char text[static TIME_TEXT])
+{
+    struct tm tm;
+    size_t len = gmtime_r(&time->tv_sec, &tm) ? strftime(text, TIME_TEXT, "%F %T", &tm) : 0;
+
+    snprintf(text + len, TIME_TEXT - len, ".%03ldZ", time->tv_nsec / 1000000);
+    return text;
+}
+
+static void guard_describe(const struct guarded *file, const struct stat *now, struct dl_error *ret)
+{
+    const struct stat *then = &file->opened;
+    char was[TIME_TEXT], is[TIME_TEXT], what[160];
+
+    if (now->st_size != then->st_size)
+        snprintf(what, sizeof what, "it has %lld bytes and had %lld", (long long)now->st_size,
+                 (long long)then->st_size);
+    else if (!guard_same_time(&now->st_mtim, &then->st_mtim))
+        snprintf(what, sizeof what, "it was last modified at %s, before at %s",
+                 guard_write_time(&now->st_mtim, is), guard_write_time(&then->st_mtim, was));
+    else
+        snprintf(what, sizeof what,
+                 "it was changed at %s, and the time of its modification set back",
+                 guard_write_time(&now->st_ctim, is));
+    (void)dl_error_set(ret, ESTALE, file->path,
+                       "was written to while it is in use: %s; batches may mix its old and new "
+                       "contents. Write a new file and rename it to this name, then open the "
+                       "loader again",
+                       what);
+}
+
+/* One that is not mapped any more, and was written to before. */
+static bool guard_take_closed(struct guard *guard, struct dl_error *ret)
+{
+    struct guarded *file = guard->closed;
+
+    if (!file)
+        return false;
+    DL_DELETE(guard->closed, file);
+    guard_describe(file, &file->closed, ret);
+    guard_free(file);
+    return true;
+}
+
+bool guard_find_written(struct guard *guard, struct dl_error *ret)
+{
+    struct guarded *file;
+    struct stat now;
+
+    DL_FOREACH (guard->files, file) {
+        if (file->told || !guard_find_named(file, &now) || !guard_was_written(file, &now))
+            continue;
+        file->told = true;
+        guard_describe(file, &now, ret);
+        return true;
+    }
+    return guard_take_closed(guard, ret);
 }

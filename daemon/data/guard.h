@@ -12,6 +12,9 @@
  * What lies between the file's new end and the end of that page reads as zeroes without a signal.
  * A file that is deleted, or replaced by another under its name, stays what it was.
  *
+ * One that is overwritten in place gives new contents at once, and no signal:
+ * guard_find_written() finds it by its size and times.
+ *
  * One thread.
  */
 #ifndef DL_DATA_GUARD_H
@@ -25,6 +28,7 @@ struct guarded; /* one file */
 
 struct guard { /* all zero: nothing is mapped */
     struct guarded *files;
+    struct guarded *closed; /* not mapped any more, and changed while they were; to be told */
     volatile sig_atomic_t damaged; /* something was read that is not there */
 };
 
@@ -37,6 +41,9 @@ void guard_uninstall(void);
 struct guarded *guard_add(struct guard *guard, const void *data, uint64_t bytes, int fd,
                           const char *path);
 void guard_remove(struct guarded *file); /* before it is unmapped; NULL is fine */
+
+/* The guard has no file any more. */
+void guard_deinit(struct guard *guard);
 
 int guard_tell(struct guard *guard, struct dl_error *err);
 
@@ -51,5 +58,17 @@ static inline int _nodiscard_ guard_check(struct guard *guard, struct dl_error *
 
 /* The same by looking at the files, of which none need have been read. */
 int _nodiscard_ guard_look(struct guard *guard, struct dl_error *err);
+
+/*
+ * A file that was written to since it was opened: `ret` names it, and what has changed. Each comes
+ * once. False: there is no further one. Writes do not count that leave size and times as they were,
+ * or come within a tick of the kernel's clock after the opening. It asks for each file's metadata,
+ * which may block.
+ */
+bool guard_find_written(struct guard *guard, struct dl_error *ret);
+static inline bool guard_is_empty(const struct guard *guard)
+{
+    return !guard->files && !guard->closed;
+}
 
 #endif

@@ -115,6 +115,7 @@ struct local *local_free(struct local *local)
         return NULL;
     for (uint32_t i = 0; i < local->n; i++)
         fetcher_free(local->fetchers[i]);
+    guard_deinit(&local->guard);
     local_plans_deinit(&local->plans);
     quarantine_deinit(&local->quarantine);
     bad_list_deinit(&local->bad);
@@ -404,9 +405,22 @@ static int local_take_rows(struct local_pass *pass, void *slot, struct dl_error 
     return dl_error_set(err, EINVAL, "", "it %s", text);
 }
 
+/* Warns of a mapped file that was written to. */
+static void local_watch(struct local *local)
+{
+    struct dl_error what, said;
+
+    if (!guard_find_written(&local->guard, &what))
+        return;
+    (void)dl_error_set(&said, what.code, "", "%s: %s", what.path,
+                       what.message); /* cuts it to fit */
+    memcpy(local->warning, said.message, sizeof local->warning);
+}
+
 /*
- * Looks at the mapped files, once in a tick of the system's coarse clock, which is a few
- * milliseconds: for each batch of a small size it would cost a third of it.
+ * Looks at the mapped files, whether they were cut or written to, once in a tick of the system's
+ * coarse clock, which is a few milliseconds: for each batch of a small size it would cost a third
+ * of it.
  */
 static int local_look(struct local *local, struct dl_error *err)
 {
@@ -418,6 +432,8 @@ static int local_look(struct local *local, struct dl_error *err)
     int r = guard_look(&local->guard, err);
     if (r == 0) /* else the next batch is to hear of it too */
         local->looked = now;
+    if (r == 0)
+        local_watch(local);
     return r;
 }
 
@@ -510,5 +526,7 @@ int local_next(struct local_pass *pass, void *slot, uint64_t bytes, uint64_t *re
         pass->ends[task.step % pass->local->n] = task.step / pass->local->n;
         pass->ended++;
     }
+    if (r > 0)
+        local_watch(pass->local); /* what the last batch was made of, too */
     return r;
 }

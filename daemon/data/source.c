@@ -78,9 +78,28 @@ static int source_check_roots(int fd, const char *path, const struct data_env *e
 }
 
 /* Where the system's unit lets the daemon see nothing, whatever the permissions. */
-static bool source_is_home(const char *path)
+static const char *source_home_hint(const char *path)
 {
-    return strncmp(path, "/home/", 6) == 0 || strncmp(path, "/root/", 6) == 0;
+    bool home = strncmp(path, "/home/", 6) == 0 || strncmp(path, "/root/", 6) == 0;
+
+    return home ? "; the system's service sees no home directories, see dloaderd(8)" : "";
+}
+
+static int source_say_unopened(const char *path, int code, struct dl_error *err)
+{
+    switch (code) {
+    case ENOENT:
+        return dl_error_set(err, code, path,
+                            "no such file; a relative path starts from the directory of the "
+                            "loader spec");
+    case EACCES:
+        return dl_error_set(err, code, path,
+                            "user %u may not read it; grant read permission on the file and "
+                            "search permission on its directories%s",
+                            (unsigned)geteuid(), source_home_hint(path));
+    default:
+        return dl_error_set(err, code, path, "cannot be opened: %s", strerror(code));
+    }
 }
 
 /*
@@ -97,23 +116,33 @@ static int source_refuse_unopened(const char *path, int code, const struct data_
     _cleanup_fd_ int fd = code == EACCES ? open(path, O_PATH | O_CLOEXEC) : -1;
     if (fd >= 0 && source_check_roots(fd, path, env, err) < 0)
         return -err->code;
-    switch (code) {
-    case ENOENT:
+    return source_say_unopened(path, code, err);
+}
+
+/* What the reader may do it could find out by itself: there is nothing to hide. */
+static int source_refuse_reader(const char *path, int code, bool denied, const struct data_env *env,
+                                struct dl_error *err)
+{
+    if (!source_path_allowed(path, env) || (env->n_roots > 0 && strstr(path, "/..")))
+        return source_refuse_outside(path, path, env, err);
+    if (denied)
         return dl_error_set(err, code, path,
-                            "no such file; a relative path starts from the directory of the "
-                            "loader spec");
-    case EACCES:
-        return dl_error_set(err, code, path,
-                            "user %u may not read it; grant read permission on the file and "
-                            "search permission on its directories%s",
-                            (unsigned)geteuid(),
-                            source_is_home(path)
-                                ? "; the system's service sees no home directories, see "
-                                  "dloaderd(8)"
-                                : "");
-    default:
-        return dl_error_set(err, code, path, "cannot be opened: %s", strerror(code));
-    }
+                            "user %u, for whom it is opened, may not read it; grant read "
+                            "permission on the file and search permission on its directories%s",
+                            (unsigned)env->reader->uid, source_home_hint(path));
+    return source_say_unopened(path, code, err);
+}
+
+static int source_allows_reader(const char *dir, const char *path, const struct data_env *env,
+                                struct dl_error *err)
+{
+    struct reader_place place;
+    _cleanup_fd_ int fd = -1;
+    int r = reader_find(env->reader, dir, true, &place, &fd);
+
+    if (r < 0)
+        return source_refuse_reader(path, -r, place.denied, env, err);
+    return source_path_allowed(place.at, env) ? 0 : source_refuse_outside(path, path, env, err);
 }
 
 int source_allows(const char *dir, const char *path, const struct data_env *env,
@@ -123,6 +152,8 @@ int source_allows(const char *dir, const char *path, const struct data_env *env,
 
     if (env->n_roots == 0)
         return 0;
+    if (env->reader)
+        return source_allows_reader(dir, path, env, err);
     if (!realpath(dir, resolved))
         return source_refuse_outside(path, path, env, err);
     snprintf(below, sizeof below, "%s/", resolved); /* the root itself is allowed here */
@@ -155,16 +186,31 @@ static int source_map_file(int fd, uint64_t bytes, const char *path, struct sour
     return 0;
 }
 
+static int source_open_for_reader(const char *path, int flags, const struct data_env *env, int *ret,
+                                  struct dl_error *err)
+{
+    struct reader_place place;
+    int r = reader_open(env->reader, path, flags, &place, ret);
+
+    return r < 0 ? source_refuse_reader(path, -r, place.denied, env, err) : 0;
+}
+
 /* NONBLOCK: a FIFO that nobody writes to would hold the open for ever. */
+static int source_open_plainly(const char *path, int flags, const struct data_env *env, int *ret,
+                               struct dl_error *err)
+{
+    *ret = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags);
+    return *ret < 0 ? source_refuse_unopened(path, errno, env, err) : 0;
+}
+
 static int source_open_checked(const char *path, int flags, const struct data_env *env, int *ret,
                                struct dl_error *err)
 {
-    _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags);
-    int r;
+    _cleanup_fd_ int fd = -1;
+    int r =
+        (env->reader ? source_open_for_reader : source_open_plainly)(path, flags, env, &fd, err);
 
-    if (fd < 0)
-        return source_refuse_unopened(path, errno, env, err);
-    if ((r = source_check_roots(fd, path, env, err)) < 0)
+    if (r < 0 || (r = source_check_roots(fd, path, env, err)) < 0)
         return r;
     *ret = steal_fd(&fd);
     return 0;
@@ -192,6 +238,19 @@ int source_open_directory(const char *path, const struct data_env *env, int *ret
                           struct dl_error *err)
 {
     return source_open_checked(path, O_DIRECTORY, env, ret_fd, err);
+}
+
+int source_stat(const char *path, bool follow, const struct data_env *env, struct stat *ret)
+{
+    struct reader_place place;
+    _cleanup_fd_ int fd = -1;
+
+    if (!env->reader)
+        return (follow ? stat : lstat)(path, ret) < 0 ? -errno : 0;
+    int r = reader_find(env->reader, path, follow, &place, &fd);
+    if (r < 0)
+        return r;
+    return fstat(fd, ret) < 0 ? -errno : 0;
 }
 
 int source_open(const char *path, const struct data_env *env, struct source *ret,

@@ -4,12 +4,14 @@
  * A source is opened once, checked by what was opened (not by its name, which may change under
  * us), and only read afterwards. A mapped file that somebody truncates later raises SIGBUS on
  * access, which env->guard is there for.
+ * Where `env` has a reader, all of this is by that user's rights as well: reader.h.
  * Opening and reading may block on the disk. Not thread-safe.
  */
 #ifndef DL_DATA_SOURCE_H
 #define DL_DATA_SOURCE_H
 
 #include "daemon/data/dataset.h"
+#include <sys/stat.h>
 #include <zlib.h>
 
 struct source {
@@ -36,6 +38,10 @@ int _nodiscard_ source_open_file(const char *path, const struct data_env *env, i
 /* A directory to be listed; its roots are checked as a file's are. -ENOTDIR. */
 int _nodiscard_ source_open_directory(const char *path, const struct data_env *env, int *ret_fd,
                                       struct dl_error *err);
+
+/* stat(), or lstat() without `follow`, by the rights of `env`'s reader if there is one. -errno. */
+int _nodiscard_ source_stat(const char *path, bool follow, const struct data_env *env,
+                            struct stat *ret);
 
 /*
  * 0 when names may be looked up below the directory `dir`, for the pattern `path`: below `env`'s

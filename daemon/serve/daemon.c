@@ -1,5 +1,6 @@
 #include "daemon/serve/daemon.h"
 
+#include "daemon/serve/base/blame.h"
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/length_table.h"
 #include "daemon/serve/notify.h"
@@ -9,9 +10,11 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -19,7 +22,10 @@
 
 #include <utlist.h>
 
-enum { PRIVATE_PATIENCE_MS = 30 * 1000 }; /* for a private daemon's first client */
+enum {
+    PRIVATE_PATIENCE_MS = 30 * 1000, /* for a private daemon's first client */
+    END_MS = 10 * 1000,              /* for what was ended to be gone, workers above all */
+};
 
 static void daemon_finish(struct daemon *d);
 
@@ -43,6 +49,14 @@ static void daemon_on_world_paused(void *context, const struct dl_error *why)
         session_world_pause(s, why);
 }
 
+static void daemon_on_world_fenced(void *context)
+{
+    struct daemon *d = context;
+
+    for (struct session *s = d->sessions.head; s; s = session_next(s))
+        session_world_fence(s);
+}
+
 static void daemon_on_world_round(void *context)
 {
     struct daemon *d = context;
@@ -61,6 +75,7 @@ static void daemon_on_world_over(void *context, const struct dl_error *why)
 
 static const struct members_events members_events = {.changed = daemon_on_members_changed,
                                                      .paused = daemon_on_world_paused,
+                                                     .fenced = daemon_on_world_fenced,
                                                      .round = daemon_on_world_round,
                                                      .over = daemon_on_world_over};
 
@@ -143,6 +158,7 @@ static void daemon_end_loaders(struct daemon *d)
 {
     registry_free(d);
     hosts_end(d->hosts);
+    d->scheduler = scheduler_free(d->scheduler);
 }
 
 static void daemon_on_ended(void *context, struct session *session)
@@ -204,16 +220,19 @@ static void daemon_on_accepted(void *context, int fd)
                                       .id = ++d->next_session,
                                       .life = d->life,
                                       .quota = d->quota,
+                                      .scheduler = d->scheduler,
+                                      .crew = d->crew,
                                       .events = &session_events,
                                       .context = d};
     struct session *session;
     struct dl_error err = {0};
 
-    if (session_new(&options, &session, &err) < 0) {
+    int r = session_new(&options, &session, &err);
+    if (r < 0 && r != -EDQUOT)
         log_about(LOG_WARNING, &(struct log_fields){LOG_EVENT_CONNECTION_REFUSED},
                   "a connection was refused: %s: %s", err.path, err.message);
+    if (r < 0)
         return;
-    }
     d->sessions_ever++;
     session_list_add(&d->sessions, session);
 }
@@ -228,10 +247,20 @@ static void daemon_apply_options(struct daemon *d, struct config *config)
     }
     if (d->options.log_level)
         (void)!log_level_from_name(d->options.log_level, &config->log_level);
-    /* Its owner could as well run the plug-in's code in a program of their own. */
-    if (d->options.private && config->plugins.n == 0)
-        config_dirs_add(&config->plugins, "/");
     length_cache_locate(&config->cache);
+}
+
+/* Whoever may connect could else read whatever the daemon can. */
+static int daemon_check_shared(const struct daemon *d, const struct config *config,
+                               struct dl_error *err)
+{
+    if (!d->shared || config->data_roots.n > 0)
+        return 0;
+    return dl_error_set(err, EINVAL, "data_roots",
+                        "other users may connect to %s, so name the directories that they may read "
+                        "from, such as data_roots: [/srv], or keep them out by socket_mode: "
+                        "\"0600\" (SocketMode=0600 of a socket unit)",
+                        config->socket);
 }
 
 /* Where the metrics are to be read from now on; what was there before stays until that works. */
@@ -263,8 +292,10 @@ static void daemon_reload(struct daemon *d, struct dl_error *err)
     notify_reloading();
     if (config_load(d->options.config_path, &config, err) < 0) {
         daemon_refuse_config(err);
-    } else if (members_check(&config.rendezvous, err) < 0 || config_find_worker(&config, err) < 0 ||
-               daemon_move_metrics(d, &config, err) < 0) {
+    } else if (daemon_check_shared(d, &config, err) < 0 ||
+               members_check(&config.rendezvous, err) < 0 || config_find_worker(&config, err) < 0 ||
+               daemon_move_metrics(d, &config, err) < 0 ||
+               members_reload(d->members, &d->config.rendezvous, &config.rendezvous, err) < 0) {
         daemon_refuse_config(err);
         config_deinit(&config);
     } else {
@@ -300,25 +331,73 @@ static void daemon_do_nothing(uv_work_t *work)
     (void)work;
 }
 
+static void daemon_wait_in_thread(void *go)
+{
+    uv_sem_wait(go);
+}
+
+/* As many as libuv makes, by its own rule. */
+static uint32_t daemon_count_threads(void)
+{
+    const char *text = getenv("UV_THREADPOOL_SIZE");
+    long n = text ? strtol(text, NULL, 10) : 4;
+
+    return n < 1 ? 1 : (uint32_t)min_u64((uint64_t)n, 1024);
+}
+
+/* Whether the loop's threads can be made: libuv aborts where one cannot, without a word. */
+static int daemon_try_threads(void)
+{
+    uint32_t wanted = daemon_count_threads(), n = 0;
+    _cleanup_free_ uv_thread_t *threads = must_alloc(wanted * sizeof *threads);
+    uv_sem_t go;
+    int r = uv_sem_init(&go, 0);
+
+    if (r < 0)
+        return r;
+    while (r == 0 && n < wanted)
+        if ((r = uv_thread_create(&threads[n], daemon_wait_in_thread, &go)) == 0)
+            n++;
+    for (uint32_t i = 0; i < n; i++)
+        uv_sem_post(&go);
+    for (uint32_t i = 0; i < n; i++)
+        uv_thread_join(&threads[i]);
+    uv_sem_destroy(&go);
+    if (r < 0)
+        log_error("%u threads cannot be made: %s; raise the limit of processes (ulimit -u, "
+                  "pids.max of the control group, or LimitNPROC= and TasksMax= of the unit)",
+                  wanted, uv_strerror(r));
+    return r;
+}
+
 /*
  * Makes the loop's threads with signals held, as they stay: any of these threads could take one
  * that comes when nobody handles them any more, and that would end the daemon before it has cleared
  * up.
  */
-static void daemon_make_threads(struct daemon *d)
+static int daemon_make_threads(struct daemon *d)
 {
     daemon_hold_signals(SIG_BLOCK);
-    (void)uv_queue_work(&d->loop, &d->first_work, daemon_do_nothing, NULL);
+    int r = daemon_try_threads();
+    if (r == 0)
+        (void)uv_queue_work(&d->loop, &d->first_work, daemon_do_nothing, NULL);
     daemon_hold_signals(SIG_UNBLOCK);
+    return r;
+}
+
+static void daemon_on_reload(uv_timer_t *timer)
+{
+    struct dl_error err = {0};
+
+    daemon_reload(timer->data, &err);
 }
 
 static void daemon_on_signal(uv_signal_t *handle, int number)
 {
     struct daemon *d = handle->data;
-    struct dl_error err = {0};
 
-    if (number == SIGHUP)
-        daemon_reload(d, &err);
+    if (number == SIGHUP) /* once a turn of the loop, which a flood of signals would else hold up */
+        uv_timer_start(&d->reload, daemon_on_reload, 0, 0);
     else if (d->draining)
         daemon_finish(d); /* asked twice */
     else
@@ -333,6 +412,12 @@ static void daemon_on_watchdog(uv_timer_t *timer)
 
 /* ---- beginning and end ---------------------------------------------------------------------- */
 
+/* The loop has not run dry: a worker was killed and does not end. */
+static void daemon_on_end(uv_timer_t *timer)
+{
+    uv_stop(timer->loop);
+}
+
 /* Ends sessions, loaders and all handles; the loop then runs dry. */
 static void daemon_finish(struct daemon *d)
 {
@@ -345,6 +430,7 @@ static void daemon_finish(struct daemon *d)
     log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_STOPPING}, "stopping");
     d->listener = listener_free(d->listener);
     d->metrics = metrics_http_free(d->metrics);
+    daemon_on_world_round(d); /* the other nodes are told how far the ranks were */
     for (struct session *s = d->sessions.head; s; s = session_next(s))
         session_world_forget(s);
     d->members = members_end(d->members);
@@ -361,8 +447,10 @@ static void daemon_finish(struct daemon *d)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
     uv_close((uv_handle_t *)&d->watchdog, NULL);
     uv_close((uv_handle_t *)&d->deadline, NULL);
+    uv_close((uv_handle_t *)&d->reload, NULL);
     if (d->owner_fd >= 0)
         uv_close((uv_handle_t *)&d->owner, NULL);
+    uv_timer_start(&d->end, daemon_on_end, END_MS, 0);
 }
 
 static void daemon_default_socket(struct config *config)
@@ -395,6 +483,18 @@ static void daemon_name_passed(struct config *config, int fd)
     config->socket = strndup(address.sun_path, sizeof address.sun_path);
     if (!config->socket)
         config->socket = must_strdup("");
+}
+
+/* Whether other users may connect. What is not known of a socket that was passed is taken for open.
+ */
+static bool daemon_is_shared(const struct config *config, bool passed)
+{
+    const mode_t others = S_IWGRP | S_IWOTH;
+    struct stat st;
+
+    if (!passed)
+        return config->socket_mode & others;
+    return config->socket[0] != '/' || stat(config->socket, &st) < 0 || (st.st_mode & others);
 }
 
 static int daemon_configure(struct daemon *d, struct dl_error *err)
@@ -482,8 +582,12 @@ static int daemon_listen_for_all(struct daemon *d, struct dl_error *err)
                             "socket");
     if (passed >= 0)
         daemon_name_passed(&d->config, passed);
+    d->shared = !d->options.private && daemon_is_shared(&d->config, passed >= 0);
+    int r = daemon_check_shared(d, &d->config, err);
+    if (r < 0)
+        return r;
     daemon_hold_signals(SIG_BLOCK);
-    int r = listener_new(&d->loop, &d->config, passed, daemon_on_accepted, d, &d->listener, err);
+    r = listener_new(&d->loop, &d->config, passed, daemon_on_accepted, d, &d->listener, err);
     if (r < 0)
         return r;
     return metrics_http_new(&d->loop, d->config.metrics.listen, daemon_make_view, d, &d->metrics,
@@ -503,11 +607,42 @@ static void daemon_begin_to_watch(struct daemon *d)
     daemon_hold_signals(SIG_UNBLOCK);
     uv_timer_init(&d->loop, &d->watchdog);
     uv_timer_init(&d->loop, &d->deadline);
-    d->deadline.data = d;
+    uv_timer_init(&d->loop, &d->reload);
+    uv_timer_init(&d->loop, &d->end);
+    uv_unref((uv_handle_t *)&d->end);
+    d->deadline.data = d->reload.data = d;
     if (period)
         uv_timer_start(&d->watchdog, daemon_on_watchdog, period, period);
     if (d->options.private)
         uv_timer_start(&d->deadline, daemon_on_deadline, PRIVATE_PATIENCE_MS, 0);
+}
+
+/* A service manager's directory outlives the daemon, as that of a socket of its own does. */
+static void daemon_note_crashes(const struct daemon *d)
+{
+    const char *dir = getenv("RUNTIME_DIRECTORY");
+    bool given = dir && dir[0] == '/';
+    struct dl_error err = {0};
+    char path[PATH_MAX];
+
+    if (d->options.private) /* nobody starts it again */
+        return;
+    int n = snprintf(path, sizeof path, "%s%scrashes", given ? dir : d->config.socket,
+                     given ? "/" : ".");
+    if (n > 0 && (size_t)n < sizeof path && blame_open(path, &err) < 0)
+        log_info("%s: %s", err.path, err.message);
+}
+
+/* Some are kept for the daemon itself, and for the next client to be told why it is refused. */
+static void daemon_bound_descriptors(struct daemon *d)
+{
+    enum { RESERVE = 128 };
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
+        return;
+    uint64_t all = limit.rlim_cur - min_u64(limit.rlim_cur / 4, RESERVE);
+    quota_set_total(d->quota, QUOTA_DESCRIPTORS, all, d->options.private ? all : all / 2);
 }
 
 static int daemon_begin(struct daemon *d, struct dl_error *err)
@@ -517,6 +652,10 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
     if (r < 0)
         return r;
     d->quota = quota_new(&d->config.limits);
+    budget_init(&d->budget, &d->config.limits.memory);
+    daemon_bound_descriptors(d);
+    d->scheduler = scheduler_new(&d->loop, session_take_turn);
+    d->crew = crew_new(&d->loop);
     d->relay = d->options.errors >= 0 ? relay_new(d->options.errors) : NULL;
     d->hosts = hosts_new(&(struct hosts_options){
         .loop = &d->loop, .config = &d->config, .private = d->options.private, .relay = d->relay});
@@ -529,10 +668,27 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
         r = daemon_listen_for_all(d, err);
     if (r < 0)
         return r;
+    daemon_note_crashes(d);
     daemon_begin_to_watch(d);
     daemon_serve_owner(d);
     members_join(d->members);
     return 0;
+}
+
+/* Until nothing is left. Whoever waits in the kernel, as workers do for storage that does not
+ * answer, is left to the system, which ends them as soon as they can be. */
+static void daemon_serve(struct daemon *d)
+{
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    if (d->stopping && uv_loop_alive(&d->loop)) {
+        log_warning("the daemon ends, though not all of its workers do: they were killed, and wait "
+                    "in the kernel, mostly for storage that does not answer");
+        blame_close();
+        _exit(0);
+    }
+    if (d->end.type == UV_TIMER)
+        uv_close((uv_handle_t *)&d->end, NULL);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
 }
 
 int daemon_run(const struct daemon_options *options)
@@ -546,20 +702,27 @@ int daemon_run(const struct daemon_options *options)
         return 1;
     }
     (void)signal(SIGPIPE, SIG_IGN);
-    daemon_make_threads(&d);
+    if (daemon_make_threads(&d) < 0) {
+        int unused = uv_loop_close(&d.loop);
+        assert(unused == 0);
+        return 1;
+    }
     r = daemon_begin(&d, &err);
     if (r < 0) {
         log_error("%s%s%s", err.path, *err.path ? ": " : "", err.message);
         d.members = members_end(d.members);
         d.listener = listener_free(d.listener);
+        d.scheduler = scheduler_free(d.scheduler);
     } else {
         log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_STARTED}, "listening on %s",
                   d.config.socket);
         notify_ready("serving");
     }
-    uv_run(&d.loop, UV_RUN_DEFAULT);
+    daemon_serve(&d);
     assert(!d.loaders && !d.sessions.head);
+    blame_close();
     hosts_free(d.hosts);
+    crew_free(d.crew);
     close_fdp(&d.owner_fd);
     relay_free(d.relay);
     quota_free(d.quota);

@@ -31,11 +31,15 @@ struct daemon {
     uv_signal_t signals[3]; /* SIGTERM, SIGINT, SIGHUP */
     uv_timer_t watchdog;
     uv_timer_t deadline;     /* of a drain; or of a private daemon's first client */
+    uv_timer_t reload;       /* asked for by a signal */
+    uv_timer_t end;          /* of what was ended */
     uv_poll_t owner;         /* of a private daemon, where owner_fd is >= 0 */
     uint64_t owners_session; /* with which it ends; 0: none, as without --client */
     int owner_fd;            /* owned; a pidfd: readable when the process has ended; -1: none */
     struct listener *listener;
     struct quota *quota;
+    struct scheduler *scheduler;
+    struct crew *crew;
     struct relay *relay; /* owned; NULL: none */
     struct hosts *hosts;
     struct members *members;      /* owned; NULL: this daemon is alone */
@@ -47,8 +51,11 @@ struct daemon {
     uint64_t life; /* drawn at the start; 0: private */
     uint64_t next_session;
     uint64_t sessions_ever;
+    struct budget budget; /* of all rings */
     uint32_t next_segment;
     bool told_sandbox;
+    bool shared;    /* users other than its own may connect */
+    uint64_t stuck; /* workers that were killed and do not end */
     uint64_t begun_ns;
     bool draining;
     bool stopping;

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <signal.h>
 #include <stdio.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -82,7 +82,16 @@ static int listener_in_use(const char *path, struct dl_error *err)
                         path);
 }
 
-/* Holding the lock means that no daemon of ours lives at this path. */
+/* Holding the lock means that no daemon of ours lives at this path. It is the process's, not the
+ * descriptor's (flock): a worker that a killed daemon had forked but not yet executed has copies of
+ * all descriptors, and would hold it. */
+static int listener_lock(int fd)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+    return fcntl(fd, F_SETLK, &whole);
+}
+
 static int listener_take_lock(struct listener *l, struct dl_error *err)
 {
     for (;;) {
@@ -95,7 +104,7 @@ static int listener_take_lock(struct listener *l, struct dl_error *err)
                                 "its directory does not exist; create it or choose another path");
         if (l->lock_fd < 0)
             return dl_error_set(err, errno, l->lock, "cannot be created: %s", strerror(errno));
-        if (flock(l->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+        if (listener_lock(l->lock_fd) < 0) {
             close_fdp(&l->lock_fd); /* it is not ours to remove, not even a moment later */
             return listener_in_use(l->path, err);
         }
@@ -105,6 +114,16 @@ static int listener_take_lock(struct listener *l, struct dl_error *err)
             return 0;
         close_fdp(&l->lock_fd);
     }
+}
+
+/* The same worker has the listening socket, too: whoever called listen() must be alive. */
+static bool listener_is_served(int sock)
+{
+    struct ucred peer = {0};
+    socklen_t len = sizeof peer;
+
+    return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0 ||
+           kill(peer.pid, 0) == 0 || errno != ESRCH;
 }
 
 /* What is at the path: nothing, the socket of a dead daemon (removed), or somebody else's. */
@@ -122,7 +141,8 @@ static int listener_clear_path(const struct listener *l, const struct sockaddr_u
         return dl_error_set(err, EEXIST, l->path,
                             "exists and is not a socket; remove it or choose another path");
     probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (probe >= 0 && connect(probe, (const struct sockaddr *)address, sizeof *address) == 0)
+    if (probe >= 0 && connect(probe, (const struct sockaddr *)address, sizeof *address) == 0 &&
+        listener_is_served(probe))
         return listener_in_use(l->path, err);
     if (unlink(l->path) < 0)
         return dl_error_set(err, errno, l->path, "cannot be taken over: %s", strerror(errno));
@@ -232,7 +252,7 @@ struct listener *listener_free(struct listener *l)
     /* Only who holds the lock owns the names. */
     if (l->lock_fd >= 0 && l->fd >= 0)
         (void)unlink(l->path);
-    if (l->lock_fd >= 0 && flock(l->lock_fd, LOCK_EX | LOCK_NB) == 0)
+    if (l->lock_fd >= 0 && listener_lock(l->lock_fd) == 0)
         (void)unlink(l->lock);
     close_fdp(&l->lock_fd);
     if (l->handles == 0) {

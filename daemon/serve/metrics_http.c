@@ -107,8 +107,8 @@ static struct MHD_Response *metrics_http_current_text(struct metrics_http *http)
     return response;
 }
 
-static enum MHD_Result metrics_http_refuse(struct MHD_Connection *connection, unsigned status,
-                                           const char *why)
+static enum MHD_Result metrics_http_say(struct MHD_Connection *connection, unsigned status,
+                                        const char *why)
 {
     struct MHD_Response *response = metrics_http_make_response(must_strdup(why), strlen(why));
 
@@ -122,6 +122,30 @@ static enum MHD_Result metrics_http_refuse(struct MHD_Connection *connection, un
     return result;
 }
 
+static const char *metrics_http_text_of(const struct value *view, const char *key)
+{
+    const struct value *v = value_get(view, key);
+
+    return v && v->type == VALUE_STRING ? v->string : "";
+}
+
+/* Whether clients that come now are served. */
+static enum MHD_Result metrics_http_say_ready(struct metrics_http *http,
+                                              struct MHD_Connection *connection)
+{
+    _cleanup_(value_deinit)
+    struct value view = {0};
+    struct dl_error err = {0};
+    char text[1100];
+
+    if (http->view(http->context, "status", &view, &err) < 0)
+        return metrics_http_say(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "Out of memory.\n");
+    if (strcmp(metrics_http_text_of(&view, "ready"), "yes") == 0)
+        return metrics_http_say(connection, MHD_HTTP_OK, "ready\n");
+    (void)snprintf(text, sizeof text, "not ready: %s\n", metrics_http_text_of(&view, "not_ready"));
+    return metrics_http_say(connection, MHD_HTTP_SERVICE_UNAVAILABLE, text);
+}
+
 /* Headers are there; what the request has besides is not waited for. */
 static enum MHD_Result metrics_http_on_request(void *context, struct MHD_Connection *connection,
                                                const char *url, const char *method,
@@ -132,15 +156,20 @@ static enum MHD_Result metrics_http_on_request(void *context, struct MHD_Connect
 
     (void)version, (void)upload, (void)of_request;
     *upload_size = 0; /* nobody wants it */
-    if (strcmp(url, "/metrics") != 0)
-        return metrics_http_refuse(connection, MHD_HTTP_NOT_FOUND,
-                                   "The metrics are at /metrics.\n");
+    bool health = strcmp(url, "/healthz") == 0, readiness = strcmp(url, "/readyz") == 0;
+    if (!health && !readiness && strcmp(url, "/metrics") != 0)
+        return metrics_http_say(connection, MHD_HTTP_NOT_FOUND,
+                                "The metrics are at /metrics; there are /healthz and /readyz.\n");
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-        return metrics_http_refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
-                                   "Metrics can only be read: GET.\n");
+        return metrics_http_say(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
+                                "Metrics can only be read: GET.\n");
+    if (health)
+        return metrics_http_say(connection, MHD_HTTP_OK, "ok\n");
+    if (readiness)
+        return metrics_http_say_ready(http, connection);
     struct MHD_Response *text = metrics_http_current_text(http);
     if (!text)
-        return metrics_http_refuse(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "Out of memory.\n");
+        return metrics_http_say(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "Out of memory.\n");
     return MHD_queue_response(connection, MHD_HTTP_OK, text);
 }
 

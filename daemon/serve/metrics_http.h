@@ -1,7 +1,9 @@
 /*
  * The metrics by HTTP, for a Prometheus on this machine: GET /metrics at a loopback address, driven
- * by the daemon's loop. Whoever is on the machine may ask; a visitor who is slow, or never says
- * what they want, is dropped in time, or when others want the place.
+ * by the daemon's loop. Beside them /healthz, which the loop answers as long as it runs, and
+ * /readyz, which says whether clients are served (200) or why not (503). Whoever is on the machine
+ * may ask; a visitor who is slow, or never says what they want, is dropped in time, or when others
+ * want the place.
  */
 #ifndef DL_METRICS_HTTP_H
 #define DL_METRICS_HTTP_H

@@ -1,10 +1,15 @@
 /* The daemon's loaders, by who opened them and what they are called. */
 #include "daemon/serve/registry.h"
 
+#include "daemon/serve/base/blame.h"
 #include "daemon/serve/base/memory.h"
+#include "daemon/serve/base/rights.h"
 
 #include <errno.h>
 #include <stdio.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 struct registered {
     UT_hash_handle hh; /* daemon.loaders, by key */
@@ -99,10 +104,27 @@ static void registry_on_retired(void *context, uint32_t segment)
         session_segment_retired(s, segment);
 }
 
-static int registry_join(const struct registered *entry, const struct dl_spec *wanted,
-                         struct loader **ret, struct dl_error *err)
+/* Its batches are read by the rights of who opened it. */
+static int registry_check_groups(const struct registered *entry, const struct session *session,
+                                 struct dl_error *err)
+{
+    if (loader_may_join(entry->loader, session_credentials(session)))
+        return 0;
+    return dl_error_set(err, EACCES, "name",
+                        "the loader named \"%s\" was opened with other groups than this "
+                        "process has, so that other files can be read; open it by another name, "
+                        "or with the same groups",
+                        loader_spec(entry->loader)->name);
+}
+
+static int registry_join(const struct registered *entry, const struct session *session,
+                         const struct dl_spec *wanted, struct loader **ret, struct dl_error *err)
 {
     struct dl_error difference = {0};
+    int r = registry_check_groups(entry, session, err);
+
+    if (r < 0)
+        return r;
 
     if (spec_differs(loader_spec(entry->loader), wanted, &difference))
         return dl_error_set(err, EEXIST, difference.path,
@@ -112,8 +134,100 @@ static int registry_join(const struct registered *entry, const struct dl_spec *w
     return 0;
 }
 
+/* ---- limits --------------------------------------------------------------------------------- */
+
+/* Of the user's loaders that nobody uses, the one unused for longest; those that a job may come
+ * back to are the last. NULL: all are used. */
+static struct loader *registry_find_unused(const struct daemon *d, uid_t uid)
+{
+    struct loader *found = NULL;
+    uint64_t found_since = UINT64_MAX;
+    bool found_parked = true;
+
+    for (const struct registered *e = d->loaders; e; e = e->hh.next) {
+        bool parked;
+        uint64_t since = loader_unused_since(e->loader, &parked);
+
+        if (loader_uid(e->loader) != uid || since == UINT64_MAX || parked > found_parked ||
+            (parked == found_parked && since >= found_since))
+            continue;
+        found = e->loader;
+        found_since = since;
+        found_parked = parked;
+    }
+    return found;
+}
+
+static bool registry_make_way(void *context, struct loader *loader)
+{
+    struct loader *unused = registry_find_unused(context, loader_uid(loader));
+
+    if (unused)
+        loader_give_way(unused);
+    return unused != NULL;
+}
+
+static bool registry_fits(const struct quota_account *account, enum quota_kind kind, uint64_t n,
+                          uint64_t returned)
+{
+    uint64_t held = quota_held(account, kind), limit = quota_limit(account, kind);
+
+    return n <= limit && held - min_u64(held, returned) <= limit - n;
+}
+
+/* There would be room if all that nobody uses gave way: else none of it has to. */
+static bool registry_can_make_room(const struct daemon *d, const struct session *session,
+                                   const struct dl_spec *spec)
+{
+    const struct quota_account *account = session_account(session);
+    uint64_t loaders = 0, workers = 0;
+
+    for (const struct registered *e = d->loaders; e; e = e->hh.next) {
+        bool parked;
+        if (loader_uid(e->loader) != session_uid(session) ||
+            loader_unused_since(e->loader, &parked) == UINT64_MAX)
+            continue;
+        loaders++;
+        workers += loader_spec(e->loader)->workers;
+    }
+    return registry_fits(account, QUOTA_LOADERS, 1, loaders) &&
+           registry_fits(account, QUOTA_WORKERS, spec->workers, workers) &&
+           registry_fits(account, QUOTA_DESCRIPTORS, spec->workers * POOL_WORKER_DESCRIPTORS,
+                         workers * POOL_WORKER_DESCRIPTORS);
+}
+
+static int registry_check_room(const struct quota_account *account, const struct dl_spec *spec,
+                               struct dl_error *err)
+{
+    int r = quota_check(account, QUOTA_LOADERS, 1, err);
+
+    if (r == 0)
+        r = quota_check(account, QUOTA_WORKERS, spec->workers, err);
+    if (r == 0)
+        r = quota_check(account, QUOTA_DESCRIPTORS, spec->workers * POOL_WORKER_DESCRIPTORS, err);
+    return r;
+}
+
+/* Room for one loader more; those that nobody uses give way. */
+static int registry_make_room(struct daemon *d, struct session *session, const struct dl_spec *spec,
+                              struct dl_error *err)
+{
+    struct quota_account *account = session_account(session);
+    struct loader *unused;
+
+    while (registry_check_room(account, spec, NULL) < 0 &&
+           registry_can_make_room(d, session, spec) &&
+           (unused = registry_find_unused(d, session_uid(session))))
+        loader_give_way(unused);
+    int r = registry_check_room(account, spec, err);
+    if (r < 0)
+        quota_count_refusal(account);
+    return r;
+}
+
 static const struct loader_events loader_events = {
-    SESSION_LOADER_EVENTS, .retired = registry_on_retired, .gone = registry_on_gone};
+    SESSION_LOADER_EVENTS, .retired = registry_on_retired, .make_way = registry_make_way,
+    .gone = registry_on_gone};
 
 static int registry_take_host(struct daemon *d, struct session *session, struct python_run *run,
                               struct dl_error *err)
@@ -124,72 +238,86 @@ static int registry_take_host(struct daemon *d, struct session *session, struct 
     return r < 0 ? r : host_adopt(d->hosts, sock, session_pid(session), &run->host, err);
 }
 
-/* What the loader's workers are run with; the host of its spec is taken from the session. */
-static int registry_choose_python(struct daemon *d, struct session *session,
-                                  const struct dl_spec *spec, struct python_run *ret,
-                                  struct dl_error *err)
-{
-    struct python_asker asker = {
-        .config = &d->config, .private = d->options.private, .uid = session_uid(session)};
-    int r = python_choose(&asker, spec, ret, err);
-
-    if (r == 0 && ret->host_number)
-        r = registry_take_host(d, session, ret, err);
-    if (r < 0)
-        python_run_deinit(ret);
-    return r;
-}
+/* Of who gives no seed. */
+struct registry_seed {
+    const uint64_t *former; /* that was in force before; NULL: none */
+    uint64_t asked;         /* when, ns */
+};
 
 /* Where the data lies may differ from node to node; what is read, and how, does not. */
 static int registry_agree_on_seed(struct daemon *d, struct dl_spec *spec, uint64_t asked,
                                   struct dl_error *err)
 {
     uint64_t parts[STATE_PARTS];
-    char key[STATE_PARTS * 16 + 1];
 
     if (spec_parts(spec, parts) < 0)
         return dl_error_set(err, ENOMEM, "seed", "out of memory");
-    for (size_t i = 0; i < STATE_PARTS; i++)
-        snprintf(key + 16 * i, 17, "%016llx", (unsigned long long)parts[i]);
-    return members_seed(d->members, key, asked, &spec->seed, err);
+    int r = members_seed(d->members, asked, &spec->seed, err);
+    if (r != 0)
+        return r;
+    spec->seed = XXH3_64bits_withSeed(parts, sizeof parts, spec->seed) & SEED_MAX;
+    return 0;
 }
 
 /*
  * The seed of a spec that gives none: the one that was in force before, the one that all nodes have
  * agreed on, or a new one. 1: they have not yet.
  */
-static int registry_give_seed(struct daemon *d, struct dl_spec *spec, const uint64_t *seed,
-                              uint64_t asked, struct dl_error *err)
+static int registry_give_seed(struct daemon *d, struct dl_spec *spec,
+                              const struct registry_seed *seed, struct dl_error *err)
 {
     if (spec->has_seed)
         return 0;
-    if (seed) {
-        spec->seed = *seed;
+    if (seed->former) {
+        spec->seed = *seed->former;
         return 0;
     }
     if (d->members)
-        return registry_agree_on_seed(d, spec, asked, err);
+        return registry_agree_on_seed(d, spec, seed->asked, err);
     return seed_draw(&spec->seed, err);
 }
 
+/* A spec that is refused leaves nothing in the store: a seed is asked for last. 1: it is not known
+ * yet. */
 static int registry_make_loader(struct daemon *d, struct session *session, struct dl_spec *spec,
-                                struct loader **ret, struct dl_error *err)
+                                const struct registry_seed *seed, struct loader **ret,
+                                struct dl_error *err)
 {
     char key[KEY_MAX];
     struct loader_options options = {.loop = &d->loop,
+                                     .crew = d->crew,
                                      .config = &d->config,
                                      .hosts = d->hosts,
                                      .account = session_account(session),
                                      .uid = session_uid(session),
+                                     .blame = blame_at(),
+                                     .budget = &d->budget,
                                      .next_segment = &d->next_segment,
                                      .told_sandbox = &d->told_sandbox,
+                                     .stuck = &d->stuck,
                                      .events = &loader_events,
                                      .context = d};
 
+    const struct rights_asker asker = {
+        .config = &d->config, .private = d->options.private, .uid = options.uid, .own = geteuid()};
+
+    options.foreign = rights_is_other(&asker);
+    options.reader = session_credentials(session);
     registry_write_key(options.uid, spec->name, key);
-    int r = registry_choose_python(d, session, spec, &options.python, err);
+    int r = rights_check(&asker, spec, err);
     if (r == 0)
-        r = loader_new(&options, spec, ret, err);
+        r = registry_make_room(d, session, spec, err);
+    if (r == 0)
+        r = python_choose(&d->config, spec, &options.python, err);
+    if (r == 0)
+        r = registry_give_seed(d, spec, seed, err);
+    if (r == 0 && options.python.host_number)
+        r = registry_take_host(d, session, &options.python, err);
+    if (r != 0) {
+        python_run_deinit(&options.python);
+        return r;
+    }
+    r = loader_new(&options, spec, ret, err);
     if (r < 0)
         return r;
     struct registered *entry = must_alloc(sizeof *entry);
@@ -214,20 +342,22 @@ static bool registry_has_other_seed(const struct daemon *d, const struct loader 
 
 /*
  * A spec without a name has one made from its fingerprint, which leaves out seed, workers and
- * memory: those who differ in these get "…-2" and so on instead of a refusal, also where the seed
- * is one that a former daemon has drawn, or all nodes have to agree on one. A host's number says
- * nothing of what it has: who brings one without a name has the loader alone.
+ * memory: those who differ in these, or in their groups, get "…-2" and so on instead of a refusal,
+ * also where the seed is one that a former daemon has drawn, or all nodes have to agree on one. A
+ * host's number says nothing of what it has: who brings one without a name has the loader alone.
  */
-static void registry_find_free_name(struct daemon *d, uid_t uid, const uint64_t *seed,
-                                    struct dl_spec *spec)
+static void registry_find_free_name(struct daemon *d, const struct session *session,
+                                    const uint64_t *seed, struct dl_spec *spec)
 {
+    uid_t uid = session_uid(session);
     _cleanup_free_ char *stem = must_strdup(spec->name);
     const struct registered *entry;
     struct dl_error difference;
     bool alone = python_host_number(spec) != 0;
 
     for (unsigned i = 2; (entry = registry_find_spec(d, uid, spec->name)) &&
-                         (alone || registry_has_other_seed(d, entry->loader, spec, seed) ||
+                         (alone || !loader_may_join(entry->loader, session_credentials(session)) ||
+                          registry_has_other_seed(d, entry->loader, spec, seed) ||
                           spec_differs(loader_spec(entry->loader), spec, &difference));
          i++) {
         free(spec->name);
@@ -246,44 +376,53 @@ static void registry_drop_host(struct session *session, const struct dl_spec *sp
         close(sock);
 }
 
-int registry_find(void *context, struct session *session, const struct value *spec_value,
-                  const char *base, const uint64_t *seed, uint64_t asked, struct loader **ret,
-                  struct dl_error *err)
+/* The loader of that spec, joined or made. */
+static int registry_find_or_make(struct daemon *d, struct session *session,
+                                 struct loader_wanted *wanted, const struct registry_seed *seed,
+                                 struct loader **ret, struct dl_error *err)
 {
-    struct daemon *d = context;
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
-    const struct registered *entry;
-    int r;
+    struct dl_spec *spec = &wanted->spec;
 
-    if (spec_value->type == VALUE_STRING) {
-        entry = registry_find_spec(d, session_uid(session), spec_value->string);
-        if (!entry)
-            return dl_error_set(err, ENOENT, "name",
-                                "no loader named \"%s\" is open; open it by its spec first",
-                                spec_value->string);
-        *ret = entry->loader;
-        return 0;
-    }
     if (d->draining)
         return dl_error_set(err, ESHUTDOWN, "", "the daemon is shutting down");
-    if ((r = spec_from_value(spec_value, base, &spec, err)) < 0)
-        return r;
-    if (spec.workers == 0)
+    if (spec->workers == 0)
         return dl_error_set(err, ENOTSUP, "workers.count", /* libdlclient then does it */
                             "0 loads in the client's own process, without the daemon; give 1 or "
                             "more");
-    if (!value_get(spec_value, "name"))
-        registry_find_free_name(d, session_uid(session), seed, &spec);
-    entry = registry_find_spec(d, session_uid(session), spec.name);
-    if (!entry) {
-        r = registry_give_seed(d, &spec, seed, asked, err);
-        return r != 0 ? r : registry_make_loader(d, session, &spec, ret, err);
-    }
-    r = registry_join(entry, &spec, ret, err);
+    if (!wanted->named)
+        registry_find_free_name(d, session, seed->former, spec);
+    const struct registered *entry = registry_find_spec(d, session_uid(session), spec->name);
+    if (!entry)
+        return registry_make_loader(d, session, spec, seed, ret, err);
+    int r = registry_join(entry, session, spec, ret, err);
     if (r == 0)
-        registry_drop_host(session, &spec);
+        registry_drop_host(session, spec);
     return r;
+}
+
+int registry_find(void *context, struct session *session, struct loader_wanted *wanted,
+                  const uint64_t *seed, uint64_t asked, struct loader **ret, struct dl_error *err)
+{
+    struct daemon *d = context;
+
+    if (!wanted->name) {
+        const struct registry_seed known = {seed, asked};
+        _cleanup_free_ char *said = must_strdup(wanted->spec.name);
+        int r = registry_find_or_make(d, session, wanted, &known, ret, err);
+
+        if (r == 1) { /* others of that name may be open by then, or gone */
+            free(wanted->spec.name);
+            wanted->spec.name = steal_ptr(said);
+        }
+        return r;
+    }
+    const struct registered *entry = registry_find_spec(d, session_uid(session), wanted->name);
+    if (!entry)
+        return dl_error_set(err, ENOENT, "name",
+                            "no loader named \"%s\" is open; open it by its spec first",
+                            wanted->name);
+    *ret = entry->loader;
+    return registry_check_groups(entry, session, err);
 }
 
 /* Of that name, of all users; NULL: none, or several. */

@@ -12,9 +12,9 @@
 struct registered *registered_next(const struct registered *entry);
 struct loader *registered_loader(const struct registered *entry);
 
-int _nodiscard_ registry_find(void *context, struct session *session, const struct value *spec,
-                              const char *base, const uint64_t *seed, uint64_t asked,
-                              struct loader **ret, struct dl_error *err);
+int _nodiscard_ registry_find(void *context, struct session *session, struct loader_wanted *wanted,
+                              const uint64_t *seed, uint64_t asked, struct loader **ret,
+                              struct dl_error *err);
 int _nodiscard_ registry_find_open(void *context, struct session *session, const char *name,
                                    struct loader **ret, struct dl_error *err);
 

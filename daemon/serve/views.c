@@ -6,6 +6,7 @@
 #include "daemon/serve/views_private.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 enum { BAD_SHOWN = 1024 }; /* what a frame has room for */
 
@@ -95,6 +96,7 @@ static int views_add_worker(const struct loader *l, uint32_t i, struct value *ro
     row_string(&row, "interpreter", loader_interpreter(l));
     row_uint(&row, "tasks", view.tasks);
     row_uint(&row, "restarts", view.restarts);
+    row_uint(&row, "stuck", view.stuck);
     row_seconds(&row, "busy_s", view.busy_ns);
     row_seconds(&row, "fetch_s", view.busy_ns - view.collate_ns);
     row_seconds(&row, "collate_s", view.collate_ns);
@@ -162,6 +164,43 @@ static int views_sessions(const struct daemon *d, struct value *ret)
         row_uint(&row, "leased", view.leased);
         row_uint(&row, "pinned", view.pinned);
         row_uint(&row, "pending_bytes", view.pending_bytes);
+        if (row.r < 0)
+            return row.r;
+    }
+    return 0;
+}
+
+/* A user's share of what is limited, kind by kind. */
+static void views_add_quotas(struct row *row, const struct quota_account *account)
+{
+    char limit[80];
+
+    for (int i = 0; i < QUOTA_KINDS; i++) {
+        enum quota_kind kind = (enum quota_kind)i;
+        const char *name = quota_kind_name(kind);
+        bool bytes = kind == QUOTA_BYTES || kind == QUOTA_HELD;
+        char held[64];
+
+        (void)snprintf(held, sizeof held, kind == QUOTA_BYTES ? "memory_bytes" : "%s%s", name,
+                       bytes ? "_bytes" : "");
+        (void)snprintf(limit, sizeof limit, "limit_%s", held);
+        row_uint(row, held, quota_held(account, kind));
+        row_uint(row, limit, quota_limit(account, kind));
+    }
+}
+
+static int views_users(const struct daemon *d, struct value *ret)
+{
+    const struct quota_account *account = NULL;
+
+    ret->type = VALUE_ARRAY;
+    while ((account = quota_next(d->quota, account))) {
+        struct row row = row_push(ret);
+
+        row_uint(&row, "uid", quota_uid(account));
+        views_add_quotas(&row, account);
+        row_uint(&row, "refused", quota_refused(account));
+        row_seconds(&row, "loop_s", quota_loop_ns(account));
         if (row.r < 0)
             return row.r;
     }
@@ -259,6 +298,18 @@ static void views_add_sums(struct row *row, const struct daemon *d)
     row_uint(row, "faults", sum.faults);
 }
 
+/* Whether clients that come now are served. */
+static void views_add_readiness(struct row *row, const struct daemon *d)
+{
+    char why[1024];
+    bool ready = members_are_ready(d->members, why, sizeof why);
+
+    if (d->draining)
+        (void)snprintf(why, sizeof why, "the daemon is shutting down");
+    row_string(row, "ready", ready && !d->draining ? "yes" : "no");
+    row_string(row, "not_ready", why);
+}
+
 static int views_status(const struct daemon *d, struct value *ret)
 {
     struct row row = row_begin(ret);
@@ -268,12 +319,14 @@ static int views_status(const struct daemon *d, struct value *ret)
         sessions++;
     row_string(&row, "version", DLOADER_VERSION);
     row_string(&row, "state", d->stopping ? "stopping" : d->draining ? "draining" : "running");
+    views_add_readiness(&row, d);
     row_uint(&row, "pid", (uint64_t)getpid());
     row_uint(&row, "uid", (uint64_t)geteuid());
     row_string(&row, "socket", d->config.socket);
     row_seconds(&row, "uptime_s", uv_hrtime() - d->begun_ns);
     row_uint(&row, "sessions", sessions);
     row_uint(&row, "sessions_ever", d->sessions_ever);
+    row_uint(&row, "stuck_workers", d->stuck);
     views_add_sums(&row, d);
     views_add_verdicts(&row, d);
     return row.r;
@@ -288,15 +341,11 @@ static const struct {
     const char *name;
     int (*make)(const struct daemon *d, struct value *ret);
 } views[] = {
-    {"status", views_status},
-    {"loaders", views_loaders},
-    {"epochs", view_epochs},
-    {"workers", views_workers},
-    {"ring", views_ring},
-    {"sessions", views_sessions},
-    {"quarantine", views_quarantine},
-    {"members", views_members},
-    {"times", view_times},
+    {"status", views_status},   {"loaders", views_loaders},
+    {"epochs", view_epochs},    {"workers", views_workers},
+    {"ring", views_ring},       {"sessions", views_sessions},
+    {"users", views_users},     {"quarantine", views_quarantine},
+    {"members", views_members}, {"times", view_times},
     {"trace", view_trace},
 };
 
@@ -312,5 +361,5 @@ int views_make(const struct daemon *daemon, const char *name, struct value *ret,
     }
     return dl_error_set(err, EINVAL, name,
                         "no such view; views are status, loaders, epochs, workers, ring, "
-                        "sessions, quarantine, members, times and trace");
+                        "sessions, users, quarantine, members, times and trace");
 }

@@ -127,6 +127,7 @@ static void views_epochs_add_epoch(struct row *row, const struct loader *l, cons
     row_uint(row, "credits", s->params.credits);
     row_string(row, "priority", priorities[s->params.priority]);
     row_uint(row, "samples", s->samples);
+    row_uint(row, "left_out", session_left_out(s));
     views_epochs_add_tokens(row, s, age_ns);
     views_epochs_add_waiting(row, s);
     if (s->sink)

@@ -42,6 +42,10 @@
  * parent. */
 void sandbox_harden(void);
 
+/* When memory runs out, the kernel kills workers first: they are replaced, and nothing is lost.
+ * Part of sandbox_harden(). */
+void sandbox_go_first(void);
+
 /* Closes the descriptors from `first` on. */
 void sandbox_close_from(int first);
 

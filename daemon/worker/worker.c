@@ -1,6 +1,7 @@
 #include "daemon/worker/worker.h"
 
 #include "daemon/data/lengths.h"
+#include "daemon/worker/forked.h"
 #include "proto/common/clock.h"
 #include "proto/fdpass.h"
 #include "proto/queue.h"
@@ -23,6 +24,14 @@ enum {
     ANNOUNCE_NS = 200 * 1000,
     /* How often a worker that never runs out of tasks looks at its socket. */
     SOCKET_CHECK_NS = 1000 * 1000,
+    /*
+     * How often it looks whether files that it has open were written to: after a task that may have
+     * been the last of its epoch, but not more often than this, nor for more than a part of the
+     * time.
+     */
+    LOOK_NS = 1000 * 1000,
+    LOOK_BUSY_NS = 500 * 1000 * 1000, /* while it never runs out of tasks */
+    LOOK_PART = 20,
     CACHE_LINE = 64,
     EXPECT_BYTES = 4 * CACHE_LINE, /* header, and the first indices */
 };
@@ -39,6 +48,8 @@ struct segment {
 struct inputs {
     struct value roots;
     struct value plugins;
+    uint32_t *reader_ids; /* owned; user and groups of reader */
+    struct reader reader;
     struct data_env env; /* its arrays are owned; their strings are those of the two above */
 };
 
@@ -59,6 +70,10 @@ struct worker {
     uint64_t unannounced;       /* completions the daemon was not woken for */
     uint64_t unannounced_since; /* ns; when the first of them was begun */
     bool rested;                /* it waited for work since its last completion */
+    uint64_t look_at;           /* ns; not before this are files looked at again */
+    bool unlooked;              /* a task was done since they were looked at */
+    struct dl_error found;      /* what was found then and is not noted yet; code 0: nothing */
+    bool noted;                 /* something was */
 };
 
 /* ---- talking to the daemon ------------------------------------------------------------------ */
@@ -98,6 +113,49 @@ static void worker_announce(struct worker *w)
         (void)eventfd_write(w->done_bell, 1);
 }
 
+/* ---- files that change ---------------------------------------------------------------------- */
+
+/* False: the daemon has yet to read the last note. */
+static bool worker_note_found(struct worker *w)
+{
+    if (!note_put(&w->queues->note, &w->found)) {
+        w->unlooked = true;
+        return false;
+    }
+    w->found.code = 0;
+    return true;
+}
+
+static void worker_look(struct worker *w, uint64_t now)
+{
+    w->unlooked = false;
+    while (w->found.code || guard_find_written(&w->guard, &w->found)) {
+        if (!worker_note_found(w))
+            break;
+        w->noted = true;
+    }
+    w->look_at = now + max_u64(LOOK_NS, LOOK_PART * (clock_ns() - now));
+}
+
+/* While there is nothing to do. */
+static void worker_look_idly(struct worker *w)
+{
+    w->noted = false;
+    worker_look(w, clock_ns());
+    if (w->noted && queue_must_wake(&w->queues->done))
+        (void)eventfd_write(w->done_bell, 1);
+}
+
+/* How long it may sleep before it has to look; ms, -1: for ever. */
+static int worker_sleep_ms(const struct worker *w)
+{
+    uint64_t now = w->unlooked ? clock_ns() : 0;
+
+    if (!w->unlooked)
+        return -1;
+    return now < w->look_at ? (int)((w->look_at - now) / 1000000 + 1) : 0;
+}
+
 /* ---- messages ------------------------------------------------------------------------------- */
 
 static int worker_map_queues(struct worker *w, uint64_t bytes)
@@ -113,6 +171,7 @@ static int worker_map_queues(struct worker *w, uint64_t bytes)
         w->queues = NULL;
         return -errno;
     }
+    forked_keep(w->queues, bytes);
     return 0;
 }
 
@@ -134,9 +193,27 @@ static void worker_inputs_deinit(struct inputs *inputs)
 {
     free(inputs->env.roots);
     free(inputs->env.plugins);
+    free(inputs->reader_ids);
     value_deinit(&inputs->roots);
     value_deinit(&inputs->plugins);
     *inputs = (struct inputs){0};
+}
+
+/* -EPROTO: a reader without a user and a group. */
+static int worker_read_reader(struct inputs *in, struct dl_span ids)
+{
+    uint32_t n = (uint32_t)(ids.len / sizeof(uint32_t));
+
+    if (n == 0)
+        return 0;
+    in->reader_ids = n < 2 ? NULL : malloc(ids.len);
+    if (!in->reader_ids)
+        return n < 2 ? -EPROTO : -ENOMEM;
+    memcpy(in->reader_ids, ids.data, ids.len);
+    in->reader =
+        (struct reader){.uid = in->reader_ids[0], .groups = in->reader_ids + 1, .n_groups = n - 1};
+    in->env.reader = &in->reader;
+    return 0;
 }
 
 /* Before a file of the dataset is read, and after what it may be is known. */
@@ -166,10 +243,12 @@ static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg
     in->env.worker = (uint32_t)msg->worker;
     in->env.workers = (uint32_t)msg->workers;
     in->env.guard = &w->guard;
+    in->env.foreign = msg->foreign;
     if ((r = value_unpack(msg->spec.data, msg->spec.len, &spec_value, err)) < 0 ||
         (r = value_unpack(msg->roots.data, msg->roots.len, &in->roots, err)) < 0 ||
         (r = value_unpack(msg->plugins.data, msg->plugins.len, &in->plugins, err)) < 0 ||
         (r = spec_from_value(&spec_value, NULL, &spec, err)) < 0 ||
+        (r = worker_read_reader(in, msg->reader)) < 0 ||
         (r = worker_list_strings(&in->roots, &in->env.roots, &in->env.n_roots)) < 0 ||
         (r = worker_list_strings(&in->plugins, &in->env.plugins, &in->env.n_plugins)) < 0)
         return r;
@@ -178,7 +257,9 @@ static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg
     if (spec.batch.tokens)
         w->fingerprint = lengths_fingerprint(&spec.dataset, spec.batch.length_of, &in->env);
     in->env.seed = dataset_replica_seed(spec.seed, UINT64_MAX, 0, in->env.workers, in->env.worker);
-    return w->engine->open(&(struct worker_open){.spec = &spec, .env = &in->env}, &w->dataset, err);
+    r = w->engine->open(&(struct worker_open){.spec = &spec, .env = &in->env}, &w->dataset, err);
+    forked_end_copy();
+    return r;
 }
 
 static int worker_handle_open(struct worker *w, const struct dl_msg_w_open *msg)
@@ -225,6 +306,7 @@ static int worker_map_segment(int fd, struct segment *seg, struct dl_error *err)
         return dl_error_set(err, code, "memory.limit", "cannot map a segment of %llu bytes: %s",
                             (unsigned long long)seg->bytes, strerror(code));
     }
+    forked_keep(seg->base, seg->bytes);
     return 0;
 }
 
@@ -272,6 +354,7 @@ static int worker_handle_message(struct worker *w, const struct dl_message *msg)
     case DL_MSG_W_FORGET:
         if (w->dataset)
             w->engine->forget(w->dataset, (uint32_t)msg->w_forget.stream);
+        forked_end_copy();
         return 0;
     default:
         return -EPROTO;
@@ -329,6 +412,30 @@ static void worker_expect(struct worker *w, const struct queue_task *next)
         __builtin_prefetch(slot + line);
 }
 
+/* Nothing of the task's epoch follows by now. */
+static bool worker_is_last(struct worker *w, const struct queue_task *task)
+{
+    const struct slot_header *slot, *next;
+    struct queue_task after;
+    uint64_t bytes;
+
+    if (!task_peek(w->queues, &after))
+        return true;
+    slot = worker_find_slot(w, task, &bytes);
+    next = worker_find_slot(w, &after, &bytes);
+    return !slot || !next || slot->epoch != next->epoch;
+}
+
+/* Before the daemon hears of a task: it may be the last of its epoch. */
+static void worker_look_after(struct worker *w, const struct queue_task *task, uint64_t now)
+{
+    if (guard_is_empty(&w->guard))
+        return;
+    w->unlooked = true;
+    if (now >= w->look_at && (now - w->look_at >= LOOK_BUSY_NS || worker_is_last(w, task)))
+        worker_look(w, now);
+}
+
 static void worker_finish_task(struct worker *w, const struct queue_done *done, uint64_t started)
 {
     uint64_t waiting = queue_count(&w->queues->tasks);
@@ -357,6 +464,7 @@ static uint64_t worker_run_task(struct worker *w, const struct queue_task *task,
         worker_expect(w, &next);
     if (slot)
         r = w->engine->fill(w->dataset, slot, slot_bytes, &done.bytes, &err);
+    forked_end_copy();
     if (r == 0)
         done.samples = ((const struct slot_header *)slot)->samples;
     done.code = r == FETCH_END ? ENODATA : (uint32_t)-r;
@@ -364,6 +472,7 @@ static uint64_t worker_run_task(struct worker *w, const struct queue_task *task,
     uint64_t ended = clock_ns();
     done.cost_ns = ended - started;
     done.collate_ns = slot ? w->engine->collate_ns(w->dataset) : 0;
+    worker_look_after(w, task, ended);
     worker_finish_task(w, &done, started);
     return ended;
 }
@@ -389,12 +498,14 @@ static int worker_wait_for_work(struct worker *w)
         return 0;
     if (w->engine->rest)
         w->engine->rest();
-    int n = poll(fds, w->queues ? 2 : 1, -1);
+    int n = poll(fds, w->queues ? 2 : 1, worker_sleep_ms(w));
     int code = n < 0 ? errno : 0;
     if (w->engine->rest)
         w->engine->wake();
     if (code != 0 && code != EINTR)
         return -code;
+    if (n == 0)
+        worker_look_idly(w);
     if (w->queues)
         queue_awake(&w->queues->tasks);
     if (fds[1].revents && w->queues)
@@ -402,8 +513,20 @@ static int worker_wait_for_work(struct worker *w)
     return fds[0].revents ? worker_handle_socket(w) : 0;
 }
 
+/* In a process that was forked from this one: what the worker has open is none of its business. */
+static void worker_leave(void *owner)
+{
+    struct worker *w = owner;
+
+    close_fdp(&w->sock);
+    close_fdp(&w->task_bell);
+    close_fdp(&w->done_bell);
+    frame_reader_deinit(&w->reader);
+}
+
 static void worker_deinit(struct worker *w)
 {
+    forked_end();
     for (uint32_t i = 0; i < w->n_segments; i++)
         munmap(w->segments[i].base, w->segments[i].bytes);
     free(w->segments);
@@ -412,6 +535,7 @@ static void worker_deinit(struct worker *w)
     if (w->dataset)
         w->engine->close(w->dataset);
     guard_uninstall();
+    guard_deinit(&w->guard);
     worker_inputs_deinit(&w->inputs);
     frame_reader_deinit(&w->reader);
     close_fdp(&w->task_bell);
@@ -425,6 +549,7 @@ int worker_run(int sock, const struct worker_engine *engine)
     int r = 0;
 
     guard_install(&w.guard);
+    forked_begin(worker_leave, &w);
     while (r == 0) {
         if (w.dataset)
             worker_run_tasks(&w);

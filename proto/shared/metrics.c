@@ -8,12 +8,12 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
-const char *const metrics_views[] = {"status", "loaders", "epochs",  "workers",
-                                     "ring",   "times",   "members", NULL};
+const char *const metrics_views[] = {"status", "loaders", "epochs",  "workers", "ring",
+                                     "times",  "users",   "members", NULL};
 
 /* Labels of a row: keys of the view, under the names that they have as labels. A row lacks `not`.
  */
-enum labels { DAEMON, LOADER, STAGE, RING, RANK, WORKER, NODE };
+enum labels { DAEMON, LOADER, STAGE, RING, RANK, WORKER, NODE, USER };
 
 enum { LABELS_MAX = 5, NUMBER_MAX = 32 };
 
@@ -28,6 +28,7 @@ static const struct {
     [RANK] = {{"loader", "loader"}, {"job", "job_name"}, {"rank", "rank"}, {"world", "world"}},
     [WORKER] = {{"loader", "loader"}, {"worker", "worker"}},
     [NODE] = {{"node", "node"}},
+    [USER] = {{"uid", "uid"}},
 };
 
 enum how { SUM, FIRST, WORD, IS };

@@ -56,6 +56,35 @@ class Table:
         _, token, _ = self.backend.set(self.key, old, "two")
         self.assertEqual(self.backend.set(self.key, old, "three"), (False, token, "two"))
 
+    def test_keys_that_are_listed(self):
+        """Those that were put under the prefix, of all nodes, until they are dropped."""
+        other = self.open()
+        asked, prefix = f"{self.key}.head", f"{self.key}/"
+        self.assertEqual(self.backend.list(prefix, asked), ({}, ""))
+        self.assertEqual(self.backend.put(f"{prefix}b", asked, "two"), (False, 0, ""))
+        _, token, _ = self.backend.set(asked, 0, "head")
+        self.assertEqual(other.put(f"{prefix}a", asked, "one"), (False, token, "head"))
+        self.assertEqual(self.backend.list(prefix, asked), ({"a": "one", "b": "two"}, "head"))
+        self.backend.put(f"{prefix}b", asked, "three")
+        self.backend.put(f"{self.key}0", asked, "beside it")
+        self.assertEqual(other.list(prefix, asked), ({"a": "one", "b": "three"}, "head"))
+        other.drop(f"{prefix}b")
+        other.drop(f"{prefix}c")
+        self.assertEqual(self.backend.list(prefix, asked), ({"a": "one"}, "head"))
+        self.backend.put(f"{prefix}b", asked, "four")
+        self.assertEqual(other.list(prefix, asked), ({"a": "one", "b": "four"}, "head"))
+
+    def test_keys_of_many(self):
+        """Put by several at once, none is lost."""
+        prefix = f"{self.key}/"
+        backends = [self.backend, *(self.open() for _ in range(3))]
+        calls = [(backend, backend.begin(f"put {prefix}{i}.{k} {self.key}.head {i}"))
+                 for k in range(16) for i, backend in enumerate(backends)]
+        for backend, call in calls:
+            backend.end(call)
+        self.assertEqual(self.backend.list(prefix, f"{self.key}.head"),
+                         ({f"{i}.{k}": str(i) for i in range(4) for k in range(16)}, ""))
+
     def test_set_with_no_token_of_it(self):
         _, token, _ = self.backend.set(self.key, 0, "one")
         self.assertEqual(self.backend.set(self.key, 999999999, "two"), (False, token, "one"))

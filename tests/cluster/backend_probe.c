@@ -4,6 +4,9 @@
  *
  *   get KEY               N TOKEN VALUE, or N 0 if there is none
  *   set KEY TOKEN VALUE   likewise, N won TOKEN VALUE if it was done
+ *   put KEY ASK VALUE     N TOKEN VALUE of what lies under ASK
+ *   list PREFIX ASK       likewise, before it NAME=VALUE of each key and a bar
+ *   drop KEY              N 0
  *   watch KEY             from then on "changed", whenever it may have; with etcd also "renewed",
  *                         when it is not the same key any more
  *   health                health ENDPOINT ANSWERS CALLS FAILURES HERE
@@ -24,6 +27,16 @@ struct probe {
     unsigned numbers[CALLS_MAX]; /* of the calls, for their answers */
 };
 
+static void show(unsigned number, const struct backend_answer *answer)
+{
+    printf("%u %s%llu ", number, answer->won ? "won " : "", (unsigned long long)answer->token);
+    for (uint32_t i = 0; i < answer->n; i++)
+        printf("%s=%.*s ", answer->items[i].name, (int)answer->items[i].data.len,
+               (const char *)answer->items[i].data.data);
+    printf("%s%.*s\n", answer->items ? "| " : "", (int)answer->data.len,
+           (const char *)answer->data.data);
+}
+
 static void on_done(void *owner, const struct backend_answer *answer)
 {
     unsigned number = *(unsigned *)owner;
@@ -32,13 +45,12 @@ static void on_done(void *owner, const struct backend_answer *answer)
         printf("%u error %d %s: %s\n", number, answer->error->code, answer->error->path,
                answer->error->message);
     else
-        printf("%u %s%llu %.*s\n", number, answer->won ? "won " : "",
-               (unsigned long long)answer->token, (int)answer->data.len,
-               (const char *)answer->data.data);
+        show(number, answer);
 }
 
-static void on_changed(void *owner)
+static void on_changed(void *owner, struct dl_span data)
 {
+    (void)owner, (void)data;
     printf("changed\n");
 }
 
@@ -49,6 +61,23 @@ static void health(const struct probe *probe)
     backend_health(probe->backend, &health);
     printf("health %s %d %d %d %d\n", health.endpoint, health.answers, (int)health.calls,
            (int)health.failures, health.here);
+}
+
+static void ask(struct backend *backend, const char *verb, const char *key, char *line,
+                unsigned *call)
+{
+    const char *second = line ? strsep(&line, " ") : NULL;
+
+    if (strcmp(verb, "get") == 0)
+        backend_get(backend, key, on_done, call);
+    else if (strcmp(verb, "drop") == 0)
+        backend_drop(backend, key, on_done, call);
+    else if (strcmp(verb, "list") == 0)
+        backend_list(backend, key, second, on_done, call);
+    else if (strcmp(verb, "put") == 0)
+        backend_put(backend, key, span_str(line), second, on_done, call);
+    else
+        backend_set(backend, key, strtoull(second, NULL, 10), span_str(line), on_done, call);
 }
 
 static void command(void *owner, char *line)
@@ -70,14 +99,7 @@ static void command(void *owner, char *line)
         abort();
     call = &probe->numbers[probe->calls];
     *call = ++probe->calls;
-    if (strcmp(verb, "get") == 0) {
-        backend_get(probe->backend, key, on_done, call);
-    } else {
-        const char *token = strsep(&line, " ");
-        struct dl_span data = {(const uint8_t *)line, strlen(line)};
-
-        backend_set(probe->backend, key, strtoull(token, NULL, 10), data, on_done, call);
-    }
+    ask(probe->backend, verb, key, line, call);
 }
 
 static void on_end(void *owner)

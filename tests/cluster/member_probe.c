@@ -6,15 +6,16 @@
  * Says what each is told: "I round R rank K of N first F world W", "I over", "I evicted", "I left",
  * "I closed TEXT", "I failed TEXT"; and is ready again at once. Takes "join I", "leave I",
  * "close I WHY", "members I" (the nodes it sees, a line each). The end of input ends it. Beats are
- * quicker than those of the defaults, unless PROBE_SLOW is set.
+ * quicker than those of the defaults, unless PROBE_SLOW is set. As many files are open as may be.
  */
 #include "daemon/cluster/member.h"
 #include "tests/cluster/probe.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
-enum { COUNT_MAX = 128 };
+enum { COUNT_MAX = 1024 };
 
 struct node {
     unsigned number;
@@ -122,9 +123,22 @@ static int open_node(struct probe *probe, char **argv, unsigned number)
     return r;
 }
 
+/* Each node has connections of its own. */
+static void open_many(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static struct probe probe;
+
+    open_many();
 
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc != 6 || uv_loop_init(&probe.loop) < 0)

@@ -42,6 +42,7 @@ class Etcd:
     an address behind `launcher` (networks.py), where its ports are free.
     """
     backend = "etcd"
+    books = 0  # keys beside those of daemons: for each kind that is listed, what is in the list
 
     def __init__(self, *flags, scheme="http", context=None, host="127.0.0.1", launcher=()):
         self.dir = tempfile.mkdtemp(prefix="dloader-etcd-")
@@ -102,8 +103,8 @@ class Etcd:
         self.ask("kv/put", {"key": base64.b64encode(f"/dloader/{key}".encode()).decode(),
                             "value": base64.b64encode(value.encode()).decode()})
 
-    def has(self, key):
-        return self.lease_of(key) is not None
+    def has(self, key, prefix="/dloader/"):
+        return self.lease_of(key, prefix) is not None
 
     def forget(self):
         """All that it was given."""
@@ -125,8 +126,8 @@ class Etcd:
         """Of the keys that it has."""
         return len(self.leases())
 
-    def lease_of(self, key):
-        kvs = self.ask("kv/range", {"key": base64.b64encode(f"/dloader/{key}".encode()).decode()})
+    def lease_of(self, key, prefix="/dloader/"):
+        kvs = self.ask("kv/range", {"key": base64.b64encode(f"{prefix}{key}".encode()).decode()})
         return int(kvs["kvs"][0].get("lease", 0)) if "kvs" in kvs else None
 
 
@@ -135,6 +136,7 @@ class C10d:
     `launcher`: as of Etcd.
     """
     backend = "c10d"
+    books = 1
 
     def __init__(self, host="127.0.0.1", launcher=()):
         self.host = host
@@ -153,9 +155,9 @@ class C10d:
     def stop(self):
         self.server.close()
 
-    def has(self, key):
+    def has(self, key, prefix="/dloader/"):
         raw = Raw(self.port)
-        raw.send(b"\x05" + struct.pack("<Q", 1), f"/dloader/{key}")
+        raw.send(b"\x05" + struct.pack("<Q", 1), f"{prefix}{key}")
         is_ready = raw.receive(1) == b"\0"
         raw.close()
         return is_ready
@@ -193,7 +195,7 @@ class Probe:
         env.update({f"PROBE_{name.upper()}": str(value) for name, value in settings.items()})
         # pylint: disable=consider-using-with
         self.process = subprocess.Popen([os.environ["BACKEND_PROBE"]], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True, env=env)
+                                        stdout=subprocess.PIPE, encoding="latin-1", env=env)
         self.calls = 0
         self.answers = {}
         self.lines = queue.Queue()
@@ -243,6 +245,18 @@ class Probe:
 
     def set(self, key, token, value):
         return self.end(self.begin(f"set {key} {token} {value}"))
+
+    def put(self, key, ask, value):
+        return self.end(self.begin(f"put {key} {ask} {value}"))
+
+    def list(self, prefix, ask):
+        """Of each key its value, and what lies under `ask`."""
+        _, _, value = self.end(self.begin(f"list {prefix} {ask}"))
+        items, _, asked = f" {value}".partition(" | ")
+        return dict(item.split("=") for item in items.split()), asked
+
+    def drop(self, key):
+        self.end(self.begin(f"drop {key}"))
 
     def wait_change(self):
         seen = self.changes

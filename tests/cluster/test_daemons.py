@@ -2,17 +2,17 @@
 of one world, each sample once, also when nodes come and go in the middle of an epoch.
 """
 
+import base64
 import errno
 import json
 import os
 import shutil
-import signal
 import ssl
 import unittest
 
 import stores
 import test_etcd
-from dltest import STOP, Daemon, DaemonError, LifeCase, dlctl, wait_until
+from dltest import Daemon, DaemonError, LifeCase, dlctl, wait_until
 from trainers import BATCH, LENGTH, SPEC, Trainer
 
 
@@ -225,6 +225,49 @@ class Meet(Epochs):
     def test_killed(self):
         self.lose(lambda daemon: daemon.kill(), "b sent no heartbeat")
 
+    def test_killed_in_lock_step(self):
+        """Of the ranks one asks; the others wait for it in a collective, and ask nothing."""
+        daemons = [self.node(name, 2, 3, kept=name != "b") for name in ("a", "b", "c")]
+        trainers = [Trainer(self, daemon, local, counts=True)
+                    for daemon in daemons for local in range(2)]
+        self.begin(trainers)
+        self.take(trainers, 3, 3, 3, 3, 2, 3)
+        daemons[1].kill()
+        behind = trainers[4]
+        behind.told_at_once()
+        self.assertEqual([(place["world"], place["first"]) for place in self.go_on([behind])], [(6, 2)])
+        behind.told_over()
+        self.assertEqual([(place["world"], place["first"]) for place in self.go_on([behind])], [(4, 0)])
+        self.assertTrue(behind.take(1))
+        left = trainers[:2] + trainers[5:]
+        for trainer in left:
+            trainer.told_at_once()
+        self.assertEqual([(place["world"], place["first"]) for place in self.go_on(left)], [(4, 0)] * 3)
+        self.finish(left + [behind], trainers[2:4])
+
+    def test_restarted_in_lock_step(self):
+        """A daemon, under trainers that live. The one of its ranks that asks was behind, and is not now."""
+        daemons = [self.node(name, 2, 2, kept=name != "b") for name in ("a", "b")]
+        trainers = [Trainer(self, daemon, local, counts=True)
+                    for daemon in daemons for local in range(2)]
+        self.begin(trainers)
+        self.take(trainers, 3, 3, 2, 3)
+        daemons[1].kill()
+        daemon = self.node("b", 2, 2)
+        again = [Trainer(self, daemon, local, counts=True, former=(2 + local, 4)) for local in range(2)]
+        for trainer, former in zip(again, trainers[2:]):
+            trainer.before = [(4, former.position)]
+        self.assertEqual([(place["world"], place["first"], place["rank"])
+                          for place in self.go_on(again[:1])], [(4, 2, 2)])
+        again[0].told_over()
+        self.assertEqual([(place["world"], place["first"], place["rank"])
+                          for place in self.go_on(again)], [(4, 3, 2), (4, 3, 3)])
+        for trainer in trainers[:2]:
+            trainer.told_at_once()
+        self.assertEqual([(place["world"], place["first"]) for place in self.go_on(trainers[:2])],
+                         [(4, 3), (4, 3)])
+        self.finish(trainers[:2] + again, trainers[2:])
+
     def test_killed_when_all_is_delivered(self):
         """What was delivered to the epoch's end, and not used yet, others may get."""
         self.lose(lambda daemon: daemon.kill(), "b sent no heartbeat", credits=LENGTH)
@@ -387,154 +430,6 @@ class Meet(Epochs):
         self.assertEqual((rest["epochs"][0]["epoch"], rest["batches"]), (1, LENGTH // BATCH - 3))
 
 
-class Trouble:
-    def refused(self, daemon):
-        trainer = Trainer(self, daemon, 0, {**SPEC, "seed": 1})
-        with self.assertRaises(DaemonError) as caught:
-            trainer.start().started()
-        return caught.exception
-
-    def test_too_few(self):
-        timeouts = {"join": "2s", "last_call": "10ms", "close": "10s"}
-        daemons = [self.node(name, 3, 3, timeouts=timeouts) for name in ("a", "b")]
-        error = self.refused(daemons[0])
-        self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
-        self.assertRegex(error.message, r"2 s passed, and of at least 3 nodes (2 are there \(a, b\)"
-                                        r", 1 is missing|1 is there \(a\), 2 are missing)")
-
-    def test_nobody_asks_elsewhere(self):
-        """Where an epoch goes on the nodes say when their trainers ask: one without any is named."""
-        timeouts = {"join": "3s", "last_call": "10ms", "close": "10s"}
-        daemons = [self.node(name, 2, 2, timeouts=timeouts) for name in ("a", "b")]
-        for daemon in daemons:
-            wait_until(lambda daemon=daemon: "with ranks" in daemon.log, "a round")
-        error = self.refused(daemons[0])
-        self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
-        self.assertIn("3 s passed, and no rank of b requested this loader", error.message)
-        trainers = [Trainer(self, daemon, local, {**SPEC, "seed": 1})
-                    for daemon in daemons for local in range(2)]
-        for trainer in trainers: # and it is mended
-            trainer.start()
-        for trainer in trainers:
-            trainer.started()
-
-    def test_not_the_same_order(self):
-        """Nodes that read the same in other orders are not taken for one world."""
-        timeouts = {"join": "3s", "last_call": "10ms", "close": "10s"}
-        daemons = [self.node(name, 2, 2, timeouts=timeouts) for name in ("a", "b")]
-        for daemon in daemons:
-            wait_until(lambda daemon=daemon: "with ranks" in daemon.log, "a round")
-        trainers = [Trainer(self, daemon, 0, {**SPEC, "seed": seed}).start()
-                    for seed, daemon in enumerate(daemons)]
-        for trainer, other in zip(trainers, "ba"):
-            with self.assertRaises(DaemonError) as caught:
-                trainer.started()
-            self.assertEqual((caught.exception.code, caught.exception.path),
-                             (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
-            self.assertIn(f"no rank of {other} requested this loader in the cluster's world with "
-                          "the same number of samples and the same seed; ", caught.exception.message)
-
-    def test_states_that_lead_nowhere(self):
-        daemons = [self.node(name, 2, 2) for name in ("a", "b")]
-        trainers = [Trainer(self, daemon, 0) for daemon in daemons]
-        trainers[0].before = [(3, 7)]
-        trainers[1].before = [(2, 5)]
-        for trainer in trainers:
-            trainer.start()
-        for trainer in trainers:
-            with self.assertRaises(DaemonError) as caught:
-                trainer.started()
-            self.assertEqual((caught.exception.code, caught.exception.path), (errno.EINVAL, "before"))
-            self.assertRegex(caught.exception.message,
-                             "node a is at epoch 0 after 7 steps of 3 ranks, and node b at epoch "
-                             "0 after 5 steps of 2 ranks|node b is at .*, and node a at ")
-
-    def test_store_down(self):
-        self.store.kill()
-        daemon = self.node("a", 1, 1, timeouts={"join": "1s", "close": "1s"})
-        error = self.refused(daemon)
-        self.assertEqual(error.code, errno.ETIMEDOUT)
-        self.assertIn(str(self.store.port), error.message)
-        view = json.loads(dlctl("members", "--json", daemon=daemon).stdout)
-        self.assertEqual(view["store"], "does not answer")
-        trainer = Trainer(self, daemon, 0, {**SPEC, "seed": 1}) # and it is mended
-        self.store.start()
-
-        def works():
-            try:
-                return trainer.start().started()
-            except DaemonError:
-                return False
-        wait_until(works, "a round")
-
-    def test_a_run_that_cannot_be_closed(self):
-        daemon = self.node("a", 1, 1, timeouts={"join": "50s", "close": "1s"})
-        wait_until(lambda: "round 0 is complete" in daemon.log, "a round")
-        self.store.kill()
-        done = dlctl("close-run", daemon=daemon, check=False)
-        self.assertEqual((done.returncode, done.stdout), (1, ""))
-        self.assertRegex(done.stderr, r"^dlctl: rendezvous\.id: the run could not be closed in the "
-                                      rf"store at \S*:{self.store.port}: rendezvous\.timeouts\.close: ")
-        self.store.start()
-
-    def test_seed_needs_the_store(self):
-        self.store.kill()
-        daemon = self.node("a", 1, 1, timeouts={"join": "1s", "close": "1s"})
-        with self.assertRaises(DaemonError) as caught:
-            Trainer(self, daemon, 0)
-        # What a store that forgets has of seeds is asked only by who has met the others.
-        self.assertEqual(caught.exception.path,
-                         "seed" if self.store.backend == "etcd" else "rendezvous.timeouts.join")
-        self.assertIn(str(self.store.port), caught.exception.message)
-
-    def test_other_settings(self):
-        first = self.node("a", 1, 2)
-        wait_until(lambda: "with ranks" in first.log, "a round")
-        error = self.refused(self.node("b", 1, 3))
-        self.assertEqual((error.code, error.path), (errno.EINVAL, "rendezvous.nodes"))
-
-    def test_alone(self):
-        daemon = self.daemon()
-        error = self.refused(daemon)
-        self.assertEqual((error.code, error.path), (errno.ENOTSUP, "world"))
-        view = json.loads(dlctl("members", "--json", daemon=daemon).stdout)
-        self.assertEqual((view.pop("backend"), view.pop("nodes")), ("none", []))
-        self.assertEqual(set(view.values()), {None})
-        done = dlctl("close-run", daemon=daemon, check=False)
-        self.assertEqual((done.returncode, done.stdout), (1, ""))
-        self.assertIn("rendezvous.backend: none: this daemon is in no cluster", done.stderr)
-
-    def waits(self):
-        """A rank that waits for another node, and would for long."""
-        daemon = self.node("a", 2, 2, timeouts={"join": "1h"})
-        spec = {**SPEC, "seed": 1}
-        trainer = Trainer(self, daemon, 0, spec).start()
-        gone = Trainer(self, daemon, 1, spec).start() # whoever leaves is not waited for
-        gone.client.close()
-        wait_until(lambda: "node a has joined" in daemon.log, "the node")
-        return daemon, trainer
-
-    def told_of_the_end(self, trainer):
-        with self.assertRaises(DaemonError) as caught:
-            trainer.started()
-        self.assertEqual(caught.exception.code, errno.ESHUTDOWN)
-
-    def test_ends_while_waited_for(self):
-        daemon, trainer = self.waits()
-        daemon.process.send_signal(signal.SIGTERM)
-        self.told_of_the_end(trainer)
-
-    def test_drained_while_waited_for(self):
-        """It is not left waiting until what others read has ended."""
-        daemon, trainer = self.waits()
-        client, _, stream, batches = self.streaming(daemon)
-        dlctl("drain", daemon=daemon)
-        self.told_of_the_end(trainer)
-        self.finish_epoch(client, batches)
-        client.send(STOP, stream)
-        self.assert_ends(daemon)
-
-
 WITH_ETCD = unittest.skipUnless(shutil.which("etcd", path="/usr/bin:/usr/local/bin"),
                                 "there is no etcd: apt-get install etcd-server")
 
@@ -545,12 +440,9 @@ class MeetByEtcd(Meet, ClusterCase):
 
 
 @WITH_ETCD
-class TroubleWithEtcd(Trouble, ClusterCase):
-    STORE = stores.Etcd
-
-
-@WITH_ETCD
 @unittest.skipUnless(shutil.which("openssl"), "there is no openssl to make certificates with")
+
+
 class MeetInSecret(Epochs, ClusterCase):
     """The store wants a certificate, a user and his password: each from the configuration."""
 
@@ -578,111 +470,29 @@ class MeetInSecret(Epochs, ClusterCase):
         self.begin(trainers)
         self.finish(trainers)
 
+    def test_a_user_of_one_prefix(self):
+        token = self.store.ask("auth/authenticate", {"name": "root", "password": "secret"})["token"]
+        keys = {"key": base64.b64encode(b"/team/").decode(), "range_end": base64.b64encode(b"/team0").decode()}
+        for path, body in (("user/add", {"name": "team", "password": "known"}),
+                           ("role/add", {"name": "team"}),
+                           ("role/grant", {"name": "team", "perm": {"permType": "READWRITE", **keys}}),
+                           ("user/grant", {"user": "team", "role": "team"})):
+            self.store.ask(f"auth/{path}", body, token)
+        login = {"user": "team", "password": "known"}
+        refused = self.node("refused", 1, 1, **login, timeouts={"join": "1s", "close": "1s"})
+        with self.assertRaises(DaemonError) as caught:
+            Trainer(self, refused, 0)
+        self.assertIn("permission denied", caught.exception.message)
+        trainers = self.trainers(*(self.node(name, 2, 2, prefix="/team/", **login) for name in "ab"))
+        self.begin(trainers)
+        self.finish(trainers)
+
     def test_wrong_password(self):
         daemon = self.node("a", 1, 2, password="guessed", timeouts={"join": "1s", "close": "1s"})
         with self.assertRaises(DaemonError) as caught:
             Trainer(self, daemon, 0)
         self.assertIn("invalid user ID or password", caught.exception.message)
         self.assertNotIn("guessed", caught.exception.message + daemon.log)
-
-
-class Lost(Epochs):
-    """The store has lost all, and answers."""
-
-    def test_store_lost_before_another_asks(self):
-        """The round goes on, and so does what one of its nodes has agreed on by itself."""
-        daemons = [self.node("a", 2, 2), self.node("b", 2, 2)]
-        for daemon in daemons:
-            self.round_of(daemon, 0)
-        first = Trainer(self, daemons[0], 0)
-        self.store.forget()
-        wait_until(lambda: self.store.count() == 2, "the state and the seed")
-        self.assertEqual(Trainer(self, daemons[1], 0).opened["seed"], first.opened["seed"])
-        self.assertEqual(daemons[0].log.count("is complete"), 1)
-
-    def test_store_lost_before_one_that_is_new_asks(self):
-        """Nobody waits for it; what the others have said is there when it comes to hear it."""
-        daemons = [self.node("a", 1, 2)]
-        trainers = self.trainers(*daemons)
-        self.begin(trainers)
-        self.take(trainers, 4, 4)
-        daemons.append(self.node("b", 1, 2))
-        self.round_of(daemons[1], 1)
-        for trainer in trainers:
-            trainer.told_over()
-        self.go_on(trainers)
-        self.store.forget()
-        wait_until(lambda: self.store.count() == 3, "the state, the seed and the word")
-        new = self.trainers(daemons[1])
-        for place in self.go_on(new):
-            self.assertEqual((place["world"], place["first"]), (4, 0))
-        self.assertEqual(new[0].before, trainers[0].before)
-        self.finish(trainers + new)
-
-
-class TroubleWithTcpStore(Lost, Trouble, ClusterCase):
-    STORE = stores.C10d
-
-    def lose_the_store(self, first):
-        """With a node, which comes back: neither it nor the store knows of anything. The one that
-        is left does, and the other takes the seed from it; `first`: at a store that is up again."""
-        daemons = [self.node("a", 2, 2, kept=False), self.node("b", 2, 2)]
-        trainers = self.trainers(*daemons)
-        self.begin(trainers)
-        for trainer in trainers:
-            self.assertTrue(trainer.take(4))
-        daemons[0].kill()
-        self.store.kill()
-        wait_until(lambda: "rendezvous run: the store fails: rendezvous.endpoint: " in daemons[1].log,
-                   "the store to be missed")
-        if first:
-            self.store.start()
-        daemons[0] = self.node("a", 2, 2)
-        if not first:
-            self.store.start()
-        again = self.trainers(daemons[0])
-        for trainer in trainers[2:]:
-            self.assertEqual(trainer.told_at_once().code, errno.ESTALE)
-        self.assertIn("the store works again", daemons[1].log)
-        self.assertEqual(len({trainer.opened["seed"] for trainer in again + trainers}), 1)
-        for trainer in again:
-            trainer.before = list(trainers[2].before)
-        for place in self.begin(again + trainers[2:]):
-            self.assertEqual(place["first"], 4)
-        self.finish(again + trainers[2:], trainers[:2])
-
-    def test_store_lost_before_a_node_comes(self):
-        self.lose_the_store(True)
-
-    def test_store_lost_while_a_node_comes(self):
-        self.lose_the_store(False)
-
-
-@WITH_ETCD
-class LostByEtcd(Lost, ClusterCase):
-    """By the lease of the run, on which all of it hangs."""
-
-    def STORE(self):  # pylint: disable=invalid-name
-        etcd = stores.Etcd()
-        etcd.forget = lambda: self.assertEqual(etcd.revoke(), 1)
-        return etcd
-
-    def test_all_that_is_kept(self):
-        """The state, the seed and a word of each node; a node of another run has its own."""
-        daemons = [self.node(name, 2, 2, keep=keep) for name, keep in (("a", "2h"), ("b", "2h"))]
-        self.node("c", 1, 1, id="other", keep=0)
-        self.begin(self.trainers(*daemons))
-        wait_until(lambda: self.store.count() == 5, "what is kept of two runs")
-        kept = {}
-        for key, lease in self.store.leases():
-            kept.setdefault(lease, []).append(key.split("/")[2:4])
-        run, other = sorted(kept.items(), key=lambda item: -len(item[1]))
-        self.assertEqual(run[1], [["course", "run"], ["course", "run"], ["rendezvous", "run"],
-                                  ["seed", "run"]])
-        self.assertEqual(other[1], [["rendezvous", "other"]])
-        lasts = [self.store.ask("lease/timetolive", {"ID": str(lease)})["grantedTTL"]
-                 for lease, _ in (run, other)]
-        self.assertEqual(lasts, ["7200", "9000000000"])
 
 
 class MeetAtOne(Meet, ClusterCase):

@@ -5,6 +5,7 @@ own error, which names the endpoint and what was tried, and not after rendezvous
 import errno
 import os
 import shutil
+import socket
 import time
 import unittest
 
@@ -57,7 +58,11 @@ class NoStore(Asking):
         return f"127.0.0.1:{store.port}"
 
     def test_nobody_there(self):
-        port, = stores.free_ports(1)
+        # Bound, so that no other test serves a store there; nobody listens.
+        held = socket.socket()
+        self.addCleanup(held.close)
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
         self.late(self.error("c10d", f"127.0.0.1:{port}"),
                   f"at the TCPStore 127.0.0.1:{port}: no TCPStore answered within ", " attempts; ",
                   "refused", "start it there, or correct the endpoint")
@@ -115,7 +120,7 @@ class RefusedByOthers:
         self.store = self.started(self.STORE())
 
     def others(self, count):
-        nodes = test_members.Nodes(self.store, "run", count, 1, 2, 500)
+        nodes = test_members.Nodes(self.store, "run", count, 1, 2, 500, PROBE_SLOW="1")
         self.addCleanup(nodes.close)
         for i in range(count):
             nodes.say(f"join {i}")
@@ -135,6 +140,28 @@ class RefusedByOthers:
         self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
         self.assertIn(f"{JOIN} s passed, and of at least 2 nodes 1 is there (a), 1 is missing",
                       error.message)
+
+    def test_other_heartbeat(self):
+        nodes = test_members.Nodes(self.store, "run", 1, 1, 2, 500)
+        self.addCleanup(nodes.close)
+        nodes.say("join 0")
+        nodes.wait("^0 round ")
+        error = self.error(self.store.backend, self.store.endpoint)
+        self.assertEqual((error.code, error.path), (errno.EINVAL, "rendezvous.heartbeat"))
+        self.assertIn("interval 5 s and missed 3, but the other nodes have 1 s and 8; write the "
+                      "same on all nodes", error.message)
+
+    def test_other_release(self):
+        """Of version 1, which had all in the state."""
+        old = bytes.fromhex("9d01010101010101010101a0a090").decode("latin-1")
+        probe = stores.Probe(backend=self.store.backend, endpoints=self.store.endpoint,
+                             timeout_ms=10000)
+        self.addCleanup(probe.close)
+        self.assertIs(probe.set("rendezvous/run", 0, old)[0], True)
+        error = self.error(self.store.backend, self.store.endpoint)
+        self.assertEqual((error.code, error.path), (errno.EPROTONOSUPPORT, "rendezvous"))
+        self.assertIn("is of version 1, and this release knows version 2; run the same release on "
+                      "all nodes, or choose another rendezvous.id", error.message)
 
     def test_no_place(self):
         self.others(2)

@@ -133,7 +133,8 @@ class View:
         out = dlctl("members", daemon=daemon).stdout.splitlines()
         at = out.index("nodes:")
         once = dict(line.split(": ", 1) for line in out[:at])
-        return once, out[at + 1].split("  "), {line.split()[0]: line.split() for line in out[at + 2:]}
+        rows = [line.split() for line in out[at + 2:] if line.startswith("  ")]
+        return once, out[at + 1].split("  "), {row[0]: row for row in rows}
 
     def test_a_full_round_and_one_that_waits(self):
         nodes = {}

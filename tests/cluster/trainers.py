@@ -1,8 +1,12 @@
 """A rank of a cluster's world, in the bytes of the protocol, and what it is told when that changes."""
 
+import errno
+import mmap
+import os
 import struct
 
-from dltest import DELIVER, ERROR, FAULT, FINISHED, START, STARTED, STOP, Batch, DaemonError
+from dltest import (DELIVER, ERROR, FAULT, FINISHED, PLACE, POSITION, START, STARTED, STOP, Batch,
+                    DaemonError)
 
 LENGTH, BATCH = 1920, 10
 SPEC = {"dataset": {"kind": "range", "length": LENGTH}, "batch": {"size": BATCH},
@@ -18,16 +22,19 @@ class Over(Exception):
 
 
 class Trainer:
-    """One rank of a node."""
+    """One rank of a node. `counts`: in memory that it shares with the daemon it says how far it is, as
+    libdlclient does; `former`: of a rank whose daemon was another, its rank and world then."""
 
-    def __init__(self, case, daemon, local, spec=None, credits=0):
+    def __init__(self, case, daemon, local, spec=None, credits=0, counts=False, former=(0, 0)):
         self.client = case.client(daemon)
         self.local = local
         self.credits = credits
+        self.counts, self.former, self.position_memory = counts, former, None
         self.opened = self.client.open(spec or SPEC)
         self.samples = []
         self.epoch = 0
         self.ended = False
+        self.left_out = ""  # of the epoch, as it was told at its end
         self.reset()
 
     def reset(self):
@@ -38,6 +45,8 @@ class Trainer:
 
     def start(self):
         """In two halves: none of the nodes goes on before all have come."""
+        if self.counts:
+            self.client.send(PLACE, self.opened["loader"], *self.former)
         self.client.requests += 1
         history = b"".join(struct.pack("<QQ", *stretch) for stretch in self.before)
         self.client.send(START, self.client.requests, self.opened["loader"], self.epoch, self.local,
@@ -45,19 +54,27 @@ class Trainer:
         return self
 
     def started(self):
-        message = self.client.recv_number(STARTED, ERROR)
+        message = self.client.recv_number(STARTED, ERROR, *([POSITION] if self.counts else []))
+        if message[0] == POSITION:
+            fd = self.client.fds.pop(0)
+            self.position_memory = mmap.mmap(fd, message[2])
+            os.close(fd)
+            message = self.client.recv_number(STARTED)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])
         keys = "request stream steps samples epoch first rank world before".split()
         self.stream = dict(zip(keys, message[1:]))
         self.before = list(struct.iter_unpack("<QQ", self.stream["before"]))
         self.epoch, self.position = self.stream["epoch"], self.stream["first"]
+        self.former = self.stream["rank"], self.stream["world"]
         return self.stream
 
     def receive(self):
         """More of what is delivered; False at the end."""
         message = self.client.recv_number(DELIVER, FINISHED, FAULT)
-        if message[0] == FAULT:
+        if message[0] == FAULT and message[3] == errno.ENOTRECOVERABLE:
+            self.left_out = message[6]
+        elif message[0] == FAULT:
             over = Over(message)
             while self.ahead and not over.at_once:
                 self.use()
@@ -80,6 +97,8 @@ class Trainer:
 
     def use(self):
         batch = self.ahead.pop(0)
+        if self.position_memory:
+            struct.pack_into("<Q", self.position_memory, 0, self.position + 1)
         self.samples += batch.indices[:batch.samples - batch.repeated]
         batch.release()
         self.position += 1

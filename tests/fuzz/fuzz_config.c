@@ -44,6 +44,9 @@ static void check(const struct config *config)
     check_dirs(&config->plugins);
     check_dirs(&config->python);
     check_dirs(&config->python_path);
+    check_dirs(&config->site.plugins);
+    for (uint32_t i = 0; i < config->site.objects.n; i++)
+        FUZZ_ASSERT(strchr(config->site.objects.paths[i], ':'));
 }
 
 static void expect_same_numbers(const struct config *a, const struct config *b)
@@ -70,6 +73,8 @@ static void expect_same(const struct config *a, const struct config *b)
     expect_same_dirs(&a->plugins, &b->plugins);
     expect_same_dirs(&a->python, &b->python);
     expect_same_dirs(&a->python_path, &b->python_path);
+    expect_same_dirs(&a->site.objects, &b->site.objects);
+    expect_same_dirs(&a->site.plugins, &b->site.plugins);
 }
 
 static const char *level_name(enum log_level level)
@@ -86,14 +91,16 @@ static void check_written_out(const struct config *config)
     char text[1024];
     char path[64];
     struct config again = {0};
-    int n = snprintf(text, sizeof text,
-                     "socket_mode: \"%o\"\nlinger: %" PRIu64 "ns\ndrain_timeout: %" PRIu64
-                     "ns\npython_timeout: %" PRIu64
-                     "ns\nlog_level: %s\nlimits:\n  sessions: %" PRIu64 "\n  loaders: %" PRIu64
-                     "\n  workers: %" PRIu64 "\n  bytes: %" PRIu64 "B\n  leases: %" PRIu64 "\n",
-                     config->socket_mode, config->linger, config->drain_timeout,
-                     config->python_timeout, level_name(config->log_level), limits->sessions,
-                     limits->loaders, limits->workers, limits->bytes, limits->leases);
+    int n = snprintf(
+        text, sizeof text,
+        "socket_mode: \"%o\"\nlinger: %" PRIu64 "ns\ndrain_timeout: %" PRIu64
+        "ns\npython_timeout: %" PRIu64 "ns\nlog_level: %s\nlimits:\n  sessions: %" PRIu64
+        "\n  loaders: %" PRIu64 "\n  workers: %" PRIu64 "\n  bytes: %" PRIu64
+        "B\n  memory: %" PRIu64 "%s\n  leases: %" PRIu64 "\n",
+        config->socket_mode, config->linger, config->drain_timeout, config->python_timeout,
+        level_name(config->log_level), limits->sessions, limits->loaders, limits->workers,
+        limits->bytes, limits->memory.per_cent ? limits->memory.per_cent : limits->memory.bytes,
+        limits->memory.per_cent ? "%" : "B", limits->leases);
     int fd = make_file(text, (size_t)n, path, sizeof path);
 
     FUZZ_ASSERT(config_load(path, &again, NULL) == 0);

@@ -18,6 +18,30 @@ static void read_kv(struct dl_span body, int (*reads)(struct dl_span, struct etc
         buffer_deinit(&kv.data);
 }
 
+static void read_list(struct dl_span body)
+{
+    struct etcd_list list;
+    struct etcd_kv kv;
+
+    if (etcd_read_list(body, 3, &list, &kv) < 0) {
+        FUZZ_ASSERT(!list.items && !kv.data.data);
+        return;
+    }
+    for (uint32_t i = 0; i < list.n; i++)
+        FUZZ_ASSERT(list.items[i].name);
+    etcd_list_deinit(&list);
+    buffer_deinit(&kv.data);
+}
+
+static void read_watch(struct dl_span body)
+{
+    struct dl_buffer value = {0};
+    bool goes_on;
+
+    (void)!etcd_read_watch(body, &goes_on, &value);
+    buffer_deinit(&value);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     struct dl_span body = {data + 1, len - 1};
@@ -26,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 
     if (len == 0)
         return 0;
-    switch (data[0] % 7) {
+    switch (data[0] % 9) {
     case 0:
         read_kv(body, etcd_read_range);
         break;
@@ -46,7 +70,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         }
         break;
     case 5:
-        (void)!etcd_read_watch(body, &yes);
+        read_watch(body);
+        break;
+    case 7:
+        read_kv(body, etcd_read_put);
+        break;
+    case 8:
+        read_list(body);
         break;
     default:
         FUZZ_ASSERT(etcd_read_error(body, text, sizeof text) <= 1000);

@@ -46,8 +46,11 @@ static void place(const struct progress *progress, const uint8_t *asks,
     const struct progress_round *first = progress_first(progress), *round;
     struct progress_rank rank = {
         .entered = asks[0] % 2 ? PROGRESS_NO_ROUND : first->number, .given = *at, .behind = *at};
-    struct resume_request request = {
-        .epoch = asks[1] % 3 ? at->epoch + asks[1] % 2 : RESUME_ANYWHERE, .step = asks[2]};
+    struct resume_request request = {.epoch =
+                                         asks[1] % 3 ? at->epoch + asks[1] % 2 : RESUME_ANYWHERE,
+                                     .step = asks[2],
+                                     .local = asks[2] % 2,
+                                     .former = {.rank = asks[2] % 8, .world = asks[0] / 32}};
     struct resume_place ret = {0};
     struct dl_error err = {0};
 
@@ -56,7 +59,8 @@ static void place(const struct progress *progress, const uint8_t *asks,
     int r = progress_resume(progress, &rank, &request, &ret, &err);
     FUZZ_ASSERT(r == 0 || (err.code && err.message[0]));
     round = r == 0 ? progress_find(progress, ret.round) : NULL;
-    FUZZ_ASSERT(r < 0 || (round && round->known && round->world == ret.world && ret.world > 0));
+    FUZZ_ASSERT(r < 0 || (round && round->known && ret.world > 0 &&
+                          (round->world == ret.world || request.former.world == ret.world)));
     FUZZ_ASSERT(r < 0 || ret.before.n <= DL_BOUND_HISTORY);
 }
 

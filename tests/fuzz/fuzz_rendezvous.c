@@ -29,8 +29,22 @@ static bool is_at_the_end(const struct rdzv_state *state)
     uint64_t most = max_u64(state->seq, max_u64(state->round, state->quorum));
 
     for (uint32_t i = 0; i < state->n; i++)
-        most = max_u64(most, max_u64(state->nodes[i].beat, state->nodes[i].life));
+        most = max_u64(most, state->nodes[i].life);
     return most > RDZV_NUMBER_MAX - 100;
+}
+
+static void check_small(struct dl_span data)
+{
+    struct rdzv_head head;
+    struct rdzv_card card;
+    _cleanup_(buffer_deinit)
+    struct dl_buffer bytes = {0};
+
+    (void)rdzv_head_unpack(data, &head);
+    if (!rdzv_card_unpack(data, &card))
+        return;
+    rdzv_card_pack(&card, &bytes);
+    FUZZ_ASSERT(rdzv_card_unpack((struct dl_span){bytes.data, bytes.len}, &card));
 }
 
 static void see(const struct rdzv_state *state, enum rdzv_event_type request, uint64_t id)
@@ -41,10 +55,21 @@ static void see(const struct rdzv_state *state, enum rdzv_event_type request, ui
     struct rdzv_node self = {.id = id, .local = 2, .name = "fuzz"};
     struct rdzv_out out;
     struct rdzv rdzv;
+    struct rdzv_head head = {.nonce = state->nonce,
+                             .round = state->round,
+                             .stamp = state->stamp,
+                             .complete = state->complete,
+                             .closed = state->closed[0],
+                             .n = state->n,
+                             .rules = state->rules};
 
-    set.min = state->min;
-    set.max = state->max;
-    rdzv_init(&rdzv, &set, &self);
+    set.min = state->rules.min;
+    set.max = state->rules.max;
+    set.missed = state->rules.missed;
+    set.beat_ns = state->rules.beat_ns;
+    if (rdzv_settings_check(&set, NULL) < 0)
+        return;
+    rdzv_init(&rdzv, &set, &self, id % 2);
     if (rdzv_state_find(state, id))
         rdzv.self.life = rdzv_state_find(state, id)->life;
     rdzv.present = true;
@@ -57,9 +82,18 @@ static void see(const struct rdzv_state *state, enum rdzv_event_type request, ui
     for (unsigned i = 0; i < 60; i++) {
         event = (struct rdzv_event){.type = RDZV_TICK, .now = event.now + 1000000000};
         rdzv_step(&rdzv, &event, &next, &out);
-        if (!rdzv.busy)
+        if (rdzv.doing == RDZV_NOTHING)
             continue;
-        event = (struct rdzv_event){.type = RDZV_SEEN, .now = event.now + 1000, .state = state};
+        event = (struct rdzv_event){.type = RDZV_HEAD,
+                                    .now = event.now + 1000,
+                                    .state = state,
+                                    .head = &head,
+                                    .cards = &rdzv.card,
+                                    .n_cards = rdzv.has_card};
+        if (rdzv.doing == RDZV_READ || rdzv.doing == RDZV_WRITE)
+            event.type = RDZV_SEEN;
+        else if (rdzv.doing == RDZV_LOOK)
+            event.type = RDZV_LOOKED;
         rdzv_step(&rdzv, &event, &next, &out);
         FUZZ_ASSERT(out.news != RDZV_FAILED || out.error.message[0]);
         if (out.store == RDZV_WRITE)
@@ -74,6 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     struct rdzv_state state = {0};
     struct dl_error err = {0};
 
+    check_small((struct dl_span){data, len});
     if (rdzv_state_unpack((struct dl_span){data, len}, &state, &err) < 0) {
         FUZZ_ASSERT(err.code && err.message[0] && !state.nodes && state.n == 0);
         return 0;

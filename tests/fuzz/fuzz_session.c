@@ -130,6 +130,12 @@ static void on_gone(void *context, struct loader *loader)
     }
 }
 
+static bool make_no_way(void *context, struct loader *loader)
+{
+    (void)context, (void)loader;
+    return false;
+}
+
 static void on_retired(void *context, uint32_t segment)
 {
     struct game *g = context;
@@ -139,7 +145,7 @@ static void on_retired(void *context, uint32_t segment)
 }
 
 static const struct loader_events loader_events = {SESSION_LOADER_EVENTS, .retired = on_retired,
-                                                   .gone = on_gone};
+                                                   .make_way = make_no_way, .gone = on_gone};
 
 int which_spec(const char *name, size_t len)
 {
@@ -149,41 +155,40 @@ int which_spec(const char *name, size_t len)
     return end ? (int)(end - ends) : -1;
 }
 
-static int find_loader(void *context, struct session *session, const struct value *v,
-                       const char *base, const uint64_t *seed, uint64_t asked, struct loader **ret,
+static int find_loader(void *context, struct session *session, struct loader_wanted *wanted,
+                       const uint64_t *seed, uint64_t asked, struct loader **ret,
                        struct dl_error *err)
 {
     struct game *g = context;
-    _cleanup_(spec_deinit)
-    struct dl_spec spec = {0};
     struct loader_options options = {.loop = &g->loop,
+                                     .crew = g->crew,
                                      .config = &g->config,
                                      .hosts = g->hosts,
                                      .account = session_account(session),
                                      .uid = session_uid(session),
+                                     .budget = &g->budget,
                                      .next_segment = &g->next_segment,
                                      .told_sandbox = &g->told_sandbox,
+                                     .stuck = &g->stuck,
                                      .events = &loader_events,
                                      .context = g};
     int which, r;
 
-    if (v->type == VALUE_STRING) {
-        which = which_spec(v->string, strlen(v->string));
+    if (wanted->name) {
+        which = which_spec(wanted->name, strlen(wanted->name));
         if (which < 0 || !g->loaders[which])
             return dl_error_set(err, ENOENT, "name", "there is none");
         *ret = g->loaders[which];
         return 0;
     }
-    if ((r = spec_from_value(v, base, &spec, err)) < 0)
-        return r;
-    which = which_spec(spec.name, strlen(spec.name));
+    which = which_spec(wanted->spec.name, strlen(wanted->spec.name));
     if (which < 0)
         return dl_error_set(err, EINVAL, "name", "none of ours");
     if (g->loaders[which]) {
         *ret = g->loaders[which];
-        return spec_differs(loader_spec(*ret), &spec, err) ? -EEXIST : 0;
+        return spec_differs(loader_spec(*ret), &wanted->spec, err) ? -EEXIST : 0;
     }
-    if ((r = loader_new(&options, &spec, ret, err)) == 0)
+    if ((r = loader_new(&options, &wanted->spec, ret, err)) == 0)
         g->loaders[which] = *ret;
     return r;
 }
@@ -392,6 +397,8 @@ void connect_client(struct game *g, struct client *c)
                                                   .fd = pair[1],
                                                   .id = ++g->next_session,
                                                   .quota = g->quota,
+                                                  .scheduler = g->scheduler,
+                                                  .crew = g->crew,
                                                   .events = &session_events,
                                                   .context = g},
                         &session, &err);
@@ -577,6 +584,9 @@ static void begin(struct game *g)
     g->config.limits.workers = 6;
     *g->config.cache = '\0'; /* lengths are not kept */
     g->quota = quota_new(&g->config.limits);
+    budget_init(&g->budget, &g->config.limits.memory);
+    g->scheduler = scheduler_new(&g->loop, session_take_turn);
+    g->crew = crew_new(&g->loop);
     g->account = quota_account(g->quota, getuid());
     g->hosts = hosts_new(&(struct hosts_options){.loop = &g->loop, .config = &g->config});
     g->next_segment = 1;
@@ -597,10 +607,12 @@ static void end(struct game *g)
     }
     let_time_pass(&g->loop);
     hosts_end(g->hosts);
+    g->scheduler = scheduler_free(g->scheduler);
     settle(g);
     FUZZ_ASSERT(fakes.count == 0 && world.n == 0);
     for (int kind = 0; kind < QUOTA_KINDS; kind++)
         FUZZ_ASSERT(quota_held(g->account, (enum quota_kind)kind) == 0);
+    g->crew = crew_free(g->crew);
     FUZZ_ASSERT(uv_loop_close(&g->loop) == 0);
     hosts_free(g->hosts);
     quota_free(g->quota);

@@ -84,14 +84,18 @@ struct game {
     uv_loop_t loop;
     struct config config;
     struct quota *quota;
+    struct scheduler *scheduler;
+    struct crew *crew;
     struct quota_account *account;
     struct hosts *hosts;
     struct session_list sessions;
     uint32_t n_sessions;
     bool met; /* nodes have */
     uint64_t next_session;
+    struct budget budget;
     uint32_t next_segment;
     bool told_sandbox;
+    uint64_t stuck;
     struct loader *loaders[SPECS];
     struct client clients[CLIENTS];
 };

@@ -273,7 +273,7 @@ class BadHosts(HostCase):
         other, client = self.client(daemon), self.client(daemon)
         loader = other.open({"name": "other", "dataset": {"kind": "range", "length": 90},
                              "workers": {"count": 1}})["loader"]
-        wait_until(lambda: all(row["pid"] for row in other.query("workers")), "the other's worker")
+        wait_until(lambda: other.query("ring"), "the other's worker, and its memory")
         before = open_fds(daemon)
         host = PlayedHost(self, client, 1)
         client.send(OPEN, 1, "/", hosted("bad", 1, workers={"count": workers, "retries": 0}))

@@ -1,9 +1,16 @@
-"""Data files that change while they are mapped: cut, replaced, deleted. Nobody dies of it; what was
-lost is an error that names the file, and what was not comes as it was.
+"""Data files that change while they are mapped: cut, overwritten, replaced, deleted. Nobody dies of
+it; what was lost is an error that names the file, what was not comes as it was, and what was written
+in place is told.
 """
 
+import io
+import json
 import os
+import pathlib
+import re
 import sys
+import tarfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import DaemonError, TestCase, dlctl, main, wait_until  # noqa: E402
@@ -107,6 +114,117 @@ class Cut(TestCase):
         done = dlctl("check", self.spec("short", dataset={"kind": "npy", "files": path}), check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("short.npy", done.stderr)
+
+
+class Overwritten(TestCase):
+    """A warning to who reads the epoch, before its end, and a line in the log; each once."""
+
+    def open(self, dataset="npy", content=None):
+        """`dataset`: of the file "FILE", whose content is rows of bytes unless given."""
+        self.data = self.rows("data", ROWS, WIDTH)
+        if content is not None:
+            pathlib.Path(self.data).write_bytes(content)
+        if dataset == "npy":
+            dataset = {"kind": "npy", "files": "FILE"}
+        self.running = self.daemon()
+        self.trainer = self.client(self.running)
+        self.loader = self.trainer.open({
+            "name": "rows", "dataset": json.loads(json.dumps(dataset).replace("FILE", self.data)),
+            "batch": {"size": 4}, "workers": {"count": 2, "prefetch": 1}})["loader"]
+
+    def write(self, keep_time=False):
+        """One byte, of what is no header."""
+        before = os.stat(self.data)
+        with open(self.data, "r+b") as file:
+            file.seek(513)
+            file.write(b"X")
+        if keep_time:
+            os.utime(self.data, ns=(before.st_atime_ns, before.st_mtime_ns))
+        self.assertNotEqual(os.stat(self.data).st_ctime_ns, before.st_ctime_ns)
+
+    def read(self, epoch, in_the_middle=lambda: None):
+        """The warnings that came in the epoch, by its end."""
+        self.trainer.warnings.clear()
+        self.trainer.start(self.loader, epoch=epoch)
+        first = True
+        while batches := self.trainer.next_batches():
+            if first:
+                # A tick of the clock that files have, and what a worker lets pass between two looks.
+                time.sleep(0.05)
+                in_the_middle()
+                first = False
+            for batch in batches:
+                batch.release()
+        return list(self.trainer.warnings)
+
+    def assert_told(self, warnings, words):
+        self.assertEqual(len(warnings), 1, self.running.log)
+        self.assertRegex(warnings[0], "^" + re.escape(self.data) + ": was written to while it is in use: "
+                         + words + ".*; batches may mix its old and new contents. Write a new file and "
+                         "rename it to this name, then open the loader again$")
+        self.assertEqual(self.running.log.count(warnings[0]), 1)
+
+    def check(self, *how):
+        self.open(*how)
+        self.assertEqual(self.read(0), [])
+        self.assert_told(self.read(1, self.write), "it was last modified at 20..-")
+        self.assertEqual(self.read(2), [])
+
+    def test_npy(self):
+        self.check()
+
+    def test_records(self):
+        self.check({"kind": "records", "path": "FILE", "dtype": "uint8", "shape": [64]}, bytes(8192))
+
+    def test_tokens(self):
+        self.check({"kind": "tokens", "path": "FILE", "dtype": "uint16", "sequence_length": 32}, bytes(8192))
+
+    def test_idx(self):
+        self.check({"kind": "idx", "files": "FILE"},
+                   b"\0\0\x08\x02" + (128).to_bytes(4, "big") + (64).to_bytes(4, "big") + bytes(8192))
+
+    def test_text(self):
+        self.check({"kind": "text", "paths": ["FILE"], "tokenizer": "bytes", "max_length": 8},
+                   b"a line\n" * 512)
+
+    def test_tar(self):
+        """Whose shards are opened as they are read."""
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as tar:
+            for sample in range(256):
+                info = tarfile.TarInfo(f"{sample:03}.txt")
+                info.size = 4
+                tar.addfile(info, io.BytesIO(b"abcd"))
+        self.open({"kind": "tar", "shards": ["FILE"]}, content.getvalue())
+        self.assert_told(self.read(0, self.write), "it was last modified at 20..-")
+
+    def test_a_time_that_is_set_back(self):
+        self.open()
+        self.assert_told(self.read(0, lambda: self.write(keep_time=True)), "it was changed at 20.*set back")
+
+    def test_a_file_that_grows(self):
+        self.open()
+        size = os.path.getsize(self.data)
+        self.assert_told(self.read(0, lambda: os.truncate(self.data, size + 1)),
+                         f"it has {size + 1} bytes and had {size}")
+
+    def test_what_is_no_writing(self):
+        self.open()
+
+        def touch():
+            os.chmod(self.data, 0o444)
+            os.link(self.data, self.path("link"))
+            open(self.data, "rb").close()
+        self.assertEqual(self.read(0, touch), [])
+        self.assertEqual(self.read(1, lambda: os.rename(self.rows("other", 3, WIDTH), self.data)), [])
+        self.assertEqual(self.read(2, lambda: os.unlink(self.data)), [])
+        self.assertNotIn("was written to", self.running.log)
+
+    def test_between_epochs_the_next_reader_is_told(self):
+        self.open()
+        self.read(0)
+        self.write()
+        self.assert_told(self.read(1), "it was last modified")
 
 
 if __name__ == "__main__":

@@ -95,16 +95,20 @@ class Files(LifeCase):
             "DloaderKeepsTrainersWaiting": ('dloader_loader_verdict{loader="a",verdict="starved by memory"}', "1x60"),
             "DloaderRankStraggles": ('dloader_loader_verdict{loader="a",verdict="straggling"}', "1x60"),
             "DloaderWorkersDie": ('dloader_worker_restarts_total{loader="a",worker="0"}', "0+1x60"),
+            "DloaderWorkersStuck": ("dloader_stuck_workers", "1x60"),
             "DloaderFaults": ('dloader_loader_faults_total{loader="a"}', "0+1x60"),
             "DloaderBadSamples": ('dloader_loader_bad_samples_total{loader="a"}', "0+1x60"),
             "DloaderStoreFails": ("dloader_cluster_store_up", "0x60"),
+            "DloaderSamplesLeftOut": ("dloader_cluster_left_out_samples_total", "0+9x60"),
             "DloaderNodeIsSilent": ('dloader_cluster_node_silence_seconds{node="a"}', "0+60x60"),
         }
         well = [('dloader_loader_verdict{loader="a",verdict="healthy"}', "1x60"),
                 ('dloader_worker_restarts_total{loader="a",worker="0"}', "3x60"),
+                ("dloader_stuck_workers", "0x60"),
                 ('dloader_loader_faults_total{loader="a"}', "7x60"),
                 ('dloader_loader_bad_samples_total{loader="a"}', "9x60"),
                 ("dloader_cluster_store_up", "1x60"),
+                ("dloader_cluster_left_out_samples_total", "9x60"),
                 ('dloader_cluster_node_silence_seconds{node="a"}', "3x60")]
         self.assertEqual(sorted(re.findall(r"alert: (\w+)", ALERTS.read_text())), sorted(wrong))
 

@@ -65,7 +65,7 @@ class Find(dltest.TestCase):
         daemon = self.program("train.py", 4711, loader="seen")
         self.assertEqual(self.names(), ["seen"])
         self.assertEqual(json.loads(self.dlctl("status", "--json").stdout)["pid"], daemon.process.pid)
-        for verb in ("epochs", "workers", "ring", "sessions", "quarantine", "members", "times", "metrics",
+        for verb in ("epochs", "workers", "ring", "sessions", "users", "quarantine", "members", "times", "metrics",
                      "trace"):
             self.assertEqual(self.dlctl(verb).returncode, 0, verb)
         self.assertEqual(self.dlctl("top", "--count", 1).returncode, 0)

@@ -124,7 +124,8 @@ class Headspace(HeadspaceCase):
         trainer = self.train(daemon)
         said = self.measure(daemon)
         self.assertEqual(list(said), self.described())
-        self.assertGreaterEqual(said["as_is"]["mean_s"], 0.9 * LOAD)
+        # While a busy machine keeps the trainer from running, batches are made ahead, and come at once then.
+        self.assertGreaterEqual(said["as_is"]["mean_s"], 0.5 * LOAD)
         # A step ends when the daemon hears of it: of the first one later than of the last, perhaps.
         self.assertGreaterEqual(said["perfect"]["mean_s"], 0.9 * WORK)
         self.assertLess(said["perfect"]["mean_s"], said["as_is"]["mean_s"] / 1.3)

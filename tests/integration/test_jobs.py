@@ -265,6 +265,62 @@ class Parked(JobCase):
             client.start(loader, epoch=RESUME, job="x", rank=1, world=2)
 
 
+class Together(JobCase):
+    """Ranks that were stopped together resume at one step."""
+
+    def setUp(self):
+        super().setUp()
+        self.running = self.daemon()
+        self.watcher = self.client(self.running)
+
+    def rank(self, rank, took=None, world=3, job="t", **where):
+        """A rank that begins there, or resumes, and releases so many batches: where it began."""
+        client = self.client(self.running)
+        loader = client.open(named("together", batch={"size": 2}, shard={"even": False}))["loader"]
+        start = client.start(loader, job=job, rank=rank, world=world, credits=4,
+                             **(where or {"epoch": RESUME}))
+        left = start["steps"] - start["first"] if took is None else took
+        while left > 0:
+            for batch in client.next_batches()[:left]:
+                batch.release()
+                left -= 1
+        client.query("status")  # it has read all of it
+        return client, (start["epoch"], start["first"])
+
+    def stop(self, *clients):
+        for client in clients:
+            client.close()
+        self.gone(self.watcher)
+
+    def resume(self, *took, **options):
+        ranks = [self.rank(rank, n, **options) for rank, n in enumerate(took)]
+        self.stop(*(client for client, _ in ranks))
+        return [at for _, at in ranks]
+
+    def test_the_least_counts(self):
+        self.assertEqual(self.resume(5, 3, 4, epoch=2), 3 * [(2, 0)])
+        self.assertEqual(self.resume(1, 1, 6), 3 * [(2, 3)], "what lies behind it comes again")
+        self.assertEqual(self.resume(None, None, 0), 3 * [(2, 4)], "two are at the end")
+        self.assertEqual(self.resume(None, None, None), 3 * [(2, 4)])
+        self.assertEqual(self.resume(0, 0, 0), 3 * [(3, 0)])
+        # Not all have come before they are stopped again.
+        self.assertEqual(self.resume(5, 2), 2 * [(3, 0)])
+        self.assertEqual(self.resume(0, 0, 0), 3 * [(3, 0)])
+
+    def test_one_that_comes_back_alone(self):
+        ranks = [self.rank(rank, took, epoch=0)[0] for rank, took in enumerate((5, 2, 4))]
+        ranks[0].close()
+        wait_until(lambda: len(self.watcher.query("sessions")) == 3, "one to be gone")
+        ranks[0], at = self.rank(0, 0)
+        self.assertEqual(at, (0, 5))
+
+    def test_jobs_and_worlds_of_their_own(self):
+        self.resume(5, 4, 3, epoch=7)
+        self.assertEqual(self.resume(1, 1, 1, job="u", epoch=0), 3 * [(0, 0)])
+        self.assertEqual(self.resume(0, 0, 0, job="u"), 3 * [(0, 1)])
+        self.assertEqual(self.resume(0, 0, 0), 3 * [(7, 3)])
+
+
 class Followed(JobCase):
     """A daemon is told what its client still holds of the one before."""
 

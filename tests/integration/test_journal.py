@@ -112,7 +112,8 @@ class Journal(LifeCase):
         self.begin({"limits": {"sessions": 1}})
         for _ in range(2):
             self.client(self.server, hello=False)
-        self.assert_entry(self.wait_for("CONNECTION_REFUSED"), 4, "^a connection was refused: ")
+        self.assert_entry(self.wait_for("CONNECTION_REFUSED"), 4, "^a connection was refused: ",
+                          CLIENT_PID=os.getpid(), CLIENT_UID=os.geteuid())
 
     def test_a_worker_that_dies(self):
         self.begin()
@@ -120,7 +121,7 @@ class Journal(LifeCase):
         victim = next(row for row in client.query("workers") if row["worker"] == 1)
         os.kill(victim["pid"], signal.SIGKILL)
         self.assert_entry(self.wait_for("WORKER_DIED"), 4, r"^streaming: worker 1 \(pid \d+\) was killed by SIGKILL",
-                          LOADER="streaming", WORKER=1, WORKER_PID=victim["pid"])
+                          LOADER="streaming", WORKER=1, WORKER_PID=victim["pid"], CLIENT_UID=os.geteuid())
         self.assertEqual(self.finish_epoch(client, batches), list(range(10)))
 
     def test_a_worker_that_cannot_be_started(self):
@@ -130,14 +131,16 @@ class Journal(LifeCase):
         os.unlink(worker)
         with self.client(self.server) as client:
             client.send(OPEN, 1, "/", named("never"))
-            self.assert_entry(self.wait_for("WORKER_UNSTARTED"), 3, "^never: ", LOADER="never", WORKER=0)
+            self.assert_entry(self.wait_for("WORKER_UNSTARTED"), 3, "^never: ",
+                              LOADER="never", WORKER=0, CLIENT_UID=os.geteuid())
 
     def test_a_loader_that_breaks(self):
         self.begin()
         client = self.client(self.server)
         with self.assertRaises(DaemonError):
             client.open({"name": "lost", "dataset": {"kind": "npy", "files": {"x": "/nonexistent.npy"}}})
-        self.assert_entry(self.wait_for("LOADER_BROKE"), 4, "^lost: .*/nonexistent.npy: ", LOADER="lost")
+        self.assert_entry(self.wait_for("LOADER_BROKE"), 4, "^lost: .*/nonexistent.npy: ",
+                          LOADER="lost", CLIENT_UID=os.geteuid())
 
     def test_a_bad_sample(self):
         with open(self.path("lines.jsonl"), "w") as file:
@@ -148,7 +151,8 @@ class Journal(LifeCase):
                               "dataset": {"kind": "text", "paths": self.path("lines.jsonl")},
                               "workers": {"on_error": "skip"}})["loader"]
         client.start(loader, epoch=7)
-        self.assert_entry(self.wait_for("BAD_SAMPLE"), 4, "^lines: .*lines.jsonl", LOADER="lines", EPOCH=7)
+        self.assert_entry(self.wait_for("BAD_SAMPLE"), 4, "^lines: .*lines.jsonl",
+                          LOADER="lines", EPOCH=7, CLIENT_UID=os.geteuid())
 
     def test_standard_error_is_something_else(self):
         """The variable was inherited, from a service that started a program that started us."""

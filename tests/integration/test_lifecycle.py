@@ -1,6 +1,7 @@
 """The daemon's own life: its socket, its configuration, how it ends, how it reloads."""
 
 import contextlib
+import ctypes
 import grp
 import json
 import os
@@ -18,6 +19,7 @@ from dltest import (DLOADERD, PATIENCE, Daemon, DaemonError, LifeCase, dlctl,  #
                     dlctl_json, main, named, wait_until)
 
 NOBODY = 65534
+PIDFD_GETFD = 438  # the system call's number, on all machines
 
 MAKES_A_PAIR = """
 import socket, sys, time
@@ -26,6 +28,17 @@ with socket.socket(fileno=int(sys.argv[1])) as to:
     socket.send_fds(to, [b"x"], [end.fileno() for end in pair])
 time.sleep(3600)
 """
+
+
+def copy_descriptors(pid):
+    """Of another process, as a child that it forks would have them."""
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    watch = os.pidfd_open(pid)
+    try:
+        copies = [syscall(PIDFD_GETFD, watch, int(fd), 0) for fd in os.listdir(f"/proc/{pid}/fd")]
+    finally:
+        os.close(watch)
+    return [fd for fd in copies if fd >= 0]
 
 
 def memfds_of(pid):
@@ -98,6 +111,18 @@ class Socket(LifeCase):
         client = self.client(daemon)
         self.assertEqual(len(client.epoch_indices(client.open(named("new"))["loader"])), 10)
 
+    def test_left_by_one_that_died_as_it_forked(self):
+        """Its child is not executed yet, and has all it had: the lock's descriptor, the socket's."""
+        daemon = Daemon(self.dir)
+        copies = copy_descriptors(daemon.process.pid)
+        self.addCleanup(lambda: [os.close(fd) for fd in copies])
+        held = [os.readlink(f"/proc/self/fd/{fd}") for fd in copies]
+        self.assertIn(f"{daemon.socket}.lock", held)
+        daemon.kill()
+        daemon = self.daemon(wait=False)  # the old socket is still listened at
+        wait_until(lambda: daemon.log.count("listening on") == 2, "the next daemon to listen")
+        self.client(daemon).query("status")
+
     def test_five_at_once(self):
         for left in (False, True, True):
             with self.subTest(left=left):
@@ -153,7 +178,7 @@ class Socket(LifeCase):
     def test_mode(self):
         for mode in ("0600", "0660", "0666"):
             with self.subTest(mode=mode):
-                daemon = self.daemon({"socket_mode": mode}, socket_name=mode)
+                daemon = self.daemon({"socket_mode": mode, "data_roots": [self.dir]}, socket_name=mode)
                 self.assertEqual(stat.S_IMODE(os.stat(daemon.socket).st_mode), int(mode, 8))
 
     @unittest.skipIf(os.geteuid(), "only root may give a file to any group")
@@ -167,7 +192,7 @@ class Socket(LifeCase):
         """Refused or not found, yes: then a client that looks for its daemon tries again."""
         os.chmod(self.dir, 0o755)
         for _ in range(10):
-            daemon = Daemon(self.dir, {"socket_mode": "0666"})
+            daemon = Daemon(self.dir, {"socket_mode": "0666", "data_roots": [self.dir]})
             seen, tell = os.pipe()
             child = os.fork()
             if child == 0:
@@ -176,7 +201,7 @@ class Socket(LifeCase):
             os.close(tell)
             os.read(seen, 1)  # it is connected
             daemon.kill()
-            daemon = Daemon(self.dir, {"socket_mode": "0666"})
+            daemon = Daemon(self.dir, {"socket_mode": "0666", "data_roots": [self.dir]})
             self.assertEqual(os.read(seen, 100), b"")
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
             os.close(seen)
@@ -222,7 +247,7 @@ class Configuration(LifeCase):
         ("socket: [a]", "socket: a list is not a string"),
         ("data_roots: /data", 'data_roots: "/data" is not a list of directories'),
         ("data_roots: [data]", 'data_roots: "data" is not an absolute directory'),
-        ("data_roots: [/nonexistent]", "data_roots: /nonexistent: No such file or directory"),
+        ("plugins: [/nonexistent]", "plugins: /nonexistent: No such file or directory"),
         ("linger: soon", 'linger: "soon" is not a duration such as 30s or 500ms'),
         ("linger: -1", "linger: -1 is not a duration"),
         ("limits: {bytes: lots}", 'limits.bytes: "lots" is not a size such as 8GiB'),
@@ -600,7 +625,7 @@ class Reload(LifeCase):
             self.control(client, "reload")
         self.assertEqual(client.query("status")["socket"], daemon.socket)
         self.assertEqual(sorted(os.listdir(self.dir)),
-                         ["daemon.log", "dloaderd.conf", "socket", "socket.lock"])
+                         ["daemon.log", "dloaderd.conf", "socket", "socket.crashes", "socket.lock"])
 
     def test_linger_and_roots_hold_for_what_comes(self):
         path = self.rows("rows.npy", 10, 8)

@@ -130,8 +130,23 @@ class Asked(HttpCase):
                 self.assertEqual(answer.status, status)
                 self.assertEqual(answer.headers["Connection"], "close")
                 self.assertEqual(answer.headers["Allow"], "GET, HEAD" if status == 405 else None)
-                self.assertEqual(text, {200: "", 404: "The metrics are at /metrics.\n",
+                self.assertEqual(text, {200: "", 404: "The metrics are at /metrics; there are /healthz and "
+                                                       "/readyz.\n",
                                         405: "Metrics can only be read: GET.\n"}[status])
+
+    def test_health_and_readiness(self):
+        """A daemon that drains lives, and says that it is not for new clients."""
+        address = self.begin()
+        self.assertEqual([self.ask(address, path=path)[1] for path in ("/healthz", "/readyz")], ["ok\n", "ready\n"])
+        self.assertEqual(dlctl("ready", daemon=self.server).stdout, "ready: done\n")
+        self.streaming(self.server)
+        dlctl("drain", daemon=self.server)
+        wait_until(lambda: self.ask(address, path="/readyz")[0].status == 503, "it to drain")
+        self.assertEqual(self.ask(address, path="/readyz")[1], "not ready: the daemon is shutting down\n")
+        self.assertEqual(self.ask(address, path="/healthz")[0].status, 200)
+        self.assertEqual(self.ask(address, "POST", "/readyz", "x")[0].status, 405)
+        done = dlctl("ready", daemon=self.server, check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, "dlctl: ready: no: the daemon is shutting down\n"))
 
     def test_numbers_move_on(self):
         """What is kept for those who ask at the same time is not kept for long."""

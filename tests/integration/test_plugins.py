@@ -344,12 +344,23 @@ class Loaders(BuildCase):
         self.assertIn("bad.so: these are its last output", said)
         self.assert_same(daemon, self.csv_spec("other"))
 
-    def test_only_where_it_is_allowed(self):
-        dataset = {"kind": "plugin", "path": str(self.example("csv")),
-                   "config": {"path": self.table(4)}}
-        error = self.open_error(self.daemon(), dataset=dataset)
-        self.assertIn("this daemon may load no plug-ins", str(error))
-        self.assertIn("dloaderd --private", str(error))
+    def test_a_process_that_it_forks_is_no_second_worker(self):
+        """It has no slots: it dies where it touches one."""
+        plugin = shutil.copy(os.environ["BAD_PLUGIN"], self.path("bad.so"))
+        os.chmod(plugin, 0o755)
+        # A sanitizer would report what is meant to be.
+        quiet = os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0"
+        daemon = self.daemon({"plugins": [self.dir], "sandbox": "off"}, env={"ASAN_OPTIONS": quiet})
+        said = []
+        for name, config in (("calm", ""), ("forking", "forks")):
+            spec = self.spec(name, name=name, batch={"size": 2}, workers={"count": 2, "retries": 0},
+                             dataset={"kind": "plugin", "path": plugin, "config": config})
+            run = dlctl_json("run", spec, "--digest", "--epochs", "20", daemon=daemon)
+            said.append([run[key] for key in ("digest", "batches", "samples")])
+        self.assertEqual(*said)
+
+    def test_its_own_user_s_from_anywhere(self):
+        self.assert_same(self.daemon(), self.csv_spec("anywhere"))
 
     def test_outside_of_plugins(self):
         dataset = {"kind": "plugin", "path": str(self.example("csv")), "config": None}

@@ -20,7 +20,6 @@ from dltest import (DELIVER, FAULT, FEED, HOST, PATIENCE, DaemonError, TestCase,
                     children_of, dlctl, main, pack, wait_until)
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
-NOBODY = 65534
 KEYS_MARK = 0x80646c6b65797300
 
 
@@ -128,16 +127,17 @@ class Running(HostCase):
         for epoch in range(3):
             self.assertEqual(client.epoch_indices(opened["loader"], epoch=epoch), want)
 
-    def test_one_host_has_all_workers(self):
+    def test_one_host_has_all_workers_of_a_loader(self):
         daemon = self.hosting()
         client = self.client(daemon)
         client.open(python("one", workers={"count": 3}))
         client.open(python("two", workers={"count": 2}))
         hosts = self.host_pids(daemon)
-        self.assertEqual(len(hosts), 1)
+        self.assertEqual(len(hosts), 2)
         rows = client.query("workers")
-        wait_until(lambda: sorted(self.pids(client)) == sorted(children_of(hosts[0])),
-                   "five workers")
+        wait_until(lambda: sorted(self.pids(client)) ==
+                   sorted(pid for host in hosts for pid in children_of(host)), "five workers")
+        self.assertEqual(sorted(len(children_of(host)) for host in hosts), [2, 3])
         self.assertEqual({row["interpreter"] for row in rows}, {self.link()})
         client.open({"name": "other", "dataset": {"kind": "range", "length": 9}, "workers": {"count": 1}})
         self.assertIsNone(client.query("workers")[-1]["interpreter"])
@@ -555,14 +555,12 @@ class BadHosts(HostCase):
 
 
 class Permission(HostCase):
-    """Who may run what: see dloaderd.conf(5)."""
+    """What its own user may run; who else may, test_rights.py tells."""
 
-    def test_no_python_without_configuration(self):
-        client = self.client(self.daemon())
-        error = self.refusal(client, python("none"))
-        self.assertEqual((error.code, error.path), (errno.ENOTSUP, "dataset.kind"))
-        self.assertIn("this daemon runs no Python: name interpreters in its configuration, such as "
-                      "python: [/usr/bin/python3]", error.message)
+    def test_its_own_user_needs_no_configuration(self):
+        client = self.client(self.daemon({"linger": "0s"}))
+        dataset = {"kind": "python", "object": "a:b", "interpreter": self.link()}
+        self.assertEqual(client.open(python("any", dataset=dataset))["length"], 100)
 
     def test_an_interpreter_that_is_not_listed(self):
         client = self.client(self.hosting())
@@ -580,33 +578,6 @@ class Permission(HostCase):
             "kind": "python", "object": "a:b", "interpreter": "/usr/bin/python3"}))
         self.assertEqual((error.code, error.path), (errno.EPERM, "dataset.interpreter"))
         self.assertEqual(client.open(python("own"))["length"], 100)  # by the one that is listed
-
-    def as_nobody(self, daemon, act):
-        """act(client) in a process of another user; what it returns as text."""
-        read, write = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.setuid(NOBODY)
-                with daemon.client() as client:
-                    text = act(client)
-                os.write(write, str(text).encode())
-            finally:
-                os._exit(0)
-        os.close(write)
-        with open(read) as pipe:
-            text = pipe.read()
-        os.waitpid(pid, 0)
-        return text
-
-    def test_another_user(self):
-        """What the daemon's user has put where modules are found is for all."""
-        if os.geteuid() != 0:
-            self.skipTest("needs root to be somebody else")
-        os.chmod(self.dir, 0o755)
-        daemon = self.hosting(config={"socket_mode": "0666"})
-        self.assertEqual(self.as_nobody(daemon, lambda client: client.open(python("named"))["length"]),
-                         "100")
 
 
 class Environment(HostCase):

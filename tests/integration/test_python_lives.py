@@ -76,5 +76,81 @@ class Lives(HostCase):
         client.send(STOP, stream)
 
 
+class Hosts(HostCase):
+    """One for each loader: what becomes of it is no business of another's."""
+
+    def stop(self, pid):
+        os.kill(pid, signal.SIGSTOP)
+        self.addCleanup(lambda: os.path.exists(f"/proc/{pid}") and os.kill(pid, signal.SIGCONT))
+
+    def test_a_stopped_one_delays_no_other_loader(self):
+        daemon = self.hosting()  # it would be given two minutes
+        client = self.client(daemon)
+        first = client.open(python("first"))["loader"]
+        host, = self.host_pids(daemon)
+        self.stop(host)
+        loader = client.open(python("second"))["loader"]
+        self.assertEqual(len(client.epoch_indices(loader)), 25)
+        self.assertEqual(len(self.host_pids(daemon)), 2)
+        self.assertEqual(len(client.epoch_indices(first)), 25)  # its workers need it only to start
+
+    def test_a_stopped_one_is_replaced(self):
+        """Its own loader waits for it as long as python_timeout says."""
+        daemon = self.hosting(config={"python_timeout": "5s"})
+        client = self.client(daemon)
+        loader = client.open(python("own", workers={"count": 1}))["loader"]
+        client.start(loader, credits=1)
+        batch = client.next_batches()[0]
+        (host,), (worker,) = self.host_pids(daemon), self.pids(client)
+        self.stop(host)
+        os.kill(worker, signal.SIGKILL)
+        steps = [batch.step]
+        while batch:
+            batch.release()
+            batch = next(iter(client.next_batches()), None)
+            steps += [batch.step] if batch else []
+        self.assertEqual(steps, list(range(25)))
+        self.assertIn("was killed: it did not end a worker within 5 s", daemon.log)
+        wait_until(lambda: gone([host, worker]), "the dead to be gone")
+
+    def test_a_stopped_one_without_workers(self):
+        daemon = self.hosting(config={"python_timeout": "5s"})
+        client = self.client(daemon)
+        loader = client.open(python("first"))["loader"]
+        pids, (host,) = self.pids(client), self.host_pids(daemon)
+        client.send(CLOSE, loader)
+        wait_until(lambda: gone(pids), "the workers to end")
+        self.stop(host)
+        loader = client.open(python("second"))["loader"]
+        self.assertEqual(len(client.epoch_indices(loader)), 25)
+        self.assertIn("was killed: it did not start a worker within", daemon.log)
+
+    def test_one_without_workers_serves_the_next(self):
+        daemon = self.hosting()
+        client = self.client(daemon)
+        hosts = set()
+        for name in ("first", "second"):
+            loader = client.open(python(name))["loader"]
+            pids = self.pids(client)
+            hosts.update(self.host_pids(daemon))
+            client.send(CLOSE, loader)
+            wait_until(lambda gone_too=tuple(pids): gone(gone_too), "the workers to end")
+        self.assertEqual(len(hosts), 1)
+
+
+class Sessions(HostCase):
+    def test_processes_have_their_own(self):
+        """A signal to its process group reaches nobody else."""
+        daemon = self.hosting()
+        client = self.client(daemon)
+        client.open(python("hosted"))
+        client.open({"name": "native", "dataset": {"kind": "range", "length": 9},
+                     "workers": {"count": 2}})
+        pids = daemon.workers
+        sessions = [os.getsid(pid) for pid in pids]
+        self.assertEqual(len(pids), 3)  # a host, and two workers
+        self.assertEqual(sessions, pids)
+
+
 if __name__ == "__main__":
     main()

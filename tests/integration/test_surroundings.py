@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import grp
-import json
 import os
 import shutil
 import re
@@ -19,7 +18,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import dltest  # noqa: E402
-from dltest import (PATIENCE, Daemon, DaemonError, LifeCase, RawClient, children_of, dlctl,  # noqa: E402
+from dltest import (PATIENCE, Daemon, DaemonError, LifeCase, RawClient, as_user, children_of, dlctl,  # noqa: E402
                     dlctl_json, main, named, wait_until)
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
@@ -51,26 +50,7 @@ def open_fds_by_kind(pid):
 
 
 def as_nobody(work, groups=()):
-    """What work() returns, run by a child with another user's rights, and those of `groups`."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgroups(groups)
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-            answer = {"value": work()}
-        except BaseException as error:  # the child must not go on as the test
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        os.write(writer, json.dumps(answer).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        answer = json.loads(file.read())
-    os.waitpid(pid, 0)
-    if "error" in answer:
-        raise AssertionError(answer["error"])
-    return answer["value"]
+    return as_user(NOBODY, work, groups)
 
 
 # ---- users --------------------------------------------------------------------------------------
@@ -82,7 +62,7 @@ class Users(LifeCase):
         os.chmod(self.dir, 0o755)
 
     def test_only_its_own_user_and_root_may_steer(self):
-        daemon = self.daemon({"socket_mode": "0666"})
+        daemon = self.daemon({"socket_mode": "0666", "data_roots": [self.dir]})
 
         def work():
             answers = []
@@ -125,7 +105,8 @@ class Users(LifeCase):
 
     def test_group_lets_its_members_in(self):
         group = grp.getgrall()[-1]
-        daemon = self.daemon({"socket_mode": "0660", "socket_group": group.gr_name})
+        daemon = self.daemon({"socket_mode": "0660", "data_roots": [self.dir],
+                              "socket_group": group.gr_name})
 
         def work():
             with RawClient(daemon.socket) as client:
@@ -137,7 +118,7 @@ class Users(LifeCase):
 
     def test_hosts_are_their_own_users(self):
         """Whoever brings a host runs its code with the rights that are theirs anyway."""
-        daemon = self.daemon({"socket_mode": "0666"})  # which runs no Python itself
+        daemon = self.daemon({"socket_mode": "0666", "data_roots": [self.dir]})  # which runs no Python itself
         # The build may lie where only its owner gets.
         shutil.copy(FAKE_HOST, self.path("host-good"))
 
@@ -161,7 +142,7 @@ class Users(LifeCase):
         self.assertEqual((uids, children), ([NOBODY, NOBODY], []))
 
     def test_loaders_of_the_same_name(self):
-        daemon = self.daemon({"socket_mode": "0666"})
+        daemon = self.daemon({"socket_mode": "0666", "data_roots": [self.dir]})
         client = self.client(daemon)
         mine = client.open(named("same"))
 
@@ -183,7 +164,7 @@ class Users(LifeCase):
         self.assertEqual(len(client.epoch_indices(mine["loader"])), 10)
 
     def test_one_user_cannot_use_up_the_other_s_quota(self):
-        daemon = self.daemon({"socket_mode": "0666", "limits": {"sessions": 3, "loaders": 1}})
+        daemon = self.daemon({"socket_mode": "0666", "data_roots": [self.dir], "limits": {"sessions": 3, "loaders": 1}})
 
         def work():
             clients = [RawClient(daemon.socket) for _ in range(3)]
@@ -272,7 +253,7 @@ class Greedy(LifeCase):
     def test_another_user_gets_its_batches(self):
         rows = self.rows("large.npy", 64, 4096)
         os.chmod(rows, 0o644)
-        daemon = self.daemon({"socket_mode": "0666", "limits": self.LIMITS})
+        daemon = self.daemon({"socket_mode": "0666", "data_roots": [self.dir], "limits": self.LIMITS})
         answers = []
         with socket.socket(socket.AF_UNIX) as meeting:
             meeting.bind(self.rendezvous)
@@ -436,15 +417,13 @@ class ServiceManager(LifeCase):
 
 # ---- limits of the process ----------------------------------------------------------------------
 
-def few_descriptors():
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-
-
 class Descriptors(LifeCase):
     def starved(self):
         """A daemon with no descriptor left, a client it had before, and those that took them."""
-        daemon = self.daemon({"limits": {"sessions": 1000}}, preexec_fn=few_descriptors)
+        daemon = self.daemon({"limits": {"sessions": 1000}})
         client = self.client(daemon)
+        # Beyond its back: of those that it knows of it keeps a reserve.
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (64, 64))
         self.assertEqual(client.query("status")["sessions"], 1)
         self.before = open_fds(daemon.process.pid)
         crowd = []

@@ -91,13 +91,24 @@ static uint64_t position_of(const struct sim *sim, const struct sim_pass *pass)
     return lowest;
 }
 
-/* Its client is gone; a job comes back at the lowest step that was not released. */
+static bool somebody_reads(const struct sim *sim)
+{
+    const struct stream *stream;
+
+    DL_FOREACH (sim->core.streams, stream)
+        if (stream->sink && stream->phase != STREAM_STOPPED && !stream_done(stream))
+            return true;
+    return false;
+}
+
+/* Its client is gone; a job comes back at the lowest step that was not released: of this rank, or
+ * where no other reads, of all. */
 static void die(struct sim *sim, struct sim_pass *pass)
 {
     const struct sim_pass was = *pass;
     uint32_t rank = pass->rank;
     uint64_t epoch = pass->epoch, position = position_of(sim, pass);
-    bool stopped = pass->stopped, was_parked;
+    bool stopped = pass->stopped, was_parked, alone;
     uint32_t parked = sim->core.n_parked;
 
     core_lose(&sim->core, pass->stream, true, sim->now);
@@ -106,9 +117,12 @@ static void die(struct sim *sim, struct sim_pass *pass)
     *pass = (struct sim_pass){0};
     sim_execute(sim);
     sim->epochs[rank] = epoch;
+    alone = !somebody_reads(sim);
     if (!sim->rules->job || stopped || sim->ending || !start(sim, rank, true))
         return;
     pass = &sim->passes[rank];
+    if (alone && (pass->epoch < epoch || (pass->epoch == epoch && pass->first < position)))
+        return;
     if (pass->epoch == epoch) /* a step that is none stays in the way until that is known */
         SIM_ASSERT(sim_next(sim, epoch, rank, pass->first) ==
                        sim_next(sim, epoch, rank, position) ||
@@ -307,11 +321,17 @@ static void help(struct sim *sim, uint32_t rank, uint64_t epoch, bool go_ahead)
         stop(sim, pass);
 }
 
-/* Whoever has begun comes to the end. */
+static uint64_t count_what_came(const struct sim *sim)
+{
+    return sim->totals->batches + sim->totals->faults + sim->totals->finished;
+}
+
+/* Whoever has begun comes to the end. Ranks that have done with an epoch begin the next one only
+ * where nothing else helps: else there would always be one that has begun. */
 static void end(struct sim *sim)
 {
-    uint64_t epoch;
-    uint32_t rounds = 0;
+    uint64_t epoch, came = 0;
+    uint32_t rounds = 0, idle = 0;
 
     sim->ending = true;
     sim->data = sim->data ? (const uint8_t *)"" : NULL;
@@ -320,7 +340,7 @@ static void end(struct sim *sim)
         SIM_ASSERT(++rounds < TURNS_MAX);
         sim->now += LINGER_NS / 4;
         for (uint32_t i = 0; i < sim->rules->ranks; i++)
-            help(sim, i, epoch, rounds % 8 == 0);
+            help(sim, i, epoch, idle >= 8);
         for (uint32_t i = 0; i < sim->rules->workers; i++) {
             if (sim->workers[i].dead)
                 work(sim, i);
@@ -329,6 +349,8 @@ static void end(struct sim *sim)
         }
         sim_settle_all(sim);
         sim_pump(sim);
+        idle = came == count_what_came(sim) && idle < 8 ? idle + 1 : 0;
+        came = count_what_came(sim);
     }
     for (uint32_t i = 0; i < sim->rules->ranks; i++)
         help(sim, i, 0, false);

@@ -35,10 +35,11 @@ QUICK = bool(os.environ.get("DLOADER_TEST_QUICK"))
 PATIENCE = 60.0
 
 (HELLO, OPEN, START, RELEASE, PIN, STOP, CLOSE, QUERY, CONTROL, FEED, HOST,
- LEAVE, HELD, CARRY, HEADSPACE) = range(1, 16)
+ LEAVE, HELD, CARRY, HEADSPACE, PLACE) = range(1, 17)
 WELCOME, OPENED, STARTED, SEGMENT, RETIRE, DELIVER, FINISHED, FAULT, ERROR, INFO = range(32, 42)
 WARNING = 42
 PROGRESS = 43
+POSITION = 44
 
 # Of a message: how many fields have to be given, and what the others then are.
 USUALLY = {OPEN: (3, (0, 0, 0)), START: (7, (b"", "", 2 ** 64 - 1, 0)), QUERY: (2, (0,)), INFO: (2, (0,))}
@@ -426,11 +427,34 @@ class Daemon:
         log = self.log
         if status != 0 or "Sanitizer" in log or "runtime error" in log or "assert" in log.lower():
             raise AssertionError(f"dloaderd exited with {status}:\n{log}")
-        for name in (self.socket, self.socket + ".lock"):
+        for name in (self.socket, self.socket + ".lock", self.socket + ".crashes"):
             if os.path.exists(name):
                 raise AssertionError(f"{name} was left behind")
         wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children),
                    "the workers to end")
+
+
+def as_user(uid, work, groups=()):
+    """What work() returns, run by a child with that user's rights."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups(groups)
+            os.setgid(uid)
+            os.setuid(uid)
+            answer = {"value": work()}
+        except BaseException as error:  # the child must not go on as the test
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        os.write(writer, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        answer = json.loads(file.read())
+    os.waitpid(pid, 0)
+    if "error" in answer:
+        raise AssertionError(answer["error"])
+    return answer["value"]
 
 
 class TestCase(unittest.TestCase):

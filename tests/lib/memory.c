@@ -19,11 +19,13 @@ struct memory_store {
     bool away;
 };
 
+enum kind { GET, SET, PUT, LIST, DROP };
+
 struct call {
-    bool sets;
-    char *key; /* owned */
+    enum kind kind;
+    char *key, *other; /* owned; `other`: the note's, or what else is asked; may be NULL */
     uint64_t token;
-    struct dl_buffer data; /* owned */
+    struct dl_buffer data, note; /* owned */
     backend_done done;
     void *owner;
     struct call *prev, *next; /* in memory->calls */
@@ -35,7 +37,7 @@ struct memory {
     uv_timer_t timer;
     struct call *calls;
     char watched[BACKEND_KEY_MAX]; /* "": nothing */
-    void (*changed)(void *owner);
+    backend_changed changed;
     void *owner;
     bool has_changed;
     struct backend_health health;
@@ -129,14 +131,81 @@ struct memory_store *memory_store_free(struct memory_store *store)
 static void call_free(struct call *call)
 {
     buffer_deinit(&call->data);
+    buffer_deinit(&call->note);
     free(call->key);
+    free(call->other);
     free(call);
+}
+
+static void drop(struct memory_store *store, struct value *value)
+{
+    tell_watchers(store, value->key);
+    DL_DELETE(store->values, value);
+    buffer_deinit(&value->data);
+    free(value->key);
+    free(value);
+}
+
+static struct dl_span span_of(const struct dl_buffer *buffer)
+{
+    return (struct dl_span){buffer->data, buffer->len};
+}
+
+static int compare_items(const void *a, const void *b)
+{
+    const struct backend_item *x = a, *y = b;
+
+    return strcmp(x->name, y->name);
+}
+
+/* The items are to be freed; what they point to is the store's. */
+static void list(const struct memory_store *store, const char *prefix, struct backend_answer *ret)
+{
+    struct backend_item *items = NULL;
+    const struct value *value;
+    size_t len = strlen(prefix);
+
+    DL_FOREACH (store->values, value) {
+        if (strncmp(value->key, prefix, len) != 0)
+            continue;
+        items = must(realloc(items, (ret->n + 1) * sizeof *items));
+        items[ret->n++] = (struct backend_item){value->key + len, span_of(&value->data)};
+    }
+    if (items)
+        qsort(items, ret->n, sizeof *items, compare_items);
+    ret->items = items;
+}
+
+/* What is done in the store; NULL: nothing lies under the key that the answer is about. */
+static const struct value *act(struct memory_store *store, struct call *call,
+                               struct backend_answer *ret)
+{
+    struct value *value = find(store, call->key);
+
+    if (call->kind == GET)
+        return value;
+    if (call->kind == SET) {
+        ret->won = (value ? value->token : 0) == call->token;
+        if (!ret->won)
+            return value;
+        put(store, call->key, span_of(&call->data));
+        if (call->other)
+            put(store, call->other, span_of(&call->note));
+        return find(store, call->key);
+    }
+    if (call->kind == PUT)
+        put(store, call->key, span_of(&call->data));
+    else if (call->kind == LIST)
+        list(store, call->key, ret);
+    else if (value)
+        drop(store, value);
+    return call->other ? find(store, call->other) : NULL;
 }
 
 static void answer(struct memory *memory, struct call *call)
 {
     struct memory_store *store = memory->store;
-    const struct value *value = find(store, call->key);
+    const struct value *value = NULL;
     struct backend_answer with = {0};
     struct dl_error err = {0};
 
@@ -145,17 +214,16 @@ static void answer(struct memory *memory, struct call *call)
         with.error = &err;
         memory->health.failures++;
         memory->health.latest = err;
-    } else if (call->sets && (value ? value->token : 0) == call->token) {
-        put(store, call->key, (struct dl_span){call->data.data, call->data.len});
-        value = find(store, call->key);
-        with.won = true;
+    } else {
+        value = act(store, call, &with);
     }
     memory->health.answers = !store->away;
-    if (!store->away && value) {
+    if (value) {
         with.token = value->token;
-        with.data = (struct dl_span){value->data.data, value->data.len};
+        with.data = span_of(&value->data);
     }
     call->done(call->owner, &with);
+    free((struct backend_item *)with.items);
     call_free(call);
 }
 
@@ -171,38 +239,65 @@ static void on_timer(uv_timer_t *timer)
         answer(memory, call);
     } else if (memory->has_changed) {
         memory->has_changed = false;
-        memory->changed(memory->owner);
+        const struct value *value = find(memory->store, memory->watched);
+
+        memory->changed(memory->owner, value ? span_of(&value->data) : (struct dl_span){0});
     }
 }
 
-static void begin(struct backend *backend, const char *key, struct call call, struct dl_span data)
+static struct call *begin(struct backend *backend, enum kind kind, const char *key,
+                          const char *other, struct dl_span data, backend_done done, void *owner)
 {
     struct memory *memory = container_of(backend, struct memory, backend);
     struct call *mine = must(calloc(1, sizeof *mine));
 
-    *mine = call;
+    *mine = (struct call){.kind = kind, .done = done, .owner = owner};
     mine->key = must(strdup(key));
+    mine->other = other ? must(strdup(other)) : NULL;
     if (data.len > 0 && buffer_append(&mine->data, data.data, data.len) < 0)
         abort();
     DL_APPEND(memory->calls, mine);
     memory->health.calls++;
     uv_timer_start(&memory->timer, on_timer, 0, 0);
+    return mine;
 }
 
 static void memory_get(struct backend *backend, const char *key, backend_done done, void *owner)
 {
-    begin(backend, key, (struct call){.done = done, .owner = owner}, (struct dl_span){0});
+    (void)begin(backend, GET, key, NULL, (struct dl_span){0}, done, owner);
 }
 
 static void memory_set(struct backend *backend, const char *key, uint64_t token,
-                       struct dl_span data, backend_done done, void *owner)
+                       struct dl_span data, const struct backend_note *note, backend_done done,
+                       void *owner)
 {
     assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX);
-    begin(backend, key, (struct call){.sets = true, .token = token, .done = done, .owner = owner},
-          data);
+    struct call *call = begin(backend, SET, key, note ? note->key : NULL, data, done, owner);
+
+    call->token = token;
+    if (note && buffer_append(&call->note, note->data.data, note->data.len) < 0)
+        abort();
 }
 
-static void memory_watch(struct backend *backend, const char *key, void (*changed)(void *owner),
+static void memory_put(struct backend *backend, const char *key, struct dl_span data,
+                       const char *ask, backend_done done, void *owner)
+{
+    assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX);
+    (void)begin(backend, PUT, key, ask, data, done, owner);
+}
+
+static void memory_list(struct backend *backend, const char *prefix, const char *ask,
+                        backend_done done, void *owner)
+{
+    (void)begin(backend, LIST, prefix, ask, (struct dl_span){0}, done, owner);
+}
+
+static void memory_drop(struct backend *backend, const char *key, backend_done done, void *owner)
+{
+    (void)begin(backend, DROP, key, NULL, (struct dl_span){0}, done, owner);
+}
+
+static void memory_watch(struct backend *backend, const char *key, backend_changed changed,
                          void *owner)
 {
     struct memory *memory = container_of(backend, struct memory, backend);
@@ -236,8 +331,12 @@ static void memory_free(struct backend *backend)
     uv_close((uv_handle_t *)&memory->timer, on_closed);
 }
 
-static const struct backend_ops ops = {.get = memory_get,
+static const struct backend_ops ops = {.lists_all = true,
+                                       .get = memory_get,
                                        .set = memory_set,
+                                       .put = memory_put,
+                                       .list = memory_list,
+                                       .drop = memory_drop,
                                        .watch = memory_watch,
                                        .health = memory_health,
                                        .free = memory_free};

@@ -25,6 +25,7 @@ CONFIG = pathlib.Path("/etc/dloaderd.conf")
 SOCKET = pathlib.Path("/run/dloaderd/socket")
 MEMBER = "nobody"  # made one of the group
 STRANGER = "daemon"  # a user of every Debian system, of no such group
+SECOND, HOSTILE = "games", "news"  # two more, made members as well
 
 # A daemon's files come and go; these are the system's own records.
 NOT_OURS = re.compile(
@@ -90,6 +91,69 @@ class Squares(Dataset):
 
 if __name__ == "__main__":
     print(sum(len(batch) for batch in DataLoader(Squares(), batch_size=8, num_workers=1)))
+"""
+
+# With hosts that it brings itself: its code is run as its user. "started" comes with the first batch.
+LONG_DROP_IN = """
+import time
+
+import numpy
+from torch.utils.data import Dataset
+from dloader import DataLoader
+
+class Squares(Dataset):
+    def __len__(self):
+        return 200
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return numpy.full(4, index * index)
+
+if __name__ == "__main__":
+    loader = DataLoader(Squares(), batch_size=8, num_workers=2, persistent_workers=True)
+    right = 0
+    for epoch in range(8):
+        for step, batch in enumerate(loader):
+            right += [int(row[0]) for row in batch] == [i * i for i in range(8 * step, 8 * step + 8)]
+            if epoch == step == 0:
+                print("started", flush=True)
+    print("right:", right)
+"""
+
+# Says how often it was refused for want of quota, when its input ends.
+ATTACK = r"""
+import random, select, socket, struct, sys
+
+def frame(payload):
+    return struct.pack("<I", len(payload)) + payload
+
+def text(words):
+    return b"\xda" + struct.pack(">H", len(words)) + words.encode()
+
+HELLO = frame(b"\x93\x01\x01\xa1x")
+def OPEN(i):
+    spec = text("{name: a%d, dataset: {kind: range, length: 100}, workers: {count: 2}}" % i)
+    return frame(b"\x97\x02" + bytes([i % 128]) + b"\xa1/" + spec + b"\x00\x00\x00")
+STATUS = frame(b"\x94\x08\x01\xa6status\x00")
+
+refused, rng = 0, random.Random(1)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    try:
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.settimeout(10)
+            peer.connect(sys.argv[1])
+            kind = rng.randrange(3)
+            if kind == 0:
+                peer.sendall(rng.randbytes(5000))
+            elif kind == 1:
+                peer.sendall(HELLO + b"".join(OPEN(i) for i in range(60)))
+                for _ in range(20):
+                    refused += peer.recv(1 << 16).count(b"limits.")
+            else:
+                peer.sendall(HELLO + STATUS * 200)
+                peer.recv(1 << 16)
+    except OSError:
+        pass
+print("refused:", refused)
 """
 
 
@@ -286,7 +350,7 @@ class Package(unittest.TestCase):
         with urllib.request.urlopen("http://127.0.0.1:9400/metrics", timeout=60) as answer:
             return answer.read().decode()
 
-    def test_10c_homes_are_hidden_and_that_is_told(self):
+    def test_10c_homes_are_outside_and_that_is_told(self):
         home = pathlib.Path("/home/somebody")
         home.mkdir(parents=True)
         self.addCleanup(shutil.rmtree, home)
@@ -295,13 +359,13 @@ class Package(unittest.TestCase):
         spec.write_text(SPEC.format(name="home", folder=home), encoding="utf-8")
         done = run("dlctl", "run", spec, user=MEMBER, check=False)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("the system's service sees no home directories, see dloaderd(8)", done.stdout)
+        self.assertIn("lies outside the daemon's data_roots (/srv, ...)", done.stdout)
 
     def test_11_a_reload_takes_a_changed_configuration(self):
         spec = self.make_rows(pathlib.Path("/opt/package"))
         self.addCleanup(shutil.rmtree, "/opt/package")
-        CONFIG.write_text(CONFIG.read_text(encoding="utf-8") + "\ndata_roots: [/srv]\n",
-                          encoding="utf-8")
+        CONFIG.write_text(re.sub(r"^data_roots: .*$", "data_roots: [/srv]",
+                                 CONFIG.read_text(encoding="utf-8"), flags=re.M), encoding="utf-8")
         pid = prop("dloaderd.service", "MainPID")
         run("systemctl", "reload", "dloaderd.service")
         wait_until(lambda: "reload" in journal("info"), "the daemon tells that it has read it")
@@ -317,6 +381,92 @@ class Package(unittest.TestCase):
         self.assertEqual(prop("dloaderd.socket", "ActiveState"), "active")
         self.member("dlctl", "status")
         self.assertEqual(prop("dloaderd.service", "ActiveState"), "active")
+
+    def crash(self):
+        """Kills the daemon as the kernel would, with a client on its way; the next one's process id."""
+        unit = "dloaderd.service"
+        pid = prop(unit, "MainPID")
+        run("kill", "-KILL", pid)
+        # Whoever asks in between waits at the socket.
+        self.member("dlctl", "status")
+        self.assertNotIn(prop(unit, "MainPID"), ("0", pid))
+
+    def test_12a_it_comes_back_however_often_it_crashes(self):
+        inode = SOCKET.stat().st_ino
+        for _ in range(20):
+            self.crash()
+        self.assertEqual(prop("dloaderd.socket", "ActiveState"), "active")
+        self.assertEqual(prop("dloaderd.service", "ActiveState"), "active")
+        self.assertGreaterEqual(int(prop("dloaderd.service", "NRestarts")), 20)
+        self.assertEqual(SOCKET.stat().st_ino, inode)
+        self.assertIn(" 320 samples,", self.member("dlctl", "run", self.spec))
+        # Where it would note what it crashes of: nobody is to blame for a kill.
+        noted = pathlib.Path("/run/dloaderd-state/crashes")
+        self.assertEqual((noted.stat().st_size, noted.owner()), (0, "dloaderd"))
+        run("systemctl", "stop", "dloaderd.service")
+        self.assertFalse(noted.exists())
+        self.member("dlctl", "status")
+
+    def test_12ab_so_does_a_users_own(self):
+        """By the units of a user's service manager."""
+        runtime = pathlib.Path("/run/own")
+        runtime.mkdir(mode=0o700)
+        shutil.chown(runtime, SECOND, SECOND)
+        run("systemd-run", "--unit=own", f"--uid={SECOND}", "--property=Delegate=yes", "--setenv=HOME=/tmp",
+            f"--setenv=XDG_RUNTIME_DIR={runtime}", "/lib/systemd/systemd", "--user", "--unit=sockets.target")
+        self.addCleanup(run, "systemctl", "stop", "own.service")
+
+        def own(*command):
+            return run("env", f"XDG_RUNTIME_DIR={runtime}", f"DLOADER_SOCKET={runtime}/dloaderd/socket",
+                       *command, user=SECOND)
+
+        def show(name):
+            return own("systemctl", "--user", "show", "--value", "--property", name, "dloaderd.service").strip()
+
+        wait_until((runtime / "systemd/private").exists, "the user's service manager")
+        own("systemctl", "--user", "start", "dloaderd.socket")
+        for _ in range(20):
+            own("dlctl", "status")
+            pid = show("MainPID")
+            run("kill", "-KILL", pid)
+            wait_until(lambda pid=pid: show("MainPID") not in ("0", pid), "the next daemon")
+        self.assertIn(" 320 samples,", own("dlctl", "run", self.spec))
+        self.assertEqual(pathlib.Path("/proc", show("MainPID")).owner(), SECOND)
+
+    def start_as(self, user, *command, socket=False):
+        """A process of that user, whose output is read."""
+        env = {**os.environ, "DLOADER_SOCKET": str(SOCKET)} if socket else None
+        process = subprocess.Popen(["setpriv", f"--reuid={user}", "--init-groups", *map(str, command)],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   stderr=subprocess.STDOUT, env=env)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_12aa_two_users_bring_hosts_and_a_third_attacks(self):
+        if run("/usr/bin/python3", "-c", "import torch", check=False).returncode != 0:
+            self.skipTest("the package python3-torch is not installed")
+        for user in (SECOND, HOSTILE):
+            run("usermod", "--append", "--groups", "dloaderd", user)
+        scripts = {name: self.folder / f"{name}.py" for name in ("train", "attack")}
+        scripts["train"].write_text(LONG_DROP_IN, encoding="utf-8")
+        scripts["attack"].write_text(ATTACK, encoding="utf-8")
+        hostile = self.start_as(HOSTILE, "/usr/bin/python3", scripts["attack"], SOCKET)
+        honest = [self.start_as(user, "/usr/bin/python3", scripts["train"], socket=True)
+                  for user in (MEMBER, SECOND)]
+        for trainer in honest:
+            self.assertEqual(trainer.stdout.readline(), "started\n")
+        rows = json.loads(self.member("dlctl", "workers", "--json"))
+        owners = {pathlib.Path("/proc", str(row["pid"])).owner() for row in rows if row["pid"]}
+        self.assertGreaterEqual(owners, {MEMBER, SECOND})
+        self.crash()
+        for trainer in honest:
+            self.assertEqual(trainer.communicate(timeout=240)[0], "right: 200\n")
+            self.assertEqual(trainer.returncode, 0)
+        told, _ = hostile.communicate("", timeout=60)
+        self.assertRegex(told, r"^refused: [1-9]\d*$")
+        wait_until(lambda: json.loads(self.member("dlctl", "status", "--json"))["sessions"] == 1,
+                   "all sessions end")
 
     def test_12b_metrics_by_http_with_the_manuals_drop_in(self):
         config = CONFIG.read_text(encoding="utf-8")

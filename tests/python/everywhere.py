@@ -17,7 +17,8 @@ Of several interpreters the last runs the files whole. The others run as with DL
 file draws fewer cases at random or crosses less: what it crosses does not depend on the version of PyTorch.
 
 With DLOADER_TEST_QUICK, all files about PyTorch's interface run with the release build, and what is not
-about it runs with the first interpreter alone.
+about it runs with the first interpreter alone. With DLOADER_TEST_TURN, a number, that runs with one of
+the interpreters, which have turns.
 """
 
 import os
@@ -80,7 +81,8 @@ def environment():
     # from the beginning.
     env["LD_PRELOAD"] = " ".join(filter(None, [asan, library(compiler, "libstdc++.so.6")]))
     # Interpreters leave much behind on purpose; the C parts have unit tests that look for leaks.
-    env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
+    # Each fork copies the tables of all pages that freed memory, which is kept apart for a while, holds.
+    env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":detect_leaks=0:quarantine_size_mb=8"
     env.setdefault("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1")
     return env
 
@@ -94,10 +96,14 @@ def released(env):
 
 def interpreters():
     """Those that run the file, this one first."""
-    if os.environ.get("DLOADER_TEST_QUICK") and not os.environ.get("DLOADER_TEST_TORCH"):
-        return [sys.executable]
     others = os.environ.get("DLOADER_TORCH_PYTHONS", "").split(":")
-    return list(dict.fromkeys([sys.executable, *filter(None, others)]))
+    pythons = list(dict.fromkeys([sys.executable, *filter(None, others)]))
+    if os.environ.get("DLOADER_TEST_TORCH"):
+        return pythons
+    if os.environ.get("DLOADER_TEST_QUICK"):
+        return pythons[:1]
+    turn = os.environ.get("DLOADER_TEST_TURN")
+    return [pythons[int(turn) % len(pythons)]] if turn else pythons
 
 
 def is_released(python):

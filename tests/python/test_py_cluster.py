@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import unittest
+import warnings
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / "lib"), str(TESTS / "cluster")]
@@ -16,7 +17,7 @@ from dltest import Daemon, TestCase, wait_until  # noqa: E402
 
 try:
     from dloader import _client
-    from dloader import Loader, WorldChangedError
+    from dloader import Loader, SamplesLeftOutError, WorldChangedError
     HAS_CLIENT = hasattr(_client, "Loader") and bool(os.environ.get("DLOADERD"))
 except ImportError:
     HAS_CLIENT = False
@@ -121,6 +122,35 @@ class Cluster(TestCase):
         both = [iter(loader) for loader in (first, second)]
         self.assertEqual(sorted(value for each in both for value in values(each)), list(range(80)))
 
+    def test_waits_for_the_world(self):
+        """Before the first batch, and whenever it has changed: rank and world size, as the next loop
+        has them."""
+        node = self.node("a")
+        first = self.loader(node, follow=False)
+        self.assertEqual(first.wait_world(), (0, 1))
+        iterator = iter(first)
+        got = values(next(iterator) for _ in range(6))
+        second = self.loader(self.node("b"), follow=False, resume=False)
+        wait_until(lambda: "is over because" in node.log, "the end of the round")
+        with self.assertRaises(WorldChangedError):
+            for batch in iterator:
+                got += values([batch])
+        places = [None, None]
+
+        def wait(i, loader):
+            places[i] = loader.wait_world()
+        threads = [threading.Thread(target=wait, args=[*each]) for each in enumerate((first, second))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(places, [(0, 2), (1, 2)])
+        rest = [value for loader in (first, second) for value in values(loader)]
+        self.assertLessEqual(len(got) + len(rest), 84)  # the last batches are evened out
+        self.assertEqual(set(got + rest), set(range(80)))
+        with self.assertRaisesRegex(ValueError, "wait_world"):
+            Loader(SPEC, rank=0, world_size=1, socket=node.socket).wait_world()
+
     def test_nodes_that_begin_may_resume(self):
         """The same program runs on each node, whenever that comes."""
         nodes = [self.node("a", least=2), self.node("b", least=2)]
@@ -142,7 +172,8 @@ class Cluster(TestCase):
         """Its share of what is left comes to the others; nothing comes twice."""
         nodes = [self.node("a"), self.node("b")]
         wait_until(lambda: all("of 2" in node.log for node in nodes), "a round of both")
-        loaders = [self.loader(node) for node in nodes]
+        # What a node did after its last heartbeat nobody knows; the others get all there is.
+        loaders = [self.loader(node, left_out="ignore") for node in nodes]
         iterators = self.begin_both(loaders)
         self.assertEqual([loader.world_size for loader in loaders], [2, 2])
         got = [value for _ in range(3) for each in iterators for value in values([next(each)])]
@@ -152,6 +183,29 @@ class Cluster(TestCase):
             got += values([batch])
         self.assertEqual((loaders[0].rank, loaders[0].world_size), (0, 1))
         self.assertEqual(sorted(got), list(range(80)))
+
+    def test_left_out(self):
+        """Told after the last batch; then comes the next epoch."""
+        for how in ("raise", "warn"):
+            with self.subTest(how):
+                nodes = [self.node(f"a-{how}"), self.node(f"b-{how}")]
+                wait_until(lambda nodes=nodes: all("of 2" in node.log for node in nodes), "a round of both")
+                loaders = [self.loader(node, left_out=how) for node in nodes]
+                iterators = self.begin_both(loaders)
+                got = [value for _ in range(3) for value in values([next(iterators[0])])]
+                nodes[1].kill()
+                wait_until(lambda nodes=nodes: "sent no heartbeat" in nodes[0].log, "what no trainer waits for")
+                said = r"12 of its samples are not known to have been used \(rank 1 of 2 on node b"
+                with (self.assertRaisesRegex(SamplesLeftOutError, said) if how == "raise" else
+                      self.assertWarnsRegex(UserWarning, said)):
+                    for batch in iterators[0]:
+                        got += values([batch])
+                self.assertEqual(len(got), 80 - 12)
+                self.assertEqual(sorted(values(loaders[0])), list(range(80)))
+                self.assertEqual(loaders[0].epoch, 2)
+                self.stop(nodes[0])
+        with self.assertRaisesRegex(ValueError, "left_out: 'never' is not one of raise, warn, ignore"):
+            self.loader(nodes[0], left_out="never")
 
     def test_what_was_loaded_ahead_comes_again(self):
         """A trainer that ends early has not had it, and the next one goes on there."""
@@ -179,7 +233,7 @@ class Cluster(TestCase):
             loader.close()
         nodes[1].kill()
         wait_until(lambda: "b sent no heartbeat" in nodes[0].log, "what no trainer waits for")
-        loader = self.loader(nodes[0], resume=True)
+        loader = self.loader(nodes[0], resume=True, left_out="ignore")
         got += values(loader)
         self.assertEqual((loader.rank, loader.world_size), (0, 1))
         self.assertEqual(sorted(got), list(range(80)))
@@ -231,18 +285,35 @@ class Cluster(TestCase):
         loaders[0].close()
 
     def test_another_daemon(self):
-        """One that follows another is another node: what it had goes on by its state."""
-        node = self.node("a")
-        loader = self.loader(node, follow=False)
-        iterator = iter(loader)
-        got = values(next(iterator) for _ in range(6))
-        node.kill()
-        self.node("a")
-        with self.assertRaisesRegex(WorldChangedError, "the daemon of rank 0 of 1 is gone"):
-            for batch in iterator:
-                got += values([batch])
-        loader.load_state_dict(loader.state_dict())
-        self.assertEqual(sorted(got + values(loader)), list(range(80)))
+        """Its rank is the same again, in as large a world: nothing has changed."""
+        for follow in (False, True):
+            node = self.node("a")
+            loader = self.loader(node, follow=follow)
+            iterator = iter(loader)
+            got = values(next(iterator) for _ in range(6))
+            node.kill()
+            node = self.node("a")
+            self.assertEqual(sorted(got + values(iterator)), list(range(80)))
+            loader.close()
+            node.stop()
+
+    def test_a_daemon_comes_back_when_the_others_are_further(self):
+        """Its trainer is told that the epoch is over, and goes on with the others in the next."""
+        nodes = [self.node(name, least=2) for name in "ab"]
+        loaders = [self.loader(node) for node in nodes]
+        iterators = self.begin_both(loaders)
+        got = values(next(iterators[0]) for _ in range(3)) + values(iterators[1])
+        nodes[0].kill()
+        nodes[0] = self.node("a", least=2)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            got += values(iterators[0])
+        self.assertEqual(len(got), len(set(got)))
+        if set(got) != set(range(80)):
+            self.assertIn("epoch 0 ends early for this rank", "".join(str(one.message) for one in caught))
+        both = self.begin_both(loaders)
+        self.assertEqual([loader.epoch for loader in loaders], [1, 1])
+        self.assertEqual(sorted(value for each in both for value in values(each)), list(range(80)))
 
     def test_what_is_no_world(self):
         with self.assertRaisesRegex(ValueError, "'clusters' is neither"):

@@ -7,10 +7,13 @@ import json
 import os
 import contextlib
 import pathlib
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 from unittest import mock
 
 import numpy as np
@@ -18,6 +21,7 @@ import torch
 
 import dloader
 from dloader import _private, _progress, _spec
+from dltest import wait_until
 
 try:
     from dloader import _client
@@ -28,6 +32,7 @@ except ImportError:
 
 RANGE = {"dataset": {"kind": "range", "length": 10}, "batch": {"size": 3},
          "sampler": {"kind": "random"}, "seed": 42, "workers": {"count": 1}}
+OTHER = 61002  # a user that no system has
 ORDER = [2, 6, 1, 8, 4, 5, 0, 9, 3, 7]  # of torch's generator for seed 42
 
 
@@ -265,17 +270,18 @@ class Native(unittest.TestCase):
             Loader(type("IntSet", (), {"__getitem__": lambda self, index: index})())
 
     def test_signs_of_other_ranks(self):
-        """The process group is one; what launchers say is none that could be followed blindly."""
+        """Launchers; tests/unit/test_client_environment.c has all of them. And the process group."""
         slurm = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2"}
-        table = (({"SLURM_STEP_NUM_TASKS": "1"}, {}, (0, 1)),
+        table = (({"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, {}, (0, 1)),
                  ({"SLURM_NTASKS": "4"}, {}, (0, 1)),  # of a script, which is one process
-                 (slurm, {"rank": 2, "world_size": 4}, (2, 4)),
+                 (slurm, {}, (2, 4)),
+                 (slurm, {"rank": 3}, (3, 4)),
                  (slurm, {"rank": 0, "world_size": 1}, (0, 1)),
+                 (slurm, {"world_size": 1}, (0, 1)),
                  ({**slurm, "RANK": "1", "WORLD_SIZE": "2"}, {}, (1, 2)),
-                 (slurm, {}, r"world_size: \$SLURM_STEP_NUM_TASKS is 4, but these may be independent runs.*"
-                  r'give rank=int\(os.environ\["SLURM_PROCID"\]\) and world_size=4, or rank=0'),
-                 ({"OMPI_COMM_WORLD_SIZE": "2"}, {}, r"\$OMPI_COMM_WORLD_SIZE is 2"),
-                 ({"PMI_SIZE": "2"}, {}, r"\$PMI_SIZE is 2"),
+                 (slurm, {"world_size": 2}, r"\$SLURM_PROCID: 2 is not below the world size that was given"),
+                 ({"PMI_RANK": "2"}, {}, r"\$PMI_RANK is set and \$PMI_SIZE is not; set that to"),
+                 ({"JOB_COMPLETION_INDEX": "0"}, {}, r"\$WORLD_SIZE is not; set that to the number of ranks"),
                  ({}, {"world_size": 2}, "rank: missing, but world_size is 2; give rank="))
         for environment, options, want in table:
             with self.subTest(environment=environment, options=options), \
@@ -294,8 +300,21 @@ class Native(unittest.TestCase):
             for options in ({}, {"world_size": 3}):
                 with Loader(RANGE, **options) as loader:
                     self.assertEqual((loader.rank, loader.world_size), (1, 3))
-            with self.assertRaisesRegex(ValueError, "rank: missing"):
-                Loader(RANGE, world_size=2)
+            with Loader(RANGE, world_size=2, rank=1) as loader:
+                self.assertEqual((loader.rank, loader.world_size), (1, 2))
+
+    def test_a_process_group_that_comes_later(self):
+        if not torch.distributed.is_available():
+            return
+        group = mock.patch.multiple(torch.distributed, is_initialized=lambda: True,
+                                    get_rank=lambda: 1, get_world_size=lambda: 3)
+        with Loader(RANGE) as loader, Loader(RANGE, 0, 1) as all_of_it:
+            with group:
+                with self.assertRaisesRegex(RuntimeError, "torch.distributed has 3 ranks, but this Loader "
+                                            r"was made before.*give rank=1 and world_size=3"):
+                    iter(loader)
+                self.assertEqual(len(values(all_of_it)), 10)
+            self.assertEqual(len(values(loader)), 10)
 
     def test_ranks_without_a_seed_and_daemons_of_their_own(self):
         """As torchrun starts them where there is no service: they share one order."""
@@ -450,6 +469,37 @@ class Native(unittest.TestCase):
                 self.assertEqual(values(loader), ORDER)
             with self.assertRaisesRegex(PermissionError, "join the group"):
                 Loader(RANGE, socket="/run/x")
+
+    @unittest.skipIf(os.geteuid(), "only root can start a daemon of another user")
+    def test_code_beside_a_daemon_of_another_user(self):
+        """It runs in a private one, without a word about it; other specs stay there."""
+        folder = os.path.join(os.environ["XDG_RUNTIME_DIR"], "dloaderd")
+        os.mkdir(folder)
+        self.addCleanup(shutil.rmtree, folder)
+        os.chmod(os.path.dirname(folder), 0o711)
+        os.chown(folder, OTHER, OTHER)
+        for program in ("dloaderd", "dloader-worker"):  # the build may lie where only its owner gets
+            shutil.copy(os.path.join(os.path.dirname(os.environ["DLOADERD"]), program), folder)
+        path = os.path.join(folder, "socket")
+        daemon = subprocess.Popen([os.path.join(folder, "dloaderd"), "--socket", path], user=OTHER,
+                                  group=OTHER, extra_groups=[], stderr=subprocess.DEVNULL)
+        self.addCleanup(daemon.wait)
+        self.addCleanup(daemon.terminate)
+        wait_until(lambda: self.connects(path), "the other's daemon to listen")
+        code = changed(dataset={"kind": "python", "object": "builtins:range", "args": [10],
+                                "interpreter": sys.executable})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with Loader(code) as loader, Loader(RANGE, name="numbers") as numbers:
+                self.assertEqual(values(loader), ORDER)
+                self.assertEqual(values(numbers), ORDER)
+        with self.assertRaisesRegex(OSError, "start a daemon of your own"):
+            Loader(code, socket=path)
+
+    @staticmethod
+    def connects(path):
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(path) == 0
 
     def test_refused(self):
         with self.assertRaisesRegex(OSError, "batch.size"):

@@ -430,7 +430,8 @@ class Place(ReplayCase):
         spec = self.lone()
         self.stop_daemon()
         os.chmod(self.dir, 0o755)
-        self.running = dltest.Daemon(self.dir, {"socket_mode": "0666"}, socket_name="socket-of-all")
+        self.running = dltest.Daemon(self.dir, {"socket_mode": "0666", "data_roots": [self.dir]},
+                                     socket_name="socket-of-all")
         self.anchor = dltest.RawClient(self.running.socket)
         run = [dltest.DLCTL, "run", spec, "--socket", self.running.socket]
         subprocess.run(run, check=True, user=65534, group=65534, extra_groups=[],

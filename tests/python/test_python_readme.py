@@ -50,7 +50,7 @@ class PythonReadme(unittest.TestCase):
         self.assertEqual([title for title, _ in examples()],
                          ["DataLoader", "Memory", "Random numbers", "Save and resume", "Loader",
                           "Resume with another number of ranks", "Batches of tokens", "Several processes",
-                          "Started by torchrun"])
+                          "Started by a launcher"])
 
     def test_dataloader(self):
         self.run_example("DataLoader")
@@ -76,8 +76,8 @@ class PythonReadme(unittest.TestCase):
     def test_several_processes(self):
         self.run_example("Several processes")
 
-    def test_started_by_torchrun(self):
-        self.run_example("Started by torchrun")
+    def test_started_by_a_launcher(self):
+        self.run_example("Started by a launcher")
 
 
 if __name__ == "__main__":

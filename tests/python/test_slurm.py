@@ -3,7 +3,6 @@
 Environment: what the package takes.
 """
 
-import json
 import os
 import pathlib
 import shutil
@@ -15,8 +14,10 @@ import tempfile
 import time
 import unittest
 
+from launched import PROGRAM, check_alone, check_shares, tellings, told
+
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin"
-PROGRAMS = ["munged", "slurmctld", "slurmd", "sinfo", "srun"]
+PROGRAMS = ["munged", "slurmctld", "slurmd", "sinfo", "srun", "sbatch"]
 PATIENCE = 120  # seconds that a busy machine is given; nothing is judged by it
 
 CONFIG = """
@@ -38,19 +39,6 @@ SwitchType=switch/none
 MpiDefault=none
 NodeName={host} NodeAddr=127.0.0.1 CPUs=1 State=UNKNOWN
 PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
-"""
-
-PROGRAM = """
-import json, os, sys
-import dloader
-
-spec = {"dataset": {"kind": "range", "length": 101}, "sampler": {"kind": "random"},
-        "batch": {"size": 5}, "shard": {"even": False}, "seed": 1}
-place = {"rank": int(os.environ["SLURM_PROCID"]), "world_size": int(os.environ["SLURM_NTASKS"]),
-         "job": os.environ["SLURM_JOB_ID"]} if sys.argv[1:] == ["placed"] else {}
-with dloader.Loader(spec, as_="numpy", **place) as loader:
-    samples = [int(sample) for batch in loader for sample in batch]
-    print(json.dumps([loader.rank, loader.world_size, loader.job, samples]))
 """
 
 
@@ -107,19 +95,23 @@ class Slurm(unittest.TestCase):
                                str(self.folder / "program.py"), *args)
 
     def test_ranks(self):
-        """Slurm tells of ranks, and does not say that they are: what it tells has to be given."""
-        done = self.srun(2)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn('$SLURM_STEP_NUM_TASKS is 2, but these may be independent runs; if they are ranks of '
-                      'one job, give rank=int(os.environ["SLURM_PROCID"]) and world_size=2', done.stderr)
-        done = self.srun(2, "placed")
+        """Rank, world and job are those of the step."""
+        check_shares(self, told(self, self.srun(2)), "slurm-1.0")
+        check_shares(self, told(self, self.srun(2, "named")), "mine")
+        self.assertEqual([rank[:3] for rank in told(self, self.srun(1))], [[0, 1, "slurm-3.0"]])
+        check_alone(self, told(self, self.srun(2, "alone")))
+
+    def test_a_job_s_script(self):
+        """It is one process itself, and its steps are two each, with a name of their own."""
+        out = self.folder / "script.out"
+        python = f"{sys.executable} {self.folder}/program.py"
+        done = self.run_to_end("sbatch", "--wait", "--ntasks", "2", "--overcommit", f"--output={out}",
+                               "--wrap", f"{python}; srun --overcommit {python}; srun --overcommit {python}")
         self.assertEqual(done.returncode, 0, done.stderr)
-        ranks = sorted(json.loads(line) for line in done.stdout.splitlines())
-        self.assertEqual([rank[:2] for rank in ranks], [[0, 2], [1, 2]])
-        self.assertEqual(len({rank[2] for rank in ranks}), 1)
-        self.assertEqual(sorted(ranks[0][3] + ranks[1][3]), list(range(101)))
-        done = self.srun(1)
-        self.assertEqual(json.loads(done.stdout)[:3], [0, 1, None], done.stderr)
+        first, *steps = tellings(out.read_text())
+        check_alone(self, [first])
+        check_shares(self, sorted(steps[:2]), "slurm-1.0")
+        check_shares(self, sorted(steps[2:]), "slurm-1.1")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
+from unittest import mock
 
 import torch
 from torch.utils.data import DistributedSampler
@@ -173,3 +175,28 @@ class TestNumbersOfEpochs(Case):
         for wrong in (3, [-1], ["1"], [True]):
             with self.assertRaisesRegex(ValueError, "^sampler_epochs: "):
                 loader.load_state_dict({**loader.state_dict(), "sampler_epochs": wrong})
+
+
+class AllSamples(Case):
+    """A loader that shuffles and has no share, where there are several ranks by some sign."""
+
+    def warned(self, environment, **options):
+        with mock.patch.dict(os.environ, environment), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            loader = DataLoader(range(8), **options)
+            for _ in range(2):
+                list(loader)
+        return [str(one.message) for one in caught if "of each of the" in str(one.message)]
+
+    def test_it_is_told_once(self):
+        slurm = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "3"}
+        [text] = self.warned(slurm, shuffle=True)
+        self.assertIn("of each of the 3 ranks", text)
+        self.assertIn("sampler=DistributedSampler(dataset), or rank=1 and world_size=3", text)
+        self.assertEqual(len(self.warned({"RANK": "0", "WORLD_SIZE": "2"}, shuffle=True)), 1)
+        for environment, options in (
+                ({}, {"shuffle": True}), (slurm, {}), (slurm, {"shuffle": False}),
+                (slurm, {"shuffle": True, "rank": 0, "world_size": 1}),
+                (slurm, {"sampler": DistributedSampler(range(8), 3, 1)}),
+                ({"RANK": "no number"}, {"shuffle": True})):
+            self.assertEqual(self.warned(environment, **options), [])

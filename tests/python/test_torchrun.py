@@ -53,6 +53,43 @@ with dloader.Loader(sys.argv[1], as_="numpy", resume="auto") as loader, \\
         step = 0
 """
 
+# By which ranks with several daemons agree.
+GROUP = """
+import torch
+torch.distributed.init_process_group("gloo", init_method=f"file://{os.getcwd()}/group.{int(again)}",
+                                     rank=rank, world_size=4)
+"""
+
+# In lock step, by a collective of each step. All lives but the last one go on until one rank, in turn,
+# dies: at any time, in whichever call it is.
+LOCK_STEP = """
+import ctypes, os, random, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+import torch, dloader
+
+rank, life, kills = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(sys.argv[2])
+# In the agents' store gloo may find the addresses of the life before.
+torch.distributed.init_process_group("gloo", init_method=f"file://{os.getcwd()}/group.{life}", rank=rank,
+                                     world_size=2)
+with dloader.Loader(sys.argv[1], as_="torch", resume="auto") as loader, open(f"{life}.{rank}", "x") as out:
+    state = loader.state_dict()
+    step = state["step"]
+    print(state["epoch"], step, file=out, flush=True)
+    last = state["epoch"] + 1
+    if life < kills and rank == life % 2:
+        signal.setitimer(signal.ITIMER_REAL, random.SystemRandom().uniform(0.001, 1))
+    while life < kills or loader.epoch <= last:
+        for batch in loader:
+            steps = torch.tensor([step, -step])
+            torch.distributed.all_reduce(steps, torch.distributed.ReduceOp.MAX)
+            assert steps.tolist() == [step, -step], steps
+            print(loader.epoch, step, *batch.tolist(), file=out, flush=True)
+            step += 1
+            del batch
+        step = 0
+torch.distributed.destroy_process_group()
+"""
+
 # In the world that the daemons have agreed on.
 MEMBER = """
 import ctypes, os, signal, sys
@@ -131,10 +168,10 @@ class Case(ClientCase):
     def agents_log(self):
         return pathlib.Path(self.path("agents.log")).read_text(errors="replace")
 
-    def end(self, agent):
+    def end(self, agent, patience=3 * PATIENCE):
         """What it has printed."""
         try:
-            out = agent.communicate(timeout=3 * PATIENCE)[0]
+            out = agent.communicate(timeout=patience)[0]
         except subprocess.TimeoutExpired:
             self.fail(f"the job does not end:\n{self.agents_log()}")
         self.assertEqual(agent.returncode, 0, self.agents_log())
@@ -174,16 +211,50 @@ class OneDaemon(Case):
             first, got = self.life(rank, 0)
             self.assertEqual(first, (rank, WORLD, "nightly", 0, 0))
             again, rest = self.life(rank, 1)
-            # Where it had acknowledged all but what it had in its hands.
-            self.assertEqual(again, (rank, WORLD, "nightly", EPOCHS - 1, STOPS[rank] - 1))
-            self.assertEqual(set(got) & set(rest), {again[3:]}, "only that comes again")
-            self.assertEqual(got[again[3:]], rest[again[3:]])
+            # All of them where the least of them had acknowledged all but what it had in its hands.
+            self.assertEqual(again, (rank, WORLD, "nightly", EPOCHS - 1, min(STOPS) - 1))
+            twice = {(EPOCHS - 1, step) for step in range(min(STOPS) - 1, STOPS[rank])}
+            self.assertEqual(set(got) & set(rest), twice, "only what lies behind that comes again")
+            self.assertEqual([got[at] for at in twice], [rest[at] for at in twice])
             self.assertEqual(len({**got, **rest}), EPOCHS * STEPS)
             for (epoch, _), batch in {**got, **rest}.items():
                 samples[epoch] += batch
         for epoch in range(EPOCHS):
             self.assertEqual(sorted(samples[epoch]), list(range(LENGTH)))
         self.assertEqual(self.running.client().query("status")["faults"], 0)
+
+    def places(self, life):
+        """Where each rank of a life began; and its batches in order, by epoch and step."""
+        told = [pathlib.Path(self.path(f"{life}.{rank}")).read_text().splitlines() for rank in range(2)]
+        rows = [[tuple(map(int, line.split())) for line in lines] for lines in told]
+        return [rank[0] for rank in rows], [[(row[:2], row[2:]) for row in rank[1:]] for rank in rows]
+
+    def test_ranks_in_lock_step_that_are_killed_at_any_time(self):
+        """All of them resume at one step, none is lost, and no rank waits for one that is elsewhere."""
+        kills = int(os.environ.get("DLOADER_TEST_KILLS", "3"))
+        program = self.path("lock_step.py")
+        pathlib.Path(program).write_text(LOCK_STEP)
+        self.end(self.agent("--standalone", "--nproc-per-node", "2", "--max-restarts", str(kills),
+                            "--monitor-interval", "0.1", program, self.job_spec, str(kills)),
+                 patience=(1 + kills) * PATIENCE)
+        seen, place, apart = [{}, {}], (0, 0), 0
+        for life in range(kills + 1):
+            begin, batches = self.places(life)
+            self.assertEqual(begin[0], begin[1], f"life {life} of {kills}")
+            self.assertGreaterEqual(begin[0], place)
+            place = begin[0]
+            for rank in range(2):
+                # What was acknowledged was given, and so is not passed over.
+                number = place[0] * 24 + place[1]
+                self.assertLessEqual(number, len(seen[rank]))
+                for at, samples in batches[rank]:
+                    self.assertEqual(seen[rank].setdefault(at, samples), samples)
+            apart += len(seen[0]) != len(seen[1])
+        print(f"# {kills} kills, {apart} of them between two ranks' steps; the job resumed at {place} last")
+        self.assertEqual(set(seen[0]), {(epoch, step) for epoch in range(place[0] + 2) for step in range(24)})
+        for epoch in range(place[0] + 2):
+            self.assertEqual(sorted(sample for rank in seen for at, samples in rank.items()
+                                    for sample in samples if at[0] == epoch), list(range(LENGTH)))
 
     def test_any_program(self):
         """dlctl in a trainer's place."""
@@ -192,6 +263,28 @@ class OneDaemon(Case):
         runs = [json.loads(line) for line in self.end(agent).splitlines()]
         self.assertEqual([run["samples"] for run in runs], 3 * [2 * SIZE])
         self.assertEqual([run["steps"] for run in runs], 3 * [LENGTH // SIZE // 3])
+
+
+class TwoDaemons(Case):
+    """Two nodes, each with a daemon that knows its own ranks alone."""
+
+    def test_all_ranks_resume_at_one_step(self):
+        program = self.path("trainer.py")
+        pathlib.Path(program).write_text(TRAINER.replace("with dloader", GROUP + "with dloader"))
+        where = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
+        agents = []
+        for node in "ab":
+            os.makedirs(self.path(f"{node}/dloaderd"))
+            self.addCleanup(Daemon(self.path(node), {}, socket_name="dloaderd/socket").stop)
+            agents.append(self.agent(
+                *where, "--rdzv-id", "apart", "--nnodes", "2", "--nproc-per-node", "2", "--max-restarts", "1",
+                program, self.job_spec, str(DIES), repr(STOPS), str(EPOCHS),
+                XDG_RUNTIME_DIR=self.path(node)))
+        for agent in agents:
+            self.end(agent)
+        for rank in range(WORLD):
+            first = pathlib.Path(self.path(f"{rank}.1")).read_text().splitlines()[0]
+            self.assertEqual(first, f"{rank} {WORLD} apart {EPOCHS - 1} {min(STOPS) - 1}")
 
 
 class SharedStore(Case):
@@ -213,17 +306,17 @@ class SharedStore(Case):
         self.addCleanup(daemon.stop)
         return daemon
 
-    def start_agent(self, name, *args, program=None):
+    def start_agent(self, name, *args, program=None, run="nightly"):
         return self.agent(*args, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
-                          "--rdzv-id", "nightly", "--nnodes", "2", "--nproc-per-node", "2",
+                          "--rdzv-id", run, "--nnodes", "2", "--nproc-per-node", "2",
                           program or self.program, self.job_spec, XDG_RUNTIME_DIR=self.path(name))
 
-    def check(self, agents):
+    def check(self, agents, run="nightly"):
         for agent in agents:
             self.end(agent)
         got = [pathlib.Path(self.path(f"got.{rank}")).read_text().split() for rank in range(WORLD)]
         self.assertEqual(sorted(words[:3] for words in got),
-                         [[str(rank), str(WORLD), "None"] for rank in range(WORLD)])
+                         [[str(rank), str(WORLD), run] for rank in range(WORLD)])
         self.assertEqual(sorted(int(word) for words in got for word in words[3:]), list(range(LENGTH)))
 
     def test_torchrun_serves_it(self):
@@ -261,6 +354,18 @@ class SharedStore(Case):
             self.assertEqual((len(first), first[2]), (3, again[0]), "what was in its hands comes again")
             samples += [int(word) for line in first[:2] + again for word in line.split()]
         self.assertEqual(sorted(samples), list(range(LENGTH)))
+
+    def test_a_second_job_begins_at_its_own_beginning(self):
+        """Of one that has read all of its epoch the daemons know where it is; that is not this one."""
+        self.hosting = "auto"
+        daemons = [self.node("a"), self.node("b")]
+        wait_until(lambda: "round 0 is complete" in daemons[1].log, "a round")
+        pathlib.Path(self.program).write_text(MEMBER.replace('as_="numpy"', 'as_="numpy", resume=True').replace(
+            "loader.job,", "f'{loader.job}-{loader.epoch}',"))
+        for run in ("first", "second"):
+            self.check([self.start_agent(name, run=run) for name in "ab"], f"{run}-1")
+            for rank in range(WORLD):
+                os.unlink(self.path(f"got.{rank}"))
 
     def is_served(self):
         with contextlib.suppress(OSError):

@@ -10,6 +10,7 @@ import unittest
 import torch
 
 import black_box
+import launched
 import trainers
 from black_box import Case, TorchLoader
 from dloader import DataLoader, StatefulDataLoader, adopt
@@ -322,6 +323,14 @@ class TestTwoRanks(Case):
     def test_killed_and_resumed_by_the_loaders_state(self):
         steps = EPOCHS * -(-N // (2 * BATCH))
         trainers.check_killed(self, train, steps, True, 0, world=2)
+
+
+class TestLauncher(launched.Launched):
+    def test_ranks_are_found(self):
+        launched.check_shares(self, self.launch(
+            sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1",
+            "--num_processes", "2", "--mixed_precision", "no", "--dynamo_backend", "no",
+            str(self.program)), None)
 
 
 class TestAdopt(Case):

@@ -11,6 +11,7 @@ import warnings
 import torch
 from torch.utils.data import DistributedSampler
 
+import launched
 import trainers
 from black_box import Case, TorchLoader
 from dloader import DataLoader
@@ -326,6 +327,13 @@ class TestOneProcess(Case):
 
     def test_killed_and_resumed_by_fabric(self):
         trainers.check_killed(self, train_by_fabric, STEPS)
+
+
+class TestLauncher(launched.Launched):
+    def test_ranks_are_found(self):
+        launched.check_shares(self, self.launch(
+            sys.executable, "-m", "lightning.fabric.cli", "--accelerator", "cpu", "--devices", "2",
+            "--strategy", "ddp", str(self.program)), None)
 
 
 class TestTwoRanks(Case):

@@ -55,6 +55,15 @@ def see_shares(config):
     tell(config, [isinstance(loader._dataloader, DataLoader), [batch[1].tolist() for batch in loader]])
 
 
+def see_places(config):
+    """What a Loader takes for its place, where it is not told, and Ray has set no variables."""
+    import dloader
+    with dloader.Loader({"dataset": {"kind": "range", "length": N}, "batch": {"size": BATCH},
+                         "shard": {"even": False}}, as_="numpy") as loader:
+        samples = [int(sample) for batch in loader for sample in batch]
+        tell(config, ["RANK" in os.environ, loader.rank, loader.world_size, loader.job, samples])
+
+
 def train_it(config):
     """Rank 1 dies behind a step, if it is told to and has not; Ray starts both ranks again."""
     context = ray.train.get_context()
@@ -105,10 +114,10 @@ class TestRuns(Case):
                               f"{os.environ['PYTHONPATH']}:{HERE}"}})
         cls.addClassCleanup(ray.shutdown)
 
-    def run_it(self, work, failures=0, **config):
+    def run_it(self, work, failures=0, trainer=TorchTrainer, **config):
         """The lines of each rank."""
         with tempfile.TemporaryDirectory() as folder:
-            TorchTrainer(work, train_loop_config={"folder": folder, **config},
+            trainer(work, train_loop_config={"folder": folder, **config},
                          scaling_config=ScalingConfig(num_workers=WORLD),
                          run_config=RunConfig(name="run", storage_path=f"{folder}/storage",
                                               failure_config=FailureConfig(max_failures=failures))).fit()
@@ -127,6 +136,13 @@ class TestRuns(Case):
             self.assertTrue(kept)
         for shares in ([rank[0][1][0] for rank in ranks], [rank[4][1] for rank in ranks]):
             self.assertEqual(sorted(sum(sum(shares, []), [])), list(range(N)))
+
+    def test_a_loader_finds_its_place(self):
+        for trainer, has_variables in ((TorchTrainer, True), (TorchTrainer.__base__, False)):
+            ranks = [lines[0] for lines in self.run_it(see_places, trainer=trainer)]
+            self.assertEqual([rank[:4] for rank in ranks],
+                             [[has_variables, rank, WORLD, "run"] for rank in range(WORLD)])
+            self.assertEqual(sorted(ranks[0][4] + ranks[1][4]), list(range(N)))
 
     def test_a_worker_that_is_killed_costs_nothing(self):
         dies = random.SystemRandom().randrange(1, STEPS)

@@ -5,6 +5,7 @@ import errno
 import mmap
 import os
 import pathlib
+import pickle
 import select
 import signal
 import socket
@@ -17,6 +18,7 @@ import unittest
 
 import slot
 from dltest import pack, unpack
+from worker_case import words_of_keys
 
 PATIENCE = 120
 HERE = pathlib.Path(__file__).resolve().parent
@@ -35,7 +37,8 @@ HAS_SECCOMP = os.environ.get("DLOADER_SECCOMP") == "1"
 HAS_LANDLOCK = ctypes.CDLL(None).syscall(444, None, 0, 1) > 0
 DONES_AT = TASKS_AT + QUEUE_RECORDS * 16
 DONE_BYTES = 48
-QUEUES_BYTES = DONES_AT + QUEUE_RECORDS * DONE_BYTES
+NOTE_BYTES = 1344
+QUEUES_BYTES = DONES_AT + QUEUE_RECORDS * DONE_BYTES + NOTE_BYTES
 
 
 class Peer:
@@ -89,7 +92,7 @@ class Worker(Peer):
         assert (kind, child) == (W_STARTED, self.number), (kind, child)
         self.host.living.append(self.number)
 
-    def open(self, dataset, batch=4, collate=None, sandbox=0, roots=(), **more):
+    def open(self, dataset, batch=4, collate=None, sandbox=0, roots=(), foreign=0, **more):
         """Sends W_OPEN; returns the answer."""
         memory = os.memfd_create("queues")
         os.ftruncate(memory, QUEUES_BYTES)
@@ -101,7 +104,8 @@ class Worker(Peer):
                 "batch": {"size": batch}, "seed": 5,
                 "sampler": {"kind": "client"}, "collate": collate or {"kind": "python"},
                 "workers": {"count": 1}, **more}
-        self.send(W_OPEN, 0, 1, QUEUES_BYTES, spec, list(roots), [], sandbox, fds=[memory, *self.bells])
+        self.send(W_OPEN, 0, 1, QUEUES_BYTES, spec, list(roots), [], sandbox, b"", foreign,
+                  fds=[memory, *self.bells])
         os.close(memory)
         return self.receive()
 
@@ -169,6 +173,16 @@ class Worker(Peer):
     def printed(self):
         self.errors.seek(0)
         return self.errors.read().decode()
+
+
+class Trap:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
 
 
 class Hosting(Peer):
@@ -385,6 +399,26 @@ class HostCase(unittest.TestCase):
         opened, keys = worker.batch([7, -1])
         self.assertEqual(opened, (0, 1, 5, args, None, True))
         self.assertEqual(keys, [(9, 4, 7), (9, 4, -1)])
+
+    def test_what_another_user_sends_is_not_unpickled(self):
+        """Whether it was fed, or written into the slot: both are here the same."""
+        with tempfile.TemporaryDirectory() as folder:
+            sprung = os.path.join(folder, "sprung")
+            self.check_trap(words_of_keys(pickle.dumps([Trap(sprung)], 5)), sprung)
+
+    def check_trap(self, words, sprung):
+        own = self.opened("keys")
+        own.ask(words)
+        own.done()
+        self.assertTrue(os.path.exists(sprung))
+        os.rmdir(sprung)
+        foreign = self.opened("keys", number=2, foreign=1)
+        foreign.ask(words)
+        code, _, got = foreign.done()
+        self.assertNotEqual(code, 0)
+        self.assertIn("PermissionError: keys other than integers are pickles", got.error[0])
+        self.assertFalse(os.path.exists(sprung))
+        self.assertEqual(foreign.batch([7])[1], [(5, 0, 7)])
 
     def test_by_name(self):
         worker = self.opened({"object": "tests:keys", "args": {"seed": 9}},

@@ -99,8 +99,14 @@ class Soak:
 
     # ---- the daemon ----------------------------------------------------------------------------
 
+    def site(self):
+        """What trainers of another user may name."""
+        return {"objects": [f"pydata:{name}" for name in ("Rows", "Stream", "Crops", "stack")],
+                "plugins": [os.path.join(self.plugins, name) for name in sorted(os.listdir(self.plugins))]}
+
     def config(self, **more):
-        config = {"linger": "300ms", "socket_mode": "0666", "plugins": [self.plugins],
+        config = {"linger": "300ms", "socket_mode": "0666", "data_roots": ["/"], "plugins": [self.plugins],
+                  "site": self.site(),
                   "limits": {"workers": 256, "sessions": 200}, **more}
         if self.with_python:
             config["python"] = [pythons.interpreter(self.dir)]

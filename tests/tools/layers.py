@@ -65,9 +65,9 @@ LAYERS = {
 # Header of another library (by its beginning) → where it may be included.
 DOORS = {
     # What has a part in the loop: daemon/serve/core/ and daemon/serve/ring/ have none, daemon/serve/base/ but
-    # its sockets.
+    # its sockets and one thread.
     "uv.h": ("daemon/cluster/", "daemon/serve/base/peer.h", "daemon/serve/daemon.h", "daemon/serve/listener.h",
-             "daemon/serve/metrics_http.h",
+             "daemon/serve/base/lookup.c", "daemon/serve/metrics_http.h",
              "daemon/serve/loader/", "daemon/serve/pool/", "daemon/serve/session/", "daemon/serve/world/"),
     "uv/": (),
     "systemd/": ("daemon/serve/base/log.c", "daemon/serve/notify.c"),
@@ -87,7 +87,7 @@ DOORS = {
     "dlfcn.h": ("client/local.c", "client/pin.c", "daemon/data/plugin/plugin.c", "daemon/data/plugin/plugin_load.c",
                 "proto/common/library.c"),
     "Python.h": ("daemon/worker/python/", "client/python/src/"),
-    "pthread.h": (),
+    "pthread.h": ("daemon/worker/forked.c",),
     "dlclient.h": ("client/examples/",),
     "dloader-plugin.h": ("daemon/examples/",),
 }

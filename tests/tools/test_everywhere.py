@@ -32,7 +32,7 @@ class Everywhere(unittest.TestCase):
             path.write_text(CASES.format(body=body), encoding="utf-8")
             out = io.StringIO()
             env = {"DLOADER_SANITIZERS": "none", "DLOADER_TORCH_PYTHONS": others,
-                   "DLOADER_TEST_QUICK": "", "DLOADER_TEST_TORCH": "", **env}
+                   "DLOADER_TEST_QUICK": "", "DLOADER_TEST_TORCH": "", "DLOADER_TEST_TURN": "", **env}
             with mock.patch.dict(os.environ, env):
                 status = everywhere.Everywhere(out).run_all(path)
         return status, out.getvalue().splitlines()
@@ -73,6 +73,15 @@ class Everywhere(unittest.TestCase):
             with self.subTest(torch):
                 _, lines = self.run_file("pass", others=twin, DLOADER_TEST_QUICK="1", DLOADER_TEST_TORCH=torch)
                 self.assertEqual(lines[-1], plan)
+
+    def test_a_turn_is_one_interpreters_but_for_what_is_about_pytorch(self):
+        twin = os.path.join(os.path.dirname(sys.executable), ".", "python3")
+        for turn, torch, n in [("0", "", 2), ("1", "", 2), ("0", "released", 4)]:
+            with self.subTest(turn=turn, torch=torch):
+                _, lines = self.run_file("pass", others=twin, DLOADER_TEST_TURN=turn, DLOADER_TEST_TORCH=torch)
+                self.assertEqual(lines[-1], f"1..{n}")
+                if n == 2:
+                    self.assertIn(sys.executable if turn == "0" else twin, lines[-2])
 
     def test_all_but_the_last_are_quick(self):
         twin = os.path.join(os.path.dirname(sys.executable), ".", "python3")

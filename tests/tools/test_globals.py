@@ -15,14 +15,16 @@ SECTIONS = re.compile(r"\.(?:data|bss|tdata|tbss)$")
 
 # glob() gives its error function no argument; a signal's handler has no other way to its data, and
 # only the worker installs it.
-DATA = {"glob_failure", "installed", "before"}
+DATA = {"glob_context", "installed", "before"}
 ALLOWED = {
     # Of the calling thread: what dl_set_interrupt() sets.
     "DLCLIENT": {"interrupt"},
     "DLCLIENT_LOCAL": DATA,
-    # What is logged; set once, from the configuration.
-    "DLOADERD": {"max_level"},
-    "DLOADER_WORKER": DATA,
+    # What is logged: from the configuration, set once; and how much of it is about whom. What it
+    # dies of: for a signal's handler.
+    "DLOADERD": {"max_level", "log_users", "blame", "blame_now"},
+    # What a forked copy leaves: the handlers of fork() have no argument.
+    "DLOADER_WORKER": DATA | {"forked_copy", "forked_leave", "forked_owner", "forked_registered"},
     # The path that plug-ins may lie below; never written.
     "DLCTL": DATA | {"root_dir", "everywhere"},
 }

@@ -389,13 +389,17 @@ class ConfigMan(unittest.TestCase):
 
     def test_the_example_names_each_setting_with_its_default(self):
         example = (ROOT / "systemd/dloaderd.conf").read_text()
-        for key, kind, default, _ in config_man.entries(
-                (ROOT / "daemon/serve/base/config.def").read_text()):
+        entries = config_man.entries((ROOT / "daemon/serve/base/config.def").read_text())
+        self.assertEqual(set(re.findall(r"(?m)^#? *(\w+):", example)) -
+                         {word for key, *_ in entries for word in key.split(".")}, set())
+        for key, kind, default, _ in entries:
             with self.subTest(key=key):
                 line = "#" + "  " * key.count(".") + key.rpartition(".")[2] + ": "
+                if key == "data_roots":  # which the service does not start without
+                    line = line[1:]
                 found = [at[len(line):] for at in example.splitlines() if at.startswith(line)]
                 self.assertEqual(len(found), 1)
-                if kind not in ("LIST", "PROGRAMS"):
+                if kind not in ("LIST", "ROOTS", "PROGRAMS", "FILES", "OBJECTS"):
                     self.assertEqual(found[0].strip('"'), default)
 
     def test_a_difference_is_found_and_repaired(self):

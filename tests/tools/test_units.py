@@ -78,7 +78,7 @@ class Units(unittest.TestCase):
 
     def security(self, edit=lambda text: text):
         path = self.install(ENV["SYSTEM_SERVICE"], "dloaderd.socket", edit)[0]
-        return self.analyze("security", "--offline=true", "--threshold=15", path)
+        return self.analyze("security", "--offline=true", "--threshold=10", path)
 
     def test_exposure_is_below_the_threshold(self):
         status, out = self.security()
@@ -97,6 +97,17 @@ class Units(unittest.TestCase):
             for name in ("PrivateUsers=", "~@resources", "ProcSubset=", "DynamicUser="):
                 with self.subTest(service=service, name=name):
                     self.assertFalse([line for line in lines if name in line])
+
+    def test_neither_service_nor_socket_gives_up(self):
+        """What it does under a real systemd: tests/package/test_package.py."""
+        for service, socket in (("SYSTEM_SERVICE", "dloaderd.socket"),
+                                ("USER_SERVICE", "user/dloaderd.socket")):
+            with self.subTest(service=service):
+                lines = pathlib.Path(ENV[service]).read_text().splitlines()
+                for line in ("StartLimitIntervalSec=0", "Restart=on-failure", "RestartSec=500ms"):
+                    self.assertIn(line, lines)
+                lines = pathlib.Path(ENV["UNITS"], socket).read_text().splitlines()
+                self.assertIn("TriggerLimitIntervalSec=0", lines)
 
     @unittest.skipUnless(SYSUSERS, "systemd-sysusers is not installed")
     def test_sysusers_makes_the_user_of_the_unit(self):

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MODE_MAX = 512, LENGTH = 10 };
 
@@ -189,6 +190,8 @@ static int bad_get(void *handle, uint64_t index, struct dl_plugin_sample *s,
         int r = bad->host->map(bad->host, bad->mode + 4, &data, &bytes);
         return r < 0 ? r : bad->host->bytes(s, NULL, data, bytes);
     }
+    if (is(bad, "forks") && index % 5 == 0)
+        (void)fork(); /* and goes on in both processes */
     if (is(bad, "crashes") && index == 5) {
         bad->host->log(bad->host, "these are its last output");
         abort();
@@ -204,7 +207,8 @@ static int bad_get(void *handle, uint64_t index, struct dl_plugin_sample *s,
     }
     if (is(bad, "maps nothing"))
         return bad->host->map(bad->host, NULL, NULL, NULL);
-    if (is(bad, "") || is(bad, "crashes") || strncmp(bad->mode, "rows ", 5) == 0)
+    if (is(bad, "") || is(bad, "crashes") || is(bad, "forks") ||
+        strncmp(bad->mode, "rows ", 5) == 0)
         return build_good(bad, index, s, rng);
     int r = build_shape(bad, s);
     return r > 0 ? say(bad, s) : r;

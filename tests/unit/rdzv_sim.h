@@ -29,7 +29,7 @@ struct sim_version {
     uint32_t refs;
 };
 
-enum sim_kind { SIM_TICK, SIM_ARRIVES, SIM_ANSWERED, SIM_READY };
+enum sim_kind { SIM_TICK, SIM_ARRIVES, SIM_ANSWERED, SIM_CHANGED, SIM_READY };
 
 struct sim_event {
     uint64_t at, order;
@@ -46,10 +46,17 @@ struct sim_node {
     /* Its clock: so much at `from`, and running at `rate` thousandths. */
     uint64_t from, shows, rate;
     uint64_t ticks, calls;
-    struct sim_version *last, *answer; /* counted; may be NULL */
-    struct sim_version *write;         /* owned until it arrives */
-    uint64_t token;                    /* of the state that the write is to replace */
-    bool writes, won, fails;
+    /* Counted; may be NULL. `seen`: what there is, as seen last; `last`: the last that was any. */
+    struct sim_version *seen, *last, *answer;
+    struct sim_version *write; /* owned until it arrives */
+    uint64_t token;            /* of the state that the write is to replace */
+    enum rdzv_do does;
+    bool won, fails;
+    struct rdzv_card post;
+    struct rdzv_head head; /* answered, with the cards */
+    bool has_head;
+    struct rdzv_card *cards;
+    uint32_t n_cards;
     enum rdzv_news news; /* latest; ROUND: it is in one */
     struct rdzv_place place;
     uint64_t round, stamp, rounds, opened, evicted;
@@ -68,13 +75,19 @@ struct sim {
     size_t events, cap;
     uint64_t now, order, draws, tokens, seed;
     struct sim_version *store; /* may be NULL: it holds nothing */
+    struct rdzv_head head;     /* as it lies there; it can be one that was left behind */
+    bool has_head;
+    struct rdzv_card *cards; /* of each node; life RDZV_NUMBER_MAX: none */
+    bool polls;              /* the store does not say that something has changed */
+    uint32_t behind;         /* of 1,000 writes: the head stays as it was */
     bool down;
     uint64_t delay_ns; /* at most, of each message */
     uint32_t lose;     /* of 1,000 messages */
     uint64_t ready_ns; /* at most, until an owner stands still */
     struct sim_round complete[SIM_ROUNDS];
     uint32_t n_complete;
-    uint64_t writes, lost_writes, reads, removed;
+    uint64_t writes, lost_writes, reads, removed, calls;
+    uint64_t bytes; /* of what was written and read */
     struct rdzv_state next;
 };
 
@@ -229,6 +242,43 @@ static inline void sim_check_bytes(const struct rdzv_state *state)
     assert_int_equal(again.n, state->n);
 }
 
+static inline uint64_t sim_bytes_of(const struct rdzv_state *state)
+{
+    _cleanup_(buffer_deinit)
+    struct dl_buffer bytes = {0};
+
+    if (state)
+        rdzv_state_pack(state, &bytes);
+    return bytes.len;
+}
+
+/* What heads and cards have, and a call besides. */
+enum { SIM_SMALL_BYTES = 64, SIM_CALL_BYTES = 400 };
+
+static inline struct rdzv_head sim_head_of(const struct rdzv_state *state)
+{
+    _cleanup_(buffer_deinit)
+    struct dl_buffer bytes = {0};
+    struct rdzv_head head;
+
+    rdzv_head_pack(state, &bytes);
+    assert_true(rdzv_head_unpack((struct dl_span){bytes.data, bytes.len}, &head));
+    assert_true(head.nonce == state->nonce && head.round == state->round &&
+                head.complete == state->complete && head.n == state->n);
+    return head;
+}
+
+static inline uint64_t sim_delay(struct sim *sim)
+{
+    return sim->delay_ns / 10 + sim_draw(sim, sim->delay_ns);
+}
+
+static inline void sim_tell_watchers(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->n && !sim->polls; i++)
+        sim_plan(sim, sim->now + sim_delay(sim), SIM_CHANGED, i, 0);
+}
+
 static inline void sim_commit(struct sim *sim, struct sim_version *version)
 {
     sim_check_bytes(&version->state);
@@ -240,31 +290,41 @@ static inline void sim_commit(struct sim *sim, struct sim_version *version)
     version->token = ++sim->tokens;
     sim->store = sim_ref(version);
     sim->writes++;
+    if (sim->behind > 0 && sim_draw(sim, 1000) < sim->behind)
+        return;
+    sim->head = sim_head_of(&version->state);
+    sim->has_head = true;
+    sim_tell_watchers(sim);
+}
+
+/* All, as one that was started again. */
+static inline void sim_forget(struct sim *sim)
+{
+    sim_unref(&sim->store);
+    sim->has_head = false;
+    for (uint32_t i = 0; i < sim->n; i++)
+        sim->cards[i].life = RDZV_NUMBER_MAX;
 }
 
 /* ---- nodes ---------------------------------------------------------------------------------- */
-
-static inline uint64_t sim_delay(struct sim *sim)
-{
-    return sim->delay_ns / 10 + sim_draw(sim, sim->delay_ns);
-}
 
 static inline void sim_ask(struct sim *sim, uint32_t number, const struct rdzv_out *out)
 {
     struct sim_node *node = &sim->nodes[number];
 
-    node->writes = out->store == RDZV_WRITE;
+    node->does = out->store;
+    node->post = out->card;
     node->calls++;
-    if (node->writes) {
+    sim->calls++;
+    sim->reads += out->store == RDZV_READ;
+    if (out->store == RDZV_WRITE) {
         sim_unref(&node->write);
         node->write = calloc(1, sizeof *node->write);
         assert_non_null(node->write);
         node->write->refs = 1;
         node->write->state = sim->next;
         sim->next = (struct rdzv_state){0};
-        node->token = node->answer ? node->answer->token : 0;
-    } else {
-        sim->reads++;
+        node->token = node->seen ? node->seen->token : 0;
     }
     sim_plan(sim, sim->now + sim_delay(sim), SIM_ARRIVES, number, node->calls);
 }
@@ -302,6 +362,8 @@ static inline void sim_step(struct sim *sim, uint32_t number, struct rdzv_event 
     rdzv_step(&node->rdzv, event, &sim->next, &out);
     if (out.news != RDZV_NO_NEWS)
         sim_tell(sim, number, &out, event->state);
+    if (out.drops && !sim->down && !node->cut)
+        sim->cards[out.dropped - 1].life = RDZV_NUMBER_MAX;
     if (out.store != RDZV_NOTHING)
         sim_ask(sim, number, &out);
     node->ticks++;
@@ -325,6 +387,51 @@ static inline bool sim_is_lost(struct sim *sim)
     return sim->lose > 0 && sim_draw(sim, 1000) < sim->lose;
 }
 
+static inline void sim_write(struct sim *sim, struct sim_node *node)
+{
+    if ((sim->store ? sim->store->token : 0) == node->token) {
+        sim_commit(sim, node->write);
+        node->won = true;
+    } else {
+        sim->lost_writes++;
+    }
+}
+
+static inline void sim_look(struct sim *sim, struct sim_node *node)
+{
+    node->n_cards = 0;
+    for (uint32_t i = 0; i < sim->n; i++)
+        if (sim->cards[i].life != RDZV_NUMBER_MAX)
+            node->cards[node->n_cards++] = sim->cards[i];
+}
+
+static inline void sim_count(struct sim *sim, const struct sim_node *node)
+{
+    const struct rdzv_state *state = sim->store ? &sim->store->state : NULL;
+    bool whole = node->does == RDZV_READ || node->does == RDZV_WRITE;
+
+    sim->bytes += SIM_CALL_BYTES + SIM_SMALL_BYTES + (whole ? sim_bytes_of(state) : 0);
+    if (node->does == RDZV_LOOK)
+        sim->bytes += (uint64_t)node->n_cards * (SIM_SMALL_BYTES + 100);
+}
+
+/* What is asked is done there, of what there is now. */
+static inline void sim_do(struct sim *sim, uint32_t number)
+{
+    struct sim_node *node = &sim->nodes[number];
+
+    if (node->does == RDZV_WRITE)
+        sim_write(sim, node);
+    else if (node->does == RDZV_POST)
+        sim->cards[number] = node->post;
+    else if (node->does == RDZV_LOOK)
+        sim_look(sim, node);
+    node->answer = sim_ref(sim->store);
+    node->head = sim->head;
+    node->has_head = sim->has_head;
+    sim_count(sim, node);
+}
+
 /* A call reaches the store, is done there, and is answered; or fails, at any of these. */
 static inline void sim_arrives(struct sim *sim, uint32_t number)
 {
@@ -334,37 +441,58 @@ static inline void sim_arrives(struct sim *sim, uint32_t number)
     node->fails = sim->down || node->cut || sim_is_lost(sim);
     node->won = false;
     sim_unref(&node->answer);
-    if (!node->fails && node->writes && (sim->store ? sim->store->token : 0) == node->token) {
-        sim_commit(sim, node->write);
-        node->won = true;
-    } else if (node->writes) {
-        sim->lost_writes++;
-    }
+    if (!node->fails)
+        sim_do(sim, number);
     sim_unref(&node->write);
-    node->answer = sim_ref(sim->store);
     node->fails |= sim_is_lost(sim); /* the answer */
     if (node->fails)
         back += 2 * SIM_S;
     sim_plan(sim, back, SIM_ANSWERED, number, node->calls);
 }
 
+static inline void sim_fill_event(struct sim_node *node, struct rdzv_event *event)
+{
+    const struct sim_version *now = event->type == RDZV_SEEN ? node->answer : node->seen;
+
+    event->head = node->has_head ? &node->head : NULL;
+    event->cards = node->cards;
+    event->n_cards = node->n_cards;
+    event->state = now ? &now->state : NULL;
+    event->last = node->last ? &node->last->state : NULL;
+}
+
 static inline void sim_answered(struct sim *sim, uint32_t number)
 {
     struct sim_node *node = &sim->nodes[number];
     struct dl_error error = {.code = ETIMEDOUT, .message = "the store did not answer for 2 s"};
-    struct rdzv_event event = {.type = node->fails || node->cut ? RDZV_FAILING : RDZV_SEEN,
-                               .won = node->won,
-                               .error = &error};
+    struct rdzv_event event = {.type = RDZV_HEAD, .won = node->won, .error = &error};
 
+    if (node->fails || node->cut)
+        event.type = RDZV_FAILING;
+    else if (node->does == RDZV_READ || node->does == RDZV_WRITE)
+        event.type = RDZV_SEEN;
+    else if (node->does == RDZV_LOOK)
+        event.type = RDZV_LOOKED;
+    sim_fill_event(node, &event);
     if (event.type == RDZV_SEEN) {
-        event.state = node->answer ? &node->answer->state : NULL;
-        event.last = node->last ? &node->last->state : NULL;
+        sim_unref(&node->seen);
+        node->seen = sim_ref(node->answer);
     }
     sim_step(sim, number, &event);
     if (event.type == RDZV_SEEN && node->answer) {
         sim_unref(&node->last);
         node->last = sim_ref(node->answer);
     }
+}
+
+static inline void sim_changed(struct sim *sim, uint32_t number)
+{
+    struct sim_node *node = &sim->nodes[number];
+    struct rdzv_event event = {.type = RDZV_CHANGED, .head = sim->has_head ? &sim->head : NULL};
+
+    sim->bytes += SIM_CALL_BYTES / 2;
+    if (!node->cut && !sim->down && !sim_is_lost(sim))
+        sim_step(sim, number, &event);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
@@ -377,13 +505,17 @@ static inline void sim_init(struct sim *sim, uint32_t n, uint64_t seed)
     sim->delay_ns = sim->delay_ns ? sim->delay_ns : 2 * SIM_MS;
     sim->ready_ns = sim->ready_ns ? sim->ready_ns : 100 * SIM_MS;
     sim->nodes = calloc(n, sizeof *sim->nodes);
-    assert_non_null(sim->nodes);
+    sim->cards = calloc(n, sizeof *sim->cards);
+    assert_true(sim->nodes && sim->cards);
     for (uint32_t i = 0; i < n; i++) {
         struct sim_node *node = &sim->nodes[i];
 
         node->self = (struct rdzv_node){.id = i + 1, .local = 1 + i % 8};
         (void)snprintf(node->self.name, sizeof node->self.name, "node%u", i);
-        rdzv_init(&node->rdzv, &sim->set, &node->self);
+        rdzv_init(&node->rdzv, &sim->set, &node->self, sim->polls);
+        node->cards = calloc(n, sizeof *node->cards);
+        assert_non_null(node->cards);
+        sim->cards[i].life = RDZV_NUMBER_MAX;
         sim_set_clock(sim, node, sim_draw(sim, 1000) * SIM_S, 1000);
     }
 }
@@ -392,12 +524,15 @@ static inline void sim_deinit(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->n; i++) {
         rdzv_deinit(&sim->nodes[i].rdzv);
+        free(sim->nodes[i].cards);
+        sim_unref(&sim->nodes[i].seen);
         sim_unref(&sim->nodes[i].last);
         sim_unref(&sim->nodes[i].answer);
         sim_unref(&sim->nodes[i].write);
     }
     sim_unref(&sim->store);
     rdzv_state_deinit(&sim->next);
+    free(sim->cards);
     free(sim->nodes);
     free(sim->heap);
 }
@@ -413,7 +548,7 @@ static inline void sim_event(struct sim *sim, const struct sim_event *event)
 
         if (event->kind == SIM_ARRIVES && event->turn == node->calls)
             sim_arrives(sim, event->node); /* under way already */
-        else if (event->kind != SIM_ARRIVES)
+        else if (event->kind != SIM_ARRIVES && event->kind != SIM_CHANGED)
             sim_plan(sim, sim->now + 100 * SIM_MS, later.kind, later.node, later.turn);
         return;
     }
@@ -429,6 +564,9 @@ static inline void sim_event(struct sim *sim, const struct sim_event *event)
     case SIM_ANSWERED:
         if (event->turn == node->calls)
             sim_answered(sim, event->node);
+        break;
+    case SIM_CHANGED:
+        sim_changed(sim, event->node);
         break;
     case SIM_READY:
         sim_owner(sim, event->node, RDZV_READY);

@@ -169,6 +169,18 @@ static void connect_by_default(void)
     close(fd);
 }
 
+/* There is none on the machine, so that its path is in the error. */
+static void expect_the_systems(void)
+{
+    struct dl_client *client;
+
+    if (access("/run/dloaderd/socket", F_OK) == 0)
+        return;
+    assert_int_equal(dl_client_connect(&client, NULL, NULL), -ENOENT);
+    assert_string_equal(dl_client_error_path(client), "/run/dloaderd/socket");
+    dl_client_close(client);
+}
+
 static void test_default_path(void **state)
 {
     char runtime[200], socket_there[256];
@@ -184,7 +196,14 @@ static void test_default_path(void **state)
     assert_int_equal(symlink(socket_path(), socket_there), 0);
     setenv("XDG_RUNTIME_DIR", harness_tmpdir(), 1);
     connect_by_default();
+
+    /* Where nobody listens any more, the system's is next. */
+    assert_int_equal(unlink(socket_path()), 0);
+    expect_the_systems();
+    assert_int_equal(unlink(socket_there), 0);
+    expect_the_systems();
     unsetenv("XDG_RUNTIME_DIR");
+    expect_the_systems();
 }
 
 /* ---- the handshake ---- */

@@ -1,4 +1,4 @@
-/* What a trainer takes from the environment that torchrun sets up, by tables. */
+/* What a trainer takes from the environment that its launcher sets up, by tables. */
 #include "tests/lib/harness.h"
 
 #include "client/dlclient.h"
@@ -13,8 +13,34 @@ enum { RANK_BEFORE = 5, WORLD_BEFORE = 6 };
 static const char JOB_BEFORE[] = "before";
 
 static const char *const names[] = {
-    "RANK",       "WORLD_SIZE",       "LOCAL_RANK",          "LOCAL_WORLD_SIZE",
-    "GROUP_RANK", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MV2_COMM_WORLD_RANK",
+    "MV2_COMM_WORLD_SIZE",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
+    "SLURM_PROCID",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_NTASKS",
+    "SLURM_LOCALID",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "PMIX_RANK",
+    "JOB_COMPLETION_INDEX",
 };
 
 static void clear(void)
@@ -56,6 +82,79 @@ static int ask(const char *environment, unsigned given, struct dl_epoch_options 
 #define TORCHRUN                                                                           \
     "RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 GROUP_WORLD_SIZE=4 " \
     "TORCHELASTIC_RESTART_COUNT=2 "
+
+#define SLURM                                                                               \
+    "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=6 SLURM_NTASKS=7 SLURM_LOCALID=2 SLURM_JOB_ID=17 " \
+    "SLURM_STEP_ID=0 "
+#define PMI "PMI_RANK=2 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 "
+#define OPENMPI                                                                   \
+    "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=5 OMPI_COMM_WORLD_LOCAL_RANK=0 " \
+    "OMPI_COMM_WORLD_LOCAL_SIZE=1 PMIX_RANK=1 "
+#define MVAPICH2                                                               \
+    "MV2_COMM_WORLD_RANK=6 MV2_COMM_WORLD_SIZE=7 MV2_COMM_WORLD_LOCAL_RANK=3 " \
+    "MV2_COMM_WORLD_LOCAL_SIZE=4 "
+
+/* Those that others start come first. */
+static void test_launchers(void **state)
+{
+    static const struct {
+        const char *environment;
+        unsigned given;
+        uint32_t rank, world, local;
+        const char *job; /* NULL: none */
+    } rows[] = {
+        {SLURM, 0, 5, 6, 2, "slurm-17.0"},
+        {PMI, 0, 2, 4, 1, NULL},
+        {OPENMPI, 0, 1, 5, 0, NULL},
+        {MVAPICH2, 0, 6, 7, 3, NULL},
+        {TORCHRUN SLURM PMI OPENMPI, 0, 3, 8, 1, NULL},
+        {OPENMPI SLURM, 0, 1, 5, 0, NULL},
+        {PMI SLURM, 0, 2, 4, 1, NULL},
+        {"PMIX_RANK=5 " SLURM, 0, 5, 6, 2, "slurm-17.0"},
+        {"PMIX_RANK=3 WORLD_SIZE=4", 0, 3, 4, RANK_BEFORE, NULL},
+        {"JOB_COMPLETION_INDEX=3 WORLD_SIZE=4", 0, 3, 4, RANK_BEFORE, NULL},
+        {"JOB_COMPLETION_INDEX=3 " TORCHRUN, 0, 3, 8, 1, NULL},
+        /* A job's script, of which there is one. */
+        {"SLURM_PROCID=0 SLURM_NTASKS=7 SLURM_JOB_ID=17", 0, RANK_BEFORE, WORLD_BEFORE, RANK_BEFORE,
+         NULL},
+        /* Each on its own, or as far as it is said. */
+        {SLURM, RANK | WORLD, RANK_BEFORE, WORLD_BEFORE, 2, NULL},
+        {SLURM, RANK, RANK_BEFORE, 6, RANK_BEFORE, NULL},
+        {SLURM, WORLD, 5, WORLD_BEFORE, 2, NULL},
+        {"JOB_COMPLETION_INDEX=3", WORLD, 3, WORLD_BEFORE, RANK_BEFORE, NULL},
+    };
+    char why[256];
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct dl_epoch_options o = {.rank = RANK_BEFORE, .world = WORLD_BEFORE};
+        struct dl_epoch_options local = {.rank = RANK_BEFORE, .world = DL_WORLD_CLUSTER};
+
+        if (ask(rows[i].environment, rows[i].given, &o, why) != 0)
+            fail_msg("%s: %s", rows[i].environment, why);
+        assert_int_equal(o.rank, rows[i].rank);
+        assert_int_equal(o.world, rows[i].world);
+        assert_null(o.job);
+        assert_string_equal(o.job_found, rows[i].job ? rows[i].job : "");
+        assert_int_equal(ask(rows[i].environment, (rows[i].given & RANK) | WORLD, &local, why), 0);
+        assert_int_equal(local.rank, rows[i].given & RANK ? RANK_BEFORE : rows[i].local);
+        assert_string_equal(local.job_found, "");
+    }
+}
+
+/* A world of one is nobody's share. */
+static void test_alone(void **state)
+{
+    static const char *const rows[] = {TORCHRUN, SLURM, OPENMPI, "JOB_COMPLETION_INDEX=3",
+                                       "RANK=x WORLD_SIZE=x"};
+    char why[256];
+
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(rows); i++) {
+        struct dl_epoch_options o = {.world = (uint32_t)(i % 2)};
+
+        assert_int_equal(ask(rows[i / 2], WORLD, &o, why), 0);
+        assert_int_equal(o.rank, 0);
+    }
+}
 
 static void test_taken(void **state)
 {
@@ -165,7 +264,8 @@ static void test_job(void **state)
         {TORCHRUN "TORCHELASTIC_RUN_ID=nine", RANK | WORLD, 6, NULL},
         {TORCHRUN "TORCHELASTIC_RUN_ID=nine", RANK, 6, NULL},
         {TORCHRUN "TORCHELASTIC_RUN_ID=nine", WORLD, 6, NULL},
-        {TORCHRUN "TORCHELASTIC_RUN_ID=nine", WORLD, DL_WORLD_CLUSTER, NULL},
+        {TORCHRUN "TORCHELASTIC_RUN_ID=nine", RANK | WORLD, DL_WORLD_CLUSTER, NULL},
+        {TORCHRUN "TORCHELASTIC_RUN_ID=nine", WORLD, DL_WORLD_CLUSTER, "nine"},
         {"TORCHELASTIC_RUN_ID=nine", 0, 6, NULL},
     };
     char why[256];
@@ -175,8 +275,7 @@ static void test_job(void **state)
 
         assert_int_equal(ask(rows[i].environment, rows[i].given, &o, why), 0);
         assert_string_equal(why, "");
-        if (!rows[i].job)
-            assert_ptr_equal(o.job, JOB_BEFORE);
+        assert_ptr_equal(o.job, rows[i].job ? NULL : JOB_BEFORE);
     }
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct dl_epoch_options o = {.world = rows[i].world};
@@ -185,8 +284,9 @@ static void test_job(void **state)
             continue;
         set_environment(rows[i].environment);
         assert_int_equal(dl_epoch_options_from_env(&o, rows[i].given, why, sizeof why), 0);
-        assert_string_equal(o.job, rows[i].job); /* as long as it is there */
         clear();
+        assert_null(o.job);
+        assert_string_equal(o.job_found, rows[i].job);
     }
 }
 
@@ -217,6 +317,16 @@ static void test_refused(void **state)
         {"RANK=99999999999999999999 WORLD_SIZE=2", 0, false,
          "$RANK: \"99999999999999999999\" is not a whole number from 0 to 1048575"},
         {"RANK=2 WORLD_SIZE=2", 0, false, "$RANK: 2 is not below $WORLD_SIZE, 2"},
+        {"OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=2", 0, false,
+         "$OMPI_COMM_WORLD_RANK: 2 is not below $OMPI_COMM_WORLD_SIZE, 2"},
+        {"SLURM_STEP_NUM_TASKS=2", 0, false,
+         "$SLURM_STEP_NUM_TASKS is set and $SLURM_PROCID is not; set both, or neither"},
+        {"PMI_RANK=1", 0, false,
+         "$PMI_RANK is set and $PMI_SIZE is not; set that to the number of ranks, or give rank 0 "
+         "and world size 1 if each is to have all samples"},
+        {"JOB_COMPLETION_INDEX=0", 0, false,
+         "$JOB_COMPLETION_INDEX is set and $WORLD_SIZE is not; set that to the number of ranks, or "
+         "give rank 0 and world size 1 if each is to have all samples"},
         {"RANK=6 WORLD_SIZE=9", WORLD, false,
          "$RANK: 6 is not below the world size that was given, 6"},
         {"RANK=0 WORLD_SIZE=5", RANK, false,
@@ -274,13 +384,14 @@ static void test_long_job(void **state)
     id[128] = '\0';
     setenv("TORCHELASTIC_RUN_ID", id, 1);
     assert_int_equal(dl_epoch_options_from_env(&o, 0, why, sizeof why), 0);
-    assert_string_equal(o.job, id);
+    assert_string_equal(o.job_found, id);
     clear();
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_taken),   cmocka_unit_test(test_cluster),  cmocka_unit_test(test_job),
-    cmocka_unit_test(test_refused), cmocka_unit_test(test_long_job),
+    cmocka_unit_test(test_launchers), cmocka_unit_test(test_alone), cmocka_unit_test(test_taken),
+    cmocka_unit_test(test_cluster),   cmocka_unit_test(test_job),   cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_long_job),
 };
 
 TEST_MAIN(tests)

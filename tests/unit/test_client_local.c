@@ -589,6 +589,50 @@ static void test_more_samples_than_the_length(void **state)
     dl_client_close(h.client);
 }
 
+/* Whatever is left of the epoch. The text of the warning that comes with it; NULL: none does. */
+static const char *read_on(struct here *h)
+{
+    struct dl_batch *batch;
+    const char *found = NULL;
+    int r;
+
+    while ((r = next(h, &batch)) == 0) {
+        const char *warning = dl_epoch_warning(h->epoch);
+        assert_true(!warning || !found);
+        found = warning ? strdup(warning) : found;
+    }
+    assert_int_equal(r, DL_END);
+    const char *warning = dl_epoch_warning(h->epoch);
+    assert_true(!warning || !found);
+    return warning ? strdup(warning) : found;
+}
+
+/* At its end at the latest, and once. */
+static void test_a_file_that_is_overwritten(void **state)
+{
+    char spec[256], data[4000] = "";
+    const char *path = harness_file("overwritten", data, sizeof data);
+    struct here h;
+
+    snprintf(spec, sizeof spec,
+             "dataset: {kind: records, path: %s, dtype: uint8, shape: [40]}, batch: {size: 10}, "
+             "workers: {count: 0}",
+             path);
+    start(&h, spec, NULL);
+    for (unsigned read = 0; read < 9; read++)
+        assert_int_equal(next(&h, &(struct dl_batch *){NULL}), 0);
+    assert_null(dl_epoch_warning(h.epoch));
+    assert_int_equal(truncate(path, sizeof data + 1), 0);
+    _cleanup_free_ char *warning = (char *)(uintptr_t)read_on(&h);
+    assert_non_null(warning);
+    assert_non_null(strstr(warning, path));
+    assert_non_null(
+        strstr(warning, "was written to while it is in use: it has 4001 bytes and had 4000"));
+    assert_int_equal(dl_epoch_start(h.loader, NULL, &h.epoch), 0);
+    assert_null(read_on(&h));
+    dl_client_close(h.client);
+}
+
 /* ---- with a daemon ---- */
 
 static void refuse_open(struct fake *f, int code, const char *path)
@@ -724,6 +768,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_errors_of_steps),
     cmocka_unit_test(test_no_memory_to_feed),
     cmocka_unit_test(test_more_samples_than_the_length),
+    cmocka_unit_test(test_a_file_that_is_overwritten),
     cmocka_unit_test(test_what_the_daemon_leaves_to_the_client),
     cmocka_unit_test(test_streams_of_nobody),
     cmocka_unit_test(test_every_allocation),

@@ -5,12 +5,10 @@
 #include "tests/lib/harness.h"
 
 #include "daemon/serve/base/config.h"
-#include "proto/limits.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 static const char *write_text(const char *text)
 {
@@ -54,10 +52,12 @@ static void expect_refused(const char *text, int code, const char *where, uint32
 static void expect_defaults(const struct config *config)
 {
     assert_string_equal(config->socket, "/run/dloaderd/socket");
-    assert_int_equal(config->socket_mode, 0660);
+    assert_int_equal(config->socket_mode, 0600);
     assert_string_equal(config->socket_group, "");
     assert_int_equal(config->data_roots.n, 0);
     assert_int_equal(config->plugins.n, 0);
+    assert_int_equal(config->site.objects.n, 0);
+    assert_int_equal(config->site.plugins.n, 0);
     assert_string_equal(config->worker, "");
     assert_int_equal(config->python.n, 0);
     assert_int_equal(config->python_path.n, 0);
@@ -71,6 +71,8 @@ static void expect_defaults(const struct config *config)
     assert_int_equal(config->limits.loaders, 64);
     assert_int_equal(config->limits.workers, 64);
     assert_int_equal(config->limits.bytes, (uint64_t)8 << 30);
+    assert_int_equal(config->limits.memory.per_cent, 50);
+    assert_int_equal(config->limits.memory.bytes, 0);
     assert_int_equal(config->limits.epochs, 1024);
     assert_int_equal(config->limits.leases, 65536);
     assert_int_equal(config->rendezvous.backend, CONFIG_BACKEND_NONE);
@@ -143,6 +145,9 @@ static void test_every_key(void **state)
                                 "socket_group: users\n"
                                 "data_roots: [/]\n"
                                 "plugins: [/, /usr]\n"
+                                "site:\n"
+                                "  objects: [\"a.b:C\", \"d:e.f\"]\n"
+                                "  plugins: [/usr/../bin/sh]\n"
                                 "worker: /opt/worker\n"
                                 "python: [/usr/bin/env, /bin/sh]\n"
                                 "python_path: [/usr/lib/..]\n"
@@ -166,6 +171,11 @@ static void test_every_key(void **state)
     assert_int_equal(config.plugins.n, 2);
     assert_string_equal(config.plugins.paths[0], "/");
     assert_string_equal(config.plugins.paths[1], "/usr");
+    assert_int_equal(config.site.objects.n, 2);
+    assert_string_equal(config.site.objects.paths[0], "a.b:C");
+    assert_string_equal(config.site.objects.paths[1], "d:e.f");
+    assert_int_equal(config.site.plugins.n, 1);
+    assert_string_equal(config.site.plugins.paths[0], "/usr/../bin/sh"); /* as it stands there */
     assert_string_equal(config.worker, "/opt/worker");
     assert_int_equal(config.python.n, 2);
     assert_string_equal(config.python.paths[0], "/usr/bin/env");
@@ -207,8 +217,9 @@ static void test_each_key_alone(void **state)
 #include "daemon/serve/base/config.def"
     };
 #undef CONFIG
-    static const char *const values[] = {"x",  "\"0660\"",      "[]", "1", "info", "strict", "etcd",
-                                         "no", "\"[::1]:9400\""};
+    static const char *const values[] = {
+        "x",  "\"0660\"",       "[]",           "1", "info", "strict", "etcd",
+        "no", "\"[::1]:9400\"", "/proc/version"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
@@ -256,6 +267,14 @@ static void test_numbers_and_units(void **state)
     } modes[] = {{"0", 0}, {"0000", 0}, {"777", 0777}, {"0000777", 0777}, {"0007", 7}};
     static const struct {
         const char *text;
+        struct config_share share;
+    } shares[] = {{"1", {1, 0}},
+                  {"1%", {0, 1}},
+                  {"100%", {0, 100}},
+                  {"\"7%\"", {0, 7}},
+                  {"3MiB", {3 << 20, 0}}};
+    static const struct {
+        const char *text;
         enum log_level level;
     } levels[] = {
         {"error", LOG_ERROR}, {"warning", LOG_WARNING}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}};
@@ -280,6 +299,13 @@ static void test_numbers_and_units(void **state)
         snprintf(text, sizeof text, "limits: {bytes: %s}\n", sizes[i].text);
         config = load(text);
         assert_int_equal(config.limits.bytes, sizes[i].bytes);
+        config_deinit(&config);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(shares); i++) {
+        snprintf(text, sizeof text, "limits: {memory: %s}\n", shares[i].text);
+        config = load(text);
+        assert_int_equal(config.limits.memory.bytes, shares[i].share.bytes);
+        assert_int_equal(config.limits.memory.per_cent, shares[i].share.per_cent);
         config_deinit(&config);
     }
     for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
@@ -354,11 +380,13 @@ static void test_data_roots_are_resolved(void **state)
 #define NOT_DURATION " is not a duration such as 30s or 500ms"
 #define NOT_COUNT    " is not a positive integer"
 #define NOT_SIZE     " is not a size such as 8GiB"
+#define NOT_SHARE    " is not a size such as 8GiB, or a share such as 50%"
 #define NOT_LEVEL    " is not one of error, warning, info, debug"
 #define NOT_SANDBOX  " is not one of default, strict, off"
 #define NOT_LOOPBACK                                                                             \
     " is not a local address such as 127.0.0.1:9400 or [::1]:9400; there is no access control, " \
     "so give other machines access by a proxy that has one"
+#define NOT_OBJECT  " is not module:name, such as mypackage.data:Dataset"
 #define NO_SETTING  "no such setting; dloaderd.conf(5) lists them"
 #define MEANT(word) "no such setting; did you mean " word "? dloaderd.conf(5) lists them"
 
@@ -404,6 +432,14 @@ static const struct {
     {"data_roots: [/, 3]", "data_roots", 1, "3" NOT_DIR},
     {"plugins: /usr", "plugins", 1, "\"/usr\"" NOT_LIST},
     {"plugins: [lib]", "plugins", 1, "\"lib\"" NOT_DIR},
+    {"site: 1", "site", 1, "an integer is not a mapping of settings"},
+    {"site: {objects: \"a:b\"}", "site.objects", 1, "\"a:b\" is not a list of module:name"},
+    {"site: {objects: [a]}", "site.objects", 1, "\"a\"" NOT_OBJECT},
+    {"site: {objects: [\":b\"]}", "site.objects", 1, "\":b\"" NOT_OBJECT},
+    {"site: {objects: [\"/a:b\"]}", "site.objects", 1, "\"/a:b\"" NOT_OBJECT},
+    {"site: {objects: [{a: b}]}", "site.objects", 1, "a mapping" NOT_OBJECT},
+    {"site: {plugins: /a.so}", "site.plugins", 1, "\"/a.so\" is not a list of files"},
+    {"site: {plugins: [a.so]}", "site.plugins", 1, "\"a.so\" is not the absolute path of a file"},
     {"python: /usr/bin/env", "python", 1, "\"/usr/bin/env\" is not a list of programs"},
     {"python: [env]", "python", 1, "\"env\" is not the absolute path of a program"},
     {"python: [5]", "python", 1, "5 is not the absolute path of a program"},
@@ -430,6 +466,11 @@ static const struct {
     {"sandbox: false", "sandbox", 1, "a boolean" NOT_SANDBOX},
     {"rendezvous: {backend: c10}", "rendezvous.backend", 1,
      "\"c10\" is not one of none, etcd, c10d"},
+    /* A word of torchrun's. */
+    {"rendezvous: {backend: etcd-v2}", "rendezvous.backend", 1,
+     "\"etcd-v2\" is not a store of dloaderd, but torchrun's name for etcd by its API v2, which "
+     "etcd 3.6 "
+     "no longer has: write etcd, which is API v3"},
     {"rendezvous: {host: here}", "rendezvous.host", 1, "\"here\" is not one of auto, yes, no"},
     {"rendezvous: {host: true}", "rendezvous.host", 1, "a boolean is not one of auto, yes, no"},
     {"rendezvous: {nodes: 2}", "rendezvous.nodes", 1, "an integer is not a mapping of settings"},
@@ -444,6 +485,13 @@ static const struct {
     {"limits: {leases: 2.0}", "limits.leases", 1, "a float" NOT_COUNT},
     {"limits: {leases: 9223372036854775808}", "limits.leases", 1, "9223372036854775808" NOT_COUNT},
     {"limits: {leases: null}", "limits.leases", 1, "null" NOT_COUNT},
+    {"limits: {memory: 0}", "limits.memory", 1, "0" NOT_SHARE},
+    {"limits: {memory: 0%}", "limits.memory", 1, "\"0%\"" NOT_SHARE},
+    {"limits: {memory: 101%}", "limits.memory", 1, "\"101%\"" NOT_SHARE},
+    {"limits: {memory: -5%}", "limits.memory", 1, "\"-5%\"" NOT_SHARE},
+    {"limits: {memory: 50%x}", "limits.memory", 1, "\"50%x\"" NOT_SHARE},
+    {"limits: {memory: half}", "limits.memory", 1, "\"half\"" NOT_SHARE},
+    {"limits: {memory: true}", "limits.memory", 1, "a boolean" NOT_SHARE},
     {"limits: {bytes: 0}", "limits.bytes", 1, "0" NOT_SIZE},
     {"limits: {bytes: 0B}", "limits.bytes", 1, "\"0B\"" NOT_SIZE},
     {"limits: {bytes: 0.4B}", "limits.bytes", 1, "\"0.4B\"" NOT_SIZE},
@@ -533,8 +581,14 @@ static void test_wrong_data_roots(void **state)
     const char *file = harness_file("a_file", "x", 1);
 
     (void)state;
-    expect_refused("data_roots: [/, /no/such/directory]", ENOENT, "data_roots", 1,
+    expect_refused("plugins: [/, /no/such/directory]", ENOENT, "plugins", 1,
                    "/no/such/directory: No such file or directory");
+    expect_refused("site: {plugins: [/no/plugin.so]}", ENOENT, "site.plugins", 1,
+                   "/no/plugin.so: No such file or directory");
+    expect_refused("site: {plugins: [/usr]}", EINVAL, "site.plugins", 1, "/usr is not a file");
+    struct config config = load("data_roots: [/no/such/directory]"); /* it may come later */
+    assert_string_equal(config.data_roots.paths[0], "/no/such/directory");
+    config_deinit(&config);
     expect_refused("python: [/usr/bin/env, /no/python]", ENOENT, "python", 1,
                    "/no/python cannot be executed: No such file or directory");
     expect_refused("python: [/usr]", EACCES, "python", 1, "/usr is not a program");
@@ -544,191 +598,6 @@ static void test_wrong_data_roots(void **state)
     snprintf(text, sizeof text, "data_roots: [%s/below]", file);
     snprintf(message, sizeof message, "%s/below: Not a directory", file);
     expect_refused(text, ENOTDIR, "data_roots", 1, message);
-}
-
-/* ---- files ---------------------------------------------------------------------------------- */
-
-static void expect_file_error(const char *path, int code, const char *where, const char *message)
-{
-    struct config config = {0};
-    struct dl_error err = {0};
-
-    assert_int_equal(config_load(path, &config, &err), -code);
-    assert_int_equal(err.code, code);
-    assert_string_equal(err.path, where);
-    assert_string_equal(err.message, message);
-    assert_null(config.socket);
-}
-
-static void test_files_that_cannot_be_read(void **state)
-{
-    const char *dir = harness_tmpdir();
-    char path[4300];
-
-    (void)state;
-    snprintf(path, sizeof path, "%s/absent.conf", dir);
-    expect_file_error(path, ENOENT, path,
-                      "cannot read the configuration: No such file or directory");
-    expect_file_error("", ENOENT, "", "cannot read the configuration: No such file or directory");
-    expect_file_error(dir, EISDIR, dir, "cannot read the configuration: Is a directory");
-}
-
-static void test_what_is_no_mapping(void **state)
-{
-    static const struct {
-        const char *text;
-        const char *message;
-    } cases[] = {{"5", "the configuration is a mapping, not an integer"},
-                 {"[a, b]", "the configuration is a mapping, not a list"},
-                 {"socket", "the configuration is a mapping, not a string"}};
-
-    (void)state;
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        const char *path = write_text(cases[i].text);
-        expect_file_error(path, EINVAL, path, cases[i].message);
-    }
-}
-
-/* What yaml_parse() refuses names file and line; the rest is its own tests'. */
-static void test_broken_yaml(void **state)
-{
-    static const char *const texts[] = {"socket: /a\nsocket: /b\n", "linger: 1s\nsocket: [a",
-                                        "linger: 1s\n\xFF"};
-
-    (void)state;
-    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
-        const char *path = write_text(texts[i]);
-        struct config config = {0};
-        struct dl_error err = {0};
-
-        assert_true(config_load(path, &config, &err) < 0);
-        assert_int_equal(strncmp(err.path, path, strlen(path)), 0);
-        assert_true(err.message[0]);
-        assert_null(config.socket);
-    }
-}
-
-static void test_the_longest_file(void **state)
-{
-    static char text[DL_BOUND_SPEC_TEXT + 1];
-    struct config config = {0};
-    struct dl_error err = {0};
-
-    (void)state;
-    memset(text, '#', sizeof text);
-    memcpy(text, "linger: 9s\n", 11);
-    assert_int_equal(config_load(harness_file("long.conf", text, sizeof text - 1), &config, &err),
-                     0);
-    assert_int_equal(config.linger, 9000000000);
-    config_deinit(&config);
-    const char *path = harness_file("long.conf", text, sizeof text);
-    expect_file_error(path, EFBIG, path, "a configuration has at most 262144 bytes");
-    path = harness_file("zeros.conf", "\0\0\0", 3);
-    assert_true(config_load(path, &config, NULL) < 0); /* that is not "nothing" */
-}
-
-/* ---- the worker's program ------------------------------------------------------------------- */
-
-static void test_a_worker_that_is_named(void **state)
-{
-    struct config config = load("worker: /bin/sh");
-    struct dl_error err = {0};
-
-    (void)state;
-    assert_int_equal(config_find_worker(&config, &err), 0);
-    assert_string_equal(config.worker, "/bin/sh");
-    config_deinit(&config);
-
-    config = load("worker: /no/worker");
-    assert_int_equal(config_find_worker(&config, &err), -ENOENT);
-    assert_string_equal(err.path, "worker");
-    assert_string_equal(err.message, "/no/worker cannot be executed: No such file or directory");
-    config_deinit(&config);
-
-    const char *file = harness_file("not_executable", "x", 1);
-    char text[4500];
-    snprintf(text, sizeof text, "worker: %s", file);
-    config = load(text);
-    assert_int_equal(config_find_worker(&config, &err), -EACCES);
-    snprintf(text, sizeof text, "%s cannot be executed: Permission denied", file);
-    assert_string_equal(err.message, text);
-    config_deinit(&config);
-}
-
-/* Beside this program there is none; where it would be installed there may be. */
-static void test_a_worker_that_was_installed(void **state)
-{
-    struct config config = load("");
-    struct dl_error err = {0};
-    int r = config_find_worker(&config, &err);
-
-    (void)state;
-    if (r == 0) {
-        assert_int_equal(access(config.worker, X_OK), 0);
-        assert_int_equal(config.worker[0], '/');
-    } else {
-        assert_int_equal(r, -ENOENT);
-        assert_string_equal(config.worker, "");
-        assert_string_equal(err.path, "worker");
-        assert_non_null(strstr(err.message, "dloader-worker is neither beside dloaderd nor at /"));
-        assert_non_null(strstr(err.message, "; give its path in the configuration"));
-    }
-    config_deinit(&config);
-}
-
-#define ASKED_FOR "TEST_CONFIG_WORKER"
-
-/* The copy of this program, in a directory with a worker: 0 when it finds that worker. */
-static int find_beside(const char *want)
-{
-    struct config config = {0};
-
-    if (config_load(NULL, &config, NULL) < 0 || config_find_worker(&config, NULL) < 0)
-        return 2;
-    int r = strcmp(config.worker, want) == 0 ? 0 : 3;
-    config_deinit(&config);
-    return r;
-}
-
-static void copy_program(const char *to)
-{
-    static char data[1 << 16];
-    FILE *in = fopen("/proc/self/exe", "rb");
-    FILE *out = fopen(to, "wb");
-    size_t n;
-
-    assert_non_null(in);
-    assert_non_null(out);
-    while ((n = fread(data, 1, sizeof data, in)) > 0)
-        assert_int_equal(fwrite(data, 1, n, out), n);
-    fclose(in);
-    assert_int_equal(fclose(out), 0);
-    assert_int_equal(chmod(to, 0700), 0);
-}
-
-static void test_a_worker_beside_the_daemon(void **state)
-{
-    char *dir = realpath(harness_tmpdir(), NULL);
-    char program[4300];
-    char worker[4300];
-    int status = 0;
-
-    (void)state;
-    snprintf(program, sizeof program, "%s/program", dir);
-    snprintf(worker, sizeof worker, "%s/dloader-worker", dir);
-    copy_program(program);
-    assert_int_equal(chmod(harness_file("dloader-worker", "x", 1), 0700), 0);
-    assert_int_equal(setenv(ASKED_FOR, worker, 1), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        execl(program, program, (char *)NULL);
-        _exit(1);
-    }
-    assert_int_equal(unsetenv(ASKED_FOR), 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-    free(dir);
 }
 
 static const struct CMUnitTest tests[] = {
@@ -743,21 +612,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_long_wrong_value),
     cmocka_unit_test(test_a_long_key),
     cmocka_unit_test(test_wrong_data_roots),
-    cmocka_unit_test(test_files_that_cannot_be_read),
-    cmocka_unit_test(test_what_is_no_mapping),
-    cmocka_unit_test(test_broken_yaml),
-    cmocka_unit_test(test_the_longest_file),
-    cmocka_unit_test(test_a_worker_that_is_named),
-    cmocka_unit_test(test_a_worker_that_was_installed),
-    cmocka_unit_test(test_a_worker_beside_the_daemon),
 };
 
 int main(void)
 {
-    const char *worker = getenv(ASKED_FOR);
-
-    if (worker)
-        return find_beside(worker);
     harness_begin();
     return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -20,8 +20,8 @@ struct bed {
 
 static void set_up(struct bed *bed, bool dispatch)
 {
-    static const struct config_limits limits = {1000000, 1000000, 1000000,
-                                                1000000, 1000000, 1000000};
+    static const struct config_limits limits = {
+        .bytes = 1000000, .epochs = 1000000, .leases = 1000000, .held = 1000000};
 
     *bed = (struct bed){.spec = {.workers = 1,
                                  .batch_size = 4,

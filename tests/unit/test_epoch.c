@@ -29,6 +29,7 @@ static int setup(void **state)
 
     assert_non_null(f);
     assert_int_equal(uv_loop_init(&f->loop), 0);
+    f->set.crew = crew_new(&f->loop);
     *state = f;
     return 0;
 }
@@ -39,6 +40,7 @@ static int teardown(void **state)
 
     assert_null(f->set.epochs);
     uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_null(crew_free(f->set.crew));
     int r = uv_loop_close(&f->loop);
     free(f);
     return r;
@@ -62,7 +64,7 @@ static struct epoch *ref(struct fixture *f, const struct plan_params *params)
 
 static bool prepare(struct fixture *f, struct epoch *epoch, uint64_t rank, uint64_t step)
 {
-    return epoch_prepare(epoch, &f->loop, rank, step, done, f);
+    return epoch_prepare(epoch, rank, step, done, f);
 }
 
 /* The step as a plan of its own gives it. */
@@ -382,7 +384,7 @@ static struct plan_params in_tokens(const struct length_table *table)
 
 static int work_out(struct fixture *f, struct epoch *epoch)
 {
-    return epoch_work_out(epoch, &f->loop, done, f);
+    return epoch_work_out(epoch, done, f);
 }
 
 static void test_tokens_are_worked_out_by_a_thread(void **state)

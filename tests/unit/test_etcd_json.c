@@ -24,17 +24,27 @@ static void expect(char *body, const char *want)
 
 static void test_requests(void **state)
 {
+    const struct backend_note note = {.key = "/l", .data = span("n")};
+
     (void)state;
     expect(etcd_range_body("/dloader/rdzv/job1"), "{\"key\":\"L2Rsb2FkZXIvcmR6di9qb2Ix\"}");
-    expect(etcd_txn_body("/k", 0, span("s"), 0),
+    expect(etcd_txn_body("/k", 0, span("s"), 0, NULL),
            "{\"compare\":[{\"key\":\"L2s=\",\"target\":\"MOD\",\"result\":\"EQUAL\","
            "\"mod_revision\":\"0\"}],\"success\":[{\"requestPut\":{\"key\":\"L2s=\","
            "\"value\":\"cw==\",\"lease\":\"0\"}}],\"failure\":[{\"requestRange\":{\"key\":"
            "\"L2s=\"}}]}");
-    char *body = etcd_txn_body("/k", 18446744073709551615U, span("st"), 77);
+    char *body = etcd_txn_body("/k", 18446744073709551615U, span("st"), 77, &note);
     assert_non_null(strstr(body, "\"mod_revision\":\"18446744073709551615\""));
     assert_non_null(strstr(body, "\"value\":\"c3Q=\",\"lease\":\"77\""));
+    assert_non_null(strstr(body, "{\"key\":\"L2w=\",\"value\":\"bg==\",\"lease\":\"77\"}"));
     free(body);
+    expect(etcd_put_body("/k", span("s"), 7, "/l"),
+           "{\"success\":[{\"requestPut\":{\"key\":\"L2s=\",\"value\":\"cw==\",\"lease\":\"7\"}},"
+           "{\"requestRange\":{\"key\":\"L2w=\"}}]}");
+    expect(etcd_list_body("/k/", NULL), "{\"success\":[{\"requestRange\":{\"key\":\"L2sv\","
+                                        "\"range_end\":\"L2sw\"}}]}");
+    expect(etcd_drop_body("/k"), "{\"key\":\"L2s=\"}");
+    expect(etcd_compact_body(9), "{\"revision\":\"9\"}");
     expect(etcd_watch_body("/k"),
            "{\"create_request\":{\"key\":\"L2s=\",\"progress_notify\":true}}");
     expect(etcd_grant_body(77, 30), "{\"ID\":\"77\",\"TTL\":\"30\"}");
@@ -123,27 +133,77 @@ static void test_leases_and_users(void **state)
     assert_int_equal(etcd_read_user(span("{" HEADER ",\"token\":\"\"}"), &token), -EBADMSG);
 }
 
+static void test_lists(void **state)
+{
+    static const char text[] =
+        "{" HEADER ",\"succeeded\":true,\"responses\":[{\"response_range\":{" HEADER
+        ",\"kvs\":[{\"key\":\"L2svYQ==\",\"mod_revision\":\"7\",\"value\":\"c3Q=\"},"
+        "{\"key\":\"L2svYg==\",\"mod_revision\":\"8\"}],\"count\":\"2\"}},"
+        "{\"response_range\":{" HEADER "," KV "}}]}";
+    static const char *const bad[] = {
+        "{" HEADER "}", "[]", "{\"succeeded\":true}",
+        "{" HEADER ",\"succeeded\":true,\"responses\":[{\"response_range\":{\"kvs\":[{\"key\":7,"
+        "\"mod_revision\":7}]}}]}",
+        "{" HEADER ",\"succeeded\":true,\"responses\":[{\"response_range\":{\"kvs\":[{\"key\":"
+        "\"L2s=\",\"mod_revision\":7}]}}]}"};
+    struct etcd_list list;
+    struct etcd_kv kv;
+
+    (void)state;
+    assert_int_equal(etcd_read_list(span(text), strlen("/k/"), &list, &kv), 0);
+    assert_int_equal(list.n, 2);
+    assert_int_equal(list.revision, 9);
+    assert_string_equal(list.items[0].name, "a");
+    assert_int_equal(list.items[0].data.len, 2);
+    assert_string_equal(list.items[1].name, "b");
+    assert_int_equal(list.items[1].data.len, 0);
+    assert_int_equal(kv.revision, 7);
+    etcd_list_deinit(&list);
+    buffer_deinit(&kv.data);
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+        assert_int_equal(etcd_read_list(span(bad[i]), strlen("/k/"), &list, &kv), -EBADMSG);
+    assert_int_equal(
+        etcd_read_put(span("{" HEADER ",\"succeeded\":true,\"responses\":[{"
+                           "\"response_put\":{}},{\"response_range\":{" HEADER "," KV "}}]}"),
+                      &kv),
+        0);
+    assert_int_equal(kv.created, 2);
+    buffer_deinit(&kv.data);
+    assert_int_equal(etcd_read_put(span("{" HEADER "}"), &kv), -EBADMSG);
+}
+
 static void test_watch(void **state)
 {
     static const struct {
         const char *line;
         int r;
         bool goes_on;
+        const char *value;
     } rows[] = {
-        {"{\"result\":{" HEADER ",\"created\":true}}", 0, true},
-        {"{\"result\":{" HEADER ",\"events\":[{\"kv\":{\"lease\":\"4242\"}}]}}", 0, true},
-        {"{\"result\":{" HEADER ",\"canceled\":true,\"compact_revision\":\"5\"}}", 0, false},
+        {"{\"result\":{" HEADER ",\"events\":[{\"kv\":{\"value\":\"YQ==\"}},{\"kv\":{\"value\":"
+         "\"c3Q=\"}}]}}",
+         0, true, "st"},
+        {"{\"result\":{" HEADER ",\"events\":[{\"type\":\"DELETE\",\"kv\":{\"key\":\"L2s=\"}}]}}",
+         0, true, ""},
+        {"{\"result\":{" HEADER ",\"created\":true}}", 0, true, ""},
+        {"{\"result\":{" HEADER ",\"events\":[{\"kv\":{\"lease\":\"4242\"}}]}}", 0, true, ""},
+        {"{\"result\":{" HEADER ",\"canceled\":true,\"compact_revision\":\"5\"}}", 0, false, ""},
         {"{\"error\":{\"grpc_code\":14,\"http_code\":503,\"message\":\"transport is closing\"}}", 0,
-         false},
-        {"hello", -EBADMSG, false},
+         false, ""},
+        {"hello", -EBADMSG, false, ""},
     };
+    _cleanup_(buffer_deinit)
+    struct dl_buffer value = {0};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         bool goes_on = false;
 
-        assert_int_equal(etcd_read_watch(span(rows[i].line), &goes_on), rows[i].r);
+        assert_int_equal(etcd_read_watch(span(rows[i].line), &goes_on, &value), rows[i].r);
         assert_int_equal(goes_on, rows[i].goes_on);
+        assert_int_equal(value.len, strlen(rows[i].value));
+        if (value.len > 0)
+            assert_memory_equal(value.data, rows[i].value, value.len);
     }
 }
 
@@ -179,8 +239,11 @@ static void test_errors(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_requests),         cmocka_unit_test(test_values),
-    cmocka_unit_test(test_leases_and_users), cmocka_unit_test(test_watch),
+    cmocka_unit_test(test_requests),
+    cmocka_unit_test(test_values),
+    cmocka_unit_test(test_leases_and_users),
+    cmocka_unit_test(test_lists),
+    cmocka_unit_test(test_watch),
     cmocka_unit_test(test_errors),
 };
 

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -68,8 +69,9 @@ static void test_a_cut_file_is_found_out_each_time(void **state)
     assert_int_equal(guard_check(&guard, &err), 0);
     source_close(&source);
     source_close(&other);
-    assert_null(guard.files);
     guard_uninstall();
+    guard_deinit(&guard);
+    assert_true(guard_is_empty(&guard));
 }
 
 static void test_a_cut_file_without_a_name(void **state)
@@ -120,6 +122,87 @@ static void test_looking_without_a_signal(void **state)
     assert_int_equal(guard_check(NULL, &err), 0);
 }
 
+static void expect_written(struct guard *guard, const char *path, const char *text)
+{
+    struct dl_error what = {0};
+
+    assert_true(guard_find_written(guard, &what));
+    assert_string_equal(what.path, path);
+    assert_error_has(&what, text);
+    assert_false(guard_find_written(guard, &what));
+}
+
+static void write_byte(const char *path, bool set_back)
+{
+    struct stat before;
+    int fd = open(path, O_RDWR);
+
+    assert_int_equal(fstat(fd, &before), 0);
+    /* The clock that files have may tick 250 times a second. */
+    assert_int_equal(usleep(20000), 0);
+    assert_int_equal(pwrite(fd, "y", 1, 1), 1);
+    if (set_back)
+        assert_int_equal(futimens(fd, (struct timespec[]){{.tv_nsec = UTIME_OMIT}, before.st_mtim}),
+                         0);
+    close(fd);
+}
+
+static void test_what_was_written_to_is_told_once(void **state)
+{
+    _cleanup_free_ char *path = strdup(make("written"));
+    struct guard guard = {0};
+    struct source source, again;
+    struct dl_error what = {0};
+
+    (void)state;
+    assert_true(guard_is_empty(&guard));
+    open_guarded(path, &guard, &source);
+    assert_false(guard_is_empty(&guard));
+    assert_false(guard_find_written(&guard, &what));
+    write_byte(path, false);
+    expect_written(&guard, path, "was written to while it is in use: it was last modified at 20");
+    write_byte(path, false);
+    assert_false(guard_find_written(&guard, &what));
+    open_guarded(path, &guard, &again);
+    write_byte(path, true);
+    expect_written(&guard, path, "and the time of its modification set back");
+    source_close(&again);
+    source_close(&source);
+    assert_true(guard_is_empty(&guard));
+    /* One that is closed before anybody asks. */
+    open_guarded(path, &guard, &source);
+    assert_int_equal(truncate(path, PAGE), 0);
+    source_close(&source);
+    assert_false(guard_is_empty(&guard));
+    expect_written(&guard, path, "it has 4096 bytes and had 32768");
+    open_guarded(path, &guard, &source);
+    write_byte(path, false);
+    source_close(&source);
+    guard_deinit(&guard);
+    assert_true(guard_is_empty(&guard));
+}
+
+static void test_what_is_no_writing(void **state)
+{
+    _cleanup_free_ char *path = strdup(make("unwritten"));
+    _cleanup_free_ char *other = strdup(make("another"));
+    struct guard guard = {0};
+    struct source source;
+    struct dl_error what = {0};
+
+    (void)state;
+    open_guarded(path, &guard, &source);
+    assert_int_equal(usleep(20000), 0);
+    assert_int_equal(chmod(path, 0400), 0);
+    assert_false(guard_find_written(&guard, &what));
+    assert_int_equal(rename(other, path), 0);
+    assert_false(guard_find_written(&guard, &what));
+    assert_int_equal(unlink(path), 0);
+    assert_false(guard_find_written(&guard, &what));
+    source_close(&source);
+    assert_true(guard_is_empty(&guard));
+}
+
 /* Memory that is no data file's, under a guard: it dies of it as ever. */
 static void read_behind(void)
 {
@@ -153,6 +236,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_cut_file_is_found_out_each_time),
     cmocka_unit_test(test_a_cut_file_without_a_name),
     cmocka_unit_test(test_looking_without_a_signal),
+    cmocka_unit_test(test_what_was_written_to_is_told_once),
+    cmocka_unit_test(test_what_is_no_writing),
     cmocka_unit_test(test_other_memory_is_none_of_its_business),
 };
 TEST_MAIN(tests)

@@ -30,8 +30,9 @@ static void on_done(void *owner, const struct backend_answer *answer)
         memcpy(said->data, answer->data.data, answer->data.len);
 }
 
-static void no_more(void *owner)
+static void no_more(void *owner, struct dl_span data)
 {
+    (void)data;
     (*(unsigned *)owner)++;
 }
 
@@ -237,8 +238,10 @@ static void test_meet(void **state)
     assert_int_equal(member_state(world.nodes[0].member)->n, NODES);
     assert_non_null(
         rdzv_state_find(member_state(world.nodes[0].member), member_id(world.nodes[3].member)));
-    assert_true(member_beat_age(world.nodes[0].member, 1) < 60000 * MS);
-    assert_int_equal(member_beat_age(world.nodes[0].member, 99), 0);
+    uint64_t beat, age;
+    assert_true(member_beat(world.nodes[0].member, member_id(world.nodes[0].member), &beat, &age));
+    assert_true(age < 60000 * MS);
+    assert_false(member_beat(world.nodes[0].member, 99, &beat, &age));
     struct backend_health health;
     backend_health(world.nodes[0].backend, &health);
     assert_true(health.answers && health.calls > 0 && health.failures == 0);

@@ -39,6 +39,16 @@ static void test_bad(void **state)
         {"backend: etcd, endpoint: e", "rendezvous.id", "is missing"},
         {"backend: etcd, endpoint: e, id: \"a b\"", "rendezvous.id", "\"a b\" has other"},
         {"backend: etcd, endpoint: e, id: a/b", "rendezvous.id", "\"a/b\" has other"},
+        {"backend: etcd, endpoint: e, id: a, prefix: \"\"", "rendezvous.prefix",
+         "\"\" does not begin and end with a slash, as /dloader/ does"},
+        {"backend: etcd, endpoint: e, id: a, prefix: team/", "rendezvous.prefix", "does not begin"},
+        {"backend: c10d, endpoint: e, id: a, prefix: /team", "rendezvous.prefix", "does not begin"},
+        {"backend: c10d, endpoint: e, id: a, prefix: /a team/", "rendezvous.prefix",
+         "other characters"},
+        {"backend: etcd, endpoint: e, id: a, prefix: "
+         "/n234567890123456789012345678901234567890123456789012345678901234567890123456789"
+         "012345678901234/",
+         "rendezvous.prefix", "has 96 bytes, more than the maximum of 95"},
         {"backend: etcd, endpoint: e, id: a, node: \"b\\n\"", "rendezvous.node", "has other"},
         {"backend: etcd, endpoint: e, id: a, "
          "node: n234567890123456789012345678901234567890123456789012345678901234",

@@ -49,6 +49,11 @@ static const struct row rows[] = {
      "dloader_draining 1\n"
      "dloader_sessions 4\n"},
     {"status", "{version: 7, sessions: x, state: running}", "dloader_draining 0\n"},
+    {"users", "[{uid: 0, refused: 3, held_bytes: 4096}, {uid: 60001, loop_s: 0.5, descriptors: 7}]",
+     "dloader_user_refusals_total{uid=\"0\"} 3\n"
+     "dloader_user_loop_seconds_total{uid=\"60001\"} 0.5\n"
+     "dloader_user_held_bytes{uid=\"0\"} 4096\n"
+     "dloader_user_descriptors{uid=\"60001\"} 7\n"},
     /* What a loader is called may be any text. */
     {"loaders", "[{name: \"a\\\"b\\\\c\\nd\", batches: 12345678901234}]",
      "dloader_loader_batches_total{loader=\"a\\\"b\\\\c\\nd\"} 12345678901234\n"},

@@ -14,11 +14,17 @@ static struct play {
     uv_loop_t loop;
     struct peer peer;
     int theirs;
-    unsigned messages, paused, closed, lost, violations;
+    unsigned messages, paused, closed, lost, violations, heard;
     int lost_by;
     struct dl_error err;
     bool stops; /* at the next message */
 } play;
+
+static void on_heard(void *owner)
+{
+    (void)owner;
+    play.heard++;
+}
 
 static void on_message(void *owner, const struct dl_message *msg, struct dl_span payload)
 {
@@ -58,15 +64,28 @@ static void on_closed(void *owner)
     play.closed++;
 }
 
-static const struct peer_events events = {on_message, on_paused, on_lost, on_violation, on_closed};
+static const struct peer_events events = {.message = on_message,
+                                          .paused = on_paused,
+                                          .lost = on_lost,
+                                          .violates = on_violation,
+                                          .closed = on_closed};
 
-static void begin(bool sends_fds)
+/* Who is read when it is its turn. */
+static const struct peer_events events_in_turn = {.heard = on_heard,
+                                                  .message = on_message,
+                                                  .paused = on_paused,
+                                                  .lost = on_lost,
+                                                  .violates = on_violation,
+                                                  .closed = on_closed};
+
+static void begin_as(bool sends_fds, const struct peer_events *as, size_t mark)
 {
     const struct peer_options how = {.from = FROM_CLIENT,
                                      .limit = LIMIT,
+                                     .mark = mark,
                                      .sends_fds = sends_fds,
                                      .fd_rule = "no descriptors here",
-                                     .events = &events,
+                                     .events = as,
                                      .owner = &play};
     int pair[2];
 
@@ -75,6 +94,11 @@ static void begin(bool sends_fds)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     play.theirs = pair[1];
     assert_int_equal(peer_open(&play.peer, &how, &play.loop, pair[0]), 0);
+}
+
+static void begin(bool sends_fds)
+{
+    begin_as(sends_fds, &events, 0);
 }
 
 static void end(void)
@@ -120,6 +144,69 @@ static void test_messages(void **state)
     assert_int_equal(play.paused, 2);
     peer_read(&play.peer); /* it is not heard any more */
     assert_int_equal(play.messages, 5);
+    end();
+}
+
+/* In turns: so many messages in each, and what is left in the next; the first even if time is up.
+ */
+static void test_turns(void **state)
+{
+    static const struct {
+        uint32_t messages;
+        uint64_t ends_ns;
+        unsigned seen;
+        bool more;
+    } rows[] = {{3, UINT64_MAX, 3, true},
+                {UINT32_MAX, 0, 4, true},
+                {2, UINT64_MAX, 6, true},
+                {UINT32_MAX, UINT64_MAX, 8, false},
+                {UINT32_MAX, UINT64_MAX, 8, false}};
+
+    (void)state;
+    begin_as(false, &events_in_turn, 0);
+    say(8, -1);
+    uv_run(&play.loop, UV_RUN_ONCE);
+    assert_int_equal(play.heard, 1);
+    assert_int_equal(play.messages, 0);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        assert_int_equal(peer_read_some(&play.peer, rows[i].messages, rows[i].ends_ns),
+                         rows[i].more);
+        assert_int_equal(play.messages, rows[i].seen);
+    }
+    assert_int_equal(play.paused, 4);
+    end();
+}
+
+/* Who leaves more than the mark unread is not heard, not even what was read of it before. */
+static void test_deaf(void **state)
+{
+    static uint8_t seen[1 << 16];
+    const struct dl_message msg = {.number = DL_MSG_STOP};
+
+    (void)state;
+    begin_as(false, &events_in_turn, LIMIT / 2);
+    say(2, -1);
+    uv_run(&play.loop, UV_RUN_ONCE);
+    assert_true(peer_read_some(&play.peer, 1, UINT64_MAX));
+    while (peer_pending(&play.peer) <= LIMIT / 2) {
+        assert_int_equal(peer_queue(&play.peer, &msg, NULL, 0), 0);
+        assert_int_equal(peer_flush(&play.peer), 0);
+    }
+    play.heard = 0;
+    say(1, -1);
+    assert_false(peer_read_some(&play.peer, 1, UINT64_MAX));
+    for (int i = 0; i < 3; i++)
+        uv_run(&play.loop, UV_RUN_NOWAIT);
+    assert_int_equal(play.heard, 0);
+    assert_int_equal(play.messages, 1);
+    while (play.heard == 0) {
+        (void)!recv(play.theirs, seen, sizeof seen, MSG_DONTWAIT);
+        uv_run(&play.loop, UV_RUN_NOWAIT);
+    }
+    assert_true(peer_pending(&play.peer) <= LIMIT / 2);
+    (void)!peer_read_some(&play.peer, 2, UINT64_MAX);
+    (void)!peer_read_some(&play.peer, 2, UINT64_MAX);
+    assert_int_equal(play.messages, 3);
     end();
 }
 
@@ -218,7 +305,8 @@ static void test_what_waits(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_messages),   cmocka_unit_test(test_lost),
+    cmocka_unit_test(test_messages),   cmocka_unit_test(test_turns),
+    cmocka_unit_test(test_deaf),       cmocka_unit_test(test_lost),
     cmocka_unit_test(test_violations), cmocka_unit_test(test_descriptors),
     cmocka_unit_test(test_what_waits), cmocka_unit_test(test_lost_with_more_to_read),
 };

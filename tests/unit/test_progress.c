@@ -243,6 +243,45 @@ static void test_place(void **state)
     }
 }
 
+/* A daemon that was started anew was in no round before: what it knows of them is from other nodes,
+ * and of its ranks from their clients. */
+static void test_former_place(void **state)
+{
+    static const struct rounds same = {{{"0", 0, 0}, {"0 4:5", 2, 4}}};
+    static const struct {
+        const char *what, *before;
+        struct former_place former;
+        uint64_t round, first, world, step, limit;
+        bool moved;
+    } rows[] = {
+        {"behind", "0 4:3", {3, 4}, 0, 2, 4, 3, 5, false},
+        {"there", "0 4:5", {3, 4}, 1, 2, 4, 5, NO, false},
+        {"ahead", "0 4:6", {3, 4}, 1, 2, 4, 6, NO, false},
+        {"not told", "0 4:3", {0, 0}, 1, 2, 4, 5, NO, true},
+        {"of another world", "0 4:3", {3, 6}, 1, 2, 4, 5, NO, true},
+        {"no rank of this node", "0 4:3", {0, 4}, 1, 2, 4, 5, NO, true},
+    };
+    struct progress progress = make_progress(&same);
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct progress_rank rank = {.entered = PROGRESS_NO_ROUND};
+        struct resume_request request = {
+            .before = point(rows[i].before).history, .local = 1, .former = rows[i].former};
+        struct resume_place place;
+        struct dl_error err = {0};
+
+        print_message("# %s\n", rows[i].what);
+        assert_int_equal(progress_resume(&progress, &rank, &request, &place, &err), 0);
+        assert_int_equal(place.round, rows[i].round);
+        assert_int_equal(place.first, rows[i].first);
+        assert_int_equal(place.world, rows[i].world);
+        assert_int_equal(place.step, rows[i].step);
+        assert_true(place.limit == rows[i].limit);
+        assert_int_equal(place.moved, rows[i].moved);
+    }
+}
+
 static void test_refused(void **state)
 {
     static const struct rounds came = {{{"0", 0, 0}, {"3 4:5", 4, 6}}};
@@ -264,19 +303,22 @@ static void test_limit(void **state)
 {
     static const struct rounds many = {
         {{"0", 2, 4}, {"0 4:5", 0, 6}, {"0 4:5 6:2", 0, 8}, {"1 8:3", 2, 4}}};
-    struct progress progress = make_progress(&many);
+    /* Ranks were lost on their way to where the second began. */
+    static const struct rounds lost = {{{"0", 2, 4}, {"0 4:5", 0, 6}, {"0 4:3", 0, 2}}};
+    struct progress progress = make_progress(&many), fewer = make_progress(&lost);
     struct history none = {0}, first = point("0 4:5").history, second = point("0 4:5 6:2").history;
     struct history other = point("0 3:5").history;
 
     (void)state;
-    assert_true(progress_limit(&progress, 0, 0, 0, &none) == 5);
-    assert_true(progress_limit(&progress, 1, 0, 0, &first) == 2);
-    assert_true(progress_limit(&progress, 2, 0, 0, &second) == UINT64_MAX); /* to the end */
-    assert_true(progress_limit(&progress, 2, 0, 1, &none) == 3);
-    assert_true(progress_limit(&progress, 3, 0, 1, &none) == UINT64_MAX);
-    assert_true(progress_limit(&progress, 0, 1, 0, &none) == UINT64_MAX);
-    assert_true(progress_limit(&progress, 1, 0, 0, &none) == 0); /* nobody went on from there */
-    assert_true(progress_limit(&progress, 0, 0, 0, &other) == 0);
+    assert_true(progress_limit(&progress, 0, 4, 0, 0, &none) == 5);
+    assert_true(progress_limit(&fewer, 0, 4, 0, 0, &none) == 3);
+    assert_true(progress_limit(&progress, 1, 6, 0, 0, &first) == 2);
+    assert_true(progress_limit(&progress, 2, 8, 0, 0, &second) == UINT64_MAX); /* to the end */
+    assert_true(progress_limit(&progress, 2, 8, 0, 1, &none) == 3);
+    assert_true(progress_limit(&progress, 3, 4, 0, 1, &none) == UINT64_MAX);
+    assert_true(progress_limit(&progress, 0, 4, 1, 0, &none) == UINT64_MAX);
+    assert_true(progress_limit(&progress, 1, 6, 0, 0, &none) == 0); /* nobody went on from there */
+    assert_true(progress_limit(&progress, 0, 4, 0, 0, &other) == 0);
 }
 
 /* The oldest go, and what is older than all is not kept. */
@@ -339,10 +381,10 @@ static void test_reports(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_compare),         cmocka_unit_test(test_merge),
-    cmocka_unit_test(test_place),           cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_limit),           cmocka_unit_test(test_reports),
-    cmocka_unit_test(test_rounds_give_way),
+    cmocka_unit_test(test_compare), cmocka_unit_test(test_merge),
+    cmocka_unit_test(test_place),   cmocka_unit_test(test_former_place),
+    cmocka_unit_test(test_refused), cmocka_unit_test(test_limit),
+    cmocka_unit_test(test_reports), cmocka_unit_test(test_rounds_give_way),
 };
 
 TEST_MAIN(tests)

@@ -6,8 +6,15 @@
 #include <errno.h>
 #include <stdio.h>
 
-static const struct config_limits limits = {
-    .sessions = 3, .loaders = 5, .workers = 7, .bytes = 1000, .epochs = 9, .leases = 11};
+static const struct config_limits limits = {.sessions = 3,
+                                            .loaders = 5,
+                                            .workers = 7,
+                                            .bytes = 1000,
+                                            .epochs = 9,
+                                            .leases = 11,
+                                            .held = 13,
+                                            .descriptors = 17,
+                                            .worlds = 19};
 
 static const struct {
     enum quota_kind kind;
@@ -16,7 +23,9 @@ static const struct {
 } kinds[QUOTA_KINDS] = {
     {QUOTA_SESSIONS, "limits.sessions", 3}, {QUOTA_LOADERS, "limits.loaders", 5},
     {QUOTA_WORKERS, "limits.workers", 7},   {QUOTA_BYTES, "limits.bytes", 1000},
-    {QUOTA_EPOCHS, "limits.epochs", 9},     {QUOTA_LEASES, "limits.leases", 11}};
+    {QUOTA_EPOCHS, "limits.epochs", 9},     {QUOTA_LEASES, "limits.leases", 11},
+    {QUOTA_HELD, "limits.held", 13},        {QUOTA_DESCRIPTORS, "limits.descriptors", 17},
+    {QUOTA_WORLDS, "limits.worlds", 19}};
 
 static void test_each_kind_to_its_limit(void **state)
 {

@@ -139,6 +139,27 @@ static void test_positions_of_two_epochs(void **state)
     }
 }
 
+/* Ranks that come back together resume at the least of them. */
+static void test_level_positions(void **state)
+{
+    struct positions p = {0};
+
+    positions_level(&p, "x", 2);
+    positions_set(&p, "x", 0, 2, 3, 13);
+    positions_set(&p, "x", 1, 2, 3, 12);
+    positions_set(&p, "x", 0, 3, 1, 1); /* of another world, */
+    positions_set(&p, "y", 1, 2, 2, 2); /* and of another job */
+    positions_level(&p, "x", 2);
+    expect(&p, "x", 0, 3, 12);
+    expect(&p, "x", 1, 3, 12);
+    expect(&p, "y", 1, 2, 2);
+    positions_lose(&p, "x", 1, 2, 3, 47, true); /* at the end of the epoch */
+    positions_level(&p, "x", 2);
+    expect(&p, "x", 1, 3, 12);
+    assert_int_equal(positions_find(&p, "x", 0, 3)->step, 1);
+    positions_deinit(&p);
+}
+
 static void test_positions_are_bounded(void **state)
 {
     struct positions p = {0};
@@ -158,6 +179,7 @@ static void test_positions_are_bounded(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_table),
     cmocka_unit_test(test_positions),
+    cmocka_unit_test(test_level_positions),
     cmocka_unit_test(test_positions_of_two_epochs),
     cmocka_unit_test(test_positions_are_bounded),
 };

@@ -2,90 +2,31 @@
  * The rendezvous, row by row: a state, an event, and what the node does with them. `me` is node 5;
  * the others are 1 to 4. Times are those of rendezvous.h, PyTorch's.
  */
-#include "tests/lib/harness.h"
-
-#include "daemon/cluster/rendezvous.h"
+#include "tests/unit/rdzv_states.h"
 
 #include <errno.h>
 #include <stdio.h>
-
-#define SECOND ((uint64_t)1000000000)
-
-enum { ME = 5, MIN = 2, MAX = 3 };
-
-/* ---- states in short ------------------------------------------------------------------------ */
-
-/*
- * "3 open 1r 2 5w": round, open or complete or closed, and nodes: a member; r: ready; w: waits.
- * Ranks of a complete round are those of the order.
- */
-static struct rdzv_state make(const char *text)
-{
-    struct rdzv_state state = {.min = MIN, .max = MAX, .seq = 10, .stamp = 0};
-    char copy[128], *at = copy;
-
-    (void)snprintf(copy, sizeof copy, "%s", text);
-    state.round = strtoull(strsep(&at, " "), NULL, 10);
-    const char *kind = strsep(&at, " ");
-    state.complete = strcmp(kind, "complete") == 0;
-    state.stamp = state.complete ? 77 : 0;
-    if (strcmp(kind, "closed") == 0)
-        (void)snprintf(state.closed, sizeof state.closed, "the end");
-    uint32_t rank = 0;
-    while (at && *at) {
-        const char *word = strsep(&at, " ");
-        struct rdzv_node node = {.id = strtoull(word, NULL, 10), .local = 1, .beat = 1};
-
-        node.member = !strchr(word, 'w');
-        node.ready = strchr(word, 'r') || strchr(word, 'w') || state.complete;
-        (void)snprintf(node.name, sizeof node.name, "node%d", word[0] - '0');
-        assert_int_equal(rdzv_state_add(&state, &node), 0);
-        if (state.complete && node.member)
-            rdzv_state_find(&state, node.id)->rank = rank++;
-    }
-    struct rdzv_count count = rdzv_state_count(&state);
-    state.enough = !state.complete && count.members >= MIN;
-    return state;
-}
-
-static const char *show(const struct rdzv_state *state)
-{
-    static char text[160];
-    size_t len = (size_t)snprintf(text, sizeof text, "%d %s", (int)state->round,
-                                  state->closed[0]  ? "closed"
-                                  : state->complete ? "complete"
-                                                    : "open");
-
-    for (uint32_t i = 0; i < state->n; i++) {
-        const struct rdzv_node *node = &state->nodes[i];
-
-        len += (size_t)snprintf(text + len, sizeof text - len, " %d%s", (int)node->id,
-                                !node->member                     ? "w"
-                                : node->ready && !state->complete ? "r"
-                                                                  : "");
-    }
-    return text;
-}
 
 /* ---- a node and its store ------------------------------------------------------------------- */
 
 struct play {
     struct rdzv rdzv;
-    struct rdzv_state next, seen;
+    struct rdzv_state next, seen, store;
+    bool any, has_seen; /* the store has one; the node has seen one */
     struct rdzv_out out;
+    enum rdzv_news news; /* since the store was last changed */
     uint64_t now, beats;
-    bool still; /* the others' beats stand still */
+    uint64_t mute; /* node whose beat stands still; UINT64_MAX: all others' */
+    uint64_t mute_beats;
 };
 
 static void begin(struct play *play)
 {
-    struct rdzv_settings set = RDZV_DEFAULTS;
+    struct rdzv_settings set = settings();
     struct rdzv_node self = {.id = ME, .local = 1, .name = "node5"};
 
     *play = (struct play){.now = 1000 * SECOND};
-    set.min = MIN;
-    set.max = MAX;
-    rdzv_init(&play->rdzv, &set, &self);
+    rdzv_init(&play->rdzv, &set, &self, false);
 }
 
 static void end(struct play *play)
@@ -93,12 +34,15 @@ static void end(struct play *play)
     rdzv_deinit(&play->rdzv);
     rdzv_state_deinit(&play->next);
     rdzv_state_deinit(&play->seen);
+    rdzv_state_deinit(&play->store);
 }
 
 static void step(struct play *play, struct rdzv_event event)
 {
     event.now = play->now;
     rdzv_step(&play->rdzv, &event, &play->next, &play->out);
+    if (play->out.news != RDZV_NO_NEWS)
+        play->news = play->out.news;
 }
 
 static void owner(struct play *play, enum rdzv_event_type type)
@@ -118,38 +62,126 @@ static void pass(struct play *play, uint64_t seconds)
 
 static void until_asked(struct play *play)
 {
-    for (unsigned i = 0; i < 100 && !play->rdzv.busy; i++) {
+    for (unsigned i = 0; i < 400 && play->rdzv.doing == RDZV_NOTHING; i++) {
         play->now += SECOND / 10;
         owner(play, RDZV_TICK);
     }
-    assert_true(play->rdzv.busy);
+    assert_true(play->rdzv.doing != RDZV_NOTHING);
 }
 
-/* The store says what is there: news of it, and what the node writes. */
-static const char *sees(struct play *play, const char *text)
+static struct rdzv_head head_of(const struct rdzv_state *state)
 {
-    until_asked(play);
-    play->rdzv.beat_at = play->rdzv.clock; /* no beat is due: that is a test of its own */
-    rdzv_state_deinit(&play->seen);
+    return (struct rdzv_head){.nonce = state->nonce,
+                              .round = state->round,
+                              .stamp = state->stamp,
+                              .complete = state->complete,
+                              .closed = state->closed[0],
+                              .n = state->n,
+                              .rules = state->rules};
+}
+
+/* Of each node of the state one; of a member that is ready it says so, for the round it is in. */
+static uint32_t cards_of(struct play *play, struct rdzv_card *cards)
+{
+    const struct rdzv_rules same = rules();
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; play->any && i < play->store.n; i++) {
+        const struct rdzv_node *node = &play->store.nodes[i];
+
+        if (node->id == ME)
+            continue;
+        cards[n] = (struct rdzv_card){.id = node->id,
+                                      .life = node->life,
+                                      .in = true,
+                                      .ready = node->ready,
+                                      .rules = rdzv_rules_hash(&same),
+                                      .local = node->local};
+        cards[n].beat =
+            play->mute == node->id || play->mute == UINT64_MAX ? play->mute_beats : ++play->beats;
+        memcpy(cards[n++].name, node->name, sizeof node->name);
+    }
+    if (play->rdzv.has_card)
+        cards[n++] = play->rdzv.card;
+    return n;
+}
+
+/* What was asked is answered: news of it, and what the node writes. */
+static void answer(struct play *play)
+{
+    struct rdzv_event event = {.type = RDZV_HEAD};
+    const enum rdzv_do asked = play->rdzv.doing;
+    struct rdzv_card cards[16];
+    struct rdzv_head head;
+
+    if (play->any) {
+        head = head_of(&play->store);
+        event.head = &head;
+    }
+    event.cards = cards;
+    event.n_cards = cards_of(play, cards);
+    if (asked == RDZV_READ || asked == RDZV_WRITE) {
+        event.type = RDZV_SEEN;
+        event.last = play->has_seen ? &play->seen : NULL;
+        event.state = play->any ? &play->store : NULL;
+        step(play, event);
+        if (play->any)
+            rdzv_state_copy(&play->store, &play->seen);
+        play->has_seen |= play->any;
+        return;
+    }
+    if (asked == RDZV_LOOK) {
+        event.type = RDZV_LOOKED;
+        event.last = play->has_seen ? &play->seen : NULL;
+        event.state = play->has_seen && play->any ? &play->seen : NULL;
+    }
+    step(play, event);
+}
+
+static void put(struct play *play, const char *text)
+{
+    rdzv_state_deinit(&play->store);
+    play->any = text != NULL;
     if (text)
-        play->seen = make(text);
-    struct rdzv_node *me = rdzv_state_find(&play->seen, ME);
+        play->store = make(text);
+    struct rdzv_node *me = rdzv_state_find(&play->store, ME);
     if (me)
         me->life = play->rdzv.self.life;
-    play->beats += !play->still;
-    for (uint32_t i = 0; i < play->seen.n; i++)
-        play->seen.nodes[i].beat = play->beats;
-    step(play, (struct rdzv_event){.type = RDZV_SEEN, .state = text ? &play->seen : NULL});
-    return play->out.store == RDZV_WRITE ? show(&play->next) : "-";
+    play->news = RDZV_NO_NEWS;
+}
+
+/* That is there until the node has looked at it, and at the cards, or is out; what it writes. */
+static const char *sees(struct play *play, const char *text)
+{
+    put(play, text);
+    for (bool looked = false; !looked && play->rdzv.want != RDZV_WANT_NOTHING;) {
+        until_asked(play);
+        assert_true(play->rdzv.doing != RDZV_WRITE);
+        looked = play->rdzv.doing == RDZV_LOOK;
+        answer(play);
+        if (play->out.store == RDZV_WRITE)
+            return show(&play->next);
+        looked &= !play->rdzv.again;
+    }
+    return "-";
 }
 
 /* The write was done. */
 static void wins(struct play *play)
 {
-    assert_true(play->rdzv.writing);
-    rdzv_state_deinit(&play->seen);
+    assert_int_equal(play->rdzv.doing, RDZV_WRITE);
+    play->any = play->has_seen = true;
+    rdzv_state_copy(&play->next, &play->store);
     rdzv_state_copy(&play->next, &play->seen);
     step(play, (struct rdzv_event){.type = RDZV_SEEN, .won = true, .state = &play->seen});
+}
+
+/* Another was done before it. */
+static void loses(struct play *play, const char *text)
+{
+    assert_int_equal(play->rdzv.doing, RDZV_WRITE);
+    put(play, text);
+    answer(play);
 }
 
 static void join(struct play *play)
@@ -191,9 +223,9 @@ static void test_join(void **state)
 
         join(&play);
         const char *written = sees(&play, rows[i].there);
-        if (strcmp(written, rows[i].written) != 0 || play.out.news != rows[i].news)
+        if (strcmp(written, rows[i].written) != 0 || play.news != rows[i].news)
             fail_msg("row %zu: %s becomes %s with news %d", i, rows[i].there, written,
-                     (int)play.out.news);
+                     (int)play.news);
         end(&play);
     }
 }
@@ -223,11 +255,11 @@ static void test_in_a_round(void **state)
 
         join(&play);
         sees(&play, "4 complete 1 2 5");
-        assert_int_equal(play.out.news, RDZV_ROUND);
+        assert_int_equal(play.news, RDZV_ROUND);
         const char *written = sees(&play, rows[i].there);
-        if (strcmp(written, rows[i].written) != 0 || play.out.news != rows[i].news)
+        if (strcmp(written, rows[i].written) != 0 || play.news != rows[i].news)
             fail_msg("row %zu: %s becomes %s with news %d", i, rows[i].there, written,
-                     (int)play.out.news);
+                     (int)play.news);
         assert_int_equal(play.rdzv.in_round, rows[i].news == RDZV_NO_NEWS);
         end(&play);
     }
@@ -261,15 +293,14 @@ static void test_leave_and_close(void **state)
         join(&play);
         sees(&play, "0 open");
         owner(&play, rows[i].request);
-        wins(&play); /* the answer that was under way */
-        if (play.rdzv.busy && play.rdzv.writing) {
-            step(&play, (struct rdzv_event){.type = RDZV_SEEN, .state = &play.seen});
-            play.rdzv.lost = 0;
-        }
+        loses(&play, "0 open 5r"); /* the answer that was under way */
+        if (play.rdzv.doing == RDZV_WRITE)
+            loses(&play, "0 open 5r");
+        play.rdzv.lost = 0;
         const char *written = sees(&play, rows[i].there);
-        if (strcmp(written, rows[i].written) != 0 || play.out.news != rows[i].news)
+        if (strcmp(written, rows[i].written) != 0 || play.news != rows[i].news)
             fail_msg("row %zu: %s becomes %s with news %d", i, rows[i].there, written,
-                     (int)play.out.news);
+                     (int)play.news);
         end(&play);
     }
 }
@@ -285,9 +316,11 @@ static void test_last_call(void **state)
     join(&play);
     assert_string_equal(sees(&play, "0 open 1r"), "0 open 1r 5r");
     wins(&play);
-    while (play.now < 1029 * SECOND)
+    sees(&play, "0 open 1r 5r");
+    uint64_t from = play.now;
+    while (play.now < from + 28 * SECOND)
         assert_string_equal(sees(&play, "0 open 1r 5r"), "-");
-    while (play.now < 1032 * SECOND)
+    while (play.now < from + 32 * SECOND)
         pass(&play, 1);
     assert_string_equal(sees(&play, "0 open 1r 5r"), "0 complete 1 5");
     wins(&play);
@@ -315,28 +348,19 @@ static void test_last_call_again(void **state)
 static void test_death(void **state)
 {
     struct play play;
-    uint64_t beats = 1;
 
     (void)state;
     join(&play);
+    play.mute = 2;
     sees(&play, "4 complete 1 2 5");
     uint64_t first = play.now;
-    while (true) {
-        until_asked(&play);
-        uint64_t asked = play.now;
-
-        rdzv_state_deinit(&play.seen);
-        play.seen = make("4 complete 1 2 5");
-        rdzv_state_find(&play.seen, 1)->beat = ++beats;
-        play.rdzv.beat_at = play.rdzv.clock;
-        play.now += SECOND / 20;
-        step(&play, (struct rdzv_event){.type = RDZV_SEEN, .state = &play.seen});
-        if (play.out.store == RDZV_WRITE)
-            break;
-        assert_true(asked - first <= 15 * SECOND);
-        assert_true(asked - first < 20 * SECOND);
+    const char *written = "-";
+    while (strcmp(written, "-") == 0) {
+        assert_true(play.now - first < 20 * SECOND);
+        written = sees(&play, "4 complete 1 2 5");
     }
-    assert_string_equal(show(&play.next), "5 open 1 5");
+    assert_true(play.now - first > 15 * SECOND);
+    assert_string_equal(written, "5 open 1 5");
     assert_string_equal(play.next.why, "node2 sent no heartbeat for 15 s");
     end(&play);
 }
@@ -365,15 +389,20 @@ static void test_late_answer(void **state)
 
     (void)state;
     join(&play);
-    play.still = true;
+    play.mute = UINT64_MAX;
     sees(&play, "4 complete 1 2 5");
     uint64_t first = play.now;
     while (play.now < first + 13 * SECOND)
         assert_string_equal(sees(&play, "4 complete 1 2 5"), "-");
-    until_asked(&play);
+    while (play.rdzv.doing != RDZV_LOOK) {
+        if (play.rdzv.doing != RDZV_NOTHING)
+            answer(&play);
+        until_asked(&play);
+    }
     assert_true(play.now < first + 15 * SECOND);
     pass(&play, 4);
-    assert_string_equal(sees(&play, "4 complete 1 2 5"), "-");
+    answer(&play);
+    assert_int_not_equal(play.out.store, RDZV_WRITE);
     assert_string_not_equal(sees(&play, "4 complete 1 2 5"), "-");
     end(&play);
 }
@@ -389,7 +418,7 @@ static void test_jump(void **state)
     for (unsigned i = 0; i < 2; i++) {
         play.now += 3600 * SECOND;
         assert_string_equal(sees(&play, "0 open 1r 5r"), "-");
-        assert_int_equal(play.out.news, RDZV_NO_NEWS);
+        assert_int_equal(play.news, RDZV_NO_NEWS);
     }
     end(&play);
 }
@@ -403,7 +432,7 @@ static void test_no_say(void **state)
         struct dl_error error = {.code = ETIMEDOUT, .message = "nobody answers"};
 
         join(&play);
-        play.still = true;
+        play.mute = UINT64_MAX;
         sees(&play, "4 complete 1 2 5");
         if (how == 0) { /* slept */
             play.now += 3600 * SECOND;
@@ -422,23 +451,28 @@ static void test_no_say(void **state)
     }
 }
 
-/* Its own beat: once in five seconds, and with whatever else it writes. */
+/* Its own beat: a card once in five seconds, counted up. */
 static void test_beat(void **state)
 {
     struct play play;
 
     (void)state;
     join(&play);
-    sees(&play, "0 open");
-    assert_int_equal(rdzv_state_find(&play.next, ME)->beat, 1);
-    wins(&play);
-    uint64_t from = play.now;
-    while (play.out.store != RDZV_WRITE) {
+    sees(&play, "4 complete 1 2 5");
+    uint64_t from = 0, beat = 0;
+    for (unsigned posts = 0; posts < 4;) {
         until_asked(&play);
-        step(&play, (struct rdzv_event){.type = RDZV_SEEN, .state = &play.seen});
+        if (play.rdzv.doing == RDZV_POST) {
+            if (posts++ > 1) {
+                assert_int_equal(play.out.card.beat, beat + 1);
+                assert_true(play.now - from >= 5 * SECOND && play.now - from <= 6 * SECOND);
+            }
+            assert_true(play.out.card.in && play.out.card.id == ME);
+            from = play.now;
+            beat = play.out.card.beat;
+        }
+        answer(&play);
     }
-    assert_int_equal(rdzv_state_find(&play.next, ME)->beat, 2);
-    assert_true(play.now - from >= 5 * SECOND - SECOND / 5 && play.now - from <= 6 * SECOND);
     end(&play);
 }
 
@@ -450,15 +484,149 @@ static void test_lost_writes(void **state)
     (void)state;
     join(&play);
     assert_string_equal(sees(&play, "0 open 1r"), "0 open 1r 5r");
-    rdzv_state_deinit(&play.seen);
-    play.seen = make("0 open 1r 2");
-    step(&play, (struct rdzv_event){.type = RDZV_SEEN, .state = &play.seen});
+    loses(&play, "0 open 1r 2");
+    assert_int_equal(play.out.store, RDZV_LOOK); /* the cards are as new as the state, at once */
+    answer(&play);
     assert_int_equal(play.out.store, RDZV_WRITE);
     assert_string_equal(show(&play.next), "0 open 1r 2 5r");
-    step(&play, (struct rdzv_event){.type = RDZV_SEEN, .state = &play.seen});
-    assert_int_not_equal(play.out.store, RDZV_WRITE);
+    loses(&play, "0 open 1r 2");
+    assert_true(play.rdzv.look_at >= play.rdzv.clock);
     assert_string_equal(sees(&play, "0 open 1r 2"), "0 open 1r 2 5r");
     end(&play);
+}
+
+/* ---- cards ---------------------------------------------------------------------------------- */
+
+static void sees_card(struct play *play, const char *there, struct rdzv_card card,
+                      const char *written)
+{
+    const struct rdzv_rules same = rules();
+    struct rdzv_card cards[16];
+    struct rdzv_head head;
+
+    put(play, there);
+    card.rules = card.rules ? card.rules : rdzv_rules_hash(&same);
+    card.local = 1;
+    (void)snprintf(card.name, sizeof card.name, "node%d", (int)card.id);
+    for (bool looked = false; !looked;) {
+        until_asked(play);
+        head = head_of(&play->store);
+        if (play->rdzv.doing != RDZV_LOOK || play->rdzv.read_nonce != head.nonce) {
+            answer(play);
+            continue;
+        }
+        uint32_t n = 0, had = cards_of(play, cards + 1);
+        for (uint32_t i = 1; i <= had; i++)
+            if (cards[i].id != card.id)
+                cards[n++] = cards[i];
+        uint32_t at = n;
+        for (; at > 0 && cards[at - 1].id > card.id; at--)
+            cards[at] = cards[at - 1];
+        cards[at] = card;
+        looked = true;
+        step(play, (struct rdzv_event){.type = RDZV_LOOKED,
+                                       .head = &head,
+                                       .state = &play->seen,
+                                       .last = &play->seen,
+                                       .cards = cards,
+                                       .n_cards = n + 1});
+    }
+    assert_string_equal(play->out.store == RDZV_WRITE ? show(&play->next) : "-", written);
+}
+
+/* What a node does for others, by what their cards say. */
+static void test_cards(void **state)
+{
+    static const struct {
+        const char *there;
+        struct rdzv_card card;
+        const char *written;
+    } rows[] = {
+        {"3 open 1r 5r", {.id = 2, .in = true}, "3 open 1r 2 5r"},
+        {"3 open 1r 5r", {.id = 2, .in = true, .ready = true}, "3 complete 1 2 5"},
+        {"3 complete 1 5", {.id = 2, .in = true, .ready = true}, "3 complete 1 2w 5"},
+        {"3 open 1r 5r", {.id = 2, .in = false}, "-"},
+        /* Other rules, or a beat that may be that of one who is gone. */
+        {"3 open 1r 5r", {.id = 2, .in = true, .rules = 7}, "-"},
+        {"3 open 1r 5r", {.id = 2, .in = true, .beat = 100}, "-"},
+        /* It leaves. */
+        {"3 open 1r 2 5r", {.id = 2}, "3 open 1r 5r"},
+        {"3 complete 1 2 5", {.id = 2}, "4 open 1 5"},
+        {"3 complete 1 2 5", {.id = 2, .life = 1}, "4 open 1 5"}, /* and in another life, too */
+        /* Ready for this round: not for another, nor by what it said before this one. */
+        {"3 open 1r 2 5r",
+         {.id = 2, .in = true, .ready = true, .ready_for = 4},
+         "3 complete 1 2 5"},
+        {"3 open 1r 2 5r", {.id = 2, .in = true, .ready = true, .ready_for = 3}, "-"},
+        {"3 open 1r 2 5r", {.id = 2, .in = true, .ready = true}, "-"},
+        /* It came anew. */
+        {"3 complete 1 2 5", {.id = 2, .in = true, .life = 1}, "4 open 1 2 5"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct play play;
+
+        join(&play);
+        sees_card(&play, rows[i].there, rows[i].card, rows[i].written);
+        end(&play);
+    }
+}
+
+/* The further back a node is, the more rarely it looks; in front it does so in each poll. */
+static void test_who_looks(void **state)
+{
+    static const struct {
+        uint64_t id;
+        unsigned least, most; /* looks in a minute */
+    } rows[] = {{1, 40, 90}, {3, 40, 90}, {10, 1, 8}, {60, 0, 2}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct rdzv_settings set = settings();
+        struct rdzv_state there = {.round = 3, .complete = true, .stamp = 77, .nonce = 1};
+        struct rdzv_card cards[64] = {{0}};
+        struct rdzv_head head;
+        struct rdzv rdzv;
+        struct rdzv_out out;
+        unsigned looks = 0;
+
+        set.max = 64;
+        there.rules = rdzv_rules_of(&set);
+        for (uint32_t k = 0; k < 64; k++) {
+            struct rdzv_node node = {.id = k + 1, .local = 1, .member = true, .ready = true};
+
+            (void)snprintf(node.name, sizeof node.name, "node%u", k);
+            assert_int_equal(rdzv_state_add(&there, &node), 0);
+            there.nodes[k].rank = k;
+            cards[k] = (struct rdzv_card){.id = k + 1, .in = true, .local = 1};
+            cards[k].rules = rdzv_rules_hash(&there.rules);
+        }
+        head = head_of(&there);
+        rdzv_init(&rdzv, &set, &(struct rdzv_node){.id = rows[i].id, .local = 1}, false);
+        struct rdzv_event event = {.type = RDZV_JOIN};
+        for (uint64_t tenth = 0; tenth < 700; tenth++) {
+            event.now = SECOND + tenth * SECOND / 10;
+            rdzv_step(&rdzv, &event, &there, &out);
+            for (uint32_t k = 0; k < 64; k++)
+                cards[k].beat = tenth;
+            looks += out.store == RDZV_LOOK && tenth >= 100;
+            event = (struct rdzv_event){.type = RDZV_TICK,
+                                        .state = &there,
+                                        .last = &there,
+                                        .head = &head,
+                                        .cards = cards,
+                                        .n_cards = 64};
+            if (out.store != RDZV_NOTHING)
+                event.type = out.store == RDZV_READ   ? RDZV_SEEN
+                             : out.store == RDZV_LOOK ? RDZV_LOOKED
+                                                      : RDZV_HEAD;
+        }
+        if (looks < rows[i].least || looks > rows[i].most)
+            fail_msg("node %d looks %u times in a minute", (int)rows[i].id, looks);
+        rdzv_deinit(&rdzv);
+        rdzv_state_deinit(&there);
+    }
 }
 
 /* ---- errors --------------------------------------------------------------------------------- */
@@ -471,32 +639,43 @@ static void test_errors(void **state)
 
     (void)state;
     /* Other settings than those that are there. */
-    join(&play);
-    until_asked(&play);
-    play.seen = make("0 open 1r");
-    play.seen.max = 9;
-    step(&play, (struct rdzv_event){.type = RDZV_SEEN, .state = &play.seen});
-    assert_int_equal(play.out.news, RDZV_FAILED);
-    assert_string_equal(play.out.error.path, "rendezvous.nodes");
-    assert_non_null(strstr(play.out.error.message, "2 to 3, but the other nodes have 2 to 9"));
-    end(&play);
+    for (int what = 0; what < 2; what++) {
+        join(&play);
+        put(&play, "0 open 1r");
+        if (what == 0)
+            play.store.rules.max = 9;
+        else
+            play.store.rules.missed = 9;
+        while (play.news == RDZV_NO_NEWS) {
+            until_asked(&play);
+            assert_int_not_equal(play.rdzv.doing, RDZV_POST); /* it leaves nothing there */
+            answer(&play);
+        }
+        assert_int_equal(play.news, RDZV_FAILED);
+        assert_string_equal(play.out.error.path,
+                            what == 0 ? "rendezvous.nodes" : "rendezvous.heartbeat");
+        assert_non_null(strstr(play.out.error.message,
+                               what == 0 ? "2 to 3, but the other nodes have 2 to 9"
+                                         : "5 s and missed 3, but the other nodes have 5 s and 9"));
+        end(&play);
+    }
     /* No state at all. */
     join(&play);
     until_asked(&play);
     step(&play, (struct rdzv_event){.type = RDZV_FAILING, .error = &bad});
-    assert_int_equal(play.out.news, RDZV_FAILED);
+    assert_int_equal(play.news, RDZV_FAILED);
     assert_string_equal(play.out.error.message, "version 9");
     end(&play);
     /* No store. */
     join(&play);
-    while (play.out.news == RDZV_NO_NEWS) {
-        if (play.rdzv.busy)
+    while (play.news == RDZV_NO_NEWS) {
+        if (play.rdzv.doing != RDZV_NOTHING)
             step(&play, (struct rdzv_event){.type = RDZV_FAILING, .error = &away});
         pass(&play, 1);
         assert_true(play.now < 1700 * SECOND);
     }
     assert_true(play.now >= 1600 * SECOND);
-    assert_int_equal(play.out.news, RDZV_FAILED);
+    assert_int_equal(play.news, RDZV_FAILED);
     assert_string_equal(play.out.error.path, "rendezvous.timeouts.join");
     assert_non_null(strstr(play.out.error.message, "10.0.0.1:2379 did not answer for 2 s"));
     end(&play);
@@ -529,108 +708,6 @@ static void test_settings(void **state)
     assert_int_equal(rdzv_settings_check(&RDZV_DEFAULTS, NULL), 0);
 }
 
-/* ---- the state ------------------------------------------------------------------------------ */
-
-static void test_names(void **state)
-{
-    static const char *const order[] = {"",       "a",      "node1",    "node2",     "node7",
-                                        "node7a", "node66", "node66-1", "node66-10", "nodf"};
-
-    (void)state;
-    for (size_t i = 0; i < ARRAY_SIZE(order); i++)
-        for (size_t k = 0; k < ARRAY_SIZE(order); k++) {
-            int r = rdzv_name_compare(order[i], order[k]);
-
-            assert_int_equal((r > 0) - (r < 0), (i > k) - (i < k));
-        }
-    assert_int_equal(rdzv_name_compare("n007", "n7"), 0);
-}
-
-/* How a node went, by what was seen before and after. */
-static void test_gone(void **state)
-{
-    static const struct {
-        const char *before, *now;
-        uint64_t writes, writer, who;
-        const char *why, *gone;
-    } rows[] = {
-        /* The new round says it, whoever was seen to write last. */
-        {"3 complete 1 2 5", "4 open 1 5", 1, 2, 2, "node2 has left", "has left"},
-        {"3 complete 1 2 5", "4 open 1 5", 3, 5, 2, "node2 has left", "has left"},
-        {"3 complete 1 2 5", "4 open 1 5", 1, 1, 2, "node2 sent no heartbeat for 6 s",
-         "sent no heartbeat for 6 s"},
-        /* Of another, it says nothing of this one. */
-        {"3 complete 1 2 5", "4 open 5", 2, 5, 1, "node2 has left",
-         "has left, or sent no heartbeat"},
-        {"3 complete 1 2 5", "4 open 5", 1, 5, 1, "node2 sent no heartbeat for 6 s",
-         "sent no heartbeat, says node5"},
-        {"3 complete 1 2 5", "4 open 5", 1, 5, 1, "node11 sent no heartbeat for 6 s",
-         "sent no heartbeat, says node5"},
-        /* Nor does the reason for a round that was open before. */
-        {"4 open 1 2r 5r", "4 open 1 5r", 1, 5, 2, "node2 has left",
-         "sent no heartbeat, says node5"},
-        {"4 open 1 2r 5r", "4 open 1 5r", 1, 2, 2, "node3 has left", "has left"},
-        {"4 open 1 2r 5r", "4 open 1 5r", 2, 2, 2, "", "has left, or sent no heartbeat"},
-        /* Who waited leaves the round as it is. */
-        {"3 complete 1 2 3w 5", "3 complete 1 2 5", 1, 3, 3, "", "has left"},
-        {"3 complete 1 2 3w 5", "3 complete 1 2 5", 1, 1, 3, "", "sent no heartbeat, says node1"},
-        {"3 complete 1 2 3w 5", "3 complete 1 2 5", 7, 1, 3, "", "has left, or sent no heartbeat"},
-        /* The store was lost, and begins anew. */
-        {"3 complete 1 2 5", "4 open 5", 1, 9, 1, "the store has lost its state",
-         "has left, or sent no heartbeat"},
-    };
-    char why[RDZV_TEXT_MAX];
-
-    (void)state;
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct rdzv_state before = make(rows[i].before), now = make(rows[i].now);
-
-        now.seq = before.seq + rows[i].writes;
-        now.writer = rows[i].writer;
-        (void)snprintf(now.why, sizeof now.why, "%s", rows[i].why);
-        rdzv_state_gone(&before, &now, rdzv_state_find(&before, rows[i].who), why);
-        assert_string_equal(why, rows[i].gone);
-        rdzv_state_deinit(&before);
-        rdzv_state_deinit(&now);
-    }
-}
-
-static void test_blob(void **state)
-{
-    _cleanup_(rdzv_state_deinit)
-    struct rdzv_state from = make("9 complete 1 2 5 3w"), to = {0};
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
-    struct dl_error err = {0};
-
-    (void)state;
-    (void)snprintf(from.why, sizeof from.why, "%s", "node4 sent no heartbeat for 15 s");
-    rdzv_state_find(&from, 2)->life = RDZV_NUMBER_MAX;
-    rdzv_state_pack(&from, &bytes);
-    assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err), 0);
-    assert_int_equal(to.n, 4);
-    assert_string_equal(show(&to), "9 complete 1 2 3w 5");
-    assert_string_equal(to.why, from.why);
-    for (uint32_t i = 0; i < to.n; i++) {
-        const struct rdzv_node *a = &from.nodes[i], *b = &to.nodes[i];
-
-        assert_true(a->id == b->id && a->life == b->life && a->rank == b->rank &&
-                    a->beat == b->beat && a->local == b->local && strcmp(a->name, b->name) == 0);
-    }
-    /* Cut anywhere, or with a byte too much, it is none. */
-    for (size_t len = 0; len < bytes.len; len++)
-        assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, len}, &to, &err), -EBADMSG);
-    assert_int_equal(buffer_append(&bytes, "", 1), 0);
-    assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err),
-                     -EBADMSG);
-    /* Of a later version it is told as one. */
-    bytes.data[1] = RDZV_VERSION + 1;
-    assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err),
-                     -EPROTONOSUPPORT);
-    assert_non_null(strstr(err.message, "version 2"));
-    assert_null(to.nodes);
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_join),
     cmocka_unit_test(test_in_a_round),
@@ -644,11 +721,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_no_say),
     cmocka_unit_test(test_beat),
     cmocka_unit_test(test_lost_writes),
+    cmocka_unit_test(test_cards),
+    cmocka_unit_test(test_who_looks),
     cmocka_unit_test(test_errors),
     cmocka_unit_test(test_settings),
-    cmocka_unit_test(test_names),
-    cmocka_unit_test(test_gone),
-    cmocka_unit_test(test_blob),
 };
 
 TEST_MAIN(tests)

@@ -74,6 +74,78 @@ static void test_many(void **state)
     sim_deinit(&sim);
 }
 
+/* What a node costs does not grow with their number: neither at rest, nor in writes of the state
+ * when all come at once; and a death among many is known to all soon. */
+static void test_cost(void **state)
+{
+    static const uint32_t counts[] = {16, 256};
+    double rest[2];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
+        struct sim sim = {.set = nodes_from_to(counts[i] - 1, counts[i])};
+
+        sim_init(&sim, counts[i], 5);
+        all_join(&sim, 10 * SIM_S);
+        assert_int_equal(sim.n_complete, 1);
+        assert_true(sim.writes <= 20 && sim.lost_writes <= 40);
+        sim_run(&sim, sim.now + 30 * SIM_S, NULL);
+        uint64_t before = sim.bytes, writes = sim.writes;
+        sim_run(&sim, sim.now + 60 * SIM_S, NULL);
+        assert_int_equal(sim.writes, writes);
+        rest[i] = (double)(sim.bytes - before) / 60 / counts[i];
+        sim.nodes[counts[i] / 2].dead = true;
+        sim.nodes[counts[i] / 2].since = sim.now;
+        sim_run(&sim, sim.now + sim_ttl(&sim) + 2 * SIM_S, NULL);
+        for (uint32_t k = 0; k < sim.n; k++)
+            assert_true(sim.nodes[k].dead || sim.nodes[k].opened == 1);
+        sim_deinit(&sim);
+    }
+    printf("# bytes a second and node at rest: %.0f of %u, %.0f of %u\n", rest[0], counts[0],
+           rest[1], counts[1]);
+    assert_true(rest[1] < 1.5 * rest[0]);
+}
+
+/* The first of the line, who look, die all at once: the next ones see to it. */
+static void test_front_dies(void **state)
+{
+    struct sim sim = {.set = nodes_from_to(2, 64)};
+
+    (void)state;
+    sim_init(&sim, 32, 3);
+    all_join(&sim, sim.set.last_call_ns + 4 * SIM_S);
+    for (uint32_t i = 0; i < 8; i++) {
+        sim.nodes[i].dead = true;
+        sim.nodes[i].since = sim.now;
+    }
+    if (!sim_run(&sim, sim.now + 2 * sim_ttl(&sim) + sim.set.last_call_ns + 40 * SIM_S, sim_all_in))
+        fail_msg("nobody sees to it");
+    sim_deinit(&sim);
+}
+
+/* A run whose nodes are all gone, in a store that has kept it: those that come begin the next
+ * round, once they know the others to be dead. */
+static void test_left_behind(void **state)
+{
+    struct sim sim = {.set = nodes_from_to(2, 64)};
+
+    (void)state;
+    sim_init(&sim, 24, 3);
+    for (uint32_t i = 0; i < 16; i++)
+        sim_owner(&sim, i, RDZV_JOIN);
+    sim_run(&sim, sim.now + sim.set.last_call_ns + 3 * SIM_S, NULL);
+    for (uint32_t i = 0; i < 16; i++) {
+        sim.nodes[i].dead = true;
+        sim.nodes[i].since = sim.now;
+    }
+    sim_run(&sim, sim.now + 100 * SIM_S, NULL);
+    for (uint32_t i = 16; i < 24; i++)
+        sim_owner(&sim, i, RDZV_JOIN);
+    if (!sim_run(&sim, sim.now + 4 * sim_ttl(&sim) + sim.set.last_call_ns, sim_all_in))
+        fail_msg("those that came are not in a round");
+    sim_deinit(&sim);
+}
+
 /* Clocks that are years apart, run 10% fast or slow, and jump forwards and backwards. */
 static void test_clocks(void **state)
 {
@@ -336,7 +408,7 @@ static void test_store_restarts(void **state)
             sim.down = true;
             sim_run(&sim, sim.now + sim_draw(&sim, 60 * SIM_S), NULL);
             if (forgets)
-                sim_unref(&sim.store);
+                sim_forget(&sim);
             sim.down = false;
             sim_run(&sim, sim.now + 60 * SIM_S, NULL);
             assert_true(sim_all_in(&sim));
@@ -358,7 +430,7 @@ static void test_store_forgets_early(void **state)
         sim_owner(&sim, i, RDZV_JOIN);
     for (unsigned i = 0; i < 20; i++) {
         sim_run(&sim, sim.now + 700 * SIM_MS, NULL);
-        sim_unref(&sim.store);
+        sim_forget(&sim);
     }
     survive(&sim, sim.set.last_call_ns + 5 * SIM_S);
     sim_deinit(&sim);
@@ -435,7 +507,7 @@ static void disturb(struct sim *sim)
         break;
     case 7:
         if (sim_draw(sim, 4) == 0)
-            sim_unref(&sim->store);
+            sim_forget(sim);
         break;
     default:
         if (sim_draw(sim, 8) == 0 && number > 0) /* one at least is there in the end */
@@ -472,6 +544,8 @@ static void test_at_random(void **state)
         sim.lose = seed % 3 == 0 ? 10 : 0;
         sim.delay_ns = seed % 5 == 0 ? 80 * SIM_MS : 2 * SIM_MS;
         sim.seed = seed;
+        sim.polls = seed % 2;
+        sim.behind = seed % 4 == 1 ? 100 : 0;
         sim_init(&sim, 2 + (uint32_t)(seed % 11), seed);
         for (uint32_t i = 0; i < sim.n; i++)
             sim_owner(&sim, i, RDZV_JOIN);
@@ -487,23 +561,16 @@ static void test_at_random(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_meet),
-    cmocka_unit_test(test_clocks),
-    cmocka_unit_test(test_deaths),
-    cmocka_unit_test(test_one_missed),
-    cmocka_unit_test(test_too_few),
-    cmocka_unit_test(test_never_enough),
-    cmocka_unit_test(test_late_comer),
-    cmocka_unit_test(test_stand_in),
-    cmocka_unit_test(test_all_leave),
-    cmocka_unit_test(test_closed),
-    cmocka_unit_test(test_sleeper),
-    cmocka_unit_test(test_store_restarts),
-    cmocka_unit_test(test_store_forgets_early),
-    cmocka_unit_test(test_bad_network),
-    cmocka_unit_test(test_partition),
-    cmocka_unit_test(test_at_random),
-    cmocka_unit_test(test_many),
+    cmocka_unit_test(test_all_meet),       cmocka_unit_test(test_cost),
+    cmocka_unit_test(test_front_dies),     cmocka_unit_test(test_left_behind),
+    cmocka_unit_test(test_clocks),         cmocka_unit_test(test_deaths),
+    cmocka_unit_test(test_one_missed),     cmocka_unit_test(test_too_few),
+    cmocka_unit_test(test_never_enough),   cmocka_unit_test(test_late_comer),
+    cmocka_unit_test(test_stand_in),       cmocka_unit_test(test_all_leave),
+    cmocka_unit_test(test_closed),         cmocka_unit_test(test_sleeper),
+    cmocka_unit_test(test_store_restarts), cmocka_unit_test(test_store_forgets_early),
+    cmocka_unit_test(test_bad_network),    cmocka_unit_test(test_partition),
+    cmocka_unit_test(test_at_random),      cmocka_unit_test(test_many),
 };
 
 TEST_MAIN(tests)

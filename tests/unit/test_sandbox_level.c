@@ -8,26 +8,32 @@ static void test_levels(void **state)
 {
     static const struct {
         enum config_sandbox configured;
-        bool python, private;
+        bool python, private, foreign;
         enum sandbox_level level;
     } cases[] = {
-        {CONFIG_SANDBOX_DEFAULT, false, false, SANDBOX_FULL},
-        {CONFIG_SANDBOX_DEFAULT, false, true, SANDBOX_FULL},
-        {CONFIG_SANDBOX_DEFAULT, true, false, SANDBOX_LIGHT},
-        {CONFIG_SANDBOX_DEFAULT, true, true, SANDBOX_OFF},
-        {CONFIG_SANDBOX_STRICT, false, false, SANDBOX_FULL},
-        {CONFIG_SANDBOX_STRICT, true, false, SANDBOX_FULL},
-        {CONFIG_SANDBOX_STRICT, true, true, SANDBOX_FULL},
-        {CONFIG_SANDBOX_OFF, false, false, SANDBOX_OFF},
-        {CONFIG_SANDBOX_OFF, true, false, SANDBOX_OFF},
-        {CONFIG_SANDBOX_OFF, false, true, SANDBOX_OFF},
+        {CONFIG_SANDBOX_DEFAULT, false, false, false, SANDBOX_FULL},
+        {CONFIG_SANDBOX_DEFAULT, false, true, false, SANDBOX_FULL},
+        {CONFIG_SANDBOX_DEFAULT, true, false, false, SANDBOX_LIGHT},
+        {CONFIG_SANDBOX_DEFAULT, true, true, false, SANDBOX_OFF},
+        {CONFIG_SANDBOX_STRICT, false, false, false, SANDBOX_FULL},
+        {CONFIG_SANDBOX_STRICT, true, false, false, SANDBOX_FULL},
+        {CONFIG_SANDBOX_STRICT, true, true, false, SANDBOX_FULL},
+        {CONFIG_SANDBOX_OFF, false, false, false, SANDBOX_OFF},
+        {CONFIG_SANDBOX_OFF, true, false, false, SANDBOX_OFF},
+        {CONFIG_SANDBOX_OFF, false, true, false, SANDBOX_OFF},
+        /* what another user has named, of the site's */
+        {CONFIG_SANDBOX_DEFAULT, true, false, true, SANDBOX_FULL},
+        {CONFIG_SANDBOX_DEFAULT, false, false, true, SANDBOX_FULL},
+        {CONFIG_SANDBOX_STRICT, true, false, true, SANDBOX_FULL},
+        {CONFIG_SANDBOX_OFF, true, false, true, SANDBOX_OFF},
     };
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         const struct config config = {.sandbox = cases[i].configured};
-        assert_int_equal(sandbox_choose(&config, cases[i].python, cases[i].private),
-                         cases[i].level);
+        assert_int_equal(
+            sandbox_choose(&config, cases[i].python, cases[i].private, cases[i].foreign),
+            cases[i].level);
     }
 }
 

@@ -115,13 +115,15 @@ static int reopen(int fd)
 static void expect_size_is_fixed(int fd)
 {
     struct stat st;
+    /* Of one that is for reading only the seals are not even asked. */
+    bool read_only = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY;
 
     assert_int_equal(ftruncate(fd, BYTES - 1), -1);
-    assert_int_equal(errno, EPERM);
+    assert_int_equal(errno, read_only ? EINVAL : EPERM);
     assert_int_equal(ftruncate(fd, BYTES + 1), -1);
-    assert_int_equal(errno, EPERM);
+    assert_int_equal(errno, read_only ? EINVAL : EPERM);
     assert_int_equal(fallocate(fd, 0, 0, BYTES + 4096), -1);
-    assert_int_equal(errno, EPERM);
+    assert_int_equal(errno, read_only ? EBADF : EPERM);
     assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
     assert_int_equal(errno, EPERM);
     assert_int_equal(fstat(fd, &st), 0);
@@ -132,25 +134,29 @@ static void test_clients_cannot_write(void **state)
 {
     struct segment *segment = sealed_segment(false);
     _cleanup_fd_ int again = reopen(segment->fd);
-    int fds[] = {segment->fd, again};
+    /* What a client gets is for reading only; what its owner makes of that is sealed. */
+    const struct {
+        int fd, mapping, writing;
+    } rows[] = {{segment->fd, EACCES, EBADF}, {again, EPERM, EPERM}};
 
     (void)state;
     assert_true(again >= 0);
-    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
-        assert_ptr_equal(map(fds[i], PROT_READ | PROT_WRITE), MAP_FAILED);
-        assert_int_equal(errno, EPERM);
-        assert_int_equal(pwrite(fds[i], "x", 1, 4096), -1);
-        assert_int_equal(errno, EPERM);
-        assert_int_equal(fallocate(fds[i], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4096, 4096),
-                         -1);
-        assert_int_equal(errno, EPERM);
-        char *view = map(fds[i], PROT_READ);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        int fd = rows[i].fd;
+
+        assert_ptr_equal(map(fd, PROT_READ | PROT_WRITE), MAP_FAILED);
+        assert_int_equal(errno, rows[i].mapping);
+        assert_int_equal(pwrite(fd, "x", 1, 4096), -1);
+        assert_int_equal(errno, rows[i].writing);
+        assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4096, 4096), -1);
+        assert_int_equal(errno, rows[i].writing);
+        char *view = map(fd, PROT_READ);
         assert_ptr_not_equal(view, MAP_FAILED);
         assert_int_equal(mprotect(view, BYTES, PROT_READ | PROT_WRITE), -1);
         assert_int_equal(errno, EACCES);
         assert_memory_equal(view, segment->base, SEGMENT_HEADER_BYTES);
         munmap(view, BYTES);
-        expect_size_is_fixed(fds[i]);
+        expect_size_is_fixed(fd);
     }
     segment_free(segment);
 }

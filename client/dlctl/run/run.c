@@ -68,6 +68,8 @@ static int run_init(struct run *run)
     if (r < 0)
         return r;
     dl_client_set_progress(run->client, run_tell_lengths, run);
+    if (run->o->has_launcher) /* the others may have daemons of their own */
+        dl_client_set_seed(run->client, 0);
     r = open_operand(run->client, run->o->operand, &run->loader);
     progress_end(&run->progress);
     if (r < 0)

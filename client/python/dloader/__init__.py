@@ -5,6 +5,7 @@
     from dloader import Loader              a dataset that the daemon reads, described by a spec
     from dloader import StatefulDataLoader  DataLoader by torchdata's name
     from dloader import adopt               dloaderd's workers for a loader that a library made
+    from dloader import explain             what of a DataLoader's work runs in C, and what does not
     from dloader import sample_rng          inside a Dataset: a NumPy generator for this sample
 
 Importing this package imports neither torch nor NumPy. DataLoader needs torch, and raises ImportError
@@ -15,13 +16,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._errors import DaemonError, Error, StateError, WorldChangedError
+from ._errors import DaemonError, Error, SamplesLeftOutError, StateError, WorldChangedError
 from ._info import get_worker_info
 
 if TYPE_CHECKING:
     from torch.utils.data import *  # noqa: F403
 
     from ._adopt import adopt
+    from ._native import explain
     from ._packed import PackedList
     from .dataloader import DataLoader
     from .loader import Loader
@@ -30,13 +32,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["DaemonError", "DataLoader", "Error", "Loader", "PackedList", "StateError",
-           "StatefulDataLoader", "WorldChangedError", "__version__", "adopt", "get_worker_info",
-           "sample_rng"]
+__all__ = ["DaemonError", "DataLoader", "Error", "Loader", "PackedList", "SamplesLeftOutError",
+           "StateError", "StatefulDataLoader", "WorldChangedError", "__version__", "adopt", "explain",
+           "get_worker_info", "sample_rng"]
 
 # What needs torch, NumPy or an extension module is imported when it is first asked for.
 _LAZY = {"DataLoader": "dataloader", "Loader": "loader", "PackedList": "_packed",
-         "StatefulDataLoader": "stateful", "adopt": "_adopt", "sample_rng": "random"}
+         "StatefulDataLoader": "stateful", "adopt": "_adopt", "explain": "_native", "sample_rng": "random"}
 
 # The public names of torch.utils.data, its modules too, from 1.13 on. A later torch may have more.
 _OF_TORCH = frozenset((

@@ -22,6 +22,17 @@ class Options(NamedTuple):
     world_size: int | None
     device: Any
     socket: str | None
+    native: str
+
+
+NATIVE = ("auto", "off", "require")
+
+
+def check_native(native: Any) -> None:
+    """ValueError: it is none of NATIVE."""
+    if native not in NATIVE:
+        raise ValueError(f"native option should be one of {', '.join(map(repr, NATIVE))}, but got "
+                         f"native={native!r}")
 
 
 def check_assertion(holds: bool, text: str) -> None:

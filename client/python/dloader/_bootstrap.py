@@ -44,7 +44,8 @@ class Source:
     the default rules, which C knows itself. convert: what makes a sample by itself deliverable.
     reseed: is called before each step with a seed that no other step has, where the loader was
     opened by a spec; None: the generators were seeded once and run on, as PyTorch's do. keeper: of
-    states that the dataset says behind each batch; None: it is not asked.
+    states that the dataset says behind each batch; None: it is not asked. columns: where samples are
+    rows of tensors in memory, these (_native.Columns); None: the dataset is called.
     """
 
     def __init__(self, worker: int, workers: int, dataset: Any, iterable: bool) -> None:
@@ -58,6 +59,7 @@ class Source:
         self.reseed: Callable[[int], None] | None = None
         self.carrier: _carried.Carrier | None = None
         self.keeper: _states.Keeper | None = None
+        self.columns: Any = None
 
     def default_collate(self, samples: list) -> Any:
         """PyTorch's default_collate, for what the rules in C do not cover."""
@@ -188,16 +190,32 @@ class Job:
 
     collate: None: the default rules, which C knows itself. init: worker_init_fn or None. base_seed:
     of the first epoch; the generators run on from there. states: as _carried.to_send() says, or None.
+    native: what is known of the dataset is done in C.
     """
 
     def __init__(self, dataset: Any, iterable: bool, collate: Callable | None,
-                 init: Callable[[int], None] | None, base_seed: int, states: dict | None) -> None:
+                 init: Callable[[int], None] | None, base_seed: int, states: dict | None,
+                 native: bool = False) -> None:
         self.dataset = dataset
         self.iterable = iterable
         self.collate = collate
         self.init = init
         self.base_seed = base_seed
         self.states = states
+        self.native = native
+        # What init() changes in a worker is not known before.
+        self.columns = self._lower() if native and init is None else None
+
+    def _lower(self) -> Any:
+        from . import _native
+        try:
+            return _native.lower(self.dataset)
+        except _native.Unknown:
+            return None
+
+    def columns_in_worker(self) -> Any:
+        """After init()."""
+        return self._lower() if self.native and self.init is not None else self.columns
 
 
 def open_job(job: Job, worker: int, workers: int) -> Source:
@@ -222,6 +240,8 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
             job.init(place)
         if states is not None:
             _carry(source, states)
+        else:
+            source.columns = job.columns_in_worker()
     except Exception as error:
         source.dataset, source.carrier, source.keeper = _Broken(error), None, None
     return source

@@ -17,3 +17,7 @@ class StateError(Error, ValueError):
 
 class WorldChangedError(Error):
     """Nodes joined or left: the epoch continues from its state, in the next world."""
+
+
+class SamplesLeftOutError(Error):
+    """An epoch of the cluster ended without samples of nodes that are gone; the text names them."""

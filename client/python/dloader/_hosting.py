@@ -105,6 +105,8 @@ def _open_worker(job: Any, worker: int, workers: int, *_spec: Any) -> Any:
 
 def _run(theirs: Any, client: int, job: Any, keeps_errors: bool, mask: Any) -> None:
     from . import _worker  # type: ignore[attr-defined]
+    from .host import go_early
+    go_early()
     _worker.leave_signals()
     if mask is not None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data._utils.collate import default_collate, default_convert
 
 from . import (_arguments, _bootstrap, _carried, _datapipes, _device, _hosting, _keys, _label,
-               _order, _private, _reraise, _states, state)
+               _native, _order, _private, _reraise, _states, state)
 from ._errors import DaemonError
 from ._single import LoaderIterator
 
@@ -94,7 +94,8 @@ def _job(loader: Any, args: dict[str, int], states: dict | None) -> _bootstrap.J
     if collate is (default_collate if loader._auto_collation else default_convert):
         collate = None
     return _bootstrap.Job(loader.dataset, loader._is_iterable, collate,
-                          _datapipes.worker_init(loader), args["base_seed"], states)
+                          _datapipes.worker_init(loader), args["base_seed"], states,
+                          native=_native.is_on(loader))
 
 
 def _batch_size(loader: Any) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import _arguments, _carried, _datapipes, _device, _order, random, state
+from . import _arguments, _carried, _datapipes, _device, _native, _order, random, state
 
 
 class LoaderIterator(_device.BatchIterator):
@@ -69,6 +69,7 @@ class SingleIterator(LoaderIterator):
         self._collate = loader.collate_fn
         self._is_batched = loader._auto_collation
         self._drop_last = loader.drop_last
+        self._is_native = _native.takes(loader)
         self._ended = False
         self._begin()
         _datapipes.shard(self._dataset)
@@ -163,6 +164,9 @@ class SingleIterator(LoaderIterator):
         return [dataset[key] for key in iterator]
 
     def _make(self, keys: Any) -> Any:
+        batch = _native.take(self._dataset, keys) if self._is_native else None
+        if batch is not None:
+            return batch
         try:
             samples = self._fetch(self, keys)
         finally:

@@ -1,16 +1,34 @@
-"""Signs of other ranks, where neither the program nor $RANK and $WORLD_SIZE tell of any."""
+"""Which rank this process is: as it was told, or as its launcher says.
+
+What counts, the first that says anything:
+
+1. The arguments `rank` and `world_size`.
+2. $RANK and $WORLD_SIZE, which torchrun and others set.
+3. The process group of torch.distributed, if it is there.
+4. The context of a worker of Ray Train.
+5. The variables of other launchers: the table of client/environment.c.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import warnings
+from typing import NamedTuple
 
-# How many processes a launcher has started, by the variable that says it, and which one this is.
-_LAUNCHERS = {"OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE":
-              "MV2_COMM_WORLD_RANK", "PMI_SIZE": "PMI_RANK", "SLURM_STEP_NUM_TASKS": "SLURM_PROCID"}
+CLUSTER = 2 ** 32 - 1  # DL_WORLD_CLUSTER
 
 
-def _of_group() -> tuple[int, int] | None:
+class Place(NamedTuple):
+    """`alone`: nothing says that there are others."""
+
+    rank: int
+    world: int
+    job: str | None
+    alone: bool = False
+
+
+def of_group() -> tuple[int, int] | None:
     """(rank, world size) of the process group of torch.distributed, if there is one."""
     torch = sys.modules.get("torch")
     distributed = getattr(torch, "distributed", None)
@@ -19,25 +37,73 @@ def _of_group() -> tuple[int, int] | None:
     return distributed.get_rank(), distributed.get_world_size()
 
 
-def find(world: int | None) -> tuple[int | None, int | None]:
-    """(rank, world size) of a program without $RANK that was told `world`; None: not known here.
+def _of_ray() -> tuple[int, int, str | None] | None:
+    """(rank, world size, name of the run) of a worker of Ray Train; None: this is none."""
+    train = sys.modules.get("ray.train")
+    if train is None:
+        return None
+    try:
+        context = train.get_context()
+        rank, world = context.get_world_rank(), context.get_world_size()
+        run = context.get_experiment_name()
+    except Exception:  # its own, which differ from release to release
+        return None
+    return (rank, world, run) if rank is not None and world else None
 
-    ValueError: there are several processes, and which one this is is not known. They may be ranks,
-    or runs that have nothing to do with each other: a guess would leave out samples, or give each
-    of them to all.
+
+def _from_environment(rank: int | None, world: int | None) -> Place:
+    from . import _client  # type: ignore[attr-defined]
+    found, size, job = _client.from_environment(rank, world)
+    if found is None and (size or 1) > 1:
+        raise ValueError(f"rank: missing, but world_size is {size}; give rank=, or set $RANK")
+    return Place(found or 0, size or 1, job, alone=found is None and size is None)
+
+
+def find(rank: int | None, world: int | None) -> Place:
+    """The place of a program that was told `rank` and `world`; None: it was not.
+
+    ValueError: there are several ranks, and which one this is is not known.
     """
-    group = _of_group()
+    if rank is not None or "RANK" in os.environ:
+        place = _from_environment(rank, world)
+        ray = _of_ray() if rank is None and world is None and place.job is None else None
+        return place if ray is None else place._replace(job=ray[2])
+    group = of_group()
     if group is not None and world in (None, group[1]):
-        return group
-    if world is not None and world > 1:
-        raise ValueError(f"rank: missing, but world_size is {world}; give rank=, or set $RANK")
-    if world is not None or "WORLD_SIZE" in os.environ:
-        return None, world
-    for size, rank in _LAUNCHERS.items():
-        count = os.environ.get(size, "")
-        if count.isdecimal() and int(count) > 1:
-            raise ValueError(f"world_size: ${size} is {count}, but these may be independent runs; if they "
-                             f"are ranks of one job, give rank=int(os.environ[\"{rank}\"]) and "
-                             f"world_size={count}, or rank=0 and world_size=1 if each is to have all "
-                             "samples")
-    return None, None
+        return Place(*group, None)
+    ray = _of_ray()
+    if ray is not None and world in (None, ray[1]):
+        return Place(ray[0], ray[1], ray[2] if world is None else None)
+    return _from_environment(None, world)
+
+
+def find_local(rank: int | None) -> tuple[int, str | None]:
+    """The rank on this node, in the world of a cluster of daemons, and the job's name."""
+    from . import _client  # type: ignore[attr-defined]
+    found, _, job = _client.from_environment(rank, CLUSTER)
+    return found or 0, job
+
+
+def check_alone(given: str) -> None:
+    """RuntimeError: there is a process group of several ranks now, which a loader that found itself
+    alone would give all samples each."""
+    group = of_group()
+    if group is not None and group[1] > 1:
+        raise RuntimeError(
+            f"world_size: torch.distributed has {group[1]} ranks, but this {given} was made before its "
+            f"process group and has no rank; make it after init_process_group(), or give "
+            f"rank={group[0]} and world_size={group[1]}, or rank=0 and world_size=1 if each is to have "
+            "all samples")
+
+
+def warn_of_others(stacklevel: int) -> None:
+    """Warns where there are several ranks by any sign, each of which shuffles all samples."""
+    try:
+        place = find(None, None)
+    except (ImportError, ValueError):
+        return
+    if place.world > 1:
+        warnings.warn(
+            f"this DataLoader shuffles all samples, and so does that of each of the {place.world} ranks: "
+            f"for a share of them give it sampler=DistributedSampler(dataset), or rank={place.rank} and "
+            f"world_size={place.world}; with rank=0 and world_size=1 nothing is said", stacklevel=stacklevel)

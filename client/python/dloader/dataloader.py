@@ -16,7 +16,7 @@ except ImportError as _error:
 from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data.dataloader import _DatasetKind
 
-from . import _arguments, _device, _info, _private, _single, state
+from . import _arguments, _device, _info, _native, _private, _single, _world, state
 from ._seeds import MASK64
 from ._share import Share
 
@@ -47,9 +47,13 @@ class DataLoader(TorchLoader[T_co]):
         and a second run repeats them. Like generator=torch.Generator().manual_seed(seed).
     rank, world_size: take a DistributedSampler's share of a map-style dataset, shuffled as
         `shuffle` says, from `seed` (0 if there is none) and the number of the epoch;
-        set_epoch() is not needed.
+        set_epoch() is not needed. Absent: all samples, as with PyTorch's class, and a warning if
+        `shuffle` is given where a launcher or torch.distributed has several ranks.
     device: batches arrive on this device, one copied ahead on a side stream.
     socket: the daemon's socket; absent: $DLOADER_SOCKET, or a private daemon.
+    native: "auto": batches of a dataset that dloader knows, such as a TensorDataset, are made in C,
+        without calling it, and are the same; dloader.explain() says what runs where. "off": the
+        dataset is always called. "require": ValueError, which says why, if it has to be.
 
     One loader may have several iterators at once. Only one thread at a time may use it.
     """
@@ -63,13 +67,15 @@ class DataLoader(TorchLoader[T_co]):
                  prefetch_factor: int | None = None, persistent_workers: bool = False,
                  pin_memory_device: str = "", in_order: bool = True, seed: int | None = None,
                  rank: int | None = None, world_size: int | None = None, device: Any = None,
-                 socket: str | None = None) -> None:
+                 socket: str | None = None, native: str = "auto") -> None:
         _arguments.check_ours(dataset, sampler, batch_sampler, generator, seed, rank, world_size)
-        self._options = _arguments.Options(seed, rank, world_size, device, socket)
+        _arguments.check_native(native)
+        self._options = _arguments.Options(seed, rank, world_size, device, socket, native)
         # To make another loader of; a subclass may have attributes of these names that are its own.
         for name, value in self._options._asdict().items():
             self.__dict__.setdefault(name, value)
         has_sampler = sampler is not None or batch_sampler is not None
+        self._shuffles_all = bool(shuffle) and world_size is None
         # Of the samplers made here that is known; what a user's may give is seen as it comes.
         self._keys_are_integers = not has_sampler
         if world_size is not None and not has_sampler:
@@ -89,6 +95,8 @@ class DataLoader(TorchLoader[T_co]):
                          pin_memory_device=pin_memory_device, **further)
         self.in_order = in_order
         self._is_iterable = self._dataset_kind == _DatasetKind.Iterable
+        if native == "require":
+            _native.require(self)
         # Workers of different ranks have different streams, though their ranks have one seed.
         self._stream_offset = (rank or 0) * max(1, num_workers)
         self._forget()
@@ -134,6 +142,9 @@ class DataLoader(TorchLoader[T_co]):
         return _iterators.WorkerIterator(self)
 
     def __iter__(self) -> Iterator[Any]:
+        if self._shuffles_all and _info.get_worker_info() is None:
+            self._shuffles_all = False  # it is said once
+            _world.warn_of_others(stacklevel=3)
         if self._resume is None and self._position is not None:
             # Lightning makes an iterator that it does not use.
             self._resume = self._position.unused_resume()

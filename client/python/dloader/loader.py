@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from operator import index
 from typing import Any
 
-from . import _device, _private, _reraise, _world
-from ._errors import StateError, WorldChangedError
+from . import _device, _private, _reraise, _rejoin, _world
+from ._errors import SamplesLeftOutError, StateError, WorldChangedError
 from ._progress import Progress
 from ._spec import Spec, refusal
 
@@ -24,6 +24,7 @@ VERSION = 2
 _RESUME = 2 ** 64 - 1  # DL_RESUME of dlclient.h
 
 _MODES = {"numpy": 0, "torch": 1, "dlpack": 2}
+_LEFT_OUT = ("raise", "warn", "ignore")  # as enum dl_left_out
 _PRIORITIES = ("normal", "high", "low")  # as enum dl_priority of dlclient.h numbers them
 
 
@@ -35,9 +36,6 @@ def _mode(as_: str | None) -> int:
     if as_ == "torch":
         import torch  # noqa: F401  what cannot be had is told now, not by the first batch
     return _MODES[as_]
-
-
-_CLUSTER = 2 ** 32 - 1  # DL_WORLD_CLUSTER
 
 
 # Of ranks that were given none: as DistributedSampler's. Their daemons would draw different ones,
@@ -91,6 +89,7 @@ class _Pass(_device.BatchIterator):
         self._loader = loader
         self._epoch = epoch
         self._number = number
+        self._following = number + 1  # the epoch behind this one
         self._step = self._next_step = step
         loader._pass = weakref.ref(self)
         self._repeated = 0
@@ -115,6 +114,10 @@ class _Pass(_device.BatchIterator):
             if error.step is None and error.errno == errno.ESTALE:
                 self.end()
                 raise WorldChangedError(error.text) from None
+            if error.step is None and error.errno == errno.ENOTRECOVERABLE:
+                self.end()
+                self._finished()  # this rank has had all of its own
+                raise SamplesLeftOutError(error.text) from None
             _reraise.raise_step_error(error)
         except _client.NoData:
             raise RuntimeError("sampler.kind: client: a Loader does not feed indices; give the spec a "
@@ -126,6 +129,8 @@ class _Pass(_device.BatchIterator):
         if told:
             warnings.warn(told, stacklevel=4)
         if batch is None:
+            # In a cluster the others may be further on.
+            self._following = max(self._number + 1, self._epoch.number)
             self.end()
             raise StopIteration
         self._next_step = batch.step + 1
@@ -158,7 +163,7 @@ class _Pass(_device.BatchIterator):
         self._keep()
 
     def _finished(self) -> None:
-        self._loader._stand(self._number + 1, 0)
+        self._loader._stand(self._following, 0)
 
     def end(self) -> None:
         """Stops loading; further next() say StopIteration."""
@@ -195,24 +200,30 @@ class Loader:
     spec: a dict, a text in YAML or JSON, or the path of a file with it; relative paths in a file
         start from its folder. Errors name the key, the value and the remedy.
     rank, world_size: of this consumer; absent: $RANK and $WORLD_SIZE, as set by torchrun, else those
-        of torch.distributed's process group, else a single rank. ValueError if only one of the two is
-        set, if one is invalid, and if Slurm or MPI have started several processes and
-        nothing else tells their ranks. With several ranks a spec without `seed` has 0, so that all
+        of torch.distributed's process group, of Ray Train, of MPI or Slurm, else a single rank.
+        ValueError if only one of the two is set, or if one is invalid; RuntimeError by iter() if
+        torch.distributed has several ranks by then. rank=0, world_size=1 is for processes that
+        have nothing to do with each other. With several ranks a spec without `seed` has 0, so that all
         get shares of one order. world_size="cluster" takes the world of the daemon's cluster:
-        `rank` (absent: $LOCAL_RANK) is then the rank on this node, and from the first epoch on the
-        attributes `rank` and `world_size` have the values that the nodes agreed on. iter() and len()
-        wait until all nodes have requested the first epoch; OSError, with its errno, if that takes
-        too long (ETIMEDOUT, with the missing nodes), if the others are in another epoch (EINVAL),
-        or if the daemon is in no cluster (ENOTSUP). resume=True, which then needs no job, takes the
-        epoch of the others; a rank that was in it continues at the first batch that it had not
-        released.
+        `rank` (absent: $LOCAL_RANK, or as MPI or Slurm say it) is then the rank on this node, and
+        from the first epoch on the attributes `rank` and `world_size` have the values that the nodes
+        agreed on. iter() and len() wait until all nodes have requested the first epoch; OSError,
+        with its errno, if that takes too long (ETIMEDOUT, with the missing nodes), if the others
+        are in another epoch (EINVAL), or if the daemon is in no cluster (ENOTSUP). resume=True,
+        which then needs no job, takes the epoch of the others; a rank that was in it continues at
+        the first batch that it had not released.
     follow: with world_size="cluster": the epoch continues when nodes join or leave, and `rank`,
         `world_size` and len() change from some batch on. False: iterating raises
-        WorldChangedError once this rank has had its part of the old world; after
+        WorldChangedError once this rank has had its part of the old world, at the same step on all
+        ranks, and not at all if this rank and the world are the same again; after
         load_state_dict(state_dict()) the next iter() continues in the new one.
-    socket: the daemon's socket; absent: $DLOADER_SOCKET, the user's or the system's daemon, or a
-        private one, with a warning if the user may not use the system's. A spec
-        with workers.count 0 needs none.
+    left_out: with world_size="cluster", if an epoch ends and samples of it are not known to have been
+        used, because a node died or was cut off: "raise" raises SamplesLeftOutError after the last
+        batch, with their ranks and steps; the next iter() is the next epoch. "warn" warns instead.
+    socket: the daemon's socket; absent: $DLOADER_SOCKET, the user's own daemon if it listens, the
+        system's, or a private one: without a warning if there is no other, or if the spec names code
+        (a Python object, a plug-in) that the daemon does not run for this user, and with one if the
+        user may not use the system's. A spec with workers.count 0 needs none.
     epoch: number of the first epoch; it decides the order together with the seed.
     as_: "torch", "numpy", or "dlpack" (objects with __dlpack__, for any library); absent: torch's
         tensors if torch was imported, else NumPy's arrays. Nothing is copied: the arrays are views
@@ -226,12 +237,13 @@ class Loader:
     job: name of the training job of the ranks. Ranks of a job must agree on the epoch and on their
         number, and the daemon remembers which batches each has released: after each next(), all
         that nothing refers to. Absent, if neither rank nor world_size is given: torchrun's
-        --rdzv-id, if there is one; "": no job.
-    resume: begins at the first batch that this rank of the job has not released, in whichever
-        epoch that is, instead of with `epoch`; batches loaded ahead are still there. StateError if
-        the daemon does not know this rank: it never began, or the loader was closed for longer than
-        the daemon keeps one (linger in dloaderd.conf(5)). "auto" then begins with `epoch`, and also
-        if there is no job.
+        --rdzv-id, Slurm's job and step, or the name of Ray Train's run, if there is one; "": no job.
+    resume: begins at the first batch that a rank of the job has not released, in whichever epoch
+        that is, instead of with `epoch`: all ranks at the same step, if none of them was reading
+        when the first of them came back; a rank that comes back alone, at its own. Batches loaded
+        ahead are still there. StateError if the daemon does not know this rank: it never began, or
+        the loader was closed for longer than the daemon keeps one (linger in dloaderd.conf(5)).
+        "auto" then begins with `epoch`, and also if there is no job.
     priority: "high", "normal" or "low": whose batches are loaded first, among the readers of the
         loader, if its workers or its memory do not suffice for all. "low" gets what the others leave.
 
@@ -244,19 +256,23 @@ class Loader:
                  pin_memory: bool = False, device: Any = None, name: str | None = None,
                  progress: bool = False, job: str | None = None,
                  resume: bool | str = False, follow: bool = True, priority: str = "normal",
-                 **others: Any) -> None:
+                 left_out: str = "raise", **others: Any) -> None:
         self._client: Any = None
         if others:
             raise TypeError(refusal(next(iter(others))))
         self._as = _mode("torch" if as_ is None and device is not None else as_)
         if device is not None and self._as != _MODES["torch"]:
             raise ValueError(f"device: {device!r} needs as_='torch', but got as_={as_!r}")
-        job_of_torchrun = self._take_place(rank, world_size)
-        self.job = job if job is not None else job_of_torchrun
+        found = self._take_place(rank, world_size)
+        self.job = job if job is not None else found
         if priority not in _PRIORITIES:
             raise ValueError(f"priority: {priority!r} is not one of {', '.join(_PRIORITIES)}")
         self._priority = _PRIORITIES.index(priority)
-        self._follow = bool(follow) and self._local is not None
+        if left_out not in _LEFT_OUT:
+            raise ValueError(f"left_out: {left_out!r} is not one of {', '.join(_LEFT_OUT)}")
+        self._left_out = _LEFT_OUT.index(left_out)
+        # DL_FOLLOW_ANY and DL_FOLLOW_SAME of dlclient.h
+        self._follow = 0 if self._local is None else 1 if follow else 2
         self._check_resume(resume, bool(self.job) or self._local is not None)
         self.pin_memory, self.device, self.progress = pin_memory, device, progress
         self._spec = Spec(spec)
@@ -281,9 +297,9 @@ class Loader:
             self._go_on(resume is True)
 
     def _take_place(self, rank: int | None, world_size: int | str | None) -> str | None:
-        """What is not given is torchrun's; the name of its job, if rank and world are."""
-        from . import _client  # type: ignore[attr-defined]
+        """What is not given is the launcher's; the name of its job, if rank and world are."""
         self._local: int | None = None  # of a cluster: the rank on this node
+        self._alone = False
         self.rank: int | None = None
         self.world_size: int | None = None
         cluster = world_size == "cluster"
@@ -291,16 +307,14 @@ class Loader:
             raise ValueError(f"world_size: {world_size!r} is neither an integer nor 'cluster'")
         rank = _integer("rank", rank, 0, _WORLD_MAX - 1)
         if cluster:
-            self._local, _, job = _client.from_environment(rank, _CLUSTER)
+            self._local, job = _world.find_local(rank)
             return job
-        world = _integer("world_size", world_size, 1, _WORLD_MAX)
-        if rank is None and "RANK" not in os.environ:
-            rank, world = _world.find(world)
-        self.rank, self.world_size, job = _client.from_environment(rank, world)
-        if not self.rank < self.world_size:
-            raise ValueError(f"rank: {self.rank} is not in the interval [0, {self.world_size - 1}] "
-                             f"of world_size {self.world_size}")
-        return job
+        place = _world.find(rank, _integer("world_size", world_size, 1, _WORLD_MAX))
+        if not place.rank < place.world:
+            raise ValueError(f"rank: {place.rank} is not in the interval [0, {place.world - 1}] "
+                             f"of world_size {place.world}")
+        self.rank, self.world_size, self._alone = place.rank, place.world, place.alone
+        return place.job
 
     @staticmethod
     def _check_resume(resume: bool | str, known: bool) -> None:
@@ -334,11 +348,21 @@ class Loader:
                           stacklevel=4)
         return _private.connect(None, "dloader.Loader", private=True)
 
+    def _open_in(self, client: Any) -> None:
+        self._client = client
+        self._loader = client.open(self.spec, self._spec.base, self._as == _MODES["torch"])
+
     def _open(self) -> None:
-        self._client = self._connect()
         try:
-            self._loader = self._client.open(self.spec, self._spec.base,
-                                             self._as == _MODES["torch"])
+            try:
+                self._open_in(self._connect())
+            except OSError as error:
+                # Code of one's own, which the system's daemon does not run.
+                named = self._socket or os.environ.get("DLOADER_SOCKET")
+                if error.errno != errno.EPERM or named or self._local is not None:
+                    raise
+                self.close()
+                self._open_in(_private.connect(None, "dloader.Loader", private=True))
         except BaseException:
             self.close()
             raise
@@ -441,10 +465,12 @@ class Loader:
 
     def _start(self, number: int, step: int) -> _Pass:
         where: dict[str, Any] = {"epoch": number, "step": step}
+        if self._alone:
+            _world.check_alone("Loader")
         if self._local is None:
             place: dict[str, Any] = {"rank": self.rank, "world": self.world_size}
         else:
-            place = {"rank": self._local, "world": _CLUSTER}
+            place = {"rank": self._local, "world": _world.CLUSTER}
         kept = self._kept if self._local is not None else None
         if kept is not None and kept[0] == (number, step):
             where = {"state": kept[1]}
@@ -453,7 +479,7 @@ class Loader:
         elif self._from is not None or (self._local is not None and step > 0):
             where = {"state": self._token(number, step)}
         epoch = self._opened().start(**place, job=self.job, follow=self._follow,
-                                      priority=self._priority, **where)
+                                      priority=self._priority, left_out=self._left_out, **where)
         if self._local is not None:
             self.rank, self.world_size = epoch.rank, epoch.world
         if number == _RESUME:
@@ -471,18 +497,53 @@ class Loader:
             _device.pin(epoch)
         return _Pass(self, epoch, number, step)
 
+    def wait_world(self) -> tuple[int, int]:
+        """With world_size="cluster": waits until the nodes have met; returns rank and world size.
+
+        Before the first iter(), and with follow=False after a WorldChangedError, when the next iter()
+        goes on with the epoch: the time to make a process group. A rank that lacks steps of the world
+        before gets those first, and then another WorldChangedError.
+        """
+        if self._local is None:
+            raise ValueError(f"world_size: {self.world_size!r} was given; wait_world() is for 'cluster'")
+        if self._ahead is None:
+            if self._begun:
+                self.load_state_dict(self.state_dict())
+            self._ahead = self._start(*self._at)
+        assert self.rank is not None and self.world_size is not None
+        return self.rank, self.world_size
+
     def _go_on(self, must: bool) -> None:
         """Begins, for the next iter(), where the job has left off."""
         try:
-            self._ahead = self._start(_RESUME, 0)
-        except BaseException as error:
-            unknown = isinstance(error, OSError) and error.errno == errno.ENOENT
-            if unknown and not must:
-                return
+            unknown = self._find_place()
+        except BaseException:
             self.close()
-            if unknown:
-                raise StateError(str(error.strerror)) from None  # type: ignore[attr-defined]
             raise
+        if unknown is not None and must:
+            self.close()
+            raise StateError(str(unknown.strerror)) from None
+
+    def _find_place(self) -> OSError | None:
+        """What the daemon says who knows nothing of the job, unless another's does."""
+        unknown = None
+        try:
+            self._ahead = self._start(_RESUME, 0)
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            unknown = error
+        world = self.world_size or 1
+        if self._local is not None or not _rejoin.is_needed(world):
+            return unknown
+        known = None if unknown else self._at
+        place = _rejoin.least(f"{self.job}/{self._opened().fingerprint:x}", self.rank or 0, world, known)
+        if place is None or place == known:
+            return unknown
+        self._drop_ahead()
+        self._stand(*place)
+        self._ahead = self._start(*place)
+        return None
 
     def __iter__(self) -> Iterator[Any]:
         """The next epoch; the first time after load_state_dict(), what is left of that one."""
@@ -552,7 +613,7 @@ class Loader:
             self._take_seed(said["seed"])
         try:
             epoch, step = self._opened().find_state(
-                token, self.world_size if self._local is None else _CLUSTER)
+                token, self.world_size if self._local is None else _world.CLUSTER)
         except OSError as error:
             raise StateError(str(error.strerror)) from None
         self.set_epoch(epoch)

@@ -107,8 +107,8 @@ static PyObject *py_module_state_json(PyObject *module, PyObject *args)
 PyDoc_STRVAR(
     from_environment_doc,
     "from_environment($module, rank, world, /)\n--\n\n"
-    "(rank, world, job) with what is None from the environment, as torchrun sets it up; job may be "
-    "None. ValueError: a variable, and what is wrong with it.");
+    "(rank, world, job) with what is None from the environment, as launchers set it up; None: it "
+    "does not say. ValueError: a variable, and what is wrong with it.");
 
 /* None: not given. */
 static int py_module_take_given(PyObject *from, unsigned flag, uint32_t *ret, unsigned *given)
@@ -128,9 +128,14 @@ static int py_module_take_given(PyObject *from, unsigned flag, uint32_t *ret, un
     return 0;
 }
 
+static PyObject *py_module_number(uint32_t n, bool absent)
+{
+    return absent ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(n);
+}
+
 static PyObject *py_module_from_environment(PyObject *module, PyObject *args)
 {
-    struct dl_epoch_options o = {0};
+    struct dl_epoch_options o = {.rank = UINT32_MAX};
     PyObject *rank, *world;
     unsigned given = 0;
     char why[512];
@@ -147,8 +152,9 @@ static PyObject *py_module_from_environment(PyObject *module, PyObject *args)
         Py_XDECREF(text);
         return NULL;
     }
-    return Py_BuildValue("(IIN)", o.rank, o.world ? o.world : 1,
-                         o.job ? text_of(o.job) : Py_NewRef(Py_None));
+    return Py_BuildValue("(NNN)", py_module_number(o.rank, o.rank == UINT32_MAX),
+                         py_module_number(o.world, o.world == 0),
+                         o.job_found[0] ? text_of(o.job_found) : Py_NewRef(Py_None));
 }
 
 static PyMethodDef module_methods[] = {

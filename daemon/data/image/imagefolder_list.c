@@ -126,13 +126,17 @@ static bool imagefolder_list_is_image_name(const char *name)
 }
 
 /* What a link leads to counts; one that leads nowhere is a file, whose error comes in its time. */
-static bool imagefolder_list_is_dir(int fd, const struct dirent *entry)
+static bool imagefolder_list_is_dir(const char *folder, const struct dirent *entry,
+                                    const struct data_env *env)
 {
+    char path[PATH_ROOM];
     struct stat st;
 
     if (entry->d_type != DT_LNK && entry->d_type != DT_UNKNOWN)
         return entry->d_type == DT_DIR;
-    return fstatat(fd, entry->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+    int len = snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+    return len > 0 && (size_t)len < sizeof path && source_stat(path, true, env, &st) == 0 &&
+           S_ISDIR(st.st_mode);
 }
 
 static DIR *imagefolder_list_closedirp(DIR **dir)
@@ -165,7 +169,7 @@ static int imagefolder_list_read_folder(const char *path, const struct data_env 
         r = 0;
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
             continue;
-        if (imagefolder_list_is_dir(dirfd(dir), entry))
+        if (imagefolder_list_is_dir(path, entry, env))
             r = imagefolder_list_names_add(dirs, name);
         else if (files && imagefolder_list_is_image_name(name))
             r = imagefolder_list_names_add(files, name);

@@ -104,11 +104,13 @@ static int plugin_load_check_dir(const char *path, const char *dir, struct dl_er
     return 0;
 }
 
-/* The file, and all directories from its own up to the allowed one. */
+/* The file, and all directories from its own up to the allowed one; where the file itself is
+ * allowed, up to the root directory. */
 static int plugin_load_check_trust(const char *resolved, const struct data_env *env,
                                    struct dl_error *err)
 {
-    size_t top = strlen(plugin_load_allowed_dir(resolved, env));
+    const char *allowed = plugin_load_allowed_dir(resolved, env);
+    size_t top = strcmp(allowed, resolved) == 0 ? 1 : strlen(allowed);
     char dir[PATH_MAX];
     int r = plugin_load_check_file(resolved, err);
 

@@ -1,6 +1,8 @@
 #include "daemon/serve/base/config.h"
 
 #include "daemon/serve/base/environment.h"
+#include "daemon/serve/base/log.h"
+#include "daemon/serve/base/lookup.h"
 #include "daemon/serve/base/loopback.h"
 #include "daemon/serve/base/memory.h"
 
@@ -17,10 +19,14 @@ enum config_type {
     STRING,
     MODE,
     LIST,
+    ROOTS,
     PROGRAMS,
+    FILES,
+    OBJECTS,
     DURATION,
     COUNT,
     BYTES,
+    SHARE,
     LEVEL,
     SANDBOX,
     LOOPBACK,
@@ -101,7 +107,7 @@ void config_dirs_add(struct config_dirs *dirs, const char *path)
     dirs->paths[dirs->n++] = must_strdup(path);
 }
 
-static void config_free_dirs(struct config_dirs *dirs)
+void config_dirs_deinit(struct config_dirs *dirs)
 {
     for (uint32_t i = 0; i < dirs->n; i++)
         free(dirs->paths[i]);
@@ -116,15 +122,19 @@ static int config_set_list(struct config_dirs *dirs, const struct config_key *ke
     for (uint32_t i = 0; i < v->count; i++) {
         const struct value *item = &v->items[i];
         char resolved[PATH_MAX];
-        struct stat st;
 
         if (item->type != VALUE_STRING || item->string[0] != '/')
             return config_refuse_value(err, key, item, "an absolute directory");
-        if (!realpath(item->string, resolved))
-            return dl_error_set(err, errno, key->path, "%s: %s", item->string, strerror(errno));
-        if (stat(resolved, &st) == 0 && !S_ISDIR(st.st_mode))
-            return dl_error_set(err, ENOTDIR, key->path, "%s: %s", item->string, strerror(ENOTDIR));
-        config_dirs_add(dirs, resolved);
+        int r = lookup_directory(item->string, resolved);
+        bool later = r == -ENOENT && key->type == ROOTS; /* it may come */
+        if (r == -ETIMEDOUT)
+            log_warning("%s: %s does not answer; it is taken as it is written, and if there is a "
+                        "link in it, nothing below it can be used until the configuration is read "
+                        "again",
+                        key->path, item->string);
+        else if (r < 0 && !later)
+            return dl_error_set(err, -r, key->path, "%s: %s", item->string, strerror(-r));
+        config_dirs_add(dirs, r < 0 ? item->string : resolved);
     }
     return 0;
 }
@@ -147,6 +157,43 @@ static int config_set_programs(struct config_dirs *programs, const struct config
         if (!S_ISREG(st.st_mode))
             return dl_error_set(err, EACCES, key->path, "%s is not a program", item->string);
         config_dirs_add(programs, item->string);
+    }
+    return 0;
+}
+
+/* Links are not resolved: users name the file as it stands here. */
+static int config_set_files(struct config_dirs *files, const struct config_key *key,
+                            const struct value *v, struct dl_error *err)
+{
+    if (v->type != VALUE_ARRAY)
+        return config_refuse_value(err, key, v, "a list of files");
+    for (uint32_t i = 0; i < v->count; i++) {
+        const struct value *item = &v->items[i];
+        struct stat st;
+
+        if (item->type != VALUE_STRING || item->string[0] != '/')
+            return config_refuse_value(err, key, item, "the absolute path of a file");
+        if (stat(item->string, &st) < 0)
+            return dl_error_set(err, errno, key->path, "%s: %s", item->string, strerror(errno));
+        if (!S_ISREG(st.st_mode))
+            return dl_error_set(err, EINVAL, key->path, "%s is not a file", item->string);
+        config_dirs_add(files, item->string);
+    }
+    return 0;
+}
+
+static int config_set_objects(struct config_dirs *objects, const struct config_key *key,
+                              const struct value *v, struct dl_error *err)
+{
+    if (v->type != VALUE_ARRAY)
+        return config_refuse_value(err, key, v, "a list of module:name");
+    for (uint32_t i = 0; i < v->count; i++) {
+        const struct value *item = &v->items[i];
+
+        if (item->type != VALUE_STRING || !spec_is_callable(item->string))
+            return config_refuse_value(err, key, item,
+                                       "module:name, such as mypackage.data:Dataset");
+        config_dirs_add(objects, item->string);
     }
     return 0;
 }
@@ -175,6 +222,32 @@ static int config_set_bytes(uint64_t *ret, const struct config_key *key, const s
     if (bytes == 0)
         return config_refuse_value(err, key, v, "a size such as 8GiB");
     *ret = bytes;
+    return 0;
+}
+
+/* "50%"; 0: it is none, or not one of 1 to 100. */
+static uint64_t config_parse_per_cent(const char *text)
+{
+    char *end;
+    unsigned long n = *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
+
+    return n >= 1 && n <= 100 && strcmp(end, "%") == 0 ? n : 0;
+}
+
+static int config_set_share(struct config_share *ret, const struct config_key *key,
+                            const struct value *v, struct dl_error *err)
+{
+    struct config_share share = {0};
+
+    if (v->type == VALUE_INT && v->integer > 0)
+        share.bytes = (uint64_t)v->integer;
+    if (v->type == VALUE_STRING)
+        share.per_cent = config_parse_per_cent(v->string);
+    if (v->type == VALUE_STRING && !share.per_cent && parse_bytes(v->string, &share.bytes) < 0)
+        share.bytes = 0;
+    if (share.bytes == 0 && share.per_cent == 0)
+        return config_refuse_value(err, key, v, "a size such as 8GiB, or a share such as 50%");
+    *ret = share;
     return 0;
 }
 
@@ -229,6 +302,11 @@ static int config_set_backend(enum config_backend *ret, const struct config_key 
                                         [CONFIG_BACKEND_C10D] = "c10d"};
     size_t at;
 
+    if (v->type == VALUE_STRING && strcmp(v->string, "etcd-v2") == 0)
+        return config_refuse_value(
+            err, key, v,
+            "a store of dloaderd, but torchrun's name for etcd by its API v2, "
+            "which etcd 3.6 no longer has: write etcd, which is API v3");
     if (!config_find_word(v, words, ARRAY_SIZE(words), &at))
         return config_refuse_value(err, key, v, "one of none, etcd, c10d");
     *ret = (enum config_backend)at;
@@ -259,13 +337,20 @@ static int config_set(struct config *config, const struct config_key *key, const
     case MODE:
         return config_set_mode(at, key, v, err);
     case LIST:
+    case ROOTS:
         return config_set_list(at, key, v, err);
     case PROGRAMS:
         return config_set_programs(at, key, v, err);
+    case FILES:
+        return config_set_files(at, key, v, err);
+    case OBJECTS:
+        return config_set_objects(at, key, v, err);
     case DURATION:
         return config_set_duration(at, key, v, err);
     case BYTES:
         return config_set_bytes(at, key, v, err);
+    case SHARE:
+        return config_set_share(at, key, v, err);
     case COUNT:
         return config_set_count(at, key, v, err);
     case LEVEL:
@@ -288,7 +373,7 @@ static int config_set_default(struct config *config, const struct config_key *ke
 {
     struct value v = {.type = VALUE_STRING, .string = (char *)key->initial};
 
-    if (key->type == LIST || key->type == PROGRAMS) /* the only default there is: empty */
+    if (strcmp(key->initial, "[]") == 0) /* the only default of a list */
         return 0;
     if (key->type == COUNT)
         v = (struct value){.type = VALUE_INT, .integer = strtoll(key->initial, NULL, 10)};
@@ -369,21 +454,21 @@ static int config_apply(struct config *config, const struct value *map, const ch
     return 0;
 }
 
-static int config_read_text(const char *path, char **ret, size_t *ret_len, struct dl_error *err)
+static int config_read_text(const char *path, const char *what, char **ret, size_t *ret_len,
+                            struct dl_error *err)
 {
     FILE *file = fopen(path, "re");
     _cleanup_free_ char *text = must_alloc(DL_MAX_SPEC_TEXT + 1);
 
     if (!file)
-        return dl_error_set(err, errno, path, "cannot read the configuration: %s", strerror(errno));
+        return dl_error_set(err, errno, path, "cannot read the %s: %s", what, strerror(errno));
     size_t len = fread(text, 1, DL_MAX_SPEC_TEXT + 1, file);
     int failed = ferror(file) ? errno : 0;
     (void)fclose(file);
     if (failed)
-        return dl_error_set(err, failed, path, "cannot read the configuration: %s",
-                            strerror(failed));
+        return dl_error_set(err, failed, path, "cannot read the %s: %s", what, strerror(failed));
     if (len > DL_MAX_SPEC_TEXT)
-        return dl_error_set(err, EFBIG, path, "a configuration has at most %llu bytes",
+        return dl_error_set(err, EFBIG, path, "a %s has at most %llu bytes", what,
                             (unsigned long long)DL_MAX_SPEC_TEXT);
     *ret = steal_ptr(text);
     *ret_len = len;
@@ -415,7 +500,8 @@ static int config_apply_file(struct config *config, const char *path, struct dl_
     uint32_t line = 0;
     int r;
 
-    if ((r = config_read_text(path, &text, &len, err)) < 0 || config_says_nothing(text, len))
+    if ((r = config_read_text(path, "configuration", &text, &len, err)) < 0 ||
+        config_says_nothing(text, len))
         return r;
     if ((r = yaml_parse(text, len, path, &v, err)) < 0 || v.type == VALUE_NULL)
         return r;
@@ -426,6 +512,30 @@ static int config_apply_file(struct config *config, const char *path, struct dl_
     if (r < 0 && err)
         dl_error_set(err, err->code, err->path, "%s (line %u of %s)", err->message, line, path);
     return r;
+}
+
+static int config_read_password(struct config_rendezvous *config, struct dl_error *err)
+{
+    static const char path[] = "rendezvous.password_file";
+    _cleanup_free_ char *text = NULL;
+    struct dl_error why = {0};
+    size_t len;
+
+    if (!*config->password_file)
+        return 0;
+    if (*config->password)
+        return dl_error_set(err, EINVAL, path, "%s beside rendezvous.password; remove one of them",
+                            config->password_file);
+    int r = config_read_text(config->password_file, "password", &text, &len, &why);
+    if (!text)
+        return dl_error_set(err, -r, path, "%s: %s", config->password_file, why.message);
+    if (strlen(text) < len || strcspn(text, "\r\n") == 0)
+        return dl_error_set(err, EINVAL, path, "%s has no password in its first line",
+                            config->password_file);
+    text[strcspn(text, "\r\n")] = '\0';
+    free(config->password);
+    config->password = steal_ptr(text);
+    return 0;
 }
 
 int config_load(const char *path, struct config *ret, struct dl_error *err)
@@ -441,7 +551,8 @@ int config_load(const char *path, struct config *ret, struct dl_error *err)
     }
     if (path && (r = config_apply_file(&config, path, err)) < 0)
         return r;
-    if ((r = environment_complete(&config.rendezvous, err)) < 0)
+    if ((r = environment_complete(&config.rendezvous, err)) < 0 ||
+        (r = config_read_password(&config.rendezvous, err)) < 0)
         return r;
     *ret = config;
     config = (struct config){0};
@@ -450,10 +561,12 @@ int config_load(const char *path, struct config *ret, struct dl_error *err)
 
 void config_deinit(struct config *config)
 {
-    config_free_dirs(&config->data_roots);
-    config_free_dirs(&config->plugins);
-    config_free_dirs(&config->python);
-    config_free_dirs(&config->python_path);
+    config_dirs_deinit(&config->data_roots);
+    config_dirs_deinit(&config->plugins);
+    config_dirs_deinit(&config->site.objects);
+    config_dirs_deinit(&config->site.plugins);
+    config_dirs_deinit(&config->python);
+    config_dirs_deinit(&config->python_path);
     free(config->socket);
     free(config->socket_group);
     free(config->cache);
@@ -461,13 +574,20 @@ void config_deinit(struct config *config)
     free(config->metrics.listen);
     free(config->rendezvous.endpoint);
     free(config->rendezvous.id);
+    free(config->rendezvous.prefix);
     free(config->rendezvous.node);
     free(config->rendezvous.user);
     free(config->rendezvous.password);
+    free(config->rendezvous.password_file);
     free(config->rendezvous.tls.ca);
     free(config->rendezvous.tls.certificate);
     free(config->rendezvous.tls.key);
     *config = (struct config){0};
+}
+
+const char *config_interpreter(const struct config *config)
+{
+    return config->python.n ? config->python.paths[0] : "/usr/bin/python3";
 }
 
 int config_find_worker(struct config *config, struct dl_error *err)

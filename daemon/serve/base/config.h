@@ -5,6 +5,12 @@
 #include "daemon/serve/base/log.h"
 #include "proto/common/error.h"
 
+/* So many bytes, or so much of what there is: one of them is 0. */
+struct config_share {
+    uint64_t bytes;
+    uint64_t per_cent;
+};
+
 struct config_limits {
     uint64_t sessions;
     uint64_t loaders;
@@ -12,6 +18,10 @@ struct config_limits {
     uint64_t bytes;
     uint64_t epochs;
     uint64_t leases;
+    uint64_t held;
+    uint64_t descriptors;
+    uint64_t worlds;
+    struct config_share memory; /* of all users together */
 };
 
 enum config_sandbox { CONFIG_SANDBOX_DEFAULT, CONFIG_SANDBOX_STRICT, CONFIG_SANDBOX_OFF };
@@ -26,10 +36,12 @@ struct config_rendezvous {
     char *endpoint;
     enum config_hosting host;
     char *id;
+    char *prefix;
     char *node;
     uint64_t local_ranks;
     char *user;
-    char *password;
+    char *password; /* from the file, if one is given */
+    char *password_file;
     struct {
         char *ca;
         char *certificate;
@@ -49,11 +61,13 @@ struct config_rendezvous {
         uint64_t interval;
         uint64_t missed;
     } heartbeat;
-    uint64_t keep; /* 0: for ever */
+    uint64_t fence; /* 0: as long as the others wait for a heartbeat */
+    uint64_t keep;  /* 0: for ever */
 };
 
 struct config_dirs {
-    char **paths; /* owned, and each string; absolute, links resolved; NULL when n is 0 */
+    char **paths; /* owned, and each string; absolute, links resolved, if nothing else is said;
+                       NULL when n is 0 */
     uint32_t n;
 };
 
@@ -63,6 +77,10 @@ struct config {
     char *socket_group; /* owned; "" = none */
     struct config_dirs data_roots;
     struct config_dirs plugins;
+    struct {
+        struct config_dirs objects; /* "module:name" each */
+        struct config_dirs plugins; /* files, links as they are */
+    } site;
     char *cache;                    /* owned; a directory, "" = none, or "auto" */
     char *worker;                   /* owned; "" until config_find_worker() */
     struct config_dirs python;      /* programs, links as they are */
@@ -88,6 +106,10 @@ void config_deinit(struct config *config);
 
 /* Adds a directory, which is absolute and resolved. */
 void config_dirs_add(struct config_dirs *dirs, const char *path);
+void config_dirs_deinit(struct config_dirs *dirs);
+
+/* The one that runs what names no interpreter: the first of `python`, or the system's. */
+const char *config_interpreter(const struct config *config);
 
 /* Fills config->worker if empty; -ENOENT when there is no such program. */
 int _nodiscard_ config_find_worker(struct config *config, struct dl_error *err);

@@ -1,9 +1,15 @@
 #include "daemon/serve/base/log.h"
 
+#include "daemon/serve/base/log_budget.h"
+#include "daemon/serve/base/memory.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/uio.h>
+#include <time.h>
+
+#include <uthash.h>
 
 #if HAVE_SYSTEMD
 #include <sys/stat.h>
@@ -159,23 +165,95 @@ static int log_send_entry(enum log_level level, const struct log_fields *about, 
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
-void log_about(enum log_level level, const struct log_fields *about, const char *fmt, ...)
+/* One log entry is one line, whatever a peer managed to get into it. */
+static void log_write(enum log_level level, const struct log_fields *about, const char *fmt,
+                      va_list args) __attribute__((format(printf, 3, 0)));
+static void log_write(enum log_level level, const struct log_fields *about, const char *fmt,
+                      va_list args)
 {
     static const char key[] = "MESSAGE=";
     char line[sizeof key + LINE_BYTES] = "MESSAGE=";
     char *text = line + strlen(key);
-    va_list args;
 
-    if (level > max_level)
-        return;
-    va_start(args, fmt);
     vsnprintf(text, LINE_BYTES, fmt, args);
-    va_end(args);
-    /* One log entry is one line, whatever a peer managed to get into it. */
     for (char *c = text; *c; c++) {
         if ((unsigned char)*c < ' ')
             *c = ' ';
     }
     if (!log_journal_is_stderr() || log_send_entry(level, about, line) < 0)
         fprintf(stderr, "<%d>dloaderd: %s\n", (int)level, text);
+}
+
+static void log_write_line(enum log_level level, const struct log_fields *about, const char *fmt,
+                           ...) _printf_(3, 4);
+static void log_write_line(enum log_level level, const struct log_fields *about, const char *fmt,
+                           ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    log_write(level, about, fmt, args);
+    va_end(args);
+}
+
+/* ---- no user fills the log ------------------------------------------------------------------- */
+
+/* Kept for ever: there are not many users. */
+struct log_user {
+    UT_hash_handle hh; /* log_users, by uid */
+    uint64_t uid;
+    struct log_budget budget;
+};
+
+static struct log_user *log_users;
+
+static uint64_t log_now(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Lines that were left out are counted as soon as there is room for one. */
+static void log_tell_left_out(uint64_t now)
+{
+    for (struct log_user *user = log_users; user; user = user->hh.next) {
+        uint64_t n = log_budget_left_out(&user->budget, now);
+        const struct log_fields about = {.client_uid = LOG_N(user->uid)};
+
+        if (n > 0)
+            log_write_line(LOG_WARNING, &about, "uid %llu: %llu more lines were left out",
+                           (unsigned long long)user->uid, (unsigned long long)n);
+    }
+}
+
+static bool log_has_room(uint64_t uid, uint64_t now)
+{
+    struct log_user *user;
+
+    HASH_FIND(hh, log_users, &uid, sizeof uid, user);
+    if (!user) {
+        user = must_alloc(sizeof *user);
+        user->uid = uid;
+        HASH_ADD(hh, log_users, uid, sizeof user->uid, user);
+    }
+    return log_budget_take(&user->budget, now);
+}
+
+void log_about(enum log_level level, const struct log_fields *about, const char *fmt, ...)
+{
+    va_list args;
+    uint64_t now;
+
+    if (level > max_level)
+        return;
+    now = log_now();
+    log_tell_left_out(now);
+    if (about && about->client_uid.given && about->client_uid.n != geteuid() &&
+        !log_has_room(about->client_uid.n, now))
+        return;
+    va_start(args, fmt);
+    log_write(level, about, fmt, args);
+    va_end(args);
 }

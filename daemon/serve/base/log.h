@@ -2,7 +2,8 @@
  * The daemon's log: lines on standard error with the priority prefix that systemd's journal reads
  * (`<4>text`), or, where standard error is the journal, entries with the fields of log.def. Silent
  * in health: info is for start and stop, warning for a peer or a worker that misbehaves, error for
- * what an operator must mend. Main thread only.
+ * what an operator must mend. Of lines about one user (client_uid) but the daemon's own only so
+ * many are written, and the others counted: log_budget.h. Main thread only.
  */
 #ifndef DL_LOG_H
 #define DL_LOG_H

@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+enum { KEEP_BYTES = 64 * 1024 }; /* of memory, though nothing is on its way */
+
 void outbox_deinit(struct outbox *outbox)
 {
     for (uint32_t i = 0; i < outbox->n_fds; i++)
@@ -89,6 +91,8 @@ int outbox_flush(struct outbox *outbox, int sock)
     }
     if (outbox_pending(outbox) == 0) {
         outbox->bytes.len = outbox->begin = 0;
+        if (outbox->bytes.cap > KEEP_BYTES)
+            buffer_deinit(&outbox->bytes);
     } else if (outbox->begin > outbox->bytes.len / 2) {
         outbox->bytes.len -= outbox->begin;
         memmove(outbox->bytes.data, outbox->bytes.data + outbox->begin, outbox->bytes.len);

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 
 /* ---- its life ------------------------------------------------------------------------------- */
 
@@ -75,6 +76,34 @@ size_t peer_pending(const struct peer *peer)
     return outbox_pending(&peer->out);
 }
 
+/* Who does not take the answers does not ask further. */
+static void peer_heed(struct peer *peer, size_t pending)
+{
+    bool was_deaf = peer->deaf;
+
+    peer->deaf = peer->held || (peer->o.mark && pending > peer->o.mark);
+    peer_watch(peer, (peer->deaf ? 0 : UV_READABLE) | (pending ? UV_WRITABLE : 0));
+    if (was_deaf && !peer->deaf && !peer->stopped && peer->o.events->heard)
+        peer->o.events->heard(peer->o.owner); /* what was read before */
+}
+
+void peer_hold(struct peer *peer, bool held)
+{
+    peer->held = held;
+    if (!peer->stopped)
+        peer_heed(peer, outbox_pending(&peer->out));
+}
+
+size_t peer_memory(const struct peer *peer)
+{
+    return peer->reader.cap + peer->out.bytes.cap;
+}
+
+uint32_t peer_descriptors(const struct peer *peer)
+{
+    return peer->reader.fd_count + peer->out.n_fds;
+}
+
 int peer_flush(struct peer *peer)
 {
     int r = outbox_flush(&peer->out, peer->sock);
@@ -84,7 +113,7 @@ int peer_flush(struct peer *peer)
     size_t pending = outbox_pending(&peer->out);
     if (pending > peer->o.limit)
         return -ENOBUFS;
-    peer_watch(peer, UV_READABLE | (pending ? UV_WRITABLE : 0));
+    peer_heed(peer, pending);
     return 0;
 }
 
@@ -98,6 +127,18 @@ ssize_t peer_receive(struct peer *peer)
 static int peer_refuse_fds(const struct peer *peer, struct dl_error *err)
 {
     return dl_error_set(err, EPROTO, "frame", "%s", peer->o.fd_rule);
+}
+
+/* Some that came are lost: it has sent too many, or this process can have no more. */
+static int peer_say_fds_lost(const struct peer *peer, struct dl_error *err)
+{
+    _cleanup_fd_ int probe = fcntl(peer->sock, F_DUPFD_CLOEXEC, 3);
+
+    if (probe >= 0)
+        return peer_refuse_fds(peer, err);
+    return dl_error_set(err, EMFILE, "frame",
+                        "a file descriptor was lost: the daemon has as many as it may have "
+                        "(LimitNOFILE in its unit, or ulimit -n)");
 }
 
 /*
@@ -135,7 +176,7 @@ static bool peer_hear(struct peer *peer)
         return false;
     if (n == -EMFILE || (!peer->o.sends_fds && peer->reader.fd_count > 0)) {
         frame_reader_deinit(&peer->reader); /* closes them, who knows what they are */
-        (void)!peer_refuse_fds(peer, &err);
+        (void)!peer_say_fds_lost(peer, &err);
         peer->o.events->violates(peer->o.owner, &err);
     } else if (n <= 0) {
         peer->o.events->lost(peer->o.owner, (int)n);
@@ -143,28 +184,47 @@ static bool peer_hear(struct peer *peer)
     return true;
 }
 
-void peer_read(struct peer *peer)
+/* Hands out the next message; false: no whole one is there. */
+static bool peer_hand_out(struct peer *peer)
 {
     const struct peer_events *events = peer->o.events;
+    struct dl_span payload;
+    struct dl_message msg;
+    struct dl_error err = {0};
+    int r = peer_take(peer, &msg, &payload, &err);
 
-    if (peer->stopped || !peer_hear(peer))
-        return;
-    while (!peer->stopped) {
-        struct dl_span payload;
-        struct dl_message msg;
-        struct dl_error err = {0};
-        int r = peer_take(peer, &msg, &payload, &err);
+    if (r > 0)
+        events->message(peer->o.owner, &msg, payload);
+    else if (r < 0)
+        events->violates(peer->o.owner, &err);
+    assert(r >= 0 || peer->stopped);
+    return r > 0;
+}
 
-        if (r == 0)
-            break;
-        if (r > 0)
-            events->message(peer->o.owner, &msg, payload);
-        else
-            events->violates(peer->o.owner, &err);
-        assert(r > 0 || peer->stopped);
+bool peer_read_some(struct peer *peer, uint32_t messages, uint64_t ends_ns)
+{
+    if (peer->stopped || peer->deaf)
+        return false;
+    bool more = peer_hand_out(peer); /* what was read before */
+    uint32_t n = more;
+    if (!more && !peer->stopped)
+        more = peer_hear(peer);
+    if (!more)
+        return false;
+    while (more && !peer->stopped && !peer->deaf && n < messages &&
+           (n == 0 || uv_hrtime() < ends_ns)) {
+        more = peer_hand_out(peer);
+        n++;
     }
-    if (!peer->stopped && events->paused)
-        events->paused(peer->o.owner);
+    frame_reader_trim(&peer->reader);
+    if (!peer->stopped && peer->o.events->paused)
+        peer->o.events->paused(peer->o.owner);
+    return more && !peer->stopped && !peer->deaf;
+}
+
+void peer_read(struct peer *peer)
+{
+    (void)peer_read_some(peer, UINT32_MAX, UINT64_MAX);
 }
 
 static void peer_on_event(uv_poll_t *poll, int status, int events)
@@ -174,7 +234,9 @@ static void peer_on_event(uv_poll_t *poll, int status, int events)
 
     if (r < 0)
         peer->o.events->lost(peer->o.owner, r);
-    if (status < 0 || (events & UV_READABLE))
+    if (!peer->stopped && status >= 0 && (events & UV_READABLE) && peer->o.events->heard)
+        peer->o.events->heard(peer->o.owner);
+    else if (status < 0 || (events & UV_READABLE))
         peer_read(peer);
     /* libuv watches no socket any more that has an error, though there may be more to read. */
     if (status < 0 && !peer->stopped)

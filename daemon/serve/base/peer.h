@@ -12,11 +12,13 @@
 
 #include <uv.h>
 
-/* All but `paused` are there. */
+/* All but `heard` and `paused` are there. */
 struct peer_events {
+    /* There may be something to read: peer_read_some() is due. NULL: all is read at once. */
+    void (*heard)(void *owner);
     /* What it says, decoded and as it came; borrowed for the call. */
     void (*message)(void *owner, const struct dl_message *msg, struct dl_span payload);
-    /* All that has come is handed out, and the peer is not stopped. */
+    /* All that has come is handed out, or as much as was asked for, and the peer is not stopped. */
     void (*paused)(void *owner);
     /* It has hung up (0), or its socket fails: a negative errno. */
     void (*lost)(void *owner, int r);
@@ -28,6 +30,7 @@ struct peer_events {
 struct peer_options {
     enum message_direction from; /* who it is */
     size_t limit;                /* bytes that it may leave unread */
+    size_t mark;                 /* while it leaves more unread, it is not heard; 0: it always is */
     bool sends_fds;              /* of which one may come with a frame, for its message to take */
     const char *fd_rule;         /* what is said when others come, or more */
     const struct peer_events *events;
@@ -41,6 +44,8 @@ struct peer {
     int watched;
     bool open;    /* the loop has it */
     bool stopped; /* nothing more is read or watched for */
+    bool held;    /* nothing more is read until peer_hold() says so, */
+    bool deaf;    /* or until it has taken its answers */
     struct frame_reader reader;
     struct outbox out;
 };
@@ -62,9 +67,19 @@ int _nodiscard_ peer_queue(struct peer *peer, const struct dl_message *msg, cons
  * lost. */
 int _nodiscard_ peer_flush(struct peer *peer);
 size_t peer_pending(const struct peer *peer); /* bytes that wait */
+/* Bytes of memory that it takes: for what waits, and what it has said in part. */
+size_t peer_memory(const struct peer *peer);
+uint32_t peer_descriptors(const struct peer *peer); /* that wait, to either side */
 
 /* Hands out what has come, as the loop does. */
 void peer_read(struct peer *peer);
+/* The same, but so many messages at most, and none after `ends_ns` (of uv_hrtime()) but the first.
+ * True: there is more. */
+bool peer_read_some(struct peer *peer, uint32_t messages, uint64_t ends_ns);
+
+/* What it says further waits; or, `held` false, is heard again. Only of one that is read in turns.
+ */
+void peer_hold(struct peer *peer, bool held);
 
 /* The same by hand: reads once, as fdpass_recv(); and the next message of what was read: 1; 0:
  * there is no whole one; or a negative errno with `err`. */

@@ -12,17 +12,32 @@ struct quota_account {
     struct quota *quota; /* borrowed, outlives the account */
     uid_t uid;
     uint64_t held[QUOTA_KINDS];
+    uint64_t refused; /* charges */
+    uint64_t loop_ns;
 };
 
 struct quota {
     uint64_t limits[QUOTA_KINDS];
+    struct {
+        uint64_t held;
+        uint64_t all, one; /* at most: of all users, of one, */
+    } totals[QUOTA_KINDS];
     struct quota_account *accounts; /* by uid */
 };
 
-static const char *const kind_names[QUOTA_KINDS] = {
-    [QUOTA_SESSIONS] = "limits.sessions", [QUOTA_LOADERS] = "limits.loaders",
-    [QUOTA_WORKERS] = "limits.workers",   [QUOTA_BYTES] = "limits.bytes",
-    [QUOTA_EPOCHS] = "limits.epochs",     [QUOTA_LEASES] = "limits.leases",
+#define LIMITS "limits."
+
+static const struct {
+    const char *key; /* of its limit in the configuration */
+    size_t offset;   /* that */
+} quota_kinds[QUOTA_KINDS] = {
+#define KIND(kind, field) [kind] = {LIMITS #field, offsetof(struct config_limits, field)}
+    KIND(QUOTA_SESSIONS, sessions), KIND(QUOTA_LOADERS, loaders),
+    KIND(QUOTA_WORKERS, workers),   KIND(QUOTA_BYTES, bytes),
+    KIND(QUOTA_EPOCHS, epochs),     KIND(QUOTA_LEASES, leases),
+    KIND(QUOTA_HELD, held),         KIND(QUOTA_DESCRIPTORS, descriptors),
+    KIND(QUOTA_WORLDS, worlds),
+#undef KIND
 };
 
 struct quota *quota_new(const struct config_limits *limits)
@@ -30,17 +45,22 @@ struct quota *quota_new(const struct config_limits *limits)
     struct quota *quota = must_alloc(sizeof *quota);
 
     quota_set_limits(quota, limits);
+    for (int kind = 0; kind < QUOTA_KINDS; kind++)
+        quota_set_total(quota, (enum quota_kind)kind, UINT64_MAX, UINT64_MAX);
     return quota;
+}
+
+void quota_set_total(struct quota *quota, enum quota_kind kind, uint64_t all, uint64_t one)
+{
+    quota->totals[kind].all = all;
+    quota->totals[kind].one = one;
 }
 
 void quota_set_limits(struct quota *quota, const struct config_limits *limits)
 {
-    quota->limits[QUOTA_SESSIONS] = limits->sessions;
-    quota->limits[QUOTA_LOADERS] = limits->loaders;
-    quota->limits[QUOTA_WORKERS] = limits->workers;
-    quota->limits[QUOTA_BYTES] = limits->bytes;
-    quota->limits[QUOTA_EPOCHS] = limits->epochs;
-    quota->limits[QUOTA_LEASES] = limits->leases;
+    for (int kind = 0; kind < QUOTA_KINDS; kind++)
+        memcpy(&quota->limits[kind], (const char *)limits + quota_kinds[kind].offset,
+               sizeof quota->limits[kind]);
 }
 
 struct quota *quota_free(struct quota *quota)
@@ -74,28 +94,92 @@ struct quota_account *quota_account(struct quota *quota, uid_t uid)
     return account;
 }
 
-int quota_charge(struct quota_account *account, enum quota_kind kind, uint64_t n,
-                 struct dl_error *err)
+uint64_t quota_limit(const struct quota_account *account, enum quota_kind kind)
 {
-    uint64_t limit = account->quota->limits[kind];
+    return min_u64(account->quota->limits[kind], account->quota->totals[kind].one);
+}
+
+int quota_check(const struct quota_account *account, enum quota_kind kind, uint64_t n,
+                struct dl_error *err)
+{
+    uint64_t all = account->quota->totals[kind].all, held = account->quota->totals[kind].held;
+    uint64_t limit = quota_limit(account, kind);
 
     if (n > limit || account->held[kind] > limit - n)
-        return dl_error_set(err, EDQUOT, kind_names[kind],
+        return dl_error_set(err, EDQUOT, quota_kinds[kind].key,
                             "%llu more would exceed the limit of %llu for uid %u, which uses "
                             "%llu; release some, or raise it in dloaderd.conf",
                             (unsigned long long)n, (unsigned long long)limit,
                             (unsigned)account->uid, (unsigned long long)account->held[kind]);
+    if (n > all || held > all - n)
+        return dl_error_set(err, EDQUOT, quota_kinds[kind].key,
+                            "%llu more would exceed the %llu that all users together may have, "
+                            "who use %llu; try again later",
+                            (unsigned long long)n, (unsigned long long)all,
+                            (unsigned long long)held);
+    return 0;
+}
+
+void quota_count_refusal(struct quota_account *account)
+{
+    account->refused++;
+}
+
+int quota_charge(struct quota_account *account, enum quota_kind kind, uint64_t n,
+                 struct dl_error *err)
+{
+    int r = quota_check(account, kind, n, err);
+
+    if (r < 0) {
+        quota_count_refusal(account);
+        return r;
+    }
     account->held[kind] += n;
+    account->quota->totals[kind].held += n;
     return 0;
 }
 
 void quota_return(struct quota_account *account, enum quota_kind kind, uint64_t n)
 {
-    assert(account->held[kind] >= n);
+    assert(account->held[kind] >= n && account->quota->totals[kind].held >= n);
     account->held[kind] -= n;
+    account->quota->totals[kind].held -= n;
 }
 
 uint64_t quota_held(const struct quota_account *account, enum quota_kind kind)
 {
     return account->held[kind];
+}
+
+void quota_add_loop_time(struct quota_account *account, uint64_t ns)
+{
+    account->loop_ns += ns;
+}
+
+/* ---- for the view `users` -------------------------------------------------------------------- */
+
+const struct quota_account *quota_next(const struct quota *quota,
+                                       const struct quota_account *account)
+{
+    return account ? account->hh.next : quota->accounts;
+}
+
+uid_t quota_uid(const struct quota_account *account)
+{
+    return account->uid;
+}
+
+uint64_t quota_refused(const struct quota_account *account)
+{
+    return account->refused;
+}
+
+uint64_t quota_loop_ns(const struct quota_account *account)
+{
+    return account->loop_ns;
+}
+
+const char *quota_kind_name(enum quota_kind kind)
+{
+    return quota_kinds[kind].key + strlen(LIMITS);
 }

@@ -15,9 +15,13 @@ enum quota_kind {
     QUOTA_WORKERS,
     QUOTA_BYTES,
     QUOTA_EPOCHS,
-    QUOTA_LEASES
+    QUOTA_LEASES,
+    QUOTA_HELD,        /* bytes of the daemon's own memory: what clients were told and do not read,
+                          have said in part, or have said and cannot be done yet */
+    QUOTA_DESCRIPTORS, /* of the daemon's */
+    QUOTA_WORLDS       /* loaders that are read in the cluster's world */
 };
-enum { QUOTA_KINDS = 6 };
+enum { QUOTA_KINDS = 9 };
 
 struct quota;         /* all accounts */
 struct quota_account; /* of one uid; counted by its charges */
@@ -28,6 +32,9 @@ struct quota *quota_free(struct quota *quota);
 /* New limits for later charges; what is held already stays held. */
 void quota_set_limits(struct quota *quota, const struct config_limits *limits);
 
+/* All users together have `all` at most, and each of them `one`, whatever the limit is. */
+void quota_set_total(struct quota *quota, enum quota_kind kind, uint64_t all, uint64_t one);
+
 /* The account of `uid`, valid until quota_free(). */
 struct quota_account *quota_account(struct quota *quota, uid_t uid);
 
@@ -35,7 +42,26 @@ struct quota_account *quota_account(struct quota *quota, uid_t uid);
 int _nodiscard_ quota_charge(struct quota_account *account, enum quota_kind kind, uint64_t n,
                              struct dl_error *err);
 void quota_return(struct quota_account *account, enum quota_kind kind, uint64_t n);
+/* Whether so many would be charged; nothing is, nor is a refusal counted. */
+int _nodiscard_ quota_check(const struct quota_account *account, enum quota_kind kind, uint64_t n,
+                            struct dl_error *err);
+
+void quota_count_refusal(struct quota_account *account);
 
 uint64_t quota_held(const struct quota_account *account, enum quota_kind kind);
+
+/* The loop was busy with the user's sessions for so long. */
+void quota_add_loop_time(struct quota_account *account, uint64_t ns);
+
+/* ---- for the view `users` -------------------------------------------------------------------- */
+
+/* Each account, from NULL on, in the order of their making; NULL: there are no more. */
+const struct quota_account *quota_next(const struct quota *quota,
+                                       const struct quota_account *account);
+uid_t quota_uid(const struct quota_account *account);
+uint64_t quota_limit(const struct quota_account *account, enum quota_kind kind);
+uint64_t quota_refused(const struct quota_account *account); /* charges, of all kinds */
+uint64_t quota_loop_ns(const struct quota_account *account);
+const char *quota_kind_name(enum quota_kind kind); /* "sessions" */
 
 #endif

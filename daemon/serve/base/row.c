@@ -16,28 +16,39 @@ struct row row_push(struct value *rows)
     return row;
 }
 
-struct row row_under(struct row *row, const char *key)
+/* A null at the end; NULL once something failed. No key comes twice, and none is looked for. */
+static struct value *row_add(struct row *row, const char *key)
 {
-    struct row inner = {0};
+    struct value *v = NULL;
 
     if (row->r == 0)
-        row->r = value_set(row->map, key, &inner.map);
-    if (row->r == 0)
+        row->r = value_append(row->map, key, strlen(key), &v);
+    return row->r == 0 ? v : NULL;
+}
+
+struct row row_under(struct row *row, const char *key)
+{
+    struct row inner = {.map = row_add(row, key), .r = row->r};
+
+    if (inner.map)
         inner.map->type = VALUE_MAP;
-    inner.r = row->r;
     return inner;
 }
 
 void row_uint(struct row *row, const char *key, uint64_t u)
 {
-    if (row->r == 0)
-        row->r = value_set_uint(row->map, key, u);
+    struct value *v = row_add(row, key);
+
+    if (v)
+        value_make_uint(v, u);
 }
 
 void row_real(struct row *row, const char *key, double d)
 {
-    if (row->r == 0)
-        row->r = value_set_float(row->map, key, d);
+    struct value *v = row_add(row, key);
+
+    if (v)
+        *v = (struct value){.type = VALUE_FLOAT, .number = d, .key = v->key};
 }
 
 void row_seconds(struct row *row, const char *key, uint64_t ns)
@@ -47,18 +58,15 @@ void row_seconds(struct row *row, const char *key, uint64_t ns)
 
 void row_string(struct row *row, const char *key, const char *s)
 {
-    if (!s)
-        row_null(row, key);
-    else if (row->r == 0)
-        row->r = value_set_string(row->map, key, s);
+    struct value *v = row_add(row, key);
+
+    if (v && s)
+        row->r = value_make_string(v, s);
 }
 
 void row_null(struct row *row, const char *key)
 {
-    struct value *v;
-
-    if (row->r == 0)
-        row->r = value_set(row->map, key, &v);
+    (void)row_add(row, key);
 }
 
 void row_uint_if(struct row *row, const char *key, bool is, uint64_t u)
@@ -71,12 +79,9 @@ void row_uint_if(struct row *row, const char *key, bool is, uint64_t u)
 
 struct value *row_list(struct row *row, const char *key)
 {
-    struct value *list = NULL;
+    struct value *list = row_add(row, key);
 
-    if (row->r == 0)
-        row->r = value_set(row->map, key, &list);
-    if (row->r < 0)
-        return NULL;
-    list->type = VALUE_ARRAY;
+    if (list)
+        list->type = VALUE_ARRAY;
     return list;
 }

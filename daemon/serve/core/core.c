@@ -424,6 +424,20 @@ bool core_feed(struct core *core, struct stream *stream, const uint8_t *indices,
     return stream_feed(stream, indices, n);
 }
 
+/* By whole pages: small change is what limits.epochs is for. */
+int core_pay(struct core *core, struct stream *stream, struct dl_error *err)
+{
+    enum { PAGE = 4096 };
+    uint64_t due = stream_cost(stream) / PAGE * PAGE, paid = stream->paid_bytes;
+
+    if (due > paid && quota_charge(core->o.account, QUOTA_HELD, due - paid, err) < 0)
+        return -EDQUOT;
+    if (due < paid)
+        quota_return(core->o.account, QUOTA_HELD, paid - due);
+    stream->paid_bytes = due;
+    return 0;
+}
+
 bool core_feed_end(struct core *core, struct stream *stream)
 {
     core_touch(core, stream);
@@ -522,6 +536,7 @@ void core_end_as(struct core *core, struct stream *stream, bool willed, bool los
     drop = core_command(core, CORE_DROP, NULL);
     drop->epoch = stream->epoch;
     drop->number = stream->params.replicas ? stream->number : 0;
+    quota_return(core->o.account, QUOTA_HELD, stream->paid_bytes);
     stream_free(stream);
 }
 

@@ -42,20 +42,38 @@ static bool jobs_is_known(const struct stream_params *params)
     return params->before.n == 0;
 }
 
-static int jobs_find_position(struct core *core, struct stream_params *params, struct dl_error *err)
+/* Whether another rank of the job reads. -EBUSY: this one does. */
+static int jobs_check_readers(const struct core *core, const struct stream_params *params,
+                              bool *ret_any, struct dl_error *err)
 {
-    const struct position *position =
-        positions_find(&core->positions, params->job, params->rank, params->world);
     const struct stream *stream;
 
+    *ret_any = false;
     DL_FOREACH (core->streams, stream) {
-        if (jobs_is_under_way(stream) && stream->params.rank == params->rank &&
-            strcmp(stream->params.job, params->job) == 0)
+        if (!jobs_is_under_way(stream) || strcmp(stream->params.job, params->job) != 0)
+            continue;
+        *ret_any = true;
+        if (stream->params.rank == params->rank)
             return dl_error_set(err, EBUSY, "rank",
                                 "rank %llu of job \"%s\" is still reading epoch %llu; end that "
                                 "epoch before you resume",
                                 (ull)params->rank, params->job, (ull)stream->params.epoch);
     }
+    return 0;
+}
+
+static int jobs_find_position(struct core *core, struct stream_params *params, struct dl_error *err)
+{
+    struct positions *positions = &core->positions;
+    bool others_read;
+    int r = jobs_check_readers(core, params, &others_read, err);
+
+    if (r < 0)
+        return r;
+    if (!others_read)
+        positions_level(positions, params->job, params->world);
+    const struct position *position =
+        positions_find(positions, params->job, params->rank, params->world);
     if (!position)
         return dl_error_set(err, ENOENT, "job",
                             "the daemon does not know rank %llu of %llu of job \"%s\" with this "

@@ -10,6 +10,7 @@ struct round {
     struct core_room *rooms;
     /* The first of the first band that there is no place for; NULL: all have one. */
     const struct stream *lacking;
+    enum core_band lacking_band;
     uint32_t lacks; /* the worker it needs */
 };
 
@@ -105,17 +106,23 @@ static void schedule_run(struct round *round, struct step *step, uint32_t worker
     room->has++;
 }
 
-static void schedule_note_lack(struct round *round, const struct stream *stream, uint32_t worker)
+static void schedule_note_lack(struct round *round, const struct stream *stream,
+                               enum core_band band, uint32_t worker)
 {
-    const struct stream *found = round->lacking;
-
-    if (found && schedule_band_of(found) <= schedule_band_of(stream))
+    if (round->lacking && round->lacking_band <= band)
         return;
     round->lacking = stream;
+    round->lacking_band = band;
     round->lacks = worker;
 }
 
 /* ---- steps that were run before -------------------------------------------------------------- */
+
+/* One that was given up has no priority: it would take the memory that it was given up for. */
+static enum core_band schedule_band_again(const struct step *step)
+{
+    return step->yields ? BAND_EXPECTED : schedule_band_of(step->stream);
+}
 
 /*
  * Steps to run again: in the order of their bands, and earlier ones first. Where there is memory
@@ -123,7 +130,7 @@ static void schedule_note_lack(struct round *round, const struct stream *stream,
  */
 static int schedule_compare_steps(const struct step *a, const struct step *b)
 {
-    enum core_band band_a = schedule_band_of(a->stream), band_b = schedule_band_of(b->stream);
+    enum core_band band_a = schedule_band_again(a), band_b = schedule_band_again(b);
 
     if (band_a != band_b)
         return band_a < band_b ? -1 : 1;
@@ -192,7 +199,7 @@ static void schedule_run_waiting(struct round *round, bool yielding)
         uint32_t worker = schedule_find_place(round, needs);
 
         if (worker == CORE_ANY) {
-            schedule_note_lack(round, step->stream, needs);
+            schedule_note_lack(round, step->stream, schedule_band_again(step), needs);
             continue;
         }
         (void)!core_wait_no_more(core, step);
@@ -236,7 +243,7 @@ static void schedule_serve(struct round *round, struct stream **queue, uint32_t 
         uint32_t worker = schedule_find_place(round, needs);
 
         if (worker == CORE_ANY) {
-            schedule_note_lack(round, *queue, needs);
+            schedule_note_lack(round, *queue, schedule_band_of(*queue), needs);
             return;
         }
         schedule_run_next(round, *queue, worker);
@@ -388,8 +395,8 @@ static bool schedule_yield(struct core *core)
         if (!(step = schedule_find_spare(core, source)))
             continue;
         core_slot(core, step->segment, step->slot, step->own_lease ? SLOT_RELEASE : SLOT_DISCARD);
-        core_run_again(core, step);
         step->yields = true;
+        core_run_again(core, step);
         return true;
     }
     return false;

@@ -413,6 +413,7 @@ void core_deliver(struct core *core, uint64_t now)
         core_touch(core, stream);
     while ((stream = core->touched)) {
         core_untouch(stream);
+        (void)!core_pay(core, stream, NULL); /* what is fed next will be refused */
         steps_look_at(core, stream, now);
     }
 }

@@ -114,6 +114,41 @@ const struct position *positions_find(const struct positions *positions, const c
     return positions_find_entry(positions, job, rank, world);
 }
 
+static bool positions_is_of(const struct position *at, const char *job, uint64_t world)
+{
+    return at->world == world && strcmp(at->job, job) == 0;
+}
+
+static const struct position *positions_least(const struct positions *positions, const char *job,
+                                              uint64_t world)
+{
+    const struct position *least = NULL;
+
+    for (uint32_t i = 0; i < positions->count; i++) {
+        const struct position *at = &positions->all[i];
+
+        if (positions_is_of(at, job, world) &&
+            (!least || at->epoch < least->epoch ||
+             (at->epoch == least->epoch && at->step < least->step)))
+            least = at;
+    }
+    return least;
+}
+
+void positions_level(struct positions *positions, const char *job, uint64_t world)
+{
+    const struct position *least = positions_least(positions, job, world);
+
+    for (uint32_t i = 0; least && i < positions->count; i++) {
+        struct position *at = &positions->all[i];
+
+        if (!positions_is_of(at, job, world))
+            continue;
+        at->epoch = least->epoch;
+        at->step = least->step;
+    }
+}
+
 static struct position *positions_oldest(const struct positions *positions)
 {
     struct position *found = &positions->all[0];

@@ -8,10 +8,14 @@
  * Where nodes give out the ranks, those of different rounds are not the same ones, and nothing is
  * compared.
  *
- * Positions: the first step of each rank that was not given back, which a client resumes at that
- * comes back with its job's name. Of a rank whose client is gone with several epochs in its hands,
- * the earliest counts that is not done. At most POSITIONS_MAX are known; the one that was noted
- * longest ago gives way.
+ * Positions: the first step of each rank that was not given back. Of a rank whose client is gone
+ * with several epochs in its hands, the earliest counts that is not done. At most POSITIONS_MAX are
+ * known; the one that was noted longest ago gives way.
+ *
+ * Ranks that were stopped together come back together, and train in lock step: they have to resume
+ * at one step. So the first of them that comes back while none reads sets all of the job to the
+ * least of their positions, where the others find it. What lies behind it is given again. A rank
+ * that comes back while others read on finds its own position.
  */
 #ifndef DL_JOBS_H
 #define DL_JOBS_H
@@ -61,6 +65,9 @@ void positions_deinit(struct positions *positions);
 /* NULL: not known. Valid until something is noted. */
 const struct position *positions_find(const struct positions *positions, const char *job,
                                       uint64_t rank, uint64_t world);
+
+/* None of the job's ranks reads: all of them are to resume at the least of their positions. */
+void positions_level(struct positions *positions, const char *job, uint64_t world);
 
 /* The rank is there: it starts there, or has stopped there. */
 void positions_set(struct positions *positions, const char *job, uint64_t rank, uint64_t world,

@@ -153,6 +153,11 @@ uint64_t stream_settled(struct stream *stream, uint32_t replica)
     return *settled;
 }
 
+static uint64_t step_fed_bytes(const struct step *step)
+{
+    return step->fed ? step->n_fed * sizeof *step->fed : 0;
+}
+
 bool stream_feed(struct stream *stream, const uint8_t *indices, uint32_t n)
 {
     uint64_t ahead = stream->fed - stream->params.first - stream->handed;
@@ -217,7 +222,7 @@ static void stream_take_feed(struct stream *stream, struct step *step)
     struct feed *feed = stream->feed;
 
     DL_DELETE(stream->feed, feed);
-    stream->fed_bytes -= sizeof *feed + feed->n * sizeof feed->indices[0];
+    stream->fed_bytes -= sizeof *feed; /* the indices become the step's */
     step->samples = step->n_fed = step->n_indices = feed->n;
     step->fed = must_alloc(feed->n * sizeof *step->fed);
     memcpy(step->fed, feed->indices, feed->n * sizeof *step->fed);
@@ -410,6 +415,7 @@ void stream_forget(struct stream *stream, struct step *step)
         DL_DELETE(stream->due, step);
     stream->starving_told = 0;
     HASH_DEL(stream->steps, step);
+    stream->fed_bytes -= step_fed_bytes(step);
     free(step->error);
     free(step->detail);
     free(step->fed);
@@ -425,6 +431,7 @@ void stream_abandon(struct stream *stream, struct step *step)
 {
     assert(step->stream == stream && step->state == STEP_RUNNING);
     HASH_DEL(stream->steps, step);
+    stream->fed_bytes -= step_fed_bytes(step);
     stream->window--;
     stream->undelivered--;
     step->stream = NULL;

@@ -214,7 +214,8 @@ struct stream {
     struct dataset_states states; /* of its replicas, as far as the dataset says them */
     struct feed *feed;            /* owned list: fed, not yet planned (utlist) */
     uint64_t fed;                 /* steps before this one were fed */
-    uint64_t fed_bytes;           /* that wait for their steps to be planned */
+    uint64_t fed_bytes;           /* of it: the feed's, and that of steps */
+    uint64_t paid_bytes;          /* of stream_cost(), charged to the user */
     uint64_t handed;              /* steps and faults delivered */
     uint32_t undelivered;         /* steps planned and not delivered */
     uint32_t turn;                /* steps run since others had theirs */

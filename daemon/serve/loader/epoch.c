@@ -15,10 +15,12 @@ struct epoch {
     struct plan *plan;            /* owned */
     struct length_table *lengths; /* counted; NULL: it has none */
     uint32_t refs;
-    uint64_t bytes; /* that were charged for it */
-    bool busy;      /* a thread uses the plan */
-    int worked_out; /* 1: not yet; else what plan_prepare() said */
-    uv_work_t work;
+    uint64_t bytes;    /* that were charged for it */
+    bool busy;         /* a thread uses the plan */
+    int worked_out;    /* 1: not yet; else what plan_prepare() said */
+    struct crew *crew; /* borrowed */
+    uint32_t uid;
+    struct crew_job job;
     uint64_t rank;
     uint64_t step;
     uint64_t *scratch; /* owned while busy: one batch of indices */
@@ -40,6 +42,8 @@ int epoch_ref(struct epoch_set *set, const struct plan_params *params, struct le
     }
     epoch = must_alloc(sizeof *epoch);
     epoch->params = *params;
+    epoch->crew = set->crew;
+    epoch->uid = set->uid;
     epoch->refs = 1;
     epoch->worked_out = params->tokens.tokens != 0;
     int r = plan_new(params, &epoch->plan);
@@ -83,25 +87,24 @@ const struct plan *epoch_plan(const struct epoch *epoch)
     return epoch->plan;
 }
 
-static void epoch_thread_work_out(uv_work_t *request)
+static void epoch_thread_work_out(struct crew_job *job)
 {
-    struct epoch *epoch = container_of(request, struct epoch, work);
+    struct epoch *epoch = container_of(job, struct epoch, job);
 
     epoch->worked_out = plan_prepare(epoch->plan);
 }
 
-static void epoch_thread_step(uv_work_t *request)
+static void epoch_thread_step(struct crew_job *job)
 {
-    struct epoch *epoch = container_of(request, struct epoch, work);
+    struct epoch *epoch = container_of(job, struct epoch, job);
 
     plan_step(epoch->plan, epoch->rank, epoch->step, epoch->scratch);
 }
 
-static void epoch_thread_done(uv_work_t *request, int status)
+static void epoch_thread_done(struct crew_job *job)
 {
-    struct epoch *epoch = container_of(request, struct epoch, work);
+    struct epoch *epoch = container_of(job, struct epoch, job);
 
-    (void)status; /* nobody cancels it */
     epoch->busy = false;
     if (epoch->refs == 0)
         epoch_destroy(epoch);
@@ -109,27 +112,26 @@ static void epoch_thread_done(uv_work_t *request, int status)
         epoch->done(epoch->owner);
 }
 
-/* True: a thread is at it; false: there is none, and the loop has to do it. */
-static bool epoch_queue(struct epoch *epoch, uv_loop_t *loop, uv_work_cb what,
+static void epoch_begin(struct epoch *epoch, void (*what)(struct crew_job *job),
                         void (*done)(void *owner), void *owner)
 {
     epoch->done = done;
     epoch->owner = owner;
-    epoch->busy = uv_queue_work(loop, &epoch->work, what, epoch_thread_done) == 0;
-    return epoch->busy;
+    epoch->busy = true;
+    crew_start(epoch->crew, epoch->uid, &epoch->job, what, epoch_thread_done);
 }
 
-int epoch_work_out(struct epoch *epoch, uv_loop_t *loop, void (*done)(void *owner), void *owner)
+int epoch_work_out(struct epoch *epoch, void (*done)(void *owner), void *owner)
 {
     if (epoch->busy)
         return 1;
-    if (epoch->worked_out == 1 && !epoch_queue(epoch, loop, epoch_thread_work_out, done, owner))
-        epoch_thread_work_out(&epoch->work);
+    if (epoch->worked_out == 1)
+        epoch_begin(epoch, epoch_thread_work_out, done, owner);
     return epoch->busy ? 1 : epoch->worked_out;
 }
 
-bool epoch_prepare(struct epoch *epoch, uv_loop_t *loop, uint64_t rank, uint64_t step,
-                   void (*done)(void *owner), void *owner)
+bool epoch_prepare(struct epoch *epoch, uint64_t rank, uint64_t step, void (*done)(void *owner),
+                   void *owner)
 {
     if (epoch->busy)
         return false;
@@ -140,7 +142,8 @@ bool epoch_prepare(struct epoch *epoch, uv_loop_t *loop, uint64_t rank, uint64_t
         epoch->scratch = must_alloc(plan_most(epoch->plan) * sizeof *epoch->scratch);
     epoch->rank = rank;
     epoch->step = step;
-    return !epoch_queue(epoch, loop, epoch_thread_step, done, owner);
+    epoch_begin(epoch, epoch_thread_step, done, owner);
+    return false;
 }
 
 size_t epoch_step(struct epoch *epoch, uint64_t rank, uint64_t step, uint64_t *indices)

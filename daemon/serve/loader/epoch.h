@@ -12,15 +12,16 @@
 
 #include "daemon/plan/plan.h"
 #include "daemon/serve/base/quota.h"
+#include "daemon/serve/loader/crew.h"
 #include "daemon/serve/loader/length_table.h"
-
-#include <uv.h>
 
 struct epoch;
 
 struct epoch_set {
     struct epoch *epochs;          /* owned list, in use by streams */
     struct quota_account *account; /* borrowed; whose memory the plans take, NULL: nobody's */
+    struct crew *crew;             /* borrowed; works on them, for */
+    uint32_t uid;
 };
 
 /*
@@ -39,14 +40,13 @@ const struct plan *epoch_plan(const struct epoch *epoch);
  * caller who began that is called from the loop afterwards, unless the epoch was given up; -ENOMEM:
  * it cannot be. Before it is, nothing else may be asked of the plan.
  */
-int _nodiscard_ epoch_work_out(struct epoch *epoch, uv_loop_t *loop, void (*done)(void *owner),
-                               void *owner);
+int _nodiscard_ epoch_work_out(struct epoch *epoch, void (*done)(void *owner), void *owner);
 
 /*
  * Makes ready for epoch_step(rank, step). True: it is. False: a thread is at it, and `done` of
  * the caller who began that is called from the loop afterwards, unless the epoch was given up.
  */
-bool _nodiscard_ epoch_prepare(struct epoch *epoch, uv_loop_t *loop, uint64_t rank, uint64_t step,
+bool _nodiscard_ epoch_prepare(struct epoch *epoch, uint64_t rank, uint64_t step,
                                void (*done)(void *owner), void *owner);
 
 /* plan_step() of a prepared step. */

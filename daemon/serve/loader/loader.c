@@ -14,10 +14,9 @@ static void loader_say_gone(struct loader *loader)
     loader->gone = true;
 }
 
-static void loader_on_end(uv_timer_t *timer)
+void loader_give_way(struct loader *loader)
 {
-    struct loader *loader = timer->data;
-
+    uv_timer_stop(&loader->end);
     loader_say_gone(loader);
     core_drop_parked(&loader->core);
     loader_execute(loader);
@@ -25,6 +24,18 @@ static void loader_on_end(uv_timer_t *timer)
         pool_end_workers(loader->pool);
     else
         loader_free(loader);
+}
+
+static void loader_on_end(uv_timer_t *timer)
+{
+    loader_give_way(timer->data);
+}
+
+uint64_t loader_unused_since(const struct loader *loader, bool *ret_parked)
+{
+    *ret_parked = loader->core.n_parked > 0;
+    return loader_users(loader) > 0 || loader->executing || loader->pumping ? UINT64_MAX
+                                                                            : loader->unused_ns;
 }
 
 static void loader_end_after(struct loader *loader, uint64_t ms)
@@ -41,9 +52,13 @@ static int loader_start_pool(struct loader *loader, struct dl_error *err)
                                            .spec = &loader->spec,
                                            .hosts = o->hosts,
                                            .python = &o->python,
+                                           .foreign = o->foreign,
+                                           .reader = loader->reader,
                                            .account = o->account,
+                                           .budget = o->budget,
                                            .next_segment = o->next_segment,
                                            .told_sandbox = o->told_sandbox,
+                                           .stuck = o->stuck,
                                            .events = &loader_pool_events,
                                            .owner = loader},
                     &loader->pool, err);
@@ -56,8 +71,11 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
     int r = quota_charge(options->account, QUOTA_LOADERS, 1, err);
 
     loader->o = *options;
+    loader->reader = credentials_copy(options->reader);
+    loader->o.reader = NULL;
     loader->ticks = UINT64_MAX;
-    loader->epochs.account = options->account;
+    loader->epochs =
+        (struct epoch_set){.account = options->account, .crew = options->crew, .uid = options->uid};
     loader->spec = *spec;
     *spec = (struct dl_spec){0};
     if (r < 0)
@@ -86,6 +104,7 @@ charged:
 refused:
     python_run_deinit(&loader->o.python);
     spec_deinit(&loader->spec);
+    free(loader->reader);
     free(loader);
     return r;
 }
@@ -99,6 +118,7 @@ static void loader_on_closed(uv_handle_t *handle)
     python_run_deinit(&loader->o.python);
     free(loader->rooms);
     spec_deinit(&loader->spec);
+    free(loader->reader);
     free(loader);
 }
 
@@ -106,6 +126,7 @@ struct loader *loader_free(struct loader *loader)
 {
     struct loader_user *user;
     struct loader_user *next;
+    struct written_file *file, *other;
 
     if (!loader)
         return NULL;
@@ -124,6 +145,8 @@ struct loader *loader_free(struct loader *loader)
     if (loader->lengths)
         quota_return(loader->o.account, QUOTA_BYTES, length_table_bytes(loader->lengths->n));
     loader->lengths = length_table_unref(loader->lengths);
+    LL_FOREACH_SAFE (loader->written, file, other)
+        free(file);
     quota_return(loader->o.account, QUOTA_LOADERS, 1);
     uv_close((uv_handle_t *)&loader->end, loader_on_closed);
     uv_close((uv_handle_t *)&loader->tick, loader_on_closed);
@@ -158,7 +181,8 @@ void loader_break(struct loader *loader, const struct dl_error *err)
     struct loader_user *next;
 
     log_about(LOG_WARNING,
-              &(struct log_fields){LOG_EVENT_LOADER_BROKE, .loader = loader->spec.name},
+              &(struct log_fields){LOG_EVENT_LOADER_BROKE, .loader = loader->spec.name,
+                                   .client_uid = LOG_N(loader->o.uid)},
               "%s: %s%s%s", loader->spec.name, err->path, *err->path ? ": " : "", err->message);
     loader->state = LOADER_BROKEN;
     loader->why_broken = *err;
@@ -189,6 +213,7 @@ static void loader_end_if_unused(struct loader *loader)
 {
     if (loader_users(loader) > 0)
         return;
+    loader->unused_ns = uv_hrtime();
     core_drop_expected(&loader->core);
     loader_execute(loader);
     /* Nobody else can ask for what a client's host has: a trainer's workers go with its loader. */
@@ -228,6 +253,17 @@ void loader_halt(struct loader *loader)
 const struct dl_spec *loader_spec(const struct loader *loader)
 {
     return &loader->spec;
+}
+
+bool loader_may_join(const struct loader *loader, const struct credentials *who)
+{
+    return !loader->o.foreign || !loader->reader || loader->reader->ids[0] == 0 ||
+           credentials_equal(loader->reader, who);
+}
+
+uint64_t loader_blame(const struct loader *loader)
+{
+    return loader->o.blame;
 }
 
 uid_t loader_uid(const struct loader *loader)

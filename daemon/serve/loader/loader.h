@@ -8,6 +8,7 @@
 #define DL_LOADER_H
 
 #include "daemon/serve/core/core.h"
+#include "daemon/serve/loader/crew.h"
 #include "daemon/serve/loader/headspace.h"
 #include "daemon/serve/pool/pool.h"
 #include "proto/shared/verdict.h"
@@ -55,19 +56,27 @@ struct loader_events {
     void (*measured)(struct headspace_asker *asker, const struct headspace_result *result,
                      const struct dl_error *err);
     void (*retired)(void *context, uint32_t segment);
+    /* The user has no memory left for it. True: another loader of that user has given way. */
+    bool (*make_way)(void *context, struct loader *loader);
     /* Nobody may join it any more, and soon it is freed. */
     void (*gone)(void *context, struct loader *loader);
 };
 
 struct loader_options {
     uv_loop_t *loop;
+    struct crew *crew;
     const struct config *config; /* borrowed */
     struct hosts *hosts;
     struct python_run python; /* consumed by loader_new(), also on failure */
     struct quota_account *account;
     uid_t uid;
+    bool foreign;                     /* another user's than the daemon's: see rights.h */
+    const struct credentials *reader; /* of who opens it; copied; may be NULL */
+    uint64_t blame;                   /* the key of who asked for it: base/blame.h */
+    struct budget *budget;
     uint32_t *next_segment;
     bool *told_sandbox;
+    uint64_t *stuck;                    /* the daemon's count of killed workers that do not end */
     const struct loader_events *events; /* borrowed, static */
     void *context;
 };
@@ -88,8 +97,18 @@ void loader_leave(struct loader_user *user);
 /* The user's streams are ended already. */
 void loader_detach(struct loader_user *user);
 
+/* Since when (ns) nobody has used the loader, which therefore can give way; UINT64_MAX: somebody
+ * does. *ret_parked: jobs may come back to it. */
+uint64_t loader_unused_since(const struct loader *loader, bool *ret_parked);
+/* It has no users: its workers end, and what it has of the user's limits is given back. The loader
+ * is freed, unless clients hold leases of it. */
+void loader_give_way(struct loader *loader);
+
 const struct dl_spec *loader_spec(const struct loader *loader);
 uid_t loader_uid(const struct loader *loader);
+/* Whether who has these may read what its workers read for who opened it. */
+bool loader_may_join(const struct loader *loader, const struct credentials *who);
+uint64_t loader_blame(const struct loader *loader); /* base/blame.h */
 /* Once open: samples, UINT64_MAX where an iterable dataset does not know. */
 uint64_t loader_length(const struct loader *loader);
 bool loader_is_iterable(const struct loader *loader);
@@ -106,8 +125,9 @@ int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *
                              struct stream **ret, struct loader_extent *ret_extent,
                              struct dl_error *err);
 /* Gives a stream that has just been started what its client knows of its replicas; all of it is
- * moved, and *states is empty then. */
-void loader_bring_states(struct stream *stream, struct dataset_states *states);
+ * moved, and *states is empty then. -EDQUOT. */
+int _nodiscard_ loader_bring_states(struct loader *loader, struct stream *stream,
+                                    struct dataset_states *states, struct dl_error *err);
 /* The daemon ends: from now on nothing is loaded or delivered, whatever is given back. */
 void loader_halt(struct loader *loader);
 /* Nothing more is loaded for it; leases stay. */
@@ -120,6 +140,8 @@ void loader_lose(struct loader *loader, struct stream *stream);
 /* False: it is more than may be, or the end was said already; see stream_feed(). */
 bool _nodiscard_ loader_feed(struct loader *loader, struct stream *stream, const uint8_t *indices,
                              uint32_t n);
+/* Of what was fed: -EDQUOT; see core_pay(). */
+int _nodiscard_ loader_pay(struct loader *loader, struct stream *stream, struct dl_error *err);
 bool _nodiscard_ loader_feed_end(struct loader *loader, struct stream *stream);
 /* The cluster's world changes: it waits; it goes on, as far as `limit`. */
 void loader_pause(struct loader *loader, struct stream *stream);

@@ -2,6 +2,7 @@
  * The shell of the core: what it decides is done, and the pump, which tells it what there is room
  * for, turn after turn, until nothing more follows from it.
  */
+#include "daemon/serve/base/blame.h"
 #include "daemon/serve/loader/loader_private.h"
 #include "proto/slot_fill.h"
 
@@ -136,8 +137,8 @@ static bool commands_is_planned(struct loader *loader, const struct step *step)
 {
     const struct stream *stream = step->stream;
 
-    return !stream->epoch || epoch_prepare(stream->epoch, loader->o.loop, stream->params.rank,
-                                           step->number, loader_on_planned, loader);
+    return !stream->epoch || epoch_prepare(stream->epoch, stream->params.rank, step->number,
+                                           loader_on_planned, loader);
 }
 
 /* The step that a worker would have made, had it not died before. */
@@ -183,8 +184,12 @@ static void commands_run(struct loader *loader, struct step *step, uint32_t work
 static void commands_grow(struct loader *loader, uint32_t worker)
 {
     struct dl_error err = {0};
+    bool grown;
 
-    if (!pool_grow(loader->pool, worker, &err))
+    while (!(grown = pool_grow(loader->pool, worker, &err)) && err.code == EDQUOT &&
+           loader->o.events->make_way(loader->o.context, loader))
+        err = (struct dl_error){0};
+    if (!grown)
         core_refuse_memory(&loader->core, &err, pool_idle(loader->pool));
 }
 
@@ -215,6 +220,7 @@ static void commands_say(struct loader *loader, const struct core_command *c)
     _cleanup_free_ char *text = c->text;
     const struct log_fields fields = {.event = c->kind == CORE_BAD ? LOG_EVENT_BAD_SAMPLE : 0,
                                       .loader = loader->spec.name,
+                                      .client_uid = LOG_N(loader->o.uid),
                                       .epoch = LOG_N(c->stream->params.epoch)};
 
     if (c->kind != CORE_WARN)
@@ -226,6 +232,8 @@ static void commands_say(struct loader *loader, const struct core_command *c)
 
 static void commands_flush_due(struct loader *loader)
 {
+    if (loader->n_due > 0 && loader->written_told < loader->n_written)
+        loader_tell_written(loader, loader->due_to);
     if (loader->n_due > 0)
         loader->o.events->deliver(loader->due_to, loader->due, loader->n_due);
     loader->n_due = 0;
@@ -309,6 +317,8 @@ void loader_execute(struct loader *loader)
 static void commands_on_tick(uv_timer_t *timer)
 {
     struct loader *loader = timer->data;
+    _cleanup_(blame_backp)
+    _unused_ uint64_t before = blame_swap(loader->o.blame);
     uint64_t due = loader->ticks; /* it may come early by what it rounds to */
 
     loader->ticks = UINT64_MAX;
@@ -368,6 +378,8 @@ void loader_pump(struct loader *loader)
     if (loader->pumping || loader->executing || loader->halted ||
         (loader->state != LOADER_OPEN && !loader->measuring))
         return;
+    _cleanup_(blame_backp)
+    _unused_ uint64_t before = blame_swap(loader->o.blame);
     loader->pumping = true;
     loader_note_time(loader);
     pool_collect(loader->pool);

@@ -24,18 +24,26 @@ enum { DELIVER_AT_ONCE = 256 }; /* steps handed to the sink in one call */
 struct measuring;
 struct loader_headspace;
 
+/* A data file that was written to while the loader was open. */
+struct written_file {
+    struct written_file *next; /* loader.written (utlist) */
+    struct dl_error what;
+};
+
 struct loader {
     struct loader_options o;
-    struct dl_spec spec; /* owned */
+    struct dl_spec spec;        /* owned */
+    struct credentials *reader; /* owned; of who opened it; NULL: not known */
     enum loader_state state;
     struct dl_error why_broken;
     struct core core;
     struct pool *pool;         /* owned */
     struct loader_user *users; /* borrowed list */
     struct epoch_set epochs;
-    uv_timer_t end;  /* linger, or the end of a broken loader */
-    uv_timer_t tick; /* what the core waits for */
-    uint64_t ticks;  /* when; ns; UINT64_MAX: for nothing */
+    uv_timer_t end;     /* linger, or the end of a broken loader */
+    uint64_t unused_ns; /* since when nobody uses it */
+    uv_timer_t tick;    /* what the core waits for */
+    uint64_t ticks;     /* when; ns; UINT64_MAX: for nothing */
     uint32_t open_handles;
     struct measuring *measuring;  /* owned; while lengths are taken */
     struct length_table *lengths; /* counted; from loader_measure() on, complete once it is open;
@@ -60,6 +68,10 @@ struct loader {
     uint64_t starved_ns;              /* somebody who reads waited for memory */
     bool starves; /* somebody who reads does, and nothing else was there for them */
     struct loader_headspace *headspace; /* owned; while it is measured */
+
+    struct written_file *written; /* owned list; the last one comes first */
+    uint32_t n_written;
+    uint32_t written_told; /* so many when somebody was told last */
 };
 
 /* ---- loader.c */
@@ -87,6 +99,8 @@ void loader_go_on(void *loader);
 /* ---- loader_tasks.c */
 
 extern const struct pool_events loader_pool_events;
+/* Warns the stream's client of files that were written to; there is one. */
+void loader_tell_written(struct loader *loader, struct stream *stream);
 
 /* ---- loader_measure.c */
 

@@ -1,4 +1,5 @@
 /* Streams that read from a loader: how they begin, and what their clients have them do. */
+#include "daemon/serve/base/blame.h"
 #include "daemon/serve/loader/loader_private.h"
 
 #include <errno.h>
@@ -46,7 +47,7 @@ static int start_settle(struct loader *loader, struct stream *stream, struct dl_
 {
     if (stream_is_settled(stream))
         return 0;
-    int r = epoch_work_out(stream->epoch, loader->o.loop, loader_on_planned, loader);
+    int r = epoch_work_out(stream->epoch, loader_on_planned, loader);
     if (r == 1)
         return 1;
     if (r < 0)
@@ -90,6 +91,8 @@ static void start_on_worked_out(struct loader *loader, struct stream *stream)
 void loader_on_planned(void *owner)
 {
     struct loader *loader = owner;
+    _cleanup_(blame_backp)
+    _unused_ uint64_t before = blame_swap(loader->o.blame);
     struct stream *stream, *next;
 
     DL_FOREACH_SAFE (loader->core.streams, stream, next) {
@@ -215,17 +218,19 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
 
 /* Where batches are dispatched it is the source that loads. Ranks that join it later know the same,
  * or less. */
-void loader_bring_states(struct stream *stream, struct dataset_states *states)
+int loader_bring_states(struct loader *loader, struct stream *stream, struct dataset_states *states,
+                        struct dl_error *err)
 {
     struct stream *loads = stream->source ? stream->source : stream;
 
     if (states->n == 0 || stream->params.first == 0)
-        return;
+        return 0;
     stream->told |= TOLD_PASSING; /* it does not pass over what lies before them */
     if (loads->states.n > 0)
-        return;
+        return 0;
     loads->states = *states;
     *states = (struct dataset_states){0};
+    return core_pay(&loader->core, loads, err);
 }
 
 /* ---- what clients do ------------------------------------------------------------------------- */
@@ -233,6 +238,11 @@ void loader_bring_states(struct stream *stream, struct dataset_states *states)
 bool loader_feed(struct loader *loader, struct stream *stream, const uint8_t *indices, uint32_t n)
 {
     return core_feed(&loader->core, stream, indices, n);
+}
+
+int loader_pay(struct loader *loader, struct stream *stream, struct dl_error *err)
+{
+    return core_pay(&loader->core, stream, err);
 }
 
 bool loader_feed_end(struct loader *loader, struct stream *stream)

@@ -1,13 +1,18 @@
 /* What the pool tells of workers' tasks, and of the loader. */
+#include "daemon/serve/base/blame.h"
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 #include "proto/slot_fill.h"
 
 #include <stdio.h>
 
+#include <utlist.h>
+
 static void tasks_on_ready(void *owner, const struct dl_msg_w_ready *what)
 {
     struct loader *loader = owner;
+    _cleanup_(blame_backp)
+    _unused_ uint64_t before = blame_swap(loader->o.blame);
     struct core *core = &loader->core;
     struct dl_error err = {0};
 
@@ -32,21 +37,25 @@ static void tasks_on_broken(void *owner, const struct dl_error *err)
 }
 
 /* Where the dataset says that the step's replica stands behind it. */
-static void tasks_learn_state(struct step *step)
+static void tasks_learn_state(struct core *core, struct step *step)
 {
     struct stream *stream = step->stream;
     struct dl_span record;
 
     if (slot_read_state(segment_slot(step->segment, step->slot), step->segment->slot_bytes,
                         &record) &&
-        record.len > 0)
-        dataset_states_learn(&stream->states, step_replica(stream, step->number), record);
+        record.len > 0 &&
+        dataset_states_learn(&stream->states, step_replica(stream, step->number), record) &&
+        core_pay(core, stream, NULL) < 0)
+        dataset_states_deinit(&stream->states); /* it only saves a worker's successor time */
 }
 
 static void tasks_on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated,
                           uint64_t bytes, const struct bad_list *bad, const struct made_times *made)
 {
     struct loader *loader = owner;
+    _cleanup_(blame_backp)
+    _unused_ uint64_t before = blame_swap(loader->o.blame);
     struct step *step = tag;
 
     if (loader->measuring) {
@@ -54,7 +63,7 @@ static void tasks_on_done(void *owner, void *tag, uint32_t samples, uint32_t rep
         return;
     }
     if (loader->core.iterable && step->stream)
-        tasks_learn_state(step);
+        tasks_learn_state(&loader->core, step);
     core_done(&loader->core, step, samples, repeated, bytes, bad, made);
     loader_execute(loader);
 }
@@ -101,6 +110,58 @@ static void tasks_on_retired(void *owner, uint32_t segment)
     loader->o.events->retired(loader->o.context, segment);
 }
 
+/* ---- files that change ----------------------------------------------------------------------- */
+
+enum { WRITTEN_MAX = 64 }; /* files that are told of by name */
+
+static bool tasks_is_known(const struct loader *loader, const char *path)
+{
+    const struct written_file *file;
+
+    LL_FOREACH (loader->written, file) {
+        if (strcmp(file->what.path, path) == 0)
+            return true;
+    }
+    return false;
+}
+
+void loader_tell_written(struct loader *loader, struct stream *stream)
+{
+    const struct dl_error *what = &loader->written->what;
+    uint32_t others = loader->n_written - 1;
+    struct dl_error said; /* which is cut to what a message takes */
+
+    if (others == 0)
+        (void)dl_error_set(&said, what->code, "", "%s: %s", what->path, what->message);
+    else
+        (void)dl_error_set(&said, what->code, "",
+                           "%s (and %u other file%s, see the daemon's log): %s", what->path, others,
+                           others == 1 ? "" : "s", what->message);
+    loader->o.events->warning(stream, said.message);
+    loader->written_told = loader->n_written;
+}
+
+/* Each file once. Where nobody reads now, the next one to get a batch is told. */
+static void tasks_on_written(void *owner, const struct dl_error *what)
+{
+    struct loader *loader = owner;
+    struct stream *stream;
+
+    if (loader->n_written == WRITTEN_MAX || tasks_is_known(loader, what->path))
+        return;
+    struct written_file *file = must_alloc(sizeof *file);
+    file->what = *what;
+    LL_PREPEND(loader->written, file);
+    loader->n_written++;
+    log_about(LOG_WARNING,
+              &(struct log_fields){LOG_EVENT_FILE_WRITTEN, .loader = loader->spec.name},
+              "%s: %s: %s", loader->spec.name, what->path, what->message);
+    DL_FOREACH (loader->core.streams, stream) {
+        if (stream->sink && stream_rules[stream->phase].delivers && !(stream->told & TOLD_END))
+            loader_tell_written(loader, stream);
+    }
+}
+
 const struct pool_events loader_pool_events = {.ready = tasks_on_ready,
                                                .broken = tasks_on_broken,
                                                .done = tasks_on_done,
@@ -109,4 +170,5 @@ const struct pool_events loader_pool_events = {.ready = tasks_on_ready,
                                                .lost = tasks_on_lost,
                                                .reclaim = tasks_on_reclaim,
                                                .retired = tasks_on_retired,
+                                               .written = tasks_on_written,
                                                .changed = loader_go_on};

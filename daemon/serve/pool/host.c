@@ -125,7 +125,7 @@ int host_start_child(struct hosts *hosts, const struct host_child_options *o,
     if (h && host_is_gone(h))
         return dl_error_set(err, ESRCH, "dataset.host", "%s %s", host_name(h, name),
                             *h->why ? h->why : "has ended");
-    int r = h ? 0 : host_find_own(hosts, o->interpreter, &h, err);
+    int r = h ? 0 : host_find_own(hosts, o->interpreter, o->loader, &h, err);
     if (r < 0)
         return r;
     struct host_child *child = must_alloc(sizeof *child);

@@ -2,10 +2,11 @@
  * Python hosts: processes that fork a worker whenever they are asked to. So a worker starts in the
  * time of a fork, and shares what its host has loaded. There are two kinds:
  *
- *   - the daemon's own: one for each interpreter in use, started with its first worker. It ends
- *     when nobody has wanted a worker of it for a while, or, in a private daemon, with the daemon;
- *     one that died is started anew with the next worker, so that whoever paces the workers' starts
- *     paces its own;
+ *   - the daemon's own: one for each loader, started with its first worker: what a dataset does to
+ *     its host, it does to its own loader. One whose workers have all ended serves the next loader
+ *     of that interpreter. It ends when nobody has wanted a worker of it for a while, or, in a
+ *     private daemon, with the daemon; one that died is started anew with the next worker, so that
+ *     whoever paces the workers' starts paces its own;
  *   - one that a client has brought for one loader: a process of the client's, known by its socket
  *     alone. It ends with its loader, and nothing takes its place.
  *
@@ -70,6 +71,7 @@ struct host *host_release(struct host *host);
 struct host_child_options {
     struct host *host;                      /* one that was brought; NULL: that of */
     const char *interpreter;                /* absolute */
+    const void *loader;                     /* whose worker it is; for comparison only */
     int sock;                               /* the worker's descriptor 3; copied */
     int errors;                             /* its standard error; copied */
     const struct host_child_events *events; /* borrowed, static */

@@ -17,6 +17,7 @@
 enum {
     IDLE_MS = 60 * 1000,  /* until a host that nobody needs is ended */
     KILL_MS = 120 * 1000, /* a worker that was to be killed must be reaped by then */
+    FORK_MS = 20 * 1000,  /* a host of our own that is ready forks in milliseconds */
     END_MS = 5 * 1000,    /* a host that was told to end must have by then */
 
     OUTGOING_LIMIT = 1 << 20, /* bytes; a host that lets so much wait is broken */
@@ -189,11 +190,28 @@ static void host_on_exit_(uv_process_t *handle, int64_t status, int signal)
     host_bury(h, &told);
 }
 
+/* How long it may take to start a worker; 0: as long as it likes. */
+static uint64_t host_fork_ms(const struct host *h)
+{
+    uint64_t patience = h->hosts->o.config->python_timeout / 1000000;
+
+    return h->interpreter && patience ? min_u64(patience, FORK_MS) : patience;
+}
+
+/* And to end one. */
+static uint64_t host_kill_ms(const struct host *h)
+{
+    uint64_t patience = h->hosts->o.config->python_timeout / 1000000;
+
+    return h->interpreter && patience ? min_u64(patience, KILL_MS) : KILL_MS;
+}
+
 static void host_on_timer(uv_timer_t *timer)
 {
     struct host *h = timer->data;
     enum host_wait wait = h->wait;
     double patience = (double)h->hosts->o.config->python_timeout / 1e9;
+    double fork_patience = (double)host_fork_ms(h) / 1e3;
 
     h->wait = WAIT_NONE;
     switch (wait) {
@@ -201,10 +219,12 @@ static void host_on_timer(uv_timer_t *timer)
         host_fail(h, "it was not ready within python_timeout (%.3g s)", patience);
         break;
     case WAIT_STARTED:
-        host_fail(h, "it did not start a worker within python_timeout (%.3g s)", patience);
+        host_fail(h, "it did not start a worker within %s%.3g s%s",
+                  fork_patience < patience ? "" : "python_timeout (", fork_patience,
+                  fork_patience < patience ? "" : ")");
         break;
     case WAIT_REAPED:
-        host_fail(h, "it did not end a worker within %d s", KILL_MS / 1000);
+        host_fail(h, "it did not end a worker within %.3g s", (double)host_kill_ms(h) / 1e3);
         break;
     case WAIT_IDLE:
         host_tell_end(h);
@@ -251,8 +271,8 @@ void host_rearm(struct host *h)
     uint64_t patience = h->hosts->o.config->python_timeout / 1000000;
     /* Of one that was brought its socket is all that there is: it ends at once, but in the loop. */
     uint64_t ms[] = {[WAIT_READY] = patience,
-                     [WAIT_STARTED] = patience,
-                     [WAIT_REAPED] = KILL_MS,
+                     [WAIT_STARTED] = host_fork_ms(h),
+                     [WAIT_REAPED] = host_kill_ms(h),
                      [WAIT_IDLE] = IDLE_MS,
                      [WAIT_END] = h->interpreter ? END_MS : 0};
     enum host_wait wait = host_what_to_wait_for(h);
@@ -303,7 +323,9 @@ static int host_spawn(struct host *h, int child_sock)
         {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&h->errors},
         {.flags = UV_INHERIT_FD, .data.fd = child_sock},
     };
+    /* In a session of its own: a signal to its process group does not reach the daemon. */
     uv_process_options_t options = {.exit_cb = host_on_exit_,
+                                    .flags = UV_PROCESS_DETACHED,
                                     .file = h->interpreter,
                                     .args = args,
                                     .env = environment,
@@ -388,18 +410,27 @@ static int host_start_new(struct hosts *hosts, const char *interpreter, struct h
     return 0;
 }
 
-int host_find_own(struct hosts *hosts, const char *interpreter, struct host **ret,
-                  struct dl_error *err)
+int host_find_own(struct hosts *hosts, const char *interpreter, const void *loader,
+                  struct host **ret, struct dl_error *err)
 {
-    struct host *h;
+    struct host *h, *found = NULL;
+    int r = 0;
 
     DL_FOREACH (hosts->hosts, h) {
-        if (h->interpreter && !host_is_gone(h) && strcmp(h->interpreter, interpreter) == 0) {
-            *ret = h;
-            return 0;
-        }
+        if (!h->interpreter || host_is_gone(h) || strcmp(h->interpreter, interpreter) != 0)
+            continue;
+        if (h->loader == loader || (!found && !h->children))
+            found = h;
+        if (h->loader == loader)
+            break;
     }
-    return host_start_new(hosts, interpreter, ret, err);
+    if (!found)
+        r = host_start_new(hosts, interpreter, &found, err);
+    if (r < 0)
+        return r;
+    found->loader = loader;
+    *ret = found;
+    return 0;
 }
 
 /* ---- brought by a client -------------------------------------------------------------------- */

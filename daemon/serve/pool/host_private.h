@@ -35,6 +35,7 @@ struct host {
     enum host_state state;
     enum host_wait wait;
     char *interpreter;           /* owned; NULL: a client has brought it */
+    const void *loader;          /* whose workers it has, or had last; for comparison only */
     int pid;                     /* its own; of one that was brought its client's */
     struct host_child *children; /* owned list */
     uint32_t next_child;
@@ -64,9 +65,9 @@ void host_await_end(struct host *h);
 void host_drop_child(struct host *h, struct host_child *child, const struct host_end *how);
 /* The timer runs for what is waited for; if it does so already, it is left alone. */
 void host_rearm(struct host *h);
-/* The daemon's own of that interpreter, which is started if it is not there. */
-int _nodiscard_ host_find_own(struct hosts *hosts, const char *interpreter, struct host **ret,
-                              struct dl_error *err);
+/* The loader's own of that interpreter, or one without workers, or a new one. */
+int _nodiscard_ host_find_own(struct hosts *hosts, const char *interpreter, const void *loader,
+                              struct host **ret, struct dl_error *err);
 
 /* ---- host.c ---- */
 

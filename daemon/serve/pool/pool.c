@@ -4,18 +4,50 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 
 #include <utlist.h>
 
 enum { TICK_MS = 100 }; /* how often hung workers are looked for */
 
+/* A worker that was killed ends within so long, or it is stuck; ns. */
+#define END_NS (5 * UINT64_C(1000000000))
+/* What opening the dataset again may take beyond workers.timeout and the first time; ns. */
+#define OPENING_NS (10 * UINT64_C(1000000000))
+
 static const char *const worker_states[] = {"starting", "ready", "waiting", "given up"};
+
+/* It opens the dataset again, which others have open, and takes too long. */
+static bool pool_opens_too_long(const struct member *m)
+{
+    const struct pool *pool = m->pool;
+
+    return m->state == WORKER_STARTING && pool->opened &&
+           uv_hrtime() - m->started_since >=
+               pool->o.spec->timeout_ns + max_u64(2 * pool->opening_ns, OPENING_NS);
+}
 
 /* The task at the front seems to take too long. */
 static bool pool_is_overdue(const struct member *m)
 {
-    return m->process && in_flight(m) > 0 && !m->timed_out &&
-           uv_hrtime() - m->front_since >= m->pool->o.spec->timeout_ns;
+    if (!m->process || m->timed_out || m->pool->o.spec->timeout_ns == 0)
+        return false;
+    return (in_flight(m) > 0 && uv_hrtime() - m->front_since >= m->pool->o.spec->timeout_ns) ||
+           pool_opens_too_long(m);
+}
+
+static bool pool_does_not_end(const struct member *m)
+{
+    return m->process && m->killed_since && uv_hrtime() - m->killed_since >= END_NS;
+}
+
+static bool pool_has_to_watch(const struct pool *pool)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        if (pool->members[i].killed_since)
+            return true;
+    }
+    return pool->o.spec->timeout_ns > 0 || pool->refused.code;
 }
 
 static void pool_on_tick(uv_timer_t *timer)
@@ -23,10 +55,16 @@ static void pool_on_tick(uv_timer_t *timer)
     struct pool *pool = timer->data;
     bool collected = false;
 
+    if (!pool_has_to_watch(pool))
+        uv_timer_stop(timer);
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = &pool->members[i];
         uint64_t finished = m->finished;
 
+        if (pool_does_not_end(m)) {
+            member_leave_stuck(m); /* what follows from it comes first */
+            return;
+        }
         if (!pool_is_overdue(m))
             continue;
         /* It may have finished and not said so yet, or we were stopped and have not heard it: then
@@ -36,10 +74,18 @@ static void pool_on_tick(uv_timer_t *timer)
         if (!pool_is_overdue(m))
             continue;
         m->timed_out = true;
-        process_kill(m->process);
+        member_kill(m);
     }
     if (collected)
         pool_changed(pool);
+    if (pool->refused.code && !pool->broken)
+        pool_memory_ask_again(pool);
+}
+
+void pool_watch(struct pool *pool)
+{
+    if (!uv_is_active((uv_handle_t *)&pool->tick))
+        uv_timer_start(&pool->tick, pool_on_tick, TICK_MS, TICK_MS);
 }
 
 static int pool_pack_dirs(const struct config_dirs *dirs, struct dl_buffer *out)
@@ -57,6 +103,35 @@ static int pool_pack_dirs(const struct config_dirs *dirs, struct dl_buffer *out)
     return r < 0 ? r : value_pack(&list, out);
 }
 
+/* The very files that the site lists, links resolved, as workers compare them. */
+static int pool_pack_site_plugins(const struct config_dirs *files, struct dl_buffer *out)
+{
+    char resolved[PATH_MAX];
+    struct config_dirs found = {0};
+    int r;
+
+    for (uint32_t i = 0; i < files->n; i++)
+        if (realpath(files->paths[i], resolved))
+            config_dirs_add(&found, resolved);
+    r = pool_pack_dirs(&found, out);
+    config_dirs_deinit(&found);
+    return r;
+}
+
+/* Where plug-ins may lie. What a client brings loads its own ones, by its own rights. */
+static int pool_pack_plugins(struct pool *pool)
+{
+    char *anywhere[] = {(char *)"/"};
+    const struct config *config = pool->o.config;
+    const struct config_dirs all = {.paths = anywhere, .n = 1};
+    bool hosted = pool->o.python->host_number != 0;
+
+    if (pool->o.foreign && !hosted)
+        return pool_pack_site_plugins(&config->site.plugins, &pool->plugins);
+    return pool_pack_dirs(config->plugins.n && !pool->o.foreign ? &config->plugins : &all,
+                          &pool->plugins);
+}
+
 static int pool_pack_inputs(struct pool *pool)
 {
     _cleanup_(value_deinit)
@@ -68,7 +143,17 @@ static int pool_pack_inputs(struct pool *pool)
     if (r == 0)
         r = pool_pack_dirs(&pool->o.config->data_roots, &pool->roots);
     if (r == 0)
-        r = pool_pack_dirs(&pool->o.config->plugins, &pool->plugins);
+        r = pool_pack_plugins(pool);
+    return r;
+}
+
+/* The loader's, which is no smaller, and the packed one. */
+static int pool_pay_for_spec(struct pool *pool, struct dl_error *err)
+{
+    uint64_t bytes = 2 * pool->spec.len;
+    int r = quota_charge(pool->o.account, QUOTA_HELD, bytes, err);
+
+    pool->paid_bytes = r < 0 ? 0 : bytes;
     return r;
 }
 
@@ -77,6 +162,9 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
     uint32_t workers = options->spec->workers;
     int r = quota_charge(options->account, QUOTA_WORKERS, workers, err);
 
+    if (r == 0 && (r = quota_charge(options->account, QUOTA_DESCRIPTORS,
+                                    workers * POOL_WORKER_DESCRIPTORS, err)) < 0)
+        quota_return(options->account, QUOTA_WORKERS, workers);
     if (r < 0)
         return r;
     struct pool *pool = must_alloc(sizeof *pool);
@@ -86,12 +174,14 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
     pool->next_task = 1;
     if ((r = pool_pack_inputs(pool)) < 0)
         dl_error_set(err, -r, "", "the spec cannot be packed: %s", strerror(-r));
+    else
+        r = pool_pay_for_spec(pool, err);
 
     uv_timer_init(options->loop, &pool->tick);
     pool->tick.data = pool;
     pool->open_handles++;
     if (options->spec->timeout_ns > 0)
-        uv_timer_start(&pool->tick, pool_on_tick, TICK_MS, TICK_MS);
+        pool_watch(pool);
     for (uint32_t i = 0; i < workers; i++) {
         struct member *m = &pool->members[i];
         m->pool = pool;
@@ -120,7 +210,7 @@ static void pool_destroy(struct pool *pool)
         free(m->tasks);
         free(m->death_cause);
     }
-    assert(!pool->retiring);
+    assert(!pool->retiring && !pool->stuck);
     free(pool->members);
     buffer_deinit(&pool->spec);
     buffer_deinit(&pool->roots);
@@ -129,20 +219,20 @@ static void pool_destroy(struct pool *pool)
     free(pool);
 }
 
-static void pool_on_tick_close(uv_handle_t *handle)
+void pool_unref(struct pool *pool)
 {
-    struct pool *pool = handle->data;
-
     if (--pool->open_handles == 0)
         pool_destroy(pool);
 }
 
+static void pool_on_tick_close(uv_handle_t *handle)
+{
+    pool_unref(handle->data);
+}
+
 static void pool_on_backoff_close(uv_handle_t *handle)
 {
-    struct pool *pool = ((struct member *)handle->data)->pool;
-
-    if (--pool->open_handles == 0)
-        pool_destroy(pool);
+    pool_unref(((struct member *)handle->data)->pool);
 }
 
 void pool_end_workers(struct pool *pool)
@@ -153,12 +243,14 @@ void pool_end_workers(struct pool *pool)
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = &pool->members[i];
         uv_timer_stop(&m->backoff);
+        m->killed_since = 0;
         member_become(m, WORKER_GIVEN_UP);
         member_give_tasks_back(m, "the loader is closed");
         m->process = process_free(m->process);
         member_retire_all(m);
     }
     quota_return(pool->o.account, QUOTA_WORKERS, pool->n_members);
+    quota_return(pool->o.account, QUOTA_DESCRIPTORS, pool->n_members * POOL_WORKER_DESCRIPTORS);
 }
 
 struct pool *pool_free(struct pool *pool)
@@ -166,6 +258,7 @@ struct pool *pool_free(struct pool *pool)
     if (!pool)
         return NULL;
     pool->freed = true;
+    quota_return(pool->o.account, QUOTA_HELD, pool->paid_bytes);
     pool_end_workers(pool);
     for (uint32_t i = 0; i < pool->n_members; i++)
         uv_close((uv_handle_t *)&pool->members[i].backoff, pool_on_backoff_close);
@@ -245,6 +338,7 @@ void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_vi
                                      .state = worker_states[state],
                                      .tasks = m->finished,
                                      .restarts = m->restarts,
+                                     .stuck = m->stuck,
                                      .in_flight = in_flight(m),
                                      .busy_ns = m->busy_ns,
                                      .collate_ns = m->collate_ns,

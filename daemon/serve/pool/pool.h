@@ -13,12 +13,17 @@
 
 #include "daemon/serve/base/quota.h"
 #include "daemon/serve/pool/process.h"
+#include "daemon/serve/ring/budget.h"
 #include "daemon/serve/ring/timing.h"
 #include "proto/shared/verdict.h"
 #include "proto/slot_bad.h"
 #include "proto/spec.h"
 
 struct pool;
+
+/* Of the daemon's file descriptors: what a worker is spoken to by, and its segments, one of which
+ * may be on its way out. */
+enum { POOL_WORKER_DESCRIPTORS = 6 };
 
 struct place {
     uint32_t worker;
@@ -47,6 +52,8 @@ struct pool_events {
     /* Memory is short: give up READY slots in retiring segments. Also from pool_grow(). */
     void (*reclaim)(void *owner);
     void (*retired)(void *owner, uint32_t segment);
+    /* A data file was written to while workers use it; each of them may say so. */
+    void (*written)(void *owner, const struct dl_error *what);
     /* After one or more of the above, and whenever there may be places again. */
     void (*changed)(void *owner);
 };
@@ -56,10 +63,14 @@ struct pool_options {
     const struct config *config; /* borrowed */
     const struct dl_spec *spec;  /* borrowed, outlives the pool */
     struct hosts *hosts;
-    const struct python_run *python; /* borrowed, outlives the pool */
-    struct quota_account *account;   /* who pays */
-    uint32_t *next_segment;          /* the daemon's counter of segment ids */
-    bool *told_sandbox;              /* the daemon's: the log has what workers are not kept from */
+    const struct python_run *python;  /* borrowed, outlives the pool */
+    bool foreign;                     /* opened by another user than the daemon's, */
+    const struct credentials *reader; /* this one; borrowed, outlives the pool */
+    struct quota_account *account;    /* who pays */
+    uint32_t *next_segment;           /* the daemon's counter of segment ids */
+    bool *told_sandbox;               /* the daemon's: the log has what workers are not kept from */
+    uint64_t *stuck;                  /* the daemon's count of killed workers that do not end */
+    struct budget *budget;            /* of all rings' memory */
     const struct pool_events *events;
     void *owner;
 };
@@ -128,6 +139,7 @@ struct pool_worker_view {
     const char *state;
     uint64_t tasks;
     uint64_t restarts;
+    uint32_t stuck; /* of its processes: killed, and not ended */
     uint32_t in_flight;
     uint64_t busy_ns;
     uint64_t collate_ns; /* of that */

@@ -16,8 +16,7 @@ void pool_changed(struct pool *pool)
         pool->o.events->changed(pool->o.owner);
 }
 
-/* Nothing will run any more; tells the owner, once. */
-static void pool_lives_break(struct pool *pool, const struct dl_error *err)
+void pool_break(struct pool *pool, const struct dl_error *err)
 {
     if (pool->broken)
         return;
@@ -25,19 +24,46 @@ static void pool_lives_break(struct pool *pool, const struct dl_error *err)
     pool->o.events->broken(pool->o.owner, err);
 }
 
-void member_without_memory(struct member *m, const struct dl_error *err)
+void member_kill(struct member *m)
 {
-    struct pool *pool = m->pool;
+    if (!m->killed_since)
+        m->killed_since = uv_hrtime();
+    pool_watch(m->pool);
+    process_kill(m->process);
+}
+
+/* Of an iterable dataset, and of one made in turn, each worker's share is its own. */
+static bool pool_lives_has_own_shares(const struct pool *pool)
+{
+    return pool->iterable || python_in_turn(pool->o.spec);
+}
+
+/* Or are about to. */
+static bool pool_lives_others_have_memory(const struct member *m)
+{
+    const struct pool *pool = m->pool;
     bool others = false;
 
-    for (uint32_t i = 0; i < pool->n_members; i++)
-        others = others || (i != m->number && pool->members[i].segments);
-    if (err->code == EDQUOT || !others) {
-        pool_lives_break(pool, err);
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        const struct member *other = &pool->members[i];
+        others = others || (other != m && (other->segments || other->mapping));
+    }
+    return others;
+}
+
+bool member_has_stand_in(const struct member *m)
+{
+    return pool_lives_others_have_memory(m) && !pool_lives_has_own_shares(m->pool);
+}
+
+void member_without_memory(struct member *m, const struct dl_error *err)
+{
+    if (err->code == EDQUOT || !pool_lives_others_have_memory(m)) {
+        pool_break(m->pool, err);
         return;
     }
     m->open_error = *err;
-    process_kill(m->process);
+    member_kill(m);
 }
 
 /* Python's samples are as large as they are, and a client that feeds them says how many in each
@@ -123,8 +149,8 @@ static enum sandbox_level pool_lives_sandbox_of(const struct pool *pool)
 {
     if (pool->o.python->host_number)
         return SANDBOX_OFF;
-    return sandbox_choose(pool->o.config, pool->o.python->interpreter,
-                          hosts_private(pool->o.hosts));
+    return sandbox_choose(pool->o.config, pool->o.python->interpreter, hosts_private(pool->o.hosts),
+                          pool->o.foreign);
 }
 
 static void pool_lives_note_sandbox(struct member *m, uint32_t parts)
@@ -150,13 +176,15 @@ static void pool_lives_on_process_ready(void *owner, const struct dl_msg_w_ready
     bool iterable = what->iterable;
     uint64_t slot_bytes = pool_lives_first_slot_bytes(pool, length, iterable, what->slot_bytes);
     if (m->state != WORKER_STARTING || slot_bytes == 0) {
-        process_kill(m->process);
+        member_kill(m);
         return;
     }
     if (pool->opened && pool_lives_compare_dataset(m, what) < 0) {
-        process_kill(m->process);
+        member_kill(m);
         return;
     }
+    if (!pool->opened)
+        pool->opening_ns = uv_hrtime() - m->started_since;
     pool->length = length;
     pool->iterable = iterable;
     pool->fingerprint = what->fingerprint;
@@ -166,7 +194,7 @@ static void pool_lives_on_process_ready(void *owner, const struct dl_msg_w_ready
     pool_lives_note_sandbox(m, (uint32_t)what->sandbox);
     pool->slot_bytes = max_u64(pool->slot_bytes, slot_bytes);
     if (!pool->opened && pool_lives_check_dataset(pool, length, iterable, &err) < 0) {
-        pool_lives_break(pool, &err);
+        pool_break(pool, &err);
         return;
     }
     member_add_first_segment(m);
@@ -185,15 +213,17 @@ static void pool_lives_on_process_failed(void *owner, uint32_t segment, const st
     if (segment != 0 && m->mapping && segment == m->mapping->id) {
         pool_free_segment(pool, steal_ptr(m->mapping));
         log_about(LOG_WARNING,
-                  &(struct log_fields){.loader = pool->o.spec->name, .worker = LOG_N(m->number)},
+                  &(struct log_fields){.loader = pool->o.spec->name,
+                                       .worker = LOG_N(m->number),
+                                       .client_uid = LOG_N(quota_uid(pool->o.account))},
                   "%s: %s: %s", pool->o.spec->name, err->path, err->message);
         if (!m->segments)
             member_without_memory(m, err);
     } else if (!pool->opened) {
-        pool_lives_break(pool, err);
+        pool_break(pool, err);
     } else {
         m->open_error = *err;
-        process_kill(m->process);
+        member_kill(m);
     }
     pool_changed(pool);
 }
@@ -204,10 +234,11 @@ static void pool_lives_on_process_mapped(void *owner, uint32_t id)
     struct dl_error err = {0};
 
     if (!m->mapping || m->mapping->id != id) {
-        process_kill(m->process);
+        member_kill(m);
         return;
     }
     struct segment *segment = steal_ptr(m->mapping);
+    pool_settle_segment(m->pool, segment);
     if (segment_seal(segment, &err) < 0) {
         pool_free_segment(m->pool, segment);
         member_without_memory(m, &err);
@@ -247,8 +278,7 @@ static void pool_lives_give_up(struct member *m, const char *cause)
     struct dl_error err = m->open_error;
 
     member_become(m, WORKER_GIVEN_UP);
-    /* Of an iterable dataset, and of one made in turn, each worker's share is its own. */
-    bool own_share = pool->iterable || python_in_turn(pool->o.spec);
+    bool own_share = pool_lives_has_own_shares(pool);
     bool others_may_live = !own_share && !pool_lives_has_lost_host(pool);
     for (uint32_t i = 0; others_may_live && i < pool->n_members; i++) {
         if (pool->members[i].state != WORKER_GIVEN_UP)
@@ -261,7 +291,7 @@ static void pool_lives_give_up(struct member *m, const char *cause)
                      own_share ? "a worker with its own share of the dataset does not stay alive"
                                : "no worker stays alive",
                      DEATHS_MAX, cause);
-    pool_lives_break(pool, &err);
+    pool_break(pool, &err);
 }
 
 static void pool_lives_restart_later(struct member *m, uint64_t well_ns, const char *cause)
@@ -286,41 +316,62 @@ static uint64_t pool_lives_was_well(struct member *m)
     return (in_flight(m) > 0 ? m->front_since : uv_hrtime()) - m->ready_since;
 }
 
+void member_lose(struct member *m, const char *cause, bool replace)
+{
+    struct pool *pool = m->pool;
+    uint64_t well_ns = pool_lives_was_well(m);
+
+    if (m->state == WORKER_READY && in_flight(m) == 0 && !m->open_error.code &&
+        python_in_turn(pool->o.spec) && pool->o.spec->retries == 0) {
+        free(m->death_cause);
+        m->death_cause = must_strdup(cause);
+    }
+    m->timed_out = m->condemned = m->to_ring = false;
+    m->killed_since = 0;
+    member_give_tasks_back(m, cause);
+    member_retire_all(m);
+    if (pool->broken)
+        member_become(m, WORKER_GIVEN_UP);
+    else if (replace)
+        pool_lives_restart_later(m, well_ns, cause);
+    else
+        pool_lives_give_up(m, cause);
+    m->open_error.code = 0;
+    pool_changed(pool);
+}
+
+void member_name_kill(const struct member *m, char *text, size_t len)
+{
+    double timeout = (double)m->pool->o.spec->timeout_ns / 1e9;
+    const char *task = "its task took longer than workers.timeout";
+    const char *opening = "opening the dataset again took far longer than workers.timeout";
+    int n =
+        snprintf(text, len, "worker %u (pid %d) was killed", m->number, process_pid(m->process));
+
+    if (m->timed_out && n > 0 && (size_t)n < len)
+        snprintf(text + n, len - (size_t)n, ": %s (%.3g s)",
+                 m->state == WORKER_STARTING ? opening : task, timeout);
+}
+
 static void pool_lives_on_process_exited(void *owner, int signal, const char *cause)
 {
     struct member *m = owner;
-    struct pool *pool = m->pool;
+    const struct pool *pool = m->pool;
     char text[1024];
 
     member_collect(m);
-    uint64_t well_ns = pool_lives_was_well(m);
     snprintf(text, sizeof text, "%s", cause);
     if (m->timed_out && signal)
-        snprintf(
-            text, sizeof text,
-            "worker %u (pid %d) was killed: its task took longer than workers.timeout (%.3g s)",
-            m->number, process_pid(m->process), (double)pool->o.spec->timeout_ns / 1e9);
+        member_name_kill(m, text, sizeof text);
     if (!pool->broken)
         log_about(LOG_WARNING,
                   &(struct log_fields){LOG_EVENT_WORKER_DIED, .loader = pool->o.spec->name,
                                        .worker = LOG_N(m->number),
-                                       .worker_pid = LOG_N(process_pid(m->process))},
+                                       .worker_pid = LOG_N(process_pid(m->process)),
+                                       .client_uid = LOG_N(quota_uid(pool->o.account))},
                   "%s: %s", pool->o.spec->name, m->open_error.code ? m->open_error.message : text);
-    if (m->state == WORKER_READY && in_flight(m) == 0 && !m->open_error.code &&
-        python_in_turn(pool->o.spec) && pool->o.spec->retries == 0) {
-        free(m->death_cause);
-        m->death_cause = must_strdup(text);
-    }
     m->process = process_free(m->process);
-    m->timed_out = m->condemned = m->to_ring = false;
-    member_give_tasks_back(m, text);
-    member_retire_all(m);
-    if (pool->broken)
-        member_become(m, WORKER_GIVEN_UP);
-    else
-        pool_lives_restart_later(m, well_ns, text);
-    m->open_error.code = 0;
-    pool_changed(pool);
+    member_lose(m, text, true);
 }
 
 static const struct process_events process_events = {.ready = pool_lives_on_process_ready,
@@ -343,6 +394,8 @@ void member_start(struct member *m)
         .roots = {.data = pool->roots.data, .len = pool->roots.len},
         .plugins = {.data = pool->plugins.data, .len = pool->plugins.len},
         .sandbox = pool_lives_sandbox_of(pool),
+        .foreign = pool->o.foreign,
+        .reader = pool->o.reader,
         .label = pool->o.spec->name,
         .events = &process_events,
         .owner = m,
@@ -350,11 +403,13 @@ void member_start(struct member *m)
     struct dl_error err = {0};
 
     member_become(m, WORKER_STARTING);
+    m->started_since = uv_hrtime();
     if (process_start(&options, &m->process, &err) < 0) {
         m->open_error = err;
         log_about(LOG_ERROR,
                   &(struct log_fields){LOG_EVENT_WORKER_UNSTARTED, .loader = pool->o.spec->name,
-                                       .worker = LOG_N(m->number)},
+                                       .worker = LOG_N(m->number),
+                                       .client_uid = LOG_N(quota_uid(pool->o.account))},
                   "%s: %s", pool->o.spec->name, err.message);
         pool_lives_restart_later(m, 0, err.message);
     }

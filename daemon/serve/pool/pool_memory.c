@@ -5,10 +5,29 @@
 
 #include <utlist.h>
 
+void pool_settle_segment(struct pool *pool, struct segment *segment)
+{
+    if (segment->promised)
+        budget_settle(pool->o.budget, segment->bytes);
+    segment->promised = false;
+}
+
+void pool_return_memory(struct pool *pool, uint64_t bytes)
+{
+    budget_return(pool->o.budget, bytes);
+    quota_return(pool->o.account, QUOTA_BYTES, bytes);
+}
+
 void pool_free_segment(struct pool *pool, struct segment *segment)
 {
+    struct stuck *keeper = segment->keeper;
+
+    pool_settle_segment(pool, segment);
     pool->memory -= segment->bytes;
-    quota_return(pool->o.account, QUOTA_BYTES, segment->bytes);
+    if (keeper)
+        keeper->bytes += segment->bytes;
+    else
+        pool_return_memory(pool, segment->bytes);
     segment_free(segment);
 }
 
@@ -36,12 +55,29 @@ static int pool_memory_refuse(const struct pool *pool, struct dl_error *err)
                         (unsigned long long)segment_bytes(1, pool->slot_bytes));
 }
 
+/* The user's account, and what the system has. */
+static int pool_memory_charge(struct pool *pool, uint64_t bytes, struct dl_error *err)
+{
+    int r = quota_charge(pool->o.account, QUOTA_BYTES, bytes, err);
+
+    pool->refused.code = 0;
+    if (r < 0)
+        return r;
+    r = budget_take(pool->o.budget, bytes, err);
+    if (r < 0) {
+        quota_return(pool->o.account, QUOTA_BYTES, bytes);
+        pool->refused = *err;
+        pool_watch(pool);
+    }
+    return r;
+}
+
 /* Sends the worker a segment of `slots` slots; it counts once the worker has mapped it. */
 static int pool_memory_add_segment(struct member *m, uint32_t slots, struct dl_error *err)
 {
     struct pool *pool = m->pool;
     uint64_t bytes = segment_bytes(slots, pool->slot_bytes);
-    int r = quota_charge(pool->o.account, QUOTA_BYTES, bytes, err);
+    int r = pool_memory_charge(pool, bytes, err);
 
     assert(!m->mapping);
     if (r < 0)
@@ -49,10 +85,12 @@ static int pool_memory_add_segment(struct member *m, uint32_t slots, struct dl_e
     r = segment_new((*pool->o.next_segment)++, m->number, slots, pool->slot_bytes,
                     pool->o.spec->writable, &m->mapping, err);
     if (r < 0) {
-        quota_return(pool->o.account, QUOTA_BYTES, bytes);
+        budget_settle(pool->o.budget, bytes);
+        pool_return_memory(pool, bytes);
         return r;
     }
     pool->memory += bytes;
+    m->mapping->promised = true;
     m->mapping->filler = m->process;
     process_send_segment(m->process, m->mapping);
     return 0;
@@ -72,10 +110,47 @@ void member_add_first_segment(struct member *m)
     struct dl_error err = {0};
 
     m->wants_memory = fit == 0;
-    if (fit == 0)
+    if (fit == 0) {
         pool->o.events->reclaim(pool->o.owner);
-    else if (pool_memory_add_segment(m, (uint32_t)min_u64(spec->prefetch + 1, fit), &err) < 0)
+        return;
+    }
+    int r = pool_memory_add_segment(m, (uint32_t)min_u64(spec->prefetch + 1, fit), &err);
+    if (r < 0 && pool->refused.code && member_has_stand_in(m))
+        m->wants_memory = true; /* the system's may come back, and nobody says so */
+    else if (r < 0)
         member_without_memory(m, &err);
+}
+
+/* Whether the worker can do something, or is about to. */
+static bool pool_memory_serves(const struct member *m)
+{
+    const struct segment *segment;
+
+    if (m->mapping || m->state == WORKER_STARTING || m->state == WORKER_WAITING)
+        return true;
+    DL_FOREACH (m->segments, segment) {
+        if (segment->slot_bytes >= m->pool->slot_bytes)
+            return true;
+    }
+    return false;
+}
+
+/* Memory of others may come back at any time, and nobody says so: whoever can wait asks again. Who
+ * has none of its own, and nobody to stand in for it, would wait for strangers. */
+void pool_memory_ask_again(struct pool *pool)
+{
+    struct dl_error err = pool->refused;
+
+    pool->refused.code = 0;
+    for (uint32_t i = 0; err.code && !pool->retiring && i < pool->n_members; i++) {
+        const struct member *m = &pool->members[i];
+        if (m->state == WORKER_READY && !pool_memory_serves(m) && !member_has_stand_in(m)) {
+            pool_break(pool, &err);
+            return;
+        }
+    }
+    if (err.code)
+        pool_changed(pool);
 }
 
 void pool_feed_hungry(struct pool *pool)
@@ -159,8 +234,10 @@ bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
     }
     if (fit == 0)
         return pool_memory_refuse(pool, err) == 0;
-    return pool_memory_add_segment(best, (uint32_t)min_u64(pool->o.spec->prefetch + 1, fit), err) ==
-           0;
+    int r = pool_memory_add_segment(best, (uint32_t)min_u64(pool->o.spec->prefetch + 1, fit), err);
+    if (r < 0 && pool->refused.code)
+        r = pool_memory_add_segment(best, 1, err);
+    return r == 0;
 }
 
 void pool_slot(struct pool *pool, struct segment *segment, uint32_t slot, enum slot_event event)

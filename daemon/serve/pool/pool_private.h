@@ -1,6 +1,7 @@
 /*
- * The inside of the pool, shared by pool.c, pool_lives.c (lives of workers), pool_tasks.c (what
- * they are given) and pool_memory.c (what they fill). Nobody else includes it.
+ * The inside of the pool, shared by pool.c, pool_lives.c (lives of workers), pool_stuck.c (those
+ * that do not end), pool_tasks.c (what they are given) and pool_memory.c (what they fill). Nobody
+ * else includes it.
  */
 #ifndef DL_POOL_PRIVATE_H
 #define DL_POOL_PRIVATE_H
@@ -49,7 +50,10 @@ struct member {
     uint64_t cost_ns;     /* of a task, recent mean */
     uint64_t ready_since; /* ns; while READY */
     struct deaths deaths;
-    bool timed_out;    /* killed because its task took too long */
+    uint64_t started_since; /* ns; while STARTING */
+    uint64_t killed_since;  /* ns; its process was killed and has not ended; 0: it was not */
+    uint32_t stuck;         /* processes before this one that have not ended */
+    bool timed_out;         /* killed because its task, or opening the dataset, took too long */
     bool condemned;    /* killed because it reported nonsense: nothing it says counts any more */
     bool wants_memory; /* has no segment because memory.limit is used up */
     char *death_cause; /* owned; see pool_take_death_cause() */
@@ -66,6 +70,20 @@ struct member {
     struct dl_error open_error; /* why it could not open the dataset; code 0 = none */
 };
 
+/*
+ * A process that was killed and does not end: it waits in the kernel, mostly for storage that does
+ * not answer. Another has taken its place. What it has mapped stays in memory, and charged.
+ */
+struct stuck {
+    struct stuck *prev, *next; /* pool.stuck (utlist) */
+    struct pool *pool;         /* borrowed */
+    struct process *process;   /* owned */
+    uint32_t worker;
+    uint64_t since; /* ns; when it was killed */
+    uint64_t bytes; /* of its segments that the daemon has done with */
+    bool charged;   /* as a worker of its own */
+};
+
 struct pool {
     struct pool_options o;
     struct member *members; /* owned array */
@@ -73,14 +91,18 @@ struct pool {
     uint32_t open_handles;
     struct segment *retiring; /* owned list: of dead incarnations, until the last reader lets go */
     uv_timer_t tick;
+    uint64_t paid_bytes;   /* for the spec */
     struct dl_buffer spec; /* canonical, packed */
     struct dl_buffer roots;
     struct dl_buffer plugins;
-    uint64_t length;      /* samples in the dataset, once opened */
-    uint64_t fingerprint; /* of their lengths, once opened */
-    uint64_t dataset;     /* of the data */
-    uint64_t slot_bytes;  /* 0 until the first worker is ready */
-    uint64_t memory;      /* bytes in segments */
+    struct stuck *stuck;     /* owned list */
+    uint64_t opening_ns;     /* how long the first opening of the dataset took */
+    uint64_t length;         /* samples in the dataset, once opened */
+    uint64_t fingerprint;    /* of their lengths, once opened */
+    uint64_t dataset;        /* of the data */
+    uint64_t slot_bytes;     /* 0 until the first worker is ready */
+    uint64_t memory;         /* bytes in segments */
+    struct dl_error refused; /* why it got no memory of the system's; code 0: it was not refused */
     uint64_t next_task;
     struct bad_list bad; /* of the completion at hand */
     bool iterable;       /* the dataset; once opened */
@@ -110,8 +132,17 @@ static inline struct task *front_task(struct member *m)
 
 /* pool_lives.c */
 void member_start(struct member *m);
+/* Its exit follows, or member_leave_stuck(). */
+void member_kill(struct member *m);
+void member_name_kill(const struct member *m, char *text, size_t len);
+/* It has no process any more; `cause` says why. `replace`: unless it has died too often. */
+void member_lose(struct member *m, const char *cause, bool replace);
 /* Tells the owner: there may be something to collect, or to begin. */
 void pool_changed(struct pool *pool);
+/* Nothing will run any more; tells the owner, once. From the loop. */
+void pool_break(struct pool *pool, const struct dl_error *err);
+/* Others, who have segments, can do what it cannot. */
+bool member_has_stand_in(const struct member *m);
 /*
  * The worker has no segment, as the system had no memory or descriptor for one. While others have
  * some the loader goes on, and this one is started again after a while; a user's quota, and a
@@ -119,16 +150,32 @@ void pool_changed(struct pool *pool);
  */
 void member_without_memory(struct member *m, const struct dl_error *err);
 
+/* pool_stuck.c */
+/* Its process was killed and does not end: another takes its place. */
+void member_leave_stuck(struct member *m);
+
+/* pool.c */
+/* Looks at its workers from time to time, as long as there is something to be looked for. */
+void pool_watch(struct pool *pool);
+/* One of its handles is closed, or one of its processes has ended after all. */
+void pool_unref(struct pool *pool);
+
 /* pool_tasks.c */
 void member_collect(struct member *m);
 /* Its worker is gone: every task it had is `lost`, the first one as the culprit. */
 void member_give_tasks_back(struct member *m, const char *cause);
 
 /* pool_memory.c */
+/* Of segments that nobody has any more: to the user's account, and to all. */
+void pool_return_memory(struct pool *pool, uint64_t bytes);
+/* Its pages are there. */
+void pool_settle_segment(struct pool *pool, struct segment *segment);
 void pool_free_segment(struct pool *pool, struct segment *segment);
 void member_add_first_segment(struct member *m);
 /* Workers that got no memory at first get it as soon as there is some. */
 void pool_feed_hungry(struct pool *pool);
+/* Asks again for memory that was refused; breaks the pool where it cannot do without. */
+void pool_memory_ask_again(struct pool *pool);
 /* Moves the worker's segments with slots below `slot_bytes` out of use. */
 void member_retire_segments(struct member *m, uint64_t slot_bytes);
 /* All of them, and the one on its way: the worker is gone. */

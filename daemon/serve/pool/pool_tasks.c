@@ -243,6 +243,15 @@ static bool pool_tasks_plausible(struct member *m, const struct queue_done *done
             pool_tasks_read_bad(m->pool, front_task(m)));
 }
 
+/* Before what comes after it: an epoch may end with that. */
+static void pool_tasks_read_note(struct member *m)
+{
+    struct dl_error what = {0};
+
+    if (process_take_note(m->process, &what))
+        m->pool->o.events->written(m->pool->o.owner, &what);
+}
+
 void member_collect(struct member *m)
 {
     struct queue_done done;
@@ -257,12 +266,15 @@ void member_collect(struct member *m)
                 "%s: worker %u is killed: its completion is invalid", m->pool->o.spec->name,
                 m->number);
             m->condemned = true;
-            process_kill(m->process);
+            member_kill(m);
             return;
         }
         now = now ? now : uv_hrtime();
+        pool_tasks_read_note(m);
         pool_tasks_complete(m, &done, repeated, now);
     }
+    if (m->process)
+        pool_tasks_read_note(m);
 }
 
 void pool_collect(struct pool *pool)

@@ -118,6 +118,12 @@ void process_kill(struct process *p)
         (void)uv_process_kill(&p->handle, SIGKILL);
 }
 
+void process_hand_over(struct process *p, const struct process_events *events, void *owner)
+{
+    p->events = events;
+    p->owner = owner;
+}
+
 int process_pid(const struct process *p)
 {
     return p->pid;
@@ -326,6 +332,11 @@ bool process_take_done(struct process *p, struct queue_done *ret)
     return false;
 }
 
+bool process_take_note(struct process *p, struct dl_error *ret)
+{
+    return note_take(&p->queues->note, ret);
+}
+
 /* ---- its beginning -------------------------------------------------------------------------- */
 
 static int process_spawn(struct process *p, const struct process_options *o, int child_sock)
@@ -338,7 +349,9 @@ static int process_spawn(struct process *p, const struct process_options *o, int
         {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&p->errors},
         {.flags = UV_INHERIT_FD, .data.fd = child_sock},
     };
+    /* In a session of its own: a signal to its process group does not reach the daemon. */
     uv_process_options_t options = {.exit_cb = process_on_exit_,
+                                    .flags = UV_PROCESS_DETACHED,
                                     .file = o->path,
                                     .args = args,
                                     .env = environment,
@@ -371,6 +384,7 @@ static int process_fork_off(struct process *p, const struct process_options *o, 
     return host_start_child(o->hosts,
                             &(struct host_child_options){.host = o->python->host,
                                                          .interpreter = o->python->interpreter,
+                                                         .loader = o->python,
                                                          .sock = child_sock,
                                                          .errors = told,
                                                          .events = &child_events,
@@ -412,6 +426,23 @@ static int process_watch(struct process *p, uv_loop_t *loop)
     return uv_read_start((uv_stream_t *)&p->errors, process_on_alloc, process_on_errors);
 }
 
+/* What a client brings runs by its own rights, on what it sends itself. */
+static bool process_is_foreign(const struct process_options *o)
+{
+    return o->foreign && !o->python->host_number;
+}
+
+/* Root may read all. */
+static struct dl_span process_reader(const struct process_options *o)
+{
+    const struct credentials *reader = process_is_foreign(o) ? o->reader : NULL;
+
+    if (!reader || reader->ids[0] == 0)
+        return (struct dl_span){0};
+    return (struct dl_span){.data = (const uint8_t *)reader->ids,
+                            .len = reader->n * sizeof reader->ids[0]};
+}
+
 static void process_send_open(struct process *p, const struct process_options *o, int queues_fd)
 {
     process_send_message(p,
@@ -422,7 +453,9 @@ static void process_send_open(struct process *p, const struct process_options *o
                                                          .spec = o->spec,
                                                          .roots = o->roots,
                                                          .plugins = o->plugins,
-                                                         .sandbox = o->sandbox}},
+                                                         .sandbox = o->sandbox,
+                                                         .reader = process_reader(o),
+                                                         .foreign = process_is_foreign(o)}},
                          (int[]){queues_fd, p->task_bell, p->done_bell}, 3);
 }
 

@@ -11,6 +11,7 @@
 #ifndef DL_PROCESS_H
 #define DL_PROCESS_H
 
+#include "daemon/serve/base/credentials.h"
 #include "daemon/serve/pool/host.h"
 #include "daemon/serve/pool/python.h"
 #include "daemon/serve/ring/segment.h"
@@ -44,6 +45,8 @@ struct process_options {
     struct dl_span roots;            /* array of strings, packed */
     struct dl_span plugins;          /* likewise */
     enum sandbox_level sandbox;
+    bool foreign;                        /* opened by another user than the daemon's, */
+    const struct credentials *reader;    /* this one; borrowed for the call */
     const char *label;                   /* loader's name, for the log */
     const struct process_events *events; /* borrowed, static */
     void *owner;
@@ -54,6 +57,9 @@ int _nodiscard_ process_start(const struct process_options *options, struct proc
 
 /* Kills it if it lives, gives everything back once the loop has let go. NULL is fine. */
 struct process *process_free(struct process *process);
+
+/* From now on `owner` hears of it. */
+void process_hand_over(struct process *process, const struct process_events *events, void *owner);
 
 /* Also of one that has just ended. 0: a host has not started it yet. */
 int process_pid(const struct process *process);
@@ -69,5 +75,7 @@ void process_ring(struct process *process);
 
 /* The next completion. After it has returned false the worker rings when there is more. */
 bool _nodiscard_ process_take_done(struct process *process, struct queue_done *ret);
+/* What it has noted before the last completion that was taken, or since. False: nothing. */
+bool _nodiscard_ process_take_note(struct process *process, struct dl_error *ret);
 
 #endif

@@ -4,8 +4,6 @@
 
 #include <errno.h>
 
-static const char default_interpreter[] = "/usr/bin/python3";
-
 void python_run_deinit(struct python_run *run)
 {
     host_release(run->host);
@@ -63,7 +61,7 @@ bool python_in_turn(const struct dl_spec *spec)
            spec->in_order;
 }
 
-/* ---- what the daemon allows ----------------------------------------------------------------- */
+/* ---- what runs it -------------------------------------------------------------------------- */
 
 static bool python_is_listed(const struct config_dirs *list, const char *path)
 {
@@ -74,19 +72,14 @@ static bool python_is_listed(const struct config_dirs *list, const char *path)
     return false;
 }
 
-/* The one that is `named`, or the default, borrowed: 0; as python_choose() if it may not be. */
-static int python_choose_interpreter(const struct python_asker *asker, const char *named,
+/* The one that is `named`, or the default, borrowed: 0; -EPERM: it is not one of those there are.
+ */
+static int python_choose_interpreter(const struct config *config, const char *named,
                                      const char **ret, struct dl_error *err)
 {
-    const struct config_dirs *listed = &asker->config->python;
-    bool own = asker->private && asker->uid == geteuid();
+    const struct config_dirs *listed = &config->python;
 
-    if (listed->n == 0 && !own)
-        return dl_error_set(err, ENOTSUP, "dataset.kind",
-                            "this daemon runs no Python: name interpreters in its "
-                            "configuration, such as python: [%s], or start a private daemon",
-                            default_interpreter);
-    *ret = named ? named : listed->n ? listed->paths[0] : default_interpreter;
+    *ret = named ? named : config_interpreter(config);
     if (listed->n == 0 || python_is_listed(listed, *ret))
         return 0;
     return dl_error_set(err, EPERM, "dataset.interpreter",
@@ -94,8 +87,8 @@ static int python_choose_interpreter(const struct python_asker *asker, const cha
                         listed->paths[0], listed->n > 1 ? " or another one listed there" : "");
 }
 
-int python_choose(const struct python_asker *asker, const struct dl_spec *spec,
-                  struct python_run *ret, struct dl_error *err)
+int python_choose(const struct config *config, const struct dl_spec *spec, struct python_run *ret,
+                  struct dl_error *err)
 {
     struct found found = {0};
     const char *interpreter = NULL;
@@ -113,7 +106,7 @@ int python_choose(const struct python_asker *asker, const struct dl_spec *spec,
         ret->host_number = found.host;
         return 0;
     }
-    r = python_choose_interpreter(asker, found.interpreter, &interpreter, err);
+    r = python_choose_interpreter(config, found.interpreter, &interpreter, err);
     if (r < 0)
         return r;
     ret->interpreter = must_strdup(interpreter);

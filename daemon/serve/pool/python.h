@@ -1,13 +1,6 @@
 /*
- * Python in a loader: whether its spec has any, by which interpreter, and whether who asks may have
- * it. A Python dataset is its author's code, which runs with all that the daemon's user may do. So
- *
- *   - the configuration (`python`) says which interpreters there are; a private daemon without it
- *     has whichever its own user names;
- *   - a dataset named by `object` is code that stands where the interpreter finds modules, which
- *     whoever set up the daemon decides: any client may name it;
- *   - a `host` is a process of the client's own, which runs with the client's rights: any client
- * may bring one, and the configuration says nothing of it.
+ * Python in a loader: whether its spec has any, and by which interpreter. Who may have it at all,
+ * base/rights.h says, and that is asked first.
  */
 #ifndef DL_PYTHON_H
 #define DL_PYTHON_H
@@ -15,8 +8,6 @@
 #include "daemon/serve/base/config.h"
 #include "daemon/serve/pool/host.h"
 #include "proto/spec.h"
-
-#include <sys/types.h>
 
 /* What a loader's workers are run with; zeroed: as programs of their own, without Python. */
 struct python_run {
@@ -32,21 +23,15 @@ static inline bool python_runs(const struct python_run *run)
 
 void python_run_deinit(struct python_run *run);
 
-/* Who asks, of whom. */
-struct python_asker {
-    const struct config *config;
-    bool private; /* the daemon is its user's own */
-    uid_t uid;    /* of the client */
-};
-
 /* The number of the host that the spec names, anywhere in its dataset; 0: none. */
 uint64_t python_host_number(const struct dl_spec *spec);
 
 /*
- * What the spec's workers are to be run with; the host itself is left to the caller. -EINVAL,
- * -EPERM or -ENOTSUP with place, value and remedy.
+ * What the spec's workers are to be run with; the host itself is left to the caller. The
+ * interpreters are those of `python`, by default its first one; without it whichever is named.
+ * -EINVAL or -EPERM with place, value and remedy.
  */
-int _nodiscard_ python_choose(const struct python_asker *asker, const struct dl_spec *spec,
+int _nodiscard_ python_choose(const struct config *config, const struct dl_spec *spec,
                               struct python_run *ret, struct dl_error *err);
 
 /*

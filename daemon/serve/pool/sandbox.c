@@ -2,11 +2,12 @@
 
 #include <stdio.h>
 
-enum sandbox_level sandbox_choose(const struct config *config, bool python, bool private)
+enum sandbox_level sandbox_choose(const struct config *config, bool python, bool private,
+                                  bool foreign)
 {
     if (config->sandbox == CONFIG_SANDBOX_OFF)
         return SANDBOX_OFF;
-    if (config->sandbox == CONFIG_SANDBOX_STRICT || !python)
+    if (config->sandbox == CONFIG_SANDBOX_STRICT || !python || foreign)
         return SANDBOX_FULL;
     return private ? SANDBOX_OFF : SANDBOX_LIGHT;
 }

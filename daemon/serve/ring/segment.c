@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -85,6 +86,23 @@ struct segment *segment_free(struct segment *segment)
     return NULL;
 }
 
+/*
+ * What clients are given is open for reading only: the seal is not all that keeps them from
+ * writing. The worker has mapped it by now, and the daemon has, so that nobody needs the other one.
+ */
+static int segment_reopen(struct segment *segment)
+{
+    char path[64];
+
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", segment->fd);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    close(segment->fd);
+    segment->fd = fd;
+    return 0;
+}
+
 int segment_seal(struct segment *segment, struct dl_error *err)
 {
     int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -103,6 +121,11 @@ int segment_seal(struct segment *segment, struct dl_error *err)
         return dl_error_set(err, EPROTO, "memory",
                             "a segment of %llu bytes has %lld: its worker changed it",
                             (unsigned long long)segment->bytes, (long long)st.st_size);
+    int r = segment->writable ? 0 : segment_reopen(segment);
+    if (r < 0)
+        return dl_error_set(err, -r, "memory",
+                            "cannot open a segment for reading only, by /proc/self/fd: %s",
+                            strerror(-r));
     segment->active = true;
     return 0;
 }

@@ -7,9 +7,10 @@
  * while those that exist go on working. So the daemon maps a segment, the one worker that fills it
  * maps it, and then it is sealed for everybody else, for good. The price is that a new worker
  * cannot map an old one's segment: it gets new ones, and the old are retired as their last readers
- * let go. The other way, copying each batch from private to shared memory, costs a second copy.
- * With `memory.writable` clients of the same user may write, by their own wish, and that one seal
- * is left out.
+ * let go. The seal is not the only wall: what clients get is open for reading only, and to open it
+ * again for writing takes the rights of its owner. The other way, copying each batch from private
+ * to shared memory, costs a second copy. With `memory.writable` clients of the same user may write,
+ * by their own wish, and that one seal is left out.
  *
  * The worker, not the daemon, allocates and touches the memory: it takes milliseconds.
  */
@@ -26,10 +27,12 @@ struct segment {
     uint32_t id;        /* unique in the daemon's life, from 1 */
     uint32_t worker;    /* number of the worker that fills it */
     const void *filler; /* which of its incarnations; for comparison only */
-    int fd;             /* owned memfd */
+    void *keeper;       /* the pool's: of a filler that is killed, and has it until it ends */
+    int fd;             /* owned memfd; once it is active, for reading only, unless `writable` */
     char *base;         /* owned mapping of the whole segment, writable */
     uint64_t bytes;
     uint64_t slot_bytes;
+    bool promised; /* its pages may not be there yet */
     bool active;   /* the worker has mapped it and it is sealed */
     bool writable; /* clients may map it writable */
 };

@@ -86,3 +86,12 @@ int brought_take(struct brought *brought, uint64_t number, int *ret_sock, struct
     brought_remove_at(brought, (uint32_t)(host - brought->hosts));
     return r;
 }
+
+uint32_t brought_sockets(const struct brought *brought)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < brought->n; i++)
+        n += brought->hosts[i].sock >= 0;
+    return n;
+}

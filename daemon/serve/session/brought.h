@@ -35,4 +35,6 @@ void brought_add(struct brought *brought, uint64_t number, int sock);
 int _nodiscard_ brought_take(struct brought *brought, uint64_t number, int *ret_sock,
                              struct dl_error *err);
 
+uint32_t brought_sockets(const struct brought *brought);
+
 #endif

@@ -1,3 +1,4 @@
+#include "daemon/serve/base/blame.h"
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/session/session_private.h"
 
@@ -7,9 +8,10 @@
 #include <utlist.h>
 
 enum {
-    PENDING_MAX = 4 << 20, /* bytes a client may leave unread before it is dropped */
-    WAITING_MAX = 16,      /* requests that cannot be answered yet */
-    LAST_READS = 64,       /* of what a client that is gone has left */
+    PENDING_MAX = 4 << 20,    /* bytes a client may leave unread before it is dropped, */
+    PENDING_MARK = 256 << 10, /* and before what it asks further has to wait */
+    WAITING_MAX = 16,         /* requests that cannot be answered yet */
+    LAST_READS = 64,          /* of what a client that is gone has left */
 };
 
 /* ---- sending -------------------------------------------------------------------------------- */
@@ -38,6 +40,8 @@ void session_flush(struct session *s)
     }
     if (r < 0)
         session_end(s, NULL);
+    else if (peer_pending(&s->peer) > 0)
+        session_pay(s);
 }
 
 void session_queue(struct session *s, const struct dl_message *msg, int fd)
@@ -76,6 +80,9 @@ static void session_drop_stream(struct session *s, struct client_stream *cs,
                                 void (*end)(struct loader *, struct stream *))
 {
     session_leave_world(cs, false);
+    if (cs->shared)
+        shared_loader_leave(cs->shared);
+    position_free(cs->position);
     end(cs->opened->user.loader, cs->stream);
     HASH_DEL(s->streams, cs);
     free(cs);
@@ -100,6 +107,8 @@ static void session_drop_loader(struct session *s, struct opened *opened,
     }
     loader_detach(&opened->user);
     HASH_DEL(s->opened, opened);
+    if (opened->states.n > 0)
+        s->carried_bytes = 0;
     dataset_states_deinit(&opened->states);
     free(opened);
     if (loader)
@@ -122,6 +131,8 @@ static bool session_is_last_word(enum message_number number)
  */
 static void session_hear_last_words(struct session *s)
 {
+    _cleanup_(blame_backp)
+    _unused_ uint64_t before = blame_swap(blame_at()); /* messages name loaders */
     struct dl_error err = {0};
     struct dl_span payload;
     struct dl_message msg;
@@ -136,17 +147,7 @@ static void session_hear_last_words(struct session *s)
     }
 }
 
-static void session_drop_waiting(struct session *s)
-{
-    struct waiting *waiting;
-    struct waiting *next;
-
-    DL_FOREACH_SAFE (s->waiting, waiting, next) {
-        free(waiting);
-    }
-    s->waiting = NULL;
-    s->n_waiting = 0;
-}
+static void session_free_waiting(struct session *s, struct waiting *waiting);
 
 static void session_on_closed(void *owner)
 {
@@ -166,12 +167,18 @@ static void session_on_closed(void *owner)
         free(segment);
     }
     brought_deinit(&s->brought);
-    session_drop_waiting(s);
+    while (s->waiting)
+        session_free_waiting(s, s->waiting);
+    session_forget_opening(s);
     value_deinit(&s->view);
+    scheduler_remove(s->o.scheduler, &s->turn);
     s->o.events->ended(s->o.context, s);
     quota_return(s->account, QUOTA_SESSIONS, 1);
+    quota_return(s->account, QUOTA_HELD, s->paid_bytes);
+    quota_return(s->account, QUOTA_DESCRIPTORS, s->paid_descriptors);
     peer_deinit(&s->peer);
     assert(!s->streams && !s->opened && !s->waiting);
+    free(s->credentials);
     free(s->agent);
     free(s);
 }
@@ -189,9 +196,8 @@ void session_end(struct session *s, const struct dl_error *err)
     (void)peer_close(&s->peer);
 }
 
-static void session_on_violation(void *owner, const struct dl_error *err)
+void session_violates(struct session *s, const struct dl_error *err)
 {
-    struct session *s = owner;
     const struct log_fields fields = session_ended(s);
 
     log_about(LOG_WARNING, &fields, "session %llu (uid %u, pid %d): ended: %s%s%s",
@@ -199,6 +205,53 @@ static void session_on_violation(void *owner, const struct dl_error *err)
               *err->path ? ": " : "", err->message);
     s->violated = true;
     session_end(s, err);
+}
+
+static void session_on_violation(void *owner, const struct dl_error *err)
+{
+    session_violates(owner, err);
+}
+
+/* ---- what it takes -------------------------------------------------------------------------- */
+
+/* Of the daemon's memory: loaders and streams of their own pay for themselves. */
+static uint64_t session_cost(const struct session *s)
+{
+    return peer_memory(&s->peer) + s->waiting_bytes + s->view_bytes + s->carried_bytes +
+           HASH_COUNT(s->opened) * sizeof(struct opened) +
+           HASH_COUNT(s->streams) * sizeof(struct client_stream) +
+           HASH_COUNT(s->segments) * sizeof(struct known_segment);
+}
+
+/* The daemon's, for sockets and what travels over them. */
+static uint32_t session_descriptors(const struct session *s)
+{
+    return 1 + brought_sockets(&s->brought) + peer_descriptors(&s->peer);
+}
+
+static int session_pay_for(struct session *s, enum quota_kind kind, uint64_t due, uint64_t *paid,
+                           struct dl_error *err)
+{
+    if (due > *paid && quota_charge(s->account, kind, due - *paid, err) < 0)
+        return -EDQUOT;
+    if (due < *paid)
+        quota_return(s->account, kind, *paid - due);
+    *paid = due;
+    return 0;
+}
+
+/* Memory by whole pages: small change is what limits.sessions is for. */
+void session_pay(struct session *s)
+{
+    enum { PAGE = 4096 };
+    struct dl_error err = {0};
+
+    if (s->ending || s->violated)
+        return;
+    if (session_pay_for(s, QUOTA_HELD, session_cost(s) / PAGE * PAGE, &s->paid_bytes, &err) < 0 ||
+        session_pay_for(s, QUOTA_DESCRIPTORS, session_descriptors(s), &s->paid_descriptors, &err) <
+            0)
+        session_violates(s, &err);
 }
 
 /* ---- what waits ----------------------------------------------------------------------------- */
@@ -217,18 +270,70 @@ void session_pump(struct session *s)
     }
 }
 
-/* A request that cannot be answered yet. */
-static int session_keep(struct session *s, struct dl_span payload, struct dl_error *err)
+/* What the daemon is blamed for if it crashes of the message: an OPEN's spec, or what sort it is.
+ */
+static uint64_t session_blame_key(const struct session *s, const struct dl_message *msg)
 {
-    if (s->n_waiting == WAITING_MAX)
-        return dl_error_set(err, EPROTO, "request", "more than %d requests are pending",
+    struct dl_span what = msg->number == DL_MSG_OPEN ? msg->open.spec : (struct dl_span){0};
+
+    return blame_key(s->who.uid, msg->number, what.data, what.len);
+}
+
+/* As session_handle(), if no daemon has crashed of this too often. */
+static int session_do(struct session *s, const struct dl_message *msg, struct dl_error *err)
+{
+    uint64_t key = session_blame_key(s, msg);
+    int r = blame_check(key, message_name(msg->number), err);
+
+    if (r < 0 && msg->number == DL_MSG_OPEN) {
+        session_send_error(s, msg->open.request, err);
+        return 0;
+    }
+    if (r < 0 && msg->number != DL_MSG_CONTROL) /* by which it is stopped */
+        return r;
+    _cleanup_(blame_backp)
+    _unused_ uint64_t before = blame_swap(key);
+    return session_handle(s, msg, err);
+}
+
+/* A request that cannot be answered yet. NULL with `err`: there are too many. */
+static struct waiting *session_keep_any(struct session *s, size_t len, size_t bytes,
+                                        struct dl_error *err)
+{
+    if (s->n_waiting == WAITING_MAX) {
+        (void)!dl_error_set(err, EPROTO, "request", "more than %d requests are pending",
                             WAITING_MAX);
-    struct waiting *waiting = must_alloc(sizeof *waiting + payload.len);
+        return NULL;
+    }
+    struct waiting *waiting = must_alloc(sizeof *waiting + len);
     waiting->asked = uv_hrtime();
-    waiting->len = payload.len;
-    memcpy(waiting->payload, payload.data, payload.len);
+    waiting->len = len;
+    waiting->bytes = bytes;
     DL_APPEND(s->waiting, waiting);
     s->n_waiting++;
+    s->waiting_bytes += bytes;
+    return waiting;
+}
+
+static int session_keep(struct session *s, struct dl_span payload, struct dl_error *err)
+{
+    struct waiting *waiting = session_keep_any(s, payload.len, payload.len, err);
+
+    if (!waiting)
+        return -EPROTO;
+    memcpy(waiting->payload, payload.data, payload.len);
+    return 0;
+}
+
+int session_keep_opening(struct session *s, struct opening *opening, struct dl_error *err)
+{
+    struct waiting *waiting = session_keep_any(s, 0, opening_bytes(opening), err);
+
+    if (!waiting) {
+        opening_free(opening);
+        return -EPROTO;
+    }
+    waiting->opening = opening;
     return 0;
 }
 
@@ -237,17 +342,26 @@ static bool session_do_anew(struct session *s, const struct waiting *waiting)
 {
     struct dl_message msg;
     struct dl_error err = {0};
-    int r = message_decode(waiting->payload, waiting->len, FROM_CLIENT, &msg, &err);
 
+    if (waiting->opening)
+        return session_try_opening(s, waiting->opening, waiting->asked, &err) == 0;
+    int r = message_decode(waiting->payload, waiting->len, FROM_CLIENT, &msg, &err);
     s->asked = waiting->asked;
     if (r == 0)
-        r = session_handle(s, &msg, &err);
+        r = session_do(s, &msg, &err);
     s->asked = 0;
-    /* What it was about may be gone by now: no violation. */
-    if (r < 0)
-        session_send_error(s, msg.number == DL_MSG_OPEN ? msg.open.request : msg.start.request,
-                           &err);
+    if (r < 0) /* what it was about may be gone by now: no violation */
+        session_send_error(s, msg.start.request, &err);
     return r != 1;
+}
+
+static void session_free_waiting(struct session *s, struct waiting *waiting)
+{
+    DL_DELETE(s->waiting, waiting);
+    s->n_waiting--;
+    s->waiting_bytes -= waiting->bytes;
+    opening_free(waiting->opening);
+    free(waiting);
 }
 
 void session_ask_again(struct session *s)
@@ -258,11 +372,8 @@ void session_ask_again(struct session *s)
     if (!s->waiting || s->ending)
         return;
     DL_FOREACH_SAFE (s->waiting, waiting, next) {
-        if (s->ending || !session_do_anew(s, waiting))
-            continue;
-        DL_DELETE(s->waiting, waiting);
-        s->n_waiting--;
-        free(waiting);
+        if (!s->ending && session_do_anew(s, waiting))
+            session_free_waiting(s, waiting);
     }
     if (!s->ending)
         session_pump(s);
@@ -275,12 +386,38 @@ static void session_on_message(void *owner, const struct dl_message *msg, struct
 {
     struct session *s = owner;
     struct dl_error err = {0};
-    int r = session_handle(s, msg, &err);
+    int r = session_do(s, msg, &err);
 
     if (r == 1)
         r = session_keep(s, payload, &err);
     if (r < 0)
-        session_on_violation(s, &err);
+        session_violates(s, &err);
+}
+
+static void session_on_heard(void *owner)
+{
+    struct session *s = owner;
+
+    if (!scheduler_wait(s->o.scheduler, &s->turn) || s->muted || s->ending)
+        return;
+    s->muted = true; /* else its socket would wake the loop again and again */
+    peer_hold(&s->peer, true);
+}
+
+uint64_t session_take_turn(struct turn *turn, uint64_t now)
+{
+    struct session *s = container_of(turn, struct session, turn);
+
+    if (s->muted) {
+        s->muted = false;
+        peer_hold(&s->peer, false);
+    }
+    if (peer_read_some(&s->peer, TURN_MESSAGES, now + TURN_NS))
+        (void)scheduler_wait(s->o.scheduler, turn);
+    session_pay(s);
+    uint64_t ended = uv_hrtime();
+    quota_add_loop_time(s->account, ended - now);
+    return ended;
 }
 
 static void session_on_paused(void *owner)
@@ -295,20 +432,26 @@ static void session_on_lost(void *owner, int r)
     session_end(owner, NULL);
 }
 
-static const struct peer_events peer_events = {.message = session_on_message,
+static const struct peer_events peer_events = {.heard = session_on_heard,
+                                               .message = session_on_message,
                                                .paused = session_on_paused,
                                                .lost = session_on_lost,
                                                .violates = session_on_violation,
                                                .closed = session_on_closed};
 
-static void session_refuse(const struct session_options *o, const struct dl_error *err)
+static void session_refuse(const struct session_options *o, const struct ucred *who,
+                           const struct dl_error *err)
 {
+    const struct log_fields fields = {.event = LOG_EVENT_CONNECTION_REFUSED,
+                                      .client_pid = LOG_N(who->pid),
+                                      .client_uid = LOG_N(who->uid)};
     struct outbox out = {0};
     struct dl_message msg = {.number = DL_MSG_ERROR,
                              .error = {.code = (uint64_t)err->code,
                                        .path = span_str(err->path),
                                        .message = span_str(err->message)}};
 
+    log_about(LOG_WARNING, &fields, "a connection was refused: %s: %s", err->path, err->message);
     if (outbox_append(&out, &msg, NULL, 0) == 0)
         (void)!outbox_flush(&out, o->fd);
     outbox_deinit(&out);
@@ -323,18 +466,27 @@ int session_new(const struct session_options *options, struct session **ret, str
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
         return dl_error_set(err, errno, "", "the peer's credentials cannot be read: %s",
                             strerror(errno));
+    _cleanup_free_ struct credentials *credentials = NULL;
+    int r = credentials_read(fd, &credentials, err);
+    if (r < 0)
+        return r;
     struct quota_account *account = quota_account(options->quota, peer.uid);
-    int r = quota_charge(account, QUOTA_SESSIONS, 1, err);
+    r = quota_charge(account, QUOTA_SESSIONS, 1, err);
+    if (r == 0 && (r = quota_charge(account, QUOTA_DESCRIPTORS, 1, err)) < 0)
+        quota_return(account, QUOTA_SESSIONS, 1);
     if (r < 0) {
-        session_refuse(options, err);
+        session_refuse(options, &peer, err);
         return r;
     }
     struct session *s = must_alloc(sizeof *s);
     s->o = *options;
     s->account = account;
+    s->paid_descriptors = 1;
     s->who = peer;
+    s->credentials = steal_ptr(credentials);
     const struct peer_options how = {.from = FROM_CLIENT,
                                      .limit = PENDING_MAX,
+                                     .mark = PENDING_MARK,
                                      .sends_fds = true,
                                      .fd_rule = "a client sends file descriptors with HOST only",
                                      .events = &peer_events,
@@ -343,10 +495,13 @@ int session_new(const struct session_options *options, struct session **ret, str
     if (r < 0) {
         dl_error_set(err, -r, "", "the connection cannot be watched: %s", uv_strerror(r));
         quota_return(account, QUOTA_SESSIONS, 1);
+        quota_return(account, QUOTA_DESCRIPTORS, 1);
         peer_deinit(&s->peer);
+        free(s->credentials);
         free(s);
         return r;
     }
+    scheduler_add(options->scheduler, &s->turn, peer.uid);
     *ret = s;
     return 0;
 }
@@ -371,6 +526,11 @@ int session_pid(const struct session *s)
 uid_t session_uid(const struct session *s)
 {
     return s->who.uid;
+}
+
+const struct credentials *session_credentials(const struct session *s)
+{
+    return s->credentials;
 }
 
 struct quota_account *session_account(const struct session *s)

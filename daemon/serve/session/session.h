@@ -15,19 +15,28 @@
 #define DL_SESSION_H
 
 #include "daemon/serve/loader/loader.h"
+#include "daemon/serve/session/scheduler.h"
 #include "daemon/serve/world/shared_loader.h"
 
 #include <uv.h>
 
 struct session;
 
+/* What a client wants to open. */
+struct loader_wanted {
+    char *name;          /* owned; an open loader's; NULL: a loader of that spec */
+    struct dl_spec spec; /* owned */
+    bool named;          /* by the spec itself */
+};
+
 struct session_events {
     /*
-     * The loader of that spec for this user, made or joined. `seed`: what a spec that gives none is
-     * to have; NULL: any. 0, or a negative errno with `err`. 1: not yet; asked for at `asked` (ns).
+     * The loader for this user, made (the spec is moved then) or joined. `seed`: what a spec that
+     * gives none is to have; NULL: any. 0, or a negative errno with `err`. 1: not yet; asked for at
+     * `asked` (ns), and to be asked for again with the same.
      */
-    int (*find_loader)(void *context, struct session *session, const struct value *spec,
-                       const char *base, const uint64_t *seed, uint64_t asked, struct loader **ret,
+    int (*find_loader)(void *context, struct session *session, struct loader_wanted *wanted,
+                       const uint64_t *seed, uint64_t asked, struct loader **ret,
                        struct dl_error *err);
     /* See shared_loader_place(). As find_loader. */
     int (*place)(void *context, const struct shared_loader_request *request,
@@ -50,6 +59,8 @@ struct session_options {
     uint64_t id;
     uint64_t life; /* of the daemon, for WELCOME */
     struct quota *quota;
+    struct scheduler *scheduler;         /* borrowed, of session_take_turn() */
+    struct crew *crew;                   /* borrowed */
     const struct session_events *events; /* borrowed, static */
     void *context;
 };
@@ -61,6 +72,9 @@ int _nodiscard_ session_new(const struct session_options *options, struct sessio
 /* Says why if `err` is given, and closes. The end comes with `ended`. */
 void session_end(struct session *session, const struct dl_error *err);
 
+/* For scheduler_new(). */
+uint64_t session_take_turn(struct turn *turn, uint64_t now);
+
 /* What could not be answered may be by now. */
 void session_ask_again(struct session *session);
 
@@ -71,6 +85,10 @@ void session_world_over(struct session *session, const struct dl_error *why);
 /* what its ranks were given is noted; those that wait go on to where nodes have agreed to. */
 void session_world_note(struct session *session);
 void session_world_go_on(struct session *session);
+/* Shared loaders give out nothing more until then. */
+void session_world_fence(struct session *session);
+/* Of the stream's epoch: samples at most that other nodes have left out. */
+uint64_t session_left_out(const struct stream *stream);
 /* There are no shared loaders any more. */
 void session_world_forget(struct session *session);
 
@@ -102,6 +120,7 @@ int _nodiscard_ session_take_host(struct session *session, uint64_t number, int 
 uint64_t session_id(const struct session *session);
 int session_pid(const struct session *session); /* of the client, when it connected */
 uid_t session_uid(const struct session *session);
+const struct credentials *session_credentials(const struct session *session);
 struct quota_account *session_account(const struct session *session);
 
 struct session_view {

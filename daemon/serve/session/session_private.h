@@ -3,6 +3,7 @@
  *
  *   session.c            socket and life
  *   session_requests.c   the client's requests
+ *   session_open.c       that for a loader
  *   session_tells.c      what the daemon sends it of its loaders
  *   session_headspace.c  a request whose answer comes later
  *   session_world.c      a change of the cluster's world
@@ -12,6 +13,7 @@
 
 #include "daemon/serve/base/peer.h"
 #include "daemon/serve/session/brought.h"
+#include "daemon/serve/session/position_memory.h"
 #include "daemon/serve/session/session.h"
 #include "proto/pages.h"
 
@@ -25,6 +27,8 @@ struct opened {
     uint32_t id;
     uint64_t request;
     struct dataset_states states; /* from CARRY, until the next START */
+    struct former_place former;   /* from PLACE, likewise, */
+    bool placed;                  /* if there was one */
 };
 
 struct client_stream {
@@ -38,7 +42,11 @@ struct client_stream {
     struct shared_loader *shared; /* borrowed; NULL: it cannot resume in another world */
     uint64_t local;               /* of this node's rank */
     struct resume_place place;
-    bool stopped; /* by its client; it ends with its last lease */
+    struct rank_position
+        *position;   /* owned: the steps that its client uses; NULL: it does not say */
+    bool stopped;    /* by its client; it ends with its last lease */
+    bool end_due;    /* it was given all, and its client has not been told, */
+    uint64_t end_ns; /* since then only because other nodes are waited for; 0: it has leases yet */
 };
 
 struct known_segment {
@@ -46,10 +54,14 @@ struct known_segment {
     uint32_t id;
 };
 
+struct opening;
+
 /* A request that cannot be answered yet, as it arrived. */
 struct waiting {
     struct waiting *prev, *next; /* session.waiting */
     uint64_t asked;              /* ns */
+    struct opening *opening;     /* owned; of OPEN, which needs no payload */
+    size_t bytes;                /* that it takes */
     size_t len;
     uint8_t payload[];
 };
@@ -58,15 +70,24 @@ struct session {
     struct session *prev, *next; /* session_list */
     struct session_options o;
     struct peer peer;
+    struct turn turn;
+    bool muted;                    /* its socket is not watched until its turn */
     struct quota_account *account; /* borrowed */
     struct ucred who;
-    char *agent; /* owned; NULL before HELLO */
+    struct credentials *credentials; /* owned */
+    char *agent;                     /* owned; NULL before HELLO */
     struct opened *opened;
     struct client_stream *streams;
     struct known_segment *segments; /* those the client was sent */
     struct brought brought;         /* hosts that no loader has taken yet */
     struct waiting *waiting;        /* owned (utlist) */
+    struct opening *opening;        /* borrowed of the thread that reads it; NULL: none */
     uint32_t n_waiting;
+    size_t waiting_bytes;
+    uint64_t view_bytes;
+    uint64_t carried_bytes; /* of states, for the loader that they were sent for last */
+    uint64_t paid_bytes;    /* of what it takes, charged to its user, */
+    uint64_t paid_descriptors;
     uint64_t asked;      /* when the request being retried first arrived; 0: it is a new one */
     uint32_t last_known; /* the segment looked up last, which is mostly the next one as well */
     struct value
@@ -87,9 +108,29 @@ void session_queue(struct session *s, const struct dl_message *msg, int fd);
 void session_send(struct session *s, const struct dl_message *msg);
 void session_send_error(struct session *s, uint64_t request, const struct dl_error *err);
 void session_flush(struct session *s);
+/* Charges its user for the memory and the descriptors that it takes by now. It ends if that is too
+ * much. */
+void session_pay(struct session *s);
 void session_end_stream(struct session *s, struct client_stream *cs);
 void session_close_loader(struct session *s, struct opened *opened);
 void session_pump(struct session *s); /* its loaders */
+
+/* It cannot be answered yet: consumes it. 0, or negative with `err`: a violation. */
+int _nodiscard_ session_keep_opening(struct session *s, struct opening *opening,
+                                     struct dl_error *err);
+/* The session ends, for it has broken the protocol, or takes too much. */
+void session_violates(struct session *s, const struct dl_error *err);
+
+/* ---- session_open.c ------------------------------------------------------------------------- */
+
+/* 0, or negative with `err`: a violation. */
+int session_open(struct session *s, const struct dl_msg_open *msg, struct dl_error *err);
+/* Answers it: 0; 1: it cannot be answered yet. */
+int session_try_opening(struct session *s, struct opening *opening, uint64_t asked,
+                        struct dl_error *err);
+void session_forget_opening(struct session *s);
+struct opening *opening_free(struct opening *opening); /* NULL is fine */
+size_t opening_bytes(const struct opening *opening);
 
 /* ---- session_requests.c --------------------------------------------------------------------- */
 
@@ -107,6 +148,9 @@ void session_answer_start(struct client_stream *cs, const struct loader_extent *
 void session_fault_with(struct stream *stream, uint64_t number, const struct dl_error *err,
                         const char *detail, bool final, bool at_once);
 
+/* All steps were delivered. */
+void session_tells_end(struct client_stream *cs);
+
 /* ---- session_headspace.c -------------------------------------------------------------------- */
 
 /* The answer comes with session_measured(). */
@@ -117,5 +161,8 @@ int _nodiscard_ session_ask_headspace(struct session *s, const struct dl_msg_hea
 
 /* Takes the stream out of the cluster's world: its client has stopped it, or is gone. */
 void session_leave_world(struct client_stream *cs, bool stopped);
+/* Tells the client of a stream that was given all of its epoch, once it has released that, and it
+ * is known what became of the other nodes' shares. Else nothing. */
+void session_world_finish(struct client_stream *cs);
 
 #endif

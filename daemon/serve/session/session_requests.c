@@ -1,7 +1,6 @@
+#include "daemon/serve/base/blame.h"
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/session/session_private.h"
-
-#include "proto/yaml.h"
 
 #include <errno.h>
 
@@ -18,7 +17,9 @@ static struct client_stream *session_requests_find_stream(struct session *s, uin
     struct client_stream *cs;
 
     HASH_FIND(hh, s->streams, &key, sizeof key, cs);
-    if (!cs)
+    if (cs) /* what follows is its loader's */
+        (void)blame_swap(loader_blame(cs->opened->user.loader));
+    else
         session_requests_unknown(err, "stream", id);
     return cs;
 }
@@ -30,7 +31,9 @@ static struct opened *session_requests_find_opened(struct session *s, uint64_t i
     struct opened *opened;
 
     HASH_FIND(hh, s->opened, &key, sizeof key, opened);
-    if (!opened)
+    if (opened && opened->user.loader)
+        (void)blame_swap(loader_blame(opened->user.loader));
+    else if (!opened)
         session_requests_unknown(err, "loader", id);
     return opened;
 }
@@ -52,86 +55,32 @@ static int session_requests_handle_hello(struct session *s, const struct dl_msg_
     return 0;
 }
 
-/* The spec as a value: a mapping as it is, text parsed. A plain string is a loader's name. */
-static int session_requests_parse_spec(struct dl_span packed, struct value *ret,
-                                       struct dl_error *err)
-{
-    _cleanup_(value_deinit)
-    struct value v = {0};
-    int r = value_unpack(packed.data, packed.len, &v, err);
-
-    if (r == 0 && v.type == VALUE_STRING)
-        return yaml_parse(v.string, strlen(v.string), "spec", ret, err);
-    if (r == 0) {
-        *ret = v;
-        v = (struct value){0};
-    }
-    return r;
-}
-
-/* What the spec leaves to its client. */
-static int session_requests_ask_writable(struct value *spec, struct dl_error *err)
-{
-    const struct value *said = spec->type == VALUE_MAP ? value_get(spec, "memory") : NULL;
-    struct value *memory;
-
-    if (spec->type != VALUE_MAP ||
-        (said && (said->type != VALUE_MAP || value_get(said, "writable"))))
-        return 0; /* it is a name, says so itself, or will be refused */
-    struct value copy = {.type = VALUE_MAP};
-    int r = said ? value_copy(said, &copy) : 0;
-    if (r == 0)
-        r = value_set_bool(&copy, "writable", true);
-    if (r == 0 && (r = value_set(spec, "memory", &memory)) == 0)
-        value_move(&copy, memory);
-    value_deinit(&copy);
-    return r < 0 ? dl_error_set(err, -r, "", "out of memory") : 0;
-}
-
 /* When what is being done was asked for. */
 static uint64_t session_requests_asked(const struct session *s)
 {
     return s->asked ? s->asked : uv_hrtime();
 }
 
-static int session_requests_open_loader(struct session *s, const struct dl_msg_open *msg,
-                                        struct dl_error *err)
-{
-    _cleanup_(value_deinit)
-    struct value spec = {0};
-    _cleanup_free_ char *base = span_dup(msg->base);
-    struct loader *loader;
-    int r;
-
-    if (HASH_COUNT(s->opened) >= DL_MAX_SESSION_LOADERS)
-        return dl_error_set(err, EDQUOT, "loader",
-                            "this session has %llu open, the most allowed; close some first",
-                            (unsigned long long)DL_MAX_SESSION_LOADERS);
-    if ((r = session_requests_parse_spec(msg->spec, &spec, err)) < 0 ||
-        (msg->writable && (r = session_requests_ask_writable(&spec, err)) < 0) ||
-        (r = s->o.events->find_loader(s->o.context, s, &spec, base, msg->seeded ? &msg->seed : NULL,
-                                      session_requests_asked(s), &loader, err)) != 0)
-        return r;
-    struct opened *opened = must_alloc(sizeof *opened);
-    opened->session = s;
-    opened->id = ++s->next_id;
-    opened->request = msg->request;
-    HASH_ADD(hh, s->opened, id, sizeof opened->id, opened);
-    loader_attach(loader, &opened->user);
-    return 0;
-}
-
 /* The cluster's world, and the place in it of what is a rank of this node. */
 static int session_requests_find_place(struct session *s, const struct loader *loader,
+                                       const struct former_place *former,
                                        struct stream_params *params, struct shared_loader **ret,
                                        struct resume_place *ret_place, struct dl_error *err)
 {
     const struct shared_loader_request request = {
         .identity = loader_identity(loader),
+        .job = params->job,
         .fixed = loader_is_iterable(loader) || loader_identity(loader)->order == STATE_CLIENT,
         .local = params->rank,
         .asked = session_requests_asked(s),
-        .resume = {.epoch = params->epoch, .step = params->first, .before = params->before}};
+        .account = s->account,
+        .name = loader_spec(loader)->name,
+        .batch = spec_most_samples(loader_spec(loader)),
+        .resume = {.epoch = params->epoch,
+                   .step = params->first,
+                   .before = params->before,
+                   .local = params->rank,
+                   .former = *former}};
     int r = s->o.events->place(s->o.context, &request, ret, ret_place, err);
 
     if (r != 0)
@@ -158,6 +107,7 @@ static int session_requests_read_start(struct session *s, const struct opened *o
                                   .first = msg->step,
                                   .credits = (uint32_t)msg->credits,
                                   .priority = (enum stream_priority)msg->priority};
+    memcpy(ret->job, msg->job.data, min_u64(msg->job.len, sizeof ret->job - 1));
     if (!history_read(msg->before, &ret->before))
         return dl_error_set(err, EPROTO, "before", "not a history of an epoch");
     if (opened->user.left)
@@ -168,7 +118,8 @@ static int session_requests_read_start(struct session *s, const struct opened *o
                             (unsigned long long)msg->loader);
     int r = s->o.events->may_start(s->o.context, err);
     if (r == 0 && ret->world == 0)
-        r = session_requests_find_place(s, opened->user.loader, ret, ret_shared, ret_place, err);
+        r = session_requests_find_place(s, opened->user.loader, &opened->former, ret, ret_shared,
+                                        ret_place, err);
     if (r != 0)
         return r;
     if (ret->rank >= ret->world)
@@ -177,8 +128,25 @@ static int session_requests_read_start(struct session *s, const struct opened *o
     if (ret->epoch == EPOCH_RESUME && ret->first > 0)
         return dl_error_set(err, EINVAL, "step", "%llu, but the daemon gives the step; send 0",
                             (unsigned long long)ret->first);
-    memcpy(ret->job, msg->job.data, min_u64(msg->job.len, sizeof ret->job - 1));
     return 0;
+}
+
+/* Where steps come in any order, how many were used does not tell which. */
+static void session_requests_share_position(struct session *s, struct client_stream *cs)
+{
+    int fd;
+
+    if (!cs->shared || cs->stream->params.any_order || !cs->opened->placed)
+        return;
+    cs->position = position_new(&fd);
+    if (!cs->position)
+        return;
+    session_queue(
+        s,
+        &(struct dl_message){.number = DL_MSG_POSITION,
+                             .position = {.request = cs->request, .bytes = POSITION_BYTES}},
+        fd);
+    close_fdp(&fd);
 }
 
 static int session_requests_start_stream(struct session *s, const struct dl_msg_start *msg,
@@ -198,13 +166,20 @@ static int session_requests_start_stream(struct session *s, const struct dl_msg_
     _cleanup_(dataset_states_deinit)
     struct dataset_states states = opened->states;
     opened->states = (struct dataset_states){0};
+    if (states.n > 0)
+        s->carried_bytes = 0;
     struct client_stream *cs = must_alloc(sizeof *cs);
     r = loader_start(opened->user.loader, &params, cs, &cs->stream, &extent, err);
     if (r < 0) {
         free(cs);
         return r;
     }
-    loader_bring_states(cs->stream, &states);
+    int paid = loader_bring_states(opened->user.loader, cs->stream, &states, err);
+    if (paid < 0) {
+        loader_end(opened->user.loader, cs->stream);
+        free(cs);
+        return paid;
+    }
     cs->session = s;
     cs->opened = opened;
     cs->id = ++s->next_id;
@@ -217,6 +192,9 @@ static int session_requests_start_stream(struct session *s, const struct dl_msg_
     loader_resume(opened->user.loader, cs->stream, place.limit);
     if (shared)
         shared_loader_started(shared, cs->local, &place, s, cs);
+    session_requests_share_position(s, cs);
+    opened->placed = false;
+    opened->former = (struct former_place){0};
     HASH_ADD(hh, s->streams, id, sizeof cs->id, cs);
     if (r == 0)
         session_answer_start(cs, &extent);
@@ -252,6 +230,10 @@ static int session_requests_handle_feed(struct session *s, const struct dl_msg_f
                             "for each of its %u credits",
                             (unsigned long long)msg->stream, (unsigned long long)DL_MAX_FEED_AHEAD,
                             cs->stream->params.credits);
+    if (loader_pay(loader, cs->stream, err) < 0) {
+        loader_stop(loader, cs->stream);
+        session_fault(cs->stream, UINT64_MAX, err, NULL, true);
+    }
     return 0;
 }
 
@@ -276,6 +258,7 @@ static int session_requests_handle_leases(
                                 (unsigned long long)step, (unsigned long long)id);
     }
     loader_returned(cs->opened->user.loader, cs->stream, leased - cs->stream->leased, waited, now);
+    session_world_finish(cs);
     /* One that its client has stopped goes when its last lease is back. One that a broken loader
      * has ended is there until the client has done with it. */
     if (cs->stopped && cs->stream->leased + cs->stream->pinned == 0)
@@ -358,6 +341,23 @@ static int session_requests_handle_carry(struct session *s, const struct dl_msg_
             err, EPROTO, "CARRY",
             "not a state of one of the loader's workers, or more than %u bytes in all",
             DATASET_STATES_MAX);
+    s->carried_bytes = dataset_states_bytes(&opened->states);
+    return 0;
+}
+
+/* For the next START, whatever becomes of that. */
+static int session_requests_handle_place(struct session *s, const struct dl_msg_place *msg,
+                                         struct dl_error *err)
+{
+    struct opened *opened = session_requests_find_opened(s, msg->loader, err);
+
+    if (!opened)
+        return -err->code;
+    if (msg->world > 0 && msg->rank >= msg->world)
+        return dl_error_set(err, EPROTO, "rank", "%llu is not below the world size %llu",
+                            (unsigned long long)msg->rank, (unsigned long long)msg->world);
+    opened->placed = true;
+    opened->former = (struct former_place){.rank = msg->rank, .world = msg->world};
     return 0;
 }
 
@@ -447,6 +447,7 @@ static int session_requests_handle_query(struct session *s, const struct dl_msg_
         value_deinit(&s->view);
         s->view_row = 0;
     }
+    s->view_bytes = s->view_row == 0 ? 0 : msg->row == 0 ? value_bytes(&s->view) : s->view_bytes;
     return r;
 }
 
@@ -483,12 +484,13 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
             return dl_error_set(err, EPROTO, "HELLO", "it was already sent");
         return session_requests_handle_hello(s, &m->hello, err);
     case DL_MSG_OPEN:
-        return session_requests_answer(s, m->open.request,
-                                       session_requests_open_loader(s, &m->open, err), err);
+        return session_open(s, &m->open, err);
     case DL_MSG_HOST:
         return session_requests_handle_host(s, &m->host, err);
     case DL_MSG_CARRY:
         return session_requests_handle_carry(s, &m->carry, err);
+    case DL_MSG_PLACE:
+        return session_requests_handle_place(s, &m->place, err);
     case DL_MSG_START:
         return session_requests_answer(s, m->start.request,
                                        session_requests_start_stream(s, &m->start, err), err);

@@ -165,6 +165,12 @@ void session_fault_with(struct stream *stream, uint64_t number, const struct dl_
                                                 .at_once = at_once}});
 }
 
+void session_tells_end(struct client_stream *cs)
+{
+    session_send(cs->session,
+                 &(struct dl_message){.number = DL_MSG_FINISHED, .finished = {.stream = cs->id}});
+}
+
 void session_finished(struct stream *stream)
 {
     struct client_stream *cs = stream->sink;
@@ -173,8 +179,10 @@ void session_finished(struct stream *stream)
         session_fault(stream, UINT64_MAX, shared_loader_why(cs->shared), NULL, true);
         return;
     }
-    session_send(cs->session,
-                 &(struct dl_message){.number = DL_MSG_FINISHED, .finished = {.stream = cs->id}});
+    cs->end_due = cs->shared != NULL;
+    if (!cs->shared)
+        session_tells_end(cs);
+    session_world_finish(cs);
 }
 
 void session_warning(struct stream *stream, const char *message)

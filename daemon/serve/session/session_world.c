@@ -43,6 +43,7 @@ void session_leave_world(struct client_stream *cs, bool stopped)
     struct progress_point behind;
     bool all;
 
+    cs->end_due = false;
     if (!cs->shared)
         return;
     if (stopped) {
@@ -75,16 +76,40 @@ static bool session_world_can_be_cut(const struct client_stream *cs)
             (cs->shared && !stream_done(cs->stream) && cs->stream->limit == UINT64_MAX));
 }
 
+/* The position of a rank whose client counts its steps. From here on it uses no more of them.
+ * False: it does not count them. */
+static bool session_world_close_position(const struct client_stream *cs, struct progress_point *ret)
+{
+    if (!cs->position)
+        return false;
+    uint64_t used = position_close(cs->position);
+    used = max_u64(used, stream_position(cs->stream));
+    *ret = session_world_point_of(cs, min_u64(used, stream_given(cs->stream)));
+    return true;
+}
+
+static void session_world_leave_at_cut(struct client_stream *cs)
+{
+    struct progress_point at;
+
+    session_world_note_stream(cs);
+    if (!session_world_close_position(cs, &at)) {
+        shared_loader_mark_report_due(cs->shared, cs->local, cs);
+        return;
+    }
+    shared_loader_note(cs->shared, cs->local, cs, &at, &at);
+    shared_loader_ended(cs->shared, cs->local, cs);
+}
+
 static void session_world_cut(struct client_stream *cs, const struct dl_error *why)
 {
+    cs->end_due = false;
     if (!stream_is_settled(cs->stream)) {
         session_started(cs->stream, NULL, why);
         return;
     }
-    if (cs->shared) {
-        session_world_note_stream(cs);
-        shared_loader_mark_report_due(cs->shared, cs->local, cs);
-    }
+    if (cs->shared)
+        session_world_leave_at_cut(cs);
     loader_stop(cs->opened->user.loader, cs->stream);
     session_fault_with(cs->stream, UINT64_MAX, why, NULL, true, true);
 }
@@ -149,6 +174,7 @@ void session_world_go_on(struct session *s)
     HASH_ITER (hh, s->streams, cs, next) {
         if (cs->stream->phase == STREAM_PAUSED && session_world_resume_stream(cs))
             any = true;
+        session_world_finish(cs);
     }
     if (any && !s->ending)
         session_pump(s);
@@ -156,8 +182,49 @@ void session_world_go_on(struct session *s)
         session_flush(s);
 }
 
+void session_world_fence(struct session *s)
+{
+    struct client_stream *cs;
+    struct client_stream *next;
+
+    HASH_ITER (hh, s->streams, cs, next) {
+        if (cs->shared && session_world_goes_on(cs) && cs->stream->phase != STREAM_PAUSED)
+            loader_pause(cs->opened->user.loader, cs->stream);
+    }
+    session_flush(s);
+}
+
+void session_world_finish(struct client_stream *cs)
+{
+    struct dl_error missing = {0};
+    int r;
+
+    if (!cs->end_due || cs->stream->leased > 0)
+        return;
+    if (!cs->end_ns)
+        cs->end_ns = uv_hrtime();
+    r = shared_loader_finish(cs->shared, &cs->place, cs->stream->params.steps, cs->end_ns,
+                             &missing);
+
+    if (r == 1)
+        return;
+    cs->end_due = false;
+    if (r < 0)
+        session_fault_with(cs->stream, UINT64_MAX, &missing, NULL, true, false);
+    else
+        session_tells_end(cs);
+}
+
+uint64_t session_left_out(const struct stream *stream)
+{
+    const struct client_stream *cs = stream->sink;
+
+    return cs && cs->shared ? shared_loader_left_out(cs->shared, &cs->place, stream->params.steps)
+                            : 0;
+}
+
 void session_world_forget(struct session *s)
 {
     for (struct client_stream *cs = s->streams; cs; cs = cs->hh.next)
-        cs->shared = NULL;
+        cs->shared = NULL, cs->end_due = false;
 }

@@ -10,6 +10,9 @@
 
 #define SECOND ((uint64_t)1000000000)
 
+/* By tests/cluster/scale.py. */
+enum { NODES_TESTED = 1000 };
+
 enum { PAUSE_MS_MIN = 1000, PAUSE_MS_MAX = 60000, STAY_POLLS = 3 };
 
 static void members_destroy(struct members *m);
@@ -71,8 +74,11 @@ static void members_on_seen(void *owner, const struct rdzv_state *before,
 
 static void members_on_store(void *owner, const struct dl_error *trouble)
 {
-    const struct members *m = owner;
+    struct members *m = owner;
 
+    m->trouble[0] = '\0';
+    if (trouble)
+        (void)snprintf(m->trouble, sizeof m->trouble, "%s: %s", trouble->path, trouble->message);
     if (trouble)
         log_warning("rendezvous %s: the store fails: %s: %s", m->id, trouble->path,
                     trouble->message);
@@ -97,10 +103,23 @@ static bool members_all_stay(const struct members *m, const struct rdzv_state *s
     return true;
 }
 
+static void members_note_share(struct members *m, const struct rdzv_state *state,
+                               const struct rdzv_node *node)
+{
+    struct rdzv_place place = rdzv_state_place(state, node->id);
+    struct left_out_node *share = &m->shares[m->n_nodes];
+
+    *share = (struct left_out_node){
+        .id = node->id, .first = place.first, .local = node->local, .world = place.world};
+    (void)snprintf(share->name, sizeof share->name, "%s", node->name);
+}
+
 static void members_note_nodes(struct members *m, const struct rdzv_state *state)
 {
     free(m->nodes);
+    free(m->shares);
     m->nodes = must_alloc(state->n * sizeof *m->nodes);
+    m->shares = must_alloc(state->n * sizeof *m->shares);
     m->n_nodes = 0;
     for (uint32_t i = 0; i < state->n; i++) {
         struct allgather_node *node = &m->nodes[m->n_nodes];
@@ -109,6 +128,7 @@ static void members_note_nodes(struct members *m, const struct rdzv_state *state
             continue;
         if (state->nodes[i].id == member_id(m->member))
             m->self = m->n_nodes;
+        members_note_share(m, state, &state->nodes[i]);
         *node = (struct allgather_node){.id = state->nodes[i].id};
         (void)snprintf(node->name, sizeof node->name, "%s", state->nodes[i].name);
         m->n_nodes++;
@@ -125,8 +145,10 @@ static void members_on_round(void *owner, const struct rdzv_state *state,
     if (m->paused && !members_all_stay(m, state))
         m->events->over(m->context, &m->why_over);
     m->paused = false;
+    shared_loaders_note_gone(m, state);
     members_note_nodes(m, state);
     m->state = MEMBERS_IN;
+    m->rounds++;
     m->round = state->round;
     m->place = *place;
     m->failure.code = 0;
@@ -214,7 +236,7 @@ static void members_close_for_good(struct members *m, const struct dl_error *err
 
 void members_be_ready(struct members *m)
 {
-    if (m->putting == 0 && m->state != MEMBERS_IN)
+    if (!m->root.putting && m->state != MEMBERS_IN)
         member_ready(m->member);
 }
 
@@ -229,7 +251,7 @@ static void members_on_over(void *owner, bool evicted, const char *why)
                    why);
     members_end_round(m, reason, !evicted && members_all_stay(m, member_state(m->member)));
     if (m->forgets)
-        members_put_seeds_back(m);
+        members_put_seed_back(m);
     members_be_ready(m);
 }
 
@@ -331,6 +353,8 @@ int members_new(uv_loop_t *loop, const struct config_rendezvous *config,
                           .context = context,
                           .join_ns = config->timeouts.join,
                           .poll_ns = members_settings(config).poll_ns,
+                          .fence_ns = members_fence_ns(config),
+                          .beat_ns = config->heartbeat.interval,
                           .min = (uint32_t)config->nodes.min,
                           .max = (uint32_t)config->nodes.max,
                           .local = (uint32_t)config->local_ranks,
@@ -343,9 +367,14 @@ int members_new(uv_loop_t *loop, const struct config_rendezvous *config,
         return r;
     }
     m->id = must_strdup(config->id);
+    dl_error_set(&m->why_over, ESTALE, "world",
+                 "changed: a round of rendezvous %s was over before this daemon was started; start "
+                 "the epoch again from its state",
+                 m->id);
     uv_timer_init(loop, &m->again);
     uv_timer_init(loop, &m->patience);
     m->again.data = m->patience.data = m;
+    members_watch_begin(m);
     *ret = m;
     return 0;
 }
@@ -355,6 +384,10 @@ void members_join(struct members *m)
     if (!m)
         return;
     log_info("rendezvous %s: joining %u to %u nodes by %s", m->id, m->min, m->max, m->backend_name);
+    if (m->max > NODES_TESTED)
+        log_warning("rendezvous %s: rendezvous.nodes.max is %u; more than %d nodes are not tested: "
+                    "they may take longer than timeouts.join to meet",
+                    m->id, m->max, NODES_TESTED);
     m->joined = true;
     member_join(m->member);
 }
@@ -384,16 +417,19 @@ static void members_on_closed(uv_handle_t *handle)
     if (--m->closing > 0)
         return;
     free(m->nodes);
+    free(m->shares);
     free(m->id);
     free(m);
 }
 
 static void members_destroy(struct members *m)
 {
-    members_forget_seeds(m);
+    agree_cancel(m->root.agreement);
     shared_loaders_deinit(m);
     m->member = member_free(m->member); /* and the backend */
-    m->closing = 2;
+    left_out_deinit(m);
+    m->closing = 3;
+    uv_close((uv_handle_t *)&m->watch, members_on_closed);
     uv_close((uv_handle_t *)&m->again, members_on_closed);
     uv_close((uv_handle_t *)&m->patience, members_on_closed);
 }
@@ -407,14 +443,15 @@ struct members *members_end(struct members *m)
     m->ending = true;
     uv_timer_stop(&m->again);
     uv_timer_stop(&m->patience);
+    uv_timer_stop(&m->watch);
+    shared_loaders_publish_positions(m);
     member_leave(m->member);
     return NULL;
 }
 
 /* ---- what is asked for ---------------------------------------------------------------------- */
 
-/* Whoever waits is told again when `at` comes. */
-static void members_be_patient(struct members *m, uint64_t now, uint64_t at)
+void members_be_patient(struct members *m, uint64_t now, uint64_t at)
 {
     uint64_t ms = at > now ? (at - now) / 1000000 + 1 : 1;
 
@@ -480,7 +517,7 @@ int members_place(struct members *m, uint64_t local, uint64_t asked, struct memb
                             "%" PRIu64 " is not below the number of ranks on this node, %u "
                             "(rendezvous.local_ranks)",
                             local, m->local);
-    if (m->state == MEMBERS_IN) {
+    if (m->state == MEMBERS_IN && !m->fenced) {
         *ret = (struct members_place){m->place.first + local, m->place.world};
         return 0;
     }

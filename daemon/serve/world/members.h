@@ -12,7 +12,7 @@
 #define DL_MEMBERS_H
 
 #include "daemon/cluster/member.h"
-#include "daemon/serve/base/config.h"
+#include "daemon/serve/base/quota.h"
 #include "proto/value.h"
 
 #include <uv.h>
@@ -26,8 +26,11 @@ struct members_events {
     void (*paused)(void *context, const struct dl_error *why);
     /* Likewise, but a node has left, or may have: all streams in it end. */
     void (*over)(void *context, const struct dl_error *why);
-    /* There is another world: shared_loader_note() is due for all ranks that have not finished with
-     * the one before. */
+    /* This node has had no store for rendezvous.fence: shared loaders give out nothing more until
+     * `changed`. */
+    void (*fenced)(void *context);
+    /* There is another world, or positions are published: shared_loader_note() is due for all ranks
+     * that have not finished with the one before. */
     void (*round)(void *context);
 };
 
@@ -39,6 +42,10 @@ int _nodiscard_ members_check(const struct config_rendezvous *config, struct dl_
 int _nodiscard_ members_new(uv_loop_t *loop, const struct config_rendezvous *config,
                             const struct members_events *events, void *context,
                             struct members **ret, struct dl_error *err);
+/* The configuration was read again, and checked: etcd's endpoints and password are those of `now`;
+ * all else is as it was, with a word in the log where `now` differs. NULL is fine. */
+int _nodiscard_ members_reload(struct members *members, const struct config_rendezvous *before,
+                               const struct config_rendezvous *now, struct dl_error *err);
 /* Joins the rendezvous. NULL is fine. */
 void members_join(struct members *members);
 /*
@@ -68,14 +75,19 @@ int _nodiscard_ members_place(struct members *members, uint64_t local, uint64_t 
 
 /* Draws a seed where no spec gives one. Below 2^53, since Python and JSON lose digits above that;
  * torch's limit is 2^63. */
+#define SEED_MAX ((UINT64_C(1) << 53) - 1)
 int _nodiscard_ seed_draw(uint64_t *ret, struct dl_error *err);
 
 /*
- * The seed that all nodes use for what `key` names, the same one for ever. 1: the store is being
- * asked. Negative: the store has failed since `asked`.
+ * The number that all nodes of a run have agreed on, the same one for ever: the seeds of specs that
+ * give none are derived from it. 1: the store is being asked. Negative: it has failed since
+ * `asked`.
  */
-int _nodiscard_ members_seed(struct members *members, const char *key, uint64_t asked,
-                             uint64_t *ret, struct dl_error *err);
+int _nodiscard_ members_seed(struct members *members, uint64_t asked, uint64_t *ret,
+                             struct dl_error *err);
+
+/* Whether trainers get batches of the cluster's world; else why not, in words. NULL: yes. */
+bool members_are_ready(const struct members *members, char *why, size_t size);
 
 /* The view `members`; 0 or -ENOMEM. `members` NULL: it says that this daemon is alone. */
 int _nodiscard_ members_view(const struct members *members, struct value *ret);

@@ -21,7 +21,7 @@ static void members_backend_on_renewed(void *context)
 {
     struct members *m = context;
 
-    members_put_seeds_back(m);
+    members_put_seed_back(m);
     if (!m->ending)
         shared_loaders_republish(m);
 }
@@ -37,6 +37,7 @@ static int members_backend_open_etcd(struct members *m, const struct config_rend
                                    .cert = members_backend_given(config->tls.certificate),
                                    .key = members_backend_given(config->tls.key),
                                    .timeout_ns = members_backend_call_ns(config),
+                                   .prefix = config->prefix,
                                    .run = config->id,
                                    .keep_s =
                                        config->keep ? config->keep / 1000000000 : ETCD_KEEP_MAX_S,
@@ -67,6 +68,7 @@ static int members_backend_open_c10d(struct members *m, const struct config_rend
     struct c10d_options options = {.loop = m->loop,
                                    .endpoint = config->endpoint,
                                    .timeout_ns = members_backend_call_ns(config),
+                                   .prefix = config->prefix,
                                    .hosting = hosting[config->host],
                                    .said = members_backend_on_said,
                                    .renewed = members_backend_on_renewed,
@@ -103,6 +105,12 @@ int members_backend_check(const struct config_rendezvous *config, struct dl_erro
                             "c10d has neither users nor TLS: remove user and tls, and restrict "
                             "access to the store's port");
     return c10d_endpoint(config->endpoint, &host, &port, err);
+}
+
+int members_backend_move(struct members *m, const struct config_rendezvous *config,
+                         struct dl_error *err)
+{
+    return etcd_move(m->backend, config->endpoint, config->password, err);
 }
 
 int members_backend_open(struct members *m, const struct config_rendezvous *config,

@@ -1,4 +1,5 @@
 /* What the configuration says of the rendezvous. */
+#include "daemon/serve/base/log.h"
 #include "daemon/serve/world/members_private.h"
 
 #include <errno.h>
@@ -45,6 +46,25 @@ static int members_config_check_name(const char *path, const char *text, size_t 
     return 0;
 }
 
+/* It ends in a slash, as what the daemon puts behind it does not begin with one. */
+static int members_config_check_prefix(const char *text, struct dl_error *err)
+{
+    static const char path[] = "rendezvous.prefix";
+    size_t len = strlen(text);
+
+    if (len < 2 || text[0] != '/' || text[len - 1] != '/')
+        return dl_error_set(err, EINVAL, path,
+                            "\"%s\" does not begin and end with a slash, as /dloader/ does", text);
+    if (len >= BACKEND_PREFIX_MAX)
+        return dl_error_set(err, EINVAL, path, "has %zu bytes, more than the maximum of %d", len,
+                            BACKEND_PREFIX_MAX - 1);
+    for (size_t i = 0; i < len; i++)
+        if (text[i] <= ' ' || text[i] > '~')
+            return dl_error_set(err, EINVAL, path,
+                                "\"%s\" has other characters than letters, digits and marks", text);
+    return 0;
+}
+
 struct rdzv_settings members_settings(const struct config_rendezvous *config)
 {
     struct rdzv_settings set = RDZV_DEFAULTS;
@@ -59,6 +79,13 @@ struct rdzv_settings members_settings(const struct config_rendezvous *config)
     set.poll_ns = min_u64(set.poll_ns,
                           set.missed == 1 ? set.beat_ns / RDZV_POLLS_OF_ONE_MISSED : set.beat_ns);
     return set;
+}
+
+uint64_t members_fence_ns(const struct config_rendezvous *config)
+{
+    struct rdzv_settings set = members_settings(config);
+
+    return config->fence ? config->fence : rdzv_silence(&set);
 }
 
 static int members_config_check_numbers(const struct config_rendezvous *config,
@@ -82,6 +109,7 @@ static int members_config_check_numbers(const struct config_rendezvous *config,
         {"rendezvous.timeouts.close", config->timeouts.close},
         {"rendezvous.timeouts.read", config->timeouts.read},
         {"rendezvous.heartbeat.interval", config->heartbeat.interval},
+        {"rendezvous.fence", members_fence_ns(config)},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
@@ -103,6 +131,38 @@ static int members_config_check_numbers(const struct config_rendezvous *config,
     return 0;
 }
 
+/* Other than what a reload takes over. */
+static bool members_config_differs(const struct config_rendezvous *a,
+                                   const struct config_rendezvous *b)
+{
+    return a->backend != b->backend || a->host != b->host || strcmp(a->id, b->id) != 0 ||
+           strcmp(a->prefix, b->prefix) != 0 || strcmp(a->node, b->node) != 0 ||
+           a->local_ranks != b->local_ranks || memcmp(&a->nodes, &b->nodes, sizeof a->nodes) != 0 ||
+           memcmp(&a->timeouts, &b->timeouts, sizeof a->timeouts) != 0 ||
+           memcmp(&a->heartbeat, &b->heartbeat, sizeof a->heartbeat) != 0 || a->fence != b->fence ||
+           a->keep != b->keep || strcmp(a->user, b->user) != 0 ||
+           (a->backend == CONFIG_BACKEND_C10D && strcmp(a->endpoint, b->endpoint) != 0);
+}
+
+int members_reload(struct members *m, const struct config_rendezvous *before,
+                   const struct config_rendezvous *now, struct dl_error *err)
+{
+    bool differs = members_config_differs(before, now);
+    int r = 0;
+
+    if (differs)
+        log_warning("rendezvous: of what has changed in the configuration only etcd's endpoint and "
+                    "password count before the next start");
+    if (m && before->backend == CONFIG_BACKEND_ETCD && now->backend == CONFIG_BACKEND_ETCD &&
+        (strcmp(before->endpoint, now->endpoint) != 0 ||
+         strcmp(before->password, now->password) != 0)) {
+        r = members_backend_move(m, now, err);
+        if (r == 0)
+            log_info("rendezvous %s: the store is now at %s", m->id, now->endpoint);
+    }
+    return r;
+}
+
 int members_check(const struct config_rendezvous *config, struct dl_error *err)
 {
     char name[RDZV_NAME_MAX];
@@ -113,6 +173,8 @@ int members_check(const struct config_rendezvous *config, struct dl_error *err)
     members_name_self(config, name);
     if (r == 0)
         r = members_config_check_name("rendezvous.id", config->id, ID_MAX, err);
+    if (r == 0)
+        r = members_config_check_prefix(config->prefix, err);
     if (r == 0)
         r = members_config_check_name("rendezvous.node", *config->node ? config->node : name,
                                       RDZV_NAME_MAX - 1, err);

@@ -8,6 +8,7 @@
 
 #include "daemon/cluster/agree.h"
 #include "daemon/cluster/allgather.h"
+#include "daemon/serve/world/left_out.h"
 #include "daemon/serve/world/members.h"
 #include "daemon/serve/world/shared_loader.h"
 
@@ -15,12 +16,11 @@
 
 enum members_state { MEMBERS_JOINING, MEMBERS_IN, MEMBERS_FAILED, MEMBERS_CLOSED };
 
-struct seed {
-    UT_hash_handle hh; /* members.seeds, by key */
-    struct members *members;
-    char *key;                   /* owned */
-    struct agreement *agreement; /* while it is asked for */
+/* What all nodes derive their seeds from. */
+struct root_seed {
+    struct agreement *agreement; /* while it is asked for, or put back */
     bool known;
+    bool putting; /* back; it is known */
     uint64_t number;
     struct dl_error failure; /* of the last time it was asked for */
     uint64_t failed_ns;
@@ -44,9 +44,10 @@ struct members {
     struct rdzv_place place; /* MEMBERS_IN */
     uint64_t round;
     struct allgather_node *nodes; /* owned; members of that round */
+    struct left_out_node *shares; /* owned; of the same, with their ranks */
     uint32_t n_nodes, self;       /* `self`: which of them this node is */
     bool paused;              /* that round is over, and what was given in it may be done with */
-    struct dl_error why_over; /* the latest round that was; code 0: none */
+    struct dl_error why_over; /* the latest round that was */
     struct progress progress; /* of this node, in the latest rounds */
     struct shared_loader *shared_loaders; /* owned */
     char there[512];                      /* names of who was there, this node first */
@@ -56,8 +57,17 @@ struct members {
     uint64_t pause_ms;   /* until it is tried again */
     uv_timer_t again;    /* then */
     uv_timer_t patience; /* when somebody has waited for long enough */
-    struct seed *seeds;  /* owned */
-    unsigned putting;    /* of them, that are being put back */
+    uv_timer_t watch;    /* each poll_ns */
+    uint64_t fence_ns, beat_ns;
+    bool fenced;      /* without the store for so long: nothing is given out, */
+    bool fenced_over; /* and the streams have ended */
+    uint64_t published_ns;
+    char trouble[sizeof(struct dl_error)]; /* of the store or what lies there; "": none */
+    struct left_out *left_outs;            /* the shared loaders' */
+    struct left_out_call *left_out_calls;  /* owned */
+    uint64_t left_out;                     /* samples, said so far */
+    uint64_t rounds;                       /* complete ones, with this node */
+    struct root_seed root;
     bool joined;
     bool ending;
     unsigned closing; /* timers that are not closed yet */
@@ -72,22 +82,38 @@ void members_be_ready(struct members *m);
 int _nodiscard_ members_wait(struct members *m, uint64_t asked, uint64_t patience_ns,
                              struct dl_error *err);
 
+/* Arms the timer of `patience`: whoever waits is told again when `at` comes. */
+void members_be_patient(struct members *m, uint64_t now, uint64_t at);
+
+/* ---- members_watch.c ------------------------------------------------------------------------ */
+
+/* Begins, once there is a member; ends with the timer `watch`. */
+void members_watch_begin(struct members *m);
+/* What this node sees of another of its latest round; late: with its heartbeat. A daemon of the
+ * same name takes the place of one that is gone. */
+enum members_sight { MEMBERS_THERE, MEMBERS_LATE, MEMBERS_GONE };
+enum members_sight members_look_for(const struct members *m, const struct left_out_node *node);
+
 /* ---- members_config.c ----------------------------------------------------------------------- */
 
 /* This node's name: as given, or the host's. */
 void members_name_self(const struct config_rendezvous *config, char ret[RDZV_NAME_MAX]);
 struct rdzv_settings members_settings(const struct config_rendezvous *config);
+uint64_t members_fence_ns(const struct config_rendezvous *config);
 
 /* ---- members_seed.c ------------------------------------------------------------------------- */
 
-/* The store may have lost them: each that this node knows is proposed again. */
-void members_put_seeds_back(struct members *m);
-void members_forget_seeds(struct members *m);
+/* The store may have lost what seeds are derived from: if this node knows it, it proposes it again.
+ */
+void members_put_seed_back(struct members *m);
 
 /* ---- members_backend.c ---------------------------------------------------------------------- */
 
 /* Whether the endpoint can be one: 0, or -EINVAL. */
 int _nodiscard_ members_backend_check(const struct config_rendezvous *config, struct dl_error *err);
+/* Where etcd is from now on, and its password. */
+int _nodiscard_ members_backend_move(struct members *m, const struct config_rendezvous *config,
+                                     struct dl_error *err);
 /* Sets backend, backend_name and forgets. */
 int _nodiscard_ members_backend_open(struct members *m, const struct config_rendezvous *config,
                                      struct dl_error *err);

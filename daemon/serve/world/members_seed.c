@@ -1,6 +1,6 @@
 /*
- * Seeds that all nodes use, one for each thing that has one: agreed on in the store, and put back
- * there when it may have lost them.
+ * The number that all nodes derive their seeds from: agreed on in the store, and put back there
+ * when it may have lost it.
  */
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
@@ -20,82 +20,66 @@ int seed_draw(uint64_t *ret, struct dl_error *err)
 
     if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
         return dl_error_set(err, errno, "seed", "cannot draw a random one: %s", strerror(errno));
-    *ret = seed & ((UINT64_C(1) << 53) - 1);
+    *ret = seed & SEED_MAX;
     return 0;
 }
 
 /* As it was, or the run has begun anew without this node, by those who knew of nothing. */
-static void members_seed_on_put_back(struct seed *seed, uint64_t number,
+static void members_seed_on_put_back(struct members *m, uint64_t number,
                                      const struct dl_error *error)
 {
-    struct members *m = seed->members;
+    struct root_seed *root = &m->root;
 
     if (error)
-        log_warning("rendezvous %s: the seed of %s may be lost: %s: %s", m->id, seed->key,
-                    error->path, error->message);
-    else if (number != seed->number)
-        log_warning("rendezvous %s: the store was lost, and the seed of %s is now %" PRIu64
-                    ", no more %" PRIu64
-                    ": start all trainers again from one state, or give a seed "
-                    "in the spec",
-                    m->id, seed->key, number, seed->number);
+        log_warning(
+            "rendezvous %s: the store may have lost the number that seeds are derived from: "
+            "%s: %s",
+            m->id, error->path, error->message);
+    else if (number != root->number)
+        log_warning("rendezvous %s: the store was lost, and loaders whose spec gives no seed have "
+                    "another one on other nodes: start all trainers again from one state, or give "
+                    "a seed in the spec",
+                    m->id);
     if (!error)
-        seed->number = number;
-    if (--m->putting == 0 && !m->ending)
+        root->number = number;
+    root->putting = false;
+    if (!m->ending)
         members_be_ready(m);
 }
 
 static void members_seed_on_agreed(void *owner, uint64_t number, const struct dl_error *error)
 {
-    struct seed *seed = owner;
-    struct members *m = seed->members;
+    struct members *m = owner;
+    struct root_seed *root = &m->root;
 
-    seed->agreement = NULL;
-    if (seed->known) {
-        members_seed_on_put_back(seed, number, error);
+    root->agreement = NULL;
+    if (root->putting) {
+        members_seed_on_put_back(m, number, error);
         return;
     }
-    seed->known = !error;
-    seed->number = number;
+    root->known = !error;
+    root->number = number;
     if (error) {
-        seed->failure = *error;
-        seed->failed_ns = uv_hrtime();
+        root->failure = *error;
+        root->failed_ns = uv_hrtime();
     }
     if (!m->ending)
         m->events->changed(m->context);
 }
 
-static struct seed *members_seed_find_seed(struct members *m, const char *key)
-{
-    struct seed *seed;
-
-    HASH_FIND_STR(m->seeds, key, seed);
-    if (!seed) {
-        seed = must_alloc(sizeof *seed);
-        seed->members = m;
-        seed->key = must_strdup(key);
-        HASH_ADD_KEYPTR(hh, m->seeds, seed->key, strlen(seed->key), seed);
-    }
-    return seed;
-}
-
-static int members_seed_ask_for_seed(struct members *m, struct seed *seed, struct dl_error *err)
+static void members_seed_ask(struct members *m, uint64_t proposal)
 {
     char key[BACKEND_KEY_MAX];
-    struct agree_options options = {.loop = m->loop,
-                                    .backend = m->backend,
-                                    .key = key,
-                                    .timeout_ns = min_u64(m->join_ns, SEED_PATIENCE_NS),
-                                    .done = members_seed_on_agreed,
-                                    .owner = seed};
 
-    (void)snprintf(key, sizeof key, "seed/%s/%s", m->id, seed->key);
-    options.proposal = seed->number;
-    int r = seed->known ? 0 : seed_draw(&options.proposal, err);
-    if (r < 0)
-        return r;
-    seed->agreement = agree(&options);
-    return 1;
+    (void)snprintf(key, sizeof key, "seed/%s", m->id);
+    m->root.agreement =
+        agree(&(struct agree_options){.loop = m->loop,
+                                      .backend = m->backend,
+                                      .key = key,
+                                      .proposal = proposal,
+                                      .timeout_ns = min_u64(m->join_ns, SEED_PATIENCE_NS),
+                                      .done = members_seed_on_agreed,
+                                      .owner = m});
 }
 
 /*
@@ -110,48 +94,36 @@ static int members_seed_wait_for_round(struct members *m, uint64_t asked, struct
     return r == 1 ? members_wait(m, asked, SEED_PATIENCE_NS, err) : r;
 }
 
-/* At once when the store is another, since some in this round may ask for them; and where it
- * forgets, before this node is ready for another one. */
-void members_put_seeds_back(struct members *m)
+/* At once when the store is another, since some in this round may ask for it; and where it forgets,
+ * before this node is ready for another one. */
+void members_put_seed_back(struct members *m)
 {
-    struct seed *seed, *next;
-    struct dl_error err = {0};
-
-    HASH_ITER (hh, m->seeds, seed, next) {
-        if (!m->ending && seed->known && !seed->agreement &&
-            members_seed_ask_for_seed(m, seed, &err) > 0)
-            m->putting++;
-    }
+    if (m->ending || !m->root.known || m->root.agreement)
+        return;
+    m->root.putting = true;
+    members_seed_ask(m, m->root.number);
 }
 
-int members_seed(struct members *m, const char *key, uint64_t asked, uint64_t *ret,
-                 struct dl_error *err)
+int members_seed(struct members *m, uint64_t asked, uint64_t *ret, struct dl_error *err)
 {
-    struct seed *seed = members_seed_find_seed(m, key);
+    struct root_seed *root = &m->root;
+    uint64_t proposal = 0;
 
-    if (seed->known) {
-        *ret = seed->number;
+    if (root->known) {
+        *ret = root->number;
         return 0;
     }
-    if (seed->agreement)
+    if (root->agreement)
         return 1;
-    if (seed->failure.code && asked <= seed->failed_ns)
-        return dl_error_set(err, seed->failure.code, "seed",
+    if (root->failure.code && asked <= root->failed_ns)
+        return dl_error_set(err, root->failure.code, "seed",
                             "the nodes cannot agree on one: %s; give a seed in the spec, or "
                             "repair the store",
-                            seed->failure.message);
+                            root->failure.message);
     int r = m->forgets ? members_seed_wait_for_round(m, asked, err) : 0;
-    return r ? r : members_seed_ask_for_seed(m, seed, err);
-}
-
-void members_forget_seeds(struct members *m)
-{
-    struct seed *seed, *next;
-
-    HASH_ITER (hh, m->seeds, seed, next) {
-        HASH_DEL(m->seeds, seed);
-        agree_cancel(seed->agreement);
-        free(seed->key);
-        free(seed);
+    if (r == 0 && (r = seed_draw(&proposal, err)) == 0) {
+        members_seed_ask(m, proposal);
+        return 1;
     }
+    return r;
 }

@@ -16,6 +16,31 @@ static const char *members_view_state_name(const struct members *m)
     return m->ending ? "leaving" : names[m->state];
 }
 
+bool members_are_ready(const struct members *m, char *why, size_t size)
+{
+    const char *failure = "";
+
+    *why = '\0';
+    if (!m || (m->state == MEMBERS_IN && !m->fenced && !m->ending))
+        return true;
+    if (m->trouble[0])
+        failure = m->trouble;
+    else if (m->failure.code)
+        failure = m->failure.message;
+    (void)snprintf(why, size, "rendezvous %s is %s%s%s", m->id,
+                   m->fenced ? "fenced" : members_view_state_name(m), *failure ? ": " : "",
+                   failure);
+    return false;
+}
+
+static void members_view_put_age(struct row *row, const char *key, uint64_t at)
+{
+    if (at)
+        row_seconds(row, key, uv_hrtime() - at);
+    else
+        row_null(row, key);
+}
+
 static void members_view_put_health(struct row *row, const struct members *m)
 {
     struct backend_health health;
@@ -27,6 +52,11 @@ static void members_view_put_health(struct row *row, const struct members *m)
     row_uint(row, "calls", health.calls);
     row_uint(row, "failures", health.failures);
     row_string(row, "latest_failure", health.latest.code ? health.latest.message : "");
+    row_string(row, "trouble", m->trouble);
+    members_view_put_age(row, "last_read_s", member_read_ns(m->member));
+    members_view_put_age(row, "last_write_s", member_wrote_ns(m->member));
+    row_string(row, "fenced", m->fenced ? "yes" : "no");
+    row_uint(row, "left_out", left_out_total(m));
 }
 
 static int members_view_add_node(const struct members *m, const struct rdzv_state *state,
@@ -37,6 +67,8 @@ static int members_view_add_node(const struct members *m, const struct rdzv_stat
     bool ranked = state->complete && node->member;
     bool self = node->id == member_id(m->member);
     struct rdzv_place place = {0};
+    uint64_t beat = 0, age = 0;
+    bool watched = member_beat(m->member, node->id, &beat, &age);
 
     if (ranked)
         place = rdzv_state_place(state, node->id);
@@ -46,8 +78,11 @@ static int members_view_add_node(const struct members *m, const struct rdzv_stat
     row_uint_if(&row, "node_rank", ranked, place.rank);
     row_uint_if(&row, "first_rank", ranked, place.first);
     row_uint(&row, "local_ranks", node->local);
-    row_uint(&row, "beat", node->beat);
-    row_seconds(&row, "silence_s", member_beat_age(m->member, i));
+    row_uint_if(&row, "beat", watched, beat);
+    if (watched)
+        row_seconds(&row, "silence_s", age);
+    else
+        row_null(&row, "silence_s");
     return row.r;
 }
 
@@ -109,6 +144,7 @@ static void members_view_put_round(struct row *row, const struct members *m,
         count = rdzv_state_count(state);
     row_string(row, "state", members_view_state_name(m));
     row_uint_if(row, "round", state != NULL, state ? state->round : 0);
+    row_uint(row, "rounds", m->rounds);
     row_string(row, "why", state ? state->why : "");
     members_view_put_failure(row, &m->failure);
     row_uint(row, "min", m->min);
@@ -126,14 +162,17 @@ static void members_view_put_round(struct row *row, const struct members *m,
 static int members_view_say_alone(struct row *row)
 {
     static const char *const keys[] = {
-        "id",       "state", "round",       "why",       "failure",    "min",           "max",
-        "members",  "ready", "waiting",     "node_rank", "first_rank", "local_ranks",   "world",
-        "endpoint", "store", "served_here", "calls",     "failures",   "latest_failure"};
+        "id",         "state",       "round",          "rounds",   "why",         "failure",
+        "min",        "max",         "members",        "ready",    "waiting",     "node_rank",
+        "first_rank", "local_ranks", "world",          "endpoint", "store",       "served_here",
+        "calls",      "failures",    "latest_failure", "trouble",  "last_read_s", "last_write_s",
+        "fenced",     "left_out"};
 
     row_string(row, "backend", "none");
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
         row_null(row, keys[i]);
     (void)row_list(row, "nodes");
+    (void)row_list(row, "missing");
     return row->r;
 }
 
@@ -147,5 +186,7 @@ int members_view(const struct members *m, struct value *ret)
     row_string(&row, "id", m->id);
     members_view_put_round(&row, m, member_state(m->member));
     members_view_put_health(&row, m);
-    return members_view_put_nodes(&row, m, member_state(m->member));
+    int r = members_view_put_nodes(&row, m, member_state(m->member));
+    struct value *missing = r < 0 ? NULL : row_list(&row, "missing");
+    return missing ? left_out_view(m, missing) : -ENOMEM;
 }

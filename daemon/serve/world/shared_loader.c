@@ -1,65 +1,33 @@
 #include "daemon/serve/world/shared_loader.h"
 
-#include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
-#include "daemon/serve/world/members_private.h"
+#include "daemon/serve/world/shared_loader_private.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <utlist.h>
+#include <xxhash.h>
 
-enum {
-    SHARED_LOADERS_MAX = 1024,
-    SHARED_KEY_PARTS = STATE_PARTS + 2,
-    SHARED_KEY_MAX = SHARED_KEY_PARTS * 16 + 1
-};
-
-struct shared_rank {
-    struct progress_rank progress;
-    const void *session, *stream; /* that it reads with; only compared */
-    bool report_due;              /* its client knows what it had, and has not said so yet */
-};
-
-/* The reports of one round, while they are gathered. */
-struct report_round {
-    struct report_round *prev, *next; /* shared_loader.report_rounds */
-    struct shared_loader *shared;
-    struct allgather *allgather;
-    uint64_t number;              /* of the round */
-    struct allgather_node *nodes; /* owned: of that round */
-    uint32_t n, self;
-};
-
-struct shared_loader {
-    struct shared_loader *prev, *next; /* members.shared_loaders */
-    struct members *members;
-    char *key; /* owned */
-    struct progress progress;
-    struct shared_rank *ranks;          /* owned; members.local of them */
-    struct report_round *report_rounds; /* owned */
-    struct allgather_node *others; /* owned: nodes that were in a round with it, since the latest
-                                   round whose beginning it knows */
-    uint32_t n_others;
-    struct dl_buffer published; /* its report of the latest round that was merged: */
-    uint64_t published_round;   /* this one */
-    struct dl_error failure;    /* of the latest round of reports; code 0: none, or it goes on */
-    uint64_t failed_ns;
-};
+enum { SHARED_KEY_PARTS = STATE_PARTS + 3, SHARED_KEY_MAX = SHARED_KEY_PARTS * 16 + 1 };
 
 /* ---- making and ending ---------------------------------------------------------------------- */
 
 /* Where the data lies may differ from node to node. What is read, and in which order, must be the
- * same: else a point would mean other samples on another node. */
-static void shared_loader_write_key(const struct state_identity *identity,
+ * same: else a point would mean other samples on another node. Another job's ranks are not where
+ * those of this one are. */
+static void shared_loader_write_key(const struct state_identity *identity, const char *job,
                                     char ret[static SHARED_KEY_MAX])
 {
     uint64_t parts[SHARED_KEY_PARTS];
+    size_t n = job[0] ? SHARED_KEY_PARTS : SHARED_KEY_PARTS - 1;
 
     memcpy(parts, identity->parts, sizeof identity->parts);
     parts[STATE_PARTS] = identity->length;
     parts[STATE_PARTS + 1] = identity->order == STATE_SEQUENTIAL ? 0 : identity->seed;
-    for (size_t i = 0; i < SHARED_KEY_PARTS; i++)
+    parts[STATE_PARTS + 2] = XXH3_64bits(job, strlen(job));
+    for (size_t i = 0; i < n; i++)
         (void)snprintf(ret + 16 * i, 17, "%016" PRIx64, parts[i]);
 }
 
@@ -73,21 +41,45 @@ static struct shared_loader *shared_loader_find(struct members *m, const char *k
     return NULL;
 }
 
-static int shared_loader_make(struct members *m, const char *key, struct shared_loader **ret,
-                              struct dl_error *err)
-{
-    struct shared_loader *shared = NULL;
-    int count = 0;
+static void shared_loader_free(struct shared_loader *shared);
 
-    DL_COUNT(m->shared_loaders, shared, count);
-    if (count >= SHARED_LOADERS_MAX)
-        return dl_error_set(err, ENOSPC, "loader",
-                            "%d loaders were read in the cluster's world, the most possible; "
-                            "restart dloaderd",
-                            count);
+/* Nobody reads it, nor waits for what nodes report of it. */
+static bool shared_loader_is_unused(const struct shared_loader *shared)
+{
+    return shared->users == 0 && !shared->report_rounds && !reports_are_due(shared);
+}
+
+/* Of those of that user that are not in use the one that was asked for longest ago is forgotten. */
+static bool shared_loader_make_way(struct members *m, const struct quota_account *account)
+{
+    struct shared_loader *shared;
+
+    DL_FOREACH (m->shared_loaders, shared) {
+        if (shared->account != account || !shared_loader_is_unused(shared))
+            continue;
+        shared_loader_free(shared);
+        return true;
+    }
+    return false;
+}
+
+static int shared_loader_make(struct members *m, const char *key,
+                              const struct shared_loader_request *request,
+                              struct shared_loader **ret, struct dl_error *err)
+{
+    struct quota_account *account = request->account;
+    struct shared_loader *shared;
+
+    while (quota_charge(account, QUOTA_WORLDS, 1, err) < 0)
+        if (!shared_loader_make_way(m, account))
+            return -EDQUOT;
+    if (err)
+        *err = (struct dl_error){0};
     shared = must_alloc(sizeof *shared);
     shared->members = m;
+    shared->account = account;
     shared->key = must_strdup(key);
+    shared->left_out = left_out_new(m, key, request->name, request->batch);
     shared->ranks = must_alloc(m->local * sizeof *shared->ranks);
     for (uint32_t i = 0; i < m->local; i++)
         shared->ranks[i].progress.entered = PROGRESS_NO_ROUND;
@@ -98,11 +90,17 @@ static int shared_loader_make(struct members *m, const char *key, struct shared_
     return 0;
 }
 
-static void shared_loader_end_reports(struct report_round *round)
+static void shared_loader_free(struct shared_loader *shared)
 {
-    DL_DELETE(round->shared->report_rounds, round);
-    free(round->nodes);
-    free(round);
+    reports_cancel(shared);
+    DL_DELETE(shared->members->shared_loaders, shared);
+    quota_return(shared->account, QUOTA_WORLDS, 1);
+    left_out_free(shared->left_out);
+    free(shared->others);
+    buffer_deinit(&shared->published);
+    free(shared->ranks);
+    free(shared->key);
+    free(shared);
 }
 
 void shared_loaders_enter_round(struct members *m)
@@ -118,297 +116,9 @@ void shared_loaders_deinit(struct members *m)
 {
     struct shared_loader *shared, *next;
 
-    DL_FOREACH_SAFE (m->shared_loaders, shared, next) {
-        while (shared->report_rounds) {
-            allgather_cancel(shared->report_rounds->allgather);
-            shared_loader_end_reports(shared->report_rounds);
-        }
-        DL_DELETE(m->shared_loaders, shared);
-        free(shared->others);
-        buffer_deinit(&shared->published);
-        free(shared->ranks);
-        free(shared->key);
-        free(shared);
-    }
+    DL_FOREACH_SAFE (m->shared_loaders, shared, next)
+        shared_loader_free(shared);
 }
-
-/* ---- reports -------------------------------------------------------------------------------- */
-
-static bool shared_loader_knows_begin(const struct shared_loader *shared)
-{
-    const struct progress_round *round = progress_find(&shared->progress, shared->members->round);
-
-    return round && round->known;
-}
-
-static struct report_round *shared_loader_find_reports(const struct shared_loader *shared,
-                                                       uint64_t number)
-{
-    struct report_round *round;
-
-    DL_FOREACH (shared->report_rounds, round)
-        if (round->number == number)
-            return round;
-    return NULL;
-}
-
-/* The furthest that a rank of this node was given. */
-static void shared_loader_find_furthest(const struct shared_loader *shared,
-                                        struct progress_report *report)
-{
-    for (uint32_t i = 0; i < shared->members->local; i++) {
-        const struct progress_rank *rank = &shared->ranks[i].progress;
-
-        if (rank->entered == PROGRESS_NO_ROUND ||
-            (report->has_point && progress_compare(&rank->given, &report->point) != PROGRESS_AFTER))
-            continue;
-        report->has_point = true;
-        report->point = rank->given;
-    }
-}
-
-static bool shared_loader_is_among(const struct allgather_node *nodes, uint32_t n, uint64_t id)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (nodes[i].id == id)
-            return true;
-    return false;
-}
-
-/* A node that was in a round since the latest whose beginning this one knows may know more. */
-static bool shared_loader_may_know(const struct shared_loader *shared, uint64_t id)
-{
-    return shared->n_others == 0 || shared_loader_is_among(shared->others, shared->n_others, id);
-}
-
-/* Each once, however often a round has to be reported again. */
-static void shared_loader_add_others(struct shared_loader *shared,
-                                     const struct allgather_node *nodes, uint32_t n)
-{
-    uint32_t had = shared->n_others;
-    struct allgather_node *all = must_alloc((had + n) * sizeof *all);
-
-    if (had > 0)
-        memcpy(all, shared->others, had * sizeof *all);
-    for (uint32_t i = 0; i < n; i++)
-        if (!shared_loader_is_among(all, had, nodes[i].id))
-            all[shared->n_others++] = nodes[i];
-    free(shared->others);
-    shared->others = all;
-}
-
-static void shared_loader_forget_others(struct shared_loader *shared)
-{
-    free(shared->others);
-    shared->others = NULL;
-    shared->n_others = 0;
-}
-
-typedef void (*reports_fn)(void *owner, const struct dl_span *texts, const struct dl_error *error);
-
-/* Puts this node's report of the round into the store, and waits for those of nodes that may know
- * more. In the store the key's first word is "course": daemons of other versions look there. */
-static void shared_loader_publish(struct shared_loader *shared, struct dl_span text, bool all_known,
-                                  reports_fn done)
-{
-    struct members *m = shared->members;
-    struct report_round *round = must_alloc(sizeof *round);
-    char key[BACKEND_KEY_MAX];
-
-    (void)snprintf(key, sizeof key, "course/%s/%s", m->id, shared->key);
-    round->shared = shared;
-    round->number = m->round;
-    round->n = m->n_nodes;
-    round->self = m->self;
-    round->nodes = must_alloc(m->n_nodes * sizeof *round->nodes);
-    memcpy(round->nodes, m->nodes, m->n_nodes * sizeof *round->nodes);
-    for (uint32_t i = 0; i < round->n; i++)
-        round->nodes[i].wanted = !all_known && shared_loader_may_know(shared, round->nodes[i].id);
-    DL_APPEND(shared->report_rounds, round);
-    struct allgather_options options = {.loop = m->loop,
-                                        .backend = m->backend,
-                                        .key = key,
-                                        .round = m->round,
-                                        .nodes = round->nodes,
-                                        .n = round->n,
-                                        .self = m->self,
-                                        .value = text,
-                                        .timeout_ns = m->join_ns,
-                                        .done = done,
-                                        .owner = round};
-    round->allgather = allgather_start(&options);
-}
-
-static void shared_loader_on_reports(void *owner, const struct dl_span *texts,
-                                     const struct dl_error *error);
-
-/* Reports for the round. `report` lacks the rounds that this node knows. */
-static void shared_loader_report(struct shared_loader *shared, struct progress_report *report)
-{
-    const struct members *m = shared->members;
-    const struct progress_round *latest = progress_latest(&shared->progress);
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
-
-    report->last = latest ? latest->number : PROGRESS_NO_ROUND;
-    report->known = shared->progress;
-    progress_report_write(report, &text);
-    shared_loader_publish(shared, (struct dl_span){text.data, text.len}, false,
-                          shared_loader_on_reports);
-    if (latest)
-        shared_loader_add_others(shared, m->nodes, m->n_nodes);
-    shared->failure.code = 0;
-}
-
-static void shared_loader_on_republished(void *owner, const struct dl_span *texts,
-                                         const struct dl_error *error)
-{
-    struct report_round *round = owner;
-    const struct members *m = round->shared->members;
-
-    /* The store failed again: when it is back, all is published once more. */
-    (void)texts, (void)error;
-    shared_loader_end_reports(round);
-    if (!m->ending)
-        m->events->changed(m->context);
-}
-
-/* A node that nobody waited for may still wait for the reports of the others. */
-void shared_loaders_republish(struct members *m)
-{
-    struct shared_loader *shared;
-
-    DL_FOREACH (m->shared_loaders, shared) {
-        if (m->state == MEMBERS_IN && shared->published.len > 0 &&
-            shared->published_round == m->round && !shared_loader_find_reports(shared, m->round))
-            shared_loader_publish(shared,
-                                  (struct dl_span){shared->published.data, shared->published.len},
-                                  true, shared_loader_on_republished);
-    }
-}
-
-static void shared_loader_keep_published(struct shared_loader *shared, uint64_t round,
-                                         struct dl_span text)
-{
-    shared->published.len = 0;
-    must_append(&shared->published, text.data, text.len);
-    shared->published_round = round;
-}
-
-static bool shared_loader_report_is_due(const struct shared_loader *shared)
-{
-    for (uint32_t i = 0; i < shared->members->local; i++)
-        if (shared->ranks[i].report_due)
-            return true;
-    return false;
-}
-
-/* A node whose ranks were in an earlier round reports by itself, once no rank has a report due. */
-static void shared_loader_report_if_known(struct shared_loader *shared)
-{
-    struct progress_report report = {0};
-
-    if (shared->members->state != MEMBERS_IN || shared_loader_report_is_due(shared) ||
-        shared_loader_knows_begin(shared) ||
-        shared_loader_find_reports(shared, shared->members->round))
-        return;
-    shared_loader_find_furthest(shared, &report);
-    if (report.has_point)
-        shared_loader_report(shared, &report);
-}
-
-void shared_loaders_publish(struct members *m)
-{
-    struct shared_loader *shared;
-
-    DL_FOREACH (m->shared_loaders, shared)
-        shared_loader_report_if_known(shared);
-}
-
-/* ---- reports of all nodes ------------------------------------------------------------------- */
-
-static int shared_loader_read_reports(const struct report_round *round, const struct dl_span *texts,
-                                      struct progress_report *reports, struct node_report *by_node,
-                                      uint32_t *ret_n, struct dl_error *err)
-{
-    *ret_n = 0;
-    for (uint32_t i = 0; i < round->n; i++) {
-        if (texts[i].len == 0)
-            continue;
-        if (!progress_report_read(texts[i], round->number, &reports[*ret_n]))
-            return dl_error_set(err, EBADMSG, "rendezvous",
-                                "the store's value of node %s for a loader was not written by "
-                                "dloaderd",
-                                round->nodes[i].name);
-        by_node[*ret_n] =
-            (struct node_report){.node = round->nodes[i].name, .report = &reports[*ret_n]};
-        ++*ret_n;
-    }
-    return 0;
-}
-
-static void shared_loader_learn(struct shared_loader *shared, uint64_t round,
-                                const struct node_report *by_node, uint32_t n,
-                                const struct progress_point *begin)
-{
-    char text[PROGRESS_TEXT_MAX];
-
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < by_node[i].report->known.n; k++)
-            progress_learn(&shared->progress, by_node[i].report->known.rounds[k].number,
-                           &by_node[i].report->known.rounds[k].begin);
-    progress_learn(&shared->progress, round, begin);
-    progress_point_text(begin, text);
-    log_info("rendezvous %s: in round %" PRIu64 " loader %.16s continues in %s",
-             shared->members->id, round, shared->key, text);
-}
-
-static int shared_loader_merge(struct report_round *round, const struct dl_span *texts,
-                               struct dl_error *err)
-{
-    _cleanup_free_ struct progress_report *reports = must_alloc(round->n * sizeof *reports);
-    _cleanup_free_ struct node_report *by_node = must_alloc(round->n * sizeof *by_node);
-    struct progress_point begin = {0}; /* unless a node knows another */
-    uint32_t n;
-    int r = shared_loader_read_reports(round, texts, reports, by_node, &n, err);
-
-    if (r == 0)
-        r = progress_merge(by_node, n, &begin, err);
-    if (r < 0)
-        return r;
-    shared_loader_learn(round->shared, round->number, by_node, n, &begin);
-    return 0;
-}
-
-static void shared_loader_on_reports(void *owner, const struct dl_span *texts,
-                                     const struct dl_error *error)
-{
-    struct report_round *round = owner;
-    struct shared_loader *shared = round->shared;
-    struct members *m = shared->members;
-    bool latest = round->number == m->round;
-    struct dl_error err = {0};
-
-    if (error)
-        err = *error;
-    else
-        (void)!shared_loader_merge(round, texts, &err);
-    if (err.code && latest) {
-        shared->failure = err;
-        shared->failed_ns = uv_hrtime();
-        log_warning("rendezvous %s: loader %.16s: %s: %s", m->id, shared->key, err.path,
-                    err.message);
-    }
-    if (!err.code && latest) {
-        shared_loader_keep_published(shared, round->number, texts[round->self]);
-        shared_loader_forget_others(shared);
-        shared_loader_add_others(shared, round->nodes, round->n);
-    }
-    shared_loader_end_reports(round);
-    if (!m->ending)
-        m->events->changed(m->context);
-}
-
 /* ---- what is asked for ---------------------------------------------------------------------- */
 
 /* What a rank that was cut off asks for is what it had; or less, if its last step was lost with the
@@ -431,19 +141,7 @@ static void shared_loader_take_report(struct shared_loader *shared,
         if (order == PROGRESS_AFTER || (order == PROGRESS_BEFORE && point.history.n > 0))
             rank->progress.given = rank->progress.behind = point;
     }
-    shared_loader_report_if_known(shared);
-}
-
-/* The first rank to ask, of a node that is new to the loader. */
-static void shared_loader_report_as_new(struct shared_loader *shared,
-                                        const struct resume_request *request)
-{
-    struct progress_report report = {.has_point = request->epoch != RESUME_ANYWHERE};
-
-    if (!progress_point_after(&report.point, 0, request->epoch, &request->before,
-                              shared->members->place.world, request->step))
-        report.has_point = false;
-    shared_loader_report(shared, &report);
+    reports_write_if_known(shared);
 }
 
 static int shared_loader_say_failure(const struct shared_loader *shared, struct dl_error *err)
@@ -470,6 +168,23 @@ static int shared_loader_place_fixed(const struct members_place *place,
     return 0;
 }
 
+/* What lies between is nobody's. */
+static void shared_loader_note_moved(struct shared_loader *shared,
+                                     const struct shared_loader_request *request,
+                                     const struct members_place *place,
+                                     const struct resume_place *to)
+{
+    const struct members *m = shared->members;
+    struct left_out_node self = {.first = place->rank, .local = 1, .world = place->world};
+    struct progress_point asked, begin;
+
+    (void)snprintf(self.name, sizeof self.name, "%s", m->self_name);
+    if (progress_point_after(&asked, to->pass, request->resume.epoch, &request->resume.before,
+                             place->world, request->resume.step) &&
+        progress_point_after(&begin, to->pass, to->epoch, &to->before, to->world, to->step))
+        left_out_moved(shared->left_out, &self, &asked, &begin);
+}
+
 int shared_loader_place(struct members *m, const struct shared_loader_request *request,
                         struct shared_loader **ret, struct resume_place *ret_place,
                         struct dl_error *err)
@@ -481,25 +196,31 @@ int shared_loader_place(struct members *m, const struct shared_loader_request *r
     *ret = NULL;
     if (r < 0 || request->fixed)
         return r == 0 ? shared_loader_place_fixed(&place, request, ret_place, err) : r;
-    shared_loader_write_key(request->identity, key);
+    shared_loader_write_key(request->identity, request->job, key);
     struct shared_loader *shared = shared_loader_find(m, key);
     if (shared)
         shared_loader_take_report(shared, request);
     if (r == 0 && !shared)
-        r = shared_loader_make(m, key, &shared, err);
+        r = shared_loader_make(m, key, request, &shared, err);
     if (r != 0)
         return r;
+    DL_DELETE(m->shared_loaders, shared); /* asked for last: it gives way last */
+    DL_APPEND(m->shared_loaders, shared);
     *ret = shared;
-    if (shared_loader_knows_begin(shared))
-        return progress_resume(&shared->progress, &shared->ranks[request->local].progress,
-                               &request->resume, ret_place, err);
-    if (shared_loader_find_reports(shared, m->round))
+    if (reports_know_begin(shared)) {
+        r = progress_resume(&shared->progress, &shared->ranks[request->local].progress,
+                            &request->resume, ret_place, err);
+        if (r == 0 && ret_place->moved)
+            shared_loader_note_moved(shared, request, &place, ret_place);
+        return r;
+    }
+    if (reports_find(shared, m->round))
         return 1;
     if (shared->failure.code && request->asked <= shared->failed_ns)
         return shared_loader_say_failure(shared, err);
-    shared_loader_report_if_known(shared);
-    if (!shared_loader_find_reports(shared, m->round) && !shared_loader_report_is_due(shared))
-        shared_loader_report_as_new(shared, &request->resume);
+    reports_write_if_known(shared);
+    if (!reports_find(shared, m->round) && !reports_are_due(shared))
+        reports_write_as_new(shared, &request->resume);
     return 1;
 }
 
@@ -509,6 +230,7 @@ void shared_loader_started(struct shared_loader *shared, uint64_t local,
 {
     struct shared_rank *rank = &shared->ranks[local];
 
+    shared->users++;
     rank->session = session;
     rank->stream = stream;
     rank->report_due = false;
@@ -518,6 +240,12 @@ void shared_loader_started(struct shared_loader *shared, uint64_t local,
         rank->progress.given =
             (struct progress_point){.pass = place->pass, .epoch = place->epoch + 1};
     rank->progress.behind = rank->progress.given;
+}
+
+void shared_loader_leave(struct shared_loader *shared)
+{
+    assert(shared->users > 0);
+    shared->users--;
 }
 
 void shared_loader_note(struct shared_loader *shared, uint64_t local, const void *stream,
@@ -562,23 +290,118 @@ void shared_loaders_forget_session(struct members *m, const void *session)
         for (uint32_t i = 0; i < m->local; i++)
             if (shared->ranks[i].session == session)
                 shared->ranks[i].report_due = false;
-        shared_loader_report_if_known(shared);
+        reports_write_if_known(shared);
     }
 }
 
 int shared_loader_limit(const struct shared_loader *shared, const struct resume_place *place,
                         uint64_t *ret, struct dl_error *err)
 {
-    if (shared->members->state != MEMBERS_IN ||
-        shared_loader_find_reports(shared, shared->members->round))
+    if (shared->members->state != MEMBERS_IN || shared->members->fenced ||
+        reports_find(shared, shared->members->round))
         return 1;
-    if (!shared_loader_knows_begin(shared) && shared->failure.code)
+    if (!reports_know_begin(shared) && shared->failure.code)
         return shared_loader_say_failure(shared, err);
-    if (!shared_loader_knows_begin(shared))
+    if (!reports_know_begin(shared))
         return 1;
-    *ret =
-        progress_limit(&shared->progress, place->round, place->pass, place->epoch, &place->before);
+    *ret = progress_limit(&shared->progress, place->round, place->world, place->pass, place->epoch,
+                          &place->before);
     return 0;
+}
+
+/* ---- what nodes that are gone leave out ----------------------------------------------------- */
+
+/* False: not all of them have begun. */
+static bool shared_loader_find_least(const struct shared_loader *shared, struct progress_point *ret)
+{
+    for (uint32_t i = 0; i < shared->members->local; i++) {
+        const struct progress_rank *rank = &shared->ranks[i].progress;
+
+        if (rank->entered == PROGRESS_NO_ROUND)
+            return false;
+        if (i == 0 || progress_compare(&rank->behind, ret) == PROGRESS_BEFORE)
+            *ret = rank->behind;
+    }
+    return true;
+}
+
+void shared_loaders_publish_positions(struct members *m)
+{
+    struct shared_loader *shared;
+    struct progress_point least;
+
+    DL_FOREACH (m->shared_loaders, shared)
+        if (shared_loader_find_least(shared, &least))
+            left_out_publish(shared->left_out, &least);
+}
+
+/* Its ranks are where that round began, at least. */
+static void shared_loader_miss(struct shared_loader *shared, const struct left_out_node *node)
+{
+    const struct progress_round *round = progress_find(&shared->progress, shared->members->round);
+
+    if (round && round->known)
+        left_out_gone(shared->left_out, node, &round->begin);
+}
+
+void shared_loaders_note_gone(struct members *m, const struct rdzv_state *state)
+{
+    struct shared_loader *shared;
+
+    for (uint32_t i = 0; i < m->n_nodes; i++)
+        if (!rdzv_state_find(state, m->shares[i].id))
+            DL_FOREACH (m->shared_loaders, shared)
+                shared_loader_miss(shared, &m->shares[i]);
+}
+
+/* Of nodes that are not there it is asked how far they were. True: one of them may still be. */
+static bool shared_loader_look_around(struct shared_loader *shared)
+{
+    const struct members *m = shared->members;
+    bool late = false;
+
+    for (uint32_t i = 0; i < m->n_nodes; i++) {
+        const struct left_out_node *node = &m->shares[i];
+        enum members_sight sight = i == m->self ? MEMBERS_THERE : members_look_for(m, node);
+
+        late = late || sight == MEMBERS_LATE;
+        if (sight != MEMBERS_THERE && !left_out_knows(shared->left_out, node->id))
+            shared_loader_miss(shared, node);
+    }
+    return late;
+}
+
+/* Where an epoch's stream begun there ends. */
+static bool shared_loader_find_end(const struct resume_place *place, uint64_t steps,
+                                   struct progress_point *ret)
+{
+    return progress_point_after(ret, place->pass, place->epoch, &place->before, place->world,
+                                steps);
+}
+
+int shared_loader_finish(struct shared_loader *shared, const struct resume_place *place,
+                         uint64_t steps, uint64_t since, struct dl_error *err)
+{
+    struct members *m = shared->members;
+    struct progress_point end;
+    uint64_t now = uv_hrtime();
+    bool late = shared_loader_look_around(shared);
+
+    if (!shared_loader_find_end(place, steps, &end))
+        return 0;
+    if ((late || left_out_is_asking(shared->left_out)) && now - since < m->fence_ns) {
+        members_be_patient(m, now, min_u64(now + m->poll_ns, since + m->fence_ns));
+        return 1;
+    }
+    return left_out_say(shared->left_out, &end, err);
+}
+
+uint64_t shared_loader_left_out(const struct shared_loader *shared,
+                                const struct resume_place *place, uint64_t steps)
+{
+    struct progress_point end;
+
+    return shared_loader_find_end(place, steps, &end) ? left_out_count(shared->left_out, &end) : 0;
 }
 
 const struct dl_error *shared_loader_why(const struct shared_loader *shared)

@@ -15,26 +15,34 @@
 #include "proto/state_token.h"
 
 struct members;
+struct rdzv_state;
 struct shared_loader;
 
 struct shared_loader_request {
-    const struct state_identity *identity; /* what is read and how, on all nodes */
-    bool fixed;     /* each rank has an order of its own: nobody can take it over */
-    uint64_t local; /* rank of this node */
-    uint64_t asked; /* ns */
+    const struct state_identity *identity; /* what is read and how, on all nodes, */
+    const char *job;                       /* and in which job; "": it has no name */
+    bool fixed;                    /* each rank has an order of its own: nobody can take it over */
+    uint64_t local;                /* rank of this node */
+    uint64_t asked;                /* ns */
+    struct quota_account *account; /* who pays, where the loader is new here */
+    const char *name;              /* of the loader, for people */
+    uint64_t batch;                /* samples in a step, at most */
     struct resume_request resume;
 };
 
-/* The place that the request gets. 0, and *ret lives as long as `members`, NULL if the request is
- * `fixed`; 1: not yet; or a negative errno, as members_place(). */
+/* The place that the request gets. 0, and *ret, NULL if the request is `fixed`, is there until
+ * somebody else is placed, or for as long as it is in use; 1: not yet; or a negative errno, as
+ * members_place(), or -EDQUOT: so many loaders of the user's are in use. */
 int _nodiscard_ shared_loader_place(struct members *members,
                                     const struct shared_loader_request *request,
                                     struct shared_loader **ret, struct resume_place *ret_place,
                                     struct dl_error *err);
-/* The rank has resumed there, with this stream of that session: both are only compared. */
+/* The rank has resumed there, with this stream of that session: both are only compared. The loader
+ * is in use until shared_loader_leave(). */
 void shared_loader_started(struct shared_loader *shared, uint64_t local,
                            const struct resume_place *place, const void *session,
                            const void *stream);
+void shared_loader_leave(struct shared_loader *shared);
 /* Bounds on the rank's position: at least `behind`, at most `given`. Ignored unless `stream` is
  * its latest. */
 void shared_loader_note(struct shared_loader *shared, uint64_t local, const void *stream,
@@ -53,6 +61,14 @@ void shared_loaders_forget_session(struct members *members, const void *session)
 int _nodiscard_ shared_loader_limit(const struct shared_loader *shared,
                                     const struct resume_place *place, uint64_t *ret,
                                     struct dl_error *err);
+/* The stream, of so many steps, has come to the epoch's end: 0: all nodes have had their shares, or
+ * go on; 1: not known yet, ask again on `changed`; since `since` (ns) it was asked.
+ * -ENOTRECOVERABLE: what is missing. */
+int _nodiscard_ shared_loader_finish(struct shared_loader *shared, const struct resume_place *place,
+                                     uint64_t steps, uint64_t since, struct dl_error *err);
+/* Of its epoch so far: samples at most that nodes which are gone have left out. */
+uint64_t shared_loader_left_out(const struct shared_loader *shared,
+                                const struct resume_place *place, uint64_t steps);
 /* Why the rounds before the latest are over. */
 const struct dl_error *shared_loader_why(const struct shared_loader *shared);
 
@@ -60,6 +76,10 @@ const struct dl_error *shared_loader_why(const struct shared_loader *shared);
 void shared_loaders_enter_round(struct members *members);
 /* all positions are noted; */
 void shared_loaders_publish(struct members *members);
+/* how far this node's ranks are; */
+void shared_loaders_publish_positions(struct members *members);
+/* of the round before, the nodes that are not in the new state have gone; */
+void shared_loaders_note_gone(struct members *members, const struct rdzv_state *state);
 /* the store may have lost what was published; */
 void shared_loaders_republish(struct members *members);
 /* the end. */

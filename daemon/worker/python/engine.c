@@ -1,5 +1,7 @@
 #include "daemon/worker/python/engine.h"
 
+#include "daemon/worker/forked.h"
+#include "daemon/worker/python/columns.h"
 #include "daemon/worker/python/py_bad_samples.h"
 #include "daemon/worker/python/retry_cache.h"
 #include "daemon/worker/python/rounds.h"
@@ -26,9 +28,11 @@ struct engine {
     struct retry_cache retry_cache;
     struct stack *stack;     /* owned */
     struct store *store;     /* owned */
+    struct columns *columns; /* owned; NULL: the dataset has to be called */
     uint64_t collate_ns;     /* of the last fill */
     struct fetcher *fetcher; /* owned; where daemon/data/ collates: then nothing above is used */
     struct data_env env;     /* the fetcher's */
+    bool foreign;            /* the client is another user: its keys are integers */
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -43,6 +47,7 @@ static void engine_close(void *engine)
     report_deinit(&e->step.last);
     store_free(e->store);
     stack_free(e->stack);
+    columns_free(e->columns);
     py_dataset_deinit(&e->source);
     planned_deinit(&e->planned);
     free(e->length_of);
@@ -98,6 +103,18 @@ static int engine_failed(const char *place, struct dl_error *err)
     return r;
 }
 
+/* What the bootstrap knows how to do without the dataset's code. */
+static int engine_open_columns(struct engine *e)
+{
+    _cleanup_py_ PyObject *lowered = PyObject_GetAttrString(e->source.object, "columns");
+
+    if (!lowered)
+        PyErr_Clear(); /* a source by other code */
+    if (!lowered || lowered == Py_None)
+        return 0;
+    return array_types_refresh() < 0 || columns_new(lowered, &e->columns) < 0 ? -1 : 0;
+}
+
 static int engine_open_source(struct engine *e, const struct worker_open *how, struct dl_error *err)
 {
     const struct dl_spec *spec = how->spec;
@@ -108,7 +125,7 @@ static int engine_open_source(struct engine *e, const struct worker_open *how, s
                                    .worker = how->env->worker,
                                    .workers = how->env->workers};
 
-    if (py_dataset_open(&open, &e->source) < 0)
+    if (py_dataset_open(&open, &e->source) < 0 || engine_open_columns(e) < 0)
         return engine_failed("dataset", err);
     rounds_open(&e->rounds, &e->source, &e->step, &e->batches);
     return 0;
@@ -141,6 +158,7 @@ static int engine_open(const struct worker_open *how, void **ret, struct dl_erro
 
     if (!e)
         return engine_failed("dataset", err);
+    e->foreign = how->env->foreign;
     int r = spec->collate.kind == COLLATE_PYTHON ? engine_open_source(e, how, err)
                                                  : engine_open_fetcher(e, how, err);
     if (r == 0)
@@ -205,9 +223,18 @@ static void engine_forget(void *engine, uint32_t stream)
 
 /* ---- one task: what the dataset makes -------------------------------------------------------- */
 
-/* The list of keys of a step: integers, or what was pickled because they are none. */
-static PyObject *engine_read_pickled(const struct slot_task *task)
+/*
+ * What was pickled because the keys are no integers. A pickle is code. That another user sends none
+ * is seen to here, and not where keys are fed: that user may write to the slot, too.
+ */
+static PyObject *engine_read_pickled(const struct engine *e, const struct slot_task *task)
 {
+    if (e->foreign) {
+        PyErr_SetString(PyExc_PermissionError,
+                        "keys other than integers are pickles, which this daemon loads for its own "
+                        "user only; sample by integers, or start a daemon of your own");
+        return NULL;
+    }
     uint64_t bytes =
         task->samples > 1 ? __atomic_load_n(&task->indices[1], __ATOMIC_RELAXED) : UINT64_MAX;
 
@@ -227,10 +254,11 @@ static PyObject *engine_read_pickled(const struct slot_task *task)
     return keys;
 }
 
-static PyObject *engine_read_keys(const struct slot_task *task)
+/* The list of keys of a step. */
+static PyObject *engine_read_keys(const struct engine *e, const struct slot_task *task)
 {
     if (task->indices[0] == SLOT_KEYS_MARK)
-        return engine_read_pickled(task);
+        return engine_read_pickled(e, task);
     PyObject *keys = PyList_New((Py_ssize_t)task->samples);
     for (uint64_t i = 0; keys && i < task->samples; i++) {
         uint64_t word = __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
@@ -281,7 +309,7 @@ static int engine_make_one(struct engine *e, const struct slot_task *task, PyObj
 static int engine_make_mapped(struct engine *e, const struct slot_task *task, void *slot,
                               struct made *ret, PyObject **ret_bad)
 {
-    _cleanup_py_ PyObject *keys = engine_read_keys(task);
+    _cleanup_py_ PyObject *keys = engine_read_keys(e, task);
 
     ret->samples = task->samples;
     if (!keys ||
@@ -326,6 +354,7 @@ static int engine_call_collate(PyObject *function, struct made *made)
 {
     PyObject *batch = PyObject_CallFunctionObjArgs(function, made->object, NULL);
 
+    forked_end_copy();
     if (!batch)
         return -1;
     Py_DECREF(made->object);
@@ -410,13 +439,33 @@ static int engine_put_made(struct engine *e, const struct slot_task *task, struc
     return r;
 }
 
-/* As engine_make(); -1 with an exception. */
+/* Without the dataset's code: 0, -ENOBUFS; 1: it has to be called. */
+static int engine_copy_rows(struct engine *e, const struct slot_task *task, void *slot,
+                            uint64_t slot_bytes, uint64_t *ret_used)
+{
+    if (!e->columns || task->what != SLOT_BATCH || task->planned ||
+        task->indices[0] == SLOT_KEYS_MARK)
+        return 1;
+    switch (columns_batch(e->columns, task, slot, slot_bytes, ret_used)) {
+    case STACK_DONE:
+        return 0;
+    case STACK_TOO_SMALL:
+        return -ENOBUFS;
+    case STACK_NOT_PLAIN:
+        break;
+    }
+    return 1;
+}
+
+/* 0, FETCH_END, -ENOBUFS; -1 with an exception. */
 static int engine_make(struct engine *e, const struct slot_task *task, void *slot,
                        uint64_t slot_bytes, uint64_t *ret_used, PyObject **ret_bad)
 {
     struct made made = {0};
-    int r = 1;
+    int r = engine_copy_rows(e, task, slot, slot_bytes, ret_used);
 
+    if (r <= 0)
+        return r;
     if (!retry_cache_take(&e->retry_cache, task, &made))
         r = task->stream ? engine_make_round(e, task, &made)
                          : engine_make_mapped(e, task, slot, &made, ret_bad);

@@ -81,10 +81,17 @@ static int python_host_keep_descriptors(const struct host *h, int sock, int erro
     return sock;
 }
 
-/* Of a client's nothing is taken away: it may do what the client may. */
+/*
+ * Of a client's nothing is taken away: it may do what the client may. Each is in a session of its
+ * own: a signal that a dataset sends to its process group reaches neither the host nor, of a
+ * client's, the program. That program's own group is its host's, too: what ends the one by a signal
+ * ends the other, and the workers with it.
+ */
 static void python_host_settle(const struct host *h, pid_t host)
 {
+    (void)setsid();
     if (python_host_is_clients(h)) {
+        sandbox_go_first();
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)prctl(PR_SET_NAME, "dloader-worker");
     } else {
@@ -148,8 +155,14 @@ static pid_t python_host_fork_worker(const struct host *h, int sock, int errors)
     python_host_flush("stderr");
     PyOS_BeforeFork();
     pid_t pid = fork();
+    int code = errno;
     if (pid != 0) {
         PyOS_AfterFork_Parent();
+        if (pid < 0)
+            (void)dprintf(errors, "fork(): %s%s\n", strerror(code),
+                          code == EAGAIN ? "; the limit of processes (RLIMIT_NPROC, pids.max) is "
+                                           "reached: raise it, or lower workers.count"
+                                         : "");
         return pid > 0 ? pid : 0;
     }
     PyOS_AfterFork_Child();

@@ -242,8 +242,7 @@ PyObject *leaf_tensor_over(void *dst, const struct leaf *leaf, uint64_t rows)
     return shape ? PyObject_CallMethod(flat, "view", "(O)", shape) : NULL;
 }
 
-/* Its address, where its bytes are those that it stands for, in order; else 0. -1: exception. */
-static int leaf_plain_bytes(PyObject *tensor, const void **ret)
+int leaf_plain_bytes(PyObject *tensor, const void **ret)
 {
     int in_order = leaf_calls_true(tensor, "is_contiguous");
     int changed = in_order > 0 ? leaf_calls_true(tensor, "is_conj") : 0;

@@ -37,6 +37,10 @@ int leaf_of_tensor(PyObject *tensor, struct leaf *ret);
 /* Of either; nothing of a buffer is held. */
 int leaf_of(PyObject *object, struct leaf *ret);
 
+/* A tensor's address, where its bytes are those that it stands for, in order: 1. 0: they are not,
+ * or there are none. -1. */
+int leaf_plain_bytes(PyObject *tensor, const void **ret);
+
 /* A tensor over `dst`, of the leaf's type, with the dimension `rows` first unless it is 0. NULL
  * with an exception. It must not outlive the slot's lease: keep it to yourself. */
 PyObject *leaf_tensor_over(void *dst, const struct leaf *leaf, uint64_t rows);

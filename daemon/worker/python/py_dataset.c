@@ -2,11 +2,19 @@
 
 #include "daemon/data/dataset.h"
 #include "daemon/data/file_hasher.h"
+#include "daemon/worker/forked.h"
 
 #include <errno.h>
 
 PyObject *py_dataset_bootstrap;
 struct py_dataset_key py_dataset_key;
+
+/* What the dataset's code has returned, in the process that called it. */
+static PyObject *py_dataset_returned(PyObject *result)
+{
+    forked_end_copy();
+    return result;
+}
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
@@ -226,7 +234,7 @@ static void py_dataset_set_key(const struct py_dataset *s, uint64_t epoch, PyObj
 PyObject *py_dataset_get(const struct py_dataset *s, PyObject *key, uint64_t epoch)
 {
     py_dataset_set_key(s, epoch, key);
-    PyObject *sample = PyObject_GetItem(s->dataset, key);
+    PyObject *sample = py_dataset_returned(PyObject_GetItem(s->dataset, key));
     py_dataset_key.set = false;
     return sample;
 }
@@ -256,7 +264,7 @@ PyObject *py_dataset_get_all(const struct py_dataset *s, PyObject *keys, uint64_
     if (!s->getitems)
         return py_dataset_get_one_by_one(s, keys, epoch, ret_bad);
     py_dataset_set_key(s, epoch, NULL);
-    PyObject *samples = PyObject_CallFunctionObjArgs(s->getitems, keys, NULL);
+    PyObject *samples = py_dataset_returned(PyObject_CallFunctionObjArgs(s->getitems, keys, NULL));
     py_dataset_key.set = false;
     return samples;
 }
@@ -269,6 +277,7 @@ PyObject *py_dataset_iterate(struct py_dataset *s, uint64_t epoch, uint32_t rank
                                                     (Py_ssize_t)state.len)
                               : PyObject_CallMethod(s->object, "iterate", "IIK", rank, world,
                                                     (unsigned long long)epoch);
+    forked_end_copy();
     if (it && !PyIter_Check(it)) {
         PyErr_Format(PyExc_TypeError, "'%R' object is not an iterator", Py_TYPE(it));
         Py_CLEAR(it);
@@ -281,18 +290,19 @@ int py_dataset_enter(const struct py_dataset *s, PyObject *iterator)
     _cleanup_py_ PyObject *done =
         s->keeper ? PyObject_CallMethod(s->keeper, "enter", "O", iterator) : NULL;
 
+    forked_end_copy();
     return s->keeper && !done ? -1 : 0;
 }
 
 PyObject *py_dataset_state(const struct py_dataset *s, PyObject *iterator)
 {
-    return PyObject_CallMethod(s->keeper, "take", "O", iterator);
+    return py_dataset_returned(PyObject_CallMethod(s->keeper, "take", "O", iterator));
 }
 
 PyObject *py_dataset_next(const struct py_dataset *s, PyObject *iterator, uint64_t epoch)
 {
     py_dataset_set_key(s, epoch, NULL);
-    PyObject *sample = PyIter_Next(iterator);
+    PyObject *sample = py_dataset_returned(PyIter_Next(iterator));
     py_dataset_key.set = false;
     return sample;
 }

@@ -1,5 +1,7 @@
 #include "daemon/worker/python/tokens.h"
 
+#include "daemon/worker/forked.h"
+
 static PyObject *tokens_rules(void)
 {
     return PyImport_ImportModule("dloader._tokens");
@@ -29,6 +31,7 @@ static int tokens_ask(struct py_dataset *source)
     _cleanup_py_ PyObject *module = tokens_rules();
     if (module)
         source->lengths = PyObject_CallMethod(module, "known", "O", source->dataset);
+    forked_end_copy();
     return source->lengths ? 0 : -1;
 }
 

@@ -1,0 +1,266 @@
+"""Lowering: datasets that are known so well that C makes their batches without calling them.
+
+A dataset is known by its exact type: a subclass, or a method that somebody has put in place of
+PyTorch's, is not. Known are tensors and NumPy arrays in memory, TensorDataset, and Subset and
+ConcatDataset of known ones; collate_fn must be PyTorch's default_collate. The batches are equal to
+PyTorch's, and so are the errors: an index that is no sample goes to the dataset itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
+from torch.utils.data import dataset as _theirs
+from torch.utils.data._utils import collate as _collate
+
+# Kinds of NumPy's numbers that default_collate makes a tensor of the same type of, one by one.
+_NUMBERS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
+# Keys of a batch from which on looking at the dataset takes less time than calling it.
+_MANY = 8
+# What makes the samples of PyTorch's datasets.
+_METHODS = ("__getitem__", "__getitems__", "__len__")
+
+
+class Unknown(Exception):
+    """Why a dataset has to be called."""
+
+
+class Columns(NamedTuple):
+    """A dataset whose samples are rows.
+
+    parts: of each dataset that was joined, a tuple of its columns: tensors or arrays of as many
+    rows. bare: a sample is a row of the only column, else a tuple of one of each. rows: the row of
+    each sample, counted through all parts, an int64 tensor; None: sample i is row i. length: samples.
+    """
+
+    parts: tuple
+    bare: bool
+    rows: Any
+    length: int
+
+
+# ---- is it what it seems to be ------------------------------------------------------------------
+
+def _name(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _check_methods(dataset: Any) -> None:
+    """Unknown: somebody has put other code in place of PyTorch's."""
+    for name in _METHODS:
+        method = getattr(type(dataset), name, None)
+        code = getattr(method, "__code__", None)
+        if method is not None and (code is None or code.co_filename != _theirs.__file__):
+            raise Unknown(f"{_name(type(dataset))}.{name} is not PyTorch's own")
+    if "__getitems__" in vars(dataset):
+        raise Unknown(f"this {_name(type(dataset))} has a __getitems__ of its own")
+
+
+def _check_collate(function: Any) -> None:
+    if function is not _collate.default_collate:
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        raise Unknown(f"collate_fn: {name} is not PyTorch's default_collate")
+    for rule in getattr(_collate, "default_collate_fn_map", {}).values():
+        code = getattr(rule, "__code__", None)
+        if code is None or code.co_filename != _collate.__file__:
+            raise Unknown("collate_fn: default_collate_fn_map has functions that are not PyTorch's own")
+
+
+# ---- columns ------------------------------------------------------------------------------------
+
+def _check_tensor(tensor: Any, what: str) -> None:
+    if type(tensor) is not torch.Tensor:
+        raise Unknown(f"{what} is of type {_name(type(tensor))}, no plain tensor")
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
+        raise Unknown(f"{what} is no dense tensor in the CPU's memory")
+    if tensor.requires_grad:
+        raise Unknown(f"{what} requires a gradient; detach() it")
+    if tensor.dim() == 0 or tensor.numel() == 0:
+        raise Unknown(f"{what} has no rows with elements")
+    if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+        raise Unknown(f"{what} is a view whose rows are not in order; use its contiguous()")
+
+
+def _check_array(array: Any) -> None:
+    what = f"the {_name(type(array))}"
+    if array.ndim == 0 or array.size == 0:
+        raise Unknown(f"{what} has no rows with elements")
+    if not array.flags.c_contiguous:
+        raise Unknown(f"{what} is a view whose rows are not in order; use numpy.ascontiguousarray()")
+    if array.ndim == 1 and array.dtype.name not in _NUMBERS:
+        raise Unknown(f"{what} has elements of type {array.dtype}")
+    try:
+        torch.from_numpy(array[:1].copy())
+    except (TypeError, ValueError):
+        raise Unknown(f"{what} has elements of type {array.dtype}, which PyTorch does not have") from None
+
+
+def _tensors(dataset: Any) -> Columns:
+    tensors = dataset.tensors
+    if type(tensors) is not tuple or not tensors:
+        raise Unknown("the TensorDataset has no tensors")
+    for number, tensor in enumerate(tensors):
+        _check_tensor(tensor, f"tensor {number} of the TensorDataset")
+    lengths = {len(tensor) for tensor in tensors}
+    if len(lengths) != 1:
+        raise Unknown("the tensors of the TensorDataset have unequal lengths")
+    return Columns((tensors,), False, None, lengths.pop())
+
+
+def _schema(columns: Columns) -> tuple:
+    part = columns.parts[0]
+    return columns.bare, [(type(column), column.dtype, tuple(column.shape[1:])) for column in part]
+
+
+def _integers(indices: Any) -> torch.Tensor:
+    """Of a Subset."""
+    if type(indices) is torch.Tensor and indices.dim() == 1 and indices.dtype == torch.int64:
+        return indices.detach().clone()
+    if type(indices) is range:
+        return torch.arange(indices.start, indices.stop, indices.step)
+    numpy = sys.modules.get("numpy")
+    is_array = numpy is not None and type(indices) is numpy.ndarray and indices.ndim == 1
+    if is_array and indices.dtype.name in ("int64", "int32"):
+        return torch.from_numpy(indices.astype("int64"))
+    if type(indices) in (list, tuple) and set(map(type, indices)) <= {int}:
+        return torch.tensor(indices, dtype=torch.int64)
+    raise Unknown(f"the indices of the Subset are {_name(type(indices))}, no integers")
+
+
+def _subset(dataset: Any) -> Columns:
+    whole = lower(dataset.dataset)
+    rows = _integers(dataset.indices)
+    rows = torch.where(rows < 0, rows + whole.length, rows)
+    if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= whole.length):
+        raise Unknown("the Subset has indices beyond its dataset")
+    return Columns(whole.parts, whole.bare, rows if whole.rows is None else whole.rows[rows], len(rows))
+
+
+def _concat(dataset: Any) -> Columns:
+    found = [lower(one) for one in dataset.datasets]
+    if not found or any(_schema(one) != _schema(found[0]) for one in found):
+        raise Unknown("the datasets of the ConcatDataset have samples of unequal types or shapes")
+    if dataset.cumulative_sizes != list(itertools.accumulate(one.length for one in found)):
+        raise Unknown("the ConcatDataset's cumulative_sizes are not those of its datasets")
+    parts = tuple(part for one in found for part in one.parts)
+    length = dataset.cumulative_sizes[-1]
+    if all(one.rows is None for one in found):
+        return Columns(parts, found[0].bare, None, length)
+    rows, before = [], 0
+    for one in found:
+        rows.append((torch.arange(one.length) if one.rows is None else one.rows) + before)
+        before += sum(len(part[0]) for part in one.parts)
+    return Columns(parts, found[0].bare, torch.cat(rows), length)
+
+
+def lower(dataset: Any) -> Columns:
+    """The columns of a dataset that is known; Unknown: why it is not."""
+    kind = type(dataset)
+    if kind is torch.Tensor:
+        _check_tensor(dataset, "the tensor")
+        return Columns(((dataset,),), True, None, len(dataset))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and kind in (numpy.ndarray, numpy.memmap):
+        _check_array(dataset)
+        return Columns(((dataset,),), True, None, len(dataset))
+    how = {TensorDataset: _tensors, Subset: _subset, ConcatDataset: _concat}.get(kind)
+    if how is None:
+        raise Unknown(f"{_name(kind)} is not one of the datasets that are known")
+    _check_methods(dataset)
+    return how(dataset)
+
+
+# ---- a loader -----------------------------------------------------------------------------------
+
+def _check_loader(loader: Any) -> None:
+    if loader._is_iterable:
+        raise Unknown("the dataset is iterable")
+    if not loader._auto_collation:
+        raise Unknown("batch_size: None asks for single samples")
+    _check_collate(loader.collate_fn)
+
+
+def is_on(loader: Any) -> bool:
+    """Whether the loader's dataset may be lowered, if it is known."""
+    if loader._options.native == "off":
+        return False
+    try:
+        _check_loader(loader)
+    except Unknown:
+        return False
+    return True
+
+
+def require(loader: Any) -> None:
+    """ValueError: not all of it is known; the text says what is not."""
+    try:
+        _check_loader(loader)
+        lower(loader.dataset)
+    except Unknown as why:
+        raise ValueError(f"native='require': {why}; see dloader.explain(), or use native='auto'") from None
+
+
+def takes(loader: Any) -> bool:
+    """Whether take() may make the loader's batches. What a Subset or a ConcatDataset joins may be
+    changed between two of them, which would have to be looked at each time.
+    """
+    return is_on(loader) and type(loader.dataset) not in (Subset, ConcatDataset)
+
+
+def take(dataset: Any, keys: Any) -> Any:
+    """The batch of these keys, in this process; None: the dataset has to be called."""
+    if len(keys) < _MANY or set(map(type, keys)) != {int}:
+        return None
+    try:
+        columns = lower(dataset)
+    except Unknown:
+        return None
+    rows = torch.tensor(keys)
+    rows = torch.where(rows < 0, rows + columns.length, rows)
+    if int(rows.min()) < 0 or int(rows.max()) >= columns.length:
+        return None
+    batch = [torch.index_select(column, 0, rows) if type(column) is torch.Tensor else
+             torch.from_numpy(column.take(rows.numpy(), 0)) for column in columns.parts[0]]
+    return batch[0] if columns.bare else batch
+
+
+# ---- for people ---------------------------------------------------------------------------------
+
+def _kind_text(dataset: Any) -> str:
+    inner = getattr(dataset, "datasets", [getattr(dataset, "dataset", None)])
+    kinds = list(dict.fromkeys(_kind_text(one) for one in inner if one is not None))
+    name = type(dataset).__name__
+    return f"{name} of {', '.join(kinds)}" if type(dataset) in (Subset, ConcatDataset) else name
+
+
+def _why_not(check: Any, argument: Any) -> str | None:
+    try:
+        check(argument)
+    except Unknown as why:
+        return str(why)
+    return None
+
+
+def explain(loader: Any, file: Any = None) -> None:
+    """Prints, stage by stage, what of a DataLoader's work C does, what Python does, and why.
+
+    file: where to, instead of sys.stdout.
+    """
+    collate = getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__)
+    off = None
+    if loader._options.native == "off":
+        off = "native='off'"
+    elif loader.num_workers == 0 and type(loader.dataset) in (Subset, ConcatDataset):
+        off = "num_workers=0: without workers, these are called"
+    samples = off or _why_not(lower, loader.dataset)
+    batches = off or samples or _why_not(_check_loader, loader)
+    stages = [("samples", _kind_text(loader.dataset), samples or batches), ("batches", collate, batches)]
+    for stage, what, why in stages:
+        print(f"{stage:<9}{'Python' if why else 'C':<8}{what}{f'  ({why})' if why else ''}", file=file)
+    if batches and not off:
+        print("to run in C: a tensor, an array or a TensorDataset, or Subset or ConcatDataset of such, "
+              "in batches of PyTorch's default_collate", file=file)

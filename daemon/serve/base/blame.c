@@ -1,0 +1,220 @@
+#include "daemon/serve/base/blame.h"
+
+#include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+static const int blame_signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+
+enum { BLAME_STACK = 64 * 1024 };
+
+/* A signal's handler has no other way to its data. */
+static _Thread_local uint64_t blame_now;
+static struct {
+    int fd; /* owned; appended to; -1: crashes are not noted */
+    char *path;
+    struct blame_death deaths[BLAME_MAX]; /* of the daemons before */
+    size_t n;
+    struct sigaction before[ARRAY_SIZE(blame_signals)];
+    stack_t stack; /* for the handler, where the other one is full */
+} blame = {.fd = -1};
+
+/* ---- what is remembered ---------------------------------------------------------------------- */
+
+static bool blame_counts(const struct blame_death *death, uint64_t now)
+{
+    return death->time <= now && now - death->time < BLAME_SECONDS;
+}
+
+uint32_t blame_count(const struct blame_death *deaths, size_t n, uint64_t key, uint64_t now,
+                     uint64_t *ret_last)
+{
+    uint32_t count = 0;
+
+    *ret_last = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (deaths[i].key != key || !blame_counts(&deaths[i], now))
+            continue;
+        count++;
+        *ret_last = max_u64(*ret_last, deaths[i].time);
+    }
+    return count;
+}
+
+uint64_t blame_key(uid_t uid, uint32_t kind, const void *data, size_t len)
+{
+    uint64_t seed = (uint64_t)uid << 32 | kind;
+
+    return max_u64(XXH3_64bits_withSeed(data, len, seed), 1);
+}
+
+uint64_t blame_swap(uint64_t key)
+{
+    uint64_t before = blame_now;
+
+    blame_now = key;
+    return before;
+}
+
+uint64_t blame_at(void)
+{
+    return blame_now;
+}
+
+int blame_check(uint64_t key, const char *what, struct dl_error *err)
+{
+    uint64_t last, now = (uint64_t)time(NULL);
+    uint32_t count = blame.n ? blame_count(blame.deaths, blame.n, key, now, &last) : 0;
+
+    if (count < BLAME_DEATHS)
+        return 0;
+    return dl_error_set(err, EPERM, what,
+                        "the daemon has crashed %u times while it worked on this, so it is refused "
+                        "for another %llu min; report the crash, see the daemon's log. Restarting "
+                        "the daemon allows it again",
+                        count, (unsigned long long)((last + BLAME_SECONDS - now + 59) / 60));
+}
+
+/* ---- the signals ----------------------------------------------------------------------------- */
+
+/* Whoever handled it before has it next: the same access, or the signal again. */
+static void blame_on_crash(int number)
+{
+    struct blame_death death = {.key = blame_now, .time = (uint64_t)time(NULL)};
+
+    if (death.key && blame.fd >= 0)
+        (void)!write(blame.fd, &death, sizeof death);
+    for (size_t i = 0; i < ARRAY_SIZE(blame_signals); i++) {
+        if (blame_signals[i] == number)
+            (void)sigaction(number, &blame.before[i], NULL);
+    }
+    (void)raise(number);
+}
+
+static void blame_handle_signals(void)
+{
+    struct sigaction action = {.sa_handler = blame_on_crash, .sa_flags = SA_ONSTACK};
+
+    blame.stack = (stack_t){.ss_sp = must_alloc(BLAME_STACK), .ss_size = BLAME_STACK};
+    (void)sigaltstack(&blame.stack, NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(blame_signals); i++)
+        (void)sigaction(blame_signals[i], &action, &blame.before[i]);
+}
+
+static void blame_leave_signals(void)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(blame_signals); i++)
+        (void)sigaction(blame_signals[i], &blame.before[i], NULL);
+    (void)sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL);
+    free(blame.stack.ss_sp);
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+/* Nobody else's: its directory may be one that others write to. */
+static int blame_check_file(int fd)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    return S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_nlink == 1 ? 0 : -EPERM;
+}
+
+/* Keeps those that count. 1: there are others, which had better go; or a record is not whole. */
+static int blame_read(int fd)
+{
+    uint64_t now = (uint64_t)time(NULL);
+    struct blame_death death;
+    ssize_t got;
+    int r = 0;
+
+    while ((got = read(fd, &death, sizeof death)) == (ssize_t)sizeof death) {
+        if (death.key == 0 || !blame_counts(&death, now)) {
+            r = 1;
+            continue;
+        }
+        if (blame.n == BLAME_MAX) {
+            memmove(blame.deaths, blame.deaths + 1, --blame.n * sizeof death);
+            r = 1;
+        }
+        blame.deaths[blame.n++] = death;
+    }
+    return got < 0 ? -errno : got > 0 ? 1 : r;
+}
+
+static int blame_open_file(const char *path, int flags, int *ret)
+{
+    _cleanup_fd_ int fd =
+        open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
+    int r = fd < 0 ? -errno : blame_check_file(fd);
+
+    if (r == 0)
+        *ret = steal_fd(&fd);
+    return r;
+}
+
+/* A new file in the place of the old one: who is killed meanwhile has lost nothing. */
+static int blame_write(const char *path, int *ret)
+{
+    _cleanup_free_ char *fresh = NULL;
+    size_t bytes = blame.n * sizeof blame.deaths[0];
+
+    if (asprintf(&fresh, "%s.new", path) < 0) {
+        fresh = NULL;
+        return -ENOMEM;
+    }
+    (void)unlink(fresh);
+    int r = blame_open_file(fresh, O_EXCL, ret);
+    if (r < 0)
+        return r;
+    ssize_t written = write(*ret, blame.deaths, bytes);
+    if (written < 0 || rename(fresh, path) < 0)
+        return -errno;
+    return (size_t)written == bytes ? 0 : -ENOSPC;
+}
+
+int blame_open(const char *path, struct dl_error *err)
+{
+    _cleanup_fd_ int old = -1, fresh = -1;
+    int r = blame_open_file(path, 0, &old);
+
+    if (r == 0)
+        r = blame_read(old);
+    if (r == 1)
+        r = blame_write(path, &fresh);
+    if (r < 0) {
+        blame.n = 0;
+        return dl_error_set(err, -r, path, "what the daemon crashes of cannot be noted here: %s",
+                            strerror(-r));
+    }
+    blame.path = must_strdup(path);
+    blame.fd = fresh >= 0 ? steal_fd(&fresh) : steal_fd(&old);
+    blame_handle_signals();
+    if (blame.n > 0)
+        log_warning("the daemons before this one have crashed %zu times within an hour while they "
+                    "worked for clients; what two have crashed of is refused",
+                    blame.n);
+    return 0;
+}
+
+void blame_close(void)
+{
+    if (blame.fd < 0)
+        return;
+    blame_leave_signals();
+    (void)unlink(blame.path);
+    free(blame.path);
+    close_fdp(&blame.fd);
+    blame.path = NULL;
+    blame.n = 0;
+}

@@ -1,0 +1,57 @@
+/*
+ * What the daemon dies of. While it works for a client it remembers for what, as a number: its
+ * *key*. If it crashes then, the last thing it does is to note that key in a file, which the next
+ * daemon reads. What two daemons have died of within an hour is refused by the third, so that a
+ * spec that nobody can serve costs everybody else two short pauses, and no more.
+ *
+ * Only crashes are noted, the signals that a process is killed by for what it did itself: SIGSEGV,
+ * SIGBUS, SIGILL, SIGFPE and SIGABRT, which a failed assertion raises, and the service manager's
+ * watchdog for a daemon that hangs. SIGKILL blames nobody, nor does an end in order, which also
+ * removes the file: so restarting the daemon forgives. Each thread has a key of its own.
+ *
+ * There is one of these in a process.
+ */
+#ifndef DL_BLAME_H
+#define DL_BLAME_H
+
+#include "proto/common/error.h"
+
+#include <sys/types.h>
+
+enum {
+    BLAME_DEATHS = 2,        /* so many, and a key is refused, */
+    BLAME_SECONDS = 60 * 60, /* for so long after each of them */
+    BLAME_MAX = 256,         /* deaths that are remembered: the last ones */
+};
+
+/* As it stands in the file. */
+struct blame_death {
+    uint64_t key;
+    uint64_t time; /* seconds since 1970 */
+};
+
+/* Reads the file at `path`, makes it if there is none, and notes crashes there from now on. 0, or a
+ * negative errno with `err`: they are not noted. */
+int _nodiscard_ blame_open(const char *path, struct dl_error *err);
+/* The daemon ends in order: the file goes. Nothing is done if it is not open. */
+void blame_close(void);
+
+/* Of what `uid` asks for: `kind` says what it is, `data` which one. */
+uint64_t blame_key(uid_t uid, uint32_t kind, const void *data, size_t len);
+/* What this thread is at from now on, 0: nothing that anybody asked for; what it was at before. */
+uint64_t blame_swap(uint64_t key);
+uint64_t blame_at(void); /* what it is at */
+/* For _cleanup_(): what it was at before. */
+static inline void blame_backp(const uint64_t *before)
+{
+    (void)blame_swap(*before);
+}
+
+/* 0; or -EPERM with `err`: the daemon has died of it too often. `what` is its name for people. */
+int _nodiscard_ blame_check(uint64_t key, const char *what, struct dl_error *err);
+
+/* The deaths of those `n` that are of `key` and count at `now`; *ret_last: the time of the last. */
+uint32_t blame_count(const struct blame_death *deaths, size_t n, uint64_t key, uint64_t now,
+                     uint64_t *ret_last);
+
+#endif

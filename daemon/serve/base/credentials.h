@@ -1,0 +1,24 @@
+/*
+ * Whose rights a client has, as the kernel says of its connection: the user, its group, and the
+ * further groups.
+ */
+#ifndef DL_CREDENTIALS_H
+#define DL_CREDENTIALS_H
+
+#include "proto/common/error.h"
+
+/* As W_OPEN has them: uid, gid, further groups in ascending order. */
+struct credentials {
+    uint32_t n;
+    uint32_t ids[];
+};
+
+/* Those of the process that made the connection `sock`; freed by free(). */
+int _nodiscard_ credentials_read(int sock, struct credentials **ret, struct dl_error *err);
+
+/* Whether what one may do is what the other may do. */
+bool credentials_equal(const struct credentials *a, const struct credentials *b);
+
+struct credentials *credentials_copy(const struct credentials *of); /* NULL of NULL */
+
+#endif

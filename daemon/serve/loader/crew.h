@@ -1,0 +1,37 @@
+/*
+ * The loop's threads, shared between users: so many jobs of one user run at the same time, and the
+ * user's others wait for these. So a job of somebody else's waits for few.
+ *
+ * Main thread only, but for what jobs do.
+ */
+#ifndef DL_CREW_H
+#define DL_CREW_H
+
+#include "proto/common/base.h"
+
+#include <uv.h>
+
+struct crew;
+struct crew_user;
+
+/* Of the loop's 4 threads, for one user. */
+enum { CREW_JOBS = 2 };
+
+/* Embedded in whatever it is about. */
+struct crew_job {
+    struct crew_job *prev, *next; /* user->waiting */
+    struct crew_user *user;       /* until it is done */
+    uint64_t blame;               /* of who started it: base/blame.h */
+    uv_work_t work;
+    void (*run)(struct crew_job *job);  /* by a thread */
+    void (*done)(struct crew_job *job); /* from the loop */
+};
+
+struct crew *crew_new(uv_loop_t *loop);
+struct crew *crew_free(struct crew *crew); /* all jobs are done; NULL is fine */
+
+/* `run` is called by a thread, soon, and then `done`. */
+void crew_start(struct crew *crew, uint32_t uid, struct crew_job *job,
+                void (*run)(struct crew_job *job), void (*done)(struct crew_job *job));
+
+#endif

@@ -1,0 +1,84 @@
+#include "daemon/serve/ring/budget.h"
+
+#include "proto/common/clock.h"
+
+#include <assert.h>
+#include <errno.h>
+
+/* What was read, and did not suffice, stays good for so long: loaders that wait for memory ask
+ * again and again. */
+enum { READ_NS = 20 * 1000 * 1000 };
+
+void budget_init(struct budget *budget, const struct config_share *share)
+{
+    *budget = (struct budget){.share = share};
+}
+
+uint64_t budget_ceiling(const struct config_share *share, uint64_t total)
+{
+    return share->per_cent ? total / 100 * share->per_cent : share->bytes;
+}
+
+static void budget_read(struct budget *b)
+{
+    uint64_t now = clock_ns();
+
+    if (b->read_ns != 0 && now - b->read_ns < READ_NS)
+        return;
+    available_read("", &b->available);
+    b->left = b->available.bytes - min_u64(b->available.bytes, b->promised);
+    b->read_ns = now;
+}
+
+static int budget_refuse(const struct budget *b, uint64_t bytes, struct dl_error *err)
+{
+    const struct available *a = &b->available;
+
+    if (a->pressure)
+        return dl_error_set(
+            err, ENOMEM, "memory",
+            "%llu bytes are wanted, and processes waited for memory in %u %% of the "
+            "last 10 s (%s); lower memory.limit, workers.prefetch or batch.size, or "
+            "give the daemon more memory",
+            (unsigned long long)bytes, a->pressure, a->place);
+    return dl_error_set(err, ENOMEM, "memory",
+                        "%llu bytes are wanted, and %llu are available: %s has %llu, of which %llu "
+                        "are used, %llu promised and %llu kept for others; lower memory.limit, "
+                        "workers.prefetch or batch.size, or give the daemon more memory",
+                        (unsigned long long)bytes, (unsigned long long)b->left, a->place,
+                        (unsigned long long)a->limit, (unsigned long long)a->used,
+                        (unsigned long long)b->promised, (unsigned long long)a->kept);
+}
+
+int budget_take(struct budget *b, uint64_t bytes, struct dl_error *err)
+{
+    budget_read(b);
+    uint64_t ceiling = budget_ceiling(b->share, b->available.total);
+    if (bytes > ceiling || b->held > ceiling - bytes)
+        return dl_error_set(err, EDQUOT, "limits.memory",
+                            "%llu more would exceed the limit of %llu for the rings of all users, "
+                            "which use %llu; close loaders, lower their memory.limit, or raise "
+                            "limits.memory in dloaderd.conf",
+                            (unsigned long long)bytes, (unsigned long long)ceiling,
+                            (unsigned long long)b->held);
+    if (bytes > b->left)
+        return budget_refuse(b, bytes, err);
+    b->left -= bytes;
+    b->held += bytes;
+    b->promised += bytes;
+    b->read_ns = 0;
+    return 0;
+}
+
+void budget_settle(struct budget *b, uint64_t bytes)
+{
+    assert(b->promised >= bytes);
+    b->promised -= bytes;
+}
+
+void budget_return(struct budget *b, uint64_t bytes)
+{
+    assert(b->held >= bytes && b->held - bytes >= b->promised);
+    b->held -= bytes;
+    b->read_ns = 0;
+}

@@ -1,0 +1,101 @@
+#include "daemon/serve/session/turns.h"
+
+#include "daemon/serve/base/memory.h"
+
+#include <assert.h>
+
+#include <utlist.h>
+
+void turns_add(struct turns *turns, struct turn *turn, uint32_t uid)
+{
+    struct turn_user *user;
+
+    HASH_FIND(hh, turns->users, &uid, sizeof uid, user);
+    if (!user) {
+        user = must_alloc(sizeof *user);
+        user->uid = uid;
+        HASH_ADD(hh, turns->users, uid, sizeof user->uid, user);
+    }
+    user->sessions++;
+    *turn = (struct turn){.user = user};
+}
+
+void turns_remove(struct turns *turns, struct turn *turn)
+{
+    struct turn_user *user = turn->user;
+
+    if (!user)
+        return;
+    turns_wait_no_more(turns, turn);
+    turn->user = NULL;
+    if (--user->sessions > 0)
+        return;
+    assert(!user->first);
+    HASH_DEL(turns->users, user);
+    free(user);
+}
+
+void turns_wait(struct turns *turns, struct turn *turn)
+{
+    struct turn_user *user = turn->user;
+
+    if (turn->waits)
+        return;
+    if (!user->first) {
+        user->used_ns = max_u64(user->used_ns, turns->floor_ns);
+        DL_APPEND(turns->waiting, user);
+    }
+    DL_APPEND(user->first, turn);
+    turn->waits = true;
+}
+
+void turns_wait_no_more(struct turns *turns, struct turn *turn)
+{
+    struct turn_user *user = turn->user;
+
+    if (!turn->waits)
+        return;
+    turn->waits = false;
+    DL_DELETE(user->first, turn);
+    if (!user->first)
+        DL_DELETE(turns->waiting, user);
+}
+
+struct turn *turns_next(struct turns *turns, uint64_t now_ns)
+{
+    uint64_t oldest = turns->most_ns - min_u64(turns->most_ns, TURN_CREDIT_NS);
+    struct turn_user *user, *least = NULL;
+    struct turn *turn;
+
+    DL_FOREACH (turns->waiting, user) {
+        user->used_ns = max_u64(user->used_ns, oldest); /* who was paused has no more to catch up */
+        if (user->pause_ns <= now_ns && (!least || user->used_ns < least->used_ns))
+            least = user;
+    }
+    if (!least)
+        return NULL;
+    turns->floor_ns = max_u64(turns->floor_ns, least->used_ns);
+    turn = least->first;
+    turns_wait_no_more(turns, turn);
+    return turn;
+}
+
+void turns_charge(struct turns *turns, struct turn_user *user, uint64_t ns, uint64_t now_ns)
+{
+    uint64_t others = HASH_COUNT(turns->users) - 1;
+
+    user->used_ns += ns;
+    turns->most_ns = max_u64(turns->most_ns, user->used_ns);
+    if (ns > TURN_LONG_NS)
+        user->pause_ns = now_ns + ns * TURN_PAUSE * min_u64(others, TURN_OTHERS_MAX);
+}
+
+uint64_t turns_due(const struct turns *turns)
+{
+    const struct turn_user *user;
+    uint64_t due = UINT64_MAX;
+
+    DL_FOREACH (turns->waiting, user)
+        due = min_u64(due, user->pause_ns);
+    return due;
+}

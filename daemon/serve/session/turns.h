@@ -1,0 +1,66 @@
+/*
+ * Whose session is heard next. Sessions that have something to say take turns: first between users,
+ * the one that has used the least time so far; then between a user's sessions, one after another.
+ * What a turn took is charged afterwards, so that a user of expensive requests has fewer of them.
+ *
+ * A turn cannot be cut short, and whoever else is there may only want something a moment later. So
+ * after a long one its user pauses, several times as long for each of the others.
+ *
+ * Pure: time is passed in. Users without a session that waits cost nothing, and save nothing up.
+ */
+#ifndef DL_TURNS_H
+#define DL_TURNS_H
+
+#include "proto/common/base.h"
+
+#include <uthash.h>
+
+struct turn;
+
+enum {
+    TURN_LONG_NS = 200 * 1000,
+    TURN_PAUSE = 4,               /* times as long, */
+    TURN_OTHERS_MAX = 4,          /* for so many of the others */
+    TURN_CREDIT_NS = 1000 * 1000, /* that one may have used less than another, and catch up */
+};
+
+struct turn_user {
+    UT_hash_handle hh;             /* turns.users, by uid */
+    struct turn_user *prev, *next; /* turns.waiting, while `first` is one */
+    struct turn *first;            /* of its sessions that wait (utlist) */
+    uint32_t uid;
+    uint32_t sessions; /* that count it */
+    uint64_t used_ns;  /* compared with that of other users */
+    uint64_t pause_ns; /* it has no turn before then */
+};
+
+/* A session's place; embedded in it. */
+struct turn {
+    struct turn *prev, *next; /* user->first, while `waits` */
+    struct turn_user *user;   /* counted */
+    bool waits;
+};
+
+/* All zero is one without users. */
+struct turns {
+    struct turn_user *users;   /* by uid */
+    struct turn_user *waiting; /* borrowed list: those with a session that waits */
+    uint64_t floor_ns;         /* what nobody who waits has used less than */
+    uint64_t most_ns;          /* what somebody has used */
+};
+
+void turns_add(struct turns *turns, struct turn *turn, uint32_t uid);
+void turns_remove(struct turns *turns, struct turn *turn);
+
+/* The session has something to say: it waits for its turn. */
+void turns_wait(struct turns *turns, struct turn *turn);
+void turns_wait_no_more(struct turns *turns, struct turn *turn);
+
+/* Whose turn it is at `now_ns`, which waits no more; NULL: nobody waits, or who does pauses. */
+struct turn *turns_next(struct turns *turns, uint64_t now_ns);
+/* A turn of that user took so long, and ended at `now_ns`. */
+void turns_charge(struct turns *turns, struct turn_user *user, uint64_t ns, uint64_t now_ns);
+/* When there is somebody to have a turn; UINT64_MAX: nobody waits. */
+uint64_t turns_due(const struct turns *turns);
+
+#endif

@@ -1,0 +1,407 @@
+#include "daemon/serve/world/left_out.h"
+
+#include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
+#include "daemon/serve/base/row.h"
+#include "daemon/serve/world/members_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <utlist.h>
+
+enum { ABSENCES_MAX = 256, SAID_MAX = 3 };
+
+struct absence {
+    struct absence *prev, *next; /* left_out.absences */
+    struct account_absence what;
+    uint64_t id; /* of the node; 0: a rank of this one */
+    bool asking; /* the store, how far the node was, */
+    bool failed; /* in vain: again at the next tick */
+    bool said;   /* in this epoch, with */
+    uint64_t said_epoch, samples;
+    struct account_range range;
+};
+
+struct left_out {
+    struct left_out *prev, *next; /* members.left_outs */
+    struct members *members;
+    char *key, *name; /* owned */
+    uint64_t batch;
+    struct absence *absences; /* owned */
+    uint32_t n;
+    struct dl_buffer published; /* what the store has, or will have, */
+    uint64_t token;             /* and what that is worth there */
+    bool writing;
+    bool lost;                   /* it may not have it */
+    struct progress_point ended; /* the end of the latest epoch that came to one */
+};
+
+/* What the store was asked: the loader may be gone when it answers. */
+struct left_out_call {
+    struct left_out_call *prev, *next; /* members.left_out_calls */
+    struct members *members;
+    struct left_out *left_out; /* compared with those that there are */
+    uint64_t node;             /* 0: what this one publishes */
+};
+
+/* ---- made and ended ------------------------------------------------------------------------- */
+
+struct left_out *left_out_new(struct members *m, const char *key, const char *name, uint64_t batch)
+{
+    struct left_out *l = must_alloc(sizeof *l);
+
+    l->members = m;
+    l->key = must_strdup(key);
+    l->name = must_strdup(name);
+    l->batch = batch;
+    DL_APPEND(m->left_outs, l);
+    return l;
+}
+
+static void left_out_drop(struct left_out *l, struct absence *absence)
+{
+    DL_DELETE(l->absences, absence);
+    l->n--;
+    free(absence);
+}
+
+struct left_out *left_out_free(struct left_out *l)
+{
+    struct left_out_call *call;
+
+    if (!l)
+        return NULL;
+    while (l->absences)
+        left_out_drop(l, l->absences);
+    DL_FOREACH (l->members->left_out_calls, call)
+        if (call->left_out == l)
+            call->left_out = NULL;
+    DL_DELETE(l->members->left_outs, l);
+    buffer_deinit(&l->published);
+    free(l->name);
+    free(l->key);
+    free(l);
+    return NULL;
+}
+
+void left_out_deinit(struct members *m)
+{
+    while (m->left_out_calls) {
+        struct left_out_call *call = m->left_out_calls;
+
+        DL_DELETE(m->left_out_calls, call);
+        free(call);
+    }
+}
+
+/* ---- positions in the store ----------------------------------------------------------------- */
+
+static struct left_out_call *left_out_call(struct left_out *l, uint64_t node)
+{
+    struct left_out_call *call = must_alloc(sizeof *call);
+
+    *call = (struct left_out_call){.members = l->members, .left_out = l, .node = node};
+    DL_APPEND(l->members->left_out_calls, call);
+    return call;
+}
+
+/* Who asked; NULL: it is gone. */
+static struct left_out *left_out_take(struct left_out_call *call)
+{
+    struct left_out *l = call->left_out;
+
+    DL_DELETE(call->members->left_out_calls, call);
+    free(call);
+    return l;
+}
+
+static void left_out_write_key(const struct left_out *l, uint64_t node,
+                               char ret[static BACKEND_KEY_MAX])
+{
+    (void)snprintf(ret, BACKEND_KEY_MAX, "position/%s/%s/%016" PRIx64, l->members->id, l->key,
+                   node);
+}
+
+static void left_out_on_published(void *owner, const struct backend_answer *answer)
+{
+    struct left_out *l = left_out_take(owner);
+
+    if (!l)
+        return;
+    l->writing = false;
+    l->lost = answer->status < 0 || !answer->won;
+    if (answer->status == 0)
+        l->token = answer->token;
+}
+
+void left_out_publish(struct left_out *l, const struct progress_point *least)
+{
+    struct progress_report report = {.last = PROGRESS_NO_ROUND, .has_point = true, .point = *least};
+    _cleanup_(buffer_deinit)
+    struct dl_buffer text = {0};
+    char key[BACKEND_KEY_MAX];
+
+    progress_report_write(&report, &text);
+    bool same = text.len == l->published.len && memcmp(text.data, l->published.data, text.len) == 0;
+    if (l->writing || (same && !l->lost))
+        return;
+    l->published.len = 0;
+    must_append(&l->published, text.data, text.len);
+    l->writing = true;
+    left_out_write_key(l, member_id(l->members->member), key);
+    backend_set(l->members->backend, key, l->token, (struct dl_span){text.data, text.len},
+                left_out_on_published, left_out_call(l, 0));
+}
+
+static struct absence *left_out_find(const struct left_out *l, uint64_t id)
+{
+    struct absence *absence;
+
+    DL_FOREACH (l->absences, absence)
+        if (absence->id == id && !absence->said)
+            return absence;
+    return NULL;
+}
+
+/* One that began later than that point is as far as it began. */
+static void left_out_on_position(void *owner, const struct backend_answer *answer)
+{
+    struct left_out_call *call = owner;
+    uint64_t node = call->node;
+    struct left_out *l = left_out_take(call);
+    struct absence *absence = l ? left_out_find(l, node) : NULL;
+    struct progress_report report;
+
+    if (!absence || !absence->asking)
+        return;
+    absence->failed = answer->status < 0;
+    if (absence->failed)
+        return;
+    absence->asking = false;
+    if (answer->token != 0 && progress_report_read(answer->data, UINT64_MAX, &report) &&
+        report.has_point && progress_compare(&report.point, &absence->what.from) == PROGRESS_AFTER)
+        absence->what.from = report.point;
+    if (!l->members->ending)
+        l->members->events->changed(l->members->context);
+}
+
+static void left_out_ask(struct left_out *l, const struct absence *absence)
+{
+    char key[BACKEND_KEY_MAX];
+
+    left_out_write_key(l, absence->id, key);
+    backend_get(l->members->backend, key, left_out_on_position, left_out_call(l, absence->id));
+}
+
+void left_out_ask_again(struct members *m)
+{
+    struct left_out *l;
+    struct absence *absence;
+
+    DL_FOREACH (m->left_outs, l)
+        DL_FOREACH (l->absences, absence)
+            if (absence->asking && absence->failed) {
+                absence->failed = false;
+                left_out_ask(l, absence);
+            }
+}
+
+/* ---- who is absent -------------------------------------------------------------------------- */
+
+static struct absence *left_out_add(struct left_out *l, const struct left_out_node *node,
+                                    const struct progress_point *from)
+{
+    struct absence *absence = must_alloc(sizeof *absence);
+
+    if (l->n == ABSENCES_MAX)
+        left_out_drop(l, l->absences);
+    absence->id = node->id;
+    absence->what = (struct account_absence){
+        .first = node->first, .local = node->local, .world = node->world, .from = *from};
+    (void)snprintf(absence->what.node, sizeof absence->what.node, "%s", node->name);
+    DL_APPEND(l->absences, absence);
+    l->n++;
+    return absence;
+}
+
+bool left_out_knows(const struct left_out *l, uint64_t node)
+{
+    const struct absence *absence = left_out_find(l, node);
+
+    return absence && !absence->what.has_to;
+}
+
+void left_out_gone(struct left_out *l, const struct left_out_node *node,
+                   const struct progress_point *begin)
+{
+    struct absence *absence = left_out_find(l, node->id);
+
+    if (absence && absence->asking)
+        return;
+    if (!absence || absence->what.has_to)
+        absence = left_out_add(l, node, begin);
+    absence->asking = true;
+    left_out_ask(l, absence);
+}
+
+void left_out_went_on(struct left_out *l, const struct progress_point *point)
+{
+    struct absence *absence;
+
+    DL_FOREACH (l->absences, absence)
+        if (!absence->what.has_to) {
+            absence->what.has_to = true;
+            absence->what.to = *point;
+        }
+}
+
+void left_out_moved(struct left_out *l, const struct left_out_node *node,
+                    const struct progress_point *from, const struct progress_point *to)
+{
+    struct absence *absence = left_out_add(l, node, from);
+
+    absence->what.has_to = true;
+    absence->what.to = *to;
+}
+
+bool left_out_is_asking(const struct left_out *l)
+{
+    const struct absence *absence;
+
+    DL_FOREACH (l->absences, absence)
+        if (absence->asking)
+            return true;
+    return false;
+}
+
+/* ---- what is missing ------------------------------------------------------------------------ */
+
+/* The node, or the daemon that took its place, is there: its ranks go on. */
+static bool left_out_is_back(const struct left_out *l, const struct absence *absence)
+{
+    struct left_out_node node = {.id = absence->id};
+
+    (void)snprintf(node.name, sizeof node.name, "%s", absence->what.node);
+    return absence->id != 0 && members_look_for(l->members, &node) == MEMBERS_THERE;
+}
+
+/* What was found out after its epoch's end is said at that of the next. */
+static bool left_out_find_range(const struct left_out *l, const struct absence *absence,
+                                const struct progress_point *end, struct account_range *ret)
+{
+    bool late = absence->what.from.epoch < end->epoch;
+    struct progress_point own = late ? l->ended : *end;
+
+    /* Each epoch has as many steps as the one before. */
+    if (late && own.epoch >= absence->what.from.epoch) {
+        own.epoch = absence->what.from.epoch;
+        own.pass = absence->what.from.pass;
+    }
+
+    if (absence->said && absence->said_epoch != end->epoch)
+        return false;
+    return !left_out_is_back(l, absence) && account_missing(&absence->what, &own, ret);
+}
+
+uint64_t left_out_count(const struct left_out *l, const struct progress_point *end)
+{
+    const struct absence *absence;
+    struct account_range range;
+    uint64_t sum = 0;
+
+    DL_FOREACH (l->absences, absence)
+        if (left_out_find_range(l, absence, end, &range) &&
+            add_overflows(sum, account_samples(&absence->what, &range, l->batch), &sum))
+            sum = UINT64_MAX;
+    return sum;
+}
+
+/* Counted and logged once, however many ranks are told. */
+static void left_out_note_said(struct left_out *l, struct absence *absence, uint64_t epoch,
+                               const struct account_range *range)
+{
+    char text[ACCOUNT_TEXT_MAX];
+
+    if (absence->said)
+        return;
+    absence->said = true;
+    absence->said_epoch = epoch;
+    absence->range = *range;
+    absence->samples = account_samples(&absence->what, range, l->batch);
+    if (add_overflows(l->members->left_out, absence->samples, &l->members->left_out))
+        l->members->left_out = UINT64_MAX;
+    account_text(&absence->what, range, text);
+    log_warning("rendezvous %s: loader %s: epoch %" PRIu64 " ends without up to %" PRIu64
+                " samples: %s",
+                l->members->id, l->name, absence->what.from.epoch, absence->samples, text);
+}
+
+int left_out_say(struct left_out *l, const struct progress_point *end, struct dl_error *err)
+{
+    char said[SAID_MAX * ACCOUNT_TEXT_MAX] = "", text[ACCOUNT_TEXT_MAX];
+    uint64_t samples = left_out_count(l, end);
+    struct absence *absence, *next;
+    struct account_range range;
+    size_t at = 0;
+    uint32_t n = 0;
+
+    DL_FOREACH_SAFE (l->absences, absence, next) {
+        if (absence->said && absence->said_epoch + 1 < end->epoch) {
+            left_out_drop(l, absence);
+            continue;
+        }
+        if (!left_out_find_range(l, absence, end, &range))
+            continue;
+        left_out_note_said(l, absence, end->epoch, &range);
+        account_text(&absence->what, &range, text);
+        if (n++ < SAID_MAX && at < sizeof said)
+            at += (size_t)snprintf(said + at, sizeof said - at, "%s%s", at ? "; " : "", text);
+    }
+    if (end->epoch >= l->ended.epoch)
+        l->ended = *end;
+    if (n == 0)
+        return 0;
+    return dl_error_set(err, ENOTRECOVERABLE, "epoch",
+                        "%" PRIu64 " ends, and up to %" PRIu64 " of its samples are not known to "
+                        "have been used (%s%s); dlctl members lists them",
+                        end->epoch, samples, said, n > SAID_MAX ? "; and others" : "");
+}
+
+/* ---- for people ----------------------------------------------------------------------------- */
+
+uint64_t left_out_total(const struct members *m)
+{
+    return m->left_out;
+}
+
+static int left_out_view_add(const struct left_out *l, const struct absence *absence,
+                             struct value *rows)
+{
+    struct row row = row_push(rows);
+    bool ranked = absence->range.world == absence->what.world;
+
+    row_string(&row, "loader", l->name);
+    row_uint(&row, "epoch", absence->what.from.epoch);
+    row_string(&row, "node", absence->what.node);
+    row_uint(&row, "samples", absence->samples);
+    row_uint_if(&row, "first_rank", ranked, absence->what.first);
+    row_uint(&row, "local_ranks", absence->what.local);
+    row_uint(&row, "world", absence->range.world);
+    row_uint(&row, "from_step", absence->range.from);
+    row_uint(&row, "to_step", absence->range.to);
+    return row.r;
+}
+
+int left_out_view(const struct members *m, struct value *rows)
+{
+    const struct left_out *l;
+    const struct absence *absence;
+    int r = 0;
+
+    DL_FOREACH (m->left_outs, l)
+        DL_FOREACH (l->absences, absence)
+            if (absence->said && r == 0)
+                r = left_out_view_add(l, absence, rows);
+    return r;
+}

@@ -1,0 +1,127 @@
+/*
+ * What this node looks after as time passes: without the store it gives out nothing more after a
+ * while (the fence); it publishes how far its ranks are; and it knows which node is late.
+ */
+#include "daemon/serve/base/log.h"
+#include "daemon/serve/world/members_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#define SECOND ((uint64_t)1000000000)
+
+/* A heartbeat, and two looks at it. */
+static uint64_t members_watch_late_ns(const struct members *m)
+{
+    return m->beat_ns + 2 * m->poll_ns;
+}
+
+/* Nodes look at each other's beats in turn, and rarely where they are many: who has to know looks.
+ */
+static bool members_watch_has_looked(const struct members *m)
+{
+    return uv_hrtime() - member_looked_ns(m->member) <= members_watch_late_ns(m);
+}
+
+static enum members_sight members_watch_judge(const struct members *m, uint64_t id)
+{
+    uint64_t age = member_beat_age(m->member, id);
+
+    return age > members_watch_late_ns(m) ? MEMBERS_LATE : MEMBERS_THERE;
+}
+
+/* Without the store this node sees nobody. */
+static bool members_watch_is_blind(const struct members *m)
+{
+    return uv_hrtime() - member_wrote_ns(m->member) > members_watch_late_ns(m);
+}
+
+static enum members_sight members_watch_find(const struct members *m,
+                                             const struct left_out_node *node)
+{
+    const struct rdzv_state *state = member_state(m->member);
+    enum members_sight found = MEMBERS_GONE;
+
+    for (uint32_t i = 0; i < state->n; i++) {
+        if (state->nodes[i].id == node->id)
+            return members_watch_judge(m, node->id);
+        if (strcmp(state->nodes[i].name, node->name) == 0)
+            found = members_watch_judge(m, state->nodes[i].id);
+    }
+    return found;
+}
+
+enum members_sight members_look_for(const struct members *m, const struct left_out_node *node)
+{
+    enum members_sight found = MEMBERS_LATE;
+
+    if (!member_state(m->member) || members_watch_is_blind(m))
+        return MEMBERS_LATE;
+    if (members_watch_has_looked(m))
+        found = members_watch_find(m, node);
+    if (found == MEMBERS_LATE && uv_hrtime() - member_looked_ns(m->member) > m->poll_ns)
+        member_look(m->member);
+    return found;
+}
+
+static void members_watch_end_streams(struct members *m, uint64_t without)
+{
+    dl_error_set(&m->why_over, ESTALE, "world",
+                 "is not known any more: for %" PRIu64 " s no heartbeat of this node has reached "
+                 "the store of rendezvous %s (rendezvous.fence and timeouts.join): %s; start the "
+                 "epoch again from its state once the store is back",
+                 without / SECOND, m->id, m->trouble);
+    m->fenced_over = true;
+    log_warning("%s %s", m->why_over.path, m->why_over.message);
+    m->events->over(m->context, &m->why_over);
+}
+
+/* Where no other node can be, nobody goes on without this one. */
+static void members_watch_fence(struct members *m, uint64_t now)
+{
+    uint64_t without = now - member_wrote_ns(m->member);
+    bool is = m->state == MEMBERS_IN && m->max > 1 && without > m->fence_ns;
+
+    if (is && !m->fenced)
+        log_warning("rendezvous %s: no heartbeat of this node has reached the store for %" PRIu64
+                    " ms (rendezvous.fence): nothing is given out until one does",
+                    m->id, without / 1000000);
+    if (is && !m->fenced) {
+        m->fenced = true;
+        m->events->fenced(m->context);
+    } else if (!is && m->fenced) {
+        log_info("rendezvous %s: batches are given out again", m->id);
+        m->fenced = m->fenced_over = false;
+        m->events->changed(m->context);
+    } else if (is && !m->fenced_over && without > m->fence_ns + m->join_ns) {
+        members_watch_end_streams(m, without);
+    }
+}
+
+static void members_watch_publish(struct members *m, uint64_t now)
+{
+    if (m->state != MEMBERS_IN || !m->shared_loaders || now - m->published_ns < m->beat_ns)
+        return;
+    m->published_ns = now;
+    m->events->round(m->context);
+    shared_loaders_publish_positions(m);
+    left_out_ask_again(m);
+}
+
+static void members_watch_on_timer(uv_timer_t *timer)
+{
+    struct members *m = timer->data;
+    uint64_t now = uv_hrtime();
+
+    members_watch_fence(m, now);
+    members_watch_publish(m, now);
+}
+
+void members_watch_begin(struct members *m)
+{
+    uint64_t ms = max_u64(min_u64(m->poll_ns, m->fence_ns / 4) / 1000000, 1);
+
+    uv_timer_init(m->loop, &m->watch);
+    m->watch.data = m;
+    uv_timer_start(&m->watch, members_watch_on_timer, ms, ms);
+}

@@ -1,0 +1,270 @@
+#include "daemon/worker/python/columns.h"
+
+/* The rows of one column that one of the joined datasets has. */
+struct piece {
+    const char *bytes;
+    Py_buffer buffer; /* of an array, held; obj NULL: a tensor's */
+};
+
+struct column {
+    struct leaf row; /* of one sample */
+    uint64_t row_bytes;
+    struct piece *pieces; /* owned; one for each part */
+};
+
+struct columns {
+    PyObject *lowered; /* owned; holds the tensors */
+    bool bare;         /* a sample is its only column, and no sequence of them */
+    uint32_t n;
+    struct column *columns; /* owned */
+    uint32_t n_parts;
+    uint64_t *ends;      /* owned; rows of the parts up to each, itself included */
+    const int64_t *rows; /* of each sample; NULL: sample i is row i */
+    uint64_t length;     /* samples */
+    struct tree tree;    /* kept from batch to batch */
+};
+
+/* ---- reading what was found ------------------------------------------------------------------ */
+
+/* A tensor's or an array's elements in order, and its shape. 1; 0: not plain; -1. */
+static int columns_read_bytes(PyObject *object, struct piece *ret, struct leaf *ret_leaf)
+{
+    if (array_types_is_tensor(object)) {
+        const void *bytes = NULL;
+        int r = leaf_of_tensor(object, ret_leaf);
+        if (r > 0)
+            r = leaf_plain_bytes(object, &bytes);
+        ret->bytes = bytes;
+        return r;
+    }
+    int r = array_types_is_array(object) ? leaf_of_array(object, &ret->buffer, ret_leaf) : 0;
+    if (r <= 0)
+        return r;
+    ret->bytes = ret->buffer.buf;
+    return PyBuffer_IsContiguous(&ret->buffer, 'C');
+}
+
+/* Takes the first dimension off. False: there is none, or a sample has no bytes. */
+static bool columns_take_rows(struct leaf *leaf, uint64_t *ret_rows, uint64_t *ret_row_bytes)
+{
+    if (leaf->ndim == 0)
+        return false;
+    *ret_rows = leaf->shape[0];
+    leaf->ndim--;
+    memmove(&leaf->shape[0], &leaf->shape[1], leaf->ndim * sizeof leaf->shape[0]);
+    leaf->shape[leaf->ndim] = 0;
+    return tensor_bytes(leaf->dtype, leaf->ndim, leaf->shape, ret_row_bytes) && *ret_row_bytes > 0;
+}
+
+static int columns_read_piece(struct columns *c, uint32_t column, uint32_t part, PyObject *object)
+{
+    struct column *to = &c->columns[column];
+    uint64_t before = part ? c->ends[part - 1] : 0, rows, row_bytes;
+    struct leaf leaf = {0};
+
+    int r = columns_read_bytes(object, &to->pieces[part], &leaf);
+    if (r <= 0)
+        return r;
+    if (!columns_take_rows(&leaf, &rows, &row_bytes))
+        return 0;
+    if (part == 0) {
+        to->row = leaf;
+        to->row_bytes = row_bytes;
+    }
+    if (column == 0)
+        c->ends[part] = before + rows;
+    return memcmp(&to->row, &leaf, sizeof leaf) == 0 && c->ends[part] == before + rows;
+}
+
+static int columns_read_part(struct columns *c, uint32_t part, PyObject *objects)
+{
+    int r = PyTuple_Size(objects) == (Py_ssize_t)c->n;
+
+    for (uint32_t i = 0; r > 0 && i < c->n; i++)
+        r = columns_read_piece(c, i, part, PyTuple_GetItem(objects, i));
+    return r;
+}
+
+/* The samples' rows: dloader._native has seen that each is one. */
+static int columns_read_rows(struct columns *c, PyObject *rows)
+{
+    struct piece piece = {0};
+    struct leaf leaf = {0};
+
+    c->length = c->ends[c->n_parts - 1];
+    if (rows == Py_None)
+        return 1;
+    int r = array_types_is_tensor(rows) ? columns_read_bytes(rows, &piece, &leaf) : 0;
+    if (r <= 0)
+        return r;
+    c->rows = (const void *)piece.bytes;
+    c->length = leaf.shape[0];
+    return leaf.dtype == DL_DTYPE_INT64 && leaf.ndim == 1;
+}
+
+static int columns_allocate(struct columns *c, PyObject *parts)
+{
+    PyObject *first = PyTuple_Size(parts) > 0 ? PyTuple_GetItem(parts, 0) : NULL;
+
+    c->n_parts = first ? (uint32_t)PyTuple_Size(parts) : 0;
+    c->n = first ? (uint32_t)PyTuple_Size(first) : 0;
+    if (c->n == 0)
+        return 0;
+    c->columns = calloc(c->n, sizeof *c->columns);
+    c->ends = calloc(c->n_parts, sizeof *c->ends);
+    bool good = c->columns && c->ends;
+    for (uint32_t i = 0; good && i < c->n; i++) {
+        c->columns[i].pieces = calloc(c->n_parts, sizeof *c->columns[i].pieces);
+        good = c->columns[i].pieces;
+    }
+    if (!good)
+        PyErr_NoMemory();
+    return good ? 1 : -1;
+}
+
+static int columns_read(struct columns *c, PyObject *bare, PyObject *parts, PyObject *rows)
+{
+    int r = columns_allocate(c, parts);
+
+    c->bare = bare == Py_True;
+    for (uint32_t i = 0; r > 0 && i < c->n_parts; i++)
+        r = columns_read_part(c, i, PyTuple_GetItem(parts, i));
+    return r > 0 ? columns_read_rows(c, rows) : r;
+}
+
+int columns_new(PyObject *lowered, struct columns **ret)
+{
+    _cleanup_py_ PyObject *bare = PyObject_GetAttrString(lowered, "bare");
+    _cleanup_py_ PyObject *parts = bare ? PyObject_GetAttrString(lowered, "parts") : NULL;
+    _cleanup_py_ PyObject *rows = parts ? PyObject_GetAttrString(lowered, "rows") : NULL;
+    struct columns *c = rows ? calloc(1, sizeof *c) : NULL;
+
+    *ret = NULL;
+    if (!c)
+        return rows ? (PyErr_NoMemory(), -1) : -1;
+    Py_INCREF(lowered);
+    c->lowered = lowered;
+    int r = columns_read(c, bare, parts, rows);
+    if (r > 0)
+        *ret = c;
+    else
+        columns_free(c);
+    return r;
+}
+
+struct columns *columns_free(struct columns *c)
+{
+    for (uint32_t i = 0; c && c->columns && i < c->n; i++) {
+        for (uint32_t part = 0; c->columns[i].pieces && part < c->n_parts; part++)
+            PyBuffer_Release(&c->columns[i].pieces[part].buffer);
+        free(c->columns[i].pieces);
+    }
+    if (c) {
+        tree_deinit(&c->tree);
+        free(c->columns);
+        free(c->ends);
+        Py_CLEAR(c->lowered);
+        free(c);
+    }
+    return NULL;
+}
+
+/* ---- a batch --------------------------------------------------------------------------------- */
+
+/* The row of an index as Python has them: from the end where it is below 0. False: there is none.
+ */
+static bool columns_find_row(const struct columns *c, uint64_t word, uint64_t *ret)
+{
+    uint64_t sample = (int64_t)word < 0 ? word + c->length : word;
+
+    if (sample >= c->length)
+        return false;
+    *ret = c->rows ? (uint64_t)c->rows[sample] : sample;
+    return true;
+}
+
+static bool columns_all_there(const struct columns *c, const struct slot_task *task)
+{
+    uint64_t row;
+
+    for (uint32_t i = 0; i < task->samples; i++)
+        if (!columns_find_row(c, __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED), &row))
+            return false;
+    return true;
+}
+
+/* The part that has the row; parts are few, but for those that joined a thousand files. */
+static uint32_t columns_find_part(const struct columns *c, uint64_t row)
+{
+    uint32_t low = 0, high = c->n_parts - 1;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (row < c->ends[middle])
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* The client may write to the indices meanwhile: what is no sample any more is left out. */
+static void columns_copy(const struct columns *c, const struct column *column,
+                         const struct slot_task *task, char *to)
+{
+    uint64_t bytes = column->row_bytes, row;
+
+    for (uint32_t i = 0; i < task->samples; i++, to += bytes) {
+        if (!columns_find_row(c, __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED), &row))
+            continue;
+        uint32_t part = columns_find_part(c, row);
+        row -= part ? c->ends[part - 1] : 0;
+        memcpy(to, column->pieces[part].bytes + row * bytes, bytes);
+    }
+}
+
+/* default_collate makes a list of each tuple. */
+static int columns_make_tree(struct columns *c, uint64_t samples)
+{
+    uint64_t shape[TREE_DIMS] = {samples};
+
+    tree_clear(&c->tree);
+    int r = c->bare ? 0 : tree_add(&c->tree, TREE_LIST, NULL, c->n);
+    for (uint32_t i = 0; r == 0 && i < c->n; i++) {
+        const struct leaf *row = &c->columns[i].row;
+        memcpy(&shape[1], row->shape, row->ndim * sizeof *shape);
+        r = tree_add_tensor(&c->tree, NULL, row->dtype, row->ndim + 1, shape);
+    }
+    return r;
+}
+
+static bool columns_lay_out(struct columns *c, struct batch_layout *layout)
+{
+    for (uint32_t i = 0; i < c->tree.count; i++)
+        if (c->tree.nodes[i].kind == TREE_TENSOR && !batch_layout_place(layout, &c->tree.nodes[i]))
+            return false;
+    return true;
+}
+
+enum stack_result columns_batch(struct columns *c, const struct slot_task *task, void *slot,
+                                uint64_t slot_bytes, uint64_t *ret_used)
+{
+    const struct tree_node *leaf;
+
+    if (task->samples == 0 || !columns_all_there(c, task) ||
+        columns_make_tree(c, task->samples) < 0)
+        return STACK_NOT_PLAIN;
+    struct batch_layout layout = batch_layout_begin(slot_task_end(task), &c->tree);
+    if (!columns_lay_out(c, &layout))
+        return STACK_NOT_PLAIN;
+    *ret_used = layout.used;
+    if (layout.used > slot_bytes)
+        return STACK_TOO_SMALL;
+    leaf = &c->tree.nodes[c->bare ? 0 : 1];
+    for (uint32_t i = 0; i < c->n; i++)
+        columns_copy(c, &c->columns[i], task, (char *)slot + leaf[i].offset);
+    batch_layout_zero_gaps(&layout, c->tree.nodes, slot);
+    tree_encode(&c->tree, (char *)slot + layout.tree_off);
+    slot_put_batch(slot, task->samples, &layout);
+    return STACK_DONE;
+}

@@ -1,0 +1,153 @@
+"""An epoch of the cluster never ends short in silence: what nodes that are gone have not used is told at
+its end, with ranks, steps and samples; and a node that is cut off from the store stops.
+"""
+
+import json
+import re
+import subprocess
+import unittest
+
+import stores
+import test_daemons
+from dltest import DLCTL, dlctl, wait_until
+from trainers import BATCH, LENGTH, SPEC, Trainer
+
+
+class LeftOut(test_daemons.Epochs):
+    def view(self, name, daemon):
+        return json.loads(dlctl(name, "--json", daemon=daemon).stdout)
+
+    def beats(self, daemon, name, more):
+        """Waits for so many heartbeats of a node: with each it publishes how far its ranks are."""
+        def beat():
+            nodes = {node["node"]: node["beat"] for node in self.view("members", daemon)["nodes"]}
+            return nodes[name]
+
+        seen = beat()
+        wait_until(lambda: beat() >= seen + more, f"beats of {name}")
+
+    def nodes(self, least):
+        """Three, of which the last is to be killed."""
+        return [self.node(name, least, 3, kept=name != "c") for name in "abc"]
+
+    def trainers_of(self, *daemons):
+        trainers = self.trainers(*daemons)
+        self.begin(trainers)
+        return trainers
+
+    def test_node_dies(self):
+        """What is told is what is missing, to the sample."""
+        daemons = self.nodes(2)
+        trainers = self.trainers_of(*daemons)
+        self.take(trainers, 20, 20, 20, 20, 2, 3)
+        self.beats(daemons[0], "c", 3)
+        daemons[2].kill()
+        self.round_of(daemons[0], 1)
+        stayed = trainers[:4]
+        self.assertEqual({tuple(trainer.told_at_once().message.split()[:3]) for trainer in stayed},
+                         {("changed:", "round", "0")})
+        self.begin(stayed)
+        for daemon in daemons[:2]:
+            self.assertEqual({row["left_out"] for row in self.view("epochs", daemon)}, {360})
+        for trainer in stayed:
+            self.assertFalse(trainer.take())
+            self.assertIn("0 ends, and up to 360 of its samples are not known to have been used", trainer.left_out)
+            self.assertIn("ranks 4 to 5 of 6 on node c, steps 2 to 19", trainer.left_out)
+        had = [sample for trainer in trainers for sample in trainer.samples]
+        self.assertEqual(len(had), len(set(had)))
+        self.assertEqual(LENGTH - len(had), 350)  # at most: of two ranks the one that was less far counts
+        for daemon in daemons[:2]:
+            view = self.view("members", daemon)
+            self.assertEqual(view["left_out"], 360)
+            self.assertEqual([{key: row[key] for key in ("epoch", "node", "first_rank", "local_ranks", "world",
+                                                         "from_step", "to_step", "samples")}
+                              for row in view["missing"]],
+                             [{"epoch": 0, "node": "c", "first_rank": 4, "local_ranks": 2, "world": 6,
+                               "from_step": 2, "to_step": 20, "samples": 360}])
+            self.assertIn("dloader_cluster_left_out_samples_total 360", dlctl("metrics", daemon=daemon).stdout)
+            self.assertRegex(dlctl("members", "--wide", daemon=daemon).stdout,
+                             r"\n  \S+ +0 +c +360 +4 +2 +6 +2 +20\n")
+
+    def test_nothing_is_missing(self):
+        """Its ranks were where the others were."""
+        daemons = self.nodes(2)
+        trainers = self.trainers_of(*daemons)
+        self.take(trainers, *[5] * 6)
+        self.beats(daemons[0], "c", 3)
+        daemons[2].kill()
+        self.round_of(daemons[0], 1)
+        for trainer in trainers[:4]:
+            trainer.told_at_once()
+        self.begin(trainers[:4])
+        self.finish(trainers[:4], others=trainers[4:])
+        self.assertEqual([trainer.left_out for trainer in trainers[:4]], [""] * 4)
+
+    def test_store_and_node_gone(self):
+        """Nobody can know what became of the others' shares: that is told, too."""
+        daemons = self.nodes(3)
+        trainers = self.trainers_of(*daemons)
+        self.take(trainers, 31, 31, 31, 31, 2, 2)
+        self.store.kill()
+        daemons[2].kill()
+        for daemon in daemons[:2]:
+            wait_until(lambda daemon=daemon: self.view("members", daemon)["last_write_s"] > 1, "silence")
+        for trainer in trainers[:4]:
+            self.assertFalse(trainer.take())
+            self.assertIn("samples are not known to have been used", trainer.left_out)
+            self.assertIn("ranks 4 to 5 of 6 on node c, steps 0 to 31", trainer.left_out)
+
+    def test_exit_status(self):
+        """Of dlctl run, for a rank that has had all of its own."""
+        daemons = [self.node(name, 1, 2, local=1, kept=name == "a") for name in "ab"]
+        for daemon in daemons:
+            wait_until(lambda daemon=daemon: self.view("members", daemon)["world"] == 2, "both")
+        spec = {**SPEC, "dataset": {"kind": "range", "length": 2000000}, "name": "long"}
+        with open(self.path("spec.json"), "w", encoding="utf-8") as file:
+            json.dump(spec, file)
+        gone = Trainer(self, daemons[1], 0, spec, credits=1).start()
+        command = [DLCTL, "run", self.path("spec.json"), "--socket", daemons[0].socket, "--world", "cluster",
+                   "--rank", "0", "--credits", "1"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            gone.started()
+            daemons[1].kill()
+            error = process.stderr.read()
+            self.assertEqual(process.wait(), 1, error)
+        found = re.search(r"up to (\d+) of its samples are not known to have been used \(rank 1 of 2 on node b, "
+                          r"steps 0 to (\d+)\)", error)
+        self.assertTrue(found, error)
+        self.assertEqual(int(found[1]), (int(found[2]) + 1) * BATCH)
+
+    def test_fence(self):
+        """Without the store nothing is given out after a while, and all goes on when it is back."""
+        daemons = [self.node(name, 2, 2, fence="2s") for name in "ab"]
+        trainers = self.trainers(*daemons, credits=1)
+        self.begin(trainers)
+        self.take(trainers, *[2] * 4)
+        self.store.kill()
+        for daemon in daemons:
+            wait_until(lambda daemon=daemon: "nothing is given out until one does" in daemon.log, "the fence")
+            self.assertEqual(self.view("members", daemon)["fenced"], "yes")
+            self.assertIn("dloader_cluster_fenced 1", dlctl("metrics", daemon=daemon).stdout)
+        given = [row["step"] for daemon in daemons for row in self.view("epochs", daemon)]
+        self.take(trainers, *[1] * 4)  # what was on its way, which makes room for more
+        late = Trainer(self, daemons[0], 0, {**SPEC, "seed": 1}).start()  # waits, too
+        self.assertEqual([row["step"] for daemon in daemons for row in self.view("epochs", daemon)], given)
+        self.store.start()
+        for daemon in daemons:
+            wait_until(lambda daemon=daemon: "batches are given out again" in daemon.log, "the store")
+        self.finish(trainers)
+        self.assertEqual([trainer.left_out for trainer in trainers], [""] * 4)
+        late.client.close()
+
+
+@test_daemons.WITH_ETCD
+class WithEtcd(LeftOut, test_daemons.ClusterCase):
+    STORE = stores.Etcd
+
+
+class WithTcpStore(LeftOut, test_daemons.ClusterCase):
+    STORE = stores.C10d
+
+
+if __name__ == "__main__":
+    unittest.main()

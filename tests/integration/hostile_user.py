@@ -1,0 +1,270 @@
+"""One attack of a hostile user on a daemon, for so many seconds; prints what came of it as JSON.
+
+    hostile_user.py SOCKET ATTACK SECONDS
+
+Only what a client may send, or could: whoever may connect can do all of this.
+"""
+
+import array
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+from dltest import (CLOSE, ERROR, FAULT, FEED, HOST, QUERY, START, STARTED, DaemonError,  # noqa: E402
+                    RawClient, pack)
+
+RANGE = {"dataset": {"kind": "range", "length": 1000}, "batch": {"size": 8}, "seed": 1, "workers": {"count": 1}}
+GONE = (OSError, TypeError, AssertionError)  # dropped, or refused as a connection
+
+
+def large_spec(workers):
+    return json.dumps({**RANGE, "name": "large", "dataset": {"kind": "range", "length": 100000},
+                       "workers": {"count": workers},
+                       "sampler": {"kind": "indices", "indices": list(range(35000))}})
+
+
+def frame(*message):
+    payload = pack(list(message))
+    return struct.pack("<I", len(payload)) + payload
+
+
+class Attack:
+    def __init__(self, path, seconds):
+        self.path, self.end = path, time.monotonic() + seconds
+        self.done = self.refused = 0
+        self.codes = set()  # what refusals named
+
+    def goes_on(self):
+        return time.monotonic() < self.end
+
+    def client(self):
+        """None: it was refused."""
+        try:
+            client = RawClient(self.path)
+        except GONE:
+            self.refused += 1
+            return None
+        client.sock.settimeout(5)
+        return client
+
+    def clients(self, n):
+        return [client for client in (self.client() for _ in range(n)) if client]
+
+    def refuse(self, error):
+        self.refused += 1
+        self.codes.add(error.path)
+
+    def hear_end(self, client):
+        """Why the session was ended, if it was."""
+        try:
+            while (message := client.recv()) is not None:
+                if message[0] == ERROR and message[1] == 0:
+                    self.refuse(DaemonError(*message[2:]))
+                    return
+        except GONE:
+            pass
+
+    # ---- the attacks
+
+    def flood(self):
+        """Small queries without a pause, from many connections, whose answers are all read."""
+        while self.goes_on():
+            clients = self.clients(64)
+            try:
+                self.flood_by([client.sock for client in clients])
+            except OSError:
+                pass
+            for client in clients:
+                client.close()
+
+    def views(self):
+        """Large views, which the user's own streams make large."""
+        while self.goes_on():
+            clients = self.clients(8)
+            try:
+                loader = clients[0].open({**RANGE, "name": "views", "dataset": {"kind": "range", "length": 8000}})
+                for rank in range(900):
+                    if self.goes_on():
+                        clients[0].start(loader["loader"], rank=rank, world=900, credits=1)
+                        self.done += 1
+                self.flood_by([client.sock for client in clients[1:]], "times", 1)
+            except DaemonError as error:
+                self.refuse(error)
+            except (*GONE, IndexError):
+                pass
+            for client in clients:
+                client.close()
+
+    def flood_by(self, socks, view="status", at_once=100):
+        queries = frame(QUERY, 1, view, 0) * at_once
+        left = {sock: b"" for sock in socks}
+        for sock in socks:
+            sock.setblocking(False)
+        while self.goes_on() and left:
+            readable, writable, _ = select.select(list(left), list(left), [], 1)
+            for sock in readable:
+                if not sock.recv(1 << 20):
+                    del left[sock]
+            for sock in writable:
+                if sock in left:
+                    left[sock] = (left[sock] or queries)[sock.send(left[sock] or queries):]
+                    self.done += 1
+
+    def unread(self):
+        """The same, and no answer is read."""
+        while self.goes_on():
+            for client in (clients := self.clients(16)):
+                client.sock.settimeout(0.2)
+                try:
+                    while self.goes_on():
+                        client.send_bytes(frame(QUERY, 1, "loaders", 0) * 1000)
+                        self.done += 1
+                except GONE:
+                    pass
+            for client in clients:
+                client.close()
+
+    def feed(self):
+        """Indices of steps far ahead of what is read."""
+        spec = {**RANGE, "name": "fed", "sampler": {"kind": "client"}, "batch": {"size": 65536},
+                "memory": {"limit": "16MiB"}}
+        while self.goes_on():
+            if not (client := self.client()):
+                continue
+            try:
+                stream = client.start(client.open(spec)["loader"], credits=65536)["stream"]
+                step = frame(FEED, stream, 0, bytes(8 * 65536))
+                client.sock.settimeout(1)
+                for _ in range(200):
+                    client.send_bytes(step)
+                    self.done += 1
+                    if select.select([client.sock], [], [], 0)[0]:
+                        message = client.recv()
+                        if message and message[0] == FAULT:
+                            self.refuse(DaemonError(message[3], message[5], message[6]))
+                            break
+            except DaemonError as error:
+                self.refuse(error)
+            except GONE:
+                pass
+            client.close()
+
+    def partial(self):
+        """A large message each, of which the end never comes."""
+        while self.goes_on():
+            clients = self.clients(100)
+            for client in clients:
+                try:
+                    client.sock.settimeout(1)
+                    client.send_bytes(struct.pack("<I", 1 << 20) + bytes((1 << 20) - 100))
+                    self.done += 1
+                except GONE:
+                    pass
+            for client in clients:
+                client.sock.settimeout(0.05)
+                self.hear_end(client)
+                client.close()
+
+    def descriptors(self):
+        """Sockets that are sent to the daemon, and never used."""
+        ours, theirs = socket.socketpair()
+        host = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))]
+        while self.goes_on():
+            clients = self.clients(100)
+            for client in clients:
+                try:
+                    for number in range(16):
+                        client.sock.sendmsg([frame(HOST, number)], host)
+                        self.done += 1
+                except GONE:
+                    pass
+            for client in clients:
+                client.sock.settimeout(0.05)
+                self.hear_end(client)
+                client.close()
+        ours.close()
+
+    def churn(self):
+        """Loaders that are opened and left at once."""
+        name = 0
+        while self.goes_on():
+            if not (client := self.client()):
+                continue
+            try:
+                for _ in range(10):
+                    name += 1
+                    loader = client.open({**RANGE, "name": f"churn-{name}"})["loader"]
+                    client.send(CLOSE, loader)
+                    self.done += 1
+            except DaemonError as error:
+                self.refuse(error)
+            except GONE:
+                pass
+            client.close()
+
+    def large(self):
+        """Specs that take long to read, of which nothing comes."""
+        spec = large_spec(0)
+        while self.goes_on():
+            if not (client := self.client()):
+                continue
+            try:
+                while self.goes_on():
+                    client.open(spec)
+            except DaemonError as error:
+                self.refuse(error)
+            except GONE:
+                pass
+            client.close()
+
+    def worlds(self):
+        """The world of a cluster, where there is none; and ranks that there cannot be."""
+        while self.goes_on():
+            if not (client := self.client()):
+                continue
+            try:
+                loader = client.open({**RANGE, "name": "worlds"})["loader"]
+                for world in (0, 1 << 40):
+                    self.done += 1
+                    client.send(START, 7, loader, 0, 1 << 30, world, 0, 0)
+                    message = client.recv_number(STARTED, ERROR)
+                    if message[0] == ERROR:
+                        self.refuse(DaemonError(*message[2:]))
+            except DaemonError as error:
+                self.refuse(error)
+            except GONE:
+                pass
+            client.close()
+
+    def noise(self):
+        """What the log has a line for."""
+        while self.goes_on():
+            try:
+                with socket.socket(socket.AF_UNIX) as sock:
+                    sock.settimeout(1)
+                    sock.connect(self.path)
+                    sock.sendall(b"\xff\xff\xff\xff")
+                    sock.recv(200)
+                    self.done += 1
+            except OSError:
+                pass
+
+
+ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "churn", "large", "worlds", "noise")
+
+
+def main():
+    path, name, seconds = sys.argv[1:]
+    attack = Attack(path, float(seconds))
+    getattr(attack, name)()
+    print(json.dumps({"attack": name, "done": attack.done, "refused": attack.refused,
+                      "named": sorted(attack.codes)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""A hostile user beside an honest one, on one daemon: whatever the first does is charged to that user, and
+refused beyond the limits; the second gets every batch in time."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+from dltest import CLOSE, DLCTL, PATIENCE, RawClient, TestCase, main, wait_until  # noqa: E402
+from hostile_user import ATTACKS, large_spec  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+HONEST, HOSTILE = 60201, 60202
+SECONDS = float(os.environ.get("DLOADER_HOSTILE_SECONDS", 6))  # of all attacks at once
+SHORT = 4  # of one alone
+
+LIMITS = {"sessions": 256, "loaders": 8, "workers": 8, "bytes": "64MiB", "held": "16MiB", "descriptors": 200}
+SPEC = {"name": "honest", "dataset": {"kind": "range", "length": 640}, "batch": {"size": 64}, "seed": 1,
+        "workers": {"count": 1}}
+
+
+def as_user(uid, *command):
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *command]
+
+
+@unittest.skipIf(os.geteuid(), "only root may become other users")
+class Beside(TestCase):
+    """A daemon, and an honest user who reads from it while another one attacks."""
+
+    LIMITS, LAUNCHER = LIMITS, ()
+
+    def setUp(self):
+        super().setUp()
+        os.chmod(self.dir, 0o755)
+        # What a sanitizer keeps of freed memory is not the daemon's.
+        options = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1"
+        self.server = self.daemon({"socket_mode": "0666", "data_roots": [self.dir], "linger": "1s",
+                                   "limits": self.LIMITS}, env={"ASAN_OPTIONS": options},
+                                  launcher=self.LAUNCHER)
+        self.read_epochs(list)  # what the daemon opens once, and keeps
+        self.await_quiet()
+        self.before = self.descriptors(), self.resident()
+
+    def users(self):
+        with RawClient(self.server.socket) as client:
+            return {row["uid"]: row for row in client.query("users")}
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.server.process.pid}/fd"))
+
+    def resident(self):
+        with open(f"/proc/{self.server.process.pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def read_epochs(self, running):
+        """As a trainer, by another process of that user: its report, once nothing is `running`."""
+        trainer = subprocess.Popen(
+            as_user(HONEST, sys.executable, os.path.join(HERE, "honest_user.py"), self.server.socket,
+                    json.dumps(SPEC)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(trainer.wait)
+        self.addCleanup(trainer.kill)
+        for process in running():
+            process.wait()
+        out, _ = trainer.communicate("\n", PATIENCE)
+        return json.loads(out)
+
+    def attack(self, names, seconds):
+        """All at once: what each says of it, by name, and the honest user's report."""
+        attackers = []
+
+        def begin():
+            for name in names:
+                attackers.append(subprocess.Popen(
+                    as_user(HOSTILE, sys.executable, os.path.join(HERE, "hostile_user.py"),
+                            self.server.socket, name, str(seconds)), stdout=subprocess.PIPE, text=True))
+                self.addCleanup(attackers[-1].stdout.close)
+            return attackers
+
+        honest = self.read_epochs(begin)
+        reports = [json.load(process.stdout) for process in attackers]
+        return {report["attack"]: report for report in reports}, honest
+
+    def held(self):
+        """Of what is limited, by uid and kind; of root's, who looks, nothing."""
+        return {(uid, key[len("limit_"):]): row[key[len("limit_"):]] for uid, row in self.users().items()
+                for key in row if uid and key.startswith("limit_")}
+
+    def await_quiet(self):
+        wait_until(lambda: self.held() and not any(self.held().values()), "all to be returned")
+
+    def assert_all_is_back(self, descriptors, resident):
+        """What the hostile user has had is the daemon's again."""
+        self.await_quiet()
+        wait_until(lambda: self.descriptors() <= descriptors, "descriptors to be closed")
+        self.assertLess(self.resident(), resident + (64 << 20))
+
+    def alone(self, name):
+        reports, honest = self.attack([name], SHORT)
+        self.assertEqual((honest["wrong"], self.users()[HONEST]["refused"]), (0, 0))
+        self.assert_all_is_back(*self.before)
+        return reports[name]
+
+
+class HostileUser(Beside):
+    def test_all_at_once(self):
+        reports, honest = self.attack(ATTACKS, SECONDS)
+        users = self.users()
+        for name in ATTACKS:
+            self.assertGreater(reports[name]["done"] + reports[name]["refused"], 0, name)
+        self.assertGreater(users[HOSTILE]["refused"], 0)
+        self.assertEqual(users[HONEST]["refused"], 0)
+        self.assertGreater(honest["batches"], 0)
+        self.assertEqual(honest["wrong"], 0)
+        self.assertLess(honest["slowest_s"], PATIENCE / 2)
+        self.assert_all_is_back(*self.before)
+        lines = [line for line in self.server.log.splitlines() if f"uid {HOSTILE}" in line]
+        self.assertLess(len(lines), 100 + 3 * SECONDS + 60)
+
+    def test_what_is_fed(self):
+        report = self.alone("feed")
+        self.assertEqual(report["named"], ["limits.held"])
+
+    def test_what_is_said_in_part(self):
+        report = self.alone("partial")
+        self.assertEqual(report["named"], ["limits.held"])
+
+    def test_descriptors(self):
+        report = self.alone("descriptors")
+        self.assertEqual(report["named"], ["limits.descriptors"])
+
+    def test_loaders_that_nobody_uses_give_way(self):
+        """They linger for a second, and yet none is refused."""
+        report = self.alone("churn")
+        self.assertGreater(report["done"], LIMITS["loaders"])
+        self.assertEqual(report["refused"], 0)
+
+    def test_specs_that_take_long_to_read(self):
+        """A thread reads them: each was refused by what it says, and that took the loop little."""
+        report = self.alone("large")
+        self.assertEqual(report["named"], ["workers.count"])
+        self.assertLess(self.users()[HOSTILE]["loop_s"] / report["refused"], 0.25 * self.seconds_to_read())
+
+    def seconds_to_read(self):
+        """Of processor time, for one spec such as these: by dlctl, whose plan of it is one line."""
+        with open(self.path("large.json"), "w") as file:
+            file.write(large_spec(1))
+        began = os.times()
+        subprocess.run([DLCTL, "plan", file.name, "--steps", "1"], check=True, stdout=subprocess.DEVNULL)
+        ended = os.times()
+        return ended.children_user + ended.children_system - began.children_user - began.children_system
+
+    def test_specs_that_are_kept(self):
+        with self.client(self.server) as client:
+            before = self.users()[0]["held_bytes"]
+            loader = client.open(large_spec(1))["loader"]
+            self.assertGreater(self.users()[0]["held_bytes"], before + 35000 * 4)
+            client.send(CLOSE, loader)
+        wait_until(lambda: self.users()[0]["held_bytes"] <= before, "the loader to end")
+
+    def test_lines_of_the_log(self):
+        report = self.alone("noise")
+        self.assertGreater(report["done"], 200)
+        lines = re.findall(rf"uid {HOSTILE}.*a frame has 1 to", self.server.log)
+        self.assertLess(len(lines), min(report["done"], 120 + 3 * SHORT))
+        with self.client(self.server) as client:
+            client.send_bytes(b"\xff\xff\xff\xff")
+        wait_until(lambda: re.search(rf"uid {HOSTILE}: \d+ more lines were left out", self.server.log),
+                   "the count of lines that were left out")
+
+    def test_dlctl_shows_it(self):
+        with self.client(self.server):
+            out = subprocess.run([DLCTL, "users", "--json", "--socket", self.server.socket], check=True,
+                                 stdout=subprocess.PIPE).stdout
+        rows = {row["uid"]: row for row in json.loads(out)}
+        self.assertEqual((rows[0]["sessions"], rows[0]["limit_sessions"]), (2, LIMITS["sessions"]))
+        self.assertEqual(rows[HONEST]["sessions"], 0)
+        self.assertGreater(rows[HONEST]["loop_s"], 0)
+
+
+class FewDescriptors(Beside):
+    """Of a process that may have few, one user gets half, whatever the configuration says."""
+
+    LIMITS, LAUNCHER = {**LIMITS, "descriptors": 4096}, ("prlimit", "--nofile=400:400")
+
+    def test_descriptors(self):
+        report = self.alone("descriptors")
+        self.assertEqual(report["named"], ["limits.descriptors"])
+        self.assertEqual(self.users()[HOSTILE]["limit_descriptors"], 150)
+
+
+if __name__ == "__main__":
+    main()

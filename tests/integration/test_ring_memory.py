@@ -1,0 +1,269 @@
+"""What the rings may take: of the machine, of control groups, of all users together; and with what
+rights clients get them.
+"""
+
+import collections
+import errno
+import fcntl
+import mmap
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+from dltest import DaemonError, TestCase, main, wait_until  # noqa: E402
+from groups import Group  # noqa: E402
+
+ONE, OTHER = 60001, 60002  # users that nobody has a name for
+MIB = 1 << 20
+
+
+class MemoryCase(TestCase):
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("only root can be several users")
+        os.chmod(self.dir, 0o755)
+
+    def client_of(self, daemon, uid):
+        """The kernel notes who connects."""
+        os.seteuid(uid)
+        try:
+            return self.client(daemon)
+        finally:
+            os.seteuid(0)
+
+
+def small(name, **extra):
+    return {"name": name, "dataset": {"kind": "range", "length": 4000}, "batch": {"size": 10},
+            "seed": 1, "workers": {"count": 1}, **extra}
+
+
+def big(name, prefetch=32, workers=1):
+    """16 MB a batch, with its indices; 528 MB for the first worker."""
+    return {"name": name, "dataset": {"kind": "range", "length": 8000000},
+            "batch": {"size": 1000000}, "seed": 1, "memory": {"limit": "4GiB"},
+            "workers": {"count": workers, "prefetch": prefetch, "retries": 1}}
+
+
+class Groups(MemoryCase):
+    """A daemon in a group that is smaller than what a user wants."""
+
+    WANT = [list(range(i, i + 10)) for i in range(0, 4000, 10)]
+
+    def rest(self, client, batches):
+        """All steps of the epoch whose first batches these are."""
+        steps = []
+        while batches:
+            for batch in batches:
+                steps.append(batch.indices)
+                batch.release()
+            batches = client.next_batches()
+        return steps
+
+    def check(self, room, config, code, said):
+        group = Group(self, "memory")
+        daemon = self.daemon({"socket_mode": "0666", "data_roots": [self.dir], "linger": "0s", **config},
+                             launcher=group.launcher)
+        one, other = self.client_of(daemon, ONE), self.client_of(daemon, OTHER)
+        one.start(one.open(small("small"))["loader"])
+        begun = one.next_batches()
+        # As large as that, but sanitizers take more by themselves.
+        group.limit(max(room, group.usage + room * 3 // 4))
+
+        with self.assertRaises(DaemonError) as refused:
+            other.open(big("big", workers=2))
+        self.assertEqual(refused.exception.code, code, refused.exception)
+        self.assertRegex(str(refused.exception), said)
+        self.assertRegex(str(refused.exception), r"\b528\d{6}\b")  # what it wanted
+
+        self.assertEqual((daemon.process.poll(), group.killed), (None, 0), daemon.log)
+        self.assertEqual(self.rest(one, begun), self.WANT)
+        loader = other.open(small("fits"))["loader"]
+        self.assertEqual(other.epoch_indices(loader), self.WANT)
+        self.assertEqual(group.killed, 0)
+
+    def check_group(self, room):
+        """What the group has not."""
+        self.check(room, {"limits": {"memory": "8GiB"}}, errno.ENOMEM,
+                   r"^memory: \d+ bytes are wanted, and \d+ are available: "
+                   r"/\S+/memory\.(limit_in_bytes|max) has \d+, of which \d+ are used, "
+                   r"\d+ promised and \d+ kept for others; lower memory\.limit")
+
+    def check_share(self, room):
+        """What all may have of it."""
+        self.check(room, {}, errno.EDQUOT,
+                   r"^limits\.memory: \d+ more would exceed the limit of \d+ for the rings of all "
+                   r"users, which use \d+; ")
+
+    def test_a_group_of_60_mib(self):
+        self.check_group(60 * MIB)
+
+    def test_a_group_of_200_mib(self):
+        self.check_group(200 * MIB)
+
+    def test_half_of_60_mib(self):
+        self.check_share(60 * MIB)
+
+    def test_half_of_200_mib(self):
+        self.check_share(200 * MIB)
+
+    def test_who_is_killed(self):
+        """Something else in the group takes all there is."""
+        group = Group(self, "memory")
+        daemon = self.daemon({"socket_mode": "0666", "data_roots": [self.dir], "linger": "0s"}, launcher=group.launcher)
+        one = self.client_of(daemon, ONE)
+        opened = one.open(small("small", workers={"count": 1, "retries": 50}))
+        one.start(opened["loader"])
+        begun = one.next_batches()
+        group.limit(group.usage + 60 * MIB)
+        greedy = subprocess.Popen(
+            [*group.launcher, sys.executable, "-c",
+             "held = []\nwhile True: held.append(b'x' * (1 << 20))"],
+            stderr=subprocess.DEVNULL)
+        try:
+            wait_until(lambda: group.killed > 0, "the kernel to kill")
+        finally:
+            greedy.kill()
+            greedy.wait()
+        self.assertEqual(self.rest(one, begun), self.WANT)
+        self.assertIsNone(daemon.process.poll(), daemon.log)
+        self.assertRegex(daemon.log, r"worker 0 \(pid \d+\) was killed by SIGKILL")
+
+
+class Users(MemoryCase):
+    def test_all_together(self):
+        """What one user has, another cannot get; each has limits of its own below that."""
+        daemon = self.daemon({"socket_mode": "0666", "data_roots": [self.dir], "linger": "0s",
+                              "limits": {"memory": "72MiB", "bytes": "60MiB"}})
+        one, other = self.client_of(daemon, ONE), self.client_of(daemon, OTHER)
+        one.epoch_indices(one.open(big("one", prefetch=1))["loader"])
+        with self.assertRaises(DaemonError) as refused:
+            one.open(big("more", prefetch=4))
+        self.assertEqual((refused.exception.code, refused.exception.path),
+                         (errno.EDQUOT, "limits.bytes"))
+        with self.assertRaises(DaemonError) as refused:
+            other.open(big("other", prefetch=2))
+        self.assertEqual((refused.exception.code, refused.exception.path),
+                         (errno.EDQUOT, "limits.memory"))
+        self.assertRegex(refused.exception.message, r"limit of 75497472 for the rings of all users, "
+                                                    r"which use 320\d{5};")
+        one.close()
+        wait_until(lambda: not other.query("loaders"), "the loader to end")
+        self.assertEqual(len(other.epoch_indices(other.open(big("other", prefetch=2))["loader"])), 8)
+
+
+class Alone(MemoryCase):
+    """What a loader does that could use more."""
+
+    def steps(self, client, loader, **how):
+        return [len(step) for step in client.epoch_indices(loader, **how)]
+
+    def owners(self, client):
+        """{loader: how many segments}"""
+        return collections.Counter(row["loader"] for row in client.query("ring"))
+
+    def test_a_worker_stands_in_for_another(self):
+        daemon = self.daemon({"limits": {"memory": "40MiB"}})
+        client = self.client(daemon)
+        loader = client.open(big("two", prefetch=1, workers=2))["loader"]
+        self.assertEqual(self.steps(client, loader), [1000000] * 8)
+        self.assertEqual([row["slots"] for row in client.query("ring")], [2])
+
+    def test_it_goes_on_with_what_it_has(self):
+        daemon = self.daemon({"limits": {"memory": "40MiB"}})
+        client = self.client(daemon)
+        loader = client.open(big("one", prefetch=1))["loader"]
+        self.assertEqual(self.steps(client, loader, credits=8), [1000000] * 8)
+
+    def test_it_gets_what_others_give_back(self):
+        daemon = self.daemon({"linger": "0s", "limits": {"memory": "72MiB"}})
+        one, other = self.client(daemon), self.client(daemon)
+        one.open(big("one", prefetch=1))
+        loader = other.open(big("other", prefetch=1, workers=2))["loader"]
+        other.start(loader, credits=8)
+        wait_until(lambda: self.owners(other) == {"one": 1, "other": 1}, "a segment for each")
+        one.close()
+        wait_until(lambda: self.owners(other) == {"other": 2}, "its second worker's memory")
+
+    def test_a_batch_that_never_fits(self):
+        with open(self.path("lines"), "w", encoding="ascii") as file:
+            file.write("a\nb\n" + "x" * (30 * MIB) + "\n")
+        daemon = self.daemon({"limits": {"memory": "20MiB"}})
+        client = self.client(daemon)
+        spec = {"name": "lines", "dataset": {"kind": "text", "paths": self.path("lines")},
+                "batch": {"size": 1}, "seed": 1, "workers": {"count": 1, "retries": 0}}
+        client.start(client.open(spec)["loader"])
+        with self.assertRaises(DaemonError) as told:
+            while batches := client.next_batches():
+                for batch in batches:
+                    batch.release()
+        self.assertRegex(str(told.exception), r"limits\.memory: \d{8} more would exceed the limit of 20971520")
+
+
+class Scores(MemoryCase):
+    def test_workers_go_first(self):
+        def score(pid):
+            with open(f"/proc/{pid}/oom_score_adj", encoding="ascii") as file:
+                return int(file.read())
+
+        daemon = self.daemon()
+        client = self.client(daemon)
+        client.open(small("small"))
+        self.assertEqual([score(pid) for pid in daemon.workers], [1000])
+        self.assertEqual(score(daemon.process.pid), score(os.getpid()))
+
+
+class Descriptors(MemoryCase):
+    """Of a client of another user."""
+
+    def descriptors(self):
+        """Python's mmap keeps one of each."""
+        found = []
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                if "dloader-segment" in os.readlink(f"/proc/self/fd/{name}"):
+                    found.append(int(name))
+            except FileNotFoundError:
+                pass
+        return found
+
+    def test_they_are_for_reading(self):
+        daemon = self.daemon({"socket_mode": "0666", "data_roots": [self.dir], "linger": "0s"})
+        client = self.client_of(daemon, ONE)
+        client.start(client.open(small("small"))["loader"])
+        batch = client.next_batches()[0]
+        before = bytes(batch.slot)
+        fds = self.descriptors()
+        self.assertEqual(len(fds), len(client.segments))
+        os.seteuid(ONE)
+        try:
+            for fd in fds:
+                self.assertEqual(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE, os.O_RDONLY)
+                with self.assertRaises(PermissionError) as refused:
+                    mmap.mmap(fd, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+                self.assertEqual(refused.exception.errno, errno.EACCES)  # by its mode, not by the seal
+                for flags in (os.O_RDWR, os.O_WRONLY, os.O_RDONLY):
+                    with self.assertRaises(PermissionError):
+                        os.open(f"/proc/self/fd/{fd}", flags)
+                with self.assertRaises(PermissionError):
+                    os.fchmod(fd, 0o666)
+                with self.assertRaises(OSError):
+                    os.write(fd, b"x")
+                with self.assertRaises(OSError):
+                    os.ftruncate(fd, 0)
+        finally:
+            os.seteuid(0)
+        self.assertEqual(bytes(batch.slot), before)
+
+    def test_those_of_a_writable_loader(self):
+        daemon = self.daemon({"linger": "0s"})
+        client = self.client(daemon)
+        client.start(client.open(small("small", memory={"writable": True}))["loader"])
+        client.next_batches()
+        for fd in self.descriptors():
+            mmap.mmap(fd, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE).close()
+
+
+if __name__ == "__main__":
+    main()

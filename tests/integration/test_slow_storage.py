@@ -1,0 +1,206 @@
+"""Storage that does not answer, by a real file system that hangs on demand (tests/lib/fuse.py): steps
+time out, workers that cannot be killed are replaced and counted, and nobody else notices.
+"""
+
+import os
+import pathlib
+import signal
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+import fuse  # noqa: E402
+import media  # noqa: E402
+from dltest import STOP, DaemonError, TestCase, dlctl, dlctl_json, main, named, wait_until  # noqa: E402
+
+ROWS, WIDTH = 64, 65536
+
+
+class SlowStorage(TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.why_not = fuse.why_not()
+
+    def setUp(self):
+        super().setUp()
+        if self.why_not:
+            self.skipTest(self.why_not)
+        self.files, self.place = pathlib.Path(self.path("files")), pathlib.Path(self.path("place"))
+        for folder in (self.files, self.place):
+            folder.mkdir()
+        self.storage = fuse.Fuse(self.files, self.place)
+        self.addCleanup(self.storage.close)
+        self.addCleanup(self.storage.release)
+
+    def open(self, dataset, config=None, **workers):
+        self.running = self.daemon(config)
+        self.trainer = self.client(self.running)
+        self.loader = self.trainer.open(
+            {"name": "slow", "dataset": dataset, "batch": {"size": 1},
+             "workers": {"count": 2, "prefetch": 1, "timeout": "1s", "retries": 0, **workers}})["loader"]
+        self.stream = self.trainer.start(self.loader)["stream"]
+        self.take()
+
+    def open_pictures(self, **options):
+        """Each sample is a file that is opened when its turn comes."""
+        media.pictures(self.files / "pictures", 60)
+        self.open({"kind": "imagefolder", "root": str(self.place / "pictures")}, **options)
+
+    def open_rows(self, **options):
+        """A file that is mapped; the kernel reads no more of it ahead than a page."""
+        os.rename(self.rows("rows.npy", ROWS, WIDTH), self.files / "rows.npy")
+        self.open({"kind": "npy", "files": str(self.place / "rows.npy")}, **options)
+
+    def take(self):
+        batches = self.trainer.next_batches()
+        for batch in batches:
+            batch.release()
+        return len(batches)
+
+    def take_until_error(self):
+        with self.assertRaises(DaemonError) as caught:
+            while self.take():
+                pass
+        return str(caught.exception)
+
+    def finish(self):
+        """The rest of the epoch; how many batches, and how many errors."""
+        batches = errors = 0
+        while True:
+            try:
+                n = self.take()
+            except DaemonError:
+                errors += 1
+                continue
+            if n == 0:
+                return batches, errors
+            batches += n
+
+    def stuck(self):
+        return self.trainer.query("status")["stuck_workers"]
+
+    def assert_others_do_not_notice(self, name):
+        """While it hangs."""
+        other = self.client(self.running)
+        loader = other.open(named(name))["loader"]
+        for epoch in range(3):
+            self.assertEqual(sum(other.epoch_indices(loader, epoch=epoch), []), list(range(100)))
+        for view in ("status", "loaders", "epochs", "workers", "ring", "sessions", "times"):
+            other.query(view)
+        self.assertTrue(self.storage.waiting)
+
+    def test_a_worker_that_cannot_be_killed_is_replaced_and_counted(self):
+        self.open_pictures()
+        self.storage.hold(fuse.OPEN)
+        text = self.take_until_error()
+        self.assertRegex(text, r"worker \d \(pid \d+\) was killed: its task took longer than "
+                               r"workers.timeout \(1 s\); it does not end, as it waits in the kernel, "
+                               r"mostly for storage that does not answer; another takes its place")
+        self.assert_others_do_not_notice("other")
+        self.assertGreaterEqual(self.stuck(), 1)
+
+        def by_worker():
+            return [row["stuck"] for row in dlctl_json("workers", daemon=self.running)
+                    if row["loader"] == "slow"]
+
+        # Another may get stuck between two questions.
+        wait_until(lambda: sum(by_worker()) == self.stuck(), "both views to count the same")
+        self.assertRegex(dlctl("metrics", daemon=self.running).stdout, r"\ndloader_stuck_workers [1-9]")
+        self.storage.release()
+        batches, errors = self.finish()
+        self.assertGreater(batches, 30)
+        wait_until(lambda: self.stuck() == 0, "those that hung to end")
+        self.assertIn("which was killed, has ended after", self.running.log)
+
+    def test_it_counts_for_its_user_until_it_has_ended(self):
+        self.open_pictures(config={"limits": {"workers": 3}})
+        self.storage.hold(fuse.OPEN)
+        self.take_until_error()
+        wait_until(lambda: "limits.workers allows no other" in self.running.log, "the limit to be reached")
+        self.trainer.close()
+        self.trainer = self.client(self.running)
+        # Its loader would give way; the worker that is stuck cannot, and so there is room for two.
+        with self.assertRaisesRegex(DaemonError, "limits.workers: 3 more would exceed the limit of 3 for uid "
+                                    f"{os.getuid()}, which uses 3"):
+            self.trainer.open(named("more", workers={"count": 3}))
+        self.trainer.open(named("fewer", workers={"count": 2}))
+        self.storage.release()
+        wait_until(lambda: self.stuck() == 0, "those that hung to end")
+
+    def test_its_loader_can_be_closed_and_the_daemon_ends(self):
+        self.open_pictures(config={"linger": "0s"})
+        self.storage.hold(fuse.OPEN)
+        self.take_until_error()
+        self.trainer.send(STOP, self.stream)
+        self.trainer.close()
+        self.trainer = self.client(self.running)
+        wait_until(lambda: not self.trainer.query("loaders"), "the loader to be gone")
+        self.assertGreaterEqual(self.stuck(), 1)
+        workers = self.running.workers
+        self.running.process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.running.process.wait(60), 0)
+        self.assertIn("the daemon ends, though not all of its workers do", self.running.log)
+        self.assertFalse(os.path.exists(self.running.socket))
+        self.storage.release()
+        wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), "the workers to end")
+
+    def test_a_mapped_file(self):
+        self.open_rows()
+        self.storage.hold(fuse.READ)
+        self.assertIn("took longer than workers.timeout (1 s)", self.take_until_error())
+        self.assert_others_do_not_notice("other")
+        self.storage.release()
+        batches, _ = self.finish()
+        self.assertGreater(batches, 30)
+        wait_until(lambda: self.stuck() == 0, "those that hung to end")
+
+    def test_opening_it_again(self):
+        """Of a worker that is replaced."""
+        self.open_rows()
+        self.storage.hold(fuse.OPEN)
+        [worker] = [row for row in self.trainer.query("workers") if row["worker"] == 0]
+        os.kill(worker["pid"], signal.SIGKILL)
+        self.assertTrue(self.storage.taken.wait(60))
+        wait_until(lambda: "opening the dataset again took far longer than workers.timeout (1 s)"
+                   in self.running.log, "the limit of that")
+        self.storage.release()
+        batches, errors = self.finish()
+        self.assertEqual(batches + errors, ROWS - 1)
+        self.assertLessEqual(errors, 1)
+        wait_until(lambda: all(row["state"] == "ready" for row in self.trainer.query("workers")),
+                   "the worker to be replaced")
+
+    def test_directories_of_the_configuration(self):
+        """At the start, and when it is read again, of which nobody but who asks for it waits long."""
+        whole = self.rows("rows.npy", ROWS, WIDTH)
+        self.storage.hold(fuse.GETATTR)
+        self.running = self.daemon({"data_roots": [self.dir, str(self.place)]})
+        text = f"data_roots: {self.place} does not answer; it is taken as it is written"
+        self.assertEqual(self.running.log.count(text), 1)
+        other = self.client(self.running)
+        loader = other.open({"name": "rows", "dataset": {"kind": "npy", "files": whole}})["loader"]
+        self.assertEqual(len(other.epoch_indices(loader)), ROWS)
+        dlctl("reload", daemon=self.running)
+        self.assertEqual(self.running.log.count(text), 2)
+        self.assertEqual(len(other.epoch_indices(loader, epoch=1)), ROWS)
+        self.storage.release()
+        dlctl("reload", daemon=self.running)
+        self.assertEqual(self.running.log.count(text), 2)
+
+    def test_a_loader_that_is_being_opened(self):
+        """Its client waits, and may go; nobody else does."""
+        os.rename(self.rows("rows.npy", ROWS, WIDTH), self.files / "rows.npy")
+        self.running = self.daemon()
+        self.trainer = self.client(self.running)
+        self.storage.hold(fuse.LOOKUP)
+        waiting = self.client(self.running)
+        waiting.send(2, 1, "/", {"name": "hangs", "dataset": {
+            "kind": "npy", "files": str(self.place / "rows.npy")}, "workers": {"count": 1}}, 0, 0, 0)
+        self.assertTrue(self.storage.taken.wait(60))
+        self.assert_others_do_not_notice("other")
+        waiting.close()
+        self.assert_others_do_not_notice("another")
+        self.storage.release()
+
+
+if __name__ == "__main__":
+    main()

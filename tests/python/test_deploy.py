@@ -1,0 +1,234 @@
+"""The files of daemon/examples/deploy: by a real Slurm, a real sshd, and the containers of the manifests in
+namespaces of their own, which share only what the manifests mount.
+
+Environment: what the package takes; KUBERNETES_PYTHON: an interpreter with kubernetes-validate, by default
+this one.
+"""
+
+import getpass
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import test_slurm
+
+try:
+    import yaml
+except ImportError:
+    yaml = None
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+DEPLOY = ROOT / "daemon/examples/deploy"
+PATIENCE = 120  # seconds that a busy machine is given; nothing is judged by it
+KUBERNETES = "1.30"
+LENGTH = 1000
+RANKS = [f"rank {rank} of 2: {LENGTH // 2} samples" for rank in range(2)]
+PROGRAMS = f"{os.path.dirname(os.environ['DLOADERD'])}:{os.path.dirname(os.environ['DLCTL'])}"
+ENVIRON = {**os.environ, "PATH": f"{PROGRAMS}:{os.environ['PATH']}:/usr/sbin"}
+
+VALIDATE = """
+import json, sys
+import kubernetes_validate
+for resource in json.load(sys.stdin):
+    kubernetes_validate.validate(resource, sys.argv[1], strict=True)
+"""
+
+
+def unshared(*command):
+    """A pod's namespaces: of mounts, processes, network, names and System V's memory."""
+    return ["unshare", "-m", "-p", "-n", "-u", "-i", "--fork", "--mount-proc", "--kill-child", *command]
+
+
+def may_unshare():
+    return not subprocess.run(unshared("true"), check=False, stderr=subprocess.DEVNULL).returncode
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory(prefix="dloader-deploy-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.folder.chmod(0o755)
+        self.data = self.folder / "data"
+        self.data.mkdir()
+        shutil.copy(DEPLOY / "train.py", self.data)
+        (self.data / "numbers.txt").write_text("".join(f"{i:07}\n" for i in range(LENGTH)))
+
+    def spec(self, path):
+        (self.data / "numbers.yaml").write_text(
+            "name: numbers\nseed: 1\nbatch: {size: 10}\nsampler: {kind: random}\n"
+            f"dataset: {{kind: records, path: {path}/numbers.txt, dtype: uint8, shape: [8]}}\n")
+        return self.data / "numbers.yaml"
+
+    def wait(self, condition, what):
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, what)
+            time.sleep(0.05)
+
+
+class Ssh(Case):
+    @unittest.skipUnless(shutil.which("sshd", path=ENVIRON["PATH"]) and shutil.which("ssh"), "no openssh-server")
+    def test_launch(self):
+        key, port = self.folder / "key", test_slurm.free_ports(1)[0]
+        for name in ("host", "key"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / name], check=True)
+        os.makedirs("/run/sshd", exist_ok=True)
+        server = subprocess.Popen(
+            [shutil.which("sshd", path=ENVIRON["PATH"]), "-D", "-e", "-f", "/dev/null", "-p", str(port),
+             "-o", "ListenAddress=127.0.0.1", "-h", str(self.folder / "host"), "-o", "StrictModes=no",
+             "-o", f"AuthorizedKeysFile={key}.pub", "-o", "PidFile=none", "-o", "UsePAM=no"],
+            stderr=subprocess.DEVNULL)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.terminate)
+        # What is in $PATH and $PYTHONPATH here has to be there, as if it were installed.
+        words = " ".join(f"{name}={shlex.quote(ENVIRON[name])}" for name in
+                         ("PATH", "PYTHONPATH", "LD_PRELOAD", "ASAN_OPTIONS", "LSAN_OPTIONS", "DLOADER_LOCAL_MODULE")
+                         if name in ENVIRON)
+        ssh = self.folder / "ssh"
+        ssh.write_text(f"#!/bin/sh\nexec ssh -q -i {key} -p {port} -o StrictHostKeyChecking=no "
+                       f"-o UserKnownHostsFile=/dev/null {getpass.getuser()}@$1 \"export {words}; $2\"\n")
+        ssh.chmod(0o755)
+        self.wait(lambda: not subprocess.run([ssh, "127.0.0.1", "true"], check=False).returncode, "the server")
+        done = subprocess.run([DEPLOY / "ssh/launch.sh", "127.0.0.1", "127.0.0.1"], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=PATIENCE, check=False,
+                              env={**ENVIRON, "SSH": str(ssh), "TRAIN": str(self.data / "train.py"),
+                                   "SPEC": str(self.spec(self.data))})
+        self.assertEqual((sorted(done.stdout.splitlines()), done.returncode), (RANKS, 0), done.stderr)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "Slurm is started as root")
+@unittest.skipUnless(all(shutil.which(name, path=test_slurm.PATH) for name in test_slurm.PROGRAMS),
+                     "slurm-wlm and munge are not installed")
+class Slurm(Case):
+    def setUp(self):
+        super().setUp()
+        for name in ("prolog", "epilog"):
+            script = self.folder / name
+            script.write_text(f"#!/bin/sh\nexport PATH={shlex.quote(ENVIRON['PATH'])} DLOADER_JOBS={self.folder}/jobs\n"
+                              f"exec {DEPLOY}/slurm/{name}.sh\n")
+            script.chmod(0o755)
+        plain = test_slurm.CONFIG
+        test_slurm.CONFIG = plain + f"Prolog={self.folder}/prolog\nEpilog={self.folder}/epilog\nPrologFlags=Alloc\n"
+        self.slurm = test_slurm.Slurm()
+        self.addCleanup(self.slurm.doCleanups)
+        try:
+            self.slurm.setUp()
+        finally:
+            test_slurm.CONFIG = plain
+
+    def test_job(self):
+        jobs, out = self.folder / "jobs", self.folder / "out"
+        env = {**self.slurm.environ, "PATH": ENVIRON["PATH"], "DLOADER_JOBS": str(jobs),
+               "TRAIN": str(self.data / "train.py"), "SPEC": str(self.spec(self.data))}
+        done = subprocess.run(["sbatch", "--wait", "--overcommit", f"--output={out}", DEPLOY / "slurm/train.sbatch"],
+                              env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE,
+                              check=False)
+        said = out.read_text() if out.exists() else ""
+        self.assertEqual((sorted(said.splitlines()), done.returncode), (RANKS, 0), done.stdout)
+        self.wait(lambda: not list(jobs.iterdir()), "the job's daemon to be gone")
+
+
+class Pod:
+    """A container of a manifest: it sees what is mounted, and nothing else of /run, /srv and /mnt."""
+
+    def __init__(self, case, pod, container, hosts, env=()):
+        self.case = case
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        lines = ["set -e", "for folder in /run /srv /mnt; do mount -t tmpfs tmpfs $folder; done",
+                 "mount -t tmpfs -o size=64k tmpfs /dev/shm"]
+        for mount in container["volumeMounts"]:
+            host = hosts[mount["name"]]
+            self.case.assertIn(mount["name"], volumes)
+            lines += [f"mkdir -p {mount['mountPath']}", f"mount --bind {host} {mount['mountPath']}"]
+            if mount.get("readOnly"):
+                lines.append(f"mount -o remount,bind,ro {mount['mountPath']}")
+        lines.append(f"mount -t tmpfs tmpfs {case.folder}")  # where the host's side of it is
+        lines.append("exec " + shlex.join(container["command"]))
+        self.process = subprocess.Popen(unshared("sh", "-c", "\n".join(lines)), env={**ENVIRON, **dict(env)}, text=True,
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def end(self):
+        """What it printed, once it is over."""
+        out, error = self.process.communicate(timeout=PATIENCE)
+        self.case.assertEqual(self.process.returncode, 0, error)
+        return out
+
+
+@unittest.skipUnless(yaml, "no PyYAML")
+class Kubernetes(Case):
+    def succeeds(self, command):
+        return not subprocess.run(command, env=ENVIRON, check=False, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL).returncode
+
+    def manifests(self):
+        return [resource for name in ("dloaderd", "train")
+                for resource in yaml.safe_load_all((DEPLOY / f"kubernetes/{name}.yaml").read_text())]
+
+    def test_schemas(self):
+        """The JobSet's own has none here; what it makes is a Job."""
+        python = os.environ.get("KUBERNETES_PYTHON", sys.executable)
+        found = subprocess.run([python, "-c", "import kubernetes_validate"], check=False, stderr=subprocess.DEVNULL)
+        if found.returncode:
+            self.skipTest("no kubernetes-validate")
+        resources = self.manifests()
+        jobs = resources.pop()["spec"]["replicatedJobs"]
+        resources += [{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job["name"]}, **job["template"]}
+                      for job in jobs]
+        self.assertEqual([resource["kind"] for resource in resources], ["ConfigMap", "DaemonSet", "Job"])
+        env = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "PYTHONPATH")}
+        done = subprocess.run([python, "-c", VALIDATE, KUBERNETES], input=json.dumps(resources), text=True, env=env,
+                              stderr=subprocess.PIPE, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    @unittest.skipUnless(os.geteuid() == 0 and may_unshare(), "no namespaces")
+    def test_pods(self):
+        """They share the socket's folder and the data. A /dev/shm of 64 KiB is enough: it is not used."""
+        config, daemons, train = self.manifests()
+        hosts = {name: self.folder / name for name in ("socket", "config", "data")}
+        for host in hosts.values():
+            host.mkdir(exist_ok=True)
+        for name, text in config["data"].items():
+            (hosts["config"] / name).write_text(text)
+        self.spec("/srv/data")
+        pod = daemons["spec"]["template"]["spec"]
+        daemon = Pod(self, pod, pod["containers"][0], hosts)
+        self.addCleanup(lambda: (daemon.process.kill(), daemon.process.communicate()))
+        probes = [pod["containers"][0][probe]["exec"]["command"] for probe in ("readinessProbe", "livenessProbe")]
+        for probe in probes:
+            command = [word.replace("/run/dloaderd/", f"{hosts['socket']}/") for word in probe]
+            self.wait(lambda command=command: daemon.process.poll() is not None or self.succeeds(command), probe)
+        self.assertIsNone(daemon.process.poll())
+        pod = train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        container = pod["containers"][0]
+        known = {entry["name"]: entry.get("value") for entry in container["env"]}
+        pods = [Pod(self, pod, container, hosts, {**known, "RANK": str(rank)}.items()) for rank in range(2)]
+        self.assertEqual([each.end() for each in pods], [rank + "\n" for rank in RANKS])
+
+    def test_paths_agree(self):
+        """A spec names files as the daemon's pod and the trainers' see them, below data_roots."""
+        config, daemons, train = self.manifests()
+        roots = yaml.safe_load(config["data"]["dloaderd.conf"])["data_roots"]
+        pods = [daemons["spec"]["template"]["spec"],
+                train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]]
+        seen = [{mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]} for pod in pods]
+        for name in ("socket", "data"):
+            self.assertEqual(seen[0][name], seen[1][name])
+        self.assertEqual(roots, [seen[0]["data"]])
+        hosts = [{volume["name"]: volume.get("hostPath", {}).get("path") for volume in pod["volumes"]}
+                 for pod in pods]
+        for name in ("socket", "data"):
+            self.assertEqual(hosts[0][name], hosts[1][name])
+        self.assertEqual({pod["securityContext"]["runAsUser"] for pod in pods}, {1000})
+
+
+if __name__ == "__main__":
+    unittest.main()

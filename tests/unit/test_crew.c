@@ -1,0 +1,100 @@
+/* The loop's threads: one user's jobs leave some for others, and all are done in the end. */
+#include "tests/lib/harness.h"
+#include "tests/lib/uv_threads.h"
+
+#include "daemon/serve/loader/crew.h"
+
+enum { MANY = 10, ONE_USER = 1, ANOTHER = 2 };
+
+struct job {
+    struct crew_job job;
+    unsigned number;
+};
+
+static struct play {
+    uv_loop_t loop;
+    struct crew *crew;
+    struct job jobs[MANY], other;
+    uv_sem_t go_on, full; /* as many run as may */
+    uv_mutex_t lock;
+    unsigned running, most, ran[MANY + 1], n_ran, n_done;
+    bool other_done;
+} play;
+
+static void run(struct crew_job *job)
+{
+    struct job *j = container_of(job, struct job, job);
+
+    uv_mutex_lock(&play.lock);
+    if (++play.running > play.most)
+        play.most = play.running;
+    if (play.running == CREW_JOBS)
+        uv_sem_post(&play.full);
+    play.ran[play.n_ran++] = j->number;
+    uv_mutex_unlock(&play.lock);
+    uv_sem_wait(&play.go_on);
+    uv_mutex_lock(&play.lock);
+    play.running--;
+    uv_mutex_unlock(&play.lock);
+}
+
+static void done(struct crew_job *job)
+{
+    (void)job;
+    play.n_done++;
+}
+
+static void run_beside_all(struct crew_job *job)
+{
+    (void)job;
+    uv_sem_wait(&play.full);
+}
+
+/* Somebody else's is done while all of the first user's are still waited for. */
+static void other_done(struct crew_job *job)
+{
+    (void)job;
+    assert_int_equal(play.n_done, 0);
+    play.other_done = true;
+    for (unsigned i = 0; i < MANY; i++)
+        uv_sem_post(&play.go_on);
+}
+
+static void test_shares(void **state)
+{
+    (void)state;
+    play = (struct play){0};
+    assert_int_equal(uv_loop_init(&play.loop), 0);
+    assert_int_equal(uv_sem_init(&play.go_on, 0), 0);
+    assert_int_equal(uv_sem_init(&play.full, 0), 0);
+    assert_int_equal(uv_mutex_init(&play.lock), 0);
+    play.crew = crew_new(&play.loop);
+    for (unsigned i = 0; i < MANY; i++) {
+        play.jobs[i].number = i;
+        crew_start(play.crew, ONE_USER, &play.jobs[i].job, run, done);
+    }
+    crew_start(play.crew, ANOTHER, &play.other.job, run_beside_all, other_done);
+    uv_run(&play.loop, UV_RUN_DEFAULT);
+    assert_true(play.other_done);
+    assert_int_equal(play.n_done, MANY);
+    assert_int_equal(play.most, CREW_JOBS);
+    for (unsigned i = 0; i < MANY;
+         i++) /* in their order, but for those that run beside each other */
+        assert_true(play.ran[i] <= i + CREW_JOBS - 1);
+    assert_null(crew_free(play.crew));
+    uv_mutex_destroy(&play.lock);
+    uv_sem_destroy(&play.full);
+    uv_sem_destroy(&play.go_on);
+    assert_int_equal(uv_loop_close(&play.loop), 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_shares),
+};
+
+int main(void)
+{
+    uv_threads_start();
+    harness_begin();
+    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+}

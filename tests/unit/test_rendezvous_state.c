@@ -1,0 +1,117 @@
+/* What nodes agree on: names, words for who is gone, and bytes. */
+#include "tests/unit/rdzv_states.h"
+
+#include <errno.h>
+
+static void test_names(void **state)
+{
+    static const char *const order[] = {"",       "a",      "node1",    "node2",     "node7",
+                                        "node7a", "node66", "node66-1", "node66-10", "nodf"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(order); i++)
+        for (size_t k = 0; k < ARRAY_SIZE(order); k++) {
+            int r = rdzv_name_compare(order[i], order[k]);
+
+            assert_int_equal((r > 0) - (r < 0), (i > k) - (i < k));
+        }
+    assert_int_equal(rdzv_name_compare("n007", "n7"), 0);
+}
+
+/* How a node went, by what was seen before and after. */
+static void test_gone(void **state)
+{
+    static const struct {
+        const char *before, *now;
+        uint64_t writes, writer, who;
+        const char *why, *gone;
+    } rows[] = {
+        /* The new round says it, whoever was seen to write last. */
+        {"3 complete 1 2 5", "4 open 1 5", 1, 2, 2, "node2 has left", "has left"},
+        {"3 complete 1 2 5", "4 open 1 5", 3, 5, 2, "node2 has left", "has left"},
+        {"3 complete 1 2 5", "4 open 1 5", 1, 1, 2, "node2 sent no heartbeat for 6 s",
+         "sent no heartbeat for 6 s"},
+        /* Of another, it says nothing of this one. */
+        {"3 complete 1 2 5", "4 open 5", 2, 5, 1, "node2 has left",
+         "has left, or sent no heartbeat"},
+        {"3 complete 1 2 5", "4 open 5", 1, 5, 1, "node2 sent no heartbeat for 6 s",
+         "sent no heartbeat, says node5"},
+        {"3 complete 1 2 5", "4 open 5", 1, 5, 1, "node11 sent no heartbeat for 6 s",
+         "sent no heartbeat, says node5"},
+        /* Nor does the reason for a round that was open before. */
+        {"4 open 1 2r 5r", "4 open 1 5r", 1, 5, 2, "node2 has left",
+         "sent no heartbeat, says node5"},
+        {"4 open 1 2r 5r", "4 open 1 5r", 1, 2, 2, "node3 has left", "has left"},
+        {"4 open 1 2r 5r", "4 open 1 5r", 2, 2, 2, "", "has left, or sent no heartbeat"},
+        /* Who waited leaves the round as it is. */
+        {"3 complete 1 2 3w 5", "3 complete 1 2 5", 1, 3, 3, "", "has left"},
+        {"3 complete 1 2 3w 5", "3 complete 1 2 5", 1, 1, 3, "", "sent no heartbeat, says node1"},
+        {"3 complete 1 2 3w 5", "3 complete 1 2 5", 7, 1, 3, "", "has left, or sent no heartbeat"},
+        /* The store was lost, and begins anew. */
+        {"3 complete 1 2 5", "4 open 5", 1, 9, 1, "the store has lost its state",
+         "has left, or sent no heartbeat"},
+    };
+    char why[RDZV_TEXT_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct rdzv_state before = make(rows[i].before), now = make(rows[i].now);
+
+        now.seq = before.seq + rows[i].writes;
+        now.writer = rows[i].writer;
+        (void)snprintf(now.why, sizeof now.why, "%s", rows[i].why);
+        rdzv_state_gone(&before, &now, rdzv_state_find(&before, rows[i].who), why);
+        assert_string_equal(why, rows[i].gone);
+        rdzv_state_deinit(&before);
+        rdzv_state_deinit(&now);
+    }
+}
+
+static void test_blob(void **state)
+{
+    _cleanup_(rdzv_state_deinit)
+    struct rdzv_state from = make("9 complete 1 2 5 3w"), to = {0};
+    _cleanup_(buffer_deinit)
+    struct dl_buffer bytes = {0};
+    struct dl_error err = {0};
+
+    (void)state;
+    (void)snprintf(from.why, sizeof from.why, "%s", "node4 sent no heartbeat for 15 s");
+    rdzv_state_find(&from, 2)->life = RDZV_NUMBER_MAX;
+    rdzv_state_pack(&from, &bytes);
+    assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err), 0);
+    assert_int_equal(to.n, 4);
+    assert_string_equal(show(&to), "9 complete 1 2 3w 5");
+    assert_string_equal(to.why, from.why);
+    for (uint32_t i = 0; i < to.n; i++) {
+        const struct rdzv_node *a = &from.nodes[i], *b = &to.nodes[i];
+
+        assert_true(a->id == b->id && a->life == b->life && a->rank == b->rank &&
+                    a->local == b->local && strcmp(a->name, b->name) == 0);
+    }
+    /* Cut anywhere, or with a byte too much, it is none. */
+    for (size_t len = 0; len < bytes.len; len++)
+        assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, len}, &to, &err), -EBADMSG);
+    assert_int_equal(buffer_append(&bytes, "", 1), 0);
+    assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err),
+                     -EBADMSG);
+    /* Of a later version it is told as one. */
+    bytes.data[1] = RDZV_VERSION - 1;
+    assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err),
+                     -EPROTONOSUPPORT);
+    assert_non_null(strstr(err.message, "is of version 1, and this release knows version 2; run "
+                                        "the same release on all nodes"));
+    bytes.data[1] = RDZV_VERSION + 1;
+    assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err),
+                     -EPROTONOSUPPORT);
+    assert_non_null(strstr(err.message, "version 3"));
+    assert_null(to.nodes);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_names),
+    cmocka_unit_test(test_gone),
+    cmocka_unit_test(test_blob),
+};
+
+TEST_MAIN(tests)

@@ -1,0 +1,227 @@
+/* Whose session is heard next: first between users, by the time that they have used, then between a
+ * user's sessions. */
+#include "tests/lib/harness.h"
+
+#include "daemon/serve/session/turns.h"
+
+enum { SESSIONS = 6 };
+
+/* Sessions 0 to 5, of users by letter: "aab" is two of a's and one of b's. */
+struct bed {
+    struct turns turns;
+    struct turn sessions[SESSIONS];
+    unsigned n;
+    uint64_t now;
+};
+
+static void begin(struct bed *bed, const char *users)
+{
+    *bed = (struct bed){.n = (unsigned)strlen(users)};
+    for (unsigned i = 0; i < bed->n; i++)
+        turns_add(&bed->turns, &bed->sessions[i], (uint32_t)users[i]);
+}
+
+static void end(struct bed *bed)
+{
+    for (unsigned i = 0; i < bed->n; i++) {
+        turns_remove(&bed->turns, &bed->sessions[i]);
+        turns_remove(&bed->turns, &bed->sessions[i]);
+    }
+    assert_null(bed->turns.users);
+    assert_null(bed->turns.waiting);
+}
+
+/* The session whose turn it is, as a digit, after that of `ns`; '.': nobody's. */
+static char take(struct bed *bed, uint64_t ns)
+{
+    struct turn *turn = turns_next(&bed->turns, bed->now);
+
+    if (!turn)
+        return '.';
+    assert_false(turn->waits);
+    bed->now += ns;
+    turns_charge(&bed->turns, turn->user, ns, bed->now);
+    return (char)('0' + (turn - bed->sessions));
+}
+
+/*
+ * Each session waits again at once after its turn, which takes as long as `costs` says of it: the
+ * order of turns.
+ */
+static void test_orders(void **state)
+{
+    static const struct {
+        const char *users;
+        uint64_t costs[SESSIONS];
+        const char *want;
+    } rows[] = {
+        {"a", {1}, "00000000"},
+        {"aaa", {1, 9, 1}, "01201201"},           /* a user's own: each in its turn */
+        {"ab", {1, 1}, "01010101"},               /* users: likewise */
+        {"aaaab", {1, 1, 1, 1, 1}, "0414243404"}, /* however many sessions one has */
+        {"ab", {3, 1}, "01110111"},               /* who takes longer has fewer turns */
+        {"aaabbc", {1, 1, 1, 1, 1, 1}, "035145235"},
+        {"ab", {1000, 1}, "0111111111"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        char order[16] = {0};
+        struct bed bed;
+
+        begin(&bed, rows[i].users);
+        for (unsigned k = 0; k < bed.n; k++)
+            turns_wait(&bed.turns, &bed.sessions[k]);
+        for (size_t k = 0; k < strlen(rows[i].want); k++) {
+            struct turn *turn = turns_next(&bed.turns, 0);
+            size_t at = (size_t)(turn - bed.sessions);
+
+            order[k] = (char)('0' + at);
+            turns_charge(&bed.turns, turn->user, rows[i].costs[at], 0);
+            turns_wait(&bed.turns, turn);
+        }
+        assert_string_equal(order, rows[i].want);
+        end(&bed);
+    }
+}
+
+/* Who comes now has saved nothing up, and who has been greedy is not excused by a pause. */
+static void test_pauses(void **state)
+{
+    struct bed bed;
+
+    (void)state;
+    begin(&bed, "ab");
+    turns_wait(&bed.turns, &bed.sessions[0]);
+    for (unsigned i = 0; i < 100; i++) {
+        assert_int_equal(take(&bed, 10), '0');
+        turns_wait(&bed.turns, &bed.sessions[0]);
+    }
+    /* b comes after 100 turns of a: it is next, and then they alternate. */
+    turns_wait(&bed.turns, &bed.sessions[1]);
+    for (unsigned i = 0; i < 10; i++) {
+        char first = take(&bed, 10), second = take(&bed, 10);
+
+        assert_true((first == '0' && second == '1') || (first == '1' && second == '0'));
+        turns_wait(&bed.turns, &bed.sessions[0]);
+        turns_wait(&bed.turns, &bed.sessions[1]);
+    }
+    /* A long turn of a's, and a pause: b has its turns first. */
+    while (take(&bed, 1000) != '0')
+        turns_wait(&bed.turns, &bed.sessions[1]);
+    turns_wait(&bed.turns, &bed.sessions[1]);
+    turns_wait(&bed.turns, &bed.sessions[0]);
+    assert_int_equal(take(&bed, 1), '1');
+    end(&bed);
+}
+
+/* Who waits twice has one turn; who is gone has none. */
+static void test_who_waits(void **state)
+{
+    struct bed bed;
+
+    (void)state;
+    begin(&bed, "aab");
+    assert_int_equal(take(&bed, 1), '.');
+    for (unsigned i = 0; i < 3; i++) {
+        turns_wait(&bed.turns, &bed.sessions[i]);
+        turns_wait(&bed.turns, &bed.sessions[i]);
+    }
+    turns_remove(&bed.turns, &bed.sessions[0]);
+    assert_int_equal(take(&bed, 1), '1');
+    turns_remove(&bed.turns, &bed.sessions[2]);
+    assert_int_equal(take(&bed, 1), '.');
+    end(&bed);
+}
+
+/* After a long turn its user pauses for those who are there, though nobody waits; who is alone does
+ * not. */
+static void test_long_turns(void **state)
+{
+    static const struct {
+        const char *users;
+        uint64_t ns, pause;
+    } rows[] = {
+        {"a", 10 * TURN_LONG_NS, 0},
+        {"aa", 10 * TURN_LONG_NS, 0},
+        {"ab", TURN_LONG_NS, 0},
+        {"ab", TURN_LONG_NS + 1, 4 * (TURN_LONG_NS + 1)},
+        {"abc", 10 * TURN_LONG_NS, 80 * TURN_LONG_NS},
+        {"abcdef", 10 * TURN_LONG_NS, 160 * TURN_LONG_NS},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct bed bed;
+
+        begin(&bed, rows[i].users);
+        assert_int_equal(turns_due(&bed.turns), UINT64_MAX);
+        turns_wait(&bed.turns, &bed.sessions[0]);
+        assert_int_equal(take(&bed, rows[i].ns), '0');
+        turns_wait(&bed.turns, &bed.sessions[0]);
+        if (rows[i].pause > 0) {
+            assert_int_equal(turns_due(&bed.turns), bed.now + rows[i].pause);
+            bed.now += rows[i].pause - 1;
+            assert_int_equal(take(&bed, 1), '.');
+            bed.now++;
+        }
+        assert_true(turns_due(&bed.turns) <= bed.now);
+        assert_int_equal(take(&bed, 1), '0');
+        end(&bed);
+    }
+}
+
+/* Who pauses holds up nobody else. */
+static void test_pauses_are_ones_own(void **state)
+{
+    struct bed bed;
+
+    (void)state;
+    begin(&bed, "ab");
+    turns_wait(&bed.turns, &bed.sessions[0]);
+    assert_int_equal(take(&bed, 10 * TURN_LONG_NS), '0');
+    turns_wait(&bed.turns, &bed.sessions[0]);
+    for (unsigned i = 0; i < 100; i++) {
+        turns_wait(&bed.turns, &bed.sessions[1]);
+        assert_true(turns_due(&bed.turns) <= bed.now);
+        assert_int_equal(take(&bed, 1), '1');
+    }
+    assert_int_equal(take(&bed, 1), '.');
+    end(&bed);
+}
+
+/* Who was paused while another went on does not make up for all of it afterwards. */
+static void test_credit_is_bounded(void **state)
+{
+    enum { SHORT = 1000 };
+    unsigned in_a_row = 0;
+    struct bed bed;
+
+    (void)state;
+    begin(&bed, "ab");
+    turns_wait(&bed.turns, &bed.sessions[0]);
+    turns_wait(&bed.turns, &bed.sessions[1]);
+    bed.sessions[0].user->pause_ns = 5000 * (uint64_t)TURN_CREDIT_NS;
+    while (bed.now < bed.sessions[0].user->pause_ns) {
+        assert_int_equal(take(&bed, TURN_LONG_NS), '1');
+        turns_wait(&bed.turns, &bed.sessions[1]);
+    }
+    while (take(&bed, SHORT) == '0') {
+        turns_wait(&bed.turns, &bed.sessions[0]);
+        in_a_row++;
+    }
+    assert_true(in_a_row <= TURN_CREDIT_NS / SHORT + 1);
+    assert_true(in_a_row > 0);
+    end(&bed);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_orders),
+    cmocka_unit_test(test_pauses),
+    cmocka_unit_test(test_who_waits),
+    cmocka_unit_test(test_long_turns),
+    cmocka_unit_test(test_credit_is_bounded),
+    cmocka_unit_test(test_pauses_are_ones_own),
+};
+
+TEST_MAIN(tests)
