@@ -11,7 +11,7 @@ import shutil
 import unittest
 
 import stores
-from dltest import Daemon, TestCase, dlctl_json, wait_until
+from dltest import Daemon, TestCase, dlctl_json, heartbeats, wait_until
 from test_networks import LOCAL, Job
 
 FAKETIME = sorted(glob.glob("/usr/lib*/*/faketime/libfaketime.so.1") +
@@ -83,8 +83,8 @@ class Clocks(TestCase):
 
     def beats(self):
         """As each sees the others."""
-        return {(view["node_rank"], node["node"]): node["beat"]
-                for view in self.views() for node in view["nodes"]}
+        return {(at, node): beat for at, daemon in enumerate(self.daemons)
+                for node, beat in heartbeats(daemon).items()}
 
     def live(self, jump, always):
         """Steps of three nodes, with `jump` between them, or always. Nobody is found dead who was

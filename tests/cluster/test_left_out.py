@@ -9,7 +9,7 @@ import unittest
 
 import stores
 import test_daemons
-from dltest import DLCTL, dlctl, wait_until
+from dltest import DLCTL, dlctl, heartbeats, wait_until
 from trainers import BATCH, LENGTH, SPEC, Trainer
 
 
@@ -19,12 +19,8 @@ class LeftOut(test_daemons.Epochs):
 
     def beats(self, daemon, name, more):
         """Waits for so many heartbeats of a node: with each it publishes how far its ranks are."""
-        def beat():
-            nodes = {node["node"]: node["beat"] for node in self.view("members", daemon)["nodes"]}
-            return nodes[name]
-
-        seen = beat()
-        wait_until(lambda: beat() >= seen + more, f"beats of {name}")
+        seen = heartbeats(daemon)[name]
+        wait_until(lambda: heartbeats(daemon)[name] >= seen + more, f"beats of {name}")
 
     def nodes(self, least):
         """Three, of which the last is to be killed."""

@@ -17,7 +17,7 @@ import unittest
 
 import networks
 import stores
-from dltest import PATIENCE, Daemon, TestCase, dlctl, wait_until
+from dltest import PATIENCE, Daemon, TestCase, dlctl, heartbeats, wait_until
 from trainers import LENGTH, Over, Trainer
 
 LOCAL = 2
@@ -172,8 +172,7 @@ class Networks(TestCase):
 
     def beat(self, name):
         """Of that node, as another sees it."""
-        return next(node["beat"] for node in self.view(self.daemons["a"])["nodes"]
-                    if node["node"] == name)
+        return heartbeats(self.daemons["a"])[name]
 
     def wait_for_store(self, daemon, says):
         wait_until(lambda: self.view(daemon)["store"] == says, f"a store that {says}")

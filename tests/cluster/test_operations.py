@@ -13,7 +13,7 @@ import urllib.request
 
 import stores
 import test_daemons
-from dltest import DLOADERD, dlctl, wait_until
+from dltest import DLOADERD, dlctl, heartbeats, wait_until
 
 READY = re.compile(r"metrics are at (http://127\.0\.0\.1:\d+)/metrics")
 
@@ -73,7 +73,7 @@ class Operations(Case):
     def test_figures(self):
         daemon = self.node("a", 1, 2)
         self.state_is(daemon, "complete")
-        wait_until(lambda: self.members(daemon)["nodes"][0]["beat"] > 2, "heartbeats")
+        wait_until(lambda: heartbeats(daemon)["a"] > 2, "heartbeats")
         view = self.members(daemon)
         self.assertEqual((view["rounds"], view["trouble"], view["fenced"], view["left_out"]), (1, "", "no", 0))
         self.store.kill()

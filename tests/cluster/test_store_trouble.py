@@ -250,8 +250,8 @@ class Lost(test_daemons.Epochs):
             trainer.told_over()
         self.go_on(trainers)
         self.store.forget()
-        wait_until(lambda: self.store.count() == 6 + self.store.books,
-                   "the state, its head, two cards, the seed and the word")
+        wait_until(lambda: self.store.count() >= 6 + self.store.books,
+                   "the state, its head, two cards, the seed, and the word or a position")
         new = self.trainers(daemons[1])
         for place in self.go_on(new):
             self.assertEqual((place["world"], place["first"]), (4, 0))
@@ -307,17 +307,18 @@ class LostByEtcd(Lost, test_daemons.ClusterCase):
         return etcd
 
     def test_all_that_is_kept(self):
-        """The state and its head, the seed, and of each node a card and a word; a node of another
-        run has its own."""
+        """The state and its head, the seed, and of each node a card, a word and a position; a node
+        of another run has its own."""
         daemons = [self.node(name, 2, 2, keep=keep) for name, keep in (("a", "2h"), ("b", "2h"))]
         self.node("c", 1, 1, id="other", keep=0)
         self.begin(self.trainers(*daemons))
-        wait_until(lambda: self.store.count() == 10, "what is kept of two runs")
+        wait_until(lambda: self.store.count() == 12, "what is kept of two runs")
         kept = {}
         for key, lease in self.store.leases():
             kept.setdefault(lease, []).append(key.split("/")[2:4])
         run, other = sorted(kept.items(), key=lambda item: -len(item[1]))
-        self.assertEqual(run[1], [["course", "run"]] * 2 + [["rendezvous", "run"]] * 4 +
+        self.assertEqual(run[1], [["course", "run"]] * 2 + [["position", "run"]] * 2 +
+                         [["rendezvous", "run"]] * 4 +
                          [["seed", "run"]])
         self.assertEqual(other[1], [["rendezvous", "other"]] * 3)
         lasts = [self.store.ask("lease/timetolive", {"ID": str(lease)})["grantedTTL"]

@@ -12,7 +12,7 @@ import stores
 import test_c10d
 import test_daemons
 import test_etcd
-from dltest import Daemon, dlctl, wait_until
+from dltest import Daemon, dlctl, heartbeats, wait_until
 
 WAITS = r"(, and waits for a place)?"  # or its place was seen at the same time
 
@@ -68,16 +68,12 @@ class Log:
         first = self.node("a", 2, 2, **quick)
         second = self.node("b", 2, 2, kept=False, **quick)
         self.told(first, "round 0 is complete: .*")
-        beat = self.beat_of(first, "b")
-        wait_until(lambda: self.beat_of(first, "b") > beat + 2, "beats in time")
+        beat = heartbeats(first)["b"]
+        wait_until(lambda: heartbeats(first)["b"] > beat + 2, "beats in time")
         second.kill()
         self.told(first, "node b has left: it sent no heartbeat for 6 s",
                   "round 1 is open: b sent no heartbeat for 6 s")
         self.assertEqual(len([line for line in self.lines(first) if "has left" in line]), 1)
-
-    def beat_of(self, daemon, name):
-        nodes = json.loads(dlctl("members", "--json", daemon=daemon).stdout)["nodes"]
-        return next(node["beat"] for node in nodes if node["node"] == name)
 
     def test_who_waits(self):
         """Of one whose comings and goings change no round."""
@@ -170,9 +166,10 @@ class View:
     def test_how_long_nothing_was_heard(self):
         names = {name: self.node(name, 2, 2, heartbeat={"interval": "200ms", "missed": 900})
                  for name in "ab"}
-        view = self.seen(names["a"], "a round", lambda view: view["state"] == "complete")
-        beat = view["nodes"]["b"]["beat"]
-        self.seen(names["a"], "a beat", lambda view: view["nodes"]["b"]["beat"] > beat)
+        self.seen(names["a"], "a round", lambda view: view["state"] == "complete")
+        self.seen(names["a"], "a beat", lambda view: view["nodes"]["b"]["beat"])
+        beat = heartbeats(names["a"])["b"]
+        wait_until(lambda: heartbeats(names["a"])["b"] > beat, "another")
         os.kill(names["b"].process.pid, signal.SIGSTOP)
         try:
             self.seen(names["a"], "silence", lambda view: view["nodes"]["b"]["silence_s"] > 2)

@@ -582,5 +582,10 @@ def dlctl_json(*args, daemon=None):
     return json.loads(dlctl(*args, "--json", daemon=daemon).stdout)
 
 
+def heartbeats(daemon):
+    """Of each node's name the last one that the daemon has seen; 0 before the first."""
+    return {node["node"]: node["beat"] or 0 for node in dlctl_json("members", daemon=daemon)["nodes"]}
+
+
 def main():
     unittest.main(verbosity=2, argv=[sys.argv[0], *sys.argv[1:]])
