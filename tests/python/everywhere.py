@@ -11,7 +11,8 @@ there before all others.
 If DLOADER_RELEASE_BUILD names a build tree without sanitizers, all interpreters but the first run with
 what lies there: what their users have, in half the time. DLOADER_TEST_TORCH says that the file is about
 PyTorch's interface. If it is "released", the first interpreter runs with that tree, too: a process with
-PyTorch and the sanitizer takes three times as long to fork, and other files watch the same C.
+PyTorch and the sanitizer takes three times as long to fork, and other files watch the same C. "programs" is
+the same for files that are not about PyTorch's interface.
 
 Of several interpreters the last runs the files whole. The others run as with DLOADER_TEST_QUICK, where a
 file draws fewer cases at random or crosses less: what it crosses does not depend on the version of PyTorch.
@@ -94,11 +95,15 @@ def released(env):
     return {**env, "DLOADER_SANITIZERS": "none"}
 
 
+def about_torch():
+    return os.environ.get("DLOADER_TEST_TORCH") in ("released", "sanitized")
+
+
 def interpreters():
     """Those that run the file, this one first."""
     others = os.environ.get("DLOADER_TORCH_PYTHONS", "").split(":")
     pythons = list(dict.fromkeys([sys.executable, *filter(None, others)]))
-    if os.environ.get("DLOADER_TEST_TORCH"):
+    if about_torch():
         return pythons
     if os.environ.get("DLOADER_TEST_QUICK"):
         return pythons[:1]
@@ -110,8 +115,8 @@ def is_released(python):
     """Whether it runs with the release build, if there is one."""
     if not {"BUILD", "DLOADER_RELEASE_BUILD"} <= os.environ.keys():
         return False
-    torch, quick = os.environ.get("DLOADER_TEST_TORCH"), os.environ.get("DLOADER_TEST_QUICK")
-    return python != sys.executable or torch == "released" or bool(torch and quick)
+    return (python != sys.executable or os.environ.get("DLOADER_TEST_TORCH") in ("released", "programs")
+            or bool(about_torch() and os.environ.get("DLOADER_TEST_QUICK")))
 
 
 class Everywhere:

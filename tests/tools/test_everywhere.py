@@ -58,7 +58,7 @@ class Everywhere(unittest.TestCase):
 
     def test_files_about_pytorch_may_all_run_with_the_release_build(self):
         for torch, quick, where in [("released", "", "there"), ("sanitized", "1", "there"),
-                                    ("sanitized", "", "here"), ("", "1", "here")]:
+                                    ("sanitized", "", "here"), ("", "1", "here"), ("programs", "", "there")]:
             with self.subTest(torch=torch, quick=quick):
                 status, lines = self.run_file(
                     f"self.assertEqual(os.environ['DLCTL'], '/{where}/dlctl')", BUILD="/here",
@@ -69,14 +69,14 @@ class Everywhere(unittest.TestCase):
 
     def test_a_quick_run_has_others_for_what_is_about_pytorch(self):
         twin = os.path.join(os.path.dirname(sys.executable), ".", "python3")
-        for torch, plan in [("", "1..2"), ("sanitized", "1..4"), ("released", "1..4")]:
+        for torch, plan in [("", "1..2"), ("programs", "1..2"), ("sanitized", "1..4"), ("released", "1..4")]:
             with self.subTest(torch):
                 _, lines = self.run_file("pass", others=twin, DLOADER_TEST_QUICK="1", DLOADER_TEST_TORCH=torch)
                 self.assertEqual(lines[-1], plan)
 
     def test_a_turn_is_one_interpreters_but_for_what_is_about_pytorch(self):
         twin = os.path.join(os.path.dirname(sys.executable), ".", "python3")
-        for turn, torch, n in [("0", "", 2), ("1", "", 2), ("0", "released", 4)]:
+        for turn, torch, n in [("0", "", 2), ("1", "", 2), ("1", "programs", 2), ("0", "released", 4)]:
             with self.subTest(turn=turn, torch=torch):
                 _, lines = self.run_file("pass", others=twin, DLOADER_TEST_TURN=turn, DLOADER_TEST_TORCH=torch)
                 self.assertEqual(lines[-1], f"1..{n}")
