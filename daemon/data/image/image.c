@@ -342,3 +342,64 @@ int image_decode(struct image_decoder *d, const struct spec_image *spec, struct 
     d->codec = NULL;
     return r;
 }
+
+/* ---- pictures ---------------------------------------------------------------------------------
+ */
+
+struct image_size image_source(const struct image_decoder *d)
+{
+    return d->source;
+}
+
+/*
+ * Rows that are decoded above the box and dropped: chroma is smoothed from the rows beside it,
+ * which libjpeg does not have of those that it skips.
+ */
+static uint32_t image_rows_above(const struct picture_box *box)
+{
+    enum { ABOVE = 4 };
+
+    return (uint32_t)min_u64((uint64_t)box->top, ABOVE);
+}
+
+static int image_decode_rows(struct image_decoder *d, const struct picture_box *box,
+                             uint32_t origin, struct picture *out, struct dl_error *err)
+{
+    const struct image_codec_ops *ops = d->codec->ops;
+    size_t from = ((size_t)box->left - origin) * PIXEL, bytes = (size_t)box->size.width * PIXEL;
+    int r = 0;
+
+    for (uint32_t n = image_rows_above(box); r == 0 && n > 0; n--)
+        r = ops->row(d->codec, d->row, err);
+    for (uint32_t y = 0; r == 0 && y < box->size.height; y++) {
+        if ((r = ops->row(d->codec, d->row, err)) == 0)
+            memcpy(picture_row(out, y), d->row + from, bytes);
+    }
+    return r < 0 ? r : ops->end(d->codec, err);
+}
+
+int image_decode_picture(struct image_decoder *d, const struct picture_box *box,
+                         struct picture *out, struct dl_error *err)
+{
+    struct image_window window = {
+        .reduce = 1,
+        .left = (uint32_t)box->left,
+        .right = (uint32_t)box->left + box->size.width,
+        .top = (uint32_t)box->top - image_rows_above(box),
+        .bottom = (uint32_t)box->top + box->size.height,
+        .clip_grey = true,
+    };
+    struct image_rows rows;
+    int r;
+
+    assert(d->codec && window.right <= d->source.width && window.bottom <= d->source.height);
+    if (picture_set(out, box->size, false) < 0)
+        return image_no_memory(d, err);
+    if ((r = d->codec->ops->begin(d->codec, &window, &rows, err)) < 0)
+        return r;
+    if (image_make_row(d, rows.pixels, 0) < 0)
+        return image_no_memory(d, err);
+    r = image_decode_rows(d, box, rows.origin, out, err);
+    d->codec = NULL;
+    return r;
+}

@@ -20,6 +20,7 @@
 
 #include "daemon/data/image/image_codec.h"
 #include "daemon/data/image/image_crop.h"
+#include "daemon/data/image/picture.h"
 
 struct image_decoder; /* libraries' state, weights and buffers, kept from image to image */
 
@@ -43,6 +44,16 @@ struct image_size image_result(const struct spec_image *spec, struct image_size 
  */
 int _nodiscard_ image_decode(struct image_decoder *decoder, const struct spec_image *spec,
                              struct rng *rng, uint8_t *out, struct dl_error *err);
+
+/*
+ * The same for transforms, which have the whole scale: the pixels of a box of the picture, which
+ * lies in it, as PIL decodes them. Only that part of the file is decoded.
+ */
+int _nodiscard_ image_decode_picture(struct image_decoder *decoder, const struct picture_box *box,
+                                     struct picture *out, struct dl_error *err);
+
+/* The size of the picture that is open. */
+struct image_size image_source(const struct image_decoder *decoder);
 
 /* Whether the spec can be followed; -EINVAL and err->path below `place` ("dataset.size") if not. */
 int _nodiscard_ image_check_spec(const struct spec_image *spec, const char *place,

@@ -27,6 +27,7 @@ struct image_window {
     uint32_t right;
     uint32_t top;
     uint32_t bottom;
+    bool clip_grey; /* grey of 16 bits: above 255 it is 255, as PIL has it, and not its upper 8 */
 };
 
 /* What a row holds: pixels [origin, origin + pixels), four bytes each: R, G, B and any. */

@@ -172,15 +172,34 @@ static int image_png_open(struct image_codec *codec, const struct image_file *fi
     return 0;
 }
 
+/* From 16 bits of each channel, big-endian, to 8: PIL's mode I;16 as convert("RGB") has it. */
+static void image_png_clip(png_structp png, png_row_infop row, png_bytep data)
+{
+    (void)png;
+    for (size_t i = 0; i < (size_t)row->width * PIXEL; i++)
+        data[i] = data[2 * i] ? 255 : data[2 * i + 1];
+    row->bit_depth = 8;
+    row->channels = PIXEL;
+    row->pixel_depth = 8 * PIXEL;
+    row->rowbytes = (size_t)row->width * PIXEL;
+}
+
 /* Whatever it is, RGB of 8 bits, and a fourth byte. */
-static void image_png_set_format(struct image_png *self)
+static void image_png_set_format(struct image_png *self, bool clip_grey)
 {
     png_structp png = self->png;
+    bool clip = clip_grey && png_get_bit_depth(png, self->info) == 16 &&
+                png_get_color_type(png, self->info) == PNG_COLOR_TYPE_GRAY;
     bool alpha = (png_get_color_type(png, self->info) & PNG_COLOR_MASK_ALPHA) ||
                  png_get_valid(png, self->info, PNG_INFO_tRNS);
 
     png_set_expand(png);
-    png_set_strip_16(png);
+    if (clip) {
+        png_set_read_user_transform_fn(png, image_png_clip);
+        png_set_user_transform_info(png, NULL, 8, PIXEL);
+    } else {
+        png_set_strip_16(png);
+    }
     png_set_gray_to_rgb(png);
     if (!alpha)
         png_set_filler(png, 0, PNG_FILLER_AFTER);
@@ -209,7 +228,7 @@ static int image_png_begin(struct image_codec *codec, const struct image_window 
 
     if (setjmp(self->jump))
         return image_png_give_up(self, err);
-    image_png_set_format(self);
+    image_png_set_format(self, window->clip_grey);
     int passes = png_set_interlace_handling(self->png);
     png_read_update_info(self->png, self->info);
     if (png_get_rowbytes(self->png, self->info) != (size_t)self->size.width * PIXEL)

@@ -1,0 +1,327 @@
+/* Weights, and two passes over the pixels. */
+#include "daemon/data/image/resize.h"
+#include "daemon/data/image/vectors.h"
+
+#include <errno.h>
+#include <math.h>
+
+enum {
+    PIXEL = PICTURE_PIXEL,
+    BITS = 22, /* of a weight: 8 for the pixel, and 2 for negative ones and sums above 1 */
+    BLOCK = 64 /* bytes of a row that are summed up together */
+};
+
+/* ---- filters: the weight at a distance, in output pixels --------------------------------------
+ */
+
+static double resize_box(double x)
+{
+    return x > -0.5 && x <= 0.5 ? 1 : 0;
+}
+
+static double resize_bilinear(double x)
+{
+    x = fabs(x);
+    return x < 1 ? 1 - x : 0;
+}
+
+/* Pillow has these two numbers as float32. */
+static double resize_hamming(double x)
+{
+    x = fabs(x);
+    if (x == 0)
+        return 1;
+    if (x >= 1)
+        return 0;
+    x *= M_PI;
+    double window = (double)0.54F + (double)0.46F * cos(x);
+    return sin(x) / x * window;
+}
+
+static double resize_bicubic(double x)
+{
+    static const double a = -0.5;
+
+    x = fabs(x);
+    if (x < 1)
+        return ((a + 2) * x - (a + 3)) * x * x + 1;
+    if (x < 2)
+        return (((x - 5) * x + 8) * x - 4) * a;
+    return 0;
+}
+
+static double resize_sinc(double x)
+{
+    if (x == 0)
+        return 1;
+    x *= M_PI;
+    return sin(x) / x;
+}
+
+static double resize_lanczos(double x)
+{
+    return x >= -3 && x < 3 ? resize_sinc(x) * resize_sinc(x / 3) : 0;
+}
+
+static const struct {
+    double (*weight)(double x);
+    double support;
+} filters[] = {
+    [RESIZE_BOX] = {resize_box, 0.5},       [RESIZE_BILINEAR] = {resize_bilinear, 1},
+    [RESIZE_HAMMING] = {resize_hamming, 1}, [RESIZE_BICUBIC] = {resize_bicubic, 2},
+    [RESIZE_LANCZOS] = {resize_lanczos, 3},
+};
+
+/* ---- weights ----------------------------------------------------------------------------------
+ */
+
+static void resize_axis_deinit(struct resize_axis *axis)
+{
+    free(axis->from);
+    free(axis->count);
+    free(axis->weights);
+    free(axis->shares);
+    *axis = (struct resize_axis){0};
+}
+
+/* Room for `n` entries; what was there need not stay. NULL: out of memory. */
+static void *resize_renew(void *memory, size_t *room, size_t n, size_t each)
+{
+    if (n <= *room)
+        return memory;
+    free(memory);
+    memory = calloc(n, each);
+    *room = memory ? n : 0;
+    return memory;
+}
+
+static int resize_make_room(struct resize_axis *axis, size_t n, size_t taps)
+{
+    size_t room = axis->room;
+
+    axis->from = resize_renew(axis->from, &room, n, sizeof *axis->from);
+    axis->count = resize_renew(axis->count, &axis->room, n, sizeof *axis->count);
+    axis->weights = resize_renew(axis->weights, &axis->tap_room, n * taps, sizeof *axis->weights);
+    axis->shares = resize_renew(axis->shares, &axis->share_room, taps, sizeof *axis->shares);
+    if (axis->from && axis->count && axis->weights && axis->shares)
+        return 0;
+    resize_axis_deinit(axis);
+    return -ENOMEM;
+}
+
+static int32_t resize_fixed(double share)
+{
+    double scaled = share * (1 << BITS);
+
+    return (int32_t)(share < 0 ? scaled - 0.5 : scaled + 0.5);
+}
+
+/* Output `i`, whose filter is `stretch` times as wide as it is long. */
+static void resize_weigh(struct resize_axis *axis, uint32_t i, uint32_t inputs, double scale,
+                         double stretch, enum resize_filter filter)
+{
+    double support = filters[filter].support * stretch, narrow = 1 / stretch;
+    double centre = (i + 0.5) * scale, sum = 0;
+    int32_t *weights = axis->weights + (size_t)i * axis->taps;
+    int64_t from = (int64_t)(centre - support + 0.5), to = (int64_t)(centre + support + 0.5);
+
+    from = from < 0 ? 0 : from;
+    to = to > inputs ? inputs : to;
+    for (int64_t x = from; x < to; x++) {
+        double place = (double)x - centre + 0.5;
+        double share = filters[filter].weight(place * narrow);
+        axis->shares[x - from] = share;
+        sum += share;
+    }
+    axis->from[i] = (uint32_t)from;
+    axis->count[i] = (uint32_t)(to - from);
+    for (uint32_t t = 0; t < axis->count[i]; t++)
+        weights[t] = resize_fixed(sum != 0 ? axis->shares[t] / sum : axis->shares[t]);
+    memset(weights + axis->count[i], 0, (axis->taps - axis->count[i]) * sizeof *weights);
+}
+
+static int resize_axis_set(struct resize_axis *axis, uint32_t inputs, uint32_t outputs,
+                           enum resize_filter filter)
+{
+    double scale = (double)inputs / outputs, stretch = scale < 1 ? 1 : scale;
+    uint32_t taps = (uint32_t)ceil(filters[filter].support * stretch) * 2 + 1;
+    int r = resize_make_room(axis, outputs, taps);
+
+    if (r < 0)
+        return r;
+    axis->n = outputs;
+    axis->taps = taps;
+    for (uint32_t i = 0; i < outputs; i++)
+        resize_weigh(axis, i, inputs, scale, stretch, filter);
+    return 0;
+}
+
+/* ---- pixels -----------------------------------------------------------------------------------
+ */
+
+static inline uint8_t resize_to_byte(int32_t sum)
+{
+    sum >>= BITS;
+    return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
+}
+
+/* One row across. */
+WIDE_VECTORS static void resize_across(const struct resize_axis *axis, const uint8_t *row,
+                                       uint8_t *out)
+{
+    for (uint32_t i = 0; i < axis->n; i++) {
+        const uint8_t *p = row + (size_t)axis->from[i] * PIXEL;
+        const int32_t *w = axis->weights + (size_t)i * axis->taps;
+        uint32_t n = axis->count[i];
+        int32_t sum[PIXEL] = {1 << (BITS - 1), 1 << (BITS - 1), 1 << (BITS - 1), 1 << (BITS - 1)};
+        for (uint32_t t = 0; t < n; t++) {
+            for (unsigned c = 0; c < PIXEL; c++)
+                sum[c] += p[t * PIXEL + c] * w[t];
+        }
+        for (unsigned c = 0; c < PIXEL; c++)
+            out[(size_t)i * PIXEL + c] = resize_to_byte(sum[c]);
+    }
+}
+
+/* One output row, of the rows from `rows` on, which have `bytes`; a multiple of BLOCK at a time. */
+WIDE_VECTORS static void resize_down(const int32_t *weights, uint32_t n, const uint8_t *rows,
+                                     size_t bytes, uint8_t *out)
+{
+    for (size_t at = 0; at < bytes; at += BLOCK) {
+        size_t here = bytes - at < BLOCK ? bytes - at : BLOCK;
+        int32_t sum[BLOCK];
+        for (size_t k = 0; k < BLOCK; k++)
+            sum[k] = 1 << (BITS - 1);
+        if (here == BLOCK) {
+            for (uint32_t t = 0; t < n; t++) {
+                const uint8_t *p = rows + t * bytes + at;
+                int32_t w = weights[t];
+                for (size_t k = 0; k < BLOCK; k++)
+                    sum[k] += p[k] * w;
+            }
+        } else {
+            for (uint32_t t = 0; t < n; t++) {
+                const uint8_t *p = rows + t * bytes + at;
+                for (size_t k = 0; k < here; k++)
+                    sum[k] += p[k] * weights[t];
+            }
+        }
+        for (size_t k = 0; k < here; k++)
+            out[at + k] = resize_to_byte(sum[k]);
+    }
+}
+
+/* Pillow adds up the distance from pixel to pixel, and so has its rounding. */
+static int resize_nearest(struct resizer *resizer, const struct picture *in, struct picture *out)
+{
+    uint32_t h = out->size.height, w = out->size.width;
+    double step = (double)in->size.width / w, place = step * 0.5;
+
+    if (resize_make_room(&resizer->across, w, 1) < 0)
+        return -ENOMEM;
+    for (uint32_t x = 0; x < w; x++, place += step)
+        resizer->across.from[x] =
+            (uint32_t)min_u64((uint64_t)place, (uint64_t)in->size.width - 1) * PIXEL;
+    step = (double)in->size.height / h;
+    place = step * 0.5;
+    for (uint32_t y = 0; y < h; y++, place += step) {
+        const uint8_t *row =
+            picture_row(in, (uint32_t)min_u64((uint64_t)place, (uint64_t)in->size.height - 1));
+        uint8_t *to = picture_row(out, y);
+        for (uint32_t x = 0; x < w; x++)
+            memcpy(to + (size_t)x * PIXEL, row + resizer->across.from[x], PIXEL);
+    }
+    return 0;
+}
+
+struct resize_rows {
+    const uint8_t *pixels;
+    uint32_t height;
+    size_t bytes; /* of a row */
+};
+
+static int resize_pass_across(struct resizer *resizer, const struct resize_rows *in,
+                              enum resize_filter filter, uint32_t width, uint8_t *out)
+{
+    struct resize_axis *axis = &resizer->across;
+
+    if (resize_axis_set(axis, (uint32_t)(in->bytes / PIXEL), width, filter) < 0)
+        return -ENOMEM;
+    for (uint32_t y = 0; y < in->height; y++)
+        resize_across(axis, in->pixels + y * in->bytes, out + (size_t)y * width * PIXEL);
+    return 0;
+}
+
+static int resize_pass_down(struct resizer *resizer, const struct resize_rows *in,
+                            enum resize_filter filter, uint32_t height, uint8_t *out)
+{
+    struct resize_axis *axis = &resizer->down;
+
+    if (resize_axis_set(axis, in->height, height, filter) < 0)
+        return -ENOMEM;
+    for (uint32_t y = 0; y < height; y++)
+        resize_down(axis->weights + (size_t)y * axis->taps, axis->count[y],
+                    in->pixels + axis->from[y] * in->bytes, in->bytes, out + y * in->bytes);
+    return 0;
+}
+
+/* Pillow 13's choice. Down first, where the height loses more than twice what the width does:
+ * rounding to 8 bits between the two shows which it was. */
+static bool resize_is_down_first(struct image_size from, struct image_size to)
+{
+    int64_t lost_h = (int64_t)from.height - to.height, lost_w = (int64_t)from.width - to.width;
+
+    return lost_h > 0 && lost_h > 2 * lost_w;
+}
+
+static int resize_twice(struct resizer *resizer, const struct resize_rows *in,
+                        struct image_size from, enum resize_filter filter, struct picture *out)
+{
+    bool down_first = resize_is_down_first(from, out->size);
+    struct resize_rows rows = {.height = down_first ? out->size.height : from.height,
+                               .bytes =
+                                   (size_t)(down_first ? from.width : out->size.width) * PIXEL};
+    int r;
+
+    if (rows.bytes * rows.height / PIXEL > IMAGE_BYTES_MAX / 3)
+        return -EFBIG;
+    resizer->rows =
+        resize_renew(resizer->rows, &resizer->room, rows.bytes * rows.height + PICTURE_SLACK, 1);
+    rows.pixels = resizer->rows;
+    if (!resizer->rows)
+        return -ENOMEM;
+    if (down_first)
+        r = resize_pass_down(resizer, in, filter, rows.height, resizer->rows);
+    else
+        r = resize_pass_across(resizer, in, filter, out->size.width, resizer->rows);
+    if (r < 0)
+        return r;
+    return down_first ? resize_pass_across(resizer, &rows, filter, out->size.width, out->pixels)
+                      : resize_pass_down(resizer, &rows, filter, out->size.height, out->pixels);
+}
+
+int resizer_run(struct resizer *resizer, const struct picture *in, struct image_size size,
+                enum resize_filter filter, struct picture *out)
+{
+    struct resize_rows rows = {
+        .pixels = in->pixels, .height = in->size.height, .bytes = (size_t)in->size.width * PIXEL};
+    int r = picture_set(out, size, in->grey);
+
+    if (r < 0)
+        return r;
+    if (filter == RESIZE_NEAREST)
+        return resize_nearest(resizer, in, out);
+    if (size.width != in->size.width && size.height != in->size.height)
+        return resize_twice(resizer, &rows, in->size, filter, out);
+    if (size.width != in->size.width)
+        return resize_pass_across(resizer, &rows, filter, size.width, out->pixels);
+    return resize_pass_down(resizer, &rows, filter, size.height, out->pixels);
+}
+
+void resizer_deinit(struct resizer *resizer)
+{
+    resize_axis_deinit(&resizer->across);
+    resize_axis_deinit(&resizer->down);
+    free(resizer->rows);
+    *resizer = (struct resizer){0};
+}
