@@ -122,6 +122,7 @@ struct spec_dataset {
     uint64_t max_length;      /* text: tokens kept of a longer sample; 0: all */
 
     struct spec_image image; /* imagefolder, tar */
+    struct value transforms; /* owned; imagefolder: a list; null: image says what is done */
     uint64_t shuffle;        /* tar: samples in the buffer that the next is drawn from; 0: none */
     bool decode;             /* tar: members become what their extension says; else bytes */
 

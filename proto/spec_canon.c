@@ -246,6 +246,8 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
         return false; /* tokens of a .npy file */
     if (key->type == KEY_SIZE && !spec->dataset.image.height)
         return false;
+    if (strcmp(key->key, "transforms") == 0 && spec->dataset.transforms.type == VALUE_NULL)
+        return false;
     if (key->type == KEY_LEAVES && !spec->collate.fields)
         return false;
     if (spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset") &&

@@ -27,6 +27,7 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     free(dataset->model);
     free(dataset->object);
     value_deinit(&dataset->config);
+    value_deinit(&dataset->transforms);
     *dataset = (struct spec_dataset){0};
 }
 

@@ -80,6 +80,26 @@ static bool spec_numbers_has_images(const struct spec_dataset *dataset)
     return dataset->kind == DATASET_IMAGEFOLDER || dataset->kind == DATASET_TAR;
 }
 
+static int spec_numbers_check_transforms(struct spec_reading *rd)
+{
+    const struct spec_dataset *dataset = &rd->spec->dataset;
+    const struct spec_image *image = &dataset->image;
+    char place[DL_ERROR_PATH_MAX];
+
+    spec_place(rd, spec_key_find("dataset", "transforms"), place);
+    if (dataset->transforms.type == VALUE_NULL)
+        return 0;
+    if (dataset->transforms.type != VALUE_ARRAY)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "is not a list of transforms, such as [{kind: Resize, size: 256}, "
+                            "ToTensor]");
+    if (image->transform == TRANSFORM_NONE && !(image->flip > 0))
+        return 0;
+    return dl_error_set(rd->err, EINVAL, place,
+                        "is given beside transform, size or flip; write those as transforms, too: "
+                        "{kind: RandomResizedCrop, size: 224}, RandomHorizontalFlip");
+}
+
 int spec_check_image(struct spec_reading *rd)
 {
     struct spec_dataset *dataset = &rd->spec->dataset;
@@ -102,5 +122,5 @@ int spec_check_image(struct spec_reading *rd)
             rd->err, EINVAL, place,
             "missing; transform: %s needs it, such as size: 224 or size: [480, 640]",
             spec_choice_name(spec_key_find("dataset", "transform"), image->transform));
-    return 0;
+    return spec_numbers_check_transforms(rd);
 }

@@ -230,6 +230,14 @@ DATASETS = [
         "root": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_center_chw", "imagefolder", lambda case: {
         "root": folder(case, "centers"), "size": 12, "transform": "center_crop", "layout": "chw"}),
+    ("imagefolder_transforms", "imagefolder", lambda case: {
+        "root": folder(case, "transforms"), "transforms": [
+            {"kind": "RandomResizedCrop", "size": [14, 12]}, "RandAugment",
+            {"kind": "ColorJitter", "brightness": 0.4, "hue": 0.1}, "ToTensor",
+            {"kind": "RandomErasing", "value": "random"}, {"kind": "Normalize", "mean": 0.5, "std": 0.2}]}),
+    ("imagefolder_varying_transforms", "imagefolder", lambda case: {
+        "root": folder(case, "varying"), "layout": "chw", "transforms": [
+            {"kind": "RandomRotation", "degrees": 20, "expand": True}, "RandomVerticalFlip"]}),
     ("plugin_csv", "plugin", lambda case: plugin(case, "csv", media.csv(ROWS))),
     ("plugin_of_leaves", "plugin", plugin_of_leaves),
     ("plugin_fasta", "plugin", lambda case: plugin(case, "fasta", media.fasta("f", 3 * ROWS))),
@@ -245,6 +253,7 @@ COLLATES = {
     "tar_decoded_and_shuffled": {"kind": "none"},
     "plugin_fasta": {"kind": "pad", "value": 9, "multiple_of": 8, "side": "left"},
     "imagefolder_center_chw": {"kind": "pad", "fields": ["image"]},
+    "imagefolder_varying_transforms": {"kind": "none"},
 }
 ITERABLE = {"range_iterable", "range_iterable_whole", "chain_of_ranges", "tar_of_bytes",
             "tar_decoded_and_shuffled", "plugin_fasta"}

@@ -3,6 +3,7 @@
 import gc
 import os
 import pathlib
+import re
 import resource
 import struct
 import sys
@@ -137,6 +138,42 @@ class Values(ClientCase):
             pixels, label = batch.data.values()
             numpy.testing.assert_array_equal(pixels, want)
             self.assertEqual(int(label), int(file.parent.name[-1]))
+
+    def test_transforms(self):
+        """Of a picture that only becomes a tensor: what PIL's pixels are as float32; then one of nine crops."""
+        try:
+            from PIL import Image as image
+        except ImportError:
+            self.skipTest("Pillow is not installed")
+        folder = pathlib.Path(self.path("pictures"))
+        media.pictures(folder, 8)
+        files = sorted(folder.glob("*/*.png"))
+        pixels = [numpy.asarray(image.open(file).convert("RGB")) for file in files]
+        whole = self.load(batch={"size": None}, dataset={
+            "kind": "imagefolder", "root": str(folder), "transforms": [
+                "ToTensor", {"kind": "Normalize", "mean": [0.5, 0.25, 0], "std": 2}]})
+        for batch, want in zip(self.batches(whole.start()), pixels, strict=True):
+            want = want.transpose(2, 0, 1).astype(numpy.float32) / numpy.float32(255)
+            want -= numpy.array([0.5, 0.25, 0], numpy.float32)[:, None, None]
+            numpy.testing.assert_array_equal(batch.data["image"], want / numpy.float32(2))
+        crops = self.load(batch={"size": 4}, seed=3, dataset={
+            "kind": "imagefolder", "root": str(folder), "transforms": [{"kind": "RandomCrop", "size": 8}]})
+        epochs = [[one for batch in self.batches(crops.start(epoch)) for one in batch.data["image"].copy()]
+                  for epoch in (0, 1)]
+        self.assertFalse(all(numpy.array_equal(a, b) for a, b in zip(*epochs, strict=True)))
+        for one, of in zip(epochs[0], pixels, strict=True):
+            windows = numpy.lib.stride_tricks.sliding_window_view(of, (8, 8, 3)).reshape(-1, 8, 8, 3)
+            self.assertTrue((windows == one).all((1, 2, 3)).any())
+
+    def test_transforms_that_cannot_be(self):
+        for transforms, words in (
+                (["ToTenso"], "transforms.0: \"ToTenso\" is no transform that is known here; did you mean ToTensor?"),
+                ([{"kind": "Resize", "size": 0}], "transforms.0.size: 0 is neither a number of pixels"),
+                ([{"size": 3}], "transforms.0: has no kind"),
+                (["ToTensor", "RandomHorizontalFlip"], "transforms.1: RandomHorizontalFlip is for pictures")):
+            with self.assertRaisesRegex(Exception, re.escape(words)):
+                self.load(batch={"size": None}, dataset={
+                    "kind": "imagefolder", "root": self.path("."), "transforms": transforms}).start()
 
 
 class Memory(ClientCase):

@@ -94,13 +94,18 @@ static const struct refusal dataset_refusals[] = {
      "is given beside host, which already runs; leave out one of them"},
     {"{kind: python, host: 1, interpreter: 5}", "dataset.interpreter",
      "5 is not the path of a file; put it in quotes"},
+    {"{kind: imagefolder, root: /a, transforms: ToTensor}", "dataset.transforms",
+     "is not a list of transforms, such as [{kind: Resize, size: 256}, ToTensor]"},
+    {"{kind: imagefolder, root: /a, size: 3, transforms: [ToTensor]}", "dataset.transforms",
+     "is given beside transform, size or flip; write those as transforms, too: "
+     "{kind: RandomResizedCrop, size: 224}, RandomHorizontalFlip"},
     {"{kimd: range, length: 1}", "dataset.kimd",
      "unknown key; did you mean kind? dataset takes kind, length, iterable, divide, files, "
      "path, root, paths, shards, dtype, shape, offset, sequence_length, stride, widen, datasets, "
      "dataset, indices, parts, part, seed, format, field, tokenizer, model, max_length, shuffle, "
      "decode, "
-     "size, transform, resize, flip, scale, aspect, layout, config, object, host, args, "
-     "interpreter"},
+     "size, transform, resize, flip, scale, aspect, layout, transforms, config, object, host, "
+     "args, interpreter"},
     {"{length: 1}", "dataset.kind", "missing; give one of " KINDS},
     {"{kind: range}", "dataset.length", "missing; a dataset of kind range needs it"},
     {"{kind: range, length: -1}", "dataset.length", "-1 is not a non-negative integer"},

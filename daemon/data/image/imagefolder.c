@@ -1,6 +1,7 @@
 /*
  * Images in a folder for each class: sample i is {"image": uint8 [h, w, 3] or [3, h, w],
- * "label": int64}, the label being the number of its class.
+ * "label": int64}, the label being the number of its class. With a list of transforms the image is
+ * what they make of it (transforms.h).
  *
  * With a transform all samples have one shape, and images are decoded straight into the batch;
  * without, each has its own. Files are read whole, not mapped: one that is truncated meanwhile is
@@ -10,6 +11,7 @@
 #include "daemon/data/file_hasher.h"
 #include "daemon/data/image/image.h"
 #include "daemon/data/image/imagefolder_list.h"
+#include "daemon/data/image/transforms.h"
 #include "daemon/data/source.h"
 
 #include <assert.h>
@@ -24,6 +26,8 @@ struct imagefolder {
     struct spec_image spec;
     struct image_list list;         /* owned */
     struct image_decoder *decoder;  /* owned */
+    struct transforms *transforms;  /* owned; NULL: spec.image says what is done */
+    struct transforms_runner *run;  /* owned; NULL likewise */
     const struct data_env *env;     /* borrowed */
     uint64_t image_bytes;           /* of a result, if they are alike */
     uint8_t *file;                  /* owned; the file being decoded */
@@ -93,11 +97,29 @@ static int imagefolder_open_image(struct imagefolder *folder, uint64_t index, in
     return image_open(folder->decoder, &file, ret, err);
 }
 
+/* Decodes and transforms the image that is open; what comes out is in the runner. */
+static int imagefolder_transform(struct imagefolder *folder, const struct sample_key *key,
+                                 uint64_t index, struct transforms_shape *ret, struct dl_error *err)
+{
+    struct draws_keyed draws;
+
+    draws_keyed_init(&draws, key->seed, key->epoch, key->base + index);
+    return transforms_run(folder->transforms, folder->run, folder->decoder, &draws.base,
+                          folder->path, ret, err);
+}
+
 static int imagefolder_decode_image(struct imagefolder *folder, const struct sample_key *key,
                                     uint64_t index, uint8_t *out, struct dl_error *err)
 {
+    struct transforms_shape shape;
     struct rng rng;
 
+    if (folder->transforms) {
+        int r = imagefolder_transform(folder, key, index, &shape, err);
+        if (r == 0)
+            transforms_write(folder->run, folder->spec.layout == LAYOUT_CHW, out);
+        return r;
+    }
     rng_init(&rng, key->seed, key->epoch, key->base + index);
     return image_decode(folder->decoder, &folder->spec, &rng, out, err);
 }
@@ -133,27 +155,53 @@ static int imagefolder_read_rows(struct dataset *ds, const struct sample_key *ke
     return 0;
 }
 
+/* [c, h, w] of a tensor; of a picture as `layout` has it. */
+static void imagefolder_shape(const struct imagefolder *folder, const struct transforms_shape *of,
+                              uint64_t ret[static 3])
+{
+    bool chw = of->is_tensor || folder->spec.layout == LAYOUT_CHW;
+
+    ret[0] = chw ? of->channels : of->size.height;
+    ret[1] = chw ? of->size.height : of->size.width;
+    ret[2] = chw ? of->size.width : of->channels;
+}
+
+static int imagefolder_add_image(struct imagefolder *folder, const struct sample_key *key,
+                                 uint64_t index, struct image_size size, struct sample *ret,
+                                 struct dl_error *err)
+{
+    struct transforms_shape is = {.size = size, .channels = 3, .dtype = DL_DTYPE_UINT8};
+    uint64_t shape[3];
+    int r;
+
+    if (folder->transforms && (r = imagefolder_transform(folder, key, index, &is, err)) < 0)
+        return r;
+    uint8_t *pixels = sample_alloc(ret, transforms_bytes(&is));
+    if (!pixels)
+        return sample_check(ret, err);
+    if (folder->transforms)
+        transforms_write(folder->run, folder->spec.layout == LAYOUT_CHW, pixels);
+    else if ((r = imagefolder_decode_image(folder, key, index, pixels, err)) < 0)
+        return r;
+    imagefolder_shape(folder, &is, shape);
+    sample_begin(ret, TREE_DICT, NULL);
+    sample_tensor(ret, "image", is.dtype, 3, shape, pixels);
+    return 0;
+}
+
 static int imagefolder_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
                            struct sample *ret, struct dl_error *err)
 {
     struct imagefolder *folder = container_of(ds, struct imagefolder, base);
     struct image_size size;
-    uint64_t shape[3];
     int64_t label;
     int r;
 
     if (index >= ds->length)
         return dataset_refuse_index(ds, index, err);
-    if ((r = imagefolder_open_image(folder, index, &label, &size, err)) < 0)
+    if ((r = imagefolder_open_image(folder, index, &label, &size, err)) < 0 ||
+        (r = imagefolder_add_image(folder, key, index, size, ret, err)) < 0)
         return r;
-    image_shape(&folder->spec, size, shape);
-    uint8_t *pixels = sample_alloc(ret, shape[0] * shape[1] * shape[2]);
-    if (!pixels)
-        return sample_check(ret, err);
-    if ((r = imagefolder_decode_image(folder, key, index, pixels, err)) < 0)
-        return r;
-    sample_begin(ret, TREE_DICT, NULL);
-    sample_tensor(ret, "image", DL_DTYPE_UINT8, 3, shape, pixels);
     sample_int(ret, "label", label);
     sample_end(ret);
     return sample_check(ret, err);
@@ -165,6 +213,8 @@ static void imagefolder_close(struct dataset *ds)
 
     image_list_deinit(&folder->list);
     image_decoder_free(folder->decoder);
+    transforms_runner_free(folder->run);
+    transforms_free(folder->transforms);
     tree_deinit(&ds->schema);
     free(folder->file);
     free(folder);
@@ -177,15 +227,19 @@ static const struct dataset_ops varying_ops = {.get = imagefolder_get, .close = 
 static int imagefolder_describe(struct imagefolder *folder)
 {
     struct tree *schema = &folder->base.schema;
-    struct image_size size = image_result(&folder->spec, (struct image_size){0});
+    struct transforms_shape is = {.size = image_result(&folder->spec, (struct image_size){0}),
+                                  .channels = 3,
+                                  .dtype = DL_DTYPE_UINT8};
     uint64_t shape[3];
     int r;
 
-    image_shape(&folder->spec, size, shape);
-    folder->image_bytes = shape[0] * shape[1] * shape[2];
+    if (folder->transforms)
+        is = transforms_result(folder->transforms);
+    imagefolder_shape(folder, &is, shape);
+    folder->image_bytes = transforms_bytes(&is);
     folder->base.n_leaves = 2;
     if ((r = tree_add(schema, TREE_DICT, NULL, 2)) == 0 &&
-        (r = tree_add_tensor(schema, "image", DL_DTYPE_UINT8, 3, shape)) == 0)
+        (r = tree_add_tensor(schema, "image", is.dtype, 3, shape)) == 0)
         r = tree_add_tensor(schema, "label", DL_DTYPE_INT64, 0, NULL);
     return r;
 }
@@ -207,12 +261,31 @@ static uint64_t imagefolder_fingerprint(const struct image_list *list)
     return file_hasher_end(&hasher);
 }
 
+/* The list of transforms, if there is one; whether all samples have one shape. */
+static int imagefolder_read_transforms(struct imagefolder *folder, const struct spec_dataset *spec,
+                                       const char *place, bool *ret_fixed, struct dl_error *err)
+{
+    char list[DL_ERROR_PATH_MAX];
+    int r;
+
+    *ret_fixed = spec->image.transform != TRANSFORM_NONE;
+    if (spec->transforms.type == VALUE_NULL)
+        return 0;
+    place_key(list, place, "transforms");
+    if ((r = transforms_read(&spec->transforms, list, &folder->transforms, err)) < 0 ||
+        (r = transforms_runner_new(&folder->run, err)) < 0)
+        return r;
+    *ret_fixed = transforms_result(folder->transforms).is_fixed;
+    return 0;
+}
+
 int imagefolder_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                      struct dataset **ret, struct dl_error *err)
 {
     _cleanup_(dataset_closep)
     struct dataset *ds = NULL;
     struct imagefolder *folder;
+    bool fixed;
     int r;
 
     if (spec->n_files != 1 || !spec->files[0].path)
@@ -223,9 +296,13 @@ int imagefolder_open(const struct spec_dataset *spec, const char *place, const s
     if (!folder)
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &folder->base;
-    ds->ops = spec->image.transform == TRANSFORM_NONE ? &varying_ops : &fixed_ops;
+    ds->ops = &varying_ops;
     folder->spec = spec->image;
     folder->env = env;
+    if ((r = imagefolder_read_transforms(folder, spec, place, &fixed, err)) < 0)
+        return r;
+    if (fixed)
+        ds->ops = &fixed_ops;
     if ((r = image_decoder_new(&folder->decoder, err)) < 0 ||
         (r = image_list_make(spec->files[0].path, env, &folder->list, err)) < 0)
         return r;

@@ -1,0 +1,365 @@
+/*
+ * From pictures to tensors, and what is done to those:
+ * torchvision/transforms/v2/_type_conversion.py, _misc.py and _augment.py of torchvision 0.28. Sums
+ * are torch's in float32: ToTensor divides by 255, ToDtype multiplies by what is nearest to 1/255,
+ * Normalize subtracts and then divides.
+ */
+#include "daemon/data/image/transform.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+
+enum { LEVELS = 256, CHANNELS = 3, ERASE_TRIES = 10 };
+
+static int tensors_out_of_memory(const struct transforms_runner *run)
+{
+    return dl_error_set(run->err, ENOMEM, run->path, "out of memory for its transforms");
+}
+
+/* ---- shapes -----------------------------------------------------------------------------------
+ */
+
+static int tensors_shape_convert(const struct transform_reading *rd, const struct transform *t,
+                                 struct transforms_shape *shape)
+{
+    if (shape->is_tensor)
+        return dl_error_set(rd->err, EINVAL, rd->place,
+                            "%s is for pictures, and here is a tensor already; leave it out",
+                            t->kind->name);
+    shape->is_tensor = true;
+    shape->dtype = t->flag ? DL_DTYPE_FLOAT32 : DL_DTYPE_UINT8;
+    return 0;
+}
+
+static int tensors_need_tensor(const struct transform_reading *rd, const struct transform *t,
+                               const struct transforms_shape *shape)
+{
+    if (shape->is_tensor)
+        return 0;
+    return dl_error_set(rd->err, EINVAL, rd->place,
+                        "%s is for tensors, and here is a picture; write ToImage or ToTensor "
+                        "before it",
+                        t->kind->name);
+}
+
+static int tensors_shape_keep(const struct transform_reading *rd, const struct transform *t,
+                              struct transforms_shape *shape)
+{
+    return tensors_need_tensor(rd, t, shape);
+}
+
+static int tensors_shape_dtype(const struct transform_reading *rd, const struct transform *t,
+                               struct transforms_shape *shape)
+{
+    if (t->choice == 0 && shape->dtype == DL_DTYPE_FLOAT32)
+        return dl_error_set(rd->err, EINVAL, rd->place,
+                            "%s would make uint8 of float32, which is not supported; leave it out",
+                            t->kind->name);
+    shape->dtype = t->choice == 0 ? DL_DTYPE_UINT8 : DL_DTYPE_FLOAT32;
+    return tensors_need_tensor(rd, t, shape);
+}
+
+static int tensors_shape_normalize(const struct transform_reading *rd, const struct transform *t,
+                                   struct transforms_shape *shape)
+{
+    if (shape->is_tensor && shape->dtype != DL_DTYPE_FLOAT32)
+        return dl_error_set(rd->err, EINVAL, rd->place,
+                            "Normalize is for float32, and here is uint8; write {kind: ToDtype, "
+                            "dtype: float32, scale: true} before it");
+    if (shape->channels == 1 && (t->n_numbers == 3 || t->n_deviations == 3))
+        return dl_error_set(rd->err, EINVAL, rd->place,
+                            "Normalize has three numbers, and here is one channel; give one");
+    return tensors_need_tensor(rd, t, shape);
+}
+
+static int tensors_shape_erasing(const struct transform_reading *rd, const struct transform *t,
+                                 struct transforms_shape *shape)
+{
+    if (shape->is_tensor && shape->dtype != DL_DTYPE_FLOAT32)
+        return dl_error_set(rd->err, EINVAL, rd->place,
+                            "RandomErasing of uint8 is not supported; write {kind: ToDtype, dtype: "
+                            "float32, scale: true} before it");
+    if (shape->channels == 1 && t->n_numbers == 3)
+        return dl_error_set(rd->err, EINVAL, rd->place,
+                            "RandomErasing has three values, and here is one channel; give one");
+    return tensors_need_tensor(rd, t, shape);
+}
+
+/* ---- conversions ------------------------------------------------------------------------------
+ */
+
+static int tensors_apply_to_tensor(const struct transform *t, struct transforms_runner *run)
+{
+    struct transform_tensor *tensor = &run->tensor;
+
+    (void)t;
+    run->is_tensor = true;
+    tensor->is_made = false;
+    tensor->dtype = DL_DTYPE_FLOAT32;
+    for (unsigned c = 0; c < CHANNELS; c++) {
+        for (unsigned i = 0; i < LEVELS; i++)
+            tensor->tables[c][i] = (float)i / 255.0F;
+    }
+    return 0;
+}
+
+static int tensors_apply_to_image(const struct transform *t, struct transforms_runner *run)
+{
+    (void)t;
+    run->is_tensor = true;
+    run->tensor.is_made = false;
+    run->tensor.dtype = DL_DTYPE_UINT8;
+    return 0;
+}
+
+static int tensors_apply_nothing(const struct transform *t, struct transforms_runner *run)
+{
+    (void)t;
+    (void)run;
+    return 0;
+}
+
+/* To what it is already: nothing, scale or not. */
+static int tensors_apply_dtype(const struct transform *t, struct transforms_runner *run)
+{
+    struct transform_tensor *tensor = &run->tensor;
+    float scale = t->flag ? (float)(1.0 / 255.0) : 1;
+
+    if (t->choice == 0 || tensor->dtype == DL_DTYPE_FLOAT32)
+        return 0;
+    tensor->dtype = DL_DTYPE_FLOAT32;
+    for (unsigned c = 0; c < CHANNELS; c++) {
+        for (unsigned i = 0; i < LEVELS; i++)
+            tensor->tables[c][i] = (float)i * scale;
+    }
+    return 0;
+}
+
+/* ---- elements ---------------------------------------------------------------------------------
+ */
+
+static void tensors_look_up(const struct transforms_runner *run, float *out)
+{
+    const uint8_t *px = run->now.pixels;
+    size_t n = picture_pixels(&run->now);
+
+    for (uint32_t c = 0; c < runner_channels(run); c++) {
+        const float *table = run->tensor.tables[c];
+        float *to = out + c * n;
+        for (size_t i = 0; i < n; i++)
+            to[i] = table[px[i * PICTURE_PIXEL + c]];
+    }
+}
+
+static int tensors_make(struct transforms_runner *run)
+{
+    struct transform_tensor *tensor = &run->tensor;
+    size_t n = picture_pixels(&run->now) * runner_channels(run);
+
+    if (tensor->is_made)
+        return 0;
+    if (n > tensor->room) {
+        free(tensor->values);
+        tensor->values = calloc(n, sizeof *tensor->values);
+        tensor->room = tensor->values ? n : 0;
+    }
+    if (!tensor->values && n > 0)
+        return tensors_out_of_memory(run);
+    tensors_look_up(run, tensor->values);
+    tensor->is_made = true;
+    return 0;
+}
+
+static void tensors_normalize(float *values, size_t n, float mean, float deviation)
+{
+    for (size_t i = 0; i < n; i++) {
+        float centred = values[i] - mean;
+        values[i] = centred / deviation;
+    }
+}
+
+static int tensors_apply_normalize(const struct transform *t, struct transforms_runner *run)
+{
+    size_t n = picture_pixels(&run->now);
+
+    for (uint32_t c = 0; c < runner_channels(run); c++) {
+        float mean = (float)t->numbers[c], deviation = (float)t->deviations[c];
+        if (run->tensor.is_made)
+            tensors_normalize(run->tensor.values + c * n, n, mean, deviation);
+        else
+            tensors_normalize(run->tensor.tables[c], LEVELS, mean, deviation);
+    }
+    return 0;
+}
+
+/* ---- RandomErasing ----------------------------------------------------------------------------
+ */
+
+static int tensors_check_erasing(const struct transform_reading *rd, struct transform *t)
+{
+    (void)rd;
+    for (unsigned i = 0; i < 2; i++)
+        t->ranges[2][i] = (double)(float)log((double)(float)t->ranges[1][i]);
+    return 0;
+}
+
+/* A number, three, or the word random: normal noise, n_numbers 0. */
+static ARG_READER(tensors_read_value)
+{
+    if (v->type == VALUE_STRING && strcmp(v->string, "random") == 0) {
+        t->n_numbers = 0;
+        return 0;
+    }
+    if (v->type == VALUE_STRING)
+        return transform_refuse(rd, v, "is neither a number, nor a list of three, nor random");
+    return arg_colour(rd, arg, v, t);
+}
+
+/* What is erased: h × w from (top, left) on; false: nothing is. Random numbers go to `noise`. */
+struct tensors_hole {
+    uint32_t h;
+    uint32_t w;
+    uint32_t top;
+    uint32_t left;
+    float *noise; /* owned */
+};
+
+static int tensors_draw_hole(const struct transform *t, struct transforms_runner *run,
+                             struct tensors_hole *ret)
+{
+    struct image_size size = run->now.size;
+    double area = (double)size.height * size.width;
+
+    for (int i = 0; i < ERASE_TRIES; i++) {
+        double hole = area * (double)draws_uniform(run->draws, t->ranges[0][0], t->ranges[0][1]);
+        float log_aspect = draws_uniform(run->draws, t->ranges[2][0], t->ranges[2][1]);
+        double aspect = (double)(float)exp((double)log_aspect);
+        double h = rint(sqrt(hole * aspect)), w = rint(sqrt(hole / aspect));
+        if (!(h < size.height && w < size.width))
+            continue;
+        *ret = (struct tensors_hole){.h = (uint32_t)h, .w = (uint32_t)w};
+        size_t n = (size_t)runner_channels(run) * ret->h * ret->w;
+        if (t->n_numbers == 0 && n > 0) {
+            ret->noise = calloc(n, sizeof *ret->noise);
+            if (!ret->noise)
+                return tensors_out_of_memory(run);
+            draws_normals(run->draws, n, ret->noise);
+        }
+        ret->top = (uint32_t)draws_int(run->draws, 0, (int64_t)size.height - ret->h + 1);
+        ret->left = (uint32_t)draws_int(run->draws, 0, (int64_t)size.width - ret->w + 1);
+        return 0;
+    }
+    return 0;
+}
+
+static void tensors_erase(const struct transform *t, struct transforms_runner *run,
+                          const struct tensors_hole *hole)
+{
+    size_t width = run->now.size.width, plane = picture_pixels(&run->now);
+    const float *noise = hole->noise;
+
+    for (uint32_t c = 0; c < runner_channels(run); c++) {
+        float *rows = run->tensor.values + c * plane + hole->top * width + hole->left;
+        for (uint32_t y = 0; y < hole->h; y++, rows += width) {
+            for (uint32_t x = 0; x < hole->w; x++)
+                rows[x] = noise ? *noise++ : (float)t->numbers[c];
+        }
+    }
+}
+
+static int tensors_apply_erasing(const struct transform *t, struct transforms_runner *run)
+{
+    struct tensors_hole hole = {0};
+    int r;
+
+    if (transform_is_skipped(t, run))
+        return 0;
+    if ((r = tensors_draw_hole(t, run, &hole)) == 0 && hole.h > 0 && hole.w > 0 &&
+        (r = tensors_make(run)) == 0)
+        tensors_erase(t, run, &hole);
+    free(hole.noise);
+    return r;
+}
+
+/* ---- the result -------------------------------------------------------------------------------
+ */
+
+static void tensors_write_planes(const struct transforms_runner *run, uint8_t *out)
+{
+    const uint8_t *px = run->now.pixels;
+    size_t n = picture_pixels(&run->now);
+
+    for (uint32_t c = 0; c < runner_channels(run); c++) {
+        for (size_t i = 0; i < n; i++)
+            *out++ = px[i * PICTURE_PIXEL + c];
+    }
+}
+
+static void tensors_write_pixels(const struct transforms_runner *run, uint8_t *out)
+{
+    const uint8_t *px = run->now.pixels;
+    uint32_t channels = runner_channels(run);
+
+    for (size_t n = picture_pixels(&run->now); n > 0; n--, px += PICTURE_PIXEL) {
+        for (uint32_t c = 0; c < channels; c++)
+            *out++ = px[c];
+    }
+}
+
+void transforms_write(const struct transforms_runner *run, bool planar, void *out)
+{
+    const struct transform_tensor *tensor = &run->tensor;
+    size_t n = picture_pixels(&run->now) * runner_channels(run);
+
+    if (run->is_tensor && tensor->is_made)
+        memcpy(out, tensor->values, n * sizeof *tensor->values);
+    else if (run->is_tensor && tensor->dtype == DL_DTYPE_FLOAT32)
+        tensors_look_up(run, out);
+    else if (run->is_tensor || planar)
+        tensors_write_planes(run, out);
+    else
+        tensors_write_pixels(run, out);
+}
+
+/* ---- rows -------------------------------------------------------------------------------------
+ */
+
+static const char *const dtypes[] = {"uint8", "float32", NULL};
+
+static const struct transform_kind kinds[] = {
+    {.name = "ToTensor",
+     .start = {.flag = true},
+     .shape = tensors_shape_convert,
+     .apply = tensors_apply_to_tensor},
+    {.name = "PILToTensor", .shape = tensors_shape_convert, .apply = tensors_apply_to_image},
+    {.name = "ToImage", .shape = tensors_shape_convert, .apply = tensors_apply_to_image},
+    {.name = "ToPureTensor", .shape = tensors_shape_keep, .apply = tensors_apply_nothing},
+    {.name = "ToDtype",
+     .args = {{"dtype", arg_choice, .words = dtypes, .is_required = true}, {"scale", arg_flag}},
+     .shape = tensors_shape_dtype,
+     .apply = tensors_apply_dtype},
+    {.name = "ConvertImageDtype",
+     .start = {.choice = 1, .flag = true},
+     .args = {{"dtype", arg_choice, .words = dtypes}},
+     .shape = tensors_shape_dtype,
+     .apply = tensors_apply_dtype},
+    {.name = "Normalize",
+     .args = {{"mean", arg_colour, .low = -1e30, .high = 1e30, .is_required = true},
+              {"std", arg_deviation, .low = -1e30, .high = 1e30, .is_required = true},
+              {"inplace", arg_ignored}},
+     .shape = tensors_shape_normalize,
+     .apply = tensors_apply_normalize},
+    {.name = "RandomErasing",
+     .start = {.p = 0.5, .ranges = {{0.02, 0.33}, {0.3, 3.3}}, .n_numbers = 1},
+     .args = {{"p", arg_p},
+              {"scale", arg_range, .slot = 0, .low = 0, .high = 1},
+              {"ratio", arg_range, .slot = 1, .low = 1e-6, .high = 1e6},
+              {"value", tensors_read_value, .low = -1e30, .high = 1e30},
+              {"inplace", arg_ignored}},
+     .check = tensors_check_erasing,
+     .shape = tensors_shape_erasing,
+     .apply = tensors_apply_erasing},
+};
+
+const struct transform_group transform_tensors = {kinds, ARRAY_SIZE(kinds)};

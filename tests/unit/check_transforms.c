@@ -1,0 +1,229 @@
+/*
+ * Does what transforms_torchvision.py asks for, so that it can compare. Standard input has a line
+ * for each picture, fields separated by tabs: OUT PATH LAYOUT DRAWS TRANSFORMS TRANSFORMS is the
+ * list as JSON. DRAWS are the numbers that torchvision drew, in its order, each with the call and
+ * its arguments: "u LOW HIGH x" uniform, "i LOW HIGH n" integer, "p N n ..." permutation, "n N x
+ * ..." normals, "c N n" choice; "-": the sample's own, of seed 1, epoch 2, sample 3. The result
+ * goes to OUT; printed is "DTYPE C H W", or "error: PATH: TEXT". A draw that is not the one that
+ * torchvision made is an error, and so is one that is left.
+ */
+#include "daemon/data/image/transforms.h"
+#include "proto/dtype.h"
+#include "proto/yaml.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+
+struct script {
+    struct draws base;
+    char *at;
+    bool failed;
+};
+
+/* The next word as a number; NAN: there is none. */
+static double next_number(struct script *s)
+{
+    char *end = s->at;
+    double n = strtod(s->at, &end);
+
+    if (end == s->at) {
+        s->failed = true;
+        return NAN;
+    }
+    s->at = end;
+    return n;
+}
+
+/* Whether the next draw is of this kind, and has this argument. */
+static void expect(struct script *s, char kind, double argument)
+{
+    while (*s->at == ' ')
+        s->at++;
+    if (*s->at != kind) {
+        s->failed = true;
+        return;
+    }
+    s->at++;
+    /* Python has the limits of some calls in float32. */
+    double n = next_number(s);
+    if (!(fabs(n - argument) <= 1e-6 * fabs(argument)))
+        s->failed = true;
+}
+
+static void expect_second(struct script *s, double argument)
+{
+    double n = next_number(s);
+
+    if (!(fabs(n - argument) <= 1e-6 * fabs(argument)))
+        s->failed = true;
+}
+
+static float script_uniform(struct draws *d, double low, double high)
+{
+    struct script *s = container_of(d, struct script, base);
+
+    expect(s, 'u', low);
+    expect_second(s, high);
+    return (float)next_number(s);
+}
+
+static int64_t script_integer(struct draws *d, int64_t low, int64_t high)
+{
+    struct script *s = container_of(d, struct script, base);
+
+    expect(s, 'i', (double)low);
+    expect_second(s, (double)high);
+    double n = next_number(s);
+    return s->failed ? low : (int64_t)n;
+}
+
+static void script_permutation(struct draws *d, uint32_t n, uint32_t *ret)
+{
+    struct script *s = container_of(d, struct script, base);
+
+    expect(s, 'p', n);
+    for (uint32_t i = 0; i < n; i++) {
+        ret[i] = (uint32_t)next_number(s);
+        if (s->failed)
+            ret[i] = i;
+    }
+}
+
+static void script_normals(struct draws *d, size_t n, float *ret)
+{
+    struct script *s = container_of(d, struct script, base);
+
+    expect(s, 'n', (double)n);
+    for (size_t i = 0; i < n; i++)
+        ret[i] = (float)next_number(s);
+}
+
+static uint32_t script_choice(struct draws *d, uint32_t n, const float *weights)
+{
+    struct script *s = container_of(d, struct script, base);
+
+    expect(s, 'c', n);
+    double chosen = next_number(s);
+    return s->failed || weights[(uint32_t)chosen] <= 0 ? 0 : (uint32_t)chosen;
+}
+
+static const struct draws_ops script_ops = {
+    .uniform = script_uniform,
+    .integer = script_integer,
+    .permutation = script_permutation,
+    .normals = script_normals,
+    .choice = script_choice,
+};
+
+static uint8_t *read_file(const char *path, size_t *ret)
+{
+    FILE *file = fopen(path, "rb");
+    uint8_t *data = NULL;
+    long size;
+
+    if (file && fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0) {
+        rewind(file);
+        data = malloc((size_t)size + 1);
+        *ret = data ? fread(data, 1, (size_t)size, file) : 0;
+    }
+    if (file)
+        fclose(file);
+    return data;
+}
+
+struct tool {
+    struct image_decoder *decoder;
+    struct transforms_runner *run;
+    struct transforms *transforms;
+};
+
+static int write_out(const struct tool *tool, const struct transforms_shape *shape, bool planar,
+                     const char *path, struct dl_error *err)
+{
+    size_t bytes = transforms_bytes(shape);
+    /* Exactly as much: the sanitizer sees what is written behind it. */
+    _cleanup_free_ uint8_t *result = malloc(bytes > 0 ? bytes : 1);
+    FILE *to = fopen(path, "wb");
+
+    transforms_write(tool->run, planar, result);
+    if (!to || fwrite(result, 1, bytes, to) != bytes || fclose(to) != 0)
+        return dl_error_set(err, EIO, path, "cannot be written");
+    return 0;
+}
+
+static int check_draws(const struct script *script, bool keyed, struct dl_error *err)
+{
+    const char *rest = script->at + strspn(script->at, " ");
+
+    if (keyed || (!script->failed && !*rest))
+        return 0;
+    return dl_error_set(err, EPROTO, "draws",
+                        script->failed ? "other draws were made than torchvision's"
+                                       : "torchvision makes more draws: %.80s",
+                        rest);
+}
+
+static int run_line(struct tool *tool, char *fields[5], struct transforms_shape *ret,
+                    struct dl_error *err)
+{
+    size_t bytes = 0;
+    _cleanup_free_ uint8_t *data = read_file(fields[1], &bytes);
+    struct image_file file = {.data = data, .bytes = bytes, .path = fields[1]};
+    struct script script = {.base.ops = &script_ops, .at = fields[3]};
+    bool keyed = strcmp(fields[3], "-") == 0;
+    struct draws_keyed own;
+    struct value list = {0};
+    struct image_size size;
+    int r = yaml_parse(fields[4], strlen(fields[4]), "transforms", &list, err);
+
+    draws_keyed_init(&own, 1, 2, 3);
+    if (r == 0)
+        r = transforms_read(&list, "transforms", &tool->transforms, err);
+    value_deinit(&list);
+    if (r < 0 || (r = image_open(tool->decoder, &file, &size, err)) < 0 ||
+        (r = transforms_run(tool->transforms, tool->run, tool->decoder,
+                            keyed ? &own.base : &script.base, fields[1], ret, err)) < 0 ||
+        (r = check_draws(&script, keyed, err)) < 0)
+        return r;
+    return write_out(tool, ret, strcmp(fields[2], "chw") == 0, fields[0], err);
+}
+
+static bool split(char *line, char *fields[5])
+{
+    for (int i = 0; i < 5; i++) {
+        fields[i] = strsep(&line, "\t");
+        if (!fields[i])
+            return false;
+    }
+    return true;
+}
+
+int main(void)
+{
+    struct tool tool = {0};
+    struct dl_error err = {0};
+    char *line = NULL, *fields[5];
+    size_t room = 0;
+    ssize_t len;
+
+    if (image_decoder_new(&tool.decoder, &err) < 0 || transforms_runner_new(&tool.run, &err) < 0)
+        return 1;
+    while ((len = getline(&line, &room, stdin)) > 0) {
+        struct transforms_shape shape;
+        line[len - 1] = '\0';
+        if (!split(line, fields))
+            return 2;
+        if (run_line(&tool, fields, &shape, &err) < 0)
+            printf("error: %s: %s\n", err.path, err.message);
+        else
+            printf("%s %u %u %u\n", dtype_name(shape.dtype), shape.channels, shape.size.height,
+                   shape.size.width);
+        fflush(stdout);
+        tool.transforms = transforms_free(tool.transforms);
+    }
+    free(line);
+    transforms_runner_free(tool.run);
+    image_decoder_free(tool.decoder);
+    return 0;
+}

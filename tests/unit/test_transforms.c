@@ -1,0 +1,274 @@
+/* Lists of transforms: what may stand where, what is said of the rest, what comes out, and draws.
+ */
+#include "daemon/data/image/transforms.h"
+#include "proto/dtype.h"
+#include "proto/yaml.h"
+#include "tests/unit/image_files.h"
+
+#include <errno.h>
+#include <math.h>
+
+static long fail_in = -1; /* allocations of ours until one fails; below 0: none does */
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
+}
+
+static int read_list(const char *text, struct transforms **ret, struct dl_error *err)
+{
+    struct value list = {0};
+    long later = fail_in;
+
+    fail_in = -1;
+    assert_int_equal(yaml_parse(text, strlen(text), "test", &list, err), 0);
+    fail_in = later;
+    int r = transforms_read(&list, "dataset.transforms", ret, err);
+    value_deinit(&list);
+    return r;
+}
+
+static struct transforms_shape shape_of(const char *text)
+{
+    struct transforms *transforms = NULL;
+    struct dl_error err = {0};
+
+    if (read_list(text, &transforms, &err) < 0)
+        fail_msg("%s: %s: %s", text, err.path, err.message);
+    struct transforms_shape shape = transforms_result(transforms);
+    transforms_free(transforms);
+    return shape;
+}
+
+/* ---- what is refused --------------------------------------------------------------------------
+ */
+
+static const struct refused {
+    const char *list;
+    const char *path; /* below dataset.transforms */
+    const char *message;
+} refused[] = {
+    {"3", "", "3 is not a list of transforms"},
+    {"[3]", ".0", "3 is not the name of a transform"},
+    {"[{size: 3}]", ".0", "has no kind"},
+    {"[Resise]", ".0", "did you mean Resize?"},
+    {"[{kind: Resize, sice: 3}]", ".0.sice",
+     "Resize has no argument sice; it has size, interpolation, max_size, antialias"},
+    {"[{kind: ToTensor, p: 1}]", ".0.p", "ToTensor has no argument p; it has none"},
+    {"[Resize]", ".0.size", "missing; Resize needs it"},
+    {"[{kind: Resize, size: 0}]", ".0.size", "0 is neither a number of pixels nor [height, width]"},
+    {"[{kind: Resize, size: [1, 2, 3]}]", ".0.size", "is neither a number of pixels"},
+    {"[{kind: Resize, size: 1e3}]", ".0.size", "is neither a number of pixels"},
+    {"[{kind: Resize, size: null}]", ".0", "has neither size nor max_size"},
+    {"[{kind: Resize, size: 8, max_size: 8}]", ".0", "must be above its size of 8"},
+    {"[{kind: Resize, size: [8, 9], max_size: 10}]", ".0", "leave out one of them"},
+    {"[{kind: Resize, size: 8, interpolation: cubic}]", ".0.interpolation",
+     "\"cubic\" is not one of nearest, box, bilinear, hamming, bicubic, lanczos, nearest-exact"},
+    {"[{kind: RandomRotation, degrees: 3, interpolation: box}]", ".0",
+     "RandomRotation has nearest, bilinear and bicubic"},
+    {"[{kind: RandomHorizontalFlip, p: 1.5}]", ".0.p", "1.5 is not a probability"},
+    {"[{kind: RandomHorizontalFlip, p: .nan}]", ".0.p", "is not a probability"},
+    {"[{kind: RandomResizedCrop, size: 3, scale: [1, 0]}]", ".0.scale", "smaller first"},
+    {"[{kind: RandomResizedCrop, size: 3, ratio: [0, 1]}]", ".0.ratio", "smaller first"},
+    {"[{kind: Pad, padding: -1}]", ".0.padding", "-1 is neither a number of pixels"},
+    {"[{kind: Pad, padding: [1, 2, 3]}]", ".0.padding", "is neither a number of pixels"},
+    {"[{kind: Pad, padding: 1, fill: 256}]", ".0.fill", "256 is neither a number from 0 to 255"},
+    {"[{kind: Pad, padding: 1, padding_mode: wrap}]", ".0.padding_mode",
+     "\"wrap\" is not one of constant, edge, reflect, symmetric"},
+    {"[{kind: ColorJitter, hue: 0.6}]", ".0.hue", "0.6 is neither"},
+    {"[{kind: ColorJitter, brightness: -1}]", ".0.brightness", "-1 is neither"},
+    {"[{kind: RandomPosterize, bits: 0}]", ".0.bits", "0 is not a whole number from 1 to 8"},
+    {"[{kind: Grayscale, num_output_channels: 2}]", ".0", "1 or 3 can be made"},
+    {"[{kind: GaussianBlur, kernel_size: 4}]", ".0", "it is an odd number"},
+    {"[{kind: RandAugment, magnitude: 31}]", ".0", "has a magnitude of 31"},
+    {"[{kind: AutoAugment, policy: imagenette}]", ".0.policy", "imagenet, cifar10, svhn"},
+    {"[ToTensor, ToImage]", ".1", "here is a tensor already"},
+    {"[ToTensor, {kind: Resize, size: 3}]", ".1", "Resize is for pictures"},
+    {"[ToTensor, RandAugment]", ".1", "RandAugment is for pictures"},
+    {"[{kind: Normalize, mean: 0, std: 1}]", ".0", "write ToImage or ToTensor before it"},
+    {"[ToImage, {kind: Normalize, mean: 0, std: 1}]", ".1", "Normalize is for float32"},
+    {"[ToTensor, {kind: Normalize, mean: 0, std: [1, 0, 1]}]", ".1.std", "has a 0"},
+    {"[Grayscale, ToTensor, {kind: Normalize, mean: [1, 2, 3], std: 1}]", ".2", "one channel"},
+    {"[ToTensor, {kind: ToDtype, dtype: uint8}]", ".1", "is not supported"},
+    {"[ToImage, RandomErasing]", ".1", "RandomErasing of uint8 is not supported"},
+    {"[ToTensor, {kind: RandomErasing, value: noise}]", ".1.value", "nor random"},
+    {"[{kind: RandomApply, transforms: []}]", ".0.transforms", "is an empty list"},
+    {"[{kind: RandomApply, transforms: [ToTensor]}]", ".0",
+     "RandomApply has a ToTensor in it, which makes something else of the sample"},
+    {"[{kind: RandomChoice, transforms: [{kind: Pad}]}]", ".0.transforms.0.padding", "missing"},
+    {"[{kind: RandomChoice, transforms: [RandAugment], p: [1, 2]}]", ".0", "has 2 weights for 1"},
+    {"[{kind: RandomChoice, transforms: [RandAugment], p: [0]}]", ".0.p", "all 0"},
+};
+
+static void test_refused(void **state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
+        struct transforms *transforms = NULL;
+        struct dl_error err = {0};
+        char path[DL_ERROR_PATH_MAX];
+        snprintf(path, sizeof path, "dataset.transforms%s", refused[i].path);
+        assert_int_equal(read_list(refused[i].list, &transforms, &err), -EINVAL);
+        assert_null(transforms);
+        if (strcmp(err.path, path) != 0 || !strstr(err.message, refused[i].message))
+            fail_msg("%s: %s: %s", refused[i].list, err.path, err.message);
+    }
+}
+
+/* ---- what comes out ---------------------------------------------------------------------------
+ */
+
+static void test_shapes(void **state)
+{
+    static const struct {
+        const char *list;
+        uint32_t height; /* 0: not fixed */
+        uint32_t width;
+        uint32_t channels;
+        uint32_t dtype;
+        bool is_tensor;
+    } shapes[] = {
+        {"[]", 0, 0, 3, DL_DTYPE_UINT8, false},
+        {"[{kind: Resize, size: 8}]", 0, 0, 3, DL_DTYPE_UINT8, false},
+        {"[{kind: Resize, size: [8, 9]}]", 8, 9, 3, DL_DTYPE_UINT8, false},
+        {"[{kind: CenterCrop, size: 8}, {kind: Resize, size: 5}]", 5, 5, 3, DL_DTYPE_UINT8, false},
+        {"[{kind: RandomCrop, size: 8}, {kind: Pad, padding: [1, 2]}]", 12, 10, 3, DL_DTYPE_UINT8,
+         false},
+        {"[{kind: RandomCrop, size: 8}, {kind: RandomRotation, degrees: 5, expand: true}]", 0, 0, 3,
+         DL_DTYPE_UINT8, false},
+        {"[{kind: RandomCrop, size: 8}, RandAugment, Grayscale, ToTensor]", 8, 8, 1,
+         DL_DTYPE_FLOAT32, true},
+        {"[{kind: RandomCrop, size: 8}, {kind: RandomApply, transforms: [{kind: Pad, padding: "
+         "1}]}]",
+         0, 0, 3, DL_DTYPE_UINT8, false},
+        {"[{kind: RandomCrop, size: 8}, {kind: RandomOrder, transforms: [RandomInvert]}, ToImage]",
+         8, 8, 3, DL_DTYPE_UINT8, true},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(shapes); i++) {
+        struct transforms_shape is = shape_of(shapes[i].list);
+        assert_int_equal(is.is_fixed, shapes[i].height > 0);
+        if (is.is_fixed)
+            assert_true(is.size.height == shapes[i].height && is.size.width == shapes[i].width);
+        assert_int_equal(is.channels, shapes[i].channels);
+        assert_int_equal(is.dtype, shapes[i].dtype);
+        assert_int_equal(is.is_tensor, shapes[i].is_tensor);
+    }
+}
+
+/* Everything at once, with every allocation failing in turn. */
+static void test_out_of_memory(void **state)
+{
+    static const char list[] =
+        "[{kind: RandomResizedCrop, size: [9, 8]}, {kind: Pad, padding: 1}, RandomVerticalFlip, "
+        "{kind: GaussianBlur, kernel_size: 3}, {kind: RandomAffine, degrees: 9}, "
+        "{kind: RandomChoice, transforms: [RandAugment, RandomInvert], p: [1, 2]}, "
+        "{kind: RandomAdjustSharpness, sharpness_factor: 2, p: 1}, ToTensor, "
+        "{kind: RandomErasing, value: random, p: 1, scale: [0.1, 0.2]}]";
+    struct jpeg_options options = {.height = 20, .width = 30, .components = 3};
+    uint8_t *data = NULL;
+    struct image_file file = {.path = "a.jpg"};
+    int failed = 0;
+
+    file.bytes = make_jpeg(&options, &data);
+    file.data = data;
+    for (long i = 0;; i++) {
+        struct image_decoder *decoder = NULL;
+        struct transforms_runner *run = NULL;
+        struct transforms *transforms = NULL;
+        struct transforms_shape shape;
+        struct draws_keyed draws;
+        struct dl_error err = {0};
+        struct image_size size;
+        assert_int_equal(image_decoder_new(&decoder, &err), 0);
+        draws_keyed_init(&draws, 1, 0, 0);
+        fail_in = i;
+        int r = read_list(list, &transforms, &err);
+        if (r == 0 && (r = transforms_runner_new(&run, &err)) == 0 &&
+            (r = image_open(decoder, &file, &size, &err)) == 0)
+            r = transforms_run(transforms, run, decoder, &draws.base, "a.jpg", &shape, &err);
+        bool done = fail_in >= 0;
+        fail_in = -1;
+        assert_true(r == -err.code && (r == 0 || r == -ENOMEM));
+        failed += r < 0;
+        transforms_runner_free(run);
+        transforms_free(transforms);
+        image_decoder_free(decoder);
+        if (done) {
+            assert_int_equal(r, 0);
+            break;
+        }
+    }
+    assert_true(failed > 10);
+    free(data);
+}
+
+/* ---- draws ------------------------------------------------------------------------------------
+ */
+
+static void test_keyed_draws(void **state)
+{
+    static const float weights[] = {0, 3, 0, 1};
+    struct draws_keyed keyed, again;
+    uint32_t chosen[4] = {0}, order[5], seen = 0;
+    float normal[1001];
+    double sum = 0, squares = 0;
+
+    draws_keyed_init(&keyed, 7, 1, 42);
+    draws_keyed_init(&again, 7, 1, 42);
+    for (int i = 0; i < 10000; i++) {
+        float u = draws_uniform(&keyed.base, -0.25, 0.5);
+        assert_true(u >= -0.25F && u < 0.5F && u == draws_uniform(&again.base, -0.25, 0.5));
+        int64_t n = draws_int(&keyed.base, -3, 4);
+        assert_true(n >= -3 && n < 4);
+        (void)draws_int(&again.base, -3, 4);
+        chosen[draws_choice(&keyed.base, 4, weights)]++;
+        (void)draws_choice(&again.base, 4, weights);
+        double p = draws_python(&keyed.base);
+        assert_true(p >= 0 && p < 1 && p == draws_python(&again.base));
+    }
+    assert_true(chosen[0] == 0 && chosen[2] == 0);
+    assert_true(chosen[1] > 7200 && chosen[1] < 7800);
+    draws_permutation(&keyed.base, 5, order);
+    for (unsigned i = 0; i < 5; i++)
+        seen |= 1U << order[i];
+    assert_int_equal(seen, 31);
+    draws_normals(&keyed.base, ARRAY_SIZE(normal), normal);
+    for (size_t i = 0; i < ARRAY_SIZE(normal); i++) {
+        sum += (double)normal[i];
+        squares += (double)normal[i] * (double)normal[i];
+    }
+    assert_true(fabs(sum) < 150 && fabs(squares - 1001) < 200);
+}
+
+/* ---- the manual -------------------------------------------------------------------------------
+ */
+
+static void test_the_manual_has_them_all(void **state)
+{
+    FILE *file = fopen(SPEC_PAGE, "r");
+
+    assert_non_null(file);
+    char *text = calloc(1, 1 << 20);
+    size_t bytes = fread(text, 1, (1 << 20) - 1, file);
+    fclose(file);
+    assert_true(bytes > 0 && bytes < (1 << 20) - 1);
+    for (size_t i = 0; transforms_name(i); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "_%s_", transforms_name(i));
+        if (!strstr(text, name))
+            fail_msg("%s does not have %s", SPEC_PAGE, transforms_name(i));
+    }
+    free(text);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_shapes),
+    cmocka_unit_test(test_out_of_memory),
+    cmocka_unit_test(test_keyed_draws),
+    cmocka_unit_test(test_the_manual_has_them_all),
+};
+TEST_MAIN(tests)
