@@ -5,10 +5,16 @@
 #include <errno.h>
 #include <math.h>
 
+#if defined(__SSE2__) && !defined(PLAIN_VECTORS)
+#include <emmintrin.h>
+#endif
+
 enum {
     PIXEL = PICTURE_PIXEL,
-    BITS = 22, /* of a weight: 8 for the pixel, and 2 for negative ones and sums above 1 */
-    BLOCK = 64 /* bytes of a row that are summed up together */
+    BITS = 22,      /* of a weight: 8 for the pixel, and 2 for negative ones and sums above 1 */
+    BLOCK = 64,     /* bytes of a row that are summed up together */
+    LOW_BITS = 12,  /* of a weight that is split: both parts fit 16 bits */
+    TAPS_MAX = 2048 /* so many lower parts times 255 fit 31 bits */
 };
 
 /* ---- filters: the weight at a distance, in output pixels --------------------------------------
@@ -80,6 +86,8 @@ static void resize_axis_deinit(struct resize_axis *axis)
     free(axis->from);
     free(axis->count);
     free(axis->weights);
+    free(axis->high);
+    free(axis->low);
     free(axis->shares);
     *axis = (struct resize_axis){0};
 }
@@ -97,13 +105,15 @@ static void *resize_renew(void *memory, size_t *room, size_t n, size_t each)
 
 static int resize_make_room(struct resize_axis *axis, size_t n, size_t taps)
 {
-    size_t room = axis->room;
+    size_t room = axis->room, high_room = axis->tap_room, low_room = axis->tap_room;
 
     axis->from = resize_renew(axis->from, &room, n, sizeof *axis->from);
     axis->count = resize_renew(axis->count, &axis->room, n, sizeof *axis->count);
+    axis->high = resize_renew(axis->high, &high_room, n * taps, sizeof *axis->high);
+    axis->low = resize_renew(axis->low, &low_room, n * taps, sizeof *axis->low);
     axis->weights = resize_renew(axis->weights, &axis->tap_room, n * taps, sizeof *axis->weights);
     axis->shares = resize_renew(axis->shares, &axis->share_room, taps, sizeof *axis->shares);
-    if (axis->from && axis->count && axis->weights && axis->shares)
+    if (axis->from && axis->count && axis->weights && axis->high && axis->low && axis->shares)
         return 0;
     resize_axis_deinit(axis);
     return -ENOMEM;
@@ -138,13 +148,17 @@ static void resize_weigh(struct resize_axis *axis, uint32_t i, uint32_t inputs, 
     for (uint32_t t = 0; t < axis->count[i]; t++)
         weights[t] = resize_fixed(sum != 0 ? axis->shares[t] / sum : axis->shares[t]);
     memset(weights + axis->count[i], 0, (axis->taps - axis->count[i]) * sizeof *weights);
+    for (uint32_t t = 0; t < axis->taps; t++) {
+        axis->high[(size_t)i * axis->taps + t] = (int16_t)(weights[t] >> LOW_BITS);
+        axis->low[(size_t)i * axis->taps + t] = (int16_t)(weights[t] & ((1 << LOW_BITS) - 1));
+    }
 }
 
 static int resize_axis_set(struct resize_axis *axis, uint32_t inputs, uint32_t outputs,
                            enum resize_filter filter)
 {
     double scale = (double)inputs / outputs, stretch = scale < 1 ? 1 : scale;
-    uint32_t taps = (uint32_t)ceil(filters[filter].support * stretch) * 2 + 1;
+    uint32_t taps = (uint32_t)ceil(filters[filter].support * stretch) * 2 + 2;
     int r = resize_make_room(axis, outputs, taps);
 
     if (r < 0)
@@ -166,26 +180,76 @@ static inline uint8_t resize_to_byte(int32_t sum)
 }
 
 /* One row across. */
-WIDE_VECTORS static void resize_across(const struct resize_axis *axis, const uint8_t *row,
-                                       uint8_t *out)
+static void resize_across_plain(const struct resize_axis *axis, const uint8_t *row, uint8_t *out)
 {
     for (uint32_t i = 0; i < axis->n; i++) {
         const uint8_t *p = row + (size_t)axis->from[i] * PIXEL;
         const int32_t *w = axis->weights + (size_t)i * axis->taps;
-        uint32_t n = axis->count[i];
-        int32_t sum[PIXEL] = {1 << (BITS - 1), 1 << (BITS - 1), 1 << (BITS - 1), 1 << (BITS - 1)};
-        for (uint32_t t = 0; t < n; t++) {
-            for (unsigned c = 0; c < PIXEL; c++)
-                sum[c] += p[t * PIXEL + c] * w[t];
+        for (unsigned c = 0; c < PIXEL; c++) {
+            int32_t sum = 1 << (BITS - 1);
+            for (uint32_t t = 0; t < axis->count[i]; t++)
+                sum += p[(size_t)t * PIXEL + c] * w[t];
+            out[(size_t)i * PIXEL + c] = resize_to_byte(sum);
         }
-        for (unsigned c = 0; c < PIXEL; c++)
-            out[(size_t)i * PIXEL + c] = resize_to_byte(sum[c]);
     }
 }
 
+#if defined(__SSE2__) && !defined(PLAIN_VECTORS)
+
+static inline __m128i resize_pair(const int16_t *weights)
+{
+    int32_t pair;
+
+    memcpy(&pair, weights, sizeof pair);
+    return _mm_set1_epi32(pair);
+}
+
+/* Two pixels at once, times the upper and the lower parts of their weights: there is no product of
+ * 32 bits in SSE2. An odd number of them reads one pixel behind, which has no weight. */
+static inline __m128i resize_sum(const struct resize_axis *axis, const uint8_t *row, uint32_t i)
+{
+    const __m128i zero = _mm_setzero_si128();
+    const uint8_t *p = row + (size_t)axis->from[i] * PIXEL;
+    const int16_t *high = axis->high + (size_t)i * axis->taps;
+    const int16_t *low = axis->low + (size_t)i * axis->taps;
+    __m128i upper = zero, lower = _mm_set1_epi32(1 << (BITS - 1));
+
+    for (uint32_t t = 0; t < axis->count[i]; t += 2) {
+        __m128i two = _mm_loadl_epi64((const void *)(p + (size_t)t * PIXEL));
+        two = _mm_unpacklo_epi8(two, zero);
+        two = _mm_unpacklo_epi16(two, _mm_srli_si128(two, 8));
+        upper = _mm_add_epi32(upper, _mm_madd_epi16(two, resize_pair(high + t)));
+        lower = _mm_add_epi32(lower, _mm_madd_epi16(two, resize_pair(low + t)));
+    }
+    return _mm_srai_epi32(_mm_add_epi32(_mm_slli_epi32(upper, LOW_BITS), lower), BITS);
+}
+
+static void resize_across(const struct resize_axis *axis, const uint8_t *row, uint8_t *out)
+{
+    if (axis->taps > TAPS_MAX) {
+        resize_across_plain(axis, row, out);
+        return;
+    }
+    for (uint32_t i = 0; i < axis->n; i++) {
+        __m128i sum = resize_sum(axis, row, i);
+        sum = _mm_packs_epi32(sum, sum);
+        int32_t pixel = _mm_cvtsi128_si32(_mm_packus_epi16(sum, sum));
+        memcpy(out + (size_t)i * PIXEL, &pixel, sizeof pixel);
+    }
+}
+
+#else
+
+static void resize_across(const struct resize_axis *axis, const uint8_t *row, uint8_t *out)
+{
+    resize_across_plain(axis, row, out);
+}
+
+#endif
+
 /* One output row, of the rows from `rows` on, which have `bytes`; a multiple of BLOCK at a time. */
 WIDE_VECTORS static void resize_down(const int32_t *weights, uint32_t n, const uint8_t *rows,
-                                     size_t bytes, uint8_t *out)
+                                     size_t bytes, uint8_t *restrict out)
 {
     for (size_t at = 0; at < bytes; at += BLOCK) {
         size_t here = bytes - at < BLOCK ? bytes - at : BLOCK;

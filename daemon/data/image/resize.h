@@ -24,10 +24,12 @@ enum resize_filter {
 /* The weights of one direction. */
 struct resize_axis {
     uint32_t n;       /* outputs */
-    uint32_t taps;    /* weights of each, of which those that are not needed are 0 */
+    uint32_t taps;    /* weights of each, an even number; those that are not needed are 0 */
     uint32_t *from;   /* owned; of each output: its first input */
     uint32_t *count;  /* owned; how many inputs have a weight */
     int32_t *weights; /* owned; n × taps */
+    int16_t *high;    /* owned; n × taps: weights without their lower 12 bits */
+    int16_t *low;     /* owned; n × taps: these */
     size_t room;      /* entries of from and count */
     size_t tap_room;  /* of weights */
     double *shares;   /* owned; taps: the weights of one output while they are made */
