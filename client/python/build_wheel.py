@@ -33,8 +33,8 @@ ROOT = HERE.parent.parent
 # Debian's packages: of a line, the first that has the library. Linked statically; headers that are
 # compiled in; libraries that are found at run time, of which there are the headers alone.
 LINKED = [("libjansson-dev",), ("libjpeg62-turbo-dev",), ("libmsgpack-c-dev", "libmsgpack-dev"),
-          ("libncurses-dev",), ("libpng-dev",), ("libuv1-dev",), ("libxxhash-dev",),
-          ("libyaml-dev",), ("zlib1g-dev",)]
+          ("libncurses-dev",), ("libpcre2-dev",), ("libpng-dev",), ("libutf8proc-dev",),
+          ("libuv1-dev",), ("libxxhash-dev",), ("libyaml-dev",), ("zlib1g-dev",)]
 HEADERS = [("librandom123-dev",), ("uthash-dev",)]
 FOUND = [("libcurl4-openssl-dev",), ("libseccomp-dev",)]
 
@@ -50,7 +50,7 @@ RENAMED = {"stdin": "dl_stdin", "stdout": "dl_stdout", "stderr": "dl_stderr",
 STREAMS = HERE / "src/streams.c"
 
 SETTINGS = ["b_pie=true", "found_at_run_time=curl,seccomp", "sentencepiece=disabled",
-            "seccomp=enabled", "ncurses=enabled"]
+            "huggingface=enabled", "seccomp=enabled", "ncurses=enabled"]
 
 
 def run(*command, **options):

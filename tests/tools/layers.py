@@ -77,6 +77,8 @@ DOORS = {
     "yaml.h": ("proto/yaml.c",),
     "zlib.h": ("daemon/data/",),
     "sentencepiece_": ("daemon/data/text/sentencepiece.cc",),
+    "pcre2.h": ("daemon/data/tokenizer/pattern.c",),
+    "utf8proc.h": ("daemon/data/tokenizer/chars.c", "daemon/data/tokenizer/normalize.c"),
     "jpeglib.h": ("daemon/data/image/image_jpeg.c",),
     "jerror.h": ("daemon/data/image/image_jpeg.c",),
     "png.h": ("daemon/data/image/image_png.c",),
