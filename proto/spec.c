@@ -263,6 +263,7 @@ static reader *const readers[] = {
     [KEY_SHARE] = spec_read_share,
     [KEY_LEAVES] = spec_read_leaves,
     [KEY_LEAF] = spec_read_leaf,
+    [KEY_TOKEN] = spec_read_token,
     [KEY_VALUE] = spec_read_value,
     [KEY_CALLABLE] = spec_read_callable,
 };
@@ -332,7 +333,7 @@ static const char *spec_article(const char *section)
 static bool spec_optional(const struct spec_reading *rd, const struct spec_key *key)
 {
     if (key->type == KEY_SIZE || key->type == KEY_LEAVES || key->type == KEY_LEAF ||
-        key->type == KEY_CALLABLE || strcmp(key->key, "transform") == 0 ||
+        key->type == KEY_TOKEN || key->type == KEY_CALLABLE || strcmp(key->key, "transform") == 0 ||
         strcmp(key->key, "strategy") == 0)
         return true;
     if (rd->spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset"))
@@ -347,6 +348,10 @@ static int spec_missing(struct spec_reading *rd, const struct spec_key *key)
     char place[DL_ERROR_PATH_MAX];
 
     spec_place(rd, key, place);
+    if (strcmp(key->key, "model") == 0 && rd->spec->dataset.tokenizer == TOKENIZER_HUGGINGFACE)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "missing; tokenizer: huggingface needs it, the tokenizer.json that "
+                            "save_pretrained() or Tokenizer.save() wrote");
     if (strcmp(key->key, "model") == 0)
         return dl_error_set(rd->err, EINVAL, place,
                             "missing; tokenizer: sentencepiece needs it, the .model file that "

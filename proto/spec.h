@@ -35,7 +35,13 @@ enum batch_strategy { STRATEGY_SORTED = 1, STRATEGY_BUCKET };
 enum overlong { OVERLONG_DROP = 1, OVERLONG_TRUNCATE, OVERLONG_ERROR };
 enum leftover { LEFTOVER_EMIT = 1, LEFTOVER_DROP, LEFTOVER_CARRY };
 enum text_format { TEXT_AUTO = 1, TEXT_LINES, TEXT_JSON };
-enum tokenizer { TOKENIZER_NONE = 1, TOKENIZER_BYTES, TOKENIZER_SENTENCEPIECE };
+enum tokenizer {
+    TOKENIZER_NONE = 1,
+    TOKENIZER_BYTES,
+    TOKENIZER_SENTENCEPIECE,
+    TOKENIZER_HUGGINGFACE
+};
+enum chat_template { CHAT_NONE = 1, CHAT_CHATML, CHAT_LLAMA3, CHAT_PLAIN };
 enum image_transform {
     TRANSFORM_NONE = 1,
     TRANSFORM_RESIZE,
@@ -117,9 +123,15 @@ struct spec_dataset {
 
     enum text_format format;  /* text; auto: by the file's name */
     enum tokenizer tokenizer; /* text */
-    char *model;              /* owned; text: of the tokenizer sentencepiece; NULL: of no other */
-    char *field;              /* owned; text: of a JSON line; NULL: format: lines */
-    uint64_t max_length;      /* text: tokens kept of a longer sample; 0: all */
+    char *model;         /* owned; text: of the tokenizers sentencepiece and huggingface; NULL: of
+                            no other */
+    bool special_tokens; /* text, huggingface: those that the file adds to a text */
+    char *bos;           /* owned; likewise: the token before each text; NULL: none */
+    char *eos;           /* owned; likewise: the one behind it */
+    double mlm_probability;  /* likewise: the share of tokens that are hidden; 0: none */
+    enum chat_template chat; /* likewise; NONE: the field is a text, else messages */
+    char *field;             /* owned; text: of a JSON line; NULL: format: lines */
+    uint64_t max_length;     /* text: tokens kept of a longer sample; 0: all */
 
     struct spec_image image; /* imagefolder, tar */
     struct value transforms; /* owned; imagefolder: a list; null: image says what is done */

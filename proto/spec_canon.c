@@ -183,6 +183,8 @@ static int spec_canon_write_key(const struct dl_spec *spec, const struct spec_ke
         return spec_canon_write_strings(spec->collate.fields, spec->collate.n_fields, v);
     case KEY_LEAF:
         return value_make_string(v, spec->batch.length_of);
+    case KEY_TOKEN:
+        return value_make_string(v, *spec_token_at(spec, key));
     case KEY_VALUE:
         return value_copy(spec_value_at(spec, key), v);
     case KEY_FILES:
@@ -258,6 +260,8 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
     if (key->type == KEY_CALLABLE && spec_key_in(key, "collate") && !spec->collate.object)
         return false;
     if (key->type == KEY_LEAF && !spec->batch.length_of)
+        return false;
+    if (key->type == KEY_TOKEN && !*spec_token_at(spec, key))
         return false;
     if (strcmp(key->key, "strategy") == 0 && !spec->batch.strategy)
         return false; /* packing is its own */

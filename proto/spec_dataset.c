@@ -173,6 +173,17 @@ int spec_read_field_name(struct spec_reading *rd, const struct spec_key *key, co
     return rd->spec->dataset.field ? 0 : spec_no_memory(rd);
 }
 
+int spec_read_token(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    char **token = (char **)(void *)((char *)rd->spec + key->offset);
+
+    if (v->type != VALUE_STRING || !v->string[0] || strlen(v->string) > key->max)
+        return spec_refuse(rd, key, v, "is not the text of a token, of 1 to %" PRIu64 " bytes%s",
+                           key->max, spec_quote_hint(v));
+    *token = strdup(v->string);
+    return *token ? 0 : spec_no_memory(rd);
+}
+
 int spec_read_files(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
     char files[DL_ERROR_PATH_MAX], place[DL_ERROR_PATH_MAX];

@@ -25,6 +25,8 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     free(dataset->fractions);
     free(dataset->field);
     free(dataset->model);
+    free(dataset->bos);
+    free(dataset->eos);
     free(dataset->object);
     value_deinit(&dataset->config);
     value_deinit(&dataset->transforms);

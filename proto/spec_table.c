@@ -13,6 +13,8 @@
 #define STRATEGY(name) (1U << STRATEGY_##name)
 #define IMAGES         (KIND(IMAGEFOLDER) | KIND(TAR))
 #define BIT(number)    (1U << (number))
+#define NOT_A_FILE(key) \
+    "only applies to a tokenizer.json; write tokenizer: huggingface, or leave " key " out"
 #define NOT_DECODED                                                              \
     "has no effect with decode: false, which leaves images as they are stored; " \
     "leave out one of them"

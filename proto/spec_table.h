@@ -38,6 +38,7 @@ enum key_type {
     KEY_SHARE,  /* double: a number from 1 on, or a share below it */
     KEY_LEAVES,
     KEY_LEAF,
+    KEY_TOKEN,    /* char *; may be absent */
     KEY_VALUE,    /* struct value */
     KEY_CALLABLE, /* the section's `object` */
 };
@@ -136,6 +137,13 @@ void spec_place(const struct spec_reading *rd, const struct spec_key *key,
 
 int _nodiscard_ spec_read_files(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
+int _nodiscard_ spec_read_token(struct spec_reading *rd, const struct spec_key *key,
+                                const struct value *v);
+/* The field of a TOKEN. */
+static inline char *const *spec_token_at(const struct dl_spec *spec, const struct spec_key *key)
+{
+    return (char *const *)(const void *)((const char *)spec + key->offset);
+}
 int _nodiscard_ spec_read_path(struct spec_reading *rd, const struct spec_key *key,
                                const struct value *v);
 int _nodiscard_ spec_read_paths(struct spec_reading *rd, const struct spec_key *key,

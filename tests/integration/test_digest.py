@@ -12,6 +12,7 @@ A new kind of dataset is one line in DATASETS. A kind of proto/spec.def that has
 import contextlib
 import gzip
 import itertools
+import json
 import math
 import os
 import pathlib
@@ -155,6 +156,38 @@ def pieces(case, name):
             "max_length": 20}
 
 
+def byte_level_file(case, name):
+    """A tokenizer.json in the style of GPT-2's, of a few merges; with special tokens around a text."""
+    letters = {chr(c if 33 <= c <= 126 or c > 160 else 256 + c): c for c in range(127)}
+    merges = [f"{a} {b}" for a, b in zip("etaoinsh", "rhnusgtd")]
+    vocab = {**letters, **{merge.replace(" ", ""): 127 + i for i, merge in enumerate(merges)}}
+    special = ["<s>", "</s>", "[MASK]", "<|im_start|>", "<|im_end|>"]
+    file = {"version": "1.0", "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": r"\p{Greek}{1,3}|\bt"}, "behavior": "Isolated"},
+                {"type": "ByteLevel", "add_prefix_space": False}]},
+            "added_tokens": [{"id": len(vocab) + i, "content": token, "special": True}
+                             for i, token in enumerate(special)],
+            "post_processor": {"type": "BertProcessing", "cls": ["<s>", len(vocab)],
+                               "sep": ["</s>", len(vocab) + 1]}}
+    return write(case, name, json.dumps(file).encode())
+
+
+def tokenized(case, name, **keys):
+    if os.environ.get("HUGGINGFACE") != "1":
+        raise unittest.SkipTest("built without tokenizers (Debian: libpcre2-dev libutf8proc-dev)")
+    return {"tokenizer": "huggingface", "model": byte_level_file(case, f"{name}.json"), **keys}
+
+
+def conversations(case, name):
+    """As many words as lines, each answered by the next."""
+    said = media.words(name, ROWS + 1)
+    return write(case, name, b"".join(
+        json.dumps({"messages": [{"role": "user", "content": question},
+                                 {"role": "assistant", "content": answer}]}).encode() + b"\n"
+        for question, answer in zip(said, said[1:])))
+
+
 def ranges(**keys):
     return {"kind": "range", "length": 2 * ROWS, "iterable": True, **keys}
 
@@ -222,6 +255,13 @@ DATASETS = [
         ranges(), {"kind": "range", "length": 7, "iterable": True, "divide": False}, ranges()]}),
     ("text_lines", "text", lambda case: {"paths": [lines(case, "a.txt")]}),
     ("text_sentencepiece", "text", lambda case: pieces(case, "pieces.txt")),
+    ("text_huggingface", "text", lambda case: tokenized(
+        case, "bpe", paths=[lines(case, "bpe.txt")], max_length=24)),
+    ("text_masked", "text", lambda case: tokenized(
+        case, "mlm", paths=[lines(case, "mlm.txt")], special_tokens=False, bos="<s>", eos="</s>",
+        mlm_probability=0.3)),
+    ("text_chat", "text", lambda case: tokenized(
+        case, "chat", paths=[conversations(case, "chat.jsonl")], field="messages", chat="chatml")),
     ("tar_of_bytes", "tar", lambda case: {"shards": shards(case, "bytes"), "decode": False}),
     ("tar_decoded_and_shuffled", "tar", lambda case: {
         "shards": shards(case, "decoded"), "shuffle": 10, "size": 12, "transform": "random_crop",
@@ -248,6 +288,9 @@ DATASETS = [
 # What each is collated by, where that is not the default: samples that vary need it.
 COLLATES = {
     "text_sentencepiece": {"kind": "pad", "value": -1},
+    "text_huggingface": {"kind": "pad", "value": 0},
+    "text_masked": {"kind": "pad", "value": 0, "multiple_of": 8},
+    "text_chat": {"kind": "pad", "value": 0, "side": "left"},
     "tokens_of_npy": {"kind": "none"},
     "tar_of_bytes": {"kind": "none"},
     "tar_decoded_and_shuffled": {"kind": "none"},

@@ -102,8 +102,8 @@ static const struct refusal dataset_refusals[] = {
     {"{kimd: range, length: 1}", "dataset.kimd",
      "unknown key; did you mean kind? dataset takes kind, length, iterable, divide, files, "
      "path, root, paths, shards, dtype, shape, offset, sequence_length, stride, widen, datasets, "
-     "dataset, indices, parts, part, seed, format, field, tokenizer, model, max_length, shuffle, "
-     "decode, "
+     "dataset, indices, parts, part, seed, format, field, tokenizer, model, special_tokens, bos, "
+     "eos, mlm_probability, chat, max_length, shuffle, decode, "
      "size, transform, resize, flip, scale, aspect, layout, transforms, config, object, host, "
      "args, interpreter"},
     {"{length: 1}", "dataset.kind", "missing; give one of " KINDS},
@@ -589,6 +589,10 @@ static const char *dataset_with(const struct spec_key *key)
         return "{kind: python}";
     if (strcmp(key->key, "model") == 0) /* which no other tokenizer has */
         return "{kind: text, paths: x, tokenizer: sentencepiece}";
+    if (strcmp(key->key, "special_tokens") == 0 || strcmp(key->key, "bos") == 0 ||
+        strcmp(key->key, "eos") == 0 || strcmp(key->key, "mlm_probability") == 0 ||
+        strcmp(key->key, "chat") == 0)
+        return "{kind: text, paths: x, tokenizer: huggingface, model: y}";
     for (size_t i = 0; i < ARRAY_SIZE(datasets) && strcmp(key->section, "dataset") == 0; i++)
         if (key->kinds & 1U << datasets[i].kind)
             return datasets[i].text;

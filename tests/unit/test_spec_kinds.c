@@ -37,6 +37,15 @@ static void test_dataset_forms(void **state)
          " model: /m}",
          "{kind: text, paths: [/base/x, /base/y], format: lines, tokenizer: sentencepiece,"
          " model: /m, max_length: 9}"},
+        {"{kind: text, paths: x, tokenizer: huggingface, model: t.json}",
+         "{kind: text, paths: [/base/x], format: auto, field: text, tokenizer: huggingface,"
+         " model: /base/t.json, special_tokens: true, mlm_probability: 0.0, chat: none,"
+         " max_length: null}"},
+        {"{kind: text, paths: x, tokenizer: huggingface, model: t.json, special_tokens: false,"
+         " bos: <s>, eos: </s>, mlm_probability: 0.5, chat: llama3}",
+         "{kind: text, paths: [/base/x], format: auto, field: text, tokenizer: huggingface,"
+         " model: /base/t.json, special_tokens: false, bos: <s>, eos: </s>, mlm_probability: 0.5,"
+         " chat: llama3, max_length: null}"},
         {"{kind: text, paths: x, format: json, field: caf\xC3\xA9, tokenizer: bytes,"
          " max_length: 512}",
          "{kind: text, paths: [/base/x], format: json, field: caf\xC3\xA9, tokenizer: bytes,"
@@ -287,8 +296,9 @@ static void test_iterable(void **state)
 #define FOLDER(keys) "{kind: imagefolder, root: x, " keys "}"
 #define TAR(keys)    "{kind: tar, shards: x, " keys "}"
 #define TEXT(keys)   "{kind: text, paths: x, " keys "}"
-#define NO_MODEL     "is a model of SentencePiece; write tokenizer: sentencepiece, or leave model out"
-#define NO_NAME      "is not a field's name: 1 to 128 bytes without dots and control characters"
+#define NO_MODEL \
+    "is a tokenizer's file; write tokenizer: sentencepiece or huggingface, or leave model out"
+#define NO_NAME "is not a field's name: 1 to 128 bytes without dots and control characters"
 #define NOT_DECODED                                                                               \
     "has no effect with decode: false, which leaves images as they are stored; leave out one of " \
     "them"
@@ -331,9 +341,23 @@ static const struct refusal dataset_refusals[] = {
     {TEXT("format: lines, field: text"), "dataset.field",
      "\"text\" has no effect with format: lines; write format: json, or leave field out"},
     {TEXT("tokenizer: bpe"), "dataset.tokenizer",
-     "\"bpe\" is not one of none, bytes, sentencepiece"},
+     "\"bpe\" is not one of none, bytes, sentencepiece, huggingface"},
     {TEXT("tokenizer: sentencepiece"), "dataset.model",
      "missing; tokenizer: sentencepiece needs it, the .model file that spm_train wrote"},
+    {TEXT("tokenizer: huggingface"), "dataset.model",
+     "missing; tokenizer: huggingface needs it, the tokenizer.json that save_pretrained() or "
+     "Tokenizer.save() wrote"},
+    {TEXT("tokenizer: sentencepiece, model: y, special_tokens: true"), "dataset.special_tokens",
+     "true only applies to a tokenizer.json; write tokenizer: huggingface, or leave "
+     "special_tokens out"},
+    {TEXT("tokenizer: bytes, eos: x"), "dataset.eos",
+     "\"x\" only applies to a tokenizer.json; write tokenizer: huggingface, or leave eos out"},
+    {TEXT("tokenizer: huggingface, model: y, bos: 5"), "dataset.bos",
+     "5 is not the text of a token, of 1 to 128 bytes; put it in quotes"},
+    {TEXT("tokenizer: huggingface, model: y, chat: llama"), "dataset.chat",
+     "\"llama\" is not one of none, chatml, llama3, plain; did you mean llama3?"},
+    {TEXT("tokenizer: huggingface, model: y, mlm_probability: 2"), "dataset.mlm_probability",
+     "2 is not a number from 0 to 1"},
     {TEXT("tokenizer: sentencepiece, model: 5"), "dataset.model",
      "5 is not the path of a file; put it in quotes"},
     {TEXT("tokenizer: sentencepiece, model: ''"), "dataset.model",
@@ -347,8 +371,8 @@ static const struct refusal dataset_refusals[] = {
      "not a key of a dataset of kind tokens; it takes kind, path, dtype, sequence_length, stride, "
      "widen"},
     {TEXT("max_length: 5"), "dataset.max_length",
-     "5 is a number of tokens, but tokenizer: none makes no tokens; write tokenizer: bytes or "
-     "sentencepiece, or leave max_length out"},
+     "5 is a number of tokens, but tokenizer: none makes no tokens; write tokenizer: bytes, "
+     "sentencepiece or huggingface, or leave max_length out"},
     {TEXT("tokenizer: bytes, max_length: 0"), "dataset.max_length", "0 is not a positive integer"},
 
     {"{kind: imagefolder}", "dataset.root", "missing; a dataset of kind imagefolder needs it"},

@@ -72,7 +72,7 @@ static const char nested_text[] =
     " indices: [1]}, {kind: split, dataset: {kind: tokens, path: t, sequence_length: 5},"
     " parts: [0.5, 0.5], part: 0, seed: 1}, {kind: split, dataset: {kind: range, length: 3},"
     " parts: [1, 2], part: 0, seed: 1},"
-    " {kind: text, paths: x, tokenizer: sentencepiece, model: m}]}";
+    " {kind: text, paths: x, tokenizer: huggingface, model: m}]}";
 
 static const char kinds_text[] =
     "dataset: {kind: chain, datasets: [{kind: tar, shards: [a, b]}, {kind: plugin, path: p.so,"

@@ -5,6 +5,7 @@
 #include "daemon/data/source.h"
 #include "daemon/data/text/text_lines.h"
 #include "daemon/data/text/text_model.h"
+#include "daemon/data/tokenizer/token_leaves.h"
 #include "proto/common/utf8.h"
 
 #include <errno.h>
@@ -24,7 +25,8 @@ struct text {
     struct text_file *files; /* owned; list.n of them */
     char *field;             /* owned; of a JSON line */
     enum tokenizer tokenizer;
-    struct spm_model *model; /* owned; of the tokenizer sentencepiece */
+    struct spm_model *model;     /* owned; of the tokenizer sentencepiece */
+    struct token_leaves *leaves; /* owned; of the tokenizer huggingface */
     uint64_t max_length;
 };
 
@@ -34,6 +36,8 @@ struct text_sample {
     const struct text_file *file;
     const char *path;
     uint64_t line; /* of the file */
+    const struct sample_key *key;
+    uint64_t index; /* of the dataset */
     struct sample *ret;
     struct dl_error *err;
 };
@@ -83,16 +87,53 @@ static int text_make_pieces(const struct text_sample *s, const uint8_t *text, ui
     return sample_tensor(s->ret, "tokens", DL_DTYPE_INT64, 1, &n, tokens);
 }
 
+static int text_refuse_encoding(const struct text_sample *s)
+{
+    return dl_error_set(s->err, EILSEQ, s->path,
+                        "line %llu is not UTF-8; convert the file with iconv, or take its bytes "
+                        "with tokenizer: bytes",
+                        text_number_of(s));
+}
+
+/* What token_leaves.h returned for the sample, told. */
+static int text_tell_tokens(const struct text_sample *s, int r, const char *why)
+{
+    if (r >= 0)
+        return r;
+    if (r == -ENOMEM)
+        return dl_error_set(s->err, ENOMEM, s->path, "out of memory for a sample");
+    if (r == -EILSEQ)
+        return text_refuse_encoding(s);
+    if (r == -EINVAL)
+        return dl_error_set(s->err, EINVAL, s->path,
+                            "line %llu, field \"%s\": %s; each message is {\"role\": ..., "
+                            "\"content\": ...}",
+                            text_number_of(s), s->text->field, why);
+    return dl_error_set(s->err, -r, s->path,
+                        "line %llu cannot be made into tokens (%s); cut it into shorter ones",
+                        text_number_of(s), why);
+}
+
+static int text_make_tokens(const struct text_sample *s, const uint8_t *text, uint64_t bytes)
+{
+    char why[TOKEN_WHY_MAX] = "";
+
+    return text_tell_tokens(
+        s, token_leaves_text(s->text->leaves, s->key, s->index, text, bytes, s->ret, why), why);
+}
+
+static int text_make_chat(const struct text_sample *s, const json_t *messages)
+{
+    char why[TOKEN_WHY_MAX] = "";
+
+    return text_tell_tokens(s, token_leaves_chat(s->text->leaves, messages, s->ret, why), why);
+}
+
 static int text_make_string(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
 {
     int r = sample_text(s->ret, TREE_STRING, "text", bytes, n);
 
-    if (r == -EILSEQ)
-        return dl_error_set(s->err, EILSEQ, s->path,
-                            "line %llu is not UTF-8; convert the file with iconv, or take its "
-                            "bytes with tokenizer: bytes",
-                            text_number_of(s));
-    return r;
+    return r == -EILSEQ ? text_refuse_encoding(s) : r;
 }
 
 static int text_make(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
@@ -102,6 +143,8 @@ static int text_make(const struct text_sample *s, const uint8_t *bytes, uint64_t
         return text_make_bytes(s, bytes, n);
     case TOKENIZER_SENTENCEPIECE:
         return text_make_pieces(s, bytes, n);
+    case TOKENIZER_HUGGINGFACE:
+        return text_make_tokens(s, bytes, n);
     default:
         return text_make_string(s, bytes, n);
     }
@@ -137,6 +180,8 @@ static int text_make_json(const struct text_sample *s, struct line line)
         return dl_error_set(s->err, EINVAL, s->path,
                             "line %llu has no field \"%s\"; set dataset.field", text_number_of(s),
                             field);
+    if (s->text->leaves && token_leaves_has_chat(s->text->leaves))
+        return text_make_chat(s, value);
     if (!json_is_string(value))
         return dl_error_set(s->err, EINVAL, s->path,
                             "line %llu: its field \"%s\" is not a string; set dataset.field",
@@ -174,6 +219,8 @@ static int text_get(struct dataset *ds, const struct sample_key *key, uint64_t i
                             .file = file,
                             .path = text->list.paths[file - text->files],
                             .line = index - file->first,
+                            .key = key,
+                            .index = index,
                             .ret = ret,
                             .err = err};
     struct line line = line_at(&file->lines, s.line);
@@ -251,6 +298,7 @@ static void text_close(struct dataset *ds)
     }
     file_list_deinit(&text->list);
     spm_free(text->model);
+    token_leaves_free(text->leaves);
     free(text->files);
     free(text->field);
     free(text);
@@ -317,6 +365,9 @@ int text_open(const struct spec_dataset *spec, const char *place, const struct d
     if (text->tokenizer == TOKENIZER_SENTENCEPIECE &&
         (r = text_model_open(spec, place, env, &text->model, err)) < 0)
         return r;
+    if (text->tokenizer == TOKENIZER_HUGGINGFACE &&
+        (r = token_leaves_open(spec, place, env, &text->leaves, err)) < 0)
+        return r;
     r = file_list_make(spec, env, &text->list, err);
     if (r < 0)
         return r;
@@ -327,6 +378,10 @@ int text_open(const struct spec_dataset *spec, const char *place, const struct d
         struct text_file *file = &text->files[i];
         file->first = ds->length;
         file->json = text_is_json(spec->format, text->list.paths[i]);
+        if (!file->json && text->leaves && token_leaves_has_chat(text->leaves))
+            return dl_error_set(err, EINVAL, text->list.paths[i],
+                                "is read as plain lines, but dataset.chat takes messages of JSON; "
+                                "write format: json, or leave chat out");
         r = text_open_file(file, text->list.paths[i], env, err);
         if (r < 0)
             return r;

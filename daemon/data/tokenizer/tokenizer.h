@@ -6,6 +6,8 @@
  * the libraries are that it needs (PCRE2, utf8proc), tokenizer_none.c elsewhere. A tokenizer has
  * room of its own for the text on its way and for words that it has seen (4 MiB): not thread-safe,
  * but several may be used at once, each by its own thread.
+ *
+ * Kinds of datasets that have text use token_leaves.h.
  */
 #ifndef DL_DATA_TOKENIZER_H
 #define DL_DATA_TOKENIZER_H

@@ -1,0 +1,497 @@
+/*
+ * The tokenizer huggingface: which files are refused and how, whose files may be read, special
+ * tokens and max_length, words of every length, and what a program says that was built without it.
+ * Which ids it gives of real files is oracle_tokenizers.py's business.
+ */
+#include "daemon/data/text/text.h"
+#include "daemon/data/tokenizer/tokenizer.h"
+#include "tests/unit/data_files.h"
+#include "tests/unit/fail_alloc.h"
+
+#include <errno.h>
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_malloc(size);
+}
+
+static bool skipped(void)
+{
+    if (tokenizer_is_built())
+        return false;
+    print_message("# skipped: built without tokenizers (Debian: libpcre2-dev libutf8proc-dev)\n");
+    return true;
+}
+
+static void test_built_without(void **state)
+{
+    struct hf_tokenizer *tokenizer = NULL;
+    struct dl_error err = {0};
+
+    if (tokenizer_is_built()) {
+        print_message("# skipped: built with tokenizers\n");
+        return;
+    }
+    assert_int_equal(tokenizer_open("/nonexistent", "dataset", &anywhere, &tokenizer, &err),
+                     -ENOTSUP);
+    assert_string_equal(err.path, "dataset.tokenizer");
+    assert_error_has(&err, "build it with libpcre2-dev and libutf8proc-dev");
+}
+
+#define BPE(keys) \
+    "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, " keys
+#define GOOD       "\"merges\": [\"a b\"]}"
+#define WITH(keys) BPE(GOOD) ", " keys "}"
+
+static const struct {
+    const char *json;
+    const char *says;
+} refusals[] = {
+    {"", "is not JSON ("},
+    {"{", "is not JSON ("},
+    {"[]", "model is not an object; name the tokenizer.json that save_pretrained()"},
+    {"{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}",
+     "model.type is \"Unigram\", which this version does not support; it has the models BPE, "},
+    {"{\"model\": {\"type\": \"BPE\"}}", "model.vocab is not an object of tokens and their ids"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": -1}}}",
+     "model.vocab.a is not a whole number from 0 to "},
+    {"{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 1}}}", "model.unk_token is missing"},
+    {"{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 1}, \"unk_token\": \"b\"}}",
+     "model.unk_token is \"b\", which is not in model.vocab"},
+    {BPE("\"merges\": 1}") "}", "model.merges is not a list"},
+    {BPE("\"merges\": [\"a\"]}") "}",
+     "model.merges[0] is \"a\", not two parts with a blank between"},
+    {BPE("\"merges\": [\"a b\", [\"a\"]]}") "}",
+     "model.merges[1] is neither \"LEFT RIGHT\" nor [\"LEFT\", \"RIGHT\"]"},
+    {BPE("\"merges\": [\"a c\"]}") "}", "model.merges[0] has \"c\", which is not in model.vocab"},
+    {BPE("\"merges\": [\"b a\"]}") "}",
+     "model.merges[0] makes \"ba\", which is not in model.vocab"},
+    {BPE("\"dropout\": 0.5, " GOOD) "}",
+     "model.dropout is 0.5, which this version does not support; set it to null: tokens would "},
+    {WITH("\"truncation\": {\"max_length\": 5}"),
+     "truncation is {\"max_length\":5}, which this version does not support; set it to null, and "
+     "dataset.max_length in the spec"},
+    {WITH("\"padding\": {}"), "padding is {}, which this version does not support; set it to null"},
+    {WITH("\"normalizer\": {\"type\": \"Precompiled\"}"),
+     "normalizer.type is \"Precompiled\", which this version does not support; it has Bert"},
+    {WITH("\"normalizer\": {\"type\": \"Replace\", \"content\": \"\"}"),
+     "normalizer.pattern is neither {\"String\": ...} nor {\"Regex\": ...}"},
+    {WITH("\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, "
+          "{\"type\": \"UnicodeScripts\"}]}"),
+     "pre_tokenizer.pretokenizers[1].type is \"UnicodeScripts\", which this version does not"},
+    {WITH("\"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", \"pattern\": "
+          "{\"Regex\": \"(\"}}"),
+     "pre_tokenizer.pattern.Regex cannot be used: missing closing parenthesis"},
+    {WITH("\"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", \"pattern\": "
+          "{\"Regex\": \"[[a]&&b]\"}}"),
+     "cannot be used: brackets in brackets are not supported; write one class"},
+    {WITH("\"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Cut\", \"pattern\": {}}"),
+     "pre_tokenizer.behavior is not one of Isolated, Removed, Contiguous, "},
+    {WITH("\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+          "\"ByteLevel\"}, {\"type\": \"Digits\"}]}"),
+     "pre_tokenizer.pretokenizers[1] comes behind ByteLevel; put it before"},
+    {WITH("\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"ab\"}"),
+     "pre_tokenizer.replacement is not one character"},
+    {WITH("\"added_tokens\": [{\"id\": 9, \"content\": \"<s>\"}]"),
+     "added_tokens[0].id is 9, but tokenizers counts it as 3: model.vocab has it, or ends there"},
+    {WITH("\"added_tokens\": [{\"id\": 3}]"), "added_tokens[0].content is missing"},
+    {WITH("\"post_processor\": {\"type\": \"BertProcessing\", \"cls\": [\"a\"]}"),
+     "post_processor.cls is not [TOKEN, ID]"},
+    {WITH("\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": []}"),
+     "post_processor.single has no {\"Sequence\": {\"id\": \"A\"}}"},
+    {WITH("\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": "
+          "{\"id\": \"<s>\"}}]}"),
+     "post_processor.single[0].SpecialToken.id is \"<s>\", which post_processor.special_tokens has "
+     "no ids of"},
+};
+
+static void test_refusals(void **state)
+{
+    if (skipped())
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(refusals); i++) {
+        const char *path = harness_file("t.json", refusals[i].json, strlen(refusals[i].json));
+        struct hf_tokenizer *tokenizer = NULL;
+        struct dl_error err = {0};
+        assert_int_equal(tokenizer_open(path, "dataset", &anywhere, &tokenizer, &err), -EINVAL);
+        assert_null(tokenizer);
+        assert_string_equal(err.path, path);
+        assert_error_has(&err, refusals[i].says);
+    }
+}
+
+#define MARKED                                                                                     \
+    "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2, \"abab\": 3}, "    \
+    "\"merges\": [\"a b\", \"ab ab\"]}, \"added_tokens\": [{\"id\": 4, \"content\": \"<s>\", "     \
+    "\"special\": true}], \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": "     \
+    "[{\"SpecialToken\": {\"id\": \"<s>\"}}, {\"Sequence\": {\"id\": \"A\"}}, {\"SpecialToken\": " \
+    "{\"id\": \"<s>\"}}], \"special_tokens\": {\"<s>\": {\"ids\": [4]}}}}"
+
+static struct hf_tokenizer *open_marked(void)
+{
+    struct hf_tokenizer *tokenizer = NULL;
+    struct dl_error err = {0};
+
+    assert_int_equal(tokenizer_open(harness_file("m.json", MARKED, strlen(MARKED)), "dataset",
+                                    &anywhere, &tokenizer, &err),
+                     0);
+    return tokenizer;
+}
+
+static void expect_ids(struct hf_tokenizer *tokenizer, const char *text, bool specials,
+                       uint64_t most, const char *want)
+{
+    const struct tokenizer_text whole = {
+        .text = (const uint8_t *)text, .n = strlen(text), .specials = specials, .most = most};
+    const uint32_t *ids;
+    char got[256] = "";
+    size_t n;
+
+    assert_int_equal(tokenizer_encode(tokenizer, &whole, &ids, &n), 0);
+    for (size_t i = 0; i < n; i++)
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%u ", ids[i]);
+    assert_string_equal(got, want);
+}
+
+static void test_specials_and_most(void **state)
+{
+    if (skipped())
+        return;
+    struct hf_tokenizer *tokenizer = open_marked();
+    uint32_t id;
+
+    expect_ids(tokenizer, "", true, 0, "4 4 ");
+    expect_ids(tokenizer, "", false, 0, "");
+    expect_ids(tokenizer, "abababa", true, 0, "4 3 2 0 4 ");
+    expect_ids(tokenizer, "abababa", true, 4, "4 3 2 4 ");
+    expect_ids(tokenizer, "abababa", false, 2, "3 2 ");
+    expect_ids(tokenizer, "ab<s>ab", true, 4, "4 2 4 4 ");
+    expect_ids(tokenizer, "ab<s>ab", true, 2, "4 4 ");
+    expect_ids(tokenizer, "a?b", false, 0, "2 "); /* what is unknown is left out */
+    assert_int_equal(tokenizer_specials(tokenizer), 2);
+    assert_true(tokenizer_find(tokenizer, "<s>", 3, &id) && id == 4);
+    assert_true(tokenizer_find(tokenizer, "abab", 4, &id) && id == 3);
+    assert_false(tokenizer_find(tokenizer, "ba", 2, &id));
+    const struct tokenizer_text bad = {.text = (const uint8_t *)"a\xff", .n = 2};
+    const uint32_t *ids;
+    size_t n;
+    assert_int_equal(tokenizer_encode(tokenizer, &bad, &ids, &n), -EILSEQ);
+    tokenizer_free(tokenizer);
+}
+
+/* Short words are merged in one way, long ones in another: with the same result. */
+static void test_long_words(void **state)
+{
+    enum { MOST = 400 };
+    char text[MOST + 1];
+
+    if (skipped())
+        return;
+    struct hf_tokenizer *tokenizer = open_marked();
+    for (unsigned length = 1; length <= MOST; length++) {
+        struct tokenizer_text whole = {.text = (uint8_t *)text, .n = length};
+        const uint32_t *ids;
+        size_t n;
+        for (unsigned i = 0; i < length; i++)
+            text[i] = i % 2 ? 'b' : 'a';
+        assert_int_equal(tokenizer_encode(tokenizer, &whole, &ids, &n), 0);
+        assert_int_equal(n, length / 4 + length % 4 / 2 + length % 2);
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(ids[i], i < length / 4 ? 3 : i + 1 == n && length % 2 ? 0 : 2);
+    }
+    tokenizer_free(tokenizer);
+}
+
+static struct spec_file file;
+
+static struct spec_dataset text_by(const char *model)
+{
+    return (struct spec_dataset){.kind = DATASET_TEXT,
+                                 .files = &file,
+                                 .n_files = 1,
+                                 .format = TEXT_LINES,
+                                 .tokenizer = TOKENIZER_HUGGINGFACE,
+                                 .special_tokens = true,
+                                 .model = (char *)model};
+}
+
+static void test_lines(void **state)
+{
+    static const char lines[] = "ababab\n\nb\xff\n";
+    struct spec_dataset spec = text_by(harness_file("m.json", MARKED, strlen(MARKED)));
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+    struct dataset *ds = NULL;
+    struct dl_error err = {0};
+
+    if (skipped())
+        return;
+    file.path = (char *)harness_file("l.txt", lines, sizeof lines - 1);
+    spec.max_length = 2;
+    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
+    assert_error(&err, EINVAL, "dataset.max_length",
+                 "2 leaves no room for a text beside 2 special tokens; give more, or write "
+                 "special_tokens: false and leave bos and eos out");
+    spec.max_length = 3;
+    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
+    assert_int_equal(dataset_get(ds, &(struct sample_key){0}, 0, &sample, &err), 0);
+    assert_int_equal(sample.tree.nodes[1].shape[0], 3);
+    const int64_t want[] = {4, 3, 4};
+    assert_memory_equal(sample.data[1], want, sizeof want);
+    sample_clear(&sample);
+    assert_int_equal(dataset_get(ds, &(struct sample_key){0}, 2, &sample, &err), -EILSEQ);
+    assert_error(&err, EILSEQ, file.path,
+                 "line 3 is not UTF-8; convert the file with iconv, or take its bytes with "
+                 "tokenizer: bytes");
+    dataset_close(ds);
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+}
+
+/* ---- leaves --------------------------------------------------------------------------------- */
+
+/* Opens the dataset, and takes a sample of it. */
+struct taken {
+    struct dataset *ds;
+    struct arena arena;
+    struct sample sample;
+};
+
+static void take_sample(struct taken *t, const struct spec_dataset *spec, uint64_t epoch,
+                        uint64_t index)
+{
+    struct dl_error err = {0};
+
+    *t = (struct taken){.sample.arena = &t->arena};
+    if (dataset_open(spec, &anywhere, &t->ds, &err) < 0)
+        fail_msg("%s: %s", err.path, err.message);
+    if (dataset_get(t->ds, &(struct sample_key){.seed = 5, .epoch = epoch}, index, &t->sample,
+                    &err) < 0)
+        fail_msg("%s: %s", err.path, err.message);
+}
+
+static void drop_sample(struct taken *t)
+{
+    dataset_close(t->ds);
+    sample_deinit(&t->sample);
+    arena_deinit(&t->arena);
+}
+
+static void expect_leaf(const struct taken *t, uint32_t node, const char *name, const char *want)
+{
+    const struct tree_node *leaf = &t->sample.tree.nodes[node];
+    char got[512] = "";
+
+    assert_true(node < t->sample.tree.count && leaf->key_len == strlen(name));
+    assert_memory_equal(t->sample.tree.keys + leaf->key_off, name, leaf->key_len);
+    assert_int_equal(leaf->ndim, 1);
+    for (uint64_t i = 0; i < leaf->shape[0]; i++) {
+        int64_t number = leaf->dtype == DL_DTYPE_BOOL ? ((const bool *)t->sample.data[node])[i]
+                                                      : ((const int64_t *)t->sample.data[node])[i];
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%lld ", (long long)number);
+    }
+    assert_string_equal(got, want);
+}
+
+static void expect_open_refusal(const struct spec_dataset *spec, const char *path, const char *says)
+{
+    struct dataset *ds = NULL;
+    struct dl_error err = {0};
+
+    assert_int_equal(dataset_open(spec, &anywhere, &ds, &err), -EINVAL);
+    assert_string_equal(err.path, path);
+    assert_error_has(&err, says);
+}
+
+static void test_bos_and_eos(void **state)
+{
+    struct spec_dataset spec = text_by(harness_file("m.json", MARKED, strlen(MARKED)));
+    struct taken t;
+
+    if (skipped())
+        return;
+    file.path = (char *)harness_file("l.txt", "abababa\n", 8);
+    spec.bos = (char *)"b";
+    spec.eos = (char *)"abab";
+    take_sample(&t, &spec, 0, 0);
+    expect_leaf(&t, 1, "tokens", "1 4 3 2 0 4 3 ");
+    drop_sample(&t);
+    spec.max_length = 5;
+    take_sample(&t, &spec, 0, 0);
+    expect_leaf(&t, 1, "tokens", "1 4 3 4 3 ");
+    drop_sample(&t);
+    spec.special_tokens = false;
+    take_sample(&t, &spec, 0, 0);
+    expect_leaf(&t, 1, "tokens", "1 3 2 0 3 ");
+    drop_sample(&t);
+    spec.max_length = 2;
+    expect_open_refusal(&spec, "dataset.max_length",
+                        "2 leaves no room for a text beside 2 special");
+    spec.eos = (char *)"c";
+    expect_open_refusal(&spec, "dataset.eos", "\"c\" is no token of ");
+}
+
+#define MASKABLE                                                                                   \
+    "{\"model\": {\"type\": \"WordLevel\", \"unk_token\": \"u\", \"vocab\": {\"u\": 0, \"a\": "    \
+    "1}}, "                                                                                        \
+    "\"pre_tokenizer\": {\"type\": \"WhitespaceSplit\"}, \"added_tokens\": [{\"id\": 2, "          \
+    "\"content\": \"[MASK]\", \"special\": true}, {\"id\": 3, \"content\": \"<s>\", \"special\": " \
+    "true}]}"
+
+/* Of many tokens about as many are hidden as asked for, of these 8 in 10 by the mask; special ones
+ * never are; another epoch hides others, and the same one the same. */
+static void test_masked(void **state)
+{
+    enum { WORDS = 20000 };
+    struct spec_dataset spec = text_by(harness_file("w.json", MASKABLE, strlen(MASKABLE)));
+    _cleanup_free_ char *text = malloc(2 * WORDS + 1);
+    unsigned hidden = 0, masks = 0, others = 0;
+    struct taken t, again, next;
+
+    if (skipped())
+        return;
+    for (unsigned i = 0; i < WORDS; i++)
+        memcpy(text + 2 * i, "a ", 3);
+    memcpy(text, "<s>", 3);
+    file.path = (char *)harness_file("w.txt", text, 2 * WORDS);
+    spec.mlm_probability = 0.25;
+    spec.bos = (char *)"a";
+    take_sample(&t, &spec, 1, 0);
+    take_sample(&again, &spec, 1, 0);
+    take_sample(&next, &spec, 2, 0);
+    uint64_t n = t.sample.tree.nodes[1].shape[0];
+    const int64_t *tokens = t.sample.data[1], *labels = t.sample.data[2];
+    const bool *mask = t.sample.data[3];
+    assert_int_equal(t.sample.tree.count, 4);
+    assert_int_equal(t.sample.tree.nodes[3].dtype, DL_DTYPE_BOOL);
+    assert_true(labels[0] == 1 && labels[1] == 3 && n > WORDS - 4);
+    assert_true(!mask[0] && !mask[1] && tokens[0] == 1 && tokens[1] == 3);
+    for (uint64_t i = 2; i < n; i++) {
+        assert_true(labels[i] == 1 && (mask[i] || tokens[i] == 1));
+        hidden += mask[i];
+        masks += tokens[i] == 2;
+        others += tokens[i] == 0 || tokens[i] == 3;
+    }
+    assert_in_range(hidden, WORDS / 4 - 300, WORDS / 4 + 300);
+    /* 0.8, and 0.1 / 4 of the random ones; the other random ones but the word itself. */
+    assert_in_range(masks, hidden * 79 / 100, hidden * 86 / 100);
+    assert_in_range(others, hidden * 3 / 100, hidden * 7 / 100);
+    assert_memory_equal(again.sample.data[1], tokens, n * sizeof *tokens);
+    assert_memory_not_equal(next.sample.data[1], tokens, n * sizeof *tokens);
+    drop_sample(&t);
+    drop_sample(&again);
+    drop_sample(&next);
+    spec.model = (char *)harness_file("m.json", MARKED, strlen(MARKED));
+    expect_open_refusal(&spec, "dataset.mlm_probability", "has none of the tokens [MASK], <mask>");
+}
+
+#define CHAT                                                                                    \
+    "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2, \"\\n\": 3, "   \
+    "\":\": 4, "                                                                                \
+    "\" \": 5, \"s\": 6}, \"merges\": [\"a b\"]}, \"added_tokens\": [{\"id\": 7, \"content\": " \
+    "\"<|im_start|>\"}, {\"id\": 8, \"content\": \"<|im_end|>\"}]}"
+#define TALK                                                                                      \
+    "{\"text\": [{\"role\": \"ab\", \"content\": \"b\"}, {\"role\": \"assistant\", \"content\": " \
+    "\"ab\"}]}\n"                                                                                 \
+    "{\"text\": \"ab\"}\n{\"text\": [{\"role\": \"a\"}]}\n{\"text\": []}\n"
+
+static void test_chat(void **state)
+{
+    struct spec_dataset spec = text_by(harness_file("c.json", CHAT, strlen(CHAT)));
+    struct dl_error err = {0};
+    struct taken t;
+
+    if (skipped())
+        return;
+    file.path = (char *)harness_file("c.jsonl", TALK, strlen(TALK));
+    spec.chat = CHAT_CHATML;
+    spec.field = (char *)"text";
+    expect_open_refusal(&spec, file.path,
+                        "is read as plain lines, but dataset.chat takes messages");
+    spec.format = TEXT_JSON;
+    take_sample(&t, &spec, 0, 0);
+    expect_leaf(&t, 1, "tokens", "7 2 3 1 8 3 7 0 6 6 6 0 3 2 8 3 ");
+    expect_leaf(&t, 2, "loss_mask", "0 0 0 0 0 0 0 0 0 0 0 0 0 1 1 0 ");
+    sample_clear(&t.sample);
+    assert_int_equal(dataset_get(t.ds, &(struct sample_key){0}, 1, &t.sample, &err), -EINVAL);
+    assert_error(&err, EINVAL, file.path,
+                 "line 2, field \"text\": it is no list of messages; each message is {\"role\": "
+                 "..., \"content\": ...}");
+    sample_clear(&t.sample);
+    assert_int_equal(dataset_get(t.ds, &(struct sample_key){0}, 2, &t.sample, &err), -EINVAL);
+    assert_error_has(&err, "line 3, field \"text\": message 0 has no strings role and content; ");
+    sample_clear(&t.sample);
+    assert_int_equal(dataset_get(t.ds, &(struct sample_key){0}, 3, &t.sample, &err), 0);
+    assert_int_equal(t.sample.tree.nodes[1].shape[0], 0);
+    drop_sample(&t);
+    spec.chat = CHAT_PLAIN;
+    spec.max_length = 14;
+    take_sample(&t, &spec, 0, 0);
+    expect_leaf(&t, 1, "tokens", "2 4 5 1 3 0 6 6 6 0 4 5 2 3 ");
+    expect_leaf(&t, 2, "loss_mask", "0 0 0 0 0 0 0 0 0 0 0 0 1 1 ");
+    drop_sample(&t);
+    spec.chat = CHAT_LLAMA3;
+    expect_open_refusal(&spec, "dataset.chat",
+                        "has no token <|start_header_id|>, which this template");
+    spec.chat = CHAT_PLAIN;
+    spec.mlm_probability = 0.5;
+    expect_open_refusal(&spec, "dataset.chat", "messages and mlm_probability do not go together");
+}
+
+static void test_places(void **state)
+{
+    struct data_env env = {.roots = (char *[]){(char *)"/nonexistent"}, .n_roots = 1};
+    struct spec_dataset spec = text_by(harness_file("m.json", MARKED, strlen(MARKED)));
+    struct dataset *ds = NULL;
+    struct dl_error err = {0};
+
+    if (skipped())
+        return;
+    assert_int_equal(dataset_open(&spec, &env, &ds, &err), -EACCES);
+    assert_string_equal(err.path, spec.model);
+    assert_error_has(&err, "outside the daemon's data_roots");
+}
+
+/* Each allocation of ours fails once; nothing leaks, and every failure is told. Those of the
+ * libraries, which are not wrapped, do not fail. */
+static void test_memory(void **state)
+{
+    const char *path = harness_file("m.json", MARKED, strlen(MARKED));
+    int r = -ENOMEM, k = 0;
+
+    if (skipped())
+        return;
+    for (; r == -ENOMEM; k++) {
+        struct hf_tokenizer *tokenizer = NULL;
+        struct dl_error err = {0};
+        fail_in = k;
+        r = tokenizer_open(path, "dataset", &anywhere, &tokenizer, &err);
+        fail_in = -1;
+        assert_int_equal(err.code, -r);
+        tokenizer_free(tokenizer);
+    }
+    assert_int_equal(r, 0);
+    assert_true(k >= 8);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_built_without),
+    cmocka_unit_test(test_refusals),
+    cmocka_unit_test(test_specials_and_most),
+    cmocka_unit_test(test_long_words),
+    cmocka_unit_test(test_lines),
+    cmocka_unit_test(test_places),
+    cmocka_unit_test(test_bos_and_eos),
+    cmocka_unit_test(test_masked),
+    cmocka_unit_test(test_chat),
+    cmocka_unit_test(test_memory),
+};
+
+int main(void)
+{
+    harness_begin();
+    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
+}
