@@ -27,13 +27,14 @@ import starts
 import stores
 import token_batches
 import token_report
+import tokenizing
 from contenders import BenchError
 
 QUIET_LOAD = 0.5
 ROWS = {**contenders.ROWS, **token_batches.ROWS, **ranks.ROWS, **stores.ROWS,
-        **starts.ROWS}
+        **starts.ROWS, **tokenizing.ROWS}
 MODULES = {contenders.Row: contenders, token_batches.Row: token_batches, ranks.Row: ranks,
-           stores.Row: stores, starts.Row: starts}
+           stores.Row: stores, starts.Row: starts, tokenizing.Row: tokenizing}
 
 
 def machine():
@@ -195,6 +196,11 @@ def doable(rows, torches, warn):
         warn.append(f'no row of token batches of text: there is no {token_batches.DICTIONARY}'
                     ' (Debian: dict-gcide)')
         rows = [row for row in rows if row.kind != 'corpus']
+    if any(row.kind == 'tokenizing' for row in rows) and not (
+            token_batches.can_make() and tokenizing.find_python(torches)):
+        warn.append('no row of tokenizers: no PyTorch has the package tokenizers beside it, or there'
+                    f' is no {token_batches.DICTIONARY} (Debian: dict-gcide)')
+        rows = [row for row in rows if row.kind != 'tokenizing']
     return [row for row in rows if not row.images or photos.can_make()]
 
 
@@ -218,6 +224,7 @@ def bench(args, rows, tmp):
     rank_rows = [row for row in rows if isinstance(row, ranks.Row)]
     store_rows = [row for row in rows if isinstance(row, stores.Row)]
     start_rows = [row for row in rows if isinstance(row, starts.Row)]
+    tokenizing_rows = [row for row in rows if isinstance(row, tokenizing.Row)]
     rows = [row for row in rows if isinstance(row, contenders.Row) and not row.python]
     with ExitStack() as stack:
         if rows or token_rows or rank_rows:
@@ -235,6 +242,9 @@ def bench(args, rows, tmp):
     for row in store_rows:
         runs = stores.measure(row, torches, args, tmp, say)
         result['rows'].append(stores.result(row, runs))
+    for row in tokenizing_rows:
+        runs = tokenizing.measure(row, tokenizing.find_python(torches), args, tmp, say)
+        result['rows'].append(tokenizing.result(row, runs))
     packaged, why = contenders.find_packages(torches if start_rows or python_rows else [], args.build)
     result['warnings'] += why
     for row in start_rows if torches else []:
@@ -300,7 +310,8 @@ def main(argv):
           else report.text(result, token_report.tables(result['rows'])
                            + rank_report.tables(result['rows'])
                            + stores.tables(result['rows'])
-                           + starts.tables(result['rows'])))
+                           + starts.tables(result['rows'])
+                           + tokenizing.tables(result['rows'])))
     return 0
 
 

@@ -327,6 +327,7 @@ PLACES = {
     'image_loop': ('tests/bench/image_loop',),
     'consumer': ('tests/bench/consumer',),
     'plan_tokens': ('tests/bench/plan_tokens',),
+    'tokenize_time': ('tests/bench/tokenize_time',),
     'dloaderd': ('daemon/dloaderd', 'daemon/serve/dloaderd'),
     'dloader-worker': ('daemon/dloader-worker', 'daemon/worker/dloader-worker'),
 }

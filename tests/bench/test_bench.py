@@ -20,6 +20,7 @@ import report
 import starts
 import stores
 import token_batches
+import tokenizing
 from bench import parse
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -323,7 +324,7 @@ class QuickRun(unittest.TestCase):
     def test_without_rows_all_are_measured(self):
         rows = [row.name for row in parse(['--build', BUILD])[1]]
         self.assertEqual(rows, [*contenders.ROWS, *token_batches.ROWS, *ranks.ROWS, *stores.ROWS,
-                                *starts.ROWS])
+                                *starts.ROWS, *tokenizing.ROWS])
 
     def quick(self, *args):
         result = quick_run(self, BUILD, *args)
