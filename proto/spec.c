@@ -266,6 +266,9 @@ static reader *const readers[] = {
     [KEY_TOKEN] = spec_read_token,
     [KEY_VALUE] = spec_read_value,
     [KEY_CALLABLE] = spec_read_callable,
+    [KEY_INDEX] = spec_read_index,
+    [KEY_FIELDS] = spec_read_fields,
+    [KEY_FEATURES] = spec_read_features,
 };
 
 /* ---- the table against the value ------------------------------------------------------------ */
@@ -333,7 +336,8 @@ static const char *spec_article(const char *section)
 static bool spec_optional(const struct spec_reading *rd, const struct spec_key *key)
 {
     if (key->type == KEY_SIZE || key->type == KEY_LEAVES || key->type == KEY_LEAF ||
-        key->type == KEY_TOKEN || key->type == KEY_CALLABLE || strcmp(key->key, "transform") == 0 ||
+        key->type == KEY_TOKEN || key->type == KEY_CALLABLE || key->type == KEY_FIELDS ||
+        key->type == KEY_FEATURES || strcmp(key->key, "transform") == 0 ||
         strcmp(key->key, "strategy") == 0)
         return true;
     if (rd->spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset"))

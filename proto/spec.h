@@ -29,7 +29,12 @@ enum dataset_kind {
     DATASET_TAR,
     DATASET_PLUGIN,
     DATASET_PYTHON,
+    DATASET_MEGATRON,
+    DATASET_MDS,
+    DATASET_TFRECORD,
 };
+enum sample_index { INDEX_OFF = 1, INDEX_AUTO, INDEX_FILE };
+enum megatron_view { MEGATRON_DOCUMENTS = 1, MEGATRON_SAMPLES };
 enum token_widen { WIDEN_INT64 = 1, WIDEN_NONE };
 enum batch_strategy { STRATEGY_SORTED = 1, STRATEGY_BUCKET };
 enum overlong { OVERLONG_DROP = 1, OVERLONG_TRUNCATE, OVERLONG_ERROR };
@@ -77,6 +82,12 @@ struct spec_file {
     char *path;  /* owned; absolute */
 };
 
+/* A field of a sample, and what it is called in the record it is made of. */
+struct spec_field {
+    char *name;   /* owned */
+    char *source; /* owned */
+};
+
 /* What is done with an image on its way into the batch; daemon/data/image/image.h has the meaning.
  */
 struct spec_image {
@@ -96,8 +107,9 @@ struct spec_dataset {
     struct spec_file *files; /* owned; idx, npy: 1..DL_MAX_DATASET_FILES, sorted by field: the order
                                 of a map's keys is no matter; the others without field: records,
                                 tokens, plugin, imagefolder (its directory) one; python none, or
-                                its interpreter; text, tar
-                                1..DL_MAX_DATASET_PARTS in their order, which may be patterns */
+                                its interpreter; text, tar, tfrecord
+                                1..DL_MAX_DATASET_PARTS in their order, which may be patterns;
+                                megatron one, with or without .bin; mds its directory */
     uint32_t n_files;
     uint32_t dtype; /* records; tokens: 0 = what the .npy file says */
     uint32_t ndim;  /* records */
@@ -137,6 +149,15 @@ struct spec_dataset {
     struct value transforms; /* owned; imagefolder: a list; null: image says what is done */
     uint64_t shuffle;        /* tar: samples in the buffer that the next is drawn from; 0: none */
     bool decode;             /* tar: members become what their extension says; else bytes */
+
+    enum sample_index index;   /* tar: off: a stream; else samples have indices */
+    char *index_path;          /* owned; tar: INDEX_FILE's; NULL: of no other */
+    struct spec_field *fields; /* owned; tar, mds, tfrecord: those of the sample, sorted by
+                                  name; NULL: all, as they are called */
+    uint32_t n_fields;
+    char **images; /* owned; tfrecord: the sources that are pictures */
+    uint32_t n_images;
+    enum megatron_view view; /* megatron */
 
     struct value config; /* owned; plugin: what it is opened with, python: args; null: nothing */
 

@@ -147,6 +147,15 @@ static const char *spec_canon_path_of(const struct dl_spec *spec, const struct s
     return strcmp(key->key, "model") == 0 ? spec->dataset.model : spec->dataset.files[0].path;
 }
 
+static int spec_canon_write_fields(const struct spec_dataset *dataset, struct value *v)
+{
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < dataset->n_fields; i++)
+        r = value_set_string(v, dataset->fields[i].name, dataset->fields[i].source);
+    return r;
+}
+
 /* `v` is a null value. */
 static int spec_canon_write_key(const struct dl_spec *spec, const struct spec_key *key,
                                 struct value *v)
@@ -181,6 +190,13 @@ static int spec_canon_write_key(const struct dl_spec *spec, const struct spec_ke
         return spec_canon_write_floats(spec_numbers_at(spec, key), 2, v);
     case KEY_LEAVES:
         return spec_canon_write_strings(spec->collate.fields, spec->collate.n_fields, v);
+    case KEY_INDEX:
+        return spec->dataset.index_path ? value_make_string(v, spec->dataset.index_path)
+                                        : spec_canon_write_choice(spec, key, v);
+    case KEY_FIELDS:
+        return spec_canon_write_fields(&spec->dataset, v);
+    case KEY_FEATURES:
+        return spec_canon_write_strings(spec->dataset.images, spec->dataset.n_images, v);
     case KEY_LEAF:
         return value_make_string(v, spec->batch.length_of);
     case KEY_TOKEN:
@@ -226,6 +242,8 @@ static bool spec_canon_says_nothing_new(const struct dl_spec *spec, const struct
 {
     if (strcmp(key->key, "iterable") == 0)
         return !spec->dataset.iterable;
+    if (key->type == KEY_INDEX)
+        return spec->dataset.index <= INDEX_OFF;
     if (strcmp(key->key, "tokens") == 0)
         return !spec->batch.tokens;
     if (spec_key_in(key, "collate") && strcmp(key->key, "length") == 0)
@@ -250,7 +268,9 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
         return false;
     if (strcmp(key->key, "transforms") == 0 && spec->dataset.transforms.type == VALUE_NULL)
         return false;
-    if (key->type == KEY_LEAVES && !spec->collate.fields)
+    if ((key->type == KEY_LEAVES && !spec->collate.fields) ||
+        (key->type == KEY_FIELDS && !spec->dataset.fields) ||
+        (key->type == KEY_FEATURES && !spec->dataset.images))
         return false;
     if (spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset") &&
         ((key->type == KEY_CALLABLE && !spec->dataset.object) ||

@@ -43,9 +43,8 @@ static bool spec_dataset_is_url(const char *path)
     return len > 0 && strncmp(path + len, "://", 3) == 0;
 }
 
-/* *ret is owned by the caller. `place` is where the path stands, for messages. */
-static int spec_dataset_resolve_path(const struct spec_reading *rd, const char *place,
-                                     const struct value *v, char **ret)
+int spec_resolve_path(const struct spec_reading *rd, const char *place, const struct value *v,
+                      char **ret)
 {
     _cleanup_free_ char *joined = NULL;
     char shown[SPEC_SHOWN_MAX];
@@ -109,7 +108,7 @@ static int spec_dataset_add_file(struct spec_reading *rd, const char *place, con
     struct spec_dataset *dataset = &rd->spec->dataset;
     struct spec_file *file = &dataset->files[dataset->n_files];
 
-    int r = spec_dataset_resolve_path(rd, place, path, &file->path);
+    int r = spec_resolve_path(rd, place, path, &file->path);
     if (r < 0)
         return r;
     dataset->n_files++;
@@ -133,9 +132,9 @@ int spec_read_path(struct spec_reading *rd, const struct spec_key *key, const st
 
     spec_place(rd, key, place);
     if (spec_key_in(key, "collate"))
-        return spec_dataset_resolve_path(rd, place, v, &rd->spec->collate.path);
+        return spec_resolve_path(rd, place, v, &rd->spec->collate.path);
     if (strcmp(key->key, "model") == 0) /* beside the files */
-        return spec_dataset_resolve_path(rd, place, v, &rd->spec->dataset.model);
+        return spec_resolve_path(rd, place, v, &rd->spec->dataset.model);
     int r = spec_dataset_alloc_files(rd, 1);
     return r < 0 ? r : spec_dataset_add_file(rd, place, NULL, v);
 }

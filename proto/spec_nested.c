@@ -27,6 +27,8 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     free(dataset->model);
     free(dataset->bos);
     free(dataset->eos);
+    free(dataset->index_path);
+    spec_fields_deinit(dataset);
     free(dataset->object);
     value_deinit(&dataset->config);
     value_deinit(&dataset->transforms);
@@ -50,7 +52,8 @@ static int spec_nested_alloc_datasets(struct spec_reading *rd, uint32_t n)
 
 bool spec_dataset_is_iterable(const struct spec_dataset *dataset)
 {
-    return dataset->kind == DATASET_CHAIN || dataset->kind == DATASET_TAR ||
+    return dataset->kind == DATASET_CHAIN ||
+           (dataset->kind == DATASET_TAR && dataset->index <= INDEX_OFF) ||
            (dataset->kind == DATASET_RANGE && dataset->iterable);
 }
 
@@ -61,6 +64,7 @@ static int spec_nested_check_part(const struct spec_reading *rd, const char *pla
     enum dataset_kind outer = rd->spec->dataset.kind;
     const char *kind = dataset_kind_name(part->kind);
     bool iterable = spec_dataset_is_iterable(part);
+    const char *remedy = part->kind == DATASET_TAR ? ": write index: auto" : "";
 
     if (part->kind == DATASET_PLUGIN || part->kind == DATASET_PYTHON ||
         iterable == (outer == DATASET_CHAIN))
@@ -69,14 +73,18 @@ static int spec_nested_check_part(const struct spec_reading *rd, const char *pla
         return dl_error_set(rd->err, EINVAL, place,
                             "%s is map-style%s; chain takes iterable datasets, concat map-style "
                             "ones",
-                            kind, part->kind == DATASET_RANGE ? " without iterable: true" : "");
+                            kind,
+                            part->kind == DATASET_RANGE ? " without iterable: true"
+                            : part->kind == DATASET_TAR ? " with an index"
+                                                        : "");
     if (outer == DATASET_CONCAT)
         return dl_error_set(rd->err, EINVAL, place,
-                            "%s is iterable; concat takes map-style datasets, chain iterable ones",
-                            kind);
+                            "%s is iterable; concat takes map-style datasets, chain iterable "
+                            "ones%s",
+                            kind, remedy);
     return dl_error_set(rd->err, EINVAL, place,
-                        "%s is iterable and has no indices; %s takes a map-style dataset", kind,
-                        dataset_kind_name(outer));
+                        "%s is iterable and has no indices; %s takes a map-style dataset%s", kind,
+                        dataset_kind_name(outer), remedy);
 }
 
 static int spec_nested_add_dataset(struct spec_reading *rd, const char *place,

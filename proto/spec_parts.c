@@ -34,6 +34,8 @@ static void spec_parts_forget_places(const char *section, struct value *map)
             value_move(&(struct value){0}, v);
         else if (key && key->type == KEY_FILES)
             spec_parts_forget_files(v);
+        else if (key && key->type == KEY_INDEX && v->type == VALUE_STRING && v->string[0] == '/')
+            spec_parts_forget_files(v);
         else if (key && key->type == KEY_DATASET)
             spec_parts_forget_places(section, v);
         else if (key && key->type == KEY_DATASETS)

@@ -11,10 +11,14 @@
 #define SAMPLER(name)  (1U << SAMPLER_##name)
 #define COLLATE(name)  (1U << COLLATE_##name)
 #define STRATEGY(name) (1U << STRATEGY_##name)
-#define IMAGES         (KIND(IMAGEFOLDER) | KIND(TAR))
+#define RECORDS        (KIND(TAR) | KIND(MDS) | KIND(TFRECORD))
+#define IMAGES         (KIND(IMAGEFOLDER) | RECORDS)
 #define BIT(number)    (1U << (number))
 #define NOT_A_FILE(key) \
     "only applies to a tokenizer.json; write tokenizer: huggingface, or leave " key " out"
+#define WITH_INDEX                                                                           \
+    "only applies to a stream; with an index, sampler and shard say who gets which sample: " \
+    "leave out one of them"
 #define NOT_DECODED                                                              \
     "has no effect with decode: false, which leaves images as they are stored; " \
     "leave out one of them"

@@ -41,6 +41,9 @@ enum key_type {
     KEY_TOKEN,    /* char *; may be absent */
     KEY_VALUE,    /* struct value */
     KEY_CALLABLE, /* the section's `object` */
+    KEY_INDEX,    /* one of the key's choices, or a path, which has a number of its own */
+    KEY_FIELDS,
+    KEY_FEATURES,
 };
 
 struct spec_key {
@@ -154,6 +157,20 @@ int _nodiscard_ spec_read_dtype(struct spec_reading *rd, const struct spec_key *
                                 const struct value *v);
 int _nodiscard_ spec_read_shape(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
+
+/* Which fields of a record a sample has, and which of them are images; the index of a tar's
+ * samples (spec_records.c). */
+int _nodiscard_ spec_read_index(struct spec_reading *rd, const struct spec_key *key,
+                                const struct value *v);
+int _nodiscard_ spec_read_fields(struct spec_reading *rd, const struct spec_key *key,
+                                 const struct value *v);
+int _nodiscard_ spec_read_features(struct spec_reading *rd, const struct spec_key *key,
+                                   const struct value *v);
+void spec_fields_deinit(struct spec_dataset *dataset);
+
+/* *ret is owned by the caller. `place` is where the path stands, for messages (spec_dataset.c). */
+int _nodiscard_ spec_resolve_path(const struct spec_reading *rd, const char *place,
+                                  const struct value *v, char **ret);
 
 /* Numbers that are no integers, of images and of collate (spec_numbers.c). */
 int _nodiscard_ spec_read_number(struct spec_reading *rd, const struct spec_key *key,

@@ -5,10 +5,13 @@
 #include "daemon/data/arrays/array.h"
 #include "daemon/data/combine/combine.h"
 #include "daemon/data/dataset_fingerprint.h"
+#include "daemon/data/mds/mds.h"
+#include "daemon/data/megatron/megatron.h"
 #include "daemon/data/plugin/plugin.h"
 #include "daemon/data/rng.h"
 #include "daemon/data/tar/tar.h"
 #include "daemon/data/text/text.h"
+#include "daemon/data/tfrecord/tfrecord.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -183,7 +186,13 @@ static int dataset_open_kind(const struct spec_dataset *spec, const char *place,
     case DATASET_IMAGEFOLDER:
         return imagefolder_open(spec, place, env, ret, err);
     case DATASET_TAR:
-        return tar_open(spec, place, env, ret, err);
+        return (spec->index > INDEX_OFF ? tar_indexed_open : tar_open)(spec, place, env, ret, err);
+    case DATASET_MEGATRON:
+        return megatron_open(spec, place, env, ret, err);
+    case DATASET_MDS:
+        return mds_open(spec, place, env, ret, err);
+    case DATASET_TFRECORD:
+        return tfrecord_open(spec, place, env, ret, err);
     case DATASET_PLUGIN:
         return plugin_open(spec, place, env, ret, err);
     case DATASET_PYTHON:

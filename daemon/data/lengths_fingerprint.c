@@ -58,7 +58,7 @@ static void lengths_fingerprint_add_images(struct file_hasher *hasher,
 static void lengths_fingerprint_add_files(struct file_hasher *hasher,
                                           const struct spec_dataset *spec)
 {
-    if (files_sort_of(spec->kind) == FILES_FOLDER)
+    if (spec->kind == DATASET_IMAGEFOLDER)
         lengths_fingerprint_add_images(hasher, spec);
     else
         lengths_fingerprint_add_listed(hasher, spec);

@@ -1,5 +1,9 @@
 #include "daemon/data/spec_files.h"
 
+#include "daemon/data/mds/mds.h"
+#include "daemon/data/megatron/megatron.h"
+#include "daemon/data/tar/tar.h"
+
 #include <errno.h>
 
 enum files_sort files_sort_of(enum dataset_kind kind)
@@ -11,10 +15,14 @@ enum files_sort files_sort_of(enum dataset_kind kind)
     case DATASET_TOKENS:
         return FILES_NAMED;
     case DATASET_TEXT:
+    case DATASET_TFRECORD:
         return FILES_LISTED;
+    case DATASET_MEGATRON:
+        return FILES_KNOWN;
     case DATASET_TAR:
         return FILES_SHARDS;
     case DATASET_IMAGEFOLDER:
+    case DATASET_MDS:
         return FILES_FOLDER;
     case DATASET_PLUGIN:
         return FILES_PLUGIN;
@@ -54,12 +62,19 @@ int spec_files_list(const struct spec_dataset *spec, const struct data_env *env,
     case FILES_LISTED:
     case FILES_SHARDS:
         r = file_list_make(spec, env, &list, err);
+        if (r == 0)
+            r = tar_list_index(spec, env, &list, &list, err);
+        break;
+    case FILES_KNOWN:
+        r = megatron_list_files(spec, &list, err);
+        break;
+    case FILES_FOLDER:
+        r = spec->kind == DATASET_MDS ? mds_list_files(spec, env, &list, err) : 0;
         break;
     case FILES_PLUGIN:
     case FILES_CODE:
         return dl_error_set(err, ENOTSUP, "dataset.kind", "is code, whose files are not known");
     case FILES_NONE:
-    case FILES_FOLDER:
         break;
     }
     if (r == 0 && spec->model)

@@ -143,6 +143,19 @@ static void sandbox_allow_files(struct sandbox_files *files, const struct spec_d
         sandbox_allow_file(files, dataset->model, env);
 }
 
+/* Files whose names follow from the spec's. */
+static void sandbox_allow_known(struct sandbox_files *files, const struct spec_dataset *dataset,
+                                const struct data_env *env)
+{
+    _cleanup_(file_list_deinit)
+    struct file_list list = {0};
+
+    if (spec_files_list(dataset, env, &list, NULL) < 0)
+        return;
+    for (uint32_t i = 0; i < list.n; i++)
+        sandbox_allow_file(files, list.paths[i], env);
+}
+
 /* Shards are opened again in each epoch, and may have been replaced by then. */
 static void sandbox_allow_shards(struct sandbox_files *files, const struct spec_dataset *dataset,
                                  const struct data_env *env)
@@ -155,6 +168,8 @@ static void sandbox_allow_shards(struct sandbox_files *files, const struct spec_
         else if (sandbox_find(dataset->files[i].path, env, resolved))
             sandbox_allow_directory_of(files, resolved);
     }
+    if (dataset->index_path)
+        sandbox_allow_file(files, dataset->index_path, env);
 }
 
 static void sandbox_allow_dataset(struct sandbox_files *files, const struct spec_dataset *dataset,
@@ -166,6 +181,9 @@ static void sandbox_allow_dataset(struct sandbox_files *files, const struct spec
     case FILES_NAMED:
     case FILES_LISTED:
         sandbox_allow_files(files, dataset, env);
+        break;
+    case FILES_KNOWN:
+        sandbox_allow_known(files, dataset, env);
         break;
     case FILES_SHARDS:
         sandbox_allow_shards(files, dataset, env);

@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         mend(copy, size - 1);
     if (!decoder)
         FUZZ_ASSERT(image_decoder_new(&decoder, NULL) == 0);
-    struct tar_options options = {.decode = data[0] & 1, .image = &image, .decoder = decoder};
+    struct tar_options options = {.decode = data[0] & 1, .image = image, .decoder = decoder};
     struct tar_view view = {.path = "fuzz", .data = copy, .bytes = size - 1};
     while ((r = tar_scan(&view, &offset, &err)) == 0) {
         FUZZ_ASSERT(offset > begin && offset <= view.bytes);

@@ -134,6 +134,29 @@ def shards(case, prefix):
     return case.path(f"{prefix}-{{0..7}}.tar")
 
 
+def megatron(case, name):
+    media.megatron(case.path(name), ROWS)
+    return case.path(name)
+
+
+def megatron_windows(case, name):
+    """A file for ROWS samples and a part of one, of 17 tokens."""
+    documents = media.megatron(case.path(name), 2 * ROWS)
+    tokens = sum(len(document) for document in documents)
+    return {"path": case.path(name), "view": "samples", "sequence_length": (tokens - 1) // ROWS}
+
+
+def mds(case, name):
+    media.mds(pathlib.Path(case.path(name)), ROWS)
+    return case.path(name)
+
+
+def tfrecords(case, prefix):
+    media.tfrecord(case.path(f"{prefix}-0.tfrecord"), 0, 7)
+    media.tfrecord(case.path(f"{prefix}-1.tfrecord"), 7, ROWS - 7)
+    return case.path(f"{prefix}-*.tfrecord")
+
+
 def folder(case, name):
     media.pictures(pathlib.Path(case.path(name)), ROWS)
     return case.path(name)
@@ -266,6 +289,16 @@ DATASETS = [
     ("tar_decoded_and_shuffled", "tar", lambda case: {
         "shards": shards(case, "decoded"), "shuffle": 10, "size": 12, "transform": "random_crop",
         "flip": 0.5}),
+    ("tar_indexed", "tar", lambda case: {
+        "shards": shards(case, "indexed"), "index": "auto", "size": 12, "transform": "random_crop",
+        "fields": {"picture": "jpg;png", "label": "cls", "name": "__key__"}}),
+    ("megatron_documents", "megatron", lambda case: {"path": megatron(case, "documents")}),
+    ("megatron_samples", "megatron", lambda case: megatron_windows(case, "samples")),
+    ("mds_of_columns", "mds", lambda case: {"root": mds(case, "columns"), "size": 12}),
+    ("tfrecord_of_examples", "tfrecord", lambda case: {
+        "paths": tfrecords(case, "examples"), "images": ["picture"], "size": [7, 6]}),
+    ("tfrecord_of_bytes", "tfrecord", lambda case: {
+        "paths": tfrecords(case, "bytes"), "decode": False}),
     ("imagefolder_random_crop", "imagefolder", lambda case: {
         "root": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_center_chw", "imagefolder", lambda case: {
@@ -294,6 +327,9 @@ COLLATES = {
     "tokens_of_npy": {"kind": "none"},
     "tar_of_bytes": {"kind": "none"},
     "tar_decoded_and_shuffled": {"kind": "none"},
+    "megatron_documents": {"kind": "pad", "multiple_of": 4},
+    "tfrecord_of_examples": {"kind": "pad", "fields": ["floats"]},
+    "tfrecord_of_bytes": {"kind": "none"},
     "plugin_fasta": {"kind": "pad", "value": 9, "multiple_of": 8, "side": "left"},
     "imagefolder_center_chw": {"kind": "pad", "fields": ["image"]},
     "imagefolder_varying_transforms": {"kind": "none"},

@@ -149,7 +149,8 @@ static const struct check {
      "the list is empty; give datasets, such as [{kind: npy, files: a.npy}, ...]"},
     {"ConcatDataset([IterableDataset])", "ConcatDataset does not support IterableDataset",
      "terable", "dataset: {kind: concat, datasets: [{kind: tar, shards: x}]}", "dataset.datasets.0",
-     "tar is iterable; concat takes map-style datasets, chain iterable ones"},
+     "tar is iterable; concat takes map-style datasets, chain iterable ones: "
+     "write index: auto"},
     {"ChainDataset([Dataset])", "ChainDataset only supports IterableDataset", "terable",
      "dataset: {kind: chain, datasets: [{kind: npy, files: x}]}", "dataset.datasets.0",
      "npy is map-style; chain takes iterable datasets, concat map-style ones"},

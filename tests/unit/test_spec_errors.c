@@ -7,7 +7,7 @@
 
 #define KINDS                                                                                  \
     "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
-    "plugin, python"
+    "plugin, python, megatron, mds, tfrecord"
 
 #define NO_URL                                           \
     " is not a local file; mount it and give its path, " \
@@ -100,10 +100,10 @@ static const struct refusal dataset_refusals[] = {
      "is given beside transform, size or flip; write those as transforms, too: "
      "{kind: RandomResizedCrop, size: 224}, RandomHorizontalFlip"},
     {"{kimd: range, length: 1}", "dataset.kimd",
-     "unknown key; did you mean kind? dataset takes kind, length, iterable, divide, files, "
-     "path, root, paths, shards, dtype, shape, offset, sequence_length, stride, widen, datasets, "
-     "dataset, indices, parts, part, seed, format, field, tokenizer, model, special_tokens, bos, "
-     "eos, mlm_probability, chat, max_length, shuffle, decode, "
+     "unknown key; did you mean kind? dataset takes kind, length, iterable, index, "
+     "divide, files, path, root, paths, shards, dtype, shape, offset, view, sequence_length, "
+     "stride, widen, datasets, dataset, indices, parts, part, seed, format, field, tokenizer, "
+     "model, special_tokens, bos, eos, mlm_probability, chat, max_length, shuffle, decode, fields, images, "
      "size, transform, resize, flip, scale, aspect, layout, transforms, config, object, host, "
      "args, interpreter"},
     {"{length: 1}", "dataset.kind", "missing; give one of " KINDS},
@@ -123,6 +123,33 @@ static const struct refusal dataset_refusals[] = {
      "a list is neither a mapping of fields to files nor one path"},
     {"{kind: idx, files: 5}", "dataset.files",
      "5 is neither a mapping of fields to files nor one path"},
+    {"{kind: tar, shards: a, index: ''}", "dataset.index", "\"\" is not off, auto or a path"},
+    {"{kind: tar, shards: a, index: 3}", "dataset.index",
+     "3 is not off, auto or a path; put it in quotes"},
+    {"{kind: tar, shards: a, index: auto, shuffle: 3}", "dataset.shuffle",
+     "3 only applies to a stream; with an index, sampler and shard say who gets which sample: "
+     "leave out one of them"},
+    {"{kind: tar, shards: a, index: auto, divide: true}", "dataset.divide",
+     "true only applies to a stream; with an index, sampler and shard say who gets which sample: "
+     "leave out one of them"},
+    {"{kind: tar, shards: a, fields: []}", "dataset.fields",
+     "a list is not a list of fields, such as [jpg, cls], nor a mapping of names to them, such as "
+     "{image: jpg}"},
+    {"{kind: tar, shards: a, fields: [left.jpg]}", "dataset.fields.0",
+     "left.jpg cannot be the name of a sample's field, which has no dots; give it another, such "
+     "as {image: left.jpg}"},
+    {"{kind: tar, shards: a, fields: [cls, cls]}", "dataset.fields.1", "cls is given twice"},
+    {"{kind: tar, shards: a, fields: {image: 3}}", "dataset.fields.image",
+     "3 is not a field of a record: 1 to 128 bytes without control characters"},
+    {"{kind: megatron, path: a, sequence_length: 8}", "dataset.sequence_length",
+     "8 only applies to view: samples; write that, or leave sequence_length out"},
+    {"{kind: megatron, path: a, view: samples}", "dataset.sequence_length",
+     "missing; a dataset of kind megatron needs it"},
+    {"{kind: tfrecord, paths: a, decode: false, images: [x]}", "dataset.images",
+     "a list has no effect with decode: false, which leaves records as they are; leave out one of "
+     "them"},
+    {"{kind: tfrecord, paths: a, images: []}", "dataset.images",
+     "the list is empty; give features, such as [image/encoded]"},
     {"{kind: tar, shards: 'https://host/train-{000..146}.tar'}", "dataset.shards",
      "\"https://host/train-{000..146}.tar\"" NO_URL},
     {"{kind: tar, shards: [a.tar, 's3://bucket/b.tar']}", "dataset.shards.1",
@@ -580,6 +607,9 @@ static const char *dataset_with(const struct spec_key *key)
         {DATASET_SPLIT, "{kind: split, dataset: {kind: range, length: 1}, parts: [1], part: 0, "
                         "seed: 1}"},
         {DATASET_TAR, "{kind: tar, shards: x}"},
+        {DATASET_MEGATRON, "{kind: megatron, path: x}"},
+        {DATASET_MDS, "{kind: mds, root: x}"},
+        {DATASET_TFRECORD, "{kind: tfrecord, paths: x}"},
         {DATASET_IMAGEFOLDER, "{kind: imagefolder, root: x}"},
         {DATASET_TEXT, "{kind: text, paths: x, tokenizer: bytes}"},
         {DATASET_PLUGIN, "{kind: plugin, path: x}"},

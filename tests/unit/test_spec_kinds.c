@@ -100,6 +100,44 @@ static void test_dataset_forms(void **state)
     }
 }
 
+static void test_record_forms(void **state)
+{
+    (void)state;
+    static const struct form forms[] = {
+        {"{kind: tar, shards: a.tar, index: 'off'}",
+         "{kind: tar, divide: true, shards: [/base/a.tar], shuffle: 0, decode: true, transform: "
+         "none, flip: 0.0, layout: hwc}"},
+        {"{kind: tar, shards: a.tar, index: auto, decode: false}",
+         "{kind: tar, index: auto, shards: [/base/a.tar], decode: false}"},
+        {"{kind: tar, shards: a.tar, index: auto, decode: false, fields: {b: left.jpg, a: cls}}",
+         "{kind: tar, index: auto, shards: [/base/a.tar], decode: false, fields: {a: cls, b: "
+         "left.jpg}}"},
+        {"{kind: tar, shards: a.tar, index: i/n.json, decode: false, fields: [cls, jpg]}",
+         "{kind: tar, index: /base/i/n.json, shards: [/base/a.tar], decode: false, fields: {cls: "
+         "cls, jpg: jpg}}"},
+        {"{kind: megatron, path: m}",
+         "{kind: megatron, path: /base/m, view: documents, widen: int64}"},
+        {"{kind: megatron, path: m.bin, view: samples, sequence_length: 8, widen: none}",
+         "{kind: megatron, path: /base/m.bin, view: samples, sequence_length: 8, widen: none}"},
+        {"{kind: mds, root: m, size: 7}",
+         "{kind: mds, root: /base/m, decode: true, size: [7, 7], transform: resize, flip: 0.0, "
+         "layout: hwc}"},
+        {"{kind: mds, root: m, decode: false, fields: [x]}",
+         "{kind: mds, root: /base/m, decode: false, fields: {x: x}}"},
+        {"{kind: tfrecord, paths: ['*.tfrecord'], images: [image/encoded], fields: [label]}",
+         "{kind: tfrecord, paths: ['/base/*.tfrecord'], decode: true, fields: {label: label}, "
+         "images: [image/encoded], transform: none, flip: 0.0, layout: hwc}"},
+        {"{kind: tfrecord, paths: a, decode: false}",
+         "{kind: tfrecord, paths: [/base/a], decode: false}"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
+        _cleanup_free_ char *text = NULL;
+        assert_true(asprintf(&text, "dataset: %s", forms[i].written) > 0);
+        expect_form("dataset", text, forms[i].canonical);
+    }
+}
+
 static void test_other_forms(void **state)
 {
     (void)state;
@@ -317,7 +355,7 @@ static const struct refusal dataset_refusals[] = {
      "dataset.datasets.0",
      "chain is iterable; concat takes map-style datasets, chain iterable ones"},
     {"{kind: subset, indices: [0], dataset: {kind: tar, shards: x}}", "dataset.dataset",
-     "tar is iterable and has no indices; subset takes a map-style dataset"},
+     "tar is iterable and has no indices; subset takes a map-style dataset: write index: auto"},
     {"{kind: split, parts: [1], part: 0, seed: 1, dataset: {kind: range, length: 1, iterable: "
      "true}}",
      "dataset.dataset", "range is iterable and has no indices; split takes a map-style dataset"},
@@ -520,10 +558,10 @@ static void test_too_many(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_dataset_forms), cmocka_unit_test(test_other_forms),
-    cmocka_unit_test(test_fields),        cmocka_unit_test(test_unknown_length),
-    cmocka_unit_test(test_iterable),      cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_too_many),
+    cmocka_unit_test(test_dataset_forms),  cmocka_unit_test(test_record_forms),
+    cmocka_unit_test(test_other_forms),    cmocka_unit_test(test_fields),
+    cmocka_unit_test(test_unknown_length), cmocka_unit_test(test_iterable),
+    cmocka_unit_test(test_refusals),       cmocka_unit_test(test_too_many),
 };
 
 TEST_MAIN(tests)

@@ -1,5 +1,6 @@
 /* Tar shards as an iterable dataset: who gets what, in which order, and what stays how long. */
 #include "daemon/data/tar/tar.h"
+#include "daemon/data/unpack.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/make_tar.h"
@@ -408,19 +409,18 @@ static void test_refusals(void **state)
         size_t len;
         const char *says;
     } rows[] = {
-        {"\x1f\x8b\x08", 3, "is compressed by gzip; unpack it, so that its members can be read"},
-        {"BZh9", 4, "is compressed by bzip2"},
+        {"BZh9", 4, "is compressed by bzip2; unpack it, so that its members can be read"},
         {"\xfd"
          "7zXZ\0",
          6, "is compressed by xz"},
-        {"\x28\xb5\x2f\xfd", 4, "is compressed by zstd"},
+        {"\x28\xb5\x2f\xfd", 4, "is compressed by zstd"}, /* the last: it may be built in */
     };
     struct spec_file file = {0};
     struct spec_dataset spec = {.kind = DATASET_TAR, .files = &file, .n_files = 1};
     struct dataset *ds = NULL;
     struct dl_error err = {0};
 
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(rows) - compression_is_built_in(COMPRESSION_ZSTD); i++) {
         file.path = (char *)harness_file("c", rows[i].data, rows[i].len);
         assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
         assert_string_equal(err.path, file.path);

@@ -5,9 +5,12 @@
 
 #include <errno.h>
 
-static const struct spec_image no_image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC};
-static struct tar_options decoded = {.decode = true, .image = &no_image};
-static const struct tar_options raw = {.image = &no_image};
+#define NO_IMAGE                                          \
+    {                                                     \
+        .transform = TRANSFORM_NONE, .layout = LAYOUT_HWC \
+    }
+static struct tar_options decoded = {.decode = true, .image = NO_IMAGE};
+static const struct tar_options raw = {.image = NO_IMAGE};
 static const struct tar_randomness no_randomness;
 
 static struct tar_view view_of(const struct tar_file *tar)

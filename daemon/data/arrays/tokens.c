@@ -6,6 +6,7 @@
  * layers want them, on their way to the batch.
  */
 #include "daemon/data/arrays/array.h"
+#include "daemon/data/arrays/widen.h"
 #include "daemon/data/combine/combine.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 enum {
     CACHE_LINE = 64,
     AHEAD_LINES = 8, /* of the next window: until the hardware has caught on */
-    VECTOR = 16,     /* bytes that the compiler loads at once, so that a block has no loop */
 };
 
 struct tokens {
@@ -28,38 +28,10 @@ struct tokens {
     bool widen;
 };
 
-/* ---- widening ------------------------------------------------------------------------------- */
-
-/* A header of odd length may put tokens anywhere. */
-typedef uint16_t any_u16 __attribute__((aligned(1)));
-typedef uint32_t any_u32 __attribute__((aligned(1)));
-typedef int32_t any_i32 __attribute__((aligned(1)));
-
-#define WIDEN(name, type)                                                \
-    static void name(const void *from, int64_t *restrict to, uint64_t n) \
-    {                                                                    \
-        enum { BLOCK = VECTOR / sizeof(type) };                          \
-        const type *restrict tokens = from;                              \
-        uint64_t i = 0;                                                  \
-        for (; i + BLOCK <= n; i += BLOCK)                               \
-            for (uint64_t j = 0; j < BLOCK; j++)                         \
-                to[i + j] = tokens[i + j];                               \
-        for (; i < n; i++)                                               \
-            to[i] = tokens[i];                                           \
-    }
-WIDEN(widen_u16, any_u16)
-WIDEN(widen_u32, any_u32)
-WIDEN(widen_i32, any_i32)
-#undef WIDEN
-
 static void copy_tokens(const struct tokens *tokens, const uint8_t *from, void *to)
 {
-    if (tokens->widen && tokens->dtype == DL_DTYPE_UINT16)
-        widen_u16(from, to, tokens->sequence_length);
-    else if (tokens->widen && tokens->dtype == DL_DTYPE_UINT32)
-        widen_u32(from, to, tokens->sequence_length);
-    else if (tokens->widen && tokens->dtype == DL_DTYPE_INT32)
-        widen_i32(from, to, tokens->sequence_length);
+    if (tokens->widen)
+        widen_tokens(tokens->dtype, from, to, tokens->sequence_length);
     else
         memcpy(to, from, tokens->sequence_bytes);
 }

@@ -2,7 +2,7 @@
 
 #include "daemon/data/globs.h"
 #include "daemon/data/rng.h"
-#include "daemon/data/source.h"
+#include "daemon/data/tar/tar_archive.h"
 #include "daemon/data/tar/tar_sample.h"
 
 #include <errno.h>
@@ -12,9 +12,7 @@ struct tar {
     struct dataset base;
     const struct data_env *env; /* borrowed */
     struct file_list list;      /* owned: the shards */
-    struct spec_image image;
-    struct image_decoder *decoder; /* owned; NULL unless members are decoded */
-    struct tar_options options;
+    struct tar_options options; /* owned */
     uint64_t shuffle;
     bool divide;
 };
@@ -25,9 +23,9 @@ struct tar {
  */
 struct tar_shard {
     uint32_t refs;
-    uint32_t number;      /* in the list */
-    const char *path;     /* borrowed from the list */
-    struct source source; /* owned */
+    uint32_t number;            /* in the list */
+    const char *path;           /* borrowed from the list */
+    struct tar_archive archive; /* owned */
     struct dl_error *why; /* owned; it could not be opened; NULL: it is open, or memory is short */
     bool open;
 };
@@ -71,48 +69,9 @@ static void tar_shard_unref(void *what)
 
     if (!shard || --shard->refs > 0)
         return;
-    source_close(&shard->source);
+    tar_archive_close(&shard->archive);
     free(shard->why);
     free(shard);
-}
-
-/* By how compressed files start; NULL: it is none. */
-static const char *tar_compressed_by(const struct source *source)
-{
-    static const struct {
-        const char *magic;
-        const char *name;
-    } kinds[] = {{"\x1f\x8b", "gzip"},
-                 {"BZh", "bzip2"},
-                 {"\xfd"
-                  "7zXZ",
-                  "xz"},
-                 {"\x28\xb5\x2f\xfd", "zstd"}};
-
-    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-        size_t len = strlen(kinds[i].magic);
-        if (source->bytes >= len && memcmp(source->data, kinds[i].magic, len) == 0)
-            return kinds[i].name;
-    }
-    return NULL;
-}
-
-static int tar_open_source(const char *path, const struct data_env *env, struct source *ret,
-                           struct dl_error *err)
-{
-    const char *compression;
-    int r;
-
-    r = source_open(path, env, ret, err);
-    if (r < 0)
-        return r;
-    compression = tar_compressed_by(ret);
-    if (!compression)
-        return 0;
-    source_close(ret);
-    return dl_error_set(err, EINVAL, path,
-                        "is compressed by %s; unpack it, so that its members can be read in place",
-                        compression);
 }
 
 /* NULL: out of memory. A shard that cannot be opened is one that says why. */
@@ -126,18 +85,13 @@ static struct tar_shard *tar_shard_open(const struct tar *tar, uint32_t number)
     shard->refs = 1;
     shard->number = number;
     shard->path = tar->list.paths[number];
-    shard->open = tar_open_source(shard->path, tar->env, &shard->source, &why) == 0;
+    shard->open = tar_archive_open(shard->path, tar->env, &shard->archive, &why) == 0;
     if (!shard->open && (shard->why = malloc(sizeof why)))
         *shard->why = why;
-    if (shard->open && shard->source.bytes > 0)
-        (void)madvise((void *)shard->source.data, shard->source.bytes, MADV_SEQUENTIAL);
+    if (shard->archive.source.bytes > 0)
+        (void)madvise((void *)shard->archive.source.data, shard->archive.source.bytes,
+                      MADV_SEQUENTIAL);
     return shard;
-}
-
-static struct tar_view tar_view_of(const struct tar_shard *shard)
-{
-    return (struct tar_view){
-        .path = shard->path, .data = shard->source.data, .bytes = shard->source.bytes};
 }
 
 /* ---- from shards to items ------------------------------------------------------------------- */
@@ -155,9 +109,8 @@ static int tar_scan_next(struct tar_iter *it, struct tar_item *ret)
             it->offset = 0;
             it->ordinal = 0;
         }
-        struct tar_view view = tar_view_of(it->shard);
         struct tar_item item = {it->shard, it->offset, it->ordinal++};
-        int r = it->shard->open ? tar_scan(&view, &it->offset, NULL) : -EINVAL;
+        int r = it->shard->open ? tar_scan(&it->shard->archive.view, &it->offset, NULL) : -EINVAL;
         if (r == 0) {
             tar_shard_ref(it->shard);
         } else {
@@ -240,10 +193,9 @@ static int tar_iter_next(struct dataset_iter *iter, struct sample *ret, struct d
     /* What the sample points to stays mapped until the batch is made. */
     if (arena_hold(ret->arena, tar_shard_unref, item.shard) < 0)
         return dl_error_set(err, ENOMEM, "dataset", "out of memory for a sample");
-    struct tar_view view = tar_view_of(shard);
     struct tar_randomness randomness = {
         .key = it->key, .index = (uint64_t)shard->number << 32 | (uint32_t)item.ordinal};
-    r = tar_make(&view, item.offset, &it->tar->options, &randomness, ret, err);
+    r = tar_make(&shard->archive.view, item.offset, &it->tar->options, &randomness, ret, err);
     if (r == TAR_END)
         return dl_error_set(err, EIO, shard->path, "was changed while it was read");
     return r;
@@ -342,7 +294,7 @@ static void tar_close(struct dataset *ds)
 {
     struct tar *tar = container_of(ds, struct tar, base);
 
-    image_decoder_free(tar->decoder);
+    tar_options_deinit(&tar->options);
     file_list_deinit(&tar->list);
     free(tar);
 }
@@ -353,11 +305,10 @@ static const struct dataset_ops tar_ops = {.iterate = tar_iterate, .close = tar_
 static int tar_check_shards(const struct tar *tar, struct dl_error *err)
 {
     for (uint32_t i = 0; i < tar->list.n; i++) {
-        struct source source = {0};
-        int r = tar_open_source(tar->list.paths[i], tar->env, &source, err);
+        enum compression by;
+        int r = tar_archive_check(tar->list.paths[i], tar->env, &by, err);
         if (r < 0)
             return r;
-        source_close(&source);
     }
     return 0;
 }
@@ -377,14 +328,10 @@ int tar_open(const struct spec_dataset *spec, const char *place, const struct da
     ds->length = DATASET_LENGTH_UNKNOWN;
     ds->can_skip = true;
     tar->env = env;
-    tar->image = spec->image;
     tar->shuffle = spec->shuffle;
     tar->divide = spec->divide;
-    if (spec->decode && ((r = image_check_spec(&spec->image, place, err)) < 0 ||
-                         (r = image_decoder_new(&tar->decoder, err)) < 0))
+    if ((r = tar_options_init(&tar->options, spec, place, err)) < 0)
         return r;
-    tar->options =
-        (struct tar_options){.decode = spec->decode, .image = &tar->image, .decoder = tar->decoder};
     if ((r = file_list_make(spec, env, &tar->list, err)) < 0 ||
         (r = tar_check_shards(tar, err)) < 0)
         return r;

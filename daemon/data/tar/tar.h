@@ -1,5 +1,6 @@
 /*
- * Tar shards: an iterable dataset of WebDataset's layout (tar_sample.h has the samples).
+ * Tar shards of WebDataset's layout (tar_sample.h has the samples): an iterable dataset, or, with
+ * an index, a map-style one. The former:
  *
  * A replica goes through its shards one after another, and through each from its beginning. With
  * `divide` the shard at place p of the epoch's order belongs to rank p mod world size, and of a
@@ -19,10 +20,26 @@
 #define DL_DATA_TAR_H
 
 #include "daemon/data/dataset.h"
+#include "daemon/data/globs.h"
 
-/* All files must be there, and be no compressed ones; what is in them is looked at later. `env`
- * must stay for the dataset's life. */
+/* All files must be there; what is in them is looked at later, and compressed ones are unpacked
+ * when they are read. `env` must stay for the dataset's life. */
 int _nodiscard_ tar_open(const struct spec_dataset *spec, const char *place,
                          const struct data_env *env, struct dataset **ret, struct dl_error *err);
+
+/*
+ * The same samples by index, those of the first shard first: a map-style dataset. Where each begins
+ * is found by one scan of all shards, or as tar_index.h says; by wids' index a shard is
+ * scanned when its first sample is wanted. 4 bytes of memory a sample. Compressed shards are
+ * refused. tar_indexed.c
+ */
+int _nodiscard_ tar_indexed_open(const struct spec_dataset *spec, const char *place,
+                                 const struct data_env *env, struct dataset **ret,
+                                 struct dl_error *err);
+
+/* Adds the files of its index, if it has any. tar_indexed.c */
+int _nodiscard_ tar_list_index(const struct spec_dataset *spec, const struct data_env *env,
+                               const struct file_list *shards, struct file_list *ret,
+                               struct dl_error *err);
 
 #endif

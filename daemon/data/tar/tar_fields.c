@@ -1,11 +1,14 @@
 /* What becomes of a member by its extension. */
 #include "daemon/data/arrays/array.h"
+#include "daemon/data/image/image_field.h"
+#include "daemon/data/json_field.h"
 #include "daemon/data/tar/tar_sample.h"
+#include "daemon/data/unpack.h"
 
 #include <ctype.h>
 #include <errno.h>
 
-enum { NUMBER_DIGITS = 64 };
+enum { NUMBER_DIGITS = 64, MEMBER_UNPACKED_MAX = 1 << 30 };
 
 typedef int (*add_fn)(const struct tar_field *f, const struct tar_options *options,
                       const struct tar_randomness *randomness, struct sample *ret,
@@ -80,7 +83,10 @@ static int tar_fields_add_json(const struct tar_field *f, const struct tar_optio
                                const struct tar_randomness *randomness, struct sample *ret,
                                struct dl_error *err)
 {
-    return tar_add_json(f, ret, err);
+    struct dl_error why = {0};
+    int r = json_field_add(f->data, f->size, f->key, ret, &why);
+
+    return why.code ? tar_field_error(f, why.code, err, "%s", why.message) : r;
 }
 
 static int tar_fields_add_image(const struct tar_field *f, const struct tar_options *options,
@@ -88,27 +94,16 @@ static int tar_fields_add_image(const struct tar_field *f, const struct tar_opti
                                 struct dl_error *err)
 {
     struct image_file file = {.data = f->data, .bytes = f->size, .path = f->path};
-    const struct sample_key *key = &randomness->key;
+    struct image_field field = {.decoder = options->decoder,
+                                .spec = &options->image,
+                                .key = &randomness->key,
+                                .index = randomness->index};
     struct dl_error why = {0};
-    struct image_size size;
-    struct rng rng;
-    uint64_t shape[3];
-    uint8_t *pixels = NULL;
-    int r;
+    int r = image_field_add(&field, &file, f->key, ret, &why);
 
-    r = image_open(options->decoder, &file, &size, &why);
-    if (r == 0) {
-        size = image_result(options->image, size);
-        image_shape(options->image, size, shape);
-        pixels = sample_alloc(ret, shape[0] * shape[1] * shape[2]);
-        if (!pixels)
-            return ret->error;
-        rng_init(&rng, key->seed, key->epoch, key->base + randomness->index);
-        r = image_decode(options->decoder, options->image, &rng, pixels, &why);
-    }
-    if (r < 0)
+    if (why.code)
         return tar_field_error(f, -r, err, "is an image that cannot be read: it %s", why.message);
-    return sample_tensor(ret, f->key, DL_DTYPE_UINT8, 3, shape, pixels);
+    return r;
 }
 
 static const struct {
@@ -123,12 +118,56 @@ static const struct {
     {"npy", tar_fields_add_npy},
 };
 
-int tar_add_field(const struct tar_field *f, const struct tar_options *options,
-                  const struct tar_randomness *randomness, struct sample *ret, struct dl_error *err)
+static int tar_fields_add_plain(const struct tar_field *f, const struct tar_options *options,
+                                const struct tar_randomness *randomness, struct sample *ret,
+                                struct dl_error *err)
 {
-    for (size_t i = 0; options->decode && i < ARRAY_SIZE(decoders); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(decoders); i++) {
         if (strcmp(f->extension, decoders[i].extension) == 0)
             return decoders[i].add(f, options, randomness, ret, err);
     }
     return tar_fields_add_bytes(f, ret);
+}
+
+static enum compression tar_fields_compression(const char *extension)
+{
+    if (strcmp(extension, "gz") == 0)
+        return COMPRESSION_GZIP;
+    return strcmp(extension, "zst") == 0 ? COMPRESSION_ZSTD : COMPRESSION_NONE;
+}
+
+/* What is in it, as the extension before says; of one without, bytes. */
+static int tar_fields_add_packed(const struct tar_field *f, enum compression by,
+                                 const struct tar_options *options,
+                                 const struct tar_randomness *randomness, struct sample *ret,
+                                 struct dl_error *err)
+{
+    char inner[DL_BOUND_PATH_BYTES + 1];
+    struct tar_field plain = *f;
+    struct dl_error why = {0};
+    uint8_t *data = NULL;
+    int r = unpack(by, f->data, f->size, MEMBER_UNPACKED_MAX, "", &data, &plain.size, &why);
+
+    if (r < 0)
+        return tar_field_error(f, -r, err, "%s", why.message);
+    if (arena_hold(ret->arena, free, data) < 0)
+        return tar_field_error(f, ENOMEM, err, "ran out of memory");
+    size_t len = strlen(f->source) - strlen(f->extension);
+    memcpy(inner, f->source, len);
+    inner[len > 0 ? len - 1 : 0] = '\0';
+    plain.data = data;
+    plain.source = inner;
+    plain.extension = strrchr(inner, '.') ? strrchr(inner, '.') + 1 : inner;
+    return tar_fields_add_plain(&plain, options, randomness, ret, err);
+}
+
+int tar_add_field(const struct tar_field *f, const struct tar_options *options,
+                  const struct tar_randomness *randomness, struct sample *ret, struct dl_error *err)
+{
+    enum compression by = options->decode ? tar_fields_compression(f->extension) : COMPRESSION_NONE;
+
+    if (!options->decode)
+        return tar_fields_add_bytes(f, ret);
+    return by ? tar_fields_add_packed(f, by, options, randomness, ret, err)
+              : tar_fields_add_plain(f, options, randomness, ret, err);
 }

@@ -1,5 +1,7 @@
 #include "daemon/data/tar/tar_sample.h"
 
+#include "daemon/data/image/image_field.h"
+
 #include <errno.h>
 #include <stdio.h>
 
@@ -101,14 +103,14 @@ static bool tar_sample_has_key(const struct sample *sample, const char *key)
     return false;
 }
 
-static int tar_sample_add_key(const struct tar_group *group, struct sample *ret)
+static int tar_sample_add_key(const struct tar_group *group, const char *name, struct sample *ret)
 {
     void *copy = sample_alloc(ret, group->key_len);
 
     if (!copy)
         return ret->error;
     memcpy(copy, group->key, group->key_len);
-    return sample_text(ret, TREE_STRING, "__key__", copy, group->key_len);
+    return sample_text(ret, TREE_STRING, name, copy, group->key_len);
 }
 
 /* What the builder of the sample refused, in words; `text` is what should have been UTF-8. */
@@ -125,42 +127,187 @@ static int tar_sample_judge(const struct tar_field *f, const struct sample *samp
     return tar_field_error(f, why.code, err, "cannot be part of its sample: %s", why.message);
 }
 
+/* What stands behind the sample's name, in lower case; `ret` has room for any name. */
+static void tar_sample_field_of(const struct tar_group *group, const struct tar_member *member,
+                                char *ret)
+{
+    const char *at = member->name + group->key_len + 1;
+    size_t len = 0;
+
+    for (; at[len]; len++) /* not tolower(): the locale must not change what a sample has */
+        ret[len] = (char)(at[len] >= 'A' && at[len] <= 'Z' ? at[len] - 'A' + 'a' : at[len]);
+    ret[len] = '\0';
+}
+
+/* The member as field `key` of the sample; `source` is what it is called in the shard. */
+static int tar_sample_add_field(const struct tar_group *group, const struct tar_member *member,
+                                const char *key, const char *source,
+                                const struct tar_options *options,
+                                const struct tar_randomness *randomness, struct sample *ret,
+                                struct dl_error *err)
+{
+    struct tar_field f = {.path = group->reader.view.path,
+                          .member = member->name,
+                          .offset = member->begin,
+                          .key = key,
+                          .extension = strrchr(source, '.') ? strrchr(source, '.') + 1 : source,
+                          .source = source,
+                          .data = member->data,
+                          .size = member->size};
+    int r = tar_add_field(&f, options, randomness, ret, err);
+
+    if (ret->error == 0)
+        return r;
+    return tar_sample_judge(&f, ret,
+                            "is not UTF-8; convert it, or take its bytes with decode: false", err);
+}
+
+static int tar_sample_begin(const struct tar_group *group, const struct tar_member *member,
+                            struct sample *ret, struct dl_error *err)
+{
+    struct tar_field f = {
+        .path = group->reader.view.path, .member = member->name, .offset = member->begin};
+
+    sample_begin(ret, TREE_DICT, NULL);
+    tar_sample_add_key(group, "__key__", ret);
+    return tar_sample_judge(&f, ret, "has a name that is not UTF-8; give it another", err);
+}
+
 static int tar_sample_add_member(const struct tar_group *group, const struct tar_member *member,
                                  const struct tar_options *options,
                                  const struct tar_randomness *randomness, struct sample *ret,
                                  struct dl_error *err)
 {
     char key[DL_BOUND_PATH_BYTES + 1];
-    const char *at = member->name + group->key_len + 1;
-    struct tar_field f = {.path = group->reader.view.path,
-                          .member = member->name,
-                          .offset = member->begin,
-                          .key = key,
-                          .data = member->data,
-                          .size = member->size};
-    size_t len = 0;
-    int r;
+    int r = ret->tree.count == 0 ? tar_sample_begin(group, member, ret, err) : 0;
 
-    for (; at[len]; len++) /* not tolower(): the locale must not change what a sample has */
-        key[len] = (char)(at[len] >= 'A' && at[len] <= 'Z' ? at[len] - 'A' + 'a' : at[len]);
-    key[len] = '\0';
-    f.extension = strrchr(key, '.') ? strrchr(key, '.') + 1 : key;
-    if (ret->tree.count == 0) {
-        sample_begin(ret, TREE_DICT, NULL);
-        tar_sample_add_key(group, ret);
-        r = tar_sample_judge(&f, ret, "has a name that is not UTF-8; give it another", err);
-        if (r < 0)
-            return r;
-    }
-    if (tar_sample_has_key(ret, key))
+    if (r < 0)
+        return r;
+    tar_sample_field_of(group, member, key);
+    if (tar_sample_has_key(ret, key)) {
+        struct tar_field f = {
+            .path = group->reader.view.path, .member = member->name, .offset = member->begin};
         return tar_field_error(&f, EINVAL, err,
                                "is the second field \"%s\" of its sample; a field may occur once",
                                key);
-    r = tar_add_field(&f, options, randomness, ret, err);
-    if (ret->error == 0)
+    }
+    return tar_sample_add_field(group, member, key, key, options, randomness, ret, err);
+}
+
+/* ---- chosen fields -------------------------------------------------------------------------- */
+
+/* The place of `field` in "jpg;jpeg;png", or UINT32_MAX. */
+static uint32_t tar_sample_rank(const char *sources, const char *field)
+{
+    size_t len = strlen(field);
+    uint32_t rank = 0;
+
+    for (const char *at = sources;; rank++) {
+        size_t part = strcspn(at, ";");
+        if (part == len && memcmp(at, field, len) == 0)
+            return rank;
+        if (!at[part])
+            return UINT32_MAX;
+        at += part + 1;
+    }
+}
+
+/* The member that the source stands for; *ret_offset of its first header. 0, TAR_END: none; or an
+ * error. `group` is left behind the sample. */
+static int tar_sample_find(struct tar_group *group, const char *sources, uint64_t *ret_offset,
+                           struct dl_error *err)
+{
+    char field[DL_BOUND_PATH_BYTES + 1];
+    struct tar_member member;
+    uint32_t best = UINT32_MAX;
+    int r;
+
+    while ((r = tar_sample_group_next(group, &member, err)) == 0) {
+        tar_sample_field_of(group, &member, field);
+        uint32_t rank = tar_sample_rank(sources, field);
+        if (rank < best) {
+            best = rank;
+            *ret_offset = member.begin;
+        }
+    }
+    return r < 0 ? r : best == UINT32_MAX ? TAR_END : 0;
+}
+
+static int tar_sample_refuse_missing(const struct tar_view *view, uint64_t offset,
+                                     const struct tar_group *group, const char *source,
+                                     struct dl_error *err)
+{
+    return dl_error_set(err, EINVAL, view->path,
+                        "its sample %.*s at byte %llu has no field %s; see dataset.fields",
+                        (int)group->key_len, group->key, (unsigned long long)offset, source);
+}
+
+static int tar_sample_add_chosen(const struct tar_view *view, uint64_t offset,
+                                 const struct spec_field *choice, const struct tar_options *options,
+                                 const struct tar_randomness *randomness, struct sample *ret,
+                                 struct dl_error *err)
+{
+    char source[DL_BOUND_PATH_BYTES + 1];
+    struct tar_member member;
+    struct tar_group group;
+    uint64_t at = 0;
+    int r;
+
+    tar_sample_group_init(&group, view, offset);
+    group.key[0] = '\0';
+    r = tar_sample_find(&group, choice->source, &at, err);
+    if (r < 0)
         return r;
-    return tar_sample_judge(&f, ret,
-                            "is not UTF-8; convert it, or take its bytes with decode: false", err);
+    if (strcmp(choice->source, "__key__") == 0) {
+        struct tar_field f = {.path = view->path, .member = group.key, .offset = offset};
+        tar_sample_add_key(&group, choice->name, ret);
+        return tar_sample_judge(&f, ret, "has a name that is not UTF-8; give it another", err);
+    }
+    if (r == TAR_END)
+        return tar_sample_refuse_missing(view, offset, &group, choice->source, err);
+    tar_sample_group_init(&group, view, at);
+    r = tar_sample_group_next(&group, &member, err);
+    if (r != 0)
+        return r;
+    tar_sample_field_of(&group, &member, source);
+    return tar_sample_add_field(&group, &member, choice->name, source, options, randomness, ret,
+                                err);
+}
+
+static int tar_sample_make_chosen(const struct tar_view *view, uint64_t offset,
+                                  const struct tar_options *options,
+                                  const struct tar_randomness *randomness, struct sample *ret,
+                                  struct dl_error *err)
+{
+    int r = 0;
+
+    sample_begin(ret, TREE_DICT, NULL);
+    for (uint32_t i = 0; r == 0 && i < options->choice.n; i++)
+        r = tar_sample_add_chosen(view, offset, &options->choice.fields[i], options, randomness,
+                                  ret, err);
+    if (r != 0)
+        return r;
+    sample_end(ret);
+    return sample_check(ret, err);
+}
+
+/* ---- options -------------------------------------------------------------------------------- */
+
+int tar_options_init(struct tar_options *options, const struct spec_dataset *spec,
+                     const char *place, struct dl_error *err)
+{
+    int r;
+
+    options->decode = spec->decode;
+    options->image = spec->image;
+    r = field_choice_init(&options->choice, spec, place, err);
+    return r < 0 ? r : image_field_decoder(spec, place, &options->decoder, err);
+}
+
+void tar_options_deinit(struct tar_options *options)
+{
+    options->decoder = image_decoder_free(options->decoder);
+    field_choice_deinit(&options->choice);
 }
 
 int tar_make(const struct tar_view *view, uint64_t offset, const struct tar_options *options,
@@ -170,6 +317,8 @@ int tar_make(const struct tar_view *view, uint64_t offset, const struct tar_opti
     struct tar_group group;
     int r;
 
+    if (options->choice.n > 0)
+        return tar_sample_make_chosen(view, offset, options, randomness, ret, err);
     tar_sample_group_init(&group, view, offset);
     while ((r = tar_sample_group_next(&group, &member, err)) == 0) {
         r = tar_sample_add_member(&group, &member, options, randomness, ret, err);

@@ -12,7 +12,11 @@
  *   txt text            string (UTF-8), as it is
  *   json                the same nested: numbers, bool, strings, lists and dicts
  *   npy                 tensor
+ *   gz zst              what the extension before it says, of what is unpacked
  *   others, or all if they are not to be decoded: bytes
+ *
+ * Where fields are chosen, a sample has these alone, in the order of their new names; "__key__" is
+ * one of them; of several extensions with ';' between them the first that is there is taken.
  *
  * Bytes, strings and tensors lie where the file is mapped. Pure but for the memory.
  * webdataset/tariterators.py: base_plus_ext, group_by_keys; autodecode.py: decoders.
@@ -21,14 +25,21 @@
 #define DL_DATA_TAR_SAMPLE_H
 
 #include "daemon/data/dataset.h"
+#include "daemon/data/field_choice.h"
 #include "daemon/data/image/image.h"
 #include "daemon/data/tar/tar_reader.h"
 
 struct tar_options {
     bool decode;
-    const struct spec_image *image; /* borrowed */
-    struct image_decoder *decoder;  /* borrowed; NULL unless decode */
+    struct spec_image image;
+    struct image_decoder *decoder; /* owned; NULL unless decode */
+    struct field_choice choice;    /* owned */
 };
+
+/* Of `spec`, which is not needed any more. Errors name what is below `place`. */
+int _nodiscard_ tar_options_init(struct tar_options *options, const struct spec_dataset *spec,
+                                 const char *place, struct dl_error *err);
+void tar_options_deinit(struct tar_options *options);
 
 /* Which sample, for what is random in it. All images of one sample get the same numbers. */
 struct tar_randomness {
@@ -41,7 +52,8 @@ struct tar_field {
     const char *path;   /* of the file */
     const char *member; /* its name */
     uint64_t offset;    /* of its header */
-    const char *key;    /* the field's name */
+    const char *key;    /* the field's name in the sample */
+    const char *source; /* and in the shard */
     const char *extension;
     const uint8_t *data;
     uint64_t size;
@@ -66,8 +78,6 @@ int _nodiscard_ tar_make(const struct tar_view *view, uint64_t offset,
 int _nodiscard_ tar_add_field(const struct tar_field *f, const struct tar_options *options,
                               const struct tar_randomness *randomness, struct sample *ret,
                               struct dl_error *err);
-/* Likewise, of JSON. tar_json.c */
-int _nodiscard_ tar_add_json(const struct tar_field *f, struct sample *ret, struct dl_error *err);
 
 /* "member a/b.cls at byte 512: " and what is wrong with it; returns -code. */
 int tar_field_error(const struct tar_field *f, int code, struct dl_error *err, const char *fmt, ...)

@@ -84,6 +84,9 @@ static int rights_check_dataset(const struct rights_asker *asker,
     case DATASET_TEXT:
     case DATASET_IMAGEFOLDER:
     case DATASET_TAR:
+    case DATASET_MEGATRON:
+    case DATASET_MDS:
+    case DATASET_TFRECORD:
         break;
     }
     return r < 0 ? r : rights_check_roots(asker, dataset, err);

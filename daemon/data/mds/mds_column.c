@@ -1,0 +1,353 @@
+#include "daemon/data/mds/mds_column.h"
+
+#include "daemon/data/json_field.h"
+#include "proto/dtype.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/* ---- encodings ------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name;
+    enum mds_encoding sort;
+    uint32_t dtype;
+} encodings[] = {
+    {"bytes", MDS_BYTES, 0},
+    {"str", MDS_STRING, 0},
+    {"int", MDS_SCALAR, DL_DTYPE_INT64},
+    {"int8", MDS_SCALAR, DL_DTYPE_INT8},
+    {"int16", MDS_SCALAR, DL_DTYPE_INT16},
+    {"int32", MDS_SCALAR, DL_DTYPE_INT32},
+    {"int64", MDS_SCALAR, DL_DTYPE_INT64},
+    {"uint8", MDS_SCALAR, DL_DTYPE_UINT8},
+    {"uint16", MDS_SCALAR, DL_DTYPE_UINT16},
+    {"uint32", MDS_SCALAR, DL_DTYPE_UINT32},
+    {"uint64", MDS_SCALAR, DL_DTYPE_UINT64},
+    {"float16", MDS_SCALAR, DL_DTYPE_FLOAT16},
+    {"float32", MDS_SCALAR, DL_DTYPE_FLOAT32},
+    {"float64", MDS_SCALAR, DL_DTYPE_FLOAT64},
+    {"str_int", MDS_STRING_INT, 0},
+    {"str_float", MDS_STRING_FLOAT, 0},
+    {"str_decimal", MDS_STRING, 0},
+    {"ndarray", MDS_ARRAY, 0},
+    {"jpeg", MDS_IMAGE, 0},
+    {"jpeg_array", MDS_IMAGE, 0},
+    {"png", MDS_IMAGE, 0},
+    {"pil", MDS_PIXELS, 0},
+    {"json", MDS_JSON, 0},
+    {"pkl", MDS_PICKLE, 0},
+};
+
+static int mds_column_refuse(const struct mds_column *column, const char *path, const char *what,
+                             struct dl_error *err)
+{
+    return dl_error_set(err, EINVAL, path, "its column %s has the encoding \"%s\", %s",
+                        column->name, column->encoding, what);
+}
+
+/* "3,4" */
+static bool mds_column_parse_shape(struct mds_column *column, const char *text)
+{
+    char *end = NULL;
+
+    for (column->ndim = 0; column->ndim < TREE_DIMS; text = end + 1) {
+        errno = 0;
+        unsigned long long n = strtoull(text, &end, 10);
+        if (errno != 0 || end == text || n == 0 || *text < '0' || *text > '9')
+            return false;
+        column->shape[column->ndim++] = n;
+        if (*end == '\0')
+            return true;
+        if (*end != ',')
+            return false;
+    }
+    return false;
+}
+
+/* "int32:3,4", "int32" or "": what all values have in common. */
+static bool mds_column_parse_array(struct mds_column *column, const char *text)
+{
+    char dtype[16];
+    size_t len = strcspn(text, ":");
+
+    if (*text == '\0')
+        return true;
+    if (len >= sizeof dtype)
+        return false;
+    memcpy(dtype, text, len);
+    dtype[len] = '\0';
+    if (dtype_from_name(dtype, &column->dtype) < 0)
+        return false;
+    return text[len] == '\0' || mds_column_parse_shape(column, text + len + 1);
+}
+
+/* Bytes of each value, if the encoding says so; UINT64_MAX: too many to count. */
+static uint64_t mds_column_bytes(const struct mds_column *column)
+{
+    uint64_t bytes = dtype_bytes(column->dtype);
+
+    if (column->sort == MDS_ARRAY && (column->dtype == 0 || column->ndim == 0))
+        return 0;
+    if (column->sort != MDS_ARRAY && column->sort != MDS_SCALAR)
+        return 0;
+    for (uint32_t i = 0; i < column->ndim; i++) {
+        if (mul_overflows(bytes, column->shape[i], &bytes))
+            return UINT64_MAX;
+    }
+    return bytes;
+}
+
+int mds_column_parse(struct mds_column *column, const char *path, struct dl_error *err)
+{
+    size_t len = strcspn(column->encoding, ":"), i = 0;
+    const char *rest = column->encoding + len + (column->encoding[len] == ':');
+
+    while (i < ARRAY_SIZE(encodings) && (strlen(encodings[i].name) != len ||
+                                         memcmp(encodings[i].name, column->encoding, len) != 0))
+        i++;
+    if (i == ARRAY_SIZE(encodings))
+        return mds_column_refuse(column, path,
+                                 "which cannot be read; see dloader-spec(5), kind mds", err);
+    column->sort = encodings[i].sort;
+    column->dtype = encodings[i].dtype;
+    if (column->sort == MDS_ARRAY && !mds_column_parse_array(column, rest))
+        return mds_column_refuse(column, path, "which is no type and shape", err);
+    if (mds_column_bytes(column) != column->size)
+        return mds_column_refuse(column, path, "whose values have another size than it says", err);
+    return 0;
+}
+
+void mds_column_deinit(struct mds_column *column)
+{
+    free(column->name);
+    free(column->encoding);
+}
+
+bool mds_columns_equal(const struct mds_column *a, const struct mds_column *b)
+{
+    return strcmp(a->name, b->name) == 0 && strcmp(a->encoding, b->encoding) == 0;
+}
+
+/* ---- values --------------------------------------------------------------------------------- */
+
+static int mds_value_wrong_size(const struct mds_value *value, struct dl_error *err)
+{
+    return dl_error_set(err, EINVAL, "", "has %llu bytes, which \"%s\" cannot have",
+                        (unsigned long long)value->size, value->column->encoding);
+}
+
+/* By the number in front of an array without a type of its own; 0: none. */
+static uint32_t mds_value_dtype(uint8_t code)
+{
+    switch (code) {
+    case 8:
+        return DL_DTYPE_UINT8;
+    case 9:
+        return DL_DTYPE_INT8;
+    case 16:
+        return DL_DTYPE_UINT16;
+    case 17:
+        return DL_DTYPE_INT16;
+    case 18:
+        return DL_DTYPE_FLOAT16;
+    case 32:
+        return DL_DTYPE_UINT32;
+    case 33:
+        return DL_DTYPE_INT32;
+    case 34:
+        return DL_DTYPE_FLOAT32;
+    case 64:
+        return DL_DTYPE_UINT64;
+    case 65:
+        return DL_DTYPE_INT64;
+    case 66:
+        return DL_DTYPE_FLOAT64;
+    default:
+        return 0;
+    }
+}
+
+/* The shape in front of an array without one of its own: 4 times the dimensions plus the width of
+ * each, as a power of two; then these. */
+static bool mds_value_read_shape(const uint8_t **at, const uint8_t *end, uint32_t *ret_ndim,
+                                 uint64_t ret[static TREE_DIMS])
+{
+    if (*at == end)
+        return false;
+    uint32_t ndim = **at >> 2, width = 1U << (**at & 3);
+    (*at)++;
+    if (ndim == 0 || ndim > TREE_DIMS || (size_t)(end - *at) < (size_t)ndim * width)
+        return false;
+    for (uint32_t i = 0; i < ndim; i++) {
+        ret[i] = 0;
+        memcpy(&ret[i], *at, width);
+        *at += width;
+    }
+    *ret_ndim = ndim;
+    return true;
+}
+
+static int mds_value_add_array(const struct mds_value *value, struct sample *ret,
+                               struct dl_error *err)
+{
+    const struct mds_column *column = value->column;
+    const uint8_t *at = value->data, *end = at + value->size;
+    uint64_t shape[TREE_DIMS], bytes;
+    uint32_t dtype = column->dtype, ndim = column->ndim;
+
+    if (dtype == 0 && at < end)
+        dtype = mds_value_dtype(*at++);
+    memcpy(shape, column->shape, sizeof shape);
+    if (dtype == 0 || (ndim == 0 && !mds_value_read_shape(&at, end, &ndim, shape)))
+        return dl_error_set(err, EINVAL, "", "is an array whose type or shape is damaged");
+    bytes = dtype_bytes(dtype);
+    for (uint32_t i = 0; i < ndim; i++) {
+        if (mul_overflows(bytes, shape[i], &bytes))
+            return mds_value_wrong_size(value, err);
+    }
+    if (bytes != (uint64_t)(end - at))
+        return mds_value_wrong_size(value, err);
+    return sample_tensor(ret, value->name, dtype, ndim, shape, at);
+}
+
+/* Digits as a text of its own; false: too long for a number. */
+static bool mds_value_text(const struct mds_value *value, char ret[static 64])
+{
+    if (value->size == 0 || value->size >= 64 || memchr(value->data, '\0', value->size) ||
+        value->data[0] <= ' ')
+        return false;
+    memcpy(ret, value->data, value->size);
+    ret[value->size] = '\0';
+    return true;
+}
+
+static int mds_value_add_number(const struct mds_value *value, struct sample *ret,
+                                struct dl_error *err)
+{
+    bool whole = value->column->sort == MDS_STRING_INT;
+    char text[64], *end = text;
+    long long integer = 0;
+    double number = 0;
+
+    errno = 0;
+    if (mds_value_text(value, text)) {
+        if (whole)
+            integer = strtoll(text, &end, 10);
+        else
+            number = strtod(text, &end);
+    }
+    if (end == text || *end != '\0' || (whole && errno != 0))
+        return dl_error_set(err, EINVAL, "", "is not %s (\"%.*s\")",
+                            whole ? "an integer of 64 bits" : "a number",
+                            (int)min_u64(value->size, 40), (const char *)value->data);
+    return whole ? sample_int(ret, value->name, integer) : sample_float(ret, value->name, number);
+}
+
+/* ---- pixels --------------------------------------------------------------------------------- */
+
+static uint32_t mds_value_channels(const uint8_t *mode, uint32_t len)
+{
+    static const struct {
+        const char *mode;
+        uint32_t channels;
+    } modes[] = {{"L", 1}, {"RGB", 3}, {"RGBA", 4}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(modes); i++)
+        if (strlen(modes[i].mode) == len && memcmp(mode, modes[i].mode, len) == 0)
+            return modes[i].channels;
+    return 0;
+}
+
+/* Any channels to RGB, and to the layout. */
+static void mds_value_copy_pixels(const uint8_t *from, uint32_t channels, uint64_t n,
+                                  enum image_layout layout, uint8_t *to)
+{
+    uint64_t pixel = layout == LAYOUT_CHW ? 1 : 3, plane = layout == LAYOUT_CHW ? n : 1;
+
+    for (uint64_t i = 0; i < n; i++)
+        for (unsigned c = 0; c < 3; c++)
+            to[i * pixel + c * plane] = from[i * channels + (channels == 1 ? 0 : c)];
+}
+
+/* [width: 4] [height: 4] [bytes of the mode: 4] [mode] [pixels] */
+static int mds_value_add_pixels(const struct mds_value *value, const struct image_field *field,
+                                struct sample *ret, struct dl_error *err)
+{
+    uint32_t head[3];
+    uint64_t shape[3], n, bytes;
+
+    if (value->size < sizeof head)
+        return mds_value_wrong_size(value, err);
+    memcpy(head, value->data, sizeof head);
+    if (head[2] > value->size - sizeof head)
+        return mds_value_wrong_size(value, err);
+    const uint8_t *mode = value->data + sizeof head, *pixels = mode + head[2];
+    uint32_t channels = mds_value_channels(mode, head[2]);
+    if (channels == 0)
+        return dl_error_set(err, EINVAL, "",
+                            "is an image of mode %.*s; RGB, RGBA and L can be read: write it as "
+                            "png or jpeg",
+                            (int)min_u64(head[2], 16), (const char *)mode);
+    if (mul_overflows(head[0], head[1], &n) || mul_overflows(n, channels, &bytes) ||
+        bytes != value->size - sizeof head - head[2])
+        return mds_value_wrong_size(value, err);
+    image_shape(field->spec, (struct image_size){.width = head[0], .height = head[1]}, shape);
+    uint8_t *out = sample_alloc(ret, 3 * n);
+    if (out)
+        mds_value_copy_pixels(pixels, channels, n, field->spec->layout, out);
+    return sample_tensor(ret, value->name, DL_DTYPE_UINT8, 3, shape, out);
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+static int mds_value_add_image(const struct mds_value *value, const struct image_field *field,
+                               struct sample *ret, struct dl_error *err)
+{
+    struct image_file file = {.data = value->data, .bytes = value->size, .path = ""};
+    struct dl_error why = {0};
+    int r = image_field_add(field, &file, value->name, ret, &why);
+
+    return why.code ? dl_error_set(err, why.code, "", "is an image that cannot be read: it %s",
+                                   why.message)
+                    : r;
+}
+
+static int mds_value_add_string(const struct mds_value *value, struct sample *ret,
+                                struct dl_error *err)
+{
+    int r = sample_text(ret, TREE_STRING, value->name, value->data, value->size);
+
+    return r == -EILSEQ ? dl_error_set(err, EILSEQ, "", "is not UTF-8") : r;
+}
+
+int mds_value_add(const struct mds_value *value, const struct image_field *field,
+                  struct sample *ret, struct dl_error *err)
+{
+    const struct mds_column *column = value->column;
+    enum mds_encoding sort = column->sort;
+
+    if (!field && (sort == MDS_IMAGE || sort == MDS_PIXELS || sort == MDS_JSON))
+        sort = MDS_BYTES;
+    switch (sort) {
+    case MDS_STRING:
+        return mds_value_add_string(value, ret, err);
+    case MDS_SCALAR:
+        return sample_tensor(ret, value->name, column->dtype, 0, NULL, value->data);
+    case MDS_ARRAY:
+        return mds_value_add_array(value, ret, err);
+    case MDS_STRING_INT:
+    case MDS_STRING_FLOAT:
+        return mds_value_add_number(value, ret, err);
+    case MDS_IMAGE:
+        return mds_value_add_image(value, field, ret, err);
+    case MDS_PIXELS:
+        return mds_value_add_pixels(value, field, ret, err);
+    case MDS_JSON:
+        return json_field_add(value->data, value->size, value->name, ret, err);
+    case MDS_BYTES:
+    case MDS_PICKLE:
+        break;
+    }
+    return sample_text(ret, TREE_BYTES, value->name, value->data, value->size);
+}

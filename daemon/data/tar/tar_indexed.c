@@ -1,0 +1,268 @@
+/* Tar shards as a map-style dataset. */
+#include "daemon/data/globs.h"
+#include "daemon/data/tar/tar.h"
+#include "daemon/data/tar/tar_archive.h"
+#include "daemon/data/tar/tar_index.h"
+#include "daemon/data/tar/tar_sample.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+struct tar_indexed_shard {
+    struct tar_archive archive; /* owned */
+    struct tar_index index;     /* owned */
+    uint64_t first;             /* sample: its first one */
+    uint64_t n;
+    bool known; /* where its samples begin */
+};
+
+struct tar_indexed {
+    struct dataset base;
+    struct file_list list;            /* owned */
+    struct tar_indexed_shard *shards; /* owned; list.n of them */
+    struct tar_options options;       /* owned */
+};
+
+/* ---- samples -------------------------------------------------------------------------------- */
+
+/* The shard that has sample `index`, below the length. */
+static struct tar_indexed_shard *tar_indexed_shard_of(const struct tar_indexed *tar, uint64_t index)
+{
+    uint32_t low = 0, high = tar->list.n;
+
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (tar->shards[middle].first <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &tar->shards[low];
+}
+
+/* Of a shard whose number of samples is all that is known. */
+static int tar_indexed_learn(struct tar_indexed_shard *shard, struct dl_error *err)
+{
+    int r = shard->known ? 0 : tar_index_scan(&shard->archive.view, &shard->index, err);
+
+    if (r < 0 || shard->known)
+        return r;
+    if (shard->index.n == shard->n) {
+        shard->known = true;
+        return 0;
+    }
+    r = dl_error_set(err, EINVAL, shard->archive.view.path,
+                     "has %llu samples, but its index says %llu; write the index anew, or use "
+                     "index: auto",
+                     (unsigned long long)shard->index.n, (unsigned long long)shard->n);
+    tar_index_deinit(&shard->index);
+    return r;
+}
+
+static int tar_indexed_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                           struct sample *ret, struct dl_error *err)
+{
+    const struct tar_indexed *tar = container_of(ds, struct tar_indexed, base);
+    struct tar_randomness randomness = {.key = *key, .index = index};
+
+    if (index >= ds->length)
+        return dataset_refuse_index(ds, index, err);
+    struct tar_indexed_shard *shard = tar_indexed_shard_of(tar, index);
+    int r = tar_indexed_learn(shard, err);
+    if (r < 0)
+        return r;
+    uint64_t offset = tar_index_offset(&shard->index, index - shard->first);
+    r = tar_make(&shard->archive.view, offset, &tar->options, &randomness, ret, err);
+    if (r == TAR_END)
+        return dl_error_set(err, EINVAL, shard->archive.view.path,
+                            "has no sample at byte %llu, where its index says; write the index "
+                            "anew, or use index: auto",
+                            (unsigned long long)offset);
+    return r;
+}
+
+static void tar_indexed_expect(struct dataset *ds, uint64_t index)
+{
+    const struct tar_indexed *tar = container_of(ds, struct tar_indexed, base);
+    const struct tar_indexed_shard *shard = tar_indexed_shard_of(tar, index);
+
+    if (shard->known)
+        __builtin_prefetch(shard->archive.view.data +
+                           tar_index_offset(&shard->index, index - shard->first));
+}
+
+static void tar_indexed_close(struct dataset *ds)
+{
+    struct tar_indexed *tar = container_of(ds, struct tar_indexed, base);
+
+    for (uint32_t i = 0; tar->shards && i < tar->list.n; i++) {
+        tar_archive_close(&tar->shards[i].archive);
+        tar_index_deinit(&tar->shards[i].index);
+    }
+    free(tar->shards);
+    tar_options_deinit(&tar->options);
+    file_list_deinit(&tar->list);
+    free(tar);
+}
+
+static const struct dataset_ops tar_indexed_ops = {
+    .get = tar_indexed_get, .expect = tar_indexed_expect, .close = tar_indexed_close};
+
+/* ---- indices -------------------------------------------------------------------------------- */
+
+enum { INDEX_ROOM = 2 * DL_BOUND_PATH_BYTES + 8 };
+
+/* "DIR/NAME.tar.idx", Energon's, or "DIR/NAME.idx", DALI's: the first that is there. */
+static void tar_indexed_index_path(const char *dir, const char *shard, const struct data_env *env,
+                                   char path[static INDEX_ROOM])
+{
+    const char *slash = strrchr(shard, '/'), *base = slash ? slash + 1 : shard;
+    size_t len = strlen(base);
+    struct stat st;
+
+    snprintf(path, INDEX_ROOM, "%s/%s.idx", dir, base);
+    if (source_stat(path, true, env, &st) < 0 && len > 4 && strcmp(base + len - 4, ".tar") == 0)
+        snprintf(path, INDEX_ROOM, "%s/%.*s.idx", dir, (int)(len - 4), base);
+}
+
+static int tar_indexed_read_index(const char *dir, struct tar_indexed_shard *shard,
+                                  const struct data_env *env, struct dl_error *err)
+{
+    char path[INDEX_ROOM];
+    struct source source = {0};
+
+    tar_indexed_index_path(dir, shard->archive.view.path, env, path);
+    int r = source_open(path, env, &source, err);
+    if (r < 0)
+        return r;
+    r = tar_index_parse(source.data, source.bytes, path, &shard->archive.view, &shard->index, err);
+    source_close(&source);
+    return r;
+}
+
+static int tar_indexed_count(const struct tar_counts *counts, const char *index,
+                             struct tar_indexed_shard *shard, struct dl_error *err)
+{
+    const char *path = shard->archive.view.path;
+
+    if (tar_counts_find(counts, path, &shard->n) < 0)
+        return dl_error_set(err, ENOENT, index, "has no shard of the name of %s; write it anew",
+                            path);
+    /* A sample has a header and a name at least: more are none. */
+    if (shard->n > shard->archive.view.bytes / TAR_BLOCK)
+        return dl_error_set(err, EINVAL, index,
+                            "says that %s has %llu samples, for which it is "
+                            "too small; write it anew",
+                            path, (unsigned long long)shard->n);
+    return 0;
+}
+
+/* `counts` of wids' index, or NULL. */
+static int tar_indexed_find_samples(const struct spec_dataset *spec,
+                                    const struct tar_counts *counts,
+                                    struct tar_indexed_shard *shard, const struct data_env *env,
+                                    struct dl_error *err)
+{
+    int r;
+
+    if (counts)
+        return tar_indexed_count(counts, spec->index_path, shard, err);
+    r = spec->index == INDEX_FILE ? tar_indexed_read_index(spec->index_path, shard, env, err)
+                                  : tar_index_scan(&shard->archive.view, &shard->index, err);
+    if (r < 0)
+        return r;
+    shard->known = true;
+    shard->n = shard->index.n;
+    return 0;
+}
+
+static int tar_indexed_open_shard(struct tar_indexed *tar, uint32_t i,
+                                  const struct spec_dataset *spec, const struct tar_counts *counts,
+                                  const struct data_env *env, struct dl_error *err)
+{
+    struct tar_indexed_shard *shard = &tar->shards[i];
+    const char *path = tar->list.paths[i];
+    enum compression by;
+    int r = tar_archive_check(path, env, &by, err);
+
+    if (r < 0)
+        return r;
+    if (by != COMPRESSION_NONE)
+        return dl_error_set(err, EINVAL, path,
+                            "is compressed by %s, and samples of it cannot be had by an index; "
+                            "unpack it, or read it as a stream with index: off",
+                            compression_name(by));
+    r = tar_archive_open(path, env, &shard->archive, err);
+    if (r < 0)
+        return r;
+    shard->first = tar->base.length;
+    r = tar_indexed_find_samples(spec, counts, shard, env, err);
+    tar->base.length += r < 0 ? 0 : shard->n;
+    return r;
+}
+
+static bool tar_indexed_is_json(const char *path)
+{
+    size_t len = path ? strlen(path) : 0;
+
+    return len > 5 && strcmp(path + len - 5, ".json") == 0;
+}
+
+static int tar_indexed_open_shards(struct tar_indexed *tar, const struct spec_dataset *spec,
+                                   const struct data_env *env, struct dl_error *err)
+{
+    bool wids = tar_indexed_is_json(spec->index_path);
+    struct tar_counts counts = {0};
+    struct source source = {0};
+    int r = wids ? source_open(spec->index_path, env, &source, err) : 0;
+
+    if (r == 0 && wids)
+        r = tar_counts_parse(source.data, source.bytes, spec->index_path, &counts, err);
+    for (uint32_t i = 0; r == 0 && i < tar->list.n; i++)
+        r = tar_indexed_open_shard(tar, i, spec, wids ? &counts : NULL, env, err);
+    tar_counts_deinit(&counts);
+    source_close(&source);
+    return r;
+}
+
+int tar_list_index(const struct spec_dataset *spec, const struct data_env *env,
+                   const struct file_list *shards, struct file_list *ret, struct dl_error *err)
+{
+    char path[INDEX_ROOM];
+    int r = 0;
+
+    if (!spec->index_path)
+        return 0;
+    if (tar_indexed_is_json(spec->index_path))
+        return file_list_add(ret, spec->index_path, err);
+    for (uint32_t i = 0, n = shards->n; r == 0 && i < n; i++) {
+        tar_indexed_index_path(spec->index_path, shards->paths[i], env, path);
+        r = file_list_add(ret, path, err);
+    }
+    return r;
+}
+
+int tar_indexed_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+                     struct dataset **ret, struct dl_error *err)
+{
+    _cleanup_(dataset_closep)
+    struct dataset *ds = NULL;
+    struct tar_indexed *tar = calloc(1, sizeof *tar);
+    int r;
+
+    if (!tar)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    ds = &tar->base;
+    ds->ops = &tar_indexed_ops;
+    if ((r = tar_options_init(&tar->options, spec, place, err)) < 0 ||
+        (r = file_list_make(spec, env, &tar->list, err)) < 0)
+        return r;
+    tar->shards = calloc(tar->list.n, sizeof *tar->shards);
+    if (!tar->shards)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    r = tar_indexed_open_shards(tar, spec, env, err);
+    if (r < 0)
+        return r;
+    *ret = steal_ptr(ds);
+    return 0;
+}

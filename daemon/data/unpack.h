@@ -1,0 +1,32 @@
+/*
+ * Compressed data that is taken whole: a shard, or a member of one. Memory grows with what comes
+ * out, never with what a header claims.
+ */
+#ifndef DL_DATA_UNPACK_H
+#define DL_DATA_UNPACK_H
+
+#include "proto/common/error.h"
+
+enum compression {
+    COMPRESSION_NONE,
+    COMPRESSION_GZIP,
+    COMPRESSION_ZSTD, /* if this build has libzstd */
+    COMPRESSION_BZIP2,
+    COMPRESSION_XZ, /* the last two are known by sight alone */
+};
+
+/* By how the data begin. */
+enum compression compression_of(const uint8_t *data, uint64_t bytes);
+const char *compression_name(enum compression compression); /* "gzip" */
+bool compression_is_built_in(enum compression compression);
+
+/*
+ * Unpacks all of it, of one part or several, into memory that is the caller's to free(). 0; or a
+ * negative errno with `err`, which names `path` and whose message goes on from it: -EINVAL corrupt,
+ * or ends too soon; -EFBIG more than `most` bytes; -ENOTSUP not built in; -ENOMEM.
+ */
+int _nodiscard_ unpack(enum compression compression, const uint8_t *data, uint64_t bytes,
+                       uint64_t most, const char *path, uint8_t **ret, uint64_t *ret_bytes,
+                       struct dl_error *err);
+
+#endif
