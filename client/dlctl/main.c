@@ -29,6 +29,8 @@ static const struct verb VERBS[] = {
      "Draws the lengths of the samples and how much batches of tokens would pad. Needs no "
      "daemon.",
      DAEMON_NONE},
+    {"kinds", NULL, COMMON, verb_kinds,
+     "Lists the kinds of dataset that this installation reads. Needs no daemon.", DAEMON_NONE},
     {"state", "FILE", COMMON, verb_state,
      "Prints the content of an epoch's state. Needs no daemon.", DAEMON_NONE},
     {"run", "SPEC|NAME",

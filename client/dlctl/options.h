@@ -121,6 +121,7 @@ void options_help(const struct verb *verb);
 int verb_plan(const struct options *o);
 int verb_check(const struct options *o);
 int verb_lengths(const struct options *o);
+int verb_kinds(const struct options *o);
 int verb_run(const struct options *o);
 int verb_peek(const struct options *o);
 int verb_replay(const struct options *o);

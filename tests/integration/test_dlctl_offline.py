@@ -14,6 +14,7 @@ VERBS = {
     "plan": ["epoch", "world", "rank", "from", "steps", "length", "totals"],
     "check": ["epoch", "epochs", "world", "rank", "batches", "digest"],
     "lengths": [],
+    "kinds": [],
     "run": ["epochs", "first-epoch", "world", "rank", "batches", "digest", "credits", "state",
             "save-state", "job", "resume"],
     "state": [],
@@ -364,7 +365,7 @@ class Failures(Case):
         self.assertTrue(err.startswith(f"dlctl: {image}: "), err)
 
     def test_no_daemon(self):
-        for verb in set(VERBS) - {"plan", "check", "lengths", "state", "help"}:
+        for verb in set(VERBS) - {"plan", "check", "lengths", "kinds", "state", "help"}:
             with self.subTest(verb=verb):
                 args = [verb] + ([self.range_spec()] if verb in ("run", "headspace") else [])
                 socket = self.path("socket")
@@ -419,7 +420,7 @@ class Usage(Case):
                           "ALL")
 
     def test_unknown_verb(self):
-        self.assert_error(2, "EINVAL", "frobnicate", "verbs are plan, check, lengths, state, run, "
+        self.assert_error(2, "EINVAL", "frobnicate", "verbs are plan, check, lengths, kinds, state, run, "
                           "peek, replay, status", "frobnicate")
 
     def test_what_was_meant(self):
@@ -479,6 +480,29 @@ class Usage(Case):
     def test_surplus_operand(self):
         self.assert_error(2, "EINVAL", "b", "too many arguments", "plan", "a", "b")
         self.assert_error(2, "EINVAL", "a", "too many arguments: dlctl status \\[options\\]", "status", "a")
+
+
+class Kinds(Case):
+    def listed(self):
+        status, out, _ = dlctl("kinds", "--json")
+        self.assertEqual(status, 0)
+        return json.loads(out)["kinds"]
+
+    def test_all_are_listed(self):
+        """Each kind that a spec may have, as its refusal lists them."""
+        status, _, refusal = dlctl("check", self.write("k.yaml", "dataset: {kind: x}\n"))
+        self.assertEqual(status, 1)
+        kinds = re.search(r"is not one of ([a-z0-9_, \n]+)", refusal)[1].strip()
+        self.assertEqual({row["kind"] for row in self.listed()}, set(re.split(r",\s+", kinds)))
+        self.assertLessEqual({row["style"] for row in self.listed()}, {"map", "iterable", "either"})
+
+    def test_what_is_missing_is_said(self):
+        status, table, _ = dlctl("kinds")
+        self.assertEqual(status, 0)
+        for row in self.listed():
+            self.assertRegex(table, rf"(?m)^{row['kind']} +{row['style']} ")
+            if row["without"]:
+                self.assertIn(row["without"], table)
 
 
 class Help(Case):

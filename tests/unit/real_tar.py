@@ -130,7 +130,7 @@ class Tar(unittest.TestCase):
                 self.assertIn("is sparse; write the shard without tar's --sparse", got[0][2])
 
     def test_compressed_is_refused(self):
-        for how in ("gz", "bz2", "xz"):
+        for how in ("bz2", "xz"):
             with self.subTest(how):
                 with tarfile.open(self.shard(), "w:" + how) as tar:
                     tar.addfile(tarfile.TarInfo("a.x"))

@@ -140,7 +140,7 @@ static const struct refusal dataset_refusals[] = {
      "as {image: left.jpg}"},
     {"{kind: tar, shards: a, fields: [cls, cls]}", "dataset.fields.1", "cls is given twice"},
     {"{kind: tar, shards: a, fields: {image: 3}}", "dataset.fields.image",
-     "3 is not a field of a record: 1 to 128 bytes without control characters"},
+     "3 is not a field of a record: 1 to 128 bytes without control characters; put it in quotes"},
     {"{kind: megatron, path: a, sequence_length: 8}", "dataset.sequence_length",
      "8 only applies to view: samples; write that, or leave sequence_length out"},
     {"{kind: megatron, path: a, view: samples}", "dataset.sequence_length",

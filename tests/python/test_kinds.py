@@ -1,0 +1,273 @@
+"""Formats that others write, read in this process: value by value what was written, by the standard
+library alone, and by the libraries whose formats they are where those are installed.
+"""
+
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import random
+import sys
+import tarfile
+import tempfile
+import unittest
+
+import numpy
+from dloader import Loader
+
+LIB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib")
+sys.path.insert(0, LIB)
+import media  # noqa: E402
+from dltest import main  # noqa: E402
+
+ROWS = 23
+
+
+def needs(module):
+    return unittest.skipUnless(importlib.util.find_spec(module.partition(".")[0]),
+                               f"the package of {module} is not installed")
+
+
+class KindCase(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def samples(self, dataset, **keys):
+        """All samples, one a batch, as a dict of NumPy arrays and lists each."""
+        spec = {"dataset": dataset, "batch": {"size": 1}, "workers": {"count": 0}, "seed": 1, **keys}
+        with Loader(spec, as_="numpy") as loader:
+            return list(loader)
+
+    def assert_refused(self, dataset, says):
+        with self.assertRaisesRegex(Exception, says):
+            self.samples(dataset)
+
+
+class OurWriters(KindCase):
+    def test_megatron(self):
+        documents = media.megatron(self.folder / "m", ROWS)
+        path = str(self.folder / "m")
+        read = self.samples({"kind": "megatron", "path": path})
+        self.assertEqual([batch["tokens"][0].tolist() for batch in read], documents)
+        self.assertEqual(read[0]["tokens"].dtype, numpy.int64)
+        flat = sum(documents, [])
+        read = self.samples({"kind": "megatron", "path": path, "view": "samples", "widen": "none",
+                             "sequence_length": 8})
+        self.assertEqual(len(read), (len(flat) - 1) // 8)
+        for i, batch in enumerate(read):
+            self.assertEqual(batch["tokens"].tolist(), [flat[8 * i:8 * i + 8]])
+            self.assertEqual(batch["labels"].tolist(), [flat[8 * i + 1:8 * i + 9]])
+        self.assertEqual(read[0]["tokens"].dtype, numpy.uint16)
+
+    def test_mds(self):
+        written = media.mds(self.folder / "d", ROWS)
+        read = self.samples({"kind": "mds", "root": str(self.folder / "d")})
+        self.assertEqual(len(read), ROWS)
+        for (number, text, array), batch in zip(written, read):
+            self.assertEqual(batch["id"].tolist(), [number])
+            self.assertEqual(list(batch["text"]), [text])
+            self.assertEqual(batch["array"].reshape(-1).tolist(), array)
+            self.assertEqual(batch["picture"].shape, (1, 17, 16 + number % 5, 3))
+
+    def test_tfrecord(self):
+        media.tfrecord(self.folder / "t", 0, ROWS)
+        read = self.samples({"kind": "tfrecord", "paths": str(self.folder / "t"),
+                             "images": ["picture"], "fields": {"y": "label", "picture": "picture",
+                                                               "floats": "floats", "text": "text"}})
+        for i, batch in enumerate(read):
+            self.assertEqual(batch["y"].tolist(), [[i]])
+            self.assertEqual(list(batch["text"]), [media.words(str(i), 1)[0].encode()])
+            self.assertEqual(batch["floats"].tolist(), [list(range(i % 4))])
+            self.assertEqual(batch["picture"].shape, (1, 8, 9 + i % 3, 3))
+
+    def test_tar_with_an_index(self):
+        media.shard(self.folder / "a.tar", 0, 9)
+        media.shard(self.folder / "b.tar", 9, ROWS - 9)
+        dataset = {"kind": "tar", "shards": str(self.folder / "*.tar"), "index": "auto"}
+        read = self.samples(dataset)
+        stream = self.samples({**dataset, "index": "off"})
+        self.assertEqual([batch["cls"].tolist() for batch in read], [[i] for i in range(ROWS)])
+        for one, other in zip(read, stream):
+            self.assertEqual(set(one), set(other))
+            self.assertEqual((one["__key__"], one["txt"], one["bin"], one["json"]["tags"]),
+                             (other["__key__"], other["txt"], other["bin"], other["json"]["tags"]))
+            self.assertTrue((one["png"] == other["png"]).all())
+        shuffled = self.samples({**dataset, "fields": ["cls"]}, sampler={"kind": "random"})
+        self.assertEqual(sorted(batch["cls"].item() for batch in shuffled), list(range(ROWS)))
+        self.assertNotEqual([batch["cls"].item() for batch in shuffled], list(range(ROWS)))
+
+    def test_pickles_are_refused(self):
+        media.mds(self.folder / "d", 3, shards=1)
+        path = self.folder / "d" / "index.json"
+        path.write_text(path.read_text().replace('"png"', '"pkl"'))
+        dataset = {"kind": "mds", "root": str(self.folder / "d")}
+        self.assert_refused(dataset, "picture is pickled")
+        self.assertEqual(len(self.samples({**dataset, "fields": ["id"]})), 3)
+
+
+class TheirWriters(KindCase):
+    @needs("webdataset")
+    def test_webdataset(self):
+        """Its writer's shards, also packed, beside its own reader; fields as its rename() has them."""
+        import webdataset
+        for packed in ("", ".gz"):
+            path = str(self.folder / f"w.tar{packed}")
+            with webdataset.TarWriter(path) as writer:
+                for i in range(ROWS):
+                    writer.write({"__key__": f"k{i:03}", "cls": i, "txt": f"text {i}",
+                                  "left.npy": numpy.arange(i, dtype="f4"),
+                                  "right.npy": numpy.full((2, i + 1), i), "json": {"i": i}})
+            theirs = list(webdataset.WebDataset(path, shardshuffle=False).decode().rename(
+                label="cls", left="left.npy", right="right.npy", text="text;txt", json="json"))
+            ours = self.samples({"kind": "tar", "shards": path, "index": "off" if packed else "auto",
+                                 "fields": {"label": "cls", "left": "left.npy", "right": "right.npy",
+                                            "text": "text;txt", "json": "json"}})
+            self.assertEqual(len(theirs), len(ours))
+            for one, other in zip(theirs, ours):
+                self.assertEqual(one["label"], other["label"].item())
+                self.assertEqual([one["text"]], list(other["text"]))
+                self.assertEqual(one["json"]["i"], other["json"]["i"].item())
+                for side in ("left", "right"):
+                    numpy.testing.assert_array_equal(one[side], other[side][0])
+                    self.assertEqual(one[side].dtype, other[side].dtype)
+
+    @needs("wids")
+    def test_wids(self):
+        import wids
+        for name, first, count in (("a", 0, 9), ("b", 9, ROWS - 9)):
+            media.shard(self.folder / f"{name}.tar", first, count)
+        (self.folder / "i.json").write_text(json.dumps({
+            "__kind__": "wids-shard-index-v1", "wids_version": 1,
+            "shardlist": [{"url": str(self.folder / "a.tar"), "nsamples": 9},
+                          {"url": str(self.folder / "b.tar"), "nsamples": ROWS - 9}]}))
+        theirs = wids.ShardListDataset(str(self.folder / "i.json"), transformations=[])
+        ours = self.samples({"kind": "tar", "shards": str(self.folder / "[ab].tar"),
+                             "index": str(self.folder / "i.json"), "fields": ["cls", "bin"]})
+        self.assertEqual(len(theirs), len(ours))
+        for i in range(ROWS):
+            self.assertEqual(int(theirs[i][".cls"].read()), ours[i]["cls"].item())
+            self.assertEqual([theirs[i][".bin"].read()], list(ours[i]["bin"]))
+
+    @needs("streaming")
+    def test_mosaic(self):
+        """Every encoding, in small shards, compressed in each way that we read, and not."""
+        import streaming
+        from PIL import Image
+        rng = random.Random(1)
+        arrays = {f"nd_{dtype}": f"ndarray:{dtype}" for dtype in
+                  ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64",
+                   "float16", "float32", "float64")}
+        scalars = {f"n_{dtype}": dtype for dtype in
+                   ("int", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
+                    "float16", "float32", "float64")}
+        columns = {**arrays, **scalars, "nd": "ndarray", "fixed": "ndarray:int16:2,3", "bytes": "bytes",
+                   "str": "str", "json": "json", "pil": "pil", "png": "png", "str_int": "str_int",
+                   "str_float": "str_float", "str_decimal": "str_decimal"}
+        samples = []
+        for i in range(ROWS):
+            sample = {name: numpy.array(rng.choices(range(100), k=1 + i % 4), encoding[8:]).reshape(-1, 1)
+                      for name, encoding in arrays.items()}
+            sample.update({name: i if encoding == "int" else getattr(numpy, encoding)(i)
+                           for name, encoding in scalars.items()})
+            picture = Image.frombytes("RGB", (4 + i % 3, 5), rng.randbytes(15 * (4 + i % 3)))
+            import decimal
+            sample.update(nd=numpy.full((300, 1, 2), i, "i4"), fixed=numpy.full((2, 3), i, "i2"),
+                          bytes=rng.randbytes(i), str=media.words(str(i), 1)[0], json={"a": [i, "x"]},
+                          pil=picture, png=picture, str_int=i - 5, str_float=i / 4,
+                          str_decimal=decimal.Decimal(i) / 4)
+            samples.append(sample)
+        for compression in (None, "gz", "zstd"):
+            root = str(self.folder / str(compression))
+            with streaming.MDSWriter(out=root, columns=columns, compression=compression,
+                                     size_limit=20000) as writer:
+                for sample in samples:
+                    writer.write(sample)
+            try:
+                ours = self.samples({"kind": "mds", "root": root})
+            except Exception as error:
+                if compression == "zstd" and "build it with libzstd" in str(error):
+                    continue
+                raise
+            self.assertEqual(len(ours), ROWS)
+            for one, other in zip(samples, ours):
+                self.assertEqual(set(one), set(other))
+                for name, value in one.items():
+                    if isinstance(value, numpy.ndarray):
+                        numpy.testing.assert_array_equal(other[name][0], value, name)
+                        self.assertEqual(other[name].dtype, value.dtype, name)
+                    elif name in scalars:
+                        self.assertEqual(other[name][0], value, name)
+                        self.assertEqual(other[name].dtype, numpy.asarray(value).dtype, name)
+                    elif name in ("pil", "png"):
+                        numpy.testing.assert_array_equal(other[name][0], numpy.asarray(value), name)
+                    elif name == "json":
+                        self.assertEqual(other["json"]["a"][0].item(), value["a"][0])
+                    elif name == "str_decimal":
+                        self.assertEqual(list(other[name]), [str(value)])
+                    else:
+                        self.assertEqual(list(other[name]), [value], name)
+
+    @needs("tfrecord")
+    def test_tfrecord(self):
+        import tfrecord
+        path = str(self.folder / "t.tfrecord")
+        writer = tfrecord.TFRecordWriter(path)
+        for i in range(ROWS):
+            writer.write({"label": (i - 3, "int"), "many": ([i, -i, 1 << 40], "int"),
+                          "floats": ([i / 2, -1.0], "float"), "bytes": (bytes([i]) * i, "byte")})
+        writer.close()
+        theirs = list(tfrecord.tfrecord_loader(path, None))
+        ours = self.samples({"kind": "tfrecord", "paths": path})
+        self.assertEqual(len(theirs), len(ours))
+        for one, other in zip(theirs, ours):
+            for name in ("label", "many", "floats"):
+                numpy.testing.assert_array_equal(one[name], other[name][0])
+            self.assertEqual(bytes(one["bytes"]), other["bytes"][0])
+
+    @needs("megatron")
+    def test_megatron(self):
+        import torch
+        try:
+            from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
+        except ImportError as error:
+            self.skipTest(f"megatron.core cannot be imported: {error}")
+        rng = random.Random(2)
+        for dtype in (numpy.uint16, numpy.int32, numpy.int64):
+            prefix = str(self.folder / f"m{numpy.dtype(dtype).name}")
+            builder = IndexedDatasetBuilder(f"{prefix}.bin", dtype=dtype)
+            documents = []
+            for i in range(ROWS):
+                tokens = rng.choices(range(60000), k=rng.randrange(1, 50))
+                lengths = [len(tokens)] if i % 3 else [1, len(tokens) - 1]
+                builder.add_document(torch.tensor(tokens), lengths)
+                documents.append(tokens)
+            builder.finalize(f"{prefix}.idx")
+            theirs = IndexedDataset(prefix)
+            ours = self.samples({"kind": "megatron", "path": prefix})
+            self.assertEqual(len(ours), len(theirs.document_indices) - 1)
+            self.assertEqual([batch["tokens"][0].tolist() for batch in ours], documents)
+            first = theirs.document_indices[1]
+            self.assertEqual(sum((theirs[i].tolist() for i in range(first)), []), documents[0])
+
+
+class Shards(KindCase):
+    def test_several_pictures(self):
+        """left.png and right.png of a sample, each decoded, renamed."""
+        with tarfile.open(self.folder / "p.tar", "w") as tar:
+            for i in range(3):
+                for side, width in (("left", 5), ("right", 7)):
+                    data = media.png(f"{side}{i}", width, 4)
+                    info = tarfile.TarInfo(f"k{i}.{side}.png")
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+        read = self.samples({"kind": "tar", "shards": str(self.folder / "p.tar"), "index": "auto",
+                             "fields": {"a": "left.jpg;left.png", "b": "right.png"}})
+        self.assertEqual([(batch["a"].shape, batch["b"].shape) for batch in read],
+                         [((1, 4, 5, 3), (1, 4, 7, 3))] * 3)
+
+
+if __name__ == "__main__":
+    main()
