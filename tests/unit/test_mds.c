@@ -2,6 +2,7 @@
 #include "daemon/data/mds/mds.h"
 #include "daemon/data/mds/mds_shard.h"
 #include "tests/unit/data_files.h"
+#include "tests/unit/fail_alloc.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -451,10 +452,51 @@ static void test_encodings(void **state)
     }
 }
 
+/* Each allocation of ours fails once, while it is opened and all samples are made. */
+static void test_memory(void **state)
+{
+    static struct spec_field fields[] = {{(char *)"text", (char *)"name"}};
+    struct bytes a = shard_a(), b = shard_b(), packed = {.len = 0};
+    struct spec_dataset spec = spec_of();
+    bool failed = true;
+    int k = 0;
+
+    (void)state;
+    packed.len = make_gzip(b.data, b.len, packed.data, ROOM);
+    folder("memory");
+    write_index("memory", a.len, b.len, COLUMNS, "{\"basename\": \"b.mds.gz\", \"bytes\": 1}");
+    write_in("a.mds", "memory", a.data, a.len);
+    write_in("b.mds.gz", "memory", packed.data, packed.len);
+    spec.fields = fields;
+    spec.n_fields = 1;
+    for (; failed; k++) {
+        struct arena arena = {0};
+        struct sample sample = {.arena = &arena};
+        struct dataset *ds = NULL;
+        struct dl_error err = {0};
+        fail_in = k;
+        int r = dataset_open(&spec, &anywhere, &ds, &err);
+        for (uint64_t i = 0; r == 0 && i < ds->length; i++) {
+            r = ds->ops->get(ds, &key, i, &sample, &err);
+            if (r == 0)
+                sample_clear(&sample);
+        }
+        failed = fail_in < 0;
+        fail_in = -1;
+        assert_int_equal(r, failed ? -ENOMEM : 0);
+        assert_int_equal(err.code, failed ? ENOMEM : 0);
+        dataset_close(ds);
+        sample_deinit(&sample);
+        arena_deinit(&arena);
+    }
+    assert_true(k > 3);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_plain),     cmocka_unit_test(test_compressed),
-    cmocka_unit_test(test_chosen),    cmocka_unit_test(test_bad_index),
-    cmocka_unit_test(test_encodings), cmocka_unit_test(test_damaged_shard),
+    cmocka_unit_test(test_memory),        cmocka_unit_test(test_plain),
+    cmocka_unit_test(test_compressed),    cmocka_unit_test(test_chosen),
+    cmocka_unit_test(test_bad_index),     cmocka_unit_test(test_encodings),
+    cmocka_unit_test(test_damaged_shard),
 };
 
 TEST_MAIN(tests)
