@@ -76,6 +76,7 @@ DOORS = {
     "seccomp.h": ("daemon/worker/sandbox_calls.c", "daemon/worker/seccomp_found.c"),
     "yaml.h": ("proto/yaml.c",),
     "zlib.h": ("daemon/data/",),
+    "zstd.h": ("daemon/data/unpack.c",),
     "sentencepiece_": ("daemon/data/text/sentencepiece.cc",),
     "pcre2.h": ("daemon/data/tokenizer/pattern.c",),
     "utf8proc.h": ("daemon/data/tokenizer/chars.c", "daemon/data/tokenizer/normalize.c"),

@@ -353,10 +353,12 @@ static bool example_read_ints(struct wire wire, int64_t *to)
     uint64_t value;
 
     while (wire_next(&wire, &field) > 0) {
-        struct wire packed = wire_of(&field);
-        if (field.type == WIRE_VARINT)
+        if (field.type == WIRE_VARINT) {
             *to++ = (int64_t)field.value;
-        while (field.type == WIRE_BYTES && packed.at < packed.end) {
+            continue;
+        }
+        struct wire packed = wire_of(&field);
+        while (packed.at < packed.end) {
             if (!wire_varint(&packed, &value))
                 return false;
             *to++ = (int64_t)value;

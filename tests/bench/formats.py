@@ -1,0 +1,236 @@
+"""Formats that others write, beside their own readers: batches a second, 2 workers each.
+
+    PYTHON formats.py --build BUILD [--seconds S] [--rounds N] [ROW ...]
+
+PYTHON has NumPy, for photographs Pillow, and for the others' side PyTorch and their libraries
+(webdataset, mosaicml-streaming, megatron-core); where one is missing its line says so. Each row's data
+are made in a private directory. Runs take turns, and only ratios of neighbours mean something.
+
+Bars: indexed tar shuffled >= 0.95 of sequential and >= 2 x webdataset with Pillow; MDS >= 20 x
+mosaic's reader; Megatron >= Megatron's.
+"""
+
+import argparse
+import io
+import json
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+import numpy
+import photos
+
+WORKERS = 2
+
+# What the others' program of a row begins with, in the folder of its data: `batches` is its iterator.
+PEERS = {
+    "megatron": """
+import numpy, torch
+from megatron.core.datasets.indexed_dataset import IndexedDataset
+
+class Samples(torch.utils.data.Dataset):
+    '''What GPTDataset does for a sample: reads of the documents that it spans, joined, as int64.'''
+
+    def __init__(self, length):
+        self.documents, self.length = IndexedDataset('corpus'), length
+        lengths = self.documents.sequence_lengths.astype(numpy.int64)
+        self.ends = numpy.concatenate([[0], numpy.cumsum(lengths)])
+
+    def __len__(self):
+        return int(self.ends[-1] - 1) // self.length
+
+    def __getitem__(self, index):
+        begin, end = index * self.length, (index + 1) * self.length + 1
+        first, last = numpy.searchsorted(self.ends, [begin, end - 1], 'right') - 1
+        parts = []
+        for d in range(first, last + 1):
+            offset = max(begin - self.ends[d], 0)
+            length = min(end, self.ends[d + 1]) - self.ends[d] - offset
+            parts.append(self.documents.get(d, offset=int(offset), length=int(length)))
+        tokens = torch.from_numpy(numpy.concatenate(parts).astype(numpy.int64))
+        return {'tokens': tokens[:-1].contiguous(), 'labels': tokens[1:].contiguous()}
+
+batches = iter(torch.utils.data.DataLoader(Samples(1024), batch_size=32, shuffle=True,
+                                           num_workers=WORKERS))
+""",
+    "mds": """
+import torch
+from streaming import StreamingDataset
+data = StreamingDataset(local='mds', shuffle=True, batch_size=256)
+batches = iter(torch.utils.data.DataLoader(data, batch_size=256, num_workers=WORKERS))
+""",
+    "tar": """
+import random
+import numpy, torch, webdataset
+from PIL import Image
+
+def crop(image):
+    '''A random crop and a bilinear resize, by Pillow.'''
+    width, height = image.size
+    area, ratio = random.uniform(.08, 1) * width * height, random.uniform(.75, 4 / 3)
+    w, h = min(width, int((area * ratio) ** .5)), min(height, int((area / ratio) ** .5))
+    x, y = random.randrange(width - w + 1), random.randrange(height - h + 1)
+    return torch.from_numpy(numpy.array(image.resize((224, 224), Image.BILINEAR,
+                                                     box=(x, y, x + w, y + h))))
+
+shards = ['t-%d.tar' % i for i in range(8)]
+data = webdataset.WebDataset(shards, shardshuffle=8, workersplitter=webdataset.split_by_worker)
+data = data.shuffle(500).decode('pil').to_tuple('jpg', 'cls').map_tuple(crop, int).repeat()
+batches = iter(webdataset.WebLoader(data.batched(32), batch_size=None, num_workers=WORKERS))
+""",
+}
+OURS = """
+from dloader import Loader
+
+def forever(loader):
+    while True:
+        yield from loader
+
+batches = forever(Loader(SPEC, as_='numpy'))
+"""
+MEASURE = """
+import time
+next(batches)
+begin, n = time.perf_counter(), 0
+while time.perf_counter() - begin < SECONDS:
+    next(batches)
+    n += 1
+print('rate', n / (time.perf_counter() - begin), flush=True)
+import os
+os._exit(0)
+"""
+
+
+def make_megatron(folder):
+    rng = numpy.random.default_rng(0)
+    lengths = numpy.maximum(rng.lognormal(6, 1, 30_000).astype(numpy.int32), 8)
+    rng.integers(50_000, size=int(lengths.sum()), dtype=numpy.uint16).tofile(folder / "corpus.bin")
+    offsets = 2 * (numpy.cumsum(lengths, dtype=numpy.int64) - lengths)
+    with open(folder / "corpus.idx", "wb") as file:
+        file.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, len(lengths), len(lengths) + 1))
+        for array in (lengths, offsets, numpy.arange(len(lengths) + 1, dtype=numpy.int64)):
+            file.write(array.tobytes())
+
+
+def make_mds(folder, rows=40_000, width=3072, shards=2):
+    rng = numpy.random.default_rng(0)
+    (folder / "mds").mkdir()
+    index, own = [], rows // shards
+    for shard in range(shards):
+        size = 8 + width
+        table = numpy.arange(own + 1, dtype=numpy.uint32) * size + 4 * (own + 2)
+        body = numpy.zeros((own, size), numpy.uint8)
+        body[:, :width] = rng.integers(256, size=(own, width), dtype=numpy.uint8)
+        body[:, width:] = numpy.arange(own).astype("<i8").view(numpy.uint8).reshape(own, 8)
+        data = struct.pack("<I", own) + table.tobytes() + body.tobytes()
+        name = f"shard.{shard:05}.mds"
+        (folder / "mds" / name).write_bytes(data)
+        index.append({"column_encodings": [f"ndarray:uint8:{width}", "int"], "column_names": ["x", "y"],
+                      "column_sizes": [width, 8], "compression": None, "format": "mds", "hashes": [],
+                      "raw_data": {"basename": name, "bytes": len(data), "hashes": {}}, "samples": own,
+                      "size_limit": None, "version": 2, "zip_data": None})
+    (folder / "mds" / "index.json").write_text(json.dumps({"shards": index, "version": 2}))
+
+
+def make_tar(folder, count=800, shards=8):
+    """Photographs, as photos.py makes them."""
+    (folder / "photos").mkdir()
+    photos.make(str(folder / "photos"), count)
+    names = sorted((folder / "photos").glob("*/*.jpg"))
+    random.Random(0).shuffle(names)
+    for shard in range(shards):
+        with tarfile.open(folder / f"t-{shard}.tar", "w") as tar:
+            for i in range(shard, count, shards):
+                for extension, data in (("jpg", names[i].read_bytes()), ("cls", b"%d" % (i % 10))):
+                    info = tarfile.TarInfo(f"{i:06}.{extension}")
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+
+
+def spec(dataset, batch, **keys):
+    return {"dataset": dataset, "batch": {"size": batch}, "seed": 1, "workers": {"count": WORKERS},
+            "sampler": {"kind": "random"}, **keys}
+
+
+def tar_spec(folder, **keys):
+    return spec({"kind": "tar", "shards": f"{folder}/t-{{0..7}}.tar", "index": "auto", "size": 224,
+                 "transform": "random_crop", "fields": ["jpg", "cls"]}, 32, **keys)
+
+
+# How its data are made, and our specs by what they measure.
+ROWS = {
+    "megatron": (make_megatron, lambda folder: {"ours": spec(
+        {"kind": "megatron", "path": f"{folder}/corpus", "view": "samples", "sequence_length": 1024}, 32)}),
+    "mds": (make_mds, lambda folder: {"ours": spec({"kind": "mds", "root": f"{folder}/mds"}, 256)}),
+    "tar": (make_tar, lambda folder: {
+        "ours": tar_spec(folder), "ours in order": tar_spec(folder, sampler={"kind": "sequential"})}),
+}
+
+
+def rate(code, folder, seconds, **env):
+    """Batches a second of a program of its own; or why there are none."""
+    code = f"WORKERS, SECONDS = {WORKERS}, {seconds}\n{code}{MEASURE}"
+    (folder / "run.py").write_text(code)
+    done = subprocess.run([sys.executable, "-W", "ignore", "run.py"], cwd=folder, text=True,
+                          env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    found = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("rate ")]
+    return float(found[0]) if found else (done.stderr.strip().splitlines() or ["ended early"])[-1]
+
+
+def our_rate(build, spec, folder, seconds):
+    """Beside a daemon of its own."""
+    socket = folder / "socket"
+    with subprocess.Popen([build / "daemon/dloaderd", "--private", "--socket", socket],
+                          stderr=subprocess.DEVNULL) as daemon:
+        try:
+            until = time.monotonic() + 30
+            while not socket.exists() and time.monotonic() < until:
+                time.sleep(0.05)
+            return rate(f"SPEC = {spec!r}\n{OURS}", folder, seconds, DLOADER_SOCKET=str(socket),
+                        PYTHONPATH=str(build / "client/python"))
+        finally:
+            daemon.terminate()
+
+
+def best(runs):
+    """The best of several, or why there is none."""
+    return max((run for run in runs if isinstance(run, float)), default=runs[-1])
+
+
+def measure(row, build, folder, seconds, rounds):
+    make, specs = ROWS[row]
+    make(folder)
+    contenders = {"theirs": lambda: rate(PEERS[row], folder, seconds)}
+    for name, one in specs(folder).items():
+        contenders[name] = lambda one=one: our_rate(build, one, folder, seconds)
+    runs = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            runs[name].append(run())
+    return {name: best(of) for name, of in runs.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
+    args = parser.parse_args()
+    print(f"load {os.getloadavg()[0]:.2f} at the start")
+    for row in args.rows or ROWS:
+        with tempfile.TemporaryDirectory(prefix="bench-formats-") as folder:
+            rates = measure(row, args.build.resolve(), pathlib.Path(folder), args.seconds, args.rounds)
+        for name, value in rates.items():
+            shown = f"{value:.1f} batches/s" if isinstance(value, float) else f"none: {value}"
+            print(f"{row:10} {name:14} {shown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+#!/usr/bin/python3
+"""Does the benchmark of formats measure what it says? As test_bench.py.
+
+    test_format_bench.py BUILD [unittest options]
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = ''
+
+
+class QuickRuns(unittest.TestCase):
+    def test_ours_and_theirs_have_a_line(self):
+        """Ours with a rate; theirs with one, or with what is missing."""
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            self.skipTest('no NumPy')
+        out = subprocess.run([sys.executable, HERE / 'formats.py', '--build', BUILD, '--seconds', '0.2',
+                              '--rounds', '1', 'megatron'], check=True, stdout=subprocess.PIPE,
+                             text=True).stdout
+        self.assertRegex(out, r'(?m)^megatron +ours +[1-9][0-9]*\.[0-9] batches/s$')
+        theirs = re.search(r'(?m)^megatron +theirs +(.*)$', out)[1]
+        self.assertRegex(theirs, r'^([0-9.]+ batches/s|none: .*No module named .*)$')
+
+
+if __name__ == '__main__':
+    BUILD = sys.argv.pop(1)
+    unittest.main()
