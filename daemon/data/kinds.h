@@ -6,12 +6,14 @@
 
 struct kind_entry {
     enum dataset_kind kind;
-    const char *style;   /* "map", "iterable", or "either" */
-    const char *reads;   /* for people */
-    const char *without; /* what it cannot do here, and why; NULL: nothing is missing */
+    const char *style; /* "map", "iterable", or "either" */
+    const char *reads; /* for people */
 };
 
-/* All kinds, in the order of the spec's table. */
+/* All kinds. */
 const struct kind_entry *data_kinds(size_t *ret_count);
+
+/* What this build cannot do of the kind, and why, in words; NULL: nothing is missing. */
+const char *data_kind_lacks(enum dataset_kind kind);
 
 #endif

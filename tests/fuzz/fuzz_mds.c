@@ -19,6 +19,8 @@ static void check_value(const struct mds_value *value, const struct image_field 
     sample_begin(&sample, TREE_LIST, NULL);
     int r = mds_value_add(value, field, &sample, &err);
     FUZZ_ASSERT(r == 0 || sample.error < 0 || (r == -err.code && err.message[0]));
+    if (value->column->sort == MDS_ARRAY && r == 0)
+        FUZZ_ASSERT(mds_value_length(value) == min_u64(sample.tree.nodes[1].shape[0], UINT32_MAX));
     sample_deinit(&sample);
     arena_deinit(&arena);
 }

@@ -294,6 +294,7 @@ DATASETS = [
         "fields": {"picture": "jpg;png", "label": "cls", "name": "__key__"}}),
     ("megatron_documents", "megatron", lambda case: {"path": megatron(case, "documents")}),
     ("megatron_samples", "megatron", lambda case: megatron_windows(case, "samples")),
+    ("mds_of_rows", "mds", lambda case: {"root": mds(case, "rows"), "fields": ["id", "array"]}),
     ("mds_of_columns", "mds", lambda case: {"root": mds(case, "columns"), "size": 12}),
     ("tfrecord_of_examples", "tfrecord", lambda case: {
         "paths": tfrecords(case, "examples"), "images": ["picture"], "size": [7, 6]}),

@@ -239,6 +239,76 @@ static void test_chosen(void **state)
     arena_deinit(&arena);
 }
 
+/* {"id": int, "pair": ndarray:int16:2}: rows that are copied straight. */
+static void test_rows(void **state)
+{
+    static const char columns[] = "\"column_names\": [\"id\", \"pair\"], \"column_encodings\": "
+                                  "[\"int\", \"ndarray:int16:2\"], \"column_sizes\": [8, 4]";
+    struct bytes rows[] = {{.len = 0}, {.len = 0}, {.len = 0}}, shard;
+    struct spec_dataset spec = spec_of();
+    uint64_t indices[] = {2, 0, 3}, ids[2];
+    int16_t pairs[4];
+    void *dst[] = {ids, pairs};
+    struct dl_error err = {0};
+    char text[1024];
+    size_t bad = 9;
+
+    (void)state;
+    for (uint16_t i = 0; i < 3; i++) {
+        put(&rows[i], &(uint64_t){i}, 8);
+        put(&rows[i], (uint16_t[]){i, (uint16_t)(i + 1)}, 4);
+    }
+    shard = shard_of(3, rows);
+    folder("rows");
+    int len = snprintf(text, sizeof text,
+                       "{\"shards\": [{%s, \"format\": \"mds\", \"version\": 2, \"raw_data\": "
+                       "{\"basename\": \"a.mds\", \"bytes\": %zu}, \"samples\": 3}]}",
+                       columns, shard.len);
+    write_in("index.json", "rows", text, (size_t)len);
+    write_in("a.mds", "rows", shard.data, shard.len);
+    struct dataset *ds = must_open(&spec);
+    assert_true(dataset_is_fixed(ds));
+    assert_int_equal(ds->n_leaves, 2);
+    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 2, dst, &bad, NULL), 0);
+    assert_memory_equal(ids, ((uint64_t[]){2, 0}), sizeof ids);
+    assert_memory_equal(pairs, ((int16_t[]){2, 3, 0, 1}), sizeof pairs);
+    assert_int_equal(ds->ops->read_rows(ds, &key, indices + 2, 1, dst, &bad, &err), -ERANGE);
+    assert_int_equal(bad, 0);
+    dataset_close(ds);
+}
+
+/* Of arrays that vary, from what stands before them. */
+static void test_lengths(void **state)
+{
+    static const char columns[] = "\"column_names\": [\"id\", \"ids\"], \"column_encodings\": "
+                                  "[\"int\", \"ndarray:uint8\"], \"column_sizes\": [8, null]";
+    struct bytes rows[] = {{.len = 0}, {.len = 0}}, shard;
+    struct spec_dataset spec = spec_of();
+    uint32_t lengths[2];
+    uint64_t bad;
+    char text[1024];
+
+    (void)state;
+    put(&rows[0], "\5\0\0\0\0\0\0\0\0\0\0\0\4\3abc", 17);
+    put(&rows[1], "\3\0\0\0\0\0\0\0\0\0\0\0\4\1a", 15);
+    shard = shard_of(2, rows);
+    folder("lengths");
+    int len = snprintf(text, sizeof text,
+                       "{\"shards\": [{%s, \"format\": \"mds\", \"version\": 2, \"raw_data\": "
+                       "{\"basename\": \"a.mds\", \"bytes\": %zu}, \"samples\": 2}]}",
+                       columns, shard.len);
+    write_in("index.json", "lengths", text, (size_t)len);
+    write_in("a.mds", "lengths", shard.data, shard.len);
+    struct dataset *ds = must_open(&spec);
+    assert_int_equal(ds->ops->lengths(ds, NULL, 0, 2, lengths, &bad, NULL), 0);
+    assert_memory_equal(lengths, ((uint32_t[]){3, 1}), sizeof lengths);
+    assert_int_equal(ds->ops->lengths(ds, "ids", 1, 1, lengths, &bad, NULL), 0);
+    assert_int_equal(lengths[0], 1);
+    assert_int_equal(ds->ops->lengths(ds, "id", 0, 2, lengths, &bad, NULL), -ENOTSUP);
+    assert_int_equal(ds->ops->lengths(ds, "x", 0, 2, lengths, &bad, NULL), -ENOTSUP);
+    dataset_close(ds);
+}
+
 static void test_bad_index(void **state)
 {
     static const struct {
@@ -494,6 +564,7 @@ static void test_memory(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_memory),        cmocka_unit_test(test_plain),
+    cmocka_unit_test(test_rows),          cmocka_unit_test(test_lengths),
     cmocka_unit_test(test_compressed),    cmocka_unit_test(test_chosen),
     cmocka_unit_test(test_bad_index),     cmocka_unit_test(test_encodings),
     cmocka_unit_test(test_damaged_shard),

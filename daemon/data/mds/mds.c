@@ -71,6 +71,48 @@ static int mds_use_shard(struct mds *mds, struct mds_shard *shard, struct dl_err
     return 0;
 }
 
+/* ---- fields ------------------------------------------------------------------------------ */
+
+/* The column of field `i` of a sample, and what it is called there. */
+static const struct mds_column *mds_field(const struct mds *mds, uint32_t i, const char **ret_name)
+{
+    bool all = mds->choice.n == 0;
+    const struct mds_column *column = &mds->index.columns[all ? i : mds->chosen[i]];
+
+    if (ret_name)
+        *ret_name = all ? column->name : mds->choice.fields[i].name;
+    return column;
+}
+
+static uint32_t mds_fields(const struct mds *mds)
+{
+    return mds->choice.n > 0 ? mds->choice.n : mds->index.n_columns;
+}
+
+/* The values of sample `index`, in mds->values, as long as its shard is kept. */
+static int mds_split(struct mds *mds, uint64_t index, struct mds_shard **ret, struct dl_error *err)
+{
+    struct mds_shard *shard = mds_shard_of(mds, index);
+    uint64_t number = index - shard->first, size;
+    const uint8_t *at;
+    int r = mds_use_shard(mds, shard, err);
+
+    if (r < 0)
+        return r;
+    const uint8_t *data = shard->unpacked ? shard->unpacked->data : shard->source.data;
+    uint64_t bytes = shard->unpacked ? shard->unpacked->bytes : shard->source.bytes;
+    *ret = shard;
+    r = mds_shard_find(data, bytes, number, shard->path, &at, &size, err);
+    if (r < 0)
+        return r;
+    if (mds_shard_split(&mds->index, at, size, mds->values))
+        return 0;
+    return dl_error_set(err, EINVAL, shard->path,
+                        "sample %llu: its %llu bytes are not those of its columns; the shard is "
+                        "damaged",
+                        (unsigned long long)number, (unsigned long long)size);
+}
+
 /* ---- samples -------------------------------------------------------------------------------- */
 
 /* One that is being made. */
@@ -101,14 +143,13 @@ static int mds_add_values(const struct mds_sample *s, const struct sample_key *k
     struct image_field field = {
         .decoder = mds->decoder, .spec = &mds->image, .key = key, .index = index};
     const struct image_field *decoding = mds->decoder ? &field : NULL;
-    bool all = mds->choice.n == 0;
     int r = 0;
 
     sample_begin(ret, TREE_DICT, NULL);
-    for (uint32_t i = 0; r == 0 && i < (all ? mds->index.n_columns : mds->choice.n); i++) {
-        uint32_t column = all ? i : mds->chosen[i];
-        const char *name = all ? mds->index.columns[i].name : mds->choice.fields[i].name;
-        r = mds_add_value(s, column, name, decoding, ret, err);
+    for (uint32_t i = 0; r == 0 && i < mds_fields(mds); i++) {
+        const char *name;
+        const struct mds_column *column = mds_field(mds, i, &name);
+        r = mds_add_value(s, (uint32_t)(column - mds->index.columns), name, decoding, ret, err);
     }
     if (r < 0)
         return r;
@@ -116,43 +157,75 @@ static int mds_add_values(const struct mds_sample *s, const struct sample_key *k
     return sample_check(ret, err);
 }
 
-/* `data` is the shard's. */
-static int mds_make(const struct mds_sample *s, const struct sample_key *key, uint64_t index,
-                    const uint8_t *data, uint64_t bytes, struct sample *ret, struct dl_error *err)
-{
-    const uint8_t *at;
-    uint64_t size;
-    int r = mds_shard_find(data, bytes, s->number, s->path, &at, &size, err);
-
-    if (r < 0)
-        return r;
-    if (!mds_shard_split(&s->mds->index, at, size, s->mds->values))
-        return dl_error_set(err, EINVAL, s->path,
-                            "sample %llu: its %llu bytes are not those of its columns; the shard "
-                            "is damaged",
-                            (unsigned long long)s->number, (unsigned long long)size);
-    return mds_add_values(s, key, index, ret, err);
-}
-
 static int mds_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
                    struct sample *ret, struct dl_error *err)
 {
     struct mds *mds = container_of(ds, struct mds, base);
+    struct mds_shard *shard;
 
     if (index >= ds->length)
         return dataset_refuse_index(ds, index, err);
-    struct mds_shard *shard = mds_shard_of(mds, index);
-    int r = mds_use_shard(mds, shard, err);
+    int r = mds_split(mds, index, &shard, err);
     if (r < 0)
         return r;
-    struct mds_sample s = {.mds = mds, .path = shard->path, .number = index - shard->first};
-    if (!shard->unpacked)
-        return mds_make(&s, key, index, shard->source.data, shard->source.bytes, ret, err);
     /* What the sample points to stays until the batch is made. */
-    struct mds_unpacked *unpacked = mds_unpacked_ref(shard->unpacked);
-    if (arena_hold(ret->arena, mds_unpacked_unref, unpacked) < 0)
+    if (shard->unpacked &&
+        arena_hold(ret->arena, mds_unpacked_unref, mds_unpacked_ref(shard->unpacked)) < 0)
         return dl_error_set(err, ENOMEM, "dataset", "out of memory for a sample");
-    return mds_make(&s, key, index, unpacked->data, unpacked->bytes, ret, err);
+    struct mds_sample s = {.mds = mds, .path = shard->path, .number = index - shard->first};
+    return mds_add_values(&s, key, index, ret, err);
+}
+
+/* Of arrays, by what stands before their elements. */
+static int mds_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
+                       uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+{
+    struct mds *mds = container_of(ds, struct mds, base);
+    const struct mds_column *column = NULL;
+    struct mds_shard *shard;
+    const char *name;
+    int r = 0;
+
+    for (uint32_t i = 0; i < mds_fields(mds) && !column; i++) {
+        const struct mds_column *candidate = mds_field(mds, i, &name);
+        if (leaf ? strcmp(leaf, name) == 0 : mds_column_has_dimensions(candidate))
+            column = candidate;
+    }
+    if (!column || column->sort != MDS_ARRAY)
+        return -ENOTSUP;
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        *ret_bad = first + i;
+        r = mds_split(mds, first + i, &shard, err);
+        if (r == 0)
+            ret[i] = mds_value_length(&mds->values[column - mds->index.columns]);
+    }
+    return r;
+}
+
+/* ---- samples of one shape ------------------------------------------------------------------- */
+
+static int mds_read_rows(struct dataset *ds, const struct sample_key *key, const uint64_t *indices,
+                         size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
+{
+    struct mds *mds = container_of(ds, struct mds, base);
+    struct mds_shard *shard;
+
+    for (size_t i = 0; i < n; i++) {
+        /* Once: another process may write to the slot these lie in. */
+        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
+        int r = index < ds->length ? mds_split(mds, index, &shard, err)
+                                   : dataset_refuse_index(ds, index, err);
+        if (r < 0) {
+            *ret_bad = i;
+            return r;
+        }
+        for (uint32_t leaf = 0; leaf < ds->n_leaves; leaf++) {
+            const struct mds_column *column = mds_field(mds, leaf, NULL);
+            const struct mds_value *value = &mds->values[column - mds->index.columns];
+            memcpy((char *)dst[leaf] + i * value->size, value->data, value->size);
+        }
+    }
+    return 0;
 }
 
 static void mds_expect(struct dataset *ds, uint64_t index)
@@ -170,6 +243,7 @@ static void mds_close(struct dataset *ds)
 
     for (uint32_t i = 0; mds->shards && i < mds->index.n_shards; i++)
         mds_shard_close(&mds->shards[i]);
+    tree_deinit(&ds->schema);
     image_decoder_free(mds->decoder);
     field_choice_deinit(&mds->choice);
     mds_index_deinit(&mds->index);
@@ -181,7 +255,9 @@ static void mds_close(struct dataset *ds)
 }
 
 static const struct dataset_ops mds_ops = {
-    .get = mds_get, .expect = mds_expect, .close = mds_close};
+    .get = mds_get, .lengths = mds_lengths, .expect = mds_expect, .close = mds_close};
+static const struct dataset_ops mds_rows_ops = {
+    .read_rows = mds_read_rows, .expect = mds_expect, .close = mds_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
@@ -289,6 +365,32 @@ static int mds_choose_columns(struct mds *mds, struct dl_error *err)
     return r;
 }
 
+/* Where all values are numbers and arrays of one shape, they are copied straight to their batch. */
+static int mds_describe(struct mds *mds, struct dl_error *err)
+{
+    struct tree *schema = &mds->base.schema;
+    uint32_t n = mds_fields(mds);
+    int r;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (mds_field(mds, i, NULL)->size == 0)
+            return 0;
+    if (n == 0)
+        return 0;
+    r = tree_add(schema, TREE_DICT, NULL, n);
+    for (uint32_t i = 0; r == 0 && i < n; i++) {
+        const char *name;
+        const struct mds_column *column = mds_field(mds, i, &name);
+        r = tree_add_tensor(schema, name, column->dtype, column->ndim, column->shape);
+    }
+    if (r < 0)
+        return dl_error_set(err, -r, mds->root, "its samples cannot be described: %s",
+                            strerror(-r));
+    mds->base.n_leaves = n;
+    mds->base.ops = &mds_rows_ops;
+    return 0;
+}
+
 int mds_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
              struct dataset **ret, struct dl_error *err)
 {
@@ -312,7 +414,8 @@ int mds_open(const struct spec_dataset *spec, const char *place, const struct da
     if ((r = field_choice_init(&mds->choice, spec, place, err)) < 0 ||
         (r = image_field_decoder(spec, place, &mds->decoder, err)) < 0 ||
         (r = mds_read_index(mds->root, env, &mds->index, err)) < 0 ||
-        (r = mds_add_shards(mds, err)) < 0 || (r = mds_choose_columns(mds, err)) < 0)
+        (r = mds_add_shards(mds, err)) < 0 || (r = mds_choose_columns(mds, err)) < 0 ||
+        (r = mds_describe(mds, err)) < 0)
         return r;
     *ret = steal_ptr(ds);
     return 0;

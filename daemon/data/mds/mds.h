@@ -21,6 +21,9 @@
  *   json                      the same nested
  *   pkl                       refused: reading it would run what it says
  *
+ * Where all of them are numbers and arrays of a given shape, samples have one shape. The lengths of
+ * arrays are known without loading their samples.
+ *
  * Images and JSON are bytes where the spec does not decode. streaming/base/format/mds.
  */
 #ifndef DL_DATA_MDS_H

@@ -1,6 +1,7 @@
 #include "daemon/data/mds/mds_column.h"
 
 #include "daemon/data/json_field.h"
+#include "daemon/data/lengths.h"
 #include "proto/dtype.h"
 
 #include <errno.h>
@@ -124,6 +125,12 @@ void mds_column_deinit(struct mds_column *column)
     free(column->encoding);
 }
 
+bool mds_column_has_dimensions(const struct mds_column *column)
+{
+    return column->sort == MDS_ARRAY || column->sort == MDS_IMAGE || column->sort == MDS_PIXELS ||
+           column->sort == MDS_JSON; /* which may have lists */
+}
+
 bool mds_columns_equal(const struct mds_column *a, const struct mds_column *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->encoding, b->encoding) == 0;
@@ -188,27 +195,57 @@ static bool mds_value_read_shape(const uint8_t **at, const uint8_t *end, uint32_
     return true;
 }
 
-static int mds_value_add_array(const struct mds_value *value, struct sample *ret,
-                               struct dl_error *err)
+/* An array's parts; false: its type or shape is damaged. */
+struct mds_array {
+    uint32_t dtype;
+    uint32_t ndim;
+    uint64_t shape[TREE_DIMS];
+    const uint8_t *elements;
+};
+
+static bool mds_value_parse_array(const struct mds_value *value, struct mds_array *ret)
 {
     const struct mds_column *column = value->column;
     const uint8_t *at = value->data, *end = at + value->size;
-    uint64_t shape[TREE_DIMS], bytes;
-    uint32_t dtype = column->dtype, ndim = column->ndim;
 
-    if (dtype == 0 && at < end)
-        dtype = mds_value_dtype(*at++);
-    memcpy(shape, column->shape, sizeof shape);
-    if (dtype == 0 || (ndim == 0 && !mds_value_read_shape(&at, end, &ndim, shape)))
+    ret->dtype = column->dtype;
+    ret->ndim = column->ndim;
+    memcpy(ret->shape, column->shape, sizeof ret->shape);
+    if (ret->dtype == 0 && at < end)
+        ret->dtype = mds_value_dtype(*at++);
+    if (ret->dtype == 0 ||
+        (ret->ndim == 0 && !mds_value_read_shape(&at, end, &ret->ndim, ret->shape)))
+        return false;
+    ret->elements = at;
+    return true;
+}
+
+static int mds_value_add_array(const struct mds_value *value, struct sample *ret,
+                               struct dl_error *err)
+{
+    const uint8_t *end = value->data + value->size;
+    struct mds_array array;
+    uint64_t bytes;
+
+    if (!mds_value_parse_array(value, &array))
         return dl_error_set(err, EINVAL, "", "is an array whose type or shape is damaged");
-    bytes = dtype_bytes(dtype);
-    for (uint32_t i = 0; i < ndim; i++) {
-        if (mul_overflows(bytes, shape[i], &bytes))
+    bytes = dtype_bytes(array.dtype);
+    for (uint32_t i = 0; i < array.ndim; i++) {
+        if (mul_overflows(bytes, array.shape[i], &bytes))
             return mds_value_wrong_size(value, err);
     }
-    if (bytes != (uint64_t)(end - at))
+    if (bytes != (uint64_t)(end - array.elements))
         return mds_value_wrong_size(value, err);
-    return sample_tensor(ret, value->name, dtype, ndim, shape, at);
+    return sample_tensor(ret, value->name, array.dtype, array.ndim, array.shape, array.elements);
+}
+
+uint32_t mds_value_length(const struct mds_value *value)
+{
+    struct mds_array array;
+
+    if (!mds_value_parse_array(value, &array))
+        return LENGTH_UNKNOWN;
+    return (uint32_t)min_u64(array.shape[0], LENGTH_UNKNOWN);
 }
 
 /* Digits as a text of its own; false: too long for a number. */

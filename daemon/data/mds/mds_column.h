@@ -40,6 +40,8 @@ struct mds_value {
  * knows it, or `size` is not the encoding's. */
 int _nodiscard_ mds_column_parse(struct mds_column *column, const char *path, struct dl_error *err);
 void mds_column_deinit(struct mds_column *column);
+/* Whether what its values become has a first dimension. */
+bool mds_column_has_dimensions(const struct mds_column *column);
 bool mds_columns_equal(const struct mds_column *a, const struct mds_column *b);
 
 /*
@@ -49,5 +51,9 @@ bool mds_columns_equal(const struct mds_column *a, const struct mds_column *b);
  */
 int _nodiscard_ mds_value_add(const struct mds_value *value, const struct image_field *field,
                               struct sample *ret, struct dl_error *err);
+
+/* The first dimension of an array, or LENGTH_UNKNOWN (lengths.h): it is damaged, as mds_value_add()
+ * tells, or longer than that. */
+uint32_t mds_value_length(const struct mds_value *value);
 
 #endif
