@@ -347,7 +347,13 @@ static void test_bad_index(void **state)
         {"{\"shards\": [{\"format\": \"mds\", \"version\": 2, \"samples\": 1, \"column_names\": "
          "[\"x\"], \"column_encodings\": [\"pkl\"], \"column_sizes\": [null], \"raw_data\": "
          "{\"bytes\": 99, \"basename\": \"x\"}}]}",
-         "cannot be found"},
+         "no such file"},
+        {"{\"shards\": [{\"format\": \"mds\", \"version\": 2, \"samples\": 1, " COLUMNS
+         ", \"raw_data\": {\"bytes\": 99, \"basename\": \"a/../../x\"}}]}",
+         "no file below the directory"},
+        {"{\"shards\": [{\"format\": \"mds\", \"version\": 2, \"samples\": 1, " COLUMNS
+         ", \"raw_data\": {\"bytes\": 99, \"basename\": \"/etc/passwd\"}}]}",
+         "no file below the directory"},
     };
 
     (void)state;

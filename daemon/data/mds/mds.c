@@ -280,25 +280,17 @@ static int mds_check_shard(const struct mds *mds, const struct mds_shard_entry *
                            struct dl_error *err)
 {
     char path[PATH_MAX];
-    struct stat st;
-    int r;
+    _cleanup_fd_ int fd = -1;
+    uint64_t bytes;
+    bool packed = mds_shard_is_packed(entry, mds->root, mds->env, path);
+    int r = source_open_file(path, mds->env, &fd, &bytes, err);
 
-    if (entry->packed) {
-        snprintf(path, sizeof path, "%s/%s", mds->root, entry->packed);
-        if (source_stat(path, true, mds->env, &st) == 0)
-            return 0;
-    }
-    snprintf(path, sizeof path, "%s/%s", mds->root, entry->raw);
-    r = source_stat(path, true, mds->env, &st);
-    if (r < 0)
-        return dl_error_set(err, -r, path, "is listed in index.json and cannot be found: %s",
-                            strerror(-r));
-    if ((uint64_t)st.st_size == entry->raw_bytes)
-        return 0;
+    if (r < 0 || packed || bytes == entry->raw_bytes)
+        return r;
     return dl_error_set(err, EINVAL, path,
-                        "has %lld bytes, but index.json says %llu; it is truncated, or still being "
+                        "has %llu bytes, but index.json says %llu; it is truncated, or still being "
                         "written",
-                        (long long)st.st_size, (unsigned long long)entry->raw_bytes);
+                        (unsigned long long)bytes, (unsigned long long)entry->raw_bytes);
 }
 
 static int mds_add_shards(struct mds *mds, struct dl_error *err)
@@ -427,7 +419,6 @@ int mds_list_files(const struct spec_dataset *spec, const struct data_env *env,
     const char *root = spec->files[0].path;
     struct mds_index index = {0};
     char path[PATH_MAX];
-    struct stat st;
     int r = mds_read_index(root, env, &index, err);
 
     if (r < 0)
@@ -435,10 +426,7 @@ int mds_list_files(const struct spec_dataset *spec, const struct data_env *env,
     snprintf(path, sizeof path, "%s/index.json", root);
     r = file_list_add(ret, path, err);
     for (uint32_t i = 0; r == 0 && i < index.n_shards; i++) {
-        const struct mds_shard_entry *entry = &index.shards[i];
-        snprintf(path, sizeof path, "%s/%s", root, entry->raw);
-        if (entry->packed && source_stat(path, true, env, &st) < 0)
-            snprintf(path, sizeof path, "%s/%s", root, entry->packed);
+        (void)mds_shard_is_packed(&index.shards[i], root, env, path);
         r = file_list_add(ret, path, err);
     }
     mds_index_deinit(&index);

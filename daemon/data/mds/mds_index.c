@@ -91,12 +91,28 @@ static int mds_index_compare_columns(struct mds_index_reading *rd, const json_t 
 
 /* ---- shards --------------------------------------------------------------------------------- */
 
-static int mds_index_copy_name(struct mds_index_reading *rd, const json_t *data, char **ret)
+/* Below the directory, as MDSWriter writes them: what is elsewhere is nobody's to ask about. */
+static bool mds_index_good_name(const char *name)
+{
+    for (const char *part = name;; part++) {
+        size_t len = strcspn(part, "/");
+        if (len == 0 || (len == 2 && part[0] == '.' && part[1] == '.'))
+            return false;
+        part += len;
+        if (!*part)
+            return true;
+    }
+}
+
+static int mds_index_copy_name(struct mds_index_reading *rd, size_t number, const json_t *data,
+                               char **ret)
 {
     const char *name = json_string_value(json_object_get(data, "basename"));
 
     if (!name)
         return 0;
+    if (!mds_index_good_name(name) || strlen(name) > DL_BOUND_PATH_BYTES / 2)
+        return mds_index_refuse(rd, number, "has a basename that is no file below the directory");
     *ret = strdup(name);
     return *ret ? 0 : mds_index_no_memory(rd);
 }
@@ -120,8 +136,9 @@ static int mds_index_read_shard(struct mds_index_reading *rd, const json_t *shar
         return mds_index_refuse(rd, number, "has a size or a number of samples that cannot be");
     entry->samples = (uint64_t)samples;
     entry->raw_bytes = (uint64_t)bytes;
-    if ((r = mds_index_copy_name(rd, raw, &entry->raw)) < 0 ||
-        (r = mds_index_copy_name(rd, json_object_get(shard, "zip_data"), &entry->packed)) < 0)
+    if ((r = mds_index_copy_name(rd, number, raw, &entry->raw)) < 0 ||
+        (r = mds_index_copy_name(rd, number, json_object_get(shard, "zip_data"), &entry->packed)) <
+            0)
         return r;
     if (!entry->raw)
         return mds_index_refuse(rd, number, "has no raw_data.basename");

@@ -3,7 +3,6 @@
 #include "daemon/data/unpack.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 
 struct mds_unpacked *mds_unpacked_ref(struct mds_unpacked *unpacked)
@@ -92,19 +91,27 @@ static int mds_shard_map(struct mds_shard *shard, const char *path, const struct
     return r;
 }
 
+bool mds_shard_is_packed(const struct mds_shard_entry *entry, const char *root,
+                         const struct data_env *env, char ret[static PATH_MAX])
+{
+    struct stat st;
+
+    snprintf(ret, PATH_MAX, "%s/%s", root, entry->raw);
+    /* Of a link it matters that it is there, not where it leads. */
+    if (!entry->packed || source_stat(ret, false, env, &st) == 0)
+        return false;
+    snprintf(ret, PATH_MAX, "%s/%s", root, entry->packed);
+    return true;
+}
+
 int mds_shard_open(struct mds_shard *shard, const char *root, const struct data_env *env,
                    struct dl_error *err)
 {
-    const struct mds_shard_entry *entry = shard->entry;
     char path[PATH_MAX];
-    struct stat st;
 
     if (shard->source.data || shard->unpacked)
         return 0;
-    snprintf(path, sizeof path, "%s/%s", root, entry->raw);
-    bool packed = entry->packed && source_stat(path, true, env, &st) < 0;
-    if (packed)
-        snprintf(path, sizeof path, "%s/%s", root, entry->packed);
+    bool packed = mds_shard_is_packed(shard->entry, root, env, path);
     shard->path = strdup(path);
     if (!shard->path)
         return dl_error_set(err, ENOMEM, path, "out of memory");

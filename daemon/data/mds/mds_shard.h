@@ -14,6 +14,8 @@
 #include "daemon/data/mds/mds_index.h"
 #include "daemon/data/source.h"
 
+#include <limits.h>
+
 /* What a compressed shard was unpacked to. Counted: by the shard while it keeps it, and by the
  * arena of each sample that lies in it. */
 struct mds_unpacked {
@@ -33,6 +35,11 @@ struct mds_shard {
 
 struct mds_unpacked *mds_unpacked_ref(struct mds_unpacked *unpacked);
 void mds_unpacked_unref(void *unpacked); /* NULL is fine */
+
+/* Whether the compressed form alone is in the directory `root`, and the path of the one that is
+ * read, cut where it is too long. */
+bool mds_shard_is_packed(const struct mds_shard_entry *entry, const char *root,
+                         const struct data_env *env, char ret[static PATH_MAX]);
 
 /* Makes the shard's bytes be there: mapped, or unpacked. `root` is the directory. Errors name the
  * file. */

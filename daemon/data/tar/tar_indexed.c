@@ -121,7 +121,7 @@ static void tar_indexed_index_path(const char *dir, const char *shard, const str
     struct stat st;
 
     snprintf(path, INDEX_ROOM, "%s/%s.idx", dir, base);
-    if (source_stat(path, true, env, &st) < 0 && len > 4 && strcmp(base + len - 4, ".tar") == 0)
+    if (source_stat(path, false, env, &st) < 0 && len > 4 && strcmp(base + len - 4, ".tar") == 0)
         snprintf(path, INDEX_ROOM, "%s/%.*s.idx", dir, (int)(len - 4), base);
 }
 
@@ -131,8 +131,11 @@ static int tar_indexed_read_index(const char *dir, struct tar_indexed_shard *sha
     char path[INDEX_ROOM];
     struct source source = {0};
 
+    int r = source_allows(dir, dir, env, err);
+    if (r < 0)
+        return r;
     tar_indexed_index_path(dir, shard->archive.view.path, env, path);
-    int r = source_open(path, env, &source, err);
+    r = source_open(path, env, &source, err);
     if (r < 0)
         return r;
     r = tar_index_parse(source.data, source.bytes, path, &shard->archive.view, &shard->index, err);
