@@ -261,6 +261,7 @@ static reader *const readers[] = {
     [KEY_NUMBER] = spec_read_number,
     [KEY_RANGE] = spec_read_range,
     [KEY_SHARE] = spec_read_share,
+    [KEY_COST] = spec_read_cost,
     [KEY_LEAVES] = spec_read_leaves,
     [KEY_LEAF] = spec_read_leaf,
     [KEY_TOKEN] = spec_read_token,
@@ -286,6 +287,20 @@ static int spec_read_fallback_range(struct spec_reading *rd, const struct spec_k
     return spec_read_range(rd, key, &v);
 }
 
+/* "{linear: 1, square: 0.5}" */
+static int spec_read_fallback_cost(struct spec_reading *rd, const struct spec_key *key)
+{
+    char linear[] = "linear", square[] = "square";
+    struct value items[] = {{.type = VALUE_FLOAT, .key = linear},
+                            {.type = VALUE_FLOAT, .key = square}};
+    const struct value v = {.type = VALUE_MAP, .items = items, .count = 2};
+
+    assert(key->fallback);
+    items[0].number = strtod(strchr(key->fallback, ':') + 1, NULL);
+    items[1].number = strtod(strrchr(key->fallback, ':') + 1, NULL);
+    return spec_read_cost(rd, key, &v);
+}
+
 /* The fallback of a row is spec text itself; none of them is wrong (the tests see to it). */
 static int spec_read_fallback(struct spec_reading *rd, const struct spec_key *key)
 {
@@ -294,6 +309,8 @@ static int spec_read_fallback(struct spec_reading *rd, const struct spec_key *ke
 
     if (key->type == KEY_RANGE)
         return spec_read_fallback_range(rd, key);
+    if (key->type == KEY_COST)
+        return spec_read_fallback_cost(rd, key);
     if (key->type == KEY_NUMBER) {
         v = (struct value){.type = VALUE_FLOAT, .number = strtod(fallback, NULL)};
     } else if (key->type == KEY_BOOL) {
@@ -336,8 +353,8 @@ static const char *spec_article(const char *section)
 static bool spec_optional(const struct spec_reading *rd, const struct spec_key *key)
 {
     if (key->type == KEY_SIZE || key->type == KEY_LEAVES || key->type == KEY_LEAF ||
-        key->type == KEY_TOKEN || key->type == KEY_CALLABLE || key->type == KEY_FIELDS ||
-        key->type == KEY_FEATURES || strcmp(key->key, "transform") == 0 ||
+        key->type == KEY_CALLABLE || key->type == KEY_FIELDS || key->type == KEY_FEATURES ||
+        strcmp(key->key, "transform") == 0 ||
         strcmp(key->key, "strategy") == 0)
         return true;
     if (rd->spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset"))

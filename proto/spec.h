@@ -36,7 +36,8 @@ enum dataset_kind {
 enum sample_index { INDEX_OFF = 1, INDEX_AUTO, INDEX_FILE };
 enum megatron_view { MEGATRON_DOCUMENTS = 1, MEGATRON_SAMPLES };
 enum token_widen { WIDEN_INT64 = 1, WIDEN_NONE };
-enum batch_strategy { STRATEGY_SORTED = 1, STRATEGY_BUCKET };
+enum batch_strategy { STRATEGY_SORTED = 1, STRATEGY_BUCKET, STRATEGY_SEQUENTIAL };
+enum batch_balance { BALANCE_NONE = 1, BALANCE_TOKENS, BALANCE_COST };
 enum overlong { OVERLONG_DROP = 1, OVERLONG_TRUNCATE, OVERLONG_ERROR };
 enum leftover { LEFTOVER_EMIT = 1, LEFTOVER_DROP, LEFTOVER_CARRY };
 enum text_format { TEXT_AUTO = 1, TEXT_LINES, TEXT_JSON };
@@ -138,12 +139,12 @@ struct spec_dataset {
     char *model;         /* owned; text: of the tokenizers sentencepiece and huggingface; NULL: of
                             no other */
     bool special_tokens; /* text, huggingface: those that the file adds to a text */
-    char *bos;           /* owned; likewise: the token before each text; NULL: none */
-    char *eos;           /* owned; likewise: the one behind it */
     double mlm_probability;  /* likewise: the share of tokens that are hidden; 0: none */
     enum chat_template chat; /* likewise; NONE: the field is a text, else messages */
     char *field;             /* owned; text: of a JSON line; NULL: format: lines */
     uint64_t max_length;     /* text: tokens kept of a longer sample; 0: all */
+    struct value bos, eos;   /* owned; text: tokens before and behind a sample's: the number of one;
+                                huggingface: or its text; null: none */
 
     struct spec_image image; /* imagefolder, tar */
     struct value transforms; /* owned; imagefolder: a list; null: image says what is done */
@@ -172,8 +173,11 @@ struct spec_dataset {
 struct spec_batch {
     uint64_t tokens; /* at most so many in a batch, padding included; 0: batch_size counts */
     enum batch_strategy strategy; /* 0: collate packs */
+    enum batch_balance balance;   /* 0 without tokens */
     enum overlong overlong;
     enum leftover leftover;
+    double cost[2];      /* balance cost: of a token, and of a pair of tokens of one sample */
+    uint64_t accumulate; /* balance: steps that are balanced together; at least 1 */
     uint64_t max_length; /* tokens of a sample; 0 = null: as many as a batch can have */
     uint64_t interval;   /* bucket: width of a bucket in tokens */
     uint64_t window;     /* in batches of each rank; 0 = null: the whole epoch; see plan.h */
@@ -215,7 +219,8 @@ struct dl_spec {
     uint32_t n_weights;
     struct spec_collate collate;
     enum shard_mode shard;
-    uint32_t workers; /* 0: in the client's own process */
+    uint32_t replicas; /* ranks that read the same batches; at least 1 */
+    uint32_t workers;  /* 0: in the client's own process */
     uint32_t prefetch;
     uint32_t retries;
     enum on_error on_error;

@@ -98,6 +98,21 @@ static int spec_canon_write_share(double number, struct value *v)
     return 0;
 }
 
+static int spec_canon_write_cost(const double *costs, struct value *v)
+{
+    static const char *const names[] = {"linear", "square"};
+    int r = 0;
+
+    v->type = VALUE_MAP;
+    for (uint32_t i = 0; r == 0 && i < ARRAY_SIZE(names); i++) {
+        struct value *item;
+        r = value_set(v, names[i], &item);
+        if (r == 0)
+            *item = (struct value){.type = VALUE_FLOAT, .number = costs[i], .key = item->key};
+    }
+    return r;
+}
+
 static int spec_canon_write_parts(const struct spec_dataset *dataset, struct value *v)
 {
     return dataset->lengths ? spec_canon_write_uints(dataset->lengths, dataset->n_parts, v)
@@ -186,6 +201,8 @@ static int spec_canon_write_key(const struct dl_spec *spec, const struct spec_ke
         return spec_canon_write_number(*spec_numbers_at(spec, key), v);
     case KEY_SHARE:
         return spec_canon_write_share(*spec_numbers_at(spec, key), v);
+    case KEY_COST:
+        return spec_canon_write_cost(spec_numbers_at(spec, key), v);
     case KEY_RANGE:
         return spec_canon_write_floats(spec_numbers_at(spec, key), 2, v);
     case KEY_LEAVES:
@@ -200,7 +217,6 @@ static int spec_canon_write_key(const struct dl_spec *spec, const struct spec_ke
     case KEY_LEAF:
         return value_make_string(v, spec->batch.length_of);
     case KEY_TOKEN:
-        return value_make_string(v, *spec_token_at(spec, key));
     case KEY_VALUE:
         return value_copy(spec_value_at(spec, key), v);
     case KEY_FILES:
@@ -242,10 +258,16 @@ static bool spec_canon_says_nothing_new(const struct dl_spec *spec, const struct
 {
     if (strcmp(key->key, "iterable") == 0)
         return !spec->dataset.iterable;
+    if (key->type == KEY_TOKEN)
+        return spec_value_at(spec, key)->type == VALUE_NULL;
     if (key->type == KEY_INDEX)
         return spec->dataset.index <= INDEX_OFF;
     if (strcmp(key->key, "tokens") == 0)
         return !spec->batch.tokens;
+    if (strcmp(key->key, "replicas") == 0)
+        return spec->replicas <= 1;
+    if (strcmp(key->key, "balance") == 0)
+        return spec->batch.balance == BALANCE_NONE;
     if (spec_key_in(key, "collate") && strcmp(key->key, "length") == 0)
         return !spec->collate.length;
     return strcmp(key->key, "to") == 0 && spec->collate.to != PAD_TO_BUCKET;
@@ -280,8 +302,6 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
     if (key->type == KEY_CALLABLE && spec_key_in(key, "collate") && !spec->collate.object)
         return false;
     if (key->type == KEY_LEAF && !spec->batch.length_of)
-        return false;
-    if (key->type == KEY_TOKEN && !*spec_token_at(spec, key))
         return false;
     if (strcmp(key->key, "strategy") == 0 && !spec->batch.strategy)
         return false; /* packing is its own */
@@ -366,12 +386,14 @@ int spec_to_value(const struct dl_spec *spec, struct value *ret)
     return 0;
 }
 
-/* Neither who asks nor how fast changes which samples come in which order. */
+/* Neither who asks, how many for the same, nor how fast changes which samples come in which order.
+ */
 static bool spec_canon_decides_content(const struct spec_key *key)
 {
     bool sampler_seed = key->type == KEY_SEED && !key->section[0];
     return key->type != KEY_NAME && key->type != KEY_LABEL && !sampler_seed &&
-           !spec_key_in(key, "workers") && !spec_key_in(key, "memory");
+           strcmp(key->key, "replicas") != 0 && !spec_key_in(key, "workers") &&
+           !spec_key_in(key, "memory");
 }
 
 int spec_fingerprint(const struct dl_spec *spec, uint64_t *ret)

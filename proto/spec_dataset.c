@@ -172,15 +172,26 @@ int spec_read_field_name(struct spec_reading *rd, const struct spec_key *key, co
     return rd->spec->dataset.field ? 0 : spec_no_memory(rd);
 }
 
+/* Only a tokenizer.json names its tokens. */
 int spec_read_token(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
-    char **token = (char **)(void *)((char *)rd->spec + key->offset);
+    bool named = rd->spec->dataset.tokenizer == TOKENIZER_HUGGINGFACE;
 
-    if (v->type != VALUE_STRING || !v->string[0] || strlen(v->string) > key->max)
-        return spec_refuse(rd, key, v, "is not the text of a token, of 1 to %" PRIu64 " bytes%s",
-                           key->max, spec_quote_hint(v));
-    *token = strdup(v->string);
-    return *token ? 0 : spec_no_memory(rd);
+    if (v->type == VALUE_NULL ||
+        (v->type == VALUE_INT && v->integer >= 0 && (uint64_t)v->integer <= key->max) ||
+        (named && v->type == VALUE_STRING && v->string[0] && strlen(v->string) <= DL_MAX_NAME_BYTES))
+        return value_copy(v, (struct value *)(void *)((char *)rd->spec + key->offset)) < 0
+                   ? spec_no_memory(rd)
+                   : 0;
+    if (named)
+        return spec_refuse(rd, key, v,
+                           "is neither the number of a token, from 0 to %" PRIu64
+                           ", nor its text, of 1 to %" PRIu64 " bytes",
+                           key->max, (uint64_t)DL_MAX_NAME_BYTES);
+    return spec_refuse(rd, key, v,
+                       "is not the number of a token, from 0 to %" PRIu64
+                       "; only a tokenizer.json has their texts",
+                       key->max);
 }
 
 int spec_read_files(struct spec_reading *rd, const struct spec_key *key, const struct value *v)

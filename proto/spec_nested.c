@@ -25,8 +25,8 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     free(dataset->fractions);
     free(dataset->field);
     free(dataset->model);
-    free(dataset->bos);
-    free(dataset->eos);
+    value_deinit(&dataset->bos);
+    value_deinit(&dataset->eos);
     free(dataset->index_path);
     spec_fields_deinit(dataset);
     free(dataset->object);

@@ -51,6 +51,46 @@ int spec_read_range(struct spec_reading *rd, const struct spec_key *key, const s
     return 0;
 }
 
+/* A number, or a text with a fraction of two: NAN else. */
+static double spec_numbers_quotient(const struct value *v)
+{
+    char *end;
+
+    if (v->type != VALUE_STRING)
+        return value_real(v);
+    double above = strtod(v->string, &end);
+    if (end == v->string || *end != '/')
+        return NAN;
+    const char *rest = end + 1;
+    double below = strtod(rest, &end);
+    return end == rest || *end ? NAN : above / below;
+}
+
+int spec_read_cost(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    static const char *const names[] = {"linear", "square"};
+    double *costs = spec_numbers_field_of(rd->spec, key);
+    uint32_t found = 0;
+
+    if (v->type != VALUE_MAP)
+        return spec_refuse(rd, key, v, "is not a map, such as {linear: 1, square: 1/4096}");
+    for (uint32_t i = 0; i < ARRAY_SIZE(names); i++) {
+        const struct value *item = value_get(v, names[i]);
+        double cost = item ? spec_numbers_quotient(item) + 0.0 : 0;
+
+        found += item != NULL;
+        if (!(cost >= 0 && cost <= (double)key->max))
+            return spec_refuse(rd, key, item,
+                               "is not a number from 0 to %" PRIu64
+                               " for %s, nor a fraction, such as 1/4096",
+                               key->max, names[i]);
+        costs[i] = cost;
+    }
+    if (found < v->count)
+        return spec_refuse(rd, key, v, "has other keys than linear and square");
+    return 0;
+}
+
 int spec_read_size(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
     struct spec_image *image = &rd->spec->dataset.image;

@@ -15,6 +15,13 @@ static bool spec_parts_is_place(const struct spec_key *key)
     return key->type == KEY_PATH || key->type == KEY_PATHS || strcmp(key->key, "host") == 0;
 }
 
+/* How many ranks read the same batches changes none of them: a state goes on with another number.
+ */
+static void spec_parts_forget_replicas(struct value *map)
+{
+    value_unset(map, "replicas");
+}
+
 /* Files by field keep the fields. */
 static void spec_parts_forget_files(struct value *v)
 {
@@ -57,6 +64,7 @@ static int spec_parts_print(struct value *root, const char *section, uint64_t *r
         if (map->type != VALUE_MAP || strcmp(map->key, section) != 0)
             continue;
         spec_parts_forget_places(section, map);
+        spec_parts_forget_replicas(map);
         r = value_pack(map, &packed);
     }
     if (r == 0)

@@ -14,6 +14,8 @@
 #define RECORDS        (KIND(TAR) | KIND(MDS) | KIND(TFRECORD))
 #define IMAGES         (KIND(IMAGEFOLDER) | RECORDS)
 #define BIT(number)    (1U << (number))
+#define TOKENIZERS \
+    (BIT(TOKENIZER_BYTES) | BIT(TOKENIZER_SENTENCEPIECE) | BIT(TOKENIZER_HUGGINGFACE))
 #define NOT_A_FILE(key) \
     "only applies to a tokenizer.json; write tokenizer: huggingface, or leave " key " out"
 #define WITH_INDEX                                                                           \
@@ -22,6 +24,9 @@
 #define NOT_DECODED                                                              \
     "has no effect with decode: false, which leaves images as they are stored; " \
     "leave out one of them"
+#define NO_TOKENS                                                                                \
+    "is a token, but tokenizer: none makes no tokens; write tokenizer: bytes, sentencepiece or " \
+    "huggingface, or leave this out"
 #define WITHOUT_TOKENS                                               \
     "only applies to batches measured in tokens; add batch.tokens, " \
     "or leave this out"
@@ -30,6 +35,7 @@
     "leave out one of them"
 #define PACKS          (s->collate.kind == COLLATE_PACK)
 #define HAS_BUCKETS    (s->batch.strategy == STRATEGY_BUCKET)
+#define BALANCES       (s->batch.tokens && s->batch.balance > BALANCE_NONE)
 #define CARRIES        (s->batch.tokens && s->batch.leftover == LEFTOVER_CARRY)
 #define WEIGHTED_TORCH (s->sampler == SAMPLER_WEIGHTED && s->order == ORDER_TORCH)
 #define NOT_ALL_EPOCHS_ALIKE(other)                                                              \

@@ -36,9 +36,10 @@ enum key_type {
     KEY_NUMBER, /* double */
     KEY_RANGE,  /* double[2] */
     KEY_SHARE,  /* double: a number from 1 on, or a share below it */
+    KEY_COST,   /* double[2]: a map of linear and square */
     KEY_LEAVES,
     KEY_LEAF,
-    KEY_TOKEN,    /* char *; may be absent */
+    KEY_TOKEN,    /* struct value: a number, a text or null */
     KEY_VALUE,    /* struct value */
     KEY_CALLABLE, /* the section's `object` */
     KEY_INDEX,    /* one of the key's choices, or a path, which has a number of its own */
@@ -142,11 +143,6 @@ int _nodiscard_ spec_read_files(struct spec_reading *rd, const struct spec_key *
                                 const struct value *v);
 int _nodiscard_ spec_read_token(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
-/* The field of a TOKEN. */
-static inline char *const *spec_token_at(const struct dl_spec *spec, const struct spec_key *key)
-{
-    return (char *const *)(const void *)((const char *)spec + key->offset);
-}
 int _nodiscard_ spec_read_path(struct spec_reading *rd, const struct spec_key *key,
                                const struct value *v);
 int _nodiscard_ spec_read_paths(struct spec_reading *rd, const struct spec_key *key,
@@ -177,13 +173,15 @@ int _nodiscard_ spec_read_number(struct spec_reading *rd, const struct spec_key 
                                  const struct value *v);
 int _nodiscard_ spec_read_range(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
+int _nodiscard_ spec_read_cost(struct spec_reading *rd, const struct spec_key *key,
+                               const struct value *v);
 int _nodiscard_ spec_read_size(struct spec_reading *rd, const struct spec_key *key,
                                const struct value *v);
 int _nodiscard_ spec_read_share(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
 
-/* A field of the spec that is no integer, by its row: KEY_NUMBER, KEY_SHARE: one, KEY_RANGE: two;
- * KEY_VALUE.
+/* A field of the spec that is no integer, by its row: KEY_NUMBER, KEY_SHARE: one, KEY_RANGE,
+ * KEY_COST: two; KEY_TOKEN and KEY_VALUE.
  */
 const double *spec_numbers_at(const struct dl_spec *spec, const struct spec_key *key);
 const struct value *spec_value_at(const struct dl_spec *spec, const struct spec_key *key);

@@ -154,6 +154,18 @@ int value_set(struct value *map, const char *key, struct value **ret)
     return value_append(map, key, strlen(key), ret);
 }
 
+void value_unset(struct value *map, const char *key)
+{
+    for (uint32_t i = 0; i < map->count; i++) {
+        if (strcmp(map->items[i].key, key) != 0)
+            continue;
+        value_deinit(&map->items[i]);
+        map->count--;
+        memmove(&map->items[i], &map->items[i + 1], (map->count - i) * sizeof *map->items);
+        return;
+    }
+}
+
 int value_push(struct value *array, struct value **ret)
 {
     value_become(array, VALUE_ARRAY);

@@ -58,6 +58,7 @@ const char *value_type_name(const struct value *v);
  * value holds, and leave it its key.
  */
 int _nodiscard_ value_set(struct value *map, const char *key, struct value **ret);
+void value_unset(struct value *map, const char *key); /* no matter if there is none */
 int _nodiscard_ value_push(struct value *array, struct value **ret);
 int _nodiscard_ value_set_int(struct value *map, const char *key, int64_t i);
 int _nodiscard_ value_set_uint(struct value *map, const char *key, uint64_t u);

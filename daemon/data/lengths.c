@@ -247,11 +247,6 @@ int dataset_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t
         *ret_bad = sample;
         if (ret[i] == LENGTH_UNKNOWN)
             r = lengths_load_length(ds, leaf, sample, &loading, &ret[i], err);
-        if (r == 0 && ret[i] == 0)
-            r = dl_error_set(err, EINVAL, "dataset",
-                             "sample %llu has no tokens; leave it out of the dataset (an empty "
-                             "line?)",
-                             (unsigned long long)sample);
     }
     if (r == 0)
         *ret_bad = UINT64_MAX;

@@ -38,7 +38,8 @@ int lengths_take(struct dataset *ds, const struct dl_spec *spec, const struct da
     if (r < 0)
         return r;
     _cleanup_free_ uint32_t *lengths = calloc(max_u64(ds->length, 1), sizeof *lengths);
-    uint64_t overlong = 0, fingerprint = 0, began = clock_ns();
+    struct lengths_found found = {0};
+    uint64_t fingerprint = 0, began = clock_ns();
 
     if (!lengths)
         return dl_error_set(err, ENOMEM, "batch.tokens", "out of memory for the samples' lengths");
@@ -51,7 +52,7 @@ int lengths_take(struct dataset *ds, const struct dl_spec *spec, const struct da
             (void)!lengths_cache_store(dir, fingerprint, ds->length, lengths, NULL);
     }
     if (r == 0)
-        r = lengths_check(&rule, 0, lengths, ds->length, &overlong, err);
+        r = lengths_check(&rule, 0, lengths, ds->length, &found, err);
     if (r == 0)
         *ret = steal_ptr(lengths);
     return r;

@@ -22,18 +22,15 @@ struct lengths_rule lengths_rule_of(const struct dl_spec *spec)
 }
 
 int lengths_check(const struct lengths_rule *rule, uint64_t first, const uint32_t *lengths,
-                  uint64_t n, uint64_t *overlong, struct dl_error *err)
+                  uint64_t n, struct lengths_found *found, struct dl_error *err)
 {
     struct plan_tokens tokens = rule->tokens;
     struct plan_lengths look;
 
     tokens.lengths = lengths;
     plan_look_at_lengths(&tokens, n, &look);
-    *overlong += look.overlong;
-    if (look.first_empty != UINT64_MAX)
-        return dl_error_set(err, EINVAL, "dataset",
-                            "sample %" PRIu64 " has no tokens; leave it out of the dataset",
-                            first + look.first_empty);
+    found->overlong += look.overlong;
+    found->empty += look.empty;
     if (rule->overlong != OVERLONG_ERROR || look.overlong == 0)
         return 0;
     return dl_error_set(err, EINVAL, "batch.overlong",

@@ -31,9 +31,10 @@ static struct plan_tokens plan_tokens_of(const struct dl_spec *spec)
         return (struct plan_tokens){0};
     return (struct plan_tokens){
         .tokens = batch->tokens,
-        .strategy = packs                                ? PLAN_PACK
-                    : batch->strategy == STRATEGY_BUCKET ? PLAN_BUCKET
-                                                         : PLAN_SORTED,
+        .strategy = packs                                    ? PLAN_PACK
+                    : batch->strategy == STRATEGY_BUCKET     ? PLAN_BUCKET
+                    : batch->strategy == STRATEGY_SEQUENTIAL ? PLAN_IN_TURN
+                                                             : PLAN_SORTED,
         .leftover = leftovers[batch->leftover],
         .truncate = batch->overlong == OVERLONG_TRUNCATE,
         .max_length = (uint32_t)batch->max_length,
@@ -42,6 +43,10 @@ static struct plan_tokens plan_tokens_of(const struct dl_spec *spec)
         .pad_length = pads ? (uint32_t)spec->collate.length : 0,
         .row_length = packs ? (uint32_t)spec->collate.length : 0,
         .window = batch->window,
+        .balance = batch->balance > BALANCE_NONE,
+        .linear = batch->balance == BALANCE_COST ? batch->cost[0] : 1,
+        .square = batch->balance == BALANCE_COST ? batch->cost[1] : 0,
+        .accumulate = batch->balance > BALANCE_NONE ? batch->accumulate : 1,
     };
 }
 
@@ -90,7 +95,8 @@ static bool plan_tokens_equal(const struct plan_tokens *a, const struct plan_tok
            a->leftover == b->leftover && a->truncate == b->truncate &&
            a->max_length == b->max_length && a->interval == b->interval &&
            a->multiple == b->multiple && a->pad_length == b->pad_length &&
-           a->row_length == b->row_length && a->window == b->window;
+           a->row_length == b->row_length && a->window == b->window && a->balance == b->balance &&
+           a->linear == b->linear && a->square == b->square && a->accumulate == b->accumulate;
 }
 
 bool plan_params_equal(const struct plan_params *a, const struct plan_params *b)

@@ -8,6 +8,7 @@ void plan_groups_deinit(struct plan_groups *made)
 {
     free(made->members);
     free(made->rows);
+    free(made->batches);
     free(made->groups);
     *made = (struct plan_groups){0};
 }
@@ -37,7 +38,7 @@ int plan_groups_add(struct plan_groups *made, uint64_t world, uint64_t first, ui
 
     if (r < 0)
         return r;
-    if (made->n_even == made->n_groups && count % world == 0) {
+    if (!made->batches && made->n_even == made->n_groups && count % world == 0) {
         made->n_even++;
         made->even_parts += count;
     }
@@ -59,16 +60,34 @@ int plan_groups_add_row(struct plan_groups *made, uint64_t first, uint64_t end)
     return 0;
 }
 
-struct plan_share plan_groups_share(const struct plan_group *group, uint64_t world, uint64_t rank,
-                                    bool even)
+int plan_groups_add_batch(struct plan_groups *made, uint64_t first, uint64_t count)
+{
+    assert(count > 0 && first + count <= UINT32_MAX);
+    int r =
+        plan_grow(&made->batches, &made->batches_room, made->n_batches + 1, sizeof *made->batches);
+
+    if (r == 0)
+        made->batches[made->n_batches++] =
+            (struct plan_batch){.first = (uint32_t)first, .count = (uint32_t)count};
+    return r;
+}
+
+struct plan_share plan_groups_share(const struct plan_groups *made, const struct plan_group *group,
+                                    uint64_t world, uint64_t rank, bool even)
 {
     uint64_t count = group->count;
+    /* Once more from the start, where every rank has to have something. */
+    uint64_t place = group->first + (count < world ? rank % count : rank);
+    bool has = count >= world || even || rank < count;
 
-    if (count < world) /* once more from the start, where every rank has to have something */
-        return (struct plan_share){.first = group->first + rank % count,
-                                   .count = even || rank < count};
-    return (struct plan_share){.first = group->first + rank,
-                               .count = count / world + (rank < count % world)};
+    if (made->batches)
+        return (struct plan_share){.first = made->batches[place].first,
+                                   .count = has ? made->batches[place].count : 0,
+                                   .stride = 1};
+    return (struct plan_share){.first = place,
+                               .count =
+                                   count < world ? has : count / world + (rank < count % world),
+                               .stride = world};
 }
 
 /* ---- sorting -------------------------------------------------------------------------------- */

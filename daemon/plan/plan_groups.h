@@ -4,7 +4,9 @@
  *
  * The groups are kept in the order in which they were cut; which one is step k is worked out when
  * it is asked for, so that shuffling them takes no memory. A group consists of samples, or of rows
- * of samples (`pack`): of *parts*, to say both. Part i belongs to rank i mod world.
+ * of samples (`pack`): of *parts*, to say both. Part i belongs to rank i mod world. Where ranks
+ * need not have equally many samples, a group consists of *batches* instead, each of which is a
+ * stretch of parts: batch i is rank i's.
  */
 #ifndef DL_PLAN_GROUPS_H
 #define DL_PLAN_GROUPS_H
@@ -12,8 +14,13 @@
 #include "proto/common/base.h"
 
 struct plan_group {
+    uint32_t first; /* part, or batch */
+    uint32_t count; /* of these; below world: only in the last group */
+};
+
+struct plan_batch {
     uint32_t first; /* part */
-    uint32_t count; /* of parts; below world: only in the last group */
+    uint32_t count; /* of parts */
 };
 
 struct plan_groups {
@@ -21,6 +28,9 @@ struct plan_groups {
     uint32_t *rows; /* owned; row i is members rows[i]..rows[i + 1] - 1; NULL: a part is a sample */
     size_t n_rows;  /* room for one more, where the last row ends, is kept behind them */
     size_t rows_room;
+    struct plan_batch *batches; /* owned; NULL: parts are dealt out one by one */
+    size_t n_batches;
+    size_t batches_room;
     struct plan_group *groups; /* owned */
     size_t n_groups;
     size_t groups_room;
@@ -36,14 +46,17 @@ int _nodiscard_ plan_groups_add(struct plan_groups *made, uint64_t world, uint64
                                 uint64_t count);
 /* The next row, where the last one ends. */
 int _nodiscard_ plan_groups_add_row(struct plan_groups *made, uint64_t first, uint64_t end);
+/* The next batch; before any group is added. */
+int _nodiscard_ plan_groups_add_batch(struct plan_groups *made, uint64_t first, uint64_t count);
 
-/* The parts that one rank has of a group: first, first + world, …; none: count 0. */
+/* The parts that one rank has of a group: first, first + stride, …; none: count 0. */
 struct plan_share {
     uint64_t first;
     uint64_t count;
+    uint64_t stride;
 };
-struct plan_share plan_groups_share(const struct plan_group *group, uint64_t world, uint64_t rank,
-                                    bool even);
+struct plan_share plan_groups_share(const struct plan_groups *made, const struct plan_group *group,
+                                    uint64_t world, uint64_t rank, bool even);
 
 /* The members that a part has: *ret_end is behind the last. */
 static inline uint64_t plan_groups_part(const struct plan_groups *made, uint64_t part,
@@ -51,6 +64,25 @@ static inline uint64_t plan_groups_part(const struct plan_groups *made, uint64_t
 {
     *ret_end = made->rows ? made->rows[part + 1] : part + 1;
     return made->rows ? made->rows[part] : part;
+}
+
+/* The members of a group stand in so many stretches, of which this is the i-th: *ret_end is behind
+ * the last. */
+static inline uint64_t plan_groups_stretches(const struct plan_groups *made,
+                                             const struct plan_group *group)
+{
+    return made->batches ? group->count : 1;
+}
+
+static inline uint64_t plan_groups_stretch(const struct plan_groups *made,
+                                           const struct plan_group *group, uint64_t i,
+                                           uint64_t *ret_end)
+{
+    uint64_t first = made->batches ? made->batches[group->first + i].first : group->first;
+    uint64_t count = made->batches ? made->batches[group->first + i].count : group->count;
+
+    plan_groups_part(made, first + count - 1, ret_end);
+    return made->rows ? made->rows[first] : first;
 }
 
 /* Grows an array of items to hold `need` of them at least: 0 or -ENOMEM. */

@@ -1,6 +1,6 @@
 /*
- * The order that batches of tokens are cut from: the sampler's, without what is too long, and
- * without what other world sizes took of the epoch before.
+ * The order that batches of tokens are cut from: the sampler's, without what is empty or too long,
+ * and without what other world sizes took of the epoch before.
  */
 #include "daemon/plan/token_plan.h"
 
@@ -10,7 +10,7 @@
 /* Indices whose lengths are fetched ahead of their turn: they lie anywhere in memory. */
 enum { BLOCK = 64 };
 
-/* The sampler's order without what is too long. */
+/* The sampler's order without what is empty or too long. */
 int token_take_order(struct token_plan *plan, struct sampler *sampler)
 {
     uint32_t block[BLOCK];
@@ -31,9 +31,9 @@ int token_take_order(struct token_plan *plan, struct sampler *sampler)
         for (unsigned i = 0; i < n; i++) {
             uint32_t length = plan->params.lengths[block[i]];
 
-            assert(length > 0);
             plan->totals.overlong += length > plan->limit;
-            if (plan->limit == 0 || (length > plan->limit && !plan->params.truncate))
+            plan->totals.empty += length == 0;
+            if (length == 0 || plan->limit == 0 || (length > plan->limit && !plan->params.truncate))
                 continue;
             members[plan->count++] = block[i];
             plan->longest = (uint32_t)max_u64(plan->longest, min_u64(length, plan->limit));
@@ -48,11 +48,12 @@ int token_take_order(struct token_plan *plan, struct sampler *sampler)
 static void plan_order_count_group(const struct token_plan *plan, const struct plan_group *group,
                                    uint32_t *times)
 {
-    uint64_t end, member = plan_groups_part(&plan->made, group->first, &end);
+    for (uint64_t i = 0; i < plan_groups_stretches(&plan->made, group); i++) {
+        uint64_t end, member = plan_groups_stretch(&plan->made, group, i, &end);
 
-    plan_groups_part(&plan->made, group->first + group->count - UINT64_C(1), &end);
-    for (; member < end; member++)
-        times[plan->made.members[member]]++;
+        for (; member < end; member++)
+            times[plan->made.members[member]]++;
+    }
 }
 
 /* What is cut from the order of `count` members in made.members, of which `steps` are taken. */
@@ -93,7 +94,8 @@ static void plan_order_forget_cut(struct token_plan *plan)
     free(plan->buckets);
     plan->buckets = NULL;
     plan->n_buckets = 0;
-    plan->totals = (struct plan_totals){.overlong = plan->totals.overlong};
+    plan->totals =
+        (struct plan_totals){.overlong = plan->totals.overlong, .empty = plan->totals.empty};
 }
 
 static uint32_t *plan_order_copy_members(const uint32_t *members, uint64_t n)

@@ -30,6 +30,9 @@ struct packing {
     uint32_t *turn; /* rows in the order in which they are emitted */
     size_t next_room, space_room, turn_room;
     uint32_t n_rows;
+    uint64_t *squares; /* of each row: the sum of its lengths' squares; where costs are balanced, */
+    struct token_priced *priced; /* as these are */
+    size_t squares_room, priced_room;
     /* Of each member of the window. */
     uint32_t *row_of;
     uint32_t *scratch;
@@ -43,6 +46,8 @@ static void plan_pack_packing_deinit(struct packing *pk)
     free(pk->next);
     free(pk->space);
     free(pk->turn);
+    free(pk->squares);
+    free(pk->priced);
     free(pk->row_of);
     free(pk->scratch);
 }
@@ -201,6 +206,57 @@ static void plan_pack_choose(const struct token_plan *plan, struct packing *pk, 
         pk->turn[i] = chosen[plan->shuffled ? permute_native_at(&shuffle, i) : i];
 }
 
+/* Rows of one step, for all ranks. */
+static uint64_t plan_pack_group(const struct token_plan *plan)
+{
+    return plan->params.tokens / plan->params.row_length * plan->world;
+}
+
+/* Rows of a unit of steps; UINT64_MAX: more than there can be. */
+static uint64_t plan_pack_unit(const struct token_plan *plan)
+{
+    uint64_t rows;
+
+    return mul_overflows(plan_pack_group(plan), plan->unit, &rows) ? UINT64_MAX : rows;
+}
+
+/* What each of the rows costs that stand first in `turn`. */
+static void plan_pack_price(const struct token_plan *plan, struct packing *pk,
+                            const uint32_t *members, size_t n, uint64_t kept)
+{
+    memset(pk->squares, 0, pk->n_rows * sizeof *pk->squares);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t length = token_length(plan, members[i]);
+
+        pk->squares[pk->row_of[i]] += length * length;
+    }
+    for (uint64_t i = 0; i < kept; i++) {
+        uint32_t row = pk->turn[i], tokens = plan->params.row_length - pk->space[row];
+
+        pk->priced[i] = (struct token_priced){token_cost(plan, tokens, pk->squares[row]), row};
+    }
+}
+
+/* Deals the rows by cost that stand first in `turn`: `kept` of them, of which those behind the last
+ * whole unit are single steps. */
+static int plan_pack_balance(const struct token_plan *plan, struct packing *pk,
+                             const uint32_t *members, size_t n, uint64_t kept)
+{
+    uint64_t each = plan->params.tokens / plan->params.row_length, unit = plan_pack_unit(plan);
+    uint64_t whole = kept - kept % unit;
+    int r = plan_grow(&pk->squares, &pk->squares_room, pk->n_rows, sizeof *pk->squares);
+
+    if (r == 0)
+        r = plan_grow(&pk->priced, &pk->priced_room, kept, sizeof *pk->priced);
+    if (r < 0)
+        return r;
+    plan_pack_price(plan, pk, members, n, kept);
+    r = token_deal(plan, pk->priced, whole, each, plan->unit, pk->turn);
+    if (r < 0)
+        return r;
+    return token_deal(plan, pk->priced + whole, kept - whole, each, 1, pk->turn + whole);
+}
+
 /* Writes the members anew, row by row in their turn; rows 0..added-1 of it are taken down. */
 static int plan_pack_write_rows(struct token_plan *plan, struct packing *pk, uint64_t first,
                                 size_t n, uint64_t added)
@@ -247,8 +303,7 @@ static int plan_pack_cut_rows(struct token_plan *plan, uint64_t before, uint64_t
 static int plan_pack_window(struct token_plan *plan, struct packing *pk, uint64_t window,
                             uint64_t *first, uint64_t end)
 {
-    uint64_t group = plan->params.tokens / plan->params.row_length * plan->world;
-    uint64_t before = plan->made.n_rows;
+    uint64_t group = plan_pack_group(plan), before = plan->made.n_rows;
     size_t n = end - *first;
     struct plan_keys keys = token_keys(plan);
     int r = plan_grow(&pk->row_of, &pk->row_of_room, n, sizeof *pk->row_of);
@@ -261,11 +316,14 @@ static int plan_pack_window(struct token_plan *plan, struct packing *pk, uint64_
     r = plan_pack_fit(plan, pk, plan->made.members + *first, n);
     if (r < 0)
         return r;
-    uint64_t kept = pk->n_rows - pk->n_rows % group;
-    bool last = end == plan->count;
+    bool last = end == plan->count, emit = last && plan->params.leftover == PLAN_EMIT;
+    uint64_t kept = pk->n_rows - pk->n_rows % (emit ? group : plan_pack_unit(plan));
     plan_pack_choose(plan, pk, window, kept, last && plan->params.leftover == PLAN_DROP);
-    r = plan_pack_write_rows(plan, pk, *first, n,
-                             last && plan->params.leftover == PLAN_EMIT ? pk->n_rows : kept);
+    if (plan->params.balance)
+        r = plan_pack_balance(plan, pk, plan->made.members + *first, n, kept);
+    if (r < 0)
+        return r;
+    r = plan_pack_write_rows(plan, pk, *first, n, emit ? pk->n_rows : kept);
     if (r == 0)
         r = plan_pack_cut_rows(plan, before, group);
     if (plan->made.n_rows > before)

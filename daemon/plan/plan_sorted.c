@@ -1,6 +1,7 @@
 /*
  * Strategy sorted: windows of the order, sorted by length and cut into groups. What a window
  * leaves over are its longest members; they stand at its end, and so at the start of the next.
+ * Without `even` a window is cut into batches, and these make groups.
  */
 #include "daemon/plan/token_plan.h"
 
@@ -96,10 +97,135 @@ static int plan_sorted_cut_window(struct token_plan *plan, uint64_t *first, uint
     return plan_sorted_cut_front(plan, first, end, end);
 }
 
+/* ---- batches, where ranks need not have equally many samples -------------------------------- */
+
+/* Where the batch ends that begins at `first`; `first` when there are too few members for a full
+ * one. */
+static uint64_t plan_sorted_batch_end(const struct token_plan *plan, uint64_t first, uint64_t end)
+{
+    const uint32_t *members = plan->made.members;
+
+    for (uint64_t at = first; at < end; at++) {
+        uint64_t padded = token_padded(&plan->params, token_length(plan, members[at]));
+
+        if ((at - first + 1) * padded > plan->params.tokens)
+            return at;
+    }
+    return first;
+}
+
+/* Cuts full batches off the front until none is left, or one would begin at `stop` or later. */
+static int plan_sorted_batches_front(struct token_plan *plan, uint64_t *first, uint64_t stop,
+                                     uint64_t end)
+{
+    while (*first < stop) {
+        uint64_t next = plan_sorted_batch_end(plan, *first, end);
+
+        if (next == *first)
+            return 0;
+        int r = plan_groups_add_batch(&plan->made, *first, next - *first);
+        if (r < 0)
+            return r;
+        *first = next;
+    }
+    return 0;
+}
+
+/* Cuts full batches off the back. */
+static int plan_sorted_batches_back(struct token_plan *plan, uint64_t first, uint64_t *end)
+{
+    while (*end > first) {
+        uint32_t longest = token_length(plan, plan->made.members[*end - 1]);
+        uint64_t count = plan->params.tokens / token_padded(&plan->params, longest);
+
+        if (count > *end - first)
+            return 0;
+        int r = plan_groups_add_batch(&plan->made, *end - count, count);
+        if (r < 0)
+            return r;
+        *end -= count;
+    }
+    return 0;
+}
+
+static int plan_sorted_is_before(const void *a, const void *b)
+{
+    const struct plan_batch *one = a, *two = b;
+
+    return one->first < two->first ? -1 : one->first > two->first;
+}
+
+/* Takes the batches out that are too many for whole groups: those about the place `gap`. */
+static void plan_sorted_drop_batches(struct token_plan *plan, uint64_t before, uint64_t gap)
+{
+    struct plan_groups *made = &plan->made;
+    struct plan_batch *batches = made->batches + before;
+    uint64_t n = made->n_batches - before, drop = n % (plan->unit * plan->world), at = 0;
+
+    if (n == 0)
+        return;
+    qsort(batches, n, sizeof *batches, plan_sorted_is_before);
+    while (at < n - drop && batches[at + drop].first <= gap)
+        at++;
+    memmove(batches + at, batches + at + drop, (n - drop - at) * sizeof *batches);
+    made->n_batches -= drop;
+}
+
+/* As plan_sorted_cut_last_dropping(). */
+static int plan_sorted_batches_last_dropping(struct token_plan *plan, uint64_t first)
+{
+    uint64_t before = plan->made.n_batches, end = plan->count, stop = end, all = end - first;
+    struct permute_native anywhere;
+
+    if (plan->shuffled) {
+        token_plan_shuffle(plan, SHUFFLE_END, 0, all + 1, &anywhere);
+        stop = first + permute_native_at(&anywhere, 0);
+    }
+    int r = plan_sorted_batches_front(plan, &first, stop, end);
+    if (r == 0)
+        r = plan_sorted_batches_back(plan, first, &end);
+    if (r == 0)
+        r = plan_sorted_batches_front(plan, &first, end, end);
+    if (r < 0)
+        return r;
+    plan_sorted_drop_batches(plan, before, first);
+    plan->totals.leftover = all;
+    for (uint64_t i = before; i < plan->made.n_batches; i++)
+        plan->totals.leftover -= plan->made.batches[i].count;
+    return token_group_batches(plan, before, &before);
+}
+
+/* Cuts one window, sorted. What it leaves begins at *first. */
+static int plan_sorted_batches_window(struct token_plan *plan, uint64_t *first, uint64_t end)
+{
+    uint64_t before = plan->made.n_batches, grouped = before;
+
+    if (end == plan->count && plan->params.leftover == PLAN_DROP)
+        return plan_sorted_batches_last_dropping(plan, *first);
+    int r = plan_sorted_batches_front(plan, first, end, end);
+    if (r < 0)
+        return r;
+    if (end == plan->count)
+        return token_group_last_batches(plan, before, *first);
+    r = token_group_batches(plan, before, &grouped);
+    if (grouped < plan->made.n_batches)
+        *first = plan->made.batches[grouped].first;
+    plan->made.n_batches = grouped;
+    return r;
+}
+
+/* ---- windows -------------------------------------------------------------------------------- */
+
+static bool plan_sorted_cuts_batches(const struct token_plan *plan)
+{
+    return !plan->even && (plan->world > 1 || plan->params.balance);
+}
+
 int token_cut_sorted(struct token_plan *plan)
 {
     _cleanup_free_ uint32_t *scratch = NULL;
     struct plan_keys keys = token_keys(plan);
+    bool batches = plan_sorted_cuts_batches(plan);
     size_t room = 0;
     uint64_t first = 0, end = 0;
 
@@ -109,9 +235,10 @@ int token_cut_sorted(struct token_plan *plan)
         if (r < 0)
             return r;
         plan_sort(&keys, plan->made.members + first, scratch, end - first);
-        r = plan_sorted_cut_window(plan, &first, end);
+        r = batches ? plan_sorted_batches_window(plan, &first, end)
+                    : plan_sorted_cut_window(plan, &first, end);
         if (r < 0)
             return r;
     }
-    return first < end ? token_plan_add(plan, first, end - first) : 0;
+    return first < end && !batches ? token_plan_add(plan, first, end - first) : 0;
 }

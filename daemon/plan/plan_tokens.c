@@ -32,7 +32,6 @@ void plan_look_at_lengths(const struct plan_tokens *tokens, uint64_t length,
 {
     uint32_t limit = plan_tokens_limit(tokens);
     struct plan_lengths seen = {.shortest = length > 0 ? UINT64_MAX : 0,
-                                .first_empty = UINT64_MAX,
                                 .first_overlong = UINT64_MAX};
 
     for (uint64_t i = 0; i < length; i++) {
@@ -41,8 +40,7 @@ void plan_look_at_lengths(const struct plan_tokens *tokens, uint64_t length,
         seen.shortest = min_u64(seen.shortest, n);
         seen.longest = max_u64(seen.longest, n);
         seen.tokens += n;
-        if (n == 0)
-            seen.first_empty = min_u64(seen.first_empty, i);
+        seen.empty += n == 0;
         if (n > limit) {
             seen.first_overlong = min_u64(seen.first_overlong, i);
             seen.overlong++;
@@ -62,6 +60,20 @@ static bool plan_tokens_can_carry(const struct plan_params *params)
     return params->tokens.strategy == PLAN_BUCKET && each_once;
 }
 
+/* Batches of a bucket cost alike, and `even` says which batch has how many samples. */
+static bool plan_tokens_can_balance(const struct plan_params *params)
+{
+    const struct plan_tokens *tokens = &params->tokens;
+    bool weighs = tokens->linear >= 0 && tokens->square >= 0 && tokens->linear <= PLAN_COST_MAX &&
+                  tokens->square <= PLAN_COST_MAX && tokens->linear + tokens->square > 0;
+
+    if (!tokens->balance)
+        return tokens->accumulate <= 1;
+    return weighs && tokens->accumulate <= PLAN_ACCUMULATE_MAX &&
+           (tokens->strategy == PLAN_PACK || tokens->strategy == PLAN_IN_TURN ||
+            (tokens->strategy == PLAN_SORTED && !params->even));
+}
+
 static bool plan_tokens_makes_sense(const struct plan_params *params, uint64_t count)
 {
     const struct plan_tokens *tokens = &params->tokens;
@@ -72,8 +84,11 @@ static bool plan_tokens_makes_sense(const struct plan_params *params, uint64_t c
         return false;
     if (tokens->leftover == PLAN_CARRY && !plan_tokens_can_carry(params))
         return false;
+    if (!plan_tokens_can_balance(params))
+        return false;
     switch (tokens->strategy) {
     case PLAN_SORTED:
+    case PLAN_IN_TURN:
         return tokens->multiple > 0 && tokens->leftover <= PLAN_CARRY;
     case PLAN_BUCKET:
         return tokens->multiple > 0 && tokens->interval > 0 && tokens->interval <= tokens->tokens &&
@@ -102,6 +117,8 @@ int token_plan_new(const struct plan_params *params, uint64_t count, struct toke
         .before = params->before,
         .even = params->even,
         .shuffled = params->order != PLAN_SEQUENTIAL,
+        .unit = max_u64(params->tokens.accumulate, 1),
+        .costs = token_costs_of(&params->tokens),
     };
     *ret = plan;
     return 0;
@@ -151,11 +168,12 @@ static struct plan_step_tokens plan_tokens_walk(const struct token_plan *plan,
 /* Asks for all lengths at once: they lie anywhere in memory. */
 static void plan_tokens_fetch_lengths(const struct token_plan *plan, const struct plan_group *group)
 {
-    uint64_t end, member = plan_groups_part(&plan->made, group->first, &end);
+    for (uint64_t i = 0; i < plan_groups_stretches(&plan->made, group); i++) {
+        uint64_t end, member = plan_groups_stretch(&plan->made, group, i, &end);
 
-    plan_groups_part(&plan->made, group->first + group->count - UINT64_C(1), &end);
-    for (; member < end; member++)
-        __builtin_prefetch(&plan->params.lengths[plan->made.members[member]]);
+        for (; member < end; member++)
+            __builtin_prefetch(&plan->params.lengths[plan->made.members[member]]);
+    }
 }
 
 /* What the group adds to the epoch's totals; one that is too small for all ranks, in closed form.
@@ -184,7 +202,8 @@ int token_plan_cut(struct token_plan *plan)
 {
     static int (*const cut[])(struct token_plan * plan) = {[PLAN_SORTED] = token_cut_sorted,
                                                            [PLAN_BUCKET] = token_cut_buckets,
-                                                           [PLAN_PACK] = token_cut_rows};
+                                                           [PLAN_PACK] = token_cut_rows,
+                                                           [PLAN_IN_TURN] = token_cut_in_turn};
     return cut[plan->params.strategy](plan);
 }
 
@@ -219,17 +238,19 @@ static bool plan_tokens_last_is_short(const struct token_plan *plan)
 const struct plan_group *token_plan_group(const struct token_plan *plan, uint64_t step)
 {
     const struct plan_groups *made = &plan->made;
-    uint64_t n = made->n_groups - plan_tokens_last_is_short(plan);
+    uint64_t units = (made->n_groups - plan_tokens_last_is_short(plan)) / plan->unit;
     uint64_t size = plan->params.strategy == PLAN_BUCKET ? plan->params.window : 0;
+    uint64_t unit = step / plan->unit;
     struct permute_native shuffle;
 
-    if (!plan->shuffled || step >= n)
+    if (!plan->shuffled || plan->params.strategy == PLAN_IN_TURN || unit >= units)
         return &made->groups[step];
-    if (size == 0 || size > n)
-        size = n;
-    uint64_t window = step / size, first = window * size;
-    token_plan_shuffle(plan, SHUFFLE_GROUPS, window, min_u64(size, n - first), &shuffle);
-    return &made->groups[first + permute_native_at(&shuffle, step - first)];
+    if (size == 0 || size > units)
+        size = units;
+    uint64_t window = unit / size, first = window * size;
+    token_plan_shuffle(plan, SHUFFLE_GROUPS, window, min_u64(size, units - first), &shuffle);
+    unit = first + permute_native_at(&shuffle, unit - first);
+    return &made->groups[unit * plan->unit + step % plan->unit];
 }
 
 /* The bucket is the whole group's, for all ranks the same: its last member is in the highest. */
@@ -248,7 +269,7 @@ static uint64_t plan_tokens_share_samples(const struct token_plan *plan,
 
     if (!plan->made.rows)
         return share->count;
-    for (uint64_t i = 0, part = share->first; i < share->count; i++, part += plan->world)
+    for (uint64_t i = 0, part = share->first; i < share->count; i++, part += share->stride)
         samples += plan->made.rows[part + 1] - plan->made.rows[part];
     return samples;
 }
@@ -259,13 +280,13 @@ static struct plan_step_tokens plan_tokens_walk(const struct token_plan *plan,
                                                 const struct plan_group *group, uint64_t rank,
                                                 uint32_t *lengths)
 {
-    struct plan_share share = plan_groups_share(group, plan->world, rank, plan->even);
+    struct plan_share share = plan_groups_share(&plan->made, group, plan->world, rank, plan->even);
     struct plan_step_tokens step = {.samples = plan_tokens_share_samples(plan, &share),
                                     .rows = plan->made.rows ? (uint32_t)share.count : 0,
                                     .bucket = plan_tokens_bucket_of(plan, group)};
     uint32_t *sizes = lengths ? lengths + step.samples : NULL;
 
-    for (uint64_t i = 0, part = share.first; i < share.count; i++, part += plan->world) {
+    for (uint64_t i = 0, part = share.first; i < share.count; i++, part += share.stride) {
         uint64_t end, member = plan_groups_part(&plan->made, part, &end);
 
         if (sizes && step.rows)
@@ -304,7 +325,7 @@ uint64_t token_plan_samples(const struct token_plan *plan, uint64_t rank)
 
     for (; i < made->n_groups; i++) {
         struct plan_share share =
-            plan_groups_share(&made->groups[i], plan->world, rank, plan->even);
+            plan_groups_share(made, &made->groups[i], plan->world, rank, plan->even);
         samples += plan_tokens_share_samples(plan, &share);
     }
     return samples;
@@ -315,10 +336,10 @@ size_t token_plan_step(const struct token_plan *plan, uint64_t rank, uint64_t st
 {
     assert(step < token_plan_steps(plan, rank));
     const struct plan_group *group = token_plan_group(plan, step);
-    struct plan_share share = plan_groups_share(group, plan->world, rank, plan->even);
+    struct plan_share share = plan_groups_share(&plan->made, group, plan->world, rank, plan->even);
     size_t n = 0;
 
-    for (uint64_t i = 0, part = share.first; i < share.count; i++, part += plan->world) {
+    for (uint64_t i = 0, part = share.first; i < share.count; i++, part += share.stride) {
         uint64_t end, member = plan_groups_part(&plan->made, part, &end);
 
         while (member < end)
@@ -332,7 +353,7 @@ uint64_t token_plan_repeated(const struct token_plan *plan, uint64_t rank, uint6
 {
     assert(step < token_plan_steps(plan, rank));
     const struct plan_group *group = token_plan_group(plan, step);
-    struct plan_share share = plan_groups_share(group, plan->world, rank, plan->even);
+    struct plan_share share = plan_groups_share(&plan->made, group, plan->world, rank, plan->even);
 
     return rank < group->count ? 0 : plan_tokens_share_samples(plan, &share);
 }
@@ -356,7 +377,7 @@ struct plan_step_size token_plan_step_size(const struct token_plan *plan, uint64
 {
     assert(step < token_plan_steps(plan, rank));
     struct plan_share share =
-        plan_groups_share(token_plan_group(plan, step), plan->world, rank, plan->even);
+        plan_groups_share(&plan->made, token_plan_group(plan, step), plan->world, rank, plan->even);
 
     return (struct plan_step_size){.samples = plan_tokens_share_samples(plan, &share),
                                    .rows = plan->made.rows ? (uint32_t)share.count : 0};

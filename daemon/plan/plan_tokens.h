@@ -1,11 +1,14 @@
 /*
  * Batches that are measured in tokens: sequences of like length together, so that little of a batch
- * is padding, or packed into rows, so that next to nothing is.
+ * is padding, or packed into rows, so that next to nothing is; or as they come, for who wants their
+ * order.
  *
  * The sampler's order is cut into *groups*: the batches of one step, one for each rank. Member i of
  * a group goes to rank i mod world, and all members of a group are of like length. So all ranks
  * have like work at the same step, and agree on it without talking. A group is *full* when one
- * member more for each rank would exceed `tokens`. All of an epoch is known before its first step:
+ * member more for each rank would exceed `tokens`. Where ranks need not have equally many samples,
+ * a group is so many batches as there are ranks, each cut by itself: a batch is full when the next
+ * member would exceed `tokens`. All of an epoch is known before its first step:
  * it is a list of groups, and step k is the k-th of them, for every rank. So resuming costs
  * nothing, and the number of steps is known.
  *
@@ -16,6 +19,14 @@
  * sorted by length, ascending and stable, and cut into groups greedily: c members for each rank, as
  * many as satisfy c · P(longest of them) ≤ tokens. What makes no full group at the end of a window
  * begins the next. The groups of the whole epoch are then shuffled.
+ *
+ * Without `even` a sorted window is cut into batches instead, from its start, each of as many
+ * members as fit; `world` of them that follow each other are a group. What makes no full group
+ * begins the next window. So a rank's batch is not padded to what another rank's has.
+ *
+ * Strategy `in turn` (`sequential` in specs). A batch is closed when the next sample of the order
+ * would exceed `tokens`, and `world` batches that follow each other are a group. Nothing is
+ * shuffled but the order itself; ranks may have different numbers of samples, as with `pack`.
  *
  * Strategy `bucket`. A sample's bucket is (n − 1) div interval; the bucket's upper length U is
  * (bucket + 1) · interval. A group is emitted when its bucket has (tokens div P(U)) · world
@@ -33,6 +44,17 @@
  * nothing is where the order is PLAN_SEQUENTIAL. In a step of one rank, samples stand in the order
  * of the group: by length with `sorted`, as they came with `bucket`, row by row with `pack`.
  *
+ * Balance. A sample of n tokens costs linear · n + square · n², a row or a batch the sum of its
+ * samples; in a batch each counts with its padding. Within a window, rows (or batches) are sorted
+ * by cost, and those next to each other become a group; within a group, the costliest goes to the
+ * rank that has the least so far, layer by layer, so that each rank has equally many. With
+ * `accumulate`, so many groups from equally distant places of the sorted window are a *unit*: the
+ * consecutive steps of one update of the weights, of which each rank's sum is levelled, too. Units
+ * are shuffled as groups are otherwise. With `pack`, `sorted` without `even`, and `in turn`, whose
+ * windows are of `window` steps then.
+ *
+ * Empty samples, of length 0, are left out of the order.
+ *
  * Too long is a sample with P(n) > tokens, n > max_length, or n > pad_length where that is given;
  * with `bucket` one with P(U) > tokens, with `pack` one with n > row_length. It is left out of the
  * order, or (`truncate`) counts as one of the greatest length that is not too long.
@@ -46,6 +68,8 @@
  * fewer members (rows) than ranks may be left. They are the last step of the epoch: with `even`
  * they are dealt out in turn until each rank has one, which repeats some; else only the first ranks
  * have that step.
+ *
+ * Batches that do not suffice for all ranks are cut in halves until there is one for each.
  *
  * `drop`: it is left out, and counted. Which samples that hits hangs on the epoch: with `sorted`
  * and `pack` they lie anywhere in the last window, and are not the longest each time.
@@ -74,18 +98,21 @@
 
 #include "proto/common/base.h"
 
-enum plan_strategy { PLAN_SORTED, PLAN_BUCKET, PLAN_PACK };
+enum plan_strategy { PLAN_SORTED, PLAN_BUCKET, PLAN_PACK, PLAN_IN_TURN };
 enum plan_leftover { PLAN_EMIT, PLAN_DROP, PLAN_CARRY };
 
 /*
  * What does not go together makes plan_new() fail with -EINVAL: a dataset or an order of more than
  * UINT32_MAX samples, tokens above UINT32_MAX, row_length 0 or above tokens with `pack`, interval 0
- * or above tokens with `bucket`, multiple 0 with either of the others, no lengths, `carry` where it
- * cannot be.
+ * or above tokens with `bucket`, multiple 0 without `pack`, no lengths, `carry` where it cannot be,
+ * balance where it cannot be or without a cost.
  */
+#define PLAN_COST_MAX       1048576.0
+#define PLAN_ACCUMULATE_MAX 65536
+
 struct plan_tokens {
     uint64_t tokens; /* of one rank's batch, at most, padding included; 0: no such batches */
-    const uint32_t *lengths; /* in tokens, of each of params.length samples, ≥ 1; borrowed */
+    const uint32_t *lengths; /* in tokens, of each of params.length samples; borrowed */
     enum plan_strategy strategy;
     enum plan_leftover leftover;
     bool truncate;       /* what is too long is cut; else left out */
@@ -95,6 +122,9 @@ struct plan_tokens {
     uint32_t pad_length; /* 0: to the longest; without meaning with pack */
     uint32_t row_length; /* pack */
     uint64_t window;     /* in groups; 0: the whole epoch */
+    bool balance;
+    double linear, square; /* balance: what a token costs, and a pair of tokens of one sample */
+    uint64_t accumulate;   /* balance: steps of a unit; 0 and 1: each by itself */
 };
 
 /* The greatest length that is not too long; 0: there is none. Of parameters that plan_new() takes.
@@ -104,7 +134,7 @@ uint32_t plan_tokens_limit(const struct plan_tokens *tokens);
 /* What a look at all lengths shows; for who has to refuse them before there is a plan. */
 struct plan_lengths {
     uint64_t shortest, longest; /* of all */
-    uint64_t first_empty;       /* index of the first sample of length 0; UINT64_MAX: none */
+    uint64_t empty;             /* how many have no token */
     uint64_t first_overlong;    /* of the first that is too long; UINT64_MAX: none */
     uint64_t overlong;          /* how many are too long */
     uint64_t tokens;            /* sum of all */
@@ -126,6 +156,7 @@ struct plan_totals {
     uint64_t carried;  /* samples that were left for this epoch by those before (carry) */
     uint64_t repeated; /* samples that come once more to even the ranks out */
     uint64_t rows;     /* pack; repeated ones included */
+    uint64_t empty;    /* samples without a token, left out */
 };
 const struct plan_totals *plan_totals(const struct plan *plan); /* NULL without tokens */
 

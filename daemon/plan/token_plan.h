@@ -24,6 +24,12 @@ struct token_bucket {
     uint64_t leftover; /* place of the first of the others (emit) */
 };
 
+/* What a token costs, and a pair of them, as integers: no machine's rounding can tell on a plan. */
+struct token_costs {
+    uint64_t linear, square;
+    unsigned shift; /* of a sum, so that the greatest fits 63 bits */
+};
+
 struct token_plan {
     struct plan_tokens params;
     uint32_t limit;   /* plan_tokens_limit() */
@@ -36,6 +42,8 @@ struct token_plan {
     bool even;
     bool shuffled; /* the order is, and so is what is made of it */
     bool prepared;
+    uint64_t unit; /* groups that stay together: accumulate, or 1 */
+    struct token_costs costs;
     uint64_t count; /* of members in the order, the overlong ones left out */
     struct plan_groups made;
     struct token_bucket *buckets; /* owned */
@@ -102,6 +110,37 @@ int _nodiscard_ token_carry_over(struct token_plan *plan, struct token_carry *ca
 int _nodiscard_ token_cut_sorted(struct token_plan *plan);
 int _nodiscard_ token_cut_buckets(struct token_plan *plan);
 int _nodiscard_ token_cut_rows(struct token_plan *plan);
+int _nodiscard_ token_cut_in_turn(struct token_plan *plan);
+
+/* ---- batches, where ranks need not have equally many samples (plan_batches.c) ---------------- */
+
+/* Groups of the full batches from `before` on: units, dealt by cost where that is wanted. *ret_end:
+ * how many batches are in groups then; the others stand behind them. */
+int _nodiscard_ token_group_batches(struct token_plan *plan, uint64_t before, uint64_t *ret_end);
+
+/* The same of the last ones, as `leftover` says, together with the members from `rest` on, which
+ * are no full batch: all groups there are, and what is too little for one. */
+int _nodiscard_ token_group_last_batches(struct token_plan *plan, uint64_t before, uint64_t rest);
+
+/* ---- balance (plan_balance.c) -----------------------------------------------------------------
+ */
+
+struct token_costs token_costs_of(const struct plan_tokens *tokens);
+
+/* What a row or a batch costs, by the sum of its lengths and that of their squares. */
+uint64_t token_cost(const struct token_plan *plan, uint64_t tokens, uint64_t squares);
+
+struct token_priced {
+    uint64_t cost;
+    uint32_t item;
+};
+
+/*
+ * Deals `n` items, a multiple of `each` · unit · world, to groups of `each` for every rank; `turn`
+ * has them then in the order in which they are to stand. Sorts `items`.
+ */
+int _nodiscard_ token_deal(const struct token_plan *plan, struct token_priced *items, size_t n,
+                           uint64_t each, uint64_t unit, uint32_t *turn);
 
 /* ---- what they share ------------------------------------------------------------------------ */
 

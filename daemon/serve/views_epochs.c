@@ -64,6 +64,7 @@ static void views_epochs_add_tokens(struct row *row, const struct stream *s, uin
         {"tokens", s->tokens},
         {"padded", s->padded},
         {"overlong", totals ? totals->overlong : 0},
+        {"empty", totals ? totals->empty : 0},
         {"leftover", totals ? totals->leftover : 0},
         {"carried", totals ? totals->carried : 0},
         {"repeated", totals ? totals->repeated : 0},

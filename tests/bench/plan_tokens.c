@@ -15,7 +15,10 @@ struct options {
     uint64_t samples;
     uint64_t tokens;
     uint64_t longest;
+    uint64_t world;
+    uint64_t row;
     unsigned strategy; /* an enum plan_strategy */
+    bool balance;
     bool serve;
 };
 
@@ -61,15 +64,18 @@ static int do_run(const struct options *opt, const uint32_t *lengths, uint64_t e
         .order = PLAN_TORCH,
         .seed = 42,
         .epoch = epoch,
-        .world = 1,
-        .even = true,
+        .world = opt->world,
+        .even = opt->strategy != PLAN_SORTED || !opt->balance,
         .tokens = {.tokens = opt->tokens,
                    .lengths = lengths,
                    .strategy = (enum plan_strategy)opt->strategy,
                    .interval = 8,
                    .multiple = 1,
-                   .row_length = (uint32_t)min_u64(opt->tokens, 2048),
-                   .window = opt->strategy == PLAN_BUCKET ? 0 : 256},
+                   .row_length = (uint32_t)min_u64(opt->tokens, opt->row),
+                   .window = opt->strategy == PLAN_BUCKET ? 0 : 256,
+                   .balance = opt->balance,
+                   .linear = opt->balance,
+                   .square = opt->balance ? 1.0 / 4096 : 0},
     };
     const struct plan_totals *totals;
     struct plan *plan = NULL;
@@ -97,29 +103,34 @@ static int do_run(const struct options *opt, const uint32_t *lengths, uint64_t e
 
 static bool parse_options(int argc, char **argv, struct options *opt)
 {
-    static const char *const strategies[] = {"sorted", "bucket", "pack", NULL};
+    static const char *const strategies[] = {"sorted", "bucket", "pack", "sequential", NULL};
     const struct bench_option options[] = {
         {"samples", .number = &opt->samples, .max = UINT32_MAX},
         {"tokens", .number = &opt->tokens, .max = UINT32_MAX},
         {"longest", .number = &opt->longest, .max = UINT32_MAX},
         {"strategy", .choice = &opt->strategy, .names = strategies},
+        {"world", .number = &opt->world, .max = UINT32_MAX},
+        {"row", .number = &opt->row, .max = UINT32_MAX},
+        {"balance", .flag = &opt->balance},
         {"serve", .flag = &opt->serve},
         {0},
     };
 
     return bench_parse(argc, argv, options) && opt->samples > 0 && opt->longest > 0 &&
-           opt->tokens > 0;
+           opt->tokens > 0 && opt->world > 0 && opt->row > 0;
 }
 
 int main(int argc, char **argv)
 {
-    struct options opt = {.samples = 10000000, .tokens = 16384, .longest = 512};
+    struct options opt = {
+        .samples = 10000000, .tokens = 16384, .longest = 512, .world = 1, .row = 2048};
     uint32_t *lengths;
     int r = 0;
 
     if (!parse_options(argc, argv, &opt)) {
-        fprintf(stderr, "usage: plan_tokens [--strategy sorted|bucket|pack] [--samples N]\n"
-                        "                   [--tokens N] [--longest N] [--serve]\n");
+        fprintf(stderr, "usage: plan_tokens [--strategy sorted|bucket|pack|sequential]\n"
+                        "                   [--samples N] [--tokens N] [--longest N] [--world N]\n"
+                        "                   [--row N] [--balance] [--serve]\n");
         return 2;
     }
     lengths = calloc(opt.samples, sizeof *lengths);

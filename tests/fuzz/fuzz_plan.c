@@ -31,7 +31,11 @@ static void choose(struct input *input, const uint8_t *head)
     params->seed = head[2];
     params->epoch = head[3] < 128 ? head[3] : UINT64_MAX - head[3];
     params->tokens = (struct plan_tokens){
-        .strategy = (enum plan_strategy)(head[4] % 4),
+        .strategy = (enum plan_strategy)(head[4] % 5),
+        .balance = head[4] & 64,
+        .linear = head[4] & 128 ? 1 : 0,
+        .square = (head[10] % 4) / 4096.0,
+        .accumulate = head[5] >> 3 & 7,
         .leftover = (enum plan_leftover)(head[5] % 4),
         .truncate = head[5] & 64,
         .tokens = head[6] + 256 * (head[7] % 16),
@@ -108,7 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     for (uint64_t i = 0; i < input.params.length; i++) {
         uint8_t byte = data[HEAD + i];
 
-        input.lengths[i] = byte < 128 ? byte + 1 : (byte - 127) * 16;
+        input.lengths[i] = byte < 128 ? byte + !(data[0] & 32) : (byte - 127) * 16;
         input.wanted[i] = 1;
     }
     if (data[15] >= 128)
@@ -124,7 +128,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         plan_look_at_lengths(&input.params.tokens, input.params.length, &seen);
         FUZZ_ASSERT(plan_prepare(plan) == 0);
         FUZZ_ASSERT(input.params.indices || input.params.before.n > 0 ||
-                    seen.overlong == plan_totals(plan)->overlong);
+                    (seen.overlong == plan_totals(plan)->overlong &&
+                     seen.empty == plan_totals(plan)->empty));
         if (input.params.before.n == 0 || input.params.tokens.leftover != PLAN_CARRY)
             plan_check(&input.params, plan, input.wanted); /* else the rest is not of one pass */
         check_same(&input.params, plan);

@@ -277,6 +277,8 @@ DATASETS = [
     ("chain_of_ranges", "chain", lambda case: {"datasets": [
         ranges(), {"kind": "range", "length": 7, "iterable": True, "divide": False}, ranges()]}),
     ("text_lines", "text", lambda case: {"paths": [lines(case, "a.txt")]}),
+    ("text_marked", "text", lambda case: {"paths": [lines(case, "b.txt")], "tokenizer": "bytes", "bos": 0,
+                                          "eos": 256, "max_length": 12}),
     ("text_sentencepiece", "text", lambda case: pieces(case, "pieces.txt")),
     ("text_huggingface", "text", lambda case: tokenized(
         case, "bpe", paths=[lines(case, "bpe.txt")], max_length=24)),
@@ -325,6 +327,7 @@ COLLATES = {
     "text_huggingface": {"kind": "pad", "value": 0},
     "text_masked": {"kind": "pad", "value": 0, "multiple_of": 8},
     "text_chat": {"kind": "pad", "value": 0, "side": "left"},
+    "text_marked": {"kind": "pad", "value": -1},
     "tokens_of_npy": {"kind": "none"},
     "tar_of_bytes": {"kind": "none"},
     "tar_decoded_and_shuffled": {"kind": "none"},
@@ -384,6 +387,14 @@ TOKENS = [
     ("packed", {"kind": "random"}, {"tokens": 192}, {"kind": "pack", "length": 64}),
     ("packed_in_order", {"kind": "sequential"}, {"tokens": 128, "window": 2},
      {"kind": "pack", "length": 128, "value": -1}),
+    ("in_turn", {"kind": "random"}, {"tokens": 200, "strategy": "sequential"}, {"kind": "pad"}),
+    ("in_turn_balanced", {"kind": "random"},
+     {"tokens": 96, "strategy": "sequential", "balance": "cost", "window": 8}, {"kind": "pad"}),
+    ("packed_balanced", {"kind": "random"},
+     {"tokens": 128, "balance": "cost", "cost": {"linear": 1, "square": "1/32"}, "accumulate": 2},
+     {"kind": "pack", "length": 64}),
+    ("packed_alike", {"kind": "random"}, {"tokens": 64, "balance": "tokens", "window": 16},
+     {"kind": "pack", "length": 64}),
 ]
 
 # How ranks share an iterable dataset that is not divided among them: batching and shard.
@@ -535,7 +546,8 @@ class Digest(DigestCase):
         keys = {"paths": self.path("varied.txt"), "tokenizer": "bytes"}
         with open(keys["paths"], "w") as file:
             for i in range(500):
-                file.write("".join(chr(97 + (i + j) % 26) for j in range(1 + i * i % 60)) + "\n")
+                length = 1 + i * i % 60 if i % 50 else 0  # an empty line is left out
+                file.write("".join(chr(97 + (i + j) % 26) for j in range(length)) + "\n")
         self.check_specs("tokens", [(f"tokens-{name}", "text", keys, *how)
                                     for name, *how in (TOKENS[::3] if QUICK else TOKENS)],
                          [*ALL_RANKS, "--epochs", "2"])

@@ -10,7 +10,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import DaemonError, TestCase, main, wait_until  # noqa: E402
+from dltest import STOP, DaemonError, TestCase, main, wait_until  # noqa: E402
 from slot import HEADER_BYTES  # noqa: E402
 
 
@@ -171,14 +171,49 @@ class Measuring(TokenCase):
     def test_an_error_is_the_loader_s(self):
         self.corpus()
         with open(self.path("corpus.txt"), "a") as file:
-            file.write("\nlast\n")
+            file.write("x" * 301 + "\nlast\n")
         client = self.client(self.daemon())
-        with self.assertRaisesRegex(DaemonError, "2000 has no tokens"):
-            client.open(self.spec())
+        with self.assertRaisesRegex(DaemonError, "2000 has 301 tokens"):
+            client.open(self.spec(batch={"max_length": 300, "overlong": "error"}))
         # It is gone, and may be opened again.
         lengths = self.corpus()
         loader = client.open(self.spec())["loader"]
         self.within(client.epoch_indices(loader), lengths)
+
+    def test_empty_lines_are_left_out_and_counted(self):
+        lengths = self.corpus()
+        with open(self.path("corpus.txt"), "a") as file:
+            file.write("\n\nlast\n\n")
+        daemon = self.daemon()
+        for name, batch in (("sorted", {}), ("in-turn", {"strategy": "sequential"}),
+                            ("bucket", {"strategy": "bucket"})):
+            client = self.client(daemon)
+            opened = client.open(self.spec(name=name, batch=batch))
+            self.assertEqual(opened["length"], 2004)
+            stream = client.start(opened["loader"])
+            self.assertEqual(stream["samples"], 2001)
+            (row,) = [row for row in client.query("epochs") if row["loader"] == name]
+            self.assertEqual((row["empty"], row["overlong"]), (3, 0))
+            client.send(STOP, stream["stream"])
+            again = self.client(daemon)
+            steps = again.epoch_indices(again.open(name)["loader"])
+            self.assertEqual(sorted(sum(steps, [])), [*range(len(lengths)), 2002])
+
+    def test_in_turn(self):
+        lengths = self.corpus()
+        client = self.client(self.daemon())
+        loader = client.open(self.spec(batch={"strategy": "sequential"}, sampler={}))["loader"]
+        want, batch = [], []
+        for i, length in enumerate(lengths):
+            if (len(batch) + 1) * max(length, *(lengths[k] for k in batch), 0) > 1024:
+                want.append(batch)
+                batch = []
+            batch.append(i)
+        want.append(batch)
+        self.assertEqual(client.epoch_indices(loader), want)
+        ranks = [client.epoch_indices(loader, rank=rank, world=3) for rank in range(3)]
+        full = len(want) // 3 * 3
+        self.assertEqual([ranks[i % 3][i // 3] for i in range(full)], want[:full])
 
     def test_a_client_that_leaves_disturbs_nobody(self):
         self.json_corpus([50] * 30000)

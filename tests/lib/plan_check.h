@@ -134,13 +134,16 @@ static inline void plan_check_pass(const struct plan_params *params, const struc
     const struct plan_totals *totals = plan_totals(plan);
     uint32_t limit = plan_tokens_limit(&params->tokens);
     bool repeats = totals->repeated > 0, leaves = totals->leftover > 0;
-    uint64_t order = 0, overlong = 0;
+    uint64_t order = 0, overlong = 0, empty = 0;
 
     for (uint64_t i = 0; i < params->length; i++) {
         bool is_long = params->tokens.lengths[i] > limit;
-        uint32_t want = is_long && (limit == 0 || !params->tokens.truncate) ? 0 : wanted[i];
+        bool none = params->tokens.lengths[i] == 0;
+        bool out = none || (is_long && (limit == 0 || !params->tokens.truncate));
+        uint32_t want = out ? 0 : wanted[i];
 
         overlong += is_long ? wanted[i] : 0;
+        empty += none ? wanted[i] : 0;
         order += want;
         PLAN_CHECK(want > 0 || sums->times[i] == 0);
         if (params->tokens.leftover == PLAN_CARRY)
@@ -148,12 +151,21 @@ static inline void plan_check_pass(const struct plan_params *params, const struc
         PLAN_CHECK(sums->times[i] <= want || repeats);
         PLAN_CHECK(sums->times[i] >= want || leaves);
     }
-    PLAN_CHECK(overlong == totals->overlong);
+    PLAN_CHECK(overlong == totals->overlong && empty == totals->empty);
     PLAN_CHECK(order + totals->carried + totals->repeated == totals->samples + totals->leftover);
     PLAN_CHECK(totals->leftover == 0 || params->tokens.leftover != PLAN_EMIT);
     PLAN_CHECK(totals->carried == 0 || params->tokens.leftover == PLAN_CARRY);
     PLAN_CHECK(!repeats || (params->even && params->tokens.leftover == PLAN_EMIT));
     PLAN_CHECK(params->tokens.strategy == PLAN_PACK || totals->repeated < params->world);
+}
+
+/* Steps that are balanced together are whole, but for those at the end. */
+static inline void plan_check_units(const struct plan_params *params, const struct plan *plan)
+{
+    const struct plan_tokens *tokens = &params->tokens;
+
+    if (tokens->balance && tokens->accumulate > 1 && tokens->leftover == PLAN_DROP)
+        PLAN_CHECK(plan_totals(plan)->groups % tokens->accumulate == 0);
 }
 
 /* `wanted`: how often the sampler gives each sample. The plan is prepared. */
@@ -177,6 +189,7 @@ static inline void plan_check(const struct plan_params *params, struct plan *pla
     PLAN_CHECK(sums.padded == totals->padded && sums.rows == totals->rows);
     PLAN_CHECK((totals->groups == 0) == (plan_most(plan) == 0));
     plan_check_buckets(plan);
+    plan_check_units(params, plan);
     plan_check_pass(params, plan, &sums, wanted);
     free(sums.times);
 }

@@ -49,13 +49,13 @@ static int teardown(void **state)
     return r;
 }
 
-static void done(void *owner, int r, uint64_t overlong, const struct dl_error *err)
+static void done(void *owner, int r, const struct lengths_found *found, const struct dl_error *err)
 {
     struct fixture *f = owner;
 
     f->calls++;
     f->r = r;
-    f->overlong = overlong;
+    f->overlong = found->overlong;
     f->err = *err;
 }
 

@@ -263,7 +263,7 @@ static struct plan_params random_tokens(const uint32_t *lengths, uint64_t *rando
         .even = below(random, 2),
         .tokens = {.tokens = 32 + below(random, 64),
                    .lengths = lengths,
-                   .strategy = (enum plan_strategy)below(random, 3),
+                   .strategy = (enum plan_strategy)below(random, 4),
                    .leftover = (enum plan_leftover)below(random, 2),
                    .truncate = below(random, 2),
                    .interval = 1 + below(random, 9),

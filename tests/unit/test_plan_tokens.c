@@ -48,26 +48,50 @@ static struct plan_params in_sequence(struct plan_tokens tokens, const char *len
 #define SORTED .strategy = PLAN_SORTED
 #define BUCKET .strategy = PLAN_BUCKET, .interval = 3
 #define PACK   .strategy = PLAN_PACK, .row_length = 8
+#define TURN   .strategy = PLAN_IN_TURN
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
+struct example {
+    const char *lengths; /* a digit each */
+    struct plan_tokens tokens;
+    uint64_t world;
+    bool uneven;
+    const char *ranks[3];
+    uint64_t overlong, leftover, repeated;
+};
+
+static void check_examples(const struct example *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t lengths[MOST];
+        struct plan_params params = in_sequence(rows[i].tokens, rows[i].lengths, lengths);
+
+        params.world = rows[i].world;
+        params.even = !rows[i].uneven;
+        _cleanup_plan_ struct plan *plan = prepared(params);
+        for (uint64_t rank = 0; rank < params.world; rank++) {
+            char steps[128];
+
+            print_rank(plan, rank, steps);
+            assert_string_equal(steps, rows[i].ranks[rank]);
+        }
+        assert_int_equal(plan_totals(plan)->overlong, rows[i].overlong);
+        assert_int_equal(plan_totals(plan)->leftover, rows[i].leftover);
+        assert_int_equal(plan_totals(plan)->repeated, rows[i].repeated);
+    }
+}
+
 static void test_examples(void **state)
 {
-    static const struct {
-        const char *lengths; /* a digit each */
-        struct plan_tokens tokens;
-        uint64_t world;
-        bool uneven;
-        const char *ranks[3];
-        uint64_t overlong, leftover, repeated;
-    } rows[] = {
+    static const struct example rows[] = {
         /* As many as fit; what is left at the end comes, or does not. */
         {"351462", {SORTED, .tokens = 12}, 1, false, {"cfa db e"}, 0, 0, 0},
         {"351462", {SORTED, .tokens = 12, .leftover = PLAN_DROP}, 1, false, {"cfa db"}, 0, 1, 0},
         {"351462", {SORTED, .tokens = 6}, 2, false, {"c a b", "f d e"}, 0, 0, 0},
         /* Two for each of two ranks; the fifth has a rank to itself, or comes twice. */
         {"11111", {SORTED, .tokens = 2}, 2, false, {"ac e", "bd e"}, 0, 0, 1},
-        {"11111", {SORTED, .tokens = 2}, 2, true, {"ac e", "bd"}, 0, 0, 0},
+        {"11111", {SORTED, .tokens = 2}, 2, true, {"ab e", "cd"}, 0, 0, 0},
         {"11111", {SORTED, .tokens = 2, .leftover = PLAN_DROP}, 2, false, {"ac", "bd"}, 0, 1, 0},
         /* Three ranks share five: not all have two. */
         {"11111", {SORTED, .tokens = 2}, 3, false, {"ad", "be", "c"}, 0, 0, 0},
@@ -129,23 +153,45 @@ static void test_examples(void **state)
         {"", {PACK, .tokens = 8}, 1, false, {""}, 0, 0, 0},
     };
 
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        uint32_t lengths[MOST];
-        struct plan_params params = in_sequence(rows[i].tokens, rows[i].lengths, lengths);
+    check_examples(rows, ARRAY_SIZE(rows));
+}
 
-        params.world = rows[i].world;
-        params.even = !rows[i].uneven;
-        _cleanup_plan_ struct plan *plan = prepared(params);
-        for (uint64_t rank = 0; rank < params.world; rank++) {
-            char steps[128];
+/* Where each rank's batch is cut by itself, and what is no part of any. */
+static void test_examples_of_batches(void **state)
+{
+    static const struct example rows[] = {
+        /* Without `even`, ranks have as many as fit their own batch. */
+        {"11114444", {SORTED, .tokens = 8}, 2, true, {"abcd g", "ef h"}, 0, 0, 0},
+        {"1111144444", {SORTED, .tokens = 8}, 2, true, {"abcde hi", "fg j"}, 0, 0, 0},
+        {"11114444", {SORTED, .tokens = 8}, 3, true, {"abcd", "ef", "gh"}, 0, 0, 0},
+        {"1111", {SORTED, .tokens = 8}, 3, true, {"a", "cd", "b"}, 0, 0, 0},
+        {"11", {SORTED, .tokens = 8}, 3, true, {"a", "b", ""}, 0, 0, 0},
+        {"1111144444",
+         {SORTED, .tokens = 8, .leftover = PLAN_DROP},
+         2,
+         true,
+         {"abcde", "fg"},
+         0,
+         3,
+         0},
+        /* In turn: closed when the next would be too much. */
+        {"3514", {TURN, .tokens = 8}, 1, false, {"a b cd"}, 0, 0, 0},
+        {"3314421", {TURN, .tokens = 9}, 1, false, {"abc de fg"}, 0, 0, 0},
+        {"3314421", {TURN, .tokens = 9}, 2, false, {"abc f", "de g"}, 0, 0, 0},
+        {"3314421", {TURN, .tokens = 9, .leftover = PLAN_DROP}, 2, false, {"abc", "de"}, 0, 2, 0},
+        {"33144", {TURN, .tokens = 9, .multiple = 4}, 1, false, {"ab cd e"}, 0, 0, 0},
+        {"3914", {TURN, .tokens = 8}, 1, false, {"ac d"}, 1, 0, 0},
+        {"3914", {TURN, .tokens = 8, .truncate = true}, 1, false, {"a b cd"}, 1, 0, 0},
+        {"55", {TURN, .tokens = 8}, 3, false, {"a", "b", "a"}, 0, 0, 1},
+        {"", {TURN, .tokens = 8}, 1, false, {""}, 0, 0, 0},
+        /* What has no token is left out. */
+        {"0301", {SORTED, .tokens = 8}, 1, false, {"db"}, 0, 0, 0},
+        {"0301", {BUCKET, .tokens = 9}, 1, false, {"bd"}, 0, 0, 0},
+        {"0301", {PACK, .tokens = 8}, 1, false, {"bd"}, 0, 0, 0},
+        {"000", {TURN, .tokens = 8}, 2, false, {"", ""}, 0, 0, 0},
+    };
 
-            print_rank(plan, rank, steps);
-            assert_string_equal(steps, rows[i].ranks[rank]);
-        }
-        assert_int_equal(plan_totals(plan)->overlong, rows[i].overlong);
-        assert_int_equal(plan_totals(plan)->leftover, rows[i].leftover);
-        assert_int_equal(plan_totals(plan)->repeated, rows[i].repeated);
-    }
+    check_examples(rows, ARRAY_SIZE(rows));
 }
 
 /* Epoch after epoch: what one has left begins the next. */
@@ -345,13 +391,11 @@ static void test_look_at_lengths(void **state)
         uint64_t length;
         struct plan_lengths want;
     } rows[] = {
-        {{0}, 0, {0, 0, UINT64_MAX, UINT64_MAX, 0, 0}},
-        {{5}, 1, {5, 5, UINT64_MAX, UINT64_MAX, 0, 5}},
-        {{4, 8, 9, 2, 10}, 5, {2, 10, UINT64_MAX, 2, 2, 33}},
-        {{4, 0, 9, 0, 10}, 5, {0, 10, 1, 2, 2, 23}},
-        {{UINT32_MAX, UINT32_MAX},
-         2,
-         {UINT32_MAX, UINT32_MAX, UINT64_MAX, 0, 2, UINT64_C(8589934590)}},
+        {{0}, 0, {0, 0, 0, UINT64_MAX, 0, 0}},
+        {{5}, 1, {5, 5, 0, UINT64_MAX, 0, 5}},
+        {{4, 8, 9, 2, 10}, 5, {2, 10, 0, 2, 2, 33}},
+        {{4, 0, 9, 0, 10}, 5, {0, 10, 2, 2, 2, 23}},
+        {{UINT32_MAX, UINT32_MAX}, 2, {UINT32_MAX, UINT32_MAX, 0, 0, 2, UINT64_C(8589934590)}},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -373,7 +417,9 @@ static void test_refused(void **state)
         {.tokens = {SORTED, .multiple = 0}},
         {.tokens = {SORTED, .multiple = 1, .leftover = PLAN_CARRY}},
         {.tokens = {SORTED, .multiple = 1, .leftover = (enum plan_leftover)3}},
-        {.tokens = {.strategy = (enum plan_strategy)3, .multiple = 1}},
+        {.tokens = {.strategy = (enum plan_strategy)4, .multiple = 1}},
+        {.tokens = {TURN, .multiple = 0}},
+        {.tokens = {TURN, .multiple = 1, .leftover = PLAN_CARRY}},
         {.tokens = {BUCKET, .multiple = 0}},
         {.tokens = {.strategy = PLAN_BUCKET, .interval = 0, .multiple = 1}},
         {.tokens = {.strategy = PLAN_BUCKET, .interval = 9, .multiple = 1}},
@@ -522,12 +568,19 @@ static void test_without_tokens(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_examples),       cmocka_unit_test(test_carry),
-    cmocka_unit_test(test_huge_world),     cmocka_unit_test(test_step_tokens),
-    cmocka_unit_test(test_buckets),        cmocka_unit_test(test_totals),
-    cmocka_unit_test(test_limit),          cmocka_unit_test(test_look_at_lengths),
-    cmocka_unit_test(test_refused),        cmocka_unit_test(test_carry_is_not_refused),
-    cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_backlog),
+    cmocka_unit_test(test_examples),
+    cmocka_unit_test(test_examples_of_batches),
+    cmocka_unit_test(test_carry),
+    cmocka_unit_test(test_huge_world),
+    cmocka_unit_test(test_step_tokens),
+    cmocka_unit_test(test_buckets),
+    cmocka_unit_test(test_totals),
+    cmocka_unit_test(test_limit),
+    cmocka_unit_test(test_look_at_lengths),
+    cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_carry_is_not_refused),
+    cmocka_unit_test(test_no_memory),
+    cmocka_unit_test(test_backlog),
     cmocka_unit_test(test_without_tokens),
 };
 

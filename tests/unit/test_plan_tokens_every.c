@@ -21,7 +21,7 @@ static void choose_tokens(struct plan_tokens *tokens, uint64_t *seed)
     static const uint64_t windows[] = {0, 1, 2, 5, 40};
 
     tokens->tokens = 1 + below(seed, below(seed, 2) ? 40 : 400);
-    tokens->strategy = (enum plan_strategy)below(seed, 3);
+    tokens->strategy = (enum plan_strategy)below(seed, 4);
     tokens->leftover = (enum plan_leftover)below(seed, tokens->strategy == PLAN_BUCKET ? 3 : 2);
     tokens->truncate = below(seed, 2);
     tokens->max_length = below(seed, 3) ? 0 : 1 + below(seed, 60);
@@ -33,6 +33,19 @@ static void choose_tokens(struct plan_tokens *tokens, uint64_t *seed)
         return;
     tokens->multiple = below(seed, 2) ? 1 : 1 + below(seed, 20);
     tokens->pad_length = below(seed, 4) ? 0 : 1 + below(seed, 50);
+}
+
+static void choose_balance(struct plan_params *params, uint64_t *seed)
+{
+    struct plan_tokens *tokens = &params->tokens;
+
+    if (below(seed, 2) || tokens->strategy == PLAN_BUCKET ||
+        (tokens->strategy == PLAN_SORTED && params->even))
+        return;
+    tokens->balance = true;
+    tokens->linear = below(seed, 3);
+    tokens->square = tokens->linear > 0 ? below(seed, 3) / 64.0 : 1;
+    tokens->accumulate = below(seed, 4);
 }
 
 static void choose(struct shape *shape, uint64_t *seed)
@@ -47,10 +60,13 @@ static void choose(struct shape *shape, uint64_t *seed)
                                    .world = 1 + below(seed, below(seed, 3) ? 4 : 40),
                                    .even = below(seed, 2)};
     choose_tokens(&params->tokens, seed);
+    choose_balance(params, seed);
     params->tokens.lengths = shape->lengths;
     text_like(shape->lengths, params->length, below(seed, 2) ? 8 : 64, *seed);
     for (uint64_t i = 0; i < params->length; i++)
         shape->wanted[i] = !listed;
+    for (uint64_t i = below(seed, 4) ? params->length : 0; i < params->length; i += 7)
+        shape->lengths[i] = 0;
     if (!listed || params->length == 0)
         return;
     params->sampler = PLAN_INDICES;
@@ -146,6 +162,8 @@ static size_t naive_order(const struct plan_params *params, uint64_t *order)
     for (uint64_t i = 0; i < (params->indices ? params->n_indices : params->length); i++) {
         uint64_t sample = params->indices ? params->indices[i] : i;
 
+        if (params->tokens.lengths[sample] == 0)
+            continue;
         if (params->tokens.lengths[sample] <= limit || (params->tokens.truncate && limit > 0))
             order[n++] = sample;
     }
@@ -279,6 +297,69 @@ static void check_naive(const struct naive *naive, struct plan *plan)
     assert_int_equal(plan_steps(plan, 0), naive->n_groups);
 }
 
+/* Ranks have batches of their own: see test_batches_as_naive(). */
+static bool cuts_batches(const struct plan_params *params)
+{
+    return params->tokens.strategy == PLAN_IN_TURN ||
+           (params->tokens.strategy == PLAN_SORTED && !params->even && params->world > 1);
+}
+
+/* As many of the list as fit a batch; `n` when all do. */
+static size_t naive_batch(const struct plan_params *params, const uint64_t *list, size_t n)
+{
+    uint64_t longest = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        longest = max_u64(longest, length_of(params, list[i]));
+        if ((i + 1) * plan_check_padded(&params->tokens, longest) > params->tokens.tokens)
+            return i;
+    }
+    return n;
+}
+
+/* Compares the steps before the last with batches that are cut one after another: of the order, or
+ * of one sorted window. */
+static void check_batches(const struct plan_params *params, struct plan *plan, const uint64_t *list,
+                          size_t n)
+{
+    for (uint64_t step = 0, first = 0; step + 1 < plan_steps(plan, 0); step++) {
+        for (uint64_t rank = 0; rank < params->world; rank++) {
+            uint64_t indices[MAX_LENGTH];
+            size_t count = naive_batch(params, list + first, n - first);
+
+            assert_int_equal(plan_step(plan, rank, step, indices), count);
+            for (size_t i = 0; i < count; i++)
+                assert_int_equal(indices[i], list[first++]);
+        }
+    }
+}
+
+static void test_batches_as_naive(void **state)
+{
+    static struct shape shape;
+    uint64_t seed = 5;
+    unsigned done = 0;
+
+    while (done < ROUNDS / 4) {
+        struct plan_params *params = &shape.params;
+        uint64_t order[MAX_LENGTH];
+
+        choose(&shape, &seed);
+        params->order = PLAN_SEQUENTIAL;
+        params->tokens.window = 0;
+        params->tokens.balance = false;
+        params->tokens.accumulate = 1;
+        if (!cuts_batches(params) || params->tokens.leftover != PLAN_EMIT)
+            continue;
+        size_t n = naive_order(params, order);
+        if (params->tokens.strategy == PLAN_SORTED)
+            naive_sort(params, order, n);
+        _cleanup_plan_ struct plan *plan = prepared(*params);
+        check_batches(params, plan, order, n);
+        done++;
+    }
+}
+
 static void test_as_naive(void **state)
 {
     static struct shape shape;
@@ -292,7 +373,8 @@ static void test_as_naive(void **state)
         choose(&shape, &seed);
         shape.params.order = PLAN_SEQUENTIAL;
         if (shape.params.tokens.strategy == PLAN_PACK || /* see test_packed_as_naive() */
-            shape.params.tokens.leftover == PLAN_CARRY ||
+            shape.params.tokens.balance || shape.params.tokens.leftover == PLAN_CARRY ||
+            cuts_batches(&shape.params) ||
             (shape.params.tokens.strategy == PLAN_SORTED &&
              shape.params.tokens.leftover == PLAN_DROP))
             continue;
@@ -444,9 +526,10 @@ static void test_carry_far(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_shape), cmocka_unit_test(test_other_samplers),
-    cmocka_unit_test(test_as_naive),    cmocka_unit_test(test_packed_as_naive),
-    cmocka_unit_test(test_carry),       cmocka_unit_test(test_carry_far),
+    cmocka_unit_test(test_every_shape),     cmocka_unit_test(test_other_samplers),
+    cmocka_unit_test(test_as_naive),        cmocka_unit_test(test_batches_as_naive),
+    cmocka_unit_test(test_packed_as_naive), cmocka_unit_test(test_carry),
+    cmocka_unit_test(test_carry_far),
 };
 
 TEST_MAIN(tests)

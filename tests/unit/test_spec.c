@@ -638,8 +638,8 @@ static void test_table(void **state)
             keys[i].type == KEY_WEIGHTS || keys[i].type == KEY_DATASET ||
             keys[i].type == KEY_DATASETS || keys[i].type == KEY_MEMBERS ||
             keys[i].type == KEY_PARTS || keys[i].type == KEY_PATHS || keys[i].type == KEY_LEAVES ||
-            keys[i].type == KEY_LEAF || keys[i].type == KEY_TOKEN ||
-            keys[i].type == KEY_CALLABLE || keys[i].type == KEY_FIELDS ||
+            keys[i].type == KEY_LEAF || keys[i].type == KEY_CALLABLE ||
+            keys[i].type == KEY_FIELDS ||
             keys[i].type == KEY_FEATURES;
         /* What is stored nowhere must have a fallback to show in the canonical form. */
         assert_true(keys[i].size || stores_more || keys[i].fallback);

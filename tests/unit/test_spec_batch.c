@@ -73,7 +73,7 @@ static const struct refusal value_refusals[] = {
     {"batch: {tokens: 4k}", "batch.tokens", "\"4k\" is not a positive integer"},
     {"batch: {tokens: 1048577}", "batch.tokens", "1048577 is above the maximum of 1048576"},
     {"batch: {tokens: 64, strategy: greedy}" PAD, "batch.strategy",
-     "\"greedy\" is not one of sorted, bucket"},
+     "\"greedy\" is not one of sorted, bucket, sequential"},
     {"batch: {tokens: 64, strategy: bucket, interval: 0}" PAD, "batch.interval",
      "0 is not a positive integer"},
     {"batch: {tokens: 64, max_length: 0}" PAD, "batch.max_length",

@@ -65,7 +65,7 @@ static void test_shape_of_spec(void **state)
          "unknown key; did you mean dataset.seed or seed? memory takes limit, pin, writable"},
         {"{dataset: {kind: range, length: 1}, batch: {memory: {pin: true}}}", "batch.memory",
          "unknown key; did you mean memory? batch takes tokens, size, drop_last, strategy, "
-         "interval, "
+         "balance, cost, accumulate, interval, "
          "max_length, overlong, leftover, window, length_of"},
         {"pin: true", "pin", pin},
     };
@@ -103,9 +103,9 @@ static const struct refusal dataset_refusals[] = {
      "unknown key; did you mean kind? dataset takes kind, length, iterable, index, "
      "divide, files, path, root, paths, shards, dtype, shape, offset, view, sequence_length, "
      "stride, widen, datasets, dataset, indices, parts, part, seed, format, field, tokenizer, "
-     "model, special_tokens, bos, eos, mlm_probability, chat, max_length, shuffle, decode, fields, images, "
-     "size, transform, resize, flip, scale, aspect, layout, transforms, config, object, host, "
-     "args, interpreter"},
+     "model, special_tokens, bos, eos, mlm_probability, chat, max_length, shuffle, decode, "
+     "fields, images, size, transform, resize, flip, scale, aspect, layout, transforms, config, "
+     "object, host, args, interpreter"},
     {"{length: 1}", "dataset.kind", "missing; give one of " KINDS},
     {"{kind: range}", "dataset.length", "missing; a dataset of kind range needs it"},
     {"{kind: range, length: -1}", "dataset.length", "-1 is not a non-negative integer"},
@@ -460,8 +460,8 @@ static const struct refusal key_refusals[] = {
     {"batch: {size: 18446744073709551615}", "batch.size",
      "18446744073709551615 is above the maximum of 1048576"},
     {"batch: {sise: 1}", "batch.sise",
-     "unknown key; did you mean size? batch takes tokens, size, drop_last, strategy, interval, "
-     "max_length, overlong, leftover, window, length_of"},
+     "unknown key; did you mean size? batch takes tokens, size, drop_last, strategy, balance, "
+     "cost, accumulate, interval, max_length, overlong, leftover, window, length_of"},
     {"batch: {drop_last: 1}", "batch.drop_last", "1 is not true or false"},
     {"batch: {drop_last: yes}", "batch.drop_last", "\"yes\" is not true or false"},
     {"batch: {size: null, drop_last: true}", "batch.drop_last",
@@ -619,8 +619,7 @@ static const char *dataset_with(const struct spec_key *key)
         return "{kind: python}";
     if (strcmp(key->key, "model") == 0) /* which no other tokenizer has */
         return "{kind: text, paths: x, tokenizer: sentencepiece}";
-    if (strcmp(key->key, "special_tokens") == 0 || strcmp(key->key, "bos") == 0 ||
-        strcmp(key->key, "eos") == 0 || strcmp(key->key, "mlm_probability") == 0 ||
+    if (strcmp(key->key, "special_tokens") == 0 || strcmp(key->key, "mlm_probability") == 0 ||
         strcmp(key->key, "chat") == 0)
         return "{kind: text, paths: x, tokenizer: huggingface, model: y}";
     for (size_t i = 0; i < ARRAY_SIZE(datasets) && strcmp(key->section, "dataset") == 0; i++)

@@ -389,9 +389,10 @@ static const struct refusal dataset_refusals[] = {
      "true only applies to a tokenizer.json; write tokenizer: huggingface, or leave "
      "special_tokens out"},
     {TEXT("tokenizer: bytes, eos: x"), "dataset.eos",
-     "\"x\" only applies to a tokenizer.json; write tokenizer: huggingface, or leave eos out"},
-    {TEXT("tokenizer: huggingface, model: y, bos: 5"), "dataset.bos",
-     "5 is not the text of a token, of 1 to 128 bytes; put it in quotes"},
+     "\"x\" is not the number of a token, from 0 to 2147483647; only a tokenizer.json has their "
+     "texts"},
+    {TEXT("tokenizer: huggingface, model: y, bos: -5"), "dataset.bos",
+     "-5 is neither the number of a token, from 0 to 2147483647, nor its text, of 1 to 128 bytes"},
     {TEXT("tokenizer: huggingface, model: y, chat: llama"), "dataset.chat",
      "\"llama\" is not one of none, chatml, llama3, plain; did you mean llama3?"},
     {TEXT("tokenizer: huggingface, model: y, mlm_probability: 2"), "dataset.mlm_probability",

@@ -306,6 +306,12 @@ static void expect_open_refusal(const struct spec_dataset *spec, const char *pat
     assert_error_has(&err, says);
 }
 
+/* Owns nothing. */
+static struct value token(const char *text)
+{
+    return (struct value){.type = VALUE_STRING, .string = (char *)(uintptr_t)text};
+}
+
 static void test_bos_and_eos(void **state)
 {
     struct spec_dataset spec = text_by(harness_file("m.json", MARKED, strlen(MARKED)));
@@ -314,8 +320,8 @@ static void test_bos_and_eos(void **state)
     if (skipped())
         return;
     file.path = (char *)harness_file("l.txt", "abababa\n", 8);
-    spec.bos = (char *)"b";
-    spec.eos = (char *)"abab";
+    spec.bos = token("b");
+    spec.eos = token("abab");
     take_sample(&t, &spec, 0, 0);
     expect_leaf(&t, 1, "tokens", "1 4 3 2 0 4 3 ");
     drop_sample(&t);
@@ -330,8 +336,19 @@ static void test_bos_and_eos(void **state)
     spec.max_length = 2;
     expect_open_refusal(&spec, "dataset.max_length",
                         "2 leaves no room for a text beside 2 special");
-    spec.eos = (char *)"c";
+    spec.eos = token("c");
     expect_open_refusal(&spec, "dataset.eos", "\"c\" is no token of ");
+    spec.eos = (struct value){.type = VALUE_INT, .integer = 5};
+    expect_open_refusal(&spec, "dataset.eos", "5 is no token of ");
+    spec.eos.integer = 0;
+    spec.max_length = 4;
+    take_sample(&t, &spec, 0, 0);
+    expect_leaf(&t, 1, "tokens", "1 3 2 0 ");
+    drop_sample(&t);
+    file.path = (char *)harness_file("empty.txt", "\n", 1);
+    take_sample(&t, &spec, 0, 0);
+    expect_leaf(&t, 1, "tokens", "");
+    drop_sample(&t);
 }
 
 #define MASKABLE                                                                                   \
@@ -358,7 +375,7 @@ static void test_masked(void **state)
     memcpy(text, "<s>", 3);
     file.path = (char *)harness_file("w.txt", text, 2 * WORDS);
     spec.mlm_probability = 0.25;
-    spec.bos = (char *)"a";
+    spec.bos = token("a");
     take_sample(&t, &spec, 1, 0);
     take_sample(&again, &spec, 1, 0);
     take_sample(&next, &spec, 2, 0);

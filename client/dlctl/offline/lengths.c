@@ -27,6 +27,7 @@ struct told {
     uint64_t n;
     uint32_t limit; /* the greatest length that is not too long */
     uint64_t overlong;
+    uint64_t empty;
     struct spread spread;
     struct histogram histogram;
     struct choices choices;
@@ -82,6 +83,7 @@ static int lengths_look(struct told *t, struct dl_error *err)
     plan_look_at_lengths(&tokens, t->n, &seen);
     t->limit = plan_tokens_limit(&tokens);
     t->overlong = seen.overlong;
+    t->empty = seen.empty;
     spread_of(t->sorted, t->n, &t->spread);
     histogram_of(t->sorted, t->n, (uint32_t)t->spec.batch.max_length, &t->histogram);
     return choices_make(&t->spec, t->lengths, t->n, &t->choices, err);
@@ -152,6 +154,7 @@ static int lengths_told_value(const struct told *t, struct value *ret)
     form_u64(&form, "max", t->spread.max);
     form_u64(&form, "limit", t->limit);
     form_u64(&form, "overlong", t->overlong);
+    form_u64(&form, "empty", t->empty);
     rows = form_array(&form, "histogram");
     for (uint32_t i = 0; i < t->histogram.n_rows; i++) {
         const struct form row = form_row(&form, rows);
@@ -191,6 +194,8 @@ static void lengths_print_spread(const struct told *t)
            ", 99%% %" PRIu32 ", max %" PRIu32 "\n",
            s->min, s->median, s->mean, s->p95, s->p99, s->max);
     printf("overlong  %" PRIu64 ", of more than %" PRIu32 " tokens\n", t->overlong, t->limit);
+    if (t->empty > 0)
+        printf("empty     %" PRIu64 ", left out of batches of tokens\n", t->empty);
 }
 
 static void lengths_print_suggestion(const struct choices *c)

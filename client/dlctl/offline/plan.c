@@ -259,6 +259,7 @@ static int plan_form_totals(const struct dl_spec *spec, const struct plan *plan,
     form_u64(&form, "padded", totals->padded);
     form_padding(&form, totals->tokens, totals->padded);
     form_u64(&form, "overlong", totals->overlong);
+    form_u64(&form, "empty", totals->empty);
     form_u64(&form, "leftover", totals->leftover);
     form_u64(&form, "carried", totals->carried);
     form_u64(&form, "repeated", totals->repeated);

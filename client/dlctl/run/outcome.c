@@ -156,10 +156,8 @@ static int outcome_add_run_keys(json_t *json, const struct outcome *outcome)
 static const struct {
     const char *key, *words;
 } plan_keys[] = {
-    {"overlong", "too long"},
-    {"leftover", "left over"},
-    {"carried", "from epochs before"},
-    {"repeated", "repeated"},
+    {"overlong", "too long"},          {"empty", "without tokens"}, {"leftover", "left over"},
+    {"carried", "from epochs before"}, {"repeated", "repeated"},
 };
 
 static int outcome_add_plan_keys(json_t *json, const struct value *plan)

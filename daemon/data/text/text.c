@@ -28,6 +28,7 @@ struct text {
     struct spm_model *model;     /* owned; of the tokenizer sentencepiece */
     struct token_leaves *leaves; /* owned; of the tokenizer huggingface */
     uint64_t max_length;
+    uint64_t bos, eos; /* of the tokenizers bytes and sentencepiece: plus 1; 0: none */
 };
 
 /* One sample on its way: where it comes from, and what it is made into. */
@@ -49,22 +50,60 @@ static unsigned long long text_number_of(const struct text_sample *s)
     return line_number(&s->file->lines, s->line);
 }
 
-/* Room for the tokens of a sample that has *n, or fewer if max_length says so. NULL: no memory,
- * which sample_tensor() tells. */
-static int64_t *text_alloc_tokens(const struct text_sample *s, uint64_t *n)
+/* What a sample has of the `n` tokens of its text, and how many that are with bos and eos. A text
+ * without a token has neither; one that is cut ends in eos as others do. */
+static uint64_t text_count_tokens(const struct text *text, uint64_t n, uint64_t *ret_kept)
 {
-    if (s->text->max_length > 0)
-        *n = min_u64(*n, s->text->max_length);
-    return *n <= SIZE_MAX / sizeof(int64_t) ? sample_alloc(s->ret, *n * sizeof(int64_t)) : NULL;
+    uint64_t marks = n > 0 ? (text->bos > 0) + (uint64_t)(text->eos > 0) : 0;
+
+    if (text->max_length > 0) {
+        marks = min_u64(marks, text->max_length);
+        n = min_u64(n, text->max_length - marks);
+    }
+    *ret_kept = n;
+    return n + marks;
+}
+
+/* A sample's tokens in the making. */
+struct text_tokens {
+    int64_t *all;   /* NULL: no memory, which sample_tensor() tells */
+    int64_t *own;   /* those of the text, of which there is room for */
+    uint64_t kept;  /* so many */
+    uint64_t count; /* of all */
+};
+
+static struct text_tokens text_alloc_tokens(const struct text_sample *s, uint64_t n)
+{
+    const struct text *text = s->text;
+    struct text_tokens tokens = {0};
+
+    tokens.count = text_count_tokens(text, n, &tokens.kept);
+    if (tokens.count <= SIZE_MAX / sizeof(int64_t))
+        tokens.all = sample_alloc(s->ret, tokens.count * sizeof(int64_t));
+    if (!tokens.all)
+        return tokens;
+    tokens.own = tokens.all;
+    if (tokens.count == tokens.kept)
+        return tokens;
+    if (text->bos > 0)
+        *tokens.own++ = (int64_t)(text->bos - 1);
+    if (text->eos > 0)
+        tokens.all[tokens.count - 1] = (int64_t)(text->eos - 1);
+    return tokens;
+}
+
+static int text_put_tokens(const struct text_sample *s, const struct text_tokens *tokens)
+{
+    return sample_tensor(s->ret, "tokens", DL_DTYPE_INT64, 1, &tokens->count, tokens->all);
 }
 
 static int text_make_bytes(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
 {
-    int64_t *tokens = text_alloc_tokens(s, &n);
+    struct text_tokens tokens = text_alloc_tokens(s, n);
 
-    for (uint64_t i = 0; tokens && i < n; i++)
-        tokens[i] = bytes[i];
-    return sample_tensor(s->ret, "tokens", DL_DTYPE_INT64, 1, &n, tokens);
+    for (uint64_t i = 0; tokens.all && i < tokens.kept; i++)
+        tokens.own[i] = bytes[i];
+    return text_put_tokens(s, &tokens);
 }
 
 static int text_make_pieces(const struct text_sample *s, const uint8_t *text, uint64_t bytes)
@@ -80,11 +119,10 @@ static int text_make_pieces(const struct text_sample *s, const uint8_t *text, ui
         return dl_error_set(s->err, -r, s->path,
                             "line %llu cannot be made into tokens (%s); cut it into shorter ones",
                             text_number_of(s), why);
-    uint64_t n = count;
-    int64_t *tokens = text_alloc_tokens(s, &n);
-    for (uint64_t i = 0; tokens && i < n; i++)
-        tokens[i] = ids[i];
-    return sample_tensor(s->ret, "tokens", DL_DTYPE_INT64, 1, &n, tokens);
+    struct text_tokens tokens = text_alloc_tokens(s, count);
+    for (uint64_t i = 0; tokens.all && i < tokens.kept; i++)
+        tokens.own[i] = ids[i];
+    return text_put_tokens(s, &tokens);
 }
 
 static int text_refuse_encoding(const struct text_sample *s)
@@ -244,10 +282,8 @@ static void text_expect(struct dataset *ds, uint64_t index)
 static int text_length_of(const struct text *text, const struct text_file *file, uint64_t line,
                           uint32_t *ret, struct dl_error *err)
 {
-    uint64_t n = line_at(&file->lines, line).bytes;
+    uint64_t kept, n = text_count_tokens(text, line_at(&file->lines, line).bytes, &kept);
 
-    if (text->max_length > 0)
-        n = min_u64(n, text->max_length);
     if (n >= LENGTH_UNKNOWN)
         return dl_error_set(err, EOVERFLOW, text->list.paths[file - text->files],
                             "line %llu has %llu tokens; a sample has fewer than 2^32 - 1: cut it "
@@ -347,6 +383,12 @@ static int text_open_file(struct text_file *file, const char *path, const struct
     return 0;
 }
 
+/* As the text keeps it. The tokens of a tokenizer.json are token_leaves.h's. */
+static uint64_t text_mark(const struct value *token)
+{
+    return token->type == VALUE_INT ? (uint64_t)token->integer + 1 : 0;
+}
+
 int text_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
               struct dataset **ret, struct dl_error *err)
 {
@@ -361,6 +403,8 @@ int text_open(const struct spec_dataset *spec, const char *place, const struct d
     ds->ops = &text_ops;
     text->tokenizer = spec->tokenizer;
     text->max_length = spec->max_length;
+    text->bos = text_mark(&spec->bos);
+    text->eos = text_mark(&spec->eos);
     text->field = strdup(spec->field ? spec->field : "text");
     if (text->tokenizer == TOKENIZER_SENTENCEPIECE &&
         (r = text_model_open(spec, place, env, &text->model, err)) < 0)

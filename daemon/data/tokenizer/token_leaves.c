@@ -24,20 +24,28 @@ struct token_leaves {
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
+/* A token of the spec, by its number or its text. */
 static int token_leaves_find(const struct token_leaves *leaves, const char *place, const char *key,
-                             const char *token, const char *path, bool *has, uint32_t *ret,
+                             const struct value *token, const char *path, bool *has, uint32_t *ret,
                              struct dl_error *err)
 {
     char where[DL_ERROR_PATH_MAX];
 
-    if (!token)
-        return 0;
-    *has = tokenizer_find(leaves->tokenizer, token, strlen(token), ret);
-    if (*has)
+    if (token->type == VALUE_NULL)
         return 0;
     snprintf(where, sizeof where, "%s.%s", place, key);
-    return dl_error_set(err, EINVAL, where, "\"%s\" is no token of %s; write one that is", token,
-                        path);
+    *has = true;
+    if (token->type == VALUE_STRING) {
+        if (tokenizer_find(leaves->tokenizer, token->string, strlen(token->string), ret))
+            return 0;
+        return dl_error_set(err, EINVAL, where, "\"%s\" is no token of %s; write one that is",
+                            token->string, path);
+    }
+    *ret = (uint32_t)token->integer;
+    if (*ret < tokenizer_size(leaves->tokenizer))
+        return 0;
+    return dl_error_set(err, EINVAL, where, "%u is no token of %s, which has %u; write one that is",
+                        *ret, path, tokenizer_size(leaves->tokenizer));
 }
 
 static int token_leaves_find_mask(struct token_leaves *leaves, const char *place, const char *path,
@@ -115,9 +123,9 @@ int token_leaves_open(const struct spec_dataset *spec, const char *place,
     leaves->specials = spec->special_tokens && leaves->chat == CHAT_NONE;
     leaves->mlm_probability = spec->mlm_probability;
     if ((r = tokenizer_open(spec->model, place, env, &leaves->tokenizer, err)) < 0 ||
-        (r = token_leaves_find(leaves, place, "bos", spec->bos, spec->model, &leaves->has_bos,
+        (r = token_leaves_find(leaves, place, "bos", &spec->bos, spec->model, &leaves->has_bos,
                                &leaves->bos, err)) < 0 ||
-        (r = token_leaves_find(leaves, place, "eos", spec->eos, spec->model, &leaves->has_eos,
+        (r = token_leaves_find(leaves, place, "eos", &spec->eos, spec->model, &leaves->has_eos,
                                &leaves->eos, err)) < 0 ||
         (r = token_leaves_check_room(leaves, place, err)) < 0 ||
         (r = token_leaves_check_chat(leaves, spec, place, err)) < 0 ||
@@ -179,7 +187,7 @@ static int token_leaves_add_mlm(const struct token_leaves *leaves, const struct 
 {
     int64_t *labels = sample_alloc(ret, n * sizeof *labels);
     bool *mask = sample_alloc(ret, n);
-    uint64_t begin = leaves->has_bos, end = n - leaves->has_eos;
+    uint64_t begin = n > 0 && leaves->has_bos, end = n - (n > 0 && leaves->has_eos);
 
     if (!labels || !mask)
         return -ENOMEM;
@@ -205,15 +213,16 @@ int token_leaves_text(struct token_leaves *leaves, const struct sample_key *key,
 
     if (r < 0)
         return token_leaves_refuse(r, why);
-    uint64_t n = count + marks, at = 0;
+    bool marked = count > 0;
+    uint64_t n = marked ? count + marks : 0, at = 0;
     int64_t *tokens = sample_alloc(ret, n * sizeof *tokens);
     if (!tokens)
         return -ENOMEM;
-    if (leaves->has_bos)
+    if (marked && leaves->has_bos)
         tokens[at++] = leaves->bos;
     for (size_t i = 0; i < count; i++)
         tokens[at++] = ids[i];
-    if (leaves->has_eos)
+    if (marked && leaves->has_eos)
         tokens[at] = leaves->eos;
     if (leaves->mlm_probability > 0)
         return token_leaves_add_mlm(leaves, key, index, tokens, n, ret);

@@ -64,7 +64,7 @@ struct use {
 struct length_cache_load {
     struct use use;
     struct lengths_rule rule;
-    uint64_t overlong;
+    struct lengths_found found;
     length_cache_done done; /* NULL: nobody waits any more */
     void *owner;
 };
@@ -95,7 +95,7 @@ static void length_table_thread_load(uv_work_t *work)
     use->r = lengths_cache_load(use->dir, use->fingerprint, use->table->n, use->table->values);
     if (use->r == 0)
         use->r =
-            lengths_check(&l->rule, 0, use->table->values, use->table->n, &l->overlong, &use->err);
+            lengths_check(&l->rule, 0, use->table->values, use->table->n, &l->found, &use->err);
 }
 
 static void length_table_loaded(uv_work_t *work, int status)
@@ -104,7 +104,7 @@ static void length_table_loaded(uv_work_t *work, int status)
 
     (void)status; /* nobody cancels it */
     if (l->done)
-        l->done(l->owner, l->use.r, l->overlong, &l->use.err);
+        l->done(l->owner, l->use.r, &l->found, &l->use.err);
     length_table_use_deinit(&l->use);
     free(l);
 }

@@ -38,7 +38,7 @@ void length_cache_locate(char **dir);
  * before. NULL: it cannot be done.
  */
 struct length_cache_load;
-typedef void (*length_cache_done)(void *owner, int r, uint64_t overlong,
+typedef void (*length_cache_done)(void *owner, int r, const struct lengths_found *found,
                                   const struct dl_error *err);
 struct length_cache_load *length_cache_load(uv_loop_t *loop, const char *dir, uint64_t fingerprint,
                                             struct length_table *table,

@@ -41,12 +41,12 @@ struct measuring {
     uint64_t fingerprint;
     uint64_t begun_ns;
     uint64_t told_ns;
-    uint64_t next;       /* first sample of the next chunk */
-    uint64_t done;       /* samples measured */
-    uint64_t size;       /* samples of the next chunk */
-    uint64_t overlong;   /* samples that are too long, of those measured */
-    uint32_t running;    /* chunks that a worker has */
-    struct chunk *again; /* owned list: those whose worker died */
+    uint64_t next;              /* first sample of the next chunk */
+    uint64_t done;              /* samples measured */
+    uint64_t size;              /* samples of the next chunk */
+    struct lengths_found found; /* of those measured */
+    uint32_t running;           /* chunks that a worker has */
+    struct chunk *again;        /* owned list: those whose worker died */
 };
 
 /* ---- beginning and end ---------------------------------------------------------------------- */
@@ -67,9 +67,12 @@ static void measure_log_lengths(const struct measuring *m)
     else
         log_loader(LOG_INFO, name, "%s: %llu lengths were in the cache", name,
                    (unsigned long long)m->table->n);
-    if (m->overlong > 0)
+    if (m->found.empty > 0)
+        log_loader(LOG_INFO, name, "%s: %llu samples have no tokens and are left out", name,
+                   (unsigned long long)m->found.empty);
+    if (m->found.overlong > 0)
         log_loader(LOG_INFO, name, "%s: %llu samples have more than %u tokens and are %s", name,
-                   (unsigned long long)m->overlong, plan_tokens_limit(&m->rule.tokens),
+                   (unsigned long long)m->found.overlong, plan_tokens_limit(&m->rule.tokens),
                    m->rule.tokens.truncate ? "cut" : "left out");
 }
 
@@ -85,7 +88,8 @@ static void measure_finish(struct measuring *m)
     loader_opened(loader);
 }
 
-static void measure_on_loaded(void *owner, int r, uint64_t overlong, const struct dl_error *err)
+static void measure_on_loaded(void *owner, int r, const struct lengths_found *found,
+                              const struct dl_error *err)
 {
     struct measuring *m = owner;
     struct loader *loader = m->loader;
@@ -97,7 +101,7 @@ static void measure_on_loaded(void *owner, int r, uint64_t overlong, const struc
     }
     if (r == 0) {
         m->done = m->next = m->table->n;
-        m->overlong = overlong;
+        m->found = *found;
     } else {
         measure_scan(m);
     }
@@ -252,7 +256,7 @@ static bool measure_take_lengths(struct measuring *m, const struct chunk *chunk)
 static int measure_check_chunk(struct measuring *m, const struct chunk *chunk, struct dl_error *err)
 {
     return lengths_check(&m->rule, chunk->first, m->table->values + chunk->first, chunk->n,
-                         &m->overlong, err);
+                         &m->found, err);
 }
 
 void measuring_took(struct measuring *m, void *tag)
