@@ -117,6 +117,7 @@ static int dispatch_on_opened(struct dl_client *client, const struct dl_message 
     loader->iterable = opened->iterable;
     loader->in_order = opened->in_order;
     loader->drop_last = opened->drop_last;
+    loader->replicas = (uint32_t)opened->replicas;
     loader->seed = opened->seed;
     loader->fingerprint = opened->fingerprint;
     loader->identity = (struct state_identity){.dataset = opened->dataset,

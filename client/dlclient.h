@@ -308,6 +308,12 @@ struct dl_epoch_options {
                           * comes first is all ranks' */
     uint32_t left_out;   /* enum dl_left_out */
     char job_found[129]; /* in place of `job`, if that is NULL: see dl_epoch_options_from_env() */
+    /* Of trainers on this node that read the same batches, those of rank `rank` of `world`, as the
+     * ranks of one tensor, pipeline or context parallel group do: which it is, and how many they
+     * are (at most 1024). Each gets all batches, and acknowledges for itself; they are loaded once.
+     * 0 and 0: it is alone, or, where the spec has shard.replicas, `rank` and `world` count
+     * replicas. See dl_epoch_options_set_mesh(). */
+    uint32_t replica, replicas;
 };
 
 /* In the place of an epoch's number, with step 0: where the job's rank has left off, or, with
@@ -394,6 +400,20 @@ enum { DL_GIVEN_RANK = 1, DL_GIVEN_WORLD = 2, DL_GIVEN_JOB = 4 };
  */
 DL_API int dl_epoch_options_from_env(struct dl_epoch_options *options, unsigned given, char *why,
                                      size_t size);
+
+/*
+ * Sets `rank`, `world`, `replica` and `replicas` by a mesh of ranks: "dp=4,tp=2", the dimension
+ * whose ranks are furthest apart first, as torch.distributed's init_device_mesh() numbers them.
+ * Ranks that differ in dp, dp_replicate, dp_shard, ddp, fsdp or data have samples of their own;
+ * those that differ in tp, pp, cp or sp alone read the same batches. `rank`: this one among all of
+ * the mesh; `local_world`: ranks of each node, which follow each other; 0: all are on this one.
+ * Where a group is on several nodes, each node loads its batches once.
+ *
+ * -EINVAL, with a line in `why`, cut to `size` bytes, and nothing changed: the text is no mesh, or
+ * has no such rank. `why` may be NULL with size 0. Thread-safe.
+ */
+DL_API int dl_epoch_options_set_mesh(struct dl_epoch_options *options, const char *mesh,
+                                     uint32_t rank, uint32_t local_world, char *why, size_t size);
 
 /*
  * The next batch, in the order of the steps, or as they are ready where the spec says
@@ -596,6 +616,22 @@ DL_API size_t dl_type_bytes(uint32_t dtype);     /* of one element; 0 if unknown
  * batch that is one tensor. -ENOENT: no such path; -EINVAL: it is a dict, list or tuple, or text.
  */
 DL_API int dl_batch_tensor(struct dl_batch *batch, const char *path, struct dl_tensor *ret);
+
+/*
+ * What one of `parts` context parallel ranks has of a sequence of `length` tokens, as tokens first
+ * to first + count - 1: a view of the batch, for every tensor with that dimension, `position_ids`
+ * too. CONTIGUOUS: one stretch. ZIGZAG: two, the part-th from the start and the part-th from the
+ * end of 2 · parts of them, so that all ranks have like work where tokens see those before them
+ * only. Returns how many stretches; -EINVAL: `part` is not below `parts`, or `length` is no
+ * multiple of as many. Thread-safe.
+ */
+enum dl_sequence { DL_SEQUENCE_CONTIGUOUS, DL_SEQUENCE_ZIGZAG };
+struct dl_stretch {
+    uint64_t first;
+    uint64_t count;
+};
+DL_API int dl_sequence_part(uint64_t length, uint32_t part, uint32_t parts, enum dl_sequence how,
+                            struct dl_stretch ret[2]);
 
 /*
  * Text: a string (UTF-8) or bytes of each sample, so a list of them; or a single one, in a batch

@@ -51,6 +51,11 @@ uint64_t epoch_options_world(const struct dl_epoch_options *o)
     return o->world == DL_WORLD_CLUSTER ? 0 : o->world ? o->world : 1;
 }
 
+uint64_t epoch_data_world(const struct dl_loader *loader, uint64_t world)
+{
+    return loader->replicas > 1 && world > 1 ? world / loader->replicas : world;
+}
+
 static const char *epoch_options_job(const struct dl_epoch_options *o)
 {
     return o->job ? o->job : o->job_found;
@@ -88,6 +93,10 @@ static int epoch_check_options(struct dl_client *client, const struct dl_epoch_o
         return client_fail(client, EINVAL, o->epoch ? "epoch" : "step",
                            "%llu beside a state, which contains it; write 0",
                            (unsigned long long)(o->epoch ? o->epoch : o->step));
+    if (o->replicas > DL_MAX_REPLICAS || (o->replica && o->replica >= o->replicas))
+        return client_fail(client, EINVAL, "replica",
+                           "%u of %u; it is below their number, which is at most %llu", o->replica,
+                           o->replicas, (unsigned long long)DL_MAX_REPLICAS);
     if (strlen(epoch_options_job(o)) > DL_MAX_NAME_BYTES)
         return client_fail(client, EINVAL, "job", "a name of %zu bytes; it may have %llu",
                            strlen(epoch_options_job(o)), (unsigned long long)DL_MAX_NAME_BYTES);
@@ -108,6 +117,8 @@ static struct dl_epoch *epoch_new(struct dl_loader *loader, const struct dl_epoc
     epoch->number = place->epoch;
     epoch->rank = o->rank;
     epoch->world = (uint32_t)epoch_options_world(o);
+    epoch->replica = o->replica;
+    epoch->replicas = o->replicas;
     epoch->cluster = o->world == DL_WORLD_CLUSTER;
     epoch->follow = (enum dl_follow)o->follow;
     epoch->left_out = o->left_out;
@@ -143,6 +154,8 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
     msg.start.job = span_str(epoch->job);
     msg.start.priority = epoch->priority;
     msg.start.held = former_leases_lowest(epoch);
+    msg.start.replica = epoch->replica;
+    msg.start.replicas = epoch->replicas;
     return msg;
 }
 
@@ -184,6 +197,31 @@ static int epoch_start_at(struct dl_loader *loader, const struct dl_epoch_option
     return r;
 }
 
+/* With shard.replicas, consecutive ranks read the same batches: the data's rank is that of them. */
+static int epoch_divide_ranks(struct dl_loader *loader, struct dl_epoch_options *o)
+{
+    uint32_t n = loader->replicas, world = o->world ? o->world : 1;
+
+    if (n <= 1)
+        return 0;
+    if (o->replicas > 0)
+        return client_fail(loader->client, EINVAL, "replicas",
+                           "%u beside shard.replicas %u of the spec; give one of them", o->replicas,
+                           n);
+    if (o->world == DL_WORLD_CLUSTER)
+        return client_fail(
+            loader->client, EINVAL, "world",
+            "the cluster's does not go with shard.replicas; give rank and world size");
+    if (world % n > 0)
+        return client_fail(loader->client, EINVAL, "world",
+                           "%u is not a multiple of shard.replicas, %u", world, n);
+    o->replica = o->rank % n;
+    o->replicas = n;
+    o->rank /= n;
+    o->world = world / n;
+    return 0;
+}
+
 /* It was begun, and this rank has had all of it. What the steps of an iterable dataset are is only
  * an estimate; what a client feeds has no end yet. */
 static bool epoch_has_nothing_left(const struct dl_epoch *epoch)
@@ -196,13 +234,16 @@ int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *opti
                    struct dl_epoch **ret)
 {
     static const struct dl_epoch_options defaults;
-    const struct dl_epoch_options *o = options ? options : &defaults;
+    struct dl_epoch_options divided = options ? *options : defaults;
+    const struct dl_epoch_options *o = &divided;
     struct dl_client *client = loader->client;
     struct state_place place;
     int r = client_begin(client);
 
     if (r == 0)
         r = epoch_check_options(client, o);
+    if (r == 0)
+        r = epoch_divide_ranks(loader, &divided);
     if (r == 0)
         r = state_find_place(loader, o, &place);
     if (r == 0)

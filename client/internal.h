@@ -154,6 +154,7 @@ struct dl_loader {
     bool iterable;         /* its steps may leave numbers out */
     bool in_order;         /* batches come in the order of their steps */
     bool drop_last;
+    uint32_t replicas;           /* ranks that read the same batches, by the spec */
     bool wants_writable;         /* dl_client_set_writable(), when it was opened */
     struct module_loader *local; /* owned; NULL: the loader is the daemon's */
     struct private_memory memory;
@@ -263,6 +264,7 @@ struct dl_epoch {
     enum epoch_outcome outcome;
     bool resumed; /* another daemon had it before this one */
     uint32_t rank, world;
+    uint32_t replica, replicas; /* which of those that read its batches it is; 0: alone */
     bool cluster;               /* both are what the nodes have agreed on, */
     uint32_t priority;          /* enum dl_priority */
     enum dl_follow follow;      /* also when they do it anew, */
@@ -495,6 +497,8 @@ struct dl_loader *loader_free(struct dl_loader *loader); /* unlinks; tells nobod
 
 /* How many ranks the options say, 0 for the cluster's. */
 uint64_t epoch_options_world(const struct dl_epoch_options *o);
+/* How many ranks have samples of their own: with shard.replicas fewer than there are. */
+uint64_t epoch_data_world(const struct dl_loader *loader, uint64_t world);
 
 /* START from that step on, and the call for its answer. */
 struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,

@@ -123,6 +123,7 @@ int local_loader_open(struct dl_loader *loader, const char *spec, size_t len, co
     loader->fingerprint = facts.fingerprint;
     loader->identity = facts.identity;
     loader->drop_last = facts.drop_last;
+    loader->replicas = facts.replicas;
     loader->iterable = facts.iterable;
     loader->in_order = true;
     loader->memory.limit = facts.memory_limit;

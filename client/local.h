@@ -34,6 +34,7 @@ struct local_facts {
     uint64_t slot_bytes; /* for a batch, to begin with */
     uint64_t memory_limit;
     bool drop_last;
+    uint32_t replicas; /* shard.replicas */
     bool iterable;
     bool can_skip; /* iterable, and passes over samples without making them */
     bool fed;      /* the client is the sampler */

@@ -155,7 +155,7 @@ int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *opt
 {
     static const struct dl_epoch_options defaults;
     const struct dl_epoch_options *o = options ? options : &defaults;
-    uint64_t world = epoch_options_world(o);
+    uint64_t world = epoch_data_world(loader, epoch_options_world(o));
     struct state_place place = {0};
     int r = client_begin(loader->client);
 
@@ -184,7 +184,9 @@ int dl_loader_find_state(struct dl_loader *loader, const void *state, size_t len
 
     if (r == 0)
         r = state_find(loader, state, len,
-                       epoch_options_world(&(struct dl_epoch_options){.world = world}), &place);
+                       epoch_data_world(
+                           loader, epoch_options_world(&(struct dl_epoch_options){.world = world})),
+                       &place);
     if (r < 0)
         return r;
     *ret_epoch = place.epoch;

@@ -132,6 +132,7 @@ static void local_module_facts(const struct module_loader *loader, struct local_
                                 .slot_bytes = local_slot_bytes(loader->local),
                                 .memory_limit = spec->memory_limit,
                                 .drop_last = spec->drop_last,
+                                .replicas = spec->replicas,
                                 .iterable = local_is_iterable(loader->local),
                                 .can_skip = local_can_skip(loader->local),
                                 .fed = spec->sampler == SAMPLER_CLIENT};

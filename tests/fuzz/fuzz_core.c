@@ -2,7 +2,8 @@
  * Fuzzer of the loader's core: the input says of what kind the loader is, and then what its clients
  * and workers do; see core_sim.h for what must hold.
  *
- * Input: kind (a bit each: any order, iterable, dispatch, job, scarce memory, few leases), ranks
+ * Input: kind (a bit each: any order, iterable, dispatch, job, scarce memory, few leases,
+ * two sharers of each rank), ranks
  * and workers, credits and slots, steps; then all that is drawn.
  */
 #include "tests/fuzz/fuzz.h"
@@ -26,7 +27,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
                               .job = data[0] & 8,
                               .leases = data[0] & 32 ? 3 : 0};
     rules.segments = data[0] & 16 ? rules.workers : 40;
-    rules.any_order = rules.any_order && !rules.dispatch;
+    rules.sharers = data[0] & 64 && !rules.dispatch ? 2 : 0;
+    rules.ranks *= rules.sharers ? rules.sharers : 1;
+    rules.any_order = rules.any_order && !rules.dispatch && !rules.sharers;
     sim_play(&rules, 0, 0, data + 4, len - 4, &totals);
     return 0;
 }

@@ -40,8 +40,9 @@ static bool start(struct sim *sim, uint32_t rank, bool resume)
     struct sim_pass *pass = &sim->passes[rank];
     struct stream_params params = {.owner = pass,
                                    .epoch = resume ? EPOCH_RESUME : sim->epochs[rank],
-                                   .rank = rank,
-                                   .world = sim->rules->ranks,
+                                   .rank = rank / max_u64(sim->rules->sharers, 1),
+                                   .world = sim->rules->ranks / max_u64(sim->rules->sharers, 1),
+                                   .sharers = sim->rules->sharers,
                                    .steps = STEPS_UNKNOWN,
                                    .credits = sim->rules->credits,
                                    .priority = rank % 3,
@@ -49,6 +50,8 @@ static bool start(struct sim *sim, uint32_t rank, bool resume)
                                    .any_order = sim->rules->any_order};
     struct dl_error err = {0};
 
+    if (sim->rules->sharers)
+        params.sharer = rank % sim->rules->sharers;
     if (sim->rules->job)
         snprintf(params.job, sizeof params.job, "job");
     if (core_agree(&sim->core, &params, &err) < 0) {
@@ -63,7 +66,7 @@ static bool start(struct sim *sim, uint32_t rank, bool resume)
             return false;
         sim_execute(sim);
     }
-    if (sim->rules->dispatch && !stream->source && join(sim, stream) < 0) {
+    if ((sim->rules->dispatch || sim->rules->sharers) && !stream->source && join(sim, stream) < 0) {
         core_end(&sim->core, stream);
         sim_execute(sim);
         return false;
@@ -311,7 +314,8 @@ static void help(struct sim *sim, uint32_t rank, uint64_t epoch, bool go_ahead)
 {
     struct sim_pass *pass = &sim->passes[rank];
 
-    if (!pass->stream && sim->rules->dispatch && sim->epochs[rank] <= epoch + go_ahead) {
+    if (!pass->stream && (sim->rules->dispatch || sim->rules->sharers) &&
+        sim->epochs[rank] <= epoch + go_ahead) {
         sim->epochs[rank] = max_u64(sim->epochs[rank], epoch);
         (void)start(sim, rank, false);
     }

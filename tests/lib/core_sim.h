@@ -22,6 +22,8 @@ struct sim_rules {
     uint32_t segments; /* that there is memory for */
     uint32_t leases;   /* that the user may have; 0: any number */
     uint32_t retries;
+    uint32_t
+        sharers; /* of `ranks`, so many that follow each other read the same batches; 0: none */
     bool any_order, iterable, dispatch, job;
     bool calm; /* nobody dies, and nothing fails */
 };

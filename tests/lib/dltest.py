@@ -256,16 +256,16 @@ class RawClient:
         if message[0] == ERROR:
             raise DaemonError(*message[2:])
         keys = ("request loader label length iterable in_order batch drop_last seed fingerprint "
-                "credits dataset workers order parts").split()
+                "credits dataset workers order parts replicas").split()
         return dict(zip(keys, message[1:]))
 
     def start(self, loader, epoch=0, rank=0, world=1, step=0, credits=0, before=(), job="",
-              held=2 ** 64 - 1, priority=0):
+              held=2 ** 64 - 1, priority=0, replica=0, replicas=0):
         """`before`: pairs of world size and steps, of those who had the epoch before."""
         self.requests += 1
         history = b"".join(struct.pack("<QQ", *stretch) for stretch in before)
         self.send(START, self.requests, loader, epoch, rank, world, step, credits, history, job,
-                  held, priority)
+                  held, priority, replica, replicas)
         message = self.recv_number(STARTED, ERROR)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])

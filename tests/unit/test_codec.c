@@ -28,7 +28,7 @@ struct row {
     uint32_t direction;
     int fds;
     uint32_t n_fields;
-    struct field fields[16];
+    struct field fields[24];
 };
 
 static struct row rows[] = {

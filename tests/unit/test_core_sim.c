@@ -46,6 +46,29 @@ static void test_every_kind(void **state)
     assert_true(all.parked > 0 && all.resumed > 0 && all.starved > 0 && all.kills > 0);
 }
 
+/* Ranks that read the same batches: all of them get each, and nobody waits for ever. */
+static void test_sharers(void **state)
+{
+    struct sim_totals all = {0};
+
+    (void)state;
+    for (unsigned kind = 0; kind < 32; kind++) {
+        struct sim_rules rules = plain;
+
+        rules.sharers = kind & 1 ? 2 : 3;
+        rules.ranks = 6;
+        rules.iterable = kind & 2;
+        rules.job = kind & 4;
+        rules.segments = kind & 8 ? 2 : 12;
+        rules.leases = kind & 16 ? 2 : 0;
+        struct sim_totals totals = play(&rules, 40, 600);
+        assert_true(totals.batches > 0 && totals.finished > 0 && totals.faults > 0);
+        all.starved += totals.starved;
+        all.kills += totals.kills;
+    }
+    assert_true(all.starved > 0 && all.kills > 0);
+}
+
 /* A thousand ranks, who are slow, die and come back; and nobody waits for ever. */
 static void test_a_thousand_ranks(void **state)
 {
@@ -83,6 +106,7 @@ static void test_many(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_every_kind),
+    cmocka_unit_test(test_sharers),
     cmocka_unit_test(test_a_thousand_ranks),
     cmocka_unit_test(test_many),
 };

@@ -288,7 +288,7 @@ static void test_what_was_fed_goes_with_its_stream(void **state)
 static void test_a_source(void **state)
 {
     struct stream *source = new_stream((struct stream_params){
-        .rank = PLAN_ALL, .world = 3, .first = 2, .steps = 20, .credits = 4});
+        .rank = PLAN_ALL, .source = true, .world = 3, .first = 2, .steps = 20, .credits = 4});
     struct step *step;
 
     assert_true(stream_is_source(source));

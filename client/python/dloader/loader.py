@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from operator import index
 from typing import Any
 
-from . import _device, _private, _reraise, _rejoin, _world
+from . import _device, _mesh, _private, _reraise, _rejoin, _world
 from ._errors import SamplesLeftOutError, StateError, WorldChangedError
 from ._progress import Progress
 from ._spec import Spec, refusal
@@ -212,6 +212,12 @@ class Loader:
         are in another epoch (EINVAL), or if the daemon is in no cluster (ENOTSUP). resume=True,
         which then needs no job, takes the epoch of the others; a rank that was in it continues at
         the first batch that it had not released.
+    mesh: ranks of several dimensions, of which this process is one: "dp=4,tp=2", the dimension whose
+        ranks are furthest apart first, or torch's DeviceMesh with names. Ranks that differ in dp,
+        dp_replicate, dp_shard, ddp, fsdp or data have samples of their own; those that differ in tp,
+        pp, cp or sp alone read the same batches, which their node loads once. The attributes `rank`
+        and `world_size` are then those of the samples. `rank` may be given beside a text: this
+        process's among all. Batches are read-only; torch gets copies of them.
     follow: with world_size="cluster": the epoch continues when nodes join or leave, and `rank`,
         `world_size` and len() change from some batch on. False: iterating raises
         WorldChangedError once this rank has had its part of the old world, at the same step on all
@@ -256,14 +262,15 @@ class Loader:
                  pin_memory: bool = False, device: Any = None, name: str | None = None,
                  progress: bool = False, job: str | None = None,
                  resume: bool | str = False, follow: bool = True, priority: str = "normal",
-                 left_out: str = "raise", **others: Any) -> None:
+                 left_out: str = "raise", mesh: Any = None, **others: Any) -> None:
         self._client: Any = None
         if others:
             raise TypeError(refusal(next(iter(others))))
         self._as = _mode("torch" if as_ is None and device is not None else as_)
         if device is not None and self._as != _MODES["torch"]:
             raise ValueError(f"device: {device!r} needs as_='torch', but got as_={as_!r}")
-        found = self._take_place(rank, world_size)
+        self._replica = self._replicas = 0  # of those that read the same batches
+        found = self._take_place(rank, world_size, mesh)
         self.job = job if job is not None else found
         if priority not in _PRIORITIES:
             raise ValueError(f"priority: {priority!r} is not one of {', '.join(_PRIORITIES)}")
@@ -296,7 +303,14 @@ class Loader:
         if resume and (self.job or self._local is not None):
             self._go_on(resume is True)
 
-    def _take_place(self, rank: int | None, world_size: int | str | None) -> str | None:
+    def _take_mesh(self, mesh: Any, rank: int | None, job: str | None) -> str | None:
+        place = _mesh.find(mesh, rank or 0)
+        self.rank, self.world_size = place.rank, place.world
+        if place.replicas > 1:
+            self._replica, self._replicas = place.replica, place.replicas
+        return job
+
+    def _take_place(self, rank: int | None, world_size: int | str | None, mesh: Any) -> str | None:
         """What is not given is the launcher's; the name of its job, if rank and world are."""
         self._local: int | None = None  # of a cluster: the rank on this node
         self._alone = False
@@ -306,6 +320,11 @@ class Loader:
         if isinstance(world_size, str) and not cluster:
             raise ValueError(f"world_size: {world_size!r} is neither an integer nor 'cluster'")
         rank = _integer("rank", rank, 0, _WORLD_MAX - 1)
+        if mesh is not None and world_size is not None:
+            raise ValueError(f"world_size: {world_size!r} was given beside mesh, which says it; leave it out")
+        if mesh is not None:
+            given = _world.find(rank, None)
+            return self._take_mesh(mesh, given.rank, given.job)
         if cluster:
             self._local, job = _world.find_local(rank)
             return job
@@ -350,7 +369,8 @@ class Loader:
 
     def _open_in(self, client: Any) -> None:
         self._client = client
-        self._loader = client.open(self.spec, self._spec.base, self._as == _MODES["torch"])
+        writable = self._as == _MODES["torch"] and not self._replicas
+        self._loader = client.open(self.spec, self._spec.base, writable)
 
     def _open(self) -> None:
         try:
@@ -468,7 +488,8 @@ class Loader:
         if self._alone:
             _world.check_alone("Loader")
         if self._local is None:
-            place: dict[str, Any] = {"rank": self.rank, "world": self.world_size}
+            place: dict[str, Any] = {"rank": self.rank, "world": self.world_size,
+                                     "replica": self._replica, "replicas": self._replicas}
         else:
             place = {"rank": self._local, "world": _world.CLUSTER}
         kept = self._kept if self._local is not None else None

@@ -157,8 +157,30 @@ static PyObject *py_module_from_environment(PyObject *module, PyObject *args)
                          o.job_found[0] ? text_of(o.job_found) : Py_NewRef(Py_None));
 }
 
+PyDoc_STRVAR(mesh_doc,
+             "mesh($module, text, rank, local_world, /)\n--\n\n"
+             "(rank, world, replica, replicas) of a rank in a mesh such as \"dp=4,tp=2\".");
+
+static PyObject *py_module_mesh(PyObject *module, PyObject *args)
+{
+    struct dl_epoch_options o = {0};
+    unsigned int rank, local_world;
+    const char *text;
+    char why[512];
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "sII:mesh", &text, &rank, &local_world))
+        return NULL;
+    if (dl_epoch_options_set_mesh(&o, text, rank, local_world, why, sizeof why) < 0) {
+        PyErr_SetString(PyExc_ValueError, why);
+        return NULL;
+    }
+    return Py_BuildValue("(IIII)", o.rank, o.world, o.replica, o.replicas);
+}
+
 static PyMethodDef module_methods[] = {
     {"from_environment", py_module_from_environment, METH_VARARGS, from_environment_doc},
+    {"mesh", py_module_mesh, METH_VARARGS, mesh_doc},
     {"state_json", py_module_state_json, METH_VARARGS, state_json_doc},
     {"pin_available", py_module_pin_available, METH_NOARGS, pin_available_doc},
     {0},

@@ -217,7 +217,9 @@ struct stream *core_find(const struct core *core, const struct stream_params *pa
         const struct stream_params *p = &stream->params;
 
         if (p->epoch == epoch && p->rank == params->rank && p->world == params->world &&
-            stream_is_expected(stream) == expected && stream->phase != STREAM_PARKED &&
+            p->source == params->source && p->sharers == params->sharers &&
+            p->sharer == params->sharer && stream_is_expected(stream) == expected &&
+            stream->phase != STREAM_PARKED &&
             (!stream_is_source(stream) || strcmp(p->job, params->job) == 0))
             return stream;
     }
@@ -357,6 +359,7 @@ static bool core_is_instead(const struct stream *stream, const struct stream_par
         return false;
     if (stream_is_source(stream))
         return strcmp(stream->params.job, started->job) == 0 &&
+               (stream_is_for_all(stream) || stream->params.rank == started->rank) &&
                (stream->params.epoch != started->epoch || started->first != 0 ||
                 started->before.n > 0);
     return stream->params.rank == started->rank;

@@ -1,6 +1,8 @@
 /*
  * Dispatch: one stream, the source, loads the batches of all ranks, and each rank's own stream
- * takes its rows of them, in order. stream.h and core.h say how.
+ * takes its rows of them, in order. stream.h and core.h say how. Ranks that share their batches
+ * have a source of their own, and take all of its rows; what is said of ranks here is true of
+ * sharers.
  *
  * A slot has a lease for each rank that has taken the step, and one for the source from the first
  * of these on until the last rank has taken it: a slot that one rank has read and given back is
@@ -72,20 +74,22 @@ struct stream_params core_source_params(const struct stream_params *like, uint32
 {
     struct stream_params params = *like;
 
-    params.rank = PLAN_ALL;
+    params.rank = like->sharers ? like->rank : PLAN_ALL;
+    params.sharer = 0;
+    params.source = true;
     params.credits = credits;
     params.steps = STEPS_UNKNOWN;
     return params;
 }
 
-/* The stream of that rank that takes from it. */
-static const struct stream *dispatch_find_rank(const struct stream *source, uint64_t rank)
+/* The stream of that rank, or sharer, that takes from it. */
+static const struct stream *dispatch_find_rank(const struct stream *source, uint64_t member)
 {
     const struct stream *stream;
 
     DL_FOREACH2(source->dispatch->ranks, stream, peer_next)
     {
-        if (stream->params.rank == rank)
+        if (stream_member(&stream->params) == member)
             return stream;
     }
     return NULL;
@@ -95,7 +99,7 @@ static const struct stream *dispatch_find_rank(const struct stream *source, uint
 struct stream *core_find_source(struct core *core, const struct stream *stream)
 {
     struct stream *source, *found = NULL;
-    uint64_t rank = stream->params.rank;
+    uint64_t rank = stream_member(&stream->params);
 
     (void)!roster_book_come(&core->rosters, &stream->params);
     DL_FOREACH2(core->sources, source, peer_next)
@@ -117,8 +121,7 @@ static bool dispatch_is_before(const struct stream *source, const struct stream_
 {
     const struct stream_params *params = &source->params;
 
-    return params->epoch + 1 == other->epoch && params->world == other->world &&
-           strcmp(params->job, other->job) == 0;
+    return params->epoch + 1 == other->epoch && roster_same_members(params, other);
 }
 
 /*
@@ -134,9 +137,9 @@ static void dispatch_excuse_before(struct core *core, const struct stream *strea
         struct roster *roster = source->dispatch->roster;
 
         if (!dispatch_is_before(source, &stream->params) ||
-            roster_of(roster, stream->params.rank) != ROSTER_AWAITED)
+            roster_of(roster, stream_member(&stream->params)) != ROSTER_AWAITED)
             continue;
-        roster_done(roster, stream->params.rank);
+        roster_done(roster, stream_member(&stream->params));
         dispatch_trim(core, source);
     }
 }
@@ -151,7 +154,7 @@ static void dispatch_excuse_next(const struct core *core, struct stream *own)
         if (!dispatch_is_before(own, &source->params))
             continue;
         DL_FOREACH2(source->dispatch->ranks, rank, peer_next)
-        roster_done(own->dispatch->roster, rank->params.rank);
+        roster_done(own->dispatch->roster, stream_member(&rank->params));
     }
 }
 
@@ -171,7 +174,7 @@ static void dispatch_excuse_others(struct core *core, struct stream *own,
     DL_FOREACH2(core->sources, source, peer_next)
     {
         if (source != own && roster_same_epoch(&source->params, first) &&
-            !dispatch_find_rank(source, first->rank))
+            !dispatch_find_rank(source, stream_member(first)))
             roster_learn(own->dispatch->roster, source->dispatch->roster);
     }
     dispatch_excuse_next(core, own);
@@ -183,7 +186,7 @@ void core_add_source(struct core *core, struct stream *source, const struct stre
 
     assert(stream_is_source(source) && !source->dispatch);
     d->tail = source->params.first;
-    d->roster = roster_new(source->params.world);
+    d->roster = roster_new(stream_members(&source->params));
     source->dispatch = d;
     DL_APPEND2(core->sources, source, peer_prev, peer_next);
     if (first)
@@ -211,7 +214,7 @@ void core_join(struct core *core, struct stream *stream, struct stream *source, 
     struct dispatch *d = source->dispatch;
 
     assert(!stream->source && d->tail <= stream->params.first);
-    roster_come(d->roster, stream->params.rank);
+    roster_come(d->roster, stream_member(&stream->params));
     DL_APPEND2(d->ranks, stream, peer_prev, peer_next);
     stream->source = source;
     if (d->here++ == 0 && source->phase == STREAM_EXPECTED)
@@ -235,9 +238,10 @@ void core_lose_patience(struct core *core, struct stream *source)
     if (d->roster->awaited == 0)
         return;
     (void)snprintf(text, sizeof text,
-                   "rank %llu of %llu has not joined epoch %llu%s%s, which others rejoined at "
+                   "%s %llu of %llu has not joined epoch %llu%s%s, which others rejoined at "
                    "step %llu: they continue without it",
-                   (ull)roster_first_awaited(d->roster), (ull)params->world, (ull)params->epoch,
+                   params->sharers ? "replica" : "rank", (ull)roster_first_awaited(d->roster),
+                   (ull)stream_members(params), (ull)params->epoch,
                    params->job[0] ? " of job " : "", params->job, (ull)d->tail);
     core_say(core, CORE_LOG, source, text);
     roster_excuse_all(d->roster);
@@ -254,7 +258,7 @@ void core_leave(struct core *core, struct stream *stream, bool lost)
     stream->source = NULL;
     DL_DELETE2(d->ranks, stream, peer_prev, peer_next);
     if (!lost)
-        roster_done(d->roster, stream->params.rank);
+        roster_done(d->roster, stream_member(&stream->params));
     if (--d->here == 0)
         core_end(core, source);
     else
@@ -268,6 +272,8 @@ static struct plan_rows dispatch_rows_of(const struct stream *stream, const stru
 {
     uint64_t rank = stream->params.rank;
 
+    if (stream->params.sharers)
+        return (struct plan_rows){0, step->samples, step->repeated};
     if (!stream->plan)
         return plan_rows(step->samples, step->repeated, stream->params.world, rank);
     struct plan_slice slice = plan_slice(stream->plan, rank, step->number);
@@ -280,7 +286,9 @@ static void dispatch_take_batch(struct core *core, struct stream *stream, struct
 {
     struct plan_rows rows = dispatch_rows_of(stream, step);
 
-    if (rows.samples == 0) { /* a last round of an iterable dataset, too small for all ranks */
+    if (rows.samples == 0 &&
+        !stream->params
+             .sharers) { /* a last round of an iterable dataset, too small for all ranks */
         stream_end_replica(stream, step->number);
         return;
     }
@@ -297,6 +305,10 @@ static void dispatch_take_batch(struct core *core, struct stream *stream, struct
     own->made = step->made;
     own->first = (uint32_t)rows.first;
     own->all = step->samples;
+    own->tokens = step->tokens;
+    own->padded = step->padded;
+    own->n_indices = step->n_indices;
+    memcpy(own->named, step->named, sizeof own->named);
 }
 
 static void dispatch_take_fault(struct stream *stream, const struct step *step)
@@ -356,7 +368,7 @@ uint64_t core_waits_for(const struct stream *stream, bool *ret_started)
     DL_FOREACH2(d->ranks, rank, peer_next)
     {
         if (dispatch_place_of(rank) == d->tail)
-            lowest = min_u64(lowest, rank->params.rank);
+            lowest = min_u64(lowest, stream_member(&rank->params));
     }
     return lowest;
 }

@@ -11,12 +11,23 @@ static bool jobs_is_under_way(const struct stream *stream)
     return stream->sink && stream->phase != STREAM_STOPPED && !stream_done(stream);
 }
 
+static struct rank_claim jobs_claim_of(const struct stream_params *p)
+{
+    return (struct rank_claim){.job = p->job,
+                               .world = p->world,
+                               .rank = p->rank,
+                               .epoch = p->epoch,
+                               .owner = p->owner,
+                               .round = p->round,
+                               .sharer = p->sharer,
+                               .sharers = p->sharers};
+}
+
 static int jobs_check_ranks(struct core *core, const struct stream_params *params,
                             struct dl_error *err)
 {
     _cleanup_free_ struct rank_claim *others = NULL;
-    const struct rank_claim one = {params->job,   params->world, params->rank,
-                                   params->epoch, params->owner, params->round};
+    const struct rank_claim one = jobs_claim_of(params);
     const struct stream *stream;
     size_t n = 0;
 
@@ -29,8 +40,7 @@ static int jobs_check_ranks(struct core *core, const struct stream_params *param
         const struct stream_params *p = &stream->params;
 
         if (jobs_is_under_way(stream))
-            others[n++] =
-                (struct rank_claim){p->job, p->world, p->rank, p->epoch, p->owner, p->round};
+            others[n++] = jobs_claim_of(p);
     }
     return ranks_check(others, n, &one, err);
 }
@@ -40,6 +50,17 @@ static int jobs_check_ranks(struct core *core, const struct stream_params *param
 static bool jobs_is_known(const struct stream_params *params)
 {
     return params->before.n == 0;
+}
+
+/* Each sharer of a rank has a position of its own, as if it were a rank of so many more. */
+static uint64_t jobs_place(const struct stream_params *p)
+{
+    return p->sharers ? p->rank * p->sharers + p->sharer : p->rank;
+}
+
+static uint64_t jobs_places(const struct stream_params *p)
+{
+    return p->sharers ? p->world * p->sharers : p->world;
 }
 
 /* Whether another rank of the job reads. -EBUSY: this one does. */
@@ -53,7 +74,7 @@ static int jobs_check_readers(const struct core *core, const struct stream_param
         if (!jobs_is_under_way(stream) || strcmp(stream->params.job, params->job) != 0)
             continue;
         *ret_any = true;
-        if (stream->params.rank == params->rank)
+        if (stream->params.rank == params->rank && stream->params.sharer == params->sharer)
             return dl_error_set(err, EBUSY, "rank",
                                 "rank %llu of job \"%s\" is still reading epoch %llu; end that "
                                 "epoch before you resume",
@@ -71,9 +92,9 @@ static int jobs_find_position(struct core *core, struct stream_params *params, s
     if (r < 0)
         return r;
     if (!others_read)
-        positions_level(positions, params->job, params->world);
+        positions_level(positions, params->job, jobs_places(params));
     const struct position *position =
-        positions_find(positions, params->job, params->rank, params->world);
+        positions_find(positions, params->job, jobs_place(params), jobs_places(params));
     if (!position)
         return dl_error_set(err, ENOENT, "job",
                             "the daemon does not know rank %llu of %llu of job \"%s\" with this "
@@ -100,9 +121,9 @@ void core_note_start(struct core *core, const struct stream_params *p)
     if (!p->job[0])
         return;
     if (jobs_is_known(p))
-        positions_set(&core->positions, p->job, p->rank, p->world, p->epoch, p->first);
+        positions_set(&core->positions, p->job, jobs_place(p), jobs_places(p), p->epoch, p->first);
     else
-        positions_forget(&core->positions, p->job, p->rank, p->world);
+        positions_forget(&core->positions, p->job, jobs_place(p), jobs_places(p));
 }
 
 void core_note_stop(struct core *core, const struct stream *stream)
@@ -112,9 +133,10 @@ void core_note_stop(struct core *core, const struct stream *stream)
 
     if (!p->job[0] || !stream->sink || !jobs_is_known(p))
         return;
-    const struct position *known = positions_find(&core->positions, p->job, p->rank, p->world);
+    const struct position *known =
+        positions_find(&core->positions, p->job, jobs_place(p), jobs_places(p));
     if (!known || known->epoch <= p->epoch) /* else the rank is in a later one already */
-        positions_set(&core->positions, p->job, p->rank, p->world, p->epoch + done,
+        positions_set(&core->positions, p->job, jobs_place(p), jobs_places(p), p->epoch + done,
                       done ? 0 : stream_position(stream));
 }
 
@@ -176,7 +198,7 @@ void core_lose(struct core *core, struct stream *stream, bool may_park, uint64_t
     bool done = stream_done(stream);
 
     if (p->job[0] && stream->phase != STREAM_STOPPED && jobs_is_known(p)) {
-        positions_lose(&core->positions, p->job, p->rank, p->world, p->epoch,
+        positions_lose(&core->positions, p->job, jobs_place(p), jobs_places(p), p->epoch,
                        stream_position(stream), done);
         if (may_park && jobs_can_park(core, stream)) {
             jobs_park(core, stream, now);
@@ -202,7 +224,8 @@ struct stream *core_take_parked(struct core *core, const struct stream_params *p
         bool ours = strcmp(p->job, params->job) == 0;
 
         if (ours && p->world == params->world && p->rank == params->rank &&
-            p->epoch == params->epoch && p->first == params->first && !found)
+            p->sharers == params->sharers && p->epoch == params->epoch &&
+            p->first == params->first && !found)
             found = stream;
         else if (ours && (p->world != params->world ||
                           (p->rank == params->rank && p->epoch <= params->epoch)))

@@ -154,7 +154,7 @@ void core_done(struct core *core, struct step *step, uint32_t samples, uint32_t 
         return;
     }
     samples = steps_count_samples(core, step, samples);
-    if (!core->iterable && stream_is_source(step->stream) && samples != step->samples) {
+    if (!core->iterable && stream_is_for_all(step->stream) && samples != step->samples) {
         core_fault(core, step, EIO, "its batch has another number of samples than requested", NULL);
         core_slot(core, segment, slot, SLOT_DISCARD);
         return;

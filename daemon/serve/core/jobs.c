@@ -35,6 +35,15 @@ static int ranks_check_reader(const struct rank_claim *other, const struct rank_
     if (!one->job[0] || other->rank != one->rank || other->epoch != one->epoch ||
         other->owner == one->owner)
         return 0;
+    if (other->sharers != one->sharers)
+        return dl_error_set(
+            err, EINVAL, "replicas",
+            "rank %llu of job \"%s\" is read by %u replicas in another session, and "
+            "here by %u; give all of them the same number",
+            (ull)one->rank, one->job, other->sharers ? other->sharers : 1,
+            one->sharers ? one->sharers : 1);
+    if (other->sharer != one->sharer)
+        return 0;
     return dl_error_set(err, EBUSY, "rank",
                         "rank %llu of job \"%s\" already reads epoch %llu in another session; "
                         "end that session, or give this job another name",
@@ -47,7 +56,7 @@ static bool ranks_is_latest(const struct rank_claim *others, size_t n,
 {
     for (size_t i = 0; i < n; i++)
         if (ranks_are_compared(&others[i], other) && others[i].rank == other->rank &&
-            others[i].epoch > other->epoch)
+            others[i].sharer == other->sharer && others[i].epoch > other->epoch)
             return false;
     return true;
 }
@@ -60,7 +69,8 @@ static int ranks_check_epoch(const struct rank_claim *others, size_t n,
         other->epoch > one->epoch ? other->epoch - one->epoch : one->epoch - other->epoch;
 
     /* Asked last: it looks at all others, and there can be a thousand. */
-    if (other->rank == one->rank || apart <= 1 || !ranks_is_latest(others, n, other))
+    if ((other->rank == one->rank && other->sharer == one->sharer) || apart <= 1 ||
+        !ranks_is_latest(others, n, other))
         return 0;
     return dl_error_set(
         err, EINVAL, "epoch",

@@ -33,6 +33,8 @@ struct rank_claim {
     uint64_t epoch;    /* that it is in */
     const void *owner; /* who reads it: only compared */
     uint64_t round;    /* of the cluster's nodes, from 1; 0: not in their world */
+    uint32_t sharer;   /* which of those that share the rank */
+    uint32_t sharers;  /* 0: it is not shared */
 };
 
 /* `one` beside the `n` others, whose epochs are not at their end: 0, or -EINVAL or -EBUSY with

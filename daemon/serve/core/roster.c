@@ -79,9 +79,15 @@ uint64_t roster_first_awaited(const struct roster *roster)
     return UINT64_MAX;
 }
 
+bool roster_same_members(const struct stream_params *a, const struct stream_params *b)
+{
+    return a->world == b->world && a->sharers == b->sharers &&
+           (!a->sharers || a->rank == b->rank) && strcmp(a->job, b->job) == 0;
+}
+
 bool roster_same_epoch(const struct stream_params *a, const struct stream_params *b)
 {
-    return a->epoch == b->epoch && a->world == b->world && strcmp(a->job, b->job) == 0 &&
+    return a->epoch == b->epoch && roster_same_members(a, b) &&
            history_equal(&a->before, &b->before);
 }
 
@@ -134,7 +140,7 @@ const struct roster *roster_book_come(struct roster_book *book, const struct str
 {
     struct roster *known = roster_book_take(book, rank);
 
-    if (known && roster_of(known, rank->rank) == ROSTER_DONE) { /* another pass begins */
+    if (known && roster_of(known, stream_member(rank)) == ROSTER_DONE) { /* another pass begins */
         free(known);
         return NULL;
     }

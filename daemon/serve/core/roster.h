@@ -1,5 +1,6 @@
 /*
- * The roster of an epoch: which ranks its source waits for. Pure.
+ * The roster of an epoch: which ranks its source waits for, or which of those that share a rank.
+ * Pure.
  *
  * A rank is
  *
@@ -44,8 +45,11 @@ void roster_learn(struct roster *roster, const struct roster *other);
 /* The lowest rank that is AWAITED; UINT64_MAX: none is. */
 uint64_t roster_first_awaited(const struct roster *roster);
 
-/* Whether two ranks read the same batches: of one job, epoch, world and history. */
+/* Whether two ranks read the same batches: of one job, epoch, world and history; and whether two
+ * sharers do, which are of the same rank besides. */
 bool roster_same_epoch(const struct stream_params *a, const struct stream_params *b);
+/* Whether they do in each epoch that both are in. */
+bool roster_same_members(const struct stream_params *a, const struct stream_params *b);
 
 struct roster_book {
     struct {

@@ -20,7 +20,9 @@
  * Where batches are dispatched, all ranks of an epoch get rows of the same ones. Their *source* is
  * a stream of its own without a client, whose rank is PLAN_ALL: its steps are loaded as any
  * other's. A rank's stream loads nothing: its step is READY from the start, when it takes what the
- * source has (core_dispatch.c).
+ * source has (core_dispatch.c). Likewise where several clients share a rank, as those of one tensor
+ * parallel group do: their source has that rank, and each of these *sharers* gets all of its
+ * batches.
  *
  * Where the dataset is iterable, step s is batch s div replicas of worker s mod replicas: PyTorch's
  * round robin. How many batches a replica has shows when it ends: the steps it does not have are
@@ -140,8 +142,11 @@ struct stream_params {
     char job[DL_BOUND_NAME_BYTES + 1]; /* that the rank belongs to; "": none */
     const void *owner;                 /* whoever started it: only compared */
     uint64_t epoch;
-    uint64_t rank; /* PLAN_ALL: a source */
+    uint64_t rank; /* PLAN_ALL: of all ranks */
     uint64_t world;
+    uint32_t sharer;       /* which of those that share the rank; of a source: 0 */
+    uint32_t sharers;      /* how many these are; 0: none does */
+    bool source;           /* it has no client: others take its batches */
     uint64_t first;        /* step to begin with */
     struct history before; /* what other world sizes had of the epoch; steps count from there */
     uint64_t steps;        /* of this rank in the whole epoch; STEPS_UNKNOWN until it shows */
@@ -166,7 +171,7 @@ enum {
 
 /* What a source has besides its steps. */
 struct dispatch {
-    struct roster *roster;  /* owned; which ranks it waits for */
+    struct roster *roster;  /* owned; which members it waits for: ranks, or sharers of a rank */
     struct stream *ranks;   /* borrowed list (by peer_prev, peer_next): those that take from it */
     uint64_t here;          /* how many these are */
     uint64_t tail;          /* the first step that some rank has yet to take */
@@ -253,7 +258,24 @@ void stream_become(struct stream *stream, enum stream_phase phase);
 /* It loads batches for others to take. */
 static inline bool stream_is_source(const struct stream *stream)
 {
+    return stream->params.source;
+}
+
+/* Its batches are those of all ranks, one behind the other. */
+static inline bool stream_is_for_all(const struct stream *stream)
+{
     return stream->params.rank == PLAN_ALL;
+}
+
+/* Which of those it is that take from one source, and how many these are. */
+static inline uint64_t stream_member(const struct stream_params *params)
+{
+    return params->sharers ? params->sharer : params->rank;
+}
+
+static inline uint64_t stream_members(const struct stream_params *params)
+{
+    return params->sharers ? params->sharers : params->world;
 }
 
 /* How many steps it has is known, or shows by and by. */

@@ -55,7 +55,7 @@ static bool commands_make_fit(struct loader *loader, const struct step *step, st
     else if (stream->params.replicas)
         need = slot_indices_end(spec_round_samples(&loader->spec, stream->params.world)) +
                commands_state_for(stream, step->number).len;
-    else if (stream_is_source(stream))
+    else if (stream_is_for_all(stream))
         need = slot_indices_end(commands_size_for_all(loader, stream));
     else if (loader->lengths)
         need = commands_task_bytes(stream, step->number, &planned);
@@ -85,7 +85,7 @@ static void commands_put_replica(struct step *step, const struct place *place,
     struct stream *stream = step->stream;
 
     task->stream = stream->number;
-    task->rank = stream_is_source(stream) ? 0 : (uint32_t)stream->params.rank;
+    task->rank = stream_is_for_all(stream) ? 0 : (uint32_t)stream->params.rank;
     task->world = (uint32_t)stream->params.world;
     task->settled = stream_settled(stream, step_replica(stream, step->number));
     task->state = commands_state_for(stream, step->number);
@@ -123,7 +123,7 @@ static uint32_t commands_prepare(struct loader *loader, struct step *step,
         commands_put_replica(step, place, &task);
     if (loader->lengths)
         commands_task_bytes(stream, step->number, &task.planned);
-    if (stream->plan && !stream_is_source(stream))
+    if (stream->plan && !stream_is_for_all(stream))
         step->repeated = (uint32_t)plan_repeated(stream->plan, stream->params.rank, step->number);
     bool fits = slot_prepare(slot, place->segment->slot_bytes, &task);
     assert(fits); /* commands_make_fit() has seen to it */

@@ -143,7 +143,7 @@ static int start_add_wanted(struct loader *loader, const struct stream_params *p
     return r;
 }
 
-/* Where batches are dispatched, a rank needs somebody to take them from. */
+/* Where batches are dispatched or shared, a rank needs somebody to take them from. */
 static int start_join(struct loader *loader, struct stream *stream, struct dl_error *err)
 {
     struct core *core = &loader->core;
@@ -165,7 +165,7 @@ static int start_make_wanted(struct loader *loader, const struct stream_params *
 {
     int r = start_add_wanted(loader, params, ret, err);
 
-    if (r < 0 || loader->spec.shard != SHARD_DISPATCH)
+    if (r < 0 || (loader->spec.shard != SHARD_DISPATCH && !params->sharers))
         return r;
     int joined = start_join(loader, *ret, err);
     if (joined < 0)
@@ -191,6 +191,28 @@ static int start_found(struct loader *loader, struct stream_params *params, void
     return 0;
 }
 
+/* What several clients that read the same batches cannot have. */
+static int start_check_sharing(const struct loader *loader, const struct stream_params *params,
+                               struct dl_error *err)
+{
+    const char *what = NULL;
+
+    if (!params->sharers)
+        return 0;
+    if (loader->spec.shard == SHARD_DISPATCH)
+        what = "shard.mode dispatch, which loads each batch once for all ranks already; write "
+               "another mode";
+    else if (params->fed)
+        what = "sampler.kind client, whose client gives each rank's samples; write another kind";
+    else if (params->any_order)
+        what = "workers.in_order: false, as all replicas get the same batches; leave it out";
+    else if (loader->spec.writable)
+        what = "memory.writable: true, as one would read what another has written; write false";
+    return what ? dl_error_set(err, EINVAL, "replicas", "%u do not go with %s", params->sharers,
+                               what)
+                : 0;
+}
+
 int loader_start(struct loader *loader, const struct stream_params *wanted, void *sink,
                  struct stream **ret, struct loader_extent *ret_extent, struct dl_error *err)
 {
@@ -206,7 +228,10 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
                             "%u earlier world sizes, but another number of ranks cannot "
                             "continue an iterable dataset or a sampler of kind client",
                             params.before.n);
-    int r = start_found(loader, &params, sink, ret, err);
+    int r = start_check_sharing(loader, &params, err);
+    if (r < 0)
+        return r;
+    r = start_found(loader, &params, sink, ret, err);
     loader_execute(loader);
     if (r < 0)
         return r;

@@ -90,6 +90,10 @@ static int session_open_ask_writable(struct value *spec, struct dl_error *err)
     if (spec->type != VALUE_MAP ||
         (said && (said->type != VALUE_MAP || value_get(said, "writable"))))
         return 0; /* it is a name, says so itself, or will be refused */
+    const struct value *shard = value_get(spec, "shard");
+    const struct value *replicas = shard ? value_get(shard, "replicas") : NULL;
+    if (replicas && value_real(replicas) > 1)
+        return 0; /* one would read what another has written */
     struct value copy = {.type = VALUE_MAP};
     int r = said ? value_copy(said, &copy) : 0;
     if (r == 0)

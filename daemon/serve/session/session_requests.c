@@ -104,10 +104,21 @@ static int session_requests_read_start(struct session *s, const struct opened *o
                                   .epoch = msg->epoch,
                                   .rank = msg->rank,
                                   .world = msg->world,
+                                  .sharer = (uint32_t)msg->replica,
+                                  .sharers = msg->replicas > 1 ? (uint32_t)msg->replicas : 0,
                                   .first = msg->step,
                                   .credits = (uint32_t)msg->credits,
                                   .priority = (enum stream_priority)msg->priority};
     memcpy(ret->job, msg->job.data, min_u64(msg->job.len, sizeof ret->job - 1));
+    if (msg->replica >= max_u64(msg->replicas, 1))
+        return dl_error_set(
+            err, EINVAL, "replica", "%llu is not below the number of replicas, %llu",
+            (unsigned long long)msg->replica, (unsigned long long)max_u64(msg->replicas, 1));
+    if (msg->world == 0 && ret->sharers)
+        return dl_error_set(err, EINVAL, "replicas",
+                            "%u do not go with the cluster's world; give rank and world size, of "
+                            "which each node loads its own",
+                            ret->sharers);
     if (!history_read(msg->before, &ret->before))
         return dl_error_set(err, EPROTO, "before", "not a history of an epoch");
     if (opened->user.left)

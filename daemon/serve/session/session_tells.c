@@ -50,7 +50,8 @@ void session_loader_opened(struct loader_user *user, const struct dl_error *err)
                                            .dataset = identity->dataset,
                                            .workers = spec->workers,
                                            .order = identity->order,
-                                           .parts = {(const uint8_t *)parts, sizeof parts}}});
+                                           .parts = {(const uint8_t *)parts, sizeof parts},
+                                           .replicas = spec->replicas}});
 }
 
 void session_answer_start(struct client_stream *cs, const struct loader_extent *extent)
