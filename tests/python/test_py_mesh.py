@@ -15,7 +15,7 @@ SPEC = {"name": "meshed", "dataset": {"kind": "range", "length": 48}, "batch": {
 class Mesh(TestCase):
     def loaders(self, n, **more):
         daemon = self.daemon()
-        loaders = [dloader.Loader(SPEC, rank=rank, socket=daemon.path, as_="numpy", **more)
+        loaders = [dloader.Loader(SPEC, rank=rank, socket=daemon.socket, as_="numpy", **more)
                    for rank in range(n)]
         for loader in loaders:
             self.addCleanup(loader.close)

@@ -303,13 +303,6 @@ class Loader:
         if resume and (self.job or self._local is not None):
             self._go_on(resume is True)
 
-    def _take_mesh(self, mesh: Any, rank: int | None, job: str | None) -> str | None:
-        place = _mesh.find(mesh, rank or 0)
-        self.rank, self.world_size = place.rank, place.world
-        if place.replicas > 1:
-            self._replica, self._replicas = place.replica, place.replicas
-        return job
-
     def _take_place(self, rank: int | None, world_size: int | str | None, mesh: Any) -> str | None:
         """What is not given is the launcher's; the name of its job, if rank and world are."""
         self._local: int | None = None  # of a cluster: the rank on this node
@@ -334,6 +327,13 @@ class Loader:
                              f"of world_size {place.world}")
         self.rank, self.world_size, self._alone = place.rank, place.world, place.alone
         return place.job
+
+    def _take_mesh(self, mesh: Any, rank: int | None, job: str | None) -> str | None:
+        place = _mesh.find(mesh, rank or 0)
+        self.rank, self.world_size = place.rank, place.world
+        if place.replicas > 1:
+            self._replica, self._replicas = place.replica, place.replicas
+        return job
 
     @staticmethod
     def _check_resume(resume: bool | str, known: bool) -> None:
