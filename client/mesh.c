@@ -4,11 +4,12 @@
 #include "proto/limits.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-enum { DIMS_MAX = 8, NAME_MAX = 16 };
+enum { DIMS_MAX = 8, NAME_MAX = 16, DIGITS_MAX = 7 };
 
 struct mesh_dim {
     char name[NAME_MAX + 1];
@@ -58,21 +59,45 @@ static bool mesh_knows(const char *name, bool *ret_shares)
     return false;
 }
 
+static const char *mesh_skip_spaces(const char *text)
+{
+    return text + strspn(text, " ");
+}
+
+/* Reads a dimension's name and size, as in "tp=2". Returns what follows; NULL: it is none. */
+static const char *mesh_scan_dim(const char *text, struct mesh_dim *ret)
+{
+    const char *name = mesh_skip_spaces(text);
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz_");
+    const char *equals = mesh_skip_spaces(name + n);
+
+    if (n == 0 || n > NAME_MAX || *equals != '=')
+        return NULL;
+    memcpy(ret->name, name, n);
+    ret->name[n] = '\0';
+    const char *size = mesh_skip_spaces(equals + 1);
+    n = strspn(size, "0123456789");
+    if (n == 0 || n > DIGITS_MAX)
+        return NULL;
+    ret->size = strtoull(size, NULL, 10);
+    return mesh_skip_spaces(size + n);
+}
+
 /* "tp=2" at *text, and what divides it from the next, if there is one (*ret_more). */
 static int mesh_read_dim(const char **text, struct mesh *mesh, bool *ret_more,
                          const struct mesh_why *why)
 {
     struct mesh_dim dim = {0};
-    int used = 0;
 
     if (mesh->n == DIMS_MAX)
         return mesh_refuse(why, "mesh: more than %d dimensions", DIMS_MAX);
-    if (sscanf(*text, " %16[a-z_] = %7" SCNu64 " %n", dim.name, &dim.size, &used) < 2 || used == 0)
+    const char *rest = mesh_scan_dim(*text, &dim);
+    if (!rest)
         return mesh_refuse(why,
                            "mesh: \"%.64s\" is not a dimension, such as dp=4; write them with "
                            "commas between, as dp=4,tp=2",
                            *text);
-    *text += used;
+    *text = rest;
     *ret_more = **text == ',';
     if (*ret_more)
         ++*text;
@@ -146,11 +171,12 @@ static uint64_t mesh_member(const struct mesh *mesh, uint64_t rank, uint64_t pla
 int dl_epoch_options_set_mesh(struct dl_epoch_options *options, const char *text, uint32_t rank,
                               uint32_t local_world, char *why_text, size_t why_size)
 {
-    const struct mesh_why why = {why_text, why_size};
+    struct mesh_why why = {.size = why_size};
     uint64_t members, world, here = 0, before = 0;
     struct mesh mesh;
-    int r = mesh_read(text, &mesh, &why);
 
+    why.text = why_text;
+    int r = mesh_read(text, &mesh, &why);
     if (r < 0)
         return r;
     if (rank >= mesh.ranks)

@@ -179,7 +179,8 @@ int spec_read_token(struct spec_reading *rd, const struct spec_key *key, const s
 
     if (v->type == VALUE_NULL ||
         (v->type == VALUE_INT && v->integer >= 0 && (uint64_t)v->integer <= key->max) ||
-        (named && v->type == VALUE_STRING && v->string[0] && strlen(v->string) <= DL_MAX_NAME_BYTES))
+        (named && v->type == VALUE_STRING && v->string[0] &&
+         strlen(v->string) <= DL_MAX_NAME_BYTES))
         return value_copy(v, (struct value *)(void *)((char *)rd->spec + key->offset)) < 0
                    ? spec_no_memory(rd)
                    : 0;
