@@ -103,7 +103,7 @@ class Peer:
             self.send(WELCOME, 1, "peer", 1, 0)
         elif message[0] == OPEN:
             self.send(OPENED, message[1], 1, "words", *self.opened, 2, 0, 7, 1, 8, 5, 1, 0,
-                      bytes(40))
+                      bytes(40), 0)
         elif message[0] == QUERY:
             self.send(INFO, message[1], {}, 0)
         elif message[0] == START:

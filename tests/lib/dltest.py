@@ -42,7 +42,12 @@ PROGRESS = 43
 POSITION = 44
 
 # Of a message: how many fields have to be given, and what the others then are.
-USUALLY = {OPEN: (3, (0, 0, 0)), START: (7, (b"", "", 2 ** 64 - 1, 0)), QUERY: (2, (0,)), INFO: (2, (0,))}
+USUALLY = {
+    OPEN: (3, (0, 0, 0)),
+    START: (7, (b"", "", 2 ** 64 - 1, 0, 0, 0)),
+    QUERY: (2, (0,)),
+    INFO: (2, (0,)),
+}
 
 
 # ---- msgpack, as much as the protocol needs ----------------------------------------------------

@@ -134,7 +134,7 @@ class FakeRing:
             pass
         elif message[0] == OPEN:
             self.send(OPENED, message[1], LOADER, "fake", 1000, 0, 1, 4, 0, 42, 1, 4, 5, 1, 0,
-                      bytes(40))
+                      bytes(40), 0)
         elif message[0] == START:
             self.send(STARTED, message[1], STREAM, len(self.steps) + self.stall, 4 * len(self.steps),
                       message[3], message[6], message[4], message[5], b"")
