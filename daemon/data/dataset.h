@@ -111,6 +111,11 @@ struct dataset_ops {
      */
     int (*lengths)(struct dataset *ds, const char *leaf, uint64_t first, size_t n, uint32_t *ret,
                    uint64_t *ret_bad, struct dl_error *err);
+    /*
+     * Map-style: the file that a sample is, written as snprintf() does, and its length; `index` is
+     * below length. 0: samples are no files of their own. May be NULL, likewise.
+     */
+    size_t (*name)(const struct dataset *ds, uint64_t index, char *ret, size_t room);
     /* Asks the memory for the beginning of a sample that comes soon; below length. May be NULL. */
     void (*expect)(struct dataset *ds, uint64_t index);
     void (*close)(struct dataset *ds); /* frees what open made, and ds itself */
@@ -175,6 +180,11 @@ static inline void dataset_expect(struct dataset *ds, uint64_t index)
 {
     if (ds->ops->expect)
         ds->ops->expect(ds, index);
+}
+
+static inline size_t dataset_name(const struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    return ds->ops->name ? ds->ops->name(ds, index, ret, room) : 0;
 }
 
 /* One sample of a map-style dataset of either sort, for who needs it by itself. As get(). */

@@ -5,6 +5,7 @@
 #include "tests/unit/fail_alloc.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 
 /* ---- opening what a text says --------------------------------------------------------------- */
 
@@ -83,6 +84,45 @@ static void test_concat(void **state)
                    " {kind: range, length: 0}]}",
                    0, 1);
     expect_samples("{kind: concat, datasets: [{kind: range, length: 0}]}", NULL, 0);
+}
+
+/* Of the sample in the inner dataset, through all that combines it; none of what is no file. */
+static void test_names(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t index;
+        const char *want;
+    } rows[] = {
+        {"{kind: imagefolder, root: %s/names}", 1, "/names/a/1.png"},
+        {"{kind: subset, indices: [2, 0], dataset: {kind: imagefolder, root: %s/names}}", 0,
+         "/names/b/2.png"},
+        {"{kind: concat, datasets: [{kind: imagefolder, root: %s/names}, {kind: subset, "
+         "indices: [1], dataset: {kind: imagefolder, root: %s/names}}]}",
+         3, "/names/a/1.png"},
+        {"{kind: subset, indices: [2], dataset: {kind: range, length: 3}}", 0, ""},
+    };
+    static const char *const dirs[] = {"names", "names/a", "names/b"};
+    static const char *const files[] = {"names/a/0.png", "names/a/1.png", "names/b/2.png"};
+    char text[1024], path[4096], want[4096];
+    const char *dir = harness_tmpdir();
+
+    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, dirs[i]);
+        assert_int_equal(mkdir(path, 0755), 0);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++)
+        (void)harness_file(files[i], "", 0);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        snprintf(text, sizeof text, rows[i].text, dir, dir);
+        struct dataset *ds = must_open(text);
+        path[0] = '\0';
+        size_t len = dataset_name(ds, rows[i].index, path, sizeof path);
+        snprintf(want, sizeof want, "%s%s", *rows[i].want ? dir : "", rows[i].want);
+        assert_string_equal(path, want);
+        assert_int_equal(len, strlen(want));
+        dataset_close(ds);
+    }
 }
 
 static void test_subset(void **state)
@@ -531,13 +571,13 @@ static void test_every_allocation(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_concat),           cmocka_unit_test(test_subset),
-    cmocka_unit_test(test_split_like_torch), cmocka_unit_test(test_fractions),
-    cmocka_unit_test(test_nested),           cmocka_unit_test(test_leaves),
-    cmocka_unit_test(test_bad_indices),      cmocka_unit_test(test_unequal_parts),
-    cmocka_unit_test(test_refusals),         cmocka_unit_test(test_tokens),
-    cmocka_unit_test(test_token_windows),    cmocka_unit_test(test_token_refusals),
-    cmocka_unit_test(test_every_allocation),
+    cmocka_unit_test(test_concat),         cmocka_unit_test(test_subset),
+    cmocka_unit_test(test_names),          cmocka_unit_test(test_split_like_torch),
+    cmocka_unit_test(test_fractions),      cmocka_unit_test(test_nested),
+    cmocka_unit_test(test_leaves),         cmocka_unit_test(test_bad_indices),
+    cmocka_unit_test(test_unequal_parts),  cmocka_unit_test(test_refusals),
+    cmocka_unit_test(test_tokens),         cmocka_unit_test(test_token_windows),
+    cmocka_unit_test(test_token_refusals), cmocka_unit_test(test_every_allocation),
 };
 
 TEST_MAIN(tests)

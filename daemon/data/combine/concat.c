@@ -164,6 +164,14 @@ static void concat_expect(struct dataset *ds, uint64_t index)
     dataset_expect(concat->parts[part], index - concat_part_begin(concat, part));
 }
 
+static size_t concat_name(const struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    const struct concat *concat = container_of(ds, const struct concat, base);
+    uint32_t part = concat_find_part(concat, index);
+
+    return dataset_name(concat->parts[part], index - concat_part_begin(concat, part), ret, room);
+}
+
 /* Each part's own, in one call of it. */
 static int concat_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
                           uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
@@ -199,10 +207,15 @@ static void concat_close(struct dataset *ds)
     free(concat);
 }
 
-static const struct dataset_ops concat_ops = {
-    .read_rows = concat_read_rows, .expect = concat_expect, .close = concat_close};
-static const struct dataset_ops concat_varying_ops = {
-    .get = concat_get, .lengths = concat_lengths, .expect = concat_expect, .close = concat_close};
+static const struct dataset_ops concat_ops = {.read_rows = concat_read_rows,
+                                              .name = concat_name,
+                                              .expect = concat_expect,
+                                              .close = concat_close};
+static const struct dataset_ops concat_varying_ops = {.get = concat_get,
+                                                      .lengths = concat_lengths,
+                                                      .name = concat_name,
+                                                      .expect = concat_expect,
+                                                      .close = concat_close};
 
 /* ---- equal samples -------------------------------------------------------------------------- */
 

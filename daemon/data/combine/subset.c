@@ -70,6 +70,12 @@ static void subset_expect(struct dataset *ds, uint64_t index)
     dataset_expect(subset->inner, subset_index_at(subset, index));
 }
 
+static size_t subset_name(const struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    const struct subset *subset = container_of(ds, const struct subset, base);
+    return dataset_name(subset->inner, subset_index_at(subset, index), ret, room);
+}
+
 /* One call for each run of samples that follow each other in the inner dataset too. */
 static int subset_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
                           uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
@@ -103,10 +109,15 @@ static void subset_close(struct dataset *ds)
     free(subset);
 }
 
-static const struct dataset_ops subset_ops = {
-    .read_rows = subset_read_rows, .expect = subset_expect, .close = subset_close};
-static const struct dataset_ops subset_varying_ops = {
-    .get = subset_get, .lengths = subset_lengths, .expect = subset_expect, .close = subset_close};
+static const struct dataset_ops subset_ops = {.read_rows = subset_read_rows,
+                                              .name = subset_name,
+                                              .expect = subset_expect,
+                                              .close = subset_close};
+static const struct dataset_ops subset_varying_ops = {.get = subset_get,
+                                                      .lengths = subset_lengths,
+                                                      .name = subset_name,
+                                                      .expect = subset_expect,
+                                                      .close = subset_close};
 
 static int subset_alloc_table(struct subset *subset, uint64_t n, const char *place,
                               struct dl_error *err)

@@ -207,6 +207,15 @@ static int imagefolder_get(struct dataset *ds, const struct sample_key *key, uin
     return sample_check(ret, err);
 }
 
+static size_t imagefolder_name(const struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    const struct imagefolder *folder = container_of(ds, const struct imagefolder, base);
+    size_t len;
+
+    image_list_get(&folder->list, index, ret, room, &len);
+    return len;
+}
+
 static void imagefolder_close(struct dataset *ds)
 {
     struct imagefolder *folder = container_of(ds, struct imagefolder, base);
@@ -220,9 +229,10 @@ static void imagefolder_close(struct dataset *ds)
     free(folder);
 }
 
-static const struct dataset_ops fixed_ops = {.read_rows = imagefolder_read_rows,
-                                             .close = imagefolder_close};
-static const struct dataset_ops varying_ops = {.get = imagefolder_get, .close = imagefolder_close};
+static const struct dataset_ops fixed_ops = {
+    .read_rows = imagefolder_read_rows, .name = imagefolder_name, .close = imagefolder_close};
+static const struct dataset_ops varying_ops = {
+    .get = imagefolder_get, .name = imagefolder_name, .close = imagefolder_close};
 
 static int imagefolder_describe(struct imagefolder *folder)
 {

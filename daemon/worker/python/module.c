@@ -2,6 +2,7 @@
 #include "daemon/worker/python/engine.h"
 #include "daemon/worker/python/host.h"
 #include "daemon/worker/python/sample.h"
+#include "daemon/worker/python/told.h"
 #include "proto/common/clock.h"
 
 #include <errno.h>
@@ -230,6 +231,15 @@ static PyMethodDef methods[] = {
     {"set_key", module_set_key, METH_VARARGS,
      "set_key(seed, epoch, index): a sample is being made, without workers."},
     {"clear_key", module_clear_key, METH_NOARGS, "clear_key(): none is any more."},
+    {"read_spec", told_read_spec, METH_VARARGS,
+     "read_spec(text): what a spec in YAML or JSON says, as dicts and lists, unchecked. "
+     "ValueError: "
+     "it is\n"
+     "neither."},
+    {"sample_names", told_sample_names, METH_VARARGS,
+     "sample_names(text, base, indices): the file of each of these samples, as this process may\n"
+     "read them; \"\" for a sample that there is not. None: the spec's samples are no files.\n"
+     "ValueError: why the dataset cannot be opened. base: an absolute folder; indices: a list."},
     {"engine", (PyCFunction)(void (*)(void))module_engine, METH_VARARGS | METH_KEYWORDS,
      "engine(source, batch_size, drop_last=False, seed=0, worker=0, workers=1, tokens=0,\n"
      "       length_of=None)\n\n"

@@ -3,6 +3,7 @@
 #include "daemon/data/dataset.h"
 #include "daemon/data/file_hasher.h"
 #include "daemon/worker/forked.h"
+#include "daemon/worker/python/told.h"
 
 #include <errno.h>
 
@@ -17,55 +18,6 @@ static PyObject *py_dataset_returned(PyObject *result)
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
-
-static PyObject *py_dataset_to_python(const struct value *v);
-
-static PyObject *py_dataset_list_to_python(const struct value *v)
-{
-    PyObject *list = PyList_New(v->count);
-
-    for (uint32_t i = 0; list && i < v->count; i++) {
-        PyObject *item = py_dataset_to_python(&v->items[i]);
-        if (!item || PyList_SetItem(list, i, item) < 0)
-            Py_CLEAR(list);
-    }
-    return list;
-}
-
-static PyObject *py_dataset_map_to_python(const struct value *v)
-{
-    PyObject *map = PyDict_New();
-
-    for (uint32_t i = 0; map && i < v->count; i++) {
-        _cleanup_py_ PyObject *item = py_dataset_to_python(&v->items[i]);
-        if (!item || PyDict_SetItemString(map, v->items[i].key, item) < 0)
-            Py_CLEAR(map);
-    }
-    return map;
-}
-
-static PyObject *py_dataset_to_python(const struct value *v)
-{
-    switch (v->type) {
-    case VALUE_BOOL:
-        return PyBool_FromLong(v->boolean);
-    case VALUE_INT:
-        return PyLong_FromLongLong(v->integer);
-    case VALUE_UINT:
-        return PyLong_FromUnsignedLongLong(v->uinteger);
-    case VALUE_FLOAT:
-        return PyFloat_FromDouble(v->number);
-    case VALUE_STRING:
-        return PyUnicode_FromString(v->string);
-    case VALUE_ARRAY:
-        return py_dataset_list_to_python(v);
-    case VALUE_MAP:
-        return py_dataset_map_to_python(v);
-    case VALUE_NULL:
-        break;
-    }
-    Py_RETURN_NONE;
-}
 
 /* An attribute; NULL without an exception where it is None. */
 static int py_dataset_attribute(PyObject *object, const char *name, PyObject **ret)
@@ -154,7 +106,7 @@ int py_dataset_open(const struct py_dataset_open *how, struct py_dataset *ret)
                         "this process cannot open datasets: serve() set no bootstrap");
         return -1;
     }
-    _cleanup_py_ PyObject *args = py_dataset_to_python(&spec->config);
+    _cleanup_py_ PyObject *args = value_to_python(&spec->config);
     _cleanup_py_ PyObject *object =
         !args ? NULL
               : PyObject_CallFunction(py_dataset_bootstrap, "IIKzOzO", how->worker, how->workers,
