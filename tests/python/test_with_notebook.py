@@ -44,6 +44,17 @@ CELLS = (
     "print(next(batches), next(batches, 'end'))",
 )
 
+# What a cell shows, beside or instead of what it prints.
+SHOWN = (
+    ("import numpy, dloader\ndloader.show({'image': numpy.zeros((2, 9, 9, 3), 'u1'), 'label': [0, 1]})",
+     'src="data:image/png;base64,'),
+    ("from dloader import DataLoader\nloader = DataLoader(list(range(8)), batch_size=4)\nloader",
+     "<caption>DataLoader"),
+    ("dloader.explain(loader)\nprint('behind')", '<th scope="col">stage</th>'),
+    ("loader = dloader.Loader({'dataset': {'kind': 'range', 'length': 10}, 'workers': {'count': 0}}, as_='numpy')\n"
+     "loader", "<caption>dloader.Loader</caption>"),
+)
+
 
 class Kernel:
     """One kernel, for as long as the context lasts."""
@@ -63,8 +74,10 @@ class Kernel:
         self.manager.shutdown_kernel(now=True)
 
     def run(self, code, on_output=None):
-        """What the cell printed, on either stream, and how its error is called, if there is one."""
+        """What the cell printed, on either stream, and how its error is called, if there is one; `shown`
+        is then the HTML that it displayed."""
         asked, said = self.client.execute(code), ""
+        self.shown = []
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             try:
@@ -78,6 +91,8 @@ class Kernel:
                 said += content["text"]
                 if on_output:
                     on_output()
+            elif kind in ("display_data", "execute_result"):
+                self.shown.append(content["data"].get("text/html", ""))
             elif kind == "error":
                 said += content["ename"]
             elif kind == "status" and content["execution_state"] == "idle":
@@ -102,6 +117,16 @@ class TestNotebook(Case):
                               f"    time.sleep({PATIENCE})", self.stop_once(kernel))
             self.assertEqual(said, "[0, 1, 2, 3]\nKeyboardInterrupt")
             self.assertEqual(kernel.run("print(list(loader))"), "[[0, 1, 2, 3], [4, 5, 6, 7]]\n")
+
+    def test_shown(self):
+        """Batches, loaders and explain() as HTML, once each; nothing of it is printed besides."""
+        with Kernel() as kernel:
+            for cell, has in SHOWN:
+                with self.subTest(cell=cell):
+                    said = kernel.run(cell)
+                    self.assertEqual(len(kernel.shown), 1, said)
+                    self.assertIn(has, kernel.shown[0])
+                    self.assertEqual(said, "behind\n" if "behind" in cell else "")
 
     @staticmethod
     def stop_once(kernel):

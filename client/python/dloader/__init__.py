@@ -6,6 +6,7 @@
     from dloader import StatefulDataLoader  DataLoader by torchdata's name
     from dloader import adopt               dloaderd's workers for a loader that a library made
     from dloader import explain             what of a DataLoader's work runs in C, and what does not
+    from dloader import show                what is in a batch, as pictures and text
     from dloader import sample_rng          inside a Dataset: a NumPy generator for this sample
 
 Importing this package imports neither torch nor NumPy. DataLoader needs torch, and raises ImportError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ._adopt import adopt
     from ._native import explain
     from ._packed import PackedList
+    from ._view import show
     from .dataloader import DataLoader
     from .loader import Loader
     from .random import sample_rng
@@ -34,11 +36,12 @@ __version__ = "0.1.0"
 
 __all__ = ["DaemonError", "DataLoader", "Error", "Loader", "PackedList", "SamplesLeftOutError",
            "StateError", "StatefulDataLoader", "WorldChangedError", "__version__", "adopt", "explain",
-           "get_worker_info", "sample_rng"]
+           "get_worker_info", "sample_rng", "show"]
 
 # What needs torch, NumPy or an extension module is imported when it is first asked for.
 _LAZY = {"DataLoader": "dataloader", "Loader": "loader", "PackedList": "_packed",
-         "StatefulDataLoader": "stateful", "adopt": "_adopt", "explain": "_native", "sample_rng": "random"}
+         "StatefulDataLoader": "stateful", "adopt": "_adopt", "explain": "_native", "sample_rng": "random",
+         "show": "_view"}
 
 # The public names of torch.utils.data, its modules too, from 1.13 on. A later torch may have more.
 _OF_TORCH = frozenset((

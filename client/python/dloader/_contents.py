@@ -190,7 +190,11 @@ def pickled_class(pickle: bytes) -> str | None:
 
 def statistics(leaf: Leaf) -> tuple[float, float, float] | None:
     """Smallest, largest and mean element of a tensor; None: it is empty or complex."""
-    numbers = leaf.numbers
+    return statistics_of(leaf.numbers)
+
+
+def statistics_of(numbers: numpy.ndarray) -> tuple[float, float, float] | None:
+    """The same of an array."""
     if numbers.size == 0 or numbers.dtype.kind == "c":
         return None
     with numpy.errstate(all="ignore"):
@@ -254,6 +258,13 @@ def leaf_json(leaf: Leaf, values: int) -> dict[str, Any]:
     return told
 
 
+def array_json(path: str, array: numpy.ndarray) -> dict[str, Any]:
+    """Of an array that was copied from a batch, as leaf_json() without values."""
+    low, high, mean = statistics_of(array) or (None, None, None)
+    return {"path": json_text(path), "kind": "tensor", "dtype": str(array.dtype), "shape": list(array.shape),
+            "min": json_number(low), "max": json_number(high), "mean": json_number(mean)}
+
+
 # ---- lines --------------------------------------------------------------------------------------
 
 def format_bytes(n: float) -> str:
@@ -305,6 +316,13 @@ def _leaf_line(leaf: Leaf) -> str:
             f"[{', '.join(map(str, leaf.shape))}]  {format_bytes(leaf.nbytes)}")
     found = statistics(leaf) if leaf.kind == "tensor" else None
     return line + ("  min {:.6g}  max {:.6g}  mean {:.6g}".format(*found) if found else "")
+
+
+def array_line(epoch: int, told: dict[str, Any]) -> str:
+    """What array_json() gave, with the epoch that it is of."""
+    line = f"{f'epoch {epoch}':<10}{told['path'] or '(batch)'}  {told['dtype']}  {told['shape']}"
+    return line + ("  min {min:.6g}  max {max:.6g}  mean {mean:.6g}".format(**told)
+                   if None not in (told["min"], told["max"], told["mean"]) else "")
 
 
 def _value_line(leaf: Leaf, values: int) -> str:

@@ -17,6 +17,8 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from torch.utils.data import dataset as _theirs
 from torch.utils.data._utils import collate as _collate
 
+from . import _html
+
 # Kinds of NumPy's numbers that default_collate makes a tensor of the same type of, one by one.
 _NUMBERS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
 # Keys of a batch from which on looking at the dataset takes less time than calling it.
@@ -246,10 +248,16 @@ def _why_not(check: Any, argument: Any) -> str | None:
 
 
 def explain(loader: Any, file: Any = None) -> None:
-    """Prints, stage by stage, what of a DataLoader's work C does, what Python does, and why.
+    """Prints, stage by stage, what of a DataLoader's work C does, what Python does, and why; in a
+    notebook it shows a table.
 
-    file: where to, instead of sys.stdout.
+    file: where to print, instead of sys.stdout.
     """
+    explained(loader).tell(file)
+
+
+def explained(loader: Any) -> _html.Shown:
+    """What explain() tells, as text and as HTML."""
     collate = getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__)
     off = None
     if loader._options.native == "off":
@@ -259,8 +267,10 @@ def explain(loader: Any, file: Any = None) -> None:
     samples = off or _why_not(lower, loader.dataset)
     batches = off or samples or _why_not(_check_loader, loader)
     stages = [("samples", _kind_text(loader.dataset), samples or batches), ("batches", collate, batches)]
-    for stage, what, why in stages:
-        print(f"{stage:<9}{'Python' if why else 'C':<8}{what}{f'  ({why})' if why else ''}", file=file)
+    lines = [f"{stage:<9}{'Python' if why else 'C':<8}{what}{f'  ({why})' if why else ''}"
+             for stage, what, why in stages]
     if batches and not off:
-        print("to run in C: a tensor, an array or a TensorDataset, or Subset or ConcatDataset of such, "
-              "in batches of PyTorch's default_collate", file=file)
+        lines.append("to run in C: a tensor, an array or a TensorDataset, or Subset or ConcatDataset of such, "
+                     "in batches of PyTorch's default_collate")
+    rows = [(stage, "Python" if why else "C", what, why or "") for stage, what, why in stages]
+    return _html.Shown("\n".join(lines), _html.table(("stage", "by", "what", "why"), rows, "".join(lines[len(rows):])))

@@ -16,7 +16,7 @@ except ImportError as _error:
 from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data.dataloader import _DatasetKind
 
-from . import _arguments, _device, _info, _native, _private, _single, _world, state
+from . import _arguments, _device, _html, _info, _native, _private, _single, _world, state
 from ._seeds import MASK64
 from ._share import Share
 
@@ -26,6 +26,14 @@ T_co = TypeVar("T_co", covariant=True)
 _SAMPLER_STREAM = 0x5DEECE66
 
 _TORCH_TAKES_IN_ORDER = "in_order" in inspect.signature(TorchLoader.__init__).parameters
+
+
+def _length_of(dataset: Any) -> int | None:
+    """None: it does not say."""
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 class DataLoader(TorchLoader[T_co]):
@@ -167,6 +175,14 @@ class DataLoader(TorchLoader[T_co]):
             given = PersistentIterator(self, self._iterator)
             self._given = weakref.ref(given)
         return _device.to_device(given, self._options.device)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows, with what explain() tells."""
+        told = _native.explained(self)
+        return _html.fragment(_html.facts(type(self).__name__, (
+            ("dataset", type(self.dataset).__name__), ("samples", _length_of(self.dataset)),
+            ("batch size", self.batch_size), ("workers", self.num_workers), ("sampler", type(self.sampler).__name__),
+            ("next epoch", self._next_epoch))) + told.body)
 
     def set_epoch(self, epoch: int) -> None:
         """The number of the next epoch, which otherwise counts up from 0 with each iter().

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from operator import index
 from typing import Any
 
-from . import _device, _mesh, _private, _reraise, _rejoin, _world
+from . import _device, _html, _mesh, _private, _reraise, _rejoin, _world
 from ._errors import SamplesLeftOutError, StateError, WorldChangedError
 from ._progress import Progress
 from ._spec import Spec, refusal
@@ -448,6 +448,15 @@ class Loader:
             return "<dloader.Loader, closed>"
         return (f"<dloader.Loader {self.name!r}, {self.length} samples, batch_size "
                 f"{self.batch_size}, seed {self.seed}, rank {self.rank} of {self.world_size}>")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: nothing of it starts an epoch."""
+        if self._client is None:
+            return _html.fragment(_html.facts("dloader.Loader, closed", ()))
+        return _html.fragment(_html.facts("dloader.Loader", (
+            ("name", self.name), ("samples", self.length), ("batch size", self.batch_size),
+            ("batches an epoch", self._steps), ("seed", self.seed), ("epoch", self._at[0]), ("step", self._at[1]),
+            ("rank", None if self.rank is None else f"{self.rank} of {self.world_size}"), ("job", self.job or None))))
 
     def __len__(self) -> int:
         """Batches of this rank in an epoch; TypeError where nobody knows before it ends.
