@@ -11,6 +11,7 @@
 #define COMMON (BIT(OPTION_SOCKET) | BIT(OPTION_JSON) | BIT(OPTION_HELP))
 #define VIEW   (COMMON | BIT(OPTION_WIDE))
 #define PLACE  (BIT(OPTION_WORLD) | BIT(OPTION_RANK))
+#define LOOK   (BIT(OPTION_PNG) | BIT(OPTION_HTML))
 
 static int verb_help(const struct options *o);
 
@@ -41,11 +42,12 @@ static const struct verb VERBS[] = {
      DAEMON_SERVICE},
     {"peek", "SPEC|NAME",
      COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |
-         BIT(OPTION_INDICES) | BIT(OPTION_VALUES),
+         BIT(OPTION_INDICES) | BIT(OPTION_VALUES) | LOOK | BIT(OPTION_TEXT) | BIT(OPTION_SAMPLE) |
+         BIT(OPTION_DRAWS),
      verb_peek, "Shows the content of one batch, which the daemon loads only for this."},
     {"replay", "SPEC|NAME",
      COMMON | BIT(OPTION_WORLD) | BIT(OPTION_ONE_RANK) | BIT(OPTION_EPOCH) | BIT(OPTION_STEP) |
-         BIT(OPTION_INDICES) | BIT(OPTION_BEHIND) | BIT(OPTION_SEED) | BIT(OPTION_ARCHIVE),
+         BIT(OPTION_INDICES) | BIT(OPTION_BEHIND) | BIT(OPTION_SEED) | BIT(OPTION_ARCHIVE) | LOOK,
      verb_replay, "Makes a batch again, as it was delivered, and writes it for numpy.load()."},
     {"status", NULL, VIEW, verb_status,
      "Shows the daemon as a whole, or each one if there are "

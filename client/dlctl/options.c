@@ -20,7 +20,14 @@ enum option_kind {
     KIND_SECONDS, /* kept in ms, min and max too */
 };
 
-enum { VALUES_DEFAULT = 8, VALUES_MAX = 4096, INDICES_MAX = 4096, INTERVAL_DEFAULT_MS = 1000 };
+enum {
+    VALUES_DEFAULT = 8,
+    VALUES_MAX = 4096,
+    INDICES_MAX = 4096,
+    DRAWS_DEFAULT = 16,
+    DRAWS_MAX = 64,
+    INTERVAL_DEFAULT_MS = 1000,
+};
 
 #define FIELD(name) offsetof(struct options, name)
 
@@ -90,6 +97,18 @@ static const struct option_row {
                      "for a spec without a seed: the seed of the batch"},
     [OPTION_WIDE] = {"wide", NULL, KIND_FLAG, FIELD(wide), 0, 0,
                      "all columns, each row on one line, however long"},
+    [OPTION_PNG] = {"png", "FILE", KIND_TEXT, FIELD(png), 0, 0,
+                    "write a contact sheet there: the batch's images with masks, or its sounds, "
+                    "with index, label and name of each sample"},
+    [OPTION_HTML] = {"html", "FILE", KIND_TEXT, FIELD(html), 0, 0,
+                     "write a page there with the contact sheet, tokens as text, and all leaves"},
+    [OPTION_TEXT] = {"text", NULL, KIND_FLAG, FIELD(text), 0, 0,
+                     "print tokens as text, with padding, borders between packed samples, and what "
+                     "counts for the loss"},
+    [OPTION_SAMPLE] = {"sample", "I", KIND_NUMBER, FIELD(sample), 0, UINT64_MAX,
+                       "instead of a batch, this sample as each of --draws epochs gets it"},
+    [OPTION_DRAWS] = {"draws", "N", KIND_NUMBER, FIELD(draws), 1, DRAWS_MAX,
+                      "with --sample: how many epochs, from --epoch on; default 16"},
     [OPTION_STATE] = {"state", "FILE", KIND_TEXT, FIELD(state), 0, 0,
                       "resume from the state in that file, with any --world"},
     [OPTION_SAVE_STATE] = {"save-state", "FILE", KIND_TEXT, FIELD(save_state), 0, 0,
@@ -254,6 +273,7 @@ static int options_set_option(enum option_id id, const char *arg, struct options
         o->has_length |= id == OPTION_LENGTH;
         o->has_world |= id == OPTION_WORLD;
         o->has_seed |= id == OPTION_SEED;
+        o->has_sample |= id == OPTION_SAMPLE;
         return options_set_number(row, arg, o, err);
     case KIND_INDICES:
         return options_set_indices(arg, o, err);
@@ -403,7 +423,7 @@ static int options_check_ranges(const struct options *o, struct dl_error *err)
 /* What one batch is written to, and where it is. */
 static int options_check_archive(struct options *o, struct dl_error *err)
 {
-    if (!o->output)
+    if (!o->output && !o->png && !o->html)
         return dl_error_set(err, EINVAL, "--output",
                             "needs the name of a file for the batch: -o batch.npz");
     if (o->state && o->epoch > 0)
@@ -413,6 +433,27 @@ static int options_check_archive(struct options *o, struct dl_error *err)
                             o->epoch);
     if (o->state && !o->has_world)
         o->world = 0;
+    return 0;
+}
+
+/* One sample in several epochs, and what says which batch, are not to be had together. */
+static int options_check_sample(struct options *o, struct dl_error *err)
+{
+    uint64_t last;
+
+    if (!o->has_sample && o->draws)
+        return dl_error_set(err, EINVAL, "--draws", "needs the sample's index: --sample I");
+    if (!o->has_sample)
+        return 0;
+    if (o->indices || o->step)
+        return dl_error_set(err, EINVAL, o->indices ? "--indices" : "--step",
+                            "chooses a batch, and --sample one sample; give one of them");
+    if (!o->draws)
+        o->draws = DRAWS_DEFAULT;
+    if (add_overflows(o->epoch, o->draws, &last))
+        return dl_error_set(err, EINVAL, "--draws",
+                            "%" PRIu64 " epochs from %" PRIu64 " pass the last one", o->draws,
+                            o->epoch);
     return 0;
 }
 
@@ -465,6 +506,8 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct options
         r = options_take_environment(ret, err);
     if (r == 0 && verb->options & BIT(OPTION_ARCHIVE))
         r = options_check_archive(ret, err);
+    if (r == 0 && verb->options & BIT(OPTION_SAMPLE))
+        r = options_check_sample(ret, err);
     return r < 0 ? r : options_check_ranges(ret, err);
 }
 

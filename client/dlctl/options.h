@@ -45,6 +45,11 @@ enum option_id {
     OPTION_BEHIND,
     OPTION_SEED,
     OPTION_WIDE,
+    OPTION_PNG,
+    OPTION_HTML,
+    OPTION_TEXT,
+    OPTION_SAMPLE,
+    OPTION_DRAWS,
     OPTION_COUNT,
 };
 #define BIT(option) (UINT64_C(1) << (option))
@@ -86,6 +91,12 @@ struct options {
     uint64_t count;         /* looks to show; 0: until somebody ends it */
     uint64_t seed;          /* valid if has_seed */
     bool has_seed;
+    const char *png;  /* file for the batch's pictures; NULL: none */
+    const char *html; /* file for a page with all of it; NULL: none */
+    bool text;        /* tokens as text */
+    uint64_t sample;  /* the only one to show, valid if has_sample */
+    bool has_sample;
+    uint64_t draws; /* in so many epochs; 0: not given */
 };
 
 /* Which daemon a verb asks where none is named. */

@@ -54,8 +54,14 @@ static char *python_options(const struct options *o, bool seeded)
                   python_text_or_null(o->indices), "values", render_json_u64(o->values), "output",
                   python_text_or_null(o->output), "state", python_text_or_null(o->state), "seed",
                   o->has_seed ? render_json_u64(o->seed) : json_null());
-    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    json_t *look = json_pack("{s:o, s:o, s:b, s:o, s:o}", "png", python_text_or_null(o->png),
+                             "html", python_text_or_null(o->html), "text", o->text, "sample",
+                             o->has_sample ? render_json_u64(o->sample) : json_null(), "draws",
+                             render_json_u64(o->draws));
+    bool whole = json && look && json_object_update(json, look) == 0;
+    char *text = whole ? json_dumps(json, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
 
+    json_decref(look);
     json_decref(json);
     return text;
 }

@@ -14,7 +14,7 @@ import signal
 import stat
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
@@ -116,7 +116,7 @@ def _signals_heard() -> Iterator[None]:
         os.kill(os.getpid(), heard[0])
 
 
-def place_of(path: str) -> str:
+def place_of(path: str, remedy: str = "-o batch.npz") -> str:
     """Where the file is to be, behind all links. A new one takes the place of what is there, which
     only a file may lose: not a link that leads nowhere, nor /dev/stdout."""
     place = os.path.realpath(path)
@@ -124,7 +124,7 @@ def place_of(path: str) -> str:
         if os.path.islink(path) and not os.path.exists(path) or \
                 not stat.S_ISREG(os.stat(path).st_mode):
             raise OSError(errno.EINVAL, "is not a file, so it is not replaced; give the name of a file: "
-                          "-o batch.npz", path)
+                          f"{remedy}", path)
     return place
 
 
@@ -145,6 +145,15 @@ def write(batch: Any, place: str, told: dict[str, Any]) -> None:
     if batch.lengths is not None:
         found.arrays["__lengths__"] = numpy.array(batch.lengths, numpy.uint32)
     found.arrays["__batch__"] = numpy.array(json.dumps(told, separators=(",", ":")))
+    _put(place, lambda file: _write_arrays(file, found.arrays))
+
+
+def put(place: str, content: bytes) -> None:
+    """A file with this content, complete before it has its name."""
+    _put(place, lambda file: file.write(content))
+
+
+def _put(place: str, fill: Callable[[Any], Any]) -> None:
     folder, name = os.path.split(place)
     mode = stat.S_IMODE(os.stat(place).st_mode) if os.path.exists(place) else 0o666 & ~_umask()
     with _signals_heard():
@@ -152,7 +161,7 @@ def write(batch: Any, place: str, told: dict[str, Any]) -> None:
         try:
             with open(fd, "wb") as file:
                 os.fchmod(fd, mode)
-                _write_arrays(file, found.arrays)
+                fill(file)
             os.replace(beside, place)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):

@@ -12,7 +12,7 @@ import signal
 import sys
 from typing import Any
 
-from . import _archive, _client, _contents  # type: ignore[attr-defined]
+from . import _archive, _client, _contents, _fields, _look  # type: ignore[attr-defined]
 from ._contents import format_bytes, json_number, json_text
 from ._spec import add_key
 
@@ -41,6 +41,7 @@ class OneBatch:
         self.indices = options["indices"] and [int(i) for i in options["indices"].split(",")]
         self.state = self._read_state() if options["state"] else None
         self.fed = False  # the client is the sampler
+        self.look = _look.Look(options)
 
     def _read_state(self) -> bytes:
         """What the state says that the options do not: the seed, and the world."""
@@ -70,6 +71,9 @@ class OneBatch:
         path = self.options["operand"]
         with open(path, encoding="utf-8") as file:
             text = file.read()
+        self.look.take_spec(text, os.path.dirname(os.path.abspath(path)))
+        if self.options["sample"] is not None:
+            text = _look.spec_for_sample(self.look.spec(), self.seed)
         adds = not self.options["seeded"] and self.seed is not None
         if adds:
             text = add_key(text, "seed", self.seed)
@@ -153,6 +157,15 @@ class OneBatch:
             why = f"the epoch has {steps} steps for this rank, 0 to {steps - 1}"
         return Refused(errno.ENODATA, "--step", f"{self.step}: {why}")
 
+    def draw(self, sample: int, epoch: int) -> list[_fields.Field]:
+        """That sample in that epoch, in memory of its own."""
+        self.indices, self.epoch = [sample], epoch
+        batch = self.load(chooses=False)
+        fields = _fields.copied(_fields.of_leaves(_contents.leaves(batch.data)))
+        del batch
+        self.started.end()
+        return fields
+
     # ---- telling ----
 
     def place(self, batch: Any, epoch: int, rank: int, world: int) -> dict[str, Any]:
@@ -170,15 +183,66 @@ class OneBatch:
 
 # ---- verbs --------------------------------------------------------------------------------------
 
+def _title(one: OneBatch, place: dict[str, Any]) -> str:
+    name = os.path.basename(one.options["operand"]) if one.options["file"] else place["name"]
+    return (f"{name}  epoch {place['epoch']}, step {place['step']}, rank {place['rank']} of {place['world']}, "
+            f"seed {place['seed']}")
+
+
+def _looked_at(one: OneBatch, place: dict[str, Any], batch: Any) -> Any:
+    """The view, with its files written; None: nobody wants one."""
+    if not one.look.is_wanted:
+        return None
+    view = one.look.view(_title(one, place), batch)
+    _write_look(one, view)
+    return view
+
+
+def _write_look(one: OneBatch, view: Any) -> None:
+    why = one.look.refusal(view)
+    if why:
+        raise Refused(errno.EINVAL, "--png", why)
+    one.look.write(view)
+
+
+def _draws(one: OneBatch) -> None:
+    """One sample as several epochs have it."""
+    one.open()
+    sample, first = int(one.options["sample"]), one.epoch
+    draws = {}
+    for epoch in range(first, first + int(one.options["draws"])):
+        draws[epoch] = one.draw(sample, epoch)
+    name, seed = json_text(one.loader.name), json_number(one.loader.seed)
+    title = f"{os.path.basename(one.options['operand'])}  sample {sample}, seed {seed}"
+    view = one.look.view_of_draws(title, sample, draws) if one.look.is_wanted else None
+    if view is not None:
+        _write_look(one, view)
+    trees = {epoch: [_contents.array_json(field.path, field.array) for field in fields if field.array is not None]
+             for epoch, fields in draws.items()}
+    if one.options["json"]:
+        _tell_json({"name": name, "seed": seed, "sample": json_number(sample),
+                    "draws": [{"epoch": json_number(epoch), "tree": tree} for epoch, tree in trees.items()],
+                    **(one.look.told(view) if view is not None else {})})
+        return
+    lines = [f"loader    {os.path.basename(one.options['operand'])}, seed {seed}", f"sample    {sample}"]
+    lines += [_contents.array_line(epoch, told) for epoch, tree in trees.items() for told in tree]
+    _print("\n".join([*lines, *(one.look.lines(view, len(draws)) if view is not None else ())]))
+
+
 def _peek(one: OneBatch) -> None:
+    if one.options["sample"] is not None:
+        _draws(one)
+        return
     one.open()
     batch = one.load(chooses=True)
     place = one.place(batch, one.epoch, one.rank, one.world)
+    view = _looked_at(one, place, batch)
     found = list(_contents.leaves(batch.data))
     indices = [i & _NO_EPOCH for i in batch.indices]
     if one.options["json"]:
         _tell_json({**place, "indices": [json_number(i) for i in indices], "bytes": batch.nbytes,
-                    "tree": [_contents.leaf_json(leaf, one.values) for leaf in found]})
+                    "tree": [_contents.leaf_json(leaf, one.values) for leaf in found],
+                    **(one.look.told(view) if view is not None else {})})
         return
     lines = one.lines(place, batch)
     if one.fed:
@@ -186,25 +250,30 @@ def _peek(one: OneBatch) -> None:
     shown = [str(i) for i in indices[:one.values]]
     if shown:
         lines.append("indices   " + " ".join(shown + ["..."] * (len(shown) < len(indices))))
-    _print("\n".join([*lines, *_contents.leaf_lines(found, one.values)]))
+    _print("\n".join([*lines, *_contents.leaf_lines(found, one.values),
+                      *(one.look.lines(view, one.values) if view is not None else ())]))
 
 
 def _replay(one: OneBatch) -> None:
-    place_of_file = _archive.place_of(one.options["output"])
+    output = one.options["output"]
+    place_of_file = _archive.place_of(output) if output else None
     one.open()
     batch = one.load(chooses=False)
     place = one.place(batch, one.started.number, one.started.rank, one.started.world)
     told = {"dlctl": _client.version, **place, "samples": len(batch.indices),
             "repeated": batch.repeated}
-    try:
-        _archive.write(batch, place_of_file, told)
-    except OSError as error:  # of the file beside it
-        error.filename = place_of_file
-        raise
+    if place_of_file is not None:
+        try:
+            _archive.write(batch, place_of_file, told)
+        except OSError as error:  # of the file beside it
+            error.filename = place_of_file
+            raise
+    view = _looked_at(one, place, batch)
     if one.options["json"]:
-        _tell_json(told)
-    else:
-        _print("\n".join([*one.lines(place, batch), f"written   {one.options['output']}"]))
+        _tell_json({**told, **(one.look.told(view) if view is not None else {})})
+        return
+    lines = [*one.lines(place, batch), *[f"written   {output}"] * bool(output)]
+    _print("\n".join([*lines, *(one.look.lines(view, one.values) if view is not None else ())]))
 
 
 # ---- what dlctl says ----------------------------------------------------------------------------
@@ -260,4 +329,6 @@ def main(options: dict[str, Any]) -> int:
     except UnicodeDecodeError as error:
         return _report(Refused(errno.EINVAL, options["operand"], f"is not a loader spec: {error}"),
                        options["json"])
+    except ValueError as error:  # of what is looked at: no pictures, no tokenizer
+        return _report(Refused(errno.EINVAL, "", str(error)), options["json"])
     return 0

@@ -1,0 +1,244 @@
+"""dlctl peek and replay: --png, --html, --text, and --sample with --draws."""
+
+import json
+import os
+import pathlib
+import sys
+import zlib
+
+import numpy
+
+for folder in "lib", "integration":
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", folder))
+import media  # noqa: E402
+from dloader import _worker  # noqa: E402
+from dltest import TestCase, dlctl, dlctl_json, main, named  # noqa: E402
+from test_pictures import decode  # noqa: E402
+
+TOP, LEFT, SIDE, GAP = 48, 12, 144, 8
+CAPTIONS = 3  # lines: index, label, name
+RANDOM = [{"kind": "RandomResizedCrop", "size": 24}, "RandomHorizontalFlip"]
+
+
+def cell(sheet, number, captions=CAPTIONS):
+    """The pixels of one picture, 24 by 24, as they were before they were enlarged."""
+    top = TOP + number // 8 * (SIDE + captions * 12 + 4 + GAP)
+    left = LEFT + number % 8 * (SIDE + GAP)
+    return sheet[top:top + SIDE:SIDE // 24, left:left + SIDE:SIDE // 24]
+
+
+class Look(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.running = self.daemon()
+        self.folder = pathlib.Path(self.path("."))
+
+    def pictures(self, name="pictures", **more):
+        root = self.folder / "pictures"
+        if not root.exists():
+            media.pictures(root, 20)
+        return self.spec(name, **{"dataset": {"kind": "imagefolder", "root": "pictures", "transforms": RANDOM},
+                                  "sampler": {"kind": "random"}, "batch": {"size": 10}, "seed": 7, **more})
+
+    def look(self, verb, spec, *args):
+        """JSON, and the sheet."""
+        told = dlctl_json(verb, spec, "--png", self.path("sheet.png"), *args, daemon=self.running)
+        return told, decode((self.folder / "sheet.png").read_bytes())
+
+    def batch(self, spec, *args):
+        """What replay writes."""
+        dlctl("replay", spec, "-o", self.path("batch.npz"), *args, daemon=self.running)
+        with numpy.load(self.path("batch.npz")) as file:
+            return dict(file)
+
+    def assert_fails(self, status, code, path, message, *args):
+        done = dlctl(*args, "--json", daemon=self.running, check=False)
+        self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
+        error = json.loads(done.stderr)["error"]
+        self.assertEqual((error["code"], error["path"]), (code, path))
+        self.assertIn(message, error["message"])
+
+
+class Pictures(Look):
+    def test_contact_sheet(self):
+        """Pixel by pixel what the batch has, of both verbs."""
+        spec = self.pictures()
+        want = self.batch(spec, "--step", "1", "--epoch", "2")
+        for verb in "peek", "replay":
+            told, sheet = self.look(verb, spec, "--step", "1", "--epoch", "2")
+            self.assertEqual(told["png"], self.path("sheet.png"))
+            for i in range(10):
+                numpy.testing.assert_array_equal(cell(sheet, i), want["image"][i], f"{verb}, {i}")
+
+    def test_normalised_channels_first(self):
+        """A picture looks the same whatever the model gets."""
+        plain = [{"kind": "Resize", "size": [24, 24]}]
+        _, want = self.look("peek", self.pictures("plain", dataset={
+            "kind": "imagefolder", "root": "pictures", "transforms": plain}))
+        _, got = self.look("peek", self.pictures("floats", dataset={
+            "kind": "imagefolder", "root": "pictures", "transforms": [
+                *plain, "ToTensor", {"kind": "Normalize", "mean": [0.2, 0.3, 0.4], "std": [0.5, 0.6, 0.7]}]}))
+        for i in range(10):
+            self.assertLessEqual(abs(cell(got, i).astype(int) - cell(want, i)).max(), 1)
+
+    def test_by_name_and_without_an_archive(self):
+        client = self.client(self.running)
+        self.pictures()
+        client.open(named("seen", dataset={"kind": "imagefolder", "root": str(self.folder / "pictures"),
+                                           "transforms": RANDOM}))
+        told, sheet = self.look("replay", "seen")
+        self.assertEqual(told["name"], "seen")
+        self.assertTrue((cell(sheet, 0, 2) != 224).any())
+        self.assertFalse((self.folder / "batch.npz").exists())
+
+    def test_text_says_what_was_written(self):
+        lines = dlctl("peek", self.pictures(), "--values", "0", "--png", self.path("a.png"), "--html",
+                      self.path("a.html"), daemon=self.running).stdout.splitlines()
+        self.assertEqual(lines[-2:], [f"written   {self.path('a.png')}", f"written   {self.path('a.html')}"])
+        page = (self.folder / "a.html").read_text()
+        self.assertIn('alt="Contact sheet; pictures.yaml  epoch 0, step 0, rank 0 of 1, seed 7; image: uint8 '
+                      '[24, 24, 3]"', page)
+        self.assertIn("<td>[10, 24, 24, 3]</td>", page)
+
+    def test_no_pictures(self):
+        self.rows("data.npy", 100, 33)
+        spec = self.spec("rows", dataset={"kind": "npy", "files": {"data": "data.npy"}})
+        self.assert_fails(1, "EINVAL", "--png", "it has data uint8 [33]", "peek", spec, "--png", self.path("no.png"))
+        self.assertFalse((self.folder / "no.png").exists())
+
+    def test_places(self):
+        spec = self.pictures()
+        (self.folder / "dir").mkdir()
+        self.assert_fails(1, "EINVAL", self.path("dir"), "--png batch.png", "peek", spec, "--png", self.path("dir"))
+        self.assert_fails(1, "EINVAL", "/dev/stdout", "is not a file", "peek", spec, "--html", "/dev/stdout")
+        self.assert_fails(1, "ENOENT", self.path("none/a.png"), "", "peek", spec, "--png", self.path("none/a.png"))
+
+    def test_usage(self):
+        for path, args in [("--draws", ["--draws", "3"]), ("--draws", ["--sample", "1", "--draws", "0"]),
+                           ("--draws", ["--sample", "1", "--draws", "65"]),
+                           ("--step", ["--sample", "1", "--step", "2"]),
+                           ("--indices", ["--sample", "1", "--indices", "2"]), ("--png", ["--png", ""]),
+                           ("--draws", ["--sample", "1", "--epoch", str(2 ** 64 - 1)]),
+                           ("--sample", ["--sample", "-1"])]:
+            with self.subTest(args=args):
+                self.assert_fails(2, "EINVAL", path, "", "peek", "x.yaml", *args)
+        self.assert_fails(2, "EINVAL", "--output", "-o batch.npz", "replay", "x.yaml")
+
+
+class Names(Look):
+    def test_sample_names(self):
+        """Through whatever combines datasets; None where samples are no files."""
+        self.pictures()
+        base = str(self.folder)
+        files = sorted(self.folder.glob("pictures/*/*.png"))
+        folder = {"kind": "imagefolder", "root": "pictures"}
+        for dataset, indices, want in [
+                (folder, [0, 19], [files[0], files[19]]), (folder, [20], [""]), (folder, [], []),
+                ({"kind": "subset", "indices": [5, 3], "dataset": folder}, [1], [files[3]]),
+                ({"kind": "concat", "datasets": [folder, folder]}, [21], [files[1]]),
+                ({"kind": "range", "length": 5}, [0], None),
+                ({"kind": "concat", "datasets": [folder, {"kind": "range", "length": 5}]}, [0], None)]:
+            with self.subTest(dataset=dataset):
+                found = _worker.sample_names(json.dumps({"dataset": dataset}), base, indices)
+                self.assertEqual(found, want and [str(one) for one in want] if want != [] else [])
+        for text, why in [("{", "spec"), ("{}", "dataset"),
+                          ('{"dataset": {"kind": "imagefolder", "root": "no"}}', "no")]:
+            with self.subTest(text=text), self.assertRaisesRegex(ValueError, why):
+                _worker.sample_names(text, base, [0])
+        with self.assertRaises(OverflowError):
+            _worker.sample_names(json.dumps({"dataset": folder}), base, [-1])
+
+    def test_read_spec(self):
+        self.assertEqual(_worker.read_spec("a: [1, 2.5, x, null, true]\nb: {c: 18446744073709551615}"),
+                         {"a": [1, 2.5, "x", None, True], "b": {"c": 2 ** 64 - 1}})
+        for text in "{", "a: 1\na: 2", "\0":
+            with self.assertRaises(ValueError):
+                _worker.read_spec(text)
+
+
+class Draws(Look):
+    def test_as_the_epochs_have_it(self):
+        """The very pixels that a training gets, of a spec that shuffles, with its own batches and names."""
+        spec = self.pictures(name="training", shard={"mode": "strided"}, workers={"count": 2})
+        want = {}
+        for epoch in 3, 4, 5:
+            for step in 0, 1:
+                batch = self.batch(spec, "--epoch", str(epoch), "--step", str(step))
+                for at in numpy.flatnonzero(batch["__indices__"] == 17):
+                    want[epoch] = batch["image"][at]
+        told, sheet = self.look("peek", spec, "--sample", "17", "--draws", "3", "--epoch", "3")
+        self.assertEqual([(one["epoch"], one["tree"][0]["path"]) for one in told["draws"]],
+                         [(3, "image"), (4, "image"), (5, "image")])
+        for i, epoch in enumerate((3, 4, 5)):
+            numpy.testing.assert_array_equal(cell(sheet, i, 2), want[epoch])
+        self.assertEqual(len({zlib.crc32(one.tobytes()) for one in want.values()}), 3)
+
+    def test_text(self):
+        lines = dlctl("peek", self.pictures(), "--sample", "3", daemon=self.running).stdout.splitlines()
+        self.assertEqual(lines[:2], ["loader    pictures.yaml, seed 7", "sample    3"])
+        self.assertEqual(len(lines), 2 + 2 * 16)
+        self.assertRegex(lines[2], r"\Aepoch 0   image  uint8  \[1, 24, 24, 3\]  min \d+  max \d+  mean \d+")
+        self.assertRegex(lines[-1], r"\Aepoch 15  label  int64  \[1\]  min 0  max 0  mean 0\Z")
+
+    def test_what_there_is_not(self):
+        self.assert_fails(1, "ERANGE", str(self.folder / "pictures"), "20", "peek", self.pictures(), "--sample", "20")
+        client = self.client(self.running)
+        client.open(named("strict"))
+        self.assert_fails(1, "EINVAL", "sampler.kind", "", "peek", "strict", "--sample", "2")
+
+    def test_of_a_client_that_samples(self):
+        client = self.client(self.running)
+        client.open(named("fed", sampler={"kind": "client"}, batch={"size": 4}))
+        told = dlctl_json("peek", "fed", "--sample", "9", "--draws", "2", daemon=self.running)
+        self.assertEqual([one["tree"][0]["min"] for one in told["draws"]], [9, 9])
+
+
+class Tokens(Look):
+    def corpus(self, file, **more):
+        (self.folder / "lines.txt").write_text("one\nthree\n\x1b[31mred\nseventeen\n")
+        return self.spec(file, dataset={"kind": "text", "paths": "lines.txt", "tokenizer": "bytes"}, seed=1, **more)
+
+    def text(self, spec, *args):
+        lines = dlctl("peek", spec, "--text", *args, daemon=self.running).stdout.splitlines()
+        return lines[next(i for i, line in enumerate(lines) if line.startswith("text")):]
+
+    def test_padded(self):
+        spec = self.corpus("padded", batch={"size": 3}, collate={"kind": "pad"})
+        self.assertEqual(self.text(spec), ["text      #0: one⟦5 padding⟧", "          #1: three⟦3 padding⟧",
+                                           "          #2: \N{REPLACEMENT CHARACTER}[31mred"])
+        self.assertEqual(self.text(spec, "--values", "1"), ["text      #0: one⟦5 padding⟧", "          ..."])
+
+    def test_packed(self):
+        spec = self.corpus("packed", batch={"tokens": 32}, collate={"kind": "pack", "length": 32})
+        told = dlctl_json("peek", spec, "--text", "--html", self.path("a.html"), daemon=self.running)
+        (row,) = told["rows"]
+        self.assertEqual(row["samples"], [f"#{i}" for i in told["indices"]])
+        self.assertEqual([span["segment"] for span in row["spans"] if not span["padding"]], [1, 2, 3, 4])
+        want = {0: "one", 1: "three", 2: "\x1b[31mred", 3: "seventeen"}
+        self.assertEqual([span["text"] for span in row["spans"] if not span["padding"]],
+                         [want[i] for i in told["indices"]])
+        self.assertEqual(sum(span["tokens"] for span in row["spans"]), 32)
+        page = (self.folder / "a.html").read_text()
+        for text in "one", "three":
+            self.assertIn(f">{text}</span>", page)
+        self.assertNotIn("\x1b", page)
+
+    def test_none(self):
+        self.assertEqual(self.text(self.pictures()), ["text      there are no tokens in the batch"])
+
+    def test_numbers_where_no_tokenizer_is_known(self):
+        client = self.client(self.running)
+        spec = self.corpus("named", name="words", batch={"size": 2}, collate={"kind": "pad"})
+        client.open(pathlib.Path(spec).read_text(), base=str(self.folder))
+        self.assertEqual(self.text("words")[0], "text      #0: 111 110 101⟦2 padding⟧")
+
+    def test_a_model_that_is_none(self):
+        """The loader opens elsewhere before: here alone it can be damaged."""
+        (self.folder / "m.json").write_text("{}")
+        from dloader import _detokenize
+        with self.assertRaisesRegex(ValueError, "m.json: is no tokenizer.json"):
+            _detokenize.of_spec({"dataset": {"tokenizer": "huggingface", "model": "m.json"}}, str(self.folder))
+
+
+if __name__ == "__main__":
+    main()
