@@ -1,5 +1,6 @@
 """dlctl peek and replay: --png, --html, --text, and --sample with --draws."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import numpy
 for folder in "lib", "integration":
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", folder))
 import media  # noqa: E402
-from dloader import _worker  # noqa: E402
+from dloader import _canvas, _worker  # noqa: E402
 from dltest import TestCase, dlctl, dlctl_json, main, named  # noqa: E402
 from test_pictures import decode  # noqa: E402
 
@@ -191,6 +192,45 @@ class Draws(Look):
         client.open(named("fed", sampler={"kind": "client"}, batch={"size": 4}))
         told = dlctl_json("peek", "fed", "--sample", "9", "--draws", "2", daemon=self.running)
         self.assertEqual([one["tree"][0]["min"] for one in told["draws"]], [9, 9])
+
+
+class Documented(Look):
+    """client/docs/sheet.png: made anew with DLOADER_SHEET=PATH, else compared with what is made now."""
+
+    PLACE = pathlib.Path(__file__).resolve().parents[2] / "client/docs/sheet.png"
+    DATA = "/usr/share/datasets/fashion-mnist/t10k-{}-ubyte.gz"
+    CLASSES = "t-shirt trousers pullover dress coat sandal shirt sneaker bag boot".split()
+    EACH = 4  # images of a class
+    SPEC = {"dataset": {"kind": "imagefolder", "root": "clothes", "transforms": [
+        {"kind": "Resize", "size": [96, 96]}, {"kind": "RandomResizedCrop", "size": 72, "scale": [0.5, 1]},
+        "RandomHorizontalFlip", "ToTensor",
+        {"kind": "Normalize", "mean": [0.286], "std": [0.353]}]},
+        "sampler": {"kind": "random"}, "batch": {"size": 16}, "seed": 5}
+
+    def photos(self):
+        """Images of Fashion-MNIST, which anybody may give away, as people have theirs: a folder for each class."""
+        try:
+            pixels, labels = (gzip.open(self.DATA.format(name)).read() for name in ("images-idx3", "labels-idx1"))
+        except FileNotFoundError:
+            self.skipTest("no images (Debian: dataset-fashion-mnist)")
+        images = numpy.frombuffer(pixels, numpy.uint8, offset=16).reshape(-1, 28, 28, 1)
+        numbers = numpy.frombuffer(labels, numpy.uint8, offset=8)
+        for number, name in enumerate(self.CLASSES):
+            folder = self.folder / "clothes" / name
+            folder.mkdir(parents=True)
+            for at in numpy.flatnonzero(numbers == number)[:self.EACH]:
+                (folder / f"{at:05}.png").write_bytes(_canvas.png(images[at].repeat(3, 2)))
+
+    def test_sheet(self):
+        self.photos()
+        _, made = self.look("peek", self.spec("clothes", **self.SPEC))
+        place = os.environ.get("DLOADER_SHEET")
+        if place:
+            pathlib.Path(place).write_bytes((self.folder / "sheet.png").read_bytes())
+        kept = decode(self.PLACE.read_bytes())
+        self.assertEqual(made.shape, kept.shape, "./dev sheet makes it anew")
+        numpy.testing.assert_array_equal(made, kept, "./dev sheet makes it anew")
+        self.assertLess(self.PLACE.stat().st_size, 200_000)
 
 
 class Tokens(Look):
