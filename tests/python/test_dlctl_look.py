@@ -263,6 +263,29 @@ class Tokens(Look):
             self.assertIn(f">{text}</span>", page)
         self.assertNotIn("\x1b", page)
 
+    def test_chat(self):
+        """Through tokenizer.json, as it is at the batch's end: what counts for the loss is the assistant's."""
+        pieces = {chr(byte if 33 <= byte < 127 else 256 + byte): byte for byte in range(127)}
+        special = [{"id": 127 + i, "content": text, "special": True}
+                   for i, text in enumerate(("<|im_start|>", "<|im_end|>"))]
+        (self.folder / "t.json").write_text(json.dumps({
+            "model": {"type": "BPE", "vocab": pieces, "merges": []}, "added_tokens": special,
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}}))
+        talks = [[{"role": "user", "content": "how much?"}, {"role": "assistant", "content": "two"}],
+                 [{"role": "user", "content": "why"}, {"role": "assistant", "content": "no reason at all"}]]
+        (self.folder / "talk.jsonl").write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in talks))
+        spec = self.spec("chat", dataset={"kind": "text", "paths": "talk.jsonl", "field": "messages", "model": "t.json",
+                                          "tokenizer": "huggingface", "chat": "chatml"}, batch={"size": 2},
+                         collate={"kind": "pad", "value": 0, "fields": ["tokens", "loss_mask"]})
+        done = dlctl("check", spec, check=False)
+        if "built without" in done.stderr:
+            self.skipTest("no tokenizers in this build")
+        said, first, second = self.text(spec)
+        self.assertEqual(said, "text      «...» counts for the loss")
+        self.assertRegex(first, r"#0: <\|im_start\|>user↵how much\?<\|im_end\|>↵<\|im_start\|>assistant↵"
+                                r"«two<\|im_end\|>↵?»↵?⟦\d+ padding⟧\Z")
+        self.assertRegex(second, r"«no reason at all<\|im_end\|>↵?»↵?\Z")
+
     def test_none(self):
         self.assertEqual(self.text(self.pictures()), ["text      there are no tokens in the batch"])
 

@@ -5,6 +5,7 @@ pixel.
 import struct
 import sys
 import unittest
+import warnings
 import zlib
 
 import numpy
@@ -293,6 +294,15 @@ class Sheet(unittest.TestCase):
             room = got[top:top + dots.shape[0], left:left + dots.shape[1]]
             numpy.testing.assert_array_equal((room != 250).all(2), dots, text)
 
+    def test_key_of_a_shard(self):
+        """It is a name, and none of the labels."""
+        image = numpy.zeros((1, 144, 144), numpy.uint8)
+        got, _ = self.draw({"__key__": ["n01/5"], "image": image, "cls": [5]}, title="t", marks=["#0"])
+        for row, text in [(1, "cls 5"), (2, "n01/5")]:
+            dots = _font.draw(text)
+            room = got[self.TOP + 148 + row * 12:, 12:][:dots.shape[0], :dots.shape[1]]
+            numpy.testing.assert_array_equal((room != 250).all(2), dots, text)
+
     def test_labels(self):
         for batch, want in [({"x": numpy.arange(2)}, ["x 0"]), ({"t": ["one\ntwo", "x"]}, ["t one two"]),
                             ({"a": numpy.zeros(2), "label": numpy.arange(2)}, ["label 0", "a 0"]),
@@ -332,12 +342,14 @@ class Sheet(unittest.TestCase):
                 shape = (3, *RNG.choice((0, 1, 2, 3, 4, 9, 30), RNG.integers(0, 4)))
                 dtype = str(RNG.choice(("u1", "u2", "u4", "i1", "i8", "f2", "f4", "f8", "?")))
                 with numpy.errstate(all="ignore"):
-                    batch[key] = (RNG.normal(0, 10.0 ** RNG.integers(-3, 9), shape)).astype(dtype)
-            try:
-                self.draw(batch)
-                drawn += 1
-            except _sheet.NoPictures:
-                pass
+                    batch[key] = (RNG.normal(0, 10.0 ** RNG.choice((-3, 0, 9, 300)), shape)).astype(dtype)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                try:
+                    self.draw(batch)
+                    drawn += 1
+                except _sheet.NoPictures:
+                    pass
         self.assertGreater(drawn, 50)
 
 

@@ -22,6 +22,7 @@ _LINE = _font.HEIGHT + 3
 _GROUND, _MAT = (250, 250, 250), (224, 224, 228)
 _INK, _FAINT = (20, 20, 24), (95, 95, 105)
 _LABELS = ("label", "labels", "target", "targets", "class", "cls", "y", "category")
+_KEY = "__key__"  # of tar's samples: their name in the shard
 _LABELS_SHOWN = 2
 _CLASSES_MAX = 1000  # a vector of at most so many chances is a label
 
@@ -81,11 +82,18 @@ def _labels(sample: Sample, classes: Sequence[str] | None) -> list[str]:
     found = []
     for one in sample:
         text = _label_text(one, classes)
-        if text is not None:
+        if text is not None and one.name != _KEY:
             name = "label" if one.name.isdigit() or not one.name else one.name
             found.append((one.name not in _LABELS, f"{name} {text}"))
     found.sort(key=lambda pair: pair[0])
     return [text for _, text in found[:_LABELS_SHOWN]]
+
+
+def _name(sample: Sample, number: int, told: Told) -> list[str]:
+    """The file's, or what the sample says of itself."""
+    own = [one.texts[0] for one in sample if one.name == _KEY and one.texts]
+    named = told.names[number] if number < len(told.names) else ""
+    return [named] if named else own
 
 
 # ---- cells --------------------------------------------------------------------------------------
@@ -148,7 +156,7 @@ def _cells(samples: Sequence[Sample], told: Told) -> list[_Cell]:
     for number, (sample, picture) in enumerate(zip(samples, pictures)):
         lines = [said[number] for said in (told.marks,) if number < len(said)]
         lines += _labels(sample, told.classes)
-        lines += [told.names[number]] if number < len(told.names) and told.names[number] else []
+        lines += _name(sample, number, told)
         cells.append(_Cell(numpy.full((_SIDE_OF_NONE, _SIDE_OF_NONE, 3), 255, numpy.uint8)
                            if picture is None else picture, lines))
     return cells
@@ -166,7 +174,8 @@ def _what_there_is(samples: Sequence[Sample]) -> str:
 def draw(samples: Sequence[Sample], told: Told) -> numpy.ndarray:
     """uint8 [h, w, 3] of the first SHOWN samples. NoPictures: there is nothing to be seen."""
     told.more = []
-    cells = _cells(samples[:SHOWN], told)
+    with numpy.errstate(all="ignore"):  # whatever numbers there are, they become a colour
+        cells = _cells(samples[:SHOWN], told)
     if len(samples) > SHOWN:
         told.more.append(f"{SHOWN} of {len(samples)} samples")
     width = max(_SIDE, *(cell.picture.shape[1] for cell in cells))
