@@ -189,9 +189,20 @@ struct plan *plan_free(struct plan *plan)
     return NULL;
 }
 
+/* Of batches of tokens that are being worked out: plan_prepare() says how much. */
+enum { PLAN_WORK_BYTES = 20 };
+
 uint64_t plan_bytes(const struct plan *plan)
 {
-    return plan->sampler ? plan->sampler->bytes : 0;
+    uint64_t ordered = plan->sampler ? plan->sampler->bytes : 0, work;
+
+    if (!plan->tokens)
+        return ordered;
+    if (!plan->sampler)
+        return token_plan_bytes(plan->tokens);
+    if (mul_overflows(plan->sampler->count, PLAN_WORK_BYTES, &work) || work > UINT64_MAX - ordered)
+        return UINT64_MAX;
+    return ordered + work;
 }
 
 int plan_prepare(struct plan *plan)

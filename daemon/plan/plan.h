@@ -120,7 +120,11 @@ static inline void plan_freep(struct plan **plan)
     *plan = plan_free(*plan);
 }
 
-/* Memory that the order of a plan that was just made comes to take; 0 where it is computed. */
+/*
+ * Memory that the plan comes to take, its copies of lists among it; 0 where the order is computed.
+ * Of batches of tokens, before plan_prepare(): what that is expected to take at most, all members
+ * being in full batches; afterwards: what they have taken.
+ */
 uint64_t plan_bytes(const struct plan *plan);
 
 /* Samples that any one step of any rank has at most, PLAN_ALL included; 0: there are no steps. */

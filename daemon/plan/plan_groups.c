@@ -13,6 +13,12 @@ void plan_groups_deinit(struct plan_groups *made)
     *made = (struct plan_groups){0};
 }
 
+uint64_t plan_groups_bytes(const struct plan_groups *made, uint64_t members)
+{
+    return members * sizeof *made->members + made->rows_room * sizeof *made->rows +
+           made->batches_room * sizeof *made->batches + made->groups_room * sizeof *made->groups;
+}
+
 int plan_grow(void *array, size_t *room, size_t need, size_t item)
 {
     uint64_t size, wanted = max_u64(need, *room + *room / 2 + 16);

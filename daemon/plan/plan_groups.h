@@ -40,6 +40,8 @@ struct plan_groups {
 };
 
 void plan_groups_deinit(struct plan_groups *made);
+/* Memory that they take, of which so many are members. */
+uint64_t plan_groups_bytes(const struct plan_groups *made, uint64_t members);
 
 /* `first` + `count` ≤ UINT32_MAX. Both return 0 or -ENOMEM. */
 int _nodiscard_ plan_groups_add(struct plan_groups *made, uint64_t world, uint64_t first,

@@ -134,6 +134,11 @@ struct token_plan *token_plan_free(struct token_plan *plan)
     return NULL;
 }
 
+uint64_t token_plan_bytes(const struct token_plan *plan)
+{
+    return plan_groups_bytes(&plan->made, plan->count) + plan->n_buckets * sizeof *plan->buckets;
+}
+
 void token_plan_shuffle(const struct token_plan *plan, enum token_shuffle use, uint64_t number,
                         uint64_t length, struct permute_native *ret)
 {

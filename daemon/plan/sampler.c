@@ -134,6 +134,7 @@ static int sampler_listed_new(const struct plan_params *params, struct sampler *
         sampler_listed_free(&listed->base);
         return r;
     }
+    listed->base.bytes = params->n_indices * sizeof *listed->indices + listed->places->bytes;
     if (params->n_indices > 0)
         memcpy(listed->indices, params->indices, params->n_indices * sizeof *listed->indices);
     *ret = &listed->base;

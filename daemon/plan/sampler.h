@@ -25,7 +25,7 @@ struct sampler_kind_ops {
 struct sampler {
     const struct sampler_kind_ops *ops;
     uint64_t count;
-    uint64_t bytes; /* that its positions take when all of them are known */
+    uint64_t bytes; /* that its lists take, and its positions when all of them are known */
 };
 
 /* The sampler that the parameters describe. Returns 0, -EINVAL or -ENOMEM. */

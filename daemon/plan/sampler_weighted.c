@@ -208,11 +208,12 @@ static int sampler_weighted_draw(struct weighted *weighted, const struct plan_pa
     if (!weighted->sums)
         return -ENOMEM;
     sampler_weighted_add_up(weighted, params->weights);
+    weighted->base.bytes = params->length * sizeof *weighted->sums;
     if (params->order == PLAN_NATIVE)
         return 0;
     weighted->base.ops = &torch_ops;
     int r = rng_log_init(&weighted->log, weighted->base.count, false, params->seed + params->epoch);
-    weighted->base.bytes = r == 0 ? rng_log_bytes(&weighted->log) : 0;
+    weighted->base.bytes += r == 0 ? rng_log_bytes(&weighted->log) : 0;
     return r;
 }
 
@@ -224,6 +225,7 @@ static int sampler_weighted_sort(struct weighted *weighted, const struct plan_pa
     if (!weighted->weights || !weighted->waiting)
         return -ENOMEM;
     memcpy(weighted->weights, params->weights, params->length * sizeof *weighted->weights);
+    weighted->base.bytes = params->length * (sizeof *weighted->weights + sizeof *weighted->waiting);
     return 0;
 }
 

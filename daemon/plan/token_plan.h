@@ -59,6 +59,9 @@ struct token_plan *token_plan_free(struct token_plan *plan); /* NULL is fine */
 
 int _nodiscard_ token_plan_prepare(struct token_plan *plan, struct sampler *sampler);
 
+/* Memory that it has by now. */
+uint64_t token_plan_bytes(const struct token_plan *plan);
+
 uint64_t token_plan_samples(const struct token_plan *plan, uint64_t rank);
 uint64_t token_plan_steps(const struct token_plan *plan, uint64_t rank);
 size_t token_plan_step(const struct token_plan *plan, uint64_t rank, uint64_t step,

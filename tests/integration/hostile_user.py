@@ -15,17 +15,17 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (CLOSE, ERROR, FAULT, FEED, HOST, QUERY, START, STARTED, DaemonError,  # noqa: E402
-                    RawClient, pack)
+from dltest import (CLOSE, ERROR, FAULT, FEED, HELLO, HOST, OPEN, QUERY, START, STARTED, STOP,  # noqa: E402
+                    DaemonError, RawClient, pack)
 
 RANGE = {"dataset": {"kind": "range", "length": 1000}, "batch": {"size": 8}, "seed": 1, "workers": {"count": 1}}
 GONE = (OSError, TypeError, AssertionError)  # dropped, or refused as a connection
 
 
-def large_spec(workers):
+def large_spec(workers, indices=35000):
     return json.dumps({**RANGE, "name": "large", "dataset": {"kind": "range", "length": 100000},
                        "workers": {"count": workers},
-                       "sampler": {"kind": "indices", "indices": list(range(35000))}})
+                       "sampler": {"kind": "indices", "indices": list(range(indices))}})
 
 
 def frame(*message):
@@ -222,6 +222,40 @@ class Attack:
                 pass
             client.close()
 
+    def gone(self):
+        """The same, of clients that do not wait for an answer."""
+        asked = frame(HELLO, 1, "gone") + frame(OPEN, 1, "/", large_spec(0, 120000), 0, 0, 0)
+        while self.goes_on():
+            for _ in range(64):
+                try:
+                    with socket.socket(socket.AF_UNIX) as sock:
+                        sock.settimeout(5)
+                        sock.connect(self.path)
+                        sock.sendall(asked)
+                        self.done += 1
+                except OSError:
+                    self.refused += 1
+
+    def given_up(self):
+        """Epochs that a thread has to work out, and that are given up meanwhile."""
+        spec = {**RANGE, "name": "given-up", "dataset": {"kind": "range", "length": 15000000},
+                "sampler": {"kind": "random"}}
+        epoch = 0
+        while self.goes_on():
+            if not (client := self.client()):
+                continue
+            try:
+                loader = client.open(spec)["loader"]
+                while self.goes_on():
+                    epoch += 1
+                    client.send(STOP, client.start(loader, epoch=epoch, step=1000000)["stream"])
+                    self.done += 1
+            except DaemonError as error:
+                self.refuse(error)
+            except GONE:
+                pass
+            client.close()
+
     def worlds(self):
         """The world of a cluster, where there is none; and ranks that there cannot be."""
         while self.goes_on():
@@ -255,7 +289,8 @@ class Attack:
                 pass
 
 
-ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "churn", "large", "worlds", "noise")
+ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "churn", "large", "gone", "given_up",
+           "worlds", "noise")
 
 
 def main():

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import CLOSE, DLCTL, PATIENCE, RawClient, TestCase, main, wait_until  # noqa: E402
+from dltest import CLOSE, DLCTL, ERROR, OPEN, PATIENCE, RawClient, TestCase, main, wait_until  # noqa: E402
 from hostile_user import ATTACKS, large_spec  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -54,6 +54,15 @@ class Beside(TestCase):
     def resident(self):
         with open(f"/proc/{self.server.process.pid}/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def most_resident(self):
+        """Since it was last asked."""
+        folder = f"/proc/{self.server.process.pid}"
+        with open(f"{folder}/status") as file:
+            most = re.search(r"^VmHWM:\s*(\d+) kB", file.read(), re.MULTILINE)
+        with open(f"{folder}/clear_refs", "w") as file:
+            file.write("5")
+        return int(most[1]) << 10
 
     def read_epochs(self, running):
         """As a trainer, by another process of that user: its report, once nothing is `running`."""
@@ -143,6 +152,15 @@ class HostileUser(Beside):
         self.assertEqual(report["named"], ["workers.count"])
         self.assertLess(self.users()[HOSTILE]["loop_s"] / report["refused"], 0.25 * self.seconds_to_read())
 
+    def test_epochs_that_are_given_up(self):
+        """What threads are at still is charged, and what waits for one is gone."""
+        self.most_resident()
+        before = self.resident()
+        report = self.alone("given_up")
+        self.assertGreater(report["done"], 0)
+        self.assertEqual(report["named"], ["limits.bytes"])
+        self.assertLess(self.most_resident(), before + (192 << 20))
+
     def seconds_to_read(self):
         """Of processor time, for one spec such as these: by dlctl, whose plan of it is one line."""
         with open(self.path("large.json"), "w") as file:
@@ -178,6 +196,30 @@ class HostileUser(Beside):
         self.assertEqual((rows[0]["sessions"], rows[0]["limit_sessions"]), (2, LIMITS["sessions"]))
         self.assertEqual(rows[HONEST]["sessions"], 0)
         self.assertGreater(rows[HONEST]["loop_s"], 0)
+
+
+class BusyThreads(Beside):
+    LIMITS = {**LIMITS, "bytes": "1GiB"}
+
+    def test_specs_that_wait_for_one(self):
+        """Half a dozen are as much as one user's connections may take; threads are at that user's epochs."""
+        busy = self.client(self.server)
+        loader = busy.open({**SPEC, "name": "busy", "dataset": {"kind": "range", "length": 20000000},
+                            "sampler": {"kind": "random"}})["loader"]
+        for epoch in range(2):
+            busy.start(loader, epoch=epoch, step=280000)
+        asking = [self.client(self.server) for _ in range(12)]
+        ends = []
+        for client in asking:
+            client.send(OPEN, 1, "/", large_spec(0, 120000))
+        for client in asking:
+            while (message := client.recv())[0] != ERROR:
+                pass
+            ends.append(message[3])
+        self.assertEqual(set(ends), {"limits.held", "spec"})
+        for client in (busy, *asking):
+            client.close()
+        self.assert_all_is_back(*self.before)
 
 
 class FewDescriptors(Beside):

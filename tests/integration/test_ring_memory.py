@@ -108,6 +108,42 @@ class Groups(MemoryCase):
     def test_half_of_200_mib(self):
         self.check_share(200 * MIB)
 
+    def test_an_order_that_is_too_large(self):
+        """Of the daemon's own memory, which a thread would fill: 400 MB in a group of 200."""
+        group = Group(self, "memory")
+        daemon = self.daemon({"socket_mode": "0666", "data_roots": [self.dir], "linger": "0s",
+                              "limits": {"memory": "8GiB"}}, launcher=group.launcher)
+        one, other = self.client_of(daemon, ONE), self.client_of(daemon, OTHER)
+        one.start(one.open(small("small"))["loader"])
+        begun = one.next_batches()
+        group.limit(group.usage + 200 * MIB)
+        spec = {"name": "order", "dataset": {"kind": "range", "length": 100000000}, "batch": {"size": 10},
+                "seed": 1, "sampler": {"kind": "random"}, "workers": {"count": 1}}
+        with self.assertRaises(DaemonError) as refused:
+            other.start(other.open(spec)["loader"], step=9000000)
+            other.next_batches()
+        self.assertEqual(refused.exception.code, errno.ENOMEM)
+        self.assertRegex(str(refused.exception), r"^memory: 400000000 bytes are wanted, and \d+ are available: .*; "
+                                                 r"write sampler.order: native, or give the daemon more memory$")
+        self.assertEqual(self.rest(one, begun), self.WANT)
+        spec["sampler"]["order"] = "native"
+        other.start(other.open({**spec, "name": "native"})["loader"], step=9000000)
+        self.assertTrue(other.next_batches())
+        self.assertEqual((daemon.process.poll(), group.killed), (None, 0), daemon.log)
+
+    def test_the_next_order_does_not_fit(self):
+        """That is no loss: it is made when it is asked for, and the one before is gone by then."""
+        group = Group(self, "memory")
+        daemon = self.daemon({"limits": {"memory": "8GiB"}}, launcher=group.launcher)
+        client = self.client(daemon)
+        loader = client.open({"name": "orders", "dataset": {"kind": "range", "length": 40000000},
+                              "batch": {"size": 100000}, "seed": 1, "sampler": {"kind": "random"},
+                              "workers": {"count": 1, "prefetch": 1}})["loader"]
+        group.limit(group.usage + 260 * MIB)
+        for epoch in range(2):
+            self.assertEqual(len(client.epoch_indices(loader, epoch=epoch, step=390)), 10)
+        self.assertEqual((daemon.process.poll(), group.killed), (None, 0), daemon.log)
+
     def test_who_is_killed(self):
         """Something else in the group takes all there is."""
         group = Group(self, "memory")

@@ -11,7 +11,7 @@ static void expect_refused(struct budget *budget, uint64_t bytes, int code, cons
     struct dl_error err = {0};
     uint64_t held = budget->held, promised = budget->promised;
 
-    assert_int_equal(budget_take(budget, bytes, &err), -code);
+    assert_int_equal(budget_take(budget, bytes, "eat less", &err), -code);
     assert_non_null(strstr(err.message, text));
     assert_int_equal(budget->held, held);
     assert_int_equal(budget->promised, promised);
@@ -34,18 +34,18 @@ static void test_the_ceiling_of_all_users(void **state)
 
     (void)state;
     budget_init(&budget, &share);
-    assert_int_equal(budget_take(&budget, 60 * KIB, &err), 0);
+    assert_int_equal(budget_take(&budget, 60 * KIB, "eat less", &err), 0);
     expect_refused(&budget, 41 * KIB, EDQUOT,
                    "41984 more would exceed the limit of 102400 for the rings of all users, which "
                    "use 61440");
-    assert_int_equal(budget_take(&budget, 40 * KIB, &err), 0);
+    assert_int_equal(budget_take(&budget, 40 * KIB, "eat less", &err), 0);
     expect_refused(&budget, 1, EDQUOT, "1 more");
     budget_settle(&budget, 60 * KIB);
     expect_refused(&budget, UINT64_MAX, EDQUOT, "more");
     budget_return(&budget, 60 * KIB);
     share.bytes = 50 * KIB; /* reloaded */
     expect_refused(&budget, 11 * KIB, EDQUOT, "11264 more");
-    assert_int_equal(budget_take(&budget, 10 * KIB, &err), 0);
+    assert_int_equal(budget_take(&budget, 10 * KIB, "eat less", &err), 0);
     budget_settle(&budget, 50 * KIB);
     budget_return(&budget, 50 * KIB);
     assert_int_equal(budget.held + budget.promised, 0);
@@ -64,12 +64,12 @@ static void test_what_the_system_has(void **state)
                    "1152921504606846976 bytes are wanted, and ");
     assert_true(budget.available.bytes > KIB);
     uint64_t most = budget.available.bytes / 2;
-    assert_int_equal(budget_take(&budget, most, &err), 0);
+    assert_int_equal(budget_take(&budget, most, "eat less", &err), 0);
     budget.read_ns = 0; /* whenever it looks: nothing of it is there yet */
     expect_refused(&budget, most + most / 2, ENOMEM, "promised");
     budget_settle(&budget, most);
     budget_return(&budget, most);
-    assert_int_equal(budget_take(&budget, most, &err), 0);
+    assert_int_equal(budget_take(&budget, most, "eat less", &err), 0);
     budget_settle(&budget, most);
     budget_return(&budget, most);
 }

@@ -60,15 +60,29 @@ static void other_done(struct crew_job *job)
         uv_sem_post(&play.go_on);
 }
 
-static void test_shares(void **state)
+static void play_begin(void)
 {
-    (void)state;
     play = (struct play){0};
     assert_int_equal(uv_loop_init(&play.loop), 0);
     assert_int_equal(uv_sem_init(&play.go_on, 0), 0);
     assert_int_equal(uv_sem_init(&play.full, 0), 0);
     assert_int_equal(uv_mutex_init(&play.lock), 0);
     play.crew = crew_new(&play.loop);
+}
+
+static void play_end(void)
+{
+    assert_null(crew_free(play.crew));
+    uv_mutex_destroy(&play.lock);
+    uv_sem_destroy(&play.full);
+    uv_sem_destroy(&play.go_on);
+    assert_int_equal(uv_loop_close(&play.loop), 0);
+}
+
+static void test_shares(void **state)
+{
+    (void)state;
+    play_begin();
     for (unsigned i = 0; i < MANY; i++) {
         play.jobs[i].number = i;
         crew_start(play.crew, ONE_USER, &play.jobs[i].job, run, done);
@@ -81,15 +95,33 @@ static void test_shares(void **state)
     for (unsigned i = 0; i < MANY;
          i++) /* in their order, but for those that run beside each other */
         assert_true(play.ran[i] <= i + CREW_JOBS - 1);
-    assert_null(crew_free(play.crew));
-    uv_mutex_destroy(&play.lock);
-    uv_sem_destroy(&play.full);
-    uv_sem_destroy(&play.go_on);
-    assert_int_equal(uv_loop_close(&play.loop), 0);
+    play_end();
+}
+
+/* What waits for the user's others is over at once, and what a thread has is not. */
+static void test_nobody_wants_it(void **state)
+{
+    unsigned waits = CREW_JOBS, last = CREW_JOBS + 1;
+
+    (void)state;
+    play_begin();
+    for (unsigned i = 0; i <= last; i++)
+        crew_start(play.crew, ONE_USER, &play.jobs[i].job, run, done);
+    uv_sem_wait(&play.full);
+    assert_false(crew_cancel(&play.jobs[0].job));
+    assert_true(crew_cancel(&play.jobs[waits].job));
+    memset(&play.jobs[waits], 0xff, sizeof play.jobs[waits]); /* nobody looks at it any more */
+    for (unsigned i = 0; i <= last; i++)
+        uv_sem_post(&play.go_on);
+    uv_run(&play.loop, UV_RUN_DEFAULT);
+    assert_int_equal(play.n_done, last);
+    assert_int_equal(play.n_ran, last);
+    play_end();
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_shares),
+    cmocka_unit_test(test_nobody_wants_it),
 };
 
 int main(void)

@@ -147,7 +147,7 @@ static void test_memory_is_charged(void **state)
     struct epoch *epochs[3], *other;
     struct dl_error err = {0};
 
-    f->set.account = account;
+    f->set.payer.account = account;
     for (size_t i = 0; i < ARRAY_SIZE(params); i++) {
         params[i].length = BYTES / 4;
         params[i].epoch = i;
@@ -165,7 +165,7 @@ static void test_memory_is_charged(void **state)
     assert_int_equal(quota_held(account, QUOTA_BYTES), BYTES);
     epoch_unref(&f->set, epochs[2]);
     assert_int_equal(quota_held(account, QUOTA_BYTES), 0);
-    f->set.account = NULL;
+    f->set.payer.account = NULL;
     quota_free(quota);
 }
 
@@ -364,9 +364,9 @@ enum { SAMPLES = 500000 };
 
 static struct length_table *some_lengths(void)
 {
-    struct length_table *table = length_table_new(SAMPLES);
+    struct length_table *table = NULL;
 
-    assert_non_null(table);
+    assert_int_equal(length_table_new(SAMPLES, &(struct payer){0}, &table, NULL), 0);
     for (uint32_t i = 0; i < SAMPLES; i++)
         table->values[i] = 1 + i * 7 % 200;
     return table;
@@ -425,6 +425,100 @@ static void test_lengths_outlive_their_loader(void **state)
     assert_int_equal(f->calls, 0);
 }
 
+/* ---- what they take, until no thread is at them any more ------------------------------------ */
+
+static struct quota *charge(struct fixture *f, uint64_t bytes)
+{
+    struct quota *quota = quota_new(&(struct config_limits){.bytes = bytes});
+
+    f->set.payer.account = quota_account(quota, 1000);
+    return quota;
+}
+
+static void charge_no_more(struct fixture *f, struct quota *quota)
+{
+    assert_int_equal(quota_held(f->set.payer.account, QUOTA_BYTES), 0);
+    f->set.payer.account = NULL;
+    quota_free(quota);
+}
+
+/* Of those that are given up, threads have some still, and the others are nobody's at once. */
+static void test_given_up_plans_are_charged(void **state)
+{
+    enum { MANY = 10 };
+    struct fixture *f = *state;
+    struct quota *quota = charge(f, UINT64_MAX);
+    uint64_t each = 4 * torch.length;
+
+    for (uint64_t i = 0; i < MANY; i++) {
+        struct plan_params params = torch;
+        params.epoch = i;
+        struct epoch *epoch = ref(f, &params);
+        assert_false(prepare(f, epoch, 0, 14999));
+        epoch_unref(&f->set, epoch);
+        assert_int_equal(quota_held(f->set.payer.account, QUOTA_BYTES),
+                         min_u64(i + 1, CREW_JOBS) * each);
+    }
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(f->calls, 0);
+    charge_no_more(f, quota);
+}
+
+/* While they are worked out, and what is left of that. */
+static void test_batches_of_tokens_are_charged(void **state)
+{
+    struct fixture *f = *state;
+    struct length_table *table = some_lengths();
+    struct plan_params params = in_tokens(table);
+    struct quota *quota = charge(f, (4 + 20 + 4) * SAMPLES - 1);
+    struct epoch *epoch = NULL, *other = NULL;
+    struct dl_error err = {0};
+
+    assert_int_equal(epoch_ref(&f->set, &params, table, &epoch, NULL), 0);
+    assert_int_equal(quota_held(f->set.payer.account, QUOTA_BYTES), (4 + 20) * SAMPLES);
+    params.epoch++;
+    assert_int_equal(epoch_ref(&f->set, &params, table, &other, &err), -EDQUOT);
+    assert_int_equal(work_out(f, epoch), 1);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(f->calls, 1);
+    uint64_t kept = quota_held(f->set.payer.account, QUOTA_BYTES);
+    assert_int_equal(kept, plan_bytes(epoch_plan(epoch)));
+    assert_in_range(kept, 4 * SAMPLES, 10 * SAMPLES);
+    epoch_unref(&f->set, epoch);
+    length_table_unref(table);
+    charge_no_more(f, quota);
+}
+
+/* Each epoch has a copy of its own. */
+static void test_lists_are_charged(void **state)
+{
+    static const uint64_t indices[] = {1, 2, 3};
+    static const double weights[] = {1, 2, 3, 4};
+    struct fixture *f = *state;
+    struct quota *quota = charge(f, UINT64_MAX);
+    struct plan_params listed = torch, drawn = torch;
+
+    listed.sampler = PLAN_INDICES;
+    listed.indices = indices;
+    listed.n_indices = ARRAY_SIZE(indices);
+    drawn.sampler = PLAN_WEIGHTS;
+    drawn.length = ARRAY_SIZE(weights);
+    drawn.weights = weights;
+    drawn.order = PLAN_NATIVE;
+    struct epoch *a = ref(f, &listed);
+    assert_int_equal(quota_held(f->set.payer.account, QUOTA_BYTES),
+                     3 * (8 + 4)); /* and the places */
+    struct epoch *b = ref(f, &drawn);
+    assert_int_equal(quota_held(f->set.payer.account, QUOTA_BYTES), 3 * (8 + 4) + 4 * (8 + 16));
+    drawn.replacement = true;
+    struct epoch *c = ref(f, &drawn);
+    assert_int_equal(quota_held(f->set.payer.account, QUOTA_BYTES), 3 * (8 + 4) + 4 * (8 + 16 + 8));
+    epoch_unref(&f->set, a);
+    epoch_unref(&f->set, b);
+    epoch_unref(&f->set, c);
+    charge_no_more(f, quota);
+}
+
 static void test_plain_plans_have_nothing_to_work_out(void **state)
 {
     struct fixture *f = *state;
@@ -451,6 +545,9 @@ static const struct CMUnitTest tests[] = {
     TEST(test_a_busy_plan_is_nobody_s),
     TEST(test_tokens_are_worked_out_by_a_thread),
     TEST(test_lengths_outlive_their_loader),
+    TEST(test_given_up_plans_are_charged),
+    TEST(test_batches_of_tokens_are_charged),
+    TEST(test_lists_are_charged),
     TEST(test_plain_plans_have_nothing_to_work_out),
 };
 

@@ -13,6 +13,7 @@ enum { SAMPLES = 1000, FINGERPRINT = 77 };
 
 struct fixture {
     uv_loop_t loop;
+    struct crew *crew;
     char dir[64];
     int calls;
     int r;
@@ -28,6 +29,7 @@ static int setup(void **state)
     strcpy(f->dir, "/tmp/test_length_table-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
     assert_int_equal(uv_loop_init(&f->loop), 0);
+    f->crew = crew_new(&f->loop);
     *state = f;
     return 0;
 }
@@ -43,6 +45,7 @@ static int teardown(void **state)
     struct fixture *f = *state;
 
     uv_run(&f->loop, UV_RUN_DEFAULT);
+    crew_free(f->crew);
     int r = uv_loop_close(&f->loop);
     nftw(f->dir, unlink_one, 8, FTW_DEPTH | FTW_PHYS);
     free(f);
@@ -62,11 +65,38 @@ static void done(void *owner, int r, const struct lengths_found *found, const st
 static const struct lengths_rule rule = {
     .tokens = {.tokens = 512, .strategy = PLAN_SORTED, .multiple = 1, .max_length = 900}};
 
+static struct length_table *table_new(void)
+{
+    struct length_table *table = NULL;
+
+    assert_int_equal(length_table_new(SAMPLES, &(struct payer){0}, &table, NULL), 0);
+    return table;
+}
+
+static struct length_cache_for cache_of(struct fixture *f)
+{
+    return (struct length_cache_for){.crew = f->crew, .uid = 1000, .dir = f->dir};
+}
+
+static void store(struct fixture *f, struct length_table *table)
+{
+    struct length_cache_for cache = cache_of(f);
+
+    length_cache_store(&cache, FINGERPRINT, table, "test");
+}
+
+static struct length_cache_load *begin_load(struct fixture *f, struct length_table *table,
+                                            const struct lengths_rule *by)
+{
+    struct length_cache_for cache = cache_of(f);
+
+    return length_cache_load(&cache, FINGERPRINT, table, by, done, f);
+}
+
 static struct length_table *table_of(uint32_t step)
 {
-    struct length_table *table = length_table_new(SAMPLES);
+    struct length_table *table = table_new();
 
-    assert_non_null(table);
     for (uint32_t i = 0; i < SAMPLES; i++)
         table->values[i] = 1 + i * step;
     return table;
@@ -74,9 +104,9 @@ static struct length_table *table_of(uint32_t step)
 
 static struct length_table *load(struct fixture *f, const struct lengths_rule *by)
 {
-    struct length_table *table = length_table_new(SAMPLES);
+    struct length_table *table = table_new();
 
-    assert_non_null(length_cache_load(&f->loop, f->dir, FINGERPRINT, table, by, done, f));
+    assert_non_null(begin_load(f, table, by));
     uv_run(&f->loop, UV_RUN_DEFAULT);
     return table;
 }
@@ -86,7 +116,7 @@ static void test_what_is_stored_is_loaded(void **state)
     struct fixture *f = *state;
     struct length_table *table = table_of(1);
 
-    length_cache_store(&f->loop, f->dir, FINGERPRINT, table, "test");
+    store(f, table);
     length_table_unref(table); /* the thread has a reference of its own */
     uv_run(&f->loop, UV_RUN_DEFAULT);
     table = load(f, &rule);
@@ -114,7 +144,7 @@ static void test_what_is_there_may_be_refused(void **state)
     struct lengths_rule strict = rule;
 
     strict.overlong = OVERLONG_ERROR;
-    length_cache_store(&f->loop, f->dir, FINGERPRINT, table, "test");
+    store(f, table);
     uv_run(&f->loop, UV_RUN_DEFAULT);
     length_table_unref(table);
     length_table_unref(load(f, &strict));
@@ -126,14 +156,40 @@ static void test_what_is_there_may_be_refused(void **state)
 static void test_nobody_waits_any_more(void **state)
 {
     struct fixture *f = *state;
-    struct length_table *table = length_table_new(SAMPLES);
-    struct length_cache_load *l =
-        length_cache_load(&f->loop, f->dir, FINGERPRINT, table, &rule, done, f);
+    struct length_cache_load *loads[2 * CREW_JOBS];
 
-    length_table_unref(table);
-    length_cache_forget(l);
+    for (size_t i = 0; i < ARRAY_SIZE(loads); i++) {
+        struct length_table *table = table_new();
+        loads[i] = begin_load(f, table, &rule);
+        length_table_unref(table);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(loads); i++)
+        length_cache_forget(loads[i]); /* threads have some, and the others wait for these */
     uv_run(&f->loop, UV_RUN_DEFAULT);
     assert_int_equal(f->calls, 0);
+}
+
+/* Its user's memory, also while only a thread has it. */
+static void test_it_is_charged(void **state)
+{
+    struct fixture *f = *state;
+    struct quota *quota = quota_new(&(struct config_limits){.bytes = 4 * SAMPLES});
+    struct quota_account *account = quota_account(quota, 1000);
+    struct payer payer = {.account = account};
+    struct length_table *table = NULL, *other = NULL;
+    struct dl_error err = {0};
+
+    assert_int_equal(length_table_new(SAMPLES, &payer, &table, &err), 0);
+    assert_int_equal(quota_held(account, QUOTA_BYTES), 4 * SAMPLES);
+    assert_int_equal(length_table_new(1, &payer, &other, &err), -EDQUOT);
+    assert_string_equal(err.path, "limits.bytes");
+    struct length_cache_load *l = begin_load(f, table, &rule);
+    length_table_unref(table);
+    length_cache_forget(l);
+    assert_int_equal(quota_held(account, QUOTA_BYTES), 4 * SAMPLES);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(quota_held(account, QUOTA_BYTES), 0);
+    quota_free(quota);
 }
 
 static void test_a_cache_that_cannot_be_written(void **state)
@@ -141,7 +197,8 @@ static void test_a_cache_that_cannot_be_written(void **state)
     struct fixture *f = *state;
     struct length_table *table = table_of(1);
 
-    length_cache_store(&f->loop, "/proc/nowhere", FINGERPRINT, table, "test");
+    strcpy(f->dir, "/proc/nowhere");
+    store(f, table);
     uv_run(&f->loop, UV_RUN_DEFAULT); /* is told in the log, and no more */
     length_table_unref(table);
 }
@@ -171,9 +228,13 @@ static void test_where_it_is(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_what_is_stored_is_loaded),       TEST(test_there_is_none),
-    TEST(test_what_is_there_may_be_refused),   TEST(test_nobody_waits_any_more),
-    TEST(test_a_cache_that_cannot_be_written), cmocka_unit_test(test_where_it_is),
+    TEST(test_what_is_stored_is_loaded),
+    TEST(test_there_is_none),
+    TEST(test_what_is_there_may_be_refused),
+    TEST(test_nobody_waits_any_more),
+    TEST(test_it_is_charged),
+    TEST(test_a_cache_that_cannot_be_written),
+    cmocka_unit_test(test_where_it_is),
 };
 
 int main(void)

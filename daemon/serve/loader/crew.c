@@ -56,6 +56,7 @@ static void crew_put_to_work(struct crew_user *user)
         struct crew_job *job = user->waiting;
 
         DL_DELETE(user->waiting, job);
+        job->waits = false;
         user->running++;
         int r = uv_queue_work(user->crew->loop, &job->work, crew_on_run, crew_on_done);
         assert(r == 0);
@@ -91,7 +92,19 @@ void crew_start(struct crew *crew, uint32_t uid, struct crew_job *job,
         user->uid = uid;
         HASH_ADD(hh, crew->users, uid, sizeof user->uid, user);
     }
-    *job = (struct crew_job){.user = user, .blame = blame_at(), .run = run, .done = done};
+    *job = (struct crew_job){
+        .user = user, .waits = true, .blame = blame_at(), .run = run, .done = done};
     DL_APPEND(user->waiting, job);
     crew_put_to_work(user);
+}
+
+bool crew_cancel(struct crew_job *job)
+{
+    if (!job->waits)
+        return false;
+    assert(job->user->running == CREW_JOBS); /* which it waits for */
+    DL_DELETE(job->user->waiting, job);
+    job->waits = false;
+    job->user = NULL;
+    return true;
 }

@@ -21,6 +21,7 @@ enum { CREW_JOBS = 2 };
 struct crew_job {
     struct crew_job *prev, *next; /* user->waiting */
     struct crew_user *user;       /* until it is done */
+    bool waits;                   /* no thread has it yet */
     uint64_t blame;               /* of who started it: base/blame.h */
     uv_work_t work;
     void (*run)(struct crew_job *job);  /* by a thread */
@@ -33,5 +34,8 @@ struct crew *crew_free(struct crew *crew); /* all jobs are done; NULL is fine */
 /* `run` is called by a thread, soon, and then `done`. */
 void crew_start(struct crew *crew, uint32_t uid, struct crew_job *job,
                 void (*run)(struct crew_job *job), void (*done)(struct crew_job *job));
+/* Nobody wants it any more. True: it is over, and neither of the two is called. False: it is a
+ * thread's, and `done` follows. */
+bool _nodiscard_ crew_cancel(struct crew_job *job);
 
 #endif

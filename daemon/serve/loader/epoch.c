@@ -15,10 +15,10 @@ struct epoch {
     struct plan *plan;            /* owned */
     struct length_table *lengths; /* counted; NULL: it has none */
     uint32_t refs;
-    uint64_t bytes;    /* that were charged for it */
-    bool busy;         /* a thread uses the plan */
-    int worked_out;    /* 1: not yet; else what plan_prepare() said */
-    struct crew *crew; /* borrowed */
+    struct charge charge; /* returned when no thread is at the plan any more */
+    bool busy;            /* a thread uses the plan */
+    int worked_out;       /* 1: not yet; else what plan_prepare() said */
+    struct crew *crew;    /* borrowed */
     uint32_t uid;
     struct crew_job job;
     uint64_t rank;
@@ -27,6 +27,14 @@ struct epoch {
     void (*done)(void *owner);
     void *owner;
 };
+
+/* Of those who have too large an order. */
+static const char *epoch_remedy(const struct plan_params *params)
+{
+    if (params->tokens.tokens == 0 && params->order == PLAN_TORCH)
+        return "write sampler.order: native";
+    return "take a subset or a split of the dataset";
+}
 
 int epoch_ref(struct epoch_set *set, const struct plan_params *params, struct length_table *lengths,
               struct epoch **ret, struct dl_error *err)
@@ -47,15 +55,16 @@ int epoch_ref(struct epoch_set *set, const struct plan_params *params, struct le
     epoch->refs = 1;
     epoch->worked_out = params->tokens.tokens != 0;
     int r = plan_new(params, &epoch->plan);
-    if (r == 0 && set->account) {
-        epoch->bytes = plan_bytes(epoch->plan);
-        r = quota_charge(set->account, QUOTA_BYTES, epoch->bytes, err);
-    }
+    if (r == 0)
+        r = charge_take(&epoch->charge, &set->payer, plan_bytes(epoch->plan), epoch_remedy(params),
+                        err);
     if (r < 0) {
         plan_free(epoch->plan);
         free(epoch);
         return r;
     }
+    if (epoch->worked_out == 0) /* it comes bit by bit, with the steps */
+        charge_settle(&epoch->charge);
     epoch->lengths = length_table_ref(lengths);
     DL_APPEND(set->epochs, epoch);
     *ret = epoch;
@@ -64,6 +73,7 @@ int epoch_ref(struct epoch_set *set, const struct plan_params *params, struct le
 
 static void epoch_destroy(struct epoch *epoch)
 {
+    charge_return(&epoch->charge);
     plan_free(epoch->plan);
     length_table_unref(epoch->lengths);
     free(epoch->scratch);
@@ -76,9 +86,7 @@ void epoch_unref(struct epoch_set *set, struct epoch *epoch)
     if (--epoch->refs > 0)
         return;
     DL_DELETE(set->epochs, epoch);
-    if (set->account)
-        quota_return(set->account, QUOTA_BYTES, epoch->bytes);
-    if (!epoch->busy) /* else when the thread is done */
+    if (!epoch->busy || crew_cancel(&epoch->job)) /* else when the thread is done */
         epoch_destroy(epoch);
 }
 
@@ -106,10 +114,13 @@ static void epoch_thread_done(struct crew_job *job)
     struct epoch *epoch = container_of(job, struct epoch, job);
 
     epoch->busy = false;
-    if (epoch->refs == 0)
+    if (epoch->refs == 0) {
         epoch_destroy(epoch);
-    else
-        epoch->done(epoch->owner);
+        return;
+    }
+    charge_settle(&epoch->charge);
+    charge_shrink(&epoch->charge, plan_bytes(epoch->plan)); /* of what it took to work it out */
+    epoch->done(epoch->owner);
 }
 
 static void epoch_begin(struct epoch *epoch, void (*what)(struct crew_job *job),

@@ -5,29 +5,30 @@
  * Reaching a step far into a torch-ordered epoch takes as many swaps as lie before it. What would
  * hold the loop for longer than a millisecond is done in libuv's thread pool, and batches of tokens
  * are worked out there, a whole epoch at once; meanwhile the plan is busy and nobody else may use
- * it.
+ * it. What it takes stays charged until no thread is at it any more, also if nobody wants it.
  */
 #ifndef DL_EPOCH_H
 #define DL_EPOCH_H
 
 #include "daemon/plan/plan.h"
-#include "daemon/serve/base/quota.h"
 #include "daemon/serve/loader/crew.h"
 #include "daemon/serve/loader/length_table.h"
+#include "daemon/serve/ring/charge.h"
 
 struct epoch;
 
 struct epoch_set {
-    struct epoch *epochs;          /* owned list, in use by streams */
-    struct quota_account *account; /* borrowed; whose memory the plans take, NULL: nobody's */
-    struct crew *crew;             /* borrowed; works on them, for */
+    struct epoch *epochs; /* owned list, in use by streams */
+    struct payer payer;   /* for the memory of the plans */
+    struct crew *crew;    /* borrowed; works on them, for */
     uint32_t uid;
 };
 
 /*
  * The plan for `params`, made if it is new; counted: epoch_unref(). Lists are told apart by their
  * addresses: those of one set's epochs are the loader spec's. `lengths` are those of
- * params->tokens; NULL: none. Returns 0 or -errno, -EDQUOT with `err`.
+ * params->tokens; NULL: none. Returns 0 or -errno; -EDQUOT, and -ENOMEM of charge_take(), with
+ * `err`.
  */
 int _nodiscard_ epoch_ref(struct epoch_set *set, const struct plan_params *params,
                           struct length_table *lengths, struct epoch **ret, struct dl_error *err);

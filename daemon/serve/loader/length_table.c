@@ -7,17 +7,28 @@
 #include <assert.h>
 #include <errno.h>
 
-struct length_table *length_table_new(uint64_t n)
+int length_table_new(uint64_t n, const struct payer *payer, struct length_table **ret,
+                     struct dl_error *err)
 {
     struct length_table *table = NULL;
+    struct charge charge = {0};
+    int r = charge_take(&charge, payer, length_table_bytes(n),
+                        "take a subset or a split of the dataset", err);
 
+    if (r < 0)
+        return r;
     if (n <= (SIZE_MAX - sizeof *table) / sizeof table->values[0])
         table = calloc(1, sizeof *table + n * sizeof table->values[0]);
-    if (!table)
-        return NULL;
+    if (!table) {
+        charge_return(&charge);
+        return dl_error_set(err, ENOMEM, "batch.tokens",
+                            "no memory for the lengths of %llu samples", (unsigned long long)n);
+    }
     table->n = n;
+    table->charge = charge;
     table->refs = 1;
-    return table;
+    *ret = table;
+    return 0;
 }
 
 struct length_table *length_table_ref(struct length_table *table)
@@ -32,8 +43,10 @@ struct length_table *length_table_unref(struct length_table *table)
     if (!table)
         return NULL;
     assert(table->refs > 0);
-    if (--table->refs == 0)
-        free(table);
+    if (--table->refs > 0)
+        return NULL;
+    charge_return(&table->charge);
+    free(table);
     return NULL;
 }
 
@@ -51,9 +64,9 @@ void length_cache_locate(char **dir)
     *dir = must_strdup(given && given[0] == '/' ? given : own);
 }
 
-/* One use of it, which a thread is at. */
+/* One use of it, which a thread is at, or will be. */
 struct use {
-    uv_work_t work;
+    struct crew_job job;
     char *dir; /* owned */
     uint64_t fingerprint;
     struct length_table *table; /* counted */
@@ -87,9 +100,15 @@ static void length_table_use_deinit(struct use *use)
     free(use->dir);
 }
 
-static void length_table_thread_load(uv_work_t *work)
+static void length_table_free_load(struct length_cache_load *l)
 {
-    struct length_cache_load *l = container_of(work, struct length_cache_load, use.work);
+    length_table_use_deinit(&l->use);
+    free(l);
+}
+
+static void length_table_thread_load(struct crew_job *job)
+{
+    struct length_cache_load *l = container_of(job, struct length_cache_load, use.job);
     struct use *use = &l->use;
 
     use->r = lengths_cache_load(use->dir, use->fingerprint, use->table->n, use->table->values);
@@ -98,19 +117,17 @@ static void length_table_thread_load(uv_work_t *work)
             lengths_check(&l->rule, 0, use->table->values, use->table->n, &l->found, &use->err);
 }
 
-static void length_table_loaded(uv_work_t *work, int status)
+static void length_table_loaded(struct crew_job *job)
 {
-    struct length_cache_load *l = container_of(work, struct length_cache_load, use.work);
+    struct length_cache_load *l = container_of(job, struct length_cache_load, use.job);
 
-    (void)status; /* nobody cancels it */
     if (l->done)
         l->done(l->owner, l->use.r, &l->found, &l->use.err);
-    length_table_use_deinit(&l->use);
-    free(l);
+    length_table_free_load(l);
 }
 
-struct length_cache_load *length_cache_load(uv_loop_t *loop, const char *dir, uint64_t fingerprint,
-                                            struct length_table *table,
+struct length_cache_load *length_cache_load(const struct length_cache_for *cache,
+                                            uint64_t fingerprint, struct length_table *table,
                                             const struct lengths_rule *rule, length_cache_done done,
                                             void *owner)
 {
@@ -119,33 +136,32 @@ struct length_cache_load *length_cache_load(uv_loop_t *loop, const char *dir, ui
     l->rule = *rule;
     l->done = done;
     l->owner = owner;
-    length_table_use_init(&l->use, dir, fingerprint, table);
-    if (uv_queue_work(loop, &l->use.work, length_table_thread_load, length_table_loaded) == 0)
-        return l;
-    length_table_use_deinit(&l->use);
-    free(l);
-    return NULL;
+    length_table_use_init(&l->use, cache->dir, fingerprint, table);
+    crew_start(cache->crew, cache->uid, &l->use.job, length_table_thread_load, length_table_loaded);
+    return l;
 }
 
 void length_cache_forget(struct length_cache_load *load)
 {
-    if (load)
-        load->done = NULL;
+    if (!load)
+        return;
+    load->done = NULL;
+    if (crew_cancel(&load->use.job))
+        length_table_free_load(load);
 }
 
-static void length_table_thread_put(uv_work_t *work)
+static void length_table_thread_put(struct crew_job *job)
 {
-    struct use *use = container_of(work, struct use, work);
+    struct use *use = container_of(job, struct use, job);
 
     use->r = lengths_cache_store(use->dir, use->fingerprint, use->table->n, use->table->values,
                                  &use->err);
 }
 
-static void length_table_was_put(uv_work_t *work, int status)
+static void length_table_was_put(struct crew_job *job)
 {
-    struct store *store = container_of(work, struct store, use.work);
+    struct store *store = container_of(job, struct store, use.job);
 
-    (void)status;
     if (store->use.r < 0)
         log_loader(LOG_WARNING, store->label, "%s: its samples' lengths are not kept: %s: %s",
                    store->label, store->use.err.path, store->use.err.message);
@@ -154,16 +170,13 @@ static void length_table_was_put(uv_work_t *work, int status)
     free(store);
 }
 
-void length_cache_store(uv_loop_t *loop, const char *dir, uint64_t fingerprint,
+void length_cache_store(const struct length_cache_for *cache, uint64_t fingerprint,
                         struct length_table *table, const char *label)
 {
     struct store *store = must_alloc(sizeof *store);
 
     store->label = must_strdup(label);
-    length_table_use_init(&store->use, dir, fingerprint, table);
-    if (uv_queue_work(loop, &store->use.work, length_table_thread_put, length_table_was_put) == 0)
-        return;
-    length_table_use_deinit(&store->use);
-    free(store->label);
-    free(store);
+    length_table_use_init(&store->use, cache->dir, fingerprint, table);
+    crew_start(cache->crew, cache->uid, &store->use.job, length_table_thread_put,
+               length_table_was_put);
 }

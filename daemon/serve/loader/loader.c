@@ -74,8 +74,8 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
     loader->reader = credentials_copy(options->reader);
     loader->o.reader = NULL;
     loader->ticks = UINT64_MAX;
-    loader->epochs =
-        (struct epoch_set){.account = options->account, .crew = options->crew, .uid = options->uid};
+    loader->epochs = (struct epoch_set){
+        .payer = {options->account, options->budget}, .crew = options->crew, .uid = options->uid};
     loader->spec = *spec;
     *spec = (struct dl_spec){0};
     if (r < 0)
@@ -142,8 +142,6 @@ struct loader *loader_free(struct loader *loader)
     loader_execute(loader);
     core_deinit(&loader->core);
     loader->measuring = measuring_free(loader->measuring);
-    if (loader->lengths)
-        quota_return(loader->o.account, QUOTA_BYTES, length_table_bytes(loader->lengths->n));
     loader->lengths = length_table_unref(loader->lengths);
     LL_FOREACH_SAFE (loader->written, file, other)
         free(file);

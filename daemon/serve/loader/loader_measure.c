@@ -76,14 +76,21 @@ static void measure_log_lengths(const struct measuring *m)
                    m->rule.tokens.truncate ? "cut" : "left out");
 }
 
+static struct length_cache_for measure_cache(const struct loader *loader)
+{
+    return (struct length_cache_for){
+        .crew = loader->o.crew, .uid = loader->o.uid, .dir = loader->o.config->cache};
+}
+
 static void measure_finish(struct measuring *m)
 {
     struct loader *loader = m->loader;
-    const char *dir = loader->o.config->cache;
+    struct length_cache_for cache = measure_cache(loader);
 
     measure_log_lengths(m);
-    if (m->fingerprint && *dir && m->begun_ns && uv_hrtime() - m->begun_ns > KEEP_NS)
-        length_cache_store(loader->o.loop, dir, m->fingerprint, m->table, loader->spec.name);
+    charge_settle(&m->table->charge);
+    if (m->fingerprint && *cache.dir && m->begun_ns && uv_hrtime() - m->begun_ns > KEEP_NS)
+        length_cache_store(&cache, m->fingerprint, m->table, loader->spec.name);
     loader->measuring = measuring_free(m);
     loader_opened(loader);
 }
@@ -110,30 +117,21 @@ static void measure_on_loaded(void *owner, int r, const struct lengths_found *fo
 
 int loader_measure(struct loader *loader, uint64_t fingerprint, struct dl_error *err)
 {
-    uint64_t bytes = length_table_bytes(loader->core.length);
-    const char *dir = loader->o.config->cache;
+    struct length_cache_for cache = measure_cache(loader);
     int r = lengths_check_count(loader->core.length, err);
 
     if (r == 0)
-        r = quota_charge(loader->o.account, QUOTA_BYTES, bytes, err);
+        r = length_table_new(loader->core.length, &loader->epochs.payer, &loader->lengths, err);
     if (r < 0)
         return r;
-    loader->lengths = length_table_new(loader->core.length);
-    if (!loader->lengths) {
-        quota_return(loader->o.account, QUOTA_BYTES, bytes);
-        return dl_error_set(err, ENOMEM, "batch.tokens",
-                            "no memory for the lengths of %llu samples",
-                            (unsigned long long)loader->core.length);
-    }
     struct measuring *m = must_alloc(sizeof *m);
     m->table = loader->lengths;
     m->rule = lengths_rule_of(&loader->spec);
     loader->measuring = m;
     m->loader = loader;
     m->fingerprint = fingerprint;
-    if (fingerprint && *dir)
-        m->load = length_cache_load(loader->o.loop, dir, fingerprint, m->table, &m->rule,
-                                    measure_on_loaded, m);
+    if (fingerprint && *cache.dir)
+        m->load = length_cache_load(&cache, fingerprint, m->table, &m->rule, measure_on_loaded, m);
     if (!m->load)
         measure_scan(m);
     return 0;

@@ -29,10 +29,14 @@ static int start_ref_plan(struct loader *loader, const struct stream_params *par
     plan.world = params->world;
     if (loader->lengths)
         plan.tokens.lengths = loader->lengths->values;
-    int r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret, err);
+    struct dl_error why = {0};
+    int r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret, &why);
 
-    if (r == -EDQUOT)
+    if (why.code != 0) {
+        if (err)
+            *err = why;
         return r;
+    }
     if (r == -ENOMEM && loader->spec.order == ORDER_TORCH)
         return dl_error_set(err, ENOMEM, "sampler.order",
                             "torch needs memory for each sample of an epoch, more than the "
@@ -131,15 +135,16 @@ int loader_add_stream(struct loader *loader, const struct stream_params *params,
     return r;
 }
 
-/* One that somebody asks for: where the user has too many, others give way. */
+/* One that somebody asks for: where there is too little for it, others give way. */
 static int start_add_wanted(struct loader *loader, const struct stream_params *params,
                             struct stream **ret, struct dl_error *err)
 {
-    int r;
+    int r = loader_add_stream(loader, params, ret, err);
 
-    while ((r = loader_add_stream(loader, params, ret, err)) == -EDQUOT &&
-           core_make_way(&loader->core))
+    while ((r == -EDQUOT || r == -ENOMEM) && core_make_way(&loader->core)) {
         loader_execute(loader);
+        r = loader_add_stream(loader, params, ret, err);
+    }
     return r;
 }
 

@@ -63,7 +63,8 @@ static int pool_memory_charge(struct pool *pool, uint64_t bytes, struct dl_error
     pool->refused.code = 0;
     if (r < 0)
         return r;
-    r = budget_take(pool->o.budget, bytes, err);
+    r = budget_take(pool->o.budget, bytes, "lower memory.limit, workers.prefetch or batch.size",
+                    err);
     if (r < 0) {
         quota_return(pool->o.account, QUOTA_BYTES, bytes);
         pool->refused = *err;

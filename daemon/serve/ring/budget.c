@@ -30,7 +30,8 @@ static void budget_read(struct budget *b)
     b->read_ns = now;
 }
 
-static int budget_refuse(const struct budget *b, uint64_t bytes, struct dl_error *err)
+static int budget_refuse(const struct budget *b, uint64_t bytes, const char *remedy,
+                         struct dl_error *err)
 {
     const struct available *a = &b->available;
 
@@ -38,31 +39,30 @@ static int budget_refuse(const struct budget *b, uint64_t bytes, struct dl_error
         return dl_error_set(
             err, ENOMEM, "memory",
             "%llu bytes are wanted, and processes waited for memory in %u %% of the "
-            "last 10 s (%s); lower memory.limit, workers.prefetch or batch.size, or "
-            "give the daemon more memory",
-            (unsigned long long)bytes, a->pressure, a->place);
+            "last 10 s (%s); %s, or give the daemon more memory",
+            (unsigned long long)bytes, a->pressure, a->place, remedy);
     return dl_error_set(err, ENOMEM, "memory",
                         "%llu bytes are wanted, and %llu are available: %s has %llu, of which %llu "
-                        "are used, %llu promised and %llu kept for others; lower memory.limit, "
-                        "workers.prefetch or batch.size, or give the daemon more memory",
+                        "are used, %llu promised and %llu kept for others; %s, or give the "
+                        "daemon more memory",
                         (unsigned long long)bytes, (unsigned long long)b->left, a->place,
                         (unsigned long long)a->limit, (unsigned long long)a->used,
-                        (unsigned long long)b->promised, (unsigned long long)a->kept);
+                        (unsigned long long)b->promised, (unsigned long long)a->kept, remedy);
 }
 
-int budget_take(struct budget *b, uint64_t bytes, struct dl_error *err)
+int budget_take(struct budget *b, uint64_t bytes, const char *remedy, struct dl_error *err)
 {
     budget_read(b);
     uint64_t ceiling = budget_ceiling(b->share, b->available.total);
     if (bytes > ceiling || b->held > ceiling - bytes)
         return dl_error_set(err, EDQUOT, "limits.memory",
                             "%llu more would exceed the limit of %llu for the rings of all users, "
-                            "which use %llu; close loaders, lower their memory.limit, or raise "
-                            "limits.memory in dloaderd.conf",
+                            "which use %llu; close loaders, %s, or raise limits.memory in "
+                            "dloaderd.conf",
                             (unsigned long long)bytes, (unsigned long long)ceiling,
-                            (unsigned long long)b->held);
+                            (unsigned long long)b->held, remedy);
     if (bytes > b->left)
-        return budget_refuse(b, bytes, err);
+        return budget_refuse(b, bytes, remedy, err);
     b->left -= bytes;
     b->held += bytes;
     b->promised += bytes;

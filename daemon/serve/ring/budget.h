@@ -1,7 +1,8 @@
 /*
- * What the rings of all users may take together: at most limits.memory, and at most what the system
- * has left (base/available.h). A worker allocates the pages of a segment a little after the daemon
- * has promised them, and what is promised counts as taken until then.
+ * What the rings of all users, and what the daemon keeps of their datasets and orders, may take
+ * together: at most limits.memory, and at most what the system has left (base/available.h). A
+ * worker allocates the pages of a segment a little after the daemon has promised them, and what is
+ * promised counts as taken until then.
  */
 #ifndef DL_BUDGET_H
 #define DL_BUDGET_H
@@ -11,7 +12,7 @@
 
 struct budget {
     const struct config_share *share; /* borrowed: limits.memory */
-    uint64_t held;                    /* bytes of all segments */
+    uint64_t held;                    /* bytes that were taken */
     uint64_t promised;          /* of that: of which nobody has said yet that they are there */
     uint64_t left;              /* of what was available when it was read */
     uint64_t read_ns;           /* when; 0: it must be read anew */
@@ -21,8 +22,9 @@ struct budget {
 void budget_init(struct budget *budget, const struct config_share *share);
 
 /* 0, or with `err`, which has the numbers, the place and the remedy: -EDQUOT, above limits.memory;
- * -ENOMEM, the system has no more. */
-int _nodiscard_ budget_take(struct budget *budget, uint64_t bytes, struct dl_error *err);
+ * -ENOMEM, the system has no more. `remedy` is what else may be done then: "lower memory.limit". */
+int _nodiscard_ budget_take(struct budget *budget, uint64_t bytes, const char *remedy,
+                            struct dl_error *err);
 /* They are there now. */
 void budget_settle(struct budget *budget, uint64_t bytes);
 /* Of what is settled, or was never there: budget_settle() is called before. */

@@ -218,6 +218,7 @@ static void session_on_violation(void *owner, const struct dl_error *err)
 static uint64_t session_cost(const struct session *s)
 {
     return peer_memory(&s->peer) + s->waiting_bytes + s->view_bytes + s->carried_bytes +
+           (s->opening ? opening_bytes(s->opening) : 0) +
            HASH_COUNT(s->opened) * sizeof(struct opened) +
            HASH_COUNT(s->streams) * sizeof(struct client_stream) +
            HASH_COUNT(s->segments) * sizeof(struct known_segment);

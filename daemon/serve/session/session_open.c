@@ -213,7 +213,10 @@ int session_open(struct session *s, const struct dl_msg_open *msg, struct dl_err
 
 void session_forget_opening(struct session *s)
 {
-    if (s->opening)
-        s->opening->session = NULL; /* freed when it is read */
-    s->opening = NULL;
+    struct opening *opening = steal_ptr(s->opening);
+
+    if (opening && crew_cancel(&opening->job))
+        opening_free(opening);
+    else if (opening)
+        opening->session = NULL; /* freed when it is read */
 }
