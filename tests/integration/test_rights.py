@@ -8,6 +8,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -19,6 +20,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import dltest  # noqa: E402
+import test_digest  # noqa: E402
 from dltest import DaemonError, LifeCase, RawClient, as_user, dlctl_json, main, named, wait_until  # noqa: E402
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
@@ -470,6 +472,75 @@ class Files(RightsCase):
         self.assertEqual([code for code, _ in without], [errno.EACCES] * 3)
         self.assertIn("opened with other groups", without[0][1])
         self.assertIn("may not read it", without[2][1])
+
+
+# ---- each kind ----------------------------------------------------------------------------------
+
+class Maker:
+    """What test_digest.py makes its datasets by, in a folder of data."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        os.mkdir(folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    npy = dltest.TestCase.npy
+
+    def files(self):
+        return [os.path.join(folder, name) for folder, _, names in os.walk(self.folder) for name in names]
+
+
+class Kinds(RightsCase):
+    """Each file of each kind of dataset is one more that the reader must be able to read."""
+
+    NO_FILES = {"range", "plugin"}  # the plug-ins of the site are the administrator's choice
+    UNREAD = (".vocab",)            # what is left of making a file
+    EACH = 3                        # files of a dataset, the first and the last among them
+    loaders = 0
+
+    def read(self, daemon, name, dataset):
+        """(0, ""), or the first error; of a loader of its own, which has opened nothing before."""
+        spec = {"name": f"{name}-{self.loaders}", "dataset": dataset, "batch": {"size": 8},
+                "workers": {"count": 1}, "seed": 1,
+                "collate": test_digest.COLLATES.get(name, {"kind": "default"})}
+        with RawClient(daemon.socket) as client:
+            try:
+                client.epoch_indices(client.open(spec)["loader"])
+                return 0, ""
+            except DaemonError as error:
+                return error.code, f"{error.path}: {error.message}"
+
+    def read_as_other(self, daemon, name, dataset):
+        self.loaders += 1
+        return as_user(OTHER, lambda: self.read(daemon, name, dataset))
+
+    def check_files(self, daemon, name, dataset, files):
+        self.assertEqual(self.read_as_other(daemon, name, dataset), [0, ""])
+        for file in {*files[:self.EACH - 1], files[-1]}:
+            os.chmod(file, 0o600)
+            with self.subTest(dataset=name, file=file):
+                code, message = self.read_as_other(daemon, name, dataset)
+                self.assertEqual(code, errno.EACCES, message)
+                self.assertIn(f"user {OTHER}, for whom it is opened, may not read it", message)
+            os.chmod(file, 0o644)
+
+    def test_each_file(self):
+        daemon, kinds = self.shared(0, linger="0s"), set()
+        for name, kind, make in test_digest.DATASETS:
+            maker = Maker(self.path(f"data/{name}"))
+            try:
+                dataset = {"kind": kind, **({} if kind in self.NO_FILES else make(maker))}
+            except unittest.SkipTest:  # there is no such tokenizer
+                continue
+            files = sorted(file for file in maker.files() if not file.endswith(self.UNREAD))
+            if files:
+                kinds.add(kind)
+                self.check_files(daemon, name, dataset, files)
+        with open(test_digest.SPEC_DEF, encoding="utf-8") as file:
+            every = set(re.findall(r'^CHOICE\("dataset", "kind", "(\w+)"', file.read(), re.MULTILINE))
+        self.assertEqual(every - kinds, self.NO_FILES | {"chain", "python"})
 
 
 # ---- who may connect ----------------------------------------------------------------------------
