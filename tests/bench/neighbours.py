@@ -1,0 +1,170 @@
+"""A user's batches and queries beside another user who floods the daemon with small queries.
+
+    neighbours.py --build BUILD [--seconds S] [--rounds N] [--connections N] [--json]
+
+Root only, for there are two users. In each round the first user reads epochs as fast as they come, then
+with a millisecond of rest after each batch, when each wait is looked at, and asks for `status` meanwhile:
+beside a flood at another daemon, which costs the same processors, and at this one. Runs take turns, and
+only ratios of neighbours mean something; on a busy machine waits are the machine's.
+
+The daemon's loop is one thread, which two users share: the fair share of one is half of what it gets
+beside a flood elsewhere. Bars: >= 0.8 of that; the 99th percentile of waits for a batch <= 5 ms, and for an
+answer <= 20 ms.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / 'lib'), str(HERE.parent / 'integration')]
+
+HONEST, HOSTILE = 60301, 60302
+FIGURES = ('rate', 'batch_p99_s', 'answer_p99_s')
+SPEC = {'name': 'honest', 'dataset': {'kind': 'range', 'length': 1 << 20}, 'batch': {'size': 256}, 'seed': 1,
+        'sampler': {'kind': 'random', 'order': 'native'}, 'workers': {'count': 1}}
+
+
+def as_user(uid, *command):
+    return ['setpriv', f'--reuid={uid}', f'--regid={uid}', '--clear-groups', *map(str, command)]
+
+
+def ask(path, seconds):
+    """`status`, a hundred times a second: how long the answers took."""
+    from dltest import RawClient
+    waits, ends = [], time.monotonic() + seconds
+    with RawClient(path) as client:
+        while time.monotonic() < ends:
+            began = time.monotonic()
+            client.query('status')
+            waits.append(time.monotonic() - began)
+            time.sleep(.01)
+    print(json.dumps(sorted(waits)))
+
+
+def flood(path, seconds, connections):
+    from hostile_user import Attack
+    attack = Attack(path, seconds)
+    while attack.goes_on():
+        clients = attack.clients(connections)
+        with contextlib.suppress(OSError):
+            attack.flood_by([client.sock for client in clients])
+        for client in clients:
+            client.close()
+    print(json.dumps(attack.done))
+
+
+class Daemon:
+    def __init__(self, build, folder, name):
+        config = folder / f'{name}.conf'
+        self.socket = str(folder / name)
+        config.write_text(json.dumps({'socket_mode': '0666', 'data_roots': [str(folder)]}), encoding='utf-8')
+        self.process = subprocess.Popen([build / 'daemon/dloaderd', '--socket', self.socket, '--config', config],
+                                        stderr=subprocess.DEVNULL)
+        while not os.path.exists(self.socket):
+            if self.process.poll() is not None:
+                sys.exit(f'dloaderd ended with {self.process.returncode}')
+            time.sleep(.01)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+class Neighbours:
+    def __init__(self, options, folder):
+        self.options, self.folder = options, folder
+        self.build = pathlib.Path(options.build)
+        self.daemon, self.other = (Daemon(self.build, folder, name) for name in ('here', 'elsewhere'))
+
+    def stop(self):
+        self.daemon.stop()
+        self.other.stop()
+
+    def begin(self, uid, *arguments):
+        return subprocess.Popen(as_user(uid, *arguments), stdout=subprocess.PIPE, text=True)
+
+    def consume(self, *more):
+        return self.begin(HONEST, self.build / 'tests/bench/consumer', '--spec', self.folder / 'spec.json', '--socket',
+                          self.daemon.socket, '--seconds', self.options.seconds, '--touch', 'none', *more)
+
+    def measure(self):
+        seconds = self.options.seconds
+        fast = self.result(self.consume())
+        waits = self.consume('--pause', '0.001')
+        asking = self.result(self.begin(HONEST, sys.executable, __file__, '--ask', self.daemon.socket, '--seconds',
+                                        seconds))
+        return {'rate': fast['batches'] / fast['seconds'],
+                'batch_p99_s': self.result(waits)['wait_p99_s'],
+                'answer_p99_s': asking[(len(asking) - 1) * 99 // 100]}
+
+    @staticmethod
+    def result(process):
+        out, _ = process.communicate()
+        if process.returncode != 0:
+            sys.exit(f'{process.args}: exit status {process.returncode}')
+        return json.loads(out)
+
+    def beside(self, daemon):
+        """What the first user gets while the second one floods that daemon."""
+        flooding = self.begin(HOSTILE, sys.executable, __file__, '--flood', daemon.socket, '--connections',
+                              self.options.connections, '--seconds', 2 * self.options.seconds + 2)
+        time.sleep(.5)
+        try:
+            return self.measure()
+        finally:
+            flooding.terminate()
+            flooding.communicate()
+
+    def round(self):
+        return {'elsewhere': self.beside(self.other), 'here': self.beside(self.daemon)}
+
+
+def report(rounds):
+    found = {where: {what: statistics.median(r[where][what] for r in rounds) for what in FIGURES}
+             for where in ('elsewhere', 'here')}
+    share = statistics.median(2 * r['here']['rate'] / r['elsewhere']['rate'] for r in rounds)
+    for where, got in found.items():
+        print(f'{where:<10} {got["rate"]:10.0f} batches/s   p99 of a batch {1e3 * got["batch_p99_s"]:7.2f} ms   '
+              f'p99 of an answer {1e3 * got["answer_p99_s"]:7.2f} ms')
+    print(f'{"share":<10} {share:10.2f}')
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--build')
+    parser.add_argument('--seconds', type=float, default=4)
+    parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--connections', type=int, default=64)
+    parser.add_argument('--json', action='store_true', help='all rounds')
+    parser.add_argument('--ask', metavar='SOCKET', help=argparse.SUPPRESS)
+    parser.add_argument('--flood', metavar='SOCKET', help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.ask:
+        return ask(options.ask, options.seconds)
+    if options.flood:
+        return flood(options.flood, options.seconds, options.connections)
+    if os.geteuid() != 0:
+        sys.exit('only root can be two users')
+    with tempfile.TemporaryDirectory(prefix='neighbours-') as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o755)
+        (folder / 'spec.json').write_text(json.dumps(SPEC), encoding='utf-8')
+        neighbours = Neighbours(options, folder)
+        try:
+            rounds = [neighbours.round() for _ in range(options.rounds)]
+        finally:
+            neighbours.stop()
+    print(json.dumps(rounds)) if options.json else report(rounds)
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
