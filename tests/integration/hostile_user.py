@@ -189,6 +189,29 @@ class Attack:
                 client.close()
         ours.close()
 
+    def dead_hosts(self):
+        """Hosts that are gone before they have started a worker; the log has why loaders fail."""
+        number = 0
+        while self.goes_on():
+            if not (client := self.client()):
+                continue
+            try:
+                while self.goes_on():
+                    number += 1
+                    ours, theirs = socket.socketpair()
+                    with ours, theirs:
+                        client.sock.sendmsg([frame(HOST, number)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                                                                     array.array("i", [theirs.fileno()]))])
+                    self.done += 1
+                    try:
+                        client.open({**RANGE, "name": f"dead-{number}", "collate": {"kind": "python"},
+                                     "dataset": {"kind": "python", "host": number}})
+                    except DaemonError as error:
+                        self.refuse(error)
+            except GONE:
+                pass
+            client.close()
+
     def churn(self):
         """Loaders that are opened and left at once."""
         name = 0
@@ -289,7 +312,7 @@ class Attack:
                 pass
 
 
-ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "churn", "large", "gone", "given_up",
+ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "dead_hosts", "churn", "large", "gone", "given_up",
            "worlds", "noise")
 
 

@@ -188,6 +188,13 @@ class HostileUser(Beside):
         wait_until(lambda: re.search(rf"uid {HOSTILE}: \d+ more lines were left out", self.server.log),
                    "the count of lines that were left out")
 
+    def test_lines_about_its_hosts(self):
+        report = self.alone("dead_hosts")
+        self.assertGreater(report["done"], 100)
+        lines = [line for line in self.server.log.splitlines() if "dead-" in line or "the host of process" in line]
+        self.assertLess(len(lines), 120 + 3 * SHORT)
+        self.assertGreater(len(lines), 0)
+
     def test_dlctl_shows_it(self):
         with self.client(self.server):
             out = subprocess.run([DLCTL, "users", "--json", "--socket", self.server.socket], check=True,

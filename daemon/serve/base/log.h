@@ -54,8 +54,8 @@ void log_about(enum log_level level, const struct log_fields *about, const char 
 #define log_info(...)    log_about(LOG_INFO, NULL, __VA_ARGS__)
 #define log_debug(...)   log_about(LOG_DEBUG, NULL, __VA_ARGS__)
 
-/* For what is about one loader: log_loader(LOG_INFO, name, "%s: ...", name) */
-#define log_loader(level, name, ...) \
-    log_about(level, &(struct log_fields){.loader = (name)}, __VA_ARGS__)
+/* For what is about one loader of a user's: log_loader(LOG_INFO, name, uid, "%s: ...", name) */
+#define log_loader(level, name, uid, ...) \
+    log_about(level, &(struct log_fields){.loader = (name), .client_uid = LOG_N(uid)}, __VA_ARGS__)
 
 #endif

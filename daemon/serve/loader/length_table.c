@@ -85,6 +85,7 @@ struct length_cache_load {
 struct store {
     struct use use;
     char *label; /* owned */
+    uint32_t uid;
 };
 
 static void length_table_use_init(struct use *use, const char *dir, uint64_t fingerprint,
@@ -163,8 +164,9 @@ static void length_table_was_put(struct crew_job *job)
     struct store *store = container_of(job, struct store, use.job);
 
     if (store->use.r < 0)
-        log_loader(LOG_WARNING, store->label, "%s: its samples' lengths are not kept: %s: %s",
-                   store->label, store->use.err.path, store->use.err.message);
+        log_loader(LOG_WARNING, store->label, store->uid,
+                   "%s: its samples' lengths are not kept: %s: %s", store->label,
+                   store->use.err.path, store->use.err.message);
     length_table_use_deinit(&store->use);
     free(store->label);
     free(store);
@@ -176,6 +178,7 @@ void length_cache_store(const struct length_cache_for *cache, uint64_t fingerpri
     struct store *store = must_alloc(sizeof *store);
 
     store->label = must_strdup(label);
+    store->uid = cache->uid;
     length_table_use_init(&store->use, cache->dir, fingerprint, table);
     crew_start(cache->crew, cache->uid, &store->use.job, length_table_thread_put,
                length_table_was_put);

@@ -60,19 +60,20 @@ static void measure_scan(struct measuring *m)
 static void measure_log_lengths(const struct measuring *m)
 {
     const char *name = m->loader->spec.name;
+    uint32_t uid = m->loader->o.uid;
 
     if (m->begun_ns)
-        log_loader(LOG_INFO, name, "%s: %llu lengths were taken in %.1f s", name,
+        log_loader(LOG_INFO, name, uid, "%s: %llu lengths were taken in %.1f s", name,
                    (unsigned long long)m->table->n, (double)(uv_hrtime() - m->begun_ns) / 1e9);
     else
-        log_loader(LOG_INFO, name, "%s: %llu lengths were in the cache", name,
+        log_loader(LOG_INFO, name, uid, "%s: %llu lengths were in the cache", name,
                    (unsigned long long)m->table->n);
     if (m->found.empty > 0)
-        log_loader(LOG_INFO, name, "%s: %llu samples have no tokens and are left out", name,
+        log_loader(LOG_INFO, name, uid, "%s: %llu samples have no tokens and are left out", name,
                    (unsigned long long)m->found.empty);
     if (m->found.overlong > 0)
-        log_loader(LOG_INFO, name, "%s: %llu samples have more than %u tokens and are %s", name,
-                   (unsigned long long)m->found.overlong, plan_tokens_limit(&m->rule.tokens),
+        log_loader(LOG_INFO, name, uid, "%s: %llu samples have more than %u tokens and are %s",
+                   name, (unsigned long long)m->found.overlong, plan_tokens_limit(&m->rule.tokens),
                    m->rule.tokens.truncate ? "cut" : "left out");
 }
 

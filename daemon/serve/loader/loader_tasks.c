@@ -154,7 +154,8 @@ static void tasks_on_written(void *owner, const struct dl_error *what)
     LL_PREPEND(loader->written, file);
     loader->n_written++;
     log_about(LOG_WARNING,
-              &(struct log_fields){LOG_EVENT_FILE_WRITTEN, .loader = loader->spec.name},
+              &(struct log_fields){LOG_EVENT_FILE_WRITTEN, .loader = loader->spec.name,
+                                   .client_uid = LOG_N(loader->o.uid)},
               "%s: %s: %s", loader->spec.name, what->path, what->message);
     DL_FOREACH (loader->core.streams, stream) {
         if (stream->sink && stream_rules[stream->phase].delivers && !(stream->told & TOLD_END))

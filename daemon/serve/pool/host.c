@@ -59,6 +59,7 @@ static void host_handle_started(struct host *h, struct host_child *child, uint64
 static void host_on_message(void *owner, const struct dl_message *msg, struct dl_span payload)
 {
     struct host *h = owner;
+    const struct log_fields fields = host_log_fields(h);
     bool hosting = msg->number == DL_MSG_W_HOSTING;
     char name[HOST_NAMED_MAX];
     uint64_t number = msg->number == DL_MSG_W_STARTED ? msg->w_started.child : msg->w_exited.child;
@@ -67,7 +68,7 @@ static void host_on_message(void *owner, const struct dl_message *msg, struct dl
     if (hosting && h->state == HOST_STARTING && msg->w_hosting.version == DL_PROTOCOL_VERSION) {
         h->state = HOST_READY;
         h->hosted = true;
-        log_info("%s hosts workers", host_name(h, name));
+        log_about(LOG_INFO, &fields, "%s hosts workers", host_name(h, name));
         host_flush(h);
     } else if (hosting && h->state == HOST_STARTING) {
         host_fail(h,
@@ -128,6 +129,7 @@ int host_start_child(struct hosts *hosts, const struct host_child_options *o,
     int r = h ? 0 : host_find_own(hosts, o->interpreter, o->loader, &h, err);
     if (r < 0)
         return r;
+    h->uid = o->uid;
     struct host_child *child = must_alloc(sizeof *child);
     *child = (struct host_child){
         .host = h, .number = h->next_child++, .events = o->events, .owner = o->owner};

@@ -72,6 +72,7 @@ struct host_child_options {
     struct host *host;                      /* one that was brought; NULL: that of */
     const char *interpreter;                /* absolute */
     const void *loader;                     /* whose worker it is; for comparison only */
+    uid_t uid;                              /* whose loader that is, for the log */
     int sock;                               /* the worker's descriptor 3; copied */
     int errors;                             /* its standard error; copied */
     const struct host_child_events *events; /* borrowed, static */

@@ -148,10 +148,11 @@ static bool host_has_wanted_child(const struct host *h)
 static void host_part(struct host *h)
 {
     char name[HOST_NAMED_MAX], cause[HOST_NAMED_MAX + sizeof h->why + 8];
+    const struct log_fields fields = host_log_fields(h);
 
     snprintf(cause, sizeof cause, "%s %s", host_name(h, name), *h->why ? h->why : "has ended");
     if (host_has_wanted_child(h))
-        log_warning("%s", cause);
+        log_about(LOG_WARNING, &fields, "%s", cause);
     host_bury(h,
               &(struct host_end){
                   .signal = SIGKILL, .cause = cause, .never = !h->hosted, .place = "dataset.host"});
@@ -162,6 +163,7 @@ static void host_on_exit_(uv_process_t *handle, int64_t status, int signal)
     struct host *h = handle->data;
     char words[LAST_WORDS + 32], how[64], name[HOST_NAMED_MAX],
         cause[LAST_WORDS + 128 + HOST_NAMED_MAX + sizeof h->why];
+    const struct log_fields fields = host_log_fields(h);
     int fd;
 
     h->reaped = true;
@@ -186,7 +188,7 @@ static void host_on_exit_(uv_process_t *handle, int64_t status, int signal)
                       : " before it was ready (it needs the package dloader of this release)",
              last_words_told(&h->words, words));
     if (h->children || signal || status)
-        log_warning("%s", cause);
+        log_about(LOG_WARNING, &fields, "%s", cause);
     host_bury(h, &told);
 }
 

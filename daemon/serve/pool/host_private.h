@@ -36,6 +36,7 @@ struct host {
     enum host_wait wait;
     char *interpreter;           /* owned; NULL: a client has brought it */
     const void *loader;          /* whose workers it has, or had last; for comparison only */
+    uid_t uid;                   /* whose loader that is, or was last, for the log */
     int pid;                     /* its own; of one that was brought its client's */
     struct host_child *children; /* owned list */
     uint32_t next_child;
@@ -55,6 +56,11 @@ struct hosts {
 
 /* What it is called in a message. */
 const char *host_name(const struct host *h, char name[static HOST_NAMED_MAX]);
+/* What the log has of it besides. */
+static inline struct log_fields host_log_fields(const struct host *h)
+{
+    return (struct log_fields){.client_uid = LOG_N(h->uid)};
+}
 /* It is of no more use; its workers are told when it is reaped. */
 void host_fail(struct host *h, const char *fmt, ...) _printf_(2, 3);
 /* One handle fewer; frees it with the last. */

@@ -397,6 +397,7 @@ void member_start(struct member *m)
         .foreign = pool->o.foreign,
         .reader = pool->o.reader,
         .label = pool->o.spec->name,
+        .uid = quota_uid(pool->o.account),
         .events = &process_events,
         .owner = m,
     };

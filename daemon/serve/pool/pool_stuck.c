@@ -38,8 +38,9 @@ static void pool_stuck_on_exited(void *owner, int signal, const char *cause)
     struct segment *segment;
 
     (void)signal, (void)cause;
-    log_info("worker %u (pid %d), which was killed, has ended after %.1f s", s->worker,
-             process_pid(s->process), (double)(uv_hrtime() - s->since) / 1e9);
+    log_about(LOG_INFO, &(struct log_fields){.client_uid = LOG_N(quota_uid(pool->o.account))},
+              "worker %u (pid %d), which was killed, has ended after %.1f s", s->worker,
+              process_pid(s->process), (double)(uv_hrtime() - s->since) / 1e9);
     s->process = process_free(s->process);
     DL_FOREACH (pool->retiring, segment) {
         if (segment->keeper == s)
@@ -110,7 +111,8 @@ void member_leave_stuck(struct member *m)
              why, replace ? "another takes its place" : "limits.workers allows no other");
     log_about(LOG_WARNING,
               &(struct log_fields){LOG_EVENT_WORKER_STUCK, .loader = pool->o.spec->name,
-                                   .worker = LOG_N(m->number), .worker_pid = LOG_N(pid)},
+                                   .worker = LOG_N(m->number), .worker_pid = LOG_N(pid),
+                                   .client_uid = LOG_N(quota_uid(pool->o.account))},
               "%s: %s", pool->o.spec->name, text);
     member_lose(m, text, replace);
 }

@@ -260,11 +260,12 @@ void member_collect(struct member *m)
 
     while (m->process && !m->condemned && process_take_done(m->process, &done)) {
         if (!pool_tasks_plausible(m, &done, &repeated)) {
-            log_about(
-                LOG_WARNING,
-                &(struct log_fields){.loader = m->pool->o.spec->name, .worker = LOG_N(m->number)},
-                "%s: worker %u is killed: its completion is invalid", m->pool->o.spec->name,
-                m->number);
+            log_about(LOG_WARNING,
+                      &(struct log_fields){.loader = m->pool->o.spec->name,
+                                           .worker = LOG_N(m->number),
+                                           .client_uid = LOG_N(quota_uid(m->pool->o.account))},
+                      "%s: worker %u is killed: its completion is invalid", m->pool->o.spec->name,
+                      m->number);
             m->condemned = true;
             member_kill(m);
             return;

@@ -33,6 +33,7 @@ struct process {
     struct last_words words;
     char read_space[1024];
     char *label; /* owned */
+    uid_t uid;
     uint32_t number;
     const struct process_events *events; /* borrowed */
     void *owner;                         /* borrowed */
@@ -240,8 +241,10 @@ static void process_on_message(void *owner, const struct dl_message *msg, struct
 static void process_violation(struct process *p, const char *what)
 {
     log_about(LOG_WARNING,
-              &(struct log_fields){
-                  .loader = p->label, .worker = LOG_N(p->number), .worker_pid = LOG_N(p->pid)},
+              &(struct log_fields){.loader = p->label,
+                                   .worker = LOG_N(p->number),
+                                   .worker_pid = LOG_N(p->pid),
+                                   .client_uid = LOG_N(p->uid)},
               "%s: worker %u (pid %d) is killed: %s", p->label, p->number, p->pid, what);
     peer_stop(&p->peer);
     process_kill(p);
@@ -385,6 +388,7 @@ static int process_fork_off(struct process *p, const struct process_options *o, 
                             &(struct host_child_options){.host = o->python->host,
                                                          .interpreter = o->python->interpreter,
                                                          .loader = o->python,
+                                                         .uid = o->uid,
                                                          .sock = child_sock,
                                                          .errors = told,
                                                          .events = &child_events,
@@ -505,6 +509,7 @@ int process_start(const struct process_options *o, struct process **ret, struct 
     p->words.relay = python_runs(o->python) ? hosts_relay(o->hosts) : NULL;
     p->number = o->number;
     p->label = must_strdup(o->label);
+    p->uid = o->uid;
     p->handle.data = p->bell_poll.data = p->errors.data = p;
 
     int r = process_begin(p, o, err);

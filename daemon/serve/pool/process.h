@@ -47,7 +47,8 @@ struct process_options {
     enum sandbox_level sandbox;
     bool foreign;                        /* opened by another user than the daemon's, */
     const struct credentials *reader;    /* this one; borrowed for the call */
-    const char *label;                   /* loader's name, for the log */
+    const char *label;                   /* loader's name, for the log, */
+    uid_t uid;                           /* and its user */
     const struct process_events *events; /* borrowed, static */
     void *owner;
 };
