@@ -29,7 +29,7 @@ static const struct shape {
               "worker"}},
     {"users",
      {.keys = "uid sessions loaders workers memory_bytes held_bytes descriptors epochs leases "
-              "worlds refused loop_s"}},
+              "worlds threads waiting_jobs log_lines_left_out refused loop_s"}},
     {"quarantine",
      {.keys = "loader sample done seen rank worker world dataset", .below = "message"}},
     {"times", {.keys = "loader uid stage rank mean_s half_s p99_s batches total_s"}},

@@ -284,6 +284,14 @@ static void daemon_refuse_config(const struct dl_error *err)
               "the configuration was not changed: %s: %s", err->path, err->message);
 }
 
+/* What later requests may have. */
+static void daemon_set_limits(struct daemon *d, const struct config_limits *limits)
+{
+    quota_set_limits(d->quota, limits);
+    crew_set_limit(d->crew, limits->threads);
+    log_set_lines(limits->log_lines);
+}
+
 static void daemon_reload(struct daemon *d, struct dl_error *err)
 {
     struct config config = {0};
@@ -306,7 +314,7 @@ static void daemon_reload(struct daemon *d, struct dl_error *err)
         config_deinit(&d->config);
         d->config = config;
         log_set_level(config.log_level);
-        quota_set_limits(d->quota, &config.limits);
+        daemon_set_limits(d, &config.limits);
         log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_RELOADED}, "reloaded %s",
                   d->options.config_path ? d->options.config_path : "the defaults");
     }
@@ -652,10 +660,11 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
     if (r < 0)
         return r;
     d->quota = quota_new(&d->config.limits);
+    d->crew = crew_new(&d->loop);
+    daemon_set_limits(d, &d->config.limits);
     budget_init(&d->budget, &d->config.limits.memory);
     daemon_bound_descriptors(d);
     d->scheduler = scheduler_new(&d->loop, session_take_turn);
-    d->crew = crew_new(&d->loop);
     d->relay = d->options.errors >= 0 ? relay_new(d->options.errors) : NULL;
     d->hosts = hosts_new(&(struct hosts_options){
         .loop = &d->loop, .config = &d->config, .private = d->options.private, .relay = d->relay});

@@ -189,6 +189,18 @@ static void views_add_quotas(struct row *row, const struct quota_account *accoun
     }
 }
 
+/* Of what is not refused: it waits, or is left out. */
+static void views_add_shares(struct row *row, const struct daemon *d, uid_t uid)
+{
+    struct crew_share share = crew_share_of(d->crew, uid);
+
+    row_uint(row, "threads", share.running);
+    row_uint(row, "limit_threads", d->config.limits.threads);
+    row_uint(row, "waiting_jobs", share.waiting);
+    row_uint(row, "log_lines_left_out", log_lines_left_out(uid));
+    row_uint(row, "limit_log_lines", d->config.limits.log_lines);
+}
+
 static int views_users(const struct daemon *d, struct value *ret)
 {
     const struct quota_account *account = NULL;
@@ -199,6 +211,7 @@ static int views_users(const struct daemon *d, struct value *ret)
 
         row_uint(&row, "uid", quota_uid(account));
         views_add_quotas(&row, account);
+        views_add_shares(&row, d, quota_uid(account));
         row_uint(&row, "refused", quota_refused(account));
         row_seconds(&row, "loop_s", quota_loop_ns(account));
         if (row.r < 0)

@@ -95,7 +95,7 @@ class Beside(TestCase):
     def held(self):
         """Of what is limited, by uid and kind; of root's, who looks, nothing."""
         return {(uid, key[len("limit_"):]): row[key[len("limit_"):]] for uid, row in self.users().items()
-                for key in row if uid and key.startswith("limit_")}
+                for key in row if uid and key.startswith("limit_") and key[len("limit_"):] in row}
 
     def await_quiet(self):
         wait_until(lambda: self.held() and not any(self.held().values()), "all to be returned")
@@ -183,6 +183,7 @@ class HostileUser(Beside):
         self.assertGreater(report["done"], 200)
         lines = re.findall(rf"uid {HOSTILE}.*a frame has 1 to", self.server.log)
         self.assertLess(len(lines), min(report["done"], 120 + 3 * SHORT))
+        self.assertGreaterEqual(self.users()[HOSTILE]["log_lines_left_out"], report["done"] - len(lines) - 20)
         with self.client(self.server) as client:
             client.send_bytes(b"\xff\xff\xff\xff")
         wait_until(lambda: re.search(rf"uid {HOSTILE}: \d+ more lines were left out", self.server.log),
@@ -203,6 +204,8 @@ class HostileUser(Beside):
         self.assertEqual((rows[0]["sessions"], rows[0]["limit_sessions"]), (2, LIMITS["sessions"]))
         self.assertEqual(rows[HONEST]["sessions"], 0)
         self.assertGreater(rows[HONEST]["loop_s"], 0)
+        self.assertEqual((rows[HONEST]["threads"], rows[HONEST]["waiting_jobs"], rows[HONEST]["log_lines_left_out"]),
+                         (0, 0, 0))
 
 
 class BusyThreads(Beside):
@@ -219,6 +222,8 @@ class BusyThreads(Beside):
         ends = []
         for client in asking:
             client.send(OPEN, 1, "/", large_spec(0, 120000))
+        wait_until(lambda: self.users()[0]["waiting_jobs"] > 0, "a spec to wait")
+        self.assertEqual(self.users()[0]["threads"], 2)
         for client in asking:
             while (message := client.recv())[0] != ERROR:
                 pass
@@ -227,6 +232,18 @@ class BusyThreads(Beside):
         for client in (busy, *asking):
             client.close()
         self.assert_all_is_back(*self.before)
+
+
+class Configured(Beside):
+    LIMITS = {**LIMITS, "log_lines": 5, "threads": 1}
+
+    def test_lines_of_the_log(self):
+        report = self.alone("noise")
+        lines = re.findall(rf"uid {HOSTILE}.*a frame has 1 to", self.server.log)
+        self.assertGreater(len(lines), 3)
+        self.assertLess(len(lines), min(report["done"], 20 + 3 * SHORT))
+        user = self.users()[HOSTILE]
+        self.assertEqual((user["limit_log_lines"], user["limit_threads"]), (5, 1))
 
 
 class FewDescriptors(Beside):

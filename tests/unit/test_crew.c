@@ -119,8 +119,30 @@ static void test_nobody_wants_it(void **state)
     play_end();
 }
 
+/* limits.threads: with one, each is alone; and what its user has is known. */
+static void test_one_at_a_time(void **state)
+{
+    (void)state;
+    play_begin();
+    crew_set_limit(play.crew, 0); /* is one */
+    for (unsigned i = 0; i < MANY; i++)
+        crew_start(play.crew, ONE_USER, &play.jobs[i].job, run, done);
+    struct crew_share share = crew_share_of(play.crew, ONE_USER);
+    assert_int_equal(share.running, 1);
+    assert_int_equal(share.waiting, MANY - 1);
+    assert_int_equal(crew_share_of(play.crew, ANOTHER).running, 0);
+    for (unsigned i = 0; i < MANY; i++)
+        uv_sem_post(&play.go_on);
+    uv_run(&play.loop, UV_RUN_DEFAULT);
+    assert_int_equal(play.n_done, MANY);
+    assert_int_equal(play.most, 1);
+    assert_int_equal(crew_share_of(play.crew, ONE_USER).waiting, 0);
+    play_end();
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_shares),
+    cmocka_unit_test(test_one_at_a_time),
     cmocka_unit_test(test_nobody_wants_it),
 };
 

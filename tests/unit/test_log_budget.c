@@ -11,7 +11,7 @@ static unsigned written(struct log_budget *budget, unsigned lines, uint64_t now)
     unsigned n = 0;
 
     for (unsigned i = 0; i < lines; i++)
-        n += log_budget_take(budget, now);
+        n += log_budget_take(budget, LOG_LINES_AT_ONCE, now);
     return n;
 }
 
@@ -32,7 +32,7 @@ static void test_rates(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         uint64_t now = 1000 * SECOND + rows[i].at_s * SECOND;
 
-        assert_int_equal(log_budget_left_out(&budget, now), rows[i].left_out);
+        assert_int_equal(log_budget_left_out(&budget, LOG_LINES_AT_ONCE, now), rows[i].left_out);
         assert_int_equal(written(&budget, rows[i].lines, now), rows[i].written);
     }
 }
@@ -43,14 +43,36 @@ static void test_time_that_stands_still(void **state)
 
     (void)state;
     assert_int_equal(written(&budget, 1000000, 0), LOG_LINES_AT_ONCE);
-    assert_int_equal(log_budget_left_out(&budget, 0), 0);
-    assert_int_equal(log_budget_left_out(&budget, SECOND - 1), 0);
-    assert_int_equal(log_budget_left_out(&budget, SECOND), 1000000 - LOG_LINES_AT_ONCE);
-    assert_int_equal(log_budget_left_out(&budget, SECOND), 0);
+    assert_int_equal(log_budget_left_out(&budget, LOG_LINES_AT_ONCE, 0), 0);
+    assert_int_equal(log_budget_left_out(&budget, LOG_LINES_AT_ONCE, SECOND - 1), 0);
+    assert_int_equal(log_budget_left_out(&budget, LOG_LINES_AT_ONCE, SECOND),
+                     1000000 - LOG_LINES_AT_ONCE);
+    assert_int_equal(log_budget_left_out(&budget, LOG_LINES_AT_ONCE, SECOND), 0);
+}
+
+static void test_other_limits(void **state)
+{
+    static const struct {
+        uint64_t lines, written;
+    } rows[] = {{1, 1}, {7, 7}, {0, 1}, {UINT64_MAX, 500}, {UINT64_MAX / SECOND, 500}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct log_budget budget = {0};
+        uint64_t n = 0;
+
+        for (unsigned line = 0; line < 500; line++)
+            n += log_budget_take(&budget, rows[i].lines, 1000 * SECOND);
+        assert_int_equal(n, rows[i].written);
+        assert_int_equal(budget.all_left_out, 500 - n);
+        (void)log_budget_left_out(&budget, rows[i].lines, 2000 * SECOND);
+        assert_int_equal(budget.all_left_out, 500 - n); /* that is for good */
+    }
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_rates),
+    cmocka_unit_test(test_other_limits),
     cmocka_unit_test(test_time_that_stands_still),
 };
 

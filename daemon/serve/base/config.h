@@ -21,6 +21,8 @@ struct config_limits {
     uint64_t held;
     uint64_t descriptors;
     uint64_t worlds;
+    uint64_t threads;
+    uint64_t log_lines;
     struct config_share memory; /* of all users together */
 };
 

@@ -206,6 +206,20 @@ struct log_user {
 };
 
 static struct log_user *log_users;
+static uint64_t log_lines = LOG_LINES_AT_ONCE;
+
+void log_set_lines(uint64_t lines)
+{
+    log_lines = lines;
+}
+
+uint64_t log_lines_left_out(uint64_t uid)
+{
+    const struct log_user *user;
+
+    HASH_FIND(hh, log_users, &uid, sizeof uid, user);
+    return user ? user->budget.all_left_out : 0;
+}
 
 static uint64_t log_now(void)
 {
@@ -219,7 +233,7 @@ static uint64_t log_now(void)
 static void log_tell_left_out(uint64_t now)
 {
     for (struct log_user *user = log_users; user; user = user->hh.next) {
-        uint64_t n = log_budget_left_out(&user->budget, now);
+        uint64_t n = log_budget_left_out(&user->budget, log_lines, now);
         const struct log_fields about = {.client_uid = LOG_N(user->uid)};
 
         if (n > 0)
@@ -238,7 +252,7 @@ static bool log_has_room(uint64_t uid, uint64_t now)
         user->uid = uid;
         HASH_ADD(hh, log_users, uid, sizeof user->uid, user);
     }
-    return log_budget_take(&user->budget, now);
+    return log_budget_take(&user->budget, log_lines, now);
 }
 
 void log_about(enum log_level level, const struct log_fields *about, const char *fmt, ...)

@@ -13,6 +13,10 @@
 enum log_level { LOG_ERROR = 3, LOG_WARNING = 4, LOG_INFO = 6, LOG_DEBUG = 7 };
 
 void log_set_level(enum log_level level);
+/* Of lines about one user at once: limits.log_lines. */
+void log_set_lines(uint64_t lines);
+/* How many lines about that user were left out, since the start. */
+uint64_t log_lines_left_out(uint64_t uid);
 int _nodiscard_ log_level_from_name(const char *name, enum log_level *ret);
 
 enum log_event {

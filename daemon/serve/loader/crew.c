@@ -18,6 +18,7 @@ struct crew_user {
 
 struct crew {
     uv_loop_t *loop;
+    uint64_t limit;
     struct crew_user *users; /* who have jobs */
 };
 
@@ -26,7 +27,13 @@ struct crew *crew_new(uv_loop_t *loop)
     struct crew *crew = must_alloc(sizeof *crew);
 
     crew->loop = loop;
+    crew->limit = CREW_JOBS;
     return crew;
+}
+
+void crew_set_limit(struct crew *crew, uint64_t jobs)
+{
+    crew->limit = max_u64(jobs, 1);
 }
 
 struct crew *crew_free(struct crew *crew)
@@ -52,7 +59,7 @@ static void crew_on_done(uv_work_t *work, int status);
 /* As many as may run at the same time. */
 static void crew_put_to_work(struct crew_user *user)
 {
-    while (user->waiting && user->running < CREW_JOBS) {
+    while (user->waiting && user->running < user->crew->limit) {
         struct crew_job *job = user->waiting;
 
         DL_DELETE(user->waiting, job);
@@ -102,9 +109,22 @@ bool crew_cancel(struct crew_job *job)
 {
     if (!job->waits)
         return false;
-    assert(job->user->running == CREW_JOBS); /* which it waits for */
+    assert(job->user->running > 0); /* it waits for these */
     DL_DELETE(job->user->waiting, job);
     job->waits = false;
     job->user = NULL;
     return true;
+}
+
+struct crew_share crew_share_of(const struct crew *crew, uint32_t uid)
+{
+    const struct crew_user *user;
+    const struct crew_job *job;
+    uint64_t waiting;
+
+    HASH_FIND(hh, crew->users, &uid, sizeof uid, user);
+    if (!user)
+        return (struct crew_share){0};
+    DL_COUNT(user->waiting, job, waiting);
+    return (struct crew_share){.running = user->running, .waiting = waiting};
 }

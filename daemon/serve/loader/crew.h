@@ -14,8 +14,14 @@
 struct crew;
 struct crew_user;
 
-/* Of the loop's 4 threads, for one user. */
+/* Of the loop's 4 threads, for one user, unless limits.threads says otherwise. */
 enum { CREW_JOBS = 2 };
+
+/* What one user has of it. */
+struct crew_share {
+    uint32_t running;
+    uint64_t waiting;
+};
 
 /* Embedded in whatever it is about. */
 struct crew_job {
@@ -30,6 +36,9 @@ struct crew_job {
 
 struct crew *crew_new(uv_loop_t *loop);
 struct crew *crew_free(struct crew *crew); /* all jobs are done; NULL is fine */
+/* So many jobs of a user run at a time, 1 at least, from the next one on. */
+void crew_set_limit(struct crew *crew, uint64_t jobs);
+struct crew_share crew_share_of(const struct crew *crew, uint32_t uid);
 
 /* `run` is called by a thread, soon, and then `done`. */
 void crew_start(struct crew *crew, uint32_t uid, struct crew_job *job,
