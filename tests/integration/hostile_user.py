@@ -312,8 +312,8 @@ class Attack:
                 pass
 
 
-ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "dead_hosts", "churn", "large", "gone", "given_up",
-           "worlds", "noise")
+ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "dead_hosts", "churn", "large", "gone",
+           "given_up", "worlds", "noise")
 
 
 def main():
