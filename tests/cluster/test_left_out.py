@@ -78,6 +78,50 @@ class LeftOut(test_daemons.Epochs):
         self.finish(trainers[:4], others=trainers[4:])
         self.assertEqual([trainer.left_out for trainer in trainers[:4]], [""] * 4)
 
+    def test_another_node_of_that_name(self):
+        """Its ranks are others, which begin where those that stayed are: what was lost is lost."""
+        daemons = self.nodes(2)
+        trainers = self.trainers_of(*daemons)
+        stayed = trainers[:4]
+        self.take(trainers, 20, 20, 20, 20, 2, 3)
+        self.beats(daemons[0], "c", 3)
+        daemons[2].kill()
+        self.round_of(daemons[0], 1)
+        for trainer in stayed:
+            trainer.told_at_once()
+        self.begin(stayed)
+        daemon = self.node("c", 2, 3)
+        self.round_of(daemon, 2)
+        for trainer in stayed:
+            trainer.told_over()
+        late = self.trainers(daemon)
+        self.begin(stayed + late)
+        for trainer in stayed + late:
+            self.assertFalse(trainer.take())
+        for trainer in stayed:
+            self.assertIn("ranks 4 to 5 of 6 on node c, steps 2 to 19", trainer.left_out)
+
+    def test_a_daemon_is_replaced(self):
+        """Its ranks go on: nothing is missing."""
+        daemons = self.nodes(3)
+        trainers = [Trainer(self, daemon, local, counts=True) for daemon in daemons for local in range(2)]
+        self.begin(trainers)
+        self.take(trainers, 5, 5, 5, 5, 4, 5)
+        daemons[2].kill()
+        daemon = self.node("c", 3, 3)
+        again = [Trainer(self, daemon, local, counts=True, former=(4 + local, 6)) for local in range(2)]
+        for trainer, former in zip(again, trainers[4:]):
+            trainer.before = [(6, former.position)]
+        self.go_on(again)
+        for trainer in trainers[:4]:
+            trainer.told_at_once()
+        self.go_on(trainers[:4])
+        self.assertTrue(again[0].take(1))
+        again[0].told_over()
+        self.go_on(again[:1])
+        self.finish(trainers[:4] + again, trainers[4:])
+        self.assertEqual([trainer.left_out for trainer in trainers[:4] + again], [""] * 6)
+
     def test_store_and_node_gone(self):
         """Nobody can know what became of the others' shares: that is told, too."""
         daemons = self.nodes(3)

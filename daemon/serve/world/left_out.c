@@ -15,10 +15,13 @@ enum { ABSENCES_MAX = 256, SAID_MAX = 3 };
 struct absence {
     struct absence *prev, *next; /* left_out.absences */
     struct account_absence what;
-    uint64_t id; /* of the node; 0: a rank of this one */
-    bool asking; /* the store, how far the node was, */
-    bool failed; /* in vain: again at the next tick */
-    bool said;   /* in this epoch, with */
+    uint64_t id;   /* of the node; 0: a rank of this one */
+    bool asking;   /* the store, how far the node was, */
+    bool failed;   /* in vain: again at the next tick */
+    uint64_t heir; /* the daemon that took its place, */
+    bool asking_heir, knows_heir;
+    struct progress_point heir_began; /* whose ranks began there */
+    bool said;                        /* in this epoch, with */
     uint64_t said_epoch, samples;
     struct account_range range;
 };
@@ -135,13 +138,15 @@ static void left_out_on_published(void *owner, const struct backend_answer *answ
         l->token = answer->token;
 }
 
-void left_out_publish(struct left_out *l, const struct progress_point *least)
+void left_out_publish(struct left_out *l, const struct progress_point *least,
+                      const struct progress_point *began)
 {
     struct progress_report report = {.last = PROGRESS_NO_ROUND, .has_point = true, .point = *least};
     _cleanup_(buffer_deinit)
     struct dl_buffer text = {0};
     char key[BACKEND_KEY_MAX];
 
+    progress_learn(&report.known, 0, began);
     progress_report_write(&report, &text);
     bool same = text.len == l->published.len && memcmp(text.data, l->published.data, text.len) == 0;
     if (l->writing || (same && !l->lost))
@@ -192,6 +197,47 @@ static void left_out_ask(struct left_out *l, const struct absence *absence)
 
     left_out_write_key(l, absence->id, key);
     backend_get(l->members->backend, key, left_out_on_position, left_out_call(l, absence->id));
+}
+
+static void left_out_on_heir(void *owner, const struct backend_answer *answer)
+{
+    struct left_out_call *call = owner;
+    uint64_t heir = call->node;
+    struct left_out *l = left_out_take(call);
+    struct progress_report report;
+    struct absence *absence;
+
+    if (!l)
+        return;
+    bool said = answer->status == 0 && answer->token != 0 &&
+                progress_report_read(answer->data, UINT64_MAX, &report) && report.known.n > 0;
+    DL_FOREACH (l->absences, absence) {
+        if (absence->heir != heir || !absence->asking_heir)
+            continue;
+        absence->asking_heir = false;
+        absence->knows_heir = said;
+        if (said)
+            absence->heir_began = report.known.rounds[0].begin;
+    }
+    if (said && !l->members->ending)
+        l->members->events->changed(l->members->context);
+}
+
+/* The node was replaced by that daemon. True: it is not known yet with which ranks. */
+static bool left_out_ask_heir(struct left_out *l, struct absence *absence, uint64_t heir)
+{
+    char key[BACKEND_KEY_MAX];
+
+    if (absence->heir != heir) {
+        absence->heir = heir;
+        absence->asking_heir = absence->knows_heir = false;
+    }
+    if (absence->knows_heir || absence->asking_heir)
+        return !absence->knows_heir;
+    absence->asking_heir = true;
+    left_out_write_key(l, heir, key);
+    backend_get(l->members->backend, key, left_out_on_heir, left_out_call(l, heir));
+    return true;
 }
 
 void left_out_ask_again(struct members *m)
@@ -265,25 +311,31 @@ void left_out_moved(struct left_out *l, const struct left_out_node *node,
     absence->what.to = *to;
 }
 
-bool left_out_is_asking(const struct left_out *l)
-{
-    const struct absence *absence;
-
-    DL_FOREACH (l->absences, absence)
-        if (absence->asking)
-            return true;
-    return false;
-}
-
 /* ---- what is missing ------------------------------------------------------------------------ */
 
-/* The node, or the daemon that took its place, is there: its ranks go on. */
-static bool left_out_is_back(const struct left_out *l, const struct absence *absence)
+static enum members_sight left_out_look_for(const struct left_out *l, const struct absence *absence,
+                                            uint64_t *ret_heir)
 {
     struct left_out_node node = {.id = absence->id};
 
+    *ret_heir = 0;
+    if (absence->id == 0)
+        return MEMBERS_GONE;
     (void)snprintf(node.name, sizeof node.name, "%s", absence->what.node);
-    return absence->id != 0 && members_look_for(l->members, &node) == MEMBERS_THERE;
+    return members_look_for(l->members, &node, ret_heir);
+}
+
+/* The node is there; or another daemon has taken its place, and the same ranks go on, or others
+ * that begin no later than where those were. */
+static bool left_out_is_back(const struct left_out *l, const struct absence *absence)
+{
+    uint64_t heir;
+    enum members_sight sight = left_out_look_for(l, absence, &heir);
+
+    if (sight != MEMBERS_REPLACED)
+        return sight == MEMBERS_THERE;
+    return absence->heir == heir && absence->knows_heir &&
+           progress_compare(&absence->heir_began, &absence->what.from) != PROGRESS_AFTER;
 }
 
 /* What was found out after its epoch's end is said at that of the next. */
@@ -302,6 +354,22 @@ static bool left_out_find_range(const struct left_out *l, const struct absence *
     if (absence->said && absence->said_epoch != end->epoch)
         return false;
     return !left_out_is_back(l, absence) && account_missing(&absence->what, &own, ret);
+}
+
+bool left_out_is_asking(struct left_out *l, const struct progress_point *end)
+{
+    struct absence *absence;
+    struct account_range range;
+    bool asking = false;
+    uint64_t heir;
+
+    DL_FOREACH (l->absences, absence) {
+        asking = asking || absence->asking;
+        if (left_out_find_range(l, absence, end, &range) &&
+            left_out_look_for(l, absence, &heir) == MEMBERS_REPLACED)
+            asking = left_out_ask_heir(l, absence, heir) || asking;
+    }
+    return asking;
 }
 
 uint64_t left_out_count(const struct left_out *l, const struct progress_point *end)

@@ -26,8 +26,10 @@ struct left_out *left_out_new(struct members *members, const char *key, const ch
                               uint64_t batch);
 struct left_out *left_out_free(struct left_out *left_out); /* NULL is fine; returns NULL */
 
-/* All ranks of this node are there at least. */
-void left_out_publish(struct left_out *left_out, const struct progress_point *least);
+/* All ranks of this node are at `least`, and had begun at `began` here, at most: trainers that went
+ * on under another daemon at the beginning of all. */
+void left_out_publish(struct left_out *left_out, const struct progress_point *least,
+                      const struct progress_point *began);
 /* The node is gone, or nothing is heard of it; its ranks were at `begin` at least. */
 void left_out_gone(struct left_out *left_out, const struct left_out_node *node,
                    const struct progress_point *begin);
@@ -39,8 +41,10 @@ void left_out_went_on(struct left_out *left_out, const struct progress_point *po
 void left_out_moved(struct left_out *left_out, const struct left_out_node *node,
                     const struct progress_point *from, const struct progress_point *to);
 
-/* What a node that is gone had published is being read. */
-bool left_out_is_asking(const struct left_out *left_out);
+/* What a node that is gone had published is being read; or another daemon has taken the place of
+ * one whose share lacks something up to `end`, and has not said yet whether the same ranks go on.
+ */
+bool left_out_is_asking(struct left_out *left_out, const struct progress_point *end);
 /* Up to `end` of an epoch: samples at most. */
 uint64_t left_out_count(const struct left_out *left_out, const struct progress_point *end);
 /* The epoch ends: 0: nothing is missing; -ENOTRECOVERABLE with what is. */

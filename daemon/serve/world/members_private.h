@@ -89,10 +89,11 @@ void members_be_patient(struct members *m, uint64_t now, uint64_t at);
 
 /* Begins, once there is a member; ends with the timer `watch`. */
 void members_watch_begin(struct members *m);
-/* What this node sees of another of its latest round; late: with its heartbeat. A daemon of the
- * same name takes the place of one that is gone. */
-enum members_sight { MEMBERS_THERE, MEMBERS_LATE, MEMBERS_GONE };
-enum members_sight members_look_for(const struct members *m, const struct left_out_node *node);
+/* What this node sees of another of its latest round; late: with its heartbeat. One that is gone is
+ * replaced if another daemon of that name is there: then *ret_heir is its id, else 0. */
+enum members_sight { MEMBERS_THERE, MEMBERS_LATE, MEMBERS_GONE, MEMBERS_REPLACED };
+enum members_sight members_look_for(const struct members *m, const struct left_out_node *node,
+                                    uint64_t *ret_heir);
 
 /* ---- members_config.c ----------------------------------------------------------------------- */
 

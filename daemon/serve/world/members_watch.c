@@ -37,7 +37,7 @@ static bool members_watch_is_blind(const struct members *m)
 }
 
 static enum members_sight members_watch_find(const struct members *m,
-                                             const struct left_out_node *node)
+                                             const struct left_out_node *node, uint64_t *ret_heir)
 {
     const struct rdzv_state *state = member_state(m->member);
     enum members_sight found = MEMBERS_GONE;
@@ -45,20 +45,27 @@ static enum members_sight members_watch_find(const struct members *m,
     for (uint32_t i = 0; i < state->n; i++) {
         if (state->nodes[i].id == node->id)
             return members_watch_judge(m, node->id);
-        if (strcmp(state->nodes[i].name, node->name) == 0)
-            found = members_watch_judge(m, state->nodes[i].id);
+        if (strcmp(state->nodes[i].name, node->name) != 0)
+            continue;
+        found = members_watch_judge(m, state->nodes[i].id);
+        if (found == MEMBERS_THERE) {
+            found = MEMBERS_REPLACED;
+            *ret_heir = state->nodes[i].id;
+        }
     }
     return found;
 }
 
-enum members_sight members_look_for(const struct members *m, const struct left_out_node *node)
+enum members_sight members_look_for(const struct members *m, const struct left_out_node *node,
+                                    uint64_t *ret_heir)
 {
     enum members_sight found = MEMBERS_LATE;
 
+    *ret_heir = 0;
     if (!member_state(m->member) || members_watch_is_blind(m))
         return MEMBERS_LATE;
     if (members_watch_has_looked(m))
-        found = members_watch_find(m, node);
+        found = members_watch_find(m, node, ret_heir);
     if (found == MEMBERS_LATE && uv_hrtime() - member_looked_ns(m->member) > m->poll_ns)
         member_look(m->member);
     return found;

@@ -212,6 +212,8 @@ int shared_loader_place(struct members *m, const struct shared_loader_request *r
                             &request->resume, ret_place, err);
         if (r == 0 && ret_place->moved)
             shared_loader_note_moved(shared, request, &place, ret_place);
+        shared->ranks[request->local].goes_on =
+            request->resume.former.world > 0 && !ret_place->moved;
         return r;
     }
     if (reports_find(shared, m->round))
@@ -224,6 +226,24 @@ int shared_loader_place(struct members *m, const struct shared_loader_request *r
     return 1;
 }
 
+/* Unless some of its ranks have not begun. */
+static void shared_loader_publish_position(struct shared_loader *shared)
+{
+    struct progress_point least = {0}, began = {0};
+
+    for (uint32_t i = 0; i < shared->members->local; i++) {
+        const struct shared_rank *rank = &shared->ranks[i];
+
+        if (rank->progress.entered == PROGRESS_NO_ROUND)
+            return;
+        if (i == 0 || progress_compare(&rank->progress.behind, &least) == PROGRESS_BEFORE)
+            least = rank->progress.behind;
+        if (progress_compare(&rank->began, &began) == PROGRESS_AFTER)
+            began = rank->began;
+    }
+    left_out_publish(shared->left_out, &least, &began);
+}
+
 void shared_loader_started(struct shared_loader *shared, uint64_t local,
                            const struct resume_place *place, const void *session,
                            const void *stream)
@@ -234,12 +254,18 @@ void shared_loader_started(struct shared_loader *shared, uint64_t local,
     rank->session = session;
     rank->stream = stream;
     rank->report_due = false;
+    bool is_first = rank->progress.entered == PROGRESS_NO_ROUND;
     rank->progress.entered = place->round;
     if (!progress_point_after(&rank->progress.given, place->pass, place->epoch, &place->before,
                               place->world, place->step))
         rank->progress.given =
             (struct progress_point){.pass = place->pass, .epoch = place->epoch + 1};
     rank->progress.behind = rank->progress.given;
+    if (!is_first)
+        return;
+    if (!rank->goes_on)
+        rank->began = rank->progress.given;
+    shared_loader_publish_position(shared); /* others may wait to hear who goes on here */
 }
 
 void shared_loader_leave(struct shared_loader *shared)
@@ -311,28 +337,12 @@ int shared_loader_limit(const struct shared_loader *shared, const struct resume_
 
 /* ---- what nodes that are gone leave out ----------------------------------------------------- */
 
-/* False: not all of them have begun. */
-static bool shared_loader_find_least(const struct shared_loader *shared, struct progress_point *ret)
-{
-    for (uint32_t i = 0; i < shared->members->local; i++) {
-        const struct progress_rank *rank = &shared->ranks[i].progress;
-
-        if (rank->entered == PROGRESS_NO_ROUND)
-            return false;
-        if (i == 0 || progress_compare(&rank->behind, ret) == PROGRESS_BEFORE)
-            *ret = rank->behind;
-    }
-    return true;
-}
-
 void shared_loaders_publish_positions(struct members *m)
 {
     struct shared_loader *shared;
-    struct progress_point least;
 
     DL_FOREACH (m->shared_loaders, shared)
-        if (shared_loader_find_least(shared, &least))
-            left_out_publish(shared->left_out, &least);
+        shared_loader_publish_position(shared);
 }
 
 /* Its ranks are where that round began, at least. */
@@ -362,7 +372,8 @@ static bool shared_loader_look_around(struct shared_loader *shared)
 
     for (uint32_t i = 0; i < m->n_nodes; i++) {
         const struct left_out_node *node = &m->shares[i];
-        enum members_sight sight = i == m->self ? MEMBERS_THERE : members_look_for(m, node);
+        uint64_t heir;
+        enum members_sight sight = i == m->self ? MEMBERS_THERE : members_look_for(m, node, &heir);
 
         late = late || sight == MEMBERS_LATE;
         if (sight != MEMBERS_THERE && !left_out_knows(shared->left_out, node->id))
@@ -389,7 +400,7 @@ int shared_loader_finish(struct shared_loader *shared, const struct resume_place
 
     if (!shared_loader_find_end(place, steps, &end))
         return 0;
-    if ((late || left_out_is_asking(shared->left_out)) && now - since < m->fence_ns) {
+    if ((late || left_out_is_asking(shared->left_out, &end)) && now - since < m->fence_ns) {
         members_be_patient(m, now, min_u64(now + m->poll_ns, since + m->fence_ns));
         return 1;
     }

@@ -11,6 +11,8 @@ struct shared_rank {
     struct progress_rank progress;
     const void *session, *stream; /* that it reads with; only compared */
     bool report_due;              /* its client knows what it had, and has not said so yet */
+    bool goes_on;                 /* its trainer was there before this daemon was */
+    struct progress_point began;  /* where it was first here; if it goes on: zero */
 };
 
 /* The reports of one round, while they are gathered. */
