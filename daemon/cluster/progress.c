@@ -267,6 +267,18 @@ static bool progress_leads_on(const struct progress_point *from, const struct pr
     return history_equal(&a, &b);
 }
 
+/* It says no more of its place than that it begins. One that was in a world before is at the
+ * beginning, and has missed nothing of the epoch; but not where the epoch is read again and again.
+ */
+static bool progress_is_beginning(const struct resume_request *request,
+                                  const struct progress_round *latest)
+{
+    bool is_first = request->before.n == 0 && request->step == 0;
+
+    return request->epoch == RESUME_ANYWHERE ||
+           (is_first && (request->former.world == 0 || latest->begin.pass > 0));
+}
+
 int progress_resume(const struct progress *progress, const struct progress_rank *rank,
                     const struct resume_request *request, struct resume_place *ret,
                     struct dl_error *err)
@@ -278,7 +290,7 @@ int progress_resume(const struct progress *progress, const struct progress_rank 
     struct progress_point point = {0};
     int r;
 
-    if (is_new && (anywhere || (request->before.n == 0 && request->step == 0))) {
+    if (is_new && progress_is_beginning(request, latest)) {
         r = progress_find_beginning(progress, request, &point, err);
     } else {
         point = rank->behind;
@@ -303,6 +315,18 @@ int progress_resume(const struct progress *progress, const struct progress_rank 
     ret->limit =
         progress_limit(progress, round.number, round.world, point.pass, point.epoch, &ret->before);
     return 0;
+}
+
+bool progress_begin_as_before(const struct resume_request *request, uint64_t first, uint64_t world,
+                              struct progress_point *ret)
+{
+    if (request->epoch == RESUME_ANYWHERE || request->former.world != world ||
+        request->former.rank != first + request->local)
+        return false;
+    const struct progress_point at = {.history = request->before};
+    *ret = (struct progress_point){.epoch = request->epoch};
+    (void)progress_point_split(&at, world, &ret->history);
+    return true;
 }
 
 /* ---- what nodes report ---------------------------------------------------------------------- */

@@ -116,6 +116,15 @@ int _nodiscard_ progress_resume(const struct progress *progress, const struct pr
                                 const struct resume_request *request, struct resume_place *ret,
                                 struct dl_error *err);
 
+/*
+ * No node knows where the round begins, since all daemons are new; but the rank that asks has the
+ * place that it had before, of this node whose rank 0 is `first` of `world`. Where its world began
+ * is then as good as any other place at which nobody is yet: each rank goes on at its own step, as
+ * if nothing had happened. False: it has another place now, or had none.
+ */
+bool progress_begin_as_before(const struct resume_request *request, uint64_t first, uint64_t world,
+                              struct progress_point *ret);
+
 /* ---- reports of nodes ---- */
 
 struct progress_report {

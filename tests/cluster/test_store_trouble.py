@@ -307,20 +307,19 @@ class LostByEtcd(Lost, test_daemons.ClusterCase):
         return etcd
 
     def test_all_that_is_kept(self):
-        """The state and its head, the seed, and of each node a card, a word and a position; a node
-        of another run has its own."""
+        """The state and its head, the seed, and of each node a card, whether it is new, a word and a
+        position; a node of another run has its own."""
         daemons = [self.node(name, 2, 2, keep=keep) for name, keep in (("a", "2h"), ("b", "2h"))]
         self.node("c", 1, 1, id="other", keep=0)
         self.begin(self.trainers(*daemons))
-        wait_until(lambda: self.store.count() == 12, "what is kept of two runs")
+        wait_until(lambda: self.store.count() == 15, "what is kept of two runs")
         kept = {}
         for key, lease in self.store.leases():
             kept.setdefault(lease, []).append(key.split("/")[2:4])
         run, other = sorted(kept.items(), key=lambda item: -len(item[1]))
-        self.assertEqual(run[1], [["course", "run"]] * 2 + [["position", "run"]] * 2 +
-                         [["rendezvous", "run"]] * 4 +
-                         [["seed", "run"]])
-        self.assertEqual(other[1], [["rendezvous", "other"]] * 3)
+        self.assertEqual(run[1], [["course", "run"]] * 2 + [["newcomers", "run"]] * 2 + [["position", "run"]] * 2 +
+                         [["rendezvous", "run"]] * 4 + [["seed", "run"]])
+        self.assertEqual(other[1], [["newcomers", "other"]] + [["rendezvous", "other"]] * 3)
         lasts = [self.store.ask("lease/timetolive", {"ID": str(lease)})["grantedTTL"]
                  for lease, _ in (run, other)]
         self.assertEqual(lasts, ["7200", "9000000000"])

@@ -4,37 +4,50 @@ one before, and one that waits for the others reads no message of its daemon.
     lockstep_rank.py SPEC SOCKET LOCAL_RANK RANK OUTPUT barrier PATH
     lockstep_rank.py SPEC SOCKET LOCAL_RANK RANK OUTPUT gloo PORT WORLD
 
-Into OUTPUT goes a line for each step: the time, and the samples; at the end "end", or "changed" where
-$LOCKSTEP_FIXED asks for one world.
+Into OUTPUT goes a line for each step: the time, and the samples; "told" and a number where so many are
+said to be left out; at the end "end", or "changed" where $LOCKSTEP_FIXED asks for one world.
+$LOCKSTEP_EPOCHS: how many are read. $LOCKSTEP_STEP: seconds of training in each. $LOCKSTEP_LATE: this node
+joins ranks that are there already.
 """
 
 import json
 import os
+import re
 import socket
 import sys
 import time
 
 import dloader
 
-STEP = 0.01  # seconds of training
+STEP = float(os.environ.get("LOCKSTEP_STEP", "0.01"))  # seconds of training
+ALL = 255  # whoever is there
+LAST = b"e"
 
 
 class Barrier:
-    """At a socket of the test's."""
+    """At a socket of the test's, which says to all at the same step that this epoch is the last one."""
+
+    is_last = False
 
     def __init__(self, rank, path):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect(path)
-        self.meet()
+        if "LOCKSTEP_LATE" not in os.environ:
+            self.meet(ALL)
 
-    def meet(self):
-        self.sock.sendall(b".")
-        if self.sock.recv(1) != b".":
+    def meet(self, world):
+        """With the other ranks of a world of that size, or those of it that are still there."""
+        self.sock.sendall(bytes([world]))
+        reply = self.sock.recv(1)
+        if not reply:
             raise SystemExit("the barrier is gone")
+        self.is_last = reply == LAST
 
 
 class Gloo:
     """A real process group, which knows nothing of daemons."""
+
+    is_last = False
 
     def __init__(self, rank, port, world):
         import datetime
@@ -46,29 +59,41 @@ class Gloo:
                                              timeout=datetime.timedelta(seconds=120))
         self.world = int(world)
 
-    def meet(self):
+    def meet(self, world):
+        assert world == self.world
         ones = self.torch.ones(1)
         self.torch.distributed.all_reduce(ones)
         assert int(ones) == self.world
 
 
+def train(loader, others, length, out):
+    """An epoch. Each has samples of its own, so that they are told apart."""
+    for batch in loader:
+        samples = (batch + loader.epoch * length).tolist()[:len(batch) - loader.repeated]
+        print(time.monotonic(), *samples, file=out, flush=True)
+        world = loader.world_size
+        time.sleep(STEP)
+        others.meet(world)
+
+
 def main(spec, path, local, rank, output, kind, *where):
+    spec = json.loads(spec)
     others = {"barrier": Barrier, "gloo": Gloo}[kind](int(rank), *where)
+    epochs, fixed = int(os.environ.get("LOCKSTEP_EPOCHS", "1")), "LOCKSTEP_FIXED" in os.environ
     with open(output, "w", encoding="utf-8") as out, \
-            dloader.Loader(json.loads(spec), world_size="cluster", rank=int(local), socket=path,
-                           as_="numpy", follow="LOCKSTEP_FIXED" not in os.environ,
-                           # The test itself counts them: at most a step of each rank that died.
-                           left_out="ignore") as loader:
-        try:
-            for batch in loader:
-                samples = batch.tolist()[:len(batch) - loader.repeated]
-                print(time.monotonic(), *samples, file=out, flush=True)
-                time.sleep(STEP)
-                others.meet()
-        except dloader.WorldChangedError:
-            print("changed", file=out)
-        else:
-            print("end", file=out)
+            dloader.Loader(spec, world_size="cluster", rank=int(local), socket=path, as_="numpy", follow=not fixed,
+                           resume="LOCKSTEP_LATE" in os.environ) as loader:
+        while loader.epoch < epochs and not others.is_last:
+            try:
+                train(loader, others, spec["dataset"]["length"], out)
+            except dloader.SamplesLeftOutError as error:
+                print("told", re.search(r"up to (\d+) of its samples", str(error))[1], file=out, flush=True)
+            except dloader.WorldChangedError:
+                if not fixed:
+                    raise
+                print("changed", file=out)
+                return
+        print("end", file=out)
 
 
 if __name__ == "__main__":

@@ -257,6 +257,7 @@ static void test_former_place(void **state)
         {"behind", "0 4:3", {3, 4}, 0, 2, 4, 3, 5, false},
         {"there", "0 4:5", {3, 4}, 1, 2, 4, 5, NO, false},
         {"ahead", "0 4:6", {3, 4}, 1, 2, 4, 6, NO, false},
+        {"at the epoch's beginning", "0", {3, 4}, 0, 2, 4, 0, 5, false},
         {"not told", "0 4:3", {0, 0}, 1, 2, 4, 5, NO, true},
         {"of another world", "0 4:3", {3, 6}, 1, 2, 4, 5, NO, true},
         {"no rank of this node", "0 4:3", {0, 4}, 1, 2, 4, 5, NO, true},
@@ -279,6 +280,56 @@ static void test_former_place(void **state)
         assert_int_equal(place.step, rows[i].step);
         assert_true(place.limit == rows[i].limit);
         assert_int_equal(place.moved, rows[i].moved);
+    }
+}
+
+/* All daemons are new, and the ranks are where they were: each goes on at its own step. */
+static void test_begin_as_before(void **state)
+{
+    static const struct {
+        const char *what, *before;
+        uint64_t epoch, step;
+        struct former_place former;
+        const char *begin; /* "": it does not begin as before */
+        uint64_t at;
+    } rows[] = {
+        {"the same place", "0 6:2", 0, 7, {3, 4}, "0 6:2", 7},
+        {"at its beginning", "0 6:2", 0, 0, {3, 4}, "0 6:2", 0},
+        {"at the epoch's", "0", 0, 0, {3, 4}, "0", 0},
+        {"told that its world was over", "0 6:2 4:7", 0, 0, {3, 4}, "0 6:2", 7},
+        {"another rank", "0 6:2", 0, 7, {2, 4}, "", 0},
+        {"another world", "0 6:2", 0, 7, {3, 6}, "", 0},
+        {"in none", "0 6:2", 0, 7, {0, 0}, "", 0},
+        {"where the others are", "0", RESUME_ANYWHERE, 0, {3, 4}, "", 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct progress progress = {0};
+        struct progress_rank rank = {.entered = PROGRESS_NO_ROUND};
+        struct resume_request request = {.epoch = rows[i].epoch,
+                                         .step = rows[i].step,
+                                         .before = point(rows[i].before).history,
+                                         .local = 1,
+                                         .former = rows[i].former};
+        struct progress_point begin = {0};
+        struct resume_place place;
+        struct dl_error err = {0};
+
+        print_message("# %s\n", rows[i].what);
+        assert_true(progress_begin_as_before(&request, 2, 4, &begin) == (rows[i].begin[0] != 0));
+        if (!rows[i].begin[0])
+            continue;
+        const struct progress_point wanted = point(rows[i].begin);
+        assert_int_equal(progress_compare(&begin, &wanted), PROGRESS_SAME);
+        progress_enter(&progress, 8, 2, 4);
+        progress_learn(&progress, 8, &begin);
+        assert_int_equal(progress_resume(&progress, &rank, &request, &place, &err), 0);
+        assert_int_equal(place.first, 2);
+        assert_int_equal(place.world, 4);
+        assert_int_equal(place.step, rows[i].at);
+        assert_true(place.limit == NO);
+        assert_false(place.moved);
     }
 }
 
@@ -381,10 +432,11 @@ static void test_reports(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_compare), cmocka_unit_test(test_merge),
-    cmocka_unit_test(test_place),   cmocka_unit_test(test_former_place),
-    cmocka_unit_test(test_refused), cmocka_unit_test(test_limit),
-    cmocka_unit_test(test_reports), cmocka_unit_test(test_rounds_give_way),
+    cmocka_unit_test(test_compare),         cmocka_unit_test(test_merge),
+    cmocka_unit_test(test_place),           cmocka_unit_test(test_former_place),
+    cmocka_unit_test(test_begin_as_before), cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_limit),           cmocka_unit_test(test_reports),
+    cmocka_unit_test(test_rounds_give_way),
 };
 
 TEST_MAIN(tests)

@@ -1,5 +1,5 @@
 /*
- * Ranks in lock step while nodes die, join, and have their daemons restarted: 1,200
+ * Ranks in lock step while nodes die, join, and have their daemons restarted, one or all: 1,200
  * schedules of progress.h against a model that knows nothing of points.
  *
  * The model: sample i belongs to the latest round that began at i or before, there to the rank
@@ -330,6 +330,63 @@ static void sim_kill(struct sim *sim, struct sim_node *victim, bool trainers)
     sim_begin_round(sim, NULL);
 }
 
+/* Some rank has had all of its old world, or nothing yet of a new one: what it is to do next only
+ * its daemon knows. */
+static bool sim_is_between(const struct sim_node *node)
+{
+    for (unsigned i = 0; i < LOCAL; i++) {
+        const struct sim_trainer *t = &node->trainers[i];
+
+        if (t->used == t->place.limit || (t->used == t->place.step && t->place.before.n > 0))
+            return true;
+    }
+    return false;
+}
+
+/* All are in the latest world, so that each has its place again in one like it. */
+static bool sim_is_together(const struct sim *sim)
+{
+    for (unsigned i = 0; i < NODES * LOCAL; i++) {
+        const struct sim_node *node = &sim->nodes[i / LOCAL];
+
+        if (node->lives && (sim_is_between(node) || !node->knows ||
+                            node->trainers[i % LOCAL].place.round + 1 != sim->n_rounds))
+            return false;
+    }
+    return true;
+}
+
+/* Every daemon: nobody is left who knows anything, and one rank asks first. */
+static void sim_restart_all(struct sim *sim)
+{
+    const struct sim_round *before = &sim->rounds[sim->n_rounds - 1];
+    struct sim_round *round = &sim->rounds[sim->n_rounds];
+    struct progress_point begin = {0};
+    unsigned first = (unsigned)sim_draw(sim, NODES * LOCAL);
+
+    while (!sim->nodes[first / LOCAL].lives)
+        first = (first + 1) % (NODES * LOCAL);
+    for (unsigned i = 0; i < NODES; i++) {
+        if (!sim->nodes[i].lives)
+            continue;
+        sim_end_round(&sim->nodes[i], false);
+        sim_start_daemon(&sim->nodes[i]);
+        progress_enter(&sim->nodes[i].progress, sim->n_rounds, before->first[i], before->world);
+    }
+    const struct sim_trainer *t = &sim->nodes[first / LOCAL].trainers[first % LOCAL];
+    struct resume_request request = {
+        .before = t->before, .local = first % LOCAL, .former = t->former};
+    assert_true(
+        progress_begin_as_before(&request, before->first[first / LOCAL], before->world, &begin));
+    assert_in_range(sim_prefix(&begin.history), 0, before->begin);
+    *round = *before; /* nobody has anything else to do than before */
+    sim->known = (struct progress){0};
+    progress_learn(&sim->known, sim->n_rounds++, &begin);
+    for (unsigned i = 0; i < NODES; i++)
+        if (sim->nodes[i].lives)
+            sim_learn(&sim->nodes[i], &sim->known);
+}
+
 /* A rank that may go on: no living one has used fewer batches. False: the epoch is over. */
 static bool sim_step(struct sim *sim)
 {
@@ -369,19 +426,6 @@ static bool sim_is_settled(const struct sim *sim)
     return sim->n_rounds < ROUNDS;
 }
 
-/* Some rank has had all of its old world, or nothing yet of the new one: what it is to do next only
- * its daemon knows. */
-static bool sim_is_between(const struct sim_node *node)
-{
-    for (unsigned i = 0; i < LOCAL; i++) {
-        const struct sim_trainer *t = &node->trainers[i];
-
-        if (t->used == t->place.limit || t->used == t->place.step)
-            return true;
-    }
-    return false;
-}
-
 static void sim_change(struct sim *sim)
 {
     struct sim_node *node = &sim->nodes[sim_draw(sim, NODES)];
@@ -389,7 +433,9 @@ static void sim_change(struct sim *sim)
 
     for (unsigned i = 0; i < NODES; i++)
         living += sim->nodes[i].lives;
-    if (!node->lives)
+    if (sim_is_together(sim) && sim_draw(sim, 4) == 0)
+        sim_restart_all(sim);
+    else if (!node->lives)
         sim_join(sim, node);
     else if (living > 1)
         sim_kill(sim, node, sim_is_between(node) || sim_draw(sim, 2) > 0);

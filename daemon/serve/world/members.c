@@ -151,6 +151,7 @@ static void members_on_round(void *owner, const struct rdzv_state *state,
     m->rounds++;
     m->round = state->round;
     m->place = *place;
+    newcomers_enter_round(m);
     m->failure.code = 0;
     m->pause_ms = PAUSE_MS_MIN;
     log_info("rendezvous %s: round %" PRIu64 " is complete: this is node %u of %u, with ranks "
@@ -426,6 +427,7 @@ static void members_destroy(struct members *m)
 {
     agree_cancel(m->root.agreement);
     shared_loaders_deinit(m);
+    newcomers_deinit(m);
     m->member = member_free(m->member); /* and the backend */
     left_out_deinit(m);
     m->closing = 3;

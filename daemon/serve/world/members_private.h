@@ -1,7 +1,8 @@
 /*
  * The inside of the members, shared by members.c (rounds that come and go), members_config.c,
- * members_backend.c (stores), members_seed.c (what is agreed on besides), members_view.c, which
- * shows it, and shared_loader.c, which works with it. Nobody else includes it.
+ * members_backend.c (stores), members_seed.c and newcomers.c (what is agreed on besides),
+ * members_view.c, which shows it, and shared_loader.c, which works with it. Nobody else includes
+ * it.
  */
 #ifndef DL_MEMBERS_PRIVATE_H
 #define DL_MEMBERS_PRIVATE_H
@@ -13,6 +14,9 @@
 #include "daemon/serve/world/shared_loader.h"
 
 #include <uthash.h>
+
+/* What is known of the nodes of the latest round: whether one of them was in a round before. */
+enum newcomers { NEWCOMERS_UNKNOWN, NEWCOMERS_NOT_ALL, NEWCOMERS_ALL };
 
 enum members_state { MEMBERS_JOINING, MEMBERS_IN, MEMBERS_FAILED, MEMBERS_CLOSED };
 
@@ -67,6 +71,8 @@ struct members {
     struct left_out_call *left_out_calls;  /* owned */
     uint64_t left_out;                     /* samples, said so far */
     uint64_t rounds;                       /* complete ones, with this node */
+    enum newcomers newcomers;
+    struct newcomers_word *newcomers_words; /* owned: of this round, or of earlier ones */
     struct root_seed root;
     bool joined;
     bool ending;
@@ -107,6 +113,16 @@ uint64_t members_fence_ns(const struct config_rendezvous *config);
 /* The store may have lost what seeds are derived from: if this node knows it, it proposes it again.
  */
 void members_put_seed_back(struct members *m);
+
+/* ---- newcomers.c ---------------------------------------------------------------------------- */
+
+/* The node is in a round, and says whether it is its first. */
+void newcomers_enter_round(struct members *m);
+/* None of the nodes of this round was in one before: nobody knows anything of any loader. False:
+ * one was, or it is not known yet; then it is found out, and `changed` says when. */
+bool newcomers_are_all(struct members *m);
+/* The backend is freed next. */
+void newcomers_deinit(struct members *m);
 
 /* ---- members_backend.c ---------------------------------------------------------------------- */
 

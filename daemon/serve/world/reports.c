@@ -43,7 +43,7 @@ struct report_round *reports_find(const struct shared_loader *shared, uint64_t n
     struct report_round *round;
 
     DL_FOREACH (shared->report_rounds, round)
-        if (round->number == number)
+        if (round->number == number && !round->settled)
             return round;
     return NULL;
 }
@@ -204,9 +204,11 @@ void reports_write_if_known(struct shared_loader *shared)
 void reports_write_as_new(struct shared_loader *shared, const struct resume_request *request)
 {
     struct progress_report report = {.has_point = request->epoch != RESUME_ANYWHERE};
+    const struct rdzv_place *place = &shared->members->place;
 
-    if (!progress_point_after(&report.point, 0, request->epoch, &request->before,
-                              shared->members->place.world, request->step))
+    if (!progress_begin_as_before(request, place->first, place->world, &report.point) &&
+        !progress_point_after(&report.point, 0, request->epoch, &request->before, place->world,
+                              request->step))
         report.has_point = false;
     reports_write(shared, &report);
 }
@@ -217,6 +219,42 @@ void shared_loaders_publish(struct members *m)
 
     DL_FOREACH (m->shared_loaders, shared)
         reports_write_if_known(shared);
+}
+
+static void reports_learn(struct shared_loader *shared, uint64_t round,
+                          const struct node_report *by_node, uint32_t n,
+                          const struct progress_point *begin)
+{
+    char text[PROGRESS_TEXT_MAX];
+
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < by_node[i].report->known.n; k++)
+            progress_learn(&shared->progress, by_node[i].report->known.rounds[k].number,
+                           &by_node[i].report->known.rounds[k].begin);
+    progress_learn(&shared->progress, round, begin);
+    left_out_went_on(shared->left_out, begin);
+    progress_point_text(begin, text);
+    log_info("rendezvous %s: in round %" PRIu64 " loader %.16s continues in %s",
+             shared->members->id, round, shared->key, text);
+}
+
+/* It knows it by now, too: so it will say in the next round. */
+void reports_settle(struct shared_loader *shared, const struct progress_point *begin)
+{
+    struct progress_report report = {
+        .last = PROGRESS_NO_ROUND, .has_point = true, .point = *begin, .known = shared->progress};
+    struct members *m = shared->members;
+    struct report_round *round = reports_find(shared, m->round);
+    _cleanup_(buffer_deinit)
+    struct dl_buffer text = {0};
+
+    if (round)
+        round->settled = true;
+    progress_report_write(&report, &text);
+    reports_keep_published(shared, m->round, (struct dl_span){text.data, text.len});
+    reports_forget_others(shared);
+    reports_add_others(shared, m->nodes, m->n_nodes);
+    reports_learn(shared, m->round, NULL, 0, begin);
 }
 
 /* ---- reports of all nodes ------------------------------------------------------------------- */
@@ -239,23 +277,6 @@ static int reports_read(const struct report_round *round, const struct dl_span *
         ++*ret_n;
     }
     return 0;
-}
-
-static void reports_learn(struct shared_loader *shared, uint64_t round,
-                          const struct node_report *by_node, uint32_t n,
-                          const struct progress_point *begin)
-{
-    char text[PROGRESS_TEXT_MAX];
-
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < by_node[i].report->known.n; k++)
-            progress_learn(&shared->progress, by_node[i].report->known.rounds[k].number,
-                           &by_node[i].report->known.rounds[k].begin);
-    progress_learn(&shared->progress, round, begin);
-    left_out_went_on(shared->left_out, begin);
-    progress_point_text(begin, text);
-    log_info("rendezvous %s: in round %" PRIu64 " loader %.16s continues in %s",
-             shared->members->id, round, shared->key, text);
 }
 
 static int reports_merge(struct report_round *round, const struct dl_span *texts,
@@ -284,6 +305,10 @@ static void reports_on_gathered(void *owner, const struct dl_span *texts,
     bool latest = round->number == m->round;
     struct dl_error err = {0};
 
+    if (round->settled) {
+        reports_end(round);
+        return;
+    }
     if (error)
         err = *error;
     else

@@ -185,6 +185,40 @@ static void shared_loader_note_moved(struct shared_loader *shared,
         left_out_moved(shared->left_out, &self, &asked, &begin);
 }
 
+/* All daemons were started anew under ranks that go on, some of which may ask for nothing before
+ * others have had their next steps. */
+static void shared_loader_begin_as_before(struct shared_loader *shared,
+                                          const struct shared_loader_request *request)
+{
+    struct members *m = shared->members;
+    struct progress_point begin;
+
+    if (!progress_begin_as_before(&request->resume, m->place.first, m->place.world, &begin) ||
+        !newcomers_are_all(m))
+        return;
+    reports_settle(shared, &begin);
+    members_be_patient(m, 0, 0); /* others may have asked before, and not have known */
+}
+
+/* Where the latest round begins. 0: that is known; 1: not yet. */
+static int shared_loader_find_begin(struct shared_loader *shared,
+                                    const struct shared_loader_request *request,
+                                    struct dl_error *err)
+{
+    uint64_t round = shared->members->round;
+
+    if (!reports_find(shared, round)) {
+        if (shared->failure.code && request->asked <= shared->failed_ns)
+            return shared_loader_say_failure(shared, err);
+        reports_write_if_known(shared);
+        if (!reports_find(shared, round) && !reports_are_due(shared))
+            reports_write_as_new(shared, &request->resume);
+    }
+    if (!reports_are_due(shared))
+        shared_loader_begin_as_before(shared, request);
+    return reports_know_begin(shared) ? 0 : 1;
+}
+
 int shared_loader_place(struct members *m, const struct shared_loader_request *request,
                         struct shared_loader **ret, struct resume_place *ret_place,
                         struct dl_error *err)
@@ -207,23 +241,16 @@ int shared_loader_place(struct members *m, const struct shared_loader_request *r
     DL_DELETE(m->shared_loaders, shared); /* asked for last: it gives way last */
     DL_APPEND(m->shared_loaders, shared);
     *ret = shared;
-    if (reports_know_begin(shared)) {
-        r = progress_resume(&shared->progress, &shared->ranks[request->local].progress,
-                            &request->resume, ret_place, err);
-        if (r == 0 && ret_place->moved)
-            shared_loader_note_moved(shared, request, &place, ret_place);
-        shared->ranks[request->local].goes_on =
-            request->resume.former.world > 0 && !ret_place->moved;
+    if (!reports_know_begin(shared))
+        r = shared_loader_find_begin(shared, request, err);
+    if (r != 0)
         return r;
-    }
-    if (reports_find(shared, m->round))
-        return 1;
-    if (shared->failure.code && request->asked <= shared->failed_ns)
-        return shared_loader_say_failure(shared, err);
-    reports_write_if_known(shared);
-    if (!reports_find(shared, m->round) && !reports_are_due(shared))
-        reports_write_as_new(shared, &request->resume);
-    return 1;
+    r = progress_resume(&shared->progress, &shared->ranks[request->local].progress,
+                        &request->resume, ret_place, err);
+    if (r == 0 && ret_place->moved)
+        shared_loader_note_moved(shared, request, &place, ret_place);
+    shared->ranks[request->local].goes_on = request->resume.former.world > 0 && !ret_place->moved;
+    return r;
 }
 
 /* Unless some of its ranks have not begun. */

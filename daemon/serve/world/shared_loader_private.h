@@ -20,7 +20,8 @@ struct report_round {
     struct report_round *prev, *next; /* shared_loader.report_rounds */
     struct shared_loader *shared;
     struct allgather *allgather;
-    uint64_t number;              /* of the round */
+    uint64_t number; /* of the round */
+    bool settled;    /* where that begins is known by now, and what others report does not count */
     struct allgather_node *nodes; /* owned: of that round */
     uint32_t n, self;
 };
@@ -57,6 +58,8 @@ struct report_round *reports_find(const struct shared_loader *shared, uint64_t n
 void reports_write_if_known(struct shared_loader *shared);
 /* The first rank asks, of a node that is new to the loader. */
 void reports_write_as_new(struct shared_loader *shared, const struct resume_request *request);
+/* Nobody will report more: the round begins there, whatever becomes of the reports. */
+void reports_settle(struct shared_loader *shared, const struct progress_point *begin);
 void reports_cancel(struct shared_loader *shared);
 
 #endif
