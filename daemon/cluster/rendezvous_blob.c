@@ -135,6 +135,36 @@ static struct token rdzv_blob_take(struct reader *in, enum token_type type)
     return token;
 }
 
+/* The head of an array with so many fields, or more: a later release may have added some at the
+ * end. Returns how many. */
+static uint64_t rdzv_blob_take_fields(struct reader *in, uint64_t known)
+{
+    uint64_t n = rdzv_blob_take(in, TOKEN_ARRAY).n;
+
+    in->bad |= n < known;
+    return in->bad ? 0 : n - known;
+}
+
+/* Steps over so many values, whatever they are. Each has a byte at least, so that a number that
+ * says more than is there costs nothing. */
+static void rdzv_blob_skip(struct reader *in, uint64_t values)
+{
+    while (values > 0 && !in->bad) {
+        struct token token;
+
+        if (values > in->left || token_read(in->at, in->left, &token) < 0) {
+            in->bad = true;
+            return;
+        }
+        in->at += token.head + token.body;
+        in->left -= token.head + token.body;
+        values--;
+        if (token.type == TOKEN_ARRAY || token.type == TOKEN_MAP)
+            values += token.type == TOKEN_MAP ? 2 * min_u64(token.n, in->left + 1)
+                                              : min_u64(token.n, in->left + 1);
+    }
+}
+
 static uint64_t rdzv_blob_take_uint(struct reader *in, uint64_t least, uint64_t most)
 {
     uint64_t n = rdzv_blob_take(in, TOKEN_UINT).n;
@@ -186,7 +216,8 @@ static void rdzv_blob_take_top(struct reader *in, struct rdzv_state *state)
 
 static void rdzv_blob_take_node(struct reader *in, struct rdzv_node *node)
 {
-    in->bad |= rdzv_blob_take(in, TOKEN_ARRAY).n != NODE_FIELDS;
+    uint64_t more = rdzv_blob_take_fields(in, NODE_FIELDS);
+
     node->id = rdzv_blob_take_uint(in, 0, UINT64_MAX);
     node->life = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
     node->rank = (uint32_t)rdzv_blob_take_uint(in, 0, UINT32_MAX);
@@ -195,6 +226,7 @@ static void rdzv_blob_take_node(struct reader *in, struct rdzv_node *node)
     node->member = flags & FLAG_MEMBER;
     node->ready = flags & FLAG_READY;
     rdzv_blob_take_text(in, node->name, sizeof node->name);
+    rdzv_blob_skip(in, more);
 }
 
 /* The smallest node has 7 bytes: a count that says more than is there costs nothing. */
@@ -243,7 +275,7 @@ static bool rdzv_blob_makes_sense(const struct rdzv_state *state)
 
 static int rdzv_blob_unpack(struct reader *in, struct rdzv_state *ret, struct dl_error *err)
 {
-    uint64_t fields = rdzv_blob_take(in, TOKEN_ARRAY).n;
+    uint64_t fields = rdzv_blob_take(in, TOKEN_ARRAY).n; /* looked at once the version is known */
     uint64_t version = rdzv_blob_take_uint(in, 0, UINT64_MAX);
 
     if (!in->bad && version != RDZV_VERSION)
@@ -252,9 +284,10 @@ static int rdzv_blob_unpack(struct reader *in, struct rdzv_state *ret, struct dl
                             ", and this release knows version %d; run the same release on all "
                             "nodes, or choose another rendezvous.id",
                             version, RDZV_VERSION);
-    in->bad |= fields != FIELDS;
+    in->bad |= fields < FIELDS;
     rdzv_blob_take_top(in, ret);
     rdzv_blob_take_nodes(in, ret);
+    rdzv_blob_skip(in, in->bad ? 0 : fields - FIELDS);
     if (in->bad || in->left > 0 || !rdzv_blob_makes_sense(ret))
         return dl_error_set(err, EBADMSG, "rendezvous",
                             "the store's value is not a state of a rendezvous; something else "
@@ -273,18 +306,19 @@ int rdzv_state_unpack(struct dl_span data, struct rdzv_state *ret, struct dl_err
     return r;
 }
 
-static bool rdzv_blob_take_version(struct reader *in, uint64_t fields)
+static bool rdzv_blob_take_version(struct reader *in, uint64_t fields, uint64_t *ret_more)
 {
-    in->bad |= rdzv_blob_take(in, TOKEN_ARRAY).n != fields;
+    *ret_more = rdzv_blob_take_fields(in, fields);
     return rdzv_blob_take_uint(in, RDZV_VERSION, RDZV_VERSION) == RDZV_VERSION;
 }
 
 bool rdzv_head_unpack(struct dl_span data, struct rdzv_head *ret)
 {
     struct reader in = {.at = data.data, .left = data.len};
+    uint64_t more;
 
     *ret = (struct rdzv_head){0};
-    if (!rdzv_blob_take_version(&in, HEAD_FIELDS))
+    if (!rdzv_blob_take_version(&in, HEAD_FIELDS, &more))
         return false;
     ret->nonce = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
     ret->round = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
@@ -294,15 +328,17 @@ bool rdzv_head_unpack(struct dl_span data, struct rdzv_head *ret)
     ret->stamp = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
     ret->n = (uint32_t)rdzv_blob_take_uint(&in, 0, RDZV_NODES_MAX);
     rdzv_blob_take_rules(&in, &ret->rules);
+    rdzv_blob_skip(&in, more);
     return !in.bad && in.left == 0;
 }
 
 bool rdzv_card_unpack(struct dl_span data, struct rdzv_card *ret)
 {
     struct reader in = {.at = data.data, .left = data.len};
+    uint64_t more;
 
     *ret = (struct rdzv_card){0};
-    if (!rdzv_blob_take_version(&in, CARD_FIELDS))
+    if (!rdzv_blob_take_version(&in, CARD_FIELDS, &more))
         return false;
     ret->id = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
     ret->life = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
@@ -314,5 +350,6 @@ bool rdzv_card_unpack(struct dl_span data, struct rdzv_card *ret)
     ret->rules = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
     ret->local = (uint32_t)rdzv_blob_take_uint(&in, 0, RDZV_LOCAL_MAX);
     rdzv_blob_take_text(&in, ret->name, sizeof ret->name);
+    rdzv_blob_skip(&in, more);
     return !in.bad && in.left == 0;
 }

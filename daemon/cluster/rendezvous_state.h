@@ -21,8 +21,12 @@
  *   head    version, nonce, round, flags, stamp, n, min, max, beat_ns, missed
  *   card    version, id, life, beat, flags, ready_for, rules, local, name
  *
- * Version 1 had the beats in the state, and neither heads nor cards; its nodes refuse a state of
- * another version, and so do these.
+ * A release that has more to say adds fields at the end of an array, of a node's, too, and takes
+ * those that are missing for what they were not: so nodes of old and new releases are in one run,
+ * and agree on what the oldest knows. Who does not know the fields steps over them, and does not
+ * write them again. What cannot be said in this way is another version. Version 1 had the beats in
+ * the state, and neither heads nor cards; its nodes refuse a state of another version, and so do
+ * these.
  */
 #ifndef DL_RENDEZVOUS_STATE_H
 #define DL_RENDEZVOUS_STATE_H

@@ -2,6 +2,7 @@
 file, and another etcd without a restart.
 """
 
+import base64
 import json
 import os
 import re
@@ -92,6 +93,24 @@ class Operations(Case):
         wait_until(lambda: self.members(daemon)["trouble"], "trouble")
         self.assertEqual(self.members(daemon)["store"], "answers")
         self.assertIn("trouble: " + self.members(daemon)["trouble"], dlctl("members", daemon=daemon).stdout)
+
+    def lengthen(self, key):
+        """As if a later release had written it, which has one more field."""
+        name = base64.b64encode(f"/dloader/{key}".encode()).decode()
+        value = base64.b64decode(self.store.ask("kv/range", {"key": name})["kvs"][0]["value"])
+        longer = bytes([0xdc, 0, (value[0] & 0xf) + 1]) + value[1:] + b"\xa5later"
+        self.store.ask("kv/put", {"key": name, "value": base64.b64encode(longer).decode()})
+
+    def test_a_later_release_has_more_to_say(self):
+        """What is known of it counts: nodes of both releases are in one run."""
+        daemon = self.node("a", 1, 2)
+        self.state_is(daemon, "complete")
+        for key in ("rendezvous/run", "rendezvous/run/head"):
+            self.lengthen(key)
+        other = self.node("b", 1, 2)
+        for each in (daemon, other):
+            wait_until(lambda each=each: self.members(each).get("world") == 4, "a round of both")
+            self.assertEqual(self.members(each)["trouble"], "")
 
     def test_another_endpoint(self):
         """What was running goes on, and no round is over."""

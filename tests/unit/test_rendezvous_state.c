@@ -108,10 +108,76 @@ static void test_blob(void **state)
     assert_null(to.nodes);
 }
 
+/* The array at that place has fixed length: with `more` values at its end, which lies at `end`. */
+static void add_values(const struct dl_buffer *from, size_t at, size_t end, uint8_t more,
+                       struct dl_span values, struct dl_buffer *to)
+{
+    const uint8_t head[] = {0xdc, 0, (uint8_t)((from->data[at] & 0x0f) + more)};
+
+    to->len = 0;
+    assert_int_equal(buffer_append(to, from->data, at), 0);
+    assert_int_equal(buffer_append(to, head, sizeof head), 0);
+    assert_int_equal(buffer_append(to, from->data + at + 1, end - at - 1), 0);
+    assert_int_equal(buffer_append(to, values.data, values.len), 0);
+    assert_int_equal(buffer_append(to, from->data + end, from->len - end), 0);
+}
+
+/* Those of a later release: a number, a text, an array of two, and a map in an array. */
+static const uint8_t later[] = {7, 0xa2, 'a', 'b', 0x92, 1, 0xc0, 0x91, 0x81, 1, 0xa1, 'x'};
+enum { LATER = 4 };
+
+/* Fields at the end that this release does not know are stepped over, wherever they may be. */
+static void test_later_fields(void **state)
+{
+    _cleanup_(rdzv_state_deinit)
+    struct rdzv_state from = make("9 complete 1 2"), to = {0};
+    _cleanup_(buffer_deinit)
+    struct dl_buffer bytes = {0}, longer = {0};
+    struct rdzv_card card = {.id = 5, .in = true, .name = "node"}, card_again;
+    struct rdzv_head head;
+    struct dl_error err = {0};
+    const struct dl_span values = {later, sizeof later};
+
+    (void)state;
+    rdzv_state_pack(&from, &bytes);
+    add_values(&bytes, 0, bytes.len, LATER, values, &longer);
+    assert_int_equal(rdzv_state_unpack((struct dl_span){longer.data, longer.len}, &to, &err), 0);
+    assert_string_equal(show(&to), "9 complete 1 2");
+    /* Of the last node. */
+    size_t at = bytes.len - 1;
+    while (bytes.data[at] != 0x96)
+        at--;
+    add_values(&bytes, at, bytes.len, LATER, values, &longer);
+    assert_int_equal(rdzv_state_unpack((struct dl_span){longer.data, longer.len}, &to, &err), 0);
+    assert_string_equal(show(&to), "9 complete 1 2");
+    /* More than is there, or cut off. */
+    add_values(&bytes, 0, bytes.len, LATER + 1, values, &longer);
+    for (size_t len = longer.len - sizeof later; len <= longer.len; len++)
+        assert_int_equal(rdzv_state_unpack((struct dl_span){longer.data, len}, &to, &err),
+                         -EBADMSG);
+    static const uint8_t many[] = {0xdd, 0xff, 0xff, 0xff, 0xff};
+    add_values(&bytes, 0, bytes.len, 1, (struct dl_span){many, sizeof many}, &longer);
+    assert_int_equal(rdzv_state_unpack((struct dl_span){longer.data, longer.len}, &to, &err),
+                     -EBADMSG);
+
+    bytes.len = 0;
+    rdzv_head_pack(&from, &bytes);
+    add_values(&bytes, 0, bytes.len, LATER, values, &longer);
+    assert_true(rdzv_head_unpack((struct dl_span){longer.data, longer.len}, &head));
+    assert_int_equal(head.round, 9);
+    bytes.len = 0;
+    rdzv_card_pack(&card, &bytes);
+    add_values(&bytes, 0, bytes.len, LATER, values, &longer);
+    assert_true(rdzv_card_unpack((struct dl_span){longer.data, longer.len}, &card_again));
+    assert_string_equal(card_again.name, "node");
+    assert_false(rdzv_card_unpack((struct dl_span){longer.data, longer.len - 1}, &card_again));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_names),
     cmocka_unit_test(test_gone),
     cmocka_unit_test(test_blob),
+    cmocka_unit_test(test_later_fields),
 };
 
 TEST_MAIN(tests)
