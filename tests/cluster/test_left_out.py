@@ -2,6 +2,7 @@
 its end, with ranks, steps and samples; and a node that is cut off from the store stops.
 """
 
+import base64
 import json
 import re
 import subprocess
@@ -183,6 +184,34 @@ class LeftOut(test_daemons.Epochs):
 @test_daemons.WITH_ETCD
 class WithEtcd(LeftOut, test_daemons.ClusterCase):
     STORE = stores.Etcd
+
+    def positions(self):
+        """Of how many nodes the store knows how far they are, or were."""
+        key, end = (base64.b64encode(f"/dloader/position{mark}".encode()).decode() for mark in "/0")
+        return int(self.store.ask("kv/range", {"key": key, "range_end": end, "count_only": True}).get("count", 0))
+
+    def test_what_the_dead_have_written_goes(self):
+        """Once it has been told, and the epoch after it is over, too."""
+        daemons = self.nodes(2)
+        trainers = self.trainers_of(*daemons)
+        stayed = trainers[:4]
+        self.take(trainers, 20, 20, 20, 20, 2, 3)
+        self.beats(daemons[0], "c", 3)
+        daemons[2].kill()
+        self.round_of(daemons[0], 1)
+        for trainer in stayed:
+            trainer.told_at_once()
+        self.begin(stayed)
+        for epoch in range(3):
+            for trainer in stayed:
+                self.assertFalse(trainer.take())
+            self.assertEqual([bool(trainer.left_out) for trainer in stayed], [epoch == 0] * 4)
+            for trainer in stayed:
+                trainer.left_out = ""
+            if epoch < 2:
+                self.assertEqual(self.positions(), 3)
+                self.begin([trainer.next_epoch() for trainer in stayed])
+        wait_until(lambda: self.positions() == 2, "the dead node's position to go")
 
 
 class WithTcpStore(LeftOut, test_daemons.ClusterCase):

@@ -385,6 +385,34 @@ uint64_t left_out_count(const struct left_out *l, const struct progress_point *e
     return sum;
 }
 
+static void left_out_on_removed(void *owner, const struct backend_answer *answer)
+{
+    (void)owner, (void)answer;
+}
+
+/* Of an epoch before the last one: it was said there, or then, or there was nothing to say. */
+static bool left_out_is_over(const struct absence *absence, const struct progress_point *end)
+{
+    uint64_t epoch = absence->said ? absence->said_epoch : absence->what.from.epoch;
+
+    return !absence->asking && epoch + 1 < end->epoch;
+}
+
+/* With what the node has left in the store, which the first of those that are there removes. */
+static void left_out_forget(struct left_out *l, struct absence *absence)
+{
+    struct members *m = l->members;
+    char key[BACKEND_KEY_MAX];
+    uint64_t heir;
+    enum members_sight sight = left_out_look_for(l, absence, &heir);
+
+    if (absence->id != 0 && m->self == 0 && (sight == MEMBERS_GONE || sight == MEMBERS_REPLACED)) {
+        left_out_write_key(l, absence->id, key);
+        backend_drop(m->backend, key, left_out_on_removed, NULL);
+    }
+    left_out_drop(l, absence);
+}
+
 /* Counted and logged once, however many ranks are told. */
 static void left_out_note_said(struct left_out *l, struct absence *absence, uint64_t epoch,
                                const struct account_range *range)
@@ -415,8 +443,8 @@ int left_out_say(struct left_out *l, const struct progress_point *end, struct dl
     uint32_t n = 0;
 
     DL_FOREACH_SAFE (l->absences, absence, next) {
-        if (absence->said && absence->said_epoch + 1 < end->epoch) {
-            left_out_drop(l, absence);
+        if (left_out_is_over(absence, end)) {
+            left_out_forget(l, absence);
             continue;
         }
         if (!left_out_find_range(l, absence, end, &range))
