@@ -270,6 +270,7 @@ static reader *const readers[] = {
     [KEY_INDEX] = spec_read_index,
     [KEY_FIELDS] = spec_read_fields,
     [KEY_FEATURES] = spec_read_features,
+    [KEY_NULLS] = spec_read_nulls,
 };
 
 /* ---- the table against the value ------------------------------------------------------------ */

@@ -32,6 +32,7 @@ enum dataset_kind {
     DATASET_MEGATRON,
     DATASET_MDS,
     DATASET_TFRECORD,
+    DATASET_PARQUET,
 };
 enum sample_index { INDEX_OFF = 1, INDEX_AUTO, INDEX_FILE };
 enum megatron_view { MEGATRON_DOCUMENTS = 1, MEGATRON_SAMPLES };
@@ -108,7 +109,7 @@ struct spec_dataset {
     struct spec_file *files; /* owned; idx, npy: 1..DL_MAX_DATASET_FILES, sorted by field: the order
                                 of a map's keys is no matter; the others without field: records,
                                 tokens, plugin, imagefolder (its directory) one; python none, or
-                                its interpreter; text, tar, tfrecord
+                                its interpreter; text, tar, tfrecord, parquet
                                 1..DL_MAX_DATASET_PARTS in their order, which may be patterns;
                                 megatron one, with or without .bin; mds its directory */
     uint32_t n_files;
@@ -153,12 +154,15 @@ struct spec_dataset {
 
     enum sample_index index;   /* tar: off: a stream; else samples have indices */
     char *index_path;          /* owned; tar: INDEX_FILE's; NULL: of no other */
-    struct spec_field *fields; /* owned; tar, mds, tfrecord: those of the sample, sorted by
+    struct spec_field *fields; /* owned; tar, mds, tfrecord, parquet: those of the sample, sorted by
                                   name; NULL: all, as they are called */
     uint32_t n_fields;
-    char **images; /* owned; tfrecord: the sources that are pictures */
+    char **images; /* owned; tfrecord, parquet: the sources that are pictures */
     uint32_t n_images;
     enum megatron_view view; /* megatron */
+    struct value nulls;      /* owned; parquet: a number; null: they are errors of their samples */
+    struct value filter;     /* owned; parquet: a map; null: all rows */
+    uint64_t cache;          /* parquet: bytes of decoded rows that a worker keeps */
 
     struct value config; /* owned; plugin: what it is opened with, python: args; null: nothing */
 

@@ -214,6 +214,10 @@ static int spec_canon_write_key(const struct dl_spec *spec, const struct spec_ke
         return spec_canon_write_fields(&spec->dataset, v);
     case KEY_FEATURES:
         return spec_canon_write_strings(spec->dataset.images, spec->dataset.n_images, v);
+    case KEY_NULLS:
+        return spec_value_at(spec, key)->type == VALUE_NULL
+                   ? value_make_string(v, "refuse")
+                   : value_copy(spec_value_at(spec, key), v);
     case KEY_LEAF:
         return value_make_string(v, spec->batch.length_of);
     case KEY_TOKEN:

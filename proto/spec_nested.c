@@ -32,6 +32,8 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     free(dataset->object);
     value_deinit(&dataset->config);
     value_deinit(&dataset->transforms);
+    value_deinit(&dataset->nulls);
+    value_deinit(&dataset->filter);
     *dataset = (struct spec_dataset){0};
 }
 

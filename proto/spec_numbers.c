@@ -118,7 +118,8 @@ int spec_read_size(struct spec_reading *rd, const struct spec_key *key, const st
 static bool spec_numbers_has_images(const struct spec_dataset *dataset)
 {
     return dataset->kind == DATASET_IMAGEFOLDER || dataset->kind == DATASET_TAR ||
-           dataset->kind == DATASET_MDS || dataset->kind == DATASET_TFRECORD;
+           dataset->kind == DATASET_MDS || dataset->kind == DATASET_TFRECORD ||
+           dataset->kind == DATASET_PARQUET;
 }
 
 static int spec_numbers_check_transforms(struct spec_reading *rd)

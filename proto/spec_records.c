@@ -119,6 +119,20 @@ int spec_read_fields(struct spec_reading *rd, const struct spec_key *key, const 
     return r;
 }
 
+/* Integers stay what they are; a number of any kind fits a column or does not. */
+int spec_read_nulls(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    struct value *nulls = (struct value *)(void *)((char *)rd->spec + key->offset);
+
+    if (v->type == VALUE_STRING && strcmp(v->string, "refuse") == 0) {
+        value_deinit(nulls);
+        return 0;
+    }
+    if (v->type != VALUE_INT && v->type != VALUE_UINT && v->type != VALUE_FLOAT)
+        return spec_refuse(rd, key, v, "is neither refuse nor a number");
+    return value_copy(v, nulls) < 0 ? spec_no_memory(rd) : 0;
+}
+
 int spec_read_features(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
     struct spec_dataset *dataset = &rd->spec->dataset;

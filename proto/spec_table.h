@@ -45,6 +45,7 @@ enum key_type {
     KEY_INDEX,    /* one of the key's choices, or a path, which has a number of its own */
     KEY_FIELDS,
     KEY_FEATURES,
+    KEY_NULLS, /* struct value: a number, or null for the word refuse */
 };
 
 struct spec_key {
@@ -162,6 +163,8 @@ int _nodiscard_ spec_read_fields(struct spec_reading *rd, const struct spec_key 
                                  const struct value *v);
 int _nodiscard_ spec_read_features(struct spec_reading *rd, const struct spec_key *key,
                                    const struct value *v);
+int _nodiscard_ spec_read_nulls(struct spec_reading *rd, const struct spec_key *key,
+                                const struct value *v);
 void spec_fields_deinit(struct spec_dataset *dataset);
 
 /* *ret is owned by the caller. `place` is where the path stands, for messages (spec_dataset.c). */
@@ -181,7 +184,7 @@ int _nodiscard_ spec_read_share(struct spec_reading *rd, const struct spec_key *
                                 const struct value *v);
 
 /* A field of the spec that is no integer, by its row: KEY_NUMBER, KEY_SHARE: one, KEY_RANGE,
- * KEY_COST: two; KEY_TOKEN and KEY_VALUE.
+ * KEY_COST: two; KEY_TOKEN, KEY_NULLS and KEY_VALUE.
  */
 const double *spec_numbers_at(const struct dl_spec *spec, const struct spec_key *key);
 const struct value *spec_value_at(const struct dl_spec *spec, const struct spec_key *key);

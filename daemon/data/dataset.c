@@ -7,6 +7,7 @@
 #include "daemon/data/dataset_fingerprint.h"
 #include "daemon/data/mds/mds.h"
 #include "daemon/data/megatron/megatron.h"
+#include "daemon/data/parquet/parquet.h"
 #include "daemon/data/plugin/plugin.h"
 #include "daemon/data/rng.h"
 #include "daemon/data/tar/tar.h"
@@ -193,6 +194,8 @@ static int dataset_open_kind(const struct spec_dataset *spec, const char *place,
         return mds_open(spec, place, env, ret, err);
     case DATASET_TFRECORD:
         return tfrecord_open(spec, place, env, ret, err);
+    case DATASET_PARQUET:
+        return parquet_open(spec, place, env, ret, err);
     case DATASET_PLUGIN:
         return plugin_open(spec, place, env, ret, err);
     case DATASET_PYTHON:

@@ -1,5 +1,6 @@
 #include "daemon/data/kinds.h"
 
+#include "daemon/data/parquet/codec.h"
 #include "daemon/data/text/sentencepiece.h"
 #include "daemon/data/unpack.h"
 
@@ -19,6 +20,7 @@ static const struct kind_entry entries[] = {
     {DATASET_MEGATRON, "map", "Megatron-LM's .bin and .idx"},
     {DATASET_MDS, "map", "MosaicML streaming's MDS shards, plain or by gzip or zstd"},
     {DATASET_TFRECORD, "map", "TFRecord files, as Examples or bytes"},
+    {DATASET_PARQUET, "map", "Parquet files, and directories of them"},
     {DATASET_PLUGIN, "either", "what its shared library reads"},
     {DATASET_PYTHON, "either", "what its Python code reads"},
 };
@@ -29,11 +31,23 @@ const struct kind_entry *data_kinds(size_t *ret_count)
     return entries;
 }
 
+static const char *kinds_parquet_lacks(void)
+{
+    bool zstd = parquet_codec_is_built_in(PARQUET_ZSTD);
+
+    if (parquet_codec_is_built_in(PARQUET_BROTLI))
+        return zstd ? NULL : "not by zstd, as this build has no libzstd";
+    return zstd ? "not by brotli, as this build has no libbrotlidec"
+                : "not by zstd and brotli, as this build has neither libzstd nor libbrotlidec";
+}
+
 const char *data_kind_lacks(enum dataset_kind kind)
 {
     if (kind == DATASET_TEXT && !spm_is_built())
         return "without the tokenizer sentencepiece, as this build has no libsentencepiece";
     if ((kind == DATASET_TAR || kind == DATASET_MDS) && !compression_is_built_in(COMPRESSION_ZSTD))
         return "not by zstd, as this build has no libzstd";
+    if (kind == DATASET_PARQUET)
+        return kinds_parquet_lacks();
     return NULL;
 }

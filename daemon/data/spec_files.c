@@ -2,6 +2,7 @@
 
 #include "daemon/data/mds/mds.h"
 #include "daemon/data/megatron/megatron.h"
+#include "daemon/data/parquet/files.h"
 #include "daemon/data/tar/tar.h"
 
 #include <errno.h>
@@ -23,6 +24,7 @@ enum files_sort files_sort_of(enum dataset_kind kind)
         return FILES_SHARDS;
     case DATASET_IMAGEFOLDER:
     case DATASET_MDS:
+    case DATASET_PARQUET:
         return FILES_FOLDER;
     case DATASET_PLUGIN:
         return FILES_PLUGIN;
@@ -48,6 +50,15 @@ static int spec_files_add_named(const struct spec_dataset *spec, struct file_lis
     return r;
 }
 
+/* Of a folder of images none: imagefolder_list.h lists it. */
+static int spec_files_add_folder(const struct spec_dataset *spec, const struct data_env *env,
+                                 struct file_list *list, struct dl_error *err)
+{
+    if (spec->kind == DATASET_MDS)
+        return mds_list_files(spec, env, list, err);
+    return spec->kind == DATASET_PARQUET ? parquet_list_files(spec, env, list, err) : 0;
+}
+
 int spec_files_list(const struct spec_dataset *spec, const struct data_env *env,
                     struct file_list *ret, struct dl_error *err)
 {
@@ -69,7 +80,7 @@ int spec_files_list(const struct spec_dataset *spec, const struct data_env *env,
         r = megatron_list_files(spec, &list, err);
         break;
     case FILES_FOLDER:
-        r = spec->kind == DATASET_MDS ? mds_list_files(spec, env, &list, err) : 0;
+        r = spec_files_add_folder(spec, env, &list, err);
         break;
     case FILES_PLUGIN:
     case FILES_CODE:

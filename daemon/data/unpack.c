@@ -199,3 +199,36 @@ int unpack(enum compression compression, const uint8_t *data, uint64_t bytes, ui
     *ret_bytes = out.bytes;
     return 0;
 }
+
+/* ---- into memory of a known size ------------------------------------------------------------ */
+
+/* Of one member: both sizes are below 4 GiB. */
+static int unpack_inflate_exactly(const uint8_t *data, uint32_t bytes, uint8_t *ret, uint32_t room)
+{
+    z_stream z = {.next_in = (Bytef *)data, .avail_in = bytes, .next_out = ret, .avail_out = room};
+    uint8_t none;
+
+    if (room == 0)
+        z.next_out = &none; /* zlib wants to have a place also for nothing */
+    if (inflateInit2(&z, 15 + 32) != Z_OK)
+        return -ENOMEM;
+    int r = inflate(&z, Z_FINISH);
+    inflateEnd(&z);
+    if (r == Z_MEM_ERROR)
+        return -ENOMEM;
+    return r == Z_STREAM_END && z.avail_out == 0 && z.avail_in == 0 ? 0 : -EINVAL;
+}
+
+int unpack_exactly(enum compression compression, const uint8_t *data, uint64_t bytes, uint8_t *ret,
+                   uint64_t room)
+{
+    if (compression == COMPRESSION_GZIP)
+        return bytes > UINT32_MAX || room > UINT32_MAX
+                   ? -EINVAL
+                   : unpack_inflate_exactly(data, (uint32_t)bytes, ret, (uint32_t)room);
+#if HAVE_ZSTD
+    if (compression == COMPRESSION_ZSTD)
+        return ZSTD_decompress(ret, room, data, bytes) == room ? 0 : -EINVAL;
+#endif
+    return -ENOTSUP;
+}

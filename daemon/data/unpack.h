@@ -29,4 +29,11 @@ int _nodiscard_ unpack(enum compression compression, const uint8_t *data, uint64
                        uint64_t most, const char *path, uint8_t **ret, uint64_t *ret_bytes,
                        struct dl_error *err);
 
+/*
+ * Unpacks into exactly `room` bytes at `ret`, by gzip (zlib's own frame will do as well) or zstd:
+ * 0; -EINVAL: corrupt, or another number of bytes; -ENOTSUP; -ENOMEM.
+ */
+int _nodiscard_ unpack_exactly(enum compression compression, const uint8_t *data, uint64_t bytes,
+                               uint8_t *ret, uint64_t room);
+
 #endif

@@ -157,6 +157,18 @@ def tfrecords(case, prefix):
     return case.path(f"{prefix}-*.tfrecord")
 
 
+def parquet(case, name, rows=ROWS):
+    """A directory of two partitions, of row groups of several lengths."""
+    for k, (first, last) in enumerate(((0, 9), (9, rows))):
+        root = pathlib.Path(case.path(name)) / f"part={k}"
+        root.mkdir(parents=True)
+        media.parquet(root / "0.parquet", {
+            "x": [i * i for i in range(first, last)], "y": [i / 8 for i in range(first, last)],
+            "text": media.words(f"parquet{k}", last - first),
+            "ids": [list(range(i % 7)) for i in range(first, last)]}, 5 + k)
+    return case.path(name)
+
+
 def folder(case, name):
     media.pictures(pathlib.Path(case.path(name)), ROWS)
     return case.path(name)
@@ -302,6 +314,11 @@ DATASETS = [
         "paths": tfrecords(case, "examples"), "images": ["picture"], "size": [7, 6]}),
     ("tfrecord_of_bytes", "tfrecord", lambda case: {
         "paths": tfrecords(case, "bytes"), "decode": False}),
+    ("parquet_of_rows", "parquet", lambda case: {
+        "paths": [parquet(case, "rows_of_parquet")], "fields": ["x", "y", "part"], "cache": 100}),
+    ("parquet_of_columns", "parquet", lambda case: {
+        "paths": [parquet(case, "columns_of_parquet", 2 * ROWS)], "filter": {"part": [0, 1]}}),
+    ("parquet_of_nulls", "parquet", lambda case: {"paths": [parquet(case, "nulls")], "nulls": -1}),
     ("imagefolder_random_crop", "imagefolder", lambda case: {
         "root": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_center_chw", "imagefolder", lambda case: {
@@ -334,6 +351,8 @@ COLLATES = {
     "megatron_documents": {"kind": "pad", "multiple_of": 4},
     "tfrecord_of_examples": {"kind": "pad", "fields": ["floats"]},
     "tfrecord_of_bytes": {"kind": "none"},
+    "parquet_of_columns": {"kind": "pad", "fields": ["ids"]},
+    "parquet_of_nulls": {"kind": "none"},
     "plugin_fasta": {"kind": "pad", "value": 9, "multiple_of": 8, "side": "left"},
     "imagefolder_center_chw": {"kind": "pad", "fields": ["image"]},
     "imagefolder_varying_transforms": {"kind": "none"},

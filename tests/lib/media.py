@@ -153,3 +153,93 @@ def tfrecord(path, first, count):
                 field(1, field(1, name.encode()) + field(2, field(*lists[name]))) for name in order))
             head = struct.pack("<Q", len(example))
             file.write(head + masked(head) + example + masked(example))
+
+
+class Thrift:
+    """What Parquet's headers and footers are written in: a struct of the compact protocol."""
+
+    def __init__(self):
+        self.data, self.last = b"", 0
+
+    @staticmethod
+    def varint(n):
+        out = b""
+        while n >= 128:
+            out, n = out + bytes([n & 127 | 128]), n >> 7
+        return out + bytes([n])
+
+    def head(self, number, kind):
+        self.data += bytes([number - self.last << 4 | kind])
+        self.last = number
+
+    def int(self, number, value, kind=5):
+        self.head(number, kind)
+        self.data += self.varint(value << 1 if value >= 0 else (-value << 1) - 1)
+        return self
+
+    def text(self, number, value):
+        self.head(number, 8)
+        self.data += self.varint(len(value)) + value
+        return self
+
+    def struct(self, number, value):
+        self.head(number, 12)
+        self.data += value.end()
+        return self
+
+    def list(self, number, kind, items):
+        self.head(number, 9)
+        self.data += bytes([0xF0 | kind]) + self.varint(len(items)) + b"".join(items)
+        return self
+
+    def end(self):
+        return self.data + b"\0"
+
+
+def parquet(path, columns, group):
+    """A Parquet file of plain pages, `group` rows in each row group. Columns are lists of int, float,
+    str or bytes, or of lists of int."""
+    sorts = {int: (2, "q"), float: (5, "d"), str: (6, None), bytes: (6, None), list: (2, "q")}
+
+    def plain(values):
+        _, letter = sorts[type(values[0])] if values else (2, "q")
+        if letter:
+            return struct.pack(f"<{len(values)}{letter}", *values)
+        raw = [value.encode() if isinstance(value, str) else value for value in values]
+        return b"".join(struct.pack("<I", len(value)) + value for value in raw)
+
+    def levels(ones):
+        """One bit for each, in a run of bits behind its length."""
+        bits = [sum(bit << k for k, bit in enumerate(ones[i:i + 8])) for i in range(0, len(ones), 8)]
+        run = Thrift.varint(len(bits) << 1 | 1) + bytes(bits)
+        return struct.pack("<I", len(run)) + run
+
+    def page(values):
+        if not isinstance(values[0], list):
+            return len(values), plain(values)
+        slots = [(k > 0, 1) for row in values for k in range(len(row))] if all(values) else [
+            slot for row in values for slot in ([(k > 0, 1) for k in range(len(row))] or [(False, 0)])]
+        flat = [item for row in values for item in row]
+        return len(slots), levels([rep for rep, _ in slots]) + levels([d for _, d in slots]) + plain(flat)
+
+    schema = [Thrift().text(4, b"schema").int(5, len(columns)).end()]
+    for name, values in columns.items():
+        kind = type(values[0])
+        element = Thrift().int(1, sorts[kind][0]).int(3, 2 if kind is list else 0).text(4, name.encode())
+        schema.append((element.int(6, 0) if kind is str else element).end())
+    rows, out, groups = len(next(iter(columns.values()))), b"PAR1", []
+    for first in range(0, rows, group):
+        chunks = []
+        for name, values in columns.items():
+            n, body = page(values[first:first + group])
+            head = Thrift().int(1, 0).int(2, len(body)).int(3, len(body)).struct(
+                5, Thrift().int(1, n).int(2, 0).int(3, 3).int(4, 3)).end()
+            meta = Thrift().int(1, sorts[type(values[0])][0]).list(2, 5, [b"\0"]).list(
+                3, 8, [Thrift.varint(len(name)) + name.encode()]).int(4, 0).int(5, n, 6).int(
+                    6, len(head + body), 6).int(7, len(head + body), 6).int(9, len(out), 6)
+            chunks.append(Thrift().int(2, len(out), 6).struct(3, meta).end())
+            out += head + body
+        groups.append(Thrift().list(1, 12, chunks).int(2, 0, 6).int(3, min(group, rows - first), 6).end())
+    footer = Thrift().int(1, 1).list(2, 12, schema).int(3, rows, 6).list(4, 12, groups).end()
+    with open(path, "xb") as file:
+        file.write(out + footer + struct.pack("<I", len(footer)) + b"PAR1")

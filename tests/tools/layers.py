@@ -77,6 +77,7 @@ DOORS = {
     "yaml.h": ("proto/yaml.c",),
     "zlib.h": ("daemon/data/",),
     "zstd.h": ("daemon/data/unpack.c",),
+    "brotli/": ("daemon/data/parquet/codec.c",),
     "sentencepiece_": ("daemon/data/text/sentencepiece.cc",),
     "pcre2.h": ("daemon/data/tokenizer/pattern.c",),
     "utf8proc.h": ("daemon/data/tokenizer/chars.c", "daemon/data/tokenizer/normalize.c"),

@@ -7,7 +7,7 @@
 
 #define KINDS                                                                                  \
     "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
-    "plugin, python, megatron, mds, tfrecord"
+    "plugin, python, megatron, mds, tfrecord, parquet"
 
 #define NO_URL                                           \
     " is not a local file; mount it and give its path, " \
@@ -104,7 +104,8 @@ static const struct refusal dataset_refusals[] = {
      "divide, files, path, root, paths, shards, dtype, shape, offset, view, sequence_length, "
      "stride, widen, datasets, dataset, indices, parts, part, seed, format, field, tokenizer, "
      "model, special_tokens, bos, eos, mlm_probability, chat, max_length, shuffle, decode, "
-     "fields, images, size, transform, resize, flip, scale, aspect, layout, transforms, config, "
+     "fields, images, nulls, filter, cache, size, transform, resize, flip, scale, aspect, layout, "
+     "transforms, config, "
      "object, host, args, interpreter"},
     {"{length: 1}", "dataset.kind", "missing; give one of " KINDS},
     {"{kind: range}", "dataset.length", "missing; a dataset of kind range needs it"},
@@ -148,6 +149,12 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: tfrecord, paths: a, decode: false, images: [x]}", "dataset.images",
      "a list has no effect with decode: false, which leaves records as they are; leave out one of "
      "them"},
+    {"{kind: parquet, paths: a, nulls: none}", "dataset.nulls",
+     "\"none\" is neither refuse nor a number"},
+    {"{kind: parquet, paths: a, nulls: true}", "dataset.nulls",
+     "true is neither refuse nor a number"},
+    {"{kind: parquet, paths: a, cache: 0}", "dataset.cache",
+     "0 is not a size in bytes, such as 4096, 256MiB or 1GiB"},
     {"{kind: tfrecord, paths: a, images: []}", "dataset.images",
      "the list is empty; give features, such as [image/encoded]"},
     {"{kind: tar, shards: 'https://host/train-{000..146}.tar'}", "dataset.shards",
@@ -610,6 +617,7 @@ static const char *dataset_with(const struct spec_key *key)
         {DATASET_MEGATRON, "{kind: megatron, path: x}"},
         {DATASET_MDS, "{kind: mds, root: x}"},
         {DATASET_TFRECORD, "{kind: tfrecord, paths: x}"},
+        {DATASET_PARQUET, "{kind: parquet, paths: x}"},
         {DATASET_IMAGEFOLDER, "{kind: imagefolder, root: x}"},
         {DATASET_TEXT, "{kind: text, paths: x, tokenizer: bytes}"},
         {DATASET_PLUGIN, "{kind: plugin, path: x}"},

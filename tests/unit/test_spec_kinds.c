@@ -127,6 +127,14 @@ static void test_record_forms(void **state)
         {"{kind: tfrecord, paths: ['*.tfrecord'], images: [image/encoded], fields: [label]}",
          "{kind: tfrecord, paths: ['/base/*.tfrecord'], decode: true, fields: {label: label}, "
          "images: [image/encoded], transform: none, flip: 0.0, layout: hwc}"},
+        {"{kind: parquet, paths: [d, 'e/*.parquet']}",
+         "{kind: parquet, paths: [/base/d, '/base/e/*.parquet'], decode: true, nulls: refuse, "
+         "filter: null, cache: 1073741824, transform: none, flip: 0.0, layout: hwc}"},
+        {"{kind: parquet, paths: d, fields: [x], nulls: -1, filter: {y: 1, x: {min: 2}}, cache: "
+         "1MiB, "
+         "decode: false}",
+         "{kind: parquet, paths: [/base/d], decode: false, fields: {x: x}, nulls: -1, filter: {x: "
+         "{min: 2}, y: 1}, cache: 1048576}"},
         {"{kind: tfrecord, paths: a, decode: false}",
          "{kind: tfrecord, paths: [/base/a], decode: false}"},
     };

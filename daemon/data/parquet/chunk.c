@@ -1,0 +1,338 @@
+#include "daemon/data/parquet/chunk.h"
+
+#include "daemon/data/parquet/chunk_pages.h"
+#include "daemon/data/parquet/codec.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <zlib.h>
+
+enum { PAGE_RATIO = 1024, VALUES_RATIO = 8192 };
+
+struct parquet_buffer {
+    struct parquet_buffer *next;
+    uint8_t data[];
+};
+
+void parquet_values_deinit(struct parquet_values *values)
+{
+    struct parquet_buffer *buffer, *next;
+
+    for (buffer = values->buffers; buffer; buffer = next) {
+        next = buffer->next;
+        free(buffer);
+    }
+    free(values->fixed);
+    free(values->slices);
+    free(values->valid);
+    free(values->ends);
+    free(values->row_valid);
+    *values = (struct parquet_values){0};
+}
+
+/* ---- errors --------------------------------------------------------------------------------- */
+
+int chunk_refuse(const struct chunk_decoding *d, int code, const char *what)
+{
+    return dl_error_set(d->err, code, d->place->path, "row group %u: its column %s %s",
+                        d->place->group, d->column->path, what);
+}
+
+int chunk_damaged(const struct chunk_decoding *d, const char *what)
+{
+    char text[160];
+
+    snprintf(text, sizeof text, "is damaged in its page %u: %s", d->page, what);
+    return chunk_refuse(d, EINVAL, text);
+}
+
+int chunk_no_memory(const struct chunk_decoding *d)
+{
+    return chunk_refuse(d, ENOMEM, "needs more memory than there is");
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* Kept with the values. */
+uint8_t *chunk_keep(struct chunk_decoding *d, uint64_t bytes)
+{
+    struct parquet_buffer *buffer = malloc(sizeof *buffer + bytes);
+
+    if (!buffer)
+        return NULL;
+    buffer->next = d->values.buffers;
+    d->values.buffers = buffer;
+    d->values.bytes += bytes;
+    return buffer->data;
+}
+
+/* Memory for a page, used again for the next one. */
+uint8_t *chunk_scratch(struct chunk_scratch *scratch, uint64_t bytes)
+{
+    if (bytes > scratch->room || !scratch->data) {
+        free(scratch->data);
+        scratch->room = max_u64(bytes, 4096);
+        scratch->data = malloc(scratch->room);
+        if (!scratch->data)
+            scratch->room = 0;
+    }
+    return scratch->data;
+}
+
+/* All that the chunk says it has, at once: whether it may have that much is looked at first. */
+static int chunk_make_room(struct chunk_decoding *d)
+{
+    const struct parquet_column *c = d->column;
+    uint64_t width = c->sort == PARQUET_NUMBER ? c->bytes : sizeof(struct parquet_slice);
+    uint64_t n = d->chunk->values, bytes, most;
+    bool list = c->max_rep > 0;
+
+    most = PARQUET_VALUES_ALLOWED + VALUES_RATIO * min_u64(d->chunk->bytes, UINT64_MAX >> 16);
+    if (!list && n != d->place->rows)
+        return chunk_refuse(d, EINVAL,
+                            "has another number of values than the group has rows; the "
+                            "file is damaged");
+    if (mul_overflows(max_u64(n, d->place->rows), width, &bytes) || bytes > most)
+        return chunk_refuse(d, EFBIG,
+                            "has more values than its bytes in the file can be believed to have; "
+                            "if it is so, write smaller row groups");
+    d->values.bytes = n * width + (list ? d->place->rows * sizeof *d->values.ends : 0);
+    if (c->sort == PARQUET_NUMBER)
+        d->values.fixed = malloc(max_u64(n * width, 1));
+    else
+        d->values.slices = malloc(max_u64(n * width, 1));
+    if (list)
+        d->values.ends = malloc(max_u64(d->place->rows, 1) * sizeof *d->values.ends);
+    return (d->values.fixed || d->values.slices) && (!list || d->values.ends) ? 0
+                                                                              : chunk_no_memory(d);
+}
+
+/* ---- pages ---------------------------------------------------------------------------------- */
+
+/*
+ * The bytes of a page behind its first `plain` ones, unpacked. Where slices may point into them
+ * they stay; as they are in the file, they are mapped anyhow.
+ */
+static int chunk_unpack(struct chunk_decoding *d, const struct parquet_page *page, uint32_t plain,
+                        const uint8_t **ret, uint64_t *ret_bytes)
+{
+    uint32_t codec = page->is_packed ? d->chunk->codec : PARQUET_PLAIN;
+    char text[96];
+
+    if (plain > page->packed_bytes || plain > page->bytes)
+        return chunk_damaged(d, "its levels are longer than it is");
+    uint64_t packed = page->packed_bytes - plain, bytes = page->bytes - plain;
+    *ret = page->body + plain;
+    *ret_bytes = packed;
+    if (codec == PARQUET_PLAIN)
+        return 0;
+    if (!parquet_codec_is_built_in(codec)) {
+        snprintf(text, sizeof text, "is compressed by %s, which this build cannot unpack",
+                 parquet_codec_name(codec));
+        return chunk_refuse(d, ENOTSUP, text);
+    }
+    if (bytes > PARQUET_ALLOWED + PAGE_RATIO * packed)
+        return chunk_damaged(d, "it unpacks to more than its bytes can be believed to have");
+    *ret_bytes = bytes;
+    if (bytes == 0) /* of all nulls there may be nothing at all */
+        return 0;
+    uint8_t *out =
+        d->column->width == 0 ? chunk_keep(d, bytes) : chunk_scratch(&d->unpacked, bytes);
+    *ret = out;
+    int r = out ? parquet_codec_unpack(codec, page->body + plain, packed, out, bytes) : -ENOMEM;
+    if (r == -ENOMEM)
+        return chunk_no_memory(d);
+    return r < 0 ? chunk_damaged(d, "it cannot be unpacked") : 0;
+}
+
+/* What parquet_decode_…() returned. */
+static int chunk_tell(const struct chunk_decoding *d, int r, uint32_t encoding)
+{
+    char text[80];
+
+    if (r == -ENOMEM)
+        return chunk_no_memory(d);
+    if (r == -EFBIG)
+        return chunk_damaged(d, "its values share more bytes than can be believed");
+    if (r == -ENOTSUP) {
+        snprintf(text, sizeof text, "has the encoding %u, which such values cannot have", encoding);
+        return chunk_refuse(d, ENOTSUP, text);
+    }
+    return r < 0 ? chunk_damaged(d, "its values are not what its encoding says") : 0;
+}
+
+/* Values of fixed width at `fixed`, which is NULL for others, or places at `slices`. */
+int chunk_decode(struct chunk_decoding *d, const struct parquet_encoded *e, uint8_t *fixed,
+                 struct parquet_slice *slices)
+{
+    struct parquet_joined joined = {.most =
+                                        PARQUET_ALLOWED + PAGE_RATIO * (uint64_t)(e->end - e->at)};
+    int r = 0;
+
+    if (e->n > 0)
+        r = fixed ? parquet_decode_fixed(e, &joined, fixed)
+                  : parquet_decode_slices(e, &joined, slices);
+    if (r == 0 && joined.data && slices) {
+        /* They point there: the buffer is moved whole to where it stays. */
+        uint8_t *kept = chunk_keep(d, joined.bytes);
+        if (kept && joined.bytes > 0)
+            memcpy(kept, joined.data, joined.bytes);
+        for (uint64_t i = 0; kept && i < e->n; i++)
+            slices[i].data = kept + (slices[i].data - joined.data);
+        r = kept ? 0 : -ENOMEM;
+    }
+    free(joined.data);
+    return chunk_tell(d, r, e->encoding);
+}
+
+static int chunk_take_dictionary(struct chunk_decoding *d, const struct parquet_page *page)
+{
+    const struct parquet_column *c = d->column;
+    struct parquet_encoded e = {.encoding = ENCODING_PLAIN, .n = page->values, .width = c->width};
+    uint64_t bytes, each = c->width ? c->width : 4;
+    int r = chunk_unpack(d, page, 0, &e.at, &bytes);
+
+    if (r < 0)
+        return r;
+    e.end = e.at + bytes;
+    if (d->dictionary.fixed || d->dictionary.slices || c->type == PARQUET_BOOLEAN ||
+        (page->encoding != ENCODING_PLAIN && page->encoding != ENCODING_PLAIN_DICTIONARY))
+        return chunk_damaged(d, "it is no dictionary");
+    if (page->values > bytes / each)
+        return chunk_damaged(d, "its dictionary has more values than bytes");
+    d->dictionary.n = page->values;
+    if (c->width)
+        d->dictionary.fixed = malloc(max_u64(e.n * c->width, 1));
+    else
+        d->dictionary.slices = malloc(max_u64(e.n, 1) * sizeof *d->dictionary.slices);
+    if (!d->dictionary.fixed && !d->dictionary.slices)
+        return chunk_no_memory(d);
+    return chunk_decode(d, &e, d->dictionary.fixed, d->dictionary.slices);
+}
+
+/* Levels of the older pages lie in front of the values, each behind its length. */
+static int chunk_take_levels(struct chunk_decoding *d, struct parquet_encoded *e, uint32_t n,
+                             uint32_t encoding, uint8_t most, uint8_t *ret)
+{
+    uint32_t bytes;
+
+    if (encoding != ENCODING_RLE)
+        return chunk_refuse(d, ENOTSUP,
+                            "has levels by an encoding that is not used any more; "
+                            "write the file anew");
+    if (e->end - e->at < 4)
+        return chunk_damaged(d, "it has no levels");
+    memcpy(&bytes, e->at, sizeof bytes);
+    e->at += 4;
+    if (bytes > (uint64_t)(e->end - e->at) ||
+        !parquet_decode_levels(e->at, e->at + bytes, most, n, ret))
+        return chunk_damaged(d, "its levels are not what they should be");
+    e->at += bytes;
+    return 0;
+}
+
+static int chunk_take_all_levels(struct chunk_decoding *d, const struct parquet_page *page,
+                                 struct parquet_encoded *e, struct chunk_levels *levels)
+{
+    const struct parquet_column *c = d->column;
+    const uint8_t *def = page->body + page->rep_bytes;
+    int r = 0;
+
+    if (page->sort == PAGE_DATA_2) {
+        bool good = (!levels->rep ||
+                     parquet_decode_levels(page->body, def, c->max_rep, levels->n, levels->rep)) &&
+                    (!levels->def || parquet_decode_levels(def, def + page->def_bytes, c->max_def,
+                                                           levels->n, levels->def));
+        return good ? 0 : chunk_damaged(d, "its levels are not what they should be");
+    }
+    if (levels->rep)
+        r = chunk_take_levels(d, e, levels->n, page->rep_encoding, c->max_rep, levels->rep);
+    if (r == 0 && levels->def)
+        r = chunk_take_levels(d, e, levels->n, page->def_encoding, c->max_def, levels->def);
+    return r;
+}
+
+static int chunk_take_data(struct chunk_decoding *d, const struct parquet_page *page)
+{
+    const struct parquet_column *c = d->column;
+    bool second = page->sort == PAGE_DATA_2;
+    struct parquet_encoded e = {.encoding = page->encoding,
+                                .width = c->width,
+                                .boolean = c->type == PARQUET_BOOLEAN,
+                                .dictionary = d->dictionary.n ? &d->dictionary : NULL};
+    struct chunk_levels levels = {.n = page->values};
+    uint64_t bytes, plain = second ? (uint64_t)page->rep_bytes + page->def_bytes : 0;
+
+    if (page->values > d->chunk->values - d->done)
+        return chunk_damaged(d, "it has more values than the column");
+    if (plain > page->packed_bytes)
+        return chunk_damaged(d, "its levels are longer than it is");
+    int r = chunk_unpack(d, page, (uint32_t)plain, &e.at, &bytes);
+    if (r < 0)
+        return r;
+    e.end = e.at + bytes;
+    uint8_t *room = chunk_scratch(&d->levels, 2 * (uint64_t)page->values);
+    if (!room)
+        return chunk_no_memory(d);
+    levels.rep = c->max_rep ? room : NULL;
+    levels.def = c->max_def ? room + page->values : NULL;
+    r = chunk_take_all_levels(d, page, &e, &levels);
+    if (r < 0)
+        return r;
+    d->done += page->values;
+    return chunk_put(d, &levels, &e);
+}
+
+/* ---- the chunk ------------------------------------------------------------------------------ */
+
+static int chunk_take_page(struct chunk_decoding *d, const uint8_t **at, const uint8_t *end)
+{
+    struct parquet_page page;
+
+    if (!parquet_page_next(at, end, &page))
+        return chunk_damaged(d, "it has no header, or is cut");
+    if (page.has_crc && crc32(0, page.body, page.packed_bytes) != page.crc)
+        return chunk_damaged(d, "its bytes do not have the sum (CRC-32) that it says");
+    if (page.sort == PAGE_DICTIONARY)
+        return chunk_take_dictionary(d, &page);
+    if (page.sort == PAGE_DATA || page.sort == PAGE_DATA_2)
+        return chunk_take_data(d, &page);
+    return 0;
+}
+
+static int chunk_take_pages(struct chunk_decoding *d)
+{
+    const uint8_t *at = d->place->data + d->chunk->first, *end = at + d->chunk->bytes;
+    int r = chunk_make_room(d);
+
+    for (; r == 0 && at < end && d->done < d->chunk->values; d->page++)
+        r = chunk_take_page(d, &at, end);
+    if (r < 0)
+        return r;
+    if (d->done < d->chunk->values || (d->column->max_rep > 0 && d->rows < d->place->rows))
+        return chunk_refuse(d, EINVAL, "ends before its last value; the file is damaged");
+    return 0;
+}
+
+int parquet_chunk_decode(const struct parquet_place *place, const struct parquet_column *column,
+                         const struct parquet_chunk *chunk, struct parquet_values *ret,
+                         struct dl_error *err)
+{
+    struct chunk_decoding d = {.place = place, .column = column, .chunk = chunk, .err = err};
+    int r;
+
+    if (chunk->type != (uint32_t)column->type)
+        r = chunk_refuse(&d, EINVAL, "has another type than the schema says; the file is damaged");
+    else
+        r = chunk_take_pages(&d);
+    free(d.dictionary.fixed);
+    free(d.dictionary.slices);
+    free(d.unpacked.data);
+    free(d.levels.data);
+    free(d.raw.data);
+    if (r < 0)
+        parquet_values_deinit(&d.values);
+    else
+        *ret = d.values;
+    return r;
+}

@@ -1,0 +1,56 @@
+/*
+ * A column of a row group, decoded: what all of its pages have, as one array. Dictionaries are
+ * resolved, nulls have a place like others, and lists lie one after another.
+ *
+ * Memory is bounded by what the file has: a page may unpack to PARQUET_ALLOWED bytes and 1024 times
+ * its own, the values of a column may take PARQUET_VALUES_ALLOWED and 8192 times its own bytes;
+ * more is taken for damage. Not thread-safe. Reads a mapped file, and may block on the disk.
+ */
+#ifndef DL_DATA_PARQUET_CHUNK_H
+#define DL_DATA_PARQUET_CHUNK_H
+
+#include "daemon/data/parquet/encoding.h"
+#include "daemon/data/parquet/schema.h"
+
+#define PARQUET_ALLOWED        (UINT64_C(16) << 20)
+#define PARQUET_VALUES_ALLOWED (UINT64_C(64) << 20)
+
+struct parquet_buffer;
+
+struct parquet_values {
+    uint64_t n;                     /* elements: of flat columns as many as rows */
+    uint8_t *fixed;                 /* owned; numbers: n · column->bytes */
+    struct parquet_slice *slices;   /* owned; texts and bytes */
+    uint8_t *valid;                 /* owned; n times 0 for null, else 1; NULL: none is null */
+    uint64_t *ends;                 /* owned; of lists: for each row where its elements end */
+    uint8_t *row_valid;             /* owned; of lists: as valid, for rows; NULL: none is null */
+    struct parquet_buffer *buffers; /* owned; where slices lie, besides in the file */
+    uint64_t bytes;                 /* of memory, all in all */
+};
+
+/* Where a chunk is, and whom errors are for. */
+struct parquet_place {
+    const char *path;    /* of the file */
+    const uint8_t *data; /* borrowed; the file, mapped */
+    uint32_t group;      /* its number in the file */
+    uint64_t rows;       /* of the group */
+};
+
+/*
+ * Decodes a chunk that lies in the file, of a column that is not refused. Errors name file, row
+ * group and column: -EINVAL damaged; -EFBIG; -ENOTSUP: an encoding or a compression that cannot be
+ * read; -ENOMEM.
+ */
+int _nodiscard_ parquet_chunk_decode(const struct parquet_place *place,
+                                     const struct parquet_column *column,
+                                     const struct parquet_chunk *chunk, struct parquet_values *ret,
+                                     struct dl_error *err);
+void parquet_values_deinit(struct parquet_values *values);
+
+/* Where the elements of a list begin and end. */
+static inline uint64_t parquet_values_begin(const struct parquet_values *values, uint64_t row)
+{
+    return row > 0 ? values->ends[row - 1] : 0;
+}
+
+#endif

@@ -1,0 +1,145 @@
+/* From the levels and values of a page to the elements of a column. */
+#include "daemon/data/parquet/chunk_pages.h"
+
+#include <errno.h>
+
+static void chunk_convert(const struct parquet_column *c, const uint8_t *from, uint64_t n,
+                          uint8_t *to)
+{
+    enum { JULIAN_1970 = 2440588 };
+    const int64_t day_ns = INT64_C(86400) * 1000000000;
+
+    for (uint64_t i = 0; i < n; i++, from += c->width, to += c->bytes) {
+        if (c->convert == PARQUET_NANOSECONDS) {
+            uint64_t of_day;
+            uint32_t day;
+            memcpy(&of_day, from, sizeof of_day);
+            memcpy(&day, from + 8, sizeof day);
+            of_day += ((uint64_t)day - JULIAN_1970) * (uint64_t)day_ns;
+            memcpy(to, &of_day, sizeof of_day);
+        } else {
+            memcpy(to, from, c->bytes);
+        }
+    }
+}
+
+/* The values that are there, from element `first` on: as they become, without gaps. */
+static int chunk_put_values(struct chunk_decoding *d, const struct parquet_encoded *e,
+                            uint64_t first)
+{
+    const struct parquet_column *c = d->column;
+    uint8_t *to = d->values.fixed + first * c->bytes, *raw = to;
+    int r;
+
+    if (c->sort != PARQUET_NUMBER && c->width == 0)
+        return chunk_decode(d, e, NULL, d->values.slices + first);
+    if (c->sort == PARQUET_NUMBER && c->convert == PARQUET_AS_IS)
+        return chunk_decode(d, e, raw, NULL);
+    if (c->sort == PARQUET_NUMBER)
+        raw = chunk_scratch(&d->raw, e->n * c->width);
+    else
+        raw = chunk_keep(d, e->n * c->width);
+    if (!raw)
+        return chunk_no_memory(d);
+    r = chunk_decode(d, e, raw, NULL);
+    if (r < 0)
+        return r;
+    if (c->sort == PARQUET_NUMBER)
+        chunk_convert(c, raw, e->n, to);
+    for (uint64_t i = 0; c->sort != PARQUET_NUMBER && i < e->n; i++)
+        d->values.slices[first + i] =
+            (struct parquet_slice){.data = raw + i * c->width, .bytes = c->width};
+    return 0;
+}
+
+/* From the last one on, `there` values that have no gaps come to where their levels say. */
+static void chunk_spread(struct chunk_decoding *d, const struct chunk_levels *levels,
+                         uint64_t first, uint64_t n, uint64_t there)
+{
+    const struct parquet_column *c = d->column;
+    uint8_t *fixed = d->values.fixed ? d->values.fixed + first * c->bytes : NULL;
+    struct parquet_slice *slices = d->values.slices ? d->values.slices + first : NULL;
+    uint64_t to = n, from = there;
+
+    for (uint32_t i = levels->n; i-- > 0;) {
+        if (levels->def[i] < c->list_def)
+            continue;
+        bool valid = levels->def[i] == c->max_def;
+        to--;
+        from -= valid;
+        d->values.valid[first + to] = valid;
+        if (slices)
+            slices[to] = valid ? slices[from] : (struct parquet_slice){.data = (const uint8_t *)""};
+        else if (valid)
+            memmove(fixed + to * c->bytes, fixed + from * c->bytes, c->bytes);
+        else
+            memset(fixed + to * c->bytes, 0, c->bytes);
+    }
+}
+
+static int chunk_mark_valid(struct chunk_decoding *d, uint8_t **marks, uint64_t room)
+{
+    if (*marks)
+        return 0;
+    *marks = malloc(max_u64(room, 1));
+    if (!*marks)
+        return chunk_no_memory(d);
+    memset(*marks, 1, room);
+    d->values.bytes += room;
+    return 0;
+}
+
+/* Where rows begin and end in what the page has, elements `first` and further. */
+static int chunk_put_rows(struct chunk_decoding *d, const struct chunk_levels *levels,
+                          uint64_t first)
+{
+    const struct parquet_column *c = d->column;
+    struct parquet_values *values = &d->values;
+    int r = 0;
+
+    for (uint32_t i = 0; i < levels->n && r == 0; i++) {
+        uint8_t def = levels->def[i];
+        if (levels->rep[i] == 0 && d->rows++ == d->place->rows)
+            return chunk_damaged(d, "it has more rows than the group");
+        if (d->rows == 0 || (levels->rep[i] > 0 && def < c->list_def))
+            return chunk_damaged(d, "its levels make no lists");
+        first += def >= c->list_def;
+        values->ends[d->rows - 1] = first;
+        if (levels->rep[i] > 0 || def + 1 >= c->list_def)
+            continue;
+        r = chunk_mark_valid(d, &values->row_valid, d->place->rows);
+        if (r == 0)
+            values->row_valid[d->rows - 1] = 0;
+    }
+    return r;
+}
+
+int chunk_put(struct chunk_decoding *d, const struct chunk_levels *levels,
+              struct parquet_encoded *e)
+{
+    const struct parquet_column *c = d->column;
+    uint64_t first = d->values.n, n = 0;
+    int r = 0;
+
+    e->n = 0;
+    for (uint32_t i = 0; levels->def && i < levels->n; i++) {
+        e->n += levels->def[i] == c->max_def;
+        n += levels->def[i] >= c->list_def;
+    }
+    if (!levels->def)
+        e->n = n = levels->n;
+    if (levels->rep)
+        r = chunk_put_rows(d, levels, first);
+    if (r == 0)
+        r = chunk_put_values(d, e, first);
+    if (r == 0 && e->n < n)
+        r = chunk_mark_valid(d, &d->values.valid, d->chunk->values);
+    if (r < 0)
+        return r;
+    if (e->n < n)
+        chunk_spread(d, levels, first, n, e->n);
+    else if (d->values.valid)
+        memset(d->values.valid + first, 1, n);
+    d->values.n += n;
+    return 0;
+}

@@ -1,0 +1,38 @@
+/*
+ * How the pages of a Parquet file are compressed: unpacking one into memory whose size its header
+ * says. Snappy and LZ4 are decoders of our own: their formats are a page each, and no C library has
+ * to come with the wheel for what nearly all writers do by default. Pure.
+ */
+#ifndef DL_DATA_PARQUET_CODEC_H
+#define DL_DATA_PARQUET_CODEC_H
+
+#include "proto/common/base.h"
+
+/* As a file's footer numbers them. */
+enum parquet_codec {
+    PARQUET_PLAIN,
+    PARQUET_SNAPPY,
+    PARQUET_GZIP,
+    PARQUET_LZO,
+    PARQUET_BROTLI,
+    PARQUET_LZ4, /* in Hadoop's frames, or in none */
+    PARQUET_ZSTD,
+    PARQUET_LZ4_RAW,
+};
+
+const char *parquet_codec_name(uint32_t codec); /* "snappy"; "?" */
+bool parquet_codec_is_built_in(uint32_t codec);
+
+/*
+ * Unpacks `bytes` of `data` into exactly `room` bytes at `ret`. 0; -EINVAL: corrupt, or another
+ * number of bytes; -ENOTSUP: not built in; -ENOMEM.
+ */
+int _nodiscard_ parquet_codec_unpack(uint32_t codec, const uint8_t *data, uint64_t bytes,
+                                     uint8_t *ret, uint64_t room);
+
+/* The same of single formats: snappy with its length in front, as google/snappy's
+ * format_description.txt has it, and an LZ4 block, as lz4_Block_format.md has it. -EINVAL. */
+int _nodiscard_ snappy_unpack(const uint8_t *data, uint64_t bytes, uint8_t *ret, uint64_t room);
+int _nodiscard_ lz4_unpack(const uint8_t *data, uint64_t bytes, uint8_t *ret, uint64_t room);
+
+#endif

@@ -1,0 +1,205 @@
+#include "daemon/data/parquet/fields.h"
+
+#include <errno.h>
+
+struct fields_making {
+    const struct spec_dataset *spec;
+    struct parquet_table *table;
+    struct parquet_fields fields;
+    uint32_t images; /* of the spec's, found */
+    struct dl_error *err;
+};
+
+void parquet_fields_deinit(struct parquet_fields *fields)
+{
+    for (uint32_t i = 0; i < fields->n; i++)
+        free(fields->steps[i].name);
+    free(fields->steps);
+    *fields = (struct parquet_fields){0};
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+static int fields_add(struct fields_making *m, enum parquet_step_sort sort, uint32_t number,
+                      const char *name)
+{
+    struct parquet_fields *fields = &m->fields;
+
+    if (fields->n == fields->room) {
+        uint32_t room = 2 * fields->room + 16;
+        struct parquet_step *steps = reallocarray(fields->steps, room, sizeof *steps);
+        if (!steps)
+            return dl_error_set(m->err, ENOMEM, "dataset.fields", "out of memory");
+        fields->steps = steps;
+        fields->room = room;
+    }
+    struct parquet_step *step = &fields->steps[fields->n];
+    *step = (struct parquet_step){.sort = sort, .number = number};
+    step->name = name ? strdup(name) : NULL;
+    if (name && !step->name)
+        return dl_error_set(m->err, ENOMEM, "dataset.fields", "out of memory");
+    fields->n++;
+    return 0;
+}
+
+static bool fields_is_image(const struct fields_making *m, const char *source)
+{
+    for (uint32_t i = 0; m->spec->decode && i < m->spec->n_images; i++)
+        if (strcmp(m->spec->images[i], source) == 0)
+            return true;
+    return false;
+}
+
+static int fields_add_column(struct fields_making *m, const struct parquet_column *column,
+                             const char *name)
+{
+    bool image = fields_is_image(m, column->path);
+    uint32_t number;
+    int r = parquet_table_use(m->table, column, &number, m->err);
+
+    if (r < 0)
+        return r;
+    if (image && (column->sort != PARQUET_BYTES || column->max_rep > 0))
+        return dl_error_set(m->err, EINVAL, m->table->files.list.paths[0],
+                            "its column %s has no images, which are bytes; see dataset.images",
+                            column->path);
+    m->images += image;
+    m->fields.fixed = m->fields.fixed && column->sort == PARQUET_NUMBER && column->max_rep == 0;
+    return fields_add(m, image ? STEP_IMAGE : STEP_COLUMN, number, name);
+}
+
+static int fields_add_key(struct fields_making *m, uint32_t key, const char *name)
+{
+    m->fields.fixed = m->fields.fixed && !m->table->key_is_text[key];
+    return fields_add(m, STEP_KEY, key, name);
+}
+
+/* ---- structs -------------------------------------------------------------------------------- */
+
+/* Whether columns a and b are the same struct's. */
+static bool fields_same_struct(const struct parquet_column *a, const struct parquet_column *b)
+{
+    return a->prefix > 0 && a->prefix == b->prefix && memcmp(a->path, b->path, a->prefix) == 0;
+}
+
+/* An image as Hugging Face's datasets write it: {bytes, path}. */
+static int fields_add_struct_image(struct fields_making *m, const struct parquet_column *first,
+                                   const struct parquet_column *end, const char *name)
+{
+    uint32_t number;
+
+    for (const struct parquet_column *c = first; c < end; c++) {
+        if (strcmp(c->path + c->prefix, ".bytes") != 0 || c->sort != PARQUET_BYTES || c->max_rep)
+            continue;
+        int r = parquet_table_use(m->table, c, &number, m->err);
+        m->images++;
+        m->fields.fixed = false;
+        return r < 0 ? r : fields_add(m, STEP_IMAGE, number, name);
+    }
+    return dl_error_set(m->err, EINVAL, m->table->files.list.paths[0],
+                        "its struct %s has no column bytes, where an image could be; see "
+                        "dataset.images",
+                        name);
+}
+
+/* The struct whose columns are from `first` on; *ret: behind the last of them. `name`: what it is
+ * called; NULL: as the file has it. */
+static int fields_add_struct(struct fields_making *m, const struct parquet_column *first,
+                             const char *name, const struct parquet_column **ret)
+{
+    const struct parquet_column *all_end = m->table->schema.columns + m->table->schema.n;
+    const struct parquet_column *end = first;
+    _cleanup_free_ char *source = strndup(first->path, first->prefix);
+    int r = 0;
+
+    if (!source)
+        return dl_error_set(m->err, ENOMEM, "dataset.fields", "out of memory");
+    while (end < all_end && fields_same_struct(first, end))
+        end++;
+    *ret = end;
+    name = name ? name : source;
+    if (fields_is_image(m, source))
+        return fields_add_struct_image(m, first, end, name);
+    m->fields.fixed = false;
+    r = fields_add(m, STEP_BEGIN, 0, name);
+    for (const struct parquet_column *c = first; r == 0 && c < end; c++)
+        r = fields_add_column(m, c, c->path + c->prefix + 1);
+    return r < 0 ? r : fields_add(m, STEP_END, 0, NULL);
+}
+
+static const struct parquet_column *fields_find_struct(const struct fields_making *m,
+                                                       const char *source)
+{
+    const struct parquet_schema *schema = &m->table->schema;
+    size_t len = strlen(source);
+
+    for (uint32_t i = 0; i < schema->n; i++)
+        if (schema->columns[i].prefix == len && memcmp(schema->columns[i].path, source, len) == 0)
+            return &schema->columns[i];
+    return NULL;
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+static int fields_add_all(struct fields_making *m)
+{
+    const struct parquet_schema *schema = &m->table->schema;
+    const struct parquet_column *c = schema->columns, *end = c + schema->n;
+    int r = 0;
+
+    while (r == 0 && c < end) {
+        if (c->prefix > 0) {
+            r = fields_add_struct(m, c, NULL, &c);
+        } else {
+            r = fields_add_column(m, c, c->path);
+            c++;
+        }
+    }
+    for (uint32_t key = 0; r == 0 && key < m->table->n_keys; key++) {
+        if (parquet_schema_find(schema, m->table->keys[key]))
+            continue; /* the file has it as well */
+        r = fields_add_key(m, key, m->table->keys[key]);
+    }
+    return r;
+}
+
+static int fields_add_chosen(struct fields_making *m, const struct spec_field *field)
+{
+    const struct parquet_column *column = parquet_schema_find(&m->table->schema, field->source);
+    uint32_t key;
+
+    if (column)
+        return fields_add_column(m, column, field->name);
+    column = fields_find_struct(m, field->source);
+    if (column)
+        return fields_add_struct(m, column, field->name, &column);
+    key = parquet_table_find_key(m->table, field->source);
+    if (key != UINT32_MAX)
+        return fields_add_key(m, key, field->name);
+    return dl_error_set(m->err, EINVAL, m->table->files.list.paths[0],
+                        "has no column %s; see dataset.fields", field->source);
+}
+
+int parquet_fields_make(const struct spec_dataset *spec, const char *place,
+                        struct parquet_table *table, struct parquet_fields *ret,
+                        struct dl_error *err)
+{
+    struct fields_making m = {.spec = spec, .table = table, .err = err};
+    int r = 0;
+
+    m.fields.fixed = true;
+    for (uint32_t i = 0; r == 0 && i < spec->n_fields; i++)
+        r = fields_add_chosen(&m, &spec->fields[i]);
+    if (spec->n_fields == 0)
+        r = fields_add_all(&m);
+    if (r == 0 && spec->decode && m.images < spec->n_images)
+        r = dl_error_set(err, EINVAL, place,
+                         "dataset.images has a column that is not among the fields of the samples");
+    if (r == 0 && m.fields.n == 0)
+        r = dl_error_set(err, EINVAL, table->files.list.paths[0], "has no columns");
+    if (r < 0)
+        parquet_fields_deinit(&m.fields);
+    else
+        *ret = m.fields;
+    return r;
+}

@@ -1,0 +1,156 @@
+/*
+ * Snappy and LZ4: literals, and copies of what came out already. Both are decoded through one pair
+ * of functions that check each step against what there is and what there is room for.
+ */
+#include "daemon/data/parquet/codec.h"
+
+#include <errno.h>
+
+struct lz {
+    const uint8_t *at, *end; /* borrowed; what is left of the input */
+    uint8_t *begin, *out, *limit;
+};
+
+/* Short runs are moved in one step of 16 bytes, where both sides have room for it. */
+enum { STEP = 16 };
+
+static bool lz_literal(struct lz *lz, uint64_t bytes)
+{
+    uint64_t in = (uint64_t)(lz->end - lz->at), room = (uint64_t)(lz->limit - lz->out);
+
+    if (bytes <= STEP && in >= STEP && room >= STEP)
+        memcpy(lz->out, lz->at, STEP);
+    else if (bytes > in || bytes > room)
+        return false;
+    else
+        memcpy(lz->out, lz->at, bytes);
+    lz->at += bytes;
+    lz->out += bytes;
+    return true;
+}
+
+/* `bytes` from `offset` bytes before, which may run into themselves. */
+static bool lz_copy(struct lz *lz, uint64_t offset, uint64_t bytes)
+{
+    uint64_t room = (uint64_t)(lz->limit - lz->out);
+    uint8_t *out = lz->out;
+
+    if (offset == 0 || offset > (uint64_t)(out - lz->begin) || bytes > room)
+        return false;
+    lz->out += bytes;
+    if (offset >= bytes) {
+        memcpy(out, out - offset, bytes);
+        return true;
+    }
+    /* What was copied doubles what can be copied at once. */
+    for (uint64_t period = offset; bytes > 0; period *= 2) {
+        uint64_t n = min_u64(period, bytes);
+        memcpy(out, out - period, n);
+        out += n;
+        bytes -= n;
+    }
+    return true;
+}
+
+/* `n` bytes, little-endian; the caller knows that they are there. */
+static uint32_t lz_number(struct lz *lz, unsigned n)
+{
+    uint32_t number = 0;
+
+    for (unsigned i = 0; i < n; i++)
+        number |= (uint32_t)*lz->at++ << (8 * i);
+    return number;
+}
+
+/* ---- snappy --------------------------------------------------------------------------------- */
+
+static bool lz_snappy_length(struct lz *lz, uint64_t *ret)
+{
+    uint64_t n = 0;
+
+    for (unsigned shift = 0; shift < 35 && lz->at < lz->end; shift += 7) {
+        uint8_t byte = *lz->at++;
+        n |= (uint64_t)(byte & 0x7F) << shift;
+        if (!(byte & 0x80)) {
+            *ret = n;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool lz_snappy_element(struct lz *lz)
+{
+    static const uint8_t extra[] = {0, 1, 2, 4};
+    uint8_t tag = *lz->at++, sort = tag & 3;
+    uint64_t bytes = tag >> 2, left = (uint64_t)(lz->end - lz->at);
+
+    if (sort == 0) {
+        unsigned more = bytes < 60 ? 0 : (unsigned)bytes - 59;
+        if (more > left)
+            return false;
+        if (more > 0)
+            bytes = lz_number(lz, more);
+        return lz_literal(lz, bytes + 1);
+    }
+    if (left < extra[sort])
+        return false;
+    uint64_t offset = lz_number(lz, extra[sort]);
+    if (sort == 1)
+        return lz_copy(lz, offset | (uint64_t)(tag >> 5) << 8, ((tag >> 2) & 7) + 4);
+    return lz_copy(lz, offset, bytes + 1);
+}
+
+int snappy_unpack(const uint8_t *data, uint64_t bytes, uint8_t *ret, uint64_t room)
+{
+    struct lz lz = {.at = data, .end = data + bytes, .begin = ret, .out = ret, .limit = ret + room};
+    uint64_t length;
+
+    if (!lz_snappy_length(&lz, &length) || length != room)
+        return -EINVAL;
+    while (lz.at < lz.end)
+        if (!lz_snappy_element(&lz))
+            return -EINVAL;
+    return lz.out == lz.limit ? 0 : -EINVAL;
+}
+
+/* ---- LZ4 ------------------------------------------------------------------------------------ */
+
+/* A length whose first four bits were all ones goes on in bytes, up to one that is not 255. */
+static bool lz_lz4_length(struct lz *lz, uint64_t *n)
+{
+    uint8_t byte = 255;
+
+    while (*n >= 15 && byte == 255) {
+        if (lz->at == lz->end)
+            return false;
+        byte = *lz->at++;
+        *n += byte;
+    }
+    return true;
+}
+
+static bool lz_lz4_sequence(struct lz *lz)
+{
+    uint8_t token = *lz->at++;
+    uint64_t literals = token >> 4, bytes = token & 15;
+
+    if (!lz_lz4_length(lz, &literals) || !lz_literal(lz, literals))
+        return false;
+    if (lz->at == lz->end)
+        return bytes == 0; /* the last one ends here */
+    if (lz->end - lz->at < 2)
+        return false;
+    uint64_t offset = lz_number(lz, 2);
+    return lz_lz4_length(lz, &bytes) && lz_copy(lz, offset, bytes + 4);
+}
+
+int lz4_unpack(const uint8_t *data, uint64_t bytes, uint8_t *ret, uint64_t room)
+{
+    struct lz lz = {.at = data, .end = data + bytes, .begin = ret, .out = ret, .limit = ret + room};
+
+    while (lz.at < lz.end)
+        if (!lz_lz4_sequence(&lz))
+            return -EINVAL;
+    return lz.out == lz.limit ? 0 : -EINVAL;
+}

@@ -1,0 +1,410 @@
+#include "daemon/data/parquet/parquet.h"
+
+#include "daemon/data/image/image_field.h"
+#include "daemon/data/lengths.h"
+#include "daemon/data/parquet/fields.h"
+#include "daemon/data/parquet/filter.h"
+
+#include <errno.h>
+#include <math.h>
+
+struct parquet {
+    struct dataset base;
+    struct parquet_table table;   /* owned */
+    struct parquet_fields fields; /* owned */
+    struct spec_image image;
+    struct image_decoder *decoder; /* owned; NULL: there are no images */
+};
+
+/* A sample that is made of a row. */
+struct parquet_row {
+    struct parquet *parquet;
+    struct parquet_group *group;
+    uint64_t row; /* of the group */
+    const struct image_field *image;
+    struct dl_error *err;
+};
+
+/* ---- errors --------------------------------------------------------------------------------- */
+
+static int parquet_refuse_value(const struct parquet_row *row, uint32_t column, int code,
+                                const char *what)
+{
+    const struct parquet_table *table = &row->parquet->table;
+
+    return dl_error_set(row->err, code, table->files.list.paths[row->group->file],
+                        "row group %u, row %llu: its column %s %s", row->group->number,
+                        (unsigned long long)row->row, table->columns[column]->path, what);
+}
+
+static int parquet_refuse_null(const struct parquet_row *row, uint32_t column)
+{
+    return parquet_refuse_value(row, column, EINVAL,
+                                row->parquet->table.nulls.fill
+                                    ? "is null, and its type has not the number of dataset.nulls"
+                                    : "is null; say what nulls are with dataset.nulls, such as "
+                                      "nulls: 0, or choose other columns with dataset.fields");
+}
+
+/* ---- values --------------------------------------------------------------------------------- */
+
+static int parquet_add_element(const struct parquet_row *row, uint32_t number,
+                               const struct parquet_values *values, uint64_t i, const char *name,
+                               struct sample *ret)
+{
+    const struct parquet_column *column = row->parquet->table.columns[number];
+
+    if (values->valid && !values->valid[i])
+        return parquet_refuse_null(row, number);
+    if (column->sort == PARQUET_NUMBER)
+        return sample_tensor(ret, name, column->dtype, 0, NULL, values->fixed + i * column->bytes);
+    const struct parquet_slice *slice = &values->slices[i];
+    bool text = column->sort == PARQUET_TEXT;
+    int r = sample_text(ret, text ? TREE_STRING : TREE_BYTES, name, slice->data, slice->bytes);
+    return r == -EILSEQ ? parquet_refuse_value(row, number, EILSEQ, "is not UTF-8") : r;
+}
+
+static int parquet_add_list(const struct parquet_row *row, uint32_t number,
+                            const struct parquet_values *values, const char *name,
+                            struct sample *ret)
+{
+    const struct parquet_column *column = row->parquet->table.columns[number];
+    uint64_t begin = parquet_values_begin(values, row->row), end = values->ends[row->row];
+    uint64_t n = end - begin;
+    int r = 0;
+
+    if (values->row_valid && !values->row_valid[row->row])
+        return parquet_refuse_null(row, number);
+    if (column->sort != PARQUET_NUMBER) {
+        sample_begin(ret, TREE_LIST, name);
+        for (uint64_t i = begin; r == 0 && i < end; i++)
+            r = parquet_add_element(row, number, values, i, NULL, ret);
+        return r < 0 ? r : sample_end(ret);
+    }
+    if (values->valid && memchr(values->valid + begin, 0, n))
+        return parquet_refuse_null(row, number);
+    return sample_tensor(ret, name, column->dtype, 1, &n, values->fixed + begin * column->bytes);
+}
+
+static int parquet_add_image(const struct parquet_row *row, uint32_t number,
+                             const struct parquet_values *values, const char *name,
+                             struct sample *ret)
+{
+    struct dl_error why = {0};
+
+    if (values->valid && !values->valid[row->row])
+        return parquet_refuse_null(row, number);
+    const struct parquet_slice *slice = &values->slices[row->row];
+    const struct image_file file = {.data = slice->data, .bytes = slice->bytes, .path = ""};
+    int r = image_field_add(row->image, &file, name, ret, &why);
+    if (why.code)
+        return dl_error_set(
+            row->err, why.code, row->parquet->table.files.list.paths[row->group->file],
+            "row group %u, row %llu: its column %s %s", row->group->number,
+            (unsigned long long)row->row, row->parquet->table.columns[number]->path, why.message);
+    return r;
+}
+
+static int parquet_add_column(const struct parquet_row *row, const struct parquet_step *step,
+                              struct sample *ret)
+{
+    struct parquet_table *table = &row->parquet->table;
+    const struct parquet_values *values;
+    int r = parquet_table_column(table, row->group, step->number, &values, row->err);
+
+    if (r < 0)
+        return r;
+    if (step->sort == STEP_IMAGE)
+        return parquet_add_image(row, step->number, values, step->name, ret);
+    if (table->columns[step->number]->max_rep > 0)
+        return parquet_add_list(row, step->number, values, step->name, ret);
+    return parquet_add_element(row, step->number, values, row->row, step->name, ret);
+}
+
+/* Partitions that are null: as a column's. */
+static int parquet_refuse_key(const struct parquet_row *row, uint32_t key)
+{
+    const struct parquet_table *table = &row->parquet->table;
+
+    return dl_error_set(row->err, EINVAL, table->files.list.paths[row->group->file],
+                        "its partition %s is null; say what nulls are with dataset.nulls, such as "
+                        "nulls: 0, or leave it out with dataset.filter",
+                        table->keys[key]);
+}
+
+static int parquet_key_number(const struct parquet_row *row, uint32_t key, int64_t *ret)
+{
+    const struct parquet_table *table = &row->parquet->table;
+    const struct parquet_key_value *value = &table->file[row->group->file].keys[key];
+
+    *ret = value->number;
+    if (*value->text)
+        return 0;
+    if (!table->nulls.fill || !(fabs(table->nulls.value) < 0x1p62))
+        return parquet_refuse_key(row, key);
+    *ret = (int64_t)table->nulls.value;
+    return 0;
+}
+
+static int parquet_add_key(const struct parquet_row *row, const struct parquet_step *step,
+                           struct sample *ret)
+{
+    const struct parquet_table *table = &row->parquet->table;
+    const char *text = table->file[row->group->file].keys[step->number].text;
+    int64_t number;
+    int r = 0;
+
+    if (table->key_is_text[step->number]) {
+        if (!*text && !table->nulls.fill)
+            return parquet_refuse_key(row, step->number);
+        return sample_text(ret, TREE_STRING, step->name, text, strlen(text));
+    }
+    r = parquet_key_number(row, step->number, &number);
+    return r < 0 ? r : sample_int(ret, step->name, number);
+}
+
+static int parquet_add_step(const struct parquet_row *row, const struct parquet_step *step,
+                            struct sample *ret)
+{
+    switch (step->sort) {
+    case STEP_BEGIN:
+        return sample_begin(ret, TREE_DICT, step->name);
+    case STEP_END:
+        return sample_end(ret);
+    case STEP_KEY:
+        return parquet_add_key(row, step, ret);
+    case STEP_COLUMN:
+    case STEP_IMAGE:
+        break;
+    }
+    return parquet_add_column(row, step, ret);
+}
+
+/* ---- samples -------------------------------------------------------------------------------- */
+
+/* What the sample points to stays until the batch is made. */
+static int parquet_hold(struct parquet_group *group, struct sample *ret, struct dl_error *err)
+{
+    if (!group->decoded ||
+        arena_hold(ret->arena, parquet_decoded_unref, parquet_decoded_ref(group->decoded)) == 0)
+        return 0;
+    return dl_error_set(err, ENOMEM, "dataset", "out of memory for a sample");
+}
+
+static int parquet_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                       struct sample *ret, struct dl_error *err)
+{
+    struct parquet *parquet = container_of(ds, struct parquet, base);
+    struct image_field image = {
+        .decoder = parquet->decoder, .spec = &parquet->image, .key = key, .index = index};
+    int r = 0;
+
+    if (index >= ds->length)
+        return dataset_refuse_index(ds, index, err);
+    struct parquet_group *group = parquet_table_group(&parquet->table, index);
+    struct parquet_row row = {.parquet = parquet,
+                              .group = group,
+                              .row = index - group->first,
+                              .image = &image,
+                              .err = err};
+    sample_begin(ret, TREE_DICT, NULL);
+    for (uint32_t i = 0; r == 0 && i < parquet->fields.n; i++)
+        r = parquet_add_step(&row, &parquet->fields.steps[i], ret);
+    if (r < 0)
+        return ret->error ? sample_check(ret, err) : r;
+    sample_end(ret);
+    r = parquet_hold(group, ret, err);
+    return r < 0 ? r : sample_check(ret, err);
+}
+
+/* ---- lengths -------------------------------------------------------------------------------- */
+
+/* The step whose values are lists of numbers; `leaf` NULL: the first one, if no image may come
+ * before it. NULL: none that is known without loading. */
+static const struct parquet_step *parquet_find_list(const struct parquet *parquet, const char *leaf)
+{
+    unsigned depth = 0;
+
+    for (uint32_t i = 0; i < parquet->fields.n; i++) {
+        const struct parquet_step *step = &parquet->fields.steps[i];
+        depth += step->sort == STEP_BEGIN;
+        depth -= step->sort == STEP_END;
+        if (!leaf && step->sort == STEP_IMAGE)
+            return NULL;
+        if (step->sort != STEP_COLUMN || (leaf && (depth > 0 || strcmp(leaf, step->name) != 0)))
+            continue;
+        const struct parquet_column *column = parquet->table.columns[step->number];
+        if (column->max_rep > 0 && column->sort == PARQUET_NUMBER)
+            return step;
+    }
+    return NULL;
+}
+
+static uint32_t parquet_length_of(const struct parquet_values *values, uint64_t row)
+{
+    uint64_t n = values->ends[row] - parquet_values_begin(values, row);
+
+    /* An error of the sample, which loading it tells. */
+    if (values->row_valid && !values->row_valid[row])
+        return LENGTH_UNKNOWN;
+    return (uint32_t)min_u64(n, LENGTH_UNKNOWN);
+}
+
+static int parquet_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
+                           uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
+{
+    struct parquet *parquet = container_of(ds, struct parquet, base);
+    const struct parquet_step *step = parquet_find_list(parquet, leaf);
+    const struct parquet_values *values;
+    int r = 0;
+
+    if (!step)
+        return -ENOTSUP;
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        struct parquet_group *group = parquet_table_group(&parquet->table, first + i);
+        *ret_bad = first + i;
+        r = parquet_table_column(&parquet->table, group, step->number, &values, err);
+        if (r == 0)
+            ret[i] = parquet_length_of(values, first + i - group->first);
+    }
+    return r;
+}
+
+/* ---- samples of one shape ------------------------------------------------------------------- */
+
+static int parquet_copy_number(const struct parquet_row *row, const struct parquet_step *step,
+                               uint8_t *to)
+{
+    struct parquet_table *table = &row->parquet->table;
+    const struct parquet_values *values;
+    int64_t number;
+    int r;
+
+    if (step->sort == STEP_KEY) {
+        r = parquet_key_number(row, step->number, &number);
+        memcpy(to, &number, sizeof number);
+        return r;
+    }
+    r = parquet_table_column(table, row->group, step->number, &values, row->err);
+    if (r < 0)
+        return r;
+    if (values->valid && !values->valid[row->row])
+        return parquet_refuse_null(row, step->number);
+    uint32_t bytes = table->columns[step->number]->bytes;
+    const uint8_t *from = values->fixed + row->row * bytes;
+    if (bytes == 4)
+        memcpy(to, from, 4);
+    else if (bytes == 8)
+        memcpy(to, from, 8);
+    else
+        memcpy(to, from, bytes);
+    return 0;
+}
+
+static int parquet_read_rows(struct dataset *ds, const struct sample_key *key,
+                             const uint64_t *indices, size_t n, void *const *dst, size_t *ret_bad,
+                             struct dl_error *err)
+{
+    struct parquet *parquet = container_of(ds, struct parquet, base);
+    const struct parquet_fields *fields = &parquet->fields;
+    int r = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        /* Once: another process may write to the slot these lie in. */
+        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
+        *ret_bad = i;
+        if (index >= ds->length)
+            return dataset_refuse_index(ds, index, err);
+        struct parquet_group *group = parquet_table_group(&parquet->table, index);
+        struct parquet_row row = {
+            .parquet = parquet, .group = group, .row = index - group->first, .err = err};
+        for (uint32_t leaf = 0; leaf < fields->n; leaf++) {
+            const struct parquet_step *step = &fields->steps[leaf];
+            uint32_t bytes =
+                step->sort == STEP_KEY ? 8 : parquet->table.columns[step->number]->bytes;
+            r = parquet_copy_number(&row, step, (uint8_t *)dst[leaf] + i * bytes);
+            if (r < 0)
+                return r;
+        }
+    }
+    return 0;
+}
+
+static void parquet_close(struct dataset *ds)
+{
+    struct parquet *parquet = container_of(ds, struct parquet, base);
+
+    tree_deinit(&ds->schema);
+    image_decoder_free(parquet->decoder);
+    parquet_fields_deinit(&parquet->fields);
+    parquet_table_deinit(&parquet->table);
+    free(parquet);
+}
+
+static const struct dataset_ops parquet_ops = {
+    .get = parquet_get, .lengths = parquet_lengths, .close = parquet_close};
+static const struct dataset_ops parquet_rows_ops = {.read_rows = parquet_read_rows,
+                                                    .close = parquet_close};
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static int parquet_describe(struct parquet *parquet, struct dl_error *err)
+{
+    const struct parquet_fields *fields = &parquet->fields;
+    struct tree *schema = &parquet->base.schema;
+    int r;
+
+    if (!fields->fixed)
+        return 0;
+    r = tree_add(schema, TREE_DICT, NULL, fields->n);
+    for (uint32_t i = 0; r == 0 && i < fields->n; i++) {
+        const struct parquet_step *step = &fields->steps[i];
+        uint32_t dtype =
+            step->sort == STEP_KEY ? DL_DTYPE_INT64 : parquet->table.columns[step->number]->dtype;
+        r = tree_add_tensor(schema, step->name, dtype, 0, NULL);
+    }
+    if (r < 0)
+        return dl_error_set(err, -r, parquet->table.files.list.paths[0],
+                            "its samples cannot be described: %s", strerror(-r));
+    parquet->base.n_leaves = fields->n;
+    parquet->base.ops = &parquet_rows_ops;
+    return 0;
+}
+
+static int parquet_open_decoder(struct parquet *parquet, const struct spec_dataset *spec,
+                                const char *place, struct dl_error *err)
+{
+    for (uint32_t i = 0; i < parquet->fields.n; i++)
+        if (parquet->fields.steps[i].sort == STEP_IMAGE)
+            return image_field_decoder(spec, place, &parquet->decoder, err);
+    return 0;
+}
+
+int parquet_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+                 struct dataset **ret, struct dl_error *err)
+{
+    _cleanup_(dataset_closep)
+    struct dataset *ds = NULL;
+    struct parquet *parquet = calloc(1, sizeof *parquet);
+    int r;
+
+    if (!parquet)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    ds = &parquet->base;
+    ds->ops = &parquet_ops;
+    parquet->image = spec->image;
+    parquet->table.most_bytes = spec->cache;
+    parquet->table.nulls.fill = spec->nulls.type != VALUE_NULL;
+    parquet->table.nulls.value = value_real(&spec->nulls);
+    if ((r = parquet_filter_check(&spec->filter, place, err)) < 0 ||
+        (r = parquet_table_open(&parquet->table, spec, env, err)) < 0 ||
+        (r = parquet_fields_make(spec, place, &parquet->table, &parquet->fields, err)) < 0 ||
+        (r = parquet_open_decoder(parquet, spec, place, err)) < 0 ||
+        (r = parquet_table_list(&parquet->table, &spec->filter, env, err)) < 0)
+        return r;
+    ds->length = parquet->table.rows;
+    r = parquet_describe(parquet, err);
+    if (r == 0)
+        *ret = steal_ptr(ds);
+    return r;
+}

@@ -1,0 +1,53 @@
+/*
+ * The columns of a Parquet file: its schema's leaves, and what each becomes. A column is flat, a
+ * list, or one of a struct's: one level of nesting. Deeper ones are known by name and by what is
+ * in the way. Pure but for memory.
+ */
+#ifndef DL_DATA_PARQUET_SCHEMA_H
+#define DL_DATA_PARQUET_SCHEMA_H
+
+#include "daemon/data/parquet/footer.h"
+
+/* How a value as it is stored becomes an element of `dtype`. */
+enum parquet_convert {
+    PARQUET_AS_IS,
+    PARQUET_NARROW,      /* the low bytes of an INT32 */
+    PARQUET_NANOSECONDS, /* of an INT96, since 1970 */
+};
+
+enum parquet_sort { PARQUET_NUMBER, PARQUET_TEXT, PARQUET_BYTES };
+
+struct parquet_column {
+    char *path;          /* owned; "x"; of a struct's, "image.bytes" */
+    uint32_t prefix;     /* bytes of the struct's name in it; 0: it is no struct's */
+    uint32_t leaf;       /* which leaf of the schema */
+    const char *refused; /* why it cannot be read; NULL: it can */
+    enum parquet_type type;
+    enum parquet_sort sort;
+    enum parquet_convert convert;
+    uint32_t dtype;   /* NUMBER */
+    uint32_t width;   /* bytes of a value as it is stored; 0: they vary */
+    uint32_t bytes;   /* of an element of dtype; TEXT and BYTES: 0 */
+    uint8_t max_def;  /* definition level of a value that is there */
+    uint8_t max_rep;  /* 1: a list */
+    uint8_t list_def; /* of a list: from which level on there is an element */
+};
+
+struct parquet_schema {
+    struct parquet_column *columns; /* owned; n of them, in the schema's order */
+    uint32_t n;
+};
+
+/* -EINVAL with `err` naming `path`: no tree; -ENOMEM. */
+int _nodiscard_ parquet_schema_make(const struct parquet_footer *footer, const char *path,
+                                    struct parquet_schema *ret, struct dl_error *err);
+void parquet_schema_deinit(struct parquet_schema *schema);
+
+/* The column of that name; NULL: there is none. */
+const struct parquet_column *parquet_schema_find(const struct parquet_schema *schema,
+                                                 const char *path);
+
+/* Whether their values become the same, however they are stored. */
+bool parquet_columns_equal(const struct parquet_column *a, const struct parquet_column *b);
+
+#endif

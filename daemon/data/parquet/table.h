@@ -1,0 +1,100 @@
+/*
+ * The files of a Parquet dataset as one table: which of their columns are used, their row groups
+ * one after another, and those that are decoded. Not thread-safe; may block on the disk.
+ */
+#ifndef DL_DATA_PARQUET_TABLE_H
+#define DL_DATA_PARQUET_TABLE_H
+
+#include "daemon/data/parquet/chunk.h"
+#include "daemon/data/parquet/files.h"
+#include "daemon/data/source.h"
+
+/* A row group, as far as it is decoded. Counted: by the table while it keeps it, and by the arena
+ * of each sample that lies in it. */
+struct parquet_decoded {
+    uint32_t refs;
+    uint64_t bytes;
+    uint64_t used;                       /* when it was of use last: the greatest is the latest */
+    uint64_t group;                      /* of the table */
+    struct parquet_decoded *prev, *next; /* table.kept (utlist) */
+    struct parquet_values **columns;     /* owned, and each; NULL: not yet. In the same memory */
+    uint32_t n_columns;
+};
+
+/* A value of a partition; of the same key in all files. */
+struct parquet_key_value {
+    char *text; /* owned; "": null */
+    int64_t number;
+};
+
+struct parquet_file {
+    struct source source;           /* owned */
+    struct parquet_footer footer;   /* owned */
+    struct parquet_column *columns; /* owned; as this file has the table's; `path` is borrowed */
+    uint32_t *slots;                /* owned; of each, where its chunk is in those of a group */
+    struct parquet_key_value *keys; /* owned; table.n_keys of them */
+};
+
+struct parquet_group {
+    uint32_t file;
+    uint32_t number;                 /* in the file */
+    uint64_t first;                  /* row of the table */
+    struct parquet_decoded *decoded; /* counted; NULL: nothing of it is kept */
+};
+
+/* What a null becomes. */
+struct parquet_nulls {
+    bool fill;
+    double value;
+};
+
+struct parquet_table {
+    struct parquet_files files;            /* owned */
+    struct parquet_file *file;             /* owned; files.list.n of them */
+    struct parquet_schema schema;          /* owned; of the first file */
+    const struct parquet_column **columns; /* owned; those that are used, of the first file */
+    uint32_t n_columns;
+    char **keys;       /* owned, and each; names of the partitions */
+    bool *key_is_text; /* owned; of each */
+    uint32_t n_keys;
+    struct parquet_group *groups; /* owned; in order */
+    uint64_t n_groups;
+    uint64_t rows;
+    struct parquet_nulls nulls;
+    struct parquet_decoded *kept; /* the latest first */
+    uint64_t kept_bytes, most_bytes;
+    uint64_t last; /* the group that was asked for last */
+};
+
+void parquet_table_deinit(struct parquet_table *table);
+
+/* Finds the files, opens the first one and reads its schema and the names of the partitions. */
+int _nodiscard_ parquet_table_open(struct parquet_table *table, const struct spec_dataset *spec,
+                                   const struct data_env *env, struct dl_error *err);
+
+/* Uses a column; *ret: its number in table->columns, the same where it is used already. -EINVAL
+ * with `err` naming the file: it is refused. */
+int _nodiscard_ parquet_table_use(struct parquet_table *table, const struct parquet_column *column,
+                                  uint32_t *ret, struct dl_error *err);
+
+/* Opens the other files, and lists the row groups that `filter` leaves, which may use columns of
+ * its own. To be called once, when all columns are used. */
+int _nodiscard_ parquet_table_list(struct parquet_table *table, const struct value *filter,
+                                   const struct data_env *env, struct dl_error *err);
+
+/* The group that has `row`, below table->rows. */
+struct parquet_group *parquet_table_group(struct parquet_table *table, uint64_t row);
+
+/* A column of a group, decoded; there until another group is asked for, or as long as a reference
+ * to group->decoded is held. */
+int _nodiscard_ parquet_table_column(struct parquet_table *table, struct parquet_group *group,
+                                     uint32_t column, const struct parquet_values **ret,
+                                     struct dl_error *err);
+
+struct parquet_decoded *parquet_decoded_ref(struct parquet_decoded *decoded);
+void parquet_decoded_unref(void *decoded); /* NULL is fine */
+
+/* The partition of that name, or UINT32_MAX. */
+uint32_t parquet_table_find_key(const struct parquet_table *table, const char *name);
+
+#endif

@@ -1,0 +1,68 @@
+/*
+ * Reading Thrift's compact protocol, of which Parquet's headers and footers are made: bounded, and
+ * without memory of its own. thrift.apache.org, "Thrift Compact protocol encoding".
+ *
+ * The first mistake sticks: nothing is left to be read then, numbers are 0 and texts empty, so that
+ * a caller may look once, at the end. Pure.
+ */
+#ifndef DL_DATA_PARQUET_THRIFT_H
+#define DL_DATA_PARQUET_THRIFT_H
+
+#include "proto/common/base.h"
+
+enum thrift_type {
+    THRIFT_TRUE = 1,
+    THRIFT_FALSE,
+    THRIFT_BYTE,
+    THRIFT_I16,
+    THRIFT_I32,
+    THRIFT_I64,
+    THRIFT_DOUBLE,
+    THRIFT_BINARY,
+    THRIFT_LIST,
+    THRIFT_SET,
+    THRIFT_MAP,
+    THRIFT_STRUCT,
+    THRIFT_UUID,
+};
+
+struct thrift {
+    const uint8_t *at; /* borrowed */
+    const uint8_t *end;
+    int16_t last; /* id of the last field of the struct in hand */
+    bool bad;
+};
+
+struct thrift_field {
+    int16_t id;
+    uint8_t type;
+};
+
+struct thrift_text {
+    const uint8_t *data; /* borrowed; NULL: there is none */
+    uint32_t bytes;
+};
+
+static inline struct thrift thrift_of(const uint8_t *data, uint64_t bytes)
+{
+    return (struct thrift){.at = data, .end = data + bytes};
+}
+
+/* The next field of a struct; false: there is none, or no such data. */
+bool thrift_next(struct thrift *t, struct thrift_field *ret);
+
+/* The value of a field, which is passed over where it is of another type. */
+int64_t thrift_int(struct thrift *t, const struct thrift_field *field);
+bool thrift_bool(struct thrift *t, const struct thrift_field *field);
+struct thrift_text thrift_text(struct thrift *t, const struct thrift_field *field);
+void thrift_skip(struct thrift *t, const struct thrift_field *field);
+
+/*
+ * How many structs the list of a field has, of at least `least` bytes each: so many follow, or 0.
+ * Each of them, and a field that is a struct, is read between begin and end.
+ */
+uint32_t thrift_structs(struct thrift *t, const struct thrift_field *field, uint32_t least);
+int16_t thrift_begin(struct thrift *t);           /* what end wants to have */
+void thrift_end(struct thrift *t, int16_t saved); /* the struct was read to its last field */
+
+#endif

@@ -1,0 +1,162 @@
+/*
+ * Parquet files of any bytes. The first byte chooses: a file, all of whose columns are decoded; or,
+ * from 128 on, one page of a kind of values by itself, which needs no file around it; or, from 192
+ * on, a compressed page. What comes out is as large as was said, and is read from end to end.
+ */
+#include "daemon/data/parquet/chunk.h"
+#include "daemon/data/parquet/codec.h"
+#include "daemon/data/parquet/filter.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <errno.h>
+
+enum { LARGEST = 1 << 18, VALUES = 257, ROOM = 4096 };
+
+static volatile uint8_t sink;
+
+static void read_all(const uint8_t *data, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes; i++)
+        sink ^= data[i];
+}
+
+static void check_values(const struct parquet_column *column, const struct parquet_values *values,
+                         uint64_t rows)
+{
+    if (values->fixed)
+        read_all(values->fixed, values->n * column->bytes);
+    for (uint64_t i = 0; values->slices && i < values->n; i++)
+        read_all(values->slices[i].data, values->slices[i].bytes);
+    if (values->valid)
+        read_all(values->valid, values->n);
+    if (!values->ends) {
+        FUZZ_ASSERT(values->n == rows);
+        return;
+    }
+    for (uint64_t i = 0; i < rows; i++)
+        FUZZ_ASSERT(parquet_values_begin(values, i) <= values->ends[i] &&
+                    values->ends[i] <= values->n);
+    if (values->row_valid)
+        read_all(values->row_valid, rows);
+}
+
+static void check_chunk(const struct parquet_place *place, const struct parquet_column *column,
+                        const struct parquet_chunk *chunk)
+{
+    struct parquet_values values = {0};
+    struct parquet_bounds bounds;
+    struct dl_error err = {0};
+
+    if (place->rows > 1 << 20 || chunk->values > 1 << 20)
+        return; /* believed or not, it would take its time */
+    if (parquet_filter_bounds(column, chunk, &bounds) && bounds.is_text)
+        read_all(bounds.first.data, bounds.first.bytes);
+    int r = parquet_chunk_decode(place, column, chunk, &values, &err);
+    FUZZ_ASSERT(r == 0 || (r == -err.code && strstr(err.message, column->path)));
+    if (r == 0)
+        check_values(column, &values, place->rows);
+    parquet_values_deinit(&values);
+}
+
+static void check_groups(const uint8_t *data, uint64_t size, struct parquet_footer *footer,
+                         const struct parquet_schema *schema)
+{
+    uint32_t leaves[64], n = 0;
+    struct dl_error err = {0};
+
+    while (n < schema->n && n < 64) {
+        leaves[n] = schema->columns[n].leaf;
+        n++;
+    }
+    int r = parquet_footer_groups(footer, leaves, n, size, "fuzz", &err);
+    FUZZ_ASSERT(r == 0 || (r == -err.code && err.message[0]));
+    for (uint32_t g = 0; r == 0 && g < footer->n_groups; g++) {
+        const struct parquet_place place = {
+            .path = "fuzz", .data = data, .group = g, .rows = footer->groups[g].rows};
+        for (uint32_t c = 0; c < n; c++)
+            if (!schema->columns[c].refused)
+                check_chunk(&place, &schema->columns[c], &footer->chunks[(uint64_t)g * n + c]);
+    }
+}
+
+static void check_file(const uint8_t *data, uint64_t size)
+{
+    struct parquet_footer footer = {0};
+    struct parquet_schema schema = {0};
+    struct dl_error err = {0};
+
+    int r = parquet_footer_open(data, size, "fuzz", &footer, &err);
+    if (r == 0)
+        r = parquet_schema_make(&footer, "fuzz", &schema, &err);
+    FUZZ_ASSERT(r == 0 || (r == -err.code && err.message[0]));
+    for (uint32_t i = 0; i < schema.n; i++)
+        FUZZ_ASSERT(schema.columns[i].path[0] &&
+                    parquet_schema_find(&schema, schema.columns[i].path));
+    if (r == 0)
+        check_groups(data, size, &footer, &schema);
+    parquet_schema_deinit(&schema);
+    parquet_footer_deinit(&footer);
+}
+
+/* Encoding, width and number of values from the first bytes. */
+static void check_encoding(const uint8_t *data, uint64_t size)
+{
+    static const uint32_t widths[] = {0, 1, 4, 8, 12, 3};
+    uint32_t dictionary_fixed[8] = {0};
+    struct parquet_slice slices[VALUES], few[8] = {{.data = (const uint8_t *)"x", .bytes = 1}};
+    uint8_t fixed[VALUES * 12], levels[VALUES];
+    struct parquet_joined joined = {.most = 1 << 20};
+    struct parquet_dictionary dictionary = {.n = 1, .slices = few};
+
+    if (size < 4)
+        return;
+    struct parquet_encoded e = {.encoding = data[0] % 10,
+                                .width = widths[data[1] % ARRAY_SIZE(widths)],
+                                .n = data[2] + (data[3] & 1),
+                                .at = data + 4,
+                                .end = data + size,
+                                .boolean = widths[data[1] % ARRAY_SIZE(widths)] == 1,
+                                .dictionary = data[3] & 2 ? &dictionary : NULL};
+    if (e.width)
+        dictionary = (struct parquet_dictionary){.n = 2, .fixed = (uint8_t *)dictionary_fixed};
+    int r = e.width ? parquet_decode_fixed(&e, &joined, fixed)
+                    : parquet_decode_slices(&e, &joined, slices);
+    for (uint64_t i = 0; r == 0 && !e.width && i < e.n; i++)
+        read_all(slices[i].data, slices[i].bytes);
+    if (r == 0 && e.width)
+        read_all(fixed, e.n * e.width);
+    free(joined.data);
+    if (parquet_decode_levels(e.at, e.end, data[3] >> 4, e.n, levels))
+        for (uint64_t i = 0; i < e.n; i++)
+            FUZZ_ASSERT(levels[i] <= data[3] >> 4);
+}
+
+static void check_codec(const uint8_t *data, uint64_t size)
+{
+    uint8_t out[ROOM];
+
+    if (size < 3)
+        return;
+    uint64_t room = ((uint64_t)data[1] << 8 | data[2]) % (ROOM + 1);
+    int r = parquet_codec_unpack(data[0] % 9, data + 3, size - 3, out, room);
+    FUZZ_ASSERT(r == 0 || r == -EINVAL || r == -ENOTSUP || r == -ENOMEM);
+    if (r == 0)
+        read_all(out, room);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0 || size > LARGEST)
+        return 0;
+    /* Of its own size, so that a byte too far is seen. */
+    _cleanup_free_ uint8_t *copy = malloc(max_u64(size - 1, 1));
+    FUZZ_ASSERT(copy);
+    memcpy(copy, data + 1, size - 1);
+    if (data[0] >= 192)
+        check_codec(copy, size - 1);
+    else if (data[0] >= 128)
+        check_encoding(copy, size - 1);
+    else
+        check_file(copy, size - 1);
+    return 0;
+}

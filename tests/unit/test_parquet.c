@@ -1,0 +1,606 @@
+/*
+ * Parquet from its parts up: formats of compression, encodings, partitions, filters; then whole
+ * files, those of the fuzzer's corpus, which pyarrow wrote: as they are, cut, damaged, and without
+ * memory.
+ */
+#include "daemon/data/lengths.h"
+#include "daemon/data/parquet/codec.h"
+#include "daemon/data/parquet/encoding.h"
+#include "daemon/data/parquet/files.h"
+#include "daemon/data/parquet/filter.h"
+#include "daemon/data/parquet/parquet.h"
+#include "tests/unit/data_files.h"
+#include "tests/unit/fail_alloc.h"
+
+#include <errno.h>
+#include <math.h>
+#include <sys/stat.h>
+
+enum { ROOM = 8192 };
+
+static const struct sample_key key;
+
+/* ---- compression ---------------------------------------------------------------------------- */
+
+static void test_lz(void **state)
+{
+    static const struct {
+        uint32_t codec;
+        const char *packed;
+        size_t bytes;
+        const char *wanted; /* NULL: corrupt */
+    } rows[] = {
+        {PARQUET_SNAPPY, "\x05\x10hello", 7, "hello"},
+        {PARQUET_SNAPPY, "\x05\xf0\x04hello", 8, "hello"},
+        {PARQUET_SNAPPY,
+         "\x08\x04"
+         "ab\x09\x02",
+         6, "abababab"}, /* a copy of 6 into itself */
+        {PARQUET_SNAPPY,
+         "\x06\x04"
+         "ab\x0e\x02\x00",
+         7, "ababab"},
+        {PARQUET_SNAPPY,
+         "\x06\x04"
+         "ab\x0f\x02\x00\x00\x00",
+         9, "ababab"},
+        {PARQUET_SNAPPY, "\x00", 1, ""},
+        {PARQUET_SNAPPY, "\x05\x10hell", 6, NULL},  /* cut */
+        {PARQUET_SNAPPY, "\x04\x10hello", 7, NULL}, /* more than it says */
+        {PARQUET_SNAPPY, "\x06\x10hello", 7, NULL}, /* less */
+        {PARQUET_SNAPPY,
+         "\x08\x04"
+         "ab\x09\x03",
+         6, NULL}, /* from before its beginning */
+        {PARQUET_SNAPPY,
+         "\x08\x04"
+         "ab\x09\x00",
+         6, NULL}, /* from itself */
+        {PARQUET_SNAPPY,
+         "\x08\x04"
+         "ab\x09",
+         5, NULL},
+        {PARQUET_SNAPPY, "\x08\xf4\x04", 3, NULL},
+        {PARQUET_SNAPPY, "", 0, NULL},
+        {PARQUET_SNAPPY, "\xff\xff\xff\xff\xff\x0f", 6, NULL},
+        {PARQUET_LZ4_RAW, "\x50hello", 6, "hello"},
+        {PARQUET_LZ4_RAW,
+         "\x22"
+         "ab\x02\x00\x10x",
+         7, "ababababx"},
+        {PARQUET_LZ4_RAW,
+         "\x1f"
+         "a\x01\x00\x00\x00",
+         6, "aaaaaaaaaaaaaaaaaaaa"},
+        {PARQUET_LZ4_RAW, "\x50hell", 5, NULL},
+        {PARQUET_LZ4_RAW,
+         "\x22"
+         "ab\x03\x00\x10x",
+         7, NULL},
+        {PARQUET_LZ4_RAW,
+         "\x22"
+         "ab\x00\x00\x10x",
+         7, NULL},
+        {PARQUET_LZ4_RAW,
+         "\x22"
+         "ab\x02",
+         4, NULL},
+        {PARQUET_LZ4_RAW, "\xf0", 1, NULL},
+        /* Hadoop's frames: both sizes, big-endian. */
+        {PARQUET_LZ4, "\0\0\0\5\0\0\0\6\x50hello", 14, "hello"},
+        {PARQUET_LZ4, "\x50hello", 6, "hello"},
+        {PARQUET_PLAIN, "hello", 5, "hello"},
+    };
+    uint8_t out[64];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        size_t room = rows[i].wanted ? strlen(rows[i].wanted) : 8;
+        int r = parquet_codec_unpack(rows[i].codec, (const uint8_t *)rows[i].packed, rows[i].bytes,
+                                     out, room);
+        if (r != (rows[i].wanted ? 0 : -EINVAL) ||
+            (rows[i].wanted && memcmp(out, rows[i].wanted, room) != 0))
+            fail_msg("row %zu: %d", i, r);
+    }
+    assert_int_equal(parquet_codec_unpack(PARQUET_LZO, out, 1, out, 1), -ENOTSUP);
+    assert_int_equal(parquet_codec_unpack(99, out, 1, out, 1), -ENOTSUP);
+    assert_string_equal(parquet_codec_name(PARQUET_LZ4_RAW), "lz4_raw");
+    assert_false(parquet_codec_is_built_in(99));
+}
+
+/* ---- encodings ------------------------------------------------------------------------------ */
+
+/* The numbers 0 to 7 in three bits each, as Encodings.md has them; and runs. */
+static void test_levels(void **state)
+{
+    static const uint8_t packed[] = {3, 0x88, 0xC6, 0xFA}, run[] = {10, 1, 4, 0};
+    uint8_t levels[8];
+
+    (void)state;
+    assert_true(parquet_decode_levels(packed, packed + 4, 7, 8, levels));
+    for (uint8_t i = 0; i < 8; i++)
+        assert_int_equal(levels[i], i);
+    assert_true(parquet_decode_levels(run, run + 4, 1, 7, levels));
+    assert_memory_equal(levels, "\1\1\1\1\1\0\0", 7);
+    assert_false(parquet_decode_levels(run, run + 4, 1, 8, levels));       /* too few */
+    assert_false(parquet_decode_levels(run, run + 1, 1, 5, levels));       /* cut */
+    assert_false(parquet_decode_levels(packed, packed + 4, 6, 8, levels)); /* 7 is above 6 */
+    assert_false(parquet_decode_levels((const uint8_t *)"\0\0", (const uint8_t *)"\0\0" + 2, 1, 1,
+                                       levels)); /* a run of nothing */
+}
+
+static void test_delta(void **state)
+{
+    /* 7, 5, 3, 1, 2, 3, 4, 5: the example of Encodings.md, in blocks of 128 */
+    static const uint8_t data[] = {0x80, 1, 4, 8, 14, 3, 2, 0, 0, 0, 0xC0, 0x3F, 0, 0, 0, 0, 0, 0};
+    static const int32_t wanted[] = {7, 5, 3, 1, 2, 3, 4, 5};
+    int64_t wide[8];
+    int32_t got[8];
+    const uint8_t *end;
+    uint8_t bad[sizeof data];
+
+    (void)state;
+    assert_true(parquet_decode_delta(data, data + sizeof data, 8, 4, (uint8_t *)got, &end));
+    assert_memory_equal(got, wanted, sizeof wanted);
+    assert_ptr_equal(end, data + sizeof data);
+    assert_true(parquet_decode_delta(data, data + sizeof data, 8, 8, (uint8_t *)wide, &end));
+    assert_int_equal(wide[3], 1);
+    for (size_t cut = 0; cut < sizeof data; cut++)
+        assert_false(parquet_decode_delta(data, data + cut, 8, 4, (uint8_t *)got, &end));
+    assert_false(parquet_decode_delta(data, data + sizeof data, 7, 4, (uint8_t *)got, &end));
+    memcpy(bad, data, sizeof data);
+    bad[2] = 0; /* no miniblocks */
+    assert_false(parquet_decode_delta(bad, bad + sizeof bad, 8, 4, (uint8_t *)got, &end));
+    bad[2] = 4;
+    bad[6] = 65; /* bits */
+    assert_false(parquet_decode_delta(bad, bad + sizeof bad, 8, 4, (uint8_t *)got, &end));
+}
+
+static void test_prefixed(void **state)
+{
+    /* axis, axle, babble, babyhood: prefixes 0 2 0 3, suffixes axis le babble yhood */
+    static const uint8_t data[] = {0x80,
+                                   1,
+                                   4,
+                                   4,
+                                   0,
+                                   3,
+                                   3,
+                                   0,
+                                   0,
+                                   0,
+                                   /* +2 -2 +3, less -2 */ 0x44,
+                                   0x01,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0x80,
+                                   1,
+                                   4,
+                                   4,
+                                   8,
+                                   3,
+                                   3,
+                                   0,
+                                   0,
+                                   0,
+                                   /* -2 +4 -1 */ 0x70,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   'a',
+                                   'x',
+                                   'i',
+                                   's',
+                                   'l',
+                                   'e',
+                                   'b',
+                                   'a',
+                                   'b',
+                                   'b',
+                                   'l',
+                                   'e',
+                                   'y',
+                                   'h',
+                                   'o',
+                                   'o',
+                                   'd'};
+    static const char *const words[] = {"axis", "axle", "babble", "babyhood"};
+    struct parquet_encoded e = {
+        .encoding = ENCODING_DELTA_BYTE_ARRAY, .at = data, .end = data + sizeof data, .n = 4};
+    struct parquet_joined joined = {.most = 100};
+    struct parquet_slice slices[4];
+    uint8_t with[sizeof data];
+
+    (void)state;
+    memcpy(with, data, sizeof data);
+    e.at = with;
+    e.end = with + sizeof with;
+    assert_int_equal(parquet_decode_slices(&e, &joined, slices), 0);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(slices[i].bytes, strlen(words[i]));
+        assert_memory_equal(slices[i].data, words[i], slices[i].bytes);
+    }
+    free(joined.data);
+    joined = (struct parquet_joined){.most = 21};
+    assert_int_equal(parquet_decode_slices(&e, &joined, slices), -EFBIG);
+    joined.most = 100;
+    with[4] = 2; /* a prefix of nothing */
+    assert_int_equal(parquet_decode_slices(&e, &joined, slices), -EINVAL);
+    assert_null(joined.data);
+}
+
+static void test_fixed(void **state)
+{
+    static const uint8_t split[] = {1, 2, 0, 0, 0, 0, 0, 1}; /* 1 and 2 + 2^24 in four bytes */
+    static uint8_t two[] = {10, 0, 20, 0};
+    const struct parquet_dictionary dictionary = {.n = 2, .fixed = two};
+    struct parquet_encoded e = {.encoding = ENCODING_BYTE_STREAM_SPLIT,
+                                .at = split,
+                                .end = split + sizeof split,
+                                .n = 2,
+                                .width = 4};
+    struct parquet_joined joined = {0};
+    uint32_t got[2];
+    uint8_t few[8];
+
+    (void)state;
+    assert_int_equal(parquet_decode_fixed(&e, &joined, (uint8_t *)got), 0);
+    assert_int_equal(got[0], 1);
+    assert_int_equal(got[1], 2 + (1 << 24));
+    e.n = 1;
+    assert_int_equal(parquet_decode_fixed(&e, &joined, (uint8_t *)got), -EINVAL);
+    e = (struct parquet_encoded){.encoding = ENCODING_RLE_DICTIONARY, .n = 3, .width = 2};
+    e.at = (const uint8_t *)"\1\6\1";
+    e.end = e.at + 3;
+    assert_int_equal(parquet_decode_fixed(&e, &joined, few), -EINVAL); /* no dictionary */
+    e.dictionary = &dictionary;
+    assert_int_equal(parquet_decode_fixed(&e, &joined, few), 0);
+    assert_memory_equal(few, "\x14\0\x14\0\x14\0", 6);
+    e.at = (const uint8_t *)"\2\6\2";
+    e.end = e.at + 3;
+    assert_int_equal(parquet_decode_fixed(&e, &joined, few), -EINVAL); /* index 2 of 2 */
+    e.encoding = ENCODING_DELTA_LENGTH_BYTE_ARRAY;
+    assert_int_equal(parquet_decode_fixed(&e, &joined, few), -ENOTSUP);
+}
+
+/* ---- partitions and filters ----------------------------------------------------------------- */
+
+static void test_partitions(void **state)
+{
+    const char *at = "year=2024/x/month=%205%/=1/day=/city=__HIVE_DEFAULT_PARTITION__/a=b.parquet";
+    static const char *const wanted[][2] = {
+        {"year", "2024"}, {"month", " 5%"}, {"day", ""}, {"city", ""}};
+    struct parquet_partition partition;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
+        assert_true(parquet_partition_next(&at, &partition));
+        assert_string_equal(partition.name, wanted[i][0]);
+        assert_string_equal(partition.value, wanted[i][1]);
+    }
+    assert_false(parquet_partition_next(&at, &partition));
+}
+
+static struct value number(int64_t n)
+{
+    return (struct value){.type = VALUE_INT, .integer = n};
+}
+
+static void test_filter(void **state)
+{
+    static char min[] = "min", max[] = "max", b[] = "b";
+    struct value list[] = {number(1), number(9)}, range[] = {number(3), number(5)};
+    struct value text = {.type = VALUE_STRING, .string = b};
+    const struct value any = {.type = VALUE_ARRAY, .items = list, .count = 2};
+    struct value between = {.type = VALUE_MAP, .items = range, .count = 2};
+    const struct parquet_bounds numbers = {.least = 4, .greatest = 8};
+    const struct parquet_bounds texts = {
+        .is_text = true, .first = {(const uint8_t *)"ab", 2}, .last = {(const uint8_t *)"ba", 2}};
+    struct value four = number(4), nine = number(9);
+
+    (void)state;
+    range[0].key = min;
+    range[1].key = max;
+    assert_true(parquet_filter_may(&four, &numbers));
+    assert_false(parquet_filter_may(&nine, &numbers));
+    assert_false(parquet_filter_may(&any, &numbers));
+    list[0] = number(8);
+    assert_true(parquet_filter_may(&any, &numbers));
+    assert_true(parquet_filter_may(&between, &numbers));
+    range[1] = number(3);
+    range[1].key = max;
+    assert_false(parquet_filter_may(&between, &numbers));
+    between.count = 1;
+    range[0].integer = 8;
+    assert_true(parquet_filter_may(&between, &numbers));
+    range[0].integer = 9;
+    assert_false(parquet_filter_may(&between, &numbers));
+    assert_true(parquet_filter_may(&text, &texts));
+    assert_false(parquet_filter_may(&text, &numbers));
+    assert_false(parquet_filter_may(&four, &texts));
+    *b = 'c';
+    assert_false(parquet_filter_may(&text, &texts));
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+struct bytes {
+    uint8_t data[ROOM];
+    size_t len;
+};
+
+/* A file of the corpus, without the byte before it that is the fuzzer's own. */
+static struct bytes corpus(const char *name)
+{
+    struct bytes b;
+    char path[512];
+
+    snprintf(path, sizeof path, PARQUET_CORPUS "/%s", name);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_int_equal(fgetc(file), 0);
+    b.len = fread(b.data, 1, sizeof b.data, file);
+    fclose(file);
+    assert_in_range(b.len, 1, sizeof b.data - 1);
+    return b;
+}
+
+static struct spec_file one_file;
+
+static struct spec_dataset spec_of(const struct bytes *b, const char *name)
+{
+    struct spec_dataset spec = {.kind = DATASET_PARQUET, .n_files = 1, .cache = 1 << 20};
+
+    one_file.path = (char *)harness_file(name, b->data, b->len);
+    spec.files = &one_file;
+    spec.decode = true;
+    return spec;
+}
+
+/* All samples, or the first error. */
+static int read_all(const struct spec_dataset *spec, uint64_t *ret_n, struct dl_error *err)
+{
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+    struct dataset *ds = NULL;
+    int r = dataset_open(spec, &anywhere, &ds, err);
+
+    *ret_n = 0;
+    for (uint64_t i = 0; r == 0 && i < ds->length; i++, ++*ret_n) {
+        r = dataset_get(ds, &key, i, &sample, err);
+        sample_clear(&sample);
+        arena_clear(&arena);
+    }
+    dataset_close(ds);
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+    return r;
+}
+
+static const char *const names[] = {"snappy", "zstd_v2", "gzip_crc", "brotli",
+                                    "lz4",    "delta",   "lengths",  "flags"};
+
+static bool built_in(const char *name)
+{
+    return (strcmp(name, "brotli") != 0 || parquet_codec_is_built_in(PARQUET_BROTLI)) &&
+           (strncmp(name, "zstd", 4) != 0 || parquet_codec_is_built_in(PARQUET_ZSTD));
+}
+
+static void test_whole(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        struct bytes b = corpus(names[i]);
+        struct spec_dataset spec = spec_of(&b, "whole");
+        struct dl_error err = {0};
+        uint64_t n;
+        if (!built_in(names[i])) {
+            assert_int_equal(read_all(&spec, &n, &err), -ENOTSUP);
+            assert_error_has(&err, "which this build cannot unpack");
+            continue;
+        }
+        assert_int_equal(read_all(&spec, &n, &err), -EINVAL);
+        assert_error_has(&err, "is null");
+        assert_error_has(&err, "row group 0, row ");
+        spec.nulls = number(1);
+        if (read_all(&spec, &n, &err) < 0)
+            fail_msg("%s: %s", names[i], err.message);
+        assert_int_equal(n, strcmp(names[i], "flags") == 0 ? 15 : 5);
+    }
+}
+
+/* Values by name: i: 1, null, 3, 3, 3; f; s: a, bb, null, "", a; l: [1, 2], null, [], [3], [null].
+ */
+static void test_values(void **state)
+{
+    static struct spec_field fields[] = {{(char *)"n", (char *)"i"}};
+    struct bytes b = corpus("snappy");
+    struct spec_dataset spec = spec_of(&b, "values");
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+    struct dl_error err = {0};
+    struct dataset *ds = NULL;
+    const uint64_t order[] = {3, 1, 0};
+    int64_t got[3];
+    void *dst[] = {got};
+    uint32_t lengths[5];
+    uint64_t bad_sample;
+    size_t bad;
+
+    (void)state;
+    spec.nulls = number(7);
+    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
+    assert_int_equal(ds->length, 5);
+    assert_int_equal(dataset_get(ds, &key, 0, &sample, &err), 0);
+    assert_int_equal(sample.tree.count, 5);
+    assert_int_equal(*(const int64_t *)sample.data[1], 1);
+    assert_true(*(const double *)sample.data[2] == 0.5);
+    assert_memory_equal(sample.data[3], "a", 1);
+    assert_int_equal(sample.tree.nodes[4].shape[0], 2);
+    assert_int_equal(((const int64_t *)sample.data[4])[1], 2);
+    assert_int_equal(dataset_lengths(ds, "l", 0, 5, lengths, &bad_sample, &err), 0);
+    assert_memory_equal(lengths, ((uint32_t[]){2, 0, 0, 1, 1}), sizeof lengths);
+    assert_int_equal(dataset_get(ds, &key, 5, &sample, &err), -ERANGE);
+    dataset_close(ds);
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+
+    spec.fields = fields;
+    spec.n_fields = 1;
+    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
+    assert_int_equal(ds->n_leaves, 1);
+    assert_int_equal(ds->ops->read_rows(ds, &key, order, 3, dst, &bad, &err), 0);
+    assert_memory_equal(got, ((int64_t[]){3, 7, 1}), sizeof got);
+    dataset_close(ds);
+}
+
+/* A file that ends anywhere is an error that names it. */
+static void test_cut(void **state)
+{
+    struct bytes b = corpus("snappy");
+    size_t whole = b.len;
+
+    (void)state;
+    for (b.len = 0; b.len < whole; b.len++) {
+        struct spec_dataset spec = spec_of(&b, "cut");
+        struct dl_error err = {0};
+        uint64_t n;
+        assert_int_equal(read_all(&spec, &n, &err), -EINVAL);
+        assert_string_equal(err.path, one_file.path);
+    }
+}
+
+/* Each byte is another one, in each of the files: an error, or other values; never more than the
+ * file's own. */
+static void test_damaged(void **state)
+{
+    unsigned errors = 0;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        struct bytes b = corpus(names[i]);
+        for (size_t at = 0; at < b.len; at++) {
+            struct dl_error err = {0};
+            uint8_t was = b.data[at];
+            uint64_t n;
+            b.data[at] ^= (uint8_t)(1 << (at % 8));
+            struct spec_dataset spec = spec_of(&b, "damaged");
+            spec.nulls = number(1);
+            int r = read_all(&spec, &n, &err);
+            assert_true(r == 0 || (r == -err.code && err.message[0]));
+            errors += r < 0;
+            b.data[at] = was;
+        }
+    }
+    assert_true(errors > 1000);
+}
+
+static void test_wrong_sum(void **state)
+{
+    struct bytes b = corpus("gzip_crc");
+    struct spec_dataset spec;
+    struct dl_error err = {0};
+    unsigned found = 0;
+    uint64_t n;
+
+    (void)state;
+    for (size_t at = 4; at < b.len / 2; at++) {
+        b.data[at] ^= 1;
+        spec = spec_of(&b, "sum");
+        spec.nulls = number(1);
+        if (read_all(&spec, &n, &err) < 0)
+            found += strstr(err.message, "the sum (CRC-32) that it says") != NULL;
+        b.data[at] ^= 1;
+    }
+    assert_true(found > 100);
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *name, *field, *says;
+    } rows[] = {
+        {"nested", "ll", "its column ll is a list of lists"},
+        {"nested", "m", "its column m is a map"},
+        {"nested", "s.a", NULL},
+        {"nested", "none", "has no column none; see dataset.fields"},
+        {"times", "d", "its column d has decimal numbers"},
+        {"times", "t", NULL},
+    };
+    static struct spec_field field;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct bytes b = corpus(rows[i].name);
+        struct spec_dataset spec = spec_of(&b, "refused");
+        struct dl_error err = {0};
+        uint64_t n;
+        field = (struct spec_field){(char *)"x", (char *)rows[i].field};
+        spec.fields = &field;
+        spec.n_fields = 1;
+        spec.nulls = number(1);
+        int r = read_all(&spec, &n, &err);
+        assert_int_equal(r, rows[i].says ? -EINVAL : 0);
+        if (rows[i].says)
+            assert_error_has(&err, rows[i].says);
+    }
+}
+
+/* Each allocation of ours fails once, while it is opened and all samples are made. */
+static void test_memory(void **state)
+{
+    static const char *const some[] = {"snappy", "delta", "flags", "nested"};
+    static struct spec_field struct_field = {(char *)"s", (char *)"s"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(some); i++) {
+        struct bytes b = corpus(some[i]);
+        struct spec_dataset spec = spec_of(&b, "memory");
+        bool failed = true;
+        int k = 0;
+        spec.nulls = number(1);
+        if (strcmp(some[i], "nested") == 0) {
+            spec.fields = &struct_field;
+            spec.n_fields = 1;
+        }
+        for (; failed; k++) {
+            struct dl_error err = {0};
+            uint64_t n;
+            fail_in = k;
+            int r = read_all(&spec, &n, &err);
+            failed = fail_in < 0;
+            fail_in = -1;
+            assert_int_equal(r, failed ? -ENOMEM : 0);
+            assert_int_equal(err.code, failed ? ENOMEM : 0);
+        }
+        assert_true(k > 10);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_lz),      cmocka_unit_test(test_levels),
+    cmocka_unit_test(test_delta),   cmocka_unit_test(test_prefixed),
+    cmocka_unit_test(test_fixed),   cmocka_unit_test(test_partitions),
+    cmocka_unit_test(test_filter),  cmocka_unit_test(test_whole),
+    cmocka_unit_test(test_values),  cmocka_unit_test(test_cut),
+    cmocka_unit_test(test_damaged), cmocka_unit_test(test_wrong_sum),
+    cmocka_unit_test(test_refused), cmocka_unit_test(test_memory),
+};
+
+TEST_MAIN(tests)
