@@ -33,6 +33,7 @@ enum dataset_kind {
     DATASET_MDS,
     DATASET_TFRECORD,
     DATASET_PARQUET,
+    DATASET_ARROW,
 };
 enum sample_index { INDEX_OFF = 1, INDEX_AUTO, INDEX_FILE };
 enum megatron_view { MEGATRON_DOCUMENTS = 1, MEGATRON_SAMPLES };
@@ -109,7 +110,7 @@ struct spec_dataset {
     struct spec_file *files; /* owned; idx, npy: 1..DL_MAX_DATASET_FILES, sorted by field: the order
                                 of a map's keys is no matter; the others without field: records,
                                 tokens, plugin, imagefolder (its directory) one; python none, or
-                                its interpreter; text, tar, tfrecord, parquet
+                                its interpreter; text, tar, tfrecord, parquet, arrow
                                 1..DL_MAX_DATASET_PARTS in their order, which may be patterns;
                                 megatron one, with or without .bin; mds its directory */
     uint32_t n_files;
@@ -154,15 +155,16 @@ struct spec_dataset {
 
     enum sample_index index;   /* tar: off: a stream; else samples have indices */
     char *index_path;          /* owned; tar: INDEX_FILE's; NULL: of no other */
-    struct spec_field *fields; /* owned; tar, mds, tfrecord, parquet: those of the sample, sorted by
-                                  name; NULL: all, as they are called */
+    struct spec_field *fields; /* owned; tar, mds, tfrecord, parquet, arrow: those of the sample,
+                                  sorted by name; NULL: all, as they are called */
     uint32_t n_fields;
-    char **images; /* owned; tfrecord, parquet: the sources that are pictures */
+    char **images; /* owned; tfrecord, parquet, arrow: the sources that are pictures */
     uint32_t n_images;
     enum megatron_view view; /* megatron */
-    struct value nulls;      /* owned; parquet: a number; null: they are errors of their samples */
-    struct value filter;     /* owned; parquet: a map; null: all rows */
-    uint64_t cache;          /* parquet: bytes of decoded rows that a worker keeps */
+    struct value
+        nulls; /* owned; parquet, arrow: a number; null: they are errors of their samples */
+    struct value filter; /* owned; parquet: a map; null: all rows */
+    uint64_t cache;      /* parquet: bytes of decoded rows that a worker keeps */
 
     struct value config; /* owned; plugin: what it is opened with, python: args; null: nothing */
 

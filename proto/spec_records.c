@@ -129,7 +129,7 @@ int spec_read_nulls(struct spec_reading *rd, const struct spec_key *key, const s
         return 0;
     }
     if (v->type != VALUE_INT && v->type != VALUE_UINT && v->type != VALUE_FLOAT)
-        return spec_refuse(rd, key, v, "is neither refuse nor a number");
+        return spec_refuse(rd, key, v, "is neither refuse nor a number, such as 0 or .nan");
     return value_copy(v, nulls) < 0 ? spec_no_memory(rd) : 0;
 }
 

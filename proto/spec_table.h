@@ -161,10 +161,10 @@ int _nodiscard_ spec_read_index(struct spec_reading *rd, const struct spec_key *
                                 const struct value *v);
 int _nodiscard_ spec_read_fields(struct spec_reading *rd, const struct spec_key *key,
                                  const struct value *v);
+int _nodiscard_ spec_read_nulls(struct spec_reading *rd, const struct spec_key *key,
+                               const struct value *v);
 int _nodiscard_ spec_read_features(struct spec_reading *rd, const struct spec_key *key,
                                    const struct value *v);
-int _nodiscard_ spec_read_nulls(struct spec_reading *rd, const struct spec_key *key,
-                                const struct value *v);
 void spec_fields_deinit(struct spec_dataset *dataset);
 
 /* *ret is owned by the caller. `place` is where the path stands, for messages (spec_dataset.c). */

@@ -3,6 +3,7 @@
  * one dataset here: a group of arrays with equally many rows, one leaf each, in the spec's order.
  */
 #include "daemon/data/arrays/array.h"
+#include "daemon/data/arrow/arrow.h"
 #include "daemon/data/combine/combine.h"
 #include "daemon/data/dataset_fingerprint.h"
 #include "daemon/data/mds/mds.h"
@@ -196,6 +197,8 @@ static int dataset_open_kind(const struct spec_dataset *spec, const char *place,
         return tfrecord_open(spec, place, env, ret, err);
     case DATASET_PARQUET:
         return parquet_open(spec, place, env, ret, err);
+    case DATASET_ARROW:
+        return arrow_open(spec, place, env, ret, err);
     case DATASET_PLUGIN:
         return plugin_open(spec, place, env, ret, err);
     case DATASET_PYTHON:

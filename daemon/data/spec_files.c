@@ -1,5 +1,6 @@
 #include "daemon/data/spec_files.h"
 
+#include "daemon/data/arrow/arrow_files.h"
 #include "daemon/data/mds/mds.h"
 #include "daemon/data/megatron/megatron.h"
 #include "daemon/data/parquet/files.h"
@@ -17,6 +18,7 @@ enum files_sort files_sort_of(enum dataset_kind kind)
         return FILES_NAMED;
     case DATASET_TEXT:
     case DATASET_TFRECORD:
+    case DATASET_ARROW:
         return FILES_LISTED;
     case DATASET_MEGATRON:
         return FILES_KNOWN;
@@ -72,6 +74,10 @@ int spec_files_list(const struct spec_dataset *spec, const struct data_env *env,
         break;
     case FILES_LISTED:
     case FILES_SHARDS:
+        if (spec->kind == DATASET_ARROW) {
+            r = arrow_files_list(spec, env, &list, err);
+            break;
+        }
         r = file_list_make(spec, env, &list, err);
         if (r == 0)
             r = tar_list_index(spec, env, &list, &list, err);

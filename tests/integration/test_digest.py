@@ -169,6 +169,11 @@ def parquet(case, name, rows=ROWS):
     return case.path(name)
 
 
+def arrow(case, name):
+    media.arrow(pathlib.Path(case.path(name)), ROWS)
+    return case.path(name)
+
+
 def folder(case, name):
     media.pictures(pathlib.Path(case.path(name)), ROWS)
     return case.path(name)
@@ -319,6 +324,10 @@ DATASETS = [
     ("parquet_of_columns", "parquet", lambda case: {
         "paths": [parquet(case, "columns_of_parquet", 2 * ROWS)], "filter": {"part": [0, 1]}}),
     ("parquet_of_nulls", "parquet", lambda case: {"paths": [parquet(case, "nulls")], "nulls": -1}),
+    ("arrow_of_rows", "arrow", lambda case: {
+        "paths": arrow(case, "rows-saved"), "fields": {"number": "id", "pair": "pair"}}),
+    ("arrow_of_columns", "arrow", lambda case: {
+        "paths": arrow(case, "columns-saved"), "nulls": 0, "size": 7}),
     ("imagefolder_random_crop", "imagefolder", lambda case: {
         "root": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_center_chw", "imagefolder", lambda case: {
@@ -353,6 +362,7 @@ COLLATES = {
     "tfrecord_of_bytes": {"kind": "none"},
     "parquet_of_columns": {"kind": "pad", "fields": ["ids"]},
     "parquet_of_nulls": {"kind": "none"},
+    "arrow_of_columns": {"kind": "pad", "fields": ["tokens"]},
     "plugin_fasta": {"kind": "pad", "value": 9, "multiple_of": 8, "side": "left"},
     "imagefolder_center_chw": {"kind": "pad", "fields": ["image"]},
     "imagefolder_varying_transforms": {"kind": "none"},

@@ -10,6 +10,8 @@ import struct
 import tarfile
 import zlib
 
+import arrow_files
+
 
 def png(name, width, height):
     """A picture in the format's simplest form: RGB, no filters."""
@@ -243,3 +245,20 @@ def parquet(path, columns, group):
     footer = Thrift().int(1, 1).list(2, 12, schema).int(3, rows, 6).list(4, 12, groups).end()
     with open(path, "xb") as file:
         file.write(out + footer + struct.pack("<I", len(footer)) + b"PAR1")
+
+
+def arrow(folder, count, shards=2):
+    """What Dataset.save_to_disk() of Hugging Face writes: numbers, a fixed list, tokens of several
+    lengths, texts of which some are null, and pictures. Returns (tokens, text) of each row."""
+    columns = [("id", "int64"), ("pair", ("fixed", 2, "float32")), ("tokens", ("list", "int64")),
+               ("text", "string"), ("picture", ("struct", [("bytes", "binary"), ("path", "string")]))]
+    rows = [(i, (i / 2, -i), [7 * i + k for k in range(1 + i % 9)], words(str(i), 1)[0] if i % 4 else None,
+             (png(f"arrow{i}", 9 + i % 3, 8), None)) for i in range(count)]
+    names = [f"data-{shard:05}-of-{shards:05}.arrow" for shard in range(shards)]
+    folder.mkdir()
+    for shard, name in enumerate(names):
+        own = rows[shard * count // shards:(shard + 1) * count // shards]
+        arrow_files.write(folder / name, columns, [own[at:at + 7] for at in range(0, len(own), 7)],
+                          {"picture": {"_type": "Image"}})
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    return [(row[2], row[3]) for row in rows]

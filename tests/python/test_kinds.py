@@ -83,6 +83,21 @@ class OurWriters(KindCase):
             self.assertEqual(batch["floats"].tolist(), [list(range(i % 4))])
             self.assertEqual(batch["picture"].shape, (1, 8, 9 + i % 3, 3))
 
+    def test_arrow(self):
+        written = media.arrow(self.folder / "a", ROWS)
+        dataset = {"kind": "arrow", "paths": str(self.folder / "a")}
+        read = self.samples({**dataset, "nulls": 0})
+        for i, ((tokens, text), batch) in enumerate(zip(written, read, strict=True)):
+            self.assertEqual((batch["id"].tolist(), batch["pair"].tolist()), ([i], [[i / 2, -i]]))
+            self.assertEqual(batch["tokens"][0].tolist(), tokens)
+            self.assertEqual(list(batch["text"]), [text or ""])
+            self.assertEqual(batch["picture"].shape, (1, 8, 9 + i % 3, 3))
+        self.assert_refused(dataset, "row 0: its column text is null")
+        tokens = self.samples({**dataset, "fields": ["tokens"]}, batch={"tokens": 20},
+                              collate={"kind": "pack", "length": 20}, sampler={"kind": "random"})
+        self.assertEqual(sum(int((batch["tokens"] > 0).sum()) for batch in tokens),
+                         sum(len(row) for row, _ in written) - 1)
+
     def test_tar_with_an_index(self):
         media.shard(self.folder / "a.tar", 0, 9)
         media.shard(self.folder / "b.tar", 9, ROWS - 9)

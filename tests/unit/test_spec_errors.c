@@ -7,7 +7,7 @@
 
 #define KINDS                                                                                  \
     "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
-    "plugin, python, megatron, mds, tfrecord, parquet"
+    "plugin, python, megatron, mds, tfrecord, parquet, arrow"
 
 #define NO_URL                                           \
     " is not a local file; mount it and give its path, " \
@@ -150,13 +150,18 @@ static const struct refusal dataset_refusals[] = {
      "a list has no effect with decode: false, which leaves records as they are; leave out one of "
      "them"},
     {"{kind: parquet, paths: a, nulls: none}", "dataset.nulls",
-     "\"none\" is neither refuse nor a number"},
+     "\"none\" is neither refuse nor a number, such as 0 or .nan"},
     {"{kind: parquet, paths: a, nulls: true}", "dataset.nulls",
-     "true is neither refuse nor a number"},
+     "true is neither refuse nor a number, such as 0 or .nan"},
     {"{kind: parquet, paths: a, cache: 0}", "dataset.cache",
      "0 is not a size in bytes, such as 4096, 256MiB or 1GiB"},
     {"{kind: tfrecord, paths: a, images: []}", "dataset.images",
      "the list is empty; give features, such as [image/encoded]"},
+    {"{kind: arrow, paths: a, nulls: none}", "dataset.nulls",
+     "\"none\" is neither refuse nor a number, such as 0 or .nan"},
+    {"{kind: arrow, paths: a, nulls: null}", "dataset.nulls",
+     "null is neither refuse nor a number, such as 0 or .nan"},
+    {"{kind: arrow}", "dataset.paths", "missing; a dataset of kind arrow needs it"},
     {"{kind: tar, shards: 'https://host/train-{000..146}.tar'}", "dataset.shards",
      "\"https://host/train-{000..146}.tar\"" NO_URL},
     {"{kind: tar, shards: [a.tar, 's3://bucket/b.tar']}", "dataset.shards.1",
@@ -618,6 +623,7 @@ static const char *dataset_with(const struct spec_key *key)
         {DATASET_MDS, "{kind: mds, root: x}"},
         {DATASET_TFRECORD, "{kind: tfrecord, paths: x}"},
         {DATASET_PARQUET, "{kind: parquet, paths: x}"},
+        {DATASET_ARROW, "{kind: arrow, paths: x}"},
         {DATASET_IMAGEFOLDER, "{kind: imagefolder, root: x}"},
         {DATASET_TEXT, "{kind: text, paths: x, tokenizer: bytes}"},
         {DATASET_PLUGIN, "{kind: plugin, path: x}"},

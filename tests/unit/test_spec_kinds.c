@@ -137,6 +137,12 @@ static void test_record_forms(void **state)
          "{min: 2}, y: 1}, cache: 1048576}"},
         {"{kind: tfrecord, paths: a, decode: false}",
          "{kind: tfrecord, paths: [/base/a], decode: false}"},
+        {"{kind: arrow, paths: a, decode: false}",
+         "{kind: arrow, paths: [/base/a], decode: false, nulls: refuse}"},
+        {"{kind: arrow, paths: [a, 'b*'], decode: false, nulls: -1, fields: [x]}",
+         "{kind: arrow, paths: [/base/a, '/base/b*'], decode: false, fields: {x: x}, nulls: -1}"},
+        {"{kind: arrow, paths: a, decode: false, nulls: refuse}",
+         "{kind: arrow, paths: [/base/a], decode: false, nulls: refuse}"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {

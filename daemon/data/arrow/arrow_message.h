@@ -1,0 +1,51 @@
+/*
+ * The messages that Arrow IPC streams and files are made of: a size, metadata by FlatBuffers, and
+ * a body. Numbers and layout are those of Arrow's format/Message.fbs and format/File.fbs.
+ */
+#ifndef DL_DATA_ARROW_MESSAGE_H
+#define DL_DATA_ARROW_MESSAGE_H
+
+#include "daemon/data/arrow/flat.h"
+#include "proto/common/error.h"
+
+/* What is read, whole. */
+struct arrow_view {
+    const char *path;    /* borrowed; for messages */
+    const uint8_t *data; /* borrowed */
+    uint64_t bytes;
+};
+
+enum arrow_header { ARROW_SCHEMA = 1, ARROW_DICTIONARY, ARROW_RECORDS };
+
+struct arrow_message {
+    uint64_t at; /* in the view */
+    uint64_t end;
+    struct flat flat; /* the metadata, in the view */
+    int64_t type;     /* enum arrow_header, or another that is none of ours */
+    struct flat_table header;
+    const uint8_t *body;
+    uint64_t body_bytes;
+};
+
+#define ARROW_END 1 /* not an error: no message follows */
+
+/* The message at byte `at`. 0; ARROW_END; or -EINVAL with `err`: damaged, or cut. */
+int _nodiscard_ arrow_message_read(const struct arrow_view *view, uint64_t at,
+                                   struct arrow_message *ret, struct dl_error *err);
+
+/* Where a file, which unlike a stream begins and ends with a mark, has its messages. */
+struct arrow_footer {
+    struct flat flat;
+    struct flat_table schema;
+    struct flat_vector dictionaries; /* of blocks: arrow_block() */
+    struct flat_vector records;
+};
+
+bool arrow_is_file(const struct arrow_view *view);
+/* Of a file. -EINVAL with `err`. */
+int _nodiscard_ arrow_footer_read(const struct arrow_view *view, struct arrow_footer *ret,
+                                  struct dl_error *err);
+/* Where the message of block `i` begins. */
+uint64_t arrow_block(const struct flat_vector *blocks, uint32_t i);
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * Arrow IPC files as one table: their record batches one after another, and the columns of these
+ * that are asked for. The index is a few words a batch and column, whatever the batches' rows.
+ *
+ * Files stay mapped as long as the table is open. Opening may block on the disk. Not thread-safe.
+ */
+#ifndef DL_DATA_ARROW_TABLE_H
+#define DL_DATA_ARROW_TABLE_H
+
+#include "daemon/data/arrow/arrow_column.h"
+#include "daemon/data/field_choice.h"
+#include "daemon/data/globs.h"
+#include "daemon/data/source.h"
+
+struct arrow_file {
+    struct source source; /* owned */
+    const char *path;     /* borrowed */
+    uint64_t first;       /* row of the table */
+};
+
+struct arrow_batch {
+    uint64_t first; /* row of the table */
+    uint32_t file;
+    struct arrow_column *columns; /* owned; schema.n_slots of them */
+};
+
+struct arrow_table {          /* all zero: empty */
+    struct arrow_file *files; /* owned; n_files of them */
+    uint32_t n_files;
+    struct arrow_batch *batches; /* owned; none of them empty */
+    uint64_t n_batches;
+    uint64_t rows;
+    struct arrow_schema schema; /* owned; of the first file */
+    uint32_t *columns;          /* owned; those of choice, or all: fields of the schema */
+    uint32_t n_columns;
+    uint64_t batches_room;
+    void **dictionaries; /* owned, and each of them: columns that others point to */
+    uint64_t n_dictionaries, dictionaries_room;
+};
+
+/*
+ * Opens the files of `paths`, which stays with the caller for the table's life, and of each the
+ * columns that `choice` names: those of the first file, and columns of the same types in the
+ * others. Errors name the file, and the column; after one the table is to be closed as well.
+ */
+int _nodiscard_ arrow_table_open(struct arrow_table *table, const struct file_list *paths,
+                                 const struct field_choice *choice, const struct data_env *env,
+                                 struct dl_error *err);
+/* The same of one that lies in memory, which stays for the table's life: file `i` of table->files.
+ */
+int _nodiscard_ arrow_table_add(struct arrow_table *table, uint32_t i,
+                                const struct arrow_view *view, const struct field_choice *choice,
+                                struct dl_error *err);
+void arrow_table_close(struct arrow_table *table);
+
+/* The batch that has row `row`, below table->rows. */
+const struct arrow_batch *arrow_table_find(const struct arrow_table *table, uint64_t row);
+
+#endif
