@@ -219,6 +219,8 @@ struct dl_spec {
     enum sampler_kind sampler;
     enum sampler_order order; /* of a sampler that draws; 0: it does not */
     uint64_t num_samples;     /* random, weighted; 0 = null: as many as the dataset has */
+    uint64_t block;           /* random; 0 = null: samples are shuffled over the whole epoch */
+    uint64_t window;          /* random, with a block: blocks that are shuffled into each other */
     uint64_t *indices;        /* owned; subset_random, indices: not NULL, even when empty */
     double *weights;          /* owned; weighted: finite, ≥ 0, with a finite sum above 0 */
     uint32_t n_indices;

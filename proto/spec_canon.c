@@ -268,6 +268,8 @@ static bool spec_canon_says_nothing_new(const struct dl_spec *spec, const struct
         return spec->dataset.index <= INDEX_OFF;
     if (strcmp(key->key, "tokens") == 0)
         return !spec->batch.tokens;
+    if (strcmp(key->key, "block") == 0)
+        return !spec->block;
     if (strcmp(key->key, "replicas") == 0)
         return spec->replicas <= 1;
     if (strcmp(key->key, "balance") == 0)

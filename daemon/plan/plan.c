@@ -78,6 +78,8 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
         .n_indices = spec->n_indices,
         .weights = spec->weights,
         .num_samples = spec->num_samples,
+        .block = spec->block,
+        .window = spec->window,
         .replacement = spec->replacement,
         .seed = spec->seed,
         .world = 1,
@@ -103,10 +105,10 @@ bool plan_params_equal(const struct plan_params *a, const struct plan_params *b)
 {
     return a->length == b->length && a->sampler == b->sampler && a->order == b->order &&
            a->indices == b->indices && a->n_indices == b->n_indices && a->weights == b->weights &&
-           a->num_samples == b->num_samples && a->replacement == b->replacement &&
-           a->seed == b->seed && a->epoch == b->epoch && a->world == b->world &&
-           a->batch_size == b->batch_size && a->drop_last == b->drop_last && a->shard == b->shard &&
-           a->even == b->even && history_equal(&a->before, &b->before) &&
+           a->num_samples == b->num_samples && a->block == b->block && a->window == b->window &&
+           a->replacement == b->replacement && a->seed == b->seed && a->epoch == b->epoch &&
+           a->world == b->world && a->batch_size == b->batch_size && a->drop_last == b->drop_last &&
+           a->shard == b->shard && a->even == b->even && history_equal(&a->before, &b->before) &&
            plan_tokens_equal(&a->tokens, &b->tokens);
 }
 

@@ -13,6 +13,7 @@
  * The sampler's order is one of
  *   - samples 0..length-1 in turn, or shuffled: RandomSampler; with num_samples above the length
  *     one shuffle after the other, the last one cut
+ *   - the same in blocks of samples that lie one after another: sampler_blocks.c
  *   - draws with replacement: RandomSampler(replacement=True)
  *   - `indices` in turn, or shuffled: SubsetRandomSampler
  *   - draws by `weights`: WeightedRandomSampler
@@ -77,6 +78,9 @@ struct plan_params {
     const double *weights;   /* PLAN_WEIGHTS: `length` of them; finite, none below 0, not all 0;
                                 copied */
     uint64_t num_samples;    /* below 2^63; 0: as many as there are */
+    uint64_t block;          /* PLAN_SAMPLES, PLAN_NATIVE, all of them once: samples of a block; 0:
+                                none */
+    uint64_t window;         /* with a block: blocks that are shuffled into each other; ≥ 1 */
     bool replacement;
     uint64_t seed;
     uint64_t epoch;

@@ -111,6 +111,8 @@ static int sampler_samples_new(const struct plan_params *params, struct sampler 
 {
     uint64_t count = params->num_samples ? params->num_samples : params->length;
 
+    if (params->block > 0)
+        return sampler_blocks_new(params, ret);
     return sampler_range_new(params, params->length, count, ret);
 }
 
@@ -147,6 +149,8 @@ static bool sampler_samples_fit(const struct plan_params *params)
 {
     bool counted = params->num_samples > 0 || params->replacement;
 
+    if (params->block > 0)
+        return params->order == PLAN_NATIVE && !counted && params->window > 0;
     return !counted ||
            (params->order != PLAN_SEQUENTIAL && (params->num_samples == 0 || params->length > 0));
 }
@@ -156,12 +160,12 @@ static bool sampler_indices_fit(const struct plan_params *params)
     for (uint64_t i = 0; i < params->n_indices; i++)
         if (params->indices[i] >= params->length)
             return false;
-    return params->num_samples == 0 && !params->replacement;
+    return params->block == 0 && params->num_samples == 0 && !params->replacement;
 }
 
 static bool sampler_weights_fit(const struct plan_params *params)
 {
-    return params->order != PLAN_SEQUENTIAL && params->length > 0;
+    return params->block == 0 && params->order != PLAN_SEQUENTIAL && params->length > 0;
 }
 
 static const struct sampler_kind {

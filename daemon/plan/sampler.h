@@ -44,6 +44,8 @@ int _nodiscard_ sampler_drawn_torch_new(const struct plan_params *params, uint64
                                         uint64_t count, struct sampler **ret);
 int _nodiscard_ sampler_drawn_native_new(const struct plan_params *params, uint64_t length,
                                          uint64_t count, struct sampler **ret);
+/* All samples once, near those that lie near them: params->block. (sampler_blocks.c) */
+int _nodiscard_ sampler_blocks_new(const struct plan_params *params, struct sampler **ret);
 /* By params->weights, with and without replacement. (sampler_weighted.c) */
 int _nodiscard_ sampler_weighted_new(const struct plan_params *params, struct sampler **ret);
 

@@ -385,6 +385,7 @@ MORE_SAMPLERS = [
     ("torch_replacement", {"kind": "random", "replacement": True}),
     ("native_replacement", {"kind": "random", "replacement": True, "num_samples": 70,
                             "order": "native"}),
+    ("native_blocks", {"kind": "random", "order": "native", "block": 5, "window": 3}),
     ("indices", {"kind": "indices", "indices": LISTED}),
     ("torch_subset", {"kind": "subset_random", "indices": LISTED}),
     ("native_subset", {"kind": "subset_random", "indices": LISTED, "order": "native"}),

@@ -381,4 +381,5 @@ class Damage(unittest.TestCase):
                         self.assertRegex(str(e), "t.parquet|dataset|sample", f"seed {seed}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -209,6 +209,7 @@ static void test_native_cycles(void **state)
 static const struct plan_params kinds[] = {
     {.length = 37, .order = PLAN_TORCH, .num_samples = 100},
     {.length = 37, .order = PLAN_NATIVE, .num_samples = 100},
+    {.length = 37, .order = PLAN_NATIVE, .block = 5, .window = 3},
     {.length = 37, .order = PLAN_TORCH, .num_samples = 5},
     {.length = 37, .order = PLAN_NATIVE, .num_samples = 5},
     {.length = 37, .order = PLAN_TORCH, .replacement = true},
@@ -356,6 +357,63 @@ static void test_backlog(void **state)
     assert_int_equal(plan_backlog(sorted, 0, 99), 0);
 }
 
+/* ---- blocks --------------------------------------------------------------------------------- */
+
+/* Each sample once; so many blocks at a time as a window has, and the one that is shorter, in any
+ * of its places; other epochs and seeds have other orders. */
+static void test_blocks(void **state)
+{
+    static const struct {
+        uint64_t length, block, window;
+    } rows[] = {{1, 1, 1},    {7, 7, 3},      {10, 3, 1},    {10, 3, 2},     {10, 3, 4},
+                {12, 3, 2},   {100, 7, 4},    {4096, 64, 8}, {4095, 64, 8},  {4000, 999, 2},
+                {5, 99, 99},  {999, 1, 10},   {64, 1, 64},   {1000, 500, 1}, {1001, 500, 2},
+                {3, 2, 1000}, {4096, 4095, 1}};
+    uint64_t order[MAX], other[MAX];
+    uint8_t seen[MAX];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        for (uint64_t epoch = 0; epoch < 20; epoch++) {
+            struct plan_params params = {.length = rows[i].length,
+                                         .order = PLAN_NATIVE,
+                                         .block = rows[i].block,
+                                         .window = rows[i].window,
+                                         .seed = 5,
+                                         .epoch = epoch};
+            uint64_t block = min_u64(rows[i].block, rows[i].length), places = 0, last = UINT64_MAX;
+            uint64_t blocks = (rows[i].length + block - 1) / block;
+            assert_int_equal(whole(params, order), rows[i].length);
+            memset(seen, 0, sizeof seen);
+            for (uint64_t k = 0; k < rows[i].length; k++) {
+                assert_in_range(order[k], 0, rows[i].length - 1);
+                assert_int_equal(seen[order[k]]++, 0);
+            }
+            /* In as many positions as a block has: two windows, and the block that is shorter. */
+            for (uint64_t k = 0; k + block <= rows[i].length; k++) {
+                uint64_t mask[MAX / 64 + 1] = {0}, n = 0;
+                for (uint64_t p = k; p < k + block; p++) {
+                    uint64_t b = order[p] / block;
+                    n += !(mask[b / 64] >> (b % 64) & 1);
+                    mask[b / 64] |= UINT64_C(1) << (b % 64);
+                }
+                assert_true(n <= min_u64(2 * min_u64(rows[i].window, blocks) + 1, blocks));
+                if (block > 64)
+                    k += block / 2;
+            }
+            for (uint64_t k = 0; k < rows[i].length; k++) {
+                places += order[k] / block != last;
+                last = order[k] / block;
+            }
+            if (rows[i].window == 1)
+                assert_int_equal(places, blocks);
+            params.epoch++;
+            whole(params, other);
+            if (rows[i].length > 60)
+                assert_memory_not_equal(order, other, rows[i].length * sizeof *order);
+        }
+}
+
 /* ---- the ends of the range ------------------------------------------------------------------ */
 
 static void test_refused(void **state)
@@ -369,6 +427,12 @@ static void test_refused(void **state)
         {{.length = 5, .num_samples = 3}, -EINVAL},
         {{.length = 5, .replacement = true}, -EINVAL},
         {{.length = 6, WEIGHED(six)}, -EINVAL},
+        {{.length = 6, .block = 2, .window = 1}, -EINVAL},
+        {{.length = 6, .block = 2, .window = 1, .order = PLAN_TORCH}, -EINVAL},
+        {{.length = 6, .block = 2, .order = PLAN_NATIVE}, -EINVAL},
+        {{.length = 6, .block = 2, .window = 1, .order = PLAN_NATIVE, .num_samples = 6}, -EINVAL},
+        {{.length = 20, LISTED(five), .block = 2, .window = 1, .order = PLAN_NATIVE}, -EINVAL},
+        {{.length = 0, .block = 2, .window = 1, .order = PLAN_NATIVE}, 0},
         {{.length = 0, .num_samples = 1, .order = PLAN_TORCH}, -EINVAL},
         {{.length = 5, .num_samples = UINT64_C(1) << 63, .order = PLAN_NATIVE}, -EINVAL},
         {{.length = 5, LISTED(five)}, -EINVAL},
@@ -566,6 +630,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_seeds),
     cmocka_unit_test(test_lists_are_copied),
     cmocka_unit_test(test_backlog),
+    cmocka_unit_test(test_blocks),
     cmocka_unit_test(test_refused),
     cmocka_unit_test(test_no_memory),
     cmocka_unit_test(test_trillion),

@@ -1,0 +1,116 @@
+/*
+ * A shuffle that stays near the disk: samples that lie one after another are a block, and blocks
+ * come in a random order; `window` of them at a time are a heap, whose samples come in a random
+ * order. So a reader has no more blocks in hand than those of a heap. Any position is computed by
+ * itself.
+ *
+ * Where the length is no multiple of the block, one block is shorter. It is left out of the
+ * permutation of blocks, and stands at a place of its own that is drawn: so it is known where all
+ * others begin.
+ */
+#include "daemon/plan/sampler.h"
+
+#include "daemon/plan/permute.h"
+
+#include <errno.h>
+
+/* Keeps the draw of the place apart from whatever else is drawn for a seed and an epoch. */
+#define PLACE_STREAM UINT64_C(0x626c6f636b73)
+
+struct blocks {
+    struct sampler base;
+    uint64_t seed, epoch;
+    uint64_t block;              /* samples of one */
+    uint64_t rest;               /* of the shorter one; 0: there is none */
+    uint64_t full;               /* blocks that are not shorter */
+    uint64_t n;                  /* of all */
+    uint64_t window;             /* blocks of a heap: 1..n */
+    uint64_t place;              /* of the shorter block, in their order; n: there is none */
+    struct permute_native order; /* of the full ones */
+    /* The heap in hand: its positions, and the permutation of its samples. */
+    uint64_t begin, end; /* equal: none */
+    struct permute_native inside;
+};
+
+/* The position of the first sample of the block at `place` of their order. */
+static uint64_t sampler_blocks_begin(const struct blocks *b, uint64_t place)
+{
+    return place <= b->place ? place * b->block : (place - 1) * b->block + b->rest;
+}
+
+/* The heap that has a position: all before the shorter block's are equal, and so are those behind.
+ */
+static uint64_t sampler_blocks_heap(const struct blocks *b, uint64_t position)
+{
+    uint64_t its = b->place / b->window, bytes = b->window * b->block;
+
+    if (b->rest > 0 && position >= sampler_blocks_begin(b, min_u64((its + 1) * b->window, b->n)))
+        position += b->block - b->rest;
+    return position / bytes;
+}
+
+/* The sample at a position where blocks are in their order, but samples are not shuffled. */
+static uint64_t sampler_blocks_sample(const struct blocks *b, uint64_t position)
+{
+    if (b->rest > 0 && position >= b->place * b->block) {
+        uint64_t inside = position - b->place * b->block;
+        if (inside < b->rest)
+            return b->full * b->block + inside;
+        /* As if the shorter block were not there. */
+        position -= b->rest;
+    }
+    return permute_native_at(&b->order, position / b->block) * b->block + position % b->block;
+}
+
+static void sampler_blocks_take(struct blocks *b, uint64_t heap)
+{
+    uint64_t first = heap * b->window;
+
+    b->begin = sampler_blocks_begin(b, first);
+    b->end = sampler_blocks_begin(b, min_u64(first + b->window, b->n));
+    permute_native_init(&b->inside, b->end - b->begin, b->seed, b->epoch, heap + 1);
+}
+
+static uint64_t sampler_blocks_at(struct sampler *sampler, uint64_t position)
+{
+    struct blocks *b = container_of(sampler, struct blocks, base);
+
+    if (position < b->begin || position >= b->end)
+        sampler_blocks_take(b, sampler_blocks_heap(b, position));
+    position = b->begin + permute_native_at(&b->inside, position - b->begin);
+    return sampler_blocks_sample(b, position);
+}
+
+static void sampler_blocks_free(struct sampler *sampler)
+{
+    free(container_of(sampler, struct blocks, base));
+}
+
+int sampler_blocks_new(const struct plan_params *params, struct sampler **ret)
+{
+    static const struct sampler_kind_ops ops = {.at = sampler_blocks_at,
+                                                .free = sampler_blocks_free};
+    struct blocks *b = calloc(1, sizeof *b);
+    uint64_t length = params->length;
+
+    if (!b)
+        return -ENOMEM;
+    b->base = (struct sampler){.ops = &ops, .count = length};
+    b->seed = params->seed;
+    b->epoch = params->epoch;
+    b->block = max_u64(min_u64(params->block, length), 1);
+    b->full = length / b->block;
+    b->rest = length % b->block;
+    b->n = b->full + (b->rest > 0);
+    b->window = max_u64(min_u64(params->window, b->n), 1);
+    b->place = b->n;
+    if (b->rest > 0) {
+        const struct sampler_key key = {
+            .seed = params->seed, .epoch = params->epoch, .length = length, .stream = PLACE_STREAM};
+        unsigned __int128 bits = sampler_native_bits(&key, 0).high;
+        b->place = (uint64_t)(bits * b->n >> 64);
+    }
+    permute_native_init(&b->order, b->full, params->seed, params->epoch, 0);
+    *ret = &b->base;
+    return 0;
+}
