@@ -243,6 +243,98 @@ static void test_keyed_draws(void **state)
     assert_true(fabs(sum) < 150 && fabs(squares - 1001) < 200);
 }
 
+/* ---- pictures in memory, and torchvision's first generation -----------------------------------
+ */
+
+/* Counts draws of integers, which are all the least. */
+struct counted {
+    struct draws base;
+    unsigned n;
+};
+
+static int64_t counted_integer(struct draws *d, int64_t low, int64_t high)
+{
+    assert_true(low < high);
+    container_of(d, struct counted, base)->n++;
+    return low;
+}
+
+static const struct draws_ops counted_ops = {.integer = counted_integer};
+
+static int run_pixels(const char *text, const struct transforms_how *how,
+                      const struct transforms_pixels *from, struct counted *draws, uint8_t *out)
+{
+    struct transforms_runner *run = NULL;
+    struct transforms *transforms = NULL;
+    struct transforms_shape shape;
+    struct dl_error err = {0};
+    struct value list = {0};
+
+    assert_int_equal(yaml_parse(text, strlen(text), "test", &list, &err), 0);
+    int r = transforms_read_as(&list, "test", how, &transforms, &err);
+    value_deinit(&list);
+    if (r == 0)
+        r = transforms_runner_new(&run, &err);
+    if (r == 0)
+        r = transforms_run_pixels(transforms, run, from, &draws->base, &shape, &err);
+    if (r == 0 && out)
+        transforms_write(run, false, out);
+    transforms_runner_free(run);
+    transforms_free(transforms);
+    return r;
+}
+
+static void test_pixels(void **state)
+{
+    static const uint8_t pixels[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    struct transforms_pixels colour = {.pixels = pixels, .size = {2, 2}};
+    struct transforms_pixels grey = {.pixels = pixels, .size = {3, 4}};
+    struct transforms_pixels none = {.pixels = pixels};
+    struct counted draws = {.base.ops = &counted_ops};
+    struct transforms_how how = {.channels = 3};
+    uint8_t out[12] = {0}, cut[] = {1, 2, 5, 6};
+
+    assert_int_equal(run_pixels("[]", &how, &colour, &draws, out), 0);
+    assert_memory_equal(out, pixels, 12);
+    assert_int_equal(run_pixels("[]", &how, &none, &draws, NULL), 0);
+    how.channels = 1;
+    assert_int_equal(run_pixels("[PILToTensor]", &how, &grey, &draws, out), 0);
+    assert_memory_equal(out, pixels, 12);
+    assert_int_equal(run_pixels("[{kind: RandomCrop, size: 2}]", &how, &grey, &draws, out), 0);
+    assert_memory_equal(out, cut, 4);
+    assert_int_equal(draws.n, 2);
+    assert_int_equal(run_pixels("[{kind: RandomCrop, size: 9}]", &how, &grey, &draws, NULL),
+                     -EINVAL);
+}
+
+/* Of a picture of 3 × 4: how often a RandomCrop draws. */
+static void test_first_generation(void **state)
+{
+    static const struct {
+        const char *list;
+        unsigned first;
+        unsigned second;
+    } crops[] = {
+        {"[{kind: RandomCrop, size: [3, 4]}]", 0, 0},
+        {"[{kind: RandomCrop, size: [3, 2]}]", 2, 1},
+        {"[{kind: RandomCrop, size: [2, 4]}]", 2, 1},
+        {"[{kind: RandomCrop, size: [2, 2]}]", 2, 2},
+        {"[{kind: RandomCrop, size: [5, 4], pad_if_needed: true}]", 2, 1},
+    };
+    static const uint8_t pixels[12] = {0};
+    struct transforms_pixels grey = {.pixels = pixels, .size = {3, 4}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(crops); i++) {
+        struct counted first = {.base.ops = &counted_ops}, second = first;
+        struct transforms_how how = {.channels = 1};
+        assert_int_equal(run_pixels(crops[i].list, &how, &grey, &second, NULL), 0);
+        how.first_generation = true;
+        assert_int_equal(run_pixels(crops[i].list, &how, &grey, &first, NULL), 0);
+        assert_int_equal(first.n, crops[i].first);
+        assert_int_equal(second.n, crops[i].second);
+    }
+}
+
 /* ---- the manual -------------------------------------------------------------------------------
  */
 
@@ -269,6 +361,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_shapes),
     cmocka_unit_test(test_out_of_memory),
     cmocka_unit_test(test_keyed_draws),
+    cmocka_unit_test(test_pixels),
+    cmocka_unit_test(test_first_generation),
     cmocka_unit_test(test_the_manual_has_them_all),
 };
 TEST_MAIN(tests)

@@ -190,12 +190,13 @@ class Job:
 
     collate: None: the default rules, which C knows itself. init: worker_init_fn or None. base_seed:
     of the first epoch; the generators run on from there. states: as _carried.to_send() says, or None.
-    native: what is known of the dataset is done in C.
+    native: what is known of the dataset is done in C. pictures: so are its pictures, where it is not
+    None; True: its samples go to default_collate (_native.pictures_of()).
     """
 
     def __init__(self, dataset: Any, iterable: bool, collate: Callable | None,
                  init: Callable[[int], None] | None, base_seed: int, states: dict | None,
-                 native: bool = False) -> None:
+                 native: bool = False, pictures: bool | None = None) -> None:
         self.dataset = dataset
         self.iterable = iterable
         self.collate = collate
@@ -204,7 +205,9 @@ class Job:
         self.states = states
         self.native = native
         # What init() changes in a worker is not known before.
+        self.pictures = pictures
         self.columns = self._lower() if native and init is None else None
+        self.known = self._with_pictures() if init is None else None
 
     def _lower(self) -> Any:
         from . import _native
@@ -212,6 +215,16 @@ class Job:
             return _native.lower(self.dataset)
         except _native.Unknown:
             return None
+
+    def _with_pictures(self) -> Any:
+        from . import _native
+        if self.pictures is None or self.columns is not None:
+            return self.dataset
+        return _native.with_pictures(self.dataset, self.pictures)
+
+    def dataset_in_worker(self) -> Any:
+        """After init(): what gives its samples."""
+        return self.known if self.init is None else self._with_pictures()
 
     def columns_in_worker(self) -> Any:
         """After init()."""
@@ -242,6 +255,7 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
             _carry(source, states)
         else:
             source.columns = job.columns_in_worker()
+            source.dataset = job.dataset_in_worker()
     except Exception as error:
         source.dataset, source.carrier, source.keeper = _Broken(error), None, None
     return source

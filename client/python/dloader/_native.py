@@ -4,6 +4,8 @@ A dataset is known by its exact type: a subclass, or a method that somebody has 
 PyTorch's, is not. Known are tensors and NumPy arrays in memory, TensorDataset, and Subset and
 ConcatDataset of known ones; collate_fn must be PyTorch's default_collate. The batches are equal to
 PyTorch's, and so are the errors: an index that is no sample goes to the dataset itself.
+
+Datasets of pictures are another matter: C makes their samples, one by one (_native_pictures.py).
 """
 
 from __future__ import annotations
@@ -17,18 +19,16 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from torch.utils.data import dataset as _theirs
 from torch.utils.data._utils import collate as _collate
 
-from . import _html
+from . import _html, _native_pictures
+from ._native_transforms import Unknown
+from ._native_transforms import name_of as _name
 
 # Kinds of NumPy's numbers that default_collate makes a tensor of the same type of, one by one.
 _NUMBERS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
 # Keys of a batch from which on looking at the dataset takes less time than calling it.
-_MANY = 8
+MANY = 8
 # What makes the samples of PyTorch's datasets.
 _METHODS = ("__getitem__", "__getitems__", "__len__")
-
-
-class Unknown(Exception):
-    """Why a dataset has to be called."""
 
 
 class Columns(NamedTuple):
@@ -46,10 +46,6 @@ class Columns(NamedTuple):
 
 
 # ---- is it what it seems to be ------------------------------------------------------------------
-
-def _name(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
 
 def _check_methods(dataset: Any) -> None:
     """Unknown: somebody has put other code in place of PyTorch's."""
@@ -197,13 +193,45 @@ def is_on(loader: Any) -> bool:
     return True
 
 
+def pictures_of(loader: Any) -> bool | None:
+    """Whether C may make the pictures of its samples: None: no; True: they go to default_collate."""
+    if loader._options.native == "off" or loader._is_iterable:
+        return None
+    return loader._auto_collation and loader.collate_fn is _collate.default_collate
+
+
+def with_pictures(dataset: Any, bare: bool) -> Any:
+    """What gives the same samples, their pictures made by C where these are known."""
+    if "torchvision" not in sys.modules:
+        return dataset
+    try:
+        return _native_pictures.lower(dataset, bare).dataset
+    except Unknown:
+        return dataset
+
+
 def require(loader: Any) -> None:
     """ValueError: not all of it is known; the text says what is not."""
     try:
         _check_loader(loader)
-        lower(loader.dataset)
+        _check_samples(loader.dataset)
     except Unknown as why:
         raise ValueError(f"native='require': {why}; see dloader.explain(), or use native='auto'") from None
+
+
+def _check_samples(dataset: Any) -> None:
+    pictures = _pictures(dataset)
+    if pictures is None:
+        lower(dataset)
+    elif pictures.why:
+        raise Unknown(pictures.why)
+
+
+def _pictures(dataset: Any) -> _native_pictures.Lowered | None:
+    """None: there are none. Unknown: there are, and nothing of them is known."""
+    if not _native_pictures.has_pictures(dataset):
+        return None
+    return _native_pictures.lower(dataset, True)
 
 
 def takes(loader: Any) -> bool:
@@ -215,7 +243,7 @@ def takes(loader: Any) -> bool:
 
 def take(dataset: Any, keys: Any) -> Any:
     """The batch of these keys, in this process; None: the dataset has to be called."""
-    if len(keys) < _MANY or set(map(type, keys)) != {int}:
+    if len(keys) < MANY or set(map(type, keys)) != {int}:
         return None
     try:
         columns = lower(dataset)
@@ -228,6 +256,11 @@ def take(dataset: Any, keys: Any) -> Any:
     batch = [torch.index_select(column, 0, rows) if type(column) is torch.Tensor else
              torch.from_numpy(column.take(rows.numpy(), 0)) for column in columns.parts[0]]
     return batch[0] if columns.bare else batch
+
+
+# What explain() says to what is not all native.
+_REMEDY = ("a tensor, an array or a TensorDataset, torchvision's pictures with its transforms, or Subset "
+           "or ConcatDataset of such, in batches of PyTorch's default_collate; what-runs-native.md lists them")
 
 
 # ---- for people ---------------------------------------------------------------------------------
@@ -247,6 +280,33 @@ def _why_not(check: Any, argument: Any) -> str | None:
     return None
 
 
+def _why_not_native(loader: Any) -> str | None:
+    if loader._options.native == "off":
+        return "native='off'"
+    if loader.num_workers == 0 and type(loader.dataset) in (Subset, ConcatDataset) and not \
+            _native_pictures.has_pictures(loader.dataset):
+        return "num_workers=0: without workers, these are called"
+    return None
+
+
+def _stages(loader: Any) -> tuple[list[_native_pictures.Stage], bool]:
+    """What explain() prints, and whether there is something that could run in C."""
+    collate = getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__)
+    off = _why_not_native(loader)
+    stage = _native_pictures.Stage
+    if off is None and not loader._is_iterable and _native_pictures.has_pictures(loader.dataset):
+        try:
+            found = _native_pictures.lower(loader.dataset, True)
+            batches = _why_not(_check_loader, loader)
+            return [*found.stages, stage("batches", collate, batches)], bool(found.why or batches)
+        except Unknown as why:
+            off = str(why)
+    samples = off or _why_not(lower, loader.dataset)
+    batches = off or samples or _why_not(_check_loader, loader)
+    return [stage("samples", _kind_text(loader.dataset), samples or batches),
+            stage("batches", collate, batches)], bool(batches)
+
+
 def explain(loader: Any, file: Any = None) -> None:
     """Prints, stage by stage, what of a DataLoader's work C does, what Python does, and why; in a
     notebook it shows a table.
@@ -258,19 +318,10 @@ def explain(loader: Any, file: Any = None) -> None:
 
 def explained(loader: Any) -> _html.Shown:
     """What explain() tells, as text and as HTML."""
-    collate = getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__)
-    off = None
-    if loader._options.native == "off":
-        off = "native='off'"
-    elif loader.num_workers == 0 and type(loader.dataset) in (Subset, ConcatDataset):
-        off = "num_workers=0: without workers, these are called"
-    samples = off or _why_not(lower, loader.dataset)
-    batches = off or samples or _why_not(_check_loader, loader)
-    stages = [("samples", _kind_text(loader.dataset), samples or batches), ("batches", collate, batches)]
-    lines = [f"{stage:<9}{'Python' if why else 'C':<8}{what}{f'  ({why})' if why else ''}"
-             for stage, what, why in stages]
-    if batches and not off:
-        lines.append("to run in C: a tensor, an array or a TensorDataset, or Subset or ConcatDataset of such, "
-                     "in batches of PyTorch's default_collate")
+    stages, more = _stages(loader)
+    width = 2 + max(len(stage.name) for stage in stages)
     rows = [(stage, "Python" if why else "C", what, why or "") for stage, what, why in stages]
-    return _html.Shown("\n".join(lines), _html.table(("stage", "by", "what", "why"), rows, "".join(lines[len(rows):])))
+    lines = [f"{stage:<{width}}{by:<8}{what}{f'  ({why})' if why else ''}" for stage, by, what, why in rows]
+    remedy = f"to run in C: {_REMEDY}" if more and loader._options.native != "off" else ""
+    text = "\n".join([*lines, remedy] if remedy else lines)
+    return _html.Shown(text, _html.table(("stage", "by", "what", "why"), rows, remedy))

@@ -70,6 +70,7 @@ class SingleIterator(LoaderIterator):
         self._is_batched = loader._auto_collation
         self._drop_last = loader.drop_last
         self._is_native = _native.takes(loader)
+        self._pictures = _native.pictures_of(loader) if self._is_batched else None
         self._ended = False
         self._begin()
         _datapipes.shard(self._dataset)
@@ -167,6 +168,9 @@ class SingleIterator(LoaderIterator):
         batch = _native.take(self._dataset, keys) if self._is_native else None
         if batch is not None:
             return batch
+        # Looked at each time: the program may change its dataset meanwhile.
+        if self._pictures is not None and len(keys) >= _native.MANY:
+            self._dataset = _native.with_pictures(self._loader.dataset, self._pictures)
         try:
             samples = self._fetch(self, keys)
         finally:

@@ -32,8 +32,9 @@ struct transforms_runner {
     struct resizer resizer;
     struct transform_tensor tensor;
     bool is_tensor;
-    struct draws *draws; /* borrowed, while a list is run */
-    const char *path;    /* likewise, of the file */
+    bool first_generation; /* struct transforms_how */
+    struct draws *draws;   /* borrowed, while a list is run */
+    const char *path;      /* likewise, of the file */
     struct dl_error *err;
 };
 

@@ -249,11 +249,13 @@ static int crops_apply_random(const struct transform *t, struct transforms_runne
         (r = runner_take(run, picture_pad(&run->now, &margins, &run->spare))) < 0)
         return r;
     struct image_size now = run->now.size;
-    if (now.height > box.size.height)
+    bool higher = now.height > box.size.height, wider = now.width > box.size.width;
+    bool both = run->first_generation && (higher || wider);
+    if (higher || both)
         box.top = draws_int(run->draws, 0, (int64_t)now.height - box.size.height + 1);
-    if (now.width > box.size.width)
+    if (wider || both)
         box.left = draws_int(run->draws, 0, (int64_t)now.width - box.size.width + 1);
-    if (now.height == box.size.height && now.width == box.size.width)
+    if (!higher && !wider)
         return 0;
     return runner_take(run, picture_crop(&run->now, &box, &run->spare));
 }

@@ -57,7 +57,9 @@ static int warps_apply_affine(const struct transform *t, struct transforms_runne
 {
     struct image_size size = run->now.size;
     struct warp warp = warps_of(t);
-    struct warp_parameters p = {.scale = 1, .center = {size.width * 0.5, size.height * 0.5}};
+    struct warp_parameters p = {.scale = 1,
+                                .center = {size.width * 0.5, size.height * 0.5},
+                                .first_generation = run->first_generation};
     double a[6];
 
     p.angle = (double)draws_uniform(run->draws, t->ranges[0][0], t->ranges[0][1]);

@@ -11,6 +11,7 @@
 struct transforms {
     struct transform *list; /* owned */
     uint32_t n;
+    struct transforms_how how;
     struct transforms_shape shape;
 };
 
@@ -189,13 +190,21 @@ int transform_shape_list(const struct transform_reading *rd, const struct transf
 int transforms_read(const struct value *list, const char *place, struct transforms **ret,
                     struct dl_error *err)
 {
+    return transforms_read_as(list, place, &(struct transforms_how){.channels = 3}, ret, err);
+}
+
+int transforms_read_as(const struct value *list, const char *place,
+                       const struct transforms_how *how, struct transforms **ret,
+                       struct dl_error *err)
+{
     const struct transform_reading rd = {.place = place, .err = err};
     struct transforms *t = calloc(1, sizeof *t);
     int r;
 
     if (!t)
         return dl_error_set(err, ENOMEM, place, "out of memory");
-    t->shape = (struct transforms_shape){.channels = 3, .dtype = DL_DTYPE_UINT8};
+    t->how = *how;
+    t->shape = (struct transforms_shape){.channels = how->channels, .dtype = DL_DTYPE_UINT8};
     if ((r = transform_read_list(&rd, list, &t->list, &t->n)) < 0 ||
         (r = transform_shape_list(&rd, t->list, t->n, &t->shape)) < 0) {
         transforms_free(t);
@@ -304,16 +313,23 @@ static int transforms_begin(const struct transforms *transforms, struct transfor
     return first->kind->apply ? first->kind->apply(first, run) : 0;
 }
 
-int transforms_run(const struct transforms *transforms, struct transforms_runner *run,
-                   struct image_decoder *decoder, struct draws *draws, const char *path,
-                   struct transforms_shape *ret, struct dl_error *err)
+static void transforms_set(const struct transforms *transforms, struct transforms_runner *run,
+                           struct draws *draws, const char *path, struct dl_error *err)
 {
     run->draws = draws;
     run->path = path;
     run->err = err;
     run->is_tensor = false;
-    int r = transforms_begin(transforms, run, decoder);
-    for (uint32_t i = 1; r == 0 && i < transforms->n; i++)
+    run->first_generation = transforms->how.first_generation;
+}
+
+/* All but the first `done`. */
+static int transforms_finish(const struct transforms *transforms, struct transforms_runner *run,
+                             uint32_t done, struct transforms_shape *ret)
+{
+    int r = 0;
+
+    for (uint32_t i = done; r == 0 && i < transforms->n; i++)
         r = transform_apply(&transforms->list[i], run);
     if (r < 0)
         return r;
@@ -323,4 +339,32 @@ int transforms_run(const struct transforms *transforms, struct transforms_runner
            transforms_bytes(ret) == transforms_bytes(&transforms->shape));
     assert(ret->channels == runner_channels(run) && ret->is_tensor == run->is_tensor);
     return 0;
+}
+
+int transforms_run(const struct transforms *transforms, struct transforms_runner *run,
+                   struct image_decoder *decoder, struct draws *draws, const char *path,
+                   struct transforms_shape *ret, struct dl_error *err)
+{
+    transforms_set(transforms, run, draws, path, err);
+    int r = transforms_begin(transforms, run, decoder);
+    return r < 0 ? r : transforms_finish(transforms, run, 1, ret);
+}
+
+int transforms_run_pixels(const struct transforms *transforms, struct transforms_runner *run,
+                          const struct transforms_pixels *from, struct draws *draws,
+                          struct transforms_shape *ret, struct dl_error *err)
+{
+    uint32_t channels = transforms->how.channels;
+
+    transforms_set(transforms, run, draws, "picture", err);
+    int r = runner_take(run, picture_set(&run->spare, from->size, channels == 1));
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < picture_pixels(&run->now); i++) {
+        uint8_t *to = run->now.pixels + i * PICTURE_PIXEL;
+        for (unsigned c = 0; c < 3; c++)
+            to[c] = from->pixels[i * channels + (channels == 1 ? 0 : c)];
+        to[3] = 0;
+    }
+    return transforms_finish(transforms, run, 0, ret);
 }

@@ -34,6 +34,18 @@ struct transforms_shape {
  */
 int _nodiscard_ transforms_read(const struct value *list, const char *place,
                                 struct transforms **ret, struct dl_error *err);
+
+/* What is not written in the list; all zero but for `channels`: as transforms_read(). */
+struct transforms_how {
+    uint32_t channels;     /* of the picture that comes in: 3, or 1 for a grey one */
+    bool first_generation; /* as in torchvision.transforms: RandomCrop draws for both directions,
+                              unless the picture has just the size; RandomAffine rounds otherwise */
+    bool fast;             /* transforms_run(): a JPEG that the first transform makes much smaller
+                              is decoded at a smaller scale, as image.h has it; pixels differ */
+};
+int _nodiscard_ transforms_read_as(const struct value *list, const char *place,
+                                   const struct transforms_how *how, struct transforms **ret,
+                                   struct dl_error *err);
 struct transforms *transforms_free(struct transforms *transforms); /* NULL in, NULL out */
 
 struct transforms_shape transforms_result(const struct transforms *transforms);
@@ -51,6 +63,16 @@ int _nodiscard_ transforms_run(const struct transforms *transforms,
                                struct transforms_runner *runner, struct image_decoder *decoder,
                                struct draws *draws, const char *path, struct transforms_shape *ret,
                                struct dl_error *err);
+
+/* The same of a picture that is in memory, without gaps: [height, width, channels]. */
+struct transforms_pixels {
+    const uint8_t *pixels; /* borrowed */
+    struct image_size size;
+};
+int _nodiscard_ transforms_run_pixels(const struct transforms *transforms,
+                                      struct transforms_runner *runner,
+                                      const struct transforms_pixels *from, struct draws *draws,
+                                      struct transforms_shape *ret, struct dl_error *err);
 
 /* The result of the last run: a tensor [c, h, w], or a picture [h, w, c], or [c, h, w] with
  * `planar`. */

@@ -43,6 +43,7 @@ struct warp_parameters {
     double scale;
     double shear[2];
     double center[2];
+    bool first_generation; /* of torchvision's transforms, which rounds otherwise */
 };
 void warp_affine_matrix(const struct warp_parameters *p, double ret[static 6]);
 

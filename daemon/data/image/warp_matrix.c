@@ -8,8 +8,31 @@ static double warp_radians(double degrees)
     return degrees * (M_PI / 180);
 }
 
+/* As torchvision/transforms/functional.py multiplies and adds up: half a step of 2^-53 shows where
+ * a place lies just between two pixels. */
+static void warp_affine_matrix_first(const struct warp_parameters *p, double ret[static 6])
+{
+    double turn = warp_radians(p->angle);
+    double sx = warp_radians(p->shear[0]), sy = warp_radians(p->shear[1]);
+    double a = cos(turn - sy) / cos(sy), b = -cos(turn - sy) * tan(sx) / cos(sy) - sin(turn);
+    double c = sin(turn - sy) / cos(sy), d = -sin(turn - sy) * tan(sx) / cos(sy) + cos(turn);
+    double x = -p->center[0] - p->translate[0], y = -p->center[1] - p->translate[1];
+
+    ret[0] = d / p->scale;
+    ret[1] = -b / p->scale;
+    ret[3] = -c / p->scale;
+    ret[4] = a / p->scale;
+    ret[2] = ret[0] * x + ret[1] * y + p->center[0];
+    ret[5] = ret[3] * x + ret[4] * y + p->center[1];
+}
+
+/* As torchvision/transforms/v2/functional/_geometry.py. */
 void warp_affine_matrix(const struct warp_parameters *p, double ret[static 6])
 {
+    if (p->first_generation) {
+        warp_affine_matrix_first(p, ret);
+        return;
+    }
     double turn = warp_radians(p->angle);
     double sx = warp_radians(p->shear[0]), sy = warp_radians(p->shear[1]);
     double a = cos(turn - sy) / cos(sy), b = -(a * tan(sx) + sin(turn));

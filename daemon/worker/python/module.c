@@ -1,6 +1,7 @@
 /* Python datasets in workers: dloader._worker. */
 #include "daemon/worker/python/engine.h"
 #include "daemon/worker/python/host.h"
+#include "daemon/worker/python/pictures.h"
 #include "daemon/worker/python/sample.h"
 #include "daemon/worker/python/told.h"
 #include "proto/common/clock.h"
@@ -240,6 +241,9 @@ static PyMethodDef methods[] = {
      "sample_names(text, base, indices): the file of each of these samples, as this process may\n"
      "read them; \"\" for a sample that there is not. None: the spec's samples are no files.\n"
      "ValueError: why the dataset cannot be opened. base: an absolute folder; indices: a list."},
+    {"pictures", pictures_open, METH_VARARGS, pictures_open_text},
+    {"picture_of_file", pictures_of_file, METH_VARARGS, pictures_of_file_text},
+    {"picture_of_pixels", pictures_of_pixels, METH_VARARGS, pictures_of_pixels_text},
     {"engine", (PyCFunction)(void (*)(void))module_engine, METH_VARARGS | METH_KEYWORDS,
      "engine(source, batch_size, drop_last=False, seed=0, worker=0, workers=1, tokens=0,\n"
      "       length_of=None)\n\n"

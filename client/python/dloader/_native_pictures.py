@@ -1,0 +1,375 @@
+"""Pictures: what torchvision's datasets and transforms would make of them, made by C code.
+
+Of a dataset that is known a copy is made, whose loader or transform is one of ours; all else of it is
+torchvision's own code still: indices, targets, errors. Ours decodes and transforms in C, up to the
+first transform that is not known; that one and what follows are called as ever, on the result. It draws
+by calls of torch's own functions, in torchvision's order, so the worker's generators go on just as they
+would have. A picture that C cannot have (WebP, a corrupt file, another mode) is made by the
+dataset's own functions, from the same state of the generators.
+
+Known are exact types with the methods of the installed torchvision, and only of versions that the
+tests compare (tests/python/test_with_torchvision.py); what is equal to what is in what-runs-native.md.
+"""
+
+from __future__ import annotations
+
+import io
+import platform
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import ConcatDataset, Subset
+
+from . import _native_transforms
+from ._native_transforms import Unknown, check_type, name_of
+
+# Versions that were found to be equal: the beginnings of torchvision's and Pillow's.
+TORCHVISION, PILLOW = ("0.28.",), ("13.",)
+# What is decoded whatever its size, in pixels, where Pillow has no limit.
+_NO_LIMIT = (1 << 64) - 1
+
+
+# ---- draws ---------------------------------------------------------------------------------------
+
+def _uniform(low: float, high: float) -> float:
+    return torch.empty(1).uniform_(low, high).item()
+
+
+def _integer(low: int, high: int) -> int:
+    return torch.randint(low, high, (1,)).item()  # type: ignore[return-value]
+
+
+def _permutation(n: int) -> list[int]:
+    return torch.randperm(n).tolist()
+
+
+def _normals(n: int) -> bytes:
+    return torch.empty(n).normal_().numpy().tobytes()
+
+
+def _choice(weights: list[float]) -> int:
+    return int(torch.multinomial(torch.tensor(weights), 1))
+
+
+_DRAWS = (_uniform, _integer, _permutation, _normals, _choice)
+
+
+# ---- one picture ---------------------------------------------------------------------------------
+
+class Made:
+    """What takes the place of a dataset's loader, and of the transforms that are known.
+
+    known: these (torchvision's objects). items: what they are to C. bare: the sample goes to
+    default_collate, which makes a plain tensor of torchvision's own class.
+    """
+
+    def __init__(self, known: list, items: _native_transforms.Items, bare: bool) -> None:
+        self._known = known
+        self._items = items
+        self._bare = bare
+        self._handles: dict[int, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_handles": {}}
+
+    def _handle(self, channels: int) -> Any:
+        """Of C's transforms; None: they are not for pictures with so many channels."""
+        if channels not in self._handles:
+            self._handles[channels] = _native_transforms.opened(self._items, _DRAWS, channels)
+        return self._handles[channels]
+
+    def _make(self, is_tensor: bool, dtype: str, channels: int, height: int, width: int) -> tuple:
+        if not is_tensor:
+            pixels = bytearray(height * width * channels)
+            return (pixels, channels, height, width), pixels
+        tensor = torch.empty((channels, height, width), dtype=getattr(torch, dtype))
+        return tensor, tensor.numpy()
+
+    def _finish(self, made: Any, info: Callable[[], dict]) -> Any:
+        """As torchvision gives it: a picture, or a tensor of the class and strides that it has."""
+        if type(made) is tuple:
+            image = sys.modules["PIL.Image"]
+            pixels, channels, height, width = made
+            picture = image.frombytes("L" if channels == 1 else "RGB", (width, height), bytes(pixels))
+            picture.info = info() if self._items.keeps_info else {}
+            return picture
+        if self._bare:
+            return made
+        if self._items.turned and made.shape[0] > 1:
+            pixels = torch.empty((*made.shape[1:], made.shape[0]), dtype=made.dtype)
+            made = pixels.permute(2, 0, 1).copy_(made)
+        if self._items.is_image:
+            made = sys.modules["torchvision.tv_tensors"].Image(made)
+        return made
+
+    def _with(self, call: Callable, handle: Any, *picture: Any) -> Any:
+        """None: C cannot have it; the generators are where they were."""
+        if handle is None:
+            return None
+        before = torch.get_rng_state()
+        made = None
+        try:
+            made = call(handle, *picture, self._make)
+        finally:
+            if made is None:
+                torch.set_rng_state(before)
+        return made
+
+    def _called(self, picture: Any) -> Any:
+        for transform in self._known:
+            picture = transform(picture)
+        return picture
+
+
+class Loader(Made):
+    """loader of a DatasetFolder: the file becomes what the transforms make of it."""
+
+    def __init__(self, theirs: Callable, *rest: Any) -> None:
+        super().__init__(*rest)
+        self._theirs = theirs
+
+    def __call__(self, path: Any) -> Any:
+        from . import _worker  # type: ignore[attr-defined]
+        data = self._read(path)
+        made = None
+        # More is known of a picture than its pixels, which is read with it; of a JPEG it comes first.
+        if data and (self._items.is_tensor or data[:2] == b"\xff\xd8"):
+            made = self._with(_worker.picture_of_file, self._handle(3), data, _limit())
+        if made is None:
+            return self._called(self._theirs(path))
+        return self._finish(made, lambda: dict(sys.modules["PIL.Image"].open(io.BytesIO(data)).info))
+
+    def _read(self, path: Any) -> bytes:
+        """Nothing where it cannot be read: Pillow says so."""
+        try:
+            with open(path, "rb", buffering=0) as file:
+                return file.read()
+        except (OSError, ValueError, TypeError):
+            return b""
+
+
+class Transform(Made):
+    """transform of a dataset that makes PIL pictures itself. rest: what is called then, or None."""
+
+    def __init__(self, rest: Callable | None, *more: Any) -> None:
+        super().__init__(*more)
+        self._rest = rest
+
+    def _try(self, picture: Any) -> Any:
+        from . import _worker  # type: ignore[attr-defined]
+        channels = {"RGB": 3, "L": 1}.get(getattr(picture, "mode", ""))
+        # A class of its own may have more than pixels.
+        if channels is None or type(picture) is not sys.modules["PIL.Image"].Image:
+            return None
+        width, height = picture.size
+        made = self._with(_worker.picture_of_pixels, self._handle(channels), picture.tobytes(), height, width)
+        return None if made is None else self._finish(made, picture.info.copy)
+
+    def __call__(self, picture: Any) -> Any:
+        made = self._try(picture)
+        if made is None:
+            made = self._called(picture)
+        return made if self._rest is None else self._rest(made)
+
+
+def _limit() -> int:
+    limit = sys.modules["PIL.Image"].MAX_IMAGE_PIXELS
+    return _NO_LIMIT if limit is None else max(0, int(limit))
+
+
+# ---- is it known ---------------------------------------------------------------------------------
+
+class Stage(NamedTuple):
+    """What explain() says of a part: what it is called, and why Python does it; None: C does."""
+
+    name: str
+    what: str
+    why: str | None
+
+
+class Lowered(NamedTuple):
+    """dataset: gives the samples of the one that was asked for. why: the first thing of it that is
+    not known; None: all is.
+    """
+
+    dataset: Any
+    stages: list[Stage]
+    why: str | None
+
+
+def _check_versions() -> None:
+    if platform.machine() != "x86_64":
+        raise Unknown(f"Pillow has not been compared on {platform.machine()}, where compilers may round otherwise")
+    for name, known in (("torchvision", TORCHVISION), ("PIL", PILLOW)):
+        version = getattr(sys.modules.get(name), "__version__", "")
+        if not version.startswith(known):
+            title = "Pillow" if name == "PIL" else name
+            raise Unknown(f"{title} {version} has not been compared; {' or '.join(known)}x has")
+    if torch.get_default_dtype() is not torch.float32:
+        raise Unknown("torch's default dtype is not float32")
+
+
+class _Probe:
+    """Whether this Pillow's decoder gives the pixels of ours: of a small picture, once."""
+
+    why: str | None = None
+    asked = False
+
+    @classmethod
+    def check(cls) -> None:
+        if not cls.asked:
+            cls.asked = True
+            cls.why = None if all(map(cls._is_alike, ("4:4:4", "4:2:2", "4:2:0"))) else (
+                "this Pillow's JPEG decoder gives other pixels than libjpeg-turbo's")
+        if cls.why:
+            raise Unknown(cls.why)
+
+    @staticmethod
+    def _is_alike(sampling: str) -> bool:
+        from . import _worker  # type: ignore[attr-defined]
+        image = sys.modules["PIL.Image"]
+        pixels = bytes((x * x * (7 + c) + y * y * 5 + x * y * c) >> 3 & 255
+                       for y in range(35) for x in range(51) for c in range(3))
+        file = io.BytesIO()
+        image.frombytes("RGB", (51, 35), pixels).save(file, "JPEG", quality=80, subsampling=sampling)
+        handle = _worker.pictures("[]", _DRAWS, 3)
+        made = _worker.picture_of_file(handle, file.getvalue(), _NO_LIMIT,
+                                       lambda *_: (target := bytearray(51 * 35 * 3), target))
+        return made == image.open(file).tobytes()
+
+
+def _check_loader(loader: Any) -> None:
+    folder = sys.modules["torchvision.datasets.folder"]
+    known = (folder.default_loader, folder.pil_loader)
+    if loader not in known:
+        raise Unknown(f"loader: {getattr(loader, '__qualname__', name_of(type(loader)))} is not torchvision's")
+    image, opener = sys.modules["PIL.Image"], sys.modules["PIL.Image"].open
+    for function, home in ((loader, folder), (folder.pil_loader, folder), (opener, image),
+                           (image.Image.convert, image)):
+        if getattr(getattr(function, "__code__", None), "co_filename", None) != home.__file__:
+            raise Unknown(f"{function.__qualname__} is not {home.__name__}'s own")
+    if sys.modules["torchvision"].get_image_backend() != "PIL":
+        raise Unknown("torchvision's image backend is not PIL")
+
+
+class _Known(NamedTuple):
+    """hook: what is replaced: "loader" of files, or "transform" of PIL pictures."""
+
+    module: str
+    hook: str
+
+
+# Their __getitem__ calls self.loader(path), or makes a PIL picture, and then self.transform(that).
+DATASETS = {
+    "ImageFolder": _Known("folder", "loader"), "DatasetFolder": _Known("folder", "loader"),
+    "MNIST": _Known("mnist", "transform"), "FashionMNIST": _Known("mnist", "transform"),
+    "KMNIST": _Known("mnist", "transform"), "EMNIST": _Known("mnist", "transform"),
+    "CIFAR10": _Known("cifar", "transform"), "CIFAR100": _Known("cifar", "transform"),
+}
+
+
+def _known_dataset(dataset: Any) -> _Known | None:
+    kind = type(dataset)
+    known = DATASETS.get(kind.__name__)
+    if known is None or kind.__module__ != f"torchvision.datasets.{known.module}":
+        return None
+    return known if getattr(sys.modules[kind.__module__], kind.__name__, None) is kind else None
+
+
+def has_pictures(dataset: Any) -> bool:
+    """Whether one of torchvision's datasets that lower() knows is in it."""
+    if "torchvision" not in sys.modules:
+        return False
+    if type(dataset) is Subset:
+        return has_pictures(dataset.dataset)
+    if type(dataset) is ConcatDataset:
+        return any(map(has_pictures, dataset.datasets))
+    return _known_dataset(dataset) is not None
+
+
+# ---- a copy whose pictures are ours --------------------------------------------------------------
+
+def _copied(thing: Any, **attributes: Any) -> Any:
+    copy = object.__new__(type(thing))
+    copy.__dict__.update(thing.__dict__, **attributes)
+    return copy
+
+
+def _split(transform: Any) -> tuple[list, Any]:
+    """The transforms that are done one after the other, and what makes one of the last of these."""
+    if _native_transforms.is_compose(transform):
+        return list(transform.transforms), lambda rest: _copied(transform, transforms=rest)
+    return [transform], lambda rest: rest[0]
+
+
+def _text(transforms: list) -> str:
+    return ", ".join(getattr(one, "__name__", type(one).__name__) for one in transforms)
+
+
+def _leaf(dataset: Any, known: _Known, bare: bool) -> Lowered:
+    check_type(dataset, ("__getitem__", "__len__"))
+    _check_versions()
+    _Probe.check()
+    if known.hook == "loader":
+        _check_loader(dataset.loader)
+    if dataset.transform is None:
+        raise Unknown("transform: there is none, and pictures are PIL's")
+    transforms, join = _split(dataset.transform)
+    items, why = _native_transforms.read(transforms)
+    done = len(items.known)
+    if done == 0:
+        raise Unknown(f"transform: {why}")
+    rest = join(transforms[done:]) if done < len(transforms) else None
+    bare = bare and rest is None
+    if known.hook == "loader":
+        made: Made = Loader(dataset.loader, items.known, items, bare)
+        copy = _copied(dataset, loader=made, transform=rest)
+    else:
+        copy = _copied(dataset, transform=Transform(rest, items.known, items, bare))
+    stages = [Stage("pictures", f"{type(dataset).__name__}: JPEG and PNG; others by Pillow", None)]
+    if known.hook != "loader":
+        stages = [Stage("pictures", type(dataset).__name__, "it makes PIL's, of memory")]
+    stages.append(Stage("transform", _text(items.known), None))
+    if rest is not None:
+        stages.append(Stage("transform", _text(transforms[done:]), why))
+    if dataset.target_transform is not None:
+        target = "target_transform is called"
+        stages.append(Stage("target", name_of(type(dataset.target_transform)), target))
+        why = why or target
+    return Lowered(copy, stages, why)
+
+
+def lower(dataset: Any, bare: bool) -> Lowered:
+    """A dataset that makes its pictures in C, as far as that is known; Unknown: nothing of it is, and why.
+
+    bare: its samples go to default_collate.
+    """
+    kind = type(dataset)
+    if kind is Subset:
+        found = lower(dataset.dataset, bare)
+        return found._replace(dataset=_copied(dataset, dataset=found.dataset))
+    if kind is ConcatDataset:
+        return _concat(dataset, bare)
+    known = _known_dataset(dataset)
+    if known is None:
+        raise Unknown(f"{name_of(kind)} is not one of the datasets that are known")
+    return _leaf(dataset, known, bare)
+
+
+def _concat(dataset: Any, bare: bool) -> Lowered:
+    """Those of its datasets that are known; the others are called."""
+    joined, stages, first, last = [], [], None, None
+    for one in dataset.datasets:
+        try:
+            found = lower(one, bare)
+        except Unknown as error:
+            found = Lowered(one, [Stage("samples", type(one).__name__, str(error))], str(error))
+            last = error
+        joined.append(found)
+        stages += [stage for stage in found.stages if stage not in stages]
+        first = first or found.why
+    if all(found.dataset is one for found, one in zip(joined, dataset.datasets, strict=True)):
+        raise last or Unknown("the ConcatDataset is of no datasets")
+    return Lowered(_copied(dataset, datasets=[found.dataset for found in joined]), stages, first)

@@ -1,0 +1,321 @@
+"""torchvision's transforms as C's: which of them are known, and with which arguments.
+
+Both of torchvision's generations are: torchvision.transforms.v2, and torchvision.transforms. A row says
+which attributes of an object are the arguments of C's transform of the same name
+(daemon/data/image/transforms.h). Left out are those whose results C does not have to the bit:
+GaussianBlur and RandomPerspective; RandAugment and the like of the first generation, which draw in
+another way; and those that draw from Python's `random`.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import struct
+import sys
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Unknown(Exception):
+    """Why something has to be called."""
+
+
+class Items(NamedTuple):
+    """A list for C. known: the objects that it stands for. first: its RandomCrop and RandomAffine are of
+    the first generation. is_tensor, is_image: what comes out is a tensor; it is of torchvision's class. turned:
+    a single one has the strides of a picture's [height, width, channels]. keeps_info: a picture keeps
+    what the file says besides its pixels.
+    """
+
+    text: str
+    known: list
+    first: bool
+    is_tensor: bool
+    is_image: bool
+    turned: bool
+    keeps_info: bool
+
+
+# What C does as the one generation or the other has it, of a whole list.
+_DIFFERENT = ("RandomCrop", "RandomAffine")
+_BOTH, _SECOND = ("v1", "v2"), ("v2",)
+_P = ("p",)
+_WARP = ("interpolation", "fill")
+# Name: generations, and attributes.
+ROWS: dict[str, tuple[tuple, tuple]] = {
+    "Resize": (_BOTH, ("size", "interpolation", "max_size", "antialias")),
+    "CenterCrop": (_BOTH, ("size",)),
+    "RandomCrop": (_BOTH, ("size", "padding", "pad_if_needed", "fill", "padding_mode")),
+    "RandomResizedCrop": (_BOTH, ("size", "scale", "ratio", "interpolation", "antialias")),
+    "Pad": (_BOTH, ("padding", "fill", "padding_mode")),
+    "RandomHorizontalFlip": (_BOTH, _P),
+    "RandomVerticalFlip": (_BOTH, _P),
+    "RandomRotation": (_BOTH, ("degrees", "expand", "center", *_WARP)),
+    "RandomAffine": (_BOTH, ("degrees", "translate", "scale", "shear", "center", *_WARP)),
+    "Grayscale": (_BOTH, ("num_output_channels",)),
+    "RandomGrayscale": (_BOTH, _P),
+    "ColorJitter": (_BOTH, ("brightness", "contrast", "saturation", "hue")),
+    "RandomPhotometricDistort": (_SECOND, ("brightness", "contrast", "saturation", "hue", "p")),
+    "RandomChannelPermutation": (_SECOND, ()),
+    "RandomInvert": (_BOTH, _P),
+    "RandomPosterize": (_BOTH, ("bits", "p")),
+    "RandomSolarize": (_BOTH, ("threshold", "p")),
+    "RandomAdjustSharpness": (_BOTH, ("sharpness_factor", "p")),
+    "RandomAutocontrast": (_BOTH, _P),
+    "RandomEqualize": (_BOTH, _P),
+    "RandAugment": (_SECOND, ("num_ops", "magnitude", "num_magnitude_bins", *_WARP)),
+    "TrivialAugmentWide": (_SECOND, ("num_magnitude_bins", *_WARP)),
+    "AutoAugment": (_SECOND, ("policy", *_WARP)),
+    "ToTensor": (_BOTH, ()),
+    "PILToTensor": (_BOTH, ()),
+    "ToImage": (_SECOND, ()),
+    "ToPureTensor": (_SECOND, ()),
+    "ToDtype": (_SECOND, ("dtype", "scale")),
+    "ConvertImageDtype": (_BOTH, ("dtype",)),
+    "Normalize": (_BOTH, ("mean", "std", "inplace")),
+    "RandomErasing": (_BOTH, ("p", "scale", "ratio", "value", "inplace")),
+    "Compose": (_BOTH, ()),
+    "RandomApply": (_BOTH, _P),
+    "RandomChoice": (_SECOND, _P),
+    "RandomOrder": (_SECOND, ()),
+}
+_LISTS = ("Compose", "RandomApply", "RandomChoice", "RandomOrder")
+_CONVERSION = ("ConvertImageDtype", "v1")
+# Of these Pillow's result has the picture's `info`, whatever is drawn.
+_KEEPERS = {"Resize", "RandomResizedCrop", "RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotation",
+            "RandomAffine"}
+
+
+# ---- is it what it seems to be -------------------------------------------------------------------
+
+def name_of(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+# What calls a module's forward().
+_MODULE = ("__call__", "_call_impl", "_wrapped_call_impl")
+_GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
+
+
+def _is_theirs(function: Any) -> bool:
+    code = getattr(function, "__code__", None)
+    roots = [sys.modules[name].__path__[0] for name in ("torch", "torchvision")]
+    return code is None or any(code.co_filename.startswith(f"{root}/") for root in roots)
+
+
+def check_type(thing: Any, methods: tuple[str, ...] | None = None) -> None:
+    """Unknown: somebody has put other code in place of the library's. methods: which; None: all."""
+    kind = type(thing)
+    for base in kind.__mro__[:-1]:
+        wanted = _MODULE if base is torch.nn.Module else methods
+        for name, value in vars(base).items():
+            function = getattr(value, "__func__", value)
+            if (wanted is None or name in wanted) and callable(function) and not _is_theirs(function):
+                raise Unknown(f"{name_of(kind)}.{name} is not the library's own")
+    own = vars(thing)
+    for name in own:
+        if callable(getattr(kind, name, None)):
+            raise Unknown(f"this {name_of(kind)} has a {name} of its own")
+    for name, hooks in own.items():
+        if name.endswith("_hooks") and hooks:
+            raise Unknown(f"this {name_of(kind)} has hooks")
+    if any(getattr(torch.nn.modules.module, name, None) for name in _GLOBAL_HOOKS):
+        raise Unknown("there are hooks of all modules")
+
+
+def _generation(transform: Any) -> str | None:
+    """v1 or v2, where it is one of torchvision's transforms, and not another of the same name."""
+    kind = type(transform)
+    for generation, name in (("v1", "torchvision.transforms"), ("v2", "torchvision.transforms.v2")):
+        module = sys.modules.get(name)
+        if module is not None and getattr(module, kind.__name__, None) is kind \
+                and kind.__module__.startswith("torchvision."):
+            return generation
+    return None
+
+
+def is_compose(transform: Any) -> bool:
+    """Whether it calls one transform after the other, and nothing else."""
+    if type(transform).__name__ != "Compose" or _generation(transform) is None:
+        return False
+    try:
+        check_type(transform)
+    except Unknown:
+        return False
+    return type(transform.transforms) in (list, tuple)
+
+
+# ---- arguments -----------------------------------------------------------------------------------
+
+def _plain(value: Any) -> Any:
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if type(value) in (list, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, enum.Enum) and type(value).__module__.startswith("torchvision.transforms."):
+        return value.value
+    if type(value) is torch.dtype:
+        return str(value).removeprefix("torch.")
+    raise Unknown(f"of type {name_of(type(value))}")
+
+
+def _next_float(number: float) -> float:
+    """The float32 above, as far as there is one up to 1."""
+    bits = struct.unpack("<I", struct.pack("<f", number))[0] + 1
+    return min(1.0, struct.unpack("<f", struct.pack("<I", bits))[0])
+
+
+def _arguments(transform: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    found = {}
+    for name in names:
+        try:
+            found[name] = _plain(getattr(transform, name))
+        except Unknown as why:
+            raise Unknown(f"{type(transform).__name__}: {name} is {why}") from None
+    return found
+
+
+def _as_written(kind: str, generation: str, found: dict[str, Any]) -> dict[str, Any]:
+    """What an object keeps otherwise than its constructor takes it, and C reads it."""
+    second = generation == "v2"
+    if kind == "RandomCrop" and second and found["padding"] is not None:
+        left, right, top, bottom = found["padding"]
+        found["padding"] = [left, top, right, bottom]
+    if kind == "RandomErasing" and second and found["value"] is None:
+        found["value"] = "random"
+    # The first generation applies where p is not below what was drawn, the second where it is above.
+    if kind == "RandomApply" and not second:
+        found["p"] = _next_float(found["p"])
+    if kind == "RandomChoice" and sum(found["p"]) != 1:
+        raise Unknown("RandomChoice: the sum of p is not 1 but for rounding")
+    return found
+
+
+def _called(transform: Any) -> str:
+    """What a transform that is not known is called; a function by its own name."""
+    own = getattr(transform, "__qualname__", None)
+    return f"{transform.__module__}.{own}" if own else name_of(type(transform))
+
+
+class _Item(NamedTuple):
+    """written: for C. parts: names and generations of it and of all that is in it, in order."""
+
+    written: dict[str, Any]
+    parts: list[tuple[str, str]]
+
+
+def _item(transform: Any) -> _Item:
+    kind = type(transform).__name__
+    generation = _generation(transform)
+    generations, names = ROWS.get(kind, ((), ()))
+    if generation is None or generation not in generations:
+        raise Unknown(f"{_called(transform)} is not known")
+    check_type(transform)
+    found = _as_written(kind, generation, _arguments(transform, names))
+    parts = [(kind, generation)]
+    if kind in _LISTS:
+        inner = _inside(kind, transform.transforms)
+        found["transforms"] = [one.written for one in inner]
+        parts += [part for one in inner for part in one.parts]
+    return _Item({"kind": kind, **found}, parts)
+
+
+def _inside(kind: str, transforms: Any) -> list[_Item]:
+    if type(transforms) not in (list, tuple, torch.nn.ModuleList):
+        raise Unknown(f"{kind}: transforms is of type {name_of(type(transforms))}")
+    found = [_item(one) for one in transforms]
+    if any(part == _CONVERSION for one in found for part in one.parts):
+        raise Unknown(f"{kind} has a ConvertImageDtype of torchvision.transforms in it")
+    return found
+
+
+# ---- lists ---------------------------------------------------------------------------------------
+
+class _Reading:
+    """A list as it grows by one transform after the other."""
+
+    def __init__(self) -> None:
+        self.items: list[dict[str, Any]] = []
+        self.known: list = []
+        self.first: bool | None = None
+        self.is_tensor = self.is_image = self.turned = False
+
+    def add(self, transform: Any) -> None:
+        """Unknown: it is not, or not behind these."""
+        item = _item(transform)
+        first = self._generation_of(item)
+        items = self._converted(item) if item.parts == [_CONVERSION] else [*self.items, item.written]
+        self._check(items)
+        self.items, self.first = items, first
+        self.known.append(transform)
+        for kind, _ in item.parts:
+            self._follow(kind)
+
+    def _generation_of(self, item: _Item) -> bool | None:
+        """Whether it is the first, of those in which the two differ."""
+        found = {generation == "v1" for kind, generation in item.parts if kind in _DIFFERENT}
+        found |= set() if self.first is None else {self.first}
+        if len(found) > 1:
+            raise Unknown(f"{' or '.join(_DIFFERENT)} is of another generation than the one before")
+        kinds = [kind for kind, _ in item.parts]
+        if "v1" in dict(item.parts).values() and (self.is_image or "ToImage" in kinds):
+            raise Unknown(f"{kinds[0]}: transforms of both generations, and a ToImage before")
+        return found.pop() if found else None
+
+    def _converted(self, item: _Item) -> list[dict[str, Any]]:
+        """The first generation divides by 255, as ToTensor, where the second multiplies."""
+        if item.written["dtype"] != "float32" or not self.items or self.items[-1] != {"kind": "PILToTensor"}:
+            raise Unknown("ConvertImageDtype of torchvision.transforms is known right behind PILToTensor, "
+                          "to float32")
+        return [*self.items[:-1], {"kind": "ToTensor"}]
+
+    def _check(self, items: list) -> None:
+        from . import _worker  # type: ignore[attr-defined]
+        try:
+            _worker.pictures(json.dumps(items), (None,) * 5, 3)
+        except ValueError as error:
+            raise Unknown(f"{items[-1]['kind']}: {error}") from None
+
+    def _follow(self, kind: str) -> None:
+        """Only a Compose may have one of these in it: C refuses the other lists with them."""
+        if kind in ("ToTensor", "PILToTensor", "ToImage"):
+            self.is_tensor = True
+            self.is_image = kind == "ToImage"
+            self.turned = kind != "ToTensor"
+        elif kind == "ToPureTensor":
+            self.is_image = False
+
+
+def read(transforms: list) -> tuple[Items, str | None]:
+    """As many from the first on as are known, and why the next one is not; None: all are."""
+    reading, why = _Reading(), None
+    for transform in transforms:
+        try:
+            reading.add(transform)
+        except Unknown as unknown:
+            why = str(unknown)
+            break
+    items = Items(json.dumps(reading.items), reading.known, reading.first is True, reading.is_tensor,
+                  reading.is_image, reading.turned, {item["kind"] for item in reading.items} <= _KEEPERS)
+    return items, why
+
+
+def _has_colours(items: list) -> bool:
+    for item in items:
+        fill = item.get("fill")
+        if (type(fill) is list and len(fill) > 1) or _has_colours(item.get("transforms", [])):
+            return True
+    return False
+
+
+def opened(items: Items, draws: tuple, channels: int) -> Any:
+    """C's handle; None: not for pictures of so many channels."""
+    from . import _worker  # type: ignore[attr-defined]
+    if channels == 1 and _has_colours(json.loads(items.text)):
+        return None  # torchvision refuses these
+    try:
+        return _worker.pictures(items.text, draws, channels, items.first)
+    except ValueError:
+        return None

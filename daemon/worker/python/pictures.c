@@ -1,0 +1,216 @@
+#include "daemon/worker/python/pictures.h"
+
+#include "daemon/worker/python/picture_draws.h"
+
+#include "daemon/data/image/transforms.h"
+#include "proto/dtype.h"
+#include "proto/yaml.h"
+
+const char pictures_open_text[] =
+    "pictures(transforms, draws, channels=3, first=False, fast=False) -> handle\n\n"
+    "transforms: JSON, a list as in dloader-spec(5). draws: the functions of picture_draws.h.\n"
+    "channels: of what they begin with, 3 or 1. first: a RandomCrop draws as torchvision's first\n"
+    "generation. fast: a JPEG that gets much smaller is decoded at a smaller scale.\n"
+    "ValueError: they cannot be read, and why.";
+const char pictures_of_file_text[] =
+    "picture_of_file(handle, data, most_pixels, make) -> what make() gave, or None\n\n"
+    "data: the file's bytes, a JPEG or PNG of at most so many pixels. make(tensor, dtype, "
+    "channels,\n"
+    "height, width) gives an object, and a writable buffer, which the result is written to: a\n"
+    "tensor [c, h, w], else pixels [h, w, c]. None: it cannot be decoded here, or transformed; "
+    "the\n"
+    "generators may have been drawn from. What draws and make raise is raised.";
+const char pictures_of_pixels_text[] =
+    "picture_of_pixels(handle, pixels, height, width, make) -> what make() gave, or None\n\n"
+    "pixels: bytes [h, w, c], with as many channels as the handle was made for. Else as\n"
+    "picture_of_file().";
+
+static const char pictures_door[] = "dloader._worker.pictures";
+
+struct pictures {
+    struct transforms *transforms; /* owned */
+    struct transforms_runner *run; /* owned */
+    struct image_decoder *decoder; /* owned; NULL: there was no file yet */
+    PyObject *calls;               /* owned; of draws */
+    uint32_t channels;
+    bool busy; /* another thread runs it */
+};
+
+static struct pictures *pictures_free(struct pictures *p)
+{
+    if (p) {
+        transforms_free(p->transforms);
+        transforms_runner_free(p->run);
+        image_decoder_free(p->decoder);
+        Py_CLEAR(p->calls);
+        free(p);
+    }
+    return NULL;
+}
+
+static void pictures_freep(struct pictures **p)
+{
+    *p = pictures_free(*p);
+}
+
+static void pictures_drop(PyObject *handle)
+{
+    pictures_free(PyCapsule_GetPointer(handle, pictures_door));
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static int pictures_read(struct pictures *p, const char *text, const struct transforms_how *how,
+                         struct dl_error *err)
+{
+    struct value list = {0};
+    int r = yaml_parse(text, strlen(text), "transforms", &list, err);
+
+    if (r == 0)
+        r = transforms_read_as(&list, "transforms", how, &p->transforms, err);
+    value_deinit(&list);
+    if (r == 0)
+        r = transforms_runner_new(&p->run, err);
+    return r;
+}
+
+PyObject *pictures_open(PyObject *module, PyObject *args)
+{
+    _cleanup_(pictures_freep)
+    struct pictures *p = calloc(1, sizeof *p);
+    struct transforms_how how = {.channels = 3};
+    int first = 0, fast = 0;
+    struct picture_draws draws;
+    struct dl_error err = {0};
+    const char *text;
+    PyObject *calls;
+
+    (void)module;
+    if (!p)
+        return PyErr_NoMemory();
+    if (!PyArg_ParseTuple(args, "sO|Ipp:pictures", &text, &calls, &how.channels, &first, &fast) ||
+        picture_draws_init(&draws, calls) < 0)
+        return NULL;
+    if (how.channels != 1 && how.channels != 3) {
+        PyErr_SetString(PyExc_ValueError, "pictures have 1 or 3 channels");
+        return NULL;
+    }
+    how.first_generation = first;
+    how.fast = fast;
+    p->channels = how.channels;
+    Py_INCREF(calls);
+    p->calls = calls;
+    if (pictures_read(p, text, &how, &err) < 0) {
+        PyErr_Format(PyExc_ValueError, "%s: %s", err.path, err.message);
+        return NULL;
+    }
+    PyObject *handle = PyCapsule_New(p, pictures_door, pictures_drop);
+    if (handle)
+        p = NULL;
+    return handle;
+}
+
+/* ---- one picture ---------------------------------------------------------------------------- */
+
+static int pictures_write(const struct pictures *p, const struct transforms_shape *shape,
+                          PyObject *buffer)
+{
+    Py_buffer to;
+
+    if (PyObject_GetBuffer(buffer, &to, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0)
+        return -1;
+    bool fits = (uint64_t)to.len == transforms_bytes(shape);
+    if (fits)
+        transforms_write(p->run, false, to.buf);
+    PyBuffer_Release(&to);
+    if (!fits)
+        PyErr_SetString(PyExc_ValueError, "make() gave a buffer of another size");
+    return fits ? 0 : -1;
+}
+
+static PyObject *pictures_give(const struct pictures *p, const struct transforms_shape *shape,
+                               PyObject *make)
+{
+    PyObject *result = NULL, *buffer = NULL;
+    _cleanup_py_ PyObject *pair = PyObject_CallFunction(
+        make, "OsIII", shape->is_tensor ? Py_True : Py_False, dtype_name(shape->dtype),
+        shape->channels, shape->size.height, shape->size.width);
+
+    if (!pair || !PyArg_ParseTuple(pair, "OO", &result, &buffer) ||
+        pictures_write(p, shape, buffer) < 0)
+        return NULL;
+    Py_INCREF(result);
+    return result;
+}
+
+static int pictures_run_file(struct pictures *p, const Py_buffer *data, uint64_t most,
+                             struct draws *draws, struct transforms_shape *ret)
+{
+    struct image_file file = {.data = data->buf, .bytes = (size_t)data->len, .path = "picture"};
+    struct image_size size;
+    struct dl_error err;
+
+    if ((!p->decoder && image_decoder_new(&p->decoder, &err) < 0) ||
+        image_open(p->decoder, &file, &size, &err) < 0 || (uint64_t)size.height * size.width > most)
+        return -1;
+    return transforms_run(p->transforms, p->run, p->decoder, draws, file.path, ret, &err);
+}
+
+PyObject *pictures_of_file(PyObject *module, PyObject *args)
+{
+    PyObject *handle, *make, *result = NULL;
+    struct picture_draws draws;
+    struct transforms_shape shape;
+    unsigned long long most;
+    Py_buffer data;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "Oy*KO:picture_of_file", &handle, &data, &most, &make))
+        return NULL;
+    struct pictures *p = PyCapsule_GetPointer(handle, pictures_door);
+    if (p && !p->busy && picture_draws_init(&draws, p->calls) == 0) {
+        p->busy = true;
+        picture_draws_release(&draws);
+        int r = pictures_run_file(p, &data, most, &draws.base, &shape);
+        picture_draws_take_back(&draws);
+        if (r == 0 && !draws.failed)
+            result = pictures_give(p, &shape, make);
+        p->busy = false;
+    }
+    PyBuffer_Release(&data);
+    if (!result && !PyErr_Occurred())
+        Py_RETURN_NONE;
+    return result;
+}
+
+PyObject *pictures_of_pixels(PyObject *module, PyObject *args)
+{
+    struct transforms_pixels from = {0};
+    PyObject *handle, *make, *result = NULL;
+    struct picture_draws draws;
+    struct transforms_shape shape;
+    struct dl_error err;
+    Py_buffer pixels;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "Oy*IIO:picture_of_pixels", &handle, &pixels, &from.size.height,
+                          &from.size.width, &make))
+        return NULL;
+    struct pictures *p = PyCapsule_GetPointer(handle, pictures_door);
+    from.pixels = pixels.buf;
+    bool whole = p && !p->busy &&
+                 (uint64_t)pixels.len == (uint64_t)from.size.height * from.size.width * p->channels;
+    if (whole && picture_draws_init(&draws, p->calls) == 0) {
+        p->busy = true;
+        picture_draws_release(&draws);
+        int r = transforms_run_pixels(p->transforms, p->run, &from, &draws.base, &shape, &err);
+        picture_draws_take_back(&draws);
+        if (r == 0 && !draws.failed)
+            result = pictures_give(p, &shape, make);
+        p->busy = false;
+    }
+    PyBuffer_Release(&pixels);
+    if (!result && !PyErr_Occurred())
+        Py_RETURN_NONE;
+    return result;
+}

@@ -1,0 +1,440 @@
+"""torchvision's datasets and transforms, made in C: samples, batches, errors and generators are its own.
+
+Pipelines are drawn at random from both generations of torchvision's transforms, and run on files of
+all kinds, beside torchvision itself. $TORCHVISION_SEED draws others, $TORCHVISION_CASES more.
+"""
+
+import contextlib
+import io
+import os
+import pickle
+import random
+import tempfile
+import unittest
+from unittest import mock
+
+import numpy
+import torch
+from torch.utils.data import ConcatDataset, Subset, random_split
+
+import dloader
+from black_box import QUICK, Case, DataLoader, OURS, TorchLoader, difference
+
+try:
+    import torchvision
+    from PIL import Image, ImageFile
+    from torchvision import transforms as v1
+    from torchvision.transforms import v2
+except ImportError as error:
+    raise unittest.SkipTest(f"torchvision or PIL cannot be imported: {error}") from None
+
+from dloader import _native_pictures
+
+SEED = int(os.environ.get("TORCHVISION_SEED", "1"))
+CASES = int(os.environ.get("TORCHVISION_CASES", "40" if QUICK else "400"))
+FILTERS = ["NEAREST", "NEAREST_EXACT", "BILINEAR", "BICUBIC", "BOX", "HAMMING", "LANCZOS"]
+WARPS = ["NEAREST", "BILINEAR", "BICUBIC"]
+
+if not torchvision.__version__.startswith(_native_pictures.TORCHVISION):
+    raise unittest.SkipTest(f"torchvision {torchvision.__version__} is not compared")
+
+
+# ---- pictures ------------------------------------------------------------------------------------
+
+def paint(height, width, seed):
+    """Something like a photograph: large shapes, edges, grain."""
+    rng = numpy.random.default_rng(seed)
+    y, x = numpy.mgrid[0:height, 0:width].astype(numpy.float64)
+    planes = [128 + 70 * numpy.sin(x / (17 + 9 * c) + seed) * numpy.cos(y / (23 - 4 * c))
+              + 60 * ((x // 37 + y // 29) % 2) - 30 + rng.normal(0, 8, (height, width)) for c in range(3)]
+    return Image.fromarray(numpy.clip(numpy.stack(planes, 2), 0, 255).astype(numpy.uint8))
+
+
+def jpegs():
+    for sampling in (0, 1, 2, "4:1:1"):
+        yield "RGB", {"subsampling": sampling}
+    yield "RGB", {"progressive": True, "quality": 95}
+    yield "RGB", {"quality": 25, "dpi": (72, 72), "comment": "of its own"}
+    yield "RGB", {"restart_marker_rows": 1}
+    yield "L", {}
+    yield "CMYK", {}
+
+
+def write_pictures(folder):
+    """Files of all kinds in two classes; and what no decoder here takes, for Pillow to read."""
+    sizes = [(120, 160), (97, 61), (33, 47), (240, 135), (7, 5), (1, 1)]
+    for name in "ab":
+        os.makedirs(os.path.join(folder, name), exist_ok=True)
+    for i, size in enumerate(sizes):
+        picture = paint(*size, seed=SEED * 100 + i)
+        where = os.path.join(folder, "ab"[i % 2], str(i))
+        for j, (mode, options) in enumerate(list(jpegs()) if i < 4 else list(jpegs())[2:3]):
+            picture.convert(mode).save(f"{where}-{j}.jpg", **{"quality": 90, **options})
+        for mode in ("RGB", "L", "P", "RGBA", "LA", "1", "I;16") if i < 3 else ("RGB",):
+            kept = Image.fromarray(numpy.asarray(picture.convert("L")).astype("<u2") * 3) \
+                if mode == "I;16" else picture.convert(mode)
+            kept.save(f"{where}-{mode.replace(';', '')}.png")
+        picture.save(f"{where}.webp")
+        picture.save(f"{where}.bmp")
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    paint(80, 50, 9).save(os.path.join(folder, "b", "turned.jpg"), exif=turned, quality=90)
+
+
+class Pictures(Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.kept = tempfile.TemporaryDirectory()
+        cls.root = cls.kept.name
+        write_pictures(cls.root)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.kept.cleanup()
+        super().tearDownClass()
+
+    def folder(self, *transforms, compose=v2.Compose, **options):
+        made = compose(list(transforms)) if transforms else None
+        return torchvision.datasets.ImageFolder(self.root, made, **options)
+
+
+# ---- pipelines -----------------------------------------------------------------------------------
+
+def filters(draw, names=FILTERS):
+    return v2.InterpolationMode[draw.choice(names)]
+
+
+def size(draw):
+    return draw.choice([draw.randrange(1, 60), (draw.randrange(1, 70), draw.randrange(1, 70))])
+
+
+def fill(draw):
+    return draw.choice([0, draw.randrange(256), tuple(draw.randrange(256) for _ in range(3))])
+
+
+def spread(draw, low, high):
+    return tuple(sorted((draw.uniform(low, high), draw.uniform(low, high))))
+
+
+def picture_transform(draw, t):
+    """One of generation `t` that takes pictures and leaves them such."""
+    p = draw.choice([0.0, 0.3, 0.5, 1.0])
+    both = {
+        "Resize": lambda: t.Resize(draw.choice([size(draw), draw.randrange(8, 60)]), filters(draw)),
+        "Resize to": lambda: t.Resize(draw.randrange(8, 40), max_size=draw.randrange(40, 60)),
+        "CenterCrop": lambda: t.CenterCrop(size(draw)),
+        "RandomCrop": lambda: t.RandomCrop(draw.choice([size(draw), 33, 47, (33, 20), (20, 47)]),
+                                           padding=draw.choice([None, 3, (1, 2), (1, 2, 3, 4)]),
+                                           pad_if_needed=draw.random() < 0.8, fill=fill(draw)),
+        "RandomResizedCrop": lambda: t.RandomResizedCrop(
+            size(draw), scale=spread(draw, 0.01, 1), interpolation=filters(draw)),
+        "Pad": lambda: t.Pad(draw.choice([2, (1, 3), (1, 2, 3, 4)]), fill(draw),
+                             draw.choice(["constant", "edge", "reflect", "symmetric"])),
+        "RandomHorizontalFlip": lambda: t.RandomHorizontalFlip(p),
+        "RandomVerticalFlip": lambda: t.RandomVerticalFlip(p),
+        "RandomRotation": lambda: t.RandomRotation(draw.choice([30, 180, (90, 90)]), filters(draw, WARPS),
+                                                   expand=draw.random() < 0.5, fill=fill(draw)),
+        "RandomAffine": lambda: t.RandomAffine(
+            draw.choice([0, 20]), translate=draw.choice([None, (0.1, 0.2)]), scale=spread(draw, 0.5, 2),
+            shear=draw.choice([None, 10, (-5, 5, -9, 9)]), interpolation=filters(draw, WARPS), fill=fill(draw)),
+        "RandomGrayscale": lambda: t.RandomGrayscale(p),
+        "Grayscale": lambda: t.Grayscale(3),
+        "ColorJitter": lambda: t.ColorJitter(draw.choice([0, 0.4]), draw.choice([0, 0.4]),
+                                             draw.choice([0, 0.9]), draw.choice([0, 0.1, 0.5])),
+        "RandomInvert": lambda: t.RandomInvert(p),
+        "RandomPosterize": lambda: t.RandomPosterize(draw.randrange(1, 9), p),
+        "RandomSolarize": lambda: t.RandomSolarize(draw.uniform(0, 256), p),
+        "RandomAdjustSharpness": lambda: t.RandomAdjustSharpness(draw.choice([0, 0.5, 3]), p),
+        "RandomAutocontrast": lambda: t.RandomAutocontrast(p),
+        "RandomEqualize": lambda: t.RandomEqualize(p),
+    }
+    if t is v2:
+        both.update({
+            "RandAugment": lambda: v2.RandAugment(draw.randrange(3), draw.randrange(31),
+                                                  interpolation=filters(draw, WARPS)),
+            "TrivialAugmentWide": v2.TrivialAugmentWide,
+            "AutoAugment": lambda: v2.AutoAugment(draw.choice(list(v2.AutoAugmentPolicy))),
+            "RandomPhotometricDistort": lambda: v2.RandomPhotometricDistort(p=p),
+            "RandomChannelPermutation": v2.RandomChannelPermutation,
+        })
+    return both[draw.choice(list(both))]()
+
+
+def nested(draw, t):
+    inner = [picture_transform(draw, t) for _ in range(draw.randrange(1, 4))]
+    if t is v1:
+        return draw.choice([v1.Compose(inner), v1.RandomApply(inner, 0.5),
+                            v1.RandomApply(torch.nn.ModuleList(inner), draw.random())])
+    return draw.choice([v2.Compose(inner), v2.RandomApply(inner, draw.random()), v2.RandomChoice(inner),
+                        v2.RandomOrder(inner), v2.RandomChoice(inner, p=[1.0] + [0.0] * (len(inner) - 1))])
+
+
+def tensor_transforms(draw, t):
+    normalize = t.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    erasing = t.RandomErasing(0.8, value=draw.choice([0, 0.5, "random", (0.1, 0.2, 0.3)]))
+    scaled = draw.choice([[t.ToTensor()], [t.PILToTensor(), t.ConvertImageDtype(torch.float32)]])
+    if t is v2:
+        scaled = draw.choice([scaled, [v2.ToImage(), v2.ToDtype(torch.float32, scale=draw.random() < 0.7)],
+                              [v2.ToImage(), v2.ConvertImageDtype(torch.float32), v2.ToPureTensor()]])
+    whole = [*scaled, *draw.sample([normalize, erasing], draw.randrange(3))]
+    return draw.choice([whole, [draw.choice([t.ToTensor(), t.PILToTensor()])], []])
+
+
+def untold(sample):
+    """A transform that nobody knows."""
+    return sample
+
+
+def pipeline(draw, t):
+    steps = [nested(draw, t) if draw.random() < 0.25 else picture_transform(draw, t)
+             for _ in range(draw.randrange(4))]
+    steps += tensor_transforms(draw, t)
+    if draw.random() < 0.2:
+        steps.insert(draw.randrange(len(steps) + 1), untold)
+    return t.Compose(steps or [t.Resize(8)])
+
+
+# ---- samples, one by one -------------------------------------------------------------------------
+
+def described(sample, like=None):
+    """All that a sample is. What Pillow says besides of a picture, ours may have lost."""
+    if isinstance(sample, Image.Image):
+        info = like.info if isinstance(like, Image.Image) and not sample.info else sample.info
+        return type(sample), sample.mode, sample.size, info, sample.tobytes()
+    if isinstance(sample, torch.Tensor):
+        strides = [stride for n, stride in zip(sample.shape, sample.stride()) if n > 1]
+        return type(sample), sample.dtype, sample.shape, strides, sample.numpy().tobytes()
+    return sample
+
+
+def outcome(get, seed, like=None):
+    """The sample or the error, the states of all generators behind it, and the picture itself."""
+    torch.manual_seed(seed)
+    torch.empty(1).normal_()  # keeps one more
+    random.seed(seed)
+    picture = None
+    try:
+        picture, target = get()
+        made = described(picture, like), target
+    except Exception as error:
+        made = type(error), str(error)
+    return (made, torch.get_rng_state().tolist(), random.getstate()), picture
+
+
+class Samples(Pictures):
+    def assert_alike(self, dataset, indices, seed=1):
+        lowered = _native_pictures.lower(dataset, bare=False)
+        lowered = lowered._replace(dataset=pickle.loads(pickle.dumps(lowered.dataset))
+                                   if seed % 3 == 0 else lowered.dataset)
+        for index in indices:
+            theirs, picture = outcome(lambda index=index: dataset[index], seed)
+            ours, _ = outcome(lambda index=index: lowered.dataset[index], seed, picture)
+            if ours != theirs:
+                place = dataset.samples[index][0] if hasattr(dataset, "samples") else index
+                self.fail(f"{place}, seed {seed}, {dataset.transform}: {str(ours[0])[:400]} "
+                          f"instead of {str(theirs[0])[:400]}; states {ours[1:] == theirs[1:]}")
+        return lowered
+
+    def test_random_pipelines(self):
+        native = 0
+        for case in range(CASES):
+            draw = random.Random(f"{SEED} {case}")
+            dataset = self.folder(v2.Resize(8))
+            dataset.transform = pipeline(draw, draw.choice([v1, v2]))
+            indices = draw.sample(range(len(dataset)), 6)
+            with self.subTest(case=case):
+                try:
+                    native += self.assert_alike(dataset, indices, seed=case).why is None
+                except dloader._native.Unknown as why:
+                    self.assertRegex(str(why), "untold|function")
+        self.assertGreater(native, CASES // 2)
+
+    def test_every_file(self):
+        for steps in ([v2.PILToTensor()], [v2.Resize(16)], [v2.RandomResizedCrop(20, (0.01, 0.3)), untold]):
+            dataset = self.folder(*steps)
+            self.assert_alike(dataset, range(len(dataset)))
+
+    def test_what_the_file_says(self):
+        """Where the transforms before keep it, what is unknown finds it."""
+        dataset = self.folder(v2.RandomResizedCrop(20), v2.RandomHorizontalFlip(), untold)
+        [index] = [i for i, (path, _) in enumerate(dataset.samples) if path.endswith("turned.jpg")]
+        picture = _native_pictures.lower(dataset, bare=False).dataset[index][0]
+        self.assertEqual((picture.getexif()[0x0112], picture.info), (6, dataset[index][0].info))
+
+    def test_files_that_are_none(self):
+        """Errors are Pillow's, and what it forgives is forgiven."""
+        with tempfile.TemporaryDirectory() as root:
+            os.mkdir(f"{root}/a")
+            whole = io.BytesIO()
+            paint(90, 120, 3).save(whole, "JPEG", quality=90)
+            data = bytearray(whole.getvalue())
+            for name, content in {"cut": data[:len(data) // 2], "empty": b"", "text": b"no picture at all",
+                                  "ended": data[:-2], "more": data + b"more"}.items():
+                with open(f"{root}/a/{name}.jpg", "wb") as file:
+                    file.write(content)
+            data[len(data) // 2:len(data) // 2 + 8] = bytes(range(8))
+            with open(f"{root}/a/bent.jpg", "wb") as file:
+                file.write(data)
+            dataset = torchvision.datasets.ImageFolder(
+                root, v2.Compose([v2.RandomResizedCrop(20, (0.05, 1)), v2.ToTensor()]))
+            dataset.samples.append((f"{root}/a/gone.jpg", 0))
+            for seed in range(8):
+                self.assert_alike(dataset, [*range(len(dataset.samples)), len(dataset.samples), -1], seed)
+            with mock.patch.object(ImageFile, "LOAD_TRUNCATED_IMAGES", True):
+                self.assert_alike(dataset, range(len(dataset.samples)))
+            with mock.patch.object(Image, "MAX_IMAGE_PIXELS", 100):
+                self.assert_alike(dataset, range(len(dataset.samples)))
+
+    def memory(self, kind, data, targets, transform):
+        dataset = object.__new__(kind)
+        torchvision.datasets.VisionDataset.__init__(dataset, "", transform=transform)
+        dataset.data, dataset.targets = data, targets
+        return dataset
+
+    def test_in_memory(self):
+        small = numpy.stack([numpy.asarray(paint(32, 32, n)) for n in range(20)])
+        grey = torch.from_numpy(small[:, :28, :28, 0].copy())
+        for case in range(max(10, CASES // 8)):
+            draw = random.Random(f"{SEED} memory {case}")
+            t = draw.choice([v1, v2])
+            steps = [picture_transform(draw, t) for _ in range(draw.randrange(3))]
+            coloured = t.Compose([*steps, *tensor_transforms(draw, t)] or [t.Resize(8)])
+            plain = t.Compose([*steps, t.ToTensor(), t.Normalize((0.1307,), (0.3081,))])
+            with self.subTest(case=case):
+                for kind in (torchvision.datasets.CIFAR10, torchvision.datasets.CIFAR100):
+                    self.assert_alike(self.memory(kind, small, list(range(20)), coloured), [0, 7, -1], case)
+                for kind in (torchvision.datasets.MNIST, torchvision.datasets.FashionMNIST):
+                    self.assert_alike(self.memory(kind, grey, torch.arange(20), plain), [0, 7, 19], case)
+
+
+# ---- loaders -------------------------------------------------------------------------------------
+
+def with_states(samples):
+    return samples, torch.get_rng_state(), random.getstate()
+
+
+class Loaders(Pictures):
+    def epochs(self, cls, dataset, **options):
+        torch.manual_seed(5)
+        loader = cls(dataset, generator=torch.Generator().manual_seed(3), **options)
+        return [batch for _ in range(2) for batch in loader]
+
+    def assert_alike(self, dataset, **options):
+        self.assertIsNone(difference(self.epochs(DataLoader, dataset, **options),
+                                     self.epochs(TorchLoader, dataset, **options)))
+
+    def steps(self):
+        return [v2.RandomResizedCrop(24), v2.RandomHorizontalFlip(), v2.ColorJitter(0.4, 0.4, 0.4, 0.1), v2.ToImage(),
+                v2.ToDtype(torch.float32, scale=True), v2.Normalize((0.5,), (0.25,)), v2.RandomErasing()]
+
+    def test_epochs(self):
+        dataset = self.folder(*self.steps())
+        for options in ({"num_workers": 2, "shuffle": True, "batch_size": 16},
+                        {"num_workers": 3, "batch_size": 5, "persistent_workers": True, "shuffle": True},
+                        {"num_workers": 2, "batch_size": None}, {"num_workers": 0, "batch_size": 9},
+                        {"num_workers": 2, "batch_size": 4, "collate_fn": with_states},
+                        {"num_workers": 1, "batch_size": 4, "multiprocessing_context": "spawn"}):
+            with self.subTest(**options):
+                self.assert_alike(dataset, **options)
+
+    def test_joined(self):
+        dataset = self.folder(*self.steps())
+        listed = [(torch.zeros(3, 24, 24), 5)] * 9
+        train, test = random_split(dataset, [len(dataset) - 9, 9])
+        for joined in (Subset(dataset, range(0, 40, 3)), train, ConcatDataset([test, Subset(train, [5, 1])]),
+                       ConcatDataset([listed, test])):
+            for workers in (0, 2):
+                self.assert_alike(joined, num_workers=workers, batch_size=8, shuffle=True)
+
+    def test_what_a_worker_changes(self):
+        def init(number):
+            dloader.get_worker_info().dataset.transform = v2.Compose([v2.Resize((9, 9)), v2.PILToTensor()])
+        loader = DataLoader(self.folder(*self.steps()), batch_size=4, num_workers=1, worker_init_fn=init)
+        self.assertEqual(next(iter(loader))[0].shape, (4, 3, 9, 9))
+
+    def test_errors(self):
+        def fails(sample):
+            raise ZeroDivisionError("of its own")
+        for steps in ([v2.RandomCrop(5000), v2.ToTensor()], [v2.RandomCrop(20, pad_if_needed=True), fails]):
+            told = []
+            for cls in (DataLoader, TorchLoader):
+                with self.assertRaises(Exception) as caught:
+                    list(cls(self.folder(*steps), batch_size=4, num_workers=1))
+                lines = str(caught.exception).splitlines()
+                told.append((type(caught.exception), lines[0], lines[-1]))
+            self.assertEqual(*told)
+
+
+# ---- what is known -------------------------------------------------------------------------------
+
+class Own(v2.Resize):
+    pass
+
+
+class OwnFolder(torchvision.datasets.ImageFolder):
+    pass
+
+
+class Known(Pictures):
+    def why(self, dataset, **options):
+        with self.assertRaises(ValueError) as caught:
+            DataLoader(dataset, native="require", **options)
+        return str(caught.exception)
+
+    def test_why(self):
+        hooked, own = v2.Resize(8), v2.Resize(8)
+        hooked.register_forward_hook(lambda *_: None)
+        own.forward = lambda picture: picture
+        last = v2.ToTensor()
+        for dataset, words in [
+                (self.folder(Own(8)), "Own is not known"), (self.folder(own), "forward of its own"),
+                (self.folder(hooked), "has hooks"), (self.folder(v2.Resize(8), untold, last), "untold"),
+                (self.folder(v2.GaussianBlur(3)), "GaussianBlur"),
+                (self.folder(v2.Resize(8), last, v1.RandAugment()), "RandAugment"),
+                (self.folder(v2.RandomCrop(8), v1.Compose([v1.RandomAffine(4)])), "another generation"),
+                (self.folder(v2.Pad(1, {torch.Tensor: 1})), "fill is of type dict"),
+                (self.folder(v2.ToImage(), v2.ToDtype(torch.float16)), "ToDtype"),
+                (self.folder(), "transform: there is none"),
+                (self.folder(last, target_transform=int), "target_transform"),
+                (self.folder(last, loader=Image.open), "loader: open is not torchvision's"),
+                (OwnFolder(self.root, v2.Resize(8)), "OwnFolder is not one of"),
+                (ConcatDataset([self.folder(last), [1]]), "list is not one of")]:
+            with self.subTest(words):
+                self.assertIn(words, self.why(dataset))
+        self.assertIn("collate_fn: list is not", self.why(self.folder(last), collate_fn=list))
+        DataLoader(self.folder(v2.Resize((8, 8)), last), native="require", num_workers=2)
+
+    def test_other_versions_and_patches(self):
+        dataset = self.folder(v2.ToTensor())
+        for patch, words in [
+                (mock.patch.object(torchvision, "__version__", "0.14.1"), "torchvision 0.14.1 has not been"),
+                (mock.patch("PIL.__version__", "9.4.0"), "Pillow 9.4.0 has not been"),
+                (mock.patch.object(v2.ToTensor, "transform", untold), "ToTensor.transform is not"),
+                (mock.patch.object(torchvision.datasets.DatasetFolder, "__getitem__", untold), "__getitem__ is not"),
+                (mock.patch.object(Image, "open", untold), "untold is not PIL.Image's own"),
+                (mock.patch.object(torchvision, "get_image_backend", lambda: "accimage"), "image backend")]:
+            with self.subTest(words), patch:
+                self.assertIn(words, self.why(dataset))
+
+    def test_explain(self):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            dloader.explain(DataLoader(self.folder(v2.Resize(8), untold, v2.ToTensor()), num_workers=2))
+        self.assertEqual([line[:19].split() for line in out.getvalue().splitlines()[:4]],
+                         [["pictures", "C"], ["transform", "C"], ["transform", "Python"], ["batches", "C"]])
+        self.assertIn("untold", out.getvalue())
+
+    def test_it_is_native(self):
+        """Pillow is not asked for a JPEG."""
+        for workers in (0, 1):
+            with mock.patch.object(Image.Image, "convert", side_effect=AssertionError("by Pillow")):
+                Image.Image.convert.__code__ = Image.open.__code__
+                dataset = self.folder(v2.Resize((8, 8)), v2.ToTensor())
+                dataset.samples = [one for one in dataset.samples if one[0].endswith(".jpg")]
+                batches = list(DataLoader(dataset, batch_size=8, num_workers=workers))
+            self.assertEqual(batches[0][0].shape, (8, 3, 8, 8))
+
+
+if not OURS:
+    del Known, Samples
