@@ -33,6 +33,7 @@ from dloader import _native_pictures
 SEED = int(os.environ.get("TORCHVISION_SEED", "1"))
 CASES = int(os.environ.get("TORCHVISION_CASES", "40" if QUICK else "400"))
 FILTERS = ["NEAREST", "NEAREST_EXACT", "BILINEAR", "BICUBIC", "BOX", "HAMMING", "LANCZOS"]
+EXACT = _native_pictures.How(bare=False, fast=False)
 WARPS = ["NEAREST", "BILINEAR", "BICUBIC"]
 
 if not torchvision.__version__.startswith(_native_pictures.TORCHVISION):
@@ -224,7 +225,7 @@ def outcome(get, seed, like=None):
 
 class Samples(Pictures):
     def assert_alike(self, dataset, indices, seed=1):
-        lowered = _native_pictures.lower(dataset, bare=False)
+        lowered = _native_pictures.lower(dataset, EXACT)
         lowered = lowered._replace(dataset=pickle.loads(pickle.dumps(lowered.dataset))
                                    if seed % 3 == 0 else lowered.dataset)
         for index in indices:
@@ -259,7 +260,7 @@ class Samples(Pictures):
         """Where the transforms before keep it, what is unknown finds it."""
         dataset = self.folder(v2.RandomResizedCrop(20), v2.RandomHorizontalFlip(), untold)
         [index] = [i for i, (path, _) in enumerate(dataset.samples) if path.endswith("turned.jpg")]
-        picture = _native_pictures.lower(dataset, bare=False).dataset[index][0]
+        picture = _native_pictures.lower(dataset, EXACT).dataset[index][0]
         self.assertEqual((picture.getexif()[0x0112], picture.info), (6, dataset[index][0].info))
 
     def test_files_that_are_none(self):
@@ -366,6 +367,35 @@ class Loaders(Pictures):
             self.assertEqual(*told)
 
 
+class Fast(Pictures):
+    def test_smaller_scale(self):
+        """Near to Pillow's pixels, the same draws, and equal where nothing gets much smaller."""
+        with tempfile.TemporaryDirectory() as root:
+            os.mkdir(f"{root}/a")
+            for i, size in enumerate([(900, 1200), (1201, 803), (160, 120)]):
+                paint(*size, seed=i).save(f"{root}/a/{i}.jpg", quality=92)
+            for t in (v1, v2):
+                for first in (t.Resize((60, 80)), t.Resize(70), t.RandomResizedCrop(48, (0.5, 1)),
+                              t.RandomResizedCrop((30, 64), interpolation=t.InterpolationMode.BICUBIC)):
+                    self.assert_near(torchvision.datasets.ImageFolder(root, t.Compose([first, t.ToTensor()])), first)
+
+    def assert_near(self, dataset, first):
+        exact = _native_pictures.lower(dataset, EXACT).dataset
+        fast = _native_pictures.lower(dataset, EXACT._replace(fast=True)).dataset
+        apart = []
+        for index in range(3):
+            torch.manual_seed(index)
+            slow, state = exact[index][0], torch.get_rng_state()
+            torch.manual_seed(index)
+            quick = fast[index][0]
+            self.assertTrue(torch.equal(torch.get_rng_state(), state))
+            self.assertEqual(slow.shape, quick.shape)
+            apart.append((slow - quick).abs().mean().item() * 255)
+        self.assertLess(max(apart), 3, f"{first}: {apart}")
+        self.assertGreater(max(apart[:2]), 0, f"{first}: nothing was faster")
+        self.assertEqual(apart[2], 0)
+
+
 # ---- what is known -------------------------------------------------------------------------------
 
 class Own(v2.Resize):
@@ -437,4 +467,4 @@ class Known(Pictures):
 
 
 if not OURS:
-    del Known, Samples
+    del Known, Fast, Samples

@@ -335,6 +335,69 @@ static void test_first_generation(void **state)
     }
 }
 
+/* ---- a smaller scale ----------------------------------------------------------------------------
+ */
+
+static void run_file(const char *text, bool fast, const struct image_file *file, uint64_t seed,
+                     uint8_t out[static 9 * 8 * 3])
+{
+    const struct transforms_how how = {.channels = 3, .fast = fast};
+    struct transforms_runner *run = NULL;
+    struct image_decoder *decoder = NULL;
+    struct transforms *transforms = NULL;
+    struct transforms_shape shape;
+    struct draws_keyed draws;
+    struct value list = {0};
+    struct image_size size;
+
+    draws_keyed_init(&draws, seed, 0, 0);
+    assert_int_equal(yaml_parse(text, strlen(text), "test", &list, NULL), 0);
+    assert_int_equal(transforms_read_as(&list, "test", &how, &transforms, NULL), 0);
+    value_deinit(&list);
+    assert_int_equal(transforms_runner_new(&run, NULL), 0);
+    assert_int_equal(image_decoder_new(&decoder, NULL), 0);
+    assert_int_equal(image_open(decoder, file, &size, NULL), 0);
+    assert_int_equal(
+        transforms_run(transforms, run, decoder, &draws.base, file->path, &shape, NULL), 0);
+    assert_int_equal(transforms_bytes(&shape), 9 * 8 * 3);
+    transforms_write(run, false, out);
+    image_decoder_free(decoder);
+    transforms_runner_free(run);
+    transforms_free(transforms);
+}
+
+/* Boxes of all kinds of places and scales are near to what the whole scale gives. */
+static void test_fast(void **state)
+{
+    static const char *const lists[] = {
+        "[{kind: RandomResizedCrop, size: [9, 8], scale: [0.02, 1]}]",
+        "[{kind: RandomResizedCrop, size: [9, 8], scale: [0.9, 1], interpolation: bicubic}]",
+        "[{kind: Resize, size: [9, 8], interpolation: box}]",
+        "[{kind: Resize, size: [9, 8], interpolation: nearest}]",
+    };
+    struct jpeg_options options = {.height = 211, .width = 307, .components = 3};
+    uint8_t *data = NULL, exact[9 * 8 * 3], fast[9 * 8 * 3];
+    struct image_file file = {.path = "a.jpg"};
+    unsigned unequal = 0;
+
+    file.bytes = make_jpeg(&options, &data);
+    file.data = data;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        const char *list = lists[seed % ARRAY_SIZE(lists)];
+        unsigned apart = 0;
+        run_file(list, false, &file, seed, exact);
+        run_file(list, true, &file, seed, fast);
+        for (size_t i = 0; i < sizeof exact; i++)
+            apart += (unsigned)abs(exact[i] - fast[i]);
+        assert_true(apart < 8 * sizeof exact);
+        if (seed % ARRAY_SIZE(lists) == 3)
+            assert_int_equal(apart, 0);
+        unequal += apart > 0;
+    }
+    assert_true(unequal > 50);
+    free(data);
+}
+
 /* ---- the manual -------------------------------------------------------------------------------
  */
 
@@ -357,12 +420,9 @@ static void test_the_manual_has_them_all(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_shapes),
-    cmocka_unit_test(test_out_of_memory),
-    cmocka_unit_test(test_keyed_draws),
-    cmocka_unit_test(test_pixels),
-    cmocka_unit_test(test_first_generation),
-    cmocka_unit_test(test_the_manual_has_them_all),
+    cmocka_unit_test(test_refused),       cmocka_unit_test(test_shapes),
+    cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_keyed_draws),
+    cmocka_unit_test(test_pixels),        cmocka_unit_test(test_first_generation),
+    cmocka_unit_test(test_fast),          cmocka_unit_test(test_the_manual_has_them_all),
 };
 TEST_MAIN(tests)

@@ -23,6 +23,7 @@ class Options(NamedTuple):
     device: Any
     socket: str | None
     native: str
+    fast: bool
 
 
 NATIVE = ("auto", "off", "require")

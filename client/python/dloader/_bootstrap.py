@@ -190,13 +190,13 @@ class Job:
 
     collate: None: the default rules, which C knows itself. init: worker_init_fn or None. base_seed:
     of the first epoch; the generators run on from there. states: as _carried.to_send() says, or None.
-    native: what is known of the dataset is done in C. pictures: so are its pictures, where it is not
-    None; True: its samples go to default_collate (_native.pictures_of()).
+    native: what is known of the dataset is done in C. pictures: how its pictures are, too
+    (_native.pictures_of()); None: they are not.
     """
 
     def __init__(self, dataset: Any, iterable: bool, collate: Callable | None,
                  init: Callable[[int], None] | None, base_seed: int, states: dict | None,
-                 native: bool = False, pictures: bool | None = None) -> None:
+                 native: bool = False, pictures: Any = None) -> None:
         self.dataset = dataset
         self.iterable = iterable
         self.collate = collate

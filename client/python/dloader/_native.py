@@ -193,19 +193,24 @@ def is_on(loader: Any) -> bool:
     return True
 
 
-def pictures_of(loader: Any) -> bool | None:
-    """Whether C may make the pictures of its samples: None: no; True: they go to default_collate."""
+def pictures_of(loader: Any) -> _native_pictures.How | None:
+    """How C may make the pictures of its samples; None: it may not."""
     if loader._options.native == "off" or loader._is_iterable:
         return None
-    return loader._auto_collation and loader.collate_fn is _collate.default_collate
+    return _how(loader)
 
 
-def with_pictures(dataset: Any, bare: bool) -> Any:
+def _how(loader: Any) -> _native_pictures.How:
+    bare = loader._auto_collation and loader.collate_fn is _collate.default_collate
+    return _native_pictures.How(bare, loader._options.fast)
+
+
+def with_pictures(dataset: Any, how: _native_pictures.How) -> Any:
     """What gives the same samples, their pictures made by C where these are known."""
     if "torchvision" not in sys.modules:
         return dataset
     try:
-        return _native_pictures.lower(dataset, bare).dataset
+        return _native_pictures.lower(dataset, how).dataset
     except Unknown:
         return dataset
 
@@ -214,24 +219,18 @@ def require(loader: Any) -> None:
     """ValueError: not all of it is known; the text says what is not."""
     try:
         _check_loader(loader)
-        _check_samples(loader.dataset)
+        _check_samples(loader)
     except Unknown as why:
         raise ValueError(f"native='require': {why}; see dloader.explain(), or use native='auto'") from None
 
 
-def _check_samples(dataset: Any) -> None:
-    pictures = _pictures(dataset)
-    if pictures is None:
-        lower(dataset)
-    elif pictures.why:
-        raise Unknown(pictures.why)
-
-
-def _pictures(dataset: Any) -> _native_pictures.Lowered | None:
-    """None: there are none. Unknown: there are, and nothing of them is known."""
-    if not _native_pictures.has_pictures(dataset):
-        return None
-    return _native_pictures.lower(dataset, True)
+def _check_samples(loader: Any) -> None:
+    if not _native_pictures.has_pictures(loader.dataset):
+        lower(loader.dataset)
+        return
+    why = _native_pictures.lower(loader.dataset, _how(loader)).why
+    if why:
+        raise Unknown(why)
 
 
 def takes(loader: Any) -> bool:
@@ -296,7 +295,7 @@ def _stages(loader: Any) -> tuple[list[_native_pictures.Stage], bool]:
     stage = _native_pictures.Stage
     if off is None and not loader._is_iterable and _native_pictures.has_pictures(loader.dataset):
         try:
-            found = _native_pictures.lower(loader.dataset, True)
+            found = _native_pictures.lower(loader.dataset, _how(loader))
             batches = _why_not(_check_loader, loader)
             return [*found.stages, stage("batches", collate, batches)], bool(found.why or batches)
         except Unknown as why:

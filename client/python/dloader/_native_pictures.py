@@ -58,17 +58,25 @@ _DRAWS = (_uniform, _integer, _permutation, _normals, _choice)
 
 # ---- one picture ---------------------------------------------------------------------------------
 
+class How(NamedTuple):
+    """bare: the samples go to default_collate, which makes a plain tensor of torchvision's own class.
+    fast: a JPEG may be decoded at a smaller scale.
+    """
+
+    bare: bool
+    fast: bool
+
+
 class Made:
     """What takes the place of a dataset's loader, and of the transforms that are known.
 
-    known: these (torchvision's objects). items: what they are to C. bare: the sample goes to
-    default_collate, which makes a plain tensor of torchvision's own class.
+    items: what these are to C, and to torchvision. last: nothing else is done to what they make.
     """
 
-    def __init__(self, known: list, items: _native_transforms.Items, bare: bool) -> None:
-        self._known = known
+    def __init__(self, items: _native_transforms.Items, how: How, last: bool) -> None:
         self._items = items
-        self._bare = bare
+        self._is_bare = how.bare and last
+        self._is_fast = how.fast
         self._handles: dict[int, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,7 +85,7 @@ class Made:
     def _handle(self, channels: int) -> Any:
         """Of C's transforms; None: they are not for pictures with so many channels."""
         if channels not in self._handles:
-            self._handles[channels] = _native_transforms.opened(self._items, _DRAWS, channels)
+            self._handles[channels] = _native_transforms.opened(self._items, _DRAWS, channels, self._is_fast)
         return self._handles[channels]
 
     def _make(self, is_tensor: bool, dtype: str, channels: int, height: int, width: int) -> tuple:
@@ -95,7 +103,7 @@ class Made:
             picture = image.frombytes("L" if channels == 1 else "RGB", (width, height), bytes(pixels))
             picture.info = info() if self._items.keeps_info else {}
             return picture
-        if self._bare:
+        if self._is_bare:
             return made
         if self._items.turned and made.shape[0] > 1:
             pixels = torch.empty((*made.shape[1:], made.shape[0]), dtype=made.dtype)
@@ -118,7 +126,7 @@ class Made:
         return made
 
     def _called(self, picture: Any) -> Any:
-        for transform in self._known:
+        for transform in self._items.known:
             picture = transform(picture)
         return picture
 
@@ -308,7 +316,7 @@ def _text(transforms: list) -> str:
     return ", ".join(getattr(one, "__name__", type(one).__name__) for one in transforms)
 
 
-def _leaf(dataset: Any, known: _Known, bare: bool) -> Lowered:
+def _leaf(dataset: Any, known: _Known, how: How) -> Lowered:
     check_type(dataset, ("__getitem__", "__len__"))
     _check_versions()
     _Probe.check()
@@ -322,13 +330,13 @@ def _leaf(dataset: Any, known: _Known, bare: bool) -> Lowered:
     if done == 0:
         raise Unknown(f"transform: {why}")
     rest = join(transforms[done:]) if done < len(transforms) else None
-    bare = bare and rest is None
     if known.hook == "loader":
-        made: Made = Loader(dataset.loader, items.known, items, bare)
+        made: Made = Loader(dataset.loader, items, how, rest is None)
         copy = _copied(dataset, loader=made, transform=rest)
     else:
-        copy = _copied(dataset, transform=Transform(rest, items.known, items, bare))
-    stages = [Stage("pictures", f"{type(dataset).__name__}: JPEG and PNG; others by Pillow", None)]
+        copy = _copied(dataset, transform=Transform(rest, items, how, rest is None))
+    what = "JPEG and PNG; others by Pillow" + ("; fast: at a smaller scale" if how.fast else "")
+    stages = [Stage("pictures", f"{type(dataset).__name__}: {what}", None)]
     if known.hook != "loader":
         stages = [Stage("pictures", type(dataset).__name__, "it makes PIL's, of memory")]
     stages.append(Stage("transform", _text(items.known), None))
@@ -341,29 +349,26 @@ def _leaf(dataset: Any, known: _Known, bare: bool) -> Lowered:
     return Lowered(copy, stages, why)
 
 
-def lower(dataset: Any, bare: bool) -> Lowered:
-    """A dataset that makes its pictures in C, as far as that is known; Unknown: nothing of it is, and why.
-
-    bare: its samples go to default_collate.
-    """
+def lower(dataset: Any, how: How) -> Lowered:
+    """A dataset that makes its pictures in C, as far as that is known; Unknown: nothing of it is, and why."""
     kind = type(dataset)
     if kind is Subset:
-        found = lower(dataset.dataset, bare)
+        found = lower(dataset.dataset, how)
         return found._replace(dataset=_copied(dataset, dataset=found.dataset))
     if kind is ConcatDataset:
-        return _concat(dataset, bare)
+        return _concat(dataset, how)
     known = _known_dataset(dataset)
     if known is None:
         raise Unknown(f"{name_of(kind)} is not one of the datasets that are known")
-    return _leaf(dataset, known, bare)
+    return _leaf(dataset, known, how)
 
 
-def _concat(dataset: Any, bare: bool) -> Lowered:
+def _concat(dataset: Any, how: How) -> Lowered:
     """Those of its datasets that are known; the others are called."""
     joined, stages, first, last = [], [], None, None
     for one in dataset.datasets:
         try:
-            found = lower(one, bare)
+            found = lower(one, how)
         except Unknown as error:
             found = Lowered(one, [Stage("samples", type(one).__name__, str(error))], str(error))
             last = error

@@ -310,12 +310,12 @@ def _has_colours(items: list) -> bool:
     return False
 
 
-def opened(items: Items, draws: tuple, channels: int) -> Any:
-    """C's handle; None: not for pictures of so many channels."""
+def opened(items: Items, draws: tuple, channels: int, fast: bool) -> Any:
+    """C's handle; None: not for pictures of so many channels. fast: pixels may differ."""
     from . import _worker  # type: ignore[attr-defined]
     if channels == 1 and _has_colours(json.loads(items.text)):
         return None  # torchvision refuses these
     try:
-        return _worker.pictures(items.text, draws, channels, items.first)
+        return _worker.pictures(items.text, draws, channels, items.first, fast)
     except ValueError:
         return None

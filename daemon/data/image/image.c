@@ -378,11 +378,12 @@ static int image_decode_rows(struct image_decoder *d, const struct picture_box *
     return r < 0 ? r : ops->end(d->codec, err);
 }
 
-int image_decode_picture(struct image_decoder *d, const struct picture_box *box,
-                         struct picture *out, struct dl_error *err)
+/* The box is of the picture as it is reduced. */
+static int image_decode_part(struct image_decoder *d, const struct picture_box *box,
+                             uint32_t reduce, struct picture *out, struct dl_error *err)
 {
     struct image_window window = {
-        .reduce = 1,
+        .reduce = reduce,
         .left = (uint32_t)box->left,
         .right = (uint32_t)box->left + box->size.width,
         .top = (uint32_t)box->top - image_rows_above(box),
@@ -392,7 +393,6 @@ int image_decode_picture(struct image_decoder *d, const struct picture_box *box,
     struct image_rows rows;
     int r;
 
-    assert(d->codec && window.right <= d->source.width && window.bottom <= d->source.height);
     if (picture_set(out, box->size, false) < 0)
         return image_no_memory(d, err);
     if ((r = d->codec->ops->begin(d->codec, &window, &rows, err)) < 0)
@@ -402,4 +402,33 @@ int image_decode_picture(struct image_decoder *d, const struct picture_box *box,
     r = image_decode_rows(d, box, rows.origin, out, err);
     d->codec = NULL;
     return r;
+}
+
+int image_decode_picture(struct image_decoder *d, const struct picture_box *box,
+                         struct picture *out, struct dl_error *err)
+{
+    assert(d->codec && (uint64_t)box->left + box->size.width <= d->source.width &&
+           (uint64_t)box->top + box->size.height <= d->source.height);
+    return image_decode_part(d, box, 1, out, err);
+}
+
+int image_decode_reduced(struct image_decoder *d, const struct picture_box *box,
+                         struct image_size goal, struct picture *out, struct picture_part *ret_part,
+                         struct dl_error *err)
+{
+    struct image_crop crop = {.box = box->size, .scaled = goal};
+    uint32_t reduce = image_choose_reduction(&crop, d->codec->ops->most_reduced);
+    struct resample_span across = image_span_of((uint32_t)box->left, box->size.width, reduce);
+    struct resample_span down = image_span_of((uint32_t)box->top, box->size.height, reduce);
+    struct picture_box reduced = {.top = down.low,
+                                  .left = across.low,
+                                  .size = {down.high - down.low, across.high - across.low}};
+    int r = reduce == 1 ? image_decode_picture(d, box, out, err)
+                        : image_decode_part(d, &reduced, reduce, out, err);
+
+    *ret_part = (struct picture_part){.top = down.begin - down.low,
+                                      .left = across.begin - across.low,
+                                      .height = down.length,
+                                      .width = across.length};
+    return r < 0 ? r : (int)reduce;
 }

@@ -52,6 +52,14 @@ int _nodiscard_ image_decode(struct image_decoder *decoder, const struct spec_im
 int _nodiscard_ image_decode_picture(struct image_decoder *decoder, const struct picture_box *box,
                                      struct picture *out, struct dl_error *err);
 
+/*
+ * Likewise, where the box becomes `goal`: at a smaller scale, as far as that is above. Returns by
+ * how much it was reduced: 1, 2, 4 or 8. *ret_part: where the box lies in `out`.
+ */
+int _nodiscard_ image_decode_reduced(struct image_decoder *decoder, const struct picture_box *box,
+                                     struct image_size goal, struct picture *out,
+                                     struct picture_part *ret_part, struct dl_error *err);
+
 /* The size of the picture that is open. */
 struct image_size image_source(const struct image_decoder *decoder);
 

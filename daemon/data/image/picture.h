@@ -58,6 +58,15 @@ struct picture_box {
     int64_t left;
     struct image_size size;
 };
+
+/* A rectangle that need not begin and end between two pixels. */
+struct picture_part {
+    double top;
+    double left;
+    double height;
+    double width;
+};
+
 int _nodiscard_ picture_crop(const struct picture *in, const struct picture_box *box,
                              struct picture *out);
 

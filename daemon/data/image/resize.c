@@ -126,12 +126,20 @@ static int32_t resize_fixed(double share)
     return (int32_t)(share < 0 ? scaled - 0.5 : scaled + 0.5);
 }
 
+/* What of one direction becomes the outputs: `length` from `begin` on, of so many inputs. */
+struct resize_span {
+    uint32_t inputs;
+    double begin;
+    double length;
+};
+
 /* Output `i`, whose filter is `stretch` times as wide as it is long. */
-static void resize_weigh(struct resize_axis *axis, uint32_t i, uint32_t inputs, double scale,
+static void resize_weigh(struct resize_axis *axis, uint32_t i, const struct resize_span *span,
                          double stretch, enum resize_filter filter)
 {
     double support = filters[filter].support * stretch, narrow = 1 / stretch;
-    double centre = (i + 0.5) * scale, sum = 0;
+    double centre = span->begin + (i + 0.5) * (span->length / axis->n), sum = 0;
+    uint32_t inputs = span->inputs;
     int32_t *weights = axis->weights + (size_t)i * axis->taps;
     int64_t from = (int64_t)(centre - support + 0.5), to = (int64_t)(centre + support + 0.5);
 
@@ -154,10 +162,10 @@ static void resize_weigh(struct resize_axis *axis, uint32_t i, uint32_t inputs, 
     }
 }
 
-static int resize_axis_set(struct resize_axis *axis, uint32_t inputs, uint32_t outputs,
-                           enum resize_filter filter)
+static int resize_axis_set(struct resize_axis *axis, const struct resize_span *span,
+                           uint32_t outputs, enum resize_filter filter)
 {
-    double scale = (double)inputs / outputs, stretch = scale < 1 ? 1 : scale;
+    double scale = span->length / outputs, stretch = scale < 1 ? 1 : scale;
     uint32_t taps = (uint32_t)ceil(filters[filter].support * stretch) * 2 + 2;
     int r = resize_make_room(axis, outputs, taps);
 
@@ -166,7 +174,7 @@ static int resize_axis_set(struct resize_axis *axis, uint32_t inputs, uint32_t o
     axis->n = outputs;
     axis->taps = taps;
     for (uint32_t i = 0; i < outputs; i++)
-        resize_weigh(axis, i, inputs, scale, stretch, filter);
+        resize_weigh(axis, i, span, stretch, filter);
     return 0;
 }
 
@@ -304,26 +312,35 @@ struct resize_rows {
     size_t bytes; /* of a row */
 };
 
+/* What is resized, to what. */
+struct resize_job {
+    struct resize_span across;
+    struct resize_span down;
+    struct image_size size;
+    enum resize_filter filter;
+};
+
 static int resize_pass_across(struct resizer *resizer, const struct resize_rows *in,
-                              enum resize_filter filter, uint32_t width, uint8_t *out)
+                              const struct resize_job *job, uint8_t *out)
 {
     struct resize_axis *axis = &resizer->across;
+    size_t bytes = (size_t)job->size.width * PIXEL;
 
-    if (resize_axis_set(axis, (uint32_t)(in->bytes / PIXEL), width, filter) < 0)
+    if (resize_axis_set(axis, &job->across, job->size.width, job->filter) < 0)
         return -ENOMEM;
     for (uint32_t y = 0; y < in->height; y++)
-        resize_across(axis, in->pixels + y * in->bytes, out + (size_t)y * width * PIXEL);
+        resize_across(axis, in->pixels + y * in->bytes, out + y * bytes);
     return 0;
 }
 
 static int resize_pass_down(struct resizer *resizer, const struct resize_rows *in,
-                            enum resize_filter filter, uint32_t height, uint8_t *out)
+                            const struct resize_job *job, uint8_t *out)
 {
     struct resize_axis *axis = &resizer->down;
 
-    if (resize_axis_set(axis, in->height, height, filter) < 0)
+    if (resize_axis_set(axis, &job->down, job->size.height, job->filter) < 0)
         return -ENOMEM;
-    for (uint32_t y = 0; y < height; y++)
+    for (uint32_t y = 0; y < job->size.height; y++)
         resize_down(axis->weights + (size_t)y * axis->taps, axis->count[y],
                     in->pixels + axis->from[y] * in->bytes, in->bytes, out + y * in->bytes);
     return 0;
@@ -331,20 +348,21 @@ static int resize_pass_down(struct resizer *resizer, const struct resize_rows *i
 
 /* Pillow 13's choice. Down first, where the height loses more than twice what the width does:
  * rounding to 8 bits between the two shows which it was. */
-static bool resize_is_down_first(struct image_size from, struct image_size to)
+static bool resize_is_down_first(const struct resize_job *job)
 {
-    int64_t lost_h = (int64_t)from.height - to.height, lost_w = (int64_t)from.width - to.width;
+    int64_t lost_h = (int64_t)job->down.inputs - job->size.height;
+    int64_t lost_w = (int64_t)job->across.inputs - job->size.width;
 
     return lost_h > 0 && lost_h > 2 * lost_w;
 }
 
 static int resize_twice(struct resizer *resizer, const struct resize_rows *in,
-                        struct image_size from, enum resize_filter filter, struct picture *out)
+                        const struct resize_job *job, struct picture *out)
 {
-    bool down_first = resize_is_down_first(from, out->size);
-    struct resize_rows rows = {.height = down_first ? out->size.height : from.height,
-                               .bytes =
-                                   (size_t)(down_first ? from.width : out->size.width) * PIXEL};
+    bool down_first = resize_is_down_first(job);
+    struct resize_rows rows = {
+        .height = down_first ? job->size.height : job->down.inputs,
+        .bytes = (size_t)(down_first ? job->across.inputs : job->size.width) * PIXEL};
     int r;
 
     if (rows.bytes * rows.height / PIXEL > IMAGE_BYTES_MAX / 3)
@@ -355,31 +373,58 @@ static int resize_twice(struct resizer *resizer, const struct resize_rows *in,
     if (!resizer->rows)
         return -ENOMEM;
     if (down_first)
-        r = resize_pass_down(resizer, in, filter, rows.height, resizer->rows);
+        r = resize_pass_down(resizer, in, job, resizer->rows);
     else
-        r = resize_pass_across(resizer, in, filter, out->size.width, resizer->rows);
+        r = resize_pass_across(resizer, in, job, resizer->rows);
     if (r < 0)
         return r;
-    return down_first ? resize_pass_across(resizer, &rows, filter, out->size.width, out->pixels)
-                      : resize_pass_down(resizer, &rows, filter, out->size.height, out->pixels);
+    return down_first ? resize_pass_across(resizer, &rows, job, out->pixels)
+                      : resize_pass_down(resizer, &rows, job, out->pixels);
+}
+
+static bool resize_keeps(const struct resize_span *span, uint32_t outputs)
+{
+    return span->begin == 0 && span->length == outputs && span->inputs == outputs;
+}
+
+/* `out` has its size. */
+static int resize_do(struct resizer *resizer, const struct picture *in,
+                     const struct resize_job *job, struct picture *out)
+{
+    struct resize_rows rows = {
+        .pixels = in->pixels, .height = in->size.height, .bytes = (size_t)in->size.width * PIXEL};
+    bool same_width = resize_keeps(&job->across, job->size.width);
+
+    if (!same_width && !resize_keeps(&job->down, job->size.height))
+        return resize_twice(resizer, &rows, job, out);
+    return same_width ? resize_pass_down(resizer, &rows, job, out->pixels)
+                      : resize_pass_across(resizer, &rows, job, out->pixels);
 }
 
 int resizer_run(struct resizer *resizer, const struct picture *in, struct image_size size,
                 enum resize_filter filter, struct picture *out)
 {
-    struct resize_rows rows = {
-        .pixels = in->pixels, .height = in->size.height, .bytes = (size_t)in->size.width * PIXEL};
+    struct picture_part whole = {.height = in->size.height, .width = in->size.width};
+    int r;
+
+    if (filter != RESIZE_NEAREST)
+        return resizer_run_part(resizer, in, &whole, size, filter, out);
+    r = picture_set(out, size, in->grey);
+    return r < 0 ? r : resize_nearest(resizer, in, out);
+}
+
+int resizer_run_part(struct resizer *resizer, const struct picture *in,
+                     const struct picture_part *part, struct image_size size,
+                     enum resize_filter filter, struct picture *out)
+{
+    const struct resize_job job = {
+        .across = {.inputs = in->size.width, .begin = part->left, .length = part->width},
+        .down = {.inputs = in->size.height, .begin = part->top, .length = part->height},
+        .size = size,
+        .filter = filter};
     int r = picture_set(out, size, in->grey);
 
-    if (r < 0)
-        return r;
-    if (filter == RESIZE_NEAREST)
-        return resize_nearest(resizer, in, out);
-    if (size.width != in->size.width && size.height != in->size.height)
-        return resize_twice(resizer, &rows, in->size, filter, out);
-    if (size.width != in->size.width)
-        return resize_pass_across(resizer, &rows, filter, size.width, out->pixels);
-    return resize_pass_down(resizer, &rows, filter, size.height, out->pixels);
+    return r < 0 ? r : resize_do(resizer, in, &job, out);
 }
 
 void resizer_deinit(struct resizer *resizer)

@@ -47,6 +47,10 @@ struct resizer {
 /* `in` has pixels, and so does `size`. -ENOMEM, -EFBIG as picture.h has them. */
 int _nodiscard_ resizer_run(struct resizer *resizer, const struct picture *in,
                             struct image_size size, enum resize_filter filter, struct picture *out);
+/* Of a part of it, which lies in it: as Pillow's resize(box=). `filter` is not RESIZE_NEAREST. */
+int _nodiscard_ resizer_run_part(struct resizer *resizer, const struct picture *in,
+                                 const struct picture_part *part, struct image_size size,
+                                 enum resize_filter filter, struct picture *out);
 void resizer_deinit(struct resizer *resizer);
 
 #endif

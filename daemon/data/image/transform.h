@@ -126,6 +126,11 @@ struct transform_kind {
      */
     int (*box)(const struct transform *t, struct transforms_runner *run, struct image_size size,
                struct picture_box *ret);
+    /*
+     * What a picture of that size, or its box, is resized to by t->filter, where apply() does that
+     * and no more. May be NULL.
+     */
+    struct image_size (*goal)(const struct transform *t, struct image_size size);
     /* Draws, and changes run->now, or the tensor. */
     int (*apply)(const struct transform *t, struct transforms_runner *run);
 };

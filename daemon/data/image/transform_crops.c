@@ -159,6 +159,12 @@ static int crops_box_resized(const struct transform *t, struct transforms_runner
     return 0;
 }
 
+static struct image_size crops_goal(const struct transform *t, struct image_size size)
+{
+    (void)size;
+    return crops_size(t);
+}
+
 /* A picture of so few pixels that its crop has none becomes black, as PIL resizes nothing. */
 static int crops_apply_resized(const struct transform *t, struct transforms_runner *run)
 {
@@ -286,6 +292,7 @@ static const struct transform_kind kinds[] = {
               {"antialias", arg_ignored}},
      .check = crops_check_resize,
      .shape = crops_shape_resize,
+     .goal = crops_resized,
      .apply = crops_apply_resize},
     {.name = "RandomResizedCrop",
      .start = {.filter = RESIZE_BILINEAR, .ranges = {{0.08, 1}, {3.0 / 4.0, 4.0 / 3.0}}},
@@ -297,6 +304,7 @@ static const struct transform_kind kinds[] = {
      .check = crops_check_ratio,
      .shape = crops_fix_size,
      .box = crops_box_resized,
+     .goal = crops_goal,
      .apply = crops_apply_resized},
     {.name = "CenterCrop",
      .args = {{"size", arg_size, .is_required = true}},

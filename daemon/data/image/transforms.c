@@ -291,6 +291,34 @@ int transform_apply(const struct transform *t, struct transforms_runner *run)
     return r < 0 || !t->kind->apply ? r : t->kind->apply(t, run);
 }
 
+/* Where the first transform resizes, and some of that may be left to the codec. */
+static bool transforms_may_reduce(const struct transforms *transforms,
+                                  const struct picture_box *box)
+{
+    const struct transform *first = &transforms->list[0];
+
+    if (!transforms->how.fast || transforms->n == 0 || !first->kind->goal ||
+        first->filter == RESIZE_NEAREST)
+        return false;
+    struct image_size goal = first->kind->goal(first, box->size);
+    return goal.height > 0 && goal.width > 0;
+}
+
+static int transforms_begin_reduced(const struct transform *first, struct transforms_runner *run,
+                                    struct image_decoder *decoder, const struct picture_box *box)
+{
+    struct image_size goal = first->kind->goal(first, box->size);
+    struct picture_part part;
+    int r = image_decode_reduced(decoder, box, goal, &run->now, &part, run->err);
+
+    if (r < 0)
+        return r;
+    if (r == 1)
+        return first->kind->apply(first, run);
+    return runner_take(
+        run, resizer_run_part(&run->resizer, &run->now, &part, goal, first->filter, &run->spare));
+}
+
 /* Decodes what the first transform wants of the file's picture, and does the rest of that one. */
 static int transforms_begin(const struct transforms *transforms, struct transforms_runner *run,
                             struct image_decoder *decoder)
@@ -304,6 +332,8 @@ static int transforms_begin(const struct transforms *transforms, struct transfor
         return r;
     if (box.size.height == 0 || box.size.width == 0)
         r = runner_take(run, picture_set(&run->spare, box.size, false));
+    else if (transforms_may_reduce(transforms, &box))
+        return transforms_begin_reduced(first, run, decoder, &box);
     else
         r = image_decode_picture(decoder, &box, &run->now, run->err);
     if (r < 0 || !first)
