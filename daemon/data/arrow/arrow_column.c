@@ -49,14 +49,12 @@ static int64_t arrow_column_i64(const uint8_t *at)
 static const uint8_t *arrow_column_buffer(struct arrow_column_walk *walk, uint64_t least,
                                           uint64_t *ret_bytes)
 {
-    const uint8_t *item = walk->buffers.items + (uint64_t)BUFFER * walk->buffer;
-
     *ret_bytes = 0;
     if (walk->buffer >= walk->buffers.n) {
         walk->bad = true;
         return NULL;
     }
-    walk->buffer++;
+    const uint8_t *item = walk->buffers.items + (uint64_t)BUFFER * walk->buffer++;
     uint64_t offset = (uint64_t)arrow_column_i64(item),
              bytes = (uint64_t)arrow_column_i64(item + 8);
     if (offset > walk->message->body_bytes || bytes > walk->message->body_bytes - offset ||
@@ -118,7 +116,6 @@ static void arrow_column_take_views(struct arrow_column_walk *walk, struct arrow
 static void arrow_column_take(struct arrow_column_walk *walk, const struct arrow_field *field,
                               bool as_indices, struct arrow_column *ret)
 {
-    const uint8_t *node = walk->nodes.items + (uint64_t)NODE * walk->node;
     struct arrow_column column = {0};
     uint64_t bytes, width = dtype_bytes(field->index_type), needs;
 
@@ -126,7 +123,7 @@ static void arrow_column_take(struct arrow_column_walk *walk, const struct arrow
         walk->bad = true;
         return;
     }
-    walk->node++;
+    const uint8_t *node = walk->nodes.items + (uint64_t)NODE * walk->node++;
     column.length = (uint64_t)arrow_column_i64(node);
     uint64_t nulls = (uint64_t)arrow_column_i64(node + 8);
     walk->bad |= column.length > INT64_MAX || nulls > column.length;
