@@ -210,7 +210,7 @@ class Explain(Case):
         self.assertEqual(lines[0], "samples  Python  Counting  (test_native.Counting is not one of the "
                                    "datasets that are known)")
         self.assertRegex(lines[1], r"^batches  Python  default_collate  \(")
-        self.assertRegex(lines[2], "^to run in C: a tensor, an array or a TensorDataset")
+        self.assertRegex(lines[2], "^to run in C: a tensor, an array, a TensorDataset or a datasets.Dataset")
         lines = self.told(TensorDataset(torch.arange(20)), num_workers=2, collate_fn=list)
         self.assertIn("list is not PyTorch's default_collate", lines[1])
         self.assertIn("native='off'", self.told(TensorDataset(torch.arange(20)), native="off")[0])

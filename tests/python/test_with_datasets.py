@@ -2,14 +2,17 @@
 
 import json
 import os
+import random
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
+import numpy
 import torch
 
 import trainers
-from black_box import Case, TorchLoader
+from black_box import QUICK, Case, TorchLoader
 from dloader import DataLoader
 
 rows, transformers = trainers.need("datasets", "transformers")
@@ -80,6 +83,119 @@ class TestTables(Case):
                                              collate_fn=collate), epochs=2)
         self.assertEqual(sorted(torch.cat([batch["labels"] for batch in batches[:6]]).tolist()),
                          list(range(N)))
+
+
+def numbers(draw, length):
+    """Columns of every type of number, of lists of them, and labels."""
+    def values(*shape):
+        return numpy.random.default_rng(draw.randrange(1 << 30)).uniform(-100, 100, (length, *shape))
+
+    columns = {"input_ids": [list(map(abs, row)) for row in values(4).astype(int).tolist()],
+               "label": draw.choice([lambda: list(range(length)), lambda: values().tolist()])()}
+    for kind in draw.sample(["int8", "int16", "int32", "uint8", "uint16", "uint32", "float32", "float64",
+                             "bool"], 4):
+        shape = draw.choice([(), (3,), (2, 2)])
+        feature = rows.Value(kind)
+        for size in reversed(shape):
+            feature = rows.Sequence(feature, length=draw.choice([-1, size]))
+        columns[kind] = (feature, numpy.abs(values(*shape)).astype(kind).tolist())
+    features = {"input_ids": rows.Sequence(rows.Value("int64")),
+                "label": rows.Value("int64" if columns["label"] == list(range(length)) else "float32")}
+    features.update({name: value[0] for name, value in columns.items() if type(value) is tuple})
+    return rows.Dataset.from_dict({name: value[1] if type(value) is tuple else value
+                                   for name, value in columns.items()}, rows.Features(features))
+
+
+def scalars(data):
+    return data.select_columns([name for name in data.column_names if "List" not in str(data.features[name])
+                                and "Sequence" not in str(data.features[name])])
+
+
+def chosen(draw, data):
+    """Some rows of it, as users choose them."""
+    return draw.choice([lambda: data, lambda: data.shuffle(seed=3), lambda: data.select([5, 3, 9, 9, 0, 1]),
+                        lambda: data.train_test_split(0.3, seed=1)["train"],
+                        lambda: data.shuffle(seed=3).select(range(4, 19)),
+                        lambda: torch.utils.data.random_split(data, [0.5, 0.5])[1],
+                        lambda: rows.concatenate_datasets([data, data.select(range(3))])])()
+
+
+class TestNative(Case):
+    """What is known is made in C, and equal."""
+
+    def check_native(self, data, workers, **keys):
+        def make(cls):
+            native = {} if cls is TorchLoader else {"native": "require"}
+            return cls(data, batch_size=9, shuffle=True, num_workers=workers, **keys, **native)
+
+        return self.check(make)
+
+    def test_random_tables(self):
+        collators = {"default": {}, "labels": {"collate_fn": transformers.default_data_collator}}
+        for seed in range(4 if QUICK else 24):
+            draw = random.Random(seed)
+            data = numbers(draw, 23)
+            kind, (name, collate) = draw.choice(["torch", "numpy", None]), draw.choice([*collators.items()])
+            if kind is None and name == "default":
+                data = scalars(data)
+            if "bool" in data.column_names and draw.random() < 0.5:
+                data = data.remove_columns("bool")
+            data = chosen(draw, data if kind is None else data.with_format(kind))
+            with self.subTest(f"seed {seed}: {kind}, {name}: {data}"):
+                self.check_native(data, draw.choice([0, 1, 2]), **collate)
+
+    def test_several_batches_of_a_file(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        numbers(random.Random(1), 2500).save_to_disk(folder.name, num_shards=2)
+        data = rows.load_from_disk(folder.name).with_format("torch")
+        for workers, how in ((0, None), (2, None), (1, "spawn")):
+            self.check_native(data.shuffle(seed=1).select(range(100)), workers, multiprocessing_context=how)
+
+    def test_joined(self):
+        for kind in ("torch", None):
+            data = scalars(numbers(random.Random(2), 20)).with_format(kind)
+            self.check_native(torch.utils.data.ConcatDataset([data, data.select([4, 2])]), 1)
+
+    def test_texts_are_left_out_for_labels(self):
+        data = table().add_column("label", list(range(N)))
+        self.check_native(data, 1, collate_fn=transformers.default_data_collator)
+
+    def test_what_is_not_known(self):
+        class Other(rows.Dataset):
+            pass
+
+        plain, torches = table().select_columns(["x", "y"]), table().with_format("torch")
+        ragged = rows.Dataset.from_dict({"x": [[1], [1, 2]]})
+        missing = rows.Dataset.from_dict({"x": [1, None]})
+        arrays = plain.with_format("numpy")
+        labels = {"collate_fn": transformers.default_data_collator}
+        for data, says, keys in [
+                (plain, "become lists of tensors", {}),
+                (torches, "column name is of type string", {}),
+                (ragged.with_format("torch"), "lists of several lengths", {}),
+                (missing.with_format("torch"), "column x has nulls", {}),
+                (plain.with_format("arrow"), "format is arrow", {}),
+                (plain.with_format("torch", dtype=torch.float16), "arguments of its own", {}),
+                (table().with_format("torch", columns=["y"], output_all_columns=True), "two formats", {}),
+                (plain.with_transform(lambda batch: batch), "format is custom", {}),
+                (Other(plain.data), "Other is not one of", {}),
+                (torch.utils.data.ConcatDataset([arrays, arrays]), "one by one", {}),
+                (rows.Dataset.from_dict({"label": [[1]]}), "column label has lists", labels),
+                (rows.Dataset.from_dict({"x": [1, 2]}).filter(lambda row: row["x"] > 5), "is empty", {})]:
+            with self.subTest(says), self.assertRaisesRegex(ValueError, says):
+                DataLoader(data, native="require", **keys)
+
+    def test_changes_are_seen(self):
+        """A format that is set between two epochs; a method that somebody replaces."""
+        data = table().select_columns(["y"])
+        data.set_format("torch")
+        loader = DataLoader(data, batch_size=11, native="require")
+        self.assertEqual(next(iter(loader))["y"].dtype, torch.float32)
+        data.set_format(None)
+        self.assertEqual(next(iter(loader))["y"].dtype, torch.float64)
+        with mock.patch.object(rows.Dataset, "__getitems__", lambda self, keys: [{"y": 1}] * len(keys)):
+            self.assertEqual(next(iter(loader))["y"].tolist(), [1] * 11)
 
 
 class TestStreams(Case):

@@ -204,15 +204,25 @@ class Job:
         self.base_seed = base_seed
         self.states = states
         self.native = native
-        # What init() changes in a worker is not known before.
         self.pictures = pictures
-        self.columns = self._lower() if native and init is None else None
+        self.columns = self._lower()
         self.known = self._with_pictures() if init is None else None
 
-    def _lower(self) -> Any:
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the columns: they may be as large as the files that the dataset is pickled by."""
+        return {**vars(self), "columns": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.columns = self._lower()
+
+    def _lower(self, in_worker: bool = False) -> Any:
+        """What init() changes in a worker is not known before."""
         from . import _native
+        if not self.native or (self.init is not None and not in_worker):
+            return None
         try:
-            return _native.lower(self.dataset)
+            return _native.lower(self.dataset, self.collate)
         except _native.Unknown:
             return None
 
@@ -228,7 +238,7 @@ class Job:
 
     def columns_in_worker(self) -> Any:
         """After init()."""
-        return self._lower() if self.native and self.init is not None else self.columns
+        return self._lower(True) if self.init is not None else self.columns
 
 
 def open_job(job: Job, worker: int, workers: int) -> Source:

@@ -19,7 +19,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from torch.utils.data import dataset as _theirs
 from torch.utils.data._utils import collate as _collate
 
-from . import _html, _native_pictures
+from . import _html, _native_datasets, _native_pictures
 from ._native_transforms import Unknown
 from ._native_transforms import name_of as _name
 
@@ -37,12 +37,18 @@ class Columns(NamedTuple):
     parts: of each dataset that was joined, a tuple of its columns: tensors or arrays of as many
     rows. bare: a sample is a row of the only column, else a tuple of one of each. rows: the row of
     each sample, counted through all parts, an int64 tensor; None: sample i is row i. length: samples.
+    keys: what each column is called, and a batch is a dict; None: it is a list. dtypes: what the columns
+    become in a batch, PyTorch's types; None: they stay. apart: why samples that are asked for one by one
+    are others, which matters to a ConcatDataset; None: they are not.
     """
 
     parts: tuple
     bare: bool
     rows: Any
     length: int
+    keys: Any = None
+    dtypes: Any = None
+    apart: str | None = None
 
 
 # ---- is it what it seems to be ------------------------------------------------------------------
@@ -59,6 +65,8 @@ def _check_methods(dataset: Any) -> None:
 
 
 def _check_collate(function: Any) -> None:
+    if _native_datasets.is_collator(function):
+        return
     if function is not _collate.default_collate:
         name = getattr(function, "__qualname__", type(function).__qualname__)
         raise Unknown(f"collate_fn: {name} is not PyTorch's default_collate")
@@ -111,7 +119,8 @@ def _tensors(dataset: Any) -> Columns:
 
 def _schema(columns: Columns) -> tuple:
     part = columns.parts[0]
-    return columns.bare, [(type(column), column.dtype, tuple(column.shape[1:])) for column in part]
+    shapes = [(type(column), column.dtype, tuple(column.shape[1:])) for column in part]
+    return columns.bare, shapes, columns.keys, columns.dtypes
 
 
 def _integers(indices: Any) -> torch.Tensor:
@@ -129,35 +138,50 @@ def _integers(indices: Any) -> torch.Tensor:
     raise Unknown(f"the indices of the Subset are {_name(type(indices))}, no integers")
 
 
-def _subset(dataset: Any) -> Columns:
-    whole = lower(dataset.dataset)
+def _subset(dataset: Any, collate: Any) -> Columns:
+    whole = lower(dataset.dataset, collate)
     rows = _integers(dataset.indices)
     rows = torch.where(rows < 0, rows + whole.length, rows)
     if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= whole.length):
         raise Unknown("the Subset has indices beyond its dataset")
-    return Columns(whole.parts, whole.bare, rows if whole.rows is None else whole.rows[rows], len(rows))
+    return whole._replace(rows=rows if whole.rows is None else whole.rows[rows], length=len(rows))
 
 
-def _concat(dataset: Any) -> Columns:
-    found = [lower(one) for one in dataset.datasets]
+def _concat(dataset: Any, collate: Any) -> Columns:
+    found = [lower(one, collate) for one in dataset.datasets]
     if not found or any(_schema(one) != _schema(found[0]) for one in found):
         raise Unknown("the datasets of the ConcatDataset have samples of unequal types or shapes")
+    for one in found:
+        if one.apart:
+            raise Unknown(one.apart)
     if dataset.cumulative_sizes != list(itertools.accumulate(one.length for one in found)):
         raise Unknown("the ConcatDataset's cumulative_sizes are not those of its datasets")
     parts = tuple(part for one in found for part in one.parts)
     length = dataset.cumulative_sizes[-1]
     if all(one.rows is None for one in found):
-        return Columns(parts, found[0].bare, None, length)
+        return found[0]._replace(parts=parts, length=length)
     rows, before = [], 0
     for one in found:
         rows.append((torch.arange(one.length) if one.rows is None else one.rows) + before)
         before += sum(len(part[0]) for part in one.parts)
-    return Columns(parts, found[0].bare, torch.cat(rows), length)
+    return found[0]._replace(parts=parts, rows=torch.cat(rows), length=length)
 
 
-def lower(dataset: Any) -> Columns:
-    """The columns of a dataset that is known; Unknown: why it is not."""
+def lower(dataset: Any, collate: Any = None) -> Columns:
+    """The columns of a dataset that is known; Unknown: why it is not.
+
+    collate: what makes its batches, if not default_collate: one that _check_collate() knows.
+    """
     kind = type(dataset)
+    if collate is _collate.default_collate:
+        collate = None
+    if _native_datasets.is_dataset(kind):
+        return _native_datasets.lower(dataset, collate)
+    if kind in (Subset, ConcatDataset):
+        _check_methods(dataset)
+        return (_subset if kind is Subset else _concat)(dataset, collate)
+    if collate is not None:
+        raise Unknown("collate_fn is not PyTorch's default_collate")
     if kind is torch.Tensor:
         _check_tensor(dataset, "the tensor")
         return Columns(((dataset,),), True, None, len(dataset))
@@ -165,11 +189,10 @@ def lower(dataset: Any) -> Columns:
     if numpy is not None and kind in (numpy.ndarray, numpy.memmap):
         _check_array(dataset)
         return Columns(((dataset,),), True, None, len(dataset))
-    how = {TensorDataset: _tensors, Subset: _subset, ConcatDataset: _concat}.get(kind)
-    if how is None:
+    if kind is not TensorDataset:
         raise Unknown(f"{_name(kind)} is not one of the datasets that are known")
     _check_methods(dataset)
-    return how(dataset)
+    return _tensors(dataset)
 
 
 # ---- a loader -----------------------------------------------------------------------------------
@@ -226,7 +249,7 @@ def require(loader: Any) -> None:
 
 def _check_samples(loader: Any) -> None:
     if not _native_pictures.has_pictures(loader.dataset):
-        lower(loader.dataset)
+        lower(loader.dataset, loader.collate_fn)
         return
     why = _native_pictures.lower(loader.dataset, _how(loader)).why
     if why:
@@ -240,26 +263,29 @@ def takes(loader: Any) -> bool:
     return is_on(loader) and type(loader.dataset) not in (Subset, ConcatDataset)
 
 
-def take(dataset: Any, keys: Any) -> Any:
+def take(dataset: Any, keys: Any, collate: Any = None) -> Any:
     """The batch of these keys, in this process; None: the dataset has to be called."""
     if len(keys) < MANY or set(map(type, keys)) != {int}:
         return None
     try:
-        columns = lower(dataset)
+        columns = lower(dataset, collate)
     except Unknown:
         return None
     rows = torch.tensor(keys)
     rows = torch.where(rows < 0, rows + columns.length, rows)
     if int(rows.min()) < 0 or int(rows.max()) >= columns.length:
         return None
+    if columns.keys is not None:
+        return _native_datasets.take(columns, rows)
     batch = [torch.index_select(column, 0, rows) if type(column) is torch.Tensor else
              torch.from_numpy(column.take(rows.numpy(), 0)) for column in columns.parts[0]]
     return batch[0] if columns.bare else batch
 
 
 # What explain() says to what is not all native.
-_REMEDY = ("a tensor, an array or a TensorDataset, torchvision's pictures with its transforms, or Subset "
-           "or ConcatDataset of such, in batches of PyTorch's default_collate; what-runs-native.md lists them")
+_REMEDY = ("a tensor, an array, a TensorDataset or a datasets.Dataset, torchvision's pictures with its "
+           "transforms, or Subset or ConcatDataset of such, in batches of PyTorch's default_collate; "
+           "what-runs-native.md lists them")
 
 
 # ---- for people ---------------------------------------------------------------------------------
@@ -271,9 +297,9 @@ def _kind_text(dataset: Any) -> str:
     return f"{name} of {', '.join(kinds)}" if type(dataset) in (Subset, ConcatDataset) else name
 
 
-def _why_not(check: Any, argument: Any) -> str | None:
+def _why_not(check: Any, *arguments: Any) -> str | None:
     try:
-        check(argument)
+        check(*arguments)
     except Unknown as why:
         return str(why)
     return None
@@ -300,7 +326,7 @@ def _stages(loader: Any) -> tuple[list[_native_pictures.Stage], bool]:
             return [*found.stages, stage("batches", collate, batches)], bool(found.why or batches)
         except Unknown as why:
             off = str(why)
-    samples = off or _why_not(lower, loader.dataset)
+    samples = off or _why_not(lower, loader.dataset, loader.collate_fn)
     batches = off or samples or _why_not(_check_loader, loader)
     return [stage("samples", _kind_text(loader.dataset), samples or batches),
             stage("batches", collate, batches)], bool(batches)

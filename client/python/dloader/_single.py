@@ -165,7 +165,7 @@ class SingleIterator(LoaderIterator):
         return [dataset[key] for key in iterator]
 
     def _make(self, keys: Any) -> Any:
-        batch = _native.take(self._dataset, keys) if self._is_native else None
+        batch = _native.take(self._dataset, keys, self._collate) if self._is_native else None
         if batch is not None:
             return batch
         # Looked at each time: the program may change its dataset meanwhile.

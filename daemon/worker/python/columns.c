@@ -1,5 +1,11 @@
 #include "daemon/worker/python/columns.h"
 
+#include "daemon/data/arrays/widen.h"
+#include "proto/dtype.h"
+
+/* Copies `n` elements to another type; NULL: to the same. */
+typedef void (*columns_convert_fn)(uint32_t dtype, const void *from, void *to, uint64_t n);
+
 /* The rows of one column that one of the joined datasets has. */
 struct piece {
     const char *bytes;
@@ -9,11 +15,14 @@ struct piece {
 struct column {
     struct leaf row; /* of one sample */
     uint64_t row_bytes;
+    const char *key; /* borrowed of the names; NULL: the batch is a list */
+    uint32_t dtype;  /* in a batch; that of the row, unless convert says otherwise */
+    columns_convert_fn convert;
     struct piece *pieces; /* owned; one for each part */
 };
 
 struct columns {
-    PyObject *lowered; /* owned; holds the tensors */
+    PyObject *lowered; /* owned; holds the tensors, and what columns are called */
     bool bare;         /* a sample is its only column, and no sequence of them */
     uint32_t n;
     struct column *columns; /* owned */
@@ -23,6 +32,49 @@ struct columns {
     uint64_t length;     /* samples */
     struct tree tree;    /* kept from batch to batch */
 };
+
+/* ---- other types ------------------------------------------------------------------------------
+ */
+
+static void columns_widen(uint32_t dtype, const void *from, void *to, uint64_t n)
+{
+    widen_tokens(dtype, from, to, n);
+}
+
+static void columns_to_float(uint32_t dtype, const void *from, void *to, uint64_t n)
+{
+    const double *restrict numbers = from;
+    float *restrict out = to;
+
+    (void)dtype;
+    for (uint64_t i = 0; i < n; i++)
+        out[i] = (float)numbers[i];
+}
+
+static void columns_to_double(uint32_t dtype, const void *from, void *to, uint64_t n)
+{
+    const float *restrict numbers = from;
+    double *restrict out = to;
+
+    (void)dtype;
+    for (uint64_t i = 0; i < n; i++)
+        out[i] = numbers[i];
+}
+
+/* What makes the one type of the other. False: nothing does. */
+static bool columns_find_convert(uint32_t from, uint32_t to, columns_convert_fn *ret)
+{
+    *ret = NULL;
+    if (from == to)
+        return true;
+    if (to == DL_DTYPE_FLOAT32 && from == DL_DTYPE_FLOAT64)
+        *ret = columns_to_float;
+    else if (to == DL_DTYPE_FLOAT64 && from == DL_DTYPE_FLOAT32)
+        *ret = columns_to_double;
+    else if (to == DL_DTYPE_INT64 && from >= DL_DTYPE_UINT8 && from <= DL_DTYPE_INT32)
+        *ret = columns_widen;
+    return *ret;
+}
 
 /* ---- reading what was found ------------------------------------------------------------------ */
 
@@ -122,6 +174,46 @@ static int columns_allocate(struct columns *c, PyObject *parts)
     return good ? 1 : -1;
 }
 
+/* What columns are called in a batch. 1; 0: not plain; -1. */
+static int columns_read_keys(struct columns *c, PyObject *keys)
+{
+    if (keys == Py_None)
+        return 1;
+    for (uint32_t i = 0; i < c->n; i++) {
+        Py_ssize_t len;
+        PyObject *key = PyTuple_GetItem(keys, i);
+        c->columns[i].key = key ? PyUnicode_AsUTF8AndSize(key, &len) : NULL;
+        if (!c->columns[i].key)
+            return -1;
+        if (strlen(c->columns[i].key) != (size_t)len)
+            return 0;
+    }
+    return 1;
+}
+
+static int columns_read_dtypes(struct columns *c, PyObject *dtypes)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct column *column = &c->columns[i];
+        column->dtype = column->row.dtype;
+        if (dtypes != Py_None)
+            column->dtype = array_types_torch_dtype(PyTuple_GetItem(dtypes, i));
+        if (!columns_find_convert(column->row.dtype, column->dtype, &column->convert))
+            return 0;
+    }
+    return 1;
+}
+
+/* What a batch says besides. */
+static int columns_read_names(struct columns *c, PyObject *lowered)
+{
+    _cleanup_py_ PyObject *keys = PyObject_GetAttrString(lowered, "keys");
+    _cleanup_py_ PyObject *dtypes = keys ? PyObject_GetAttrString(lowered, "dtypes") : NULL;
+    int r = dtypes ? columns_read_keys(c, keys) : -1;
+
+    return r > 0 ? columns_read_dtypes(c, dtypes) : r;
+}
+
 static int columns_read(struct columns *c, PyObject *bare, PyObject *parts, PyObject *rows)
 {
     int r = columns_allocate(c, parts);
@@ -145,6 +237,8 @@ int columns_new(PyObject *lowered, struct columns **ret)
     Py_INCREF(lowered);
     c->lowered = lowered;
     int r = columns_read(c, bare, parts, rows);
+    if (r > 0)
+        r = columns_read_names(c, lowered);
     if (r > 0)
         *ret = c;
     else
@@ -212,28 +306,34 @@ static uint32_t columns_find_part(const struct columns *c, uint64_t row)
 static void columns_copy(const struct columns *c, const struct column *column,
                          const struct slot_task *task, char *to)
 {
-    uint64_t bytes = column->row_bytes, row;
+    uint64_t bytes = column->row_bytes, elements = bytes / dtype_bytes(column->row.dtype), row;
+    uint64_t step = elements * dtype_bytes(column->dtype);
 
-    for (uint32_t i = 0; i < task->samples; i++, to += bytes) {
+    for (uint32_t i = 0; i < task->samples; i++, to += step) {
         if (!columns_find_row(c, __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED), &row))
             continue;
         uint32_t part = columns_find_part(c, row);
         row -= part ? c->ends[part - 1] : 0;
-        memcpy(to, column->pieces[part].bytes + row * bytes, bytes);
+        const char *from = column->pieces[part].bytes + row * bytes;
+        if (column->convert)
+            column->convert(column->row.dtype, from, to, elements);
+        else
+            memcpy(to, from, bytes);
     }
 }
 
-/* default_collate makes a list of each tuple. */
+/* default_collate makes a list of each tuple, and a dict of each dict. */
 static int columns_make_tree(struct columns *c, uint64_t samples)
 {
     uint64_t shape[TREE_DIMS] = {samples};
 
     tree_clear(&c->tree);
-    int r = c->bare ? 0 : tree_add(&c->tree, TREE_LIST, NULL, c->n);
+    enum tree_kind kind = c->columns[0].key ? TREE_DICT : TREE_LIST;
+    int r = c->bare ? 0 : tree_add(&c->tree, kind, NULL, c->n);
     for (uint32_t i = 0; r == 0 && i < c->n; i++) {
         const struct leaf *row = &c->columns[i].row;
         memcpy(&shape[1], row->shape, row->ndim * sizeof *shape);
-        r = tree_add_tensor(&c->tree, NULL, row->dtype, row->ndim + 1, shape);
+        r = tree_add_tensor(&c->tree, c->columns[i].key, c->columns[i].dtype, row->ndim + 1, shape);
     }
     return r;
 }
