@@ -84,6 +84,10 @@ class Operations(Case):
         self.assertRegex(text, r"(?m)^dloader_cluster_store_last_write_seconds [1-9]")
         self.assertRegex(text, r"(?m)^dloader_cluster_rounds_total 1$")
 
+    def test_more_nodes_than_are_tested(self):
+        daemon = self.node("a", 1, 1001)
+        wait_until(lambda: "rendezvous.nodes.max is 1001; more than 1000 nodes are not tested" in daemon.log, "a word")
+
     def test_corruption_is_shown(self):
         """The store answers, and what lies there is of no use."""
         daemon = self.node("a", 1, 2)
