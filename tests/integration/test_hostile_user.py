@@ -174,7 +174,7 @@ class HostileUser(Beside):
         with self.client(self.server) as client:
             before = self.users()[0]["held_bytes"]
             loader = client.open(large_spec(1))["loader"]
-            self.assertGreater(self.users()[0]["held_bytes"], before + 35000 * 4)
+            self.assertGreater(self.users()[0]["held_bytes"], before + 35000 * (3 + 8))
             client.send(CLOSE, loader)
         wait_until(lambda: self.users()[0]["held_bytes"] <= before, "the loader to end")
 

@@ -147,10 +147,21 @@ static int pool_pack_inputs(struct pool *pool)
     return r;
 }
 
-/* The loader's, which is no smaller, and the packed one. */
+static uint64_t pool_count_indices(const struct spec_dataset *dataset)
+{
+    uint64_t n = dataset->n_indices;
+
+    for (uint32_t i = 0; i < dataset->n_datasets; i++)
+        n += pool_count_indices(&dataset->datasets[i]);
+    return n;
+}
+
+/* The packed one, and the loader's, in which small numbers take more. */
 static int pool_pay_for_spec(struct pool *pool, struct dl_error *err)
 {
-    uint64_t bytes = 2 * pool->spec.len;
+    const struct dl_spec *spec = pool->o.spec;
+    uint64_t numbers = pool_count_indices(&spec->dataset) + spec->n_indices + spec->n_weights;
+    uint64_t bytes = 2 * pool->spec.len + numbers * sizeof *spec->indices;
     int r = quota_charge(pool->o.account, QUOTA_HELD, bytes, err);
 
     pool->paid_bytes = r < 0 ? 0 : bytes;
