@@ -270,7 +270,7 @@ static int daemon_move_metrics(struct daemon *d, const struct config *config, st
 
     if (strcmp(config->metrics.listen, d->config.metrics.listen) == 0)
         return 0;
-    int r = metrics_http_new(&d->loop, config->metrics.listen, daemon_make_view, d, &moved, err);
+    int r = metrics_http_new(&d->loop, config, daemon_make_view, d, &moved, err);
     if (r < 0)
         return r;
     metrics_http_free(d->metrics);
@@ -313,6 +313,7 @@ static void daemon_reload(struct daemon *d, struct dl_error *err)
         d->config.socket = NULL;
         config_deinit(&d->config);
         d->config = config;
+        metrics_http_set_token(d->metrics, config.metrics.token);
         log_set_level(config.log_level);
         daemon_set_limits(d, &config.limits);
         log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_RELOADED}, "reloaded %s",
@@ -598,8 +599,7 @@ static int daemon_listen_for_all(struct daemon *d, struct dl_error *err)
     r = listener_new(&d->loop, &d->config, passed, daemon_on_accepted, d, &d->listener, err);
     if (r < 0)
         return r;
-    return metrics_http_new(&d->loop, d->config.metrics.listen, daemon_make_view, d, &d->metrics,
-                            err);
+    return metrics_http_new(&d->loop, &d->config, daemon_make_view, d, &d->metrics, err);
 }
 
 /* Signals, which are held until now; the service manager's patience, and that with a client. */

@@ -1,9 +1,9 @@
 #include "daemon/serve/metrics_http.h"
 
-#include "daemon/serve/base/loopback.h"
+#include "daemon/serve/base/address.h"
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/listener.h"
-#include "proto/shared/metrics.h"
+#include "daemon/serve/page/answers.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,7 +16,6 @@ enum {
     VISITORS_MAX = 32,
     VISIT_MS = 10 * 1000,      /* from the connection to the last byte of the answer */
     REQUEST_BYTES = 16 * 1024, /* for one visitor's headers */
-    FRESH_MS = 100,            /* the text is made no more often than this */
     URL_MAX = INET6_ADDRSTRLEN + 32,
 };
 
@@ -34,117 +33,11 @@ struct metrics_http {
     uv_timer_t timer;
     struct MHD_Daemon *server;
     struct listener *listener;
-    struct MHD_Response *text; /* owned; NULL: none was made yet */
-    uint64_t made_ms;
+    struct answers *answers;  /* owned */
     struct visitor *visitors; /* the oldest first */
     uint32_t n_visitors;
     uint32_t handles;
-    metrics_http_view view;
-    void *context;
 };
-
-/* ---- answers -------------------------------------------------------------------------------- */
-
-static void metrics_http_add_header(struct MHD_Response *response, const char *name,
-                                    const char *value)
-{
-    (void)!MHD_add_response_header(response, name, value);
-}
-
-/* `data` is on the heap and becomes the response's. */
-static struct MHD_Response *metrics_http_make_response(void *data, size_t len)
-{
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(len, data, MHD_RESPMEM_MUST_FREE);
-
-    if (!response) {
-        free(data);
-        return NULL;
-    }
-    /* Nobody asks often enough for a connection to be worth keeping. */
-    metrics_http_add_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
-    return response;
-}
-
-static void metrics_http_views_deinit(struct value (*views)[METRICS_VIEWS])
-{
-    for (size_t i = 0; i < METRICS_VIEWS; i++)
-        value_deinit(&(*views)[i]);
-}
-
-static int metrics_http_make_text(struct metrics_http *http, struct dl_buffer *out)
-{
-    _cleanup_(metrics_http_views_deinit)
-    struct value views[METRICS_VIEWS] = {0};
-    struct dl_error err = {0};
-    int r = 0;
-
-    for (size_t i = 0; i < METRICS_VIEWS && r == 0; i++)
-        r = http->view(http->context, metrics_views[i], &views[i], &err);
-    return r < 0 ? r : metrics_write(views, out);
-}
-
-/* All who ask within a short while get the same text: nobody keeps the daemon busy by asking. */
-static struct MHD_Response *metrics_http_current_text(struct metrics_http *http)
-{
-    _cleanup_(buffer_deinit)
-    struct dl_buffer text = {0};
-    uint64_t now = uv_now(http->loop);
-
-    if (http->text && now - http->made_ms < FRESH_MS)
-        return http->text;
-    if (metrics_http_make_text(http, &text) < 0)
-        return NULL;
-    struct MHD_Response *response = metrics_http_make_response(steal_ptr(text.data), text.len);
-    if (!response)
-        return NULL;
-    metrics_http_add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
-                            "text/plain; version=0.0.4; charset=utf-8");
-    if (http->text)
-        MHD_destroy_response(http->text); /* who is still reading it keeps it */
-    http->text = response;
-    http->made_ms = now;
-    return response;
-}
-
-static enum MHD_Result metrics_http_say(struct MHD_Connection *connection, unsigned status,
-                                        const char *why)
-{
-    struct MHD_Response *response = metrics_http_make_response(must_strdup(why), strlen(why));
-
-    if (!response)
-        return MHD_NO;
-    metrics_http_add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8");
-    if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
-        metrics_http_add_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
-    enum MHD_Result result = MHD_queue_response(connection, status, response);
-    MHD_destroy_response(response);
-    return result;
-}
-
-static const char *metrics_http_text_of(const struct value *view, const char *key)
-{
-    const struct value *v = value_get(view, key);
-
-    return v && v->type == VALUE_STRING ? v->string : "";
-}
-
-/* Whether clients that come now are served. */
-static enum MHD_Result metrics_http_say_ready(struct metrics_http *http,
-                                              struct MHD_Connection *connection)
-{
-    _cleanup_(value_deinit)
-    struct value view = {0};
-    struct dl_error err = {0};
-    char text[1100];
-
-    if (http->view(http->context, "status", &view, &err) < 0)
-        return metrics_http_say(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "Out of memory.\n");
-    if (strcmp(metrics_http_text_of(&view, "ready"), "yes") == 0)
-        return metrics_http_say(connection, MHD_HTTP_OK, "ready\n");
-    (void)snprintf(text, sizeof text, "not ready: %s\n", metrics_http_text_of(&view, "not_ready"));
-    return metrics_http_say(connection, MHD_HTTP_SERVICE_UNAVAILABLE, text);
-}
 
 /* Headers are there; what the request has besides is not waited for. */
 static enum MHD_Result metrics_http_on_request(void *context, struct MHD_Connection *connection,
@@ -156,21 +49,7 @@ static enum MHD_Result metrics_http_on_request(void *context, struct MHD_Connect
 
     (void)version, (void)upload, (void)of_request;
     *upload_size = 0; /* nobody wants it */
-    bool health = strcmp(url, "/healthz") == 0, readiness = strcmp(url, "/readyz") == 0;
-    if (!health && !readiness && strcmp(url, "/metrics") != 0)
-        return metrics_http_say(connection, MHD_HTTP_NOT_FOUND,
-                                "The metrics are at /metrics; there are /healthz and /readyz.\n");
-    if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-        return metrics_http_say(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
-                                "Metrics can only be read: GET.\n");
-    if (health)
-        return metrics_http_say(connection, MHD_HTTP_OK, "ok\n");
-    if (readiness)
-        return metrics_http_say_ready(http, connection);
-    struct MHD_Response *text = metrics_http_current_text(http);
-    if (!text)
-        return metrics_http_say(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "Out of memory.\n");
-    return MHD_queue_response(connection, MHD_HTTP_OK, text);
+    return answers_give(http->answers, connection, url, method);
 }
 
 /* ---- visitors ------------------------------------------------------------------------------- */
@@ -251,7 +130,7 @@ static void metrics_http_on_event(uv_poll_t *poll, int status, int events)
 /* There is always room for who comes: connections that say nothing do not keep others out. */
 static void metrics_http_on_accepted(void *context, int fd)
 {
-    static const union loopback nobody = {.v4 = {.sin_family = AF_INET}};
+    static const union address nobody = {.v4 = {.sin_family = AF_INET}};
     struct metrics_http *http = context;
 
     if (http->n_visitors >= VISITORS_MAX) {
@@ -260,7 +139,7 @@ static void metrics_http_on_accepted(void *context, int fd)
             metrics_http_hang_up(v);
         (void)MHD_run(http->server);
     }
-    (void)!MHD_add_connection(http->server, fd, &nobody.any, loopback_len(&nobody));
+    (void)!MHD_add_connection(http->server, fd, &nobody.any, address_len(&nobody));
     metrics_http_go_on(http);
 }
 
@@ -279,7 +158,7 @@ static int metrics_http_cannot_listen(struct dl_error *err, const char *listen_a
                         strerror(code), remedy);
 }
 
-static int metrics_http_bind_address(const char *listen_at, const union loopback *address,
+static int metrics_http_bind_address(const char *listen_at, const union address *address,
                                      struct dl_error *err)
 {
     _cleanup_fd_ int fd =
@@ -290,7 +169,7 @@ static int metrics_http_bind_address(const char *listen_at, const union loopback
         return metrics_http_cannot_listen(err, listen_at, errno);
     /* A daemon that follows another need not wait for connections that are only remembered. */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, &address->any, loopback_len(address)) < 0 || listen(fd, BACKLOG) < 0)
+    if (bind(fd, &address->any, address_len(address)) < 0 || listen(fd, BACKLOG) < 0)
         return metrics_http_cannot_listen(err, listen_at, errno);
     return steal_fd(&fd);
 }
@@ -298,7 +177,7 @@ static int metrics_http_bind_address(const char *listen_at, const union loopback
 /* Says the port, which may have been chosen by the kernel. */
 static void metrics_http_tell(int fd)
 {
-    union loopback address = {0};
+    union address address = {0};
     socklen_t len = sizeof address;
     char host[INET6_ADDRSTRLEN] = "";
     bool v6;
@@ -309,8 +188,8 @@ static void metrics_http_tell(int fd)
     inet_ntop(address.any.sa_family,
               v6 ? (const void *)&address.v6.sin6_addr : (const void *)&address.v4.sin_addr, host,
               sizeof host);
-    log_info("metrics are at http://%s%s%s:%u/metrics", v6 ? "[" : "", host, v6 ? "]" : "",
-             (unsigned)ntohs(v6 ? address.v6.sin6_port : address.v4.sin_port));
+    log_info("metrics are at http://%s%s%s:%u/metrics, and a page at /", v6 ? "[" : "", host,
+             v6 ? "]" : "", (unsigned)ntohs(v6 ? address.v6.sin6_port : address.v4.sin_port));
 }
 
 static int metrics_http_start_server(struct metrics_http *http, struct dl_error *err)
@@ -337,33 +216,79 @@ static int metrics_http_start_server(struct metrics_http *http, struct dl_error 
     return 0;
 }
 
-int metrics_http_new(uv_loop_t *loop, const char *listen_at, metrics_http_view view, void *context,
-                     struct metrics_http **ret, struct dl_error *err)
+/* A Unix socket is as open as the daemon's own: its permissions and its group are the same. */
+static int metrics_http_listen_at_path(struct metrics_http *http, const struct config *config,
+                                       struct dl_error *err)
 {
-    union loopback address;
-    int fd, r;
+    struct config at = {.socket = config->metrics.listen,
+                        .socket_mode = config->socket_mode,
+                        .socket_group = config->socket_group};
+    struct dl_error why = {0};
+    int r =
+        listener_new(http->loop, &at, -1, metrics_http_on_accepted, http, &http->listener, &why);
 
-    *ret = NULL;
-    if (!*listen_at)
-        return 0;
-    if (loopback_parse(listen_at, &address) < 0)
+    if (r < 0)
+        return dl_error_set(err, why.code, "metrics.listen", "cannot listen at %s: %s", why.path,
+                            why.message);
+    log_info("metrics and a page are at the socket %s", config->metrics.listen);
+    return 0;
+}
+
+static int metrics_http_listen(struct metrics_http *http, const struct config *config,
+                               struct dl_error *err)
+{
+    const char *listen_at = config->metrics.listen;
+    union address address;
+    int fd;
+
+    if (address_is_path(listen_at))
+        return metrics_http_listen_at_path(http, config, err);
+    if (address_parse(listen_at, &address) < 0)
         return metrics_http_cannot_listen(err, listen_at, EINVAL);
     if ((fd = metrics_http_bind_address(listen_at, &address, err)) < 0)
         return fd;
+    int r =
+        listener_new(http->loop, NULL, fd, metrics_http_on_accepted, http, &http->listener, err);
+    if (r == 0)
+        metrics_http_tell(fd);
+    return r;
+}
+
+static bool metrics_http_is_local(const char *listen_at)
+{
+    union address address;
+
+    return address_is_path(listen_at) ||
+           (address_parse(listen_at, &address) == 0 && address_is_local(&address));
+}
+
+int metrics_http_new(uv_loop_t *loop, const struct config *config, page_view view, void *context,
+                     struct metrics_http **ret, struct dl_error *err)
+{
+    const struct config_metrics *metrics = &config->metrics;
+
+    *ret = NULL;
+    if (!*metrics->listen)
+        return 0;
     struct metrics_http *http = must_alloc(sizeof *http);
     http->loop = loop;
-    http->view = view;
-    http->context = context;
-    r = listener_new(loop, NULL, fd, metrics_http_on_accepted, http, &http->listener, err);
+    http->answers =
+        answers_new(loop, metrics_http_is_local(metrics->listen), metrics->token, view, context);
+    int r = metrics_http_listen(http, config, err);
     if (r == 0)
         r = metrics_http_start_server(http, err);
     if (r < 0) {
         metrics_http_free(http);
         return r;
     }
-    metrics_http_tell(fd);
     *ret = http;
     return 0;
+}
+
+void metrics_http_set_token(struct metrics_http *http, const char *token)
+{
+    if (http)
+        answers_set_token(http->answers, token);
 }
 
 static void metrics_http_on_closed(uv_handle_t *handle)
@@ -383,8 +308,7 @@ struct metrics_http *metrics_http_free(struct metrics_http *http)
         uv_poll_stop(&http->poll); /* before the server closes the descriptor */
     if (http->server)
         MHD_stop_daemon(http->server); /* and each visitor's connection */
-    if (http->text)
-        MHD_destroy_response(http->text);
+    http->answers = answers_free(http->answers);
     if (!http->handles) {
         free(http);
         return NULL;

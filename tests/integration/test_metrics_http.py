@@ -15,7 +15,7 @@ from dltest import PATIENCE, RANGE, LifeCase, dlctl, main, wait_until
 from test_metrics import PROMTOOL, samples
 
 VISITORS = 32  # as many connections as it keeps
-ADDRESS = re.compile(r"metrics are at http://(\[::1\]|[0-9.]+):(\d+)/metrics\n")
+ADDRESS = re.compile(r"metrics are at http://(\[::1\]|[0-9.]+):(\d+)/metrics, and a page at /\n")
 
 
 def has_v6():
@@ -122,17 +122,17 @@ class Asked(HttpCase):
         for method, path, body, status in (
                 ("HEAD", "/metrics", None, 200), ("POST", "/metrics", "x" * 100000, 405),
                 ("PUT", "/metrics", "", 405), ("DELETE", "/metrics", None, 405),
-                ("OPTIONS", "/metrics", None, 405), ("GET", "/", None, 404),
+                ("OPTIONS", "/metrics", None, 405), ("HEAD", "/", None, 200),
                 ("GET", "/metrics/", None, 404), ("GET", "/metric", None, 404),
-                ("GET", "/../etc/passwd", None, 404), ("POST", "/", "x", 404)):
+                ("GET", "/../etc/passwd", None, 404), ("POST", "/x", "x", 404)):
             with self.subTest(method=method, path=path):
                 answer, text = self.ask(address, method, path, body)
                 self.assertEqual(answer.status, status)
                 self.assertEqual(answer.headers["Connection"], "close")
                 self.assertEqual(answer.headers["Allow"], "GET, HEAD" if status == 405 else None)
-                self.assertEqual(text, {200: "", 404: "The metrics are at /metrics; there are /healthz and "
-                                                       "/readyz.\n",
-                                        405: "Metrics can only be read: GET.\n"}[status])
+                self.assertEqual(text, {200: "", 404: "The metrics are at /metrics, a page is at /; there are "
+                                                       "/healthz and /readyz.\n",
+                                        405: "Nothing here can be changed: GET.\n"}[status])
 
     def test_health_and_readiness(self):
         """A daemon that drains lives, and says that it is not for new clients."""

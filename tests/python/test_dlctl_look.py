@@ -228,8 +228,8 @@ class Documented(Look):
         if place:
             pathlib.Path(place).write_bytes((self.folder / "sheet.png").read_bytes())
         kept = decode(self.PLACE.read_bytes())
-        self.assertEqual(made.shape, kept.shape, "./dev sheet makes it anew")
-        numpy.testing.assert_array_equal(made, kept, "./dev sheet makes it anew")
+        self.assertEqual(made.shape, kept.shape, "./dev pictures makes it anew")
+        numpy.testing.assert_array_equal(made, kept, "./dev pictures makes it anew")
         self.assertLess(self.PLACE.stat().st_size, 200_000)
 
 

@@ -31,7 +31,7 @@ TYPES = {
     "SHARE": "size, or per cent",
     "LEVEL": "word",
     "SANDBOX": "word",
-    "LOOPBACK": "text",
+    "ADDRESS": "text",
     "BACKEND": "word",
     "HOSTING": "word",
 }
@@ -52,7 +52,7 @@ def table(text):
     for key, kind, default, meaning in entries(text):
         if kind == "LEVEL":
             meaning = "one of " + meaning
-        shown = f'"{default}"' if kind in ("STRING", "MODE", "LOOPBACK") else default
+        shown = f'"{default}"' if kind in ("STRING", "MODE", "ADDRESS") else default
         out.append(f"*{escape(key)}* ({TYPES[kind]}, default {escape(shown)})\n"
                    f"\t{escape(meaning[0].upper() + meaning[1:])}.\n")
     return "\n".join(out)

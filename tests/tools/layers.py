@@ -36,7 +36,8 @@ LAYERS = {
     "daemon/serve/world/": {*PROTO, "daemon/cluster/", "daemon/serve/base/"},
     "daemon/serve/session/": {*PROTO, "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/loader/",
                               "daemon/serve/world/"},
-    "daemon/serve/": {*PROTO, "daemon/serve/base/", "daemon/serve/pool/", "daemon/serve/loader/",
+    "daemon/serve/page/": {*PROTO, "daemon/serve/base/"},
+    "daemon/serve/": {*PROTO, "daemon/serve/base/", "daemon/serve/page/", "daemon/serve/pool/", "daemon/serve/loader/",
                       "daemon/serve/world/", "daemon/serve/session/"},
     "client/": {*PROTO, "client/dlclient.h", "client/local.h"},
     # Between libdlclient and its module, which alone has the datasets.
@@ -57,7 +58,7 @@ LAYERS = {
     "daemon/examples/": set(),
     "tests/": {*PROTO, "daemon/cache/", "daemon/cluster/", "daemon/plan/", "daemon/data/", "daemon/worker/",
                "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/ring/", "daemon/serve/pool/",
-               "daemon/serve/loader/", "daemon/serve/world/", "daemon/serve/session/", "client/",
+               "daemon/serve/loader/", "daemon/serve/page/", "daemon/serve/world/", "daemon/serve/session/", "client/",
                "client/dlclient.h", "client/local.h", "client/dlctl/", "client/dlctl/run/",
                "daemon/data/plugin/dloader-plugin.h"},
 }
@@ -68,10 +69,11 @@ DOORS = {
     # its sockets and one thread.
     "uv.h": ("daemon/cluster/", "daemon/serve/base/peer.h", "daemon/serve/daemon.h", "daemon/serve/listener.h",
              "daemon/serve/base/lookup.c", "daemon/serve/metrics_http.h",
-             "daemon/serve/loader/", "daemon/serve/pool/", "daemon/serve/session/", "daemon/serve/world/"),
+             "daemon/serve/loader/", "daemon/serve/page/answers.h", "daemon/serve/pool/", "daemon/serve/session/",
+             "daemon/serve/world/"),
     "uv/": (),
     "systemd/": ("daemon/serve/base/log.c", "daemon/serve/notify.c"),
-    "microhttpd.h": ("daemon/serve/metrics_http.c",),
+    "microhttpd.h": ("daemon/serve/metrics_http.c", "daemon/serve/page/answers.h"),
     "msgpack": ("proto/codec.c", "proto/value_msgpack.c"),
     "seccomp.h": ("daemon/worker/sandbox_calls.c", "daemon/worker/seccomp_found.c"),
     "yaml.h": ("proto/yaml.c",),

@@ -217,9 +217,17 @@ static void test_each_key_alone(void **state)
 #include "daemon/serve/base/config.def"
     };
 #undef CONFIG
-    static const char *const values[] = {
-        "x",  "\"0660\"",       "[]",           "1", "info", "strict", "etcd",
-        "no", "\"[::1]:9400\"", "/proc/version"};
+    static const char *const values[] = {"x",
+                                         "\"0660\"",
+                                         "[]",
+                                         "1",
+                                         "info",
+                                         "strict",
+                                         "etcd",
+                                         "no",
+                                         "\"[::1]:9400\"",
+                                         "/proc/version",
+                                         "/proc/sys/kernel/random/boot_id"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
@@ -328,7 +336,7 @@ static void test_numbers_and_units(void **state)
     }
 }
 
-static void test_loopback(void **state)
+static void test_metrics_listen(void **state)
 {
     static const char *const good[] = {"",
                                        "127.0.0.1:9400",
@@ -336,7 +344,8 @@ static void test_loopback(void **state)
                                        "[::1]:9400",
                                        "[::1]:65535",
                                        "[0:0::0:1]:1",
-                                       "127.0.0.1:09400"};
+                                       "127.0.0.1:09400",
+                                       "/run/dloaderd/page"};
     char text[128];
 
     (void)state;
@@ -373,19 +382,75 @@ static void test_data_roots_are_resolved(void **state)
 
 /* ---- wrong values --------------------------------------------------------------------------- */
 
-#define NOT_STRING   " is not a string"
-#define NOT_MODE     " is not an octal mode in quotes such as \"0660\""
-#define NOT_LIST     " is not a list of directories"
-#define NOT_DIR      " is not an absolute directory"
+#define NOT_STRING " is not a string"
+#define NOT_MODE   " is not an octal mode in quotes such as \"0660\""
+#define NOT_LIST   " is not a list of directories"
+#define NOT_DIR    " is not an absolute directory"
+/* Other machines reach it, and nobody has to say who they are. */
+static void test_listening_for_others(void **state)
+{
+    static const char *const others[] = {"0.0.0.0:9400", "10.0.0.1:9400", "128.0.0.1:1",
+                                         "[::]:9400", "[::ffff:127.0.0.1]:1"};
+    char token[256], text[512], want[512];
+
+    (void)state;
+    (void)snprintf(token, sizeof token, "%s", harness_file("token", "0123456789abcdef\n", 17));
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        struct dl_error err = {0};
+        struct config config;
+
+        snprintf(text, sizeof text, "metrics: {listen: \"%s\"}", others[i]);
+        snprintf(want, sizeof want,
+                 "\"%s\" is not a local address such as 127.0.0.1:9400 or [::1]:9400; other "
+                 "machines can only ask with a token: set metrics.token_file, or give them access "
+                 "by a proxy",
+                 others[i]);
+        assert_int_equal(config_load(write_text(text), &config, &err), -EINVAL);
+        assert_string_equal(err.path, "metrics.listen");
+        assert_string_equal(err.message, want);
+        snprintf(text, sizeof text, "metrics: {listen: \"%s\", token_file: %s}", others[i], token);
+        config = load(text);
+        assert_string_equal(config.metrics.token, "0123456789abcdef");
+        config_deinit(&config);
+    }
+}
+
+static void test_tokens(void **state)
+{
+    static const char *const wrong_tokens[] = {"0123456789abcde", "0123456789 abcdef",
+                                               "0123456789abcd\xc3\xa9"
+                                               "f",
+                                               "0123456789abcdef\""};
+    char token[256], text[512], want[512];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(wrong_tokens); i++) {
+        (void)snprintf(token, sizeof token, "%s",
+                       harness_file("token", wrong_tokens[i], strlen(wrong_tokens[i])));
+        struct dl_error err = {0};
+        struct config config;
+
+        snprintf(text, sizeof text, "metrics: {token_file: %s}", token);
+        snprintf(
+            want, sizeof want,
+            "the token in %s is not 16 to 512 letters, digits and -._~+/= long; make one with: "
+            "openssl rand -hex 32",
+            token);
+        assert_int_equal(config_load(write_text(text), &config, &err), -EINVAL);
+        assert_string_equal(err.path, "metrics.token_file");
+        assert_string_equal(err.message, want);
+    }
+}
+
 #define NOT_DURATION " is not a duration such as 30s or 500ms"
 #define NOT_COUNT    " is not a positive integer"
 #define NOT_SIZE     " is not a size such as 8GiB"
 #define NOT_SHARE    " is not a size such as 8GiB, or a share such as 50%"
 #define NOT_LEVEL    " is not one of error, warning, info, debug"
 #define NOT_SANDBOX  " is not one of default, strict, off"
-#define NOT_LOOPBACK                                                                             \
-    " is not a local address such as 127.0.0.1:9400 or [::1]:9400; there is no access control, " \
-    "so give other machines access by a proxy that has one"
+#define NOT_ADDRESS                                                                              \
+    " is not an address such as 127.0.0.1:9400 or [::1]:9400, nor the path of a socket such as " \
+    "/run/dloaderd/page"
 #define NOT_OBJECT  " is not module:name, such as mypackage.data:Dataset"
 #define NO_SETTING  "no such setting; dloaderd.conf(5) lists them"
 #define MEANT(word) "no such setting; did you mean " word "? dloaderd.conf(5) lists them"
@@ -500,32 +565,26 @@ static const struct {
     {"limits: {bytes: 99999999TiB}", "limits.bytes", 1, "\"99999999TiB\"" NOT_SIZE},
     {"limits: {bytes: false}", "limits.bytes", 1, "a boolean" NOT_SIZE},
 
-    {"metrics: {listen: 9400}", "metrics.listen", 1, "9400" NOT_LOOPBACK},
-    {"metrics: {listen: []}", "metrics.listen", 1, "a list" NOT_LOOPBACK},
-    {"metrics: {listen: \"9400\"}", "metrics.listen", 1, "\"9400\"" NOT_LOOPBACK},
-    {"metrics: {listen: \":9400\"}", "metrics.listen", 1, "\":9400\"" NOT_LOOPBACK},
-    {"metrics: {listen: \"0.0.0.0:9400\"}", "metrics.listen", 1, "\"0.0.0.0:9400\"" NOT_LOOPBACK},
-    {"metrics: {listen: \"10.0.0.1:9400\"}", "metrics.listen", 1, "\"10.0.0.1:9400\"" NOT_LOOPBACK},
-    {"metrics: {listen: \"128.0.0.1:1\"}", "metrics.listen", 1, "\"128.0.0.1:1\"" NOT_LOOPBACK},
-    {"metrics: {listen: \"[::]:9400\"}", "metrics.listen", 1, "\"[::]:9400\"" NOT_LOOPBACK},
-    {"metrics: {listen: \"[]:9400\"}", "metrics.listen", 1, "\"[]:9400\"" NOT_LOOPBACK},
-    {"metrics: {listen: \"[:9400\"}", "metrics.listen", 1, "\"[:9400\"" NOT_LOOPBACK},
-    {"metrics: {listen: \"[127.0.0.1]:1\"}", "metrics.listen", 1, "\"[127.0.0.1]:1\"" NOT_LOOPBACK},
-    {"metrics: {listen: \"[::ffff:127.0.0.1]:1\"}", "metrics.listen", 1,
-     "\"[::ffff:127.0.0.1]:1\"" NOT_LOOPBACK},
-    {"metrics: {listen: \"::1:9400\"}", "metrics.listen", 1, "\"::1:9400\"" NOT_LOOPBACK},
+    {"metrics: {listen: 9400}", "metrics.listen", 1, "9400" NOT_ADDRESS},
+    {"metrics: {listen: []}", "metrics.listen", 1, "a list" NOT_ADDRESS},
+    {"metrics: {listen: \"9400\"}", "metrics.listen", 1, "\"9400\"" NOT_ADDRESS},
+    {"metrics: {listen: \":9400\"}", "metrics.listen", 1, "\":9400\"" NOT_ADDRESS},
+    {"metrics: {listen: \"[]:9400\"}", "metrics.listen", 1, "\"[]:9400\"" NOT_ADDRESS},
+    {"metrics: {listen: \"[:9400\"}", "metrics.listen", 1, "\"[:9400\"" NOT_ADDRESS},
+    {"metrics: {listen: \"[127.0.0.1]:1\"}", "metrics.listen", 1, "\"[127.0.0.1]:1\"" NOT_ADDRESS},
+    {"metrics: {listen: \"::1:9400\"}", "metrics.listen", 1, "\"::1:9400\"" NOT_ADDRESS},
     {"metrics: {listen: \"localhost:9400\"}", "metrics.listen", 1,
-     "\"localhost:9400\"" NOT_LOOPBACK},
-    {"metrics: {listen: \"127.0.0.1\"}", "metrics.listen", 1, "\"127.0.0.1\"" NOT_LOOPBACK},
-    {"metrics: {listen: \"127.0.0.1:\"}", "metrics.listen", 1, "\"127.0.0.1:\"" NOT_LOOPBACK},
+     "\"localhost:9400\"" NOT_ADDRESS},
+    {"metrics: {listen: \"127.0.0.1\"}", "metrics.listen", 1, "\"127.0.0.1\"" NOT_ADDRESS},
+    {"metrics: {listen: \"127.0.0.1:\"}", "metrics.listen", 1, "\"127.0.0.1:\"" NOT_ADDRESS},
     {"metrics: {listen: \"127.0.0.1:65536\"}", "metrics.listen", 1,
-     "\"127.0.0.1:65536\"" NOT_LOOPBACK},
+     "\"127.0.0.1:65536\"" NOT_ADDRESS},
     {"metrics: {listen: \"127.0.0.1:009400\"}", "metrics.listen", 1,
-     "\"127.0.0.1:009400\"" NOT_LOOPBACK},
-    {"metrics: {listen: \"127.0.0.1:-1\"}", "metrics.listen", 1, "\"127.0.0.1:-1\"" NOT_LOOPBACK},
-    {"metrics: {listen: \"127.0.0.1: 1\"}", "metrics.listen", 1, "\"127.0.0.1: 1\"" NOT_LOOPBACK},
+     "\"127.0.0.1:009400\"" NOT_ADDRESS},
+    {"metrics: {listen: \"127.0.0.1:-1\"}", "metrics.listen", 1, "\"127.0.0.1:-1\"" NOT_ADDRESS},
+    {"metrics: {listen: \"127.0.0.1: 1\"}", "metrics.listen", 1, "\"127.0.0.1: 1\"" NOT_ADDRESS},
     {"metrics: {listen: \"http://127.0.0.1:1\"}", "metrics.listen", 1,
-     "\"http://127.0.0.1:1\"" NOT_LOOPBACK},
+     "\"http://127.0.0.1:1\"" NOT_ADDRESS},
     {"metrics: {address: x}", "metrics.address", 1, NO_SETTING},
 
     {"limit: {bytes: 1}", "limit", 1, NO_SETTING},
@@ -606,7 +665,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_every_key),
     cmocka_unit_test(test_each_key_alone),
     cmocka_unit_test(test_numbers_and_units),
-    cmocka_unit_test(test_loopback),
+    cmocka_unit_test(test_metrics_listen),
+    cmocka_unit_test(test_listening_for_others),
+    cmocka_unit_test(test_tokens),
     cmocka_unit_test(test_data_roots_are_resolved),
     cmocka_unit_test(test_wrong_values),
     cmocka_unit_test(test_a_long_wrong_value),

@@ -1,9 +1,9 @@
 #include "daemon/serve/base/config.h"
 
+#include "daemon/serve/base/address.h"
 #include "daemon/serve/base/environment.h"
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/lookup.h"
-#include "daemon/serve/base/loopback.h"
 #include "daemon/serve/base/memory.h"
 
 #include "proto/common/word_list.h"
@@ -29,7 +29,7 @@ enum config_type {
     SHARE,
     LEVEL,
     SANDBOX,
-    LOOPBACK,
+    ADDRESS,
     BACKEND,
     HOSTING
 };
@@ -75,16 +75,16 @@ static int config_set_string(char **ret, const struct config_key *key, const str
     return 0;
 }
 
-static int config_set_loopback(char **ret, const struct config_key *key, const struct value *v,
-                               struct dl_error *err)
+static int config_set_address(char **ret, const struct config_key *key, const struct value *v,
+                              struct dl_error *err)
 {
-    union loopback address;
+    union address address;
 
-    if (v->type != VALUE_STRING || (*v->string && loopback_parse(v->string, &address) < 0))
-        return config_refuse_value(
-            err, key, v,
-            "a local address such as 127.0.0.1:9400 or [::1]:9400; there is no access "
-            "control, so give other machines access by a proxy that has one");
+    if (v->type != VALUE_STRING ||
+        (*v->string && !address_is_path(v->string) && address_parse(v->string, &address) < 0))
+        return config_refuse_value(err, key, v,
+                                   "an address such as 127.0.0.1:9400 or [::1]:9400, nor the path "
+                                   "of a socket such as /run/dloaderd/page");
     return config_set_string(ret, key, v, err);
 }
 
@@ -357,8 +357,8 @@ static int config_set(struct config *config, const struct config_key *key, const
         return config_set_level(at, key, v, err);
     case SANDBOX:
         return config_set_sandbox(at, key, v, err);
-    case LOOPBACK:
-        return config_set_loopback(at, key, v, err);
+    case ADDRESS:
+        return config_set_address(at, key, v, err);
     case BACKEND:
         return config_set_backend(at, key, v, err);
     case HOSTING:
@@ -514,28 +514,79 @@ static int config_apply_file(struct config *config, const char *path, struct dl_
     return r;
 }
 
-static int config_read_password(struct config_rendezvous *config, struct dl_error *err)
+/* The first line of a file that holds a secret: the caller's. `path` is the setting that names it.
+ */
+static int config_read_secret(const char *file, const char *what, const char *path, char **ret,
+                              struct dl_error *err)
 {
-    static const char path[] = "rendezvous.password_file";
     _cleanup_free_ char *text = NULL;
     struct dl_error why = {0};
     size_t len;
+
+    int r = config_read_text(file, what, &text, &len, &why);
+    if (!text)
+        return dl_error_set(err, -r, path, "%s: %s", file, why.message);
+    if (strlen(text) < len || strcspn(text, "\r\n") == 0)
+        return dl_error_set(err, EINVAL, path, "%s has no %s in its first line", file, what);
+    text[strcspn(text, "\r\n")] = '\0';
+    *ret = steal_ptr(text);
+    return 0;
+}
+
+static int config_read_password(struct config_rendezvous *config, struct dl_error *err)
+{
+    static const char path[] = "rendezvous.password_file";
+    char *password;
 
     if (!*config->password_file)
         return 0;
     if (*config->password)
         return dl_error_set(err, EINVAL, path, "%s beside rendezvous.password; remove one of them",
                             config->password_file);
-    int r = config_read_text(config->password_file, "password", &text, &len, &why);
-    if (!text)
-        return dl_error_set(err, -r, path, "%s: %s", config->password_file, why.message);
-    if (strlen(text) < len || strcspn(text, "\r\n") == 0)
-        return dl_error_set(err, EINVAL, path, "%s has no password in its first line",
-                            config->password_file);
-    text[strcspn(text, "\r\n")] = '\0';
+    int r = config_read_secret(config->password_file, "password", path, &password, err);
+    if (r < 0)
+        return r;
     free(config->password);
-    config->password = steal_ptr(text);
+    config->password = password;
     return 0;
+}
+
+/* Whoever guesses it sees all: it must not be short; and it goes through headers and addresses. */
+static int config_read_token(struct config_metrics *config, struct dl_error *err)
+{
+    static const char path[] = "metrics.token_file";
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789-._~+/=";
+
+    if (!*config->token_file)
+        return 0;
+    int r = config_read_secret(config->token_file, "token", path, &config->token, err);
+    if (r < 0)
+        return r;
+    size_t len = strlen(config->token);
+    if (len < CONFIG_TOKEN_MIN || len > CONFIG_TOKEN_MAX ||
+        config->token[strspn(config->token, letters)])
+        return dl_error_set(
+            err, EINVAL, path,
+            "the token in %s is not %d to %d letters, digits and -._~+/= long; make "
+            "one with: openssl rand -hex 32",
+            config->token_file, CONFIG_TOKEN_MIN, CONFIG_TOKEN_MAX);
+    return 0;
+}
+
+/* Other machines have to say who they are. */
+static int config_check_metrics(const struct config_metrics *config, struct dl_error *err)
+{
+    union address address;
+
+    if (!*config->listen || address_is_path(config->listen) || config->token ||
+        address_parse(config->listen, &address) < 0 || address_is_local(&address))
+        return 0;
+    return dl_error_set(err, EINVAL, "metrics.listen",
+                        "\"%s\" is not a local address such as 127.0.0.1:9400 or [::1]:9400; other "
+                        "machines can only ask with a token: set metrics.token_file, or give them "
+                        "access by a proxy",
+                        config->listen);
 }
 
 int config_load(const char *path, struct config *ret, struct dl_error *err)
@@ -552,7 +603,9 @@ int config_load(const char *path, struct config *ret, struct dl_error *err)
     if (path && (r = config_apply_file(&config, path, err)) < 0)
         return r;
     if ((r = environment_complete(&config.rendezvous, err)) < 0 ||
-        (r = config_read_password(&config.rendezvous, err)) < 0)
+        (r = config_read_password(&config.rendezvous, err)) < 0 ||
+        (r = config_read_token(&config.metrics, err)) < 0 ||
+        (r = config_check_metrics(&config.metrics, err)) < 0)
         return r;
     *ret = config;
     config = (struct config){0};
@@ -572,6 +625,8 @@ void config_deinit(struct config *config)
     free(config->cache);
     free(config->worker);
     free(config->metrics.listen);
+    free(config->metrics.token);
+    free(config->metrics.token_file);
     free(config->rendezvous.endpoint);
     free(config->rendezvous.id);
     free(config->rendezvous.prefix);

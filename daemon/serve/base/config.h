@@ -32,6 +32,15 @@ enum config_backend { CONFIG_BACKEND_NONE, CONFIG_BACKEND_ETCD, CONFIG_BACKEND_C
 
 enum config_hosting { CONFIG_HOSTING_AUTO, CONFIG_HOSTING_YES, CONFIG_HOSTING_NO };
 
+enum { CONFIG_TOKEN_MIN = 16, CONFIG_TOKEN_MAX = 512 }; /* bytes */
+
+/* Where the daemon answers by HTTP; strings are owned. */
+struct config_metrics {
+    char *listen; /* see address.h; "" = nowhere */
+    char *token_file;
+    char *token; /* from the file; NULL: none */
+};
+
 /* Who this node meets, see members.h; strings are owned, "" = not given. */
 struct config_rendezvous {
     enum config_backend backend;
@@ -93,9 +102,7 @@ struct config {
     enum log_level log_level;
     enum config_sandbox sandbox;
     struct config_limits limits;
-    struct {
-        char *listen; /* owned; see loopback.h; "" = nowhere */
-    } metrics;
+    struct config_metrics metrics;
     struct config_rendezvous rendezvous;
 };
 
