@@ -71,6 +71,9 @@ static const struct verb VERBS[] = {
     {"trace", "[NAME]", COMMON | BIT(OPTION_OUTPUT), verb_trace,
      "Writes the last batches of one loader, or all, as a Chrome trace: a row for each worker and "
      "rank."},
+    {"report", "NAME", COMMON | BIT(OPTION_OUTPUT) | BIT(OPTION_SPEC), verb_report,
+     "Writes a report of one loader as an HTML page: speed over time, stages, slow batches, "
+     "errors."},
     {"top", "[NAME]", COMMON | BIT(OPTION_INTERVAL) | BIT(OPTION_LOOKS), verb_top,
      "Shows a live view, full-screen on a terminal, otherwise as text."},
     {"metrics", NULL, COMMON, verb_metrics, "Prints all metrics, for Prometheus."},

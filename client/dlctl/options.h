@@ -50,6 +50,7 @@ enum option_id {
     OPTION_TEXT,
     OPTION_SAMPLE,
     OPTION_DRAWS,
+    OPTION_SPEC,
     OPTION_COUNT,
 };
 #define BIT(option) (UINT64_C(1) << (option))
@@ -87,6 +88,7 @@ struct options {
     char job_found[129];    /* where it lies if it is the launcher's */
     bool resume;            /* where the job's rank has left off */
     const char *output;     /* file to write; NULL: standard output */
+    const char *spec;       /* file to put into the report; NULL: none */
     uint64_t interval_ms;   /* between two looks */
     uint64_t count;         /* looks to show; 0: until somebody ends it */
     uint64_t seed;          /* valid if has_seed */
@@ -139,6 +141,7 @@ int verb_replay(const struct options *o);
 int verb_state(const struct options *o);
 int verb_headspace(const struct options *o);
 int verb_trace(const struct options *o);
+int verb_report(const struct options *o);
 int verb_metrics(const struct options *o);
 int verb_top(const struct options *o);
 int verb_status(const struct options *o);

@@ -48,6 +48,7 @@ LAYERS = {
     "client/python/src/": {*PROTO, "client/dlclient.h"},
     "client/dlctl/": {*PROTO, "client/dlclient.h"},
     "client/dlctl/run/": {*PROTO, "client/dlclient.h", "client/dlctl/"},
+    "client/dlctl/sheet/": {*PROTO, "client/dlclient.h", "client/dlctl/"},
     # It reads the spec first: whether that says a seed.
     "client/dlctl/python.c": {*PROTO, "client/dlclient.h", "client/dlctl/", "client/dlctl/offline/"},
     # The verbs that need no daemon.
@@ -59,7 +60,7 @@ LAYERS = {
     "tests/": {*PROTO, "daemon/cache/", "daemon/cluster/", "daemon/plan/", "daemon/data/", "daemon/worker/",
                "daemon/serve/base/", "daemon/serve/core/", "daemon/serve/ring/", "daemon/serve/pool/",
                "daemon/serve/loader/", "daemon/serve/page/", "daemon/serve/world/", "daemon/serve/session/", "client/",
-               "client/dlclient.h", "client/local.h", "client/dlctl/", "client/dlctl/run/",
+               "client/dlclient.h", "client/local.h", "client/dlctl/", "client/dlctl/run/", "client/dlctl/sheet/",
                "daemon/data/plugin/dloader-plugin.h"},
 }
 

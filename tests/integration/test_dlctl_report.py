@@ -1,0 +1,115 @@
+"""dlctl report: a page of one loader, while it is read and afterwards."""
+
+import html.parser
+import os
+import re
+import unittest
+
+from dltest import RANGE, TestCase, dlctl, main, named
+
+EVIL = "name: x # <script>alert(1)</script> & \"\n"
+VOID = {"meta", "line", "path", "rect"}
+
+
+class Checker(html.parser.HTMLParser):
+    """What elements there are; each is closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen, self.wrong = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        self.wrong += [name for name, value in attrs if name.startswith("on") or name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+
+class Report(TestCase):
+    def report(self, daemon, *args):
+        done = dlctl("report", *args, daemon=daemon, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout
+
+    def check(self, page):
+        checker = Checker()
+        checker.feed(page)
+        self.assertEqual((checker.open, checker.wrong), ([], []))
+        self.assertNotIn("script", checker.seen)
+        self.assertNotIn("http", re.sub(r"http-equiv", "", page))
+        return checker.seen
+
+    def test_during_and_after(self):
+        daemon = self.daemon()
+        client = self.client(daemon)
+        loader = client.open(named("reported", **{**RANGE, "dataset": {"kind": "range", "length": 400}}))["loader"]
+        page = self.report(daemon, "reported")
+        self.check(page)
+        self.assertIn("No batch of it was released yet.", page)
+        client.start(loader)
+        for _ in range(5):
+            for batch in client.next_batches():
+                batch.release()
+        self.spec("unused")
+        with open(self.path("spec.yaml"), "w") as file:
+            file.write(EVIL)
+        self.assertEqual(self.report(daemon, "reported", "-o", self.path("report.html"), "--spec",
+                                     self.path("spec.yaml")), "")
+        with open(self.path("report.html")) as file:
+            page = file.read()
+        seen = self.check(page)
+        self.assertGreaterEqual(seen.count("svg"), 6)
+        self.assertIn("name: x # &lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;", page)
+        self.assertIn("dlctl peek 'reported' --epoch 0 --world 1 --rank 0 --step ", page)
+        for part in ("Throughput and waiting", "Slowest batches", "Epochs", "Errors", "Workers", "Machine"):
+            self.assertIn(f"<h2>{part}", page)
+        batches = client.next_batches()
+        while batches:
+            for batch in batches:
+                batch.release()
+            batches = client.next_batches()
+        client.close()
+        page = self.report(daemon, "reported")
+        self.check(page)
+        self.assertIn("Of the last 40 batches that were released, of 1 rank.", page)
+
+    def test_slow_batches(self):
+        daemon = self.daemon(self.bad_worker("slow-always-1"))
+        client = self.client(daemon)
+        client.epoch_indices(client.open(named("slow", workers={"count": 2}))["loader"])
+        page = self.report(daemon, "slow")
+        self.check(page)
+        self.assertIn("0 steps failed, 0 samples are bad.", page)
+        slowest = re.search(r"<caption>Of these.*?<tbody>\s*<tr>(.*?)</tr>", page, re.DOTALL).group(1)
+        fetch = float(re.findall(r"<td>([0-9.]+) s</td>", slowest)[0])
+        self.assertGreaterEqual(fetch, 0.05)
+
+    def test_what_is_wrong(self):
+        daemon = self.daemon()
+        self.client(daemon).open(named("there"))
+        for args, words in ((["absent"], "absent: no loader of that name is open; see dlctl loaders"),
+                            (["there", "--spec", "/no/spec"], "/no/spec: No such file or directory"),
+                            (["there", "--spec", "/"], "/: Is a directory"),
+                            (["there", "-o", "/no/report"], "/no/report: No such file or directory")):
+            with self.subTest(args=args):
+                done = dlctl("report", *args, daemon=daemon, check=False)
+                self.assertEqual((done.returncode, done.stdout, done.stderr), (1, "", f"dlctl: {words}\n"))
+        self.assertEqual(dlctl("report", daemon=daemon, check=False).returncode, 2)
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
+    def test_a_full_disk(self):
+        daemon = self.daemon()
+        self.client(daemon).open(named("there"))
+        done = dlctl("report", "there", "-o", "/dev/full", daemon=daemon, check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, "dlctl: /dev/full: No space left on device\n"))
+
+
+if __name__ == "__main__":
+    main()
