@@ -17,16 +17,16 @@ static int verb_help(const struct options *o);
 
 static const struct verb VERBS[] = {
     {"plan", "SPEC",
-     COMMON | PLACE | BIT(OPTION_EPOCH) | BIT(OPTION_FROM) | BIT(OPTION_STEPS) |
+     COMMON | BIT(OPTION_QUIET) | PLACE | BIT(OPTION_EPOCH) | BIT(OPTION_FROM) | BIT(OPTION_STEPS) |
          BIT(OPTION_LENGTH) | BIT(OPTION_TOTALS),
      verb_plan, "Prints the sample indices of each step of an epoch. Needs no daemon.",
      DAEMON_NONE},
     {"check", "SPEC",
-     COMMON | PLACE | BIT(OPTION_EPOCH) | BIT(OPTION_EPOCHS) | BIT(OPTION_BATCHES) |
-         BIT(OPTION_DIGEST),
+     COMMON | BIT(OPTION_QUIET) | PLACE | BIT(OPTION_EPOCH) | BIT(OPTION_EPOCHS) |
+         BIT(OPTION_BATCHES) | BIT(OPTION_DIGEST),
      verb_check, "Loads in its own process and shows the content of a batch. Needs no daemon.",
      DAEMON_NONE},
-    {"lengths", "SPEC", COMMON, verb_lengths,
+    {"lengths", "SPEC", COMMON | BIT(OPTION_QUIET), verb_lengths,
      "Draws the lengths of the samples and how much batches of tokens would pad. Needs no "
      "daemon.",
      DAEMON_NONE},
@@ -35,9 +35,10 @@ static const struct verb VERBS[] = {
     {"state", "FILE", COMMON, verb_state,
      "Prints the content of an epoch's state. Needs no daemon.", DAEMON_NONE},
     {"run", "SPEC|NAME",
-     COMMON | BIT(OPTION_RUN_WORLD) | BIT(OPTION_RUN_RANK) | BIT(OPTION_EPOCHS) |
-         BIT(OPTION_FIRST_EPOCH) | BIT(OPTION_BATCHES) | BIT(OPTION_DIGEST) | BIT(OPTION_CREDITS) |
-         BIT(OPTION_STATE) | BIT(OPTION_SAVE_STATE) | BIT(OPTION_JOB) | BIT(OPTION_RESUME),
+     COMMON | BIT(OPTION_QUIET) | BIT(OPTION_RUN_WORLD) | BIT(OPTION_RUN_RANK) |
+         BIT(OPTION_EPOCHS) | BIT(OPTION_FIRST_EPOCH) | BIT(OPTION_BATCHES) | BIT(OPTION_DIGEST) |
+         BIT(OPTION_CREDITS) | BIT(OPTION_STATE) | BIT(OPTION_SAVE_STATE) | BIT(OPTION_JOB) |
+         BIT(OPTION_RESUME),
      verb_run, "Reads batches from the daemon as a trainer would, and prints the speed.",
      DAEMON_SERVICE},
     {"peek", "SPEC|NAME",

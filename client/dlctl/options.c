@@ -109,6 +109,8 @@ static const struct option_row {
                        "instead of a batch, this sample as each of --draws epochs gets it"},
     [OPTION_DRAWS] = {"draws", "N", KIND_NUMBER, FIELD(draws), 1, DRAWS_MAX,
                       "with --sample: how many epochs, from --epoch on; default 16"},
+    [OPTION_QUIET] = {"quiet", NULL, KIND_FLAG, FIELD(quiet), 0, 0,
+                      "show no progress, neither a bar nor lines"},
     [OPTION_SPEC] = {"spec", "FILE", KIND_TEXT, FIELD(spec), 0, 0,
                      "put the text of that file, the loader's spec, into the report"},
     [OPTION_STATE] = {"state", "FILE", KIND_TEXT, FIELD(state), 0, 0,

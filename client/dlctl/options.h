@@ -51,6 +51,7 @@ enum option_id {
     OPTION_SAMPLE,
     OPTION_DRAWS,
     OPTION_SPEC,
+    OPTION_QUIET,
     OPTION_COUNT,
 };
 #define BIT(option) (UINT64_C(1) << (option))
@@ -65,6 +66,7 @@ struct options {
     bool digest;
     bool totals;
     bool wide;
+    bool quiet;
     uint64_t epoch;  /* the only or the first one */
     uint64_t epochs; /* how many */
     uint64_t world;  /* ≥ 1; DL_WORLD_CLUSTER: the cluster's, and rank is one of this node; 0: the

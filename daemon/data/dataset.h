@@ -142,6 +142,17 @@ static inline bool dataset_is_fixed(const struct dataset *ds)
     return ds->ops->read_rows != NULL;
 }
 
+/*
+ * Who wants to know how far something is that takes long: listing folders, indexing shards, taking
+ * lengths, fingerprinting files. Told in the thread that does it, now and then: so many of `all`
+ * are done, UINT64_MAX: nobody knows how many there are. `what`: "images", static; another one:
+ * something else has begun.
+ */
+struct data_progress {
+    void (*tell)(void *owner, const char *what, uint64_t done, uint64_t all);
+    void *owner;
+};
+
 /* What opening a dataset depends on besides the spec. Borrowed, for the dataset's life. */
 struct data_env {
     char **roots;   /* data files must lie below, links resolved; n_roots 0: anywhere */
@@ -154,6 +165,7 @@ struct data_env {
     uint32_t workers;
     uint64_t seed;       /* of the worker, for plug-ins that want one at their start */
     struct guard *guard; /* of the files that are mapped; NULL: nobody looks at them again */
+    const struct data_progress *progress; /* NULL: nobody wants to know */
     /*
      * Opens a dataset of kind python as dataset_open() does; `place` is where it stands in the
      * spec. NULL: this process is no interpreter.
@@ -162,6 +174,14 @@ struct data_env {
                        const struct data_env *env, struct dataset **ret, struct dl_error *err);
     void *python; /* its context */
 };
+
+/* `env` may be NULL. */
+static inline void data_tell(const struct data_env *env, const char *what, uint64_t done,
+                             uint64_t all)
+{
+    if (env && env->progress)
+        env->progress->tell(env->progress->owner, what, done, all);
+}
 
 /*
  * Opens the dataset a spec describes. Errors name the file (err->path) and what is wrong with it:

@@ -73,5 +73,6 @@ int file_hasher_add_file(struct file_hasher *hasher, const char *path)
     uint64_t edge = min_u64(bytes, EDGE_BYTES);
     file_hasher_add_edge(hasher, fd, 0, edge);
     file_hasher_add_edge(hasher, fd, bytes - edge, edge);
+    data_tell(hasher->env, "files compared with the cache's", ++hasher->files, UINT64_MAX);
     return hasher->r < 0 ? hasher->r : steal_fd(&fd);
 }

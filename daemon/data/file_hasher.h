@@ -10,6 +10,7 @@
 struct file_hasher {
     void *hash; /* owned */
     const struct data_env *env;
+    uint64_t files; /* so far */
     int r;
 };
 

@@ -13,8 +13,7 @@ enum {
 };
 
 static int lengths_take_scan(struct dataset *ds, const struct dl_spec *spec,
-                             const struct lengths_progress *progress, uint32_t *lengths,
-                             struct dl_error *err)
+                             const struct data_env *env, uint32_t *lengths, struct dl_error *err)
 {
     uint64_t bad = UINT64_MAX;
     int r = 0;
@@ -22,15 +21,14 @@ static int lengths_take_scan(struct dataset *ds, const struct dl_spec *spec,
     for (uint64_t i = 0, n; i < ds->length && r == 0; i += n) {
         n = min_u64(ds->length - i, AT_ONCE);
         r = dataset_lengths(ds, spec->batch.length_of, i, n, lengths + i, &bad, err);
-        if (r == 0 && progress)
-            progress->tell(progress->owner, i + n, ds->length);
+        if (r == 0)
+            data_tell(env, "lengths", i + n, ds->length);
     }
     return r;
 }
 
 int lengths_take(struct dataset *ds, const struct dl_spec *spec, const struct data_env *env,
-                 const char *dir, const struct lengths_progress *progress, uint32_t **ret,
-                 struct dl_error *err)
+                 const char *dir, uint32_t **ret, struct dl_error *err)
 {
     struct lengths_rule rule = lengths_rule_of(spec);
     int r = lengths_check_count(ds->length, err);
@@ -46,7 +44,7 @@ int lengths_take(struct dataset *ds, const struct dl_spec *spec, const struct da
     if (dir && *dir)
         fingerprint = lengths_fingerprint(&spec->dataset, spec->batch.length_of, env);
     if (!fingerprint || lengths_cache_load(dir, fingerprint, ds->length, lengths) < 0) {
-        r = lengths_take_scan(ds, spec, progress, lengths, err);
+        r = lengths_take_scan(ds, spec, env, lengths, err);
         if (r == 0 && fingerprint && clock_ns() - began > WORTH_NS)
             /* A cache that cannot be written is no loss but of time. */
             (void)!lengths_cache_store(dir, fingerprint, ds->length, lengths, NULL);

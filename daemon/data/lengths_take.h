@@ -7,16 +7,11 @@
 /*
  * The lengths of all samples of `ds`, to be freed by the caller; from the cache in the directory
  * `dir`, if they are there (NULL or "": there is no cache), which they are put into if it took long
- * to take them. `progress`, which may be NULL, is told now and then how many there are.
- * Refuses what batches of tokens cannot be made of, as lengths_check().
+ * to take them. The environment's progress is told how far it is. Refuses what batches of tokens
+ * cannot be made of, as lengths_check().
  */
-struct lengths_progress {
-    void (*tell)(void *owner, uint64_t done, uint64_t all);
-    void *owner;
-};
 int _nodiscard_ lengths_take(struct dataset *ds, const struct dl_spec *spec,
-                             const struct data_env *env, const char *dir,
-                             const struct lengths_progress *progress, uint32_t **ret,
+                             const struct data_env *env, const char *dir, uint32_t **ret,
                              struct dl_error *err);
 
 #endif

@@ -21,7 +21,7 @@ static int local_plan_local_plans_measure(struct local_plans *plans, struct data
     if (!plans->spec->batch.tokens || plans->lengths)
         return 0;
     lengths_cache_dir(dir);
-    return lengths_take(ds, plans->spec, plans->env, dir, NULL, &plans->lengths, err);
+    return lengths_take(ds, plans->spec, plans->env, dir, &plans->lengths, err);
 }
 
 static int local_plan_refuse(const struct dl_spec *spec, const struct plan_params *params, int r,

@@ -231,20 +231,40 @@ class Run(TestCase):
         self.assertEqual(done.stderr.count("\n"), 1)
         self.assertEqual(done.stderr, dlctl("check", spec, check=False).stderr)
 
-    def test_progress_bar(self):
+    def on_a_terminal(self, *args):
+        """What standard error shows there."""
         master, slave = pty.openpty()
         with os.fdopen(master, "rb", buffering=0) as terminal:
-            done = subprocess.run([DLCTL, "run", self.rows_spec(), "--socket", self.running.socket],
-                                  stdout=subprocess.PIPE, stderr=slave, timeout=60)
+            done = subprocess.run([DLCTL, *args], stdout=subprocess.PIPE, stderr=slave, timeout=60)
             os.write(slave, b"END")
             os.close(slave)
             shown = b""
             while not shown.endswith(b"END"):
                 shown += terminal.read(4096)
         self.assertEqual(done.returncode, 0)
+        return shown
+
+    def test_progress_bar(self):
+        run = ("run", self.rows_spec(), "--socket", self.running.socket)
+        shown = self.on_a_terminal(*run)
         self.assertIn(b" batches/s", shown)
         self.assertIn(b"/13 ", shown)
         self.assertTrue(shown.endswith(b"\r\x1b[KEND"), shown)  # the line is wiped at the end
+        for option in ("--quiet", "--json"):
+            self.assertEqual(self.on_a_terminal(*run, option), b"END")
+
+    def test_progress_of_what_takes_long_at_the_beginning(self):
+        for label in range(3):
+            os.makedirs(self.path(f"images/{label}"))
+            for image in range(5):
+                open(self.path(f"images/{label}/{image}.png"), "w").close()
+        spec = self.spec("images", batch={"size": 5}, dataset={
+            "kind": "imagefolder", "root": self.path("images"), "size": [8, 8]})
+        shown = self.on_a_terminal("plan", spec)
+        self.assertIn(b"images found  ", shown)
+        self.assertTrue(shown.endswith(b"\r\x1b[KEND"), shown)
+        self.assertEqual(self.on_a_terminal("plan", spec, "--quiet"), b"END")
+        self.assertEqual(dlctl("plan", spec).stderr, "")
 
 
 class Views(TestCase):

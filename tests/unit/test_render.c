@@ -423,7 +423,7 @@ static void test_progress_line(void **state)
 
     progress_line(&tally, 100, 2.0, 200, line, sizeof line);
     assert_string_equal(line, " 50% [####################....................] 50/100  "
-                              "25 batches/s  6400 samples/s  20 MB/s  wait 25%");
+                              "25 batches/s  6400 samples/s  20 MB/s  wait 25%  left 2.0 s");
     progress_line(&tally, 50, 2.0, 200, line, sizeof line);
     assert_non_null(strstr(line, "100% [########################################] 50/50 "));
     progress_line(&tally, PROGRESS_UNKNOWN, 2.0, 200, line, sizeof line);
@@ -435,15 +435,52 @@ static void test_count_line(void **state)
 {
     char line[256];
 
-    progress_count_line(500, 2000, 0.5, 80, line, sizeof line);
-    assert_string_equal(line, " 25% [#########..............................] 500/2000 lengths  "
-                              "1000 samples/s");
-    progress_count_line(0, 0, 0, 80, line, sizeof line);
+    progress_count_line("lengths", 500, 2000, 0.5, 80, line, sizeof line);
+    assert_string_equal(line,
+                        " 25% [########...........................] 500/2000 lengths  1000/s  "
+                        "left 1.5 s");
+    progress_count_line("images found", 700, PROGRESS_UNKNOWN, 2, 80, line, sizeof line);
+    assert_string_equal(line, "700 images found  350/s");
+    progress_count_line("lengths", 0, 0, 0, 80, line, sizeof line);
     assert_non_null(strstr(line, "100% [####"));
     for (int columns = 0; columns < 80; columns++) {
-        progress_count_line(2000, 2000, 1e-9, columns, line, sizeof line);
+        progress_count_line("lengths", 2000, 2000, 1e-9, columns, line, sizeof line);
         assert_true(strlen(line) <= (size_t)columns);
     }
+}
+
+/* Standard error is no terminal here: nothing of what is over soon, then whole lines. */
+static void test_progress_in_a_log(void **state)
+{
+    struct progress p;
+    char line[256] = "";
+    int saved = dup(STDERR_FILENO);
+    FILE *log = tmpfile();
+
+    (void)state;
+    assert_non_null(log);
+    assert_true(dup2(fileno(log), STDERR_FILENO) >= 0);
+    progress_begin(&p, 10, true);
+    p.next_ns = 0;
+    bool quiet = progress_due(&p);
+    progress_begin(&p, 10, false);
+    bool soon = progress_due(&p);
+    p.next_ns = 0;
+    bool later = progress_due(&p), again = progress_due(&p);
+    progress_draw_count(&p, "lengths", 10);
+    progress_wipe(&p);
+    progress_end(&p);
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    close(saved);
+    assert_false(quiet || soon || again);
+    assert_true(later);
+    rewind(log);
+    assert_non_null(fgets(line, sizeof line, log));
+    assert_memory_equal(line, "dlctl: 100% [####", 17);
+    assert_non_null(strstr(line, "10/10 lengths  "));
+    assert_int_equal(line[strlen(line) - 1], '\n');
+    assert_null(fgets(line, sizeof line, log));
+    (void)fclose(log);
 }
 
 /* ---- epochs --------------------------------------------------------------------------------- */
@@ -624,6 +661,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_quoted),
     cmocka_unit_test(test_progress_line),
     cmocka_unit_test(test_count_line),
+    cmocka_unit_test(test_progress_in_a_log),
     cmocka_unit_test(test_epochs_without_tokens),
     cmocka_unit_test(test_epochs_with_tokens),
     cmocka_unit_test(test_epochs_in_order),

@@ -28,6 +28,7 @@ _Static_assert((int)TREE_TENSOR == (int)DL_NODE_TENSOR && (int)TREE_DICT == (int
 /* All that one check holds. */
 struct check {
     const struct options *o;
+    struct offline_watch watch;
     struct dl_spec spec;        /* owned */
     struct local *local;        /* owned */
     struct local_pass **passes; /* owned; of the current epoch, one for each rank asked for */
@@ -74,8 +75,10 @@ static int check_init(struct check *c, struct dl_error *err)
     int r;
 
     r = offline_spec(c->o, &c->spec, &drawn, err);
+    offline_watch_begin(&c->watch, c->o);
     if (r == 0)
-        r = local_new(&c->spec, &offline_env, &c->local, err);
+        r = local_new(&c->spec, &c->watch.env, &c->local, err);
+    offline_watch_end(&c->watch);
     if (r == 0)
         r = check_map_slot(c, local_slot_bytes(c->local), err);
     if (r < 0)

@@ -4,9 +4,7 @@
  */
 #include "client/dlctl/offline/offline.h"
 
-#include "client/dlctl/run/progress.h"
 #include "daemon/cache/lengths_cache.h"
-#include "daemon/data/dataset.h"
 #include "daemon/data/lengths.h"
 #include "daemon/data/lengths_take.h"
 #include "daemon/plan/plan.h"
@@ -108,28 +106,40 @@ int offline_spec(const struct options *o, struct dl_spec *ret, bool *ret_drawn,
 
 /* ---- the dataset ---------------------------------------------------------------------------- */
 
-static void offline_tell_progress(void *owner, uint64_t done, uint64_t all)
+static void offline_watch_tell(void *owner, const char *what, uint64_t done, uint64_t all)
 {
-    struct progress *progress = owner;
+    struct offline_watch *watch = owner;
 
-    if (progress_due(progress))
-        progress_draw_count(progress, done);
+    if (!watch->what || strcmp(watch->what, what) != 0) {
+        progress_end(&watch->shown);
+        progress_begin(&watch->shown, all, watch->quiet);
+        watch->what = what;
+    }
+    if (progress_due(&watch->shown))
+        progress_draw_count(&watch->shown, what, done);
+}
+
+void offline_watch_begin(struct offline_watch *watch, const struct options *o)
+{
+    *watch = (struct offline_watch){.env = offline_env, .quiet = o->quiet || o->json};
+    watch->progress = (struct data_progress){.tell = offline_watch_tell, .owner = watch};
+    watch->env.progress = &watch->progress;
+}
+
+void offline_watch_end(struct offline_watch *watch)
+{
+    progress_end(&watch->shown);
+    watch->what = NULL;
 }
 
 /* The lengths of all samples, from the user's cache where they are there. */
-static int offline_take_lengths(struct dataset *ds, const struct dl_spec *spec, uint32_t **ret,
-                                struct dl_error *err)
+static int offline_take_lengths(struct dataset *ds, const struct dl_spec *spec,
+                                const struct data_env *env, uint32_t **ret, struct dl_error *err)
 {
-    struct progress progress;
-    const struct lengths_progress tell = {.tell = offline_tell_progress, .owner = &progress};
     char dir[PATH_MAX];
-    int r;
 
     lengths_cache_dir(dir);
-    progress_begin(&progress, ds->length);
-    r = lengths_take(ds, spec, &offline_env, dir, &tell, ret, err);
-    progress_end(&progress);
-    return r;
+    return lengths_take(ds, spec, env, dir, ret, err);
 }
 
 /* What a plan is made of is known without a look at the dataset. */
@@ -143,9 +153,9 @@ static bool offline_knows_length(const struct options *o, const struct dl_spec *
     return true;
 }
 
-static int offline_measure_dataset(struct dataset *ds, const struct dl_spec *spec, bool compare,
-                                   uint64_t *ret_length, uint32_t **ret_lengths,
-                                   struct dl_error *err)
+static int offline_measure_dataset(struct dataset *ds, const struct dl_spec *spec,
+                                   const struct data_env *env, bool compare, uint64_t *ret_length,
+                                   uint32_t **ret_lengths, struct dl_error *err)
 {
     if (dataset_is_iterable(ds))
         return dl_error_set(err, EINVAL, "dataset.kind",
@@ -158,13 +168,14 @@ static int offline_measure_dataset(struct dataset *ds, const struct dl_spec *spe
             return r;
     }
     *ret_length = ds->length;
-    return spec->batch.tokens ? offline_take_lengths(ds, spec, ret_lengths, err) : 0;
+    return spec->batch.tokens ? offline_take_lengths(ds, spec, env, ret_lengths, err) : 0;
 }
 
 int offline_measure(const struct options *o, const struct dl_spec *spec, bool compare,
                     uint64_t *ret_length, uint32_t **ret_lengths, struct dl_error *err)
 {
     struct dataset *ds = NULL;
+    struct offline_watch watch;
     int r;
 
     *ret_lengths = NULL;
@@ -174,11 +185,13 @@ int offline_measure(const struct options *o, const struct dl_spec *spec, bool co
         return dl_error_set(err, EINVAL, "--length",
                             "batches of tokens need the length of each sample, not only the "
                             "number of samples; leave it out");
-    r = dataset_open(&spec->dataset, &offline_env, &ds, err);
-    if (r < 0)
-        return r;
-    r = offline_measure_dataset(ds, spec, compare, ret_length, ret_lengths, err);
-    dataset_close(ds);
+    offline_watch_begin(&watch, o);
+    r = dataset_open(&spec->dataset, &watch.env, &ds, err);
+    if (r == 0)
+        r = offline_measure_dataset(ds, spec, &watch.env, compare, ret_length, ret_lengths, err);
+    offline_watch_end(&watch);
+    if (ds)
+        dataset_close(ds);
     return r;
 }
 

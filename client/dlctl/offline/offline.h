@@ -6,14 +6,26 @@
 #define DLCTL_OFFLINE_H
 
 #include "client/dlctl/options.h"
+#include "client/dlctl/run/progress.h"
+#include "daemon/data/dataset.h"
 
-struct data_env;
 struct dl_spec;
 struct plan;
 struct plan_params;
 
 /* It is the user's own process, so that nothing is kept from it: data and plug-ins anywhere. */
 extern const struct data_env offline_env;
+
+/* What opens a dataset and shows how far that is; for the dataset's life, in one place. */
+struct offline_watch {
+    struct data_env env;
+    struct data_progress progress;
+    struct progress shown;
+    const char *what; /* NULL: nothing took long yet */
+    bool quiet;
+};
+void offline_watch_begin(struct offline_watch *watch, const struct options *o);
+void offline_watch_end(struct offline_watch *watch); /* shows no more; again is fine */
 
 /*
  * Reads and checks the spec file o->operand; relative paths in it start from its directory. A

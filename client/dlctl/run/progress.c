@@ -6,11 +6,20 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 
-enum { REDRAW_NS = 100 * 1000 * 1000, LINE_MAX_BYTES = 256, BAR_MAX = 40, BAR_MIN = 5 };
+enum { LINE_MAX_BYTES = 256, BAR_MAX = 40, BAR_MIN = 5 };
 
-void progress_begin(struct progress *p, uint64_t total)
+static const uint64_t redraw_ns = 100 * 1000 * 1000, line_ns = UINT64_C(10) * 1000 * 1000 * 1000;
+
+void progress_begin(struct progress *p, uint64_t total, bool quiet)
 {
-    *p = (struct progress){.on = isatty(STDERR_FILENO), .total = total, .begin_ns = clock_ns()};
+    bool bar = isatty(STDERR_FILENO);
+    uint64_t now = clock_ns();
+
+    *p = (struct progress){.on = !quiet,
+                           .bar = bar,
+                           .total = total,
+                           .begin_ns = now,
+                           .next_ns = bar ? now : now + line_ns};
 }
 
 bool progress_due(struct progress *p)
@@ -22,7 +31,7 @@ bool progress_due(struct progress *p)
     now = clock_ns();
     if (now < p->next_ns)
         return false;
-    p->next_ns = now + REDRAW_NS;
+    p->next_ns = now + (p->bar ? redraw_ns : line_ns);
     return true;
 }
 
@@ -54,33 +63,48 @@ static double progress_share_done(uint64_t n, uint64_t total)
     return total ? (double)n / (double)total : 1;
 }
 
+/* "  left 12 s", as if the rest went as what is done did; nothing where nobody can tell. */
+static void progress_left(uint64_t n, uint64_t total, double seconds, char *buf, size_t size)
+{
+    char left[UNITS_MAX];
+
+    *buf = '\0';
+    if (total == PROGRESS_UNKNOWN || n == 0 || n >= total)
+        return;
+    format_seconds(seconds * (double)(total - n) / (double)n, left, sizeof left);
+    snprintf(buf, size, "  left %s", left);
+}
+
 void progress_line(const struct tally *tally, uint64_t total, double seconds, int columns,
                    char *buf, size_t size)
 {
     double rate = seconds > 0 ? 1 / seconds : 0;
     char batches[UNITS_MAX], samples[UNITS_MAX], bytes[UNITS_MAX], right[LINE_MAX_BYTES];
-    char of[24] = "";
+    char of[24] = "", left[UNITS_MAX + 16];
 
     if (total != PROGRESS_UNKNOWN)
         snprintf(of, sizeof of, "/%" PRIu64, total);
     format_count((double)tally->batches * rate, batches, sizeof batches);
     format_count((double)tally->samples * rate, samples, sizeof samples);
     format_count((double)tally->bytes * rate / 1e6, bytes, sizeof bytes);
-    snprintf(right, sizeof right, "%" PRIu64 "%s  %s batches/s  %s samples/s  %s MB/s  wait %.0f%%",
-             tally->batches, of, batches, samples, bytes,
-             100 * (double)tally->wait_ns / 1e9 * rate);
+    progress_left(tally->batches, total, seconds, left, sizeof left);
+    snprintf(right, sizeof right,
+             "%" PRIu64 "%s  %s batches/s  %s samples/s  %s MB/s  wait %.0f%%%s", tally->batches,
+             of, batches, samples, bytes, 100 * (double)tally->wait_ns / 1e9 * rate, left);
     progress_bar_line(right, progress_share_done(tally->batches, total), columns, buf, size);
 }
 
-void progress_count_line(uint64_t samples, uint64_t total, double seconds, int columns, char *buf,
-                         size_t size)
+void progress_count_line(const char *what, uint64_t n, uint64_t total, double seconds, int columns,
+                         char *buf, size_t size)
 {
-    char rate[UNITS_MAX], right[LINE_MAX_BYTES];
+    char rate[UNITS_MAX], right[LINE_MAX_BYTES], of[24] = "", left[UNITS_MAX + 16];
 
-    format_count(seconds > 0 ? (double)samples / seconds : 0, rate, sizeof rate);
-    snprintf(right, sizeof right, "%" PRIu64 "/%" PRIu64 " lengths  %s samples/s", samples, total,
-             rate);
-    progress_bar_line(right, progress_share_done(samples, total), columns, buf, size);
+    if (total != PROGRESS_UNKNOWN)
+        snprintf(of, sizeof of, "/%" PRIu64, total);
+    format_count(seconds > 0 ? (double)n / seconds : 0, rate, sizeof rate);
+    progress_left(n, total, seconds, left, sizeof left);
+    snprintf(right, sizeof right, "%" PRIu64 "%s %s  %s/s%s", n, of, what, rate, left);
+    progress_bar_line(right, progress_share_done(n, total), columns, buf, size);
 }
 
 static int progress_columns_of_terminal(void)
@@ -95,27 +119,37 @@ static double progress_seconds_since(uint64_t begin_ns)
     return (double)(clock_ns() - begin_ns) / 1e9;
 }
 
+static int progress_columns(const struct progress *p)
+{
+    return p->bar ? progress_columns_of_terminal() : LINE_MAX_BYTES - 1;
+}
+
+static void progress_show(const struct progress *p, const char *line)
+{
+    fprintf(stderr, p->bar ? "\r%s\x1b[K" : "dlctl: %s\n", line);
+}
+
 void progress_draw(const struct progress *p, const struct tally *tally)
 {
     char line[LINE_MAX_BYTES];
 
-    progress_line(tally, p->total, progress_seconds_since(p->begin_ns),
-                  progress_columns_of_terminal(), line, sizeof line);
-    fprintf(stderr, "\r%s\x1b[K", line);
+    progress_line(tally, p->total, progress_seconds_since(p->begin_ns), progress_columns(p), line,
+                  sizeof line);
+    progress_show(p, line);
 }
 
-void progress_draw_count(const struct progress *p, uint64_t samples)
+void progress_draw_count(const struct progress *p, const char *what, uint64_t n)
 {
     char line[LINE_MAX_BYTES];
 
-    progress_count_line(samples, p->total, progress_seconds_since(p->begin_ns),
-                        progress_columns_of_terminal(), line, sizeof line);
-    fprintf(stderr, "\r%s\x1b[K", line);
+    progress_count_line(what, n, p->total, progress_seconds_since(p->begin_ns), progress_columns(p),
+                        line, sizeof line);
+    progress_show(p, line);
 }
 
 void progress_wipe(struct progress *p)
 {
-    if (p->on)
+    if (p->on && p->bar)
         fprintf(stderr, "\r\x1b[K");
 }
 

@@ -1,6 +1,7 @@
 /*
- * A progress bar on standard error, if that is a terminal; else nothing at all. Redrawn ten times
- * a second at most, so that it costs a clock reading a batch.
+ * How far something is, on standard error: on a terminal a bar, redrawn ten times a second at most,
+ * so that it costs a clock reading a batch; elsewhere, such as in a log, a line every ten seconds,
+ * and none for what takes less.
  */
 #ifndef DLCTL_PROGRESS_H
 #define DLCTL_PROGRESS_H
@@ -23,23 +24,24 @@ struct tally {
 
 struct progress {
     bool on;
+    bool bar;       /* else lines */
     uint64_t total; /* batches, or what is counted; PROGRESS_UNKNOWN */
     uint64_t begin_ns;
     uint64_t next_ns; /* not redrawn before */
 };
 
-void progress_begin(struct progress *p, uint64_t total);
-bool progress_due(struct progress *p); /* always false when off */
+void progress_begin(struct progress *p, uint64_t total, bool quiet); /* quiet: never anything */
+bool progress_due(struct progress *p);                               /* always false when off */
 void progress_draw(const struct progress *p, const struct tally *tally);
-/* The same of samples that are only counted. */
-void progress_draw_count(const struct progress *p, uint64_t samples);
+/* The same of what is only counted: "lengths", "images found". */
+void progress_draw_count(const struct progress *p, const char *what, uint64_t n);
 void progress_wipe(struct progress *p); /* for another line in its place; it comes again */
 void progress_end(struct progress *p);  /* wipes the line for good */
 
-/* The line itself, at most `columns` wide: pure. */
+/* The line itself, at most `columns` wide, with the time left where it can be told: pure. */
 void progress_line(const struct tally *tally, uint64_t total, double seconds, int columns,
                    char *buf, size_t size);
-void progress_count_line(uint64_t samples, uint64_t total, double seconds, int columns, char *buf,
-                         size_t size);
+void progress_count_line(const char *what, uint64_t n, uint64_t total, double seconds, int columns,
+                         char *buf, size_t size);
 
 #endif

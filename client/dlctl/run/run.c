@@ -54,9 +54,9 @@ static void run_tell_lengths(void *data, uint64_t done, uint64_t all)
     struct run *run = data;
 
     if (run->progress.begin_ns == 0)
-        progress_begin(&run->progress, all);
+        progress_begin(&run->progress, all, run->o->quiet || run->o->json);
     if (progress_due(&run->progress))
-        progress_draw_count(&run->progress, done);
+        progress_draw_count(&run->progress, "lengths", done);
 }
 
 static int run_init(struct run *run)
@@ -120,7 +120,7 @@ static int run_start_ranks(struct run *run, uint64_t epoch, bool first)
     if (run->progress.begin_ns == 0) {
         if (mul_overflows(total, run->o->epochs, &total))
             total = PROGRESS_UNKNOWN;
-        progress_begin(&run->progress, total);
+        progress_begin(&run->progress, total, run->o->quiet || run->o->json);
     }
     return 0;
 }

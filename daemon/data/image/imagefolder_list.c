@@ -22,6 +22,7 @@ struct met {
 struct walk {
     const char *root;
     const struct data_env *env;
+    uint64_t images; /* so far */
     struct met *met; /* owned; in the order they were met */
     size_t n;
     size_t room;
@@ -257,6 +258,8 @@ static int imagefolder_list_read_met(struct walk *walk, size_t i, struct names *
         if (imagefolder_list_add_met(walk, below, walk->met[i].dir.label, i) < 0)
             return imagefolder_list_no_memory(path, err);
     }
+    walk->images += files->n;
+    data_tell(walk->env, "images found", walk->images, UINT64_MAX);
     if (files->n > 0)
         imagefolder_list_names_hand_over(files, &walk->met[i].dir);
     return 0;

@@ -221,8 +221,10 @@ static int tar_indexed_open_shards(struct tar_indexed *tar, const struct spec_da
 
     if (r == 0 && wids)
         r = tar_counts_parse(source.data, source.bytes, spec->index_path, &counts, err);
-    for (uint32_t i = 0; r == 0 && i < tar->list.n; i++)
+    for (uint32_t i = 0; r == 0 && i < tar->list.n; i++) {
         r = tar_indexed_open_shard(tar, i, spec, wids ? &counts : NULL, env, err);
+        data_tell(env, "shards indexed", i + 1, tar->list.n);
+    }
     tar_counts_deinit(&counts);
     source_close(&source);
     return r;

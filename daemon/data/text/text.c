@@ -430,6 +430,7 @@ int text_open(const struct spec_dataset *spec, const char *place, const struct d
         if (r < 0)
             return r;
         ds->length += file->lines.n;
+        data_tell(env, "files indexed", i + 1, text->list.n);
     }
     *ret = steal_ptr(ds);
     return 0;
