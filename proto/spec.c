@@ -271,6 +271,8 @@ static reader *const readers[] = {
     [KEY_FIELDS] = spec_read_fields,
     [KEY_FEATURES] = spec_read_features,
     [KEY_NULLS] = spec_read_nulls,
+    [KEY_SHARES] = spec_read_shares,
+    [KEY_SCHEDULE] = spec_read_schedule,
 };
 
 /* ---- the table against the value ------------------------------------------------------------ */
@@ -355,6 +357,7 @@ static bool spec_optional(const struct spec_reading *rd, const struct spec_key *
 {
     if (key->type == KEY_SIZE || key->type == KEY_LEAVES || key->type == KEY_LEAF ||
         key->type == KEY_CALLABLE || key->type == KEY_FIELDS || key->type == KEY_FEATURES ||
+        key->type == KEY_SHARES || key->type == KEY_SCHEDULE ||
         strcmp(key->key, "transform") == 0 || strcmp(key->key, "strategy") == 0)
         return true;
     if (rd->spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset"))

@@ -11,6 +11,7 @@
 #define DL_SPEC_H
 
 #include "proto/dtype.h"
+#include "proto/mixture.h"
 #include "proto/state_token.h"
 #include "proto/value.h"
 
@@ -34,6 +35,7 @@ enum dataset_kind {
     DATASET_TFRECORD,
     DATASET_PARQUET,
     DATASET_ARROW,
+    DATASET_MIX,
 };
 enum sample_index { INDEX_OFF = 1, INDEX_AUTO, INDEX_FILE };
 enum megatron_view { MEGATRON_DOCUMENTS = 1, MEGATRON_SAMPLES };
@@ -106,7 +108,7 @@ struct spec_image {
 
 struct spec_dataset {
     enum dataset_kind kind;
-    uint64_t length;         /* range */
+    uint64_t length;         /* range; mix: of an epoch; 0 unless stop is never */
     struct spec_file *files; /* owned; idx, npy: 1..DL_MAX_DATASET_FILES, sorted by field: the order
                                 of a map's keys is no matter; the others without field: records,
                                 tokens, plugin, imagefolder (its directory) one; python none, or
@@ -123,8 +125,13 @@ struct spec_dataset {
     uint64_t stride;          /* tokens: from the start of one window to that of the next */
     enum token_widen widen;   /* tokens */
 
-    struct spec_dataset *datasets; /* owned; concat: 1..DL_MAX_DATASET_PARTS; subset, split: one */
+    struct spec_dataset *datasets; /* owned; concat, chain: 1..DL_MAX_DATASET_PARTS; mix:
+                                      1..DL_MAX_MIX_CHILDREN; subset, split: one */
     uint32_t n_datasets;
+    enum mix_stop stop;       /* mix */
+    uint32_t n_points;        /* mix: 1..DL_MAX_MIX_POINTS */
+    struct mix_point *points; /* owned; mix */
+    uint64_t global_batch;    /* mix: samples in a step of the schedule; 0: it has one point */
     uint32_t n_indices;
     uint64_t *indices; /* owned; subset; NULL when there are none */
     uint64_t *lengths; /* owned; split: of its parts; NULL: fractions */

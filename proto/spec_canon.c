@@ -171,6 +171,32 @@ static int spec_canon_write_fields(const struct spec_dataset *dataset, struct va
     return r;
 }
 
+static int spec_canon_write_point(const struct mix_point *point, uint32_t n, struct value *v)
+{
+    struct value *weights;
+    int r = value_set_uint(v, "step", point->step);
+
+    if (r == 0)
+        r = value_set(v, "weights", &weights);
+    if (r == 0)
+        r = spec_canon_write_floats(point->weights, n, weights);
+    return r < 0 ? r : value_set_string(v, "ramp", point->ramp ? "linear" : "none");
+}
+
+static int spec_canon_write_schedule(const struct spec_dataset *dataset, struct value *v)
+{
+    int r = 0;
+
+    v->type = VALUE_ARRAY;
+    for (uint32_t i = 0; r == 0 && i < dataset->n_points; i++) {
+        struct value *item;
+        r = value_push(v, &item);
+        if (r == 0)
+            r = spec_canon_write_point(&dataset->points[i], dataset->n_datasets, item);
+    }
+    return r;
+}
+
 /* `v` is a null value. */
 static int spec_canon_write_key(const struct dl_spec *spec, const struct spec_key *key,
                                 struct value *v)
@@ -241,6 +267,11 @@ static int spec_canon_write_key(const struct dl_spec *spec, const struct spec_ke
         return spec_canon_write_uints(spec->dataset.indices, spec->dataset.n_indices, v);
     case KEY_PARTS:
         return spec_canon_write_parts(&spec->dataset, v);
+    case KEY_SHARES:
+        return spec_canon_write_floats(spec->dataset.points[0].weights, spec->dataset.n_datasets,
+                                       v);
+    case KEY_SCHEDULE:
+        return spec_canon_write_schedule(&spec->dataset, v);
     case KEY_UINT_OR_NULL:
         if (spec_field_get(spec, key) == 0)
             return 0;
@@ -306,6 +337,10 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
          (key->type == KEY_UINT && !spec->dataset.host)))
         return false;
     if (key->type == KEY_CALLABLE && spec_key_in(key, "collate") && !spec->collate.object)
+        return false;
+    if ((key->type == KEY_SHARES && spec->dataset.n_points != 1) ||
+        (key->type == KEY_SCHEDULE && spec->dataset.n_points < 2) ||
+        (strcmp(key->key, "global_batch") == 0 && !spec->dataset.global_batch))
         return false;
     if (key->type == KEY_LEAF && !spec->batch.length_of)
         return false;

@@ -1,7 +1,7 @@
 /*
- * Datasets made of datasets: concat, chain, subset, split. A dataset that stands in another one is
- * read by the same rows as the spec's own, so that it has the same keys, defaults and messages;
- * only the place that they name is longer.
+ * Datasets made of datasets: concat, chain, mix, subset, split. A dataset that stands in another
+ * one is read by the same rows as the spec's own, so that it has the same keys, defaults and
+ * messages; only the place that they name is longer.
  */
 #include "proto/spec_table.h"
 
@@ -23,6 +23,7 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     free(dataset->indices);
     free(dataset->lengths);
     free(dataset->fractions);
+    spec_mixture_deinit(dataset);
     free(dataset->field);
     free(dataset->model);
     value_deinit(&dataset->bos);
@@ -68,6 +69,12 @@ static int spec_nested_check_part(const struct spec_reading *rd, const char *pla
     bool iterable = spec_dataset_is_iterable(part);
     const char *remedy = part->kind == DATASET_TAR ? ": write index: auto" : "";
 
+    if (part->kind == DATASET_MIX)
+        return dl_error_set(
+            rd->err, EINVAL, place,
+            "a mix decides in which order a loader's samples come, and cannot stand "
+            "in a %s; list its datasets in one mix, outermost",
+            dataset_kind_name(outer));
     if (part->kind == DATASET_PLUGIN || part->kind == DATASET_PYTHON ||
         iterable == (outer == DATASET_CHAIN))
         return 0;
@@ -79,11 +86,10 @@ static int spec_nested_check_part(const struct spec_reading *rd, const char *pla
                             part->kind == DATASET_RANGE ? " without iterable: true"
                             : part->kind == DATASET_TAR ? " with an index"
                                                         : "");
-    if (outer == DATASET_CONCAT)
+    if (outer == DATASET_CONCAT || outer == DATASET_MIX)
         return dl_error_set(rd->err, EINVAL, place,
-                            "%s is iterable; concat takes map-style datasets, chain iterable "
-                            "ones%s",
-                            kind, remedy);
+                            "%s is iterable; %s takes map-style datasets, chain iterable ones%s",
+                            kind, dataset_kind_name(outer), remedy);
     return dl_error_set(rd->err, EINVAL, place,
                         "%s is iterable and has no indices; %s takes a map-style dataset%s", kind,
                         dataset_kind_name(outer), remedy);
@@ -271,6 +277,10 @@ int spec_check_dataset(struct spec_reading *rd)
 {
     struct spec_dataset *dataset = &rd->spec->dataset;
 
+    int bad = spec_check_mixture(rd);
+
+    if (bad < 0)
+        return bad;
     if (dataset->kind == DATASET_TOKENS && dataset->stride == 0)
         dataset->stride = dataset->sequence_length;
     if (dataset->kind == DATASET_SPLIT && dataset->part >= dataset->n_parts) {

@@ -37,6 +37,7 @@
 #define HAS_BUCKETS    (s->batch.strategy == STRATEGY_BUCKET)
 #define BALANCES       (s->batch.tokens && s->batch.balance > BALANCE_NONE)
 #define CARRIES        (s->batch.tokens && s->batch.leftover == LEFTOVER_CARRY)
+#define MIXES          (s->dataset.kind == DATASET_MIX)
 #define WEIGHTED_TORCH (s->sampler == SAMPLER_WEIGHTED && s->order == ORDER_TORCH)
 #define NOT_ALL_EPOCHS_ALIKE(other)                                                              \
     "needs epochs of the same samples, each once, which " other " does not have; write emit or " \

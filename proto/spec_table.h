@@ -46,6 +46,8 @@ enum key_type {
     KEY_FIELDS,
     KEY_FEATURES,
     KEY_NULLS, /* struct value: a number, or null for the word refuse */
+    KEY_SHARES,   /* of a mix: those of its only point */
+    KEY_SCHEDULE, /* of a mix: all of its points, if there are several */
 };
 
 struct spec_key {
@@ -233,6 +235,15 @@ int _nodiscard_ spec_read_members(struct spec_reading *rd, const struct spec_key
                                   const struct value *v);
 int _nodiscard_ spec_read_parts(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
+
+/* The weights of a mixture (spec_mixture.c), behind its datasets; and what must be so of its keys
+ * together. */
+int _nodiscard_ spec_read_shares(struct spec_reading *rd, const struct spec_key *key,
+                                 const struct value *v);
+int _nodiscard_ spec_read_schedule(struct spec_reading *rd, const struct spec_key *key,
+                                   const struct value *v);
+int _nodiscard_ spec_check_mixture(const struct spec_reading *rd);
+void spec_mixture_deinit(struct spec_dataset *dataset);
 
 /* A list of key->min to key->max items, of which `example` is one; what is refused of it; and its
  * items, for all of which *ret has room. */

@@ -128,6 +128,8 @@ struct dataset {
     uint32_t n_leaves;  /* tensors in the schema */
     bool can_skip;      /* its iterators have skip() */
     bool saves_state;   /* they have save(), and iterate() resumes from such a state */
+    uint64_t *sizes;    /* owned; mix: samples in each of its datasets; else NULL */
+    uint32_t n_sizes;
     uint64_t content;   /* fingerprint of the data: dataset_fingerprint.h; 0: not known */
 };
 

@@ -42,15 +42,22 @@ static int local_plan_make(struct local_plans *plans, struct dataset *ds,
 {
     struct plan_params params = plan_params_of(plans->spec, ds->length);
     struct local_plan *plan = calloc(1, sizeof *plan);
+    uint64_t count;
     int r;
 
     if (!plan)
         return dl_error_set(err, ENOMEM, "", "out of memory");
     plan->key = *key;
+    params.mix.sizes = ds->sizes;
     params.epoch = key->epoch;
     params.world = key->world;
     params.before = key->before;
     params.tokens.lengths = plans->lengths;
+    r = plan_is_mix(&params) ? plan_mix_count(&params.mix, params.epoch, &count, err) : 0;
+    if (r < 0) {
+        free(plan);
+        return r;
+    }
     r = plan_new(&params, &plan->plan);
     if (r == 0)
         r = plan_prepare(plan->plan);

@@ -34,6 +34,7 @@ enum files_sort files_sort_of(enum dataset_kind kind)
         return FILES_CODE;
     case DATASET_RANGE:
     case DATASET_CONCAT:
+    case DATASET_MIX:
     case DATASET_SUBSET:
     case DATASET_SPLIT:
     case DATASET_CHAIN:

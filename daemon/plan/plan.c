@@ -50,6 +50,18 @@ static struct plan_tokens plan_tokens_of(const struct dl_spec *spec)
     };
 }
 
+static struct plan_mix plan_mix_of(const struct spec_dataset *dataset)
+{
+    return (struct plan_mix){
+        .schedule = {.n = dataset->n_datasets,
+                     .n_points = dataset->n_points,
+                     .points = dataset->points,
+                     .step_samples = dataset->global_batch},
+        .stop = dataset->stop,
+        .length = dataset->stop == MIX_STOP_NEVER ? dataset->length : 0,
+    };
+}
+
 struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
 {
     static const enum plan_order orders[] = {
@@ -69,10 +81,12 @@ struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length)
         [SAMPLER_CLIENT] = {PLAN_SAMPLES, true},
         [SAMPLER_WEIGHTED] = {PLAN_WEIGHTS, false},
     };
+    bool mixes = spec->dataset.kind == DATASET_MIX;
 
     return (struct plan_params){
         .length = length,
-        .sampler = kinds[spec->sampler].sampler,
+        .sampler = mixes ? PLAN_MIXTURE : kinds[spec->sampler].sampler,
+        .mix = mixes ? plan_mix_of(&spec->dataset) : (struct plan_mix){.schedule = {.n = 0}},
         .order = kinds[spec->sampler].in_turn ? PLAN_SEQUENTIAL : orders[spec->order],
         .indices = spec->indices,
         .n_indices = spec->n_indices,
@@ -105,7 +119,8 @@ bool plan_params_equal(const struct plan_params *a, const struct plan_params *b)
 {
     return a->length == b->length && a->sampler == b->sampler && a->order == b->order &&
            a->indices == b->indices && a->n_indices == b->n_indices && a->weights == b->weights &&
-           a->num_samples == b->num_samples && a->block == b->block && a->window == b->window &&
+           plan_mix_equal(&a->mix, &b->mix) && a->num_samples == b->num_samples &&
+           a->block == b->block && a->window == b->window &&
            a->replacement == b->replacement && a->seed == b->seed && a->epoch == b->epoch &&
            a->world == b->world && a->batch_size == b->batch_size && a->drop_last == b->drop_last &&
            a->shard == b->shard && a->even == b->even && history_equal(&a->before, &b->before) &&

@@ -17,6 +17,7 @@
  *   - draws with replacement: RandomSampler(replacement=True)
  *   - `indices` in turn, or shuffled: SubsetRandomSampler
  *   - draws by `weights`: WeightedRandomSampler
+ *   - the samples of several datasets by their shares: plan_mix.h
  * Where versions of torch differ, `order: torch` is the current one's (2.14): draws from 2^28
  * samples and more. Weights without replacement have no order of torch's that is the same on all
  * builds, nor has a single draw by weights: -EINVAL, unless there is but one weight.
@@ -54,6 +55,7 @@
 #ifndef DL_PLAN_H
 #define DL_PLAN_H
 
+#include "daemon/plan/plan_mix.h"
 #include "daemon/plan/plan_tokens.h"
 #include "daemon/plan/shard.h"
 #include "proto/history.h"
@@ -65,6 +67,7 @@ enum plan_sampler {
     PLAN_SAMPLES, /* 0..length-1 */
     PLAN_INDICES, /* neither num_samples nor replacement */
     PLAN_WEIGHTS, /* not PLAN_SEQUENTIAL */
+    PLAN_MIXTURE, /* not PLAN_TORCH, and neither num_samples nor replacement */
 };
 
 #define PLAN_ALL SHARD_ALL /* in place of a rank, with PLAN_DISPATCH */
@@ -76,6 +79,8 @@ struct plan_params {
     const uint64_t *indices; /* PLAN_INDICES: each below length; copied */
     uint64_t n_indices;      /* 0: no steps */
     const double *weights;   /* PLAN_WEIGHTS: `length` of them; finite, none below 0, not all 0;
+                                copied */
+    struct plan_mix mix;     /* PLAN_MIXTURE: its children have `length` samples together; all
                                 copied */
     uint64_t num_samples;    /* below 2^63; 0: as many as there are */
     uint64_t block;          /* PLAN_SAMPLES, PLAN_NATIVE, all of them once: samples of a block; 0:
@@ -97,13 +102,19 @@ struct plan_params {
 struct plan;
 struct dl_spec;
 
+static inline bool plan_is_mix(const struct plan_params *params)
+{
+    return params->sampler == PLAN_MIXTURE;
+}
+
 /* Whether two plans are the same. Lists and lengths are compared by where they are, not by what is
  * in them. */
 bool plan_params_equal(const struct plan_params *a, const struct plan_params *b);
 
 /*
  * What a spec says of a plan over a dataset of that length, for epoch 0 of a world of 1. Lists are
- * the spec's own. spec_check_length() tells in words what plan_new() would refuse.
+ * the spec's own. Lengths of samples and sizes of a mix's datasets, which only they know, are left
+ * to the caller. spec_check_length() tells in words what plan_new() would refuse.
  */
 struct plan_params plan_params_of(const struct dl_spec *spec, uint64_t length);
 

@@ -168,6 +168,18 @@ static bool sampler_weights_fit(const struct plan_params *params)
     return params->block == 0 && params->order != PLAN_SEQUENTIAL && params->length > 0;
 }
 
+static bool sampler_mixture_fits(const struct plan_params *params)
+{
+    const struct plan_mix *mix = &params->mix;
+    uint64_t length = 0;
+
+    for (uint32_t i = 0; mix->sizes && i < mix->schedule.n; i++)
+        if (add_overflows(length, mix->sizes[i], &length))
+            return false;
+    return mix->sizes && length == params->length && params->order != PLAN_TORCH &&
+           params->num_samples == 0 && !params->replacement;
+}
+
 static const struct sampler_kind {
     bool (*fits)(const struct plan_params *params);
     int (*make)(const struct plan_params *params, struct sampler **ret);
@@ -175,6 +187,7 @@ static const struct sampler_kind {
     [PLAN_SAMPLES] = {sampler_samples_fit, sampler_samples_new},
     [PLAN_INDICES] = {sampler_indices_fit, sampler_listed_new},
     [PLAN_WEIGHTS] = {sampler_weights_fit, sampler_weighted_new},
+    [PLAN_MIXTURE] = {sampler_mixture_fits, sampler_mix_new},
 };
 
 int sampler_new(const struct plan_params *params, struct sampler **ret)

@@ -49,6 +49,9 @@ int _nodiscard_ sampler_blocks_new(const struct plan_params *params, struct samp
 /* By params->weights, with and without replacement. (sampler_weighted.c) */
 int _nodiscard_ sampler_weighted_new(const struct plan_params *params, struct sampler **ret);
 
+/* The samples of params->mix. (sampler_mix.c) */
+int _nodiscard_ sampler_mix_new(const struct plan_params *params, struct sampler **ret);
+
 /* Random bits by position; `stream` keeps different uses of one seed and epoch apart. */
 struct sampler_key {
     uint64_t seed;

@@ -38,6 +38,14 @@ static uint64_t worker_main_engine_length(const void *engine)
     return fetcher_length(engine);
 }
 
+static uint32_t worker_main_engine_sizes(const void *engine, const uint64_t **ret)
+{
+    const struct dataset *ds = fetcher_dataset(engine);
+
+    *ret = ds->sizes;
+    return ds->n_sizes;
+}
+
 static uint64_t worker_main_engine_content(const void *engine)
 {
     return fetcher_dataset(engine)->content;
@@ -74,6 +82,7 @@ static const struct worker_engine fetch_engine = {
     .close = worker_main_engine_close,
     .is_iterable = worker_main_engine_is_iterable,
     .length = worker_main_engine_length,
+    .sizes = worker_main_engine_sizes,
     .content = worker_main_engine_content,
     .can_skip = worker_main_engine_can_skip,
     .slot_bytes = worker_main_engine_slot_bytes,

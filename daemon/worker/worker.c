@@ -6,6 +6,8 @@
 #include "proto/fdpass.h"
 #include "proto/queue.h"
 
+#include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -262,6 +264,18 @@ static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg
     return r;
 }
 
+/* As bytes of the message: how many. */
+static size_t worker_list_sizes(const struct worker *w, uint64_t ret[static DL_BOUND_MIX_CHILDREN])
+{
+    const uint64_t *sizes;
+    uint32_t n = w->engine->sizes(w->dataset, &sizes);
+
+    assert(n <= DL_BOUND_MIX_CHILDREN);
+    for (uint32_t i = 0; i < n; i++)
+        ret[i] = htole64(sizes[i]);
+    return n * sizeof *ret;
+}
+
 static int worker_handle_open(struct worker *w, const struct dl_msg_w_open *msg)
 {
     struct dl_error err = {0};
@@ -277,6 +291,8 @@ static int worker_handle_open(struct worker *w, const struct dl_msg_w_open *msg)
             dl_error_set(&err, -r, "", "the worker could not open the dataset: %s", strerror(-r));
         return worker_send_failed(w, 0, &err);
     }
+    uint64_t sizes[DL_BOUND_MIX_CHILDREN];
+    struct dl_span listed = {(const uint8_t *)sizes, worker_list_sizes(w, sizes)};
     return worker_send_message(
         w, &(struct dl_message){.number = DL_MSG_W_READY,
                                 .w_ready = {.length = w->engine->length(w->dataset),
@@ -285,7 +301,8 @@ static int worker_handle_open(struct worker *w, const struct dl_msg_w_open *msg)
                                             .fingerprint = w->fingerprint,
                                             .sandbox = w->sandbox,
                                             .dataset = w->engine->content(w->dataset),
-                                            .leaps = w->engine->can_skip(w->dataset)}});
+                                            .leaps = w->engine->can_skip(w->dataset),
+                                            .sizes = listed}});
 }
 
 /*

@@ -32,6 +32,8 @@ struct worker_engine {
     void (*close)(void *engine); /* of what open() made; not called with NULL */
     bool (*is_iterable)(const void *engine);
     uint64_t (*length)(const void *engine);
+    /* Of a mix: how many datasets it has, and *ret, the samples in each; else 0. */
+    uint32_t (*sizes)(const void *engine, const uint64_t **ret);
     uint64_t (*content)(const void *engine); /* that of its dataset */
     bool (*can_skip)(const void *engine);    /* so does its dataset */
     uint64_t (*slot_bytes)(const void *engine);

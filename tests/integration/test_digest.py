@@ -283,6 +283,15 @@ DATASETS = [
     ("concat_of_two", "concat", lambda case: {"datasets": [
         pictures(case, "one"), pictures(case, "two")]}),
     ("concat_of_mixtures", "concat", lambda case: {"datasets": mixture(case, "mixed")}),
+    ("mix_of_two", "mix", lambda case: {"weights": [0.7, 0.3], "datasets": [
+        pictures(case, "mix1"), pictures(case, "mix2")]}),
+    ("mix_of_mixtures", "mix", lambda case: {
+        "stop": "all", "weights": [5, 1], "datasets": mixture(case, "inmix")}),
+    ("mix_by_schedule", "mix", lambda case: {
+        "stop": "never", "length": ROWS, "global_batch": 4, "datasets": [
+            {"kind": "range", "length": 7}, {"kind": "range", "length": 50}, {"kind": "range", "length": 9}],
+        "schedule": [{"step": 0, "weights": [1, 1, 0]}, {"step": 6, "weights": [1, 3, 0]},
+                     {"step": 20, "weights": [0, 1, 2], "ramp": "linear"}]}),
     ("subset_backwards", "subset", lambda case: {
         "dataset": pictures(case, "some"), "indices": [ROWS - 1 - i for i in range(ROWS)]}),
     ("split_in_lengths", "split", lambda case: split(
@@ -486,7 +495,9 @@ def specs_of(name):
     a plan knows nothing of its dataset but the length; for one dataset all pairs and samplers.
     """
     at = place(name)
-    if name in ITERABLE:
+    if name.startswith("mix_"):
+        pairs = itertools.product([one for one in SAMPLERS if one[0] != "torch"], BATCHES)
+    elif name in ITERABLE:
         pairs = itertools.product([("as_it_comes", {"kind": "sequential"})], BATCHES)
     elif name == MORE_FOR:
         pairs = [*itertools.product(SAMPLERS, BATCHES),
@@ -578,6 +589,14 @@ class Digest(DigestCase):
             for i in range(500):
                 length = 1 + i * i % 60 if i % 50 else 0  # an empty line is left out
                 file.write("".join(chr(97 + (i + j) % 26) for j in range(length)) + "\n")
+        mix = {"datasets": [{"kind": "text", **keys, "max_length": 9}, {"kind": "text", **keys}],
+               "weights": [2, 1], "stop": "all"}
+        self.check_specs("mixed-tokens", [
+            ("mixed-tokens-packed", "mix", mix, {"kind": "random", "order": "native"}, {"tokens": 192},
+             {"kind": "pack", "length": 64}),
+            ("mixed-tokens-buckets", "mix", mix, {"kind": "sequential"},
+             {"tokens": 128, "strategy": "bucket"}, {"kind": "pad"})],
+                         [*ALL_RANKS, "--epochs", "2"])
         self.check_specs("tokens", [(f"tokens-{name}", "text", keys, *how)
                                     for name, *how in (TOKENS[::3] if QUICK else TOKENS)],
                          [*ALL_RANKS, "--epochs", "2"])

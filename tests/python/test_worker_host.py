@@ -313,7 +313,7 @@ class HostCase(unittest.TestCase):
     def test_batches(self):
         worker = self.worker()
         answer = worker.open("squares")
-        self.assertEqual(answer[:6] + answer[7:], [W_READY, 100, 0, 69632, 0, 0, 0])
+        self.assertEqual(answer[:6] + answer[7:], [W_READY, 100, 0, 69632, 0, 0, 0, b""])
         self.assertNotEqual(answer[6], 0)
         self.assertEqual(self.worker(number=2).open("squares"), answer)
         worker.map()

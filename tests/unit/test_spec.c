@@ -639,7 +639,8 @@ static void test_table(void **state)
             keys[i].type == KEY_DATASETS || keys[i].type == KEY_MEMBERS ||
             keys[i].type == KEY_PARTS || keys[i].type == KEY_PATHS || keys[i].type == KEY_LEAVES ||
             keys[i].type == KEY_LEAF || keys[i].type == KEY_CALLABLE ||
-            keys[i].type == KEY_FIELDS || keys[i].type == KEY_FEATURES;
+            keys[i].type == KEY_FIELDS || keys[i].type == KEY_FEATURES ||
+            keys[i].type == KEY_SHARES || keys[i].type == KEY_SCHEDULE;
         /* What is stored nowhere must have a fallback to show in the canonical form. */
         assert_true(keys[i].size || stores_more || keys[i].fallback);
         assert_int_equal(spec_section_exists(keys[i].section), keys[i].section[0] != '\0');

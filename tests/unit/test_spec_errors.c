@@ -7,7 +7,7 @@
 
 #define KINDS                                                                                  \
     "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
-    "plugin, python, megatron, mds, tfrecord, parquet, arrow"
+    "plugin, python, megatron, mds, tfrecord, parquet, arrow, mix"
 
 #define NO_URL                                           \
     " is not a local file; mount it and give its path, " \
@@ -100,12 +100,12 @@ static const struct refusal dataset_refusals[] = {
      "is given beside transform, size or flip; write those as transforms, too: "
      "{kind: RandomResizedCrop, size: 224}, RandomHorizontalFlip"},
     {"{kimd: range, length: 1}", "dataset.kimd",
-     "unknown key; did you mean kind? dataset takes kind, length, iterable, index, "
+     "unknown key; did you mean kind? dataset takes kind, stop, length, iterable, index, "
      "divide, files, path, root, paths, shards, dtype, shape, offset, view, sequence_length, "
-     "stride, widen, datasets, dataset, indices, parts, part, seed, format, field, tokenizer, "
-     "model, special_tokens, bos, eos, mlm_probability, chat, max_length, shuffle, decode, "
-     "fields, images, nulls, filter, cache, size, transform, resize, flip, scale, aspect, layout, "
-     "transforms, config, "
+     "stride, widen, datasets, weights, schedule, global_batch, dataset, indices, parts, part, "
+     "seed, format, field, tokenizer, model, special_tokens, bos, eos, mlm_probability, chat, "
+     "max_length, shuffle, decode, fields, images, nulls, filter, cache, size, transform, resize, "
+     "flip, scale, aspect, layout, transforms, config, "
      "object, host, args, interpreter"},
     {"{length: 1}", "dataset.kind", "missing; give one of " KINDS},
     {"{kind: range}", "dataset.length", "missing; a dataset of kind range needs it"},

@@ -97,7 +97,8 @@ static int choices_work_out(const struct job *job, const struct choice *choice,
 
     if (choice->interval > params.tokens.tokens || plan_tokens_limit(&params.tokens) == 0)
         return -ERANGE;
-    if (job->planned < job->samples) {
+    /* Of a mix, too: all of its samples, once. */
+    if (job->planned < job->samples || plan_is_mix(&params)) {
         params.sampler = PLAN_SAMPLES;
         params.replacement = false;
     }

@@ -257,6 +257,8 @@ int verb_lengths(const struct options *o)
 {
     _cleanup_(lengths_told_deinit)
     struct told t = {0};
+    _cleanup_(offline_measures_deinit)
+    struct offline_measures measures = {0};
     struct dl_error err = {0};
     bool drawn = false;
     int r;
@@ -264,7 +266,9 @@ int verb_lengths(const struct options *o)
     r = offline_spec(o, &t.spec, &drawn, &err);
     if (r == 0) {
         lengths_complete_spec(&t.spec, drawn);
-        r = offline_measure(o, &t.spec, true, &t.n, &t.lengths, &err);
+        r = offline_measure(o, &t.spec, true, &measures, &err);
+        t.n = measures.length;
+        t.lengths = steal_ptr(measures.lengths);
     }
     if (r == 0)
         r = lengths_look(&t, &err);

@@ -147,15 +147,15 @@ static bool offline_knows_length(const struct options *o, const struct dl_spec *
 {
     bool range = spec->dataset.kind == DATASET_RANGE && !spec->dataset.iterable;
 
-    if (spec->batch.tokens || (!o->has_length && !range))
+    if (spec->batch.tokens || spec->dataset.kind == DATASET_MIX || (!o->has_length && !range))
         return false;
     *ret = o->has_length ? o->length : spec->dataset.length;
     return true;
 }
 
 static int offline_measure_dataset(struct dataset *ds, const struct dl_spec *spec,
-                                   const struct data_env *env, bool compare, uint64_t *ret_length,
-                                   uint32_t **ret_lengths, struct dl_error *err)
+                                   const struct data_env *env, bool compare,
+                                   struct offline_measures *ret, struct dl_error *err)
 {
     if (dataset_is_iterable(ds))
         return dl_error_set(err, EINVAL, "dataset.kind",
@@ -167,20 +167,38 @@ static int offline_measure_dataset(struct dataset *ds, const struct dl_spec *spe
         if (r < 0)
             return r;
     }
-    *ret_length = ds->length;
-    return spec->batch.tokens ? offline_take_lengths(ds, spec, env, ret_lengths, err) : 0;
+    ret->length = ds->length;
+    if (ds->n_sizes > 0) {
+        ret->sizes = calloc(ds->n_sizes, sizeof *ret->sizes);
+        if (!ret->sizes)
+            return dl_error_set(err, ENOMEM, "dataset", "out of memory");
+        memcpy(ret->sizes, ds->sizes, ds->n_sizes * sizeof *ret->sizes);
+    }
+    return spec->batch.tokens ? offline_take_lengths(ds, spec, env, &ret->lengths, err) : 0;
+}
+
+void offline_measures_deinit(struct offline_measures *measures)
+{
+    free(measures->lengths);
+    free(measures->sizes);
+    *measures = (struct offline_measures){0};
 }
 
 int offline_measure(const struct options *o, const struct dl_spec *spec, bool compare,
-                    uint64_t *ret_length, uint32_t **ret_lengths, struct dl_error *err)
+                    struct offline_measures *ret, struct dl_error *err)
 {
     struct dataset *ds = NULL;
     struct offline_watch watch;
     int r;
 
-    *ret_lengths = NULL;
-    if (offline_knows_length(o, spec, ret_length))
+    *ret = (struct offline_measures){0};
+    if (offline_knows_length(o, spec, &ret->length))
         return 0;
+    if (o->has_length && !spec->batch.tokens)
+        return dl_error_set(
+            err, EINVAL, "--length",
+            "a mix needs the number of samples of each of its datasets, not only of "
+            "all; leave it out");
     if (o->has_length)
         return dl_error_set(err, EINVAL, "--length",
                             "batches of tokens need the length of each sample, not only the "
@@ -188,7 +206,7 @@ int offline_measure(const struct options *o, const struct dl_spec *spec, bool co
     offline_watch_begin(&watch, o);
     r = dataset_open(&spec->dataset, &watch.env, &ds, err);
     if (r == 0)
-        r = offline_measure_dataset(ds, spec, &watch.env, compare, ret_length, ret_lengths, err);
+        r = offline_measure_dataset(ds, spec, &watch.env, compare, ret, err);
     offline_watch_end(&watch);
     if (ds)
         dataset_close(ds);
@@ -212,8 +230,11 @@ int offline_plan(const struct dl_spec *spec, const struct plan_params *params, s
                  struct dl_error *err)
 {
     struct plan *plan = NULL;
+    uint64_t count;
     int r = spec_check_length(spec, params->length, err);
 
+    if (r == 0 && plan_is_mix(params))
+        r = plan_mix_count(&params->mix, params->epoch, &count, err);
     if (r == 0)
         r = spec_check_world(spec, params->world, err);
     if (r < 0)

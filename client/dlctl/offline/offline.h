@@ -35,14 +35,20 @@ void offline_watch_end(struct offline_watch *watch); /* shows no more; again is 
 int _nodiscard_ offline_spec(const struct options *o, struct dl_spec *ret, bool *ret_drawn,
                              struct dl_error *err);
 
+struct offline_measures {
+    uint64_t length;   /* samples */
+    uint32_t *lengths; /* owned; where batches are measured in tokens, of each sample; else NULL */
+    uint64_t *sizes;   /* owned; samples of each of a mix's datasets; else NULL */
+};
+
 /*
- * How many samples there are, and where batches are measured in tokens, the length of each, to be
- * freed by the caller; else NULL. May read the whole dataset, with progress on a terminal. Refuses
- * what has no plan; and with `compare`, for somebody who wants to see how lengths differ, samples
- * that have none.
+ * How many samples there are, and what else a plan hangs on; *ret is to be deinited in any case.
+ * May read the whole dataset, with progress on a terminal. Refuses what has no plan; and
+ * with `compare`, for somebody who wants to see how lengths differ, samples that have none.
  */
 int _nodiscard_ offline_measure(const struct options *o, const struct dl_spec *spec, bool compare,
-                                uint64_t *ret_length, uint32_t **ret_lengths, struct dl_error *err);
+                                struct offline_measures *ret, struct dl_error *err);
+void offline_measures_deinit(struct offline_measures *measures);
 
 /* The prepared plan; -EINVAL where the sampler does not fit the dataset. */
 int _nodiscard_ offline_plan(const struct dl_spec *spec, const struct plan_params *params,

@@ -291,23 +291,24 @@ static int plan_print_totals(const struct options *o, const struct dl_spec *spec
 /* ---- the verb ------------------------------------------------------------------------------- */
 
 static int plan_make_plan(const struct options *o, const struct dl_spec *spec,
-                          uint32_t **ret_lengths, struct plan **ret, struct dl_error *err)
+                          struct offline_measures *measures, struct plan **ret,
+                          struct dl_error *err)
 {
     struct plan_params params;
-    uint64_t length;
     int r;
 
     if (o->totals && !spec->batch.tokens)
         return dl_error_set(err, EINVAL, "--totals",
                             "apply only to batches measured in tokens, and the spec has no "
                             "batch.tokens; leave the option out");
-    r = offline_measure(o, spec, false, &length, ret_lengths, err);
+    r = offline_measure(o, spec, false, measures, err);
     if (r < 0)
         return r;
-    params = plan_params_of(spec, length);
+    params = plan_params_of(spec, measures->length);
     params.epoch = o->epoch;
     params.world = o->world;
-    params.tokens.lengths = *ret_lengths;
+    params.tokens.lengths = measures->lengths;
+    params.mix.sizes = measures->sizes;
     return offline_plan(spec, &params, ret, err);
 }
 
@@ -315,7 +316,8 @@ int verb_plan(const struct options *o)
 {
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
-    _cleanup_free_ uint32_t *lengths = NULL;
+    _cleanup_(offline_measures_deinit)
+    struct offline_measures measures = {0};
     _cleanup_(plan_freep)
     struct plan *plan = NULL;
     struct dl_error err = {0};
@@ -325,7 +327,7 @@ int verb_plan(const struct options *o)
 
     r = offline_spec(o, &spec, &drawn, &err);
     if (r == 0)
-        r = plan_make_plan(o, &spec, &lengths, &plan, &err);
+        r = plan_make_plan(o, &spec, &measures, &plan, &err);
     if (r < 0)
         return report_error(o, &err);
     steps = plan_most_steps(o, plan);

@@ -18,7 +18,8 @@ enum {
 struct concat {
     struct dataset base;
     struct dataset **parts; /* owned, n of them */
-    uint64_t *ends;         /* owned; samples in parts 0..p together */
+    const char *kind; /* concat, or mix: to that, too, the samples of all parts are one list */
+    uint64_t *ends;   /* owned; samples in parts 0..p together */
     uint32_t n;
     uint32_t n_fixed; /* parts whose samples are of one shape */
     uint32_t fixed;   /* the first of them */
@@ -202,6 +203,7 @@ static void concat_close(struct dataset *ds)
         dataset_close(concat->parts[i]);
     free(concat->parts);
     free(concat->ends);
+    free(ds->sizes);
     leaf_cursor_deinit(&concat->cursor);
     tree_deinit(&ds->schema);
     free(concat);
@@ -321,9 +323,9 @@ static int concat_check_part(struct concat *concat, uint32_t i, const char *plac
     concat_name_node(first, node, at, sizeof at);
     return dl_error_set(err, EINVAL, path,
                         "its samples are not those of %s.datasets.%u%s: %s, not %s; all parts of a "
-                        "concat need equal samples",
+                        "%s need equal samples",
                         place, concat->fixed, at, concat_describe(tree, &tree->nodes[node], mine),
-                        concat_describe(first, &first->nodes[node], theirs));
+                        concat_describe(first, &first->nodes[node], theirs), concat->kind);
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -339,6 +341,8 @@ static int concat_add_part(struct concat *concat, uint32_t i, const struct spec_
         r = concat_check_part(concat, i, place, err);
     if (r < 0)
         return r;
+    if (concat->base.sizes)
+        concat->base.sizes[i] = concat->parts[i]->length;
     concat->base.content =
         dataset_fingerprint_join(concat->base.content, concat->parts[i]->content);
     if (add_overflows(concat_part_begin(concat, i), concat->parts[i]->length, &concat->ends[i]) ||
@@ -357,17 +361,21 @@ int concat_open(const struct spec_dataset *spec, const char *place, const struct
     int r = 0;
 
     if (spec->n_datasets == 0 || spec->n_datasets > DL_MAX_DATASET_PARTS)
-        return dl_error_set(err, EINVAL, place, "%u datasets; a concat has 1 to %llu",
-                            spec->n_datasets, (unsigned long long)DL_MAX_DATASET_PARTS);
+        return dl_error_set(err, EINVAL, place, "%u datasets; a %s has 1 to %llu", spec->n_datasets,
+                            dataset_kind_name(spec->kind),
+                            (unsigned long long)DL_MAX_DATASET_PARTS);
     concat = calloc(1, sizeof *concat);
     if (!concat)
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &concat->base;
     ds->ops = &concat_ops;
+    concat->kind = dataset_kind_name(spec->kind);
     concat->n = spec->n_datasets;
     concat->parts = calloc(concat->n, sizeof *concat->parts);
     concat->ends = calloc(concat->n, sizeof *concat->ends);
-    if (!concat->parts || !concat->ends)
+    ds->n_sizes = spec->kind == DATASET_MIX ? concat->n : 0;
+    ds->sizes = ds->n_sizes > 0 ? calloc(ds->n_sizes, sizeof *ds->sizes) : NULL;
+    if (!concat->parts || !concat->ends || (ds->n_sizes > 0 && !ds->sizes))
         return dl_error_set(err, ENOMEM, place, "out of memory");
     for (uint32_t i = 0; r == 0 && i < concat->n; i++)
         r = concat_add_part(concat, i, spec, place, env, err);

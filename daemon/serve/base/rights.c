@@ -73,6 +73,7 @@ static int rights_check_dataset(const struct rights_asker *asker,
         break;
     case DATASET_RANGE:
     case DATASET_CONCAT:
+    case DATASET_MIX:
     case DATASET_SUBSET:
     case DATASET_SPLIT:
     case DATASET_CHAIN:

@@ -143,6 +143,8 @@ struct loader *loader_free(struct loader *loader)
     core_deinit(&loader->core);
     loader->measuring = measuring_free(loader->measuring);
     loader->lengths = length_table_unref(loader->lengths);
+    free(loader->sizes);
+    loader->sizes = NULL;
     LL_FOREACH_SAFE (loader->written, file, other)
         free(file);
     quota_return(loader->o.account, QUOTA_LOADERS, 1);

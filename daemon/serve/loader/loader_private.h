@@ -48,6 +48,7 @@ struct loader {
     struct measuring *measuring;  /* owned; while lengths are taken */
     struct length_table *lengths; /* counted; from loader_measure() on, complete once it is open;
                                    * NULL without batch.tokens */
+    uint64_t *sizes;              /* owned; of a mix's datasets, once it is open; else NULL */
     uint64_t first_slot_bytes;    /* what one rank's batch was thought to take at first */
     uint64_t fingerprint;
     struct state_identity identity; /* whole once it is open */
@@ -80,6 +81,9 @@ void loader_opened(struct loader *loader); /* it is: whoever waits is told */
 void loader_break(struct loader *loader, const struct dl_error *err);
 
 /* ---- loader_start.c */
+
+/* The plan of epoch 0 for one rank, with all that the loader knows of its dataset. */
+struct plan_params loader_plan_params(const struct loader *loader);
 
 /* Completed parameters; 0 or negative with `err`. */
 int _nodiscard_ loader_add_stream(struct loader *loader, const struct stream_params *params,

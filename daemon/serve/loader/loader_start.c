@@ -19,18 +19,29 @@ static void start_complete_params(const struct loader *loader, struct stream_par
     params->fed = loader->spec.sampler == SAMPLER_CLIENT;
 }
 
+struct plan_params loader_plan_params(const struct loader *loader)
+{
+    struct plan_params plan = plan_params_of(&loader->spec, loader->core.length);
+
+    plan.mix.sizes = loader->sizes;
+    if (loader->lengths)
+        plan.tokens.lengths = loader->lengths->values;
+    return plan;
+}
+
 static int start_ref_plan(struct loader *loader, const struct stream_params *params,
                           struct epoch **ret, struct dl_error *err)
 {
-    struct plan_params plan = plan_params_of(&loader->spec, loader->core.length);
+    struct plan_params plan = loader_plan_params(loader);
+    uint64_t count;
 
     plan.before = params->before;
     plan.epoch = params->epoch;
     plan.world = params->world;
-    if (loader->lengths)
-        plan.tokens.lengths = loader->lengths->values;
     struct dl_error why = {0};
-    int r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret, &why);
+    int r = plan_is_mix(&plan) ? plan_mix_count(&plan.mix, plan.epoch, &count, &why) : 0;
+    if (r == 0)
+        r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret, &why);
 
     if (why.code != 0) {
         if (err)

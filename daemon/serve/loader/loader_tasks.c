@@ -4,9 +4,37 @@
 #include "daemon/serve/loader/loader_private.h"
 #include "proto/slot_fill.h"
 
+#include <endian.h>
+#include <errno.h>
 #include <stdio.h>
 
 #include <utlist.h>
+
+/* What a mix's worker says of its datasets: 0, or a negative errno with `err`. */
+static int tasks_take_sizes(struct loader *loader, struct dl_span sizes, struct dl_error *err)
+{
+    uint32_t n = loader->spec.dataset.kind == DATASET_MIX ? loader->spec.dataset.n_datasets : 0;
+    uint64_t count, sum = 0;
+
+    if (sizes.len != n * sizeof *loader->sizes)
+        return dl_error_set(err, EPROTO, "dataset", "the worker tells %zu sizes of %u datasets",
+                            sizes.len / sizeof *loader->sizes, n);
+    if (n == 0)
+        return 0;
+    free(loader->sizes);
+    loader->sizes = must_alloc(sizes.len);
+    memcpy(loader->sizes, sizes.data, sizes.len);
+    for (uint32_t i = 0; i < n; i++) {
+        loader->sizes[i] = le64toh(loader->sizes[i]);
+        if (add_overflows(sum, loader->sizes[i], &sum))
+            sum = UINT64_MAX;
+    }
+    if (sum != loader->core.length)
+        return dl_error_set(err, EPROTO, "dataset",
+                            "the worker tells sizes of datasets that do not add up to its length");
+    struct plan_params params = loader_plan_params(loader);
+    return plan_mix_count(&params.mix, 0, &count, err);
+}
 
 static void tasks_on_ready(void *owner, const struct dl_msg_w_ready *what)
 {
@@ -25,7 +53,9 @@ static void tasks_on_ready(void *owner, const struct dl_msg_w_ready *what)
     loader->identity.length = core->length;
     loader->identity.workers = core->iterable ? loader->spec.workers : 0;
     loader->first_slot_bytes = pool_slot_bytes(loader->pool);
-    if (!loader->spec.batch.tokens)
+    if (tasks_take_sizes(loader, what->sizes, &err) < 0)
+        loader_break(loader, &err);
+    else if (!loader->spec.batch.tokens)
         loader_opened(loader);
     else if (loader_measure(loader, what->fingerprint, &err) < 0)
         loader_break(loader, &err);

@@ -180,6 +180,15 @@ static uint64_t engine_length(const void *engine)
     return e->fetcher ? fetcher_length(e->fetcher) : e->source.length;
 }
 
+static uint32_t engine_sizes(const void *engine, const uint64_t **ret)
+{
+    const struct engine *e = engine;
+    const struct dataset *ds = e->fetcher ? fetcher_dataset(e->fetcher) : NULL;
+
+    *ret = ds ? ds->sizes : NULL;
+    return ds ? ds->n_sizes : 0;
+}
+
 static uint64_t engine_content(const void *engine)
 {
     const struct engine *e = engine;
@@ -592,6 +601,7 @@ const struct worker_engine python_engine = {
     .close = engine_close,
     .is_iterable = engine_is_iterable,
     .length = engine_length,
+    .sizes = engine_sizes,
     .content = engine_content,
     .can_skip = engine_can_skip,
     .slot_bytes = engine_slot_bytes,

@@ -1,0 +1,81 @@
+/*
+ * The shares of a mixture: how much of the first t positions each child is due, exactly.
+ *
+ * Weights are rounded once, to units of 2^-80 that add up to 1; from there on all is integers, so
+ * that any machine has the same order. A schedule is a list of points, each with a position and the
+ * weights from there on. Between two points the weights stay, or, where the latter is a ramp, move
+ * in a straight line to its weights. Positions are counted from the schedule's beginning, in
+ * samples of all ranks.
+ *
+ * share(i, t) never falls as t grows, grows by at most 1 a position, and all children's add up to
+ * t. An exception is where a child's weight becomes 0, or ceases to be: there each child's share is
+ * set to what it has got, by a whole number of samples, so that nothing is owed for longer than a
+ * child takes part. What lies between two such positions is an *era*. mix_order.h needs it: it
+ * looks back no further than an era, and otherwise as far as each child's last sample.
+ *
+ * Pure. Not thread-safe.
+ */
+#ifndef DL_MIX_SHARES_H
+#define DL_MIX_SHARES_H
+
+#include "proto/mixture.h"
+
+#define MIX_POSITIONS (UINT64_C(1) << 46) /* positions lie below */
+#define MIX_RAMP_MAX  (UINT64_C(1) << 32) /* positions of one ramp */
+#define MIX_NEVER     UINT64_MAX
+
+enum {
+    MIX_UNIT_BITS = 80,
+};
+
+typedef unsigned __int128 mix_units;
+
+struct mix_stretch {
+    uint64_t begin, end; /* of positions; the last one's end is MIX_POSITIONS */
+    bool era;            /* one begins here */
+    bool ramp;
+    mix_units *base;  /* the shares at `begin` */
+    mix_units *from;  /* the weights at `begin` */
+    __int128 *climbs; /* ramp: what they grow by each position; else NULL */
+};
+
+struct mix_shares {
+    uint32_t n; /* children */
+    uint32_t n_stretches;
+    struct mix_stretch *stretches; /* owned, with all that they point to */
+};
+
+/* -EINVAL: what mixture.h and the limits above exclude; or -ENOMEM. The bases of all but the first
+ * stretch are left to mix_shares_settle(). */
+int _nodiscard_ mix_shares_init(struct mix_shares *shares, const struct mix_schedule *schedule);
+void mix_shares_deinit(struct mix_shares *shares);
+uint64_t mix_shares_bytes(const struct mix_shares *shares); /* of memory */
+
+/* Fills in a stretch's base once the stretches before it have theirs. `counts`: what each child has
+ * got at its beginning, if that is an era's. */
+void mix_shares_settle(struct mix_shares *shares, uint32_t stretch, const uint64_t *counts);
+
+/* The stretch of a position below MIX_POSITIONS, and the first one of its era. */
+uint32_t mix_shares_stretch(const struct mix_shares *shares, uint64_t position);
+uint32_t mix_shares_era(const struct mix_shares *shares, uint32_t stretch);
+
+/* Child i's share of positions 0..t-1, which lie in the stretch or reach its end. */
+mix_units mix_shares_at(const struct mix_shares *shares, uint32_t stretch, uint32_t child,
+                        uint64_t t);
+
+/* The least t, from the stretch's beginning to the end of its era, at which the child's share is
+ * `wanted` or more; MIX_NEVER: none. */
+uint64_t mix_shares_reach(const struct mix_shares *shares, uint32_t stretch, uint32_t child,
+                          mix_units wanted);
+
+static inline uint64_t mix_whole(mix_units share)
+{
+    return (uint64_t)(share >> MIX_UNIT_BITS);
+}
+
+static inline mix_units mix_units_of(uint64_t samples)
+{
+    return (mix_units)samples << MIX_UNIT_BITS;
+}
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * Mixtures of datasets as a plan has them: which sample of which child stands at each position of
+ * an epoch. The children's samples are numbered one after another, as those of a concatenation.
+ *
+ * mix_order.h says which child's turn it is, and its how manieth sample. A child goes through its
+ * samples in turn, or in a keyed permutation of its own; when it is through, it begins again, with
+ * another permutation. Its seed follows from the loader's and from its place in the list.
+ *
+ * An epoch begins at the beginning of the order, keyed by the epoch, and ends
+ *   MIX_STOP_FIRST  before any child's share exceeds its samples: none comes twice
+ *   MIX_STOP_ALL    when every child's share is all of its samples: each comes, and some again
+ * With MIX_STOP_NEVER epochs are pieces of one order, `length` positions each, and children go on
+ * in an epoch where they were at the end of the last one.
+ */
+#ifndef DL_PLAN_MIX_H
+#define DL_PLAN_MIX_H
+
+#include "proto/common/error.h"
+#include "proto/mixture.h"
+
+struct plan_mix {
+    struct mix_schedule schedule; /* n: 0: this is no mixture */
+    const uint64_t *sizes;        /* borrowed: samples of each child */
+    enum mix_stop stop;
+    uint64_t length; /* MIX_STOP_NEVER */
+};
+
+static inline bool plan_mix_equal(const struct plan_mix *a, const struct plan_mix *b)
+{
+    return a->schedule.n == b->schedule.n && a->schedule.points == b->schedule.points &&
+           a->schedule.n_points == b->schedule.n_points &&
+           a->schedule.step_samples == b->schedule.step_samples && a->sizes == b->sizes &&
+           a->stop == b->stop && a->length == b->length;
+}
+
+/* Whether such an epoch can be: 0 and how many samples it has; -EINVAL in words; or -ENOMEM. */
+int _nodiscard_ plan_mix_count(const struct plan_mix *mix, uint64_t epoch, uint64_t *ret,
+                               struct dl_error *err);
+
+#endif

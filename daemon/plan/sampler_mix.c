@@ -1,0 +1,263 @@
+/* The samples of a mixture: its order, and each child's own. See plan_mix.h. */
+#include <errno.h>
+
+#include "daemon/plan/mix_order.h"
+#include "daemon/plan/permute.h"
+#include "daemon/plan/sampler.h"
+
+/* Keeps children's seeds apart from whatever else is drawn for a seed. */
+#define MIXED_STREAM UINT64_C(0x6d69782073656564)
+
+/* Permutations that are kept: a child's takes the place of one whose number is as far from it. */
+enum { MIXED_KEPT = 4 };
+
+struct mixed_permutation {
+    uint32_t child;
+    uint64_t cycle;
+    struct permute_native perm; /* length 0: there is none */
+};
+
+struct mixed {
+    struct sampler base;
+    struct mix_order order;
+    uint64_t first; /* position of the order where the epoch begins */
+    uint64_t seed, epoch;
+    uint64_t *ends; /* owned; of the children in the concatenation */
+    bool in_turn;
+    struct mixed_permutation kept[MIXED_KEPT];
+};
+
+/* ---- how long an epoch is -------------------------------------------------------------------- */
+
+/* The first position by which the child's share is so much; MIX_NEVER: none. */
+static uint64_t sampler_mix_reach(const struct mix_shares *shares, uint32_t child, mix_units share)
+{
+    uint64_t at = MIX_NEVER;
+
+    for (uint32_t s = 0; at == MIX_NEVER && s < shares->n_stretches; s++)
+        if (shares->stretches[s].era)
+            at = mix_shares_reach(shares, s, child, share);
+    return at;
+}
+
+static bool sampler_mix_takes_part(const struct mix_schedule *schedule, uint32_t child)
+{
+    bool takes = false;
+
+    for (uint32_t p = 0; p < schedule->n_points; p++)
+        takes = takes || schedule->points[p].weights[child] > 0;
+    return takes;
+}
+
+static int sampler_mix_refuse(uint32_t child, const char *why, struct dl_error *err)
+{
+    return dl_error_set(err, EINVAL, "dataset.datasets", "number %u, counted from 0, %s", child,
+                        why);
+}
+
+/*
+ * Shares are rounded: one that comes to a whole number by itself may lie a trifle beside it. Where
+ * counting to that number finds what is wanted, the epoch ends there.
+ */
+#define MIXED_TRIFLE ((mix_units)1 << (MIX_UNIT_BITS - 20))
+
+static bool sampler_mix_ends_well(const struct plan_mix *mix, struct mix_order *order,
+                                  uint64_t count)
+{
+    uint64_t counts[DL_BOUND_MIX_CHILDREN];
+    bool well = true, all = mix->stop == MIX_STOP_ALL;
+
+    mix_order_counts(order, count, counts);
+    for (uint32_t i = 0; i < mix->schedule.n; i++)
+        if (sampler_mix_takes_part(&mix->schedule, i))
+            well = well && (all ? counts[i] >= mix->sizes[i] : counts[i] <= mix->sizes[i]);
+    return well;
+}
+
+/* Where shares are all samples, or for once a trifle more or less; MIX_NEVER: nowhere. *ret_never:
+ * the child that is to blame. */
+static uint64_t sampler_mix_end(const struct plan_mix *mix, const struct mix_shares *shares,
+                                mix_units trifle, uint32_t *ret_never)
+{
+    bool all = mix->stop == MIX_STOP_ALL;
+    uint64_t end = all ? 0 : MIX_NEVER;
+
+    for (uint32_t i = 0; i < shares->n; i++) {
+        if (!sampler_mix_takes_part(&mix->schedule, i))
+            continue;
+        mix_units whole = mix_units_of(min_u64(mix->sizes[i], MIX_POSITIONS));
+        uint64_t at = sampler_mix_reach(shares, i, all ? whole - trifle : whole + 1 + trifle);
+
+        if (all && at == MIX_NEVER)
+            *ret_never = i;
+        end = all ? max_u64(end, at) : min_u64(end, at);
+    }
+    return all || end == MIX_NEVER ? end : end - 1;
+}
+
+/* The epoch that children's shares end. */
+static int sampler_mix_measure(const struct plan_mix *mix, struct mix_order *order, uint64_t *ret,
+                               struct dl_error *err)
+{
+    uint32_t never = 0;
+    uint64_t near = sampler_mix_end(mix, &order->shares, MIXED_TRIFLE, &never);
+    uint64_t end = sampler_mix_end(mix, &order->shares, 0, &never);
+
+    if (near < MIX_POSITIONS && sampler_mix_ends_well(mix, order, near))
+        end = near;
+    if (end == MIX_NEVER && mix->stop == MIX_STOP_ALL)
+        return sampler_mix_refuse(never,
+                                  "never comes whole with these weights, as stop: all needs; write "
+                                  "stop: never, with a length",
+                                  err);
+    if (end == MIX_NEVER)
+        return dl_error_set(err, EINVAL, "dataset.stop",
+                            "first: no dataset is through within 2^46 samples; write stop: never, "
+                            "with a length");
+    *ret = end;
+    return 0;
+}
+
+static int sampler_mix_check(const struct plan_mix *mix, uint64_t epoch, struct dl_error *err)
+{
+    uint64_t end;
+
+    for (uint32_t i = 0; i < mix->schedule.n; i++)
+        if (mix->sizes[i] == 0 && sampler_mix_takes_part(&mix->schedule, i))
+            return sampler_mix_refuse(
+                i, "has no samples, but a weight; write weight 0, or leave it out", err);
+    if (mix->stop != MIX_STOP_NEVER)
+        return 0;
+    if (mul_overflows(epoch, mix->length, &end) || end > MIX_POSITIONS - mix->length)
+        return dl_error_set(err, EINVAL, "dataset.length",
+                            "%llu samples in each epoch, of which this is number %llu, are above "
+                            "the maximum of 2^46 in all",
+                            (unsigned long long)mix->length, (unsigned long long)epoch);
+    return 0;
+}
+
+/* Where epochs are pieces of one order, that is epoch 0's. */
+static int sampler_mix_init(struct mix_order *order, const struct plan_mix *mix, uint64_t seed,
+                            uint64_t epoch, struct dl_error *err)
+{
+    int r = sampler_mix_check(mix, epoch, err);
+
+    if (r < 0)
+        return r;
+    r = mix_order_init(order, &mix->schedule, seed, mix->stop == MIX_STOP_NEVER ? 0 : epoch);
+    if (r == -EINVAL)
+        return dl_error_set(err, EINVAL, "dataset.schedule",
+                            "its steps are above the maximum of 2^46 samples, or a ramp is above "
+                            "2^32");
+    return r < 0 ? dl_error_set(err, -r, "dataset", "out of memory for the mixture") : 0;
+}
+
+static int sampler_mix_length(const struct plan_mix *mix, struct mix_order *order, uint64_t *ret,
+                              struct dl_error *err)
+{
+    if (mix->stop != MIX_STOP_NEVER)
+        return sampler_mix_measure(mix, order, ret, err);
+    *ret = mix->length;
+    return 0;
+}
+
+int plan_mix_count(const struct plan_mix *mix, uint64_t epoch, uint64_t *ret, struct dl_error *err)
+{
+    struct mix_order order = {0};
+    int r = sampler_mix_init(&order, mix, 0, epoch, err);
+
+    if (r < 0)
+        return r;
+    r = sampler_mix_length(mix, &order, ret, err);
+    mix_order_deinit(&order);
+    return r;
+}
+
+/* ---- the sampler ----------------------------------------------------------------------------- */
+
+static uint64_t sampler_mix_seed(const struct mixed *mixed, uint32_t child)
+{
+    const struct sampler_key key = {.seed = mixed->seed, .stream = MIXED_STREAM};
+
+    return sampler_native_bits(&key, child).high;
+}
+
+static uint64_t sampler_mix_permuted(struct mixed *mixed, uint32_t child, uint64_t size,
+                                     uint64_t nth)
+{
+    struct mixed_permutation *kept = &mixed->kept[child % MIXED_KEPT];
+    uint64_t cycle = nth / size;
+
+    if (kept->perm.length == 0 || kept->child != child || kept->cycle != cycle) {
+        kept->child = child;
+        kept->cycle = cycle;
+        permute_native_init(&kept->perm, size, sampler_mix_seed(mixed, child), mixed->epoch, cycle);
+    }
+    return permute_native_at(&kept->perm, nth - cycle * size);
+}
+
+static uint64_t sampler_mix_at(struct sampler *sampler, uint64_t position)
+{
+    struct mixed *mixed = container_of(sampler, struct mixed, base);
+    struct mix_place place = mix_order_at(&mixed->order, mixed->first + position);
+    uint64_t begin = place.child > 0 ? mixed->ends[place.child - 1] : 0;
+    uint64_t size = mixed->ends[place.child] - begin;
+
+    if (mixed->in_turn)
+        return begin + place.nth % size;
+    return begin + sampler_mix_permuted(mixed, place.child, size, place.nth);
+}
+
+/* In shuffled samples (plan_backlog()), of which ten take as long as a position here. */
+static uint64_t sampler_mix_missing(const struct sampler *sampler, uint64_t end)
+{
+    const struct mixed *mixed = container_of(sampler, const struct mixed, base);
+
+    return 10 * mix_order_missing(&mixed->order, mixed->first + end - 1);
+}
+
+static void sampler_mix_free(struct sampler *sampler)
+{
+    struct mixed *mixed = container_of(sampler, struct mixed, base);
+
+    mix_order_deinit(&mixed->order);
+    free(mixed->ends);
+    free(mixed);
+}
+
+static int sampler_mix_fill(struct mixed *mixed, const struct plan_params *params)
+{
+    const struct plan_mix *mix = &params->mix;
+    uint64_t end = 0;
+    bool never = mix->stop == MIX_STOP_NEVER;
+
+    mixed->ends = calloc(mix->schedule.n, sizeof *mixed->ends);
+    if (!mixed->ends)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < mix->schedule.n; i++)
+        mixed->ends[i] = end += mix->sizes[i];
+    mixed->in_turn = params->order == PLAN_SEQUENTIAL;
+    mixed->seed = params->seed;
+    mixed->epoch = never ? 0 : params->epoch;
+    mixed->first = never ? params->epoch * mix->length : 0;
+    int r = sampler_mix_init(&mixed->order, mix, params->seed, params->epoch, NULL);
+    return r < 0 ? r : sampler_mix_length(mix, &mixed->order, &mixed->base.count, NULL);
+}
+
+int sampler_mix_new(const struct plan_params *params, struct sampler **ret)
+{
+    static const struct sampler_kind_ops ops = {
+        .missing = sampler_mix_missing, .at = sampler_mix_at, .free = sampler_mix_free};
+    struct mixed *mixed = calloc(1, sizeof *mixed);
+
+    if (!mixed)
+        return -ENOMEM;
+    mixed->base.ops = &ops;
+    int r = sampler_mix_fill(mixed, params);
+    if (r < 0) {
+        sampler_mix_free(&mixed->base);
+        return r;
+    }
+    *ret = &mixed->base;
+    return 0;
+}

@@ -1,0 +1,34 @@
+/*
+ * How the datasets of a mixture share its samples, as the spec says it (dataset.kind mix): a list
+ * of points, each with a step and the weights from there on. Pure data.
+ */
+#ifndef DL_MIXTURE_H
+#define DL_MIXTURE_H
+
+#include "proto/common/base.h"
+#include "proto/limits.h"
+
+/* A weight above 0 is no less than the sum of all, divided by this. */
+#define DL_MIX_LEAST_SHARE 65536
+
+enum mix_stop {
+    MIX_STOP_FIRST = 1, /* where the first dataset's share is all its samples */
+    MIX_STOP_ALL,       /* where every dataset's share is all its samples, or more */
+    MIX_STOP_NEVER,     /* epochs of `length` samples, which go on where the last one ended */
+};
+
+struct mix_point {
+    uint64_t step;   /* the first one's is 0, and each one's is above that of the one before */
+    double *weights; /* one for each dataset: finite, none below 0, not all 0 */
+    bool ramp;       /* they move in a straight line from those of the point before to these; not
+                        the first one */
+};
+
+struct mix_schedule {
+    uint32_t n;                     /* datasets: 1 to DL_MAX_MIX_CHILDREN */
+    uint32_t n_points;              /* 1 to DL_MAX_MIX_POINTS */
+    const struct mix_point *points; /* borrowed */
+    uint64_t step_samples;          /* samples of all ranks in a step; 0 where there is one point */
+};
+
+#endif

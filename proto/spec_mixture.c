@@ -1,0 +1,234 @@
+/*
+ * The keys of a mixture: weights of its datasets, which may change by a schedule, and what must be
+ * so of them together. mixture.h has their meaning.
+ */
+#include "proto/spec_table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+void spec_mixture_deinit(struct spec_dataset *dataset)
+{
+    for (uint32_t i = 0; i < dataset->n_points; i++)
+        free(dataset->points[i].weights);
+    free(dataset->points);
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+static int spec_mixture_refuse(const struct spec_reading *rd, const char *place, const char *words)
+{
+    return dl_error_set(rd->err, EINVAL, place, "%s", words);
+}
+
+/* None so small that its samples would come further apart than an order looks back. */
+static int spec_mixture_check_weights(const struct spec_reading *rd, const char *place,
+                                      const double *weights, uint32_t n)
+{
+    char item[DL_ERROR_PATH_MAX];
+    double sum = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        sum += weights[i];
+    if (sum == 0)
+        return spec_mixture_refuse(rd, place, "all weights are 0; at least one must be positive");
+    if (isinf(sum))
+        return spec_mixture_refuse(rd, place,
+                                   "their sum exceeds the largest float64; scale them down");
+    for (uint32_t i = 0; i < n; i++) {
+        if (weights[i] == 0 || weights[i] / sum >= 1.0 / DL_MIX_LEAST_SHARE)
+            continue;
+        spec_place_item(place, i, item);
+        return dl_error_set(rd->err, EINVAL, item,
+                            "%g is less than 1/%d of the sum of the weights; write more, or 0",
+                            weights[i], DL_MIX_LEAST_SHARE);
+    }
+    return 0;
+}
+
+static int spec_mixture_read_weights(struct spec_reading *rd, const char *place,
+                                     const struct value *v, double *weights)
+{
+    uint32_t n = rd->spec->dataset.n_datasets;
+    char item[DL_ERROR_PATH_MAX], shown[SPEC_SHOWN_MAX];
+
+    if (v->type != VALUE_ARRAY)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%s is not a list of one number for each dataset, such as [0.7, 0.3]",
+                            spec_show(v, shown));
+    if (v->count != n)
+        return dl_error_set(
+            rd->err, EINVAL, place,
+            "%" PRIu32 " weights do not fit %" PRIu32 " datasets; give one for each", v->count, n);
+    for (uint32_t i = 0; i < n; i++) {
+        double weight = value_real(&v->items[i]);
+
+        spec_place_item(place, i, item);
+        if (!(weight >= 0) || isinf(weight))
+            return dl_error_set(rd->err, EINVAL, item, "%s is not a finite, non-negative number",
+                                spec_show(&v->items[i], shown));
+        weights[i] = weight == 0 ? 0 : weight; /* no -0 */
+    }
+    return spec_mixture_check_weights(rd, place, weights, n);
+}
+
+/* Appends a point to the list, which has room. */
+static int spec_mixture_add(struct spec_reading *rd, const char *place, const struct value *weights,
+                            const struct mix_point *point)
+{
+    struct spec_dataset *dataset = &rd->spec->dataset;
+    struct mix_point *added = &dataset->points[dataset->n_points];
+
+    *added = *point;
+    added->weights = calloc(dataset->n_datasets, sizeof *added->weights);
+    if (!added->weights)
+        return spec_no_memory(rd);
+    dataset->n_points++;
+    return spec_mixture_read_weights(rd, place, weights, added->weights);
+}
+
+static int spec_mixture_alloc(struct spec_reading *rd, uint32_t n)
+{
+    rd->spec->dataset.points = calloc(n, sizeof *rd->spec->dataset.points);
+    return rd->spec->dataset.points ? 0 : spec_no_memory(rd);
+}
+
+int spec_read_shares(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    char place[DL_ERROR_PATH_MAX];
+    int r = spec_mixture_alloc(rd, 1);
+
+    spec_place(rd, key, place);
+    return r < 0 ? r : spec_mixture_add(rd, place, v, &(struct mix_point){.step = 0});
+}
+
+/* ---- the schedule ---------------------------------------------------------------------------- */
+
+static int spec_mixture_read_step(const struct spec_reading *rd, const char *place,
+                                  const struct value *v, struct mix_point *point)
+{
+    const struct spec_dataset *dataset = &rd->spec->dataset;
+    uint32_t n = dataset->n_points;
+    char shown[SPEC_SHOWN_MAX], at[DL_ERROR_PATH_MAX];
+
+    spec_place_below(place, "step", at);
+    if (!v)
+        return spec_mixture_refuse(rd, at, "missing; an entry of the schedule needs it");
+    if (v->type != VALUE_INT || v->integer < 0)
+        return dl_error_set(rd->err, EINVAL, at, "%s is not a non-negative integer",
+                            spec_show(v, shown));
+    point->step = (uint64_t)v->integer;
+    if (n == 0 && point->step != 0)
+        return dl_error_set(rd->err, EINVAL, at,
+                            "%" PRIu64 " leaves the steps before it without "
+                            "weights; begin the schedule with step: 0",
+                            point->step);
+    if (n > 0 && point->step <= dataset->points[n - 1].step)
+        return dl_error_set(rd->err, EINVAL, at,
+                            "%" PRIu64 " is not above %" PRIu64
+                            ", the step of the entry before it; "
+                            "put them in order",
+                            point->step, dataset->points[n - 1].step);
+    return 0;
+}
+
+static int spec_mixture_read_ramp(const struct spec_reading *rd, const char *place,
+                                  const struct value *v, struct mix_point *point)
+{
+    char shown[SPEC_SHOWN_MAX], at[DL_ERROR_PATH_MAX];
+    bool text = v && v->type == VALUE_STRING;
+
+    spec_place_below(place, "ramp", at);
+    point->ramp = text && strcmp(v->string, "linear") == 0;
+    if (v && !point->ramp && !(text && strcmp(v->string, "none") == 0))
+        return dl_error_set(rd->err, EINVAL, at, "%s is not one of none, linear",
+                            spec_show(v, shown));
+    if (point->ramp && rd->spec->dataset.n_points == 0)
+        return spec_mixture_refuse(rd, at,
+                                   "linear, but there are no weights before this entry to "
+                                   "come from; leave it out");
+    return 0;
+}
+
+static int spec_mixture_read_point(struct spec_reading *rd, const char *place,
+                                   const struct value *v)
+{
+    const struct value *step, *weights, *ramp;
+    struct mix_point point = {.step = 0};
+    char at[DL_ERROR_PATH_MAX], shown[SPEC_SHOWN_MAX];
+
+    if (v->type != VALUE_MAP)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%s is not a mapping, such as {step: 1000, weights: [0.7, 0.3]}",
+                            spec_show(v, shown));
+    step = value_get(v, "step");
+    weights = value_get(v, "weights");
+    ramp = value_get(v, "ramp");
+    if (v->count > (uint32_t)(!!step + !!weights + !!ramp))
+        return spec_mixture_refuse(rd, place, "has other keys than step, weights and ramp");
+    int r = spec_mixture_read_step(rd, place, step, &point);
+    if (r == 0)
+        r = spec_mixture_read_ramp(rd, place, ramp, &point);
+    if (r < 0)
+        return r;
+    spec_place_below(place, "weights", at);
+    return weights ? spec_mixture_add(rd, at, weights, &point)
+                   : spec_mixture_refuse(rd, at, "missing; an entry of the schedule needs them");
+}
+
+int spec_read_schedule(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
+{
+    char list[DL_ERROR_PATH_MAX], place[DL_ERROR_PATH_MAX];
+
+    spec_place(rd, key, list);
+    if (rd->spec->dataset.n_points > 0)
+        return spec_mixture_refuse(rd, list, "is given beside weights; leave out one of them");
+    int r = spec_check_list(rd, key, v, "weights with their steps", "[{step: 0, weights: [1, 1]}]");
+    if (r == 0)
+        r = spec_mixture_alloc(rd, v->count);
+    for (uint32_t i = 0; r == 0 && i < v->count; i++) {
+        spec_place_item(list, i, place);
+        r = spec_mixture_read_point(rd, place, &v->items[i]);
+    }
+    return r;
+}
+
+/* ---- together -------------------------------------------------------------------------------- */
+
+int spec_check_mixture(const struct spec_reading *rd)
+{
+    const struct spec_dataset *dataset = &rd->spec->dataset;
+    char place[DL_ERROR_PATH_MAX];
+
+    if (dataset->kind != DATASET_MIX)
+        return 0;
+    if (dataset->n_datasets > DL_MAX_MIX_CHILDREN) {
+        spec_place_below(rd->place, "datasets", place);
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%" PRIu32 " datasets are above a mix's maximum of %" PRIu64
+                            "; join some of them with concat",
+                            dataset->n_datasets, (uint64_t)DL_MAX_MIX_CHILDREN);
+    }
+    if (dataset->n_points == 0) {
+        spec_place_below(rd->place, "weights", place);
+        return spec_mixture_refuse(rd, place,
+                                   "missing; a mix needs one for each dataset, or a schedule");
+    }
+    spec_place_below(rd->place, "global_batch", place);
+    if (dataset->n_points > 1 && dataset->global_batch == 0)
+        return spec_mixture_refuse(rd, place,
+                                   "missing; a schedule counts its steps by it: the samples of all "
+                                   "ranks in a step, such as batch.size times the number of ranks");
+    if (dataset->n_points == 1 && dataset->global_batch > 0)
+        return spec_mixture_refuse(rd, place,
+                                   "has no effect without a schedule of several entries; "
+                                   "leave it out");
+    spec_place_below(rd->place, "length", place);
+    if (dataset->stop == MIX_STOP_NEVER && dataset->length == 0)
+        return spec_mixture_refuse(rd, place,
+                                   "missing; stop: never needs it: the samples that count "
+                                   "as an epoch");
+    return 0;
+}

@@ -1,0 +1,344 @@
+/*
+ * Plans over mixtures: where epochs end, that each child goes through its samples once before any
+ * comes again, that all ranks together have the unbroken run's samples whatever their number and
+ * however it changes, and what is refused.
+ */
+#include "daemon/plan/plan.h"
+
+#include <errno.h>
+
+#include "daemon/plan/mt19937.h"
+#include "tests/lib/harness.h"
+
+static int fail_in = -1; /* allocations from now that still succeed; -1: all */
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
+}
+
+enum { MAX = 20000, CHILDREN = 6, POINTS = 3 };
+
+struct mixture {
+    struct plan_params params;
+    struct mix_point points[POINTS];
+    double weights[POINTS][CHILDREN];
+    uint64_t sizes[CHILDREN];
+};
+
+static uint32_t draw(struct mt19937 *g, uint32_t below)
+{
+    return mt19937_next32(g) % below;
+}
+
+static void draw_mixture(struct mt19937 *g, struct mixture *m)
+{
+    struct plan_mix *mix = &m->params.mix;
+    uint64_t step = 0;
+
+    *m = (struct mixture){.params = {.sampler = PLAN_MIXTURE,
+                                     .order = draw(g, 3) ? PLAN_NATIVE : PLAN_SEQUENTIAL,
+                                     .seed = mt19937_next32(g),
+                                     .epoch = draw(g, 3),
+                                     .world = 1,
+                                     .batch_size = 1 + draw(g, 5)}};
+    *mix = (struct plan_mix){.schedule = {.n = 1 + draw(g, CHILDREN),
+                                          .n_points = 1 + draw(g, POINTS),
+                                          .points = m->points,
+                                          .step_samples = 1 + draw(g, 4)},
+                             .sizes = m->sizes,
+                             .stop = MIX_STOP_FIRST + draw(g, 3),
+                             .length = 1 + draw(g, 300)};
+    for (uint32_t i = 0; i < mix->schedule.n; i++)
+        m->params.length += m->sizes[i] = 1 + draw(g, draw(g, 2) ? 5 : 200);
+    for (uint32_t p = 0; p < mix->schedule.n_points; p++) {
+        m->points[p] = (struct mix_point){
+            .step = step, .weights = m->weights[p], .ramp = p > 0 && draw(g, 2) == 0};
+        step += 1 + draw(g, 60);
+        for (uint32_t i = 0; i < mix->schedule.n;
+             i++) /* none is 0 at last, so that all are through */
+            m->weights[p][i] = 1 + draw(g, 9) - (p + 1 < mix->schedule.n_points && draw(g, 4) == 0);
+        m->weights[p][0] += 1;
+    }
+}
+
+static struct plan *make(const struct plan_params *params)
+{
+    struct plan *plan = NULL;
+
+    assert_int_equal(plan_new(params, &plan), 0);
+    return plan;
+}
+
+/* The unbroken run of one rank. Returns how many. */
+static uint64_t whole(struct plan_params params, uint64_t *ret)
+{
+    uint64_t n;
+
+    params.batch_size = MAX;
+    struct plan *plan = make(&params);
+    assert_in_range(plan_samples(plan, 0), 0, MAX);
+    n = plan_steps(plan, 0) ? plan_step(plan, 0, 0, ret) : 0;
+    plan_free(plan);
+    return n;
+}
+
+static uint32_t child_of(const struct mixture *m, uint64_t index, uint64_t *ret_begin)
+{
+    uint32_t child = 0;
+
+    for (*ret_begin = 0; index >= *ret_begin + m->sizes[child]; child++)
+        *ret_begin += m->sizes[child];
+    return child;
+}
+
+/* What an epoch, or with MIX_STOP_NEVER several ones, may have of each child. */
+static void check_cycles(const struct mixture *m, const uint64_t *order, uint64_t n,
+                         bool from_start)
+{
+    static uint32_t times[CHILDREN][200];
+    uint64_t counts[CHILDREN] = {0}, begin;
+
+    memset(times, 0, sizeof times);
+    for (uint64_t k = 0; k < n; k++) {
+        assert_in_range(order[k], 0, m->params.length - 1);
+        uint32_t child = child_of(m, order[k], &begin);
+
+        times[child][order[k] - begin]++;
+        counts[child]++;
+        if (from_start) /* none comes again before all have come */
+            assert_true(times[child][order[k] - begin] <=
+                        (counts[child] + m->sizes[child] - 1) / m->sizes[child]);
+    }
+    for (uint32_t i = 0; i < m->params.mix.schedule.n; i++) {
+        if (m->params.mix.stop == MIX_STOP_FIRST)
+            assert_true(counts[i] <= m->sizes[i]);
+        if (m->params.mix.stop == MIX_STOP_ALL)
+            assert_true(counts[i] >= m->sizes[i]);
+    }
+}
+
+/* All ranks' steps together, in the order of positions. */
+static uint64_t collect(const struct plan_params *params, uint64_t first_steps, uint64_t *ret)
+{
+    struct plan *plan = make(params);
+    uint64_t n = 0, steps = min_u64(plan_steps(plan, 0), first_steps), got[8][8], counts[8];
+
+    for (uint64_t step = 0; step < steps; step++) {
+        for (uint64_t r = 0; r < params->world; r++)
+            counts[r] = step < plan_steps(plan, r) ? plan_step(plan, r, step, got[r]) : 0;
+        for (uint64_t i = 0; i < params->batch_size; i++)
+            for (uint64_t r = 0; r < params->world; r++)
+                if (i < counts[r])
+                    ret[n++] = got[r][i];
+    }
+    plan_free(plan);
+    return n;
+}
+
+/* 4 ranks, then 3, then 8 have what one alone has. */
+static void check_worlds(const struct mixture *m, const uint64_t *order, uint64_t n,
+                         struct mt19937 *g)
+{
+    static uint64_t got[MAX];
+    struct plan_params params = m->params;
+    uint64_t done = 0, steps[] = {draw(g, 12), draw(g, 12), UINT64_MAX};
+    const uint64_t worlds[] = {4, 3, 8};
+
+    for (uint32_t i = 0; i < ARRAY_SIZE(worlds); i++) {
+        params.world = worlds[i];
+        done += collect(&params, steps[i], got + done);
+        if (steps[i] > 0 && i + 1 < ARRAY_SIZE(worlds))
+            params.before.stretches[params.before.n++] =
+                (struct history_stretch){.world = worlds[i], .steps = steps[i]};
+    }
+    /* Ranks that are to be even do not matter here: an incomplete step comes in rank order. */
+    assert_int_equal(done, n);
+    assert_memory_equal(got, order, n * sizeof *order);
+}
+
+static void test_random_plans(void **state)
+{
+    static uint64_t order[MAX];
+    struct mt19937 g;
+    struct mixture m;
+    uint64_t count;
+
+    mt19937_init(&g, 7);
+    for (uint32_t round = 0; round < 300; round++) {
+        draw_mixture(&g, &m);
+        struct dl_error err = {0};
+        if (plan_mix_count(&m.params.mix, m.params.epoch, &count, &err) < 0)
+            fail_msg("%u: %s: %s", round, err.path, err.message);
+        if (count > MAX)
+            continue;
+        uint64_t n = whole(m.params, order);
+        assert_int_equal(n, count);
+        check_cycles(&m, order, n, m.params.mix.stop != MIX_STOP_NEVER || m.params.epoch == 0);
+        check_worlds(&m, order, n, &g);
+    }
+}
+
+/* Epochs of an endless mixture are one order. */
+static void test_never(void **state)
+{
+    double weights[] = {3, 2, 1};
+    uint64_t sizes[] = {7, 100, 31}, order[400], whole_order[400];
+    struct mix_point point = {.weights = weights};
+    struct plan_params params = {.length = 138,
+                                 .sampler = PLAN_MIXTURE,
+                                 .order = PLAN_NATIVE,
+                                 .world = 1,
+                                 .mix = {.schedule = {.n = 3, .n_points = 1, .points = &point},
+                                         .sizes = sizes,
+                                         .stop = MIX_STOP_NEVER,
+                                         .length = 400}};
+
+    assert_int_equal(whole(params, whole_order), 400);
+    params.mix.length = 50;
+    for (params.epoch = 0; params.epoch < 8; params.epoch++)
+        assert_int_equal(whole(params, order + 50 * params.epoch), 50);
+    assert_memory_equal(order, whole_order, sizeof order);
+    params.epoch = UINT64_C(1) << 45;
+    assert_int_equal(plan_new(&params, &(struct plan *){NULL}), -EINVAL);
+}
+
+/* A step far on, of children that no list would hold. */
+static void test_large(void **state)
+{
+    double weights[] = {10, 9, 8, 7, 6, 5, 4, 3, 2, 1};
+    uint64_t sizes[10], indices[64];
+    struct mix_point point = {.weights = weights};
+    struct plan_params params = {.length = UINT64_C(10000000000),
+                                 .sampler = PLAN_MIXTURE,
+                                 .order = PLAN_NATIVE,
+                                 .world = 8,
+                                 .batch_size = 64,
+                                 .mix = {.schedule = {.n = 10, .n_points = 1, .points = &point},
+                                         .sizes = sizes,
+                                         .stop = MIX_STOP_FIRST}};
+    struct plan *plan;
+
+    for (uint32_t i = 0; i < 10; i++)
+        sizes[i] = 1000000000;
+    plan = make(&params);
+    assert_int_equal(plan_samples(plan, 0), UINT64_C(5500000000) / 8);
+    assert_true(plan_backlog(plan, 5, 1000000) < 20000);
+    assert_int_equal(plan_bytes(plan), 0);
+    assert_int_equal(plan_step(plan, 5, 1000000, indices), 64);
+    for (uint32_t i = 0; i < 64; i++)
+        assert_true(indices[i] < params.length);
+    plan_free(plan);
+}
+
+static void test_refused(void **state)
+{
+    double one[] = {1, 0}, both[] = {1, 1};
+    uint64_t sizes[] = {3, 0}, count;
+    const struct {
+        double *weights;
+        enum mix_stop stop;
+        const char *path, *message;
+    } cases[] = {
+        {both, MIX_STOP_FIRST, "dataset.datasets",
+         "number 1, counted from 0, has no samples, but a weight; write weight 0, or leave it out"},
+        {one, MIX_STOP_ALL, NULL, NULL},
+    };
+    struct plan_params wrong = {.length = 4, .sampler = PLAN_MIXTURE, .world = 1};
+    struct mix_point points[2] = {{.weights = one}, {.step = 1, .weights = (double[]){0, 1}}};
+    struct dl_error err = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct mix_point point = {.weights = cases[i].weights};
+        struct plan_mix mix = {.schedule = {.n = 2, .n_points = 1, .points = &point},
+                               .sizes = sizes,
+                               .stop = cases[i].stop};
+        err = (struct dl_error){0};
+        assert_int_equal(plan_mix_count(&mix, 0, &count, &err), cases[i].path ? -EINVAL : 0);
+        if (cases[i].path) {
+            assert_string_equal(err.path, cases[i].path);
+            assert_string_equal(err.message, cases[i].message);
+        }
+    }
+    wrong.mix =
+        (struct plan_mix){.schedule = {.n = 2, .n_points = 2, .points = points, .step_samples = 1},
+                          .sizes = (uint64_t[]){3, 1},
+                          .stop = MIX_STOP_ALL};
+    assert_int_equal(plan_mix_count(&wrong.mix, 0, &count, &err), -EINVAL);
+    assert_string_equal(err.path, "dataset.datasets");
+    assert_int_equal(plan_new(&wrong, &(struct plan *){NULL}), -EINVAL);
+    wrong.mix.stop = MIX_STOP_FIRST;
+    wrong.order = PLAN_TORCH;
+    assert_int_equal(plan_new(&wrong, &(struct plan *){NULL}), -EINVAL);
+    wrong.order = PLAN_NATIVE;
+    wrong.length = 5; /* other than the children's */
+    assert_int_equal(plan_new(&wrong, &(struct plan *){NULL}), -EINVAL);
+}
+
+/* Where shares come to whole numbers, though the weights are rounded. */
+static void test_whole_ends(void **state)
+{
+    static const struct {
+        double weights[3];
+        uint64_t sizes[3], first, all;
+    } cases[] = {
+        {{5, 4, 1}, {1000, 300, 50}, 500, 2000}, {{0.7, 0.2, 0.1}, {700, 200, 100}, 1000, 1000},
+        {{2, 1, 0}, {100, 50, 0}, 150, 150},     {{0.1, 0.3, 0.3}, {100, 300, 300}, 700, 700},
+        {{1, 1, 1}, {100, 100, 100}, 300, 300},  {{1, 1, 1}, {100, 100, 99}, 297, 300},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct mix_point point = {.weights = (double *)cases[i].weights};
+        struct plan_mix mix = {.schedule = {.n = 3, .n_points = 1, .points = &point},
+                               .sizes = cases[i].sizes,
+                               .stop = MIX_STOP_FIRST};
+        uint64_t count;
+
+        assert_int_equal(plan_mix_count(&mix, 0, &count, NULL), 0);
+        assert_int_equal(count, cases[i].first);
+        mix.stop = MIX_STOP_ALL;
+        assert_int_equal(plan_mix_count(&mix, 0, &count, NULL), 0);
+        assert_int_equal(count, cases[i].all);
+    }
+}
+
+static void test_memory(void **state)
+{
+    double weights[] = {1, 1};
+    uint64_t sizes[] = {3, 4};
+    struct mix_point points[] = {{.weights = weights},
+                                 {.step = 2, .weights = weights, .ramp = true}};
+    struct plan_params params = {
+        .length = 7,
+        .sampler = PLAN_MIXTURE,
+        .world = 1,
+        .mix = {.schedule = {.n = 2, .n_points = 2, .points = points, .step_samples = 1},
+                .sizes = sizes,
+                .stop = MIX_STOP_FIRST}};
+    struct plan *plan = NULL;
+    int r;
+
+    for (int n = 0;; n++) {
+        fail_in = n;
+        r = plan_new(&params, &plan);
+        fail_in = -1;
+        if (r == 0)
+            break;
+        assert_int_equal(r, -ENOMEM);
+    }
+    plan_free(plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_plans), cmocka_unit_test(test_never),
+        cmocka_unit_test(test_large),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_whole_ends),   cmocka_unit_test(test_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

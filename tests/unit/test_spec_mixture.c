@@ -1,0 +1,117 @@
+/* The keys of a mixture: what is read, its canonical form, and in which words it is refused. */
+#include "tests/unit/spec_text.h"
+
+#define TWO "datasets: [{kind: range, length: 3}, {kind: range, length: 4}]"
+
+static void test_forms(void **state)
+{
+    static const struct form forms[] = {
+        {"{kind: mix, " TWO ", weights: [1, 3]}",
+         "{kind: mix, stop: first, " TWO ", weights: [1.0, 3.0]}"},
+        {"{kind: mix, stop: all, " TWO ", weights: [0, 0.5]}",
+         "{kind: mix, stop: all, " TWO ", weights: [0.0, 0.5]}"},
+        {"{kind: mix, stop: never, length: 9, " TWO ", weights: [-0.0, 1]}",
+         "{kind: mix, stop: never, length: 9, " TWO ", weights: [0.0, 1.0]}"},
+        {"{kind: mix, " TWO ", schedule: [{weights: [1, 3], step: 0}]}",
+         "{kind: mix, stop: first, " TWO ", weights: [1.0, 3.0]}"},
+        {"{kind: mix, " TWO ", global_batch: 8, schedule: [{step: 0, weights: [1, 3]},"
+         " {step: 5, weights: [1, 0], ramp: linear}, {step: 6, weights: [1, 1], ramp: none}]}",
+         "{kind: mix, stop: first, " TWO ", schedule: [{step: 0, weights: [1.0, 3.0], ramp: none},"
+         " {step: 5, weights: [1.0, 0.0], ramp: linear}, {step: 6, weights: [1.0, 1.0],"
+         " ramp: none}], global_batch: 8}"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
+        _cleanup_free_ char *text = NULL;
+
+        assert_true(asprintf(&text, "dataset: %s", forms[i].written) >= 0);
+        expect_form("dataset", text, forms[i].canonical);
+    }
+}
+
+static void test_refused(void **state)
+{
+    static const struct refusal cases[] = {
+        {"}", "dataset.weights", "missing; a mix needs one for each dataset, or a schedule"},
+        {", weights: 1}", "dataset.weights",
+         "1 is not a list of one number for each dataset, such as [0.7, 0.3]"},
+        {", weights: [1]}", "dataset.weights",
+         "1 weights do not fit 2 datasets; give one for each"},
+        {", weights: [1, a]}", "dataset.weights.1", "\"a\" is not a finite, non-negative number"},
+        {", weights: [1, -1]}", "dataset.weights.1", "-1 is not a finite, non-negative number"},
+        {", weights: [0, 0]}", "dataset.weights",
+         "all weights are 0; at least one must be positive"},
+        {", weights: [1e308, 1e308]}", "dataset.weights",
+         "their sum exceeds the largest float64; scale them down"},
+        {", weights: [1, 1e-6]}", "dataset.weights.1",
+         "1e-06 is less than 1/65536 of the sum of the weights; write more, or 0"},
+        {", weights: [1, 1], schedule: [{step: 0, weights: [1, 1]}]}", "dataset.schedule",
+         "is given beside weights; leave out one of them"},
+        {", schedule: []}", "dataset.schedule",
+         "the list is empty; give weights with their steps, such as [{step: 0, weights: [1, 1]}]"},
+        {", schedule: [1]}", "dataset.schedule.0",
+         "1 is not a mapping, such as {step: 1000, weights: [0.7, 0.3]}"},
+        {", schedule: [{weights: [1, 1]}]}", "dataset.schedule.0.step",
+         "missing; an entry of the schedule needs it"},
+        {", schedule: [{step: -1, weights: [1, 1]}]}", "dataset.schedule.0.step",
+         "-1 is not a non-negative integer"},
+        {", schedule: [{step: 3, weights: [1, 1]}]}", "dataset.schedule.0.step",
+         "3 leaves the steps before it without weights; begin the schedule with step: 0"},
+        {", schedule: [{step: 0}]}", "dataset.schedule.0.weights",
+         "missing; an entry of the schedule needs them"},
+        {", schedule: [{step: 0, weights: [1, 1], ramp: linear}]}", "dataset.schedule.0.ramp",
+         "linear, but there are no weights before this entry to come from; leave it out"},
+        {", schedule: [{step: 0, weights: [1, 1], ramp: cosine}]}", "dataset.schedule.0.ramp",
+         "\"cosine\" is not one of none, linear"},
+        {", schedule: [{step: 0, weights: [1, 1], wieghts: 1}]}", "dataset.schedule.0",
+         "has other keys than step, weights and ramp"},
+        {", schedule: [{step: 0, weights: [1, 1]}, {step: 0, weights: [1, 1]}]}",
+         "dataset.schedule.1.step",
+         "0 is not above 0, the step of the entry before it; put them in order"},
+        {", schedule: [{step: 0, weights: [1, 1]}, {step: 1, weights: [1]}]}",
+         "dataset.schedule.1.weights", "1 weights do not fit 2 datasets; give one for each"},
+        {", schedule: [{step: 0, weights: [1, 1]}, {step: 1, weights: [1, 2]}]}",
+         "dataset.global_batch",
+         "missing; a schedule counts its steps by it: the samples of all ranks in a step, such as "
+         "batch.size times the number of ranks"},
+        {", weights: [1, 1], global_batch: 4}", "dataset.global_batch",
+         "has no effect without a schedule of several entries; leave it out"},
+        {", weights: [1, 1], length: 4}", "dataset.length",
+         "4 only applies to stop: never; write that, or leave length out"},
+        {", weights: [1, 1], stop: never}", "dataset.length",
+         "missing; stop: never needs it: the samples that count as an epoch"},
+        {", weights: [1, 1]}\nsampler: {kind: random}\n", "sampler.order",
+         "\"torch\" is not there for a dataset of kind mix, which PyTorch does not have; write "
+         "order: native"},
+        {", weights: [1, 1]}\nsampler: {kind: random, order: native, replacement: true}\n",
+         "sampler.replacement",
+         "true does not go with a dataset of kind mix, whose datasets come whole; leave "
+         "replacement out"},
+        {", weights: [1, 1]}\nsampler: {kind: random, order: native, num_samples: 4}\n",
+         "sampler.num_samples",
+         "4 does not go with a dataset of kind mix, which says where an epoch ends; write stop: "
+         "never and a length in the dataset"},
+        {", weights: [1, 1]}\nsampler: {kind: client}\n", "sampler.kind",
+         "\"client\" chooses samples, as a dataset of kind mix does; write sequential or random, "
+         "which is the order within each of its datasets"},
+    };
+    static const struct refusal nested[] = {
+        {"{kind: concat, datasets: [{kind: mix, " TWO ", weights: [1, 1]}]}", "dataset.datasets.0",
+         "a mix decides in which order a loader's samples come, and cannot stand in a concat; list "
+         "its datasets in one mix, outermost"},
+        {"{kind: mix, weights: [1], datasets: [{kind: range, length: 1, iterable: true}]}",
+         "dataset.datasets.0",
+         "range is iterable; mix takes map-style datasets, chain iterable ones"},
+    };
+
+    EXPECT_REFUSALS("dataset: {kind: mix, " TWO, cases);
+    EXPECT_REFUSALS("dataset: ", nested);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),
+                                       cmocka_unit_test(test_refused)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
