@@ -3,11 +3,11 @@
     PYTHON formats.py --build BUILD [--seconds S] [--rounds N] [ROW ...]
 
 PYTHON has NumPy, for photographs Pillow, and for the others' side PyTorch and their libraries
-(webdataset, mosaicml-streaming, megatron-core); where one is missing its line says so. Each row's data
+(webdataset, mosaicml-streaming, megatron-core, datasets); where one is missing its line says so. Each row's data
 are made in a private directory. Runs take turns, and only ratios of neighbours mean something.
 
 Bars: indexed tar shuffled >= 0.95 of sequential and >= 2 x webdataset with Pillow; MDS >= 20 x
-mosaic's reader; Megatron >= Megatron's.
+mosaic's reader; Megatron >= Megatron's; Arrow's token rows >= 50 x datasets.
 """
 
 import argparse
@@ -25,6 +25,9 @@ import time
 
 import numpy
 import photos
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import arrow_files  # noqa: E402
 
 WORKERS = 2
 
@@ -64,6 +67,17 @@ import torch
 from streaming import StreamingDataset
 data = StreamingDataset(local='mds', shuffle=True, batch_size=256)
 batches = iter(torch.utils.data.DataLoader(data, batch_size=256, num_workers=WORKERS))
+""",
+    "arrow": """
+import datasets, torch
+data = datasets.load_from_disk('arrow').with_format('torch')
+
+def forever(loader):
+    while True:
+        yield from loader
+
+batches = forever(torch.utils.data.DataLoader(data, batch_size=64, shuffle=True, num_workers=WORKERS,
+                                              persistent_workers=True))
 """,
     "tar": """
 import random
@@ -138,6 +152,22 @@ def make_mds(folder, rows=40_000, width=3072, shards=2):
     (folder / "mds" / "index.json").write_text(json.dumps({"shards": index, "version": 2}))
 
 
+def make_arrow(folder, rows=16_000, length=2048):
+    """What Dataset.save_to_disk() writes: a column of lists of int64, a thousand rows a batch."""
+    rng = numpy.random.default_rng(0)
+    (folder / "arrow").mkdir()
+    with open(folder / "arrow/data-00000-of-00001.arrow", "wb") as file:
+        file.write(arrow_files.schema_message([("tokens", ("list", "int64"))], None))
+        for _ in range(0, rows, 1000):
+            file.write(arrow_files.batch_of_lists(rng.integers(50_000, size=(1000, length), dtype=numpy.int64)))
+        file.write(struct.pack("<iI", -1, 0))
+    (folder / "arrow/state.json").write_text(json.dumps({
+        "_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_fingerprint": "bench", "_format_columns": None,
+        "_format_kwargs": {}, "_format_type": None, "_output_all_columns": False, "_split": None}))
+    (folder / "arrow/dataset_info.json").write_text(json.dumps({
+        "features": {"tokens": {"feature": {"dtype": "int64", "_type": "Value"}, "_type": "List"}}}))
+
+
 def make_tar(folder, count=800, shards=8):
     """Photographs, as photos.py makes them."""
     (folder / "photos").mkdir()
@@ -168,6 +198,7 @@ ROWS = {
     "megatron": (make_megatron, lambda folder: {"ours": spec(
         {"kind": "megatron", "path": f"{folder}/corpus", "view": "samples", "sequence_length": 1024}, 32)}),
     "mds": (make_mds, lambda folder: {"ours": spec({"kind": "mds", "root": f"{folder}/mds"}, 256)}),
+    "arrow": (make_arrow, lambda folder: {"ours": spec({"kind": "arrow", "paths": f"{folder}/arrow"}, 64)}),
     "tar": (make_tar, lambda folder: {
         "ours": tar_spec(folder), "ours in order": tar_spec(folder, sampler={"kind": "sequential"})}),
 }

@@ -156,15 +156,31 @@ def batch_message(columns, rows):
     batch, flat = Batch(), Flat()
     for i, (_, kind) in enumerate(columns):
         batch.column(kind, [row[i] for row in rows])
+    return finish_batch(flat, batch, len(rows))
+
+
+def finish_batch(flat, batch, count):
     root = flat.root()
     flat.int(root, 1, 3)
     flat.int(root, 3, len(batch.body))
     records = flat.table()
     flat.ref(root, 2, records)
-    flat.int(records, 0, len(rows))
+    flat.int(records, 0, count)
     for number, numbers in ((1, batch.nodes), (2, batch.buffers)):
         flat.ref(records, number, flat.vector(len(numbers) // 2, struct.pack(f"<{len(numbers)}q", *numbers)))
     return message(flat, bytes(batch.body))
+
+
+def batch_of_lists(rows):
+    """The message of a batch of a column of lists, by an int64 array [rows, length] of NumPy."""
+    batch, flat = Batch(), Flat()
+    count, length = rows.shape
+    batch.nodes += [count, 0, count * length, 0]
+    batch.buffer(b"")
+    batch.buffer(struct.pack(f"<{count + 1}i", *range(0, count * length + 1, length)))
+    batch.buffer(b"")
+    batch.buffer(rows.tobytes())
+    return finish_batch(flat, batch, count)
 
 
 def write(path, columns, batches, features=None):
