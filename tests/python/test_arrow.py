@@ -16,8 +16,11 @@ import unittest
 import numpy
 from dloader import Loader
 
-LIB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib")
-sys.path.insert(0, LIB)
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "lib"))
+# `datasets` is Hugging Face's here, and not the file of that name beside this one.
+if HERE in sys.path:
+    sys.path.remove(HERE)
 from dltest import QUICK, main  # noqa: E402
 
 TABLES = int(os.environ.get("ARROW_TABLES", "60" if QUICK else "400"))
@@ -25,7 +28,8 @@ DAMAGED = int(os.environ.get("ARROW_DAMAGED", "60" if QUICK else "400"))
 
 
 def has(module):
-    return importlib.util.find_spec(module) is not None
+    found = importlib.util.find_spec(module)
+    return found is not None and os.path.dirname(found.origin or "") != HERE
 
 
 if has("pyarrow"):
@@ -351,6 +355,60 @@ class Damaged(Case):
                 refused += not self.read(str(bad))
                 bad.unlink()
         self.assertGreater(refused, DAMAGED / 2)
+
+
+@unittest.skipUnless(has("datasets") and has("PIL"), "datasets or Pillow is not installed")
+class Saved(Case):
+    """What Hugging Face's datasets wrote, beside what they read of it."""
+
+    def make(self, rows=37):
+        import datasets
+        from PIL import Image
+        datasets.disable_progress_bars()
+        rng = random.Random(3)
+        pictures = [Image.frombytes("RGB", (4 + i % 3, 5), rng.randbytes(15 * (4 + i % 3))) for i in range(rows)]
+        return datasets.Dataset.from_dict({
+            "picture": pictures, "label": [i % 2 for i in range(rows)],
+            "text": [rng.choice(WORDS) for _ in range(rows)],
+            "tokens": [[rng.randrange(1000) for _ in range(rng.randrange(6))] for _ in range(rows)],
+            "grid": [[[i, 1.5], [2.5, -i]] for i in range(rows)],
+            "pairs": [[{"a": i, "b": "x"}, {"a": -i, "b": "y"}] for i in range(rows)],
+        }, datasets.Features({
+            "picture": datasets.Image(), "label": datasets.ClassLabel(names=["no", "yes"]),
+            "text": datasets.Value("string"), "tokens": datasets.Sequence(datasets.Value("int32")),
+            "grid": datasets.Array2D((2, 2), "float32"),
+            "pairs": [{"a": datasets.Value("int64"), "b": datasets.Value("string")}]}))
+
+    def check(self, ours, theirs):
+        self.assertEqual(len(ours), len(theirs))
+        for one, other in zip(ours, theirs):
+            numpy.testing.assert_array_equal(one["picture"], numpy.asarray(other["picture"]))
+            self.assertEqual((one["label"], one["text"]), (other["label"], other["text"]))
+            self.assertEqual(one["tokens"].tolist(), other["tokens"])
+            numpy.testing.assert_array_equal(one["grid"], numpy.asarray(other["grid"], "float32"))
+            self.assertEqual([(pair["a"], pair["b"]) for pair in one["pairs"]],
+                             [(pair["a"], pair["b"]) for pair in other["pairs"]])
+
+    def test_saved_to_disk(self):
+        import datasets
+        data, path = self.make(), str(self.folder / "saved")
+        data.save_to_disk(path, num_shards=3)
+        self.check(self.samples(path), list(data))
+        data.shuffle(seed=1).select(range(9)).save_to_disk(path + "-some")
+        self.check(self.samples(path + "-some"), list(datasets.load_from_disk(path + "-some")))
+        datasets.DatasetDict({"train": data, "test": data}).save_to_disk(path + "-dict")
+        with self.assertRaisesRegex(Exception, "is a DatasetDict of train, test; name the directory of one"):
+            self.samples(path + "-dict")
+        self.check(self.samples(path + "-dict/test"), list(data))
+
+    def test_cached(self):
+        """What load_dataset() keeps: files of one split, found by dataset_info.json."""
+        import datasets
+        (self.folder / "x.jsonl").write_text("".join(f'{{"i": {i}, "t": "row {i}"}}\n' for i in range(20)))
+        data = datasets.load_dataset("json", data_files=str(self.folder / "x.jsonl"), split="train",
+                                     cache_dir=str(self.folder / "cache"))
+        where = os.path.dirname(data.cache_files[0]["filename"])
+        self.assertEqual([(row["i"], row["t"]) for row in self.samples(where)], [(row["i"], row["t"]) for row in data])
 
 
 if __name__ == "__main__":
