@@ -31,7 +31,7 @@ static const struct arrow_field *arrow_value_field(const struct arrow_value *val
     return &value->reading->schema->fields[value->i];
 }
 
-/* ---- where texts are -------------------------------------------------------------------------- */
+/* ---- where texts are ------------------------------------------------------------------------ */
 
 /* [length: 4] [the text, of up to 12 bytes], or [length] [its beginning: 4] [buffer: 4] [offset: 4]
  */
