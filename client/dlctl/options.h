@@ -67,13 +67,14 @@ struct options {
     bool totals;
     bool wide;
     bool quiet;
+    bool text;       /* tokens as text */
     uint64_t epoch;  /* the only or the first one */
     uint64_t epochs; /* how many */
     uint64_t world;  /* ≥ 1; DL_WORLD_CLUSTER: the cluster's, and rank is one of this node; 0: the
                         state's, as replay may have it */
     uint64_t rank;   /* below world; 0 with rank_all */
     bool rank_all;   /* --rank all */
-    bool has_world, has_rank;
+    bool has_world, has_rank, has_sample;
     bool has_launcher; /* which says that there are several ranks */
     uint64_t from;     /* first step */
     uint64_t steps;    /* at most; UINT64_MAX: all, or as usual */
@@ -97,10 +98,8 @@ struct options {
     bool has_seed;
     const char *png;  /* file for the batch's pictures; NULL: none */
     const char *html; /* file for a page with all of it; NULL: none */
-    bool text;        /* tokens as text */
     uint64_t sample;  /* the only one to show, valid if has_sample */
-    bool has_sample;
-    uint64_t draws; /* in so many epochs; 0: not given */
+    uint64_t draws;   /* in so many epochs; 0: not given */
 };
 
 /* Which daemon a verb asks where none is named. */

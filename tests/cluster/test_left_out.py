@@ -45,7 +45,9 @@ class LeftOut(test_daemons.Epochs):
                          {("changed:", "round", "0")})
         self.begin(stayed)
         for daemon in daemons[:2]:
-            self.assertEqual({row["left_out"] for row in self.view("epochs", daemon)}, {360})
+            # Until it has read how far the node was, it says more.
+            wait_until(lambda daemon=daemon: {row["left_out"] for row in self.view("epochs", daemon)} == {360},
+                       "what is left out")
         for trainer in stayed:
             self.assertFalse(trainer.take())
             self.assertIn("0 ends, and up to 360 of its samples are not known to have been used", trainer.left_out)

@@ -92,7 +92,7 @@ class Quiet(LifeCase):
         client.close()
         self.assert_ends(self.server)
         self.assert_lines([
-            *([f"metrics are at http://{self.config['metrics']['listen']}/metrics"] if HTTP else []),
+            *([f"metrics are at http://{self.config['metrics']['listen']}/metrics, and a page at /"] if HTTP else []),
             f"listening on {self.server.socket}",
             fr"{self.path('host-good')} -m dloader.host \(pid \d+\) hosts workers",
             r"tokens: 500 lengths were (taken in \d+\.\d s|in the cache)",

@@ -326,7 +326,7 @@ class Lockstep(TestCase):
         """Again and again one of two, with its trainers; the others go on, and then a new one comes."""
         # In an epoch the world can change 48 times; of these there are some rounds in each.
         env = {"LOCKSTEP_STEP": "0.04", "LOCKSTEP_EPOCHS": "1000"}
-        self.begin("abc", 1, 10 * STEPS, **env)
+        self.begin("abc", 1, 4 * STEPS, **env)
         self.go_on(self.ranks, 10)
         dead = []
         for _ in range(ROUNDS):

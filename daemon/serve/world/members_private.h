@@ -15,7 +15,8 @@
 
 #include <uthash.h>
 
-/* What is known of the nodes of the latest round: whether one of them was in a round before. */
+/* What is known of the nodes of the latest round: whether one of them knows of any loader where an
+ * earlier round began. */
 enum newcomers { NEWCOMERS_UNKNOWN, NEWCOMERS_NOT_ALL, NEWCOMERS_ALL };
 
 enum members_state { MEMBERS_JOINING, MEMBERS_IN, MEMBERS_FAILED, MEMBERS_CLOSED };
@@ -71,6 +72,7 @@ struct members {
     struct left_out_call *left_out_calls;  /* owned */
     uint64_t left_out;                     /* samples, said so far */
     uint64_t rounds;                       /* complete ones, with this node */
+    bool is_newcomer; /* it knew nothing before this round; and so it is with the others: */
     enum newcomers newcomers;
     struct newcomers_word *newcomers_words; /* owned: of this round, or of earlier ones */
     struct root_seed root;
@@ -116,10 +118,10 @@ void members_put_seed_back(struct members *m);
 
 /* ---- newcomers.c ---------------------------------------------------------------------------- */
 
-/* The node is in a round, and says whether it is its first. */
+/* The node is in a round, and says whether it knows anything of earlier ones. */
 void newcomers_enter_round(struct members *m);
-/* None of the nodes of this round was in one before: nobody knows anything of any loader. False:
- * one was, or it is not known yet; then it is found out, and `changed` says when. */
+/* No node of this round knows anything of earlier ones. False: one does, or it is not known yet;
+ * then it is found out, and `changed` says when. */
 bool newcomers_are_all(struct members *m);
 /* The backend is freed next. */
 void newcomers_deinit(struct members *m);

@@ -1,13 +1,13 @@
 /*
- * Whether this is the first round for all its nodes. Each says in the store of every round whether
- * it was in one before. If none was, no daemon knows how far any rank is, as after a restart of all
- * of them, and what their ranks' clients say is all there is.
+ * Whether all nodes of a round are newcomers. Each says in the store of every round whether it
+ * knows of any loader where an earlier round began. If none does, no daemon knows how far any rank
+ * is, as after a restart of all of them, and what their ranks' clients say is all there is.
  *
  * Few have to know: those that ask read what all have said, and the first node, which removes what
  * earlier daemons have left there.
  */
 #include "daemon/serve/base/memory.h"
-#include "daemon/serve/world/members_private.h"
+#include "daemon/serve/world/shared_loader_private.h"
 
 #include <stdio.h>
 #include <utlist.h>
@@ -53,7 +53,7 @@ static void newcomers_say(struct members *m, bool asks)
 {
     _cleanup_free_ struct allgather_node *nodes = must_alloc(m->n_nodes * sizeof *nodes);
     struct newcomers_word *word = must_alloc(sizeof *word);
-    const char *text = m->rounds == 1 ? NEWCOMERS_NEW : NEWCOMERS_OLD;
+    const char *text = m->is_newcomer ? NEWCOMERS_NEW : NEWCOMERS_OLD;
     char key[BACKEND_KEY_MAX];
 
     (void)snprintf(key, sizeof key, "newcomers/%s", m->id);
@@ -78,7 +78,13 @@ static void newcomers_say(struct members *m, bool asks)
 
 void newcomers_enter_round(struct members *m)
 {
-    m->newcomers = m->rounds == 1 ? NEWCOMERS_UNKNOWN : NEWCOMERS_NOT_ALL;
+    const struct shared_loader *shared;
+
+    m->is_newcomer = true;
+    DL_FOREACH (m->shared_loaders, shared)
+        if (progress_latest(&shared->progress))
+            m->is_newcomer = false;
+    m->newcomers = m->is_newcomer ? NEWCOMERS_UNKNOWN : NEWCOMERS_NOT_ALL;
     newcomers_say(m, m->self == 0);
 }
 
