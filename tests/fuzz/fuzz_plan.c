@@ -30,6 +30,10 @@ static void choose(struct input *input, const uint8_t *head)
     params->world = 1 + head[1] % MAX_WORLD;
     params->seed = head[2];
     params->epoch = head[3] < 128 ? head[3] : UINT64_MAX - head[3];
+    if (params->order == PLAN_NATIVE && head[15] < 128) {
+        params->block = head[15];
+        params->window = 1 + head[2] % 16;
+    }
     params->tokens = (struct plan_tokens){
         .strategy = (enum plan_strategy)(head[4] % 5),
         .balance = head[4] & 64,

@@ -231,7 +231,9 @@ class RandomTables(unittest.TestCase):
             rng = random.Random(seed)
             written = random_table(rng)  # by its name in SQL
             codec = rng.choice(["uncompressed", "snappy", "gzip", "zstd", "brotli", "lz4_raw"])
-            if any(pyarrow.types.is_float16(t) or "halffloat" in str(t) for t in written.schema.types):
+            # It has no float16, and 2.0 loses fixed-size binaries that are in structs.
+            kinds = " ".join(map(str, written.schema.types))
+            if "halffloat" in kinds or ("struct" in kinds and "fixed_size_binary" in kinds):
                 continue
             duckdb.sql(f"copy written to '{self.path}' (format parquet, compression {codec}, "
                        f"row_group_size {rng.choice([2048, 10000])}, "

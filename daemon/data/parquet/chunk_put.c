@@ -28,7 +28,7 @@ static int chunk_put_values(struct chunk_decoding *d, const struct parquet_encod
                             uint64_t first)
 {
     const struct parquet_column *c = d->column;
-    uint8_t *to = d->values.fixed + first * c->bytes, *raw = to;
+    uint8_t *to = d->values.fixed ? d->values.fixed + first * c->bytes : NULL, *raw = to;
     int r;
 
     if (c->sort != PARQUET_NUMBER && c->width == 0)

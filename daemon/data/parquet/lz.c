@@ -11,8 +11,9 @@ struct lz {
     uint8_t *begin, *out, *limit;
 };
 
-/* Short runs are moved in one step of 16 bytes, where both sides have room for it. */
-enum { STEP = 16 };
+/* Short runs are moved in steps of 16 bytes, more than there are, where both sides have room for
+ * it: what is too much is written over by what comes next. */
+enum { STEP = 16, SHORT = 64 };
 
 static bool lz_literal(struct lz *lz, uint64_t bytes)
 {
@@ -38,6 +39,11 @@ static bool lz_copy(struct lz *lz, uint64_t offset, uint64_t bytes)
     if (offset == 0 || offset > (uint64_t)(out - lz->begin) || bytes > room)
         return false;
     lz->out += bytes;
+    if (offset >= STEP && bytes <= SHORT && room >= SHORT) {
+        for (unsigned i = 0; i < SHORT; i += STEP)
+            memcpy(out + i, out + i - offset, STEP);
+        return true;
+    }
     if (offset >= bytes) {
         memcpy(out, out - offset, bytes);
         return true;
