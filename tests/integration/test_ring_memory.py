@@ -93,7 +93,7 @@ class Groups(MemoryCase):
     def check_share(self, room):
         """What all may have of it."""
         self.check(room, {}, errno.EDQUOT,
-                   r"^limits\.memory: \d+ more would exceed the limit of \d+ for the rings of all "
+                   r"^limits\.memory: \d+ more would exceed the limit of \d+ for the loaders of all "
                    r"users, which use \d+; ")
 
     def test_a_group_of_60_mib(self):
@@ -136,12 +136,12 @@ class Groups(MemoryCase):
         group = Group(self, "memory")
         daemon = self.daemon({"limits": {"memory": "8GiB"}}, launcher=group.launcher)
         client = self.client(daemon)
-        loader = client.open({"name": "orders", "dataset": {"kind": "range", "length": 40000000},
+        loader = client.open({"name": "orders", "dataset": {"kind": "range", "length": 20000000},
                               "batch": {"size": 100000}, "seed": 1, "sampler": {"kind": "random"},
                               "workers": {"count": 1, "prefetch": 1}})["loader"]
-        group.limit(group.usage + 260 * MIB)
+        group.limit(group.usage + 140 * MIB)
         for epoch in range(2):
-            self.assertEqual(len(client.epoch_indices(loader, epoch=epoch, step=390)), 10)
+            self.assertEqual(len(client.epoch_indices(loader, epoch=epoch, step=190)), 10)
         self.assertEqual((daemon.process.poll(), group.killed), (None, 0), daemon.log)
 
     def test_who_is_killed(self):
@@ -182,7 +182,7 @@ class Users(MemoryCase):
             other.open(big("other", prefetch=2))
         self.assertEqual((refused.exception.code, refused.exception.path),
                          (errno.EDQUOT, "limits.memory"))
-        self.assertRegex(refused.exception.message, r"limit of 75497472 for the rings of all users, "
+        self.assertRegex(refused.exception.message, r"limit of 75497472 for the loaders of all users, "
                                                     r"which use 320\d{5};")
         one.close()
         wait_until(lambda: not other.query("loaders"), "the loader to end")

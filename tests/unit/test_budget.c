@@ -35,9 +35,10 @@ static void test_the_ceiling_of_all_users(void **state)
     (void)state;
     budget_init(&budget, &share);
     assert_int_equal(budget_take(&budget, 60 * KIB, "eat less", &err), 0);
-    expect_refused(&budget, 41 * KIB, EDQUOT,
-                   "41984 more would exceed the limit of 102400 for the rings of all users, which "
-                   "use 61440");
+    expect_refused(
+        &budget, 41 * KIB, EDQUOT,
+        "41984 more would exceed the limit of 102400 for the loaders of all users, which "
+        "use 61440");
     assert_int_equal(budget_take(&budget, 40 * KIB, "eat less", &err), 0);
     expect_refused(&budget, 1, EDQUOT, "1 more");
     budget_settle(&budget, 60 * KIB);

@@ -55,12 +55,13 @@ int budget_take(struct budget *b, uint64_t bytes, const char *remedy, struct dl_
     budget_read(b);
     uint64_t ceiling = budget_ceiling(b->share, b->available.total);
     if (bytes > ceiling || b->held > ceiling - bytes)
-        return dl_error_set(err, EDQUOT, "limits.memory",
-                            "%llu more would exceed the limit of %llu for the rings of all users, "
-                            "which use %llu; close loaders, %s, or raise limits.memory in "
-                            "dloaderd.conf",
-                            (unsigned long long)bytes, (unsigned long long)ceiling,
-                            (unsigned long long)b->held, remedy);
+        return dl_error_set(
+            err, EDQUOT, "limits.memory",
+            "%llu more would exceed the limit of %llu for the loaders of all users, "
+            "which use %llu; close loaders, %s, or raise limits.memory in "
+            "dloaderd.conf",
+            (unsigned long long)bytes, (unsigned long long)ceiling, (unsigned long long)b->held,
+            remedy);
     if (bytes > b->left)
         return budget_refuse(b, bytes, remedy, err);
     b->left -= bytes;
