@@ -26,7 +26,7 @@ from . import _native_transforms
 from ._native_transforms import Unknown, check_type, name_of
 
 # Versions that were found to be equal: the beginnings of torchvision's and Pillow's.
-TORCHVISION, PILLOW = ("0.28.",), ("13.",)
+TORCHVISION, PILLOW = ("0.28.",), ("13.0.",)
 # What is decoded whatever its size, in pixels, where Pillow has no limit.
 _NO_LIMIT = (1 << 64) - 1
 

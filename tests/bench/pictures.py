@@ -1,0 +1,125 @@
+"""Photographs through torchvision's ImageFolder, and only the import changed: batches a second, 2 workers.
+
+    PYTHON pictures.py --build BUILD [--seconds S] [--rounds N] [ROW ...]
+
+PYTHON has PyTorch, torchvision and Pillow; where one is missing the line says so. Photographs are made
+in a private directory, as photos.py makes them. Runs take turns; printed are medians, and their ratio
+to PyTorch's of the same turns.
+
+Bars: crop >= 3 x PyTorch, and with fast=True >= 4 x; large: the same, and fast=True ahead of exact.
+"""
+
+import argparse
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import photos
+
+WORKERS, BATCH = 2, 64
+COUNT, LARGE_COUNT, LARGE = 320, 128, (2000, 1500)
+
+PIPELINES = {
+    "crop": """
+    t.RandomResizedCrop(224), t.RandomHorizontalFlip(), t.ToTensor(), normalize""",
+    "v2": """
+    t.RandomResizedCrop(224), t.RandomHorizontalFlip(), t.ToImage(), t.ToDtype(torch.float32, scale=True), normalize""",
+    "randaugment": """
+    t.RandomResizedCrop(224), t.RandomHorizontalFlip(), t.RandAugment(), t.ColorJitter(0.4, 0.4, 0.4, 0.1),
+    t.ToImage(), t.ToDtype(torch.float32, scale=True), normalize, t.RandomErasing(0.25)""",
+    "large": """
+    t.RandomResizedCrop(224), t.RandomHorizontalFlip(), t.ToTensor(), normalize""",
+}
+# The generation of each row's transforms.
+MODULES = {"crop": "torchvision.transforms", "large": "torchvision.transforms"}
+CONTENDERS = {"PyTorch": ("torch.utils.data", ""), "import changed": ("dloader", ""),
+              "fast": ("dloader", ", fast=True")}
+
+PROGRAM = """
+import time, torch, torchvision
+import MODULE as t
+from IMPORT import DataLoader
+normalize = t.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+data = torchvision.datasets.ImageFolder("photos", t.Compose([PIPELINE]))
+loader = DataLoader(data, batch_size=BATCH, shuffle=True, drop_last=True, num_workers=WORKERS,
+                    persistent_workers=TrueMORE)
+for _ in loader:
+    pass
+begin, n = time.perf_counter(), 0
+while time.perf_counter() - begin < SECONDS:
+    for _ in loader:
+        n += 1
+print("rate", n / (time.perf_counter() - begin), flush=True)
+"""
+
+
+def program(row, contender, seconds):
+    module, more = CONTENDERS[contender]
+    words = {"MODULE": MODULES.get(row, "torchvision.transforms.v2"), "IMPORT": module, "MORE": more,
+             "PIPELINE": PIPELINES[row], "BATCH": str(BATCH), "WORKERS": str(WORKERS), "SECONDS": str(seconds)}
+    text = PROGRAM
+    for word in sorted(words, key=len, reverse=True):
+        text = text.replace(word, words[word])
+    return text
+
+
+def rate(row, contender, folder, seconds, build):
+    """Batches a second of a program of its own; or why there are none."""
+    (folder / "run.py").write_text(program(row, contender, seconds))
+    env = {**os.environ, "PYTHONPATH": str(build / "client/python"), "DLOADERD": str(build / "daemon/dloaderd"),
+           "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-W", "ignore", "run.py"], cwd=folder, text=True, env=env,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    found = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("rate ")]
+    return float(found[0]) if found else (done.stderr.strip().splitlines() or ["ended early"])[-1]
+
+
+def make(row, folder):
+    (folder / "photos").mkdir()
+    if row == "large":
+        photos.SIZES = (LARGE,)
+    photos.make(str(folder / "photos"), LARGE_COUNT if row == "large" else COUNT)
+    os.remove(folder / "photos" / photos.DONE)
+
+
+def measure(row, folder, args):
+    """{contender: the rates of its runs, or why there is none}"""
+    make(row, folder)
+    runs = {name: [] for name in CONTENDERS}
+    for _ in range(args.rounds):
+        for name in CONTENDERS:
+            runs[name].append(rate(row, name, folder, args.seconds, args.build.resolve()))
+    return runs
+
+
+def shown(runs, base):
+    failed = [run for run in runs if not isinstance(run, float)]
+    if failed:
+        return f"none: {failed[-1]}"
+    ratios = [a / b for a, b in zip(runs, base) if isinstance(b, float)]
+    against = f"  {statistics.median(ratios):.2f} x PyTorch" if ratios and runs is not base else ""
+    return f"{statistics.median(runs):.1f} batches/s{against}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(PIPELINES))
+    args = parser.parse_args()
+    if not photos.can_make():
+        sys.exit(f"{sys.executable} has no Pillow, which makes the photographs; name another interpreter")
+    print(f"load {os.getloadavg()[0]:.2f} at the start; {'photographs' if photos.sources() else 'painted pictures'}")
+    for row in args.rows or PIPELINES:
+        with tempfile.TemporaryDirectory(prefix="bench-pictures-") as folder:
+            runs = measure(row, pathlib.Path(folder), args)
+        for name, of in runs.items():
+            print(f"{row:12} {name:16} {shown(of, runs['PyTorch'])}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+#!/usr/bin/python3
+"""Does the benchmark of pictures measure what it says? As test_bench.py.
+
+    test_picture_bench.py BUILD [unittest options]
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+import bench
+import photos
+import pictures
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = ''
+
+
+class Texts(unittest.TestCase):
+    def test_medians_and_ratios_of_turns(self):
+        base = [1.0, 10.0, 2.0]
+        self.assertEqual(pictures.shown(base, base), '2.0 batches/s')
+        self.assertEqual(pictures.shown([3.0, 40.0, 10.0], base), '10.0 batches/s  4.00 x PyTorch')
+        self.assertEqual(pictures.shown([3.0, 'no torch'], base), 'none: no torch')
+
+    def test_programs_differ_in_the_import_alone(self):
+        for row in pictures.PIPELINES:
+            ours, theirs = (pictures.program(row, name, 1) for name in ('import changed', 'PyTorch'))
+            self.assertEqual(ours.replace('from dloader', 'from torch.utils.data'), theirs)
+            compile(ours, row, 'exec')
+
+
+class QuickRuns(unittest.TestCase):
+    def test_each_has_a_line(self):
+        """With a rate, or with what is missing."""
+        if not photos.can_make():
+            self.skipTest('no PIL')
+        build = os.environ.get('DLOADER_RELEASE_BUILD', BUILD)
+        if bench.build_options(build)['b_sanitize'] != 'none':
+            self.skipTest('Python loads no module with sanitizers; set DLOADER_RELEASE_BUILD')
+        out = subprocess.run([sys.executable, HERE / 'pictures.py', '--build', build, '--seconds', '0.2',
+                              '--rounds', '1', 'crop'], check=True, stdout=subprocess.PIPE, text=True).stdout
+        for name in pictures.CONTENDERS:
+            line = re.search(rf'(?m)^crop +{name} +(.*)$', out)[1]
+            self.assertRegex(line, r'^([0-9.]+ batches/s.*|none: .*No module named .*)$')
+
+
+if __name__ == '__main__':
+    BUILD = sys.argv.pop(1)
+    unittest.main()
