@@ -17,6 +17,9 @@ enum mix_stop {
     MIX_STOP_NEVER,     /* epochs of `length` samples, which go on where the last one ended */
 };
 
+/* What has these shares. */
+enum mix_by { MIX_BY_SAMPLES = 1, MIX_BY_TOKENS };
+
 struct mix_point {
     uint64_t step;   /* the first one's is 0, and each one's is above that of the one before */
     double *weights; /* one for each dataset: finite, none below 0, not all 0 */

@@ -209,6 +209,16 @@ mix_units mix_shares_at(const struct mix_shares *shares, uint32_t stretch, uint3
     return share;
 }
 
+mix_units mix_shares_weight(const struct mix_shares *shares, uint32_t stretch, uint32_t child,
+                            uint64_t position)
+{
+    const struct mix_stretch *s = &shares->stretches[stretch];
+
+    if (!s->ramp)
+        return s->from[child];
+    return s->from[child] + (mix_units)(s->climbs[child] * (__int128)(position - s->begin));
+}
+
 /* In one stretch, whose end has it. */
 static uint64_t mix_shares_bisect(const struct mix_shares *shares, uint32_t stretch, uint32_t child,
                                   mix_units wanted)

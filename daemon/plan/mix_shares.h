@@ -63,6 +63,10 @@ uint32_t mix_shares_era(const struct mix_shares *shares, uint32_t stretch);
 mix_units mix_shares_at(const struct mix_shares *shares, uint32_t stretch, uint32_t child,
                         uint64_t t);
 
+/* Child i's weight at a position of the stretch, in units; hangs on no base. */
+mix_units mix_shares_weight(const struct mix_shares *shares, uint32_t stretch, uint32_t child,
+                            uint64_t position);
+
 /* The least t, from the stretch's beginning to the end of its era, at which the child's share is
  * `wanted` or more; MIX_NEVER: none. */
 uint64_t mix_shares_reach(const struct mix_shares *shares, uint32_t stretch, uint32_t child,

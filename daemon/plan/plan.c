@@ -58,6 +58,7 @@ static struct plan_mix plan_mix_of(const struct spec_dataset *dataset)
                      .points = dataset->points,
                      .step_samples = dataset->global_batch},
         .stop = dataset->stop,
+        .by = dataset->by,
         .length = dataset->stop == MIX_STOP_NEVER ? dataset->length : 0,
     };
 }

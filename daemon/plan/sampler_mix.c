@@ -2,30 +2,80 @@
 #include <errno.h>
 
 #include "daemon/plan/mix_order.h"
-#include "daemon/plan/permute.h"
-#include "daemon/plan/sampler.h"
+#include "daemon/plan/sampler_mix.h"
 
 /* Keeps children's seeds apart from whatever else is drawn for a seed. */
 #define MIXED_STREAM UINT64_C(0x6d69782073656564)
-
-/* Permutations that are kept: a child's takes the place of one whose number is as far from it. */
-enum { MIXED_KEPT = 4 };
-
-struct mixed_permutation {
-    uint32_t child;
-    uint64_t cycle;
-    struct permute_native perm; /* length 0: there is none */
-};
 
 struct mixed {
     struct sampler base;
     struct mix_order order;
     uint64_t first; /* position of the order where the epoch begins */
-    uint64_t seed, epoch;
-    uint64_t *ends; /* owned; of the children in the concatenation */
-    bool in_turn;
-    struct mixed_permutation kept[MIXED_KEPT];
+    struct mixed_children own;
 };
+
+/* ---- the children's own orders --------------------------------------------------------------- */
+
+int mixed_children_init(struct mixed_children *own, const struct plan_params *params)
+{
+    const struct plan_mix *mix = &params->mix;
+    uint64_t end = 0;
+
+    *own = (struct mixed_children){.seed = params->seed,
+                                   .epoch = mix->stop == MIX_STOP_NEVER ? 0 : params->epoch,
+                                   .in_turn = params->order == PLAN_SEQUENTIAL};
+    own->ends = calloc(mix->schedule.n, sizeof *own->ends);
+    if (!own->ends)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < mix->schedule.n; i++)
+        own->ends[i] = end += mix->sizes[i];
+    return 0;
+}
+
+void mixed_children_deinit(struct mixed_children *own)
+{
+    free(own->ends);
+    own->ends = NULL;
+}
+
+static uint64_t mixed_children_begin(const struct mixed_children *own, uint32_t child)
+{
+    return child > 0 ? own->ends[child - 1] : 0;
+}
+
+uint64_t mixed_children_size(const struct mixed_children *own, uint32_t child)
+{
+    return own->ends[child] - mixed_children_begin(own, child);
+}
+
+static uint64_t mixed_children_seed(const struct mixed_children *own, uint32_t child)
+{
+    const struct sampler_key key = {.seed = own->seed, .stream = MIXED_STREAM};
+
+    return sampler_native_bits(&key, child).high;
+}
+
+static uint64_t mixed_children_permuted(struct mixed_children *own, uint32_t child, uint64_t size,
+                                        uint64_t nth)
+{
+    struct mixed_permutation *kept = &own->kept[child % MIXED_KEPT];
+    uint64_t cycle = nth / size;
+
+    if (kept->perm.length == 0 || kept->child != child || kept->cycle != cycle) {
+        kept->child = child;
+        kept->cycle = cycle;
+        permute_native_init(&kept->perm, size, mixed_children_seed(own, child), own->epoch, cycle);
+    }
+    return permute_native_at(&kept->perm, nth - cycle * size);
+}
+
+uint64_t mixed_children_index(struct mixed_children *own, uint32_t child, uint64_t nth)
+{
+    uint64_t size = mixed_children_size(own, child);
+
+    return mixed_children_begin(own, child) +
+           (own->in_turn ? nth % size : mixed_children_permuted(own, child, size, nth));
+}
 
 /* ---- how long an epoch is -------------------------------------------------------------------- */
 
@@ -152,12 +202,24 @@ static int sampler_mix_init(struct mix_order *order, const struct plan_mix *mix,
     return r < 0 ? dl_error_set(err, -r, "dataset", "out of memory for the mixture") : 0;
 }
 
+static uint64_t sampler_mix_most(const struct plan_mix *mix)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < mix->schedule.n; i++)
+        sum += mix->sizes[i];
+    return sum;
+}
+
 static int sampler_mix_length(const struct plan_mix *mix, struct mix_order *order, uint64_t *ret,
                               struct dl_error *err)
 {
-    if (mix->stop != MIX_STOP_NEVER)
+    if (mix->by == MIX_BY_TOKENS && mix->stop == MIX_STOP_FIRST)
+        *ret = sampler_mix_most(mix); /* lengths say how many */
+    else if (mix->stop == MIX_STOP_NEVER)
+        *ret = mix->length;
+    else
         return sampler_mix_measure(mix, order, ret, err);
-    *ret = mix->length;
     return 0;
 }
 
@@ -175,37 +237,12 @@ int plan_mix_count(const struct plan_mix *mix, uint64_t epoch, uint64_t *ret, st
 
 /* ---- the sampler ----------------------------------------------------------------------------- */
 
-static uint64_t sampler_mix_seed(const struct mixed *mixed, uint32_t child)
-{
-    const struct sampler_key key = {.seed = mixed->seed, .stream = MIXED_STREAM};
-
-    return sampler_native_bits(&key, child).high;
-}
-
-static uint64_t sampler_mix_permuted(struct mixed *mixed, uint32_t child, uint64_t size,
-                                     uint64_t nth)
-{
-    struct mixed_permutation *kept = &mixed->kept[child % MIXED_KEPT];
-    uint64_t cycle = nth / size;
-
-    if (kept->perm.length == 0 || kept->child != child || kept->cycle != cycle) {
-        kept->child = child;
-        kept->cycle = cycle;
-        permute_native_init(&kept->perm, size, sampler_mix_seed(mixed, child), mixed->epoch, cycle);
-    }
-    return permute_native_at(&kept->perm, nth - cycle * size);
-}
-
 static uint64_t sampler_mix_at(struct sampler *sampler, uint64_t position)
 {
     struct mixed *mixed = container_of(sampler, struct mixed, base);
     struct mix_place place = mix_order_at(&mixed->order, mixed->first + position);
-    uint64_t begin = place.child > 0 ? mixed->ends[place.child - 1] : 0;
-    uint64_t size = mixed->ends[place.child] - begin;
 
-    if (mixed->in_turn)
-        return begin + place.nth % size;
-    return begin + sampler_mix_permuted(mixed, place.child, size, place.nth);
+    return mixed_children_index(&mixed->own, place.child, place.nth);
 }
 
 /* In shuffled samples (plan_backlog()), of which ten take as long as a position here. */
@@ -221,33 +258,29 @@ static void sampler_mix_free(struct sampler *sampler)
     struct mixed *mixed = container_of(sampler, struct mixed, base);
 
     mix_order_deinit(&mixed->order);
-    free(mixed->ends);
+    mixed_children_deinit(&mixed->own);
     free(mixed);
 }
 
 static int sampler_mix_fill(struct mixed *mixed, const struct plan_params *params)
 {
     const struct plan_mix *mix = &params->mix;
-    uint64_t end = 0;
-    bool never = mix->stop == MIX_STOP_NEVER;
+    int r = mixed_children_init(&mixed->own, params);
 
-    mixed->ends = calloc(mix->schedule.n, sizeof *mixed->ends);
-    if (!mixed->ends)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < mix->schedule.n; i++)
-        mixed->ends[i] = end += mix->sizes[i];
-    mixed->in_turn = params->order == PLAN_SEQUENTIAL;
-    mixed->seed = params->seed;
-    mixed->epoch = never ? 0 : params->epoch;
-    mixed->first = never ? params->epoch * mix->length : 0;
-    int r = sampler_mix_init(&mixed->order, mix, params->seed, params->epoch, NULL);
-    return r < 0 ? r : sampler_mix_length(mix, &mixed->order, &mixed->base.count, NULL);
+    if (r == 0)
+        r = sampler_mix_init(&mixed->order, mix, params->seed, params->epoch, NULL);
+    if (r < 0)
+        return r;
+    mixed->first = mix->stop == MIX_STOP_NEVER ? params->epoch * mix->length : 0;
+    return sampler_mix_length(mix, &mixed->order, &mixed->base.count, NULL);
 }
 
 int sampler_mix_new(const struct plan_params *params, struct sampler **ret)
 {
     static const struct sampler_kind_ops ops = {
         .missing = sampler_mix_missing, .at = sampler_mix_at, .free = sampler_mix_free};
+    if (params->mix.by == MIX_BY_TOKENS)
+        return sampler_mix_tokens_new(params, ret);
     struct mixed *mixed = calloc(1, sizeof *mixed);
 
     if (!mixed)

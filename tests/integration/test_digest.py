@@ -595,7 +595,9 @@ class Digest(DigestCase):
             ("mixed-tokens-packed", "mix", mix, {"kind": "random", "order": "native"}, {"tokens": 192},
              {"kind": "pack", "length": 64}),
             ("mixed-tokens-buckets", "mix", mix, {"kind": "sequential"},
-             {"tokens": 128, "strategy": "bucket"}, {"kind": "pad"})],
+             {"tokens": 128, "strategy": "bucket"}, {"kind": "pad"}),
+            ("mixed-by-tokens", "mix", {**mix, "by": "tokens", "stop": "never", "length": 400},
+             {"kind": "random", "order": "native"}, {"tokens": 128}, {"kind": "pad"})],
                          [*ALL_RANKS, "--epochs", "2"])
         self.check_specs("tokens", [(f"tokens-{name}", "text", keys, *how)
                                     for name, *how in (TOKENS[::3] if QUICK else TOKENS)],

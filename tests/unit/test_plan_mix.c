@@ -6,6 +6,7 @@
 #include "daemon/plan/plan.h"
 
 #include <errno.h>
+#include <math.h>
 
 #include "daemon/plan/mt19937.h"
 #include "tests/lib/harness.h"
@@ -305,6 +306,149 @@ static void test_whole_ends(void **state)
     }
 }
 
+/* ---- shares of tokens ----------------------------------------------------------------------- */
+
+enum { TOKEN_CHILDREN = 3, TOKEN_SIZE = 20000, TOKEN_STEPS = 500 };
+
+struct by_tokens {
+    struct plan_params params;
+    struct mix_point point;
+    double weights[TOKEN_CHILDREN];
+    uint64_t sizes[TOKEN_CHILDREN];
+    uint32_t lengths[TOKEN_CHILDREN * TOKEN_SIZE];
+};
+
+static void make_by_tokens(struct by_tokens *t, enum plan_strategy strategy)
+{
+    static const uint32_t least[] = {20, 200, 1}, most[] = {60, 600, 1100}; /* some are cut */
+    struct mt19937 g;
+
+    mt19937_init(&g, 3);
+    *t = (struct by_tokens){.params = {.length = TOKEN_CHILDREN * TOKEN_SIZE,
+                                       .sampler = PLAN_MIXTURE,
+                                       .order = PLAN_NATIVE,
+                                       .world = 2,
+                                       .tokens = {.tokens = 4096,
+                                                  .strategy = strategy,
+                                                  .truncate = true,
+                                                  .max_length = 1024,
+                                                  .interval = 64,
+                                                  .multiple = 1,
+                                                  .row_length = strategy == PLAN_PACK ? 2048 : 0,
+                                                  .window = 16,
+                                                  .accumulate = 1},
+                                       .mix = {.schedule = {.n = TOKEN_CHILDREN, .n_points = 1},
+                                               .stop = MIX_STOP_NEVER,
+                                               .by = MIX_BY_TOKENS,
+                                               .length = 70000}},
+                            .weights = {0.5, 0.3, 0.2},
+                            .sizes = {TOKEN_SIZE, TOKEN_SIZE, TOKEN_SIZE}};
+    for (uint32_t i = 0; i < ARRAY_SIZE(t->lengths); i++) {
+        uint32_t child = i / TOKEN_SIZE;
+
+        t->lengths[i] = least[child] + draw(&g, most[child] - least[child]);
+    }
+    t->point.weights = t->weights;
+    t->params.mix.schedule.points = &t->point;
+    t->params.mix.sizes = t->sizes;
+    t->params.tokens.lengths = t->lengths;
+}
+
+/* Adds the tokens of one step of both ranks. */
+static void count_tokens(const struct by_tokens *t, struct plan *plan, uint64_t step,
+                         double *tokens)
+{
+    static uint64_t indices[4096];
+
+    for (uint64_t rank = 0; rank < 2; rank++) {
+        size_t n = step < plan_steps(plan, rank) ? plan_step(plan, rank, step, indices) : 0;
+
+        for (size_t i = 0; i < n; i++)
+            tokens[indices[i] / TOKEN_SIZE] += (double)min_u64(t->lengths[indices[i]], 1024);
+    }
+}
+
+static void check_token_shares(const struct by_tokens *t, const double *tokens)
+{
+    double sum = tokens[0] + tokens[1] + tokens[2];
+
+    for (uint32_t i = 0; i < TOKEN_CHILDREN; i++)
+        assert_true(fabs(tokens[i] / sum - t->weights[i]) < 0.001);
+}
+
+/* After 1,000 batches, where they come in the order of the mixture; where they are grouped within
+ * windows, at the end. */
+static void test_token_shares(void **state)
+{
+    static const enum plan_strategy strategies[] = {PLAN_IN_TURN, PLAN_SORTED, PLAN_PACK,
+                                                    PLAN_BUCKET};
+    static struct by_tokens t;
+
+    for (size_t s = 0; s < ARRAY_SIZE(strategies); s++) {
+        double tokens[TOKEN_CHILDREN] = {0};
+
+        make_by_tokens(&t, strategies[s]);
+        struct plan *plan = make(&t.params);
+        assert_int_equal(plan_prepare(plan), 0);
+        assert_true(plan_steps(plan, 0) > TOKEN_STEPS);
+        for (uint64_t step = 0; step < plan_steps(plan, 0); step++) {
+            count_tokens(&t, plan, step, tokens);
+            if (strategies[s] == PLAN_IN_TURN && step >= TOKEN_STEPS)
+                check_token_shares(&t, tokens);
+        }
+        check_token_shares(&t, tokens);
+        plan_free(plan);
+    }
+}
+
+/* An epoch ends before a child comes again; the next one of an endless order goes on. */
+static void test_token_epochs(void **state)
+{
+    static struct by_tokens t;
+    static uint64_t indices[4096];
+    static uint8_t times[TOKEN_CHILDREN * TOKEN_SIZE];
+    uint64_t samples = 0;
+
+    make_by_tokens(&t, PLAN_IN_TURN);
+    t.params.mix.stop = MIX_STOP_FIRST;
+    t.params.world = 1;
+    struct plan *plan = make(&t.params);
+    assert_int_equal(plan_prepare(plan), 0);
+    for (uint64_t step = 0; step < plan_steps(plan, 0); step++)
+        for (size_t i = plan_step(plan, 0, step, indices); i-- > 0; samples++)
+            assert_int_equal(times[indices[i]]++, 0);
+    plan_free(plan);
+    uint64_t of_first = 0;
+    for (uint32_t i = 0; i < TOKEN_SIZE; i++)
+        of_first += times[i];
+    assert_int_equal(of_first, TOKEN_SIZE); /* its samples are the shortest: it is through first */
+    assert_true(samples > TOKEN_SIZE);
+    t.params.mix.stop = MIX_STOP_NEVER;
+    t.params.mix.length = 10000;
+    for (t.params.epoch = 0; t.params.epoch < 2; t.params.epoch++) {
+        plan = make(&t.params);
+        assert_int_equal(plan_prepare(plan), 0);
+        for (uint64_t step = 0; step < plan_steps(plan, 0); step++)
+            for (size_t i = plan_step(plan, 0, step, indices); i-- > 0;)
+                times[indices[i]] += 2;
+        plan_free(plan);
+    }
+    for (uint32_t i = 0; i < ARRAY_SIZE(times); i++) /* together 20,000: no child is through */
+        assert_true(times[i] < 4);
+}
+
+static void test_token_refused(void **state)
+{
+    static struct by_tokens t;
+
+    make_by_tokens(&t, PLAN_IN_TURN);
+    t.params.mix.stop = MIX_STOP_ALL;
+    assert_int_equal(plan_new(&t.params, &(struct plan *){NULL}), -EINVAL);
+    t.params.mix.stop = MIX_STOP_FIRST;
+    t.params.tokens.tokens = 0;
+    assert_int_equal(plan_new(&t.params, &(struct plan *){NULL}), -EINVAL);
+}
+
 static void test_memory(void **state)
 {
     double weights[] = {1, 1};
@@ -335,9 +479,11 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_plans), cmocka_unit_test(test_never),
-        cmocka_unit_test(test_large),        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_whole_ends),   cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_random_plans),  cmocka_unit_test(test_never),
+        cmocka_unit_test(test_large),         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_whole_ends),    cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_token_shares),  cmocka_unit_test(test_token_epochs),
+        cmocka_unit_test(test_token_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,16 +7,17 @@ static void test_forms(void **state)
 {
     static const struct form forms[] = {
         {"{kind: mix, " TWO ", weights: [1, 3]}",
-         "{kind: mix, stop: first, " TWO ", weights: [1.0, 3.0]}"},
+         "{kind: mix, stop: first, " TWO ", by: samples, weights: [1.0, 3.0]}"},
         {"{kind: mix, stop: all, " TWO ", weights: [0, 0.5]}",
-         "{kind: mix, stop: all, " TWO ", weights: [0.0, 0.5]}"},
+         "{kind: mix, stop: all, " TWO ", by: samples, weights: [0.0, 0.5]}"},
         {"{kind: mix, stop: never, length: 9, " TWO ", weights: [-0.0, 1]}",
-         "{kind: mix, stop: never, length: 9, " TWO ", weights: [0.0, 1.0]}"},
+         "{kind: mix, stop: never, length: 9, " TWO ", by: samples, weights: [0.0, 1.0]}"},
         {"{kind: mix, " TWO ", schedule: [{weights: [1, 3], step: 0}]}",
-         "{kind: mix, stop: first, " TWO ", weights: [1.0, 3.0]}"},
+         "{kind: mix, stop: first, " TWO ", by: samples, weights: [1.0, 3.0]}"},
         {"{kind: mix, " TWO ", global_batch: 8, schedule: [{step: 0, weights: [1, 3]},"
          " {step: 5, weights: [1, 0], ramp: linear}, {step: 6, weights: [1, 1], ramp: none}]}",
-         "{kind: mix, stop: first, " TWO ", schedule: [{step: 0, weights: [1.0, 3.0], ramp: none},"
+         "{kind: mix, stop: first, " TWO
+         ", by: samples, schedule: [{step: 0, weights: [1.0, 3.0], ramp: none},"
          " {step: 5, weights: [1.0, 0.0], ramp: linear}, {step: 6, weights: [1.0, 1.0],"
          " ramp: none}], global_batch: 8}"},
     };
@@ -80,6 +81,12 @@ static void test_refused(void **state)
          "4 only applies to stop: never; write that, or leave length out"},
         {", weights: [1, 1], stop: never}", "dataset.length",
          "missing; stop: never needs it: the samples that count as an epoch"},
+        {", weights: [1, 1], by: tokens}", "dataset.by",
+         "\"tokens\" needs batches measured in tokens, whose lengths are known; add batch.tokens, "
+         "or "
+         "write samples"},
+        {", weights: [1, 1], by: tokens, stop: all}\nbatch: {tokens: 8}\ncollate: {kind: pad}\n",
+         "dataset.by", "\"tokens\" has no stop: all; write stop: first, or never with a length"},
         {", weights: [1, 1]}\nsampler: {kind: random}\n", "sampler.order",
          "\"torch\" is not there for a dataset of kind mix, which PyTorch does not have; write "
          "order: native"},
