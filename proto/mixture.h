@@ -8,8 +8,9 @@
 #include "proto/common/base.h"
 #include "proto/limits.h"
 
-/* A weight above 0 is no less than the sum of all, divided by this. */
-#define DL_MIX_LEAST_SHARE 65536
+/* A weight above 0 is no less than the sum of all, divided by this: to find a position of the order
+ * takes up to twice as many steps (daemon/plan/mix_order.h), in places where nobody may wait. */
+#define DL_MIX_LEAST_SHARE 16384
 
 enum mix_stop {
     MIX_STOP_FIRST = 1, /* where the first dataset's share is all its samples */

@@ -63,7 +63,7 @@ struct mix_place {
 };
 struct mix_place mix_order_at(struct mix_order *order, uint64_t position);
 
-/* Positions that mix_order_at() would have to go through, each about 0.1 µs. */
+/* Positions that mix_order_at() would have to go through, each about 0.3 µs. */
 uint64_t mix_order_missing(const struct mix_order *order, uint64_t position);
 
 /* How many samples of each child stand before `position`. */

@@ -245,12 +245,12 @@ static uint64_t sampler_mix_at(struct sampler *sampler, uint64_t position)
     return mixed_children_index(&mixed->own, place.child, place.nth);
 }
 
-/* In shuffled samples (plan_backlog()), of which ten take as long as a position here. */
+/* In shuffled samples (plan_backlog()), of which thirty take as long as a position here. */
 static uint64_t sampler_mix_missing(const struct sampler *sampler, uint64_t end)
 {
     const struct mixed *mixed = container_of(sampler, const struct mixed, base);
 
-    return 10 * mix_order_missing(&mixed->order, mixed->first + end - 1);
+    return 30 * mix_order_missing(&mixed->order, mixed->first + end - 1);
 }
 
 static void sampler_mix_free(struct sampler *sampler)

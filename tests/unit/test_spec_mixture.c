@@ -45,7 +45,7 @@ static void test_refused(void **state)
         {", weights: [1e308, 1e308]}", "dataset.weights",
          "their sum exceeds the largest float64; scale them down"},
         {", weights: [1, 1e-6]}", "dataset.weights.1",
-         "1e-06 is less than 1/65536 of the sum of the weights; write more, or 0"},
+         "1e-06 is less than 1/16384 of the sum of the weights; write more, or 0"},
         {", weights: [1, 1], schedule: [{step: 0, weights: [1, 1]}]}", "dataset.schedule",
          "is given beside weights; leave out one of them"},
         {", schedule: []}", "dataset.schedule",

@@ -39,15 +39,16 @@ static int start_ref_plan(struct loader *loader, const struct stream_params *par
     plan.epoch = params->epoch;
     plan.world = params->world;
     struct dl_error why = {0};
-    int r = plan_is_mix(&plan) ? plan_mix_count(&plan.mix, plan.epoch, &count, &why) : 0;
-    if (r == 0)
-        r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret, &why);
+    int r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret, &why);
 
     if (why.code != 0) {
         if (err)
             *err = why;
         return r;
     }
+    if (r == -EINVAL && plan_is_mix(&plan) &&
+        plan_mix_count(&plan.mix, plan.epoch, &count, err) < 0)
+        return r; /* in its words */
     if (r == -ENOMEM && loader->spec.order == ORDER_TORCH)
         return dl_error_set(err, ENOMEM, "sampler.order",
                             "torch needs memory for each sample of an epoch, more than the "
