@@ -2,12 +2,14 @@
 
     PYTHON formats.py --build BUILD [--seconds S] [--rounds N] [ROW ...]
 
-PYTHON has NumPy, for photographs Pillow, and for the others' side PyTorch and their libraries
-(webdataset, mosaicml-streaming, megatron-core, datasets); where one is missing its line says so. Each row's data
-are made in a private directory. Runs take turns, and only ratios of neighbours mean something.
+PYTHON has NumPy, for photographs Pillow, for Parquet pyarrow, and for the others' side PyTorch and their
+libraries (webdataset, mosaicml-streaming, megatron-core, datasets); where one is missing its line says so.
+Each row's data are made in a private directory. Runs take turns, and only ratios of neighbours mean
+something.
 
 Bars: indexed tar shuffled >= 0.95 of sequential and >= 2 x webdataset with Pillow; MDS >= 20 x
-mosaic's reader; Megatron >= Megatron's; Arrow's token rows >= 50 x datasets.
+mosaic's reader; Megatron >= Megatron's; Arrow's token rows >= 50 x datasets; Parquet shuffled >= 0.8
+of sequential and >= 10 x datasets.
 """
 
 import argparse
@@ -78,6 +80,13 @@ def forever(loader):
 
 batches = forever(torch.utils.data.DataLoader(data, batch_size=64, shuffle=True, num_workers=WORKERS,
                                               persistent_workers=True))
+""",
+    "parquet": """
+import datasets, torch
+datasets.disable_progress_bars()
+data = datasets.load_dataset('parquet', data_files='*.parquet', split='train', streaming=True)
+data = data.shuffle(buffer_size=10000, seed=1).with_format('torch')
+batches = iter(torch.utils.data.DataLoader(data, batch_size=1024, num_workers=WORKERS))
 """,
     "tar": """
 import random
@@ -183,6 +192,24 @@ def make_tar(folder, count=800, shards=8):
                     tar.addfile(info, io.BytesIO(data))
 
 
+def make_parquet(folder, files=4, rows=400_000, group=50_000):
+    """Numbers: five columns of 8 bytes and five of 4, as pyarrow writes them by default."""
+    import pyarrow
+    import pyarrow.parquet
+    rng = numpy.random.default_rng(0)
+    for i in range(files):
+        columns = {f"f{k}": rng.standard_normal(rows) for k in range(4)}
+        columns |= {f"s{k}": rng.standard_normal(rows).astype(numpy.float32) for k in range(4)}
+        columns |= {"id": numpy.arange(i * rows, (i + 1) * rows),
+                    "label": rng.integers(10, size=rows, dtype=numpy.int32)}
+        pyarrow.parquet.write_table(pyarrow.table(columns), folder / f"{i}.parquet", row_group_size=group)
+
+
+def parquet_spec(folder, **sampler):
+    """Whose row groups are decoded in every epoch: the cache has room for some of them."""
+    return spec({"kind": "parquet", "paths": f"{folder}/*.parquet", "cache": "48MiB"}, 1024, sampler=sampler)
+
+
 def spec(dataset, batch, **keys):
     return {"dataset": dataset, "batch": {"size": batch}, "seed": 1, "workers": {"count": WORKERS},
             "sampler": {"kind": "random"}, **keys}
@@ -199,6 +226,9 @@ ROWS = {
         {"kind": "megatron", "path": f"{folder}/corpus", "view": "samples", "sequence_length": 1024}, 32)}),
     "mds": (make_mds, lambda folder: {"ours": spec({"kind": "mds", "root": f"{folder}/mds"}, 256)}),
     "arrow": (make_arrow, lambda folder: {"ours": spec({"kind": "arrow", "paths": f"{folder}/arrow"}, 64)}),
+    "parquet": (make_parquet, lambda folder: {
+        "ours": parquet_spec(folder, kind="random", order="native", block=50_000, window=8),
+        "ours in order": parquet_spec(folder, kind="sequential")}),
     "tar": (make_tar, lambda folder: {
         "ours": tar_spec(folder), "ours in order": tar_spec(folder, sampler={"kind": "sequential"})}),
 }

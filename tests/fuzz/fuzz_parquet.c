@@ -52,7 +52,7 @@ static void check_chunk(const struct parquet_place *place, const struct parquet_
     if (parquet_filter_bounds(column, chunk, &bounds) && bounds.is_text)
         read_all(bounds.first.data, bounds.first.bytes);
     int r = parquet_chunk_decode(place, column, chunk, &values, &err);
-    FUZZ_ASSERT(r == 0 || (r == -err.code && strstr(err.message, column->path)));
+    FUZZ_ASSERT(r == 0 || (r == -err.code && strstr(err.message, "row group ")));
     if (r == 0)
         check_values(column, &values, place->rows);
     parquet_values_deinit(&values);

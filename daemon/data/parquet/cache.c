@@ -103,6 +103,14 @@ static int cache_decode(struct parquet_table *table, struct parquet_group *group
     return 0;
 }
 
+void parquet_table_touch(struct parquet_table *table, const struct parquet_group *group)
+{
+    if (!group->decoded || table->kept == group->decoded)
+        return;
+    DL_DELETE(table->kept, group->decoded);
+    DL_PREPEND(table->kept, group->decoded);
+}
+
 int parquet_table_column(struct parquet_table *table, struct parquet_group *group, uint32_t column,
                          const struct parquet_values **ret, struct dl_error *err)
 {
@@ -111,10 +119,7 @@ int parquet_table_column(struct parquet_table *table, struct parquet_group *grou
     if (!decoded && !(decoded = cache_new(table, group)))
         return dl_error_set(err, ENOMEM, table->files.list.paths[group->file],
                             "out of memory for a row group");
-    if (table->kept != decoded) {
-        DL_DELETE(table->kept, decoded);
-        DL_PREPEND(table->kept, decoded);
-    }
+    parquet_table_touch(table, group);
     if (!decoded->columns[column]) {
         int r = cache_decode(table, group, column, &decoded->columns[column], err);
         if (r < 0)

@@ -272,25 +272,22 @@ static int parquet_lengths(struct dataset *ds, const char *leaf, uint64_t first,
 
 /* ---- samples of one shape ------------------------------------------------------------------- */
 
+enum { AT_ONCE = 64 }; /* rows, whose reads of memory then wait for each other no more */
+
 static int parquet_copy_number(const struct parquet_row *row, const struct parquet_step *step,
-                               uint8_t *to)
+                               uint32_t bytes, uint8_t *to)
 {
     struct parquet_table *table = &row->parquet->table;
-    const struct parquet_values *values;
-    int64_t number;
-    int r;
+    const struct parquet_decoded *decoded = row->group->decoded;
+    const struct parquet_values *values = decoded ? decoded->columns[step->number] : NULL;
 
-    if (step->sort == STEP_KEY) {
-        r = parquet_key_number(row, step->number, &number);
-        memcpy(to, &number, sizeof number);
-        return r;
+    if (!values) {
+        int r = parquet_table_column(table, row->group, step->number, &values, row->err);
+        if (r < 0)
+            return r;
     }
-    r = parquet_table_column(table, row->group, step->number, &values, row->err);
-    if (r < 0)
-        return r;
     if (values->valid && !values->valid[row->row])
         return parquet_refuse_null(row, step->number);
-    uint32_t bytes = table->columns[step->number]->bytes;
     const uint8_t *from = values->fixed + row->row * bytes;
     if (bytes == 4)
         memcpy(to, from, 4);
@@ -301,30 +298,66 @@ static int parquet_copy_number(const struct parquet_row *row, const struct parqu
     return 0;
 }
 
+/* One leaf of rows[0..n), one after another, to `to`. *ret_bad: which of them. */
+static int parquet_copy_leaf(const struct parquet_row *rows, size_t n,
+                             const struct parquet_step *step, uint8_t *to, size_t *ret_bad)
+{
+    const struct parquet_table *table = &rows->parquet->table;
+    bool key = step->sort == STEP_KEY;
+    uint32_t bytes = key ? sizeof(int64_t) : table->columns[step->number]->bytes;
+    int64_t number;
+    int r = 0;
+
+    for (size_t i = 0; i < n && r == 0; i++, to += bytes) {
+        *ret_bad = i;
+        if (!key) {
+            r = parquet_copy_number(&rows[i], step, bytes, to);
+            continue;
+        }
+        r = parquet_key_number(&rows[i], step->number, &number);
+        if (r == 0)
+            memcpy(to, &number, sizeof number);
+    }
+    return r;
+}
+
+/* Where up to AT_ONCE samples are. */
+static int parquet_find_rows(struct parquet *parquet, const uint64_t *indices, size_t n,
+                             struct parquet_row *rows, size_t *ret_bad, struct dl_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        /* Once: another process may write to the slot these lie in. */
+        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
+        *ret_bad = i;
+        if (index >= parquet->base.length)
+            return dataset_refuse_index(&parquet->base, index, err);
+        struct parquet_group *group = parquet_table_group(&parquet->table, index);
+        parquet_table_touch(&parquet->table, group);
+        rows[i] = (struct parquet_row){
+            .parquet = parquet, .group = group, .row = index - group->first, .err = err};
+    }
+    return 0;
+}
+
 static int parquet_read_rows(struct dataset *ds, const struct sample_key *key,
                              const uint64_t *indices, size_t n, void *const *dst, size_t *ret_bad,
                              struct dl_error *err)
 {
     struct parquet *parquet = container_of(ds, struct parquet, base);
-    const struct parquet_fields *fields = &parquet->fields;
-    int r = 0;
+    struct parquet_row rows[AT_ONCE];
+    size_t bad = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        /* Once: another process may write to the slot these lie in. */
-        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
-        *ret_bad = i;
-        if (index >= ds->length)
-            return dataset_refuse_index(ds, index, err);
-        struct parquet_group *group = parquet_table_group(&parquet->table, index);
-        struct parquet_row row = {
-            .parquet = parquet, .group = group, .row = index - group->first, .err = err};
-        for (uint32_t leaf = 0; leaf < fields->n; leaf++) {
-            const struct parquet_step *step = &fields->steps[leaf];
-            uint32_t bytes =
-                step->sort == STEP_KEY ? 8 : parquet->table.columns[step->number]->bytes;
-            r = parquet_copy_number(&row, step, (uint8_t *)dst[leaf] + i * bytes);
-            if (r < 0)
-                return r;
+    for (size_t first = 0; first < n; first += AT_ONCE) {
+        size_t take = min_u64(n - first, AT_ONCE);
+        int r = parquet_find_rows(parquet, indices + first, take, rows, &bad, err);
+        for (uint32_t leaf = 0; r == 0 && leaf < parquet->fields.n; leaf++) {
+            uint64_t bytes = ds->schema.nodes[1 + leaf].nbytes;
+            r = parquet_copy_leaf(rows, take, &parquet->fields.steps[leaf],
+                                  (uint8_t *)dst[leaf] + first * bytes, &bad);
+        }
+        if (r < 0) {
+            *ret_bad = first + bad;
+            return r;
         }
     }
     return 0;

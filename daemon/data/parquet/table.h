@@ -14,7 +14,6 @@
 struct parquet_decoded {
     uint32_t refs;
     uint64_t bytes;
-    uint64_t used;                       /* when it was of use last: the greatest is the latest */
     uint64_t group;                      /* of the table */
     struct parquet_decoded *prev, *next; /* table.kept (utlist) */
     struct parquet_values **columns;     /* owned, and each; NULL: not yet. In the same memory */
@@ -84,6 +83,9 @@ int _nodiscard_ parquet_table_list(struct parquet_table *table, const struct val
 
 /* The group that has `row`, below table->rows. */
 struct parquet_group *parquet_table_group(struct parquet_table *table, uint64_t row);
+
+/* What is decoded of the group is of use now: others are forgotten before it. */
+void parquet_table_touch(struct parquet_table *table, const struct parquet_group *group);
 
 /* A column of a group, decoded; there until another group is asked for, or as long as a reference
  * to group->decoded is held. */
