@@ -31,6 +31,11 @@ static void spec_parts_forget_files(struct value *v)
         value_move(&(struct value){0}, v);
 }
 
+static bool spec_parts_is_path(const struct value *v)
+{
+    return v->type == VALUE_STRING && v->string[0] == '/';
+}
+
 static void spec_parts_forget_places(const char *section, struct value *map)
 {
     for (uint32_t i = 0; i < map->count; i++) {
@@ -39,9 +44,8 @@ static void spec_parts_forget_places(const char *section, struct value *map)
 
         if (key && spec_parts_is_place(key))
             value_move(&(struct value){0}, v);
-        else if (key && key->type == KEY_FILES)
-            spec_parts_forget_files(v);
-        else if (key && key->type == KEY_INDEX && v->type == VALUE_STRING && v->string[0] == '/')
+        else if (key &&
+                 (key->type == KEY_FILES || (key->type == KEY_INDEX && spec_parts_is_path(v))))
             spec_parts_forget_files(v);
         else if (key && key->type == KEY_DATASET)
             spec_parts_forget_places(section, v);

@@ -45,7 +45,7 @@ enum key_type {
     KEY_INDEX,    /* one of the key's choices, or a path, which has a number of its own */
     KEY_FIELDS,
     KEY_FEATURES,
-    KEY_NULLS, /* struct value: a number, or null for the word refuse */
+    KEY_NULLS,    /* struct value: a number, or null for the word refuse */
     KEY_SHARES,   /* of a mix: those of its only point */
     KEY_SCHEDULE, /* of a mix: all of its points, if there are several */
 };
@@ -164,7 +164,7 @@ int _nodiscard_ spec_read_index(struct spec_reading *rd, const struct spec_key *
 int _nodiscard_ spec_read_fields(struct spec_reading *rd, const struct spec_key *key,
                                  const struct value *v);
 int _nodiscard_ spec_read_nulls(struct spec_reading *rd, const struct spec_key *key,
-                               const struct value *v);
+                                const struct value *v);
 int _nodiscard_ spec_read_features(struct spec_reading *rd, const struct spec_key *key,
                                    const struct value *v);
 void spec_fields_deinit(struct spec_dataset *dataset);

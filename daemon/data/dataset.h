@@ -130,7 +130,7 @@ struct dataset {
     bool saves_state;   /* they have save(), and iterate() resumes from such a state */
     uint64_t *sizes;    /* owned; mix: samples in each of its datasets; else NULL */
     uint32_t n_sizes;
-    uint64_t content;   /* fingerprint of the data: dataset_fingerprint.h; 0: not known */
+    uint64_t content; /* fingerprint of the data: dataset_fingerprint.h; 0: not known */
 };
 
 static inline bool dataset_is_iterable(const struct dataset *ds)

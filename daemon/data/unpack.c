@@ -205,11 +205,10 @@ int unpack(enum compression compression, const uint8_t *data, uint64_t bytes, ui
 /* Of one member: both sizes are below 4 GiB. */
 static int unpack_inflate_exactly(const uint8_t *data, uint32_t bytes, uint8_t *ret, uint32_t room)
 {
-    z_stream z = {.next_in = (Bytef *)data, .avail_in = bytes, .next_out = ret, .avail_out = room};
+    z_stream z = {.next_in = (Bytef *)data, .avail_in = bytes, .avail_out = room};
     uint8_t none;
 
-    if (room == 0)
-        z.next_out = &none; /* zlib wants to have a place also for nothing */
+    z.next_out = room > 0 ? ret : &none; /* zlib wants to have a place also for nothing */
     if (inflateInit2(&z, 15 + 32) != Z_OK)
         return -ENOMEM;
     int r = inflate(&z, Z_FINISH);

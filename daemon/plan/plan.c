@@ -121,10 +121,10 @@ bool plan_params_equal(const struct plan_params *a, const struct plan_params *b)
     return a->length == b->length && a->sampler == b->sampler && a->order == b->order &&
            a->indices == b->indices && a->n_indices == b->n_indices && a->weights == b->weights &&
            plan_mix_equal(&a->mix, &b->mix) && a->num_samples == b->num_samples &&
-           a->block == b->block && a->window == b->window &&
-           a->replacement == b->replacement && a->seed == b->seed && a->epoch == b->epoch &&
-           a->world == b->world && a->batch_size == b->batch_size && a->drop_last == b->drop_last &&
-           a->shard == b->shard && a->even == b->even && history_equal(&a->before, &b->before) &&
+           a->block == b->block && a->window == b->window && a->replacement == b->replacement &&
+           a->seed == b->seed && a->epoch == b->epoch && a->world == b->world &&
+           a->batch_size == b->batch_size && a->drop_last == b->drop_last && a->shard == b->shard &&
+           a->even == b->even && history_equal(&a->before, &b->before) &&
            plan_tokens_equal(&a->tokens, &b->tokens);
 }
 

@@ -418,9 +418,7 @@ static void test_listening_for_others(void **state)
 static void test_tokens(void **state)
 {
     static const char *const wrong_tokens[] = {"0123456789abcde", "0123456789 abcdef",
-                                               "0123456789abcd\xc3\xa9"
-                                               "f",
-                                               "0123456789abcdef\""};
+                                               "0123456789abcd\303\251f", "0123456789abcdef\""};
     char token[256], text[512], want[512];
 
     (void)state;

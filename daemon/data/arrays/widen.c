@@ -20,9 +20,9 @@ typedef int32_t any_i32 __attribute__((aligned(1)));
         uint64_t i = 0;                                                  \
         for (; i + BLOCK <= n; i += BLOCK)                               \
             for (uint64_t j = 0; j < BLOCK; j++)                         \
-                to[i + j] = tokens[i + j];                               \
+                to[i + j] = (int64_t)tokens[i + j];                      \
         for (; i < n; i++)                                               \
-            to[i] = tokens[i];                                           \
+            to[i] = (int64_t)tokens[i];                                  \
     }
 WIDEN(widen_u8, uint8_t)
 WIDEN(widen_i8, int8_t)

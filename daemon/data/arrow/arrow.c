@@ -78,8 +78,9 @@ static int arrow_refuse(const struct arrow *arrow, const struct arrow_row *row, 
     const struct arrow_file *file = &arrow->table.files[row->batch->file];
     const struct arrow_field *field = &arrow->table.schema.fields[arrow->table.columns[column]];
 
-    return dl_error_set(err, why->code, file->path, "row %llu: its column %s %s",
-                        (unsigned long long)(row->batch->first - file->first + row->row),
+    unsigned long long number = row->batch->first - file->first + row->row;
+
+    return dl_error_set(err, why->code, file->path, "row %llu: its column %s %s", number,
                         field->name, why->message);
 }
 

@@ -291,14 +291,17 @@ static int resize_nearest(struct resizer *resizer, const struct picture *in, str
 
     if (resize_make_room(&resizer->across, w, 1) < 0)
         return -ENOMEM;
-    for (uint32_t x = 0; x < w; x++, place += step)
+    for (uint32_t x = 0; x < w; x++) {
         resizer->across.from[x] =
             (uint32_t)min_u64((uint64_t)place, (uint64_t)in->size.width - 1) * PIXEL;
+        place += step;
+    }
     step = (double)in->size.height / h;
     place = step * 0.5;
-    for (uint32_t y = 0; y < h; y++, place += step) {
+    for (uint32_t y = 0; y < h; y++) {
         const uint8_t *row =
             picture_row(in, (uint32_t)min_u64((uint64_t)place, (uint64_t)in->size.height - 1));
+        place += step;
         uint8_t *to = picture_row(out, y);
         for (uint32_t x = 0; x < w; x++)
             memcpy(to + (size_t)x * PIXEL, row + resizer->across.from[x], PIXEL);

@@ -98,8 +98,9 @@ static int warps_apply_perspective(const struct transform *t, struct transforms_
     static const bool far[4][2] = {{false, false}, {true, false}, {true, true}, {false, true}};
     struct image_size size = run->now.size;
     struct warp warp = warps_of(t);
-    uint32_t bound[2] = {(uint32_t)(t->numbers[0] * (size.width / 2)) + 1,
-                         (uint32_t)(t->numbers[0] * (size.height / 2)) + 1};
+    uint32_t half[2] = {size.width / 2, size.height / 2};
+    uint32_t bound[2] = {(uint32_t)(t->numbers[0] * half[0]) + 1,
+                         (uint32_t)(t->numbers[0] * half[1]) + 1};
     double w = (double)size.width - 1, h = (double)size.height - 1, a[8];
     double from[4][2] = {{0, 0}, {w, 0}, {w, h}, {0, h}}, to[4][2];
 

@@ -105,17 +105,21 @@ static int warp_scale(const struct picture *in, const double a[static 6], struct
 
     if (!columns)
         return -ENOMEM;
-    for (uint32_t i = 0; i < out->size.width; i++, x += a[0]) {
-        if (!(x >= 0 && x < in->size.width))
-            continue;
-        end = i + 1;
-        first = i < first ? i : first;
-        columns[i] = (uint32_t)x;
+    for (uint32_t i = 0; i < out->size.width; i++) {
+        if (x >= 0 && x < in->size.width) {
+            end = i + 1;
+            first = i < first ? i : first;
+            columns[i] = (uint32_t)x;
+        }
+        x += a[0];
     }
-    for (uint32_t j = 0; j < out->size.height; j++, y += a[4]) {
-        if (!(y >= 0 && y < in->size.height))
+    for (uint32_t j = 0; j < out->size.height; j++) {
+        double at = y;
+
+        y += a[4];
+        if (!(at >= 0 && at < in->size.height))
             continue;
-        const uint8_t *row = picture_row(in, (uint32_t)y);
+        const uint8_t *row = picture_row(in, (uint32_t)at);
         uint8_t *to = picture_row(out, j);
         for (uint32_t i = first; i < end; i++)
             memcpy(to + (size_t)i * PIXEL, row + (size_t)columns[i] * PIXEL, PIXEL);
@@ -159,11 +163,16 @@ static void warp_nearest(const struct picture *in, const double a[static 6], str
 {
     double x_row = a[2] + a[1] * 0.5 + a[0] * 0.5, y_row = a[5] + a[4] * 0.5 + a[3] * 0.5;
 
-    for (uint32_t j = 0; j < out->size.height; j++, x_row += a[1], y_row += a[4]) {
+    for (uint32_t j = 0; j < out->size.height; j++) {
         uint8_t *to = picture_row(out, j);
         double x = x_row, y = y_row;
-        for (uint32_t i = 0; i < out->size.width; i++, x += a[0], y += a[3], to += PIXEL)
+        for (uint32_t i = 0; i < out->size.width; i++, to += PIXEL) {
             warp_look_up(in, WARP_NEAREST, x, y, to);
+            x += a[0];
+            y += a[3];
+        }
+        x_row += a[1];
+        y_row += a[4];
     }
 }
 

@@ -74,7 +74,7 @@ static int megatron_lengths(struct dataset *ds, const char *leaf, uint64_t first
         if (r == 0 && tokens >= LENGTH_UNKNOWN)
             r = dl_error_set(err, EOVERFLOW, megatron->idx_path,
                              "its document %llu has %llu tokens; a sample has fewer than 2^32 - 1",
-                             (unsigned long long)(first + i), (unsigned long long)tokens);
+                             (unsigned long long)*ret_bad, (unsigned long long)tokens);
         ret[i] = (uint32_t)tokens;
     }
     return r;

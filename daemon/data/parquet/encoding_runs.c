@@ -143,9 +143,10 @@ static bool runs_take_block(struct runs_delta *d)
 bool parquet_decode_delta(const uint8_t *at, const uint8_t *end, uint64_t n, uint32_t width,
                           uint8_t *ret, const uint8_t **ret_end)
 {
-    struct runs_delta d = {.at = at, .end = end, .left = n, .width = width, .out = ret};
+    struct runs_delta d = {.at = at, .end = end, .left = n, .width = width};
     uint64_t block, total, first;
 
+    d.out = ret;
     if (!parquet_varint(&d.at, end, &block) || !parquet_varint(&d.at, end, &d.n_miniblocks) ||
         !parquet_varint(&d.at, end, &total) || !parquet_varint(&d.at, end, &first) || total != n ||
         d.n_miniblocks == 0 || d.n_miniblocks > MINIBLOCKS_MOST || block > BLOCK_MOST ||

@@ -107,9 +107,17 @@ static bool lz_snappy_element(struct lz *lz)
     return lz_copy(lz, offset, bytes + 1);
 }
 
+static struct lz lz_begin(const uint8_t *data, uint64_t bytes, uint8_t *ret, uint64_t room)
+{
+    struct lz lz = {.at = data, .end = data + bytes, .begin = ret, .limit = ret + room};
+
+    lz.out = ret;
+    return lz;
+}
+
 int snappy_unpack(const uint8_t *data, uint64_t bytes, uint8_t *ret, uint64_t room)
 {
-    struct lz lz = {.at = data, .end = data + bytes, .begin = ret, .out = ret, .limit = ret + room};
+    struct lz lz = lz_begin(data, bytes, ret, room);
     uint64_t length;
 
     if (!lz_snappy_length(&lz, &length) || length != room)
@@ -153,7 +161,7 @@ static bool lz_lz4_sequence(struct lz *lz)
 
 int lz4_unpack(const uint8_t *data, uint64_t bytes, uint8_t *ret, uint64_t room)
 {
-    struct lz lz = {.at = data, .end = data + bytes, .begin = ret, .out = ret, .limit = ret + room};
+    struct lz lz = lz_begin(data, bytes, ret, room);
 
     while (lz.at < lz.end)
         if (!lz_lz4_sequence(&lz))

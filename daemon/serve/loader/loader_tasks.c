@@ -53,12 +53,12 @@ static void tasks_on_ready(void *owner, const struct dl_msg_w_ready *what)
     loader->identity.length = core->length;
     loader->identity.workers = core->iterable ? loader->spec.workers : 0;
     loader->first_slot_bytes = pool_slot_bytes(loader->pool);
-    if (tasks_take_sizes(loader, what->sizes, &err) < 0)
+    bool tokens = loader->spec.batch.tokens > 0;
+    if (tasks_take_sizes(loader, what->sizes, &err) < 0 ||
+        (tokens && loader_measure(loader, what->fingerprint, &err) < 0))
         loader_break(loader, &err);
-    else if (!loader->spec.batch.tokens)
+    else if (!tokens)
         loader_opened(loader);
-    else if (loader_measure(loader, what->fingerprint, &err) < 0)
-        loader_break(loader, &err);
 }
 
 static void tasks_on_broken(void *owner, const struct dl_error *err)
