@@ -56,6 +56,8 @@ static const struct verb VERBS[] = {
      DAEMON_ALL},
     {"loaders", NULL, VIEW, verb_view, "Lists the open loaders."},
     {"epochs", NULL, VIEW, verb_view, "Lists the epochs in progress, one line per rank."},
+    {"mixtures", "[NAME]", VIEW, verb_view,
+     "Lists the datasets of mixtures, of one loader or all: the shares they want and have."},
     {"workers", NULL, VIEW, verb_view, "Lists the worker processes."},
     {"ring", NULL, VIEW, verb_view, "Lists the shared-memory segments and their slots."},
     {"sessions", NULL, VIEW, verb_view, "Lists the connected clients."},

@@ -20,7 +20,10 @@ static const struct shape {
     {"epochs",
      {.keys = "loader uid rank step steps state epoch waits_for waited_s padding tokens_per_s "
               "ready leased pinned world waits_why samples job leftover before running age_s",
-      .never = "padded overlong empty carried repeated buckets"}},
+      .never = "padded overlong empty carried repeated buckets mixture"}},
+    {"mixtures",
+     {.keys = "loader uid rank child dataset by wanted share token_share samples tokens epoch due "
+              "world job"}},
     {"workers",
      {.keys = "loader uid worker state pid cpu_s memory_bytes restarts stuck tasks step fetch_s "
               "collate_s cpu_wait_s busy_s queued"}},

@@ -309,6 +309,15 @@ uint64_t plan_repeated(const struct plan *plan, uint64_t rank, uint64_t step)
     return shard_repeated(&plan->shard, &span);
 }
 
+uint64_t plan_position(const struct plan *plan, uint64_t rank, uint64_t step)
+{
+    if (!plan->tokens)
+        return plan_span_of(plan, rank, step).first;
+    double all = (double)plan_samples(plan, rank) * (double)plan->shard.world;
+
+    return (uint64_t)(all * ((double)step / (double)plan_steps(plan, rank)));
+}
+
 struct plan_slice plan_slice(const struct plan *plan, uint64_t rank, uint64_t step)
 {
     assert(plan->shard.dispatch);

@@ -193,6 +193,13 @@ struct plan_rows {
 struct plan_rows plan_rows(uint64_t samples, uint64_t repeated, uint64_t world, uint64_t rank);
 
 /*
+ * Where the step's first sample stands in the order of the whole epoch, all ranks alike; of batches
+ * of tokens, whose samples come from all over a window, about where. For views alone. step <
+ * plan_steps().
+ */
+uint64_t plan_position(const struct plan *plan, uint64_t rank, uint64_t step);
+
+/*
  * How much of the order plan_step(rank, step) would still have to shuffle or draw, in samples
  * (about 10 ns each up to some ten million samples in the dataset; up to 100 ns in larger ones,
  * whose memory is touched for the first time): for a caller that must not block. 0 once the step,

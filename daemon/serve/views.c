@@ -359,7 +359,7 @@ static const struct {
     {"ring", views_ring},       {"sessions", views_sessions},
     {"users", views_users},     {"quarantine", views_quarantine},
     {"members", views_members}, {"times", view_times},
-    {"trace", view_trace},
+    {"trace", view_trace},      {"mixtures", view_mixtures},
 };
 
 int views_make(const struct daemon *daemon, const char *name, struct value *ret,
@@ -374,5 +374,5 @@ int views_make(const struct daemon *daemon, const char *name, struct value *ret,
     }
     return dl_error_set(err, EINVAL, name,
                         "no such view; views are status, loaders, epochs, workers, ring, "
-                        "sessions, users, quarantine, members, times and trace");
+                        "sessions, users, quarantine, members, times, trace and mixtures");
 }

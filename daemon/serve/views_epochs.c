@@ -130,6 +130,7 @@ static void views_epochs_add_epoch(struct row *row, const struct loader *l, cons
     row_uint(row, "samples", s->samples);
     row_uint(row, "left_out", session_left_out(s));
     views_epochs_add_tokens(row, s, age_ns);
+    view_add_mixture(row, l, s);
     views_epochs_add_waiting(row, s);
     if (s->sink)
         row_seconds(row, "age_s", age_ns);

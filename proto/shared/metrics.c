@@ -8,12 +8,12 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
-const char *const metrics_views[] = {"status", "loaders", "epochs",  "workers", "ring",
-                                     "times",  "users",   "members", NULL};
+const char *const metrics_views[] = {"status", "loaders", "epochs",   "workers", "ring",
+                                     "times",  "users",   "mixtures", "members", NULL};
 
 /* Labels of a row: keys of the view, under the names that they have as labels. A row lacks `not`.
  */
-enum labels { DAEMON, LOADER, STAGE, RING, RANK, WORKER, NODE, USER };
+enum labels { DAEMON, LOADER, STAGE, RING, RANK, WORKER, NODE, USER, CHILD };
 
 enum { LABELS_MAX = 5, NUMBER_MAX = 32 };
 
@@ -29,6 +29,10 @@ static const struct {
     [WORKER] = {{"loader", "loader"}, {"worker", "worker"}},
     [NODE] = {{"node", "node"}},
     [USER] = {{"uid", "uid"}},
+    [CHILD] = {{"loader", "loader"},
+               {"job", "job_name"},
+               {"child", "child"},
+               {"dataset", "dataset"}},
 };
 
 enum how { SUM, FIRST, WORD, IS };

@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import DLCTL, DaemonError, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
 
 # What is for programs alone; and below the row, where it is not on its line.
-NEVER = ("padded", "overlong", "carried", "repeated", "buckets")
+NEVER = ("padded", "overlong", "carried", "repeated", "buckets", "mixture")
 BELOW = ("verdict", "message")
 # What a value says of its unit is not in the title.
 UNITS = (("_bytes_per_s", "/s"), ("_per_s", "/s"), ("_bytes", ""), ("_s", ""))

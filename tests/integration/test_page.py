@@ -23,7 +23,8 @@ from test_metrics_http import HttpCase
 ROOT = pathlib.Path(__file__).parent.parent.parent
 PAGE = ROOT / "daemon/serve/page"
 TOKEN = "0123456789abcdef-the-token"
-VIEWS = ("status", "loaders", "epochs", "workers", "ring", "sessions", "users", "quarantine", "members", "times")
+VIEWS = ("status", "loaders", "epochs", "workers", "ring", "sessions", "users", "quarantine", "members", "times",
+         "mixtures")
 # What differs from one look to the next.
 MOVING = {"uptime_s", "sessions", "sessions_ever", "cpu_s", "cpu_wait_s", "memory_bytes", "loop_s", "session", "pid",
           "age_s", "waited_s", "starved_s", "descriptors", "limit_descriptors", "held_bytes", "state"}
@@ -70,7 +71,7 @@ class Views(PageCase):
                 self.assertEqual(answer.headers["Content-Type"], "application/json")
                 self.assertEqual(answer.headers["Cache-Control"], "no-store")
                 want = dlctl_json(view, daemon=self.server)
-                self.assertTrue(want or view in ("quarantine", "members"))
+                self.assertTrue(want or view in ("quarantine", "members", "mixtures"))
                 if view != "sessions":  # dlctl has one itself
                     self.assertEqual(still(json.loads(text)), still(want))
 

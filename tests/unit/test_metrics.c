@@ -54,6 +54,12 @@ static const struct row rows[] = {
      "dloader_user_loop_seconds_total{uid=\"60001\"} 0.5\n"
      "dloader_user_held_bytes{uid=\"0\"} 4096\n"
      "dloader_user_descriptors{uid=\"60001\"} 7\n"},
+    /* Ranks of a job together; tokens are not known. */
+    {"mixtures",
+     "[{loader: a, job: j, rank: 0, child: 1, dataset: f, samples: 3, due: 2.5, tokens: null}, "
+     "{loader: a, job: j, rank: 1, child: 1, dataset: f, samples: 4, due: 4.5, tokens: null}]",
+     "dloader_mixture_samples_total{loader=\"a\",job_name=\"j\",child=\"1\",dataset=\"f\"} 7\n"
+     "dloader_mixture_due_total{loader=\"a\",job_name=\"j\",child=\"1\",dataset=\"f\"} 7\n"},
     /* What a loader is called may be any text. */
     {"loaders", "[{name: \"a\\\"b\\\\c\\nd\", batches: 12345678901234}]",
      "dloader_loader_batches_total{loader=\"a\\\"b\\\\c\\nd\"} 12345678901234\n"},

@@ -53,6 +53,7 @@ static const struct top_column LOADER_COLUMNS[] = {
     {"WAIT", WAIT, FIGURE(TOP_WAIT), .width = 4, .keep = 10, .right = true},
     {"RING", RING, .width = 8, .keep = 7},
     {"PAD", TENTHS, FIGURE(TOP_PADDING), .width = 5, .keep = 6, .right = true, .or_none = true},
+    {"MIX", TENTHS, FIGURE(TOP_MIX_OFF), .width = 5, .keep = 3, .right = true, .or_none = true},
     {"CPU", PERCENT, FIGURE(TOP_CPU), .width = 5, .keep = 1, .right = true},
     {"MEMORY", BYTES, FIGURE(TOP_MEMORY), .width = 10, .keep = 4, .right = true},
     {"FAULT", FAULTS, KEY("faults"), .width = 5, .keep = 9, .right = true},
@@ -85,6 +86,7 @@ static const struct top_column RANK_COLUMNS[] = {
     {"HELD", COUNT, KEY("leased"), .width = 4, .keep = 6, .right = true},
     {"PINNED", COUNT, KEY("pinned"), .width = 6, .keep = 2, .right = true},
     {"PAD", TENTHS, FIGURE(TOP_PADDING), .width = 5, .keep = 5, .right = true, .or_none = true},
+    {"MIX", TENTHS, FIGURE(TOP_MIX_OFF), .width = 5, .keep = 3, .right = true, .or_none = true},
     {"LEFT", LEFT, FIGURE(TOP_LEFT_S), .width = 6, .keep = 1, .right = true},
     {"STATE", STATE, .width = 8, .keep = 9},
 };
@@ -366,6 +368,7 @@ static const struct {
     {TOP_WAIT, "wait", 1 << TOP_LOADERS | 1 << TOP_RANKS, false},
     {TOP_CPU, "cpu", 1 << TOP_LOADERS | 1 << TOP_WORKERS, false},
     {TOP_PADDING, "padding", 1 << TOP_LOADERS | 1 << TOP_RANKS, false},
+    {TOP_MIX_OFF, "mix_off", 1 << TOP_LOADERS | 1 << TOP_RANKS, false},
     {TOP_LEFT_S, "left_s", 1 << TOP_EPOCHS | 1 << TOP_RANKS, false},
 };
 

@@ -83,6 +83,22 @@ static double model_padding(uint64_t tokens, uint64_t padded)
     return model_share((double)padded - (double)tokens, (double)padded);
 }
 
+/* NAN: it is no mixture, or nothing of it was delivered. */
+static double model_mix_off(const struct top_row *rank)
+{
+    const struct value *list = value_get(rank->view, "mixture");
+    double most = NAN;
+
+    for (uint32_t i = 0; list && list->type == VALUE_ARRAY && i < list->count; i++) {
+        const struct value *child = &list->items[i];
+        bool tokens = strcmp(model_text(child, "by"), "tokens") == 0;
+        double share = value_real(value_get(child, tokens ? "token_share" : "share"));
+
+        most = fmax(most, fabs(share - value_real(value_get(child, "wanted"))));
+    }
+    return most;
+}
+
 static bool model_same_loader(const struct top_row *a, const struct top_row *b)
 {
     return a->uid == b->uid && strcmp(a->loader, b->loader) == 0;
@@ -213,6 +229,7 @@ static void model_measure_rank(struct top_row *rank, const struct top_row *then,
     rank->idle = !model_state_is(rank, "running") && !model_state_is(rank, "starving");
     f[TOP_WAIT] = model_wait(rank, then, span_s);
     f[TOP_PADDING] = model_padding(top_row_count(rank, "tokens"), top_row_count(rank, "padded"));
+    f[TOP_MIX_OFF] = model_mix_off(rank);
     if (!then)
         f[TOP_SAMPLES_PER_S] =
             model_rate((double)top_row_count(rank, "samples"), 0, model_real(rank, "age_s"));
@@ -297,6 +314,7 @@ static void model_sum_loader(struct top_row *loader, struct top_model *m)
         padded += top_row_count(rank, "padded");
         waits += !isnan(rank->figure[TOP_WAIT]);
         model_add(&loader->figure[TOP_WAIT], rank->figure[TOP_WAIT]);
+        loader->figure[TOP_MIX_OFF] = fmax(loader->figure[TOP_MIX_OFF], rank->figure[TOP_MIX_OFF]);
     }
     loader->figure[TOP_WAIT] /= (double)waits; /* NAN stays */
     loader->figure[TOP_PADDING] = model_padding(tokens, padded);

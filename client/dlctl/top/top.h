@@ -35,6 +35,7 @@ enum top_figure {
     TOP_WAIT, /* the share of the time since the look before, or else since it began */
     TOP_CPU,  /* 1: one core, all the time */
     TOP_PADDING,
+    TOP_MIX_OFF, /* how far the dataset of a mixture that strays most is from its share */
     TOP_LEFT_S,
     TOP_RANKS_HERE, /* of an epoch, those of this daemon; and what they are together: */
     TOP_DONE,

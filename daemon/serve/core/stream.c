@@ -70,6 +70,7 @@ struct stream *stream_free(struct stream *stream)
     }
     dataset_states_deinit(&stream->states);
     free(stream->refusal);
+    free(stream->mixture);
     free(stream->ends);
     free(stream->settled);
     free(stream);
@@ -86,7 +87,8 @@ uint64_t stream_cost(const struct stream *stream)
 {
     return sizeof *stream + stream->fed_bytes + dataset_states_bytes(&stream->states) +
            (uint64_t)HASH_COUNT(stream->steps) * sizeof(struct step) +
-           (uint64_t)stream->params.replicas * 2 * sizeof *stream->ends;
+           (uint64_t)stream->params.replicas * 2 * sizeof *stream->ends +
+           stream->n_mixture * sizeof *stream->mixture;
 }
 
 /* ---- which steps there are ------------------------------------------------------------------ */

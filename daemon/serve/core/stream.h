@@ -38,7 +38,7 @@
 #ifndef DL_STREAM_H
 #define DL_STREAM_H
 
-#include "daemon/plan/plan.h"
+#include "daemon/plan/mix_tally.h"
 #include "daemon/serve/core/dataset_states.h"
 #include "daemon/serve/ring/segment.h"
 #include "daemon/serve/ring/timing.h"
@@ -237,6 +237,9 @@ struct stream {
     uint64_t bytes;
     uint64_t tokens; /* of batches of tokens, delivered; without and with padding */
     uint64_t padded;
+    struct mix_tally *mixture; /* owned; the shell's: of each dataset of a mixture, delivered; NULL:
+                                  nothing was */
+    uint32_t n_mixture;
     uint64_t waited_ns;   /* that its client says it has waited for batches; at most since then */
     struct timing timing; /* of its batches */
     struct recent recently_waited, recently_delivered;

@@ -143,8 +143,7 @@ struct loader *loader_free(struct loader *loader)
     core_deinit(&loader->core);
     loader->measuring = measuring_free(loader->measuring);
     loader->lengths = length_table_unref(loader->lengths);
-    free(loader->sizes);
-    loader->sizes = NULL;
+    loader_mixture_deinit(loader);
     LL_FOREACH_SAFE (loader->written, file, other)
         free(file);
     quota_return(loader->o.account, QUOTA_LOADERS, 1);

@@ -244,6 +244,7 @@ static void commands_deliver(struct loader *loader, const struct core_command *c
 {
     if (loader->n_due == DELIVER_AT_ONCE || loader->due_to != c->stream)
         commands_flush_due(loader);
+    loader_count_mixture(loader, c->stream, c->step);
     loader->due_to = c->stream;
     loader->due[loader->n_due++] = c->step;
 }

@@ -5,6 +5,7 @@
  *   loader_start.c      streams begin, and clients have them do things
  *   loader_commands.c   the shell of the core: what it decides is done, turn after turn
  *   loader_tasks.c      what its pool tells of workers' tasks
+ *   loader_mixture.c    what a mixture's datasets have of what was delivered
  *   loader_measure.c    lengths, before it is open
  *   loader_verdict.c    where the time goes
  *   loader_headspace.c  what a faster one would be worth
@@ -49,6 +50,7 @@ struct loader {
     struct length_table *lengths; /* counted; from loader_measure() on, complete once it is open;
                                    * NULL without batch.tokens */
     uint64_t *sizes;              /* owned; of a mix's datasets, once it is open; else NULL */
+    struct mix_ruler ruler;       /* owned; what they have is counted by it; all zero: not yet */
     uint64_t first_slot_bytes;    /* what one rank's batch was thought to take at first */
     uint64_t fingerprint;
     struct state_identity identity; /* whole once it is open */
@@ -105,6 +107,12 @@ void loader_go_on(void *loader);
 extern const struct pool_events loader_pool_events;
 /* Warns the stream's client of files that were written to; there is one. */
 void loader_tell_written(struct loader *loader, struct stream *stream);
+
+/* ---- loader_mixture.c */
+
+/* A batch is delivered to the stream. Nothing is done where there is no mixture. */
+void loader_count_mixture(struct loader *loader, struct stream *stream, const struct step *step);
+void loader_mixture_deinit(struct loader *loader); /* with the datasets' sizes */
 
 /* ---- loader_measure.c */
 

@@ -16,8 +16,9 @@ enum {
 };
 
 /* The views of the page, and of whoever wants to make another one. */
-static const char *const views_shown[] = {"status",   "loaders", "epochs",     "workers", "ring",
-                                          "sessions", "users",   "quarantine", "members", "times"};
+static const char *const views_shown[] = {"status",  "loaders",  "epochs",  "workers",
+                                          "ring",    "sessions", "users",   "quarantine",
+                                          "members", "times",    "mixtures"};
 
 /* What was made, for whoever asks within a while. */
 struct kept {

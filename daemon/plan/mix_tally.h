@@ -1,0 +1,60 @@
+/*
+ * What was given out of a mixture: how many samples of each child, and how many tokens where their
+ * lengths are known, beside what its weights want. It counts what comes, in any order and of any
+ * rank, and decides nothing.
+ *
+ * What is wanted of a batch are the weights at its first sample, times its samples, or its tokens
+ * where weights are shares of tokens. Sums of it are doubles: they are shown and not added up to
+ * anything.
+ *
+ * Pure. A ruler does not change once it is made: threads may share one.
+ */
+#ifndef DL_MIX_TALLY_H
+#define DL_MIX_TALLY_H
+
+#include "daemon/plan/mix_shares.h"
+#include "daemon/plan/plan.h"
+
+/* Of one child. */
+struct mix_tally {
+    double wanted;
+    uint64_t samples;
+    uint64_t tokens; /* 0 where lengths are not known */
+};
+
+/* What samples are counted by. */
+struct mix_ruler {
+    struct mix_shares shares; /* owned; without bases: only its weights are looked at */
+    uint64_t *ends;           /* owned; of the children in the concatenation */
+    enum mix_by by;
+    uint64_t length;         /* of an epoch, where all are pieces of one order; else 0 */
+    const uint32_t *lengths; /* borrowed, as those of the plan; NULL: not known */
+    uint32_t limit;
+    bool truncate;
+};
+
+/* Of the parameters the mixture, with sizes, and the tokens. -EINVAL: this is no mixture, or one of
+ * which no plan can be made; or -ENOMEM. */
+int _nodiscard_ mix_ruler_init(struct mix_ruler *ruler, const struct plan_params *params);
+void mix_ruler_deinit(struct mix_ruler *ruler); /* all zero is fine */
+
+/* A part of a batch: its samples by their numbers in the concatenation. Numbers that there are not
+ * are passed over, as they may stand in memory that others write to. */
+struct mix_batch {
+    uint64_t epoch;
+    uint64_t position; /* of its first sample in the epoch's order; about, of batches of tokens */
+    const uint64_t *indices;
+    uint32_t n;
+};
+
+/* Adds the batch to `tallies`, one for each child. */
+void mix_tally_add(const struct mix_ruler *ruler, const struct mix_batch *batch,
+                   struct mix_tally *tallies);
+
+/* What children have together; and a child's shares of that, 0 where there is nothing. */
+struct mix_tally mix_tally_sum(const struct mix_tally *tallies, uint32_t n);
+double mix_tally_wanted(const struct mix_tally *child, const struct mix_tally *sum);
+double mix_tally_share(const struct mix_tally *child, const struct mix_tally *sum);
+double mix_tally_token_share(const struct mix_tally *child, const struct mix_tally *sum);
+
+#endif

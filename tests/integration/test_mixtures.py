@@ -1,0 +1,144 @@
+"""What dlctl, top and metrics say of a mixture: the shares its datasets want, and have."""
+
+import json
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from dltest import TestCase, dlctl, dlctl_json, main  # noqa: E402
+
+
+class Mixtures(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.running = self.daemon()
+        self.user = self.client(self.running)
+
+    def open(self, dataset, **spec):
+        spec.setdefault("batch", {"size": 10})
+        return self.user.open({"name": "mixed", "seed": 1, "dataset": {"kind": "mix", **dataset},
+                               "sampler": {"kind": "random", "order": "native"}, **spec})["loader"]
+
+    def read(self, loader, batches, **options):
+        """So many batches of a rank; the indices of their samples."""
+        self.user.start(loader, credits=1, **options)
+        indices = []
+        while batches > 0:
+            for batch in self.user.next_batches():
+                indices += batch.indices
+                batches -= 1
+                if batches:
+                    batch.release()
+        return indices
+
+    def rows(self, *args):
+        return dlctl_json("mixtures", *args, daemon=self.running)
+
+    def ranges(self, *lengths):
+        return [{"kind": "range", "length": n} for n in lengths]
+
+    def test_samples(self):
+        loader = self.open({"datasets": self.ranges(300, 200, 50), "weights": [5, 4, 1]})
+        self.assertEqual(self.rows(), [])
+        indices = self.read(loader, 20, job="job")
+        rows = self.rows("mixed")
+        parts = ((0, 300), (300, 500), (500, 550))
+        self.assertEqual([row["samples"] for row in rows],
+                         [sum(low <= i < high for i in indices) for low, high in parts])
+        for row, want in zip(rows, (0.5, 0.4, 0.1)):
+            self.assertAlmostEqual(row["wanted"], want)
+            self.assertAlmostEqual(row["share"], row["samples"] / 200)
+            self.assertAlmostEqual(row["due"], 200 * want)
+            self.assertLessEqual(abs(row["samples"] - row["due"]), 1)
+            self.assertEqual((row["tokens"], row["token_share"], row["by"]), (None, None, "samples"))
+        self.assertEqual({(row["loader"], row["job"], row["epoch"], row["rank"], row["world"], row["dataset"])
+                          for row in rows}, {("mixed", "job", 0, 0, 1, "range")})
+        epoch, = dlctl_json("epochs", daemon=self.running)
+        self.assertEqual(epoch["mixture"], [{key: row[key] for key in epoch["mixture"][0]} for row in rows])
+        self.assertEqual(self.rows("another"), [])
+
+    def test_a_schedule_and_ranks(self):
+        """Of two ranks that each have half of every step, both have the weights of their steps."""
+        loader = self.open({"datasets": self.ranges(1000, 1000), "stop": "never", "length": 400, "global_batch": 20,
+                            "schedule": [{"step": 0, "weights": [1, 0]}, {"step": 5, "weights": [1, 3]}]})
+        for rank in range(2):
+            self.read(loader, 10, rank=rank, world=2)
+        rows = self.rows()
+        self.assertEqual([(row["rank"], row["child"]) for row in rows], [(0, 0), (0, 1), (1, 0), (1, 1)])
+        for row in rows:
+            self.assertAlmostEqual(row["wanted"], 0.375 if row["child"] else 0.625)
+        for child, due in ((0, 125), (1, 75)):
+            self.assertLess(abs(sum(row["samples"] for row in rows if row["child"] == child) - due), 1)
+        text = dlctl("metrics", daemon=self.running).stdout
+        found = {child: float(n) for child, n in re.findall(
+            r'^dloader_mixture_samples_total\{loader="mixed",job_name="",child="(\d)",dataset="range"\} (\S+)$',
+            text, re.M)}
+        self.assertEqual(found, {"0": 125, "1": 75})
+        self.assertIn('dloader_mixture_due_total{loader="mixed",job_name="",child="1",dataset="range"} 75', text)
+        self.assertNotIn("dloader_mixture_tokens_total{", text)
+
+    def test_dispatched(self):
+        loader = self.open({"datasets": self.ranges(300, 300), "weights": [1, 1]}, shard={"mode": "dispatch"})
+        got = [self.read(loader, 1, rank=rank, world=2, job="job") for rank in range(2)]
+        want = [n for indices in got for n in (sum(i < 300 for i in indices), sum(i >= 300 for i in indices))]
+        self.assertEqual([row["samples"] for row in self.rows()], want)
+
+    def test_tokens(self):
+        for name, lines in (("short", 400), ("long", 100)):
+            with open(self.path(name), "w") as file:
+                file.write(("ab\n" if name == "short" else "a" * 20 + "\n") * lines)
+        loader = self.open({"by": "tokens", "weights": [1, 1], "datasets": [
+            {"kind": "text", "paths": self.path(name), "tokenizer": "bytes"} for name in ("short", "long")]},
+            batch={"tokens": 100, "strategy": "sequential"}, collate={"kind": "pad"})
+        indices = self.read(loader, 10)
+        short, long = self.rows()
+        of_short = sum(i < 400 for i in indices)
+        self.assertEqual((short["samples"], short["tokens"]), (of_short, 2 * of_short))
+        self.assertEqual(long["tokens"], 20 * long["samples"])
+        for row in short, long:
+            self.assertEqual((row["by"], row["wanted"]), ("tokens", 0.5))
+            self.assertLess(abs(row["token_share"] - 0.5), 0.05)
+            self.assertEqual(row["due"], (short["tokens"] + long["tokens"]) / 2)
+        self.assertEqual(short["dataset"], self.path("short"))
+
+    def test_what_is_skipped_is_not_counted(self):
+        with open(self.path("bad.jsonl"), "w") as file:
+            file.write('{"text": "a"}\n{"text": "b\n' * 10)
+        with open(self.path("good.jsonl"), "w") as file:
+            file.write('{"text": "c"}\n' * 20)
+        loader = self.open({"weights": [1, 1], "datasets": [
+            {"kind": "text", "paths": self.path(name)} for name in ("bad.jsonl", "good.jsonl")]},
+            collate={"kind": "none"}, workers={"on_error": "skip"})
+        indices = self.read(loader, 3)
+        bad, good = self.rows()
+        self.assertEqual((bad["samples"], good["samples"]),
+                         (sum(i < 20 for i in indices), sum(i >= 20 for i in indices)))
+        self.assertLess(bad["share"], 0.45)
+        look = json.loads(dlctl("top", "--count", "1", "--json", daemon=self.running).stdout.splitlines()[0])
+        for row in look["ranks"][0], look["loaders"][0]:
+            self.assertAlmostEqual(row["mix_off"], 0.5 - bad["share"])
+
+    def test_for_people(self):
+        loader = self.open({"datasets": self.ranges(300, 200), "weights": [3, 1]})
+        self.read(loader, 4)
+        head, *lines = dlctl("mixtures", daemon=self.running).stdout.splitlines()
+        cells = [dict(zip(re.split("  +", head.strip()), re.split("  +", line.strip()))) for line in lines]
+        self.assertEqual([(row["WANTED"], row["SHARE"], row["SAMPLES"]) for row in cells],
+                         [("75.00%", "75.00%", "30"), ("25.00%", "25.00%", "10")])
+        self.assertNotIn("TOKENS", head)
+        ranks = dlctl("top", "--count", "1", daemon=self.running).stdout.split(" RANK ")[-1].splitlines()
+        self.assertIn("MIX", ranks[0])
+        self.assertIn(" 0.0%", ranks[1])
+
+    def test_no_mixture(self):
+        loader = self.user.open({"name": "plain", "dataset": {"kind": "range", "length": 100}})["loader"]
+        self.user.start(loader)
+        self.user.next_batches()
+        self.assertEqual(self.rows(), [])
+        self.assertIsNone(dlctl_json("epochs", daemon=self.running)[0]["mixture"])
+        self.assertEqual(dlctl("mixtures", daemon=self.running).stdout, "no mixtures\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+/* What is counted of a mixture: whose samples, tokens and shares, over a table of rulers, and of
+ * whole plans, whose shares are those wanted. */
+#include "daemon/plan/mix_tally.h"
+
+#include <errno.h>
+#include <math.h>
+
+#include "tests/lib/harness.h"
+
+static int fail_in = -1; /* allocations from now that still succeed; -1: all */
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
+}
+
+enum { N = 3, MOST = 64 };
+
+static const uint64_t sizes[N] = {4, 0, 3};
+static const uint32_t lengths[7] = {1, 2, 3, 40, 5, 6, 7};
+
+/* From step 2 on, of four samples each, the last one alone. */
+static struct mix_point points[] = {
+    {.step = 0, .weights = (double[]){3, 0, 1}},
+    {.step = 2, .weights = (double[]){0, 0, 2}},
+};
+
+static struct plan_params params_of(enum mix_by by, uint32_t tokens, bool truncate)
+{
+    return (struct plan_params){
+        .length = 7,
+        .sampler = PLAN_MIXTURE,
+        .order = PLAN_NATIVE,
+        .world = 1,
+        .batch_size = tokens ? 0 : 4,
+        .mix = {.schedule = {.n = N, .n_points = 2, .points = points, .step_samples = 4},
+                .sizes = sizes,
+                .stop = MIX_STOP_NEVER,
+                .by = by,
+                .length = 20},
+        .tokens = {.tokens = tokens,
+                   .lengths = tokens ? lengths : NULL,
+                   .multiple = 1,
+                   .truncate = truncate}};
+}
+
+struct row {
+    enum mix_by by;
+    uint32_t tokens; /* of a batch; 0: samples count */
+    bool truncate;
+    uint64_t epoch, position;
+    uint64_t indices[6];
+    uint32_t n;
+    struct mix_tally want[N];
+};
+
+static const struct row rows[] = {
+    {MIX_BY_SAMPLES, 0, false, 0, 0, {0}, 0, {{0}, {0}, {0}}},
+    {MIX_BY_SAMPLES, 0, false, 0, 0, {0, 3, 4, 6}, 4, {{3, 2, 0}, {0}, {1, 2, 0}}},
+    /* Before and behind the point. */
+    {MIX_BY_SAMPLES, 0, false, 0, 7, {1, 1}, 2, {{1.5, 2, 0}, {0}, {0.5, 0, 0}}},
+    {MIX_BY_SAMPLES, 0, false, 0, 8, {1, 1}, 2, {{0, 2, 0}, {0}, {2, 0, 0}}},
+    {MIX_BY_SAMPLES, 0, false, 1, 0, {5}, 1, {{0}, {0}, {1, 1, 0}}},
+    /* No such sample, no such position. */
+    {MIX_BY_SAMPLES, 0, false, 0, 0, {7, UINT64_MAX, 6}, 3, {{0.75, 0, 0}, {0}, {0.25, 1, 0}}},
+    {MIX_BY_SAMPLES, 0, false, UINT64_MAX, UINT64_MAX, {6}, 1, {{0}, {0}, {1, 1, 0}}},
+    /* Too long is the one of 40. */
+    {MIX_BY_SAMPLES, 16, false, 0, 0, {0, 3, 6}, 3, {{2.25, 2, 1}, {0}, {0.75, 1, 7}}},
+    {MIX_BY_SAMPLES, 16, true, 0, 0, {0, 3, 6}, 3, {{2.25, 2, 17}, {0}, {0.75, 1, 7}}},
+    {MIX_BY_TOKENS, 16, true, 0, 0, {0, 3, 6}, 3, {{18, 2, 17}, {0}, {6, 1, 7}}},
+};
+
+static void test_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct row *row = &rows[i];
+        struct plan_params params = params_of(row->by, row->tokens, row->truncate);
+        struct mix_batch batch = {row->epoch, row->position, row->indices, row->n};
+        struct mix_tally got[N] = {{0}};
+        struct mix_ruler ruler;
+
+        assert_int_equal(mix_ruler_init(&ruler, &params), 0);
+        mix_tally_add(&ruler, &batch, got);
+        for (uint32_t c = 0; c < N; c++) {
+            if (fabs(got[c].wanted - row->want[c].wanted) > 1e-12)
+                fail_msg("row %zu: %g is due to %u", i, got[c].wanted, c);
+            assert_int_equal(got[c].samples, row->want[c].samples);
+            assert_int_equal(got[c].tokens, row->want[c].tokens);
+        }
+        mix_ruler_deinit(&ruler);
+    }
+}
+
+/* Of an epoch, batch by batch, each child has what is due to within a sample. */
+static void test_plan(void **state)
+{
+    struct plan_params params = params_of(MIX_BY_SAMPLES, 0, false);
+    struct mix_tally tallies[N] = {{0}};
+    uint64_t indices[MOST];
+    struct mix_ruler ruler;
+    struct plan *plan;
+
+    (void)state;
+    assert_int_equal(mix_ruler_init(&ruler, &params), 0);
+    assert_int_equal(plan_new(&params, &plan), 0);
+    assert_int_equal(plan_steps(plan, 0), 5);
+    for (uint64_t step = 0; step < 5; step++) {
+        size_t n = plan_step(plan, 0, step, indices);
+        struct mix_batch batch = {0, plan_position(plan, 0, step), indices, (uint32_t)n};
+
+        assert_int_equal(batch.position, 4 * step);
+        mix_tally_add(&ruler, &batch, tallies);
+        for (uint32_t c = 0; c < N; c++)
+            assert_true(fabs(tallies[c].wanted - (double)tallies[c].samples) < 1);
+    }
+    struct mix_tally sum = mix_tally_sum(tallies, N);
+    assert_int_equal(sum.samples, 20);
+    assert_int_equal(tallies[0].samples, 6);
+    assert_true(fabs(mix_tally_wanted(&tallies[0], &sum) - 0.3) < 1e-12);
+    assert_true(fabs(mix_tally_share(&tallies[2], &sum) - 0.7) < 1e-12);
+    assert_true(mix_tally_token_share(&tallies[2], &sum) == 0); /* not known */
+    plan_free(plan);
+    mix_ruler_deinit(&ruler);
+}
+
+/* The steps of ranks, in all ways of sharding, and behind what another number of them has had. */
+static void test_positions(void **state)
+{
+    static const struct {
+        enum plan_shard shard;
+        uint64_t world, rank, step, want;
+    } steps[] = {
+        {PLAN_STRIDED, 2, 1, 1, 9},
+        {PLAN_BATCH, 2, 1, 1, 12},
+        {PLAN_SPLIT, 2, 1, 1, 6},
+        {PLAN_DISPATCH, 2, 1, 0, 4},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+        struct plan_params params = params_of(MIX_BY_SAMPLES, 0, false);
+        struct plan *plan;
+
+        params.shard = steps[i].shard;
+        params.world = steps[i].world;
+        assert_int_equal(plan_new(&params, &plan), 0);
+        assert_int_equal(plan_position(plan, steps[i].rank, steps[i].step), steps[i].want);
+        plan_free(plan);
+    }
+    struct plan_params params = params_of(MIX_BY_SAMPLES, 0, false);
+    struct plan *plan;
+    params.before = (struct history){.n = 1, .stretches = {{.world = 2, .steps = 1}}};
+    assert_int_equal(plan_new(&params, &plan), 0);
+    assert_int_equal(plan_position(plan, 0, 1), 12);
+    plan_free(plan);
+}
+
+static void test_refused(void **state)
+{
+    struct plan_params params = params_of(MIX_BY_SAMPLES, 0, false);
+    struct mix_ruler ruler;
+    int i = 0, r;
+
+    (void)state;
+    params.sampler = PLAN_SAMPLES;
+    assert_int_equal(mix_ruler_init(&ruler, &params), -EINVAL);
+    mix_ruler_deinit(&ruler);
+    params.sampler = PLAN_MIXTURE;
+    params.mix.sizes = NULL;
+    assert_int_equal(mix_ruler_init(&ruler, &params), -EINVAL);
+    params.mix.sizes = sizes;
+    do {
+        fail_in = i++;
+        r = mix_ruler_init(&ruler, &params);
+        fail_in = -1;
+        assert_true(r == 0 || r == -ENOMEM);
+        mix_ruler_deinit(&ruler);
+    } while (r < 0);
+    assert_true(i > 2);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_rows),
+    cmocka_unit_test(test_plan),
+    cmocka_unit_test(test_positions),
+    cmocka_unit_test(test_refused),
+};
+
+TEST_MAIN(tests)
