@@ -399,7 +399,8 @@ static int worker_handle_socket(struct worker *w)
         if (r == 0)
             r = worker_handle_message(w, &msg);
         if (r < 0) {
-            fprintf(stderr, "dloader-worker: %s\n", err.code ? err.message : strerror(-r));
+            if (r != -EPIPE)
+                fprintf(stderr, "dloader-worker: %s\n", err.code ? err.message : strerror(-r));
             return r;
         }
     }

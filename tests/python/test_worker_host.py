@@ -92,8 +92,12 @@ class Worker(Peer):
         assert (kind, child) == (W_STARTED, self.number), (kind, child)
         self.host.living.append(self.number)
 
-    def open(self, dataset, batch=4, collate=None, sandbox=0, roots=(), foreign=0, **more):
+    def open(self, dataset, **how):
         """Sends W_OPEN; returns the answer."""
+        self.ask_to_open(dataset, **how)
+        return self.receive()
+
+    def ask_to_open(self, dataset, batch=4, collate=None, sandbox=0, roots=(), foreign=0, **more):
         memory = os.memfd_create("queues")
         os.ftruncate(memory, QUEUES_BYTES)
         self.queues = mmap.mmap(memory, QUEUES_BYTES)
@@ -107,7 +111,6 @@ class Worker(Peer):
         self.send(W_OPEN, 0, 1, QUEUES_BYTES, spec, list(roots), [], sandbox, b"", foreign,
                   fds=[memory, *self.bells])
         os.close(memory)
-        return self.receive()
 
     def map(self, slot_bytes=65536):
         self.slot_bytes = slot_bytes
@@ -496,6 +499,16 @@ class HostCase(unittest.TestCase):
         self.host.process.kill()
         for worker in workers:
             self.assertTrue(gone(worker.pid))
+
+    def test_nobody_waits_for_its_answer(self):
+        """As where the daemon was killed meanwhile: that is no error of the worker's."""
+        worker = self.worker()
+        os.kill(worker.pid, signal.SIGSTOP)
+        worker.ask_to_open("process")
+        worker.sock.close()
+        os.kill(worker.pid, signal.SIGCONT)
+        self.assertEqual(worker.end(), (0, 0))
+        self.assertEqual(worker.printed(), "")
 
     def test_what_was_printed_is_out(self):
         worker = self.opened("farewell")
