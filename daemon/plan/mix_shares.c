@@ -72,10 +72,13 @@ static void mix_shares_climb(struct mix_stretch *stretch, const mix_units *to, u
 
 static int mix_shares_alloc(struct mix_stretch *stretch, uint32_t n)
 {
-    stretch->base = calloc(n, sizeof *stretch->base);
+    stretch->base = stretch->begin > 0 ? calloc(n, sizeof *stretch->base) : NULL;
     stretch->from = calloc(n, sizeof *stretch->from);
     stretch->climbs = stretch->ramp ? calloc(n, sizeof *stretch->climbs) : NULL;
-    return stretch->base && stretch->from && (!stretch->ramp || stretch->climbs) ? 0 : -ENOMEM;
+    return (stretch->base || stretch->begin == 0) && stretch->from &&
+                   (!stretch->ramp || stretch->climbs)
+               ? 0
+               : -ENOMEM;
 }
 
 /* Whether a child that takes part on one side of the point has no weight at one end of it. */
@@ -163,8 +166,9 @@ uint64_t mix_shares_bytes(const struct mix_shares *shares)
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < shares->n_stretches; i++)
-        bytes += sizeof *shares->stretches +
-                 (shares->stretches[i].ramp ? 3U : 2U) * shares->n * sizeof(mix_units);
+        bytes += sizeof *shares->stretches + (1U + (shares->stretches[i].base != NULL) +
+                                              (shares->stretches[i].climbs != NULL)) *
+                                                 shares->n * sizeof(mix_units);
     return bytes;
 }
 
@@ -196,6 +200,11 @@ uint32_t mix_shares_era(const struct mix_shares *shares, uint32_t stretch)
 
 /* ---- shares ---------------------------------------------------------------------------------- */
 
+static mix_units mix_shares_base(const struct mix_stretch *stretch, uint32_t child)
+{
+    return stretch->base ? stretch->base[child] : 0;
+}
+
 mix_units mix_shares_at(const struct mix_shares *shares, uint32_t stretch, uint32_t child,
                         uint64_t t)
 {
@@ -203,7 +212,7 @@ mix_units mix_shares_at(const struct mix_shares *shares, uint32_t stretch, uint3
     uint64_t done = t - s->begin;
 
     assert(t >= s->begin && t <= s->end);
-    mix_units share = s->base[child] + s->from[child] * done;
+    mix_units share = mix_shares_base(s, child) + s->from[child] * done;
     if (s->ramp && done > 1)
         share += (mix_units)(s->climbs[child] * (__int128)((mix_units)done * (done - 1) / 2));
     return share;
@@ -241,13 +250,14 @@ static uint64_t mix_shares_reach_in(const struct mix_shares *shares, uint32_t st
 {
     const struct mix_stretch *s = &shares->stretches[stretch];
 
-    if (wanted <= s->base[child])
+    if (wanted <= mix_shares_base(s, child))
         return s->begin;
     if (mix_shares_at(shares, stretch, child, s->end) < wanted)
         return MIX_NEVER;
     if (s->ramp)
         return mix_shares_bisect(shares, stretch, child, wanted);
-    return s->begin + (uint64_t)((wanted - s->base[child] + s->from[child] - 1) / s->from[child]);
+    return s->begin +
+           (uint64_t)((wanted - mix_shares_base(s, child) + s->from[child] - 1) / s->from[child]);
 }
 
 uint64_t mix_shares_reach(const struct mix_shares *shares, uint32_t stretch, uint32_t child,

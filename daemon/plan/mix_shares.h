@@ -34,7 +34,7 @@ struct mix_stretch {
     uint64_t begin, end; /* of positions; the last one's end is MIX_POSITIONS */
     bool era;            /* one begins here */
     bool ramp;
-    mix_units *base;  /* the shares at `begin` */
+    mix_units *base;  /* the shares at `begin`; NULL: of the first stretch, none */
     mix_units *from;  /* the weights at `begin` */
     __int128 *climbs; /* ramp: what they grow by each position; else NULL */
 };

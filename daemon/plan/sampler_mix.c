@@ -25,7 +25,9 @@ int mixed_children_init(struct mixed_children *own, const struct plan_params *pa
                                    .epoch = mix->stop == MIX_STOP_NEVER ? 0 : params->epoch,
                                    .in_turn = params->order == PLAN_SEQUENTIAL};
     own->ends = calloc(mix->schedule.n, sizeof *own->ends);
-    if (!own->ends)
+    own->n_kept = mix->schedule.n <= MIXED_KEPT ? mix->schedule.n : 1;
+    own->kept = own->in_turn ? NULL : calloc(own->n_kept, sizeof *own->kept);
+    if (!own->ends || (!own->kept && !own->in_turn))
         return -ENOMEM;
     for (uint32_t i = 0; i < mix->schedule.n; i++)
         own->ends[i] = end += mix->sizes[i];
@@ -35,7 +37,9 @@ int mixed_children_init(struct mixed_children *own, const struct plan_params *pa
 void mixed_children_deinit(struct mixed_children *own)
 {
     free(own->ends);
+    free(own->kept);
     own->ends = NULL;
+    own->kept = NULL;
 }
 
 static uint64_t mixed_children_begin(const struct mixed_children *own, uint32_t child)
@@ -58,7 +62,7 @@ static uint64_t mixed_children_seed(const struct mixed_children *own, uint32_t c
 static uint64_t mixed_children_permuted(struct mixed_children *own, uint32_t child, uint64_t size,
                                         uint64_t nth)
 {
-    struct mixed_permutation *kept = &own->kept[child % MIXED_KEPT];
+    struct mixed_permutation *kept = &own->kept[child % own->n_kept];
     uint64_t cycle = nth / size;
 
     if (kept->perm.length == 0 || kept->child != child || kept->cycle != cycle) {

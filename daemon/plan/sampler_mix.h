@@ -7,7 +7,9 @@
 #include "daemon/plan/permute.h"
 #include "daemon/plan/sampler.h"
 
-/* Permutations that are kept: a child's takes the place of one whose number is as far from it. */
+/* Of so few children each one's permutation is kept. Of more, that of the last sample alone: making
+ * one anew is 5 % of what finding a sample takes, and those of all would take most of the memory.
+ */
 enum { MIXED_KEPT = 4 };
 
 struct mixed_permutation {
@@ -20,7 +22,8 @@ struct mixed_children {
     uint64_t seed, epoch;
     uint64_t *ends; /* owned; of the children in the concatenation */
     bool in_turn;
-    struct mixed_permutation kept[MIXED_KEPT];
+    uint32_t n_kept;
+    struct mixed_permutation *kept; /* owned; NULL: in_turn */
 };
 
 /* -ENOMEM. */

@@ -9,15 +9,18 @@
 #include <math.h>
 
 #include "daemon/plan/mt19937.h"
+#include "daemon/plan/sampler.h"
 #include "tests/lib/harness.h"
 
 static int fail_in = -1; /* allocations from now that still succeed; -1: all */
+static uint64_t asked;   /* bytes, of all of them */
 
 void *__real_calloc(size_t n, size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 
 void *__wrap_calloc(size_t n, size_t size)
 {
+    asked += n * size;
     return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
 }
 
@@ -233,6 +236,14 @@ static void test_large(void **state)
     for (uint32_t i = 0; i < 64; i++)
         assert_true(indices[i] < params.length);
     plan_free(plan);
+
+    struct sampler *sampler;
+    asked = 0;
+    assert_int_equal(sampler_new(&params, &sampler), 0);
+    uint64_t index = sampler->ops->at(sampler, UINT64_C(512) * 1000000);
+    assert_true(index < params.length);
+    assert_true(asked <= 1024);
+    sampler_free(sampler);
 }
 
 static void test_refused(void **state)
