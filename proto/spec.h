@@ -36,6 +36,7 @@ enum dataset_kind {
     DATASET_PARQUET,
     DATASET_ARROW,
     DATASET_MIX,
+    DATASET_CSV,
 };
 enum sample_index { INDEX_OFF = 1, INDEX_AUTO, INDEX_FILE };
 enum megatron_view { MEGATRON_DOCUMENTS = 1, MEGATRON_SAMPLES };
@@ -44,6 +45,7 @@ enum batch_strategy { STRATEGY_SORTED = 1, STRATEGY_BUCKET, STRATEGY_SEQUENTIAL 
 enum batch_balance { BALANCE_NONE = 1, BALANCE_TOKENS, BALANCE_COST };
 enum overlong { OVERLONG_DROP = 1, OVERLONG_TRUNCATE, OVERLONG_ERROR };
 enum leftover { LEFTOVER_EMIT = 1, LEFTOVER_DROP, LEFTOVER_CARRY };
+enum csv_separator { CSV_AUTO = 1, CSV_COMMA, CSV_SEMICOLON, CSV_TAB, CSV_PIPE };
 enum text_format { TEXT_AUTO = 1, TEXT_LINES, TEXT_JSON };
 enum tokenizer {
     TOKENIZER_NONE = 1,
@@ -112,7 +114,7 @@ struct spec_dataset {
     struct spec_file *files; /* owned; idx, npy: 1..DL_MAX_DATASET_FILES, sorted by field: the order
                                 of a map's keys is no matter; the others without field: records,
                                 tokens, plugin, imagefolder (its directory) one; python none, or
-                                its interpreter; text, tar, tfrecord, parquet, arrow
+                                its interpreter; text, tar, tfrecord, parquet, arrow, csv
                                 1..DL_MAX_DATASET_PARTS in their order, which may be patterns;
                                 megatron one, with or without .bin; mds its directory */
     uint32_t n_files;
@@ -163,16 +165,20 @@ struct spec_dataset {
 
     enum sample_index index;   /* tar: off: a stream; else samples have indices */
     char *index_path;          /* owned; tar: INDEX_FILE's; NULL: of no other */
-    struct spec_field *fields; /* owned; tar, mds, tfrecord, parquet, arrow: those of the sample,
-                                  sorted by name; NULL: all, as they are called */
+    struct spec_field *fields; /* owned; tar, mds, tfrecord, parquet, arrow, csv: those of the
+                                  sample, sorted by name; NULL: all, as they are called */
     uint32_t n_fields;
     char **images; /* owned; tfrecord, parquet, arrow: the sources that are pictures */
     uint32_t n_images;
     enum megatron_view view; /* megatron */
     struct value
-        nulls; /* owned; parquet, arrow: a number; null: they are errors of their samples */
+        nulls; /* owned; parquet, arrow, csv: a number; null: they are errors of their samples */
     struct value filter; /* owned; parquet: a map; null: all rows */
     uint64_t cache;      /* parquet: bytes of decoded rows that a worker keeps */
+
+    enum csv_separator separator; /* csv; auto: by the file's name */
+    bool header;                  /* csv: the first row has the names */
+    struct value types; /* owned; csv: a map of columns to types; null: as they are read */
 
     struct value config; /* owned; plugin: what it is opened with, python: args; null: nothing */
 

@@ -35,6 +35,7 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     value_deinit(&dataset->transforms);
     value_deinit(&dataset->nulls);
     value_deinit(&dataset->filter);
+    value_deinit(&dataset->types);
     *dataset = (struct spec_dataset){0};
 }
 

@@ -5,6 +5,7 @@
 #include "daemon/data/arrays/array.h"
 #include "daemon/data/arrow/arrow.h"
 #include "daemon/data/combine/combine.h"
+#include "daemon/data/csv/csv.h"
 #include "daemon/data/dataset_fingerprint.h"
 #include "daemon/data/mds/mds.h"
 #include "daemon/data/megatron/megatron.h"
@@ -200,6 +201,8 @@ static int dataset_open_kind(const struct spec_dataset *spec, const char *place,
         return parquet_open(spec, place, env, ret, err);
     case DATASET_ARROW:
         return arrow_open(spec, place, env, ret, err);
+    case DATASET_CSV:
+        return csv_open(spec, place, env, ret, err);
     case DATASET_PLUGIN:
         return plugin_open(spec, place, env, ret, err);
     case DATASET_PYTHON:

@@ -23,6 +23,7 @@ static const struct kind_entry entries[] = {
     {DATASET_TFRECORD, "map", "TFRecord files, as Examples or bytes"},
     {DATASET_PARQUET, "map", "Parquet files, and directories of them"},
     {DATASET_ARROW, "map", "Arrow IPC files and streams, and Hugging Face's datasets on disk"},
+    {DATASET_CSV, "map", "comma- or tab-separated values, by columns of numbers or text"},
     {DATASET_PLUGIN, "either", "what its shared library reads"},
     {DATASET_PYTHON, "either", "what its Python code reads"},
 };

@@ -19,6 +19,7 @@ enum files_sort files_sort_of(enum dataset_kind kind)
     case DATASET_TEXT:
     case DATASET_TFRECORD:
     case DATASET_ARROW:
+    case DATASET_CSV:
         return FILES_LISTED;
     case DATASET_MEGATRON:
         return FILES_KNOWN;

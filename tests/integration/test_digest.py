@@ -151,6 +151,14 @@ def mds(case, name):
     return case.path(name)
 
 
+def csv(case, prefix):
+    """Two files; a cell has line ends and quotes in it, and some have nothing."""
+    for k, (first, last) in enumerate(((0, 9), (9, ROWS))):
+        rows = [f'"the ""{i}""\nthing",{i / 8},{i if i % 3 else ""}\n' for i in range(first, last)]
+        pathlib.Path(case.path(f"{prefix}-{k}.csv")).write_text("name,price,count\n" + "".join(rows))
+    return case.path(f"{prefix}-*.csv")
+
+
 def tfrecords(case, prefix):
     media.tfrecord(case.path(f"{prefix}-0.tfrecord"), 0, 7)
     media.tfrecord(case.path(f"{prefix}-1.tfrecord"), 7, ROWS - 7)
@@ -337,6 +345,11 @@ DATASETS = [
         "paths": arrow(case, "rows-saved"), "fields": {"number": "id", "pair": "pair"}}),
     ("arrow_of_columns", "arrow", lambda case: {
         "paths": arrow(case, "columns-saved"), "nulls": 0, "size": 7}),
+    ("csv_of_rows", "csv", lambda case: {
+        "paths": csv(case, "rows"), "fields": {"x": "price", "n": "count"}, "nulls": -1,
+        "types": {"price": "float32"}}),
+    ("csv_of_columns", "csv", lambda case: {
+        "paths": csv(case, "columns"), "types": {"count": "string"}}),
     ("imagefolder_random_crop", "imagefolder", lambda case: {
         "root": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_center_chw", "imagefolder", lambda case: {
@@ -369,6 +382,7 @@ COLLATES = {
     "megatron_documents": {"kind": "pad", "multiple_of": 4},
     "tfrecord_of_examples": {"kind": "pad", "fields": ["floats"]},
     "tfrecord_of_bytes": {"kind": "none"},
+    "csv_of_columns": {"kind": "none"},
     "parquet_of_columns": {"kind": "pad", "fields": ["ids"]},
     "parquet_of_nulls": {"kind": "none"},
     "arrow_of_columns": {"kind": "pad", "fields": ["tokens"]},

@@ -2,6 +2,7 @@
 library alone, and by the libraries whose formats they are where those are installed.
 """
 
+import csv
 import importlib.util
 import io
 import json
@@ -82,6 +83,30 @@ class OurWriters(KindCase):
             self.assertEqual(list(batch["text"]), [media.words(str(i), 1)[0].encode()])
             self.assertEqual(batch["floats"].tolist(), [list(range(i % 4))])
             self.assertEqual(batch["picture"].shape, (1, 8, 9 + i % 3, 3))
+
+    def test_csv(self):
+        """Random tables of Python's csv module, in its dialects, cell by cell."""
+        rng = random.Random("csv")
+        pieces = ["", "a", "ä", "two\nlines", "\r\n", '"', '""', ",", "\t", ";", " ", "1", "x" * 50]
+        for seed in range(60):
+            columns, separator = rng.randrange(1, 6), rng.choice("comma tab semicolon pipe".split())
+            delimiter = {"comma": ",", "tab": "\t", "semicolon": ";", "pipe": "|"}[separator]
+            rows = [["".join(rng.choices(pieces, k=rng.randrange(4))) for _ in range(columns)]
+                    + [rng.randrange(-9, 9), rng.random() * 10 ** rng.randrange(-20, 20)]
+                    for _ in range(ROWS)]
+            names = [f"c{i}" for i in range(columns + 2)]
+            path = self.folder / f"{seed}.csv"
+            with open(path, "w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file, delimiter=delimiter,
+                                    lineterminator=rng.choice(["\n", "\r\n"]),
+                                    quoting=rng.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
+                writer.writerows([names, *rows])
+            read = self.samples({"kind": "csv", "paths": str(path), "separator": separator,
+                                 "types": dict.fromkeys(names[:columns], "string")})
+            self.assertEqual([[*(batch[name][0] for name in names[:columns]),
+                               *(batch[name].item() for name in names[columns:])]
+                              for batch in read], rows)
+            self.assertEqual(read[0][names[-1]].dtype, numpy.float64)
 
     def test_arrow(self):
         written = media.arrow(self.folder / "a", ROWS)

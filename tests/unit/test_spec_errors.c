@@ -7,7 +7,7 @@
 
 #define KINDS                                                                                  \
     "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
-    "plugin, python, megatron, mds, tfrecord, parquet, arrow, mix"
+    "plugin, python, megatron, mds, tfrecord, parquet, arrow, mix, csv"
 
 #define NO_URL                                           \
     " is not a local file; mount it and give its path, " \
@@ -104,8 +104,9 @@ static const struct refusal dataset_refusals[] = {
      "divide, files, path, root, paths, shards, dtype, shape, offset, view, sequence_length, "
      "stride, widen, datasets, by, weights, schedule, global_batch, dataset, indices, parts, part, "
      "seed, format, field, tokenizer, model, special_tokens, bos, eos, mlm_probability, chat, "
-     "max_length, shuffle, decode, fields, images, nulls, filter, cache, size, transform, resize, "
-     "flip, scale, aspect, layout, transforms, config, "
+     "max_length, shuffle, decode, fields, images, nulls, separator, header, types, filter, cache, "
+     "size, "
+     "transform, resize, flip, scale, aspect, layout, transforms, config, "
      "object, host, args, interpreter"},
     {"{length: 1}", "dataset.kind", "missing; give one of " KINDS},
     {"{kind: range}", "dataset.length", "missing; a dataset of kind range needs it"},
@@ -153,6 +154,9 @@ static const struct refusal dataset_refusals[] = {
      "\"none\" is neither refuse nor a number, such as 0 or .nan"},
     {"{kind: parquet, paths: a, nulls: true}", "dataset.nulls",
      "true is neither refuse nor a number, such as 0 or .nan"},
+    {"{kind: csv, paths: a, separator: ';'}", "dataset.separator",
+     "\";\" is not one of auto, comma, semicolon, tab, pipe"},
+    {"{kind: csv, paths: a, header: 0}", "dataset.header", "0 is not true or false"},
     {"{kind: parquet, paths: a, cache: 0}", "dataset.cache",
      "0 is not a size in bytes, such as 4096, 256MiB or 1GiB"},
     {"{kind: tfrecord, paths: a, images: []}", "dataset.images",
@@ -633,6 +637,7 @@ static const char *dataset_with(const struct spec_key *key)
         {DATASET_TFRECORD, "{kind: tfrecord, paths: x}"},
         {DATASET_PARQUET, "{kind: parquet, paths: x}"},
         {DATASET_ARROW, "{kind: arrow, paths: x}"},
+        {DATASET_CSV, "{kind: csv, paths: x}"},
         {DATASET_IMAGEFOLDER, "{kind: imagefolder, root: x}"},
         {DATASET_TEXT, "{kind: text, paths: x, tokenizer: bytes}"},
         {DATASET_PLUGIN, "{kind: plugin, path: x}"},

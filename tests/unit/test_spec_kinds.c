@@ -127,6 +127,13 @@ static void test_record_forms(void **state)
         {"{kind: tfrecord, paths: ['*.tfrecord'], images: [image/encoded], fields: [label]}",
          "{kind: tfrecord, paths: ['/base/*.tfrecord'], decode: true, fields: {label: label}, "
          "images: [image/encoded], transform: none, flip: 0.0, layout: hwc}"},
+        {"{kind: csv, paths: [a.csv]}",
+         "{kind: csv, paths: [/base/a.csv], nulls: refuse, separator: auto, header: true, "
+         "types: null}"},
+        {"{kind: csv, paths: a, fields: {x: '1'}, nulls: 0, separator: tab, header: false, types: "
+         "{b: int8, a: string}}",
+         "{kind: csv, paths: [/base/a], fields: {x: '1'}, nulls: 0, separator: tab, header: false, "
+         "types: {a: string, b: int8}}"},
         {"{kind: parquet, paths: [d, 'e/*.parquet']}",
          "{kind: parquet, paths: [/base/d, '/base/e/*.parquet'], decode: true, nulls: refuse, "
          "filter: null, cache: 1073741824, transform: none, flip: 0.0, layout: hwc}"},

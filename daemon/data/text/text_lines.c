@@ -79,7 +79,15 @@ static bool text_lines_is_blank(const uint8_t *text, const uint8_t *end)
     return text == end;
 }
 
-static int text_lines_find_lines(struct line_table *table)
+static const uint8_t *text_lines_next(const void *of, const uint8_t *at, const uint8_t *end)
+{
+    const uint8_t *lf = memchr(at, '\n', (size_t)(end - at));
+
+    return lf ? lf + 1 : end;
+}
+
+static int text_lines_find_lines(struct line_table *table, const struct line_rule *rule,
+                                 uint64_t *ret_bad)
 {
     const uint8_t *text = table->text, *at = text, *end = text + table->bytes;
     uint64_t begins[LINE_GROUP];
@@ -90,10 +98,12 @@ static int text_lines_find_lines(struct line_table *table)
         memcmp(at, byte_order_mark, sizeof byte_order_mark) == 0)
         at += sizeof byte_order_mark;
     while (at < end && r == 0) {
-        const uint8_t *lf = memchr(at, '\n', (size_t)(end - at));
-        const uint8_t *next = lf ? lf + 1 : end;
+        const uint8_t *next = rule->next(rule->of, at, end);
 
-        if (!table->skip_blank || !text_lines_is_blank(at, next))
+        *ret_bad = (uint64_t)(at - text);
+        if (!next)
+            return -EINVAL;
+        if (!table->skip_blank || !rule->is_blank(at, next))
             begins[n++] = (uint64_t)(at - text);
         if (n == LINE_GROUP) {
             r = text_lines_add_group(table, begins, n);
@@ -119,12 +129,11 @@ static void text_lines_trim(struct line_table *table)
         table->groups = groups;
 }
 
-int line_table_make(const uint8_t *text, uint64_t bytes, bool skip_blank, struct line_table *ret)
+static int text_lines_make(struct line_table table, const struct line_rule *rule,
+                           struct line_table *ret, uint64_t *ret_bad)
 {
-    struct line_table table = {.text = text, .bytes = bytes, .skip_blank = skip_blank};
-    int r;
+    int r = text_lines_find_lines(&table, rule, ret_bad);
 
-    r = text_lines_find_lines(&table);
     if (r < 0) {
         line_table_deinit(&table);
         return r;
@@ -132,6 +141,23 @@ int line_table_make(const uint8_t *text, uint64_t bytes, bool skip_blank, struct
     text_lines_trim(&table);
     *ret = table;
     return 0;
+}
+
+int line_table_make(const uint8_t *text, uint64_t bytes, bool skip_blank, struct line_table *ret)
+{
+    static const struct line_rule rule = {.next = text_lines_next, .is_blank = text_lines_is_blank};
+    uint64_t bad;
+
+    return text_lines_make(
+        (struct line_table){.text = text, .bytes = bytes, .skip_blank = skip_blank}, &rule, ret,
+        &bad);
+}
+
+int line_table_make_by(const uint8_t *text, uint64_t bytes, const struct line_rule *rule,
+                       struct line_table *ret, uint64_t *ret_bad)
+{
+    return text_lines_make((struct line_table){.text = text, .bytes = bytes, .skip_blank = true},
+                           rule, ret, ret_bad);
 }
 
 void line_table_deinit(struct line_table *table)
@@ -151,6 +177,12 @@ static uint64_t text_lines_begin_of(const struct line_table *table, uint64_t i)
     if (width < 8)
         distance &= (UINT64_C(1) << (8 * width)) - 1;
     return group->begin + distance;
+}
+
+uint64_t line_begin(const struct line_table *table, uint64_t i)
+{
+    assert(i < table->n);
+    return text_lines_begin_of(table, i);
 }
 
 struct line line_at(const struct line_table *table, uint64_t i)

@@ -34,13 +34,29 @@ struct line {
     uint64_t bytes;      /* without its end */
 };
 
+/* Rows that are not lines: where LF may be within one. Borrowed while a table is made. */
+struct line_rule {
+    /* Where the row behind the one at `at`, below `end`, begins; NULL: this one never ends. */
+    const uint8_t *(*next)(const void *of, const uint8_t *at, const uint8_t *end);
+    bool (*is_blank)(const uint8_t *at, const uint8_t *end); /* the row is none */
+    const void *of;
+};
+
 /* -ENOMEM. */
 int _nodiscard_ line_table_make(const uint8_t *text, uint64_t bytes, bool skip_blank,
                                 struct line_table *ret);
+/* The same of rows; -EINVAL: *ret_bad is where one begins that never ends. line_at() is not for
+ * these: they begin at line_begin(), and the rule says where they end. */
+int _nodiscard_ line_table_make_by(const uint8_t *text, uint64_t bytes,
+                                   const struct line_rule *rule, struct line_table *ret,
+                                   uint64_t *ret_bad);
 void line_table_deinit(struct line_table *table); /* zeroes it; a zeroed one is fine */
 
 /* Line i < n. It lies in the text even when the text was changed since. */
 struct line line_at(const struct line_table *table, uint64_t i);
+
+/* Where line i < n begins, in the text. */
+uint64_t line_begin(const struct line_table *table, uint64_t i);
 
 /* Asks for line i < n, without waiting for it: line_at() looks at its end. */
 void line_expect(const struct line_table *table, uint64_t i);
