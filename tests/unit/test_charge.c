@@ -67,6 +67,27 @@ static void test_its_way(void **state)
     expect(f, 0, 0, 0);
 }
 
+/* Of memory that is filled little by little. */
+static void test_there_in_part(void **state)
+{
+    struct fixture *f = *state;
+    struct charge charge = {0};
+
+    assert_int_equal(charge_take(&charge, &f->payer, 8 * MIB, "eat less", NULL), 0);
+    charge_settle_up_to(&charge, 3 * MIB);
+    expect(f, 8 * MIB, 8 * MIB, 5 * MIB);
+    charge_settle_up_to(&charge, 2 * MIB); /* no less than before */
+    expect(f, 8 * MIB, 8 * MIB, 5 * MIB);
+    charge_settle_up_to(&charge, 9 * MIB);
+    expect(f, 8 * MIB, 8 * MIB, 0);
+    charge_return(&charge);
+    expect(f, 0, 0, 0);
+    assert_int_equal(charge_take(&charge, &f->payer, 8 * MIB, "eat less", NULL), 0);
+    charge_settle_up_to(&charge, 3 * MIB);
+    charge_return(&charge);
+    expect(f, 0, 0, 0);
+}
+
 static void test_returned_before_it_is_there(void **state)
 {
     struct fixture *f = *state;
@@ -121,6 +142,7 @@ static void test_nobody_pays(void **state)
 
 static const struct CMUnitTest tests[] = {
     TEST(test_its_way),
+    TEST(test_there_in_part),
     TEST(test_returned_before_it_is_there),
     TEST(test_little_is_the_users_alone),
     TEST(test_refused),

@@ -25,6 +25,8 @@ static void budget_read(struct budget *b)
 
     if (b->read_ns != 0 && now - b->read_ns < READ_NS)
         return;
+    if (b->look)
+        b->look(b->looker);
     available_read("", &b->available);
     b->left = b->available.bytes - min_u64(b->available.bytes, b->promised);
     b->read_ns = now;

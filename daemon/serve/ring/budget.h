@@ -17,6 +17,10 @@ struct budget {
     uint64_t left;              /* of what was available when it was read */
     uint64_t read_ns;           /* when; 0: it must be read anew */
     struct available available; /* as it was read */
+    /* Before that: settles what has been filled since, of memory that comes little by little. NULL:
+     * there is none. */
+    void (*look)(void *looker);
+    void *looker; /* borrowed */
 };
 
 void budget_init(struct budget *budget, const struct config_share *share);

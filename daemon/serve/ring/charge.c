@@ -20,7 +20,7 @@ int charge_take(struct charge *charge, const struct payer *payer, uint64_t bytes
         return r;
     if (charge_is_budgeted(&taken)) {
         r = budget_take(payer->budget, bytes, remedy, err);
-        taken.promised = r == 0;
+        taken.promised = r == 0 ? bytes : 0;
     }
     if (r < 0 && payer->account)
         quota_return(payer->account, QUOTA_BYTES, bytes);
@@ -29,11 +29,19 @@ int charge_take(struct charge *charge, const struct payer *payer, uint64_t bytes
     return r;
 }
 
+void charge_settle_up_to(struct charge *charge, uint64_t bytes)
+{
+    uint64_t left = charge->bytes - min_u64(charge->bytes, bytes);
+
+    if (left >= charge->promised)
+        return;
+    budget_settle(charge->payer.budget, charge->promised - left);
+    charge->promised = left;
+}
+
 void charge_settle(struct charge *charge)
 {
-    if (charge->promised)
-        budget_settle(charge->payer.budget, charge->bytes);
-    charge->promised = false;
+    charge_settle_up_to(charge, charge->bytes);
 }
 
 void charge_shrink(struct charge *charge, uint64_t bytes)

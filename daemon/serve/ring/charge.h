@@ -19,7 +19,7 @@ struct payer {
 struct charge {
     struct payer payer;
     uint64_t bytes;
-    bool promised; /* not all of it is there */
+    uint64_t promised; /* bytes of it that may not be there yet; 0 below a megabyte */
 };
 
 /*
@@ -31,6 +31,8 @@ int _nodiscard_ charge_take(struct charge *charge, const struct payer *payer, ui
                             const char *remedy, struct dl_error *err);
 /* It is there now, as the system's numbers have it. */
 void charge_settle(struct charge *charge);
+/* So much of it is there now, which is no less than before. */
+void charge_settle_up_to(struct charge *charge, uint64_t bytes);
 /* So much is left of it; more than there was changes nothing. Settled before. */
 void charge_shrink(struct charge *charge, uint64_t bytes);
 void charge_return(struct charge *charge);
