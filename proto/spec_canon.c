@@ -297,6 +297,8 @@ static bool spec_canon_says_nothing_new(const struct dl_spec *spec, const struct
         return spec_value_at(spec, key)->type == VALUE_NULL;
     if (key->type == KEY_INDEX)
         return spec->dataset.index <= INDEX_OFF;
+    if (strcmp(key->key, "cache") == 0)
+        return spec->dataset.cache == 0;
     if (strcmp(key->key, "tokens") == 0)
         return !spec->batch.tokens;
     if (strcmp(key->key, "block") == 0)

@@ -142,6 +142,32 @@ static int spec_numbers_check_transforms(struct spec_reading *rd)
                         "{kind: RandomResizedCrop, size: 224}, RandomHorizontalFlip");
 }
 
+/* Of pictures; rows of a Parquet file are kept in any case. */
+static int spec_numbers_check_cache(struct spec_reading *rd)
+{
+    const uint64_t least = UINT64_C(1) << 20, most = UINT64_C(1) << 42;
+    const struct spec_dataset *dataset = &rd->spec->dataset;
+    char place[DL_ERROR_PATH_MAX];
+
+    spec_place(rd, spec_key_find("dataset", "cache"), place);
+    if (dataset->kind == DATASET_PARQUET && dataset->cache == 0)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "0 is not a size in bytes, such as 4096, 256MiB or 1GiB");
+    if (dataset->kind != DATASET_IMAGEFOLDER || dataset->cache == 0)
+        return 0;
+    if (dataset->cache < least || dataset->cache > most)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%" PRIu64 " is not a size for decoded pictures: write 1MiB to 4TiB, "
+                            "or 0 to keep none",
+                            dataset->cache);
+    if (dataset->transforms.type == VALUE_NULL)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "keeps pictures that are decoded at full scale, for a list of "
+                            "transforms; transform decodes only what it needs: write transforms, "
+                            "or leave cache out");
+    return 0;
+}
+
 int spec_check_image(struct spec_reading *rd)
 {
     struct spec_dataset *dataset = &rd->spec->dataset;
@@ -164,5 +190,6 @@ int spec_check_image(struct spec_reading *rd)
             rd->err, EINVAL, place,
             "missing; transform: %s needs it, such as size: 224 or size: [480, 640]",
             spec_choice_name(spec_key_find("dataset", "transform"), image->transform));
-    return spec_numbers_check_transforms(rd);
+    int r = spec_numbers_check_transforms(rd);
+    return r < 0 ? r : spec_numbers_check_cache(rd);
 }

@@ -36,8 +36,20 @@ static bool spec_parts_is_path(const struct value *v)
     return v->type == VALUE_STRING && v->string[0] == '/';
 }
 
+/* Pictures that are kept are what they are without: a state goes on with other memory. Of Parquet
+ * it has always been a part of the fingerprint. */
+static void spec_parts_forget_cache(struct value *dataset)
+{
+    const struct value *kind = value_get(dataset, "kind");
+
+    if (kind && kind->type == VALUE_STRING && strcmp(kind->string, "imagefolder") == 0)
+        value_unset(dataset, "cache");
+}
+
 static void spec_parts_forget_places(const char *section, struct value *map)
 {
+    if (strcmp(section, "dataset") == 0)
+        spec_parts_forget_cache(map);
     for (uint32_t i = 0; i < map->count; i++) {
         struct value *v = &map->items[i];
         const struct spec_key *key = spec_key_find(section, v->key);

@@ -12,6 +12,7 @@
 #ifndef DL_DATASET_H
 #define DL_DATASET_H
 
+#include "daemon/cache/pictures_cache.h"
 #include "daemon/data/guard.h"
 #include "daemon/data/reader.h"
 #include "daemon/data/sample.h"
@@ -155,6 +156,12 @@ struct data_progress {
     void *owner;
 };
 
+/* Where decoded pictures of a folder are kept, and shared with other workers. */
+struct data_pictures {
+    char *root; /* owned; the folder, as the spec has it */
+    struct pictures_cache cache;
+};
+
 /* What opening a dataset depends on besides the spec. Borrowed, for the dataset's life. */
 struct data_env {
     char **roots;   /* data files must lie below, links resolved; n_roots 0: anywhere */
@@ -165,7 +172,9 @@ struct data_env {
     bool foreign;                /* for another user: what that one sends is not unpickled */
     uint32_t worker;             /* who opens it: this one of `workers`; 0 of 0: no worker */
     uint32_t workers;
-    uint64_t seed;       /* of the worker, for plug-ins that want one at their start */
+    uint64_t seed;                  /* of the worker, for plug-ins that want one at their start */
+    struct data_pictures *pictures; /* of the folders of dataset.cache, */
+    uint32_t n_pictures;            /* so many; of others nothing is kept */
     struct guard *guard; /* of the files that are mapped; NULL: nobody looks at them again */
     const struct data_progress *progress; /* NULL: nobody wants to know */
     /*

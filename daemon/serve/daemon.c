@@ -663,6 +663,8 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
     d->crew = crew_new(&d->loop);
     daemon_set_limits(d, &d->config.limits);
     budget_init(&d->budget, &d->config.limits.memory);
+    d->budget.look = pictures_set_settle;
+    d->budget.looker = &d->pictures;
     daemon_bound_descriptors(d);
     d->scheduler = scheduler_new(&d->loop, session_take_turn);
     d->relay = d->options.errors >= 0 ? relay_new(d->options.errors) : NULL;

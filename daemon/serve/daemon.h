@@ -52,6 +52,7 @@ struct daemon {
     uint64_t next_session;
     uint64_t sessions_ever;
     struct budget budget; /* of all rings */
+    struct pictures_set pictures;
     uint32_t next_segment;
     bool told_sandbox;
     bool shared;    /* users other than its own may connect */

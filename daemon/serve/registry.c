@@ -292,6 +292,7 @@ static int registry_make_loader(struct daemon *d, struct session *session, struc
                                      .uid = session_uid(session),
                                      .blame = blame_at(),
                                      .budget = &d->budget,
+                                     .pictures = &d->pictures,
                                      .next_segment = &d->next_segment,
                                      .told_sandbox = &d->told_sandbox,
                                      .stuck = &d->stuck,

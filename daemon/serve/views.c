@@ -18,6 +18,20 @@ static void views_set_verdict(struct row *row, const struct loader *loader)
     row_string(row, "verdict", verdict.text);
 }
 
+/* Null of a loader that keeps no pictures. */
+static void views_add_cache(struct row *row, const struct loader *loader)
+{
+    struct pictures_counts counts;
+    uint64_t bytes;
+    bool keeps = loader_pictures(loader, &counts, &bytes);
+
+    row_uint_if(row, "cache_bytes", keeps, bytes);
+    row_uint_if(row, "cache_used_bytes", keeps, counts.used_bytes);
+    row_uint_if(row, "cache_pictures", keeps, counts.pictures);
+    row_uint_if(row, "cache_hits", keeps, counts.hits);
+    row_uint_if(row, "cache_misses", keeps, counts.misses);
+}
+
 static int views_loaders(const struct daemon *d, struct value *ret)
 {
     ret->type = VALUE_ARRAY;
@@ -46,6 +60,7 @@ static int views_loaders(const struct daemon *d, struct value *ret)
         row_uint(&row, "bad", quarantine_count(&loader_core(l)->quarantine));
         row_uint(&row, "memory_bytes", pool_memory(loader_pool(l)));
         row_uint(&row, "limit_bytes", spec->memory_limit);
+        views_add_cache(&row, l);
         row_seconds(&row, "starved_s", loader_starved_ns(l));
         row_string(&row, "starved_by", *starved_by ? starved_by : NULL);
         views_set_verdict(&row, l);

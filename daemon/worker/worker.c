@@ -191,8 +191,18 @@ static int worker_list_strings(const struct value *v, char ***ret, uint32_t *ret
     return 0;
 }
 
+static void worker_forget_pictures(struct data_env *env)
+{
+    for (uint32_t i = 0; i < env->n_pictures; i++) {
+        pictures_cache_close(&env->pictures[i].cache);
+        free(env->pictures[i].root);
+    }
+    free(env->pictures);
+}
+
 static void worker_inputs_deinit(struct inputs *inputs)
 {
+    worker_forget_pictures(&inputs->env);
     free(inputs->env.roots);
     free(inputs->env.plugins);
     free(inputs->reader_ids);
@@ -358,11 +368,37 @@ static void worker_handle_unmap(struct worker *w, const struct dl_msg_w_unmap *m
     }
 }
 
+/* A copy of the process has no business in it: see forked.h. */
+static int worker_handle_pictures(struct worker *w, const struct dl_msg_w_pictures *msg)
+{
+    struct data_env *env = &w->inputs.env;
+    _cleanup_fd_ int fd = frame_reader_take_fd(&w->reader);
+    struct data_pictures *grown =
+        realloc(env->pictures, (env->n_pictures + 1) * sizeof *env->pictures);
+
+    if (!grown)
+        return -ENOMEM;
+    env->pictures = grown;
+    if (w->queues)
+        return -EPROTO;
+    struct data_pictures one = {.root = span_dup(msg->root)};
+    int r = one.root ? pictures_cache_open(&one.cache, steal_fd(&fd), msg->bytes) : -ENOMEM;
+    if (r < 0) {
+        free(one.root);
+        return r;
+    }
+    forked_keep(one.cache.arena, one.cache.bytes);
+    env->pictures[env->n_pictures++] = one;
+    return 0;
+}
+
 static int worker_handle_message(struct worker *w, const struct dl_message *msg)
 {
     switch (msg->number) {
     case DL_MSG_W_OPEN:
         return worker_handle_open(w, &msg->w_open);
+    case DL_MSG_W_PICTURES:
+        return worker_handle_pictures(w, &msg->w_pictures);
     case DL_MSG_W_SEGMENT:
         return worker_handle_segment(w, &msg->w_segment);
     case DL_MSG_W_UNMAP:
@@ -539,6 +575,8 @@ static void worker_leave(void *owner)
     close_fdp(&w->sock);
     close_fdp(&w->task_bell);
     close_fdp(&w->done_bell);
+    for (uint32_t i = 0; i < w->inputs.env.n_pictures; i++)
+        close_fdp(&w->inputs.env.pictures[i].cache.fd);
     frame_reader_deinit(&w->reader);
 }
 

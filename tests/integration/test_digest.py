@@ -359,6 +359,9 @@ DATASETS = [
             {"kind": "RandomResizedCrop", "size": [14, 12]}, "RandAugment",
             {"kind": "ColorJitter", "brightness": 0.4, "hue": 0.1}, "ToTensor",
             {"kind": "RandomErasing", "value": "random"}, {"kind": "Normalize", "mean": 0.5, "std": 0.2}]}),
+    ("imagefolder_kept", "imagefolder", lambda case: {
+        "root": folder(case, "kept"), "cache": "1MiB", "transforms": [
+            {"kind": "RandomResizedCrop", "size": [14, 12]}, "RandomHorizontalFlip"]}),
     ("imagefolder_varying_transforms", "imagefolder", lambda case: {
         "root": folder(case, "varying"), "layout": "chw", "transforms": [
             {"kind": "RandomRotation", "degrees": 20, "expand": True}, "RandomVerticalFlip"]}),

@@ -28,7 +28,7 @@ LAYERS = {
     # From what all of the daemon has (configuration, log, quotas, bytes on their way) up to what holds
     # it together.
     "daemon/serve/base/": {*PROTO},
-    "daemon/serve/ring/": {*PROTO, "daemon/plan/", "daemon/serve/base/"},
+    "daemon/serve/ring/": {*PROTO, "daemon/cache/", "daemon/plan/", "daemon/serve/base/"},
     "daemon/serve/core/": {*PROTO, "daemon/plan/", "daemon/serve/base/", "daemon/serve/ring/"},
     "daemon/serve/pool/": {*PROTO, "daemon/serve/base/", "daemon/serve/ring/"},
     "daemon/serve/loader/": {*PROTO, "daemon/cache/", "daemon/plan/", "daemon/serve/base/",

@@ -159,6 +159,13 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: csv, paths: a, header: 0}", "dataset.header", "0 is not true or false"},
     {"{kind: parquet, paths: a, cache: 0}", "dataset.cache",
      "0 is not a size in bytes, such as 4096, 256MiB or 1GiB"},
+    {"{kind: imagefolder, root: a, cache: 1GiB}", "dataset.cache",
+     "keeps pictures that are decoded at full scale, for a list of transforms; transform decodes "
+     "only what it needs: write transforms, or leave cache out"},
+    {"{kind: imagefolder, root: a, transforms: [ToTensor], cache: 1023KiB}", "dataset.cache",
+     "1047552 is not a size for decoded pictures: write 1MiB to 4TiB, or 0 to keep none"},
+    {"{kind: imagefolder, root: a, transforms: [ToTensor], cache: 4097GiB}", "dataset.cache",
+     "4399120252928 is not a size for decoded pictures: write 1MiB to 4TiB, or 0 to keep none"},
     {"{kind: tfrecord, paths: a, images: []}", "dataset.images",
      "the list is empty; give features, such as [image/encoded]"},
     {"{kind: arrow, paths: a, nulls: none}", "dataset.nulls",

@@ -2,6 +2,7 @@
 #include "daemon/data/image/image.h"
 #include "daemon/data/combine/combine.h"
 #include "daemon/data/image/resample.h"
+#include "daemon/data/image/vectors.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -16,7 +17,8 @@ static const double reduce_gap = 1.5;
 
 struct image_decoder {
     struct image_codec *codecs[2]; /* owned */
-    struct image_codec *codec;     /* of the image that is open; NULL: none is */
+    struct image_codec *codec;     /* of the image that is open; NULL: none is, or it is `open` */
+    struct image_pixels open;      /* pixels NULL: none are */
     struct image_file file;
     struct image_size source;
     struct resample_axis across, down;
@@ -102,6 +104,7 @@ int image_open(struct image_decoder *d, const struct image_file *file, struct im
                struct dl_error *err)
 {
     d->codec = NULL;
+    d->open.pixels = NULL;
     d->file = *file;
     for (unsigned i = 0; i < ARRAY_SIZE(d->codecs); i++) {
         struct image_codec *codec = d->codecs[i];
@@ -115,6 +118,14 @@ int image_open(struct image_decoder *d, const struct image_file *file, struct im
         return 0;
     }
     return image_refuse_unknown(file, err);
+}
+
+void image_open_pixels(struct image_decoder *d, const struct image_pixels *pixels)
+{
+    assert(pixels->step == COLOURS || pixels->step == PIXEL);
+    d->codec = NULL;
+    d->open = *pixels;
+    d->source = pixels->size;
 }
 
 /* ---- the spec ------------------------------------------------------------------------------- */
@@ -404,11 +415,45 @@ static int image_decode_part(struct image_decoder *d, const struct picture_box *
     return r;
 }
 
+/* From three bytes a pixel to four. */
+WIDE_VECTORS static void image_widen_row(const uint8_t *restrict row, size_t n,
+                                         uint8_t *restrict out)
+{
+    for (size_t x = 0; x < n; x++) {
+        out[x * PIXEL] = row[x * COLOURS];
+        out[x * PIXEL + 1] = row[x * COLOURS + 1];
+        out[x * PIXEL + 2] = row[x * COLOURS + 2];
+        out[x * PIXEL + 3] = 0;
+    }
+}
+
+static int image_copy_pixels(struct image_decoder *d, const struct picture_box *box,
+                             struct picture *out, struct dl_error *err)
+{
+    const struct image_pixels *from = &d->open;
+
+    if (picture_set(out, box->size, false) < 0)
+        return image_no_memory(d, err);
+    for (uint32_t y = 0; y < box->size.height; y++) {
+        size_t at = ((size_t)box->top + y) * from->size.width + (size_t)box->left;
+        const uint8_t *row = from->pixels + at * from->step;
+        if (from->step == PIXEL)
+            memcpy(picture_row(out, y), row, (size_t)box->size.width * PIXEL);
+        else
+            image_widen_row(row, box->size.width, picture_row(out, y));
+    }
+    d->open.pixels = NULL;
+    return 0;
+}
+
 int image_decode_picture(struct image_decoder *d, const struct picture_box *box,
                          struct picture *out, struct dl_error *err)
 {
-    assert(d->codec && (uint64_t)box->left + box->size.width <= d->source.width &&
+    assert((d->codec || d->open.pixels) &&
+           (uint64_t)box->left + box->size.width <= d->source.width &&
            (uint64_t)box->top + box->size.height <= d->source.height);
+    if (d->open.pixels)
+        return image_copy_pixels(d, box, out, err);
     return image_decode_part(d, box, 1, out, err);
 }
 

@@ -35,6 +35,17 @@ struct image_decoder *image_decoder_free(struct image_decoder *decoder); /* NULL
 int _nodiscard_ image_open(struct image_decoder *decoder, const struct image_file *file,
                            struct image_size *ret, struct dl_error *err);
 
+/*
+ * Instead of it: a picture that was decoded before, as image_decode_picture() gives it; borrowed as
+ * a file is. For image_decode_picture() alone.
+ */
+struct image_pixels {
+    const uint8_t *pixels; /* borrowed; rows without gaps: R, G, B, and any in the fourth byte */
+    struct image_size size;
+    unsigned step; /* bytes a pixel: 3 or 4 */
+};
+void image_open_pixels(struct image_decoder *decoder, const struct image_pixels *pixels);
+
 /* The size of the result, from the spec and the size in the header. */
 struct image_size image_result(const struct spec_image *spec, struct image_size source);
 

@@ -11,6 +11,7 @@
 #include "daemon/data/file_hasher.h"
 #include "daemon/data/image/image.h"
 #include "daemon/data/image/imagefolder_list.h"
+#include "daemon/data/image/kept_pictures.h"
 #include "daemon/data/image/transforms.h"
 #include "daemon/data/source.h"
 
@@ -28,6 +29,7 @@ struct imagefolder {
     struct image_decoder *decoder;  /* owned */
     struct transforms *transforms;  /* owned; NULL: spec.image says what is done */
     struct transforms_runner *run;  /* owned; NULL likewise */
+    struct kept_pictures kept;      /* of which others decode, too: dataset.cache */
     const struct data_env *env;     /* borrowed */
     uint64_t image_bytes;           /* of a result, if they are alike */
     uint8_t *file;                  /* owned; the file being decoded */
@@ -74,7 +76,10 @@ static int imagefolder_read_all(struct imagefolder *folder, int fd, size_t bytes
     return 0;
 }
 
-/* Reads file `index` and its header; the class and the image's size. */
+/*
+ * Opens file `index`, which is read unless its picture is at hand; the class and the image's size.
+ * What is at hand goes by the rights of who reads it now: the file is opened in any case.
+ */
 static int imagefolder_open_image(struct imagefolder *folder, uint64_t index, int64_t *ret_label,
                                   struct image_size *ret, struct dl_error *err)
 {
@@ -89,12 +94,18 @@ static int imagefolder_open_image(struct imagefolder *folder, uint64_t index, in
         return dl_error_set(err, ENAMETOOLONG, folder->path,
                             "is the beginning of a path of %zu bytes; %zu can be opened", len,
                             sizeof folder->path - 1);
-    if ((r = source_open_file(folder->path, folder->env, &fd, &bytes, err)) < 0 ||
-        (r = imagefolder_make_room(folder, bytes, err)) < 0 ||
+    if ((r = source_open_file(folder->path, folder->env, &fd, &bytes, err)) < 0)
+        return r;
+    if (kept_pictures_open(&folder->kept, fd, folder->decoder, ret))
+        return 0;
+    if ((r = imagefolder_make_room(folder, bytes, err)) < 0 ||
         (r = imagefolder_read_all(folder, fd, bytes, &file.bytes, err)) < 0)
         return r;
     file.data = folder->file;
-    return image_open(folder->decoder, &file, ret, err);
+    r = image_open(folder->decoder, &file, ret, err);
+    if (r < 0 || !kept_pictures_wants(&folder->kept, fd, *ret))
+        return r;
+    return kept_pictures_add(&folder->kept, folder->decoder, &file, err);
 }
 
 /* Decodes and transforms the image that is open; what comes out is in the runner. */
@@ -220,6 +231,7 @@ static void imagefolder_close(struct dataset *ds)
 {
     struct imagefolder *folder = container_of(ds, struct imagefolder, base);
 
+    kept_pictures_deinit(&folder->kept);
     image_list_deinit(&folder->list);
     image_decoder_free(folder->decoder);
     transforms_runner_free(folder->run);
@@ -317,6 +329,7 @@ int imagefolder_open(const struct spec_dataset *spec, const char *place, const s
         (r = image_list_make(spec->files[0].path, env, &folder->list, err)) < 0)
         return r;
     ds->length = folder->list.n;
+    kept_pictures_init(&folder->kept, spec, ds->length, env);
     ds->content = imagefolder_fingerprint(&folder->list);
     if (dataset_is_fixed(ds) && (r = imagefolder_describe(folder)) < 0)
         return dl_error_set(err, -r, place, "its samples cannot be described: %s", strerror(-r));

@@ -54,6 +54,7 @@ static int loader_start_pool(struct loader *loader, struct dl_error *err)
                                            .python = &o->python,
                                            .foreign = o->foreign,
                                            .reader = loader->reader,
+                                           .pictures = &loader->pictures,
                                            .account = o->account,
                                            .budget = o->budget,
                                            .next_segment = o->next_segment,
@@ -85,7 +86,9 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
         goto charged;
     loader->identity.order = spec_state_order(&loader->spec);
     loader->identity.seed = loader->spec.seed;
-    if ((r = loader_start_pool(loader, err)) < 0)
+    if ((r = pictures_list_make(options->pictures, &loader->spec.dataset, &loader->epochs.payer,
+                                &loader->pictures, err)) < 0 ||
+        (r = loader_start_pool(loader, err)) < 0)
         goto charged;
     uv_timer_init(options->loop, &loader->end);
     uv_timer_init(options->loop, &loader->tick);
@@ -100,6 +103,7 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
     return 0;
 
 charged:
+    pictures_list_deinit(&loader->pictures);
     quota_return(options->account, QUOTA_LOADERS, 1);
 refused:
     python_run_deinit(&loader->o.python);
@@ -139,6 +143,7 @@ struct loader *loader_free(struct loader *loader)
     loader_execute(loader);
     assert(!loader->epochs.epochs);
     loader->pool = pool_free(loader->pool); /* which gives tasks back that nobody waits for */
+    pictures_list_deinit(&loader->pictures);
     loader_execute(loader);
     core_deinit(&loader->core);
     loader->measuring = measuring_free(loader->measuring);
@@ -314,6 +319,12 @@ const struct pool *loader_pool(const struct loader *loader)
 const struct core *loader_core(const struct loader *loader)
 {
     return &loader->core;
+}
+
+bool loader_pictures(const struct loader *loader, struct pictures_counts *ret, uint64_t *ret_bytes)
+{
+    pictures_list_counts(&loader->pictures, ret, ret_bytes);
+    return loader->pictures.n > 0;
 }
 
 uint64_t loader_starved_ns(const struct loader *loader)

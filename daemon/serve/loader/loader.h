@@ -11,6 +11,7 @@
 #include "daemon/serve/loader/crew.h"
 #include "daemon/serve/loader/headspace.h"
 #include "daemon/serve/pool/pool.h"
+#include "daemon/serve/ring/pictures.h"
 #include "proto/shared/verdict.h"
 
 struct loader;
@@ -74,6 +75,7 @@ struct loader_options {
     const struct credentials *reader; /* of who opens it; copied; may be NULL */
     uint64_t blame;                   /* the key of who asked for it: base/blame.h */
     struct budget *budget;
+    struct pictures_set *pictures; /* of all loaders; borrowed */
     uint32_t *next_segment;
     bool *told_sandbox;
     uint64_t *stuck;                    /* the daemon's count of killed workers that do not end */
@@ -178,6 +180,8 @@ bool loader_name_task(const struct loader *loader, const void *tag, const struct
                       char *text, size_t len);
 const struct pool *loader_pool(const struct loader *loader);
 const struct core *loader_core(const struct loader *loader);
+/* What its workers keep decoded, and the size of the memory for it; false: nothing. */
+bool loader_pictures(const struct loader *loader, struct pictures_counts *ret, uint64_t *ret_bytes);
 uint64_t loader_starved_ns(const struct loader *loader); /* somebody who reads waited for memory */
 const char *loader_state(const struct loader *loader);
 uint32_t loader_users(const struct loader *loader); /* without those who left */

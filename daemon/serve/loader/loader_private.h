@@ -38,8 +38,9 @@ struct loader {
     enum loader_state state;
     struct dl_error why_broken;
     struct core core;
-    struct pool *pool;         /* owned */
-    struct loader_user *users; /* borrowed list */
+    struct pictures_list pictures; /* owned; what its workers keep decoded */
+    struct pool *pool;             /* owned */
+    struct loader_user *users;     /* borrowed list */
     struct epoch_set epochs;
     uv_timer_t end;     /* linger, or the end of a broken loader */
     uint64_t unused_ns; /* since when nobody uses it */

@@ -20,6 +20,7 @@
 #include "proto/spec.h"
 
 struct pool;
+struct pictures_list;
 
 /* Of the daemon's file descriptors: what a worker is spoken to by, and its segments, one of which
  * may be on its way out. */
@@ -63,14 +64,15 @@ struct pool_options {
     const struct config *config; /* borrowed */
     const struct dl_spec *spec;  /* borrowed, outlives the pool */
     struct hosts *hosts;
-    const struct python_run *python;  /* borrowed, outlives the pool */
-    bool foreign;                     /* opened by another user than the daemon's, */
-    const struct credentials *reader; /* this one; borrowed, outlives the pool */
-    struct quota_account *account;    /* who pays */
-    uint32_t *next_segment;           /* the daemon's counter of segment ids */
-    bool *told_sandbox;               /* the daemon's: the log has what workers are not kept from */
-    uint64_t *stuck;                  /* the daemon's count of killed workers that do not end */
-    struct budget *budget;            /* of all rings' memory */
+    const struct python_run *python;      /* borrowed, outlives the pool */
+    bool foreign;                         /* opened by another user than the daemon's, */
+    const struct credentials *reader;     /* this one; borrowed, outlives the pool */
+    const struct pictures_list *pictures; /* of the spec; borrowed, outlives the pool */
+    struct quota_account *account;        /* who pays */
+    uint32_t *next_segment;               /* the daemon's counter of segment ids */
+    bool *told_sandbox;    /* the daemon's: the log has what workers are not kept from */
+    uint64_t *stuck;       /* the daemon's count of killed workers that do not end */
+    struct budget *budget; /* of all rings' memory */
     const struct pool_events *events;
     void *owner;
 };

@@ -393,6 +393,7 @@ void member_start(struct member *m)
         .spec = {.data = pool->spec.data, .len = pool->spec.len},
         .roots = {.data = pool->roots.data, .len = pool->roots.len},
         .plugins = {.data = pool->plugins.data, .len = pool->plugins.len},
+        .pictures = pool->o.pictures,
         .sandbox = pool_lives_sandbox_of(pool),
         .foreign = pool->o.foreign,
         .reader = pool->o.reader,

@@ -5,6 +5,7 @@
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/base/peer.h"
 #include "daemon/serve/base/relay.h"
+#include "daemon/serve/ring/pictures.h"
 #include "proto/common/library.h"
 
 #include <assert.h>
@@ -463,6 +464,21 @@ static void process_send_open(struct process *p, const struct process_options *o
                          (int[]){queues_fd, p->task_bell, p->done_bell}, 3);
 }
 
+static void process_send_pictures(struct process *p, const struct pictures_list *list)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        const struct pictures *pictures = list->items[i];
+        int fd = pictures_fd(pictures);
+
+        process_send_message(
+            p,
+            &(struct dl_message){.number = DL_MSG_W_PICTURES,
+                                 .w_pictures = {.root = span_str(pictures_root(pictures)),
+                                                .bytes = pictures_bytes(pictures)}},
+            &fd, 1);
+    }
+}
+
 static int process_begin(struct process *p, const struct process_options *o, struct dl_error *err)
 {
     _cleanup_fd_ int child_sock = -1;
@@ -495,6 +511,7 @@ static int process_begin(struct process *p, const struct process_options *o, str
     p->running = true;
     if ((r = process_watch(p, o->loop)) < 0)
         return r;
+    process_send_pictures(p, o->pictures);
     process_send_open(p, o, queues_fd);
     return 0;
 }

@@ -21,6 +21,8 @@
 
 #include <uv.h>
 
+struct pictures_list;
+
 struct process;
 
 struct process_events {
@@ -36,14 +38,15 @@ struct process_events {
 
 struct process_options {
     uv_loop_t *loop;
-    const char *path;                /* of dloader-worker */
-    struct hosts *hosts;             /* where python_runs() */
-    const struct python_run *python; /* borrowed for the call */
-    uint32_t number;                 /* of this worker in its loader */
-    uint32_t workers;                /* in the loader */
-    struct dl_span spec;             /* canonical, packed */
-    struct dl_span roots;            /* array of strings, packed */
-    struct dl_span plugins;          /* likewise */
+    const char *path;                     /* of dloader-worker */
+    struct hosts *hosts;                  /* where python_runs() */
+    const struct python_run *python;      /* borrowed for the call */
+    uint32_t number;                      /* of this worker in its loader */
+    uint32_t workers;                     /* in the loader */
+    struct dl_span spec;                  /* canonical, packed */
+    struct dl_span roots;                 /* array of strings, packed */
+    struct dl_span plugins;               /* likewise */
+    const struct pictures_list *pictures; /* borrowed for the call */
     enum sandbox_level sandbox;
     bool foreign;                        /* opened by another user than the daemon's, */
     const struct credentials *reader;    /* this one; borrowed for the call */

@@ -1,0 +1,222 @@
+#include "daemon/serve/ring/pictures.h"
+
+#include "daemon/serve/base/memory.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <utlist.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+struct pictures {
+    struct pictures *prev, *next; /* set->head */
+    struct pictures_set *set;     /* borrowed */
+    char *root;                   /* owned */
+    struct charge charge;
+    uint32_t refs;
+    int fd;       /* owned memfd */
+    void *header; /* owned mapping of pictures_arena_header() bytes, read-only */
+    uint64_t bytes;
+};
+
+static void pictures_unref(struct pictures *p)
+{
+    assert(p->refs > 0);
+    if (--p->refs > 0)
+        return;
+    DL_DELETE(p->set->head, p);
+    if (p->header)
+        munmap(p->header, pictures_arena_header());
+    close_fdp(&p->fd);
+    quota_return(p->charge.payer.account, QUOTA_DESCRIPTORS, 1);
+    charge_return(&p->charge);
+    free(p->root);
+    free(p);
+}
+
+/* MFD_NOEXEC_SEAL is from Linux 6.3; older kernels refuse the flag. */
+static int pictures_make_memfd(void)
+{
+    int fd = memfd_create("dloader-pictures", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+
+    if (fd < 0 && errno == EINVAL)
+        fd = memfd_create("dloader-pictures", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    return fd;
+}
+
+/* The header is written before anybody else has the file. */
+static int pictures_make_memory(struct pictures *p)
+{
+    size_t header = pictures_arena_header();
+    int r = 0;
+
+    p->fd = pictures_make_memfd();
+    if (p->fd < 0 || fchmod(p->fd, 0400) < 0 || ftruncate(p->fd, (off_t)p->bytes) < 0 ||
+        fcntl(p->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+        return -errno;
+    void *base = mmap(NULL, header, PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, 0);
+    if (base == MAP_FAILED)
+        return -errno;
+    p->header = base;
+    /* Which pictures are kept of a folder larger than its memory is the same at each start. */
+    pictures_arena_init(base, p->bytes, XXH3_64bits(p->root, strlen(p->root)));
+    if (mprotect(base, header, PROT_READ) < 0)
+        r = -errno;
+    return r;
+}
+
+static struct pictures *pictures_set_find(const struct pictures_set *set, const char *root,
+                                          const struct payer *payer)
+{
+    struct pictures *p;
+
+    DL_FOREACH (set->head, p) {
+        if (p->charge.payer.account == payer->account && strcmp(p->root, root) == 0)
+            return p;
+    }
+    return NULL;
+}
+
+static int pictures_new(struct pictures_set *set, const struct spec_dataset *dataset,
+                        const struct payer *payer, struct pictures **ret, struct dl_error *err)
+{
+    struct charge charge = {0};
+    int r = quota_charge(payer->account, QUOTA_DESCRIPTORS, 1, err);
+
+    if (r < 0)
+        return r;
+    r = charge_take(&charge, payer, dataset->cache, "lower dataset.cache", err);
+    if (r < 0) {
+        quota_return(payer->account, QUOTA_DESCRIPTORS, 1);
+        return r;
+    }
+    struct pictures *p = must_alloc(sizeof *p);
+    *p = (struct pictures){.set = set,
+                           .root = must_strdup(dataset->files[0].path),
+                           .charge = charge,
+                           .refs = 1,
+                           .fd = -1,
+                           .bytes = dataset->cache};
+    DL_APPEND(set->head, p);
+    r = pictures_make_memory(p);
+    if (r < 0) {
+        pictures_unref(p);
+        return dl_error_set(err, -r, "dataset.cache",
+                            "%llu bytes of shared memory for pictures cannot be had: %s; lower it",
+                            (unsigned long long)dataset->cache, strerror(-r));
+    }
+    *ret = p;
+    return 0;
+}
+
+static int pictures_list_add(struct pictures_set *set, const struct spec_dataset *dataset,
+                             const struct payer *payer, struct pictures_list *list,
+                             struct dl_error *err)
+{
+    struct pictures *p = pictures_set_find(set, dataset->files[0].path, payer);
+
+    for (uint32_t i = 0; p && i < list->n; i++) {
+        if (list->items[i] == p) /* the folder is there twice */
+            return 0;
+    }
+    if (p)
+        p->refs++;
+    int r = p ? 0 : pictures_new(set, dataset, payer, &p, err);
+    if (r < 0)
+        return r;
+    struct pictures **grown = realloc(list->items, (list->n + 1) * sizeof(struct pictures *));
+    if (!grown) {
+        pictures_unref(p);
+        return dl_error_set(err, ENOMEM, "dataset.cache", "out of memory");
+    }
+    list->items = grown;
+    list->items[list->n++] = p;
+    return 0;
+}
+
+/* That dataset's, and those of the datasets inside it; they are nested as deep as a spec may be. */
+static int pictures_list_add_all(struct pictures_set *set, const struct spec_dataset *dataset,
+                                 const struct payer *payer, struct pictures_list *list,
+                                 struct dl_error *err)
+{
+    int r = 0;
+
+    if (dataset->kind == DATASET_IMAGEFOLDER && dataset->cache > 0)
+        r = pictures_list_add(set, dataset, payer, list, err);
+    for (uint32_t i = 0; r == 0 && i < dataset->n_datasets; i++)
+        r = pictures_list_add_all(set, &dataset->datasets[i], payer, list, err);
+    return r;
+}
+
+int pictures_list_make(struct pictures_set *set, const struct spec_dataset *dataset,
+                       const struct payer *payer, struct pictures_list *ret, struct dl_error *err)
+{
+    struct pictures_list list = {0};
+    int r = pictures_list_add_all(set, dataset, payer, &list, err);
+
+    if (r < 0)
+        pictures_list_deinit(&list);
+    *ret = list;
+    return r;
+}
+
+void pictures_list_deinit(struct pictures_list *list)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        pictures_unref(list->items[i]);
+    free(list->items);
+    *list = (struct pictures_list){0};
+}
+
+const char *pictures_root(const struct pictures *p)
+{
+    return p->root;
+}
+
+int pictures_fd(const struct pictures *p)
+{
+    return p->fd;
+}
+
+uint64_t pictures_bytes(const struct pictures *p)
+{
+    return p->bytes;
+}
+
+void pictures_list_counts(const struct pictures_list *list, struct pictures_counts *ret,
+                          uint64_t *ret_bytes)
+{
+    *ret = (struct pictures_counts){0};
+    *ret_bytes = 0;
+    for (uint32_t i = 0; i < list->n; i++) {
+        struct pictures_counts one;
+
+        pictures_arena_counts(list->items[i]->header, list->items[i]->bytes, &one);
+        ret->used_bytes += one.used_bytes;
+        ret->pictures += one.pictures;
+        ret->hits += one.hits;
+        ret->misses += one.misses;
+        *ret_bytes += list->items[i]->bytes;
+    }
+}
+
+/* The index is counted as there: it is, where pictures are many. */
+void pictures_set_settle(void *set)
+{
+    struct pictures *p;
+
+    DL_FOREACH (((struct pictures_set *)set)->head, p) {
+        struct pictures_counts counts;
+
+        pictures_arena_counts(p->header, p->bytes, &counts);
+        charge_settle_up_to(&p->charge, counts.used_bytes);
+    }
+}
