@@ -368,7 +368,8 @@ static void worker_handle_unmap(struct worker *w, const struct dl_msg_w_unmap *m
     }
 }
 
-/* A copy of the process has no business in it: see forked.h. */
+/* Without it batches are the same, only later: so who cannot map it goes on. A copy of the process
+ * has no business in it: see forked.h. */
 static int worker_handle_pictures(struct worker *w, const struct dl_msg_w_pictures *msg)
 {
     struct data_env *env = &w->inputs.env;
@@ -384,8 +385,10 @@ static int worker_handle_pictures(struct worker *w, const struct dl_msg_w_pictur
     struct data_pictures one = {.root = span_dup(msg->root)};
     int r = one.root ? pictures_cache_open(&one.cache, steal_fd(&fd), msg->bytes) : -ENOMEM;
     if (r < 0) {
+        fprintf(stderr, "dloader-worker: decoded pictures of %s are not kept: %s\n",
+                one.root ? one.root : "a folder", strerror(-r));
         free(one.root);
-        return r;
+        return r == -EPROTO ? r : 0;
     }
     forked_keep(one.cache.arena, one.cache.bytes);
     env->pictures[env->n_pictures++] = one;
