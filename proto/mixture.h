@@ -21,6 +21,9 @@ enum mix_stop {
 /* What has these shares. */
 enum mix_by { MIX_BY_SAMPLES = 1, MIX_BY_TOKENS };
 
+/* Within a sample of it, or by chance. */
+enum mix_draw { MIX_DRAW_EXACT = 1, MIX_DRAW_RANDOM };
+
 struct mix_point {
     uint64_t step;   /* the first one's is 0, and each one's is above that of the one before */
     double *weights; /* one for each dataset: finite, none below 0, not all 0 */

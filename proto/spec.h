@@ -132,6 +132,7 @@ struct spec_dataset {
     uint32_t n_datasets;
     enum mix_stop stop;       /* mix */
     enum mix_by by;           /* mix */
+    enum mix_draw draw;       /* mix */
     uint32_t n_points;        /* mix: 1..DL_MAX_MIX_POINTS */
     struct mix_point *points; /* owned; mix */
     uint64_t global_batch;    /* mix: samples in a step of the schedule; 0: it has one point */

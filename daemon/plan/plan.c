@@ -59,6 +59,7 @@ static struct plan_mix plan_mix_of(const struct spec_dataset *dataset)
                      .step_samples = dataset->global_batch},
         .stop = dataset->stop,
         .by = dataset->by,
+        .draw = dataset->draw,
         .length = dataset->stop == MIX_STOP_NEVER ? dataset->length : 0,
     };
 }

@@ -17,6 +17,10 @@
  * order is worked out with them, at about 20 ns for each sample and each two children, and with
  * MIX_STOP_NEVER that of all epochs before. It ends with MIX_STOP_FIRST before a child would come
  * again.
+ *
+ * MIX_DRAW_RANDOM draws the child at each position, as Hugging Face's interleave_datasets() does:
+ * sampler_mix_random.c. Which of its samples it is only the draws before tell: a position costs
+ * those from the nearest place that is known, about 20 ns each, and once all from the beginning.
  */
 #ifndef DL_PLAN_MIX_H
 #define DL_PLAN_MIX_H
@@ -29,6 +33,7 @@ struct plan_mix {
     const uint64_t *sizes;        /* borrowed: samples of each child */
     enum mix_stop stop;           /* MIX_BY_TOKENS: not MIX_STOP_ALL */
     enum mix_by by;               /* MIX_BY_TOKENS: with the lengths of plan_params.tokens */
+    enum mix_draw draw;           /* MIX_DRAW_RANDOM: with MIX_STOP_NEVER and by samples alone */
     uint64_t length;              /* MIX_STOP_NEVER */
 };
 
@@ -37,7 +42,7 @@ static inline bool plan_mix_equal(const struct plan_mix *a, const struct plan_mi
     return a->schedule.n == b->schedule.n && a->schedule.points == b->schedule.points &&
            a->schedule.n_points == b->schedule.n_points &&
            a->schedule.step_samples == b->schedule.step_samples && a->sizes == b->sizes &&
-           a->stop == b->stop && a->by == b->by && a->length == b->length;
+           a->stop == b->stop && a->by == b->by && a->draw == b->draw && a->length == b->length;
 }
 
 /* Whether such an epoch can be: 0 and how many samples it has, or has at most by tokens; -EINVAL in

@@ -283,6 +283,8 @@ int sampler_mix_new(const struct plan_params *params, struct sampler **ret)
 {
     static const struct sampler_kind_ops ops = {
         .missing = sampler_mix_missing, .at = sampler_mix_at, .free = sampler_mix_free};
+    if (params->mix.draw == MIX_DRAW_RANDOM)
+        return sampler_mix_random_new(params, ret);
     if (params->mix.by == MIX_BY_TOKENS)
         return sampler_mix_tokens_new(params, ret);
     struct mixed *mixed = calloc(1, sizeof *mixed);

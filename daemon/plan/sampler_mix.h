@@ -38,4 +38,7 @@ uint64_t mixed_children_index(struct mixed_children *own, uint32_t child, uint64
 /* Shares of tokens: MIX_BY_TOKENS. (sampler_mix_tokens.c) */
 int _nodiscard_ sampler_mix_tokens_new(const struct plan_params *params, struct sampler **ret);
 
+/* Children drawn at random: MIX_DRAW_RANDOM. (sampler_mix_random.c) */
+int _nodiscard_ sampler_mix_random_new(const struct plan_params *params, struct sampler **ret);
+
 #endif

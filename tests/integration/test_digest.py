@@ -295,6 +295,8 @@ DATASETS = [
         pictures(case, "mix1"), pictures(case, "mix2")]}),
     ("mix_of_mixtures", "mix", lambda case: {
         "stop": "all", "weights": [5, 1], "datasets": mixture(case, "inmix")}),
+    ("mix_at_random", "mix", lambda case: {
+        "stop": "never", "length": 60, "draw": "random", "weights": [5, 1], "datasets": mixture(case, "drawn")}),
     ("mix_by_schedule", "mix", lambda case: {
         "stop": "never", "length": ROWS, "global_batch": 4, "datasets": [
             {"kind": "range", "length": 7}, {"kind": "range", "length": 50}, {"kind": "range", "length": 9}],
@@ -723,6 +725,8 @@ class Killed(DigestCase):
 
     def check_dataset(self, name, kind, keys):
         sampler = {} if name in ITERABLE else {"kind": "random"}
+        if kind == "mix":
+            sampler["order"] = "native"
         spec = self.write_spec(name, kind, keys, sampler, {"size": 4}, {"count": 3},
                                COLLATES.get(name))
         args = [*ALL_RANKS, "--batches", "6"]

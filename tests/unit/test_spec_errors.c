@@ -102,7 +102,8 @@ static const struct refusal dataset_refusals[] = {
     {"{kimd: range, length: 1}", "dataset.kimd",
      "unknown key; did you mean kind? dataset takes kind, stop, length, iterable, index, "
      "divide, files, path, root, paths, shards, dtype, shape, offset, view, sequence_length, "
-     "stride, widen, datasets, by, weights, schedule, global_batch, dataset, indices, parts, part, "
+     "stride, widen, datasets, by, draw, weights, schedule, global_batch, dataset, indices, parts, "
+     "part, "
      "seed, format, field, tokenizer, model, special_tokens, bos, eos, mlm_probability, chat, "
      "max_length, shuffle, decode, fields, images, nulls, separator, header, types, filter, cache, "
      "size, "

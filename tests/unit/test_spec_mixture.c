@@ -7,17 +7,18 @@ static void test_forms(void **state)
 {
     static const struct form forms[] = {
         {"{kind: mix, " TWO ", weights: [1, 3]}",
-         "{kind: mix, stop: first, " TWO ", by: samples, weights: [1.0, 3.0]}"},
+         "{kind: mix, stop: first, " TWO ", by: samples, draw: exact, weights: [1.0, 3.0]}"},
         {"{kind: mix, stop: all, " TWO ", weights: [0, 0.5]}",
-         "{kind: mix, stop: all, " TWO ", by: samples, weights: [0.0, 0.5]}"},
+         "{kind: mix, stop: all, " TWO ", by: samples, draw: exact, weights: [0.0, 0.5]}"},
         {"{kind: mix, stop: never, length: 9, " TWO ", weights: [-0.0, 1]}",
-         "{kind: mix, stop: never, length: 9, " TWO ", by: samples, weights: [0.0, 1.0]}"},
+         "{kind: mix, stop: never, length: 9, " TWO
+         ", by: samples, draw: exact, weights: [0.0, 1.0]}"},
         {"{kind: mix, " TWO ", schedule: [{weights: [1, 3], step: 0}]}",
-         "{kind: mix, stop: first, " TWO ", by: samples, weights: [1.0, 3.0]}"},
+         "{kind: mix, stop: first, " TWO ", by: samples, draw: exact, weights: [1.0, 3.0]}"},
         {"{kind: mix, " TWO ", global_batch: 8, schedule: [{step: 0, weights: [1, 3]},"
          " {step: 5, weights: [1, 0], ramp: linear}, {step: 6, weights: [1, 1], ramp: none}]}",
          "{kind: mix, stop: first, " TWO
-         ", by: samples, schedule: [{step: 0, weights: [1.0, 3.0], ramp: none},"
+         ", by: samples, draw: exact, schedule: [{step: 0, weights: [1.0, 3.0], ramp: none},"
          " {step: 5, weights: [1.0, 0.0], ramp: linear}, {step: 6, weights: [1.0, 1.0],"
          " ramp: none}], global_batch: 8}"},
     };
@@ -87,6 +88,14 @@ static void test_refused(void **state)
          "write samples"},
         {", weights: [1, 1], by: tokens, stop: all}\nbatch: {tokens: 8}\ncollate: {kind: pad}\n",
          "dataset.by", "\"tokens\" has no stop: all; write stop: first, or never with a length"},
+        {", weights: [1, 1], draw: random}", "dataset.draw",
+         "\"random\" does not tell where an epoch ends without drawing all of it; write stop: "
+         "never, "
+         "with a length"},
+        {", weights: [1, 1], draw: random, stop: never, length: 9, by: tokens}\nbatch: {tokens: "
+         "8}\n"
+         "collate: {kind: pad}\n",
+         "dataset.draw", "\"random\" draws samples; write by: samples, or draw: exact"},
         {", weights: [1, 1]}\nsampler: {kind: random}\n", "sampler.order",
          "\"torch\" is not there for a dataset of kind mix, which PyTorch does not have; write "
          "order: native"},
