@@ -37,6 +37,7 @@ enum dataset_kind {
     DATASET_ARROW,
     DATASET_MIX,
     DATASET_CSV,
+    DATASET_LMDB,
 };
 enum sample_index { INDEX_OFF = 1, INDEX_AUTO, INDEX_FILE };
 enum megatron_view { MEGATRON_DOCUMENTS = 1, MEGATRON_SAMPLES };
@@ -116,7 +117,8 @@ struct spec_dataset {
                                 tokens, plugin, imagefolder (its directory) one; python none, or
                                 its interpreter; text, tar, tfrecord, parquet, arrow, csv
                                 1..DL_MAX_DATASET_PARTS in their order, which may be patterns;
-                                megatron one, with or without .bin; mds its directory */
+                                megatron one, with or without .bin; mds its directory; lmdb its
+                                directory or file */
     uint32_t n_files;
     uint32_t dtype; /* records; tokens: 0 = what the .npy file says */
     uint32_t ndim;  /* records */
@@ -166,10 +168,10 @@ struct spec_dataset {
 
     enum sample_index index;   /* tar: off: a stream; else samples have indices */
     char *index_path;          /* owned; tar: INDEX_FILE's; NULL: of no other */
-    struct spec_field *fields; /* owned; tar, mds, tfrecord, parquet, arrow, csv: those of the
+    struct spec_field *fields; /* owned; tar, mds, tfrecord, parquet, arrow, csv, lmdb: those of the
                                   sample, sorted by name; NULL: all, as they are called */
     uint32_t n_fields;
-    char **images; /* owned; tfrecord, parquet, arrow: the sources that are pictures */
+    char **images; /* owned; tfrecord, parquet, arrow, lmdb: the sources that are pictures */
     uint32_t n_images;
     enum megatron_view view; /* megatron */
     struct value
@@ -181,6 +183,8 @@ struct spec_dataset {
     enum csv_separator separator; /* csv; auto: by the file's name */
     bool header;                  /* csv: the first row has the names */
     struct value types; /* owned; csv: a map of columns to types; null: as they are read */
+
+    struct value prefix; /* owned; lmdb: a text that keys begin with; null: all do */
 
     struct value config; /* owned; plugin: what it is opened with, python: args; null: nothing */
 

@@ -36,6 +36,7 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     value_deinit(&dataset->nulls);
     value_deinit(&dataset->filter);
     value_deinit(&dataset->types);
+    value_deinit(&dataset->prefix);
     *dataset = (struct spec_dataset){0};
 }
 

@@ -11,7 +11,7 @@
 #define SAMPLER(name)  (1U << SAMPLER_##name)
 #define COLLATE(name)  (1U << COLLATE_##name)
 #define STRATEGY(name) (1U << STRATEGY_##name)
-#define RECORDS        (KIND(TAR) | KIND(MDS) | KIND(TFRECORD) | KIND(PARQUET) | KIND(ARROW))
+#define RECORDS        (KIND(TAR) | KIND(MDS) | KIND(TFRECORD) | KIND(PARQUET) | KIND(ARROW) | KIND(LMDB))
 #define IMAGES         (KIND(IMAGEFOLDER) | RECORDS)
 #define BIT(number)    (1U << (number))
 #define TOKENIZERS \

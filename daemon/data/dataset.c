@@ -7,6 +7,7 @@
 #include "daemon/data/combine/combine.h"
 #include "daemon/data/csv/csv.h"
 #include "daemon/data/dataset_fingerprint.h"
+#include "daemon/data/lmdb/lmdb.h"
 #include "daemon/data/mds/mds.h"
 #include "daemon/data/megatron/megatron.h"
 #include "daemon/data/parquet/parquet.h"
@@ -203,6 +204,8 @@ static int dataset_open_kind(const struct spec_dataset *spec, const char *place,
         return arrow_open(spec, place, env, ret, err);
     case DATASET_CSV:
         return csv_open(spec, place, env, ret, err);
+    case DATASET_LMDB:
+        return lmdb_open(spec, place, env, ret, err);
     case DATASET_PLUGIN:
         return plugin_open(spec, place, env, ret, err);
     case DATASET_PYTHON:

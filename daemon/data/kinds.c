@@ -24,6 +24,7 @@ static const struct kind_entry entries[] = {
     {DATASET_PARQUET, "map", "Parquet files, and directories of them"},
     {DATASET_ARROW, "map", "Arrow IPC files and streams, and Hugging Face's datasets on disk"},
     {DATASET_CSV, "map", "comma- or tab-separated values, by columns of numbers or text"},
+    {DATASET_LMDB, "map", "the keys and values of LMDB, without its lock file"},
     {DATASET_PLUGIN, "either", "what its shared library reads"},
     {DATASET_PYTHON, "either", "what its Python code reads"},
 };

@@ -1,6 +1,7 @@
 #include "daemon/data/spec_files.h"
 
 #include "daemon/data/arrow/arrow_files.h"
+#include "daemon/data/lmdb/lmdb.h"
 #include "daemon/data/mds/mds.h"
 #include "daemon/data/megatron/megatron.h"
 #include "daemon/data/parquet/files.h"
@@ -22,6 +23,7 @@ enum files_sort files_sort_of(enum dataset_kind kind)
     case DATASET_CSV:
         return FILES_LISTED;
     case DATASET_MEGATRON:
+    case DATASET_LMDB:
         return FILES_KNOWN;
     case DATASET_TAR:
         return FILES_SHARDS;
@@ -85,7 +87,10 @@ int spec_files_list(const struct spec_dataset *spec, const struct data_env *env,
             r = tar_list_index(spec, env, &list, &list, err);
         break;
     case FILES_KNOWN:
-        r = megatron_list_files(spec, &list, err);
+        if (spec->kind == DATASET_LMDB)
+            r = lmdb_list_files(spec, env, &list, err);
+        else
+            r = megatron_list_files(spec, &list, err);
         break;
     case FILES_FOLDER:
         r = spec_files_add_folder(spec, env, &list, err);

@@ -159,6 +159,15 @@ def csv(case, prefix):
     return case.path(f"{prefix}-*.csv")
 
 
+def lmdb(case, name):
+    """Pictures and texts under keys that say what they are, and one of another sort."""
+    folder = pathlib.Path(case.path(name))
+    records = {f"p{i:03}".encode(): media.png(f"lmdb{i}", 12 + i % 5, 11) for i in range(ROWS)}
+    records |= {f"t{i:03}".encode(): media.words(f"l{i}", 1)[0].encode() for i in range(ROWS)}
+    media.lmdb(folder, {**records, b"__len__": b"%d" % ROWS})
+    return str(folder)
+
+
 def tfrecords(case, prefix):
     media.tfrecord(case.path(f"{prefix}-0.tfrecord"), 0, 7)
     media.tfrecord(case.path(f"{prefix}-1.tfrecord"), 7, ROWS - 7)
@@ -352,6 +361,11 @@ DATASETS = [
         "types": {"price": "float32"}}),
     ("csv_of_columns", "csv", lambda case: {
         "paths": csv(case, "columns"), "types": {"count": "string"}}),
+    ("lmdb_of_records", "lmdb", lambda case: {
+        "path": lmdb(case, "records"), "fields": {"name": "key", "text": "value"}, "prefix": "t"}),
+    ("lmdb_of_images", "lmdb", lambda case: {
+        "path": lmdb(case, "images"), "prefix": "p", "images": ["value"], "size": 9,
+        "transform": "random_crop"}),
     ("imagefolder_random_crop", "imagefolder", lambda case: {
         "root": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_center_chw", "imagefolder", lambda case: {
@@ -388,6 +402,8 @@ COLLATES = {
     "tfrecord_of_examples": {"kind": "pad", "fields": ["floats"]},
     "tfrecord_of_bytes": {"kind": "none"},
     "csv_of_columns": {"kind": "none"},
+    "lmdb_of_records": {"kind": "none"},
+    "lmdb_of_images": {"kind": "none"},
     "parquet_of_columns": {"kind": "pad", "fields": ["ids"]},
     "parquet_of_nulls": {"kind": "none"},
     "arrow_of_columns": {"kind": "pad", "fields": ["tokens"]},

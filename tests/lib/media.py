@@ -262,3 +262,56 @@ def arrow(folder, count, shards=2):
                           {"picture": {"_type": "Image"}})
     (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
     return [(row[2], row[3]) for row in rows]
+
+
+def lmdb(folder, records, page=4096):
+    """An LMDB environment of the records, a dict of bytes, as data.mdb of the folder: leaves,
+    branches, and pages of their own for what is larger than a third of a page.
+    """
+    pages, level = [b"", b""], []
+
+    def add(kind, nodes):
+        offsets, body, at = b"", b"", page
+        for node in nodes:
+            at -= len(node)
+            offsets, body = offsets + struct.pack("<H", at), node + body
+        head = struct.pack("<QHHHH", len(pages), 0, kind, 16 + len(offsets), at)
+        pages.append((head + offsets).ljust(at, b"\0") + body)
+        return len(pages) - 1
+
+    def pack(kind, nodes):
+        """Pages of the nodes, (key, node) each; returns (key of the first, number) of each page."""
+        made, own, room = [], [], page - 16
+        for key, node in [*nodes, (None, None)]:
+            if key is None or len(node) + 2 > room:
+                made.append((own[0][0], add(kind, [one for _, one in own])))
+                own, room = [], page - 16
+            if key is not None:
+                own.append((key, node))
+                room -= len(node) + 2
+        return made
+
+    def node(head, key, value=b""):
+        return (head + struct.pack("<H", len(key)) + key + value).ljust(8 + len(key + value) + 1 & ~1, b"\0")
+
+    for key, value in sorted(records.items()):
+        flags, stored = 0, value
+        if len(key + value) > page // 3:
+            flags, stored, count = 1, struct.pack("<Q", len(pages)), -(-(len(value) + 16) // page)
+            body = struct.pack("<QHHI", len(pages), 0, 4, count) + value
+            body = body.ljust(count * page, b"\0")
+            pages.extend(body[i * page:(i + 1) * page] for i in range(count))
+        level.append((key, node(struct.pack("<IH", len(value), flags), key, stored)))
+    level, depth = pack(2, level), 1
+    while len(level) > 1:
+        heads = [(key if i else b"", number) for i, (key, number) in enumerate(level)]
+        level = pack(1, [(key, node(struct.pack("<IH", number & 0xFFFFFFFF, number >> 32), key))
+                         for key, number in heads])
+        depth += 1
+    for k in range(2):
+        head = struct.pack("<QHHI", k, 0, 8, 0) + struct.pack("<IIQQ", 0xBEEFC0DE, 1, 0, page * len(pages))
+        free = struct.pack("<IHHQQQQQ", page, 0, 0, 0, 0, 0, 0, (1 << 64) - 1)
+        main = struct.pack("<IHHQQQQQ", 0, 0, depth, 0, 0, 0, len(records), level[0][1])
+        pages[k] = (head + free + main + struct.pack("<QQ", len(pages) - 1, k)).ljust(page, b"\0")
+    folder.mkdir()
+    (folder / "data.mdb").write_bytes(b"".join(pages))

@@ -108,6 +108,16 @@ class OurWriters(KindCase):
                               for batch in read], rows)
             self.assertEqual(read[0][names[-1]].dtype, numpy.float64)
 
+    def test_lmdb(self):
+        for seed, page in enumerate((512, 1024, 4096, 65536) * 5):
+            rng = random.Random(seed)
+            records = {rng.randbytes(rng.randrange(1, 60)): rng.randbytes(int(2 ** (rng.random() * 14)))
+                       for _ in range(rng.randrange(1, 200))}
+            media.lmdb(self.folder / str(seed), records, page)
+            read = self.samples({"kind": "lmdb", "path": str(self.folder / str(seed))})
+            self.assertEqual([(batch["key"][0], batch["value"][0]) for batch in read],
+                             sorted(records.items()))
+
     def test_arrow(self):
         written = media.arrow(self.folder / "a", ROWS)
         dataset = {"kind": "arrow", "paths": str(self.folder / "a")}
@@ -249,6 +259,27 @@ class TheirWriters(KindCase):
                         self.assertEqual(list(other[name]), [str(value)])
                     else:
                         self.assertEqual(list(other[name]), [value], name)
+
+    @needs("lmdb")
+    def test_lmdb(self):
+        """By liblmdb itself, with what deleting leaves, and values of several pages."""
+        import lmdb
+        rng = random.Random("lmdb")
+        for seed in range(12):
+            records = {}
+            with lmdb.open(str(self.folder / str(seed)), map_size=1 << 26, subdir=seed % 2 == 0) as env:
+                for _ in range(4):
+                    with env.begin(write=True) as transaction:
+                        for _ in range(rng.randrange(1, 400)):
+                            key = rng.randbytes(rng.randrange(1, 8))
+                            records[key] = rng.randbytes(int(2 ** (rng.random() * 15)))
+                            transaction.put(key, records[key])
+                        for key in rng.sample(sorted(records), len(records) // 5):
+                            transaction.delete(key)
+                            del records[key]
+            read = self.samples({"kind": "lmdb", "path": str(self.folder / str(seed))})
+            self.assertEqual([(batch["key"][0], batch["value"][0]) for batch in read],
+                             sorted(records.items()))
 
     @needs("tfrecord")
     def test_tfrecord(self):

@@ -7,7 +7,7 @@
 
 #define KINDS                                                                                  \
     "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
-    "plugin, python, megatron, mds, tfrecord, parquet, arrow, mix, csv"
+    "plugin, python, megatron, mds, tfrecord, parquet, arrow, mix, csv, lmdb"
 
 #define NO_URL                                           \
     " is not a local file; mount it and give its path, " \
@@ -105,7 +105,8 @@ static const struct refusal dataset_refusals[] = {
      "stride, widen, datasets, by, draw, weights, schedule, global_batch, dataset, indices, parts, "
      "part, "
      "seed, format, field, tokenizer, model, special_tokens, bos, eos, mlm_probability, chat, "
-     "max_length, shuffle, decode, fields, images, nulls, separator, header, types, filter, cache, "
+     "max_length, shuffle, decode, fields, images, nulls, prefix, separator, header, types, "
+     "filter, cache, "
      "size, "
      "transform, resize, flip, scale, aspect, layout, transforms, config, "
      "object, host, args, interpreter"},
@@ -646,6 +647,7 @@ static const char *dataset_with(const struct spec_key *key)
         {DATASET_PARQUET, "{kind: parquet, paths: x}"},
         {DATASET_ARROW, "{kind: arrow, paths: x}"},
         {DATASET_CSV, "{kind: csv, paths: x}"},
+        {DATASET_LMDB, "{kind: lmdb, path: x}"},
         {DATASET_IMAGEFOLDER, "{kind: imagefolder, root: x}"},
         {DATASET_TEXT, "{kind: text, paths: x, tokenizer: bytes}"},
         {DATASET_PLUGIN, "{kind: plugin, path: x}"},

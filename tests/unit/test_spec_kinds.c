@@ -127,6 +127,11 @@ static void test_record_forms(void **state)
         {"{kind: tfrecord, paths: ['*.tfrecord'], images: [image/encoded], fields: [label]}",
          "{kind: tfrecord, paths: ['/base/*.tfrecord'], decode: true, fields: {label: label}, "
          "images: [image/encoded], transform: none, flip: 0.0, layout: hwc}"},
+        {"{kind: lmdb, path: d}",
+         "{kind: lmdb, path: /base/d, decode: true, prefix: null, transform: none, flip: 0.0, "
+         "layout: hwc}"},
+        {"{kind: lmdb, path: d, decode: false, fields: [value], prefix: 'image-'}",
+         "{kind: lmdb, path: /base/d, decode: false, fields: {value: value}, prefix: image-}"},
         {"{kind: csv, paths: [a.csv]}",
          "{kind: csv, paths: [/base/a.csv], nulls: refuse, separator: auto, header: true, "
          "types: null}"},
