@@ -38,19 +38,21 @@ static void add_node(struct pages *pages, uint64_t number, uint64_t head, const 
                      const void *value, size_t bytes)
 {
     uint8_t *page = pages->data + number * PAGE;
+    const size_t len = strlen(name);
     uint16_t lower, upper;
 
     memcpy(&lower, page + 12, 2);
     memcpy(&upper, page + 14, 2);
-    size_t room = (8 + strlen(name) + bytes + 1) & ~(size_t)1;
+    size_t room = (8 + len + bytes + 1) & ~(size_t)1;
     assert_true(upper >= room + lower + 2);
     upper = (uint16_t)(upper - room);
     put(page + lower, upper, 2);
     put(page + upper, head, 6);
-    put(page + upper + 6, strlen(name), 2);
-    memcpy(page + upper + 8, name, strlen(name));
+    put(page + upper + 6, len, 2);
+    for (size_t i = 0; i < len; i++)
+        page[upper + 8 + i] = (uint8_t)name[i];
     if (bytes > 0)
-        memcpy(page + upper + 8 + strlen(name), value, bytes);
+        memcpy(page + upper + 8 + len, value, bytes);
     put(page + 12, lower + 2U, 2);
     put(page + 14, upper, 2);
 }

@@ -259,8 +259,8 @@ int lmdb_tree_open(const uint8_t *data, uint64_t bytes, const char *path, struct
 {
     struct lmdb_tree tree = {.data = data, .bytes = bytes, .path = path};
     struct lmdb_walk walk = {.depth = 0};
-    uint64_t root;
-    uint16_t depth;
+    uint64_t root = 0;
+    uint16_t depth = 0;
     int r = lmdb_read_meta(&tree, &root, &depth, err);
 
     if (r < 0)
