@@ -2,7 +2,6 @@
 #include "daemon/data/image/image.h"
 #include "daemon/data/combine/combine.h"
 #include "daemon/data/image/resample.h"
-#include "daemon/data/image/vectors.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -415,16 +414,14 @@ static int image_decode_part(struct image_decoder *d, const struct picture_box *
     return r;
 }
 
-/* From three bytes a pixel to four. */
-WIDE_VECTORS static void image_widen_row(const uint8_t *restrict row, size_t n,
-                                         uint8_t *restrict out)
+/* From three bytes a pixel to four, of which the last may be anything: so the next pixel's first
+ * byte is taken along, and nothing behind the last pixel is read. */
+static void image_widen_row(const uint8_t *restrict row, size_t n, uint8_t *restrict out)
 {
-    for (size_t x = 0; x < n; x++) {
-        out[x * PIXEL] = row[x * COLOURS];
-        out[x * PIXEL + 1] = row[x * COLOURS + 1];
-        out[x * PIXEL + 2] = row[x * COLOURS + 2];
-        out[x * PIXEL + 3] = 0;
-    }
+    for (size_t x = 0; x + 1 < n; x++)
+        memcpy(out + x * PIXEL, row + x * COLOURS, PIXEL);
+    if (n > 0)
+        memcpy(out + (n - 1) * PIXEL, row + (n - 1) * COLOURS, COLOURS);
 }
 
 static int image_copy_pixels(struct image_decoder *d, const struct picture_box *box,
