@@ -52,11 +52,6 @@ static_assert(sizeof(struct pictures_record) == UNIT, "pixels begin at a unit of
 static_assert(sizeof(struct pictures_arena) % UNIT == 0, "so does the index");
 static_assert(PICTURES_CACHE_MOST / UNIT < UINT64_C(1) << (64 - TAG_BITS), "a place has room");
 
-static uint64_t pictures_add(uint64_t *count, uint64_t n)
-{
-    return __atomic_fetch_add(count, n, __ATOMIC_RELAXED);
-}
-
 static uint64_t pictures_get(const uint64_t *count)
 {
     return __atomic_load_n(count, __ATOMIC_RELAXED);
@@ -231,7 +226,8 @@ bool pictures_cache_find(const struct pictures_cache *cache, const struct pictur
     uint64_t place;
     bool found = pictures_look(cache, key, ret, &place);
 
-    (void)pictures_add(found ? &cache->arena->hits : &cache->arena->misses, 1);
+    (void)__atomic_fetch_add(found ? &cache->arena->hits : &cache->arena->misses, 1,
+                             __ATOMIC_RELAXED);
     return found;
 }
 
@@ -240,8 +236,8 @@ bool pictures_cache_wants(const struct pictures_cache *cache, const struct pictu
 {
     struct pictures_arena *arena = cache->arena;
     uint64_t bytes = pictures_record_bytes(height, width);
-    uint64_t seen = pictures_add(&arena->seen, 1) + 1;
-    uint64_t all = pictures_add(&arena->seen_bytes, bytes) + bytes;
+    uint64_t seen = __atomic_add_fetch(&arena->seen, 1, __ATOMIC_RELAXED);
+    uint64_t all = __atomic_add_fetch(&arena->seen_bytes, bytes, __ATOMIC_RELAXED);
     double room = (double)(cache->bytes - pictures_first(cache));
     double share = room / ((double)all / (double)seen * (double)max_u64(files, 1));
     double drawn = (double)(pictures_hash(cache, key).high64 >> TAG_BITS) /
@@ -309,7 +305,7 @@ bool pictures_cache_publish(const struct pictures_cache *cache, const struct pic
         uint64_t nothing = 0;
         if (__atomic_compare_exchange_n(&cache->arena->index[place], &nothing, word, false,
                                         __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
-            (void)pictures_add(&cache->arena->pictures, 1);
+            (void)__atomic_fetch_add(&cache->arena->pictures, 1, __ATOMIC_RELAXED);
             return true;
         }
     }

@@ -226,6 +226,14 @@ static uint64_t fake_content(const void *engine)
     return fetcher_dataset(((const struct fake *)engine)->fetcher)->content;
 }
 
+static uint32_t fake_sizes(const void *engine, const uint64_t **ret)
+{
+    const struct dataset *ds = fetcher_dataset(((const struct fake *)engine)->fetcher);
+
+    *ret = ds->sizes;
+    return ds->n_sizes;
+}
+
 static bool fake_can_skip(const void *engine)
 {
     return fetcher_dataset(((const struct fake *)engine)->fetcher)->can_skip;
@@ -241,6 +249,7 @@ static const struct worker_engine fake_engine = {
     .close = fake_close,
     .is_iterable = fake_is_iterable,
     .length = fake_length,
+    .sizes = fake_sizes,
     .content = fake_content,
     .can_skip = fake_can_skip,
     .slot_bytes = fake_slot_bytes,

@@ -11,12 +11,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from offline import Case, dlctl  # noqa: E402
 
 VERBS = {
-    "plan": ["epoch", "world", "rank", "from", "steps", "length", "totals"],
-    "check": ["epoch", "epochs", "world", "rank", "batches", "digest"],
-    "lengths": [],
+    "plan": ["epoch", "world", "rank", "from", "steps", "length", "totals", "quiet"],
+    "check": ["epoch", "epochs", "world", "rank", "batches", "digest", "quiet"],
+    "lengths": ["quiet"],
     "kinds": [],
     "run": ["epochs", "first-epoch", "world", "rank", "batches", "digest", "credits", "state",
-            "save-state", "job", "resume"],
+            "save-state", "job", "resume", "quiet"],
     "state": [],
     "status": ["wide"],
     "loaders": ["wide"],
@@ -26,6 +26,8 @@ VERBS = {
     "sessions": ["wide"],
     "quarantine": ["wide"],
     "members": ["wide"],
+    "mixtures": ["wide"],
+    "report": ["output", "spec"],
     "times": ["wide"],
     "metrics": [],
     "trace": ["output"],
@@ -36,7 +38,7 @@ VERBS = {
     "close-run": [],
     "help": [],
 }
-FLAGS = {"digest", "json", "help", "totals", "resume", "wide"}
+FLAGS = {"digest", "json", "help", "totals", "resume", "wide", "quiet"}
 FILES = {"state", "save-state", "job"}
 
 
@@ -367,7 +369,7 @@ class Failures(Case):
     def test_no_daemon(self):
         for verb in set(VERBS) - {"plan", "check", "lengths", "kinds", "state", "help"}:
             with self.subTest(verb=verb):
-                args = [verb] + ([self.range_spec()] if verb in ("run", "headspace") else [])
+                args = [verb] + ([self.range_spec()] if verb in ("run", "headspace", "report") else [])
                 socket = self.path("socket")
                 for option in (["--socket", socket], ["--socket=" + socket]):
                     status, out, err = dlctl(*args, *option, "--json")
@@ -500,7 +502,7 @@ class Kinds(Case):
         status, table, _ = dlctl("kinds")
         self.assertEqual(status, 0)
         for row in self.listed():
-            self.assertRegex(table, rf"(?m)^{row['kind']} +{row['style']} ")
+            self.assertRegex(table, rf"(?m)^{row['kind']} +{row['style']}\b")
             if row["without"]:
                 self.assertIn(row["without"], table)
 

@@ -13,7 +13,7 @@ TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / "lib"), str(TESTS / "cluster")]
 
 import stores  # noqa: E402
-from dltest import Daemon, TestCase, wait_until  # noqa: E402
+from dltest import Daemon, TestCase, heartbeats, wait_until  # noqa: E402
 
 try:
     from dloader import _client
@@ -193,6 +193,9 @@ class Cluster(TestCase):
                 loaders = [self.loader(node, left_out=how) for node in nodes]
                 iterators = self.begin_both(loaders)
                 got = [value for _ in range(3) for value in values([next(iterators[0])])]
+                # With a heartbeat goes how far a node's ranks are; of what came later more is told.
+                name, seen = f"b-{how}", heartbeats(nodes[0])
+                wait_until(lambda name=name, seen=seen: heartbeats(nodes[0])[name] >= seen[name] + 2, "two heartbeats")
                 nodes[1].kill()
                 wait_until(lambda nodes=nodes: "sent no heartbeat" in nodes[0].log, "what no trainer waits for")
                 said = r"12 of its samples are not known to have been used \(rank 1 of 2 on node b"

@@ -3,7 +3,7 @@ them: the digest of `dlctl run` over workers that host Python is that of `dlctl 
 native dataset, with any number of workers, prefetch and credits, for three ranks, and with workers
 and their host killed. What no native dataset has is compared among these ways of loading it.
 
-DATASETS is the counterpart of the table in tests/integration/test_digest.py.
+DATASETS is the counterpart of the table in tests/integration/digest_datasets.py.
 """
 
 import contextlib

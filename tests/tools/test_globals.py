@@ -22,7 +22,7 @@ ALLOWED = {
     "DLCLIENT_LOCAL": DATA,
     # What is logged: from the configuration, set once; and how much of it is about whom. What it
     # dies of: for a signal's handler.
-    "DLOADERD": {"max_level", "log_users", "blame", "blame_now"},
+    "DLOADERD": {"max_level", "log_lines", "log_users", "blame", "blame_now"},
     # What a forked copy leaves: the handlers of fork() have no argument.
     "DLOADER_WORKER": DATA | {"forked_copy", "forked_leave", "forked_owner", "forked_registered"},
     # The path that plug-ins may lie below; never written.

@@ -1,0 +1,398 @@
+"""The datasets that test_digest.py loads: one line in DATASETS for each kind and what its keys change.
+
+A line is (name, kind, keys), keys being a function of the test case, in whose directory it makes
+what there is to read. COLLATES and ITERABLE say by name what is not as usual.
+"""
+
+import gzip
+import json
+import math
+import os
+import pathlib
+import random
+import re
+import shlex
+import shutil
+import struct
+import subprocess
+import unittest
+
+import dltest
+import media
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
+ROWS = 61  # prime: divides into neither batches nor ranks
+
+
+# ---- files --------------------------------------------------------------------------------------
+
+def noise(name, size):
+    """Bytes that differ from place to place and from file to file, the same in every run."""
+    return random.Random(name).randbytes(size)
+
+
+def npy(case, name, descr, *shape):
+    width = int(re.sub(r"\D", "", descr))
+    data = noise(name, ROWS * width * math.prod(shape))
+    if descr == "|b1":
+        data = bytes(byte & 1 for byte in data)
+    if os.path.exists(case.path(name)):
+        raise FileExistsError(name)
+    return case.npy(name, (ROWS, *shape), descr, data)
+
+
+IDX_TYPES = {"u1": (8, 1), "i1": (9, 1), "i2": (11, 2), "i4": (12, 4), "f4": (13, 4),
+             "f8": (14, 8)}  # number and width
+
+
+def idx(case, name, dtype, *shape):
+    number, width = IDX_TYPES[dtype]
+    data = struct.pack(f">BBBB{1 + len(shape)}I", 0, 0, number, 1 + len(shape), ROWS, *shape)
+    data += noise(name, ROWS * width * math.prod(shape))
+    if name.endswith(".gz"):  # two members, as some tools write them
+        data = gzip.compress(data[:100]) + gzip.compress(data[100:])
+    return write(case, name, data)
+
+
+def write(case, name, data):
+    path = case.path(name)
+    with open(path, "xb") as file:  # no other line's
+        file.write(data)
+    return path
+
+
+def records(case, name, dtype, width, shape, offset=0):
+    size = offset + ROWS * width * math.prod(shape)
+    return {"path": write(case, name, noise(name, size)), "dtype": dtype, "shape": list(shape),
+            "offset": offset}
+
+
+def tokens(case, name, width, dtype=None, stride=None, **keys):
+    """A file for ROWS windows of 17 tokens."""
+    step = stride or 17
+    data = noise(name, width * ((ROWS - 1) * step + 18))
+    if dtype:
+        keys.update(path=write(case, name, data), dtype=dtype)
+    else:
+        keys.update(path=case.npy(name, (len(data) // width,), f"<u{width}", data))
+    if stride:
+        keys["stride"] = stride
+    return {"sequence_length": 17, **keys}
+
+
+def pictures(case, prefix):
+    """A dataset of ROWS samples with two fields."""
+    return {"kind": "npy", "files": {
+        "image": npy(case, prefix + "-image.npy", "|u1", 9, 5),
+        "label": npy(case, prefix + "-label.npy", "<i8")}}
+
+
+def split(inner, parts, part):
+    return {"kind": "split", "dataset": inner, "parts": parts, "part": part, "seed": 5}
+
+
+def mixture(case, prefix):
+    """Three kinds in each other, in 2 · ROWS samples."""
+    whole = {"kind": "concat", "datasets": [pictures(case, prefix + "1"),
+                                            pictures(case, prefix + "2")]}
+    return [{"kind": "subset", "dataset": split(whole, [50, 72], 1),
+             "indices": [71 - i for i in range(ROWS)]},
+            split(whole, [0.5, 0.5], 0)]
+
+
+def fashion(*names):
+    if not FASHION.is_dir():
+        raise unittest.SkipTest("the package dataset-fashion-mnist is not installed")
+    return {name: str(FASHION / f"t10k-{file}.gz") for name, file in names}
+
+
+def shards(case, prefix):
+    """Eight shards of unequal length, ROWS samples together; the ranks and workers share them."""
+    first = 0
+    for i in range(8):
+        count = ROWS - first if i == 7 else 4 + i
+        media.shard(case.path(f"{prefix}-{i}.tar"), first, count)
+        first += count
+    return case.path(f"{prefix}-{{0..7}}.tar")
+
+
+def megatron(case, name):
+    media.megatron(case.path(name), ROWS)
+    return case.path(name)
+
+
+def megatron_windows(case, name):
+    """A file for ROWS samples and a part of one, of 17 tokens."""
+    documents = media.megatron(case.path(name), 2 * ROWS)
+    tokens = sum(len(document) for document in documents)
+    return {"path": case.path(name), "view": "samples", "sequence_length": (tokens - 1) // ROWS}
+
+
+def mds(case, name):
+    media.mds(pathlib.Path(case.path(name)), ROWS)
+    return case.path(name)
+
+
+def csv(case, prefix):
+    """Two files; a cell has line ends and quotes in it, and some have nothing."""
+    for k, (first, last) in enumerate(((0, 9), (9, ROWS))):
+        rows = [f'"the ""{i}""\nthing",{i / 8},{i if i % 3 else ""}\n' for i in range(first, last)]
+        pathlib.Path(case.path(f"{prefix}-{k}.csv")).write_text("name,price,count\n" + "".join(rows))
+    return case.path(f"{prefix}-*.csv")
+
+
+def lmdb(case, name):
+    """Pictures and texts under keys that say what they are, and one of another sort."""
+    folder = pathlib.Path(case.path(name))
+    records = {f"p{i:03}".encode(): media.png(f"lmdb{i}", 12 + i % 5, 11) for i in range(ROWS)}
+    records |= {f"t{i:03}".encode(): media.words(f"l{i}", 1)[0].encode() for i in range(ROWS)}
+    media.lmdb(folder, {**records, b"__len__": b"%d" % ROWS})
+    return str(folder)
+
+
+def tfrecords(case, prefix):
+    media.tfrecord(case.path(f"{prefix}-0.tfrecord"), 0, 7)
+    media.tfrecord(case.path(f"{prefix}-1.tfrecord"), 7, ROWS - 7)
+    return case.path(f"{prefix}-*.tfrecord")
+
+
+def parquet(case, name, rows=ROWS):
+    """A directory of two partitions, of row groups of several lengths."""
+    for k, (first, last) in enumerate(((0, 9), (9, rows))):
+        root = pathlib.Path(case.path(name)) / f"part={k}"
+        root.mkdir(parents=True)
+        media.parquet(root / "0.parquet", {
+            "x": [i * i for i in range(first, last)], "y": [i / 8 for i in range(first, last)],
+            "text": media.words(f"parquet{k}", last - first),
+            "ids": [list(range(i % 7)) for i in range(first, last)]}, 5 + k)
+    return case.path(name)
+
+
+def arrow(case, name):
+    media.arrow(pathlib.Path(case.path(name)), ROWS)
+    return case.path(name)
+
+
+def folder(case, name):
+    media.pictures(pathlib.Path(case.path(name)), ROWS)
+    return case.path(name)
+
+
+def lines(case, name):
+    return write(case, name, "\n".join(media.words(name, ROWS)).encode())
+
+
+def pieces(case, name):
+    """Lines as tokens of a model that is made of the same words."""
+    if not dltest.SPM_TRAIN:
+        raise unittest.SkipTest("no spm_train (Debian: sentencepiece), or built without the "
+                                "tokenizer (Debian: libsentencepiece-dev)")
+    text = lines(case, name)
+    subprocess.run([dltest.SPM_TRAIN, f"--input={text}", f"--model_prefix={case.path(name)}",
+                    "--vocab_size=40", "--hard_vocab_limit=false", "--num_threads=1"], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return {"paths": [text], "tokenizer": "sentencepiece", "model": case.path(f"{name}.model"),
+            "max_length": 20}
+
+
+def byte_level_file(case, name):
+    """A tokenizer.json in the style of GPT-2's, of a few merges; with special tokens around a text."""
+    letters = {chr(c if 33 <= c <= 126 or c > 160 else 256 + c): c for c in range(127)}
+    merges = [f"{a} {b}" for a, b in zip("etaoinsh", "rhnusgtd")]
+    vocab = {**letters, **{merge.replace(" ", ""): 127 + i for i, merge in enumerate(merges)}}
+    special = ["<s>", "</s>", "[MASK]", "<|im_start|>", "<|im_end|>"]
+    file = {"version": "1.0", "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": r"\p{Greek}{1,3}|\bt"}, "behavior": "Isolated"},
+                {"type": "ByteLevel", "add_prefix_space": False}]},
+            "added_tokens": [{"id": len(vocab) + i, "content": token, "special": True}
+                             for i, token in enumerate(special)],
+            "post_processor": {"type": "BertProcessing", "cls": ["<s>", len(vocab)],
+                               "sep": ["</s>", len(vocab) + 1]}}
+    return write(case, name, json.dumps(file).encode())
+
+
+def tokenized(case, name, **keys):
+    if os.environ.get("HUGGINGFACE") != "1":
+        raise unittest.SkipTest("built without tokenizers (Debian: libpcre2-dev libutf8proc-dev)")
+    return {"tokenizer": "huggingface", "model": byte_level_file(case, f"{name}.json"), **keys}
+
+
+def conversations(case, name):
+    """As many words as lines, each answered by the next."""
+    said = media.words(name, ROWS + 1)
+    return write(case, name, b"".join(
+        json.dumps({"messages": [{"role": "user", "content": question},
+                                 {"role": "assistant", "content": answer}]}).encode() + b"\n"
+        for question, answer in zip(said, said[1:])))
+
+
+def ranges(**keys):
+    return {"kind": "range", "length": 2 * ROWS, "iterable": True, **keys}
+
+
+def plugin(case, name, text):
+    """An example plug-in, compiled where the daemons may load it from, and the file it reads."""
+    library = case.plugins / f"{name}.so"
+    if not library.exists():
+        flags = subprocess.run(["pkg-config", "--cflags", "--libs", "jansson"], check=True,
+                               stdout=subprocess.PIPE, text=True).stdout.split()
+        subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", "-O1",
+                        f"-I{SOURCE / 'daemon/data/plugin'}", str(SOURCE / f"daemon/examples/{name}.c"),
+                        "-o", str(library), *flags], check=True)
+        library.chmod(0o755)
+    return {"path": str(library), "config": {"path": write(case, f"{name}.txt", text.encode())}}
+
+
+def plugin_of_leaves(case):
+    """The plug-in of tests/unit/bad_plugin.c: leaves of every kind, and random numbers."""
+    library = case.plugins / "leaves.so"
+    if not library.exists():
+        shutil.copy(os.environ["BAD_PLUGIN"], library)
+        library.chmod(0o755)
+    return {"path": str(library), "config": f"rows {ROWS}"}
+
+
+# ---- the tables ---------------------------------------------------------------------------------
+
+# Name of the case, kind of dataset, its keys. Files are made in the case's directory, each line's
+# under names of its own.
+DATASETS = [
+    ("range", "range", lambda case: {"length": ROWS}),
+    ("idx_one_file", "idx", lambda case: {"files": idx(case, "images", "u1", 9, 7)}),
+    ("idx_gzipped", "idx", lambda case: {"files": idx(case, "zipped.gz", "u1", 9, 7)}),
+    ("idx_several_files", "idx", lambda case: {"files": {
+        "image": idx(case, "images.gz", "u1", 5, 4, 3), "label": idx(case, "labels", "u1"),
+        **{dtype: idx(case, dtype, dtype, 3) for dtype in IDX_TYPES}}}),
+    ("idx_fashion_mnist", "idx", lambda case: {"files": fashion(
+        ("image", "images-idx3-ubyte"), ("label", "labels-idx1-ubyte"))}),
+    ("npy_one_file", "npy", lambda case: {"files": npy(case, "rows.npy", "|u1", 33)}),
+    ("npy_of_numbers", "npy", lambda case: {"files": npy(case, "numbers.npy", "<f8")}),
+    ("npy_several_files", "npy", lambda case: {"files": {
+        descr[1:]: npy(case, descr[1:] + ".npy", descr, *shape) for descr, shape in [
+            ("|b1", (5,)), ("|i1", ()), ("<u2", (3,)), ("<i4", (2, 2)), ("<u8", ()), ("<i8", (1,)),
+            ("<f2", (7,)), ("<f4", (2, 3)), ("<f8", ()), ("<c8", (2,)), ("<c16", (1, 1, 2))]}}),
+    ("records_rows", "records", lambda case: records(case, "rows", "float32", 4, (3, 5))),
+    ("records_behind_a_header", "records", lambda case: records(case, "late", "uint8", 1, (61,), 99)),
+    ("records_of_numbers", "records", lambda case: records(case, "numbers", "int64", 8, ())),
+    ("tokens_widened", "tokens", lambda case: tokens(case, "corpus", 2, "uint16")),
+    ("tokens_of_npy", "tokens", lambda case: tokens(case, "corpus.npy", 4, stride=5)),
+    ("tokens_as_they_are", "tokens", lambda case: tokens(case, "ids", 4, "int32", 40,
+                                                         widen="none")),
+    ("concat_of_two", "concat", lambda case: {"datasets": [
+        pictures(case, "one"), pictures(case, "two")]}),
+    ("concat_of_mixtures", "concat", lambda case: {"datasets": mixture(case, "mixed")}),
+    ("mix_of_two", "mix", lambda case: {"weights": [0.7, 0.3], "datasets": [
+        pictures(case, "mix1"), pictures(case, "mix2")]}),
+    ("mix_of_mixtures", "mix", lambda case: {
+        "stop": "all", "weights": [5, 1], "datasets": mixture(case, "inmix")}),
+    ("mix_at_random", "mix", lambda case: {
+        "stop": "never", "length": 60, "draw": "random", "weights": [5, 1], "datasets": mixture(case, "drawn")}),
+    ("mix_by_schedule", "mix", lambda case: {
+        "stop": "never", "length": ROWS, "global_batch": 4, "datasets": [
+            {"kind": "range", "length": 7}, {"kind": "range", "length": 50}, {"kind": "range", "length": 9}],
+        "schedule": [{"step": 0, "weights": [1, 1, 0]}, {"step": 6, "weights": [1, 3, 0]},
+                     {"step": 20, "weights": [0, 1, 2], "ramp": "linear"}]}),
+    ("subset_backwards", "subset", lambda case: {
+        "dataset": pictures(case, "some"), "indices": [ROWS - 1 - i for i in range(ROWS)]}),
+    ("split_in_lengths", "split", lambda case: split(
+        {"kind": "concat", "datasets": [pictures(case, "cut1"), pictures(case, "cut2")]},
+        [122 - ROWS, ROWS], 1)),
+    ("range_iterable", "range", lambda case: {"length": 2 * ROWS, "iterable": True}),
+    ("range_iterable_whole", "range", lambda case: {"length": 21, "iterable": True,
+                                                    "divide": False}),
+    ("chain_of_ranges", "chain", lambda case: {"datasets": [
+        ranges(), {"kind": "range", "length": 7, "iterable": True, "divide": False}, ranges()]}),
+    ("text_lines", "text", lambda case: {"paths": [lines(case, "a.txt")]}),
+    ("text_marked", "text", lambda case: {"paths": [lines(case, "b.txt")], "tokenizer": "bytes", "bos": 0,
+                                          "eos": 256, "max_length": 12}),
+    ("text_sentencepiece", "text", lambda case: pieces(case, "pieces.txt")),
+    ("text_huggingface", "text", lambda case: tokenized(
+        case, "bpe", paths=[lines(case, "bpe.txt")], max_length=24)),
+    ("text_masked", "text", lambda case: tokenized(
+        case, "mlm", paths=[lines(case, "mlm.txt")], special_tokens=False, bos="<s>", eos="</s>",
+        mlm_probability=0.3)),
+    ("text_chat", "text", lambda case: tokenized(
+        case, "chat", paths=[conversations(case, "chat.jsonl")], field="messages", chat="chatml")),
+    ("tar_of_bytes", "tar", lambda case: {"shards": shards(case, "bytes"), "decode": False}),
+    ("tar_decoded_and_shuffled", "tar", lambda case: {
+        "shards": shards(case, "decoded"), "shuffle": 10, "size": 12, "transform": "random_crop",
+        "flip": 0.5}),
+    ("tar_indexed", "tar", lambda case: {
+        "shards": shards(case, "indexed"), "index": "auto", "size": 12, "transform": "random_crop",
+        "fields": {"picture": "jpg;png", "label": "cls", "name": "__key__"}}),
+    ("megatron_documents", "megatron", lambda case: {"path": megatron(case, "documents")}),
+    ("megatron_samples", "megatron", lambda case: megatron_windows(case, "samples")),
+    ("mds_of_rows", "mds", lambda case: {"root": mds(case, "mds-rows"), "fields": ["id", "array"]}),
+    ("mds_of_columns", "mds", lambda case: {"root": mds(case, "columns"), "size": 12}),
+    ("tfrecord_of_examples", "tfrecord", lambda case: {
+        "paths": tfrecords(case, "examples"), "images": ["picture"], "size": [7, 6]}),
+    ("tfrecord_of_bytes", "tfrecord", lambda case: {
+        "paths": tfrecords(case, "bytes"), "decode": False}),
+    ("parquet_of_rows", "parquet", lambda case: {
+        "paths": [parquet(case, "rows_of_parquet")], "fields": ["x", "y", "part"], "cache": 100}),
+    ("parquet_of_columns", "parquet", lambda case: {
+        "paths": [parquet(case, "columns_of_parquet", 2 * ROWS)], "filter": {"part": [0, 1]}}),
+    ("parquet_of_nulls", "parquet", lambda case: {"paths": [parquet(case, "nulls")], "nulls": -1}),
+    ("arrow_of_rows", "arrow", lambda case: {
+        "paths": arrow(case, "rows-saved"), "fields": {"number": "id", "pair": "pair"}}),
+    ("arrow_of_columns", "arrow", lambda case: {
+        "paths": arrow(case, "columns-saved"), "nulls": 0, "size": 7}),
+    ("csv_of_rows", "csv", lambda case: {
+        "paths": csv(case, "rows"), "fields": {"x": "price", "n": "count"}, "nulls": -1,
+        "types": {"price": "float32"}}),
+    ("csv_of_columns", "csv", lambda case: {
+        "paths": csv(case, "columns"), "types": {"count": "string"}}),
+    ("lmdb_of_records", "lmdb", lambda case: {
+        "path": lmdb(case, "records"), "fields": {"name": "key", "text": "value"}, "prefix": "t"}),
+    ("lmdb_of_images", "lmdb", lambda case: {
+        "path": lmdb(case, "images"), "prefix": "p", "images": ["value"], "size": 9,
+        "transform": "random_crop"}),
+    ("imagefolder_random_crop", "imagefolder", lambda case: {
+        "root": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
+    ("imagefolder_center_chw", "imagefolder", lambda case: {
+        "root": folder(case, "centers"), "size": 12, "transform": "center_crop", "layout": "chw"}),
+    ("imagefolder_transforms", "imagefolder", lambda case: {
+        "root": folder(case, "transforms"), "transforms": [
+            {"kind": "RandomResizedCrop", "size": [14, 12]}, "RandAugment",
+            {"kind": "ColorJitter", "brightness": 0.4, "hue": 0.1}, "ToTensor",
+            {"kind": "RandomErasing", "value": "random"}, {"kind": "Normalize", "mean": 0.5, "std": 0.2}]}),
+    ("imagefolder_kept", "imagefolder", lambda case: {
+        "root": folder(case, "kept"), "cache": "1MiB", "transforms": [
+            {"kind": "RandomResizedCrop", "size": [14, 12]}, "RandomHorizontalFlip"]}),
+    ("imagefolder_varying_transforms", "imagefolder", lambda case: {
+        "root": folder(case, "varying"), "layout": "chw", "transforms": [
+            {"kind": "RandomRotation", "degrees": 20, "expand": True}, "RandomVerticalFlip"]}),
+    ("plugin_csv", "plugin", lambda case: plugin(case, "csv", media.csv(ROWS))),
+    ("plugin_of_leaves", "plugin", plugin_of_leaves),
+    ("plugin_fasta", "plugin", lambda case: plugin(case, "fasta", media.fasta("f", 3 * ROWS))),
+    ("split_in_fractions", "split", lambda case: split({"kind": "range", "length": 2 * ROWS},
+                                                       [0.5, 0.5], 0)),
+]
+
+# What each is collated by, where that is not the default: samples that vary need it.
+COLLATES = {
+    "text_sentencepiece": {"kind": "pad", "value": -1},
+    "text_huggingface": {"kind": "pad", "value": 0},
+    "text_masked": {"kind": "pad", "value": 0, "multiple_of": 8},
+    "text_chat": {"kind": "pad", "value": 0, "side": "left"},
+    "text_marked": {"kind": "pad", "value": -1},
+    "tokens_of_npy": {"kind": "none"},
+    "tar_of_bytes": {"kind": "none"},
+    "tar_decoded_and_shuffled": {"kind": "none"},
+    "megatron_documents": {"kind": "pad", "multiple_of": 4},
+    "tfrecord_of_examples": {"kind": "pad", "fields": ["floats"]},
+    "tfrecord_of_bytes": {"kind": "none"},
+    "csv_of_columns": {"kind": "none"},
+    "lmdb_of_records": {"kind": "none"},
+    "lmdb_of_images": {"kind": "none"},
+    "parquet_of_columns": {"kind": "pad", "fields": ["ids"]},
+    "parquet_of_nulls": {"kind": "none"},
+    "arrow_of_columns": {"kind": "pad", "fields": ["tokens"]},
+    "plugin_fasta": {"kind": "pad", "value": 9, "multiple_of": 8, "side": "left"},
+    "imagefolder_center_chw": {"kind": "pad", "fields": ["image"]},
+    "imagefolder_varying_transforms": {"kind": "none"},
+}
+ITERABLE = {"range_iterable", "range_iterable_whole", "chain_of_ranges", "tar_of_bytes",
+            "tar_decoded_and_shuffled", "plugin_fasta"}
