@@ -375,7 +375,7 @@ static int lmdb_bound(const struct lmdb_tree *tree, const void *prefix, size_t p
 
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        struct lmdb_record record;
+        struct lmdb_record record = {0};
         int r = lmdb_tree_get(tree, middle, &record, err);
         if (r < 0)
             return r;
