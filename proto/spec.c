@@ -432,6 +432,10 @@ static int spec_refuse_key(struct spec_reading *rd, const char *section, const c
                             spec_article(section), section, spec_kind_name(rd, section), list.text);
     spec_list_places(section, key, places, sizeof places);
     const char *meant = *places ? places : list.best;
+    if (dataset && kind == 0) /* the keys of all kinds fit into no message */
+        return dl_error_set(rd->err, EINVAL, place,
+                            "unknown key%s%s%s which keys a dataset takes depends on its kind",
+                            meant ? "; did you mean " : ";", meant ? meant : "", meant ? "?" : "");
     return dl_error_set(rd->err, EINVAL, place, "unknown key%s%s%s %s takes %s",
                         meant ? "; did you mean " : ";", meant ? meant : "", meant ? "?" : "", what,
                         list.text);

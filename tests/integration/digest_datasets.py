@@ -288,7 +288,7 @@ DATASETS = [
     ("mix_of_mixtures", "mix", lambda case: {
         "stop": "all", "weights": [5, 1], "datasets": mixture(case, "inmix")}),
     ("mix_at_random", "mix", lambda case: {
-        "stop": "never", "length": 60, "draw": "random", "weights": [5, 1], "datasets": mixture(case, "drawn")}),
+        "stop": "never", "length": ROWS, "draw": "random", "weights": [5, 1], "datasets": mixture(case, "drawn")}),
     ("mix_by_schedule", "mix", lambda case: {
         "stop": "never", "length": ROWS, "global_batch": 4, "datasets": [
             {"kind": "range", "length": 7}, {"kind": "range", "length": 50}, {"kind": "range", "length": 9}],
@@ -345,9 +345,9 @@ DATASETS = [
     ("csv_of_columns", "csv", lambda case: {
         "paths": csv(case, "columns"), "types": {"count": "string"}}),
     ("lmdb_of_records", "lmdb", lambda case: {
-        "path": lmdb(case, "records"), "fields": {"name": "key", "text": "value"}, "prefix": "t"}),
+        "path": lmdb(case, "lmdb-records"), "fields": {"name": "key", "text": "value"}, "prefix": "t"}),
     ("lmdb_of_images", "lmdb", lambda case: {
-        "path": lmdb(case, "images"), "prefix": "p", "images": ["value"], "size": 9,
+        "path": lmdb(case, "lmdb-images"), "prefix": "p", "images": ["value"], "size": 9,
         "transform": "random_crop"}),
     ("imagefolder_random_crop", "imagefolder", lambda case: {
         "root": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),

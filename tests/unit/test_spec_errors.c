@@ -100,16 +100,7 @@ static const struct refusal dataset_refusals[] = {
      "is given beside transform, size or flip; write those as transforms, too: "
      "{kind: RandomResizedCrop, size: 224}, RandomHorizontalFlip"},
     {"{kimd: range, length: 1}", "dataset.kimd",
-     "unknown key; did you mean kind? dataset takes kind, stop, length, iterable, index, "
-     "divide, files, path, root, paths, shards, dtype, shape, offset, view, sequence_length, "
-     "stride, widen, datasets, by, draw, weights, schedule, global_batch, dataset, indices, parts, "
-     "part, "
-     "seed, format, field, tokenizer, model, special_tokens, bos, eos, mlm_probability, chat, "
-     "max_length, shuffle, decode, fields, images, nulls, prefix, separator, header, types, "
-     "filter, cache, "
-     "size, "
-     "transform, resize, flip, scale, aspect, layout, transforms, config, "
-     "object, host, args, interpreter"},
+     "unknown key; did you mean kind? which keys a dataset takes depends on its kind"},
     {"{length: 1}", "dataset.kind", "missing; give one of " KINDS},
     {"{kind: range}", "dataset.length", "missing; a dataset of kind range needs it"},
     {"{kind: range, length: -1}", "dataset.length", "-1 is not a non-negative integer"},
