@@ -488,7 +488,8 @@ class MeetInSecret(Epochs, ClusterCase):
         self.finish(trainers)
 
     def test_wrong_password(self):
-        daemon = self.node("a", 1, 2, password="guessed", timeouts={"join": "1s", "close": "1s"})
+        # etcd takes its time to look at a password, which it means to; and more where others work, too.
+        daemon = self.node("a", 1, 2, password="guessed", timeouts={"join": "8s", "close": "1s"})
         with self.assertRaises(DaemonError) as caught:
             Trainer(self, daemon, 0)
         self.assertIn("invalid user ID or password", caught.exception.message)
