@@ -616,6 +616,10 @@ class Views(TestCase):
                           "collate": {"kind": "none"}, "batch": {"size": 2},
                           "workers": {"on_error": "skip"}})["loader"]
         other.epoch_indices(bad)
+        mixed = client.open(named("mixed", dataset={"kind": "mix", "weights": [1, 2], "datasets": [
+            {"kind": "range", "length": 10}, {"kind": "range", "length": 20}]},
+            sampler={"kind": "random", "order": "native"}))["loader"]
+        client.start(mixed)
         for name, keys in described.items():
             with self.subTest(view=name):
                 view = client.query(name)
@@ -624,7 +628,7 @@ class Views(TestCase):
                 self.assertTrue(view)
         self.assertEqual(set(described),
                          {"status", "loaders", "epochs", "workers", "ring", "sessions", "users", "quarantine",
-                          "members", "times", "trace"})
+                          "members", "mixtures", "times", "trace"})
 
 
 class Violations(TestCase):
