@@ -64,12 +64,16 @@ def _check_methods(dataset: Any) -> None:
         raise Unknown(f"this {_name(type(dataset))} has a __getitems__ of its own")
 
 
+def _other_collate(function: Any) -> Unknown:
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return Unknown(f"collate_fn: {name} is not PyTorch's default_collate")
+
+
 def _check_collate(function: Any) -> None:
     if _native_datasets.is_collator(function):
         return
     if function is not _collate.default_collate:
-        name = getattr(function, "__qualname__", type(function).__qualname__)
-        raise Unknown(f"collate_fn: {name} is not PyTorch's default_collate")
+        raise _other_collate(function)
     for rule in getattr(_collate, "default_collate_fn_map", {}).values():
         code = getattr(rule, "__code__", None)
         if code is None or code.co_filename != _collate.__file__:
@@ -181,7 +185,7 @@ def lower(dataset: Any, collate: Any = None) -> Columns:
         _check_methods(dataset)
         return (_subset if kind is Subset else _concat)(dataset, collate)
     if collate is not None:
-        raise Unknown("collate_fn is not PyTorch's default_collate")
+        raise _other_collate(collate)
     if kind is torch.Tensor:
         _check_tensor(dataset, "the tensor")
         return Columns(((dataset,),), True, None, len(dataset))
