@@ -113,7 +113,7 @@ class Serving(StoreCase):
 
 
 class Impatient(StoreCase):
-    ARGS = (0, "127.0.0.1", 0, 300)
+    ARGS = (0, "127.0.0.1", 0, 2000)
 
     def test_who_does_not_go_on_is_let_go(self):
         half, silent, waiting = self.raw(), self.raw(hello=b""), self.raw()
