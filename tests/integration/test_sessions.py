@@ -620,6 +620,7 @@ class Views(TestCase):
             {"kind": "range", "length": 10}, {"kind": "range", "length": 20}]},
             sampler={"kind": "random", "order": "native"}))["loader"]
         client.start(mixed)
+        wait_until(lambda: client.query("mixtures"), "the mixture's first batch to be counted")
         for name, keys in described.items():
             with self.subTest(view=name):
                 view = client.query(name)
