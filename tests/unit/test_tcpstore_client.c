@@ -233,6 +233,8 @@ static void test_a_wait_that_times_out_shifts_nothing(void **state)
 
         begin_server(w, 0);
         begin_client(w, dialects[i]);
+        /* Connecting may take longer than what is waited for below. */
+        number_of(w, TCPSTORE_ADD, "connected", 0);
         for (int turn = 0; turn < 3; turn++) {
             struct heard waited = {0}, behind = {0};
 
