@@ -279,6 +279,25 @@ class Attack:
                 pass
             client.close()
 
+    def rosters(self):
+        """Ranks of a million each, of which the others never come, one job after the other."""
+        job = 0
+        while self.goes_on():
+            if not (client := self.client()):
+                continue
+            try:
+                loader = client.open({**RANGE, "name": "rosters", "batch": {"size": 1},
+                                      "shard": {"mode": "dispatch"}})["loader"]
+                while self.goes_on():
+                    job += 1
+                    client.start(loader, world=1 << 20, credits=1, job=f"job-{job}")
+                    self.done += 1
+            except DaemonError as error:
+                self.refuse(error)
+            except GONE:
+                pass
+            client.close()
+
     def worlds(self):
         """The world of a cluster, where there is none; and ranks that there cannot be."""
         while self.goes_on():
@@ -313,7 +332,7 @@ class Attack:
 
 
 ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "dead_hosts", "churn", "large", "gone",
-           "given_up", "worlds", "noise")
+           "given_up", "rosters", "worlds", "noise")
 
 
 def main():

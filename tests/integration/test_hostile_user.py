@@ -161,6 +161,15 @@ class HostileUser(Beside):
         self.assertEqual(report["named"], ["limits.bytes"])
         self.assertLess(self.most_resident(), before + (192 << 20))
 
+    def test_rosters_of_dispatched_epochs(self):
+        """A quarter of a megabyte for a million ranks: so many jobs of one user as limits.held has room for."""
+        self.most_resident()
+        before = self.resident()
+        report = self.alone("rosters")
+        self.assertGreaterEqual(report["done"], 16)
+        self.assertEqual(report["named"], ["limits.held"])
+        self.assertLess(self.most_resident(), before + (96 << 20))
+
     def seconds_to_read(self):
         """Of processor time, for one spec such as these: by dlctl, whose plan of it is one line."""
         with open(self.path("large.json"), "w") as file:

@@ -28,7 +28,10 @@ static int join(struct sim *sim, struct stream *stream)
         source = sim_add_stream(sim, core_source_params(&stream->params, sim->rules->credits));
         if (!source)
             return -EDQUOT;
-        core_add_source(&sim->core, source, stream);
+        if (core_add_source(&sim->core, source, stream, NULL) < 0) {
+            core_end(&sim->core, source);
+            return -EDQUOT;
+        }
     }
     core_join(&sim->core, stream, source, sim->now);
     return 0;
@@ -259,7 +262,8 @@ static void begin(struct sim *sim)
                                              .workers = 1000000,
                                              .bytes = UINT64_MAX / 2,
                                              .epochs = 1000000,
-                                             .leases = 1000000};
+                                             .leases = 1000000,
+                                             .held = UINT64_MAX / 2};
     struct config_limits limits = any;
 
     if (sim->rules->leases)

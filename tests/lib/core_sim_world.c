@@ -284,9 +284,10 @@ static void expect(struct sim *sim, struct stream *stream)
 
     if (!next)
         return;
-    if (stream_is_source(next))
-        core_add_source(&sim->core, next, NULL);
-    core_expect(&sim->core, stream, next);
+    if (stream_is_source(next) && core_add_source(&sim->core, next, NULL, NULL) < 0)
+        core_end(&sim->core, next);
+    else
+        core_expect(&sim->core, stream, next);
 }
 
 static void execute(struct sim *sim, struct core_command *c)

@@ -4,6 +4,7 @@
 #include "daemon/serve/core/core.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #include <utlist.h>
 
@@ -85,7 +86,7 @@ static struct stream *begin(struct bed *bed, struct stream_params params)
             struct stream_params all = core_source_params(&params, params.credits);
 
             source = core_add(&bed->core, &all, NULL, NULL);
-            core_add_source(&bed->core, source, stream);
+            assert_int_equal(core_add_source(&bed->core, source, stream, NULL), 0);
         }
         core_join(&bed->core, stream, source, 0);
     }
@@ -325,6 +326,81 @@ static void test_what_is_fed_is_part_of_the_cost(void **state)
     tear_down(&bed);
 }
 
+/* ---- who is awaited, and for what --------------------------------------------------------------
+ */
+
+enum { ROSTER = 1048576 / 4, FITTING = 3 /* of DL_MAX_WORLD_SIZE ranks, in limits.held */ };
+
+static struct stream_params member(const char *job, uint64_t rank)
+{
+    struct stream_params params = {
+        .rank = rank, .world = DL_MAX_WORLD_SIZE, .steps = 4, .credits = 2, .owner = &bed_owner};
+
+    (void)snprintf(params.job, sizeof params.job, "%s", job);
+    return params;
+}
+
+static uint64_t held(const struct bed *bed)
+{
+    return quota_held(bed->core.o.account, QUOTA_HELD);
+}
+
+/* A source waits for a million ranks: its user pays for that, and may not have any number. */
+static void test_rosters_are_paid_for(void **state)
+{
+    static const char *const jobs[FITTING] = {"a", "b", "c"};
+    struct stream_params params = member("d", 0);
+    struct dl_error err = {0};
+    struct bed bed;
+
+    (void)state;
+    set_up(&bed, true);
+    for (uint64_t i = 0; i < FITTING; i++) {
+        begin(&bed, member(jobs[i], 0));
+        assert_in_range(held(&bed), (i + 1) * ROSTER, (i + 2) * ROSTER);
+    }
+    begin(&bed, member("a", 1)); /* the same source's */
+    assert_in_range(held(&bed), FITTING * ROSTER, (FITTING + 1) * ROSTER);
+
+    struct stream *rank = core_add(&bed.core, &params, NULL, NULL);
+    assert_null(core_find_source(&bed.core, rank));
+    struct stream_params all = core_source_params(&params, params.credits);
+    struct stream *source = core_add(&bed.core, &all, NULL, NULL);
+    assert_int_equal(core_add_source(&bed.core, source, rank, &err), -EDQUOT);
+    assert_string_equal(err.path, "limits.held");
+    core_end(&bed.core, source);
+    core_end(&bed.core, rank);
+    tear_down(&bed);
+}
+
+/* Of an epoch that all have left it is kept who has read it to its end; this gives way. */
+static void test_rosters_that_are_kept(void **state)
+{
+    static const char *const jobs[FITTING] = {"a", "b", "c"};
+    struct bed bed;
+
+    (void)state;
+    set_up(&bed, true);
+    for (uint64_t i = 0; i < FITTING; i++) {
+        struct stream *done = begin(&bed, member(jobs[i], 0));
+        struct stream *died = begin(&bed, member(jobs[i], 1));
+
+        core_end(&bed.core, done);
+        core_lose(&bed.core, died, false, 0);
+        execute(&bed, CORE_DROP);
+        assert_int_equal(bed.core.rosters.n, i + 1);
+        assert_in_range(held(&bed), (i + 1) * ROSTER, (i + 2) * ROSTER);
+    }
+    begin(&bed, member("d", 0));
+    assert_int_equal(bed.core.rosters.n, FITTING - 1);
+    assert_string_equal(bed.core.rosters.kept[0].epoch.job, "b");
+
+    begin(&bed, member("b", 0)); /* another pass */
+    assert_int_equal(bed.core.rosters.n, FITTING - 2);
+    assert_in_range(held(&bed), FITTING * ROSTER, (FITTING + 1) * ROSTER);
+    tear_down(&bed);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_release_looks_at_its_own_stream),
     cmocka_unit_test(test_faults_hold_their_credits),
@@ -332,6 +408,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_priorities),
     cmocka_unit_test(test_priorities_of_steps_to_run_again),
     cmocka_unit_test(test_what_is_fed_is_part_of_the_cost),
+    cmocka_unit_test(test_rosters_are_paid_for),
+    cmocka_unit_test(test_rosters_that_are_kept),
 };
 
 TEST_MAIN(tests)

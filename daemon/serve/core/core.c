@@ -91,6 +91,7 @@ void core_deinit(struct core *core)
     free(core->commands.items);
     positions_deinit(&core->positions);
     roster_book_deinit(&core->rosters);
+    core_pay_for_rosters(core);
     quarantine_deinit(&core->quarantine);
     trace_deinit(&core->trace);
     *core = (struct core){0};
@@ -428,17 +429,39 @@ bool core_feed(struct core *core, struct stream *stream, const uint8_t *indices,
 }
 
 /* By whole pages: small change is what limits.epochs is for. */
-int core_pay(struct core *core, struct stream *stream, struct dl_error *err)
+static int core_pay_for(struct core *core, uint64_t bytes, uint64_t *paid, struct dl_error *err)
 {
     enum { PAGE = 4096 };
-    uint64_t due = stream_cost(stream) / PAGE * PAGE, paid = stream->paid_bytes;
+    uint64_t due = bytes / PAGE * PAGE;
 
-    if (due > paid && quota_charge(core->o.account, QUOTA_HELD, due - paid, err) < 0)
+    if (due > *paid && quota_charge(core->o.account, QUOTA_HELD, due - *paid, err) < 0)
         return -EDQUOT;
-    if (due < paid)
-        quota_return(core->o.account, QUOTA_HELD, paid - due);
-    stream->paid_bytes = due;
+    if (due < *paid)
+        quota_return(core->o.account, QUOTA_HELD, *paid - due);
+    *paid = due;
     return 0;
+}
+
+int core_pay(struct core *core, struct stream *stream, struct dl_error *err)
+{
+    return core_pay_for(core, stream_cost(stream), &stream->paid_bytes, err);
+}
+
+int core_pay_for_source(struct core *core, struct stream *source, struct dl_error *err)
+{
+    int r = core_pay(core, source, err);
+
+    while (r < 0 && roster_book_forget(&core->rosters)) {
+        core_pay_for_rosters(core);
+        r = core_pay(core, source, err);
+    }
+    return r;
+}
+
+void core_pay_for_rosters(struct core *core)
+{
+    while (core_pay_for(core, core->rosters.bytes, &core->paid_rosters, NULL) < 0)
+        (void)roster_book_forget(&core->rosters);
 }
 
 bool core_feed_end(struct core *core, struct stream *stream)
@@ -540,6 +563,7 @@ void core_end_as(struct core *core, struct stream *stream, bool willed, bool los
     drop->epoch = stream->epoch;
     drop->number = stream->params.replicas ? stream->number : 0;
     quota_return(core->o.account, QUOTA_HELD, stream->paid_bytes);
+    core_pay_for_rosters(core);
     stream_free(stream);
 }
 

@@ -140,6 +140,7 @@ struct core {
     struct stream_params last; /* the stream started last */
     struct positions positions;
     struct roster_book rosters; /* of dispatched epochs that all ranks have left */
+    uint64_t paid_rosters;      /* bytes of these, charged to the user */
     struct quarantine
         quarantine; /* of samples in delivered batches, or in those that could not be */
     struct core_totals totals;
@@ -192,8 +193,10 @@ void core_refuse(struct core *core, struct stream *stream, const struct dl_error
  * new one is to be like, for core_add(); and its ranks. */
 struct stream *core_find_source(struct core *core, const struct stream *stream);
 struct stream_params core_source_params(const struct stream_params *like, uint32_t credits);
-/* `first`: who it was made for; NULL: nobody yet. */
-void core_add_source(struct core *core, struct stream *source, const struct stream *first);
+/* `first`: who it was made for; NULL: nobody yet. It is paid for, as by core_pay(), and rosters of
+ * epochs that all have left give way to it. -EDQUOT: the caller ends it. */
+int _nodiscard_ core_add_source(struct core *core, struct stream *source,
+                                const struct stream *first, struct dl_error *err);
 void core_join(struct core *core, struct stream *stream, struct stream *source, uint64_t now);
 
 /* A client has it from now on. */

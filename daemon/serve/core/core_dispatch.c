@@ -102,6 +102,7 @@ struct stream *core_find_source(struct core *core, const struct stream *stream)
     uint64_t rank = stream_member(&stream->params);
 
     (void)!roster_book_come(&core->rosters, &stream->params);
+    core_pay_for_rosters(core); /* there may be one less */
     DL_FOREACH2(core->sources, source, peer_next)
     {
         if (!roster_same_epoch(&source->params, &stream->params))
@@ -180,7 +181,8 @@ static void dispatch_excuse_others(struct core *core, struct stream *own,
     dispatch_excuse_next(core, own);
 }
 
-void core_add_source(struct core *core, struct stream *source, const struct stream *first)
+int core_add_source(struct core *core, struct stream *source, const struct stream *first,
+                    struct dl_error *err)
 {
     struct dispatch *d = must_alloc(sizeof *d);
 
@@ -192,6 +194,7 @@ void core_add_source(struct core *core, struct stream *source, const struct stre
     if (first)
         dispatch_excuse_others(core, source, &first->params,
                                roster_book_come(&core->rosters, &first->params));
+    return core_pay_for_source(core, source, err);
 }
 
 /*

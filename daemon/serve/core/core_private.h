@@ -44,6 +44,10 @@ void core_drop_step(struct core *core, struct stream *stream, struct step *step)
  * end.
  */
 void core_end_as(struct core *core, struct stream *stream, bool willed, bool lost);
+/* As core_pay(); rosters that are kept give way. */
+int _nodiscard_ core_pay_for_source(struct core *core, struct stream *source, struct dl_error *err);
+/* What is kept of epochs that all have left is charged; what the user may not have is forgotten. */
+void core_pay_for_rosters(struct core *core);
 /* Looks at it again in the next turn, not in this one. */
 void core_touch_later(struct core *core, struct stream *stream);
 /* It has been looked at. */

@@ -8,12 +8,22 @@
 
 enum { MARK_BITS = 2, MARKS = 4, MARK_MASK = 3 }; /* MARKS of MARK_BITS in a byte */
 
+static uint64_t roster_bytes_for(uint64_t world)
+{
+    return sizeof(struct roster) + world / MARKS + 1;
+}
+
 struct roster *roster_new(uint64_t world)
 {
-    struct roster *roster = must_alloc(sizeof *roster + world / MARKS + 1);
+    struct roster *roster = must_alloc(roster_bytes_for(world));
 
     roster->world = roster->awaited = world;
     return roster;
+}
+
+uint64_t roster_bytes(const struct roster *roster)
+{
+    return roster_bytes_for(roster->world);
 }
 
 enum roster_mark roster_of(const struct roster *roster, uint64_t rank)
@@ -109,6 +119,7 @@ static struct roster *roster_book_take(struct roster_book *book, const struct st
         if (!roster_same_epoch(&book->kept[i].epoch, epoch))
             continue;
         book->n--;
+        book->bytes -= roster_bytes(roster);
         memmove(&book->kept[i], &book->kept[i + 1], (book->n - i) * sizeof book->kept[0]);
         return roster;
     }
@@ -119,9 +130,18 @@ static void roster_book_put(struct roster_book *book, const struct stream_params
                             struct roster *roster)
 {
     if (book->n == ROSTERS_KEPT)
-        free(roster_book_take(book, &book->kept[0].epoch));
+        (void)roster_book_forget(book);
+    book->bytes += roster_bytes(roster);
     book->kept[book->n].epoch = *epoch;
     book->kept[book->n++].roster = roster;
+}
+
+bool roster_book_forget(struct roster_book *book)
+{
+    if (book->n == 0)
+        return false;
+    free(roster_book_take(book, &book->kept[0].epoch));
+    return true;
 }
 
 void roster_book_keep(struct roster_book *book, const struct stream_params *epoch,

@@ -30,6 +30,8 @@ struct roster {
 
 /* All are AWAITED. */
 struct roster *roster_new(uint64_t world);
+/* What it takes: a byte for four ranks, and a little. */
+uint64_t roster_bytes(const struct roster *roster);
 
 enum roster_mark roster_of(const struct roster *roster, uint64_t rank);
 /* It is there now, whatever it was before. */
@@ -57,12 +59,15 @@ struct roster_book {
         struct roster *roster; /* owned; only who is DONE counts */
     } kept[ROSTERS_KEPT];      /* the oldest first */
     uint32_t n;
+    uint64_t bytes; /* of all that are kept, by roster_bytes() */
 };
 
 void roster_book_deinit(struct roster_book *book);
 /* All have left the epoch. Consumes the roster. */
 void roster_book_keep(struct roster_book *book, const struct stream_params *epoch,
                       struct roster *roster);
+/* The oldest one is not known any more. False: there is none. */
+bool roster_book_forget(struct roster_book *book);
 /* The rank comes to the epoch. Who is DONE with it; NULL: nothing is known of it. */
 const struct roster *roster_book_come(struct roster_book *book, const struct stream_params *rank);
 

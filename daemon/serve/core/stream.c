@@ -88,6 +88,8 @@ uint64_t stream_cost(const struct stream *stream)
     return sizeof *stream + stream->fed_bytes + dataset_states_bytes(&stream->states) +
            (uint64_t)HASH_COUNT(stream->steps) * sizeof(struct step) +
            (uint64_t)stream->params.replicas * 2 * sizeof *stream->ends +
+           (stream->dispatch ? sizeof *stream->dispatch + roster_bytes(stream->dispatch->roster)
+                             : 0) +
            stream->n_mixture * sizeof *stream->mixture;
 }
 

@@ -201,9 +201,10 @@ static void commands_expect(struct loader *loader, struct stream *stream)
 
     if (loader_add_stream(loader, &params, &next, NULL) < 0)
         return;
-    if (stream_is_source(next))
-        core_add_source(&loader->core, next, NULL);
-    core_expect(&loader->core, stream, next);
+    if (stream_is_source(next) && core_add_source(&loader->core, next, NULL, NULL) < 0)
+        core_end(&loader->core, next);
+    else
+        core_expect(&loader->core, stream, next);
 }
 
 static void commands_drop(struct loader *loader, const struct core_command *c)

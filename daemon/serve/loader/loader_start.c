@@ -165,13 +165,18 @@ static int start_join(struct loader *loader, struct stream *stream, struct dl_er
 {
     struct core *core = &loader->core;
     struct stream *source = core_find_source(core, stream);
+    int r;
 
     if (!source) {
         struct stream_params params = core_source_params(&stream->params, loader_credits(loader));
-        int r = loader_add_stream(loader, &params, &source, err);
+        r = loader_add_stream(loader, &params, &source, err);
         if (r < 0)
             return r;
-        core_add_source(core, source, stream);
+        r = core_add_source(core, source, stream, err);
+        if (r < 0) {
+            core_end(core, source);
+            return r;
+        }
     }
     core_join(core, stream, source, uv_hrtime());
     return 0;
