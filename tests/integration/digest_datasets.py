@@ -358,6 +358,11 @@ DATASETS = [
             {"kind": "RandomResizedCrop", "size": [14, 12]}, "RandAugment",
             {"kind": "ColorJitter", "brightness": 0.4, "hue": 0.1}, "ToTensor",
             {"kind": "RandomErasing", "value": "random"}, {"kind": "Normalize", "mean": 0.5, "std": 0.2}]}),
+    ("imagefolder_narrow", "imagefolder", lambda case: {
+        "root": folder(case, "narrow"), "transforms": [
+            {"kind": "RandomCrop", "size": [14, 12], "pad_if_needed": True}, "ToImage",
+            {"kind": "ToDtype", "dtype": "bfloat16", "scale": True}, {"kind": "RandomErasing", "p": 1},
+            {"kind": "Normalize", "mean": 0.5, "std": 0.2}]}),
     ("imagefolder_kept", "imagefolder", lambda case: {
         "root": folder(case, "kept"), "cache": "1MiB", "transforms": [
             {"kind": "RandomResizedCrop", "size": [14, 12]}, "RandomHorizontalFlip"]}),

@@ -178,6 +178,9 @@ def tensor_transforms(draw, t):
     if t is v2:
         scaled = draw.choice([scaled, [v2.ToImage(), v2.ToDtype(torch.float32, scale=draw.random() < 0.7)],
                               [v2.ToImage(), v2.ConvertImageDtype(torch.float32), v2.ToPureTensor()]])
+    if t is v2 and draw.random() < 0.4:
+        narrow = [v2.ToDtype(draw.choice([torch.float16, torch.bfloat16]), scale=draw.random() < 0.7)]
+        scaled = draw.choice([[v2.ToImage(), *narrow], [*scaled, *narrow], [*scaled, normalize, *narrow]])
     whole = [*scaled, *draw.sample([normalize, erasing], draw.randrange(3))]
     return draw.choice([whole, [draw.choice([t.ToTensor(), t.PILToTensor()])], []])
 
@@ -424,7 +427,7 @@ class Known(Pictures):
                 (self.folder(v2.Resize(8), last, v1.RandAugment()), "RandAugment"),
                 (self.folder(v2.RandomCrop(8), v1.Compose([v1.RandomAffine(4)])), "another generation"),
                 (self.folder(v2.Pad(1, {torch.Tensor: 1})), "fill is of type dict"),
-                (self.folder(v2.ToImage(), v2.ToDtype(torch.float16)), "ToDtype"),
+                (self.folder(v2.ToImage(), v2.ToDtype(torch.float64)), "ToDtype"),
                 (self.folder(), "transform: there is none"),
                 (self.folder(last, target_transform=int), "target_transform"),
                 (self.folder(last, loader=Image.open), "loader: open is not torchvision's"),

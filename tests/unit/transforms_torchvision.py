@@ -176,7 +176,7 @@ class WithTool(unittest.TestCase):
         if answer.startswith("error"):
             return answer
         dtype, c, h, w = answer.split()
-        flat = np.fromfile(self.out, dtype)
+        flat = np.fromfile(self.out, dtype.replace("bfloat16", "uint16"))
         return flat.reshape((int(c), int(h), int(w)))
 
     def compare(self, transforms, path, seed, most=0):
@@ -197,6 +197,8 @@ class WithTool(unittest.TestCase):
             self.assertIsInstance(have, str, f"{what}: torchvision: {want}")
             return
         self.assertNotIsInstance(have, str, f"{what}: {have}")
+        if want.dtype is torch.bfloat16:  # which NumPy has not: its bits
+            want = want.view(torch.uint16)
         want = np.ascontiguousarray(want.numpy())
         self.assertEqual((have.dtype, have.shape), (want.dtype, want.shape), what)
         if most and have.dtype == np.uint8:
@@ -368,6 +370,34 @@ class Tensors(WithTool):
                    ["ToTensor", {"kind": "RandomErasing", "p": 1, "value": 0.25, "ratio": [1, 1]}])
         self.sweep([{"kind": "Resize", "size": [16, 20]}, "ToTensor",
                     {"kind": "RandomErasing", "p": 1, "value": "random"}])
+
+
+class Narrow(WithTool):
+    """float16 and bfloat16: of pictures with all 256 levels, and of the numbers that are made of them."""
+
+    def lists(self, dtype):
+        narrow, scaled = {"kind": "ToDtype", "dtype": dtype}, {"kind": "ToDtype", "dtype": dtype, "scale": True}
+        wide = {"kind": "ToDtype", "dtype": "float32", "scale": True}
+        erasing = {"kind": "RandomErasing", "p": 0.9, "value": [0.1, 200, -3.3]}
+        odd = {"kind": "Normalize", "mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
+        return [["ToImage", narrow], ["ToImage", scaled], ["ToImage", scaled, NORMAL], ["ToTensor", scaled],
+                ["ToTensor", NORMAL, narrow, wide, NORMAL], ["ToImage", narrow, odd, NORMAL, erasing, NORMAL],
+                ["ToImage", {"kind": "ConvertImageDtype", "dtype": dtype}, erasing, wide],
+                ["ToImage", narrow, {"kind": "Normalize", "mean": [0.1], "std": [1e-3]}, erasing, narrow],
+                ["Grayscale", "ToImage", scaled, {"kind": "Normalize", "mean": [0.3], "std": [7]}]]
+
+    def test_float16(self):
+        self.sweep(*self.lists("float16"), ["ToImage", {"kind": "ToDtype", "dtype": "bfloat16", "scale": True},
+                                            {"kind": "ToDtype", "dtype": "float16"}], times=1)
+
+    def test_bfloat16(self):
+        self.sweep(*self.lists("bfloat16"), ["ToTensor", {"kind": "ToDtype", "dtype": "float16"}, NORMAL,
+                                             {"kind": "ToDtype", "dtype": "bfloat16"}], times=1)
+
+    def test_noise(self):
+        for dtype in ("float16", "bfloat16"):
+            self.sweep([{"kind": "Resize", "size": [16, 20]}, "ToTensor", {"kind": "ToDtype", "dtype": dtype},
+                        {"kind": "RandomErasing", "p": 1, "value": "random"}], times=1)
 
 
 class Lists(WithTool):

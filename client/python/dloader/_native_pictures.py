@@ -93,7 +93,7 @@ class Made:
             pixels = bytearray(height * width * channels)
             return (pixels, channels, height, width), pixels
         tensor = torch.empty((channels, height, width), dtype=getattr(torch, dtype))
-        return tensor, tensor.numpy()
+        return tensor, tensor.view(torch.uint8).numpy()  # NumPy has no bfloat16
 
     def _finish(self, made: Any, info: Callable[[], dict]) -> Any:
         """As torchvision gives it: a picture, or a tensor of the class and strides that it has."""

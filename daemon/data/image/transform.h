@@ -20,7 +20,7 @@
  */
 struct transform_tensor {
     uint32_t dtype; /* uint8: the picture's own bytes */
-    bool is_made;   /* float32: values; else tables */
+    bool is_made;   /* of floats: values; else tables */
     float tables[3][256];
     float *values; /* owned */
     size_t room;   /* of values */

@@ -2,8 +2,11 @@
  * From pictures to tensors, and what is done to those:
  * torchvision/transforms/v2/_type_conversion.py, _misc.py and _augment.py of torchvision 0.28. Sums
  * are torch's in float32: ToTensor divides by 255, ToDtype multiplies by what is nearest to 1/255,
- * Normalize subtracts and then divides.
+ * Normalize subtracts and then divides. Of float16 and bfloat16, too, each step is worked out in
+ * float32, as torch does on a CPU, and its result rounded: so elements are floats while transforms
+ * run, and become 16 bits when they are written.
  */
+#include "daemon/data/image/narrow.h"
 #include "daemon/data/image/transform.h"
 
 #include <assert.h>
@@ -16,6 +19,11 @@ static int tensors_out_of_memory(const struct transforms_runner *run)
 {
     return dl_error_set(run->err, ENOMEM, run->path, "out of memory for its transforms");
 }
+
+/* The dtypes that a word stands for, by its place. */
+static const char *const dtypes[] = {"uint8", "float32", "float16", "bfloat16", NULL};
+static const uint32_t dtype_numbers[] = {DL_DTYPE_UINT8, DL_DTYPE_FLOAT32, DL_DTYPE_FLOAT16,
+                                         DL_DTYPE_BFLOAT16};
 
 /* ---- shapes -----------------------------------------------------------------------------------
  */
@@ -52,31 +60,51 @@ static int tensors_shape_keep(const struct transform_reading *rd, const struct t
 static int tensors_shape_dtype(const struct transform_reading *rd, const struct transform *t,
                                struct transforms_shape *shape)
 {
-    if (t->choice == 0 && shape->dtype == DL_DTYPE_FLOAT32)
+    uint32_t dtype = dtype_numbers[t->choice];
+
+    if (dtype == DL_DTYPE_UINT8 && shape->dtype != DL_DTYPE_UINT8)
         return dl_error_set(rd->err, EINVAL, rd->place,
-                            "%s would make uint8 of float32, which is not supported; leave it out",
-                            t->kind->name);
-    shape->dtype = t->choice == 0 ? DL_DTYPE_UINT8 : DL_DTYPE_FLOAT32;
+                            "%s would make uint8 of %s, which is not supported; leave it out",
+                            t->kind->name, dtype_name(shape->dtype));
+    shape->dtype = dtype;
     return tensors_need_tensor(rd, t, shape);
+}
+
+/* What float16 has not would become infinite, or divide by 0. */
+static int tensors_check_narrow(const struct transform_reading *rd, const struct transform *t,
+                                uint32_t dtype)
+{
+    for (unsigned c = 0; c < CHANNELS; c++) {
+        float mean = narrow_round(dtype, (float)t->numbers[c]);
+        float deviation = narrow_round(dtype, (float)t->deviations[c]);
+        if (!isfinite(mean) || !isfinite(deviation) || deviation == 0)
+            return dl_error_set(
+                rd->err, EINVAL, rd->place,
+                "Normalize has a mean of %g and a std of %g, which %s has not; write "
+                "ToDtype to %s behind it",
+                t->numbers[c], t->deviations[c], dtype_name(dtype), dtype_name(dtype));
+    }
+    return 0;
 }
 
 static int tensors_shape_normalize(const struct transform_reading *rd, const struct transform *t,
                                    struct transforms_shape *shape)
 {
-    if (shape->is_tensor && shape->dtype != DL_DTYPE_FLOAT32)
+    if (shape->is_tensor && shape->dtype == DL_DTYPE_UINT8)
         return dl_error_set(rd->err, EINVAL, rd->place,
-                            "Normalize is for float32, and here is uint8; write {kind: ToDtype, "
+                            "Normalize is for floats, and here is uint8; write {kind: ToDtype, "
                             "dtype: float32, scale: true} before it");
     if (shape->channels == 1 && (t->n_numbers == 3 || t->n_deviations == 3))
         return dl_error_set(rd->err, EINVAL, rd->place,
                             "Normalize has three numbers, and here is one channel; give one");
-    return tensors_need_tensor(rd, t, shape);
+    int r = tensors_need_tensor(rd, t, shape);
+    return r < 0 ? r : tensors_check_narrow(rd, t, shape->dtype);
 }
 
 static int tensors_shape_erasing(const struct transform_reading *rd, const struct transform *t,
                                  struct transforms_shape *shape)
 {
-    if (shape->is_tensor && shape->dtype != DL_DTYPE_FLOAT32)
+    if (shape->is_tensor && shape->dtype == DL_DTYPE_UINT8)
         return dl_error_set(rd->err, EINVAL, rd->place,
                             "RandomErasing of uint8 is not supported; write {kind: ToDtype, dtype: "
                             "float32, scale: true} before it");
@@ -120,19 +148,41 @@ static int tensors_apply_nothing(const struct transform *t, struct transforms_ru
     return 0;
 }
 
-/* To what it is already: nothing, scale or not. */
+static void tensors_round(uint32_t dtype, float *values, size_t n)
+{
+    if (dtype == DL_DTYPE_FLOAT32)
+        return;
+    for (size_t i = 0; i < n; i++)
+        values[i] = narrow_round(dtype, values[i]);
+}
+
+/* Every element, whichever way they are held. */
+static void tensors_round_all(struct transforms_runner *run)
+{
+    struct transform_tensor *tensor = &run->tensor;
+
+    if (tensor->is_made)
+        tensors_round(tensor->dtype, tensor->values,
+                      picture_pixels(&run->now) * runner_channels(run));
+    for (unsigned c = 0; !tensor->is_made && c < CHANNELS; c++)
+        tensors_round(tensor->dtype, tensor->tables[c], LEVELS);
+}
+
+/* To what it is already: nothing, scale or not. Whole numbers of 8 bits are in every dtype. */
 static int tensors_apply_dtype(const struct transform *t, struct transforms_runner *run)
 {
     struct transform_tensor *tensor = &run->tensor;
     float scale = t->flag ? (float)(1.0 / 255.0) : 1;
+    uint32_t before = tensor->dtype;
 
-    if (t->choice == 0 || tensor->dtype == DL_DTYPE_FLOAT32)
+    tensor->dtype = dtype_numbers[t->choice];
+    if (tensor->dtype == before)
         return 0;
-    tensor->dtype = DL_DTYPE_FLOAT32;
-    for (unsigned c = 0; c < CHANNELS; c++) {
+    for (unsigned c = 0; before == DL_DTYPE_UINT8 && c < CHANNELS; c++) {
         for (unsigned i = 0; i < LEVELS; i++)
             tensor->tables[c][i] = (float)i * scale;
     }
+    tensors_round_all(run);
     return 0;
 }
 
@@ -179,16 +229,29 @@ static void tensors_normalize(float *values, size_t n, float mean, float deviati
     }
 }
 
+static void tensors_normalize_narrow(uint32_t dtype, float *values, size_t n, float mean,
+                                     float deviation)
+{
+    for (size_t i = 0; i < n; i++) {
+        float centred = narrow_round(dtype, values[i] - mean);
+        values[i] = narrow_round(dtype, centred / deviation);
+    }
+}
+
 static int tensors_apply_normalize(const struct transform *t, struct transforms_runner *run)
 {
+    struct transform_tensor *tensor = &run->tensor;
     size_t n = picture_pixels(&run->now);
 
     for (uint32_t c = 0; c < runner_channels(run); c++) {
-        float mean = (float)t->numbers[c], deviation = (float)t->deviations[c];
-        if (run->tensor.is_made)
-            tensors_normalize(run->tensor.values + c * n, n, mean, deviation);
+        float mean = narrow_round(tensor->dtype, (float)t->numbers[c]);
+        float deviation = narrow_round(tensor->dtype, (float)t->deviations[c]);
+        float *values = tensor->is_made ? tensor->values + c * n : tensor->tables[c];
+        size_t count = tensor->is_made ? n : LEVELS;
+        if (tensor->dtype == DL_DTYPE_FLOAT32)
+            tensors_normalize(values, count, mean, deviation);
         else
-            tensors_normalize(run->tensor.tables[c], LEVELS, mean, deviation);
+            tensors_normalize_narrow(tensor->dtype, values, count, mean, deviation);
     }
     return 0;
 }
@@ -263,7 +326,7 @@ static void tensors_erase(const struct transform *t, struct transforms_runner *r
         float *rows = run->tensor.values + c * plane + hole->top * width + hole->left;
         for (uint32_t y = 0; y < hole->h; y++, rows += width) {
             for (uint32_t x = 0; x < hole->w; x++)
-                rows[x] = noise ? *noise++ : (float)t->numbers[c];
+                rows[x] = narrow_round(run->tensor.dtype, noise ? *noise++ : (float)t->numbers[c]);
         }
     }
 }
@@ -307,12 +370,33 @@ static void tensors_write_pixels(const struct transforms_runner *run, uint8_t *o
     }
 }
 
+/* As 16 bits each, which `out` need not be aligned for. */
+static void tensors_write_narrow(const struct transforms_runner *run, uint8_t *out)
+{
+    const struct transform_tensor *tensor = &run->tensor;
+    const uint8_t *px = run->now.pixels;
+    size_t n = picture_pixels(&run->now);
+
+    for (uint32_t c = 0; c < runner_channels(run); c++) {
+        uint16_t table[LEVELS], bits;
+        for (unsigned i = 0; !tensor->is_made && i < LEVELS; i++)
+            table[i] = narrow_bits(tensor->dtype, tensor->tables[c][i]);
+        for (size_t i = 0; i < n; i++, out += sizeof bits) {
+            bits = tensor->is_made ? narrow_bits(tensor->dtype, tensor->values[c * n + i])
+                                   : table[px[i * PICTURE_PIXEL + c]];
+            memcpy(out, &bits, sizeof bits);
+        }
+    }
+}
+
 void transforms_write(const struct transforms_runner *run, bool planar, void *out)
 {
     const struct transform_tensor *tensor = &run->tensor;
     size_t n = picture_pixels(&run->now) * runner_channels(run);
 
-    if (run->is_tensor && tensor->is_made)
+    if (run->is_tensor && dtype_bytes(tensor->dtype) == sizeof(uint16_t))
+        tensors_write_narrow(run, out);
+    else if (run->is_tensor && tensor->is_made)
         memcpy(out, tensor->values, n * sizeof *tensor->values);
     else if (run->is_tensor && tensor->dtype == DL_DTYPE_FLOAT32)
         tensors_look_up(run, out);
@@ -324,8 +408,6 @@ void transforms_write(const struct transforms_runner *run, bool planar, void *ou
 
 /* ---- rows -------------------------------------------------------------------------------------
  */
-
-static const char *const dtypes[] = {"uint8", "float32", NULL};
 
 static const struct transform_kind kinds[] = {
     {.name = "ToTensor",

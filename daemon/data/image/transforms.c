@@ -231,7 +231,7 @@ uint64_t transforms_bytes(const struct transforms_shape *shape)
 {
     uint64_t elements = (uint64_t)shape->size.height * shape->size.width * shape->channels;
 
-    return elements * (shape->dtype == DL_DTYPE_FLOAT32 ? sizeof(float) : 1);
+    return elements * dtype_bytes(shape->dtype);
 }
 
 /* ---- running ----------------------------------------------------------------------------------

@@ -4,8 +4,8 @@
  * bit to what its transforms make of a PIL picture in mode RGB, given the same random numbers.
  *
  * A list goes through two stages: a picture (8 bits, PIL's rules), then, from ToTensor, PILToTensor
- * or ToImage on, a tensor [channels, height, width] of uint8 or float32. Which transform may stand
- * where is checked when the list is read.
+ * or ToImage on, a tensor [channels, height, width] of uint8, float32, float16 or bfloat16. Which
+ * transform may stand where is checked when the list is read.
  *
  *   transforms_read → (transforms_run)*     of any number of threads, each with its own runner
  */
@@ -25,7 +25,7 @@ struct transforms_shape {
     bool is_tensor;         /* channels come first; else it is a picture */
     struct image_size size; /* where is_fixed */
     uint32_t channels;      /* 1 or 3 */
-    uint32_t dtype;         /* DL_DTYPE_UINT8 or DL_DTYPE_FLOAT32 */
+    uint32_t dtype;         /* DL_DTYPE_UINT8, _FLOAT32, _FLOAT16 or _BFLOAT16 */
 };
 
 /*
