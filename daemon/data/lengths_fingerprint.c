@@ -1,6 +1,6 @@
 /* By what the lengths of a dataset are recognised: its description, and a look at its files. */
 #include "daemon/data/file_hasher.h"
-#include "daemon/data/image/imagefolder_list.h"
+#include "daemon/data/image/image_files.h"
 #include "daemon/data/lengths.h"
 #include "daemon/data/spec_files.h"
 
@@ -40,18 +40,18 @@ static void lengths_fingerprint_add_listed(struct file_hasher *hasher,
 static void lengths_fingerprint_add_images(struct file_hasher *hasher,
                                            const struct spec_dataset *spec)
 {
-    struct image_list list = {0};
+    struct class_list list = {0};
     char path[DL_BOUND_PATH_BYTES];
 
-    hasher->r = image_list_make(spec->files[0].path, hasher->env, &list, NULL);
+    hasher->r = class_list_make(spec->files[0].path, &image_files, hasher->env, &list, NULL);
     for (uint64_t i = 0; i < list.n && hasher->r == 0; i++) {
         size_t len = 0;
-        (void)image_list_get(&list, i, path, sizeof path, &len);
+        (void)class_list_get(&list, i, path, sizeof path, &len);
         if (len >= sizeof path)
             hasher->r = -ENAMETOOLONG;
         lengths_fingerprint_add_file(hasher, path);
     }
-    image_list_deinit(&list);
+    class_list_deinit(&list);
 }
 
 /* What a dataset is read from. Of code nothing is known: it may read what it likes. */

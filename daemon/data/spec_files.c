@@ -56,7 +56,7 @@ static int spec_files_add_named(const struct spec_dataset *spec, struct file_lis
     return r;
 }
 
-/* Of a folder of images none: imagefolder_list.h lists it. */
+/* Of a folder of images none: class_list.h lists it. */
 static int spec_files_add_folder(const struct spec_dataset *spec, const struct data_env *env,
                                  struct file_list *list, struct dl_error *err)
 {

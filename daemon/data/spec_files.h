@@ -23,7 +23,7 @@ enum files_sort files_sort_of(enum dataset_kind kind);
 /*
  * The files of spec->files and the model, without those of the datasets inside it; patterns
  * expanded, and whether there is such a file or not. Of a folder of images none:
- * imagefolder_list.h lists it.
+ * class_list.h lists it.
  * Errors as of file_list_make(); -ENOTSUP: it is code, of which nobody knows what it reads.
  */
 int _nodiscard_ spec_files_list(const struct spec_dataset *spec, const struct data_env *env,

@@ -7,7 +7,7 @@
  * either, one batch is made by both, and compared.
  */
 #include "daemon/data/image/image.h"
-#include "daemon/data/image/imagefolder_list.h"
+#include "daemon/data/image/image_files.h"
 #include "daemon/data/image/resample.h"
 #include "daemon/plan/plan.h"
 #include "tests/bench/bench.h"
@@ -71,10 +71,10 @@ static int fail(const char *what, const char *path)
 
 static int map_files(struct loop *loop)
 {
-    struct image_list list = {0};
+    struct class_list list = {0};
     struct dl_error err = {0};
 
-    if (image_list_make(loop->opt.images, &(struct data_env){0}, &list, &err) < 0) {
+    if (class_list_make(loop->opt.images, &image_files, &(struct data_env){0}, &list, &err) < 0) {
         fprintf(stderr, "image_loop: %s: %s\n", err.path, err.message);
         return -1;
     }
@@ -84,7 +84,7 @@ static int map_files(struct loop *loop)
         char path[4096];
         struct stat st;
         size_t len;
-        (void)image_list_get(&list, i, path, sizeof path, &len);
+        (void)class_list_get(&list, i, path, sizeof path, &len);
         _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0 || fstat(fd, &st) < 0)
             return fail("open it", path);
@@ -94,7 +94,7 @@ static int map_files(struct loop *loop)
         loop->files[i] =
             (struct image_file){.data = map, .bytes = (size_t)st.st_size, .path = "a file"};
     }
-    image_list_deinit(&list);
+    class_list_deinit(&list);
     return loop->files ? 0 : fail("list it: no memory", loop->opt.images);
 }
 

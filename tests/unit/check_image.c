@@ -10,7 +10,7 @@
  *     prints the first words of the sample's generator
  */
 #include "daemon/data/image/image.h"
-#include "daemon/data/image/imagefolder_list.h"
+#include "daemon/data/image/image_files.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -122,18 +122,18 @@ static int words_line(const char *line)
 
 static int list_line(const char *root)
 {
-    struct image_list list = {0};
+    struct class_list list = {0};
     char path[4096];
     size_t len;
 
-    if (image_list_make(root, &(struct data_env){0}, &list, NULL) < 0)
+    if (class_list_make(root, &image_files, &(struct data_env){0}, &list, NULL) < 0)
         return -1;
     for (uint64_t i = 0; i < list.n; i++) {
-        uint32_t label = image_list_get(&list, i, path, sizeof path, &len);
+        uint32_t label = class_list_get(&list, i, path, sizeof path, &len);
         printf("%u %s\n", label, path);
     }
     puts("");
-    image_list_deinit(&list);
+    class_list_deinit(&list);
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /* Folders of images: their order, their samples, their faults. */
 #include "daemon/data/combine/combine.h"
-#include "daemon/data/image/imagefolder_list.h"
+#include "daemon/data/image/image_files.h"
 #include "tests/unit/image_files.h"
 
 #include <errno.h>
@@ -153,7 +153,7 @@ static void test_order(void **state)
     static const char *const dirs[] = {"o",         "o/B",       "o/a",
                                        "o/a/sub",   "o/a/sub-1", "o/a/sub/deep",
                                        "o/a/empty", "o/a-x",     "o/\xc3\xa4"};
-    struct image_list list = {0};
+    struct class_list list = {0};
     char path[4400];
     size_t len;
 
@@ -170,16 +170,16 @@ static void test_order(void **state)
     (void)harness_file("o/a/jpg", "", 0);
     (void)harness_file("o/a/x.jpg.bak", "", 0);
 
-    assert_int_equal(image_list_make(below("o"), &anywhere, &list, NULL), 0);
+    assert_int_equal(class_list_make(below("o"), &image_files, &anywhere, &list, NULL), 0);
     assert_int_equal(list.n, ARRAY_SIZE(want));
     assert_int_equal(list.classes, 5);
     for (uint64_t i = 0; i < list.n; i++) {
-        uint32_t label = image_list_get(&list, i, path, sizeof path, &len);
+        uint32_t label = class_list_get(&list, i, path, sizeof path, &len);
         assert_string_equal(path + strlen(below("o")) + 1, want[i].path);
         assert_int_equal(label, want[i].label);
         assert_int_equal(len, strlen(path));
     }
-    image_list_deinit(&list);
+    class_list_deinit(&list);
 }
 
 static void test_broken_links_count(void **state)

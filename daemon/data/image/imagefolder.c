@@ -8,9 +8,8 @@
  * an error of its own.
  */
 #include "daemon/data/combine/combine.h"
-#include "daemon/data/file_hasher.h"
 #include "daemon/data/image/image.h"
-#include "daemon/data/image/imagefolder_list.h"
+#include "daemon/data/image/image_files.h"
 #include "daemon/data/image/kept_pictures.h"
 #include "daemon/data/image/transforms.h"
 #include "daemon/data/source.h"
@@ -22,10 +21,16 @@
 /* A compressed image that is larger cannot be one that is allowed. */
 #define FILE_BYTES_MAX IMAGE_BYTES_MAX
 
+static const char *const image_endings[] = {".jpg", ".jpeg", ".png", NULL};
+const struct class_files image_files = {.endings = image_endings,
+                                        .what = "image",
+                                        .found = "images found",
+                                        .ends = "images end in .jpg, .jpeg or .png"};
+
 struct imagefolder {
     struct dataset base;
     struct spec_image spec;
-    struct image_list list;         /* owned */
+    struct class_list list;         /* owned */
     struct image_decoder *decoder;  /* owned */
     struct transforms *transforms;  /* owned; NULL: spec.image says what is done */
     struct transforms_runner *run;  /* owned; NULL likewise */
@@ -89,7 +94,7 @@ static int imagefolder_open_image(struct imagefolder *folder, uint64_t index, in
     size_t len;
     int r;
 
-    *ret_label = image_list_get(&folder->list, index, folder->path, sizeof folder->path, &len);
+    *ret_label = class_list_get(&folder->list, index, folder->path, sizeof folder->path, &len);
     if (len >= sizeof folder->path)
         return dl_error_set(err, ENAMETOOLONG, folder->path,
                             "is the beginning of a path of %zu bytes; %zu can be opened", len,
@@ -223,7 +228,7 @@ static size_t imagefolder_name(const struct dataset *ds, uint64_t index, char *r
     const struct imagefolder *folder = container_of(ds, const struct imagefolder, base);
     size_t len;
 
-    image_list_get(&folder->list, index, ret, room, &len);
+    class_list_get(&folder->list, index, ret, room, &len);
     return len;
 }
 
@@ -232,7 +237,7 @@ static void imagefolder_close(struct dataset *ds)
     struct imagefolder *folder = container_of(ds, struct imagefolder, base);
 
     kept_pictures_deinit(&folder->kept);
-    image_list_deinit(&folder->list);
+    class_list_deinit(&folder->list);
     image_decoder_free(folder->decoder);
     transforms_runner_free(folder->run);
     transforms_free(folder->transforms);
@@ -264,23 +269,6 @@ static int imagefolder_describe(struct imagefolder *folder)
         (r = tree_add_tensor(schema, "image", is.dtype, 3, shape)) == 0)
         r = tree_add_tensor(schema, "label", DL_DTYPE_INT64, 0, NULL);
     return r;
-}
-
-/* Names alone: to open each image, or only to ask for its size, would take minutes. */
-static uint64_t imagefolder_fingerprint(const struct image_list *list)
-{
-    struct file_hasher hasher;
-
-    file_hasher_begin(&hasher, NULL);
-    for (size_t i = 0; i < list->n_dirs; i++) {
-        const struct image_dir *dir = &list->dirs[i];
-        const char *last = dir->names + dir->name[dir->n - 1];
-
-        file_hasher_add(&hasher, dir->path, strlen(dir->path));
-        file_hasher_add_number(&hasher, dir->label);
-        file_hasher_add(&hasher, dir->names, (uint64_t)(last - dir->names) + strlen(last));
-    }
-    return file_hasher_end(&hasher);
 }
 
 /* The list of transforms, if there is one; whether all samples have one shape. */
@@ -326,11 +314,11 @@ int imagefolder_open(const struct spec_dataset *spec, const char *place, const s
     if (fixed)
         ds->ops = &fixed_ops;
     if ((r = image_decoder_new(&folder->decoder, err)) < 0 ||
-        (r = image_list_make(spec->files[0].path, env, &folder->list, err)) < 0)
+        (r = class_list_make(spec->files[0].path, &image_files, env, &folder->list, err)) < 0)
         return r;
     ds->length = folder->list.n;
     kept_pictures_init(&folder->kept, spec, ds->length, env);
-    ds->content = imagefolder_fingerprint(&folder->list);
+    ds->content = class_list_fingerprint(&folder->list);
     if (dataset_is_fixed(ds) && (r = imagefolder_describe(folder)) < 0)
         return dl_error_set(err, -r, place, "its samples cannot be described: %s", strerror(-r));
     *ret = steal_ptr(ds);

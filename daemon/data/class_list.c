@@ -1,5 +1,7 @@
 /* The walk through the folders. */
-#include "daemon/data/image/imagefolder_list.h"
+#include "daemon/data/class_list.h"
+
+#include "daemon/data/file_hasher.h"
 #include "daemon/data/source.h"
 
 #include <assert.h>
@@ -11,9 +13,9 @@
 
 enum { PATH_ROOM = DL_BOUND_PATH_BYTES };
 
-/* A folder that was met; it becomes an image_dir when there are images in it. */
+/* A folder that was met; it becomes a class_dir when there are files in it. */
 struct met {
-    struct image_dir dir; /* owned */
+    struct class_dir dir; /* owned */
     size_t parent;        /* of the walk's; SIZE_MAX: a class, or the root */
     dev_t dev;
     ino_t ino;
@@ -21,8 +23,9 @@ struct met {
 
 struct walk {
     const char *root;
+    const struct class_files *of;
     const struct data_env *env;
-    uint64_t images; /* so far */
+    uint64_t files;  /* so far */
     struct met *met; /* owned; in the order they were met */
     size_t n;
     size_t room;
@@ -30,12 +33,12 @@ struct walk {
 
 /* ---- growing -------------------------------------------------------------------------------- */
 
-static int imagefolder_list_no_memory(const char *path, struct dl_error *err)
+static int class_list_no_memory(const char *path, struct dl_error *err)
 {
-    return dl_error_set(err, ENOMEM, path, "out of memory for the list of its images");
+    return dl_error_set(err, ENOMEM, path, "out of memory for the list of its files");
 }
 
-static void imagefolder_list_dir_deinit(struct image_dir *dir)
+static void class_list_dir_deinit(struct class_dir *dir)
 {
     free(dir->path);
     free(dir->names);
@@ -52,7 +55,7 @@ struct names {
     size_t offsets_room;
 };
 
-static int imagefolder_list_names_add(struct names *names, const char *name)
+static int class_list_names_add(struct names *names, const char *name)
 {
     size_t len = strlen(name) + 1;
 
@@ -80,27 +83,27 @@ static int imagefolder_list_names_add(struct names *names, const char *name)
     return 0;
 }
 
-static void imagefolder_list_names_deinit(struct names *names)
+static void class_list_names_deinit(struct names *names)
 {
     free(names->text);
     free(names->offsets);
 }
 
-static int imagefolder_list_compare_names(const void *a, const void *b, void *text)
+static int class_list_compare_names(const void *a, const void *b, void *text)
 {
     return strcmp((const char *)text + *(const uint32_t *)a,
                   (const char *)text + *(const uint32_t *)b);
 }
 
-static void imagefolder_list_names_sort(struct names *names)
+static void class_list_names_sort(struct names *names)
 {
     if (names->n > 0)
-        qsort_r(names->offsets, names->n, sizeof *names->offsets, imagefolder_list_compare_names,
+        qsort_r(names->offsets, names->n, sizeof *names->offsets, class_list_compare_names,
                 names->text);
 }
 
 /* Gives the names to `dir`, in no more memory than they need. */
-static void imagefolder_list_names_hand_over(struct names *names, struct image_dir *dir)
+static void class_list_names_hand_over(struct names *names, struct class_dir *dir)
 {
     char *text = realloc(names->text, names->used);
     uint32_t *offsets = reallocarray(names->offsets, names->n, sizeof *offsets);
@@ -113,22 +116,21 @@ static void imagefolder_list_names_hand_over(struct names *names, struct image_d
 
 /* ---- reading one folder --------------------------------------------------------------------- */
 
-static bool imagefolder_list_is_image_name(const char *name)
+static bool class_list_is_wanted(const struct class_files *of, const char *name)
 {
-    static const char *const endings[] = {".jpg", ".jpeg", ".png"};
     size_t len = strlen(name);
 
-    for (size_t i = 0; i < ARRAY_SIZE(endings); i++) {
-        size_t n = strlen(endings[i]);
-        if (len >= n && strcasecmp(name + len - n, endings[i]) == 0)
+    for (const char *const *ending = of->endings; *ending; ending++) {
+        size_t n = strlen(*ending);
+        if (len >= n && strcasecmp(name + len - n, *ending) == 0)
             return true;
     }
     return false;
 }
 
 /* What a link leads to counts; one that leads nowhere is a file, whose error comes in its time. */
-static bool imagefolder_list_is_dir(const char *folder, const struct dirent *entry,
-                                    const struct data_env *env)
+static bool class_list_is_dir(const char *folder, const struct dirent *entry,
+                              const struct data_env *env)
 {
     char path[PATH_ROOM];
     struct stat st;
@@ -140,58 +142,56 @@ static bool imagefolder_list_is_dir(const char *folder, const struct dirent *ent
            S_ISDIR(st.st_mode);
 }
 
-static DIR *imagefolder_list_closedirp(DIR **dir)
+static DIR *class_list_closedirp(DIR **dir)
 {
     if (*dir)
         closedir(*dir);
     return NULL;
 }
 
-/* Names of the folders and of the images in it, each sorted. */
-static int imagefolder_list_read_folder(const char *path, const struct data_env *env,
-                                        struct names *dirs, struct names *files,
-                                        struct stat *ret_st, struct dl_error *err)
+/* Names of the folders and of the wanted files in it, each sorted; `files`: NULL, none is. */
+static int class_list_read_folder(const struct walk *walk, const char *path, struct names *dirs,
+                                  struct names *files, struct stat *ret_st, struct dl_error *err)
 {
     _cleanup_fd_ int fd = -1;
     struct dirent *entry;
     int r;
 
-    if ((r = source_open_directory(path, env, &fd, err)) < 0)
+    if ((r = source_open_directory(path, walk->env, &fd, err)) < 0)
         return r;
     if (fstat(fd, ret_st) < 0)
         return dl_error_set(err, errno, path, "cannot be examined: %s", strerror(errno));
-    _cleanup_(imagefolder_list_closedirp)
+    _cleanup_(class_list_closedirp)
     DIR *dir = fdopendir(fd);
     if (!dir)
-        return imagefolder_list_no_memory(path, err);
+        return class_list_no_memory(path, err);
     (void)steal_fd(&fd);
     while ((errno = 0, entry = readdir(dir))) {
         const char *name = entry->d_name;
         r = 0;
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
             continue;
-        if (imagefolder_list_is_dir(path, entry, env))
-            r = imagefolder_list_names_add(dirs, name);
-        else if (files && imagefolder_list_is_image_name(name))
-            r = imagefolder_list_names_add(files, name);
+        if (class_list_is_dir(path, entry, walk->env))
+            r = class_list_names_add(dirs, name);
+        else if (files && class_list_is_wanted(walk->of, name))
+            r = class_list_names_add(files, name);
         if (r == -EFBIG)
             return dl_error_set(err, EFBIG, path,
                                 "the names in it have more than 4 GiB; spread them over folders");
         if (r < 0)
-            return imagefolder_list_no_memory(path, err);
+            return class_list_no_memory(path, err);
     }
     if (errno != 0)
         return dl_error_set(err, errno, path, "cannot be listed: %s", strerror(errno));
-    imagefolder_list_names_sort(dirs);
+    class_list_names_sort(dirs);
     if (files)
-        imagefolder_list_names_sort(files);
+        class_list_names_sort(files);
     return 0;
 }
 
 /* ---- walking through one class -------------------------------------------------------------- */
 
-static int imagefolder_list_add_met(struct walk *walk, const char *path, uint32_t label,
-                                    size_t parent)
+static int class_list_add_met(struct walk *walk, const char *path, uint32_t label, size_t parent)
 {
     if (walk->n == walk->room) {
         size_t room = 2 * walk->room + 64;
@@ -209,8 +209,8 @@ static int imagefolder_list_add_met(struct walk *walk, const char *path, uint32_
     return 0;
 }
 
-static int imagefolder_list_check_loop(const struct walk *walk, size_t i, const char *path,
-                                       struct dl_error *err)
+static int class_list_check_loop(const struct walk *walk, size_t i, const char *path,
+                                 struct dl_error *err)
 {
     const struct met *met = &walk->met[i];
 
@@ -223,8 +223,8 @@ static int imagefolder_list_check_loop(const struct walk *walk, size_t i, const 
 }
 
 /* `path` of the folder `i` from the root on becomes one that can be opened. */
-static int imagefolder_list_full_path(const struct walk *walk, const char *dir,
-                                      char ret[static PATH_ROOM], struct dl_error *err)
+static int class_list_full_path(const struct walk *walk, const char *dir,
+                                char ret[static PATH_ROOM], struct dl_error *err)
 {
     int len = snprintf(ret, PATH_ROOM, "%s/%s", walk->root, dir);
 
@@ -236,93 +236,93 @@ static int imagefolder_list_full_path(const struct walk *walk, const char *dir,
     return 0;
 }
 
-static int imagefolder_list_read_met(struct walk *walk, size_t i, struct names *dirs,
-                                     struct names *files, struct dl_error *err)
+static int class_list_read_met(struct walk *walk, size_t i, struct names *dirs, struct names *files,
+                               struct dl_error *err)
 {
     char path[PATH_ROOM], below[PATH_ROOM];
     struct stat st;
     int r;
 
-    if ((r = imagefolder_list_full_path(walk, walk->met[i].dir.path, path, err)) < 0 ||
-        (r = imagefolder_list_read_folder(path, walk->env, dirs, files, &st, err)) < 0)
+    if ((r = class_list_full_path(walk, walk->met[i].dir.path, path, err)) < 0 ||
+        (r = class_list_read_folder(walk, path, dirs, files, &st, err)) < 0)
         return r;
     walk->met[i].dev = st.st_dev;
     walk->met[i].ino = st.st_ino;
-    if ((r = imagefolder_list_check_loop(walk, i, path, err)) < 0)
+    if ((r = class_list_check_loop(walk, i, path, err)) < 0)
         return r;
     for (uint32_t d = 0; d < dirs->n; d++) {
         int len = snprintf(below, sizeof below, "%s/%s", walk->met[i].dir.path,
                            dirs->text + dirs->offsets[d]);
         if (len < 0 || (size_t)len >= sizeof below)
-            return imagefolder_list_full_path(walk, below, path, err);
-        if (imagefolder_list_add_met(walk, below, walk->met[i].dir.label, i) < 0)
-            return imagefolder_list_no_memory(path, err);
+            return class_list_full_path(walk, below, path, err);
+        if (class_list_add_met(walk, below, walk->met[i].dir.label, i) < 0)
+            return class_list_no_memory(path, err);
     }
-    walk->images += files->n;
-    data_tell(walk->env, "images found", walk->images, UINT64_MAX);
+    walk->files += files->n;
+    data_tell(walk->env, walk->of->found, walk->files, UINT64_MAX);
     if (files->n > 0)
-        imagefolder_list_names_hand_over(files, &walk->met[i].dir);
+        class_list_names_hand_over(files, &walk->met[i].dir);
     return 0;
 }
 
-static int imagefolder_list_compare_paths(const void *a, const void *b)
+static int class_list_compare_paths(const void *a, const void *b)
 {
     return strcmp(((const struct met *)a)->dir.path, ((const struct met *)b)->dir.path);
 }
 
-/* Everything below one class; *ret_found: whether there is an image. */
-static int imagefolder_list_walk_class(struct walk *walk, const char *name, uint32_t label,
-                                       bool *ret_found, struct dl_error *err)
+/* Everything below one class; *ret_found: whether there is a file. */
+static int class_list_walk_class(struct walk *walk, const char *name, uint32_t label,
+                                 bool *ret_found, struct dl_error *err)
 {
     size_t first = walk->n;
     bool found = false;
 
-    if (imagefolder_list_add_met(walk, name, label, SIZE_MAX) < 0)
-        return imagefolder_list_no_memory(walk->root, err);
+    if (class_list_add_met(walk, name, label, SIZE_MAX) < 0)
+        return class_list_no_memory(walk->root, err);
     for (size_t i = first; i < walk->n; i++) {
         struct names dirs = {0}, files = {0};
-        int r = imagefolder_list_read_met(walk, i, &dirs, &files, err);
-        imagefolder_list_names_deinit(&dirs);
-        imagefolder_list_names_deinit(&files);
+        int r = class_list_read_met(walk, i, &dirs, &files, err);
+        class_list_names_deinit(&dirs);
+        class_list_names_deinit(&files);
         if (r < 0)
             return r;
         found = found || walk->met[i].dir.n > 0;
     }
-    qsort(walk->met + first, walk->n - first, sizeof *walk->met, imagefolder_list_compare_paths);
+    qsort(walk->met + first, walk->n - first, sizeof *walk->met, class_list_compare_paths);
     *ret_found = found;
     return 0;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-static void imagefolder_list_walk_deinit(struct walk *walk)
+static void class_list_walk_deinit(struct walk *walk)
 {
     for (size_t i = 0; i < walk->n; i++)
-        imagefolder_list_dir_deinit(&walk->met[i].dir);
+        class_list_dir_deinit(&walk->met[i].dir);
     free(walk->met);
 }
 
-/* Folders with images, in order; the others are forgotten. */
-static int imagefolder_list_keep(struct walk *walk, struct image_list *list, struct dl_error *err)
+/* Folders with files, in order; the others are forgotten. */
+static int class_list_keep(struct walk *walk, struct class_list *list, struct dl_error *err)
 {
     list->root = strdup(walk->root);
     list->dirs = calloc(walk->n + 1, sizeof *list->dirs);
     if (!list->root || !list->dirs)
-        return imagefolder_list_no_memory(walk->root, err);
+        return class_list_no_memory(walk->root, err);
     for (size_t i = 0; i < walk->n; i++) {
-        struct image_dir *dir = &walk->met[i].dir;
+        struct class_dir *dir = &walk->met[i].dir;
         if (dir->n == 0)
             continue;
         dir->first = list->n;
         list->n += dir->n;
         list->dirs[list->n_dirs++] = *dir;
-        *dir = (struct image_dir){0};
+        *dir = (struct class_dir){0};
     }
     return 0;
 }
 
-static int imagefolder_list_walk_classes(struct walk *walk, const struct names *classes,
-                                         struct dl_error *err)
+static int class_list_walk_classes(struct walk *walk, const struct names *classes,
+                                   struct dl_error *err)
 {
     char empty[256] = "";
     unsigned n_empty = 0;
@@ -331,7 +331,7 @@ static int imagefolder_list_walk_classes(struct walk *walk, const struct names *
     for (uint32_t label = 0; label < classes->n; label++) {
         const char *name = classes->text + classes->offsets[label];
         bool found = false;
-        int r = imagefolder_list_walk_class(walk, name, label, &found, err);
+        int r = class_list_walk_class(walk, name, label, &found, err);
         if (r < 0)
             return r;
         if (found)
@@ -342,49 +342,50 @@ static int imagefolder_list_walk_classes(struct walk *walk, const struct names *
     if (n_empty == 0)
         return 0;
     return dl_error_set(err, ENOENT, walk->root,
-                        "no image was found for the %s %s%s; images end in .jpg, .jpeg or .png; "
-                        "remove empty folders",
-                        n_empty == 1 ? "class" : "classes", empty, n_empty > 4 ? ", ..." : "");
+                        "no %s was found for the %s %s%s; %s; remove empty folders", walk->of->what,
+                        n_empty == 1 ? "class" : "classes", empty, n_empty > 4 ? ", ..." : "",
+                        walk->of->ends);
 }
 
-int image_list_make(const char *root, const struct data_env *env, struct image_list *ret,
-                    struct dl_error *err)
+int class_list_make(const char *root, const struct class_files *of, const struct data_env *env,
+                    struct class_list *ret, struct dl_error *err)
 {
-    struct walk walk = {.root = root, .env = env};
-    struct image_list list = {0};
+    struct walk walk = {.root = root, .of = of, .env = env};
+    struct class_list list = {0};
     struct names classes = {0};
     struct stat st;
     int r;
 
-    r = imagefolder_list_read_folder(root, env, &classes, NULL, &st, err);
+    r = class_list_read_folder(&walk, root, &classes, NULL, &st, err);
     if (r == 0 && classes.n == 0)
         r = dl_error_set(err, ENOENT, root,
-                         "has no class folder; put the images of each class into a folder named "
-                         "for the class");
+                         "has no class folder; put the %ss of each class into a folder named "
+                         "for the class",
+                         of->what);
     if (r == 0)
-        r = imagefolder_list_walk_classes(&walk, &classes, err);
+        r = class_list_walk_classes(&walk, &classes, err);
     if (r == 0)
-        r = imagefolder_list_keep(&walk, &list, err);
+        r = class_list_keep(&walk, &list, err);
     list.classes = classes.n;
-    imagefolder_list_names_deinit(&classes);
-    imagefolder_list_walk_deinit(&walk);
+    class_list_names_deinit(&classes);
+    class_list_walk_deinit(&walk);
     if (r < 0)
-        image_list_deinit(&list);
+        class_list_deinit(&list);
     else
         *ret = list;
     return r;
 }
 
-void image_list_deinit(struct image_list *list)
+void class_list_deinit(struct class_list *list)
 {
     for (size_t i = 0; i < list->n_dirs; i++)
-        imagefolder_list_dir_deinit(&list->dirs[i]);
+        class_list_dir_deinit(&list->dirs[i]);
     free(list->dirs);
     free(list->root);
-    *list = (struct image_list){0};
+    *list = (struct class_list){0};
 }
 
-uint32_t image_list_get(const struct image_list *list, uint64_t i, char *path, size_t room,
+uint32_t class_list_get(const struct class_list *list, uint64_t i, char *path, size_t room,
                         size_t *ret_len)
 {
     size_t low = 0, high = list->n_dirs;
@@ -397,8 +398,25 @@ uint32_t image_list_get(const struct image_list *list, uint64_t i, char *path, s
         else
             high = middle;
     }
-    const struct image_dir *dir = &list->dirs[low];
+    const struct class_dir *dir = &list->dirs[low];
     const char *name = dir->names + dir->name[i - dir->first];
     *ret_len = (size_t)snprintf(path, room, "%s/%s/%s", list->root, dir->path, name);
     return dir->label;
+}
+
+/* Names alone: to open each file, or only to ask for its size, would take minutes. */
+uint64_t class_list_fingerprint(const struct class_list *list)
+{
+    struct file_hasher hasher;
+
+    file_hasher_begin(&hasher, NULL);
+    for (size_t i = 0; i < list->n_dirs; i++) {
+        const struct class_dir *dir = &list->dirs[i];
+        const char *last = dir->names + dir->name[dir->n - 1];
+
+        file_hasher_add(&hasher, dir->path, strlen(dir->path));
+        file_hasher_add_number(&hasher, dir->label);
+        file_hasher_add(&hasher, dir->names, (uint64_t)(last - dir->names) + strlen(last));
+    }
+    return file_hasher_end(&hasher);
 }
