@@ -4,7 +4,6 @@
 #include "daemon/data/lengths.h"
 #include "daemon/data/source.h"
 #include "daemon/data/text/text_lines.h"
-#include "daemon/data/text/text_model.h"
 #include "daemon/data/tokenizer/token_leaves.h"
 #include "proto/common/utf8.h"
 
@@ -25,10 +24,7 @@ struct text {
     struct text_file *files; /* owned; list.n of them */
     char *field;             /* owned; of a JSON line */
     enum tokenizer tokenizer;
-    struct spm_model *model;     /* owned; of the tokenizer sentencepiece */
-    struct token_leaves *leaves; /* owned; of the tokenizer huggingface */
-    uint64_t max_length;
-    uint64_t bos, eos; /* of the tokenizers bytes and sentencepiece: plus 1; 0: none */
+    struct token_leaves *leaves; /* owned; NULL: no tokenizer */
 };
 
 /* One sample on its way: where it comes from, and what it is made into. */
@@ -50,81 +46,6 @@ static unsigned long long text_number_of(const struct text_sample *s)
     return line_number(&s->file->lines, s->line);
 }
 
-/* What a sample has of the `n` tokens of its text, and how many that are with bos and eos. A text
- * without a token has neither; one that is cut ends in eos as others do. */
-static uint64_t text_count_tokens(const struct text *text, uint64_t n, uint64_t *ret_kept)
-{
-    uint64_t marks = n > 0 ? (text->bos > 0) + (uint64_t)(text->eos > 0) : 0;
-
-    if (text->max_length > 0) {
-        marks = min_u64(marks, text->max_length);
-        n = min_u64(n, text->max_length - marks);
-    }
-    *ret_kept = n;
-    return n + marks;
-}
-
-/* A sample's tokens in the making. */
-struct text_tokens {
-    int64_t *all;   /* NULL: no memory, which sample_tensor() tells */
-    int64_t *own;   /* those of the text, of which there is room for */
-    uint64_t kept;  /* so many */
-    uint64_t count; /* of all */
-};
-
-static struct text_tokens text_alloc_tokens(const struct text_sample *s, uint64_t n)
-{
-    const struct text *text = s->text;
-    struct text_tokens tokens = {0};
-
-    tokens.count = text_count_tokens(text, n, &tokens.kept);
-    if (tokens.count <= SIZE_MAX / sizeof(int64_t))
-        tokens.all = sample_alloc(s->ret, tokens.count * sizeof(int64_t));
-    if (!tokens.all)
-        return tokens;
-    tokens.own = tokens.all;
-    if (tokens.count == tokens.kept)
-        return tokens;
-    if (text->bos > 0)
-        *tokens.own++ = (int64_t)(text->bos - 1);
-    if (text->eos > 0)
-        tokens.all[tokens.count - 1] = (int64_t)(text->eos - 1);
-    return tokens;
-}
-
-static int text_put_tokens(const struct text_sample *s, const struct text_tokens *tokens)
-{
-    return sample_tensor(s->ret, "tokens", DL_DTYPE_INT64, 1, &tokens->count, tokens->all);
-}
-
-static int text_make_bytes(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
-{
-    struct text_tokens tokens = text_alloc_tokens(s, n);
-
-    for (uint64_t i = 0; tokens.all && i < tokens.kept; i++)
-        tokens.own[i] = bytes[i];
-    return text_put_tokens(s, &tokens);
-}
-
-static int text_make_pieces(const struct text_sample *s, const uint8_t *text, uint64_t bytes)
-{
-    char why[SPM_WHY_MAX] = "";
-    const int *ids;
-    size_t count;
-    int r = spm_encode(s->text->model, text, bytes, &ids, &count, why);
-
-    if (r == -ENOMEM)
-        return dl_error_set(s->err, ENOMEM, s->path, "out of memory for a sample");
-    if (r < 0)
-        return dl_error_set(s->err, -r, s->path,
-                            "line %llu cannot be made into tokens (%s); cut it into shorter ones",
-                            text_number_of(s), why);
-    struct text_tokens tokens = text_alloc_tokens(s, count);
-    for (uint64_t i = 0; tokens.all && i < tokens.kept; i++)
-        tokens.own[i] = ids[i];
-    return text_put_tokens(s, &tokens);
-}
-
 static int text_refuse_encoding(const struct text_sample *s)
 {
     return dl_error_set(s->err, EILSEQ, s->path,
@@ -142,7 +63,7 @@ static int text_tell_tokens(const struct text_sample *s, int r, const char *why)
         return dl_error_set(s->err, ENOMEM, s->path, "out of memory for a sample");
     if (r == -EILSEQ)
         return text_refuse_encoding(s);
-    if (r == -EINVAL)
+    if (r == -EINVAL && token_leaves_has_chat(s->text->leaves))
         return dl_error_set(s->err, EINVAL, s->path,
                             "line %llu, field \"%s\": %s; each message is {\"role\": ..., "
                             "\"content\": ...}",
@@ -176,16 +97,7 @@ static int text_make_string(const struct text_sample *s, const uint8_t *bytes, u
 
 static int text_make(const struct text_sample *s, const uint8_t *bytes, uint64_t n)
 {
-    switch (s->text->tokenizer) {
-    case TOKENIZER_BYTES:
-        return text_make_bytes(s, bytes, n);
-    case TOKENIZER_SENTENCEPIECE:
-        return text_make_pieces(s, bytes, n);
-    case TOKENIZER_HUGGINGFACE:
-        return text_make_tokens(s, bytes, n);
-    default:
-        return text_make_string(s, bytes, n);
-    }
+    return s->text->leaves ? text_make_tokens(s, bytes, n) : text_make_string(s, bytes, n);
 }
 
 static void text_release_json(void *json)
@@ -282,7 +194,7 @@ static void text_expect(struct dataset *ds, uint64_t index)
 static int text_length_of(const struct text *text, const struct text_file *file, uint64_t line,
                           uint32_t *ret, struct dl_error *err)
 {
-    uint64_t kept, n = text_count_tokens(text, line_at(&file->lines, line).bytes, &kept);
+    uint64_t n = token_leaves_count(text->leaves, line_at(&file->lines, line).bytes);
 
     if (n >= LENGTH_UNKNOWN)
         return dl_error_set(err, EOVERFLOW, text->list.paths[file - text->files],
@@ -333,7 +245,6 @@ static void text_close(struct dataset *ds)
         source_close(&text->files[i].source);
     }
     file_list_deinit(&text->list);
-    spm_free(text->model);
     token_leaves_free(text->leaves);
     free(text->files);
     free(text->field);
@@ -383,12 +294,6 @@ static int text_open_file(struct text_file *file, const char *path, const struct
     return 0;
 }
 
-/* As the text keeps it. The tokens of a tokenizer.json are token_leaves.h's. */
-static uint64_t text_mark(const struct value *token)
-{
-    return token->type == VALUE_INT ? (uint64_t)token->integer + 1 : 0;
-}
-
 int text_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
               struct dataset **ret, struct dl_error *err)
 {
@@ -402,14 +307,8 @@ int text_open(const struct spec_dataset *spec, const char *place, const struct d
     ds = &text->base;
     ds->ops = &text_ops;
     text->tokenizer = spec->tokenizer;
-    text->max_length = spec->max_length;
-    text->bos = text_mark(&spec->bos);
-    text->eos = text_mark(&spec->eos);
     text->field = strdup(spec->field ? spec->field : "text");
-    if (text->tokenizer == TOKENIZER_SENTENCEPIECE &&
-        (r = text_model_open(spec, place, env, &text->model, err)) < 0)
-        return r;
-    if (text->tokenizer == TOKENIZER_HUGGINGFACE &&
+    if (text->tokenizer > TOKENIZER_NONE &&
         (r = token_leaves_open(spec, place, env, &text->leaves, err)) < 0)
         return r;
     r = file_list_make(spec, env, &text->list, err);

@@ -2,11 +2,8 @@
  * Text: a sample is a line, or a field of a line of JSON, of one or more files in their order.
  *
  * Without a tokenizer it is {"text": string}; a string of a plain file lies where it is mapped.
- * With the tokenizer `bytes` it is {"tokens": int64 [n]}, its bytes, 0..255, at most max_length of
- * them if that is given; they need not be UTF-8 then. How many they are is known of plain files,
- * and of JSON found by parsing. With `sentencepiece` they are the ids that the model makes of the
- * whole of it, of which the first max_length are kept. With `huggingface` they are those of a
- * tokenizer.json (tokenizer.h); max_length cuts the text's own, and special tokens stay. Opening
+ * With one it is what token_leaves.h makes of the text. How many tokens `bytes` makes is known of
+ * plain files, and of JSON found by parsing. Opening
  * reads the files once, to know where lines begin: about 2.3 bytes of memory for a line of usual
  * length (text_lines.h).
  */

@@ -1,6 +1,7 @@
 #include "daemon/data/tokenizer/token_leaves.h"
 
 #include "daemon/data/rng.h"
+#include "daemon/data/text/text_model.h"
 #include "daemon/data/tokenizer/chat.h"
 #include "daemon/data/tokenizer/growing.h"
 #include "daemon/data/tokenizer/tokenizer.h"
@@ -13,7 +14,9 @@
 #define TOKEN_BECOMES_OTHER 0.9 /* a random one, from there up to here; the rest stays */
 
 struct token_leaves {
-    struct hf_tokenizer *tokenizer; /* owned */
+    enum tokenizer kind;
+    struct hf_tokenizer *tokenizer; /* owned; of huggingface */
+    struct spm_model *pieces;       /* owned; of sentencepiece */
     uint64_t most;                  /* tokens of a sample; 0: all */
     bool specials;
     bool has_bos, has_eos;
@@ -31,7 +34,7 @@ static int token_leaves_find(const struct token_leaves *leaves, const char *plac
 {
     char where[DL_ERROR_PATH_MAX];
 
-    if (token->type == VALUE_NULL)
+    if (token->type != VALUE_STRING && token->type != VALUE_INT)
         return 0;
     snprintf(where, sizeof where, "%s.%s", place, key);
     *has = true;
@@ -42,7 +45,7 @@ static int token_leaves_find(const struct token_leaves *leaves, const char *plac
                             token->string, path);
     }
     *ret = (uint32_t)token->integer;
-    if (*ret < tokenizer_size(leaves->tokenizer))
+    if (!leaves->tokenizer || *ret < tokenizer_size(leaves->tokenizer))
         return 0;
     return dl_error_set(err, EINVAL, where, "%u is no token of %s, which has %u; write one that is",
                         *ret, path, tokenizer_size(leaves->tokenizer));
@@ -77,7 +80,8 @@ static int token_leaves_check_room(const struct token_leaves *leaves, const char
     char where[DL_ERROR_PATH_MAX];
     uint32_t around = token_leaves_around(leaves);
 
-    if (leaves->most == 0 || leaves->most > around)
+    /* Of other tokenizers, what has no room is left out. */
+    if (!leaves->tokenizer || leaves->most == 0 || leaves->most > around)
         return 0;
     snprintf(where, sizeof where, "%s.max_length", place);
     return dl_error_set(err, EINVAL, where,
@@ -110,6 +114,17 @@ static int token_leaves_check_chat(const struct token_leaves *leaves,
     return 0;
 }
 
+static int token_leaves_open_file(struct token_leaves *leaves, const struct spec_dataset *spec,
+                                  const char *place, const struct data_env *env,
+                                  struct dl_error *err)
+{
+    if (leaves->kind == TOKENIZER_SENTENCEPIECE)
+        return text_model_open(spec, place, env, &leaves->pieces, err);
+    if (leaves->kind == TOKENIZER_HUGGINGFACE)
+        return tokenizer_open(spec->model, place, env, &leaves->tokenizer, err);
+    return 0;
+}
+
 int token_leaves_open(const struct spec_dataset *spec, const char *place,
                       const struct data_env *env, struct token_leaves **ret, struct dl_error *err)
 {
@@ -118,11 +133,12 @@ int token_leaves_open(const struct spec_dataset *spec, const char *place,
 
     if (!leaves)
         return dl_error_set(err, ENOMEM, place, "out of memory");
+    leaves->kind = spec->tokenizer;
     leaves->chat = spec->chat ? spec->chat : CHAT_NONE;
     leaves->most = spec->max_length;
     leaves->specials = spec->special_tokens && leaves->chat == CHAT_NONE;
     leaves->mlm_probability = spec->mlm_probability;
-    if ((r = tokenizer_open(spec->model, place, env, &leaves->tokenizer, err)) < 0 ||
+    if ((r = token_leaves_open_file(leaves, spec, place, env, err)) < 0 ||
         (r = token_leaves_find(leaves, place, "bos", &spec->bos, spec->model, &leaves->has_bos,
                                &leaves->bos, err)) < 0 ||
         (r = token_leaves_find(leaves, place, "eos", &spec->eos, spec->model, &leaves->has_eos,
@@ -140,8 +156,10 @@ int token_leaves_open(const struct spec_dataset *spec, const char *place,
 
 void token_leaves_free(struct token_leaves *leaves)
 {
-    if (leaves)
+    if (leaves) {
         tokenizer_free(leaves->tokenizer);
+        spm_free(leaves->pieces);
+    }
     free(leaves);
 }
 
@@ -199,31 +217,89 @@ static int token_leaves_add_mlm(const struct token_leaves *leaves, const struct 
     return sample_tensor(ret, "loss_mask", DL_DTYPE_BOOL, 1, &n, mask);
 }
 
-int token_leaves_text(struct token_leaves *leaves, const struct sample_key *key, uint64_t index,
-                      const void *text, size_t bytes, struct sample *ret, char *why)
+/* Tokens of a text, which stay until the next one. */
+struct token_run {
+    const uint32_t *ids;  /* of a model; NULL: */
+    const uint8_t *bytes; /* each of these is one */
+    size_t n;
+};
+
+/* How many of `n` tokens are kept, and in *ret_marks how many stand around them. A text without a
+ * token has neither bos nor eos; one that is cut ends in eos as others do. */
+static uint64_t token_leaves_keep(const struct token_leaves *leaves, uint64_t n,
+                                  uint64_t *ret_marks)
 {
-    uint32_t marks = (uint32_t)leaves->has_bos + leaves->has_eos;
+    uint64_t marks = n > 0 ? (uint64_t)leaves->has_bos + leaves->has_eos : 0;
+
+    if (leaves->most > 0) {
+        marks = min_u64(marks, leaves->most);
+        n = min_u64(n, leaves->most - marks);
+    }
+    *ret_marks = marks;
+    return n;
+}
+
+uint64_t token_leaves_count(const struct token_leaves *leaves, uint64_t n)
+{
+    uint64_t marks, kept = token_leaves_keep(leaves, n, &marks);
+
+    return kept + marks;
+}
+
+static int token_leaves_encode(struct token_leaves *leaves, const void *text, size_t bytes,
+                               struct token_run *ret, char *why)
+{
+    uint64_t marks = (uint64_t)leaves->has_bos + leaves->has_eos;
     const struct tokenizer_text whole = {.text = text,
                                          .n = bytes,
                                          .specials = leaves->specials,
                                          .most = leaves->most ? leaves->most - marks : 0};
-    const uint32_t *ids;
-    size_t count;
-    int r = tokenizer_encode(leaves->tokenizer, &whole, &ids, &count);
+    char words[SPM_WHY_MAX] = "";
+    const int *ids;
+    int r;
+
+    if (leaves->kind == TOKENIZER_HUGGINGFACE) {
+        r = tokenizer_encode(leaves->tokenizer, &whole, &ret->ids, &ret->n);
+        return token_leaves_refuse(r, why);
+    }
+    if (leaves->kind == TOKENIZER_SENTENCEPIECE) {
+        r = spm_encode(leaves->pieces, text, bytes, &ids, &ret->n, words);
+        ret->ids = (const uint32_t *)ids;
+        snprintf(why, TOKEN_WHY_MAX, "%.*s", TOKEN_WHY_MAX - 1, words);
+        return r;
+    }
+    ret->bytes = text;
+    ret->n = bytes;
+    return 0;
+}
+
+static void token_leaves_put(const struct token_run *run, uint64_t n, int64_t *out)
+{
+    for (uint64_t i = 0; run->ids && i < n; i++)
+        out[i] = run->ids[i];
+    for (uint64_t i = 0; !run->ids && i < n; i++)
+        out[i] = run->bytes[i];
+}
+
+int token_leaves_text(struct token_leaves *leaves, const struct sample_key *key, uint64_t index,
+                      const void *text, size_t bytes, struct sample *ret, char *why)
+{
+    struct token_run run = {0};
+    int r = token_leaves_encode(leaves, text, bytes, &run, why);
+    uint64_t marks, n;
 
     if (r < 0)
-        return token_leaves_refuse(r, why);
-    bool marked = count > 0;
-    uint64_t n = marked ? count + marks : 0, at = 0;
-    int64_t *tokens = sample_alloc(ret, n * sizeof *tokens);
+        return r;
+    uint64_t kept = token_leaves_keep(leaves, run.n, &marks);
+    n = kept + marks;
+    int64_t *tokens = n <= SIZE_MAX / sizeof *tokens ? sample_alloc(ret, n * sizeof *tokens) : NULL;
     if (!tokens)
         return -ENOMEM;
-    if (marked && leaves->has_bos)
-        tokens[at++] = leaves->bos;
-    for (size_t i = 0; i < count; i++)
-        tokens[at++] = ids[i];
-    if (marked && leaves->has_eos)
-        tokens[at] = leaves->eos;
+    token_leaves_put(&run, kept, tokens + (marks > 0 && leaves->has_bos));
+    if (marks > 0 && leaves->has_bos)
+        tokens[0] = leaves->bos;
+    if (marks > 0 && leaves->has_eos)
+        tokens[n - 1] = leaves->eos;
     if (leaves->mlm_probability > 0)
         return token_leaves_add_mlm(leaves, key, index, tokens, n, ret);
     return sample_tensor(ret, "tokens", DL_DTYPE_INT64, 1, &n, tokens);

@@ -1,6 +1,9 @@
 /*
- * From a text to the leaves of a sample, by a tokenizer.json: what any kind of dataset does with a
- * text whose spec says `tokenizer: huggingface`.
+ * From a text to the leaves of a sample: what any kind of dataset does with a text whose spec names
+ * a tokenizer. With `bytes` a text's tokens are its bytes, 0..255, which need not be UTF-8; with
+ * `sentencepiece` the ids that the model makes of the whole of it, of which the first max_length
+ * are kept; with `huggingface` those of a tokenizer.json (tokenizer.h): max_length cuts the text's
+ * own, and special tokens stay.
  *
  * Leaves are tensors of one dimension and equal lengths: `tokens` (int64). For masked language
  * models, `labels` (int64), the tokens as they were, and `loss_mask` (bool), true where one was
@@ -21,7 +24,7 @@ enum { TOKEN_WHY_MAX = 128 };
 
 struct token_leaves;
 
-/* For a spec whose tokenizer is huggingface. Errors name the file, or the key below `place`. */
+/* For a spec whose tokenizer is not none. Errors name the file, or the key below `place`. */
 int _nodiscard_ token_leaves_open(const struct spec_dataset *spec, const char *place,
                                   const struct data_env *env, struct token_leaves **ret,
                                   struct dl_error *err);
@@ -29,6 +32,9 @@ void token_leaves_free(struct token_leaves *leaves); /* NULL is fine */
 
 /* Whether samples are made of messages. */
 bool token_leaves_has_chat(const struct token_leaves *leaves);
+
+/* Of the tokenizer bytes: how many tokens a sample has of a text of `n` bytes. */
+uint64_t token_leaves_count(const struct token_leaves *leaves, uint64_t n);
 
 /*
  * Appends the leaves of a text to an open dict. `key` and `index` are the sample's, for what is
