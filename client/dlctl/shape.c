@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 /* What of a view fits a screen, the columns by importance. */
@@ -36,6 +37,7 @@ static const struct shape {
               "worlds threads waiting_jobs log_lines_left_out refused loop_s"}},
     {"quarantine",
      {.keys = "loader sample done seen rank worker world dataset", .below = "message"}},
+    {"lately", {.keys = "loader uid rank waiting ten_minutes waited_s read_s age_s world job"}},
     {"times", {.keys = "loader uid stage rank mean_s half_s p99_s batches total_s"}},
 };
 
@@ -90,6 +92,68 @@ static int shape_change_epoch(struct value *row)
     }
     if (shape_get_count(row, "tokens", &tokens) && shape_get_count(row, "padded", &padded))
         form_padding(&form, tokens, padded);
+    return error;
+}
+
+/* ---- the last ten minutes -------------------------------------------------------------------- */
+
+enum { LINE_BLOCKS = 30 };
+
+/* The mean of those of `n` numbers that there are; NAN: none is. */
+static double shape_mean(const struct value *numbers, uint32_t n)
+{
+    double sum = 0;
+    uint32_t there = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        there += numbers[i].type != VALUE_NULL;
+        sum += numbers[i].type != VALUE_NULL ? value_real(&numbers[i]) : 0;
+    }
+    return there ? sum / there : NAN;
+}
+
+/* A block for each number, or for two, as high as it is of `most`; a space where there is none. */
+static void shape_draw_line(const struct value *list, double most,
+                            char text[static 3 * LINE_BLOCKS + 1])
+{
+    uint32_t count = (uint32_t)min_u64(list->count, 2 * LINE_BLOCKS);
+    uint32_t each = count > LINE_BLOCKS ? 2 : 1, n;
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < count; i += n) {
+        n = (uint32_t)min_u64(each, count - i);
+        double mean = shape_mean(&list->items[i], n);
+        int eighths = most > 0 ? (int)(7 * fmin(1, fmax(0, mean / most))) : 0;
+
+        if (isnan(mean))
+            text[at++] = ' ';
+        else
+            at += (size_t)snprintf(text + at, 4, "\xe2\x96%c", (char)(0x81 + eighths));
+    }
+    text[at] = '\0';
+}
+
+/* The share of its time that a rank waited, and a line: of that, or of a loader's batches. */
+static int shape_change_lately(struct value *row)
+{
+    const struct value *waits = value_get(row, "waits"), *batches = value_get(row, "batches");
+    double read = value_real(value_get(row, "read_s")), most = 100;
+    double waited = value_real(value_get(row, "waited_s"));
+    int error = 0;
+    const struct form form = {.map = row, .error = &error};
+    char line[3 * LINE_BLOCKS + 1] = "";
+
+    if (waits && waits->type == VALUE_ARRAY) {
+        shape_draw_line(waits, most, line);
+        form_real(&form, "waiting", read > 0 ? waited / read : 0);
+    } else if (batches && batches->type == VALUE_ARRAY) {
+        most = 0;
+        for (uint32_t i = 0; i < batches->count; i++)
+            most = fmax(most, value_real(&batches->items[i]));
+        shape_draw_line(batches, most, line);
+        (void)form_null(&form, "waiting");
+    }
+    form_text(&form, "ten_minutes", line);
     return error;
 }
 
@@ -161,6 +225,11 @@ static int shape_put_idle_last(struct value *rows)
     return 0;
 }
 
+static const struct {
+    const char *view;
+    int (*change)(struct value *row);
+} CHANGES[] = {{"epochs", shape_change_epoch}, {"lately", shape_change_lately}};
+
 int shape_view(const char *name, struct value *view, struct table_style *ret_style)
 {
     struct value *rows = view;
@@ -177,8 +246,9 @@ int shape_view(const char *name, struct value *view, struct table_style *ret_sty
         return 0;
     shape_drop_only_user(rows);
     r = shape_put_idle_last(rows);
-    for (uint32_t i = 0; strcmp(name, "epochs") == 0 && i < rows->count && r == 0; i++)
-        if (rows->items[i].type == VALUE_MAP)
-            r = shape_change_epoch(&rows->items[i]);
+    for (size_t c = 0; c < ARRAY_SIZE(CHANGES); c++)
+        for (uint32_t i = 0; strcmp(name, CHANGES[c].view) == 0 && i < rows->count && r == 0; i++)
+            if (rows->items[i].type == VALUE_MAP)
+                r = CHANGES[c].change(&rows->items[i]);
     return r;
 }

@@ -375,6 +375,7 @@ static const struct {
     {"users", views_users},     {"quarantine", views_quarantine},
     {"members", views_members}, {"times", view_times},
     {"trace", view_trace},      {"mixtures", view_mixtures},
+    {"lately", view_lately},
 };
 
 int views_make(const struct daemon *daemon, const char *name, struct value *ret,
@@ -389,5 +390,5 @@ int views_make(const struct daemon *daemon, const char *name, struct value *ret,
     }
     return dl_error_set(err, EINVAL, name,
                         "no such view; views are status, loaders, epochs, workers, ring, "
-                        "sessions, users, quarantine, members, times, trace and mixtures");
+                        "sessions, users, quarantine, members, times, trace, mixtures and lately");
 }

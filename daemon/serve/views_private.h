@@ -16,6 +16,9 @@ static inline const char *views_name(const struct loader *loader)
 /* views_epochs.c */
 int _nodiscard_ view_epochs(const struct daemon *daemon, struct value *ret);
 
+/* views_lately.c */
+int _nodiscard_ view_lately(const struct daemon *daemon, struct value *ret);
+
 /* views_mixtures.c; and what a row of `epochs` has of it: `mixture` */
 int _nodiscard_ view_mixtures(const struct daemon *daemon, struct value *ret);
 void view_add_mixture(struct row *row, const struct loader *l, const struct stream *s);

@@ -27,6 +27,7 @@ VERBS = {
     "quarantine": ["wide"],
     "members": ["wide"],
     "mixtures": ["wide"],
+    "lately": ["wide"],
     "report": ["output", "spec"],
     "times": ["wide"],
     "metrics": [],

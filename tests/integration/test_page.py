@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 PAGE = ROOT / "daemon/serve/page"
 TOKEN = "0123456789abcdef-the-token"
 VIEWS = ("status", "loaders", "epochs", "workers", "ring", "sessions", "users", "quarantine", "members", "times",
-         "mixtures")
+         "mixtures", "lately")
 # What differs from one look to the next.
 MOVING = {"uptime_s", "sessions", "sessions_ever", "cpu_s", "cpu_wait_s", "memory_bytes", "loop_s", "session", "pid",
           "age_s", "waited_s", "starved_s", "descriptors", "limit_descriptors", "held_bytes", "state"}
@@ -72,7 +72,9 @@ class Views(PageCase):
                 self.assertEqual(answer.headers["Cache-Control"], "no-store")
                 want = dlctl_json(view, daemon=self.server)
                 self.assertTrue(want or view in ("quarantine", "members", "mixtures"))
-                if view != "sessions":  # dlctl has one itself
+                if view == "lately":  # a bin may have begun meanwhile
+                    self.assertEqual([list(row) for row in json.loads(text)], [list(row) for row in want])
+                elif view != "sessions":  # dlctl has one itself
                     self.assertEqual(still(json.loads(text)), still(want))
 
     def test_who_asks_again_gets_the_same(self):
@@ -245,6 +247,13 @@ def made_up(loaders=3, ranks=4, at=0.0):
                   for stage in ("queued", "fetch", "collate", "handover", "ready", "held")],
         "quarantine": [{"loader": EVIL, "dataset": "d", "sample": -7, "rank": None, "done": "skipped", "seen": 3,
                         "message": f"/data/{EVIL}: broken"}],
+        "lately": [{"loader": EVIL, "uid": 1000, "session": None, "job": None, "rank": None, "world": None, "bin_s": 10,
+                    "last_s": 5, "age_s": 0, "waits": None, "read_s": None, "waited_s": None,
+                    "batches": [100] * 59 + [25], "bytes": [1 << 20] * 60},
+                   *({"loader": EVIL, "uid": 1000, "session": 1, "job": EVIL, "rank": rank, "world": ranks,
+                      "bin_s": 10, "last_s": 5, "age_s": 0, "waits": [100 * rank // ranks] * 30 + [None] * 30,
+                      "read_s": 300, "waited_s": 300 * rank / ranks, "batches": None, "bytes": None}
+                     for rank in range(ranks))],
         "members": {"id": EVIL, "state": "complete", "store": "answers", "trouble": "", "nodes": [
             {"node": EVIL, "state": "ready", "self": "yes", "node_rank": 0, "first_rank": 0, "local_ranks": 4,
              "silence_s": 0.5}]},
@@ -338,6 +347,12 @@ class MadeUpViews(BrowserCase):
             self.assertEqual([row[0] for row in cells], ["3 of 4", "2 of 4", "1 of 4", "0 of 4"])
             for row, share in zip(cells, (75, 50, 25, 0)):
                 self.assertAlmostEqual(float(row[6].split(" ")[0]), share, delta=4)
+            # The ten minutes are the daemon's, from the page's first look on; a gap is no line.
+            self.assertEqual([row[7] for row in cells], ["75 %", "50 %", "25 %", "0 %"])
+            drawn = browser.value("[...document.querySelectorAll('#ranks path')].map(p => p.getAttribute('d'))")
+            self.assertTrue(all(d.count("M") == 1 and d.count("L") == 29 for d in drawn), drawn[0])
+            self.assertIn("up to 10, 5 now", browser.text("#minutes"))
+            self.assertIn("38 % on average", browser.text("#minutes"))
             rows = browser.value("[...document.querySelectorAll('#loaders tbody tr')].map(tr => "
                                  "[...tr.children].map(td => td.innerText.trim()))")
             self.assertEqual(len(rows), 3)
@@ -428,7 +443,7 @@ class RealDaemon(BrowserCase):
         self.assertIn("held / ", browser.text("#loaders"))
         self.assertRegex(browser.text("#one-verdict"), "[a-z]")
         self.assertTrue(any(f"0 of {world}" in browser.text("#ranks") for world in (1, 2, 4)))
-        for table in ("epochs", "stages", "ring", "ranks", "workers"):
+        for table in ("epochs", "stages", "ring", "ranks", "workers", "minutes"):
             self.assertTrue(browser.value(f"!document.querySelector('#{table}').parentNode.hidden"), table)
         self.assertTrue(browser.value("document.querySelector('#cluster').hidden"))
         self.assertEqual(browser.complaints(), [])

@@ -600,6 +600,40 @@ static void test_loaders_in_order(void **state)
                   "    idle: no trainer reads\n");
 }
 
+static void add_lately(struct value *rows, const char *list, const double *numbers, size_t n)
+{
+    struct value *row = container(rows, NULL, VALUE_MAP), *line;
+
+    put_string(row, "loader", "a");
+    if (strcmp(list, "waits") == 0)
+        put_int(row, "rank", 3);
+    else
+        child(row, "rank");
+    line = container(row, list, VALUE_ARRAY);
+    for (size_t i = 0; i < n; i++) {
+        struct value *v = child(line, NULL);
+        if (numbers[i] >= 0)
+            value_make_uint(v, (uint64_t)numbers[i]);
+    }
+    put_float(row, "read_s", 200);
+    put_float(row, "waited_s", 50);
+}
+
+static void test_lately(void **state)
+{
+    struct value view = {.type = VALUE_ARRAY};
+
+    (void)state;
+    add_lately(&view, "batches", (const double[]){0, 5, 10, 1e9}, 3);
+    add_lately(&view, "waits", (const double[]){0, -1, 50, 100}, 4);
+    add_lately(&view, "waits", (const double[]){1e12, 0}, 2); /* nobody means that */
+    assert_shaped(&view, "lately",
+                  "LOADER  RANK   READ  WAITED  WAITING  TEN MINUTES\n"
+                  "a          -  200 s  50.0 s        -  \u2581\u2584\u2588\n"
+                  "a          3  200 s  50.0 s   25.00%  \u2581 \u2584\u2588\n"
+                  "a          3  200 s  50.0 s   25.00%  \u2588\u2581\n");
+}
+
 /* What an older daemon, or a hostile one, says: no such keys, no numbers, no rows. */
 static void test_epochs_otherwise(void **state)
 {
@@ -667,6 +701,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_epochs_in_order),
     cmocka_unit_test(test_loaders_in_order),
     cmocka_unit_test(test_epochs_otherwise),
+    cmocka_unit_test(test_lately),
     cmocka_unit_test(test_progress_widths),
 };
 TEST_MAIN(tests)

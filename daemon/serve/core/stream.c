@@ -68,6 +68,7 @@ struct stream *stream_free(struct stream *stream)
         free(stream->dispatch->roster);
         free(stream->dispatch);
     }
+    lately_rank_leave(stream->lately, stream);
     dataset_states_deinit(&stream->states);
     free(stream->refusal);
     free(stream->mixture);

@@ -40,6 +40,7 @@
 
 #include "daemon/plan/mix_tally.h"
 #include "daemon/serve/core/dataset_states.h"
+#include "daemon/serve/core/lately.h"
 #include "daemon/serve/ring/segment.h"
 #include "daemon/serve/ring/timing.h"
 #include "proto/history.h"
@@ -243,6 +244,8 @@ struct stream {
     uint64_t waited_ns;   /* that its client says it has waited for batches; at most since then */
     struct timing timing; /* of its batches */
     struct recent recently_waited, recently_delivered;
+    struct lately_rank *lately; /* borrowed; the rank's last ten minutes; NULL: nobody keeps them */
+    struct lately_mark looked;
 };
 
 struct stream *stream_new(const struct stream_params *params, struct epoch *epoch,

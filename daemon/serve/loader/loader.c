@@ -98,6 +98,7 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
                                                     .account = options->account,
                                                     .linger_ns = options->config->linger,
                                                     .in_turn = python_in_turn(&loader->spec)});
+    loader->lately.account = options->account;
     loader->rooms = must_alloc(loader->spec.workers * sizeof *loader->rooms);
     *ret = loader;
     return 0;
@@ -149,6 +150,7 @@ struct loader *loader_free(struct loader *loader)
     loader->measuring = measuring_free(loader->measuring);
     loader->lengths = length_table_unref(loader->lengths);
     loader_mixture_deinit(loader);
+    lately_book_deinit(&loader->lately);
     LL_FOREACH_SAFE (loader->written, file, other)
         free(file);
     quota_return(loader->o.account, QUOTA_LOADERS, 1);

@@ -182,6 +182,12 @@ const struct pool *loader_pool(const struct loader *loader);
 const struct core *loader_core(const struct loader *loader);
 /* What its workers keep decoded, and the size of the memory for it; false: nothing. */
 bool loader_pictures(const struct loader *loader, struct pictures_counts *ret, uint64_t *ret_bytes);
+/* The last ten minutes: until when something is known, ns; a rank's line and the totals as they are
+ * then, what was not looked at included. */
+const struct lately_book *loader_lately(const struct loader *loader);
+uint64_t loader_lately_until(const struct loader *loader, uint64_t now);
+void loader_lately_line(const struct lately_rank *rank, uint64_t until, struct lately_line *ret);
+void loader_lately_totals(const struct loader *loader, uint64_t until, struct lately_totals *ret);
 uint64_t loader_starved_ns(const struct loader *loader); /* somebody who reads waited for memory */
 const char *loader_state(const struct loader *loader);
 uint32_t loader_users(const struct loader *loader); /* without those who left */

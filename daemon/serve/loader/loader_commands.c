@@ -278,6 +278,7 @@ static void commands_execute(struct loader *loader, const struct core_command *c
         break;
     case CORE_FINISH:
         loader_note_verdict(loader, c->stream);
+        loader_lately_end(loader, c->stream);
         events->finished(c->stream);
         break;
     case CORE_REFUSE:

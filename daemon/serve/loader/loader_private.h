@@ -8,6 +8,7 @@
  *   loader_mixture.c    what a mixture's datasets have of what was delivered
  *   loader_measure.c    lengths, before it is open
  *   loader_verdict.c    where the time goes
+ *   loader_lately.c     the last ten minutes, for whoever looks later
  *   loader_headspace.c  what a faster one would be worth
  */
 #ifndef DL_LOADER_PRIVATE_H
@@ -68,6 +69,7 @@ struct loader {
     uint64_t now;         /* ns; of the pump that goes on */
     struct recent marked; /* its time, and what was then */
     struct recent recently[STAGES], recently_delivered;
+    struct lately_book lately;
     char verdict[VERDICT_LATEST_MAX]; /* when a stream was last read, or left; "": none was */
     uint64_t starved_ns;              /* somebody who reads waited for memory */
     bool starves; /* somebody who reads does, and nothing else was there for them */
@@ -144,6 +146,14 @@ void loader_mark_anew(struct loader *loader); /* what was until now is no while 
 /* `stream` (NULL: none) has just had its last batch, or somebody is about to leave: what is said of
  * the last while now, is said afterwards. */
 void loader_note_verdict(struct loader *loader, const struct stream *stream);
+
+/* ---- loader_lately.c */
+
+/* The stream has a client, which reads from now on. */
+void loader_lately_begin(struct loader *loader, struct stream *stream);
+/* Once in a while, and when a stream is about to end: what was until now. */
+void loader_lately_look(struct loader *loader);
+void loader_lately_end(struct loader *loader, struct stream *stream);
 
 /* ---- loader_headspace.c, of a loader that has one */
 

@@ -210,6 +210,7 @@ static int start_found(struct loader *loader, struct stream_params *params, void
         return r;
     loader_mark_start(loader);
     core_begin(core, *ret, params, sink, uv_hrtime());
+    loader_lately_begin(loader, *ret);
     return 0;
 }
 
@@ -321,8 +322,9 @@ void loader_resume(struct loader *loader, struct stream *stream, uint64_t limit)
 }
 
 /* Who leaves an epoch in the middle asks afterwards, too. */
-static void start_note_leaving(struct loader *loader, const struct stream *stream)
+static void start_note_leaving(struct loader *loader, struct stream *stream)
 {
+    loader_lately_end(loader, stream);
     if (stream->phase != STREAM_STOPPED && !(stream->told & TOLD_END))
         loader_note_verdict(loader, NULL);
 }

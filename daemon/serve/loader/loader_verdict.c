@@ -22,6 +22,7 @@ static void verdict_mark(struct loader *loader)
         recent_mark(&stream->recently_delivered, stream->delivered);
     }
     pool_mark(loader->pool);
+    loader_lately_look(loader);
 }
 
 /* Somebody reads it, and has not had the last of it. */
