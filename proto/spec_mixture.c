@@ -2,6 +2,7 @@
  * The keys of a mixture: weights of its datasets, which may change by a schedule, and what must be
  * so of them together. mixture.h has their meaning.
  */
+#include "proto/mix_changes.h"
 #include "proto/spec_table.h"
 
 #include <errno.h>
@@ -21,31 +22,6 @@ void spec_mixture_deinit(struct spec_dataset *dataset)
 static int spec_mixture_refuse(const struct spec_reading *rd, const char *place, const char *words)
 {
     return dl_error_set(rd->err, EINVAL, place, "%s", words);
-}
-
-/* None so small that its samples would come further apart than an order looks back. */
-static int spec_mixture_check_weights(const struct spec_reading *rd, const char *place,
-                                      const double *weights, uint32_t n)
-{
-    char item[DL_ERROR_PATH_MAX];
-    double sum = 0;
-
-    for (uint32_t i = 0; i < n; i++)
-        sum += weights[i];
-    if (sum == 0)
-        return spec_mixture_refuse(rd, place, "all weights are 0; at least one must be positive");
-    if (isinf(sum))
-        return spec_mixture_refuse(rd, place,
-                                   "their sum exceeds the largest float64; scale them down");
-    for (uint32_t i = 0; i < n; i++) {
-        if (weights[i] == 0 || weights[i] / sum >= 1.0 / DL_MIX_LEAST_SHARE)
-            continue;
-        spec_place_item(place, i, item);
-        return dl_error_set(rd->err, EINVAL, item,
-                            "%g is less than 1/%d of the sum of the weights; write more, or 0",
-                            weights[i], DL_MIX_LEAST_SHARE);
-    }
-    return 0;
 }
 
 static int spec_mixture_read_weights(struct spec_reading *rd, const char *place,
@@ -71,7 +47,7 @@ static int spec_mixture_read_weights(struct spec_reading *rd, const char *place,
                                 spec_show(&v->items[i], shown));
         weights[i] = weight == 0 ? 0 : weight; /* no -0 */
     }
-    return spec_mixture_check_weights(rd, place, weights, n);
+    return mix_weights_check(weights, n, place, rd->err);
 }
 
 /* Appends a point to the list, which has room. */

@@ -20,9 +20,8 @@
 
 #include "proto/mixture.h"
 
-#define MIX_POSITIONS (UINT64_C(1) << 46) /* positions lie below */
-#define MIX_RAMP_MAX  (UINT64_C(1) << 32) /* positions of one ramp */
-#define MIX_NEVER     UINT64_MAX
+#define MIX_RAMP_MAX (UINT64_C(1) << 32) /* positions of one ramp */
+#define MIX_NEVER    UINT64_MAX
 
 enum {
     MIX_UNIT_BITS = 80,

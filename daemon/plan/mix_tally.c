@@ -28,7 +28,7 @@ int mix_ruler_init(struct mix_ruler *ruler, const struct plan_params *params)
                                 .truncate = params->tokens.truncate};
     if (!plan_is_mix(params) || !mix->sizes)
         return -EINVAL;
-    int r = mix_shares_init(&ruler->shares, &mix->schedule);
+    int r = mix_course_init(&ruler->course, &mix->schedule, mix->changes);
 
     if (r == 0)
         r = mix_ruler_set_ends(ruler, mix);
@@ -39,7 +39,7 @@ int mix_ruler_init(struct mix_ruler *ruler, const struct plan_params *params)
 
 void mix_ruler_deinit(struct mix_ruler *ruler)
 {
-    mix_shares_deinit(&ruler->shares);
+    mix_course_deinit(&ruler->course);
     free(ruler->ends);
     *ruler = (struct mix_ruler){.by = 0};
 }
@@ -47,7 +47,7 @@ void mix_ruler_deinit(struct mix_ruler *ruler)
 /* The child that has the sample; as many as there are children: none. */
 static uint32_t mix_ruler_child(const struct mix_ruler *ruler, uint64_t index)
 {
-    uint32_t low = 0, high = ruler->shares.n;
+    uint32_t low = 0, high = ruler->course.n;
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -72,10 +72,10 @@ static uint32_t mix_ruler_tokens(const struct mix_ruler *ruler, uint64_t index)
 static void mix_tally_want(const struct mix_ruler *ruler, uint64_t position, double amount,
                            struct mix_tally *tallies)
 {
-    uint32_t stretch = mix_shares_stretch(&ruler->shares, position);
+    struct mix_spot spot = mix_course_spot(&ruler->course, position);
 
-    for (uint32_t i = 0; i < ruler->shares.n; i++) {
-        mix_units weight = mix_shares_weight(&ruler->shares, stretch, i, position);
+    for (uint32_t i = 0; i < ruler->course.n; i++) {
+        mix_units weight = mix_spot_weight(&spot, i);
 
         tallies[i].wanted += amount * ldexp((double)weight, -MIX_UNIT_BITS);
     }
@@ -91,7 +91,7 @@ void mix_tally_add(const struct mix_ruler *ruler, const struct mix_batch *batch,
         uint64_t index = __atomic_load_n(&batch->indices[i], __ATOMIC_RELAXED);
         uint32_t child = mix_ruler_child(ruler, index);
 
-        if (child == ruler->shares.n)
+        if (child == ruler->course.n)
             continue;
         uint32_t length = mix_ruler_tokens(ruler, index);
         tallies[child].samples++;

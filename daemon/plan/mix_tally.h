@@ -12,7 +12,7 @@
 #ifndef DL_MIX_TALLY_H
 #define DL_MIX_TALLY_H
 
-#include "daemon/plan/mix_shares.h"
+#include "daemon/plan/mix_course.h"
 #include "daemon/plan/plan.h"
 
 /* Of one child. */
@@ -24,7 +24,7 @@ struct mix_tally {
 
 /* What samples are counted by. */
 struct mix_ruler {
-    struct mix_shares shares; /* owned; without bases: only its weights are looked at */
+    struct mix_course course; /* owned */
     uint64_t *ends;           /* owned; of the children in the concatenation */
     enum mix_by by;
     uint64_t length;         /* of an epoch, where all are pieces of one order; else 0 */

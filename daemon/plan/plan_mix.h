@@ -18,6 +18,9 @@
  * MIX_STOP_NEVER that of all epochs before. It ends with MIX_STOP_FIRST before a child would come
  * again.
  *
+ * Weights that were changed while it was read (mix_changes.h) replace those of the schedule from
+ * the first change on: mix_course.h.
+ *
  * MIX_DRAW_RANDOM draws the child at each position, as Hugging Face's interleave_datasets() does:
  * sampler_mix_random.c. Which of its samples it is only the draws before tell: a position costs
  * those from the nearest place that is known, about 20 ns each, and once all from the beginning.
@@ -26,6 +29,7 @@
 #define DL_PLAN_MIX_H
 
 #include "proto/common/error.h"
+#include "proto/mix_changes.h"
 #include "proto/mixture.h"
 
 struct plan_mix {
@@ -35,6 +39,8 @@ struct plan_mix {
     enum mix_by by;               /* MIX_BY_TOKENS: with the lengths of plan_params.tokens */
     enum mix_draw draw;           /* MIX_DRAW_RANDOM: with MIX_STOP_NEVER and by samples alone */
     uint64_t length;              /* MIX_STOP_NEVER */
+    /* Borrowed; changed weights: MIX_STOP_NEVER and by samples alone; NULL: none. */
+    const struct mix_changes *changes;
 };
 
 static inline bool plan_mix_equal(const struct plan_mix *a, const struct plan_mix *b)
@@ -42,7 +48,8 @@ static inline bool plan_mix_equal(const struct plan_mix *a, const struct plan_mi
     return a->schedule.n == b->schedule.n && a->schedule.points == b->schedule.points &&
            a->schedule.n_points == b->schedule.n_points &&
            a->schedule.step_samples == b->schedule.step_samples && a->sizes == b->sizes &&
-           a->stop == b->stop && a->by == b->by && a->draw == b->draw && a->length == b->length;
+           a->stop == b->stop && a->by == b->by && a->draw == b->draw && a->length == b->length &&
+           mix_changes_equal(a->changes, b->changes);
 }
 
 /* Whether such an epoch can be: 0 and how many samples it has, or has at most by tokens; -EINVAL in

@@ -1,7 +1,7 @@
 /* The samples of a mixture: its order, and each child's own. See plan_mix.h. */
 #include <errno.h>
 
-#include "daemon/plan/mix_order.h"
+#include "daemon/plan/mix_course.h"
 #include "daemon/plan/sampler_mix.h"
 
 /* Keeps children's seeds apart from whatever else is drawn for a seed. */
@@ -9,7 +9,7 @@
 
 struct mixed {
     struct sampler base;
-    struct mix_order order;
+    struct mix_legs legs;
     uint64_t first; /* position of the order where the epoch begins */
     struct mixed_children own;
 };
@@ -103,6 +103,15 @@ static bool sampler_mix_takes_part(const struct mix_schedule *schedule, uint32_t
     return takes;
 }
 
+static bool sampler_mix_joins(const struct mix_changes *changes, uint32_t child)
+{
+    bool joins = false;
+
+    for (uint32_t i = 0; changes && i < changes->n_changes; i++)
+        joins = joins || changes->items[i].weights[child] > 0;
+    return joins;
+}
+
 static int sampler_mix_refuse(uint32_t child, const char *why, struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, "dataset.datasets", "number %u, counted from 0, %s", child,
@@ -177,9 +186,14 @@ static int sampler_mix_check(const struct plan_mix *mix, uint64_t epoch, struct 
     uint64_t end;
 
     for (uint32_t i = 0; i < mix->schedule.n; i++)
-        if (mix->sizes[i] == 0 && sampler_mix_takes_part(&mix->schedule, i))
+        if (mix->sizes[i] == 0 &&
+            (sampler_mix_takes_part(&mix->schedule, i) || sampler_mix_joins(mix->changes, i)))
             return sampler_mix_refuse(
                 i, "has no samples, but a weight; write weight 0, or leave it out", err);
+    if (mix->changes && (mix->stop != MIX_STOP_NEVER || mix->by == MIX_BY_TOKENS))
+        return dl_error_set(err, EINVAL, "dataset.stop",
+                            "weights that were changed while a mixture was read need stop: never "
+                            "and shares of samples");
     if (mix->stop != MIX_STOP_NEVER)
         return 0;
     if (mul_overflows(epoch, mix->length, &end) || end > MIX_POSITIONS - mix->length)
@@ -191,14 +205,15 @@ static int sampler_mix_check(const struct plan_mix *mix, uint64_t epoch, struct 
 }
 
 /* Where epochs are pieces of one order, that is epoch 0's. */
-static int sampler_mix_init(struct mix_order *order, const struct plan_mix *mix, uint64_t seed,
+static int sampler_mix_init(struct mix_legs *legs, const struct plan_mix *mix, uint64_t seed,
                             uint64_t epoch, struct dl_error *err)
 {
     int r = sampler_mix_check(mix, epoch, err);
 
     if (r < 0)
         return r;
-    r = mix_order_init(order, &mix->schedule, seed, mix->stop == MIX_STOP_NEVER ? 0 : epoch);
+    r = mix_legs_init(legs, &mix->schedule, mix->changes, seed,
+                      mix->stop == MIX_STOP_NEVER ? 0 : epoch);
     if (r == -EINVAL)
         return dl_error_set(err, EINVAL, "dataset.schedule",
                             "its steps are above the maximum of 2^46 samples, or a ramp is above "
@@ -229,13 +244,13 @@ static int sampler_mix_length(const struct plan_mix *mix, struct mix_order *orde
 
 int plan_mix_count(const struct plan_mix *mix, uint64_t epoch, uint64_t *ret, struct dl_error *err)
 {
-    struct mix_order order = {0};
-    int r = sampler_mix_init(&order, mix, 0, epoch, err);
+    struct mix_legs legs = {.n = 0};
+    int r = sampler_mix_init(&legs, mix, 0, epoch, err);
 
     if (r < 0)
         return r;
-    r = sampler_mix_length(mix, &order, ret, err);
-    mix_order_deinit(&order);
+    r = sampler_mix_length(mix, &legs.first, ret, err);
+    mix_legs_deinit(&legs);
     return r;
 }
 
@@ -244,7 +259,7 @@ int plan_mix_count(const struct plan_mix *mix, uint64_t epoch, uint64_t *ret, st
 static uint64_t sampler_mix_at(struct sampler *sampler, uint64_t position)
 {
     struct mixed *mixed = container_of(sampler, struct mixed, base);
-    struct mix_place place = mix_order_at(&mixed->order, mixed->first + position);
+    struct mix_place place = mix_legs_at(&mixed->legs, mixed->first + position);
 
     return mixed_children_index(&mixed->own, place.child, place.nth);
 }
@@ -254,14 +269,14 @@ static uint64_t sampler_mix_missing(const struct sampler *sampler, uint64_t end)
 {
     const struct mixed *mixed = container_of(sampler, const struct mixed, base);
 
-    return 30 * mix_order_missing(&mixed->order, mixed->first + end - 1);
+    return 30 * mix_legs_missing(&mixed->legs, mixed->first + end - 1);
 }
 
 static void sampler_mix_free(struct sampler *sampler)
 {
     struct mixed *mixed = container_of(sampler, struct mixed, base);
 
-    mix_order_deinit(&mixed->order);
+    mix_legs_deinit(&mixed->legs);
     mixed_children_deinit(&mixed->own);
     free(mixed);
 }
@@ -272,11 +287,11 @@ static int sampler_mix_fill(struct mixed *mixed, const struct plan_params *param
     int r = mixed_children_init(&mixed->own, params);
 
     if (r == 0)
-        r = sampler_mix_init(&mixed->order, mix, params->seed, params->epoch, NULL);
+        r = sampler_mix_init(&mixed->legs, mix, params->seed, params->epoch, NULL);
     if (r < 0)
         return r;
     mixed->first = mix->stop == MIX_STOP_NEVER ? params->epoch * mix->length : 0;
-    return sampler_mix_length(mix, &mixed->order, &mixed->base.count, NULL);
+    return sampler_mix_length(mix, &mixed->legs.first, &mixed->base.count, NULL);
 }
 
 int sampler_mix_new(const struct plan_params *params, struct sampler **ret)

@@ -12,7 +12,7 @@
  */
 #include <errno.h>
 
-#include "daemon/plan/mix_shares.h"
+#include "daemon/plan/mix_course.h"
 #include "daemon/plan/pcg64.h"
 #include "daemon/plan/sampler_mix.h"
 
@@ -23,7 +23,7 @@ enum { DRAWN_WINDOW = 1024, DRAWN_LAST = 64, DRAWN_SPARSE = 64 };
 struct drawn_mix {
     struct sampler base;
     struct mixed_children own;
-    struct mix_shares shares; /* without bases: only its weights are looked at */
+    struct mix_course course; /* owned */
     struct pcg64 fresh;       /* before the first draw */
     uint64_t first;           /* position of the order where the epoch begins */
     uint64_t window;          /* in hand; DRAWN_NONE: none */
@@ -38,7 +38,7 @@ struct drawn_mix {
 
 static uint64_t *sampler_drawn_counts(const struct drawn_mix *drawn, uint32_t row)
 {
-    return drawn->counts + (uint64_t)row * drawn->shares.n;
+    return drawn->counts + (uint64_t)row * drawn->course.n;
 }
 
 enum { DRAWN_BEFORE, DRAWN_BEHIND, DRAWN_ROWS };
@@ -55,7 +55,7 @@ static uint64_t *sampler_drawn_sparse(const struct drawn_mix *drawn, uint64_t i)
 
 static void sampler_drawn_copy(const struct drawn_mix *drawn, uint64_t *to, const uint64_t *from)
 {
-    memcpy(to, from, drawn->shares.n * sizeof *to);
+    memcpy(to, from, drawn->course.n * sizeof *to);
 }
 
 /* ---- what is known --------------------------------------------------------------------------- */
@@ -113,23 +113,13 @@ static uint64_t sampler_drawn_nearest(const struct drawn_mix *drawn, uint64_t wi
 
 /* ---- draws ----------------------------------------------------------------------------------- */
 
-/* The weights up to each child at a position, in units. */
-static void sampler_drawn_sum_up(const struct drawn_mix *drawn, uint64_t position, mix_units *ret)
+/* The weights up to each child, in units. */
+static void sampler_drawn_sum_up(const struct mix_spot *spot, mix_units *ret)
 {
-    uint32_t stretch = mix_shares_stretch(&drawn->shares, position);
     mix_units sum = 0;
 
-    for (uint32_t i = 0; i < drawn->shares.n; i++)
-        ret[i] = sum += mix_shares_weight(&drawn->shares, stretch, i, position);
-}
-
-/* Whether the weights at the position are those at the one before. */
-static bool sampler_drawn_weighs_alike(const struct drawn_mix *drawn, uint64_t position)
-{
-    const struct mix_stretch *stretch =
-        &drawn->shares.stretches[mix_shares_stretch(&drawn->shares, position)];
-
-    return !stretch->ramp && position > stretch->begin;
+    for (uint32_t i = 0; i < spot->shares->n; i++)
+        ret[i] = sum += mix_spot_weight(spot, i);
 }
 
 static uint32_t sampler_drawn_choose(const mix_units *sums, uint64_t bits)
@@ -154,8 +144,10 @@ static void sampler_drawn_draw(struct drawn_mix *drawn)
     pcg64_skip(&generator, begin);
     sampler_drawn_copy(drawn, behind, before);
     for (uint32_t place = 0; place < DRAWN_WINDOW; place++) {
-        if (place == 0 || !sampler_drawn_weighs_alike(drawn, begin + place))
-            sampler_drawn_sum_up(drawn, begin + place, sums);
+        struct mix_spot spot = mix_course_spot(&drawn->course, begin + place);
+
+        if (place == 0 || !mix_spot_is_as_before(&spot))
+            sampler_drawn_sum_up(&spot, sums);
         uint32_t child = sampler_drawn_choose(sums, pcg64_next(&generator));
 
         drawn->child[place] = (uint8_t)child;
@@ -172,7 +164,7 @@ static void sampler_drawn_find(struct drawn_mix *drawn, uint64_t window)
     if (known)
         sampler_drawn_copy(drawn, before, known);
     else
-        memset(before, 0, drawn->shares.n * sizeof *before);
+        memset(before, 0, drawn->course.n * sizeof *before);
     for (; at <= window; at++) {
         if (drawn->window == at - 1)
             sampler_drawn_copy(drawn, before, sampler_drawn_counts(drawn, DRAWN_BEHIND));
@@ -213,7 +205,7 @@ static void sampler_drawn_free(struct sampler *sampler)
     struct drawn_mix *drawn = container_of(sampler, struct drawn_mix, base);
 
     mixed_children_deinit(&drawn->own);
-    mix_shares_deinit(&drawn->shares);
+    mix_course_deinit(&drawn->course);
     free(drawn->counts);
     free(drawn);
 }
@@ -227,7 +219,7 @@ static int sampler_drawn_fill(struct drawn_mix *drawn, const struct plan_params 
     if (r == 0)
         r = mixed_children_init(&drawn->own, params);
     if (r == 0)
-        r = mix_shares_init(&drawn->shares, &mix->schedule);
+        r = mix_course_init(&drawn->course, &mix->schedule, mix->changes);
     if (r < 0)
         return r;
     drawn->counts = calloc(rows * mix->schedule.n, sizeof *drawn->counts);

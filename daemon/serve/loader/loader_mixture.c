@@ -21,7 +21,7 @@ void loader_count_mixture(struct loader *loader, struct stream *stream, const st
     if (!ruler)
         return; /* for want of memory */
     if (!stream->mixture) {
-        stream->n_mixture = ruler->shares.n;
+        stream->n_mixture = ruler->course.n;
         stream->mixture = must_alloc(stream->n_mixture * sizeof *stream->mixture);
     }
     struct mix_batch batch = {

@@ -1,0 +1,173 @@
+/* The weights of a mixture all along its order. See mix_course.h. */
+#include "daemon/plan/mix_course.h"
+
+#include <errno.h>
+
+static uint32_t mix_course_changes(const struct mix_changes *changes)
+{
+    return changes ? changes->n_changes : 0;
+}
+
+/* From a change on. */
+static struct mix_schedule mix_course_schedule(const struct mix_changes *changes,
+                                               struct mix_point *point, uint32_t i)
+{
+    *point = (struct mix_point){.weights = changes->items[i].weights};
+    return (struct mix_schedule){.n = changes->n, .n_points = 1, .points = point};
+}
+
+static bool mix_course_fits(const struct mix_schedule *schedule, const struct mix_changes *changes)
+{
+    return !changes || changes->n == schedule->n;
+}
+
+/* ---- weights alone --------------------------------------------------------------------------- */
+
+int mix_course_init(struct mix_course *course, const struct mix_schedule *schedule,
+                    const struct mix_changes *changes)
+{
+    uint32_t n_changes = mix_course_changes(changes);
+
+    *course = (struct mix_course){.n = schedule->n};
+    if (!mix_course_fits(schedule, changes))
+        return -EINVAL;
+    course->legs = calloc(1 + (size_t)n_changes, sizeof *course->legs);
+    if (!course->legs)
+        return -ENOMEM;
+    int r = mix_shares_init(&course->legs[0].shares, schedule);
+    course->n_legs = r == 0;
+    for (uint32_t i = 0; r == 0 && i < n_changes; i++) {
+        struct mix_point point;
+        struct mix_schedule from = mix_course_schedule(changes, &point, i);
+
+        course->legs[course->n_legs].begin = changes->items[i].position;
+        r = mix_shares_init(&course->legs[course->n_legs].shares, &from);
+        course->n_legs += r == 0;
+    }
+    if (r < 0)
+        mix_course_deinit(course);
+    return r;
+}
+
+void mix_course_deinit(struct mix_course *course)
+{
+    for (uint32_t i = 0; i < course->n_legs; i++)
+        mix_shares_deinit(&course->legs[i].shares);
+    free(course->legs);
+    *course = (struct mix_course){0};
+}
+
+uint64_t mix_course_bytes(const struct mix_course *course)
+{
+    uint64_t bytes = course->n_legs * sizeof *course->legs;
+
+    for (uint32_t i = 0; i < course->n_legs; i++)
+        bytes += mix_shares_bytes(&course->legs[i].shares);
+    return bytes;
+}
+
+struct mix_spot mix_course_spot(const struct mix_course *course, uint64_t position)
+{
+    uint32_t leg = course->n_legs - 1;
+
+    while (leg > 0 && course->legs[leg].begin > position)
+        leg--;
+    const struct mix_shares *shares = &course->legs[leg].shares;
+    uint64_t at = position - course->legs[leg].begin;
+    return (struct mix_spot){shares, mix_shares_stretch(shares, at), at};
+}
+
+/* ---- exact orders ---------------------------------------------------------------------------- */
+
+/* How many samples each child has had before the position, of which `n` legs are made. */
+static void mix_legs_counts(struct mix_legs *legs, uint32_t n, uint64_t position, uint64_t *ret)
+{
+    if (n == 0) {
+        mix_order_counts(&legs->first, position, ret);
+        return;
+    }
+    struct mix_later *last = &legs->later[n - 1];
+
+    mix_order_counts(&last->order, position - last->begin, ret);
+    for (uint32_t i = 0; i < last->order.shares.n; i++)
+        ret[i] += last->before[i];
+}
+
+static int mix_legs_add(struct mix_legs *legs, const struct mix_changes *changes, uint64_t seed)
+{
+    struct mix_later *later = &legs->later[legs->n];
+    struct mix_point point;
+    struct mix_schedule from = mix_course_schedule(changes, &point, legs->n);
+
+    later->begin = changes->items[legs->n].position;
+    later->before = calloc(changes->n, sizeof *later->before);
+    if (!later->before)
+        return -ENOMEM;
+    int r = mix_order_init(&later->order, &from, seed, later->begin);
+    if (r < 0) {
+        free(later->before);
+        return r;
+    }
+    mix_legs_counts(legs, legs->n, later->begin, later->before);
+    legs->n++;
+    return 0;
+}
+
+int mix_legs_init(struct mix_legs *legs, const struct mix_schedule *schedule,
+                  const struct mix_changes *changes, uint64_t seed, uint64_t epoch)
+{
+    uint32_t n_changes = mix_course_changes(changes);
+
+    *legs = (struct mix_legs){.n = 0};
+    if (!mix_course_fits(schedule, changes))
+        return -EINVAL;
+    int r = mix_order_init(&legs->first, schedule, seed, epoch);
+    if (r < 0 || n_changes == 0)
+        return r;
+    legs->later = calloc(n_changes, sizeof *legs->later);
+    r = legs->later ? 0 : -ENOMEM;
+    while (r == 0 && legs->n < n_changes)
+        r = mix_legs_add(legs, changes, seed);
+    if (r < 0)
+        mix_legs_deinit(legs);
+    return r;
+}
+
+void mix_legs_deinit(struct mix_legs *legs)
+{
+    for (uint32_t i = 0; i < legs->n; i++) {
+        mix_order_deinit(&legs->later[i].order);
+        free(legs->later[i].before);
+    }
+    free(legs->later);
+    mix_order_deinit(&legs->first);
+    *legs = (struct mix_legs){.n = 0};
+}
+
+/* The leg after a change that has the position; NULL: it lies before them all. */
+static struct mix_later *mix_legs_find(const struct mix_legs *legs, uint64_t position)
+{
+    for (uint32_t i = legs->n; i-- > 0;)
+        if (legs->later[i].begin <= position)
+            return &legs->later[i];
+    return NULL;
+}
+
+struct mix_place mix_legs_at(struct mix_legs *legs, uint64_t position)
+{
+    struct mix_later *later = mix_legs_find(legs, position);
+
+    if (!later)
+        return mix_order_at(&legs->first, position);
+    struct mix_place place = mix_order_at(&later->order, position - later->begin);
+    place.nth += later->before[place.child];
+    return place;
+}
+
+uint64_t mix_legs_missing(const struct mix_legs *legs, uint64_t position)
+{
+    const struct mix_later *later = mix_legs_find(legs, position);
+
+    return later ? mix_order_missing(&later->order, position - later->begin)
+                 : mix_order_missing(&legs->first, position);
+}

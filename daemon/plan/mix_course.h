@@ -1,0 +1,83 @@
+/*
+ * The weights of a mixture all along its order: those of its schedule, and from each change on
+ * (mix_changes.h) those of that change. A change begins a *leg*, a mixture of its own in all but
+ * the samples its children have had: what comes before it is as if it were not there, to the bit,
+ * and what comes after hangs on nothing before but their numbers.
+ *
+ * Where the order is exact each leg has one of its own (mix_order.h), whose accounts begin with the
+ * leg: nobody is owed anything from before. Its positions are counted from there, and its choices
+ * keyed by it.
+ *
+ * Pure. Not thread-safe, but for courses, which do not change once they are made.
+ */
+#ifndef DL_MIX_COURSE_H
+#define DL_MIX_COURSE_H
+
+#include "daemon/plan/mix_order.h"
+#include "proto/mix_changes.h"
+
+/* ---- weights alone --------------------------------------------------------------------------- */
+
+struct mix_leg {
+    uint64_t begin;           /* its first position */
+    struct mix_shares shares; /* owned; without bases: only its weights are looked at */
+};
+
+struct mix_course {
+    uint32_t n; /* children */
+    uint32_t n_legs;
+    struct mix_leg *legs; /* owned */
+};
+
+/* -EINVAL: see mix_shares_init(); or -ENOMEM. `changes` may be NULL, and are copied. */
+int _nodiscard_ mix_course_init(struct mix_course *course, const struct mix_schedule *schedule,
+                                const struct mix_changes *changes);
+void mix_course_deinit(struct mix_course *course); /* all zero is fine */
+uint64_t mix_course_bytes(const struct mix_course *course);
+
+/* The weights at one position below MIX_POSITIONS. */
+struct mix_spot {
+    const struct mix_shares *shares;
+    uint32_t stretch;
+    uint64_t at; /* the position as its shares count it */
+};
+struct mix_spot mix_course_spot(const struct mix_course *course, uint64_t position);
+
+static inline mix_units mix_spot_weight(const struct mix_spot *spot, uint32_t child)
+{
+    return mix_shares_weight(spot->shares, spot->stretch, child, spot->at);
+}
+
+/* Whether the weights are those at the position before. */
+static inline bool mix_spot_is_as_before(const struct mix_spot *spot)
+{
+    const struct mix_stretch *stretch = &spot->shares->stretches[spot->stretch];
+
+    return !stretch->ramp && spot->at > stretch->begin;
+}
+
+/* ---- exact orders ---------------------------------------------------------------------------- */
+
+struct mix_later {
+    uint64_t begin;
+    struct mix_order order; /* owned */
+    uint64_t *before;       /* owned; samples that each child has had by then */
+};
+
+struct mix_legs {
+    struct mix_order first;  /* owned */
+    uint32_t n;              /* changes */
+    struct mix_later *later; /* owned */
+};
+
+/* As mix_order_init(); `changes` may be NULL. To know what each child has had by a change takes as
+ * long as finding a position. */
+int _nodiscard_ mix_legs_init(struct mix_legs *legs, const struct mix_schedule *schedule,
+                              const struct mix_changes *changes, uint64_t seed, uint64_t epoch);
+void mix_legs_deinit(struct mix_legs *legs);
+
+/* As those of mix_order.h. */
+struct mix_place mix_legs_at(struct mix_legs *legs, uint64_t position);
+uint64_t mix_legs_missing(const struct mix_legs *legs, uint64_t position);
+
+#endif
