@@ -57,9 +57,42 @@ static int spec_nested_alloc_datasets(struct spec_reading *rd, uint32_t n)
 
 bool spec_dataset_is_iterable(const struct spec_dataset *dataset)
 {
-    return dataset->kind == DATASET_CHAIN ||
+    bool iterable = false;
+
+    for (uint32_t i = 0; dataset->kind == DATASET_MIX && i < dataset->n_datasets; i++)
+        iterable = iterable || spec_dataset_is_iterable(&dataset->datasets[i]);
+    return iterable || dataset->kind == DATASET_CHAIN ||
            (dataset->kind == DATASET_TAR && dataset->index <= INDEX_OFF) ||
            (dataset->kind == DATASET_RANGE && dataset->iterable);
+}
+
+static bool spec_nested_is_foreign(const struct spec_dataset *part)
+{
+    return part->kind == DATASET_PLUGIN || part->kind == DATASET_PYTHON;
+}
+
+/* A mix takes either sort, but not both: the part is the last one so far. */
+static int spec_nested_check_mixed(const struct spec_reading *rd, const char *place,
+                                   const struct spec_dataset *part)
+{
+    const struct spec_dataset *outer = &rd->spec->dataset;
+    bool iterable = spec_dataset_is_iterable(part);
+
+    for (uint32_t i = 0; i + 1 < outer->n_datasets; i++) {
+        const struct spec_dataset *other = &outer->datasets[i];
+
+        if (spec_nested_is_foreign(other) || spec_dataset_is_iterable(other) == iterable)
+            continue;
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%s is %s, and number %" PRIu32
+                            " of the list, from 0, %s; a mix takes datasets of one sort%s",
+                            dataset_kind_name(part->kind), iterable ? "iterable" : "map-style", i,
+                            iterable ? "map-style" : "iterable",
+                            (iterable ? part : other)->kind == DATASET_TAR
+                                ? ": write index: auto for the tar shards"
+                                : "");
+    }
+    return 0;
 }
 
 /* As ChainDataset and ConcatDataset have it. What foreign code is, is known when it is open. */
@@ -77,8 +110,11 @@ static int spec_nested_check_part(const struct spec_reading *rd, const char *pla
             "a mix decides in which order a loader's samples come, and cannot stand "
             "in a %s; list its datasets in one mix, outermost",
             dataset_kind_name(outer));
-    if (part->kind == DATASET_PLUGIN || part->kind == DATASET_PYTHON ||
-        iterable == (outer == DATASET_CHAIN))
+    if (spec_nested_is_foreign(part))
+        return 0;
+    if (outer == DATASET_MIX)
+        return spec_nested_check_mixed(rd, place, part);
+    if (iterable == (outer == DATASET_CHAIN))
         return 0;
     if (outer == DATASET_CHAIN)
         return dl_error_set(rd->err, EINVAL, place,
@@ -88,10 +124,10 @@ static int spec_nested_check_part(const struct spec_reading *rd, const char *pla
                             part->kind == DATASET_RANGE ? " without iterable: true"
                             : part->kind == DATASET_TAR ? " with an index"
                                                         : "");
-    if (outer == DATASET_CONCAT || outer == DATASET_MIX)
-        return dl_error_set(rd->err, EINVAL, place,
-                            "%s is iterable; %s takes map-style datasets, chain iterable ones%s",
-                            kind, dataset_kind_name(outer), remedy);
+    if (outer == DATASET_CONCAT)
+        return dl_error_set(
+            rd->err, EINVAL, place,
+            "%s is iterable; concat takes map-style datasets, chain iterable ones%s", kind, remedy);
     return dl_error_set(rd->err, EINVAL, place,
                         "%s is iterable and has no indices; %s takes a map-style dataset%s", kind,
                         dataset_kind_name(outer), remedy);

@@ -106,6 +106,11 @@ int spec_check_iterable(const struct dl_spec *spec, struct dl_error *err)
                             "dataset: the next sample is another rank's; write skip, or leave "
                             "shard.mode out",
                             spec_choice_name(spec_key_find("shard", "mode"), spec->shard));
+    if (spec->dataset.kind == DATASET_MIX && spec->dataset.draw == MIX_DRAW_RANDOM)
+        return dl_error_set(
+            err, EINVAL, "dataset.draw",
+            "\"random\" is not there for a mix of iterable datasets; write exact, or "
+            "leave it out");
     if (spec->sampler == SAMPLER_SEQUENTIAL)
         return 0;
     return dl_error_set(err, EINVAL, "sampler.kind",

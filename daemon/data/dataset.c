@@ -179,8 +179,9 @@ static int dataset_open_kind(const struct spec_dataset *spec, const char *place,
     case DATASET_TOKENS:
         return tokens_open(spec, place, env, ret, err);
     case DATASET_CONCAT:
+        return concat_open(spec, place, env, NULL, ret, err);
     case DATASET_MIX:
-        return concat_open(spec, place, env, ret, err);
+        return mix_open(spec, place, env, ret, err);
     case DATASET_SUBSET:
     case DATASET_SPLIT:
         return subset_open(spec, place, env, ret, err);

@@ -11,7 +11,7 @@ static const struct kind_entry entries[] = {
     {DATASET_RECORDS, "map", "raw rows of one type and shape"},
     {DATASET_TOKENS, "map", "a flat file of token ids, in windows"},
     {DATASET_CONCAT, "map", "datasets, one after another"},
-    {DATASET_MIX, "map", "datasets by weights, each in an order of its own"},
+    {DATASET_MIX, "either", "datasets by weights, each in an order of its own"},
     {DATASET_SUBSET, "map", "some samples of a dataset"},
     {DATASET_SPLIT, "map", "a part of a dataset"},
     {DATASET_CHAIN, "iterable", "iterable datasets, one after another"},

@@ -294,6 +294,15 @@ DATASETS = [
             {"kind": "range", "length": 7}, {"kind": "range", "length": 50}, {"kind": "range", "length": 9}],
         "schedule": [{"step": 0, "weights": [1, 1, 0]}, {"step": 6, "weights": [1, 3, 0]},
                      {"step": 20, "weights": [0, 1, 2], "ramp": "linear"}]}),
+    ("mix_of_streams", "mix", lambda case: {
+        "stop": "never", "length": 2 * ROWS, "global_batch": 4, "datasets": [
+            ranges(), {"kind": "range", "length": 7, "iterable": True, "divide": False}, ranges()],
+        "schedule": [{"step": 0, "weights": [1, 1, 0]}, {"step": 6, "weights": [1, 3, 0]},
+                     {"step": 20, "weights": [0, 1, 2], "ramp": "linear"}]}),
+    ("mix_of_shards", "mix", lambda case: {
+        "stop": "all", "weights": [1, 4], "datasets": [
+            {"kind": "tar", "shards": shards(case, f"mixed-{part}"), "decode": False, "divide": False,
+             "shuffle": part} for part in (0, 10)]}),
     ("subset_backwards", "subset", lambda case: {
         "dataset": pictures(case, "some"), "indices": [ROWS - 1 - i for i in range(ROWS)]}),
     ("split_in_lengths", "split", lambda case: split(
@@ -385,6 +394,7 @@ COLLATES = {
     "text_marked": {"kind": "pad", "value": -1},
     "tokens_of_npy": {"kind": "none"},
     "tar_of_bytes": {"kind": "none"},
+    "mix_of_shards": {"kind": "none"},
     "tar_decoded_and_shuffled": {"kind": "none"},
     "megatron_documents": {"kind": "pad", "multiple_of": 4},
     "tfrecord_of_examples": {"kind": "pad", "fields": ["floats"]},
@@ -399,5 +409,5 @@ COLLATES = {
     "imagefolder_center_chw": {"kind": "pad", "fields": ["image"]},
     "imagefolder_varying_transforms": {"kind": "none"},
 }
-ITERABLE = {"range_iterable", "range_iterable_whole", "chain_of_ranges", "tar_of_bytes",
-            "tar_decoded_and_shuffled", "plugin_fasta"}
+ITERABLE = {"range_iterable", "range_iterable_whole", "chain_of_ranges", "mix_of_streams", "mix_of_shards",
+            "tar_of_bytes", "tar_decoded_and_shuffled", "plugin_fasta"}

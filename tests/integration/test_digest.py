@@ -151,10 +151,10 @@ def specs_of(name):
     a plan knows nothing of its dataset but the length; for one dataset all pairs and samplers.
     """
     at = place(name)
-    if name.startswith("mix_"):
-        pairs = itertools.product([one for one in SAMPLERS if one[0] != "torch"], BATCHES)
-    elif name in ITERABLE:
+    if name in ITERABLE:
         pairs = itertools.product([("as_it_comes", {"kind": "sequential"})], BATCHES)
+    elif name.startswith("mix_"):
+        pairs = itertools.product([one for one in SAMPLERS if one[0] != "torch"], BATCHES)
     elif name == MORE_FOR:
         pairs = [*itertools.product(SAMPLERS, BATCHES),
                  *zip(MORE_SAMPLERS, itertools.cycle(BATCHES))]
@@ -276,6 +276,9 @@ class Digest(DigestCase):
 
     def test_shared_chain(self):
         self.check_shared("chain_of_ranges")
+
+    def test_shared_mix(self):
+        self.check_shared("mix_of_streams")
 
     def test_shared_shards(self):
         self.check_shared("tar_decoded_and_shuffled")

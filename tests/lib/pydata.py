@@ -184,6 +184,19 @@ class Walks:
         return Walk(info.id, info.num_workers, self.length)
 
 
+class Number(Walk):
+    def __next__(self):
+        return super().__next__()["i"]
+
+
+class Numbered(Walks):
+    """The numbers alone."""
+
+    def __iter__(self):
+        info = dloader.get_worker_info()
+        return Number(info.id, info.num_workers, self.length)
+
+
 class Once:
     """Gives its samples to the first pass only, as a stream from elsewhere would."""
 

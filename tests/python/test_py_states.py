@@ -175,6 +175,38 @@ class States(SpecCase):
         # Of the 30 rounds that lie before, none was made again.
         self.assertLess(max(made), 60 * SIZE // 2)
 
+    def mix(self, **more):
+        """Of a stream that knows its place, one that can be passed over, and one that begins again."""
+        dataset = {"kind": "mix", "weights": [5, 3, 1], "stop": "all", "datasets": [
+            python("Numbered", length=300), {"kind": "range", "length": 200, "iterable": True},
+            python("Numbered", length=20)], **more}
+        return self.spec(dataset, collate={"kind": "default"})
+
+    def numbers(self, batches, made=None):
+        return [batch.tolist() for batch in batches]
+
+    def test_a_mix_goes_on_where_it_was(self):
+        self.samples = self.numbers
+        spec = self.mix()
+        for stop in 1, 2, 41, 90:
+            with self.subTest(stop):
+                state, rest = self.begin(spec, stop)
+                self.assertEqual(self.go_on(spec, state), (rest, []))
+                self.assertGreater(len(rest), 20)
+
+    def test_a_mix_whose_workers_die(self):
+        spec = self.mix()
+        want = self.numbers(self.loader(spec))
+        loader = self.loader(spec)
+        found = []
+        for batch in loader:
+            found += self.numbers([batch])
+            if len(found) in (3, 40, 90):
+                for worker in self.workers_of(loader):
+                    os.kill(worker, signal.SIGKILL)
+        self.assertEqual(found, want)
+        self.assertGreater(len(want), 110)
+
     def workers_of(self, loader):
         return [worker["pid"] for worker in dlctl_json("workers", daemon=self.running)
                 if worker["loader"] == loader.name and worker["pid"]]

@@ -321,10 +321,19 @@ class Iterable(DigestCase):
         self.check_iterable("chain", lambda: chain(python("Stream", length=2 * ROWS)),
                             chain(self.native()))
 
+    def test_in_a_mix(self):
+        def mix(one, stop):
+            return {"kind": "mix", "weights": [5, 3, 1], "stop": stop,
+                    "datasets": [one, self.native(), self.native(divide=False)]}
+        for stop in "first", "all":
+            self.check_iterable(f"mix-{stop}", lambda: mix(python("Stream", length=2 * ROWS), stop),  # noqa: B023
+                                mix(self.native(), stop))
+
     def test_what_passing_over_costs_is_told(self):
-        """In a chain, too, of which one part cannot leap."""
+        """In a chain and in a mix, too, of which one part cannot leap."""
         stream = python("Stream", length=2 * ROWS)
-        for dataset in stream, {"kind": "chain", "datasets": [self.native(), stream]}:
+        for dataset in (stream, {"kind": "chain", "datasets": [self.native(), stream]},
+                        {"kind": "mix", "weights": [1, 1], "datasets": [self.native(), stream]}):
             for step in 0, 5:
                 with self.subTest(kind=dataset["kind"], step=step), \
                         RawClient(self.running.socket) as client:

@@ -115,18 +115,59 @@ static void test_refused(void **state)
         {"{kind: concat, datasets: [{kind: mix, " TWO ", weights: [1, 1]}]}", "dataset.datasets.0",
          "a mix decides in which order a loader's samples come, and cannot stand in a concat; list "
          "its datasets in one mix, outermost"},
-        {"{kind: mix, weights: [1], datasets: [{kind: range, length: 1, iterable: true}]}",
-         "dataset.datasets.0",
-         "range is iterable; mix takes map-style datasets, chain iterable ones"},
+        {"{kind: mix, weights: [1, 1], datasets: [{kind: range, length: 1},"
+         " {kind: range, length: 1, iterable: true}]}",
+         "dataset.datasets.1",
+         "range is iterable, and number 0 of the list, from 0, map-style; a mix takes datasets of "
+         "one sort"},
+        {"{kind: mix, weights: [1, 1, 1], datasets: [{kind: python, host: 7},"
+         " {kind: tar, shards: x}, {kind: npy, files: x}]}",
+         "dataset.datasets.2",
+         "npy is map-style, and number 1 of the list, from 0, iterable; a mix takes datasets of "
+         "one "
+         "sort: write index: auto for the tar shards"},
+        {"{kind: mix, weights: [1], draw: random, stop: never, length: 1,"
+         " datasets: [{kind: tar, shards: x}]}",
+         "dataset.draw",
+         "\"random\" is not there for a mix of iterable datasets; write exact, or leave it out"},
     };
 
     EXPECT_REFUSALS("dataset: {kind: mix, " TWO, cases);
     EXPECT_REFUSALS("dataset: ", nested);
 }
 
+/* As its datasets are; of foreign ones alone only they know. */
+static void test_iterable(void **state)
+{
+    static const struct {
+        const char *datasets;
+        bool iterable;
+    } rows[] = {
+        {"{kind: range, length: 1}, {kind: python, host: 7}", false},
+        {"{kind: plugin, path: x}, {kind: python, host: 7}", false},
+        {"{kind: plugin, path: x}, {kind: tar, shards: x}", true},
+        {"{kind: range, length: 1, iterable: true}, {kind: chain, datasets: [{kind: tar, shards: "
+         "x}]}",
+         true},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        _cleanup_(spec_deinit)
+        struct dl_spec spec = {0};
+        _cleanup_free_ char *text = NULL;
+
+        assert_true(asprintf(&text, "dataset: {kind: mix, weights: [1, 1], datasets: [%s]}",
+                             rows[i].datasets) >= 0);
+        expect_spec(text, &spec);
+        assert_int_equal(spec_dataset_is_iterable(&spec.dataset), rows[i].iterable);
+        assert_int_equal(spec_check_iterable(&spec, NULL), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),
+                                       cmocka_unit_test(test_iterable),
                                        cmocka_unit_test(test_refused)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /*
- * Datasets made of datasets: concat, subset, split; and chain, of iterable ones.
+ * Datasets made of datasets: concat, subset, split; chain, of iterable ones; and mix, of either.
  *
  * Each of the first three is a map from its own indices to those of the datasets inside it, which
  * copy their samples straight to where the caller wants them: a combinator adds arithmetic, no
@@ -20,8 +20,15 @@ int _nodiscard_ dataset_open_at(const struct spec_dataset *spec, const char *pla
                                 const struct data_env *env, struct dataset **ret,
                                 struct dl_error *err);
 
+/* `first`: the first part, which becomes the dataset's in any case; NULL: it is opened, too. */
 int _nodiscard_ concat_open(const struct spec_dataset *spec, const char *place,
-                            const struct data_env *env, struct dataset **ret, struct dl_error *err);
+                            const struct data_env *env, struct dataset *first, struct dataset **ret,
+                            struct dl_error *err);
+
+/* Mixed by weights: map-style datasets are one list, whose order is the plan's (concat.c); iterable
+ * ones are mixed here (mix_streams.h). As the first is, all have to be. */
+int _nodiscard_ mix_open(const struct spec_dataset *spec, const char *place,
+                         const struct data_env *env, struct dataset **ret, struct dl_error *err);
 
 /* Iterable datasets one after another. */
 int _nodiscard_ chain_open(const struct spec_dataset *spec, const char *place,

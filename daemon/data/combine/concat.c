@@ -336,7 +336,9 @@ static int concat_add_part(struct concat *concat, uint32_t i, const struct spec_
     char path[DL_ERROR_PATH_MAX];
 
     place_item(path, place, "datasets", i);
-    int r = dataset_open_at(&spec->datasets[i], path, env, &concat->parts[i], err);
+    int r = concat->parts[i]
+                ? 0
+                : dataset_open_at(&spec->datasets[i], path, env, &concat->parts[i], err);
     if (r == 0)
         r = concat_check_part(concat, i, place, err);
     if (r < 0)
@@ -353,10 +355,10 @@ static int concat_add_part(struct concat *concat, uint32_t i, const struct spec_
 }
 
 int concat_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
-                struct dataset **ret, struct dl_error *err)
+                struct dataset *first, struct dataset **ret, struct dl_error *err)
 {
     _cleanup_(dataset_closep)
-    struct dataset *ds = NULL;
+    struct dataset *ds = NULL, *part = first;
     struct concat *concat;
     int r = 0;
 
@@ -377,6 +379,7 @@ int concat_open(const struct spec_dataset *spec, const char *place, const struct
     ds->sizes = ds->n_sizes > 0 ? calloc(ds->n_sizes, sizeof *ds->sizes) : NULL;
     if (!concat->parts || !concat->ends || (ds->n_sizes > 0 && !ds->sizes))
         return dl_error_set(err, ENOMEM, place, "out of memory");
+    concat->parts[0] = steal_ptr(part);
     for (uint32_t i = 0; r == 0 && i < concat->n; i++)
         r = concat_add_part(concat, i, spec, place, env, err);
     if (r < 0)

@@ -10,10 +10,11 @@
 
 #include <utlist.h>
 
-/* What a mix's worker says of its datasets: 0, or a negative errno with `err`. */
+/* What a worker says of a mix's datasets, if they have sizes: 0, or a negative errno with `err`. */
 static int tasks_take_sizes(struct loader *loader, struct dl_span sizes, struct dl_error *err)
 {
-    uint32_t n = loader->spec.dataset.kind == DATASET_MIX ? loader->spec.dataset.n_datasets : 0;
+    bool mixes = loader->spec.dataset.kind == DATASET_MIX && !loader->core.iterable;
+    uint32_t n = mixes ? loader->spec.dataset.n_datasets : 0;
     uint64_t count, sum = 0;
 
     if (sizes.len != n * sizeof *loader->sizes)
