@@ -660,7 +660,7 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
     if (r < 0)
         return r;
     d->quota = quota_new(&d->config.limits);
-    d->crew = crew_new(&d->loop);
+    d->crew = crew_new(&d->loop, daemon_count_threads());
     daemon_set_limits(d, &d->config.limits);
     budget_init(&d->budget, &d->config.limits.memory);
     d->budget.look = pictures_set_settle;

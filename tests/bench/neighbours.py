@@ -78,6 +78,17 @@ class Daemon:
         self.process.wait()
 
 
+def begin(uid, *arguments):
+    return subprocess.Popen(as_user(uid, *arguments), stdout=subprocess.PIPE, text=True)
+
+
+def result(process):
+    out, _ = process.communicate()
+    if process.returncode != 0:
+        sys.exit(f'{process.args}: exit status {process.returncode}')
+    return json.loads(out)
+
+
 class Neighbours:
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
@@ -88,34 +99,23 @@ class Neighbours:
         self.daemon.stop()
         self.other.stop()
 
-    def begin(self, uid, *arguments):
-        return subprocess.Popen(as_user(uid, *arguments), stdout=subprocess.PIPE, text=True)
-
     def consume(self, *more):
-        return self.begin(HONEST, self.build / 'tests/bench/consumer', '--spec', self.folder / 'spec.json', '--socket',
-                          self.daemon.socket, '--seconds', self.options.seconds, '--touch', 'none', *more)
+        return begin(HONEST, self.build / 'tests/bench/consumer', '--spec', self.folder / 'spec.json', '--socket',
+                     self.daemon.socket, '--seconds', self.options.seconds, '--touch', 'none', *more)
 
     def measure(self):
         seconds = self.options.seconds
-        fast = self.result(self.consume())
+        fast = result(self.consume())
         waits = self.consume('--pause', '0.001')
-        asking = self.result(self.begin(HONEST, sys.executable, __file__, '--ask', self.daemon.socket, '--seconds',
-                                        seconds))
+        asking = result(begin(HONEST, sys.executable, __file__, '--ask', self.daemon.socket, '--seconds', seconds))
         return {'rate': fast['batches'] / fast['seconds'],
-                'batch_p99_s': self.result(waits)['wait_p99_s'],
+                'batch_p99_s': result(waits)['wait_p99_s'],
                 'answer_p99_s': asking[(len(asking) - 1) * 99 // 100]}
-
-    @staticmethod
-    def result(process):
-        out, _ = process.communicate()
-        if process.returncode != 0:
-            sys.exit(f'{process.args}: exit status {process.returncode}')
-        return json.loads(out)
 
     def beside(self, daemon):
         """What the first user gets while the second one floods that daemon."""
-        flooding = self.begin(HOSTILE, sys.executable, __file__, '--flood', daemon.socket, '--connections',
-                              self.options.connections, '--seconds', 2 * self.options.seconds + 2)
+        flooding = begin(HOSTILE, sys.executable, __file__, '--flood', daemon.socket, '--connections',
+                         self.options.connections, '--seconds', 2 * self.options.seconds + 2)
         time.sleep(.5)
         try:
             return self.measure()

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Does the benchmark of neighbours measure what it says? As test_bench.py.
+"""Do the benchmarks of neighbours and planners measure what they say? As test_bench.py.
 
     test_neighbour_bench.py BUILD [unittest options]
 """
@@ -14,6 +14,7 @@ import sys
 import unittest
 
 import neighbours
+import planners
 
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = ''
@@ -30,6 +31,19 @@ class QuickRuns(unittest.TestCase):
         for where, got in found.items():
             with self.subTest(where=where):
                 self.assertEqual(set(got), set(neighbours.FIGURES))
+                self.assertGreater(min(got.values()), 0)
+
+
+    @unittest.skipIf(os.geteuid(), 'only root can be two users')
+    def test_planners(self):
+        out = subprocess.run([sys.executable, HERE / 'planners.py', '--build', BUILD, '--seconds', '0.5',
+                              '--rounds', '1', '--users', '2', '--json'], check=True,
+                             stdout=subprocess.PIPE, text=True).stdout
+        [found] = json.loads(out)
+        self.assertEqual(set(found), {'0', '1', '2'})
+        for users, got in found.items():
+            with self.subTest(users=users):
+                self.assertEqual(set(got), {*planners.FIGURES, *(f'{name}_slowest' for name in planners.FIGURES)})
                 self.assertGreater(min(got.values()), 0)
 
 

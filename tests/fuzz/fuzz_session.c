@@ -586,7 +586,7 @@ static void begin(struct game *g)
     g->quota = quota_new(&g->config.limits);
     budget_init(&g->budget, &g->config.limits.memory);
     g->scheduler = scheduler_new(&g->loop, session_take_turn);
-    g->crew = crew_new(&g->loop);
+    g->crew = crew_new(&g->loop, 4);
     g->account = quota_account(g->quota, getuid());
     g->hosts = hosts_new(&(struct hosts_options){.loop = &g->loop, .config = &g->config});
     g->next_segment = 1;

@@ -243,6 +243,20 @@ class BusyThreads(Beside):
         self.assert_all_is_back(*self.before)
 
 
+    def test_one_stays_free(self):
+        """Two users have as many jobs as they may: somebody else finds a thread, whatever these take."""
+        planners = [subprocess.Popen(as_user(HOSTILE + user, sys.executable, os.path.join(HERE, "hostile_user.py"),
+                                             self.server.socket, "given_up", str(SHORT)), stdout=subprocess.DEVNULL)
+                    for user in range(2)]
+        seen = []
+        while any(planner.poll() is None for planner in planners):
+            users = self.users()
+            seen.append(sum(users[HOSTILE + user]["threads"] for user in range(2) if HOSTILE + user in users))
+        self.assertEqual([planner.returncode for planner in planners], [0, 0])
+        self.assertEqual(max(seen), 3)
+        self.assert_all_is_back(*self.before)
+
+
 class Configured(Beside):
     LIMITS = {**LIMITS, "log_lines": 5, "threads": 1}
 

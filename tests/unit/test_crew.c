@@ -4,7 +4,7 @@
 
 #include "daemon/serve/loader/crew.h"
 
-enum { MANY = 10, ONE_USER = 1, ANOTHER = 2 };
+enum { MANY = 10, ONE_USER = 1, ANOTHER = 2, THREADS = 4 /* that libuv makes */ };
 
 struct job {
     struct crew_job job;
@@ -67,7 +67,7 @@ static void play_begin(void)
     assert_int_equal(uv_sem_init(&play.go_on, 0), 0);
     assert_int_equal(uv_sem_init(&play.full, 0), 0);
     assert_int_equal(uv_mutex_init(&play.lock), 0);
-    play.crew = crew_new(&play.loop);
+    play.crew = crew_new(&play.loop, THREADS);
 }
 
 static void play_end(void)

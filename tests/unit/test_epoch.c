@@ -29,7 +29,7 @@ static int setup(void **state)
 
     assert_non_null(f);
     assert_int_equal(uv_loop_init(&f->loop), 0);
-    f->set.crew = crew_new(&f->loop);
+    f->set.crew = crew_new(&f->loop, 4);
     *state = f;
     return 0;
 }

@@ -29,7 +29,7 @@ static int setup(void **state)
     strcpy(f->dir, "/tmp/test_length_table-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
     assert_int_equal(uv_loop_init(&f->loop), 0);
-    f->crew = crew_new(&f->loop);
+    f->crew = crew_new(&f->loop, 4);
     *state = f;
     return 0;
 }

@@ -2,6 +2,7 @@
 
 #include "daemon/serve/base/blame.h"
 #include "daemon/serve/base/memory.h"
+#include "daemon/serve/loader/crew_turns.h"
 
 #include <assert.h>
 
@@ -12,28 +13,28 @@ struct crew_user {
     UT_hash_handle hh; /* crew.users, by uid */
     struct crew *crew;
     uint32_t uid;
-    uint32_t running;
+    struct crew_place place;  /* which waits while `waiting` is not empty */
     struct crew_job *waiting; /* borrowed (utlist) */
 };
 
 struct crew {
     uv_loop_t *loop;
-    uint64_t limit;
+    struct crew_turns turns;
     struct crew_user *users; /* who have jobs */
 };
 
-struct crew *crew_new(uv_loop_t *loop)
+struct crew *crew_new(uv_loop_t *loop, uint32_t threads)
 {
     struct crew *crew = must_alloc(sizeof *crew);
 
     crew->loop = loop;
-    crew->limit = CREW_JOBS;
+    crew->turns = (struct crew_turns){.threads = threads, .limit = CREW_JOBS};
     return crew;
 }
 
 void crew_set_limit(struct crew *crew, uint64_t jobs)
 {
-    crew->limit = max_u64(jobs, 1);
+    crew->turns.limit = max_u64(jobs, 1);
 }
 
 struct crew *crew_free(struct crew *crew)
@@ -56,34 +57,51 @@ static void crew_on_run(uv_work_t *work)
 
 static void crew_on_done(uv_work_t *work, int status);
 
-/* As many as may run at the same time. */
-static void crew_put_to_work(struct crew_user *user)
+/* The job waits no more: for a thread, or because nobody wants it. */
+static void crew_take_out(struct crew_user *user, struct crew_job *job)
 {
-    while (user->waiting && user->running < user->crew->limit) {
+    DL_DELETE(user->waiting, job);
+    job->waits = false;
+    if (!user->waiting)
+        crew_turns_wait_no_more(&user->crew->turns, &user->place);
+}
+
+/* No more than there are threads: whoever comes next does not stand behind all these in libuv's
+ * queue. */
+static void crew_put_to_work(struct crew *crew)
+{
+    struct crew_place *place;
+
+    while ((place = crew_turns_next(&crew->turns))) {
+        struct crew_user *user = container_of(place, struct crew_user, place);
         struct crew_job *job = user->waiting;
 
-        DL_DELETE(user->waiting, job);
-        job->waits = false;
-        user->running++;
-        int r = uv_queue_work(user->crew->loop, &job->work, crew_on_run, crew_on_done);
+        crew_take_out(user, job);
+        int r = uv_queue_work(crew->loop, &job->work, crew_on_run, crew_on_done);
         assert(r == 0);
     }
+}
+
+static void crew_let_go(struct crew_user *user)
+{
+    if (user->place.running > 0 || user->waiting)
+        return;
+    HASH_DEL(user->crew->users, user);
+    free(user);
 }
 
 static void crew_on_done(uv_work_t *work, int status)
 {
     struct crew_job *job = container_of(work, struct crew_job, work);
     struct crew_user *user = steal_ptr(job->user);
+    struct crew *crew = user->crew;
     _cleanup_(blame_backp)
     _unused_ uint64_t before = blame_swap(job->blame);
 
     (void)status; /* nobody cancels it */
-    user->running--;
-    crew_put_to_work(user);
-    if (user->running == 0) {
-        HASH_DEL(user->crew->users, user);
-        free(user);
-    }
+    crew_turns_end(&crew->turns, &user->place);
+    crew_let_go(user);
+    crew_put_to_work(crew);
     job->done(job);
 }
 
@@ -102,17 +120,17 @@ void crew_start(struct crew *crew, uint32_t uid, struct crew_job *job,
     *job = (struct crew_job){
         .user = user, .waits = true, .blame = blame_at(), .run = run, .done = done};
     DL_APPEND(user->waiting, job);
-    crew_put_to_work(user);
+    crew_turns_wait(&crew->turns, &user->place);
+    crew_put_to_work(crew);
 }
 
 bool crew_cancel(struct crew_job *job)
 {
     if (!job->waits)
         return false;
-    assert(job->user->running > 0); /* it waits for these */
-    DL_DELETE(job->user->waiting, job);
-    job->waits = false;
-    job->user = NULL;
+    struct crew_user *user = steal_ptr(job->user);
+    crew_take_out(user, job);
+    crew_let_go(user);
     return true;
 }
 
@@ -126,5 +144,5 @@ struct crew_share crew_share_of(const struct crew *crew, uint32_t uid)
     if (!user)
         return (struct crew_share){0};
     DL_COUNT(user->waiting, job, waiting);
-    return (struct crew_share){.running = user->running, .waiting = waiting};
+    return (struct crew_share){.running = user->place.running, .waiting = waiting};
 }

@@ -1,6 +1,7 @@
 /*
- * The loop's threads, shared between users: so many jobs of one user run at the same time, and the
- * user's others wait for these. So a job of somebody else's waits for few.
+ * The loop's threads, shared between users: so many jobs of one user run at the same time, the
+ * user's others wait for these, and users take turns: crew_turns.h. Somebody who has no job finds a
+ * thread soon, however many jobs of others wait.
  *
  * Main thread only, but for what jobs do.
  */
@@ -19,7 +20,7 @@ enum { CREW_JOBS = 2 };
 
 /* What one user has of it. */
 struct crew_share {
-    uint32_t running;
+    uint64_t running;
     uint64_t waiting;
 };
 
@@ -34,7 +35,8 @@ struct crew_job {
     void (*done)(struct crew_job *job); /* from the loop */
 };
 
-struct crew *crew_new(uv_loop_t *loop);
+/* `threads`: of the loop's, 1 at least. */
+struct crew *crew_new(uv_loop_t *loop, uint32_t threads);
 struct crew *crew_free(struct crew *crew); /* all jobs are done; NULL is fine */
 /* So many jobs of a user run at a time, 1 at least, from the next one on. */
 void crew_set_limit(struct crew *crew, uint64_t jobs);
