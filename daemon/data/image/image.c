@@ -245,7 +245,7 @@ static int image_plan(struct image_decoder *d, const struct image_crop *crop,
 static int image_make_row(struct image_decoder *d, uint32_t pixels, uint32_t taps)
 {
     enum { OFF_ALIGNMENT = 8 };
-    size_t bytes = ((size_t)pixels + taps) * PIXEL + RESAMPLE_SLACK + OFF_ALIGNMENT;
+    size_t bytes = ((size_t)pixels + taps) * PIXEL + PICTURE_SLACK + OFF_ALIGNMENT;
 
     if (bytes <= d->row_room)
         return 0;
@@ -373,45 +373,19 @@ static uint32_t image_rows_above(const struct picture_box *box)
 }
 
 static int image_decode_rows(struct image_decoder *d, const struct picture_box *box,
-                             uint32_t origin, struct picture *out, struct dl_error *err)
+                             uint32_t origin, const struct image_sink *sink, struct dl_error *err)
 {
     const struct image_codec_ops *ops = d->codec->ops;
-    size_t from = ((size_t)box->left - origin) * PIXEL, bytes = (size_t)box->size.width * PIXEL;
+    size_t from = ((size_t)box->left - origin) * PIXEL;
     int r = 0;
 
     for (uint32_t n = image_rows_above(box); r == 0 && n > 0; n--)
         r = ops->row(d->codec, d->row, err);
     for (uint32_t y = 0; r == 0 && y < box->size.height; y++) {
         if ((r = ops->row(d->codec, d->row, err)) == 0)
-            memcpy(picture_row(out, y), d->row + from, bytes);
+            sink->row(sink->to, d->row + from);
     }
     return r < 0 ? r : ops->end(d->codec, err);
-}
-
-/* The box is of the picture as it is reduced. */
-static int image_decode_part(struct image_decoder *d, const struct picture_box *box,
-                             uint32_t reduce, struct picture *out, struct dl_error *err)
-{
-    struct image_window window = {
-        .reduce = reduce,
-        .left = (uint32_t)box->left,
-        .right = (uint32_t)box->left + box->size.width,
-        .top = (uint32_t)box->top - image_rows_above(box),
-        .bottom = (uint32_t)box->top + box->size.height,
-        .clip_grey = true,
-    };
-    struct image_rows rows;
-    int r;
-
-    if (picture_set(out, box->size, false) < 0)
-        return image_no_memory(d, err);
-    if ((r = d->codec->ops->begin(d->codec, &window, &rows, err)) < 0)
-        return r;
-    if (image_make_row(d, rows.pixels, 0) < 0)
-        return image_no_memory(d, err);
-    r = image_decode_rows(d, box, rows.origin, out, err);
-    d->codec = NULL;
-    return r;
 }
 
 /* From three bytes a pixel to four, of which the last may be anything: so the next pixel's first
@@ -424,53 +398,106 @@ static void image_widen_row(const uint8_t *restrict row, size_t n, uint8_t *rest
         memcpy(out + (n - 1) * PIXEL, row + (n - 1) * COLOURS, COLOURS);
 }
 
+/* A row of four bytes a pixel is copied, too: one that ends the memory has nothing behind it. */
 static int image_copy_pixels(struct image_decoder *d, const struct picture_box *box,
-                             struct picture *out, struct dl_error *err)
+                             const struct image_sink *sink, struct dl_error *err)
 {
     const struct image_pixels *from = &d->open;
 
-    if (picture_set(out, box->size, false) < 0)
+    if (image_make_row(d, box->size.width, 0) < 0)
         return image_no_memory(d, err);
     for (uint32_t y = 0; y < box->size.height; y++) {
         size_t at = ((size_t)box->top + y) * from->size.width + (size_t)box->left;
         const uint8_t *row = from->pixels + at * from->step;
         if (from->step == PIXEL)
-            memcpy(picture_row(out, y), row, (size_t)box->size.width * PIXEL);
+            memcpy(d->row, row, (size_t)box->size.width * PIXEL);
         else
-            image_widen_row(row, box->size.width, picture_row(out, y));
+            image_widen_row(row, box->size.width, d->row);
+        sink->row(sink->to, d->row);
     }
     d->open.pixels = NULL;
     return 0;
 }
 
+int image_decode_part(struct image_decoder *d, const struct image_part *part,
+                      const struct image_sink *sink, struct dl_error *err)
+{
+    const struct picture_box *box = &part->box;
+    struct image_window window = {
+        .reduce = part->reduce,
+        .left = (uint32_t)box->left,
+        .right = (uint32_t)box->left + box->size.width,
+        .top = (uint32_t)box->top - image_rows_above(box),
+        .bottom = (uint32_t)box->top + box->size.height,
+        .clip_grey = true,
+    };
+    struct image_rows rows;
+    int r;
+
+    assert(d->codec || d->open.pixels);
+    if (d->open.pixels)
+        return image_copy_pixels(d, box, sink, err);
+    if ((r = d->codec->ops->begin(d->codec, &window, &rows, err)) < 0)
+        return r;
+    if (image_make_row(d, rows.pixels, 0) < 0)
+        return image_no_memory(d, err);
+    r = image_decode_rows(d, box, rows.origin, sink, err);
+    d->codec = NULL;
+    return r;
+}
+
+/* A picture that is filled row by row. */
+struct image_filling {
+    struct picture *out;
+    uint32_t next;
+};
+
+static void image_fill_row(void *to, const uint8_t *row)
+{
+    struct image_filling *filling = to;
+
+    memcpy(picture_row(filling->out, filling->next++), row,
+           (size_t)filling->out->size.width * PIXEL);
+}
+
+int image_decode_into(struct image_decoder *d, const struct image_part *part, struct picture *out,
+                      struct dl_error *err)
+{
+    struct image_filling filling = {.out = out};
+
+    if (picture_set(out, part->box.size, false) < 0)
+        return image_no_memory(d, err);
+    return image_decode_part(d, part, &(struct image_sink){image_fill_row, &filling}, err);
+}
+
+void image_choose_part(const struct image_decoder *d, const struct picture_box *box,
+                       const struct image_size *goal, struct image_part *ret)
+{
+    struct image_crop crop = {.box = box->size, .scaled = goal ? *goal : box->size};
+    uint32_t most = goal && d->codec ? d->codec->ops->most_reduced : 1;
+    uint32_t reduce = image_choose_reduction(&crop, most);
+    struct resample_span across = image_span_of((uint32_t)box->left, box->size.width, reduce);
+    struct resample_span down = image_span_of((uint32_t)box->top, box->size.height, reduce);
+
+    assert((uint64_t)box->left + box->size.width <= d->source.width &&
+           (uint64_t)box->top + box->size.height <= d->source.height);
+    *ret = (struct image_part){
+        .reduce = reduce,
+        .box = {.top = down.low,
+                .left = across.low,
+                .size = {down.high - down.low, across.high - across.low}},
+        .within = {.top = down.begin - down.low,
+                   .left = across.begin - across.low,
+                   .height = down.length,
+                   .width = across.length},
+    };
+}
+
 int image_decode_picture(struct image_decoder *d, const struct picture_box *box,
                          struct picture *out, struct dl_error *err)
 {
-    assert((d->codec || d->open.pixels) &&
-           (uint64_t)box->left + box->size.width <= d->source.width &&
-           (uint64_t)box->top + box->size.height <= d->source.height);
-    if (d->open.pixels)
-        return image_copy_pixels(d, box, out, err);
-    return image_decode_part(d, box, 1, out, err);
-}
+    struct image_part part;
 
-int image_decode_reduced(struct image_decoder *d, const struct picture_box *box,
-                         struct image_size goal, struct picture *out, struct picture_part *ret_part,
-                         struct dl_error *err)
-{
-    struct image_crop crop = {.box = box->size, .scaled = goal};
-    uint32_t reduce = image_choose_reduction(&crop, d->codec->ops->most_reduced);
-    struct resample_span across = image_span_of((uint32_t)box->left, box->size.width, reduce);
-    struct resample_span down = image_span_of((uint32_t)box->top, box->size.height, reduce);
-    struct picture_box reduced = {.top = down.low,
-                                  .left = across.low,
-                                  .size = {down.high - down.low, across.high - across.low}};
-    int r = reduce == 1 ? image_decode_picture(d, box, out, err)
-                        : image_decode_part(d, &reduced, reduce, out, err);
-
-    *ret_part = (struct picture_part){.top = down.begin - down.low,
-                                      .left = across.begin - across.low,
-                                      .height = down.length,
-                                      .width = across.length};
-    return r < 0 ? r : (int)reduce;
+    image_choose_part(d, box, NULL, &part);
+    return image_decode_into(d, &part, out, err);
 }

@@ -64,12 +64,29 @@ int _nodiscard_ image_decode_picture(struct image_decoder *decoder, const struct
                                      struct picture *out, struct dl_error *err);
 
 /*
- * Likewise, where the box becomes `goal`: at a smaller scale, as far as that is above. Returns by
- * how much it was reduced: 1, 2, 4 or 8. *ret_part: where the box lies in `out`.
+ * Likewise in two steps, and row by row. choose_part: what of the picture is decoded for a box;
+ * with a `goal`, which the box is to become, at a smaller scale, as far as that is above; NULL: as
+ * it is.
  */
-int _nodiscard_ image_decode_reduced(struct image_decoder *decoder, const struct picture_box *box,
-                                     struct image_size goal, struct picture *out,
-                                     struct picture_part *ret_part, struct dl_error *err);
+struct image_part {
+    uint32_t reduce;            /* the scale is 1 / 1, 2, 4 or 8 */
+    struct picture_box box;     /* in pixels of that scale */
+    struct picture_part within; /* where the box that was asked for lies in it */
+};
+void image_choose_part(const struct image_decoder *decoder, const struct picture_box *box,
+                       const struct image_size *goal, struct image_part *ret);
+
+/* What gets part->box's rows, from top to bottom: each has four bytes a pixel, as a picture's;
+ * PICTURE_SLACK bytes behind it may be read. */
+struct image_sink {
+    void (*row)(void *to, const uint8_t *row);
+    void *to;
+};
+int _nodiscard_ image_decode_part(struct image_decoder *decoder, const struct image_part *part,
+                                  const struct image_sink *sink, struct dl_error *err);
+/* The same into a picture of part->box's size. */
+int _nodiscard_ image_decode_into(struct image_decoder *decoder, const struct image_part *part,
+                                  struct picture *out, struct dl_error *err);
 
 /* The size of the picture that is open. */
 struct image_size image_source(const struct image_decoder *decoder);

@@ -1,21 +1,10 @@
 /* Weights, and two passes over the pixels. */
-#include "daemon/data/image/resize.h"
-#include "daemon/data/image/vectors.h"
+#include "daemon/data/image/resize_rows.h"
 
 #include <errno.h>
 #include <math.h>
 
-#if defined(__SSE2__) && !defined(PLAIN_VECTORS)
-#include <emmintrin.h>
-#endif
-
-enum {
-    PIXEL = PICTURE_PIXEL,
-    BITS = 22,      /* of a weight: 8 for the pixel, and 2 for negative ones and sums above 1 */
-    BLOCK = 64,     /* bytes of a row that are summed up together */
-    LOW_BITS = 12,  /* of a weight that is split: both parts fit 16 bits */
-    TAPS_MAX = 2048 /* so many lower parts times 255 fit 31 bits */
-};
+enum { PIXEL = PICTURE_PIXEL, BITS = RESIZE_BITS, LOW_BITS = RESIZE_LOW_BITS };
 
 /* ---- filters: the weight at a distance, in output pixels --------------------------------------
  */
@@ -89,6 +78,8 @@ static void resize_axis_deinit(struct resize_axis *axis)
     free(axis->high);
     free(axis->low);
     free(axis->shares);
+    free(axis->packed);
+    free(axis->packed_from);
     *axis = (struct resize_axis){0};
 }
 
@@ -125,13 +116,6 @@ static int32_t resize_fixed(double share)
 
     return (int32_t)(share < 0 ? scaled - 0.5 : scaled + 0.5);
 }
-
-/* What of one direction becomes the outputs: `length` from `begin` on, of so many inputs. */
-struct resize_span {
-    uint32_t inputs;
-    double begin;
-    double length;
-};
 
 /* Output `i`, whose filter is `stretch` times as wide as it is long. */
 static void resize_weigh(struct resize_axis *axis, uint32_t i, const struct resize_span *span,
@@ -181,108 +165,6 @@ static int resize_axis_set(struct resize_axis *axis, const struct resize_span *s
 /* ---- pixels -----------------------------------------------------------------------------------
  */
 
-static inline uint8_t resize_to_byte(int32_t sum)
-{
-    sum >>= BITS;
-    return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
-}
-
-/* One row across. */
-static void resize_across_plain(const struct resize_axis *axis, const uint8_t *row, uint8_t *out)
-{
-    for (uint32_t i = 0; i < axis->n; i++) {
-        const uint8_t *p = row + (size_t)axis->from[i] * PIXEL;
-        const int32_t *w = axis->weights + (size_t)i * axis->taps;
-        for (unsigned c = 0; c < PIXEL; c++) {
-            int32_t sum = 1 << (BITS - 1);
-            for (uint32_t t = 0; t < axis->count[i]; t++)
-                sum += p[(size_t)t * PIXEL + c] * w[t];
-            out[(size_t)i * PIXEL + c] = resize_to_byte(sum);
-        }
-    }
-}
-
-#if defined(__SSE2__) && !defined(PLAIN_VECTORS)
-
-static inline __m128i resize_pair(const int16_t *weights)
-{
-    int32_t pair;
-
-    memcpy(&pair, weights, sizeof pair);
-    return _mm_set1_epi32(pair);
-}
-
-/* Two pixels at once, times the upper and the lower parts of their weights: there is no product of
- * 32 bits in SSE2. An odd number of them reads one pixel behind, which has no weight. */
-static inline __m128i resize_sum(const struct resize_axis *axis, const uint8_t *row, uint32_t i)
-{
-    const __m128i zero = _mm_setzero_si128();
-    const uint8_t *p = row + (size_t)axis->from[i] * PIXEL;
-    const int16_t *high = axis->high + (size_t)i * axis->taps;
-    const int16_t *low = axis->low + (size_t)i * axis->taps;
-    __m128i upper = zero, lower = _mm_set1_epi32(1 << (BITS - 1));
-
-    for (uint32_t t = 0; t < axis->count[i]; t += 2) {
-        __m128i two = _mm_loadl_epi64((const void *)(p + (size_t)t * PIXEL));
-        two = _mm_unpacklo_epi8(two, zero);
-        two = _mm_unpacklo_epi16(two, _mm_srli_si128(two, 8));
-        upper = _mm_add_epi32(upper, _mm_madd_epi16(two, resize_pair(high + t)));
-        lower = _mm_add_epi32(lower, _mm_madd_epi16(two, resize_pair(low + t)));
-    }
-    return _mm_srai_epi32(_mm_add_epi32(_mm_slli_epi32(upper, LOW_BITS), lower), BITS);
-}
-
-static void resize_across(const struct resize_axis *axis, const uint8_t *row, uint8_t *out)
-{
-    if (axis->taps > TAPS_MAX) {
-        resize_across_plain(axis, row, out);
-        return;
-    }
-    for (uint32_t i = 0; i < axis->n; i++) {
-        __m128i sum = resize_sum(axis, row, i);
-        sum = _mm_packs_epi32(sum, sum);
-        int32_t pixel = _mm_cvtsi128_si32(_mm_packus_epi16(sum, sum));
-        memcpy(out + (size_t)i * PIXEL, &pixel, sizeof pixel);
-    }
-}
-
-#else
-
-static void resize_across(const struct resize_axis *axis, const uint8_t *row, uint8_t *out)
-{
-    resize_across_plain(axis, row, out);
-}
-
-#endif
-
-/* One output row, of the rows from `rows` on, which have `bytes`; a multiple of BLOCK at a time. */
-WIDE_VECTORS static void resize_down(const int32_t *weights, uint32_t n, const uint8_t *rows,
-                                     size_t bytes, uint8_t *restrict out)
-{
-    for (size_t at = 0; at < bytes; at += BLOCK) {
-        size_t here = bytes - at < BLOCK ? bytes - at : BLOCK;
-        int32_t sum[BLOCK];
-        for (size_t k = 0; k < BLOCK; k++)
-            sum[k] = 1 << (BITS - 1);
-        if (here == BLOCK) {
-            for (uint32_t t = 0; t < n; t++) {
-                const uint8_t *p = rows + t * bytes + at;
-                int32_t w = weights[t];
-                for (size_t k = 0; k < BLOCK; k++)
-                    sum[k] += p[k] * w;
-            }
-        } else {
-            for (uint32_t t = 0; t < n; t++) {
-                const uint8_t *p = rows + t * bytes + at;
-                for (size_t k = 0; k < here; k++)
-                    sum[k] += p[k] * weights[t];
-            }
-        }
-        for (size_t k = 0; k < here; k++)
-            out[at + k] = resize_to_byte(sum[k]);
-    }
-}
-
 /* Pillow adds up the distance from pixel to pixel, and so has its rounding. */
 static int resize_nearest(struct resizer *resizer, const struct picture *in, struct picture *out)
 {
@@ -309,44 +191,31 @@ static int resize_nearest(struct resizer *resizer, const struct picture *in, str
     return 0;
 }
 
-struct resize_rows {
-    const uint8_t *pixels;
-    uint32_t height;
-    size_t bytes; /* of a row */
-};
-
-/* What is resized, to what. */
-struct resize_job {
-    struct resize_span across;
-    struct resize_span down;
-    struct image_size size;
-    enum resize_filter filter;
-};
-
-static int resize_pass_across(struct resizer *resizer, const struct resize_rows *in,
-                              const struct resize_job *job, uint8_t *out)
+static int resize_set_across(struct resizer *resizer)
 {
-    struct resize_axis *axis = &resizer->across;
-    size_t bytes = (size_t)job->size.width * PIXEL;
+    const struct resize_job *job = &resizer->job;
+    int r = resize_axis_set(&resizer->across, &job->across, job->size.width, job->filter);
 
-    if (resize_axis_set(axis, &job->across, job->size.width, job->filter) < 0)
-        return -ENOMEM;
-    for (uint32_t y = 0; y < in->height; y++)
-        resize_across(axis, in->pixels + y * in->bytes, out + y * bytes);
+    if (r < 0 || (r = resize_pack_room(&resizer->across)) < 0)
+        return r;
+    resize_pack(&resizer->across, job->across.inputs);
     return 0;
 }
 
-static int resize_pass_down(struct resizer *resizer, const struct resize_rows *in,
-                            const struct resize_job *job, uint8_t *out)
+static int resize_set_down(struct resizer *resizer)
 {
-    struct resize_axis *axis = &resizer->down;
+    const struct resize_job *job = &resizer->job;
 
-    if (resize_axis_set(axis, &job->down, job->size.height, job->filter) < 0)
-        return -ENOMEM;
-    for (uint32_t y = 0; y < job->size.height; y++)
-        resize_down(axis->weights + (size_t)y * axis->taps, axis->count[y],
-                    in->pixels + axis->from[y] * in->bytes, in->bytes, out + y * in->bytes);
-    return 0;
+    return resize_axis_set(&resizer->down, &job->down, job->size.height, job->filter);
+}
+
+static void resize_pass_down(const struct resizer *resizer, const struct resize_rows *in,
+                             uint8_t *out)
+{
+    const struct resize_kernels *kernels = resize_kernels_get(0);
+
+    for (uint32_t y = 0; y < resizer->job.size.height; y++)
+        kernels->down(&resizer->down, y, in, out + y * in->bytes);
 }
 
 /* Pillow 13's choice. Down first, where the height loses more than twice what the width does:
@@ -359,50 +228,118 @@ static bool resize_is_down_first(const struct resize_job *job)
     return lost_h > 0 && lost_h > 2 * lost_w;
 }
 
-static int resize_twice(struct resizer *resizer, const struct resize_rows *in,
-                        const struct resize_job *job, struct picture *out)
-{
-    bool down_first = resize_is_down_first(job);
-    struct resize_rows rows = {
-        .height = down_first ? job->size.height : job->down.inputs,
-        .bytes = (size_t)(down_first ? job->across.inputs : job->size.width) * PIXEL};
-    int r;
-
-    if (rows.bytes * rows.height / PIXEL > IMAGE_BYTES_MAX / 3)
-        return -EFBIG;
-    resizer->rows =
-        resize_renew(resizer->rows, &resizer->room, rows.bytes * rows.height + PICTURE_SLACK, 1);
-    rows.pixels = resizer->rows;
-    if (!resizer->rows)
-        return -ENOMEM;
-    if (down_first)
-        r = resize_pass_down(resizer, in, job, resizer->rows);
-    else
-        r = resize_pass_across(resizer, in, job, resizer->rows);
-    if (r < 0)
-        return r;
-    return down_first ? resize_pass_across(resizer, &rows, job, out->pixels)
-                      : resize_pass_down(resizer, &rows, job, out->pixels);
-}
-
 static bool resize_keeps(const struct resize_span *span, uint32_t outputs)
 {
     return span->begin == 0 && span->length == outputs && span->inputs == outputs;
 }
 
-/* `out` has its size. */
-static int resize_do(struct resizer *resizer, const struct picture *in,
-                     const struct resize_job *job, struct picture *out)
+/* Room for so many rows of so many pixels between the two passes. */
+static int resize_make_rows(struct resizer *resizer, uint32_t height, uint32_t width)
 {
+    uint64_t pixels = (uint64_t)height * width;
+
+    if (pixels > IMAGE_BYTES_MAX / 3)
+        return -EFBIG;
+    resizer->rows = resize_renew(resizer->rows, &resizer->room, pixels * PIXEL + PICTURE_SLACK, 1);
+    return resizer->rows ? 0 : -ENOMEM;
+}
+
+static struct resize_job resize_job_of(struct image_size in, const struct picture_part *part,
+                                       struct image_size size, enum resize_filter filter)
+{
+    return (struct resize_job){
+        .across = {.inputs = in.width, .begin = part->left, .length = part->width},
+        .down = {.inputs = in.height, .begin = part->top, .length = part->height},
+        .size = size,
+        .filter = filter};
+}
+
+/* Of a whole picture. Then across, where the width changes. */
+static int resize_down_whole(struct resizer *resizer, const struct picture *in, struct picture *out)
+{
+    const struct resize_job *job = &resizer->job;
     struct resize_rows rows = {
         .pixels = in->pixels, .height = in->size.height, .bytes = (size_t)in->size.width * PIXEL};
-    bool same_width = resize_keeps(&job->across, job->size.width);
+    bool both = !resize_keeps(&job->across, job->size.width);
+    int r = resize_set_down(resizer);
 
-    if (!same_width && !resize_keeps(&job->down, job->size.height))
-        return resize_twice(resizer, &rows, job, out);
-    return same_width ? resize_pass_down(resizer, &rows, job, out->pixels)
-                      : resize_pass_across(resizer, &rows, job, out->pixels);
+    if (r == 0 && both)
+        r = resize_make_rows(resizer, job->size.height, job->across.inputs);
+    if (r == 0 && both)
+        r = resize_set_across(resizer);
+    if (r < 0)
+        return r;
+    resize_pass_down(resizer, &rows, both ? resizer->rows : out->pixels);
+    for (uint32_t y = 0; both && y < job->size.height; y++)
+        resize_kernels_get(0)->across(&resizer->across, resizer->rows + y * rows.bytes,
+                                      picture_row(out, y));
+    return 0;
 }
+
+/* ---- row by row -------------------------------------------------------------------------------
+ */
+
+/* A kept width or height is that pass left out. */
+static int resize_begin(struct resizer *resizer)
+{
+    const struct resize_job *job = &resizer->job;
+    int r = resize_make_rows(resizer, job->down.inputs, job->size.width);
+
+    resizer->next = 0;
+    resizer->keeps_width = resize_keeps(&job->across, job->size.width);
+    resizer->keeps_height = resize_keeps(&job->down, job->size.height);
+    if (r == 0 && !resizer->keeps_width)
+        r = resize_set_across(resizer);
+    if (r == 0 && !resizer->keeps_height)
+        r = resize_set_down(resizer);
+    return r;
+}
+
+int resizer_begin(struct resizer *resizer, struct image_size in, const struct picture_part *part,
+                  struct image_size size, enum resize_filter filter)
+{
+    resizer->job = resize_job_of(in, part, size, filter);
+    if (filter == RESIZE_NEAREST || resize_is_down_first(&resizer->job))
+        return 0;
+    int r = resize_begin(resizer);
+    return r < 0 ? r : 1;
+}
+
+void resizer_row(struct resizer *resizer, const uint8_t *row)
+{
+    size_t bytes = (size_t)resizer->job.size.width * PIXEL;
+    uint8_t *to = resizer->rows + resizer->next++ * bytes;
+
+    if (resizer->keeps_width)
+        memcpy(to, row, bytes);
+    else
+        resize_kernels_get(0)->across(&resizer->across, row, to);
+}
+
+static void resize_finish(const struct resizer *resizer, struct picture *out)
+{
+    const struct resize_job *job = &resizer->job;
+    const struct resize_rows rows = {.pixels = resizer->rows,
+                                     .height = job->down.inputs,
+                                     .bytes = (size_t)job->size.width * PIXEL};
+
+    if (resizer->keeps_height)
+        memcpy(out->pixels, rows.pixels, rows.bytes * rows.height);
+    else
+        resize_pass_down(resizer, &rows, out->pixels);
+}
+
+int resizer_end(struct resizer *resizer, struct picture *out)
+{
+    int r = picture_set(out, resizer->job.size, false);
+
+    if (r == 0)
+        resize_finish(resizer, out);
+    return r;
+}
+
+/* ---- pictures ---------------------------------------------------------------------------------
+ */
 
 int resizer_run(struct resizer *resizer, const struct picture *in, struct image_size size,
                 enum resize_filter filter, struct picture *out)
@@ -420,14 +357,19 @@ int resizer_run_part(struct resizer *resizer, const struct picture *in,
                      const struct picture_part *part, struct image_size size,
                      enum resize_filter filter, struct picture *out)
 {
-    const struct resize_job job = {
-        .across = {.inputs = in->size.width, .begin = part->left, .length = part->width},
-        .down = {.inputs = in->size.height, .begin = part->top, .length = part->height},
-        .size = size,
-        .filter = filter};
     int r = picture_set(out, size, in->grey);
 
-    return r < 0 ? r : resize_do(resizer, in, &job, out);
+    if (r < 0)
+        return r;
+    resizer->job = resize_job_of(in->size, part, size, filter);
+    if (resize_is_down_first(&resizer->job) || resize_keeps(&resizer->job.across, size.width))
+        return resize_down_whole(resizer, in, out);
+    if ((r = resize_begin(resizer)) < 0)
+        return r;
+    for (uint32_t y = 0; y < in->size.height; y++)
+        resizer_row(resizer, picture_row(in, y));
+    resize_finish(resizer, out);
+    return 0;
 }
 
 void resizer_deinit(struct resizer *resizer)

@@ -34,6 +34,25 @@ struct resize_axis {
     size_t tap_room;  /* of weights */
     double *shares;   /* owned; taps: the weights of one output while they are made */
     size_t share_room;
+    int16_t *packed;       /* owned; of each output: `groups` of four weights (resize_rows.c) */
+    uint32_t *packed_from; /* owned; of each output: the first input of its first group */
+    uint32_t groups;       /* 0: there are none */
+    size_t packed_room;
+};
+
+/* What of one direction becomes the outputs: `length` from `begin` on, of so many inputs. */
+struct resize_span {
+    uint32_t inputs;
+    double begin;
+    double length;
+};
+
+/* What is resized, to what. */
+struct resize_job {
+    struct resize_span across;
+    struct resize_span down;
+    struct image_size size;
+    enum resize_filter filter;
 };
 
 /* Memory that is used again; all zero: none yet. */
@@ -42,6 +61,10 @@ struct resizer {
     struct resize_axis down;
     uint8_t *rows; /* owned; between the two directions */
     size_t room;
+    struct resize_job job; /* the one at hand */
+    uint32_t next;         /* row that resizer_row() gets next */
+    bool keeps_width;
+    bool keeps_height;
 };
 
 /* `in` has pixels, and so does `size`. -ENOMEM, -EFBIG as picture.h has them. */
@@ -51,6 +74,21 @@ int _nodiscard_ resizer_run(struct resizer *resizer, const struct picture *in,
 int _nodiscard_ resizer_run_part(struct resizer *resizer, const struct picture *in,
                                  const struct picture_part *part, struct image_size size,
                                  enum resize_filter filter, struct picture *out);
+
+/*
+ * The same of a picture that comes row by row, from top to bottom, and is never there as a whole.
+ *
+ *   begin → row × in.height → end
+ *
+ * begin: 1, or 0 where Pillow begins with the other direction: then the picture has to be whole. A
+ * row has in.width pixels, and PICTURE_SLACK bytes behind them may be read.
+ */
+int _nodiscard_ resizer_begin(struct resizer *resizer, struct image_size in,
+                              const struct picture_part *part, struct image_size size,
+                              enum resize_filter filter);
+void resizer_row(struct resizer *resizer, const uint8_t *row);
+int _nodiscard_ resizer_end(struct resizer *resizer, struct picture *out);
+
 void resizer_deinit(struct resizer *resizer);
 
 #endif

@@ -291,32 +291,46 @@ int transform_apply(const struct transform *t, struct transforms_runner *run)
     return r < 0 || !t->kind->apply ? r : t->kind->apply(t, run);
 }
 
-/* Where the first transform resizes, and some of that may be left to the codec. */
-static bool transforms_may_reduce(const struct transforms *transforms,
-                                  const struct picture_box *box)
+/* Where the first transform does no more than to resize: what the box becomes. False: it does else.
+ */
+static bool transforms_resizes(const struct transform *first, const struct picture_box *box,
+                               struct image_size *ret)
 {
-    const struct transform *first = &transforms->list[0];
-
-    if (!transforms->how.fast || transforms->n == 0 || !first->kind->goal ||
-        first->filter == RESIZE_NEAREST)
+    if (!first || !first->kind->goal || first->filter == RESIZE_NEAREST)
         return false;
-    struct image_size goal = first->kind->goal(first, box->size);
-    return goal.height > 0 && goal.width > 0;
+    *ret = first->kind->goal(first, box->size);
+    return ret->height > 0 && ret->width > 0;
 }
 
-static int transforms_begin_reduced(const struct transform *first, struct transforms_runner *run,
-                                    struct image_decoder *decoder, const struct picture_box *box)
+static void transforms_take_row(void *to, const uint8_t *row)
 {
-    struct image_size goal = first->kind->goal(first, box->size);
-    struct picture_part part;
-    int r = image_decode_reduced(decoder, box, goal, &run->now, &part, run->err);
+    resizer_row(to, row);
+}
 
+/* Rows are resized as they are decoded, where Pillow begins with that; else it is one after the
+ * other. */
+static int transforms_begin_resized(const struct transforms *transforms,
+                                    struct transforms_runner *run, struct image_decoder *decoder,
+                                    const struct picture_box *box, struct image_size goal)
+{
+    enum resize_filter filter = transforms->list[0].filter;
+    struct resizer *resizer = &run->resizer;
+    struct image_part part;
+    int r;
+
+    image_choose_part(decoder, box, transforms->how.fast ? &goal : NULL, &part);
+    r = resizer_begin(resizer, part.box.size, &part.within, goal, filter);
     if (r < 0)
+        return runner_take(run, r);
+    if (r > 0) {
+        r = image_decode_part(decoder, &part, &(struct image_sink){transforms_take_row, resizer},
+                              run->err);
+        return r < 0 ? r : runner_take(run, resizer_end(resizer, &run->spare));
+    }
+    if ((r = image_decode_into(decoder, &part, &run->now, run->err)) < 0)
         return r;
-    if (r == 1)
-        return first->kind->apply(first, run);
     return runner_take(
-        run, resizer_run_part(&run->resizer, &run->now, &part, goal, first->filter, &run->spare));
+        run, resizer_run_part(resizer, &run->now, &part.within, goal, filter, &run->spare));
 }
 
 /* Decodes what the first transform wants of the file's picture, and does the rest of that one. */
@@ -325,6 +339,7 @@ static int transforms_begin(const struct transforms *transforms, struct transfor
 {
     const struct transform *first = transforms->n > 0 ? &transforms->list[0] : NULL;
     struct picture_box box = {.size = image_source(decoder)};
+    struct image_size goal;
     int r;
 
     run->now.size = box.size;
@@ -332,8 +347,8 @@ static int transforms_begin(const struct transforms *transforms, struct transfor
         return r;
     if (box.size.height == 0 || box.size.width == 0)
         r = runner_take(run, picture_set(&run->spare, box.size, false));
-    else if (transforms_may_reduce(transforms, &box))
-        return transforms_begin_reduced(first, run, decoder, &box);
+    else if (transforms_resizes(first, &box, &goal))
+        return transforms_begin_resized(transforms, run, decoder, &box, goal);
     else
         r = image_decode_picture(decoder, &box, &run->now, run->err);
     if (r < 0 || !first)

@@ -1,0 +1,147 @@
+/* Resizing: the ways of resize_rows.h give the same bytes, and rows that come one by one, too. */
+#include "daemon/data/image/resize_rows.h"
+#include "tests/lib/harness.h"
+
+#include <errno.h>
+
+static const enum resize_filter filters[] = {RESIZE_BOX, RESIZE_BILINEAR, RESIZE_HAMMING,
+                                             RESIZE_BICUBIC, RESIZE_LANCZOS};
+
+/* Noise, with all of black and white in it: the greatest sums. */
+static void make_noise(struct picture *p, struct image_size size)
+{
+    uint32_t state = size.height * 31 + size.width;
+
+    assert_int_equal(picture_set(p, size, false), 0);
+    for (size_t i = 0; i < picture_pixels(p) * PICTURE_PIXEL; i++) {
+        state = state * 1664525 + 1013904223;
+        unsigned v = state >> 24;
+        p->pixels[i] = (uint8_t)(v < 64 ? 0 : v > 192 ? 255 : v);
+    }
+}
+
+/* ---- the ways are alike -----------------------------------------------------------------------
+ */
+
+/* From width to width and height to height. */
+static const uint32_t sizes[][2] = {
+    {1, 1},   {1, 7},   {2, 3},    {3, 2},   {5, 224},   {7, 5},     {8, 8},   {16, 5},   {33, 31},
+    {64, 63}, {97, 13}, {224, 97}, {313, 8}, {224, 500}, {500, 224}, {999, 3}, {4500, 2},
+};
+
+struct row {
+    uint32_t in;
+    uint32_t out;
+    enum resize_filter filter;
+};
+
+/* What a kernel makes of a row, or of a column of rows, with weights as the resizer sets them. */
+static void compare_kernels(struct resizer *resizer, const struct picture *noise, struct row row)
+{
+    static uint8_t wanted[1 << 14], given[1 << 14];
+    const struct resize_kernels *kernels, *plain = NULL;
+
+    for (unsigned i = 0; (kernels = resize_kernels_get(i)); i++)
+        plain = kernels;
+    struct resize_rows rows = {.pixels = noise->pixels, .height = row.in, .bytes = 4 * 19};
+    for (unsigned i = 0; (kernels = resize_kernels_get(i)) != plain; i++) {
+        plain->across(&resizer->across, noise->pixels, wanted);
+        kernels->across(&resizer->across, noise->pixels, given);
+        if (memcmp(wanted, given, (size_t)row.out * PICTURE_PIXEL) != 0)
+            fail_msg("%s across, filter %d: %u to %u", kernels->name, row.filter, row.in, row.out);
+        for (uint32_t y = 0; y < row.out; y++) {
+            plain->down(&resizer->across, y, &rows, wanted);
+            kernels->down(&resizer->across, y, &rows, given);
+            if (memcmp(wanted, given, rows.bytes) != 0)
+                fail_msg("%s down, filter %d: %u to %u", kernels->name, row.filter, row.in,
+                         row.out);
+        }
+    }
+}
+
+static void test_kernels(void **state)
+{
+    struct resizer resizer = {0};
+    struct picture noise = {0}, out = {0};
+
+    (void)state;
+    make_noise(&noise, (struct image_size){.height = 4500, .width = 19});
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        for (size_t f = 0; f < ARRAY_SIZE(filters); f++) {
+            struct row row = {sizes[i][0], sizes[i][1], filters[f]};
+            struct picture line = noise;
+            line.size = (struct image_size){.height = 1, .width = row.in};
+            assert_int_equal(
+                resizer_run(&resizer, &line, (struct image_size){1, row.out}, row.filter, &out), 0);
+            if (row.in != row.out)
+                compare_kernels(&resizer, &noise, row);
+        }
+    }
+    picture_deinit(&noise);
+    picture_deinit(&out);
+    resizer_deinit(&resizer);
+}
+
+/* ---- row by row -------------------------------------------------------------------------------
+ */
+
+static const struct rows_case {
+    struct image_size in;
+    struct image_size out;
+    struct picture_part part;
+    bool whole; /* Pillow has it the other way round */
+} rows_cases[] = {
+    {{50, 70}, {20, 30}, {0, 0, 50, 70}, false},    {{50, 70}, {20, 69}, {0, 0, 50, 70}, true},
+    {{50, 70}, {20, 70}, {0, 0, 50, 70}, true},     {{50, 70}, {50, 30}, {0, 0, 50, 70}, false},
+    {{50, 70}, {90, 130}, {0, 0, 50, 70}, false},   {{50, 70}, {50, 70}, {0, 0, 50, 70}, false},
+    {{50, 70}, {60, 70}, {0, 0, 50, 70}, false},    {{50, 70}, {20, 30}, {.5, .25, 49, 69}, false},
+    {{50, 70}, {50, 70}, {.5, .25, 49, 69}, false}, {{1, 1}, {9, 9}, {0, 0, 1, 1}, false},
+};
+
+static void test_rows(void **state)
+{
+    struct resizer one = {0}, other = {0};
+    struct picture in = {0}, wanted = {0}, given = {0};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows_cases); i++) {
+        const struct rows_case *c = &rows_cases[i];
+        make_noise(&in, c->in);
+        assert_int_equal(resizer_run_part(&one, &in, &c->part, c->out, RESIZE_BILINEAR, &wanted),
+                         0);
+        int r = resizer_begin(&other, c->in, &c->part, c->out, RESIZE_BILINEAR);
+        assert_int_equal(r, !c->whole);
+        if (r == 0)
+            continue;
+        for (uint32_t y = 0; y < c->in.height; y++)
+            resizer_row(&other, picture_row(&in, y));
+        assert_int_equal(resizer_end(&other, &given), 0);
+        assert_int_equal(given.size.height, wanted.size.height);
+        assert_int_equal(given.size.width, wanted.size.width);
+        for (size_t k = 0; k < picture_pixels(&given) * PICTURE_PIXEL; k++)
+            if (k % PICTURE_PIXEL < 3)
+                assert_int_equal(given.pixels[k], wanted.pixels[k]);
+    }
+    assert_int_equal(resizer_begin(&other, (struct image_size){4, 4}, &(struct picture_part){0},
+                                   (struct image_size){2, 2}, RESIZE_NEAREST),
+                     0);
+    assert_int_equal(resizer_begin(&other, (struct image_size){1 << 15, 1 << 15},
+                                   &(struct picture_part){0, 0, 1 << 15, 1 << 15},
+                                   (struct image_size){1 << 15, 1 << 15}, RESIZE_BOX),
+                     -EFBIG);
+    picture_deinit(&in);
+    picture_deinit(&wanted);
+    picture_deinit(&given);
+    resizer_deinit(&one);
+    resizer_deinit(&other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_rows),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
