@@ -124,6 +124,16 @@ def random_table(rng):
         kind = pyarrow.struct([("a", a[0]), ("b", b[0])])
         columns["s"] = kind, [None if rng.random() < 0.1 else {"a": x, "b": y}
                               for x, y in zip(a[1], b[1])]
+    if rng.random() < 0.2:
+        inner = [random_column(rng, 5 * rows) for _ in range(rng.randint(1, 3))]
+        inner = [column for column in inner if not pyarrow.types.is_list(column[0])]
+        structs = iter([None if rng.random() < 0.1 else dict(zip("abc", values))
+                        for values in zip(*(column[1] for column in inner))])
+        kind = pyarrow.struct([(name, column[0]) for name, column in zip("abc", inner)])
+        if inner:
+            columns["ls"] = pyarrow.list_(kind), [None if rng.random() < 0.1 else
+                                                  [next(structs) for _ in range(rng.randrange(4))]
+                                                  for _ in range(rows)]
     return pyarrow.table({name: pyarrow.array(values, kind) for name, (kind, values) in columns.items()})
 
 
@@ -181,6 +191,8 @@ def plain(leaf):
         return {name: plain(item) for name, item in leaf.items()}
     if isinstance(leaf, numpy.ndarray):
         return leaf[0].tolist()
+    if isinstance(leaf, (list, tuple)) and leaf and isinstance(leaf[0], dict):
+        return [plain(item) for item in leaf]
     if isinstance(leaf, (list, tuple)) and leaf and isinstance(leaf[0], (list, tuple)):
         return [item[0] for item in leaf]
     return leaf[0] if len(leaf) else []

@@ -539,6 +539,8 @@ static void test_refused(void **state)
         {"nested", "ll", "its column ll is a list of lists"},
         {"nested", "m", "its column m is a map"},
         {"nested", "s.a", NULL},
+        {"structs", "n", "its column n.s is a struct in a list of structs"},
+        {"structs", "m", NULL},
         {"nested", "none", "has no column none; see dataset.fields"},
         {"times", "d", "its column d has decimal numbers"},
         {"times", "t", NULL},
@@ -562,11 +564,56 @@ static void test_refused(void **state)
     }
 }
 
+/* [{role: user, content: a}, {assistant, bc}], [], null, [null, {role: null, content: d}] */
+static void test_structs(void **state)
+{
+    static struct spec_field field = {(char *)"m", (char *)"m"};
+    static const uint32_t counts[] = {8, 2, 2, 8};
+    struct bytes b = corpus("structs");
+    struct spec_dataset spec = spec_of(&b, "structs");
+    struct dl_error err = {0};
+    struct dataset *ds = NULL;
+    uint64_t n;
+
+    (void)state;
+    spec.fields = &field;
+    spec.n_fields = 1;
+    assert_int_equal(read_all(&spec, &n, &err), -EINVAL);
+    assert_error_has(&err, "row group 0, row 2: its column m.role is null");
+    spec.nulls = number(1);
+    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
+    for (uint64_t i = 0; i < 4; i++) {
+        struct arena arena = {0};
+        struct sample sample = {.arena = &arena};
+        assert_int_equal(dataset_get(ds, &key, i, &sample, &err), 0);
+        assert_int_equal(sample.tree.count, counts[i]);
+        assert_int_equal(sample.tree.nodes[1].kind, TREE_LIST);
+        if (i == 0)
+            assert_memory_equal(sample.data[6], "assistant", 9);
+        if (i == 3)
+            assert_memory_equal(sample.data[7], "d", 1);
+        sample_deinit(&sample);
+        arena_deinit(&arena);
+    }
+    dataset_close(ds);
+    for (size_t at = 0; at < b.len; at++) {
+        b.data[at] ^= (uint8_t)(1 << (at % 8));
+        struct spec_dataset damaged = spec_of(&b, "damaged");
+        damaged.fields = &field;
+        damaged.n_fields = 1;
+        damaged.nulls = number(1);
+        int r = read_all(&damaged, &n, &err);
+        assert_true(r == 0 || (r == -err.code && err.message[0]));
+        b.data[at] ^= (uint8_t)(1 << (at % 8));
+    }
+}
+
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
 static void test_memory(void **state)
 {
-    static const char *const some[] = {"snappy", "delta", "flags", "nested"};
+    static const char *const some[] = {"snappy", "delta", "flags", "nested", "structs"};
     static struct spec_field struct_field = {(char *)"s", (char *)"s"};
+    static struct spec_field list_field = {(char *)"m", (char *)"m"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(some); i++) {
@@ -575,10 +622,8 @@ static void test_memory(void **state)
         bool failed = true;
         int k = 0;
         spec.nulls = number(1);
-        if (strcmp(some[i], "nested") == 0) {
-            spec.fields = &struct_field;
-            spec.n_fields = 1;
-        }
+        spec.n_fields = i >= 3;
+        spec.fields = i == 3 ? &struct_field : &list_field;
         for (; failed; k++) {
             struct dl_error err = {0};
             uint64_t n;
@@ -601,6 +646,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_values),  cmocka_unit_test(test_cut),
     cmocka_unit_test(test_damaged), cmocka_unit_test(test_wrong_sum),
     cmocka_unit_test(test_refused), cmocka_unit_test(test_memory),
+    cmocka_unit_test(test_structs),
 };
 
 TEST_MAIN(tests)

@@ -79,7 +79,8 @@ static int fields_add_key(struct fields_making *m, uint32_t key, const char *nam
 /* Whether columns a and b are the same struct's. */
 static bool fields_same_struct(const struct parquet_column *a, const struct parquet_column *b)
 {
-    return a->prefix > 0 && a->prefix == b->prefix && memcmp(a->path, b->path, a->prefix) == 0;
+    return a->prefix > 0 && a->prefix == b->prefix && a->in_list == b->in_list &&
+           memcmp(a->path, b->path, a->prefix) == 0;
 }
 
 /* An image as Hugging Face's datasets write it: {bytes, path}. */
@@ -121,7 +122,7 @@ static int fields_add_struct(struct fields_making *m, const struct parquet_colum
     if (fields_is_image(m, source))
         return fields_add_struct_image(m, first, end, name);
     m->fields.fixed = false;
-    r = fields_add(m, STEP_BEGIN, 0, name);
+    r = fields_add(m, first->in_list ? STEP_LIST : STEP_BEGIN, 0, name);
     for (const struct parquet_column *c = first; r == 0 && c < end; c++)
         r = fields_add_column(m, c, c->path + c->prefix + 1);
     return r < 0 ? r : fields_add(m, STEP_END, 0, NULL);

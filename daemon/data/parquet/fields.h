@@ -12,6 +12,7 @@ enum parquet_step_sort {
     STEP_IMAGE, /* of a column of bytes */
     STEP_KEY,   /* a partition */
     STEP_BEGIN, /* a struct's dict, and its end */
+    STEP_LIST,  /* one of structs: the columns behind it, up to its end, have a field of each */
     STEP_END,
 };
 

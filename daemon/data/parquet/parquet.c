@@ -121,6 +121,59 @@ static int parquet_add_column(const struct parquet_row *row, const struct parque
     return parquet_add_element(row, step->number, values, row->row, step->name, ret);
 }
 
+/* Element `i` of a list of structs, a field of each of the columns `steps`. */
+static int parquet_add_struct(const struct parquet_row *row, const struct parquet_step *steps,
+                              uint64_t i, struct sample *ret)
+{
+    const struct parquet_values *values;
+    int r = sample_begin(ret, TREE_DICT, NULL);
+
+    for (; r == 0 && steps->sort != STEP_END; steps++) {
+        r = parquet_table_column(&row->parquet->table, row->group, steps->number, &values,
+                                 row->err);
+        if (r == 0)
+            r = parquet_add_element(row, steps->number, values,
+                                    parquet_values_begin(values, row->row) + i, steps->name, ret);
+    }
+    return r < 0 ? r : sample_end(ret);
+}
+
+/* How many structs the row's list has, which its columns must agree on. */
+static int parquet_count_structs(const struct parquet_row *row, const struct parquet_step *steps,
+                                 uint64_t *ret)
+{
+    const struct parquet_values *values;
+
+    for (const struct parquet_step *step = steps; step->sort != STEP_END; step++) {
+        int r =
+            parquet_table_column(&row->parquet->table, row->group, step->number, &values, row->err);
+        if (r < 0)
+            return r;
+        uint64_t n = values->ends[row->row] - parquet_values_begin(values, row->row);
+        if (values->row_valid && !values->row_valid[row->row])
+            return parquet_refuse_null(row, step->number);
+        if (step > steps && n != *ret)
+            return parquet_refuse_value(row, step->number, EINVAL,
+                                        "has not as many elements as the others of its list; the "
+                                        "file is damaged");
+        *ret = n;
+    }
+    return 0;
+}
+
+static int parquet_add_structs(const struct parquet_row *row, const struct parquet_step *list,
+                               struct sample *ret)
+{
+    uint64_t n = 0;
+    int r = parquet_count_structs(row, list + 1, &n);
+
+    if (r == 0)
+        r = sample_begin(ret, TREE_LIST, list->name);
+    for (uint64_t i = 0; r == 0 && i < n; i++)
+        r = parquet_add_struct(row, list + 1, i, ret);
+    return r < 0 ? r : sample_end(ret);
+}
+
 /* Partitions that are null: as a column's. */
 static int parquet_refuse_key(const struct parquet_row *row, uint32_t key)
 {
@@ -173,11 +226,24 @@ static int parquet_add_step(const struct parquet_row *row, const struct parquet_
         return sample_end(ret);
     case STEP_KEY:
         return parquet_add_key(row, step, ret);
+    case STEP_LIST:
+        return parquet_add_structs(row, step, ret);
     case STEP_COLUMN:
     case STEP_IMAGE:
         break;
     }
     return parquet_add_column(row, step, ret);
+}
+
+/* The step behind it; behind a list, that behind its end. */
+static uint32_t parquet_step_next(const struct parquet *parquet, uint32_t i)
+{
+    const struct parquet_step *steps = parquet->fields.steps;
+
+    if (steps[i].sort == STEP_LIST)
+        while (steps[i].sort != STEP_END)
+            i++;
+    return i + 1;
 }
 
 /* ---- samples -------------------------------------------------------------------------------- */
@@ -208,7 +274,7 @@ static int parquet_get(struct dataset *ds, const struct sample_key *key, uint64_
                               .image = &image,
                               .err = err};
     sample_begin(ret, TREE_DICT, NULL);
-    for (uint32_t i = 0; r == 0 && i < parquet->fields.n; i++)
+    for (uint32_t i = 0; r == 0 && i < parquet->fields.n; i = parquet_step_next(parquet, i))
         r = parquet_add_step(&row, &parquet->fields.steps[i], ret);
     if (r < 0)
         return ret->error ? sample_check(ret, err) : r;
@@ -225,7 +291,7 @@ static const struct parquet_step *parquet_find_list(const struct parquet *parque
 {
     unsigned depth = 0;
 
-    for (uint32_t i = 0; i < parquet->fields.n; i++) {
+    for (uint32_t i = 0; i < parquet->fields.n; i = parquet_step_next(parquet, i)) {
         const struct parquet_step *step = &parquet->fields.steps[i];
         depth += step->sort == STEP_BEGIN;
         depth -= step->sort == STEP_END;

@@ -12,6 +12,7 @@ enum { DEPTH_MAX = 32, NAME_ROOM = DL_BOUND_NAME_BYTES + 1 };
 struct schema_place {
     const char *name;    /* what a column here is called; "": the root */
     uint32_t prefix;     /* bytes of the struct's name in it */
+    bool in_list;        /* which is an element of a list */
     const char *refused; /* of all that is below; may be NULL */
     uint8_t def, rep, list_def;
     unsigned depth;
@@ -131,6 +132,7 @@ static void schema_add_column(struct schema_walk *w, const struct parquet_elemen
     struct parquet_column *column = &w->schema.columns[w->schema.n];
 
     *column = (struct parquet_column){.prefix = place->prefix,
+                                      .in_list = place->in_list,
                                       .leaf = w->leaf++,
                                       .type = (enum parquet_type)e->type,
                                       .max_def = place->def,
@@ -152,6 +154,21 @@ static void schema_walk_children(struct schema_walk *w, const struct parquet_ele
 {
     for (uint32_t i = 0; i < e->children && w->error == 0; i++)
         schema_walk_node(w, place);
+}
+
+/* A list whose elements are structs: their columns have the list's name before theirs. */
+static void schema_walk_structs(struct schema_walk *w, const struct parquet_element *e,
+                                const struct schema_place *list)
+{
+    struct schema_place inside = *list;
+
+    if (list->prefix > 0 && !inside.refused)
+        inside.refused = "is a list of structs in a struct";
+    if (!inside.refused) {
+        inside.prefix = (uint32_t)strlen(list->name);
+        inside.in_list = true;
+    }
+    schema_walk_children(w, e, &inside);
 }
 
 /*
@@ -179,19 +196,22 @@ static void schema_walk_list(struct schema_walk *w, const struct parquet_element
         return;
     }
     if (child->children != 1 || w->next == w->footer->n_elements) {
-        inside.refused = "is a list of structs";
-        schema_walk_children(w, child, &inside);
+        schema_walk_structs(w, child, &inside);
         return;
     }
     const struct parquet_element *element = &w->footer->elements[w->next];
-    if (element->type == PARQUET_GROUP || element->repetition == PARQUET_REPEATED) {
-        inside.refused = "is a list of lists or structs";
+    if (element->repetition == PARQUET_REPEATED ||
+        (element->type == PARQUET_GROUP && element->logical != PARQUET_NO_LOGICAL)) {
+        inside.refused = "is a list of lists or maps";
         schema_walk_children(w, child, &inside);
         return;
     }
     w->next++;
     inside.def += element->repetition == PARQUET_OPTIONAL;
-    schema_add_column(w, element, &inside);
+    if (element->type == PARQUET_GROUP)
+        schema_walk_structs(w, element, &inside);
+    else
+        schema_add_column(w, element, &inside);
 }
 
 /* Why what is below a group that is no list cannot be read; NULL: it can, as a struct's. */
@@ -200,8 +220,8 @@ static const char *schema_refuse_struct(const struct parquet_element *e,
 {
     if (e->logical == PARQUET_MAP || e->logical == PARQUET_LIST)
         return "is a map";
-    if (place->rep > 0)
-        return "is a list of structs";
+    if (place->in_list)
+        return "is a struct in a list of structs";
     return place->prefix > 0 ? "is a struct in a struct" : NULL;
 }
 
@@ -213,7 +233,7 @@ static void schema_walk_struct(struct schema_walk *w, const struct parquet_eleme
 
     if (!is_root && !inside.refused)
         inside.refused = schema_refuse_struct(e, place);
-    if (!is_root)
+    if (!is_root && !inside.refused) /* else it is a column of the struct around it */
         inside.prefix = (uint32_t)strlen(place->name);
     schema_walk_children(w, e, &inside);
 }
@@ -253,10 +273,12 @@ static void schema_walk_node(struct schema_walk *w, const struct schema_place *a
             place.refused = "is a list of lists";
         place.list_def = place.def;
     }
-    if (e->type == PARQUET_GROUP)
-        schema_walk_struct(w, e, &place, false);
-    else
+    if (e->type != PARQUET_GROUP)
         schema_add_column(w, e, &place);
+    else if (e->repetition == PARQUET_REPEATED)
+        schema_walk_structs(w, e, &place);
+    else
+        schema_walk_struct(w, e, &place, false);
 }
 
 static int schema_compare(const void *a, const void *b)
@@ -321,5 +343,5 @@ const struct parquet_column *parquet_schema_find(const struct parquet_schema *sc
 bool parquet_columns_equal(const struct parquet_column *a, const struct parquet_column *b)
 {
     return strcmp(a->path, b->path) == 0 && a->sort == b->sort && a->dtype == b->dtype &&
-           a->max_rep == b->max_rep && !a->refused == !b->refused;
+           a->max_rep == b->max_rep && a->in_list == b->in_list && !a->refused == !b->refused;
 }

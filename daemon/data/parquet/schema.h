@@ -1,7 +1,7 @@
 /*
  * The columns of a Parquet file: its schema's leaves, and what each becomes. A column is flat, a
- * list, or one of a struct's: one level of nesting. Deeper ones are known by name and by what is
- * in the way. Pure but for memory.
+ * list, one of a struct's, or one of the structs of a list. Deeper ones are known by name and by
+ * what is in the way. Pure but for memory.
  */
 #ifndef DL_DATA_PARQUET_SCHEMA_H
 #define DL_DATA_PARQUET_SCHEMA_H
@@ -21,6 +21,7 @@ struct parquet_column {
     char *path;          /* owned; "x"; of a struct's, "image.bytes" */
     uint32_t prefix;     /* bytes of the struct's name in it; 0: it is no struct's */
     uint32_t leaf;       /* which leaf of the schema */
+    bool in_list;        /* it is a struct's, and the structs are elements of a list */
     const char *refused; /* why it cannot be read; NULL: it can */
     enum parquet_type type;
     enum parquet_sort sort;
