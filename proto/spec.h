@@ -149,17 +149,19 @@ struct spec_dataset {
     bool iterable; /* range: one after another instead of by index */
     bool divide;   /* iterable range, tar: ranks and workers share the samples; else each has all */
 
-    enum text_format format;  /* text; auto: by the file's name */
-    enum tokenizer tokenizer; /* text */
-    char *model;         /* owned; text: of the tokenizers sentencepiece and huggingface; NULL: of
-                            no other */
-    bool special_tokens; /* text, huggingface: those that the file adds to a text */
+    enum text_format format; /* text; auto: by the file's name */
+    /* text; of tar, mds, tfrecord, parquet, arrow, csv and lmdb: of one field. */
+    enum tokenizer tokenizer;
+    char *model; /* owned; likewise: of the tokenizers sentencepiece and huggingface; NULL: of
+                    no other */
+    bool special_tokens;     /* text, huggingface: those that the file adds to a text */
     double mlm_probability;  /* likewise: the share of tokens that are hidden; 0: none */
     enum chat_template chat; /* likewise; NONE: the field is a text, else messages */
-    char *field;             /* owned; text: of a JSON line; NULL: format: lines */
-    uint64_t max_length;     /* text: tokens kept of a longer sample; 0: all */
-    struct value bos, eos;   /* owned; text: tokens before and behind a sample's: the number of one;
-                                huggingface: or its text; null: none */
+    char *field;             /* owned; text: of a JSON line; NULL: format: lines; others: what
+                                becomes tokens, with dots where it is inside another; NULL: nothing */
+    uint64_t max_length;     /* likewise: tokens kept of a longer text; 0: all */
+    struct value bos, eos;   /* owned; likewise: tokens before and behind a sample's: the number of
+                                one;   huggingface: or its text; null: none */
 
     struct spec_image image; /* imagefolder, tar */
     struct value transforms; /* owned; imagefolder: a list; null: image says what is done */

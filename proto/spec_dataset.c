@@ -166,7 +166,8 @@ int spec_read_field_name(struct spec_reading *rd, const struct spec_key *key, co
 {
     if (v->type != VALUE_STRING)
         return spec_refuse(rd, key, v, "is not a string%s", spec_quote_hint(v));
-    if (!spec_good_field(v->string, strlen(v->string)))
+    bool path = rd->spec->dataset.kind != DATASET_TEXT && spec_good_leaf(v->string);
+    if (!path && !spec_good_field(v->string, strlen(v->string)))
         return spec_dataset_refuse_field(rd, key, v);
     rd->spec->dataset.field = strdup(v->string);
     return rd->spec->dataset.field ? 0 : spec_no_memory(rd);

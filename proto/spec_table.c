@@ -13,6 +13,8 @@
 #define STRATEGY(name) (1U << STRATEGY_##name)
 #define RECORDS        (KIND(TAR) | KIND(MDS) | KIND(TFRECORD) | KIND(PARQUET) | KIND(ARROW) | KIND(LMDB))
 #define IMAGES         (KIND(IMAGEFOLDER) | RECORDS)
+#define TOKENIZED      (RECORDS | KIND(CSV)) /* a field of the sample may become tokens */
+#define TEXTS          (KIND(TEXT) | TOKENIZED)
 #define BIT(number)    (1U << (number))
 #define TOKENIZERS \
     (BIT(TOKENIZER_BYTES) | BIT(TOKENIZER_SENTENCEPIECE) | BIT(TOKENIZER_HUGGINGFACE))

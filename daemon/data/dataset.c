@@ -16,6 +16,7 @@
 #include "daemon/data/tar/tar.h"
 #include "daemon/data/text/text.h"
 #include "daemon/data/tfrecord/tfrecord.h"
+#include "daemon/data/tokenizer/tokenized.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -225,6 +226,8 @@ int dataset_open_at(const struct spec_dataset *spec, const char *place, const st
 {
     int r = dataset_open_kind(spec, place, env, ret, err);
 
+    if (r == 0 && tokenized_is_asked_for(spec))
+        r = tokenized_open(spec, place, env, ret, err);
     if (r == 0 && (*ret)->content == 0) {
         r = dataset_fingerprint(spec, env, &(*ret)->content, err);
         if (r < 0)

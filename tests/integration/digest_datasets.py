@@ -348,6 +348,14 @@ DATASETS = [
         "paths": arrow(case, "rows-saved"), "fields": {"number": "id", "pair": "pair"}}),
     ("arrow_of_columns", "arrow", lambda case: {
         "paths": arrow(case, "columns-saved"), "nulls": 0, "size": 7}),
+    ("arrow_of_tokens", "arrow", lambda case: tokenized(
+        case, "arrow-bpe", paths=arrow(case, "texts-saved"), fields=["id", "text"], nulls=0, max_length=9,
+        mlm_probability=0.3)),
+    ("parquet_of_tokens", "parquet", lambda case: tokenized(
+        case, "parquet-bpe", paths=[parquet(case, "texts_of_parquet")], fields=["text", "x"], bos="<s>")),
+    ("tar_of_tokens", "tar", lambda case: {
+        "shards": shards(case, "texts"), "fields": {"name": "txt", "label": "cls"}, "field": "name",
+        "tokenizer": "bytes", "eos": 256}),
     ("csv_of_rows", "csv", lambda case: {
         "paths": csv(case, "rows"), "fields": {"x": "price", "n": "count"}, "nulls": -1,
         "types": {"price": "float32"}}),
@@ -399,6 +407,9 @@ COLLATES = {
     "megatron_documents": {"kind": "pad", "multiple_of": 4},
     "tfrecord_of_examples": {"kind": "pad", "fields": ["floats"]},
     "tfrecord_of_bytes": {"kind": "none"},
+    "arrow_of_tokens": {"kind": "pad", "value": 0, "multiple_of": 4},
+    "parquet_of_tokens": {"kind": "pad", "value": -1},
+    "tar_of_tokens": {"kind": "none"},
     "csv_of_columns": {"kind": "none"},
     "lmdb_of_records": {"kind": "none"},
     "lmdb_of_images": {"kind": "none"},
@@ -410,4 +421,4 @@ COLLATES = {
     "imagefolder_varying_transforms": {"kind": "none"},
 }
 ITERABLE = {"range_iterable", "range_iterable_whole", "chain_of_ranges", "mix_of_streams", "mix_of_shards",
-            "tar_of_bytes", "tar_decoded_and_shuffled", "plugin_fasta"}
+            "tar_of_bytes", "tar_decoded_and_shuffled", "tar_of_tokens", "plugin_fasta"}

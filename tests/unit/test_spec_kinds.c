@@ -24,31 +24,31 @@ static void test_dataset_forms(void **state)
          " [{kind: range, length: 2, iterable: true, divide: true}]}]}"},
         {"{kind: concat, datasets: [{kind: plugin, path: p.so}, {kind: text, paths: x}]}",
          "{kind: concat, datasets: [{kind: plugin, path: /base/p.so, config: null}, {kind: text,"
-         " paths: [/base/x], format: auto, field: text, tokenizer: none}]}"},
+         " paths: [/base/x], format: auto, tokenizer: none, field: text}]}"},
         {"{kind: text, paths: ['../b*.txt', /a/./x, a]}",
-         "{kind: text, paths: ['/b*.txt', /a/x, /base/a], format: auto, field: text,"
-         " tokenizer: none}"},
+         "{kind: text, paths: ['/b*.txt', /a/x, /base/a], format: auto, tokenizer: none,"
+         " field: text}"},
         {"{kind: text, paths: x, format: lines, tokenizer: bytes}",
          "{kind: text, paths: [/base/x], format: lines, tokenizer: bytes, max_length: null}"},
         {"{kind: text, paths: x, model: ../m/./a.model, tokenizer: sentencepiece}",
-         "{kind: text, paths: [/base/x], format: auto, field: text, tokenizer: sentencepiece,"
+         "{kind: text, paths: [/base/x], format: auto, tokenizer: sentencepiece, field: text,"
          " model: /m/a.model, max_length: null}"},
         {"{kind: text, paths: [x, y], format: lines, tokenizer: sentencepiece, max_length: 9,"
          " model: /m}",
          "{kind: text, paths: [/base/x, /base/y], format: lines, tokenizer: sentencepiece,"
          " model: /m, max_length: 9}"},
         {"{kind: text, paths: x, tokenizer: huggingface, model: t.json}",
-         "{kind: text, paths: [/base/x], format: auto, field: text, tokenizer: huggingface,"
+         "{kind: text, paths: [/base/x], format: auto, tokenizer: huggingface, field: text,"
          " model: /base/t.json, special_tokens: true, mlm_probability: 0.0, chat: none,"
          " max_length: null}"},
         {"{kind: text, paths: x, tokenizer: huggingface, model: t.json, special_tokens: false,"
          " bos: <s>, eos: </s>, mlm_probability: 0.5, chat: llama3}",
-         "{kind: text, paths: [/base/x], format: auto, field: text, tokenizer: huggingface,"
+         "{kind: text, paths: [/base/x], format: auto, tokenizer: huggingface, field: text,"
          " model: /base/t.json, special_tokens: false, bos: <s>, eos: </s>, mlm_probability: 0.5,"
          " chat: llama3, max_length: null}"},
-        {"{kind: text, paths: x, format: json, field: caf\xC3\xA9, tokenizer: bytes,"
+        {"{kind: text, paths: x, format: json, tokenizer: bytes, field: caf\xC3\xA9,"
          " max_length: 512}",
-         "{kind: text, paths: [/base/x], format: json, field: caf\xC3\xA9, tokenizer: bytes,"
+         "{kind: text, paths: [/base/x], format: json, tokenizer: bytes, field: caf\xC3\xA9,"
          " max_length: 512}"},
         {"{kind: imagefolder, root: train}",
          "{kind: imagefolder, root: /base/train, transform: none, flip: 0.0, layout: hwc}"},
@@ -70,14 +70,17 @@ static void test_dataset_forms(void **state)
          "{kind: imagefolder, root: /base/t, size: [9, 9], transform: random_crop, flip: 0.5,"
          " scale: [1.0, 1.0], aspect: [0.5, 3.0], layout: hwc}"},
         {"{kind: tar, shards: 'train-{000..127}.tar'}",
-         "{kind: tar, divide: true, shards: ['/base/train-{000..127}.tar'], shuffle: 0,"
+         "{kind: tar, divide: true, shards: ['/base/train-{000..127}.tar'], tokenizer: none, "
+         "shuffle: 0,"
          " decode: true, transform: none, flip: 0.0, layout: hwc}"},
         {"{kind: tar, shards: [b.tar, a.tar, b.tar], divide: false, shuffle: 1048576, size: 7}",
          "{kind: tar, divide: false, shards: [/base/b.tar, /base/a.tar, /base/b.tar],"
-         " shuffle: 1048576, decode: true, size: [7, 7], transform: resize, flip: 0.0,"
+         " tokenizer: none, shuffle: 1048576, decode: true, size: [7, 7], transform: resize, flip: "
+         "0.0,"
          " layout: hwc}"},
         {"{kind: tar, shards: a.tar, decode: false}",
-         "{kind: tar, divide: true, shards: [/base/a.tar], shuffle: 0, decode: false}"},
+         "{kind: tar, divide: true, shards: [/base/a.tar], tokenizer: none, shuffle: 0, decode: "
+         "false}"},
         {"{kind: plugin, path: lib/../my.so}", "{kind: plugin, path: /base/my.so, config: null}"},
         {"{kind: plugin, path: my.so, config: {b: [1, {z: ~, y: .inf}], a: {}, '': 'x'}}",
          "{kind: plugin, path: /base/my.so, config: {'': x, a: {}, b: [1, {y: .inf, z: null}]}}"},
@@ -105,56 +108,77 @@ static void test_record_forms(void **state)
     (void)state;
     static const struct form forms[] = {
         {"{kind: tar, shards: a.tar, index: 'off'}",
-         "{kind: tar, divide: true, shards: [/base/a.tar], shuffle: 0, decode: true, transform: "
+         "{kind: tar, divide: true, shards: [/base/a.tar], tokenizer: none, shuffle: 0, decode: "
+         "true, transform: "
          "none, flip: 0.0, layout: hwc}"},
         {"{kind: tar, shards: a.tar, index: auto, decode: false}",
-         "{kind: tar, index: auto, shards: [/base/a.tar], decode: false}"},
+         "{kind: tar, index: auto, shards: [/base/a.tar], tokenizer: none, decode: false}"},
         {"{kind: tar, shards: a.tar, index: auto, decode: false, fields: {b: left.jpg, a: cls}}",
-         "{kind: tar, index: auto, shards: [/base/a.tar], decode: false, fields: {a: cls, b: "
+         "{kind: tar, index: auto, shards: [/base/a.tar], tokenizer: none, decode: false, fields: "
+         "{a: cls, b: "
          "left.jpg}}"},
         {"{kind: tar, shards: a.tar, index: i/n.json, decode: false, fields: [cls, jpg]}",
-         "{kind: tar, index: /base/i/n.json, shards: [/base/a.tar], decode: false, fields: {cls: "
+         "{kind: tar, index: /base/i/n.json, shards: [/base/a.tar], tokenizer: none, decode: "
+         "false, fields: {cls: "
          "cls, jpg: jpg}}"},
         {"{kind: megatron, path: m}",
          "{kind: megatron, path: /base/m, view: documents, widen: int64}"},
         {"{kind: megatron, path: m.bin, view: samples, sequence_length: 8, widen: none}",
          "{kind: megatron, path: /base/m.bin, view: samples, sequence_length: 8, widen: none}"},
-        {"{kind: mds, root: m, size: 7}",
-         "{kind: mds, root: /base/m, decode: true, size: [7, 7], transform: resize, flip: 0.0, "
-         "layout: hwc}"},
+        {"{kind: mds, root: m, size: 7}", "{kind: mds, root: /base/m, tokenizer: none, decode: "
+                                          "true, size: [7, 7], transform: resize, flip: 0.0, "
+                                          "layout: hwc}"},
         {"{kind: mds, root: m, decode: false, fields: [x]}",
-         "{kind: mds, root: /base/m, decode: false, fields: {x: x}}"},
+         "{kind: mds, root: /base/m, tokenizer: none, decode: false, fields: {x: x}}"},
         {"{kind: tfrecord, paths: ['*.tfrecord'], images: [image/encoded], fields: [label]}",
-         "{kind: tfrecord, paths: ['/base/*.tfrecord'], decode: true, fields: {label: label}, "
+         "{kind: tfrecord, paths: ['/base/*.tfrecord'], tokenizer: none, decode: true, fields: "
+         "{label: label}, "
          "images: [image/encoded], transform: none, flip: 0.0, layout: hwc}"},
-        {"{kind: lmdb, path: d}",
-         "{kind: lmdb, path: /base/d, decode: true, prefix: null, transform: none, flip: 0.0, "
-         "layout: hwc}"},
+        {"{kind: lmdb, path: d}", "{kind: lmdb, path: /base/d, tokenizer: none, decode: true, "
+                                  "prefix: null, transform: none, flip: 0.0, "
+                                  "layout: hwc}"},
         {"{kind: lmdb, path: d, decode: false, fields: [value], prefix: 'image-'}",
-         "{kind: lmdb, path: /base/d, decode: false, fields: {value: value}, prefix: image-}"},
-        {"{kind: csv, paths: [a.csv]}",
-         "{kind: csv, paths: [/base/a.csv], nulls: refuse, separator: auto, header: true, "
-         "types: null}"},
+         "{kind: lmdb, path: /base/d, tokenizer: none, decode: false, fields: {value: value}, "
+         "prefix: image-}"},
+        {"{kind: csv, paths: [a.csv]}", "{kind: csv, paths: [/base/a.csv], tokenizer: none, nulls: "
+                                        "refuse, separator: auto, header: true, "
+                                        "types: null}"},
         {"{kind: csv, paths: a, fields: {x: '1'}, nulls: 0, separator: tab, header: false, types: "
          "{b: int8, a: string}}",
-         "{kind: csv, paths: [/base/a], fields: {x: '1'}, nulls: 0, separator: tab, header: false, "
+         "{kind: csv, paths: [/base/a], tokenizer: none, fields: {x: '1'}, nulls: 0, separator: "
+         "tab, header: false, "
          "types: {a: string, b: int8}}"},
         {"{kind: parquet, paths: [d, 'e/*.parquet']}",
-         "{kind: parquet, paths: [/base/d, '/base/e/*.parquet'], decode: true, nulls: refuse, "
+         "{kind: parquet, paths: [/base/d, '/base/e/*.parquet'], tokenizer: none, decode: true, "
+         "nulls: refuse, "
          "filter: null, cache: 1073741824, transform: none, flip: 0.0, layout: hwc}"},
         {"{kind: parquet, paths: d, fields: [x], nulls: -1, filter: {y: 1, x: {min: 2}}, cache: "
          "1MiB, "
          "decode: false}",
-         "{kind: parquet, paths: [/base/d], decode: false, fields: {x: x}, nulls: -1, filter: {x: "
+         "{kind: parquet, paths: [/base/d], tokenizer: none, decode: false, fields: {x: x}, nulls: "
+         "-1, filter: {x: "
          "{min: 2}, y: 1}, cache: 1048576}"},
         {"{kind: tfrecord, paths: a, decode: false}",
-         "{kind: tfrecord, paths: [/base/a], decode: false}"},
+         "{kind: tfrecord, paths: [/base/a], tokenizer: none, decode: false}"},
         {"{kind: arrow, paths: a, decode: false}",
-         "{kind: arrow, paths: [/base/a], decode: false, nulls: refuse}"},
+         "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse}"},
         {"{kind: arrow, paths: [a, 'b*'], decode: false, nulls: -1, fields: [x]}",
-         "{kind: arrow, paths: [/base/a, '/base/b*'], decode: false, fields: {x: x}, nulls: -1}"},
+         "{kind: arrow, paths: [/base/a, '/base/b*'], tokenizer: none, decode: false, fields: {x: "
+         "x}, nulls: -1}"},
+        {"{kind: arrow, paths: a, decode: false, tokenizer: bytes, bos: 1}",
+         "{kind: arrow, paths: [/base/a], tokenizer: bytes, field: text, bos: 1, max_length: null, "
+         "decode: false, nulls: refuse}"},
+        {"{kind: tar, shards: a, decode: false, tokenizer: huggingface, model: t, field: "
+         "json.text}",
+         "{kind: tar, divide: true, shards: [/base/a], tokenizer: huggingface, field: json.text, "
+         "model: /base/t, special_tokens: true, mlm_probability: 0.0, chat: none, max_length: "
+         "null, "
+         "shuffle: 0, decode: false}"},
+        {"{kind: csv, paths: a, tokenizer: sentencepiece, model: m, max_length: 3}",
+         "{kind: csv, paths: [/base/a], tokenizer: sentencepiece, field: text, model: /base/m, "
+         "max_length: 3, nulls: refuse, separator: auto, header: true, types: null}"},
         {"{kind: arrow, paths: a, decode: false, nulls: refuse}",
-         "{kind: arrow, paths: [/base/a], decode: false, nulls: refuse}"},
+         "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse}"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
@@ -404,6 +428,14 @@ static const struct refusal dataset_refusals[] = {
     {TEXT("field: ''"), "dataset.field", "\"\" " NO_NAME},
     {TEXT("format: lines, field: text"), "dataset.field",
      "\"text\" has no effect with format: lines; write format: json, or leave field out"},
+    {"{kind: parquet, paths: x, field: text}", "dataset.field",
+     "\"text\" is the field that becomes tokens, but tokenizer: none makes no tokens; write "
+     "tokenizer: bytes, sentencepiece or huggingface, or leave field out"},
+    {"{kind: tar, shards: x, tokenizer: bytes, field: a..b}", "dataset.field",
+     "\"a..b\" is not a field's name: 1 to 128 bytes without dots and control characters"},
+    {"{kind: imagefolder, root: x, tokenizer: bytes}", "dataset.tokenizer",
+     "not a key of a dataset of kind imagefolder; it takes kind, root, cache, size, transform, "
+     "resize, flip, scale, aspect, layout, transforms"},
     {TEXT("tokenizer: bpe"), "dataset.tokenizer",
      "\"bpe\" is not one of none, bytes, sentencepiece, huggingface"},
     {TEXT("tokenizer: sentencepiece"), "dataset.model",

@@ -168,6 +168,11 @@ bool token_leaves_has_chat(const struct token_leaves *leaves)
     return leaves->chat != CHAT_NONE;
 }
 
+bool token_leaves_has_mask(const struct token_leaves *leaves)
+{
+    return leaves->chat != CHAT_NONE || leaves->mlm_probability > 0;
+}
+
 /* ---- a text --------------------------------------------------------------------------------- */
 
 static int token_leaves_refuse(int r, char *why)

@@ -30,8 +30,9 @@ int _nodiscard_ token_leaves_open(const struct spec_dataset *spec, const char *p
                                   struct dl_error *err);
 void token_leaves_free(struct token_leaves *leaves); /* NULL is fine */
 
-/* Whether samples are made of messages. */
+/* Whether samples are made of messages; and whether they have more leaves than `tokens`. */
 bool token_leaves_has_chat(const struct token_leaves *leaves);
+bool token_leaves_has_mask(const struct token_leaves *leaves);
 
 /* Of the tokenizer bytes: how many tokens a sample has of a text of `n` bytes. */
 uint64_t token_leaves_count(const struct token_leaves *leaves, uint64_t n);
