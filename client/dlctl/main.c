@@ -67,6 +67,8 @@ static const struct verb VERBS[] = {
     {"members", NULL, VIEW, verb_view,
      "Shows the nodes of the daemon's cluster, and their "
      "ranks."},
+    {"spec", "NAME", COMMON, verb_spec,
+     "Prints what a loader was opened with, as a spec that can be opened again."},
     {"times", "[NAME]", VIEW, verb_view,
      "Shows how long batches of one loader, or all, spend in each stage."},
     {"lately", "[NAME]", VIEW, verb_view,

@@ -143,6 +143,7 @@ int verb_state(const struct options *o);
 int verb_headspace(const struct options *o);
 int verb_trace(const struct options *o);
 int verb_report(const struct options *o);
+int verb_spec(const struct options *o);
 int verb_metrics(const struct options *o);
 int verb_top(const struct options *o);
 int verb_status(const struct options *o);

@@ -81,10 +81,17 @@ static const struct members_events members_events = {.changed = daemon_on_member
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 
-static int daemon_make_view(void *context, const char *name, struct value *ret,
+static int daemon_make_view(void *context, const struct session *session, const char *name,
+                            struct value *ret, struct dl_error *err)
+{
+    return views_make(context, session_uid(session), name, ret, err);
+}
+
+/* What the daemon's own user sees. */
+static int daemon_make_page(void *context, const char *name, struct value *ret,
                             struct dl_error *err)
 {
-    return views_make(context, name, ret, err);
+    return views_make(context, geteuid(), name, ret, err);
 }
 
 static bool daemon_any_stream(const struct daemon *d)
@@ -270,7 +277,7 @@ static int daemon_move_metrics(struct daemon *d, const struct config *config, st
 
     if (strcmp(config->metrics.listen, d->config.metrics.listen) == 0)
         return 0;
-    int r = metrics_http_new(&d->loop, config, daemon_make_view, d, &moved, err);
+    int r = metrics_http_new(&d->loop, config, daemon_make_page, d, &moved, err);
     if (r < 0)
         return r;
     metrics_http_free(d->metrics);
@@ -599,7 +606,7 @@ static int daemon_listen_for_all(struct daemon *d, struct dl_error *err)
     r = listener_new(&d->loop, &d->config, passed, daemon_on_accepted, d, &d->listener, err);
     if (r < 0)
         return r;
-    return metrics_http_new(&d->loop, &d->config, daemon_make_view, d, &d->metrics, err);
+    return metrics_http_new(&d->loop, &d->config, daemon_make_page, d, &d->metrics, err);
 }
 
 /* Signals, which are held until now; the service manager's patience, and that with a client. */

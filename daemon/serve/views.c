@@ -368,6 +368,7 @@ static int views_members(const struct daemon *d, struct value *ret)
 static const struct {
     const char *name;
     int (*make)(const struct daemon *d, struct value *ret);
+    int (*make_for)(const struct daemon *d, uid_t uid, struct value *ret); /* in its place */
 } views[] = {
     {"status", views_status},   {"loaders", views_loaders},
     {"epochs", view_epochs},    {"workers", views_workers},
@@ -375,20 +376,21 @@ static const struct {
     {"users", views_users},     {"quarantine", views_quarantine},
     {"members", views_members}, {"times", view_times},
     {"trace", view_trace},      {"mixtures", view_mixtures},
-    {"lately", view_lately},
+    {"lately", view_lately},    {"specs", .make_for = view_specs},
 };
 
-int views_make(const struct daemon *daemon, const char *name, struct value *ret,
+int views_make(const struct daemon *daemon, uid_t uid, const char *name, struct value *ret,
                struct dl_error *err)
 {
     for (size_t i = 0; i < ARRAY_SIZE(views); i++) {
         if (strcmp(views[i].name, name) != 0)
             continue;
-        if (views[i].make(daemon, ret) < 0)
+        if ((views[i].make ? views[i].make(daemon, ret) : views[i].make_for(daemon, uid, ret)) < 0)
             return dl_error_set(err, ENOMEM, name, "out of memory");
         return 0;
     }
-    return dl_error_set(err, EINVAL, name,
-                        "no such view; views are status, loaders, epochs, workers, ring, "
-                        "sessions, users, quarantine, members, times, trace, mixtures and lately");
+    return dl_error_set(
+        err, EINVAL, name,
+        "no such view; views are status, loaders, epochs, workers, ring, "
+        "sessions, users, quarantine, members, times, trace, mixtures, lately and specs");
 }

@@ -7,8 +7,8 @@
 
 #include "daemon/serve/daemon.h"
 
-/* -EINVAL: there is no view of that name. */
-int _nodiscard_ views_make(const struct daemon *daemon, const char *name, struct value *ret,
-                           struct dl_error *err);
+/* As `uid` may see it. -EINVAL: there is no view of that name. */
+int _nodiscard_ views_make(const struct daemon *daemon, uid_t uid, const char *name,
+                           struct value *ret, struct dl_error *err);
 
 #endif

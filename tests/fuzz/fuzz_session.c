@@ -193,9 +193,10 @@ static int find_loader(void *context, struct session *session, struct loader_wan
     return r;
 }
 
-static int make_view(void *context, const char *name, struct value *ret, struct dl_error *err)
+static int make_view(void *context, const struct session *session, const char *name,
+                     struct value *ret, struct dl_error *err)
 {
-    (void)context, (void)ret;
+    (void)context, (void)session, (void)ret;
     return *name == 'x' ? dl_error_set(err, EINVAL, name, "no such view") : 0;
 }
 

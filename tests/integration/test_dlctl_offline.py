@@ -28,6 +28,7 @@ VERBS = {
     "members": ["wide"],
     "mixtures": ["wide"],
     "lately": ["wide"],
+    "spec": [],
     "report": ["output", "spec"],
     "times": ["wide"],
     "metrics": [],
@@ -370,7 +371,7 @@ class Failures(Case):
     def test_no_daemon(self):
         for verb in set(VERBS) - {"plan", "check", "lengths", "kinds", "state", "help"}:
             with self.subTest(verb=verb):
-                args = [verb] + ([self.range_spec()] if verb in ("run", "headspace", "report") else [])
+                args = [verb] + ([self.range_spec()] if verb in ("run", "headspace", "report", "spec") else [])
                 socket = self.path("socket")
                 for option in (["--socket", socket], ["--socket=" + socket]):
                     status, out, err = dlctl(*args, *option, "--json")

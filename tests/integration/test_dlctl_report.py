@@ -1,11 +1,13 @@
 """dlctl report: a page of one loader, while it is read and afterwards."""
 
+import html
 import html.parser
+import json
 import os
 import re
 import unittest
 
-from dltest import RANGE, TestCase, dlctl, main, named
+from dltest import RANGE, TestCase, dlctl, dlctl_json, main, named
 
 EVIL = "name: x # <script>alert(1)</script> & \"\n"
 VOID = {"meta", "line", "path", "rect"}
@@ -68,7 +70,8 @@ class Report(TestCase):
         self.assertGreaterEqual(seen.count("svg"), 6)
         self.assertIn("name: x # &lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;", page)
         self.assertIn("dlctl peek 'reported' --epoch 0 --world 1 --rank 0 --step ", page)
-        for part in ("Throughput and waiting", "Slowest batches", "Epochs", "Errors", "Workers", "Machine"):
+        for part in ("The last ten minutes", "Throughput and waiting", "Slowest batches", "Epochs", "Errors", "Workers",
+                     "Machine", "Spec"):
             self.assertIn(f"<h2>{part}", page)
         batches = client.next_batches()
         while batches:
@@ -79,6 +82,26 @@ class Report(TestCase):
         page = self.report(daemon, "reported")
         self.check(page)
         self.assertIn("Of the last 40 batches that were released, of 1 rank.", page)
+        # Also then: who waited, and what was opened, with the seed.
+        self.assertIn("How much of that each rank waited", page)
+        self.assertIn("&quot;kind&quot;: &quot;range&quot;", page)
+        spec = html.unescape(re.search(r"<h2>Spec</h2>.*?<pre>(.*?)</pre>", page, re.DOTALL).group(1))
+        self.assertEqual(json.loads(spec)["dataset"]["length"], 400)
+        self.assertIn("seed", json.loads(spec))
+
+    def test_spec(self):
+        """It is what was opened: it is opened again, and the same order comes out."""
+        daemon = self.daemon()
+        client = self.client(daemon)
+        opened = client.open(named("drawn", dataset={"kind": "range", "length": 40}, sampler={"kind": "random"}))
+        want = client.epoch_indices(opened["loader"])
+        text = dlctl("spec", "drawn", daemon=daemon).stdout
+        self.assertEqual(json.loads(text), dlctl_json("spec", "drawn", daemon=daemon))
+        again = client.open({**json.loads(text), "name": "again"})
+        self.assertEqual(client.epoch_indices(again["loader"]), want)
+        done = dlctl("spec", "absent", daemon=daemon, check=False)
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, "dlctl: absent: no loader of that name is open; see dlctl loaders\n"))
 
     def test_slow_batches(self):
         daemon = self.daemon(self.bad_worker("slow-always-1"))

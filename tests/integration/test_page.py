@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 PAGE = ROOT / "daemon/serve/page"
 TOKEN = "0123456789abcdef-the-token"
 VIEWS = ("status", "loaders", "epochs", "workers", "ring", "sessions", "users", "quarantine", "members", "times",
-         "mixtures", "lately")
+         "mixtures", "lately", "specs")
 # What differs from one look to the next.
 MOVING = {"uptime_s", "sessions", "sessions_ever", "cpu_s", "cpu_wait_s", "memory_bytes", "loop_s", "session", "pid",
           "age_s", "waited_s", "starved_s", "descriptors", "limit_descriptors", "held_bytes", "state"}
@@ -70,7 +70,8 @@ class Views(PageCase):
                 self.assertEqual(answer.status, 200, text)
                 self.assertEqual(answer.headers["Content-Type"], "application/json")
                 self.assertEqual(answer.headers["Cache-Control"], "no-store")
-                want = dlctl_json(view, daemon=self.server)
+                want = self.client(self.server).query(view) if view == "specs" else \
+                    dlctl_json(view, daemon=self.server)
                 self.assertTrue(want or view in ("quarantine", "members", "mixtures"))
                 if view == "lately":  # a bin may have begun meanwhile
                     self.assertEqual([list(row) for row in json.loads(text)], [list(row) for row in want])

@@ -97,6 +97,34 @@ class RightsCase(LifeCase):
                      workers={"count": 1}, **extra)
 
 
+# ---- what is shown ------------------------------------------------------------------------------
+
+class Shown(RightsCase):
+    def test_specs(self):
+        """Whose loader it is sees its spec, as do root and the daemon's own user; others see that there is one."""
+        daemon = self.shared()
+        spec = self.files_spec("secret", self.path("data/public.npy"), seed=7)
+
+        def ask(work):
+            client = daemon.client()
+            try:
+                return work(client)
+            finally:
+                client.close()
+
+        as_user(OTHER, lambda: ask(lambda client: client.open(spec)["length"]))
+        for uid, sees in ((OTHER, True), (VICTIM, False), (DAEMON, True), (0, True)):
+            with self.subTest(uid=uid):
+                row, = as_user(uid, lambda: ask(lambda client: client.query("specs")))
+                self.assertEqual((row["loader"], row["uid"]), ("secret", OTHER))
+                self.assertEqual(row["why_not"], None if sees else "another user's")
+                self.assertEqual("public.npy" in str(row["spec"]), sees)
+        said = json.loads(row["spec"])
+        self.assertEqual((said["seed"], said["batch"]["size"]), (7, 4))
+        # It can be opened again.
+        self.assertEqual(as_user(OTHER, lambda: ask(lambda client: client.open(said)["length"])), 4)
+
+
 # ---- code ---------------------------------------------------------------------------------------
 
 class Code(RightsCase):

@@ -629,7 +629,7 @@ class Views(TestCase):
                 self.assertTrue(view)
         self.assertEqual(set(described),
                          {"status", "loaders", "epochs", "workers", "ring", "sessions", "users", "quarantine",
-                          "members", "mixtures", "lately", "times", "trace"})
+                          "members", "mixtures", "lately", "specs", "times", "trace"})
 
 
 class Violations(TestCase):

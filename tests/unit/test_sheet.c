@@ -119,6 +119,39 @@ static void test_wrong_views(void **state)
     }
 }
 
+/* All lists end at the same time, and have begun when something was known. */
+static void test_lately(void **state)
+{
+    struct value v =
+        parse("[{loader: b, uid: 0, rank: null, bin_s: 10, last_s: 2, age_s: 0, batches: [9], "
+              "bytes: [9]},"
+              " {loader: a, rank: null, bin_s: 10, last_s: 2, age_s: 7, batches: [30, 8], bytes: "
+              "[100, 20]},"
+              " {loader: a, rank: 0, waits: [50, null, 100]}, {loader: a, rank: 1, waits: [0]},"
+              " {loader: a, rank: 2, waits: x}, [], 3]");
+    struct sheet_lately lately;
+
+    (void)state;
+    sheet_lately_read(&v, "a", &lately);
+    assert_true(lately.known);
+    assert_int_equal(lately.ranks, 3);
+    assert_true(lately.seconds == 592 && lately.age == 7);
+    assert_true(isnan(lately.rate[57]) && lately.rate[58] == 3 && lately.rate[59] == 4);
+    assert_true(lately.bytes[58] == 10 && lately.bytes[59] == 10);
+    assert_true(isnan(lately.waiting[56]) && lately.waiting[57] == 0.5);
+    assert_true(isnan(lately.waiting[58]) && lately.waiting[59] == 0.5);
+    sheet_lately_read(&v, "c", &lately);
+    assert_false(lately.known);
+    value_deinit(&v);
+    /* More bins than a chart has points: the last ones. */
+    v = parse(
+        "[{loader: a, rank: 0, waits: [7,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"
+        "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,25]}]");
+    sheet_lately_read(&v, "a", &lately);
+    assert_true(lately.waiting[0] == 0 && lately.waiting[59] == 0.25);
+    value_deinit(&v);
+}
+
 /* ---- HTML ----------------------------------------------------------------------------------- */
 
 static char *html;
@@ -190,8 +223,8 @@ static void test_charts(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_batches),     cmocka_unit_test(test_over_time),
-    cmocka_unit_test(test_wrong_views), cmocka_unit_test(test_tables),
-    cmocka_unit_test(test_charts),
+    cmocka_unit_test(test_wrong_views), cmocka_unit_test(test_lately),
+    cmocka_unit_test(test_tables),      cmocka_unit_test(test_charts),
 };
 
 int main(void)

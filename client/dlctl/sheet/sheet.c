@@ -5,6 +5,7 @@
 #include "client/dlctl/options.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
+#include "client/dlctl/spec.h"
 #include "client/dlctl/text.h"
 
 #include <errno.h>
@@ -13,9 +14,10 @@
 #include <sys/utsname.h>
 #include <time.h>
 
-enum { STATUS, LOADERS, EPOCHS, WORKERS, RING, TIMES, QUARANTINE, MEMBERS, TRACE, VIEWS };
-static const char *const sheet_views[VIEWS] = {"status", "loaders",    "epochs",  "workers", "ring",
-                                               "times",  "quarantine", "members", "trace"};
+enum { STATUS, LOADERS, EPOCHS, WORKERS, RING, TIMES, QUARANTINE, MEMBERS, TRACE, LATELY, VIEWS };
+static const char *const sheet_views[VIEWS] = {"status", "loaders", "epochs",     "workers",
+                                               "ring",   "times",   "quarantine", "members",
+                                               "trace",  "lately"};
 
 enum { SLOWEST = 10, SPEC_MAX = 1024 * 1024 };
 
@@ -24,7 +26,8 @@ struct sheet {
     struct value views[VIEWS];
     const struct value *loader; /* its row of LOADERS */
     struct sheet_batches batches;
-    char *spec; /* owned; NULL: not asked for */
+    char *spec; /* owned; NULL: there is none to show */
+    const char *why_no_spec;
 };
 
 static void sheet_deinit(struct sheet *s)
@@ -68,7 +71,7 @@ static void sheet_write_series(const struct sheet *s, FILE *file)
     char text[160], caption[96];
     const char *stage;
 
-    sheet_heading(file, "Throughput and waiting over time");
+    sheet_heading(file, "Throughput and waiting of the last batches");
     if (s->batches.n == 0) {
         sheet_paragraph(file, "No batch of it was released yet.");
         return;
@@ -83,7 +86,7 @@ static void sheet_write_series(const struct sheet *s, FILE *file)
     sheet_chart(file, "Batches a second", "batches_per_s", values, seconds);
     sheet_waiting(&s->batches, values);
     sheet_chart(file, "Share of the ranks' time without a batch", "fill", values, seconds);
-    sheet_heading(file, "Stages of a batch over time");
+    sheet_heading(file, "Stages of the last batches");
     for (size_t i = 0; (stage = sheet_stage(&s->batches, i, values)); i++) {
         (void)snprintf(caption, sizeof caption, "Mean time in the stage %s", stage);
         sheet_chart(file, caption, "mean_s", values, seconds);
@@ -287,10 +290,11 @@ static void sheet_write_machine(const struct sheet *s, FILE *file)
                    sheet_text(&s->views[STATUS], "version"), up);
     sheet_heading(file, "Machine");
     sheet_paragraph(file, text);
-    if (s->spec) {
-        sheet_heading(file, "Spec");
+    sheet_heading(file, "Spec");
+    if (s->spec)
         sheet_preformatted(file, s->spec);
-    }
+    else
+        sheet_paragraph(file, s->why_no_spec);
 }
 
 static int sheet_write(const struct sheet *s, FILE *file)
@@ -301,8 +305,11 @@ static int sheet_write(const struct sheet *s, FILE *file)
     (void)snprintf(title, sizeof title, "Loader %.150s", name);
     sheet_begin(file, title);
     sheet_write_summary(s, file);
-    sheet_write_series(s, file);
-    int r = sheet_write_stages(s, file, name);
+    int r = sheet_write_lately(file, &s->views[LATELY], name);
+    if (r == 0)
+        sheet_write_series(s, file);
+    if (r == 0)
+        r = sheet_write_stages(s, file, name);
     if (r == 0)
         r = sheet_write_slowest(s, file, name);
     sheet_write_epochs(s, file, name);
@@ -314,14 +321,6 @@ static int sheet_write(const struct sheet *s, FILE *file)
 }
 
 /* ---- the verb ------------------------------------------------------------------------------- */
-
-static const struct value *sheet_find(const struct value *loaders, const char *name)
-{
-    for (uint32_t i = 0; loaders->type == VALUE_ARRAY && i < loaders->count; i++)
-        if (strcmp(sheet_text(&loaders->items[i], "name"), name) == 0)
-            return &loaders->items[i];
-    return NULL;
-}
 
 static int sheet_read_spec(const char *path, char **ret)
 {
@@ -340,6 +339,48 @@ static int sheet_read_spec(const char *path, char **ret)
     if (r == 0)
         *ret = steal_ptr(text);
     return r;
+}
+
+/* What the daemon says that it was opened with; a daemon of before may know of no such view. */
+static int sheet_ask_spec(struct dl_client *client, const char *name, struct sheet *s)
+{
+    _cleanup_(value_deinit)
+    struct value specs = {0};
+    json_t *spec = NULL;
+    int r = ask_view(client, "specs", &specs);
+
+    if (r < 0 && r != -EINVAL)
+        return r;
+    const struct value *row = r < 0 ? NULL : spec_find_row(&specs, "loader", name);
+    r = row ? spec_read_row(row, &spec) : -ENOENT;
+    if (r == -ENOMEM || r == -EBADMSG)
+        return r;
+    s->why_no_spec = r == -EACCES  ? "It is another user's, and not shown."
+                     : r == -EFBIG ? "It is too long to be shown."
+                                   : "The daemon does not say it.";
+    if (r < 0)
+        return 0;
+    s->spec = json_dumps(spec, JSON_INDENT(2));
+    json_decref(spec);
+    return s->spec ? 0 : -ENOMEM;
+}
+
+/* Another user may have a loader of the same name: what is not of this one's user goes. */
+static void sheet_drop_others(struct sheet *s, const char *name)
+{
+    const struct value *own = value_get(s->loader, "uid");
+
+    for (size_t v = EPOCHS; v < VIEWS; v++) {
+        struct value *view = &s->views[v];
+
+        for (uint32_t i = 0; view->type == VALUE_ARRAY && i < view->count; i++) {
+            const struct value *uid = value_get(&view->items[i], "uid");
+
+            if (strcmp(sheet_text(&view->items[i], "loader"), name) == 0 && uid && own &&
+                !value_equal(uid, own))
+                value_deinit(&view->items[i]);
+        }
+    }
 }
 
 static int sheet_write_out(const struct sheet *s)
@@ -371,14 +412,17 @@ int verb_report(const struct options *o)
     r = ask_connect(o, &client);
     for (size_t i = 0; i < VIEWS && r == 0; i++)
         r = ask_view(client, sheet_views[i], &s.views[i]);
+    if (r == 0 && !s.spec)
+        r = sheet_ask_spec(client, o->operand, &s);
     if (r == 0)
         r = sheet_batches_read(&s.views[TRACE], o->operand, &s.batches);
     if (r < 0)
         return report_client(o, client, r);
-    s.loader = sheet_find(&s.views[LOADERS], o->operand);
+    s.loader = spec_find_row(&s.views[LOADERS], "name", o->operand);
     if (!s.loader) {
         dl_error_set(&err, ENOENT, o->operand, "no loader of that name is open; see dlctl loaders");
         return report_error(o, &err);
     }
+    sheet_drop_others(&s, o->operand);
     return sheet_write_out(&s);
 }

@@ -64,4 +64,19 @@ void sheet_chart(FILE *file, const char *caption, const char *key,
 void sheet_bars(FILE *file, const char *caption, const struct value *rows, const char *label,
                 const char *value);
 
+/* ---- the view `lately` (sheet_lately.c) ------------------------------------------------------ */
+
+/* Of each bin, the last one that of now: NAN where nothing is known. */
+struct sheet_lately {
+    bool known;
+    double rate[SHEET_BINS], bytes[SHEET_BINS]; /* a second */
+    double waiting[SHEET_BINS];                 /* mean of the ranks that read then */
+    double seconds, age;                        /* of all bins; and since when there was none */
+    size_t ranks;
+};
+/* Pure. A view of another shape says nothing. */
+void sheet_lately_read(const struct value *view, const char *loader, struct sheet_lately *ret);
+/* 0 or -ENOMEM. */
+int _nodiscard_ sheet_write_lately(FILE *file, const struct value *view, const char *loader);
+
 #endif

@@ -44,7 +44,9 @@ struct session_events {
     /* The open loader of that name that the session's user may ask about; see find_loader. */
     int (*find_open)(void *context, struct session *session, const char *name, struct loader **ret,
                      struct dl_error *err);
-    int (*view)(void *context, const char *name, struct value *ret, struct dl_error *err);
+    /* A view as the session's user may see it. */
+    int (*view)(void *context, const struct session *session, const char *name, struct value *ret,
+                struct dl_error *err);
     int (*control)(void *context, struct session *session, const char *verb, struct dl_error *err);
     /* May a stream start now? 0, or a negative errno with `err`. */
     int (*may_start)(void *context, struct dl_error *err);

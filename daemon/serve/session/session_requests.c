@@ -449,7 +449,7 @@ static int session_requests_handle_query(struct session *s, const struct dl_msg_
                             (unsigned long long)msg->row);
     if (msg->row == 0) {
         value_deinit(&s->view);
-        r = s->o.events->view(s->o.context, name, &s->view, err);
+        r = s->o.events->view(s->o.context, s, name, &s->view, err);
     }
     if (r == 0)
         r = session_requests_send_page(s, msg->request, &s->view, (uint32_t)msg->row, &s->view_row,
