@@ -171,11 +171,11 @@ DL_API int dl_client_dispatch(struct dl_client *client);
 /*
  * A view of the daemon as msgpack (proto/PROTOCOL.md lists the keys): "status", "loaders",
  * "epochs", "workers", "ring", "sessions", "users", "quarantine", "members", "times", "trace",
- * "mixtures", "lately", "specs"; all but the first are lists of any length, of one moment.
- * *ret_data is owned by the client and valid until its next call; -EINVAL where another daemon has
- * come before a long list was there. `control` verbs: "stop", "drain", "reload", "close-run";
- * -EPERM unless the daemon's own user or root asks; -ENOTCONN without a daemon. A daemon that does
- * not answer within 30 seconds is given up: -ETIMEDOUT, fatal.
+ * "mixtures", "lately", "slowest", "specs"; all but the first are lists of any length, of one
+ * moment. *ret_data is owned by the client and valid until its next call; -EINVAL where another
+ * daemon has come before a long list was there. `control` verbs: "stop", "drain", "reload",
+ * "close-run"; -EPERM unless the daemon's own user or root asks; -ENOTCONN without a daemon. A
+ * daemon that does not answer within 30 seconds is given up: -ETIMEDOUT, fatal.
  */
 DL_API int dl_client_query(struct dl_client *client, const char *view, const void **ret_data,
                            size_t *ret_len);

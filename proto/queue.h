@@ -17,7 +17,8 @@
  * the same one locked instruction on x86, is unknown to the thread sanitizer.
  *
  * Behind the queues there is a note, for what the worker has to say about something else than its
- * tasks: it is read before the completions that were put after it was written.
+ * tasks: it is read before the completions that were put after it was written. So is what it says
+ * of a sample that took long.
  *
  * The daemon trusts nothing here: positions are masked, records copied out before they are checked.
  */
@@ -54,6 +55,21 @@ struct queue_end {
     _Alignas(64) _Atomic uint32_t sleeping; /* the consumer waits on its bell */
 };
 
+/* A sample that took long to make. */
+enum { SLOW_NAME = 256 };
+struct slow_sample {
+    uint64_t index; /* in the dataset */
+    uint64_t epoch;
+    uint64_t ns;
+    char name[SLOW_NAME]; /* of its file, the end of it; "": it has none */
+};
+
+/* One of these: likewise, as the note below. */
+struct queue_slow {
+    _Alignas(64) _Atomic uint32_t full;
+    struct slow_sample what;
+};
+
 /* One text: the worker writes it while it is empty, and the daemon empties it. */
 struct queue_note {
     _Alignas(64) _Atomic uint32_t full;
@@ -66,6 +82,7 @@ struct worker_queues {
     _Alignas(64) struct queue_task task_records[QUEUE_RECORDS];
     _Alignas(64) struct queue_done done_records[QUEUE_RECORDS];
     struct queue_note note;
+    struct queue_slow slow;
 };
 
 /* Producer. False when full. The record is visible after the call. */
@@ -163,6 +180,32 @@ static inline bool note_take(struct queue_note *note, struct dl_error *ret)
     atomic_store_explicit(&note->full, 0, memory_order_release);
     text.path[sizeof text.path - 1] = text.message[sizeof text.message - 1] = '\0';
     (void)dl_error_set(ret, text.code, text.path, "%s", text.message);
+    return true;
+}
+
+/* The worker. False: the last one has not been read. */
+static inline bool slow_put(struct queue_slow *slow, const struct slow_sample *what)
+{
+    if (atomic_load_explicit(&slow->full, memory_order_acquire))
+        return false;
+    slow->what = *what;
+    atomic_store_explicit(&slow->full, 1, memory_order_release);
+    return true;
+}
+
+/* The daemon. False: there is none. Its name is made fit to be shown. */
+static inline bool slow_take(struct queue_slow *slow, struct slow_sample *ret)
+{
+    struct dl_error fit;
+
+    if (!atomic_load_explicit(&slow->full, memory_order_acquire))
+        return false;
+    *ret = slow->what;
+    atomic_store_explicit(&slow->full, 0, memory_order_release);
+    ret->name[SLOW_NAME - 1] = '\0';
+    (void)dl_error_set(&fit, 1, "", "%s", ret->name);
+    memcpy(ret->name, fit.message, min_u64(SLOW_NAME, sizeof fit.message));
+    ret->name[SLOW_NAME - 1] = '\0';
     return true;
 }
 

@@ -73,6 +73,8 @@ static const struct verb VERBS[] = {
      "Shows how long batches of one loader, or all, spend in each stage."},
     {"lately", "[NAME]", VIEW, verb_view,
      "Draws the last ten minutes: what a loader delivered, and how much each rank waited."},
+    {"slowest", "[NAME]", VIEW, verb_view,
+     "Lists the samples of one loader, or all, that took longest to make."},
     {"headspace", "NAME", COMMON | BIT(OPTION_MEASURED_STEPS), verb_headspace,
      "Measures how much faster a loader's trainers would be if loading cost nothing."},
     {"trace", "[NAME]", COMMON | BIT(OPTION_OUTPUT), verb_trace,

@@ -32,6 +32,7 @@ struct fetcher {
     uint64_t slot_bytes;
     enum on_error on_error;
     uint64_t collate_ns; /* of the last fill */
+    struct slow_watch watch;
     struct guard *guard; /* borrowed; may be NULL */
 };
 
@@ -163,6 +164,11 @@ uint64_t fetcher_collate_ns(const struct fetcher *f)
     return f->collate_ns;
 }
 
+const struct slow_watch *fetcher_slowest(const struct fetcher *f)
+{
+    return &f->watch;
+}
+
 void fetcher_forget(struct fetcher *f, uint32_t stream)
 {
     replica_forget(&f->replicas, stream);
@@ -264,6 +270,7 @@ static int fetch_collect_all(struct fetcher *f, const struct slot_task *task, ui
     int r = 0;
 
     sample_batch_clear(&f->batch);
+    slow_watch_begin(&f->watch);
     for (uint64_t i = 0; r == 0 && i < task->samples; i++) {
         uint64_t index = __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
         if (i + GET_AHEAD < task->samples) {
@@ -272,7 +279,9 @@ static int fetch_collect_all(struct fetcher *f, const struct slot_task *task, ui
                 dataset_expect(f->dataset, ahead);
         }
         r = fetch_collect(f, &key, index, i, ret_bad, err);
+        slow_watch_sample(&f->watch, index);
     }
+    slow_watch_end(&f->watch, task->samples);
     if (r < 0 || f->batch.n > 0)
         return r;
     *ret_bad = f->batch.bad.items[0].index;
@@ -313,7 +322,12 @@ static int fetch_put_rows(struct fetcher *f, uint64_t epoch, const uint64_t *ind
     if (layout.used > slot_bytes)
         return -ENOBUFS;
     slot_put_batch(slot, n, &layout);
-    return rows_write(f->rows, &key, indices, slot, ret_at, err);
+    if (!f->dataset->ops->name) /* they are read together: one by one would not be the same */
+        return rows_write(f->rows, &key, indices, slot, NULL, ret_at, err);
+    slow_watch_begin(&f->watch);
+    r = rows_write(f->rows, &key, indices, slot, &f->watch, ret_at, err);
+    slow_watch_end(&f->watch, n);
+    return r;
 }
 
 /* The rows that can be had, after one could not: each is taken by itself, to find the others. */
@@ -493,7 +507,7 @@ int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *r
     assert((uintptr_t)slot % TREE_ALIGN == 0);
     if (!err)
         err = &own;
-    f->collate_ns = 0;
+    f->collate_ns = f->watch.ns = 0;
     r = fetch_read_task(f, slot, slot_bytes, &task, err);
     if (r < 0)
         return fetch_put_error(slot, slot_bytes, SLOT_HEADER_BYTES, UINT64_MAX, err);

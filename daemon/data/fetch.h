@@ -9,6 +9,7 @@
 #define DL_FETCH_H
 
 #include "daemon/data/dataset.h"
+#include "daemon/data/slow_watch.h"
 #include "proto/slot_fill.h"
 
 struct fetcher; /* an open dataset and how its batches are laid out */
@@ -53,6 +54,12 @@ int _nodiscard_ fetcher_fill(struct fetcher *fetcher, void *slot, uint64_t slot_
 
 /* Of the last fetcher_fill(): ns it took to collate. 0 where rows are read to where they stay. */
 uint64_t fetcher_collate_ns(const struct fetcher *fetcher);
+
+/*
+ * Of the last fetcher_fill(): the sample that took longest. Nothing is seen of iterable datasets,
+ * of rows that are no files of their own, and where samples take too little time to be looked at.
+ */
+const struct slow_watch *fetcher_slowest(const struct fetcher *fetcher);
 
 /* The stream has ended: its replica is closed. */
 void fetcher_forget(struct fetcher *fetcher, uint32_t stream);

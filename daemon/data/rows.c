@@ -116,8 +116,29 @@ int rows_measure(struct rows *rows, uint64_t samples, uint64_t begin, struct bat
     return 0;
 }
 
+/* One by one. */
+static int rows_write_watched(struct rows *rows, const struct sample_key *key,
+                              const uint64_t *indices, struct slow_watch *watch, size_t *ret_bad,
+                              struct dl_error *err)
+{
+    int r = 0;
+
+    for (uint64_t i = 0; i < rows->samples && r == 0; i++) {
+        uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
+        size_t bad = 1;
+
+        r = rows->dataset->ops->read_rows(rows->dataset, key, &index, 1, rows->dst, &bad, err);
+        if (r < 0 && bad == 0)
+            *ret_bad = i;
+        slow_watch_sample(watch, index);
+        for (uint32_t l = 0; l < rows->dataset->n_leaves; l++)
+            rows->dst[l] = (char *)rows->dst[l] + rows->leaves[l].row_bytes;
+    }
+    return r;
+}
+
 int rows_write(struct rows *rows, const struct sample_key *key, const uint64_t *indices, void *slot,
-               size_t *ret_bad, struct dl_error *err)
+               struct slow_watch *watch, size_t *ret_bad, struct dl_error *err)
 {
     char *bytes = slot;
 
@@ -125,6 +146,8 @@ int rows_write(struct rows *rows, const struct sample_key *key, const uint64_t *
     memcpy(bytes + rows->layout.tree_off, rows->tree, rows->layout.tree_len);
     for (uint32_t i = 0; i < rows->dataset->n_leaves; i++)
         rows->dst[i] = bytes + rows->leaves[i].node->offset;
+    if (watch && watch->on)
+        return rows_write_watched(rows, key, indices, watch, ret_bad, err);
     return rows->dataset->ops->read_rows(rows->dataset, key, indices, rows->samples, rows->dst,
                                          ret_bad, err);
 }

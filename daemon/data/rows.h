@@ -11,6 +11,7 @@
 #define DL_DATA_ROWS_H
 
 #include "daemon/data/collate/collate.h"
+#include "daemon/data/slow_watch.h"
 
 struct rows;
 
@@ -26,8 +27,10 @@ struct rows *rows_free(struct rows *rows); /* NULL is fine; returns NULL */
 int _nodiscard_ rows_measure(struct rows *rows, uint64_t samples, uint64_t begin,
                              struct batch_layout *ret, struct dl_error *err);
 
-/* Fills the slot with the batch measured last. As dataset_ops.read_rows. */
+/* Fills the slot with the batch measured last. As dataset_ops.read_rows. `watch`: which row takes
+ * longest; it has begun. NULL: nobody wants to know. */
 int _nodiscard_ rows_write(struct rows *rows, const struct sample_key *key, const uint64_t *indices,
-                           void *slot, size_t *ret_bad, struct dl_error *err);
+                           void *slot, struct slow_watch *watch, size_t *ret_bad,
+                           struct dl_error *err);
 
 #endif

@@ -377,6 +377,7 @@ static const struct {
     {"members", views_members}, {"times", view_times},
     {"trace", view_trace},      {"mixtures", view_mixtures},
     {"lately", view_lately},    {"specs", .make_for = view_specs},
+    {"slowest", view_slowest},
 };
 
 int views_make(const struct daemon *daemon, uid_t uid, const char *name, struct value *ret,
@@ -392,5 +393,5 @@ int views_make(const struct daemon *daemon, uid_t uid, const char *name, struct 
     return dl_error_set(
         err, EINVAL, name,
         "no such view; views are status, loaders, epochs, workers, ring, "
-        "sessions, users, quarantine, members, times, trace, mixtures, lately and specs");
+        "sessions, users, quarantine, members, times, trace, mixtures, lately, slowest and specs");
 }

@@ -23,6 +23,9 @@ int _nodiscard_ view_lately(const struct daemon *daemon, struct value *ret);
 int _nodiscard_ view_mixtures(const struct daemon *daemon, struct value *ret);
 void view_add_mixture(struct row *row, const struct loader *l, const struct stream *s);
 
+/* views_slowest.c */
+int _nodiscard_ view_slowest(const struct daemon *daemon, struct value *ret);
+
 /* views_specs.c; for that user */
 int _nodiscard_ view_specs(const struct daemon *daemon, uid_t uid, struct value *ret);
 

@@ -72,6 +72,16 @@ static uint64_t worker_main_engine_collate_ns(const void *engine)
     return fetcher_collate_ns(engine);
 }
 
+static const struct slow_watch *worker_main_engine_slowest(const void *engine)
+{
+    return fetcher_slowest(engine);
+}
+
+static size_t worker_main_engine_name(const void *engine, uint64_t index, char *ret, size_t room)
+{
+    return dataset_name(fetcher_dataset(engine), index, ret, room);
+}
+
 static void worker_main_engine_forget(void *engine, uint32_t stream)
 {
     fetcher_forget(engine, stream);
@@ -88,6 +98,8 @@ static const struct worker_engine fetch_engine = {
     .slot_bytes = worker_main_engine_slot_bytes,
     .fill = worker_main_engine_fill,
     .collate_ns = worker_main_engine_collate_ns,
+    .slowest = worker_main_engine_slowest,
+    .name = worker_main_engine_name,
     .forget = worker_main_engine_forget,
 };
 

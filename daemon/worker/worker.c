@@ -24,6 +24,7 @@ enum {
      * the last one before the next are announced at once.
      */
     ANNOUNCE_NS = 200 * 1000,
+    SLOW_TOLD = 16, /* of the slowest samples, to be told of again only when a slower one comes */
     /* How often a worker that never runs out of tasks looks at its socket. */
     SOCKET_CHECK_NS = 1000 * 1000,
     /*
@@ -69,13 +70,14 @@ struct worker {
     struct guard guard;       /* of the files that it maps */
     struct segment *segments; /* owned array */
     uint32_t n_segments;
-    uint64_t unannounced;       /* completions the daemon was not woken for */
-    uint64_t unannounced_since; /* ns; when the first of them was begun */
-    bool rested;                /* it waited for work since its last completion */
-    uint64_t look_at;           /* ns; not before this are files looked at again */
-    bool unlooked;              /* a task was done since they were looked at */
-    struct dl_error found;      /* what was found then and is not noted yet; code 0: nothing */
-    bool noted;                 /* something was */
+    uint64_t unannounced;        /* completions the daemon was not woken for */
+    uint64_t unannounced_since;  /* ns; when the first of them was begun */
+    bool rested;                 /* it waited for work since its last completion */
+    uint64_t look_at;            /* ns; not before this are files looked at again */
+    bool unlooked;               /* a task was done since they were looked at */
+    struct dl_error found;       /* what was found then and is not noted yet; code 0: nothing */
+    bool noted;                  /* something was */
+    uint64_t slow_ns[SLOW_TOLD]; /* of samples that the daemon was told of */
 };
 
 /* ---- talking to the daemon ------------------------------------------------------------------ */
@@ -483,6 +485,37 @@ static bool worker_is_last(struct worker *w, const struct queue_task *task)
     return !slot || !next || slot->epoch != next->epoch;
 }
 
+/* The end of a path says more than its beginning. */
+static void worker_name_sample(const struct worker *w, struct slow_sample *what)
+{
+    char path[4096];
+    size_t len = w->engine->name(w->dataset, what->index, path, sizeof path);
+
+    len = min_u64(len, sizeof path - 1);
+    size_t begin = len - min_u64(len, sizeof what->name - 1);
+    memcpy(what->name, path + begin, len - begin);
+    what->name[len - begin] = '\0';
+}
+
+/* One that is among the slowest of this worker so far, if the daemon has read of the one before. */
+static void worker_tell_slow(struct worker *w, const void *slot)
+{
+    const struct slow_watch *watch = w->engine->slowest(w->dataset);
+    size_t least = 0;
+
+    if (watch->ns == 0)
+        return;
+    for (size_t i = 1; i < SLOW_TOLD; i++)
+        least = w->slow_ns[i] < w->slow_ns[least] ? i : least;
+    if (watch->ns <= w->slow_ns[least] || atomic_load(&w->queues->slow.full))
+        return;
+    struct slow_sample what = {
+        .index = watch->index, .epoch = ((const struct slot_header *)slot)->epoch, .ns = watch->ns};
+    worker_name_sample(w, &what);
+    if (slow_put(&w->queues->slow, &what))
+        w->slow_ns[least] = watch->ns;
+}
+
 /* Before the daemon hears of a task: it may be the last of its epoch. */
 static void worker_look_after(struct worker *w, const struct queue_task *task, uint64_t now)
 {
@@ -530,6 +563,8 @@ static uint64_t worker_run_task(struct worker *w, const struct queue_task *task,
     done.cost_ns = ended - started;
     done.collate_ns = slot ? w->engine->collate_ns(w->dataset) : 0;
     worker_look_after(w, task, ended);
+    if (r == 0)
+        worker_tell_slow(w, slot);
     worker_finish_task(w, &done, started);
     return ended;
 }

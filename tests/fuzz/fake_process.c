@@ -132,6 +132,13 @@ bool process_take_note(struct process *p, struct dl_error *ret)
     return false;
 }
 
+bool process_take_slow(struct process *p, struct slow_sample *ret)
+{
+    FUZZ_ASSERT(p);
+    (void)ret;
+    return false;
+}
+
 /* ---- what the worker does ------------------------------------------------------------------- */
 
 struct process *fake_pick(uint32_t n)

@@ -28,6 +28,7 @@ VERBS = {
     "members": ["wide"],
     "mixtures": ["wide"],
     "lately": ["wide"],
+    "slowest": ["wide"],
     "spec": [],
     "report": ["output", "spec"],
     "times": ["wide"],

@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 PAGE = ROOT / "daemon/serve/page"
 TOKEN = "0123456789abcdef-the-token"
 VIEWS = ("status", "loaders", "epochs", "workers", "ring", "sessions", "users", "quarantine", "members", "times",
-         "mixtures", "lately", "specs")
+         "mixtures", "lately", "specs", "slowest")
 # What differs from one look to the next.
 MOVING = {"uptime_s", "sessions", "sessions_ever", "cpu_s", "cpu_wait_s", "memory_bytes", "loop_s", "session", "pid",
           "age_s", "waited_s", "starved_s", "descriptors", "limit_descriptors", "held_bytes", "state"}
@@ -72,7 +72,7 @@ class Views(PageCase):
                 self.assertEqual(answer.headers["Cache-Control"], "no-store")
                 want = self.client(self.server).query(view) if view == "specs" else \
                     dlctl_json(view, daemon=self.server)
-                self.assertTrue(want or view in ("quarantine", "members", "mixtures"))
+                self.assertTrue(want or view in ("quarantine", "members", "mixtures", "slowest"))
                 if view == "lately":  # a bin may have begun meanwhile
                     self.assertEqual([list(row) for row in json.loads(text)], [list(row) for row in want])
                 elif view != "sessions":  # dlctl has one itself

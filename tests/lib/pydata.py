@@ -7,6 +7,7 @@ project's own kinds of dataset, so that the batches can be compared, byte by byt
 import collections
 import os
 import signal
+import time
 
 import numpy
 
@@ -56,6 +57,17 @@ class Tensors(Rows):
     def __getitem__(self, index):
         import torch
         return torch.from_numpy(super().__getitem__(index).copy())
+
+
+class Sleepy:
+    """A millisecond for each sample, and 50 for one of them."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        time.sleep(0.05 if index == 7 else 0.001)
+        return index
 
 
 class Numbers(Mortal):

@@ -72,6 +72,23 @@ class Peek(SpecCase):
                          [[3 * i, 3 * i + 1, 3 * i + 2] for i in range(4)])
 
 
+class Slowest(SpecCase):
+    def test_a_sample_that_is_slow(self):
+        """Of datasets that are called for each sample; with native collating as without."""
+        for name, collate in (("called", {"kind": "python"}), ("collated", {})):
+            spec = self.spec(name, name=name, dataset=python("Sleepy"), batch={"size": 4}, workers={"count": 1},
+                             **({"collate": collate} if collate else {}))
+            client = self.client(self.running)
+            with open(spec) as file:
+                loader = client.open(json.load(file))["loader"]
+            for epoch in range(2):
+                client.epoch_indices(loader, epoch=epoch)
+            first, *_ = dlctl_json("slowest", name, daemon=self.running)
+            self.assertEqual((first["sample"], first["name"]), (7, None))
+            self.assertGreaterEqual(first["took_s"], 0.05)
+            client.close()
+
+
 class Example(SpecCase):
     """daemon/examples/line.yaml, as it lies there."""
 

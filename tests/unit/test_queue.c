@@ -61,6 +61,30 @@ static void expect_done(struct worker_queues *q, uint64_t n)
 static const uint64_t positions[] = {
     0, 1, QUEUE_RECORDS - 1, QUEUE_RECORDS, UINT32_MAX, UINT64_MAX - 5, UINT64_MAX};
 
+static void test_slow_samples(void **state)
+{
+    struct slow_sample what = {.index = 7, .epoch = 3, .ns = 9, .name = "cats/\x1b[2J.png"}, got;
+    static struct queue_slow slow;
+
+    (void)state;
+    assert_false(slow_take(&slow, &got));
+    assert_true(slow_put(&slow, &what));
+    what.index = 8;
+    assert_false(slow_put(&slow, &what)); /* nobody has read the first one */
+    assert_true(slow_take(&slow, &got));
+    assert_int_equal(got.index, 7);
+    assert_int_equal(got.epoch, 3);
+    assert_int_equal(got.ns, 9);
+    assert_non_null(strstr(got.name, "cats/"));
+    assert_null(strchr(got.name, 0x1b)); /* a terminal takes it for text */
+    assert_false(slow_take(&slow, &got));
+    /* A worker that ends no name with a NUL is read no further than its place. */
+    memset(what.name, 'x', sizeof what.name);
+    assert_true(slow_put(&slow, &what));
+    assert_true(slow_take(&slow, &got));
+    assert_int_equal(strlen(got.name), sizeof got.name - 1);
+}
+
 static void test_empty(void **state)
 {
     struct worker_queues *q = new_queues();
@@ -396,6 +420,7 @@ static void test_every_record_crosses(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_slow_samples),
     cmocka_unit_test(test_empty),
     cmocka_unit_test(test_full),
     cmocka_unit_test(test_wrap_around),

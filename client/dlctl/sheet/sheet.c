@@ -14,10 +14,23 @@
 #include <sys/utsname.h>
 #include <time.h>
 
-enum { STATUS, LOADERS, EPOCHS, WORKERS, RING, TIMES, QUARANTINE, MEMBERS, TRACE, LATELY, VIEWS };
+enum {
+    STATUS,
+    LOADERS,
+    EPOCHS,
+    WORKERS,
+    RING,
+    TIMES,
+    QUARANTINE,
+    MEMBERS,
+    TRACE,
+    LATELY,
+    SLOW,
+    VIEWS
+};
 static const char *const sheet_views[VIEWS] = {"status", "loaders", "epochs",     "workers",
                                                "ring",   "times",   "quarantine", "members",
-                                               "trace",  "lately"};
+                                               "trace",  "lately",  "slowest"};
 
 enum { SLOWEST = 10, SPEC_MAX = 1024 * 1024 };
 
@@ -188,6 +201,17 @@ static int sheet_write_slowest(const struct sheet *s, FILE *file, const char *na
     return r;
 }
 
+static void sheet_write_slow_samples(const struct sheet *s, FILE *file, const char *name)
+{
+    static const char *const keys[] = {"sample", "took_s", "name", "epoch", "seen", NULL};
+
+    sheet_heading(file, "Slowest samples");
+    if (!sheet_table(file, "That took longest to make since the loader was opened", &s->views[SLOW],
+                     name, keys))
+        sheet_paragraph(file, "None was seen: they are looked at where they are made one by one, "
+                              "by index, and take 10 µs or more on average.");
+}
+
 /* Lengths and padding of batches of tokens, and what other lists of mappings a row has. */
 static void sheet_write_lists(const struct value *row, FILE *file)
 {
@@ -312,6 +336,7 @@ static int sheet_write(const struct sheet *s, FILE *file)
         r = sheet_write_stages(s, file, name);
     if (r == 0)
         r = sheet_write_slowest(s, file, name);
+    sheet_write_slow_samples(s, file, name);
     sheet_write_epochs(s, file, name);
     sheet_write_errors(s, file, name);
     sheet_write_workers(s, file, name);

@@ -329,6 +329,11 @@ bool loader_pictures(const struct loader *loader, struct pictures_counts *ret, u
     return loader->pictures.n > 0;
 }
 
+const struct slow_list *loader_slowest(const struct loader *loader)
+{
+    return &loader->slowest;
+}
+
 uint64_t loader_starved_ns(const struct loader *loader)
 {
     return loader->starved_ns;

@@ -8,6 +8,7 @@
 #define DL_LOADER_H
 
 #include "daemon/serve/core/core.h"
+#include "daemon/serve/core/slow_list.h"
 #include "daemon/serve/loader/crew.h"
 #include "daemon/serve/loader/headspace.h"
 #include "daemon/serve/pool/pool.h"
@@ -188,6 +189,7 @@ const struct lately_book *loader_lately(const struct loader *loader);
 uint64_t loader_lately_until(const struct loader *loader, uint64_t now);
 void loader_lately_line(const struct lately_rank *rank, uint64_t until, struct lately_line *ret);
 void loader_lately_totals(const struct loader *loader, uint64_t until, struct lately_totals *ret);
+const struct slow_list *loader_slowest(const struct loader *loader);
 uint64_t loader_starved_ns(const struct loader *loader); /* somebody who reads waited for memory */
 const char *loader_state(const struct loader *loader);
 uint32_t loader_users(const struct loader *loader); /* without those who left */

@@ -194,6 +194,14 @@ static void tasks_on_written(void *owner, const struct dl_error *what)
     }
 }
 
+static void tasks_on_slow(void *owner, const struct slow_sample *what)
+{
+    struct loader *loader = owner;
+
+    if (what->index < loader->core.length)
+        slow_list_add(&loader->slowest, what);
+}
+
 const struct pool_events loader_pool_events = {.ready = tasks_on_ready,
                                                .broken = tasks_on_broken,
                                                .done = tasks_on_done,
@@ -203,4 +211,5 @@ const struct pool_events loader_pool_events = {.ready = tasks_on_ready,
                                                .reclaim = tasks_on_reclaim,
                                                .retired = tasks_on_retired,
                                                .written = tasks_on_written,
+                                               .slow = tasks_on_slow,
                                                .changed = loader_go_on};

@@ -15,6 +15,7 @@
 #include "daemon/serve/pool/process.h"
 #include "daemon/serve/ring/budget.h"
 #include "daemon/serve/ring/timing.h"
+#include "proto/queue.h"
 #include "proto/shared/verdict.h"
 #include "proto/slot_bad.h"
 #include "proto/spec.h"
@@ -55,6 +56,8 @@ struct pool_events {
     void (*retired)(void *owner, uint32_t segment);
     /* A data file was written to while workers use it; each of them may say so. */
     void (*written)(void *owner, const struct dl_error *what);
+    /* A sample took long; all of it is the worker's word. */
+    void (*slow)(void *owner, const struct slow_sample *what);
     /* After one or more of the above, and whenever there may be places again. */
     void (*changed)(void *owner);
 };

@@ -247,9 +247,12 @@ static bool pool_tasks_plausible(struct member *m, const struct queue_done *done
 static void pool_tasks_read_note(struct member *m)
 {
     struct dl_error what = {0};
+    struct slow_sample slow;
 
     if (process_take_note(m->process, &what))
         m->pool->o.events->written(m->pool->o.owner, &what);
+    if (process_take_slow(m->process, &slow))
+        m->pool->o.events->slow(m->pool->o.owner, &slow);
 }
 
 void member_collect(struct member *m)

@@ -341,6 +341,11 @@ bool process_take_note(struct process *p, struct dl_error *ret)
     return note_take(&p->queues->note, ret);
 }
 
+bool process_take_slow(struct process *p, struct slow_sample *ret)
+{
+    return slow_take(&p->queues->slow, ret);
+}
+
 /* ---- its beginning -------------------------------------------------------------------------- */
 
 static int process_spawn(struct process *p, const struct process_options *o, int child_sock)

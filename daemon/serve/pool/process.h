@@ -81,5 +81,6 @@ void process_ring(struct process *process);
 bool _nodiscard_ process_take_done(struct process *process, struct queue_done *ret);
 /* What it has noted before the last completion that was taken, or since. False: nothing. */
 bool _nodiscard_ process_take_note(struct process *process, struct dl_error *ret);
+bool _nodiscard_ process_take_slow(struct process *process, struct slow_sample *ret);
 
 #endif

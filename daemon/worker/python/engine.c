@@ -567,7 +567,7 @@ static int engine_fill(void *engine, void *slot, uint64_t slot_bytes, uint64_t *
         report_deinit(&report);
         return r;
     }
-    e->collate_ns = 0;
+    e->collate_ns = e->source.watch.ns = 0;
     report_deinit(&e->step.last);
     int r = (task.what == SLOT_LENGTHS ? engine_fill_lengths
                                        : engine_make)(e, &task, slot, slot_bytes, ret_used, &bad);
@@ -579,6 +579,21 @@ static uint64_t engine_collate_ns(const void *engine)
     const struct engine *e = engine;
 
     return e->fetcher ? fetcher_collate_ns(e->fetcher) : e->collate_ns;
+}
+
+static const struct slow_watch *engine_slowest(const void *engine)
+{
+    const struct engine *e = engine;
+
+    return e->fetcher ? fetcher_slowest(e->fetcher) : &e->source.watch;
+}
+
+/* What a Python dataset's samples are it alone knows. */
+static size_t engine_name(const void *engine, uint64_t index, char *ret, size_t room)
+{
+    const struct engine *e = engine;
+
+    return e->fetcher ? dataset_name(fetcher_dataset(e->fetcher), index, ret, room) : 0;
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */
@@ -607,6 +622,8 @@ const struct worker_engine python_engine = {
     .slot_bytes = engine_slot_bytes,
     .fill = engine_fill,
     .collate_ns = engine_collate_ns,
+    .slowest = engine_slowest,
+    .name = engine_name,
     .forget = engine_forget,
     .rest = engine_rest,
     .wake = engine_wake,

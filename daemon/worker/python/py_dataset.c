@@ -191,14 +191,27 @@ PyObject *py_dataset_get(const struct py_dataset *s, PyObject *key, uint64_t epo
     return sample;
 }
 
-static PyObject *py_dataset_get_one_by_one(const struct py_dataset *s, PyObject *keys,
-                                           uint64_t epoch, PyObject **ret_bad)
+/* What a sampler gives for a key may be no index. */
+static void py_dataset_watch(struct slow_watch *watch, PyObject *key)
+{
+    unsigned long long index = key && PyLong_Check(key) ? PyLong_AsUnsignedLongLong(key) : 0;
+
+    if (key && PyLong_Check(key) && !PyErr_Occurred())
+        slow_watch_sample(watch, index);
+    PyErr_Clear();
+}
+
+static PyObject *py_dataset_get_one_by_one(struct py_dataset *s, PyObject *keys, uint64_t epoch,
+                                           PyObject **ret_bad)
 {
     Py_ssize_t n = PyList_Size(keys);
     PyObject *samples = n < 0 ? NULL : PyList_New(n);
 
+    slow_watch_begin(&s->watch);
     for (Py_ssize_t i = 0; samples && i < n; i++) {
         PyObject *sample = py_dataset_get(s, PyList_GetItem(keys, i), epoch);
+        if (sample)
+            py_dataset_watch(&s->watch, PyList_GetItem(keys, i));
         if (!sample) {
             *ret_bad = PyList_GetItem(keys, i);
             Py_XINCREF(*ret_bad);
@@ -207,10 +220,12 @@ static PyObject *py_dataset_get_one_by_one(const struct py_dataset *s, PyObject 
             Py_CLEAR(samples);
         }
     }
+    if (n > 0)
+        slow_watch_end(&s->watch, (uint64_t)n);
     return samples;
 }
 
-PyObject *py_dataset_get_all(const struct py_dataset *s, PyObject *keys, uint64_t epoch,
+PyObject *py_dataset_get_all(struct py_dataset *s, PyObject *keys, uint64_t epoch,
                              PyObject **ret_bad)
 {
     if (!s->getitems)

@@ -7,6 +7,8 @@
 #include "daemon/worker/python/report.h"
 #include "daemon/worker/sandbox.h"
 
+#include "daemon/data/slow_watch.h"
+
 #include "proto/dataset_state.h"
 #include "proto/spec.h"
 
@@ -37,10 +39,11 @@ struct py_dataset {
     PyObject *keeper;   /* dloader._states.Keeper; NULL: its state is not saved */
     PyObject *reseed;   /* seeds the global generators; NULL: they run on from step to step */
     bool iterable;
-    uint64_t length; /* UINT64_MAX: it does not say */
-    uint64_t seed;   /* of sample_rng() */
-    uint64_t epoch;  /* what the loader's epoch 0 counts as there */
-    uint64_t base;   /* what is added to an index there: the dataset is part of another */
+    uint64_t length;         /* UINT64_MAX: it does not say */
+    uint64_t seed;           /* of sample_rng() */
+    uint64_t epoch;          /* what the loader's epoch 0 counts as there */
+    uint64_t base;           /* what is added to an index there: the dataset is part of another */
+    struct slow_watch watch; /* of py_dataset_get_all(), but for what __getitems__ gives */
 };
 
 int py_dataset_open(const struct py_dataset_open *how, struct py_dataset *ret);
@@ -61,7 +64,7 @@ int py_dataset_seed(const struct py_dataset *source, uint64_t seed, uint64_t epo
 /* One sample, by an index, or by any key. The key of sample_rng() is set meanwhile. */
 PyObject *py_dataset_get(const struct py_dataset *source, PyObject *key, uint64_t epoch);
 /* A list of them, by __getitems__ if the dataset has it. *ret_bad, owned: the key at fault. */
-PyObject *py_dataset_get_all(const struct py_dataset *source, PyObject *keys, uint64_t epoch,
+PyObject *py_dataset_get_all(struct py_dataset *source, PyObject *keys, uint64_t epoch,
                              PyObject **ret_bad);
 /* An iterator over an epoch of an iterable dataset. It resumes from `state` unless that is empty;
  * only a source with a keeper has one. */

@@ -1,0 +1,30 @@
+#include "daemon/serve/core/slow_list.h"
+
+static uint32_t slow_list_find(const struct slow_list *list, uint64_t index)
+{
+    uint32_t i = 0;
+
+    while (i < list->n && list->rows[i].what.index != index)
+        i++;
+    return i;
+}
+
+void slow_list_add(struct slow_list *list, const struct slow_sample *what)
+{
+    uint32_t at = slow_list_find(list, what->index);
+    struct slow_row row = {.what = *what};
+
+    if (at < list->n) {
+        row.seen = list->rows[at].seen;
+        if (list->rows[at].what.ns > what->ns)
+            row.what = list->rows[at].what;
+    } else if (list->n < SLOW_LISTED) {
+        list->n++;
+    } else if (list->rows[--at].what.ns >= what->ns) {
+        return;
+    }
+    row.seen++;
+    for (; at > 0 && list->rows[at - 1].what.ns < row.what.ns; at--)
+        list->rows[at] = list->rows[at - 1];
+    list->rows[at] = row;
+}

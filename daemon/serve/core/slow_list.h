@@ -1,0 +1,22 @@
+/* The samples of a loader that took longest to make, as its workers say. Pure. */
+#ifndef DL_SLOW_LIST_H
+#define DL_SLOW_LIST_H
+
+#include "proto/queue.h"
+
+enum { SLOW_LISTED = 16 };
+
+struct slow_row {
+    struct slow_sample what;
+    uint64_t seen; /* how often it was among them */
+};
+
+struct slow_list {
+    struct slow_row rows[SLOW_LISTED]; /* the slowest first */
+    uint32_t n;
+};
+
+/* Each sample has one row, of the longest time that it took. */
+void slow_list_add(struct slow_list *list, const struct slow_sample *what);
+
+#endif

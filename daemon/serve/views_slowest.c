@@ -1,0 +1,33 @@
+/* The view `slowest`: samples that took longest to make. */
+#include "daemon/serve/views_private.h"
+
+#include "daemon/serve/registry.h"
+
+static int views_slowest_add(const struct loader *l, const struct slow_row *slow,
+                             struct value *rows)
+{
+    struct row row = row_push(rows);
+
+    row_string(&row, "loader", views_name(l));
+    row_uint(&row, "uid", loader_uid(l));
+    row_uint(&row, "sample", slow->what.index);
+    row_string(&row, "name", *slow->what.name ? slow->what.name : NULL);
+    row_seconds(&row, "took_s", slow->what.ns);
+    row_uint(&row, "epoch", slow->what.epoch);
+    row_uint(&row, "seen", slow->seen);
+    return row.r;
+}
+
+int view_slowest(const struct daemon *d, struct value *ret)
+{
+    int r = 0;
+
+    ret->type = VALUE_ARRAY;
+    for (struct registered *e = d->loaders; e; e = registered_next(e)) {
+        const struct slow_list *list = loader_slowest(registered_loader(e));
+
+        for (uint32_t i = 0; i < list->n && r == 0; i++)
+            r = views_slowest_add(registered_loader(e), &list->rows[i], ret);
+    }
+    return r;
+}
