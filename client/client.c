@@ -469,8 +469,8 @@ static int client_ask_from(struct dl_client *client, struct dl_message *msg, uin
     return client_call(client, msg, timeout_ns);
 }
 
-static int client_ask(struct dl_client *client, struct dl_message *msg, uint64_t *request,
-                      uint64_t timeout_ns)
+int client_ask(struct dl_client *client, struct dl_message *msg, uint64_t *request,
+               uint64_t timeout_ns)
 {
     return client_ask_from(client, msg, request, 0, timeout_ns);
 }

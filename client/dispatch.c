@@ -5,6 +5,7 @@
  */
 #include "client/dispatch.h"
 
+#include "proto/mix_changes.h"
 #include "proto/pages.h"
 #include "proto/position.h"
 
@@ -179,6 +180,24 @@ static int dispatch_on_position(struct dl_client *client, const struct dl_messag
     return r < 0 ? violated(client, "POSITION: not a sealed memfd of %d bytes", POSITION_BYTES) : 0;
 }
 
+/* Of a loader that was closed meanwhile it is for nobody. */
+static int dispatch_on_changed(struct dl_client *client, const struct dl_message *msg)
+{
+    _cleanup_(mix_changes_unrefp)
+    struct mix_changes *changes = NULL;
+    struct dl_loader *loader = client->loaders;
+
+    while (loader && (loader->local || loader->needs_open || loader->id != msg->changed.loader))
+        loader = loader->next;
+    int r = mix_changes_read(msg->changed.changes, &changes);
+    if (r == -EINVAL)
+        return violated(client, "CHANGED: %zu bytes are no changed weights",
+                        msg->changed.changes.len);
+    if (r < 0 || (loader && weights_set(loader, msg->changed.changes) < 0))
+        return no_memory_for(client, msg);
+    return 0;
+}
+
 static int dispatch_on_started(struct dl_client *client, const struct dl_message *msg)
 {
     const struct dl_msg_started *started = &msg->started;
@@ -200,6 +219,7 @@ static int dispatch_on_started(struct dl_client *client, const struct dl_message
                         "from step %llu",
                         (ull)started->epoch, (ull)started->first, (ull)epoch->number,
                         (ull)epoch->first);
+    epoch->loader->weights.known = true; /* CHANGED has said what START did not know */
     epoch->number = started->epoch;
     epoch->first = epoch->expected = epoch->position = started->first;
     epoch->stream = (uint32_t)started->stream;
@@ -336,6 +356,8 @@ int client_dispatch(struct dl_client *client, const struct dl_message *msg, int 
         return dispatch_on_info(client, msg);
     case DL_MSG_ERROR:
         return dispatch_on_error(client, msg);
+    case DL_MSG_CHANGED:
+        return dispatch_on_changed(client, msg);
     case DL_MSG_SEGMENT:
         return dispatch_on_segment(client, msg, owned);
     case DL_MSG_RETIRE:

@@ -194,6 +194,37 @@ DL_API int dl_client_headspace(struct dl_client *client, const char *loader, uin
                                const void **ret_data, size_t *ret_len);
 
 /*
+ * New weights of a mixture (dataset.kind mix) that is being read, for all its ranks from one later
+ * step of an epoch on: each of its datasets, by its number in the spec, from 0 ("1"), by what the
+ * view "mixtures" calls it, or by the last part of that, if no other is called so. All have to be
+ * named, with weight 0 where it is to be left out; a weight is finite, not negative, and 0 or at
+ * least 1/16384 of the sum. They hold until they are changed again, in later epochs too, in place
+ * of the spec's weights and schedule, and are part of each state that is written from here on.
+ *
+ * `epoch` and `step`: the first step with the new weights, of all ranks alike; DL_UNKNOWN: of the
+ * epoch that is read, the first that no rank has planned yet. dl_loader_mix() sets both to where
+ * it is. Other clients hear of it before that step. A second change of one step replaces the first.
+ *
+ * -EINVAL: no such dataset, no weights, or a step that a rank has planned: the text has the first
+ * possible one; -EAGAIN: not all ranks of the world read it from this daemon; -EBUSY: several
+ * worlds read it; -ENOTSUP: its epochs would end elsewhere (dataset.stop is not never), its batches
+ * are measured in tokens, its datasets are iterable, it is read in a cluster's world, or in this
+ * process alone (workers.count 0); -E2BIG: 64 changes were made; -ENOENT: no loader of that name.
+ *
+ * dl_client_mix() is for a loader of the user's that others have opened, by its name (the daemon's
+ * user and root: of any user's); its answer, as msgpack, has the keys that proto/PROTOCOL.md lists.
+ */
+struct dl_mix_weight {
+    const char *dataset; /* its number or name; UTF-8 */
+    double weight;
+};
+DL_API int dl_client_mix(struct dl_client *client, const char *loader,
+                         const struct dl_mix_weight *weights, size_t n, uint64_t epoch,
+                         uint64_t step, const void **ret_data, size_t *ret_len);
+DL_API int dl_loader_mix(struct dl_loader *loader, const struct dl_mix_weight *weights, size_t n,
+                         uint64_t *epoch, uint64_t *step);
+
+/*
  * Brings a Python host (proto/PROTOCOL.md, Life of a Python host): a process that starts the
  * workers of a loader of this session whose spec then says `dataset: {kind: python, host:
  * <number>}`.
@@ -510,7 +541,9 @@ DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
  * The state of an epoch: a token that says where it stands, so that another process, on another
  * machine, with another number of ranks, can go on from there. It is of all ranks: that of any one
  * serves all, once they were given equally many steps. A few hundred bytes of msgpack, at most
- * DL_STATE_MAX, with a version and a checksum; there is nothing secret in it, and no path.
+ * DL_STATE_MAX, with a version and a checksum; there is nothing secret in it, and no path. Weights
+ * of a mixture that were changed while it was read (dl_loader_mix()) stand behind the token, 24
+ * bytes and for each change 8 and 8 for each dataset; -ENOSPC: *len is what all of it takes.
  *
  * dl_epoch_state() writes that of the batches that dl_epoch_next() gave out, the current one
  * included, and of steps that failed. *len is the size of `buf`, then that of the token. Once

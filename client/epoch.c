@@ -156,6 +156,7 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
     msg.start.held = former_leases_lowest(epoch);
     msg.start.replica = epoch->replica;
     msg.start.replicas = epoch->replicas;
+    msg.start.told = epoch->loader->weights.known;
     return msg;
 }
 
@@ -246,6 +247,8 @@ int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *opti
         r = epoch_divide_ranks(loader, &divided);
     if (r == 0)
         r = state_find_place(loader, o, &place);
+    if (r == 0)
+        r = weights_take(loader, o);
     if (r == 0)
         r = epoch_start_at(loader, o, &place, ret);
     if (r < 0 || !o->state || !epoch_has_nothing_left(*ret))

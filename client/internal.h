@@ -167,6 +167,10 @@ struct dl_loader {
     } former;                        /* in the cluster's world */
     uint64_t length, batch_size, seed, fingerprint;
     struct state_identity identity; /* what states know it by */
+    struct {
+        struct dl_buffer list; /* as in CHANGED */
+        bool known;            /* that is all of them, as far as the client has been told */
+    } weights;                 /* changed ones, of a mixture */
 };
 
 struct fault {
@@ -365,6 +369,10 @@ int client_fail(struct dl_client *client, int code, const char *path, const char
     _printf_(4, 5);
 int client_fail_with(struct dl_client *client, const struct dl_error *err);
 
+/* A request whose answer is INFO, which is in client->answer then. *request: its field. */
+int _nodiscard_ client_ask(struct dl_client *client, struct dl_message *msg, uint64_t *request,
+                           uint64_t timeout_ns);
+
 /* The latched error as the last error; returns its -errno. */
 int client_fatal(struct dl_client *client);
 
@@ -555,6 +563,20 @@ void feed_rewind(struct dl_epoch *epoch);
 /* As much of what it was not told as it may be. */
 void feed_catch_up(struct dl_epoch *epoch);
 void feed_deinit(struct feed *feed);
+
+/* ---- weights.c ---- */
+
+/* What the daemon says is in force. -ENOMEM. */
+int _nodiscard_ weights_set(struct dl_loader *loader, struct dl_span list);
+/* Borrowed; empty: none. */
+struct dl_span weights_of(const struct dl_loader *loader);
+/* Of the place that the options name: their state's, or the loader's, if those are the same and
+ * perhaps some that came since. Borrowed of either. */
+struct dl_span weights_for(const struct dl_loader *loader, const struct dl_epoch_options *o);
+/* An epoch is about to be started so: a state's list is the loader's, and where the order begins
+ * there is none. */
+int _nodiscard_ weights_take(struct dl_loader *loader, const struct dl_epoch_options *o);
+void weights_send(struct dl_loader *loader); /* before START */
 
 /* ---- epoch_states.c ---- */
 

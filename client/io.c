@@ -215,8 +215,10 @@ static int io_ask_once(struct dl_client *client, const struct dl_message *msg, u
     if (msg->number == DL_MSG_START) /* another daemon has another number for it */
         again.start.loader = client->call.epoch->loader->id;
     client_queue_pending(client);
-    if (msg->number == DL_MSG_START)
+    if (msg->number == DL_MSG_START) {
         world_change_send_place(client->call.epoch);
+        weights_send(client->call.epoch->loader);
+    }
     r = connection_send(&client->conn, &again);
     return r < 0 ? r : io_await_answer(client, timeout_ns);
 }
@@ -252,7 +254,7 @@ int client_call(struct dl_client *client, const struct dl_message *msg, uint64_t
         timeout_ns = client->call_timeout;
     do {
         r = io_ask_once(client, msg, timeout_ns);
-    } while ((r == ANSWER_LOST && msg->number != DL_MSG_CONTROL) ||
+    } while ((r == ANSWER_LOST && msg->number != DL_MSG_CONTROL && msg->number != DL_MSG_MIX) ||
              (r == 0 && io_wait_for_another(client, deadline)));
     client->call.answer = 0;
     if (r < 0 && connection_check(&client->conn) == 0)

@@ -26,6 +26,7 @@ struct dl_loader *loader_free(struct dl_loader *loader)
         loader->client->reconnect.call.loader = NULL;
     hosts_free(loader->hosts);
     buffer_deinit(&loader->spec);
+    buffer_deinit(&loader->weights.list);
     free(loader->base);
     free(loader->name);
     free(loader);

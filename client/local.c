@@ -221,7 +221,8 @@ int local_epoch_start(struct dl_epoch *epoch, uint32_t rank)
                                 .rank = rank,
                                 .world = (uint32_t)epoch->world,
                                 .before = &epoch->before,
-                                .state = epoch_states_first(epoch)};
+                                .state = epoch_states_first(epoch),
+                                .changes = weights_of(loader)};
     struct local_extent extent;
     struct local_facts facts;
     struct dl_error err = {0};
@@ -229,6 +230,7 @@ int local_epoch_start(struct dl_epoch *epoch, uint32_t rank)
     if (local_table_of(loader)->start(loader->local, &where, &epoch->local, &extent, &err) < 0)
         return client_fail_with(loader->client, &err);
     local_table_of(loader)->facts(loader->local, &facts);
+    loader->weights.known = true;
     epoch->steps = extent.steps;
     epoch->samples = extent.samples;
     epoch->feed.on = facts.fed;

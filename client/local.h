@@ -15,7 +15,7 @@
 #include "proto/state_token.h"
 
 /* To be raised with every change of what stands here. */
-enum { DL_LOCAL_VERSION = 4 };
+enum { DL_LOCAL_VERSION = 5 };
 
 /* The table's symbol. */
 #define DL_LOCAL_TABLE "dlclient_local"
@@ -46,6 +46,7 @@ struct local_start {
     uint32_t rank, world;
     const struct history *before; /* what other world sizes had of the epoch */
     struct dl_span state;         /* what the dataset said of its place; empty: nothing; copied */
+    struct dl_span changes;       /* changed weights of a mixture, as in CHANGED */
 };
 
 struct local_extent {

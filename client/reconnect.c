@@ -278,6 +278,7 @@ static int reconnect_start_again(struct dl_client *client, struct dl_epoch *epoc
     rc->away = AWAY_STARTING;
     rc->due = deadline_after(REQUEST_TIMEOUT);
     epoch_states_queue(epoch);
+    weights_send(epoch->loader);
     client_send(client, &msg);
     return 1;
 }

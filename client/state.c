@@ -1,6 +1,7 @@
 /* States: where an epoch stands, as a token, and the way back to it. */
 #include "client/internal.h"
 #include "proto/dataset_state.h"
+#include "proto/mix_changes.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,8 +11,13 @@ static int state_read_whole(struct dl_span state, struct state_token *ret, struc
                             struct dl_error *err)
 {
     *ret_list = dataset_state_split(&state);
+    struct dl_span changes = mix_changes_split(&state);
     int r = state_token_read(state.data, state.len, ret, err);
-    if (r == 0 && ret_list->len > 0 && ret->dataset_states != state_dataset_states_sum(*ret_list))
+    if (r == 0 && ret->changes != (changes.len > 0 ? state_list_sum(changes) : 0))
+        return dl_error_set(err, EINVAL, "state",
+                            "the changed weights of its mixture are missing or damaged; pass the "
+                            "state as it was written");
+    if (r == 0 && ret_list->len > 0 && ret->dataset_states != state_list_sum(*ret_list))
         return dl_error_set(err, EINVAL, "state",
                             "the dataset's own state is damaged, or belongs to another token; "
                             "pass the state as it was written");
@@ -65,28 +71,39 @@ int state_take_dataset_states(struct dl_epoch *epoch, const struct dl_epoch_opti
                        "the dataset's own state is not of this loader");
 }
 
-static int state_write(struct dl_loader *loader, const struct state_place *place, uint64_t world,
-                       struct dl_span list, void *buf, size_t *len)
+/* What stands behind the token: changed weights, and what the dataset says. */
+static int state_write_lists(struct dl_span changes, struct dl_span list, struct dl_buffer *ret)
 {
+    int r = mix_changes_attach(changes, ret);
+
+    return r < 0 || list.len == 0 ? r : buffer_append(ret, list.data, list.len);
+}
+
+static int state_write(struct dl_loader *loader, const struct state_place *place, uint64_t world,
+                       struct dl_span list, struct dl_span changes, void *buf, size_t *len)
+{
+    _cleanup_(buffer_deinit)
+    struct dl_buffer behind = {0};
     struct state_token token = {.identity = loader->identity,
                                 .epoch = place->epoch,
                                 .world = world,
                                 .steps = place->step,
                                 .before = place->before,
-                                .dataset_states =
-                                    list.len > 0 ? state_dataset_states_sum(list) : 0};
+                                .dataset_states = list.len > 0 ? state_list_sum(list) : 0,
+                                .changes = changes.len > 0 ? state_list_sum(changes) : 0};
     uint8_t bytes[STATE_TOKEN_MAX];
     size_t size = 0, room = *len;
 
-    if (state_token_write(&token, bytes, &size) < 0)
+    if (state_token_write(&token, bytes, &size) < 0 ||
+        state_write_lists(changes, list, &behind) < 0)
         return client_fail(loader->client, ENOMEM, "", "no memory for a state");
-    *len = size + list.len;
+    *len = size + behind.len;
     if (*len > room)
         return client_fail(loader->client, ENOSPC, "state", "it takes %zu bytes, and there are %zu",
                            *len, room);
     memcpy(buf, bytes, size);
-    if (list.len > 0)
-        memcpy((uint8_t *)buf + size, list.data, list.len);
+    if (behind.len > 0)
+        memcpy((uint8_t *)buf + size, behind.data, behind.len);
     return 0;
 }
 
@@ -114,7 +131,8 @@ int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len)
         r = state_check_order(loader);
     if (r < 0)
         return r;
-    return state_write(loader, &place, epoch->world, (struct dl_span){0}, buf, len);
+    return state_write(loader, &place, epoch->world, (struct dl_span){0}, weights_of(loader), buf,
+                       len);
 }
 
 int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_t *len)
@@ -142,7 +160,7 @@ int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_
     if (r < 0)
         return r;
     return state_write(epoch->loader, &place, epoch->world, (struct dl_span){list.data, list.len},
-                       buf, len);
+                       weights_of(epoch->loader), buf, len);
 }
 
 int dl_epoch_carries(const struct dl_epoch *epoch)
@@ -173,7 +191,8 @@ int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *opt
         place.step = o->step;
     if (place.step > 0 && (r = state_check_order(loader)) < 0)
         return r;
-    return state_write(loader, &place, world, (struct dl_span){0}, buf, len);
+    return state_write(loader, &place, world, (struct dl_span){0}, weights_for(loader, o), buf,
+                       len);
 }
 
 int dl_loader_find_state(struct dl_loader *loader, const void *state, size_t len, uint32_t world,

@@ -43,11 +43,15 @@ int mix_weights_check(const double *weights, uint32_t n, const char *place, stru
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
+static size_t mix_changes_size(uint32_t n, uint32_t n_changes)
+{
+    return sizeof(struct mix_changes) +
+           n_changes * (sizeof(struct mix_change) + n * sizeof(double));
+}
+
 static struct mix_changes *mix_changes_new(uint32_t n, uint32_t n_changes)
 {
-    size_t weights = (size_t)n * n_changes;
-    struct mix_changes *changes = calloc(1, sizeof *changes + n_changes * sizeof changes->items[0] +
-                                                weights * sizeof(double));
+    struct mix_changes *changes = calloc(1, mix_changes_size(n, n_changes));
 
     if (!changes)
         return NULL;
@@ -146,6 +150,11 @@ uint64_t mix_changes_differ_at(const struct mix_changes *a, const struct mix_cha
 bool mix_changes_equal(const struct mix_changes *a, const struct mix_changes *b)
 {
     return mix_changes_differ_at(a, b) == UINT64_MAX;
+}
+
+uint64_t mix_changes_bytes(const struct mix_changes *changes)
+{
+    return changes ? mix_changes_size(changes->n, changes->n_changes) : 0;
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */

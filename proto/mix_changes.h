@@ -56,6 +56,8 @@ bool mix_changes_within(const struct mix_changes *part, const struct mix_changes
  * they are equal. */
 uint64_t mix_changes_differ_at(const struct mix_changes *a, const struct mix_changes *b);
 
+uint64_t mix_changes_bytes(const struct mix_changes *changes); /* of memory */
+
 /* Appends its bytes. -ENOMEM. */
 int _nodiscard_ mix_changes_write(const struct mix_changes *changes, struct dl_buffer *ret);
 /* -EINVAL: these are no such bytes; -ENOMEM. */

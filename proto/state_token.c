@@ -82,10 +82,12 @@ static int state_token_set_all(struct value *map, const struct state_token *toke
         return r;
     if (token->dataset_states && (r = value_set_uint(map, "carried", token->dataset_states)) < 0)
         return r;
+    if (token->changes && (r = value_set_uint(map, "changes", token->changes)) < 0)
+        return r;
     return value_set_uint(map, "sum", 0);
 }
 
-uint64_t state_dataset_states_sum(struct dl_span list)
+uint64_t state_list_sum(struct dl_span list)
 {
     return max_u64(XXH3_64bits(list.data, list.len), 1);
 }
@@ -192,7 +194,8 @@ static bool state_token_get_all(const struct value *map, struct state_token *ret
            state_token_get_uint(map, "steps", &ret->steps) && ret->world > 0 &&
            ret->world <= DL_MAX_WORLD_SIZE && state_token_get_before(map, &ret->before) &&
            (!value_get(map, "carried") ||
-            state_token_get_uint(map, "carried", &ret->dataset_states));
+            state_token_get_uint(map, "carried", &ret->dataset_states)) &&
+           (!value_get(map, "changes") || state_token_get_uint(map, "changes", &ret->changes));
 }
 
 static int state_token_no_state(struct dl_error *err)
@@ -399,6 +402,8 @@ size_t state_token_json(const struct state_token *token, char *buf, size_t size)
     state_token_print(&text, "}");
     if (token->dataset_states)
         state_token_print(&text, ", \"carried\": \"%016" PRIx64 "\"", token->dataset_states);
+    if (token->changes)
+        state_token_print(&text, ", \"changes\": \"%016" PRIx64 "\"", token->changes);
     state_token_print(&text, "}");
     return text.len;
 }

@@ -16,7 +16,9 @@
  *   steps      that each of them was given; over an iterable dataset the number of the next one
  *   before     what other world sizes had before: world, steps, world, steps, …
  *   carried    XXH3-64 of the list of the dataset's own states behind the token (dataset_state.h),
- * if there is one sum        XXH3-64 of all bytes before it
+ *              if there is one
+ *   changes    likewise of a mixture's changed weights (mix_changes.h), which stand before that
+ *   sum        XXH3-64 of all bytes before it
  *
  * No rank is in it: steps are those of all ranks. Pure.
  */
@@ -59,10 +61,11 @@ struct state_token {
     uint64_t steps;
     struct history before;
     uint64_t dataset_states; /* 0: there is none */
+    uint64_t changes;        /* 0: there are none */
 };
 
-/* What a list of the dataset's own states is named by; never 0. */
-uint64_t state_dataset_states_sum(struct dl_span list);
+/* What a list of the dataset's own states, or one of changes, is named by; never 0. */
+uint64_t state_list_sum(struct dl_span list);
 
 /* Writes the token; *ret_len bytes. -ENOMEM. */
 int _nodiscard_ state_token_write(const struct state_token *token,

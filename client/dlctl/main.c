@@ -18,12 +18,12 @@ static int verb_help(const struct options *o);
 static const struct verb VERBS[] = {
     {"plan", "SPEC",
      COMMON | BIT(OPTION_QUIET) | PLACE | BIT(OPTION_EPOCH) | BIT(OPTION_FROM) | BIT(OPTION_STEPS) |
-         BIT(OPTION_LENGTH) | BIT(OPTION_TOTALS),
+         BIT(OPTION_LENGTH) | BIT(OPTION_TOTALS) | BIT(OPTION_CHANGES),
      verb_plan, "Prints the sample indices of each step of an epoch. Needs no daemon.",
      DAEMON_NONE},
     {"check", "SPEC",
      COMMON | BIT(OPTION_QUIET) | PLACE | BIT(OPTION_EPOCH) | BIT(OPTION_EPOCHS) |
-         BIT(OPTION_BATCHES) | BIT(OPTION_DIGEST),
+         BIT(OPTION_BATCHES) | BIT(OPTION_DIGEST) | BIT(OPTION_CHANGES),
      verb_check, "Loads in its own process and shows the content of a batch. Needs no daemon.",
      DAEMON_NONE},
     {"lengths", "SPEC", COMMON | BIT(OPTION_QUIET), verb_lengths,
@@ -77,6 +77,8 @@ static const struct verb VERBS[] = {
      "Lists the samples of one loader, or all, that took longest to make."},
     {"headspace", "NAME", COMMON | BIT(OPTION_MEASURED_STEPS), verb_headspace,
      "Measures how much faster a loader's trainers would be if loading cost nothing."},
+    {"mix", "NAME DATASET=WEIGHT ...", COMMON | BIT(OPTION_AT) | BIT(OPTION_AT_EPOCH), verb_mix,
+     "Changes the weights of a mixture that is read, for all ranks from a later step on."},
     {"trace", "[NAME]", COMMON | BIT(OPTION_OUTPUT), verb_trace,
      "Writes the last batches of one loader, or all, as a Chrome trace: a row for each worker and "
      "rank."},

@@ -122,6 +122,14 @@ static const struct option_row {
                     "and world are torchrun's"},
     [OPTION_RESUME] = {"resume", NULL, KIND_FLAG, FIELD(resume), 0, 0,
                        "continue where this rank of the --job, or of a cluster, stopped"},
+    [OPTION_AT] = {"at", "STEP", KIND_NUMBER, FIELD(at), 0, UINT64_MAX - 1,
+                   "first step of all ranks with the new weights; default: the first that no rank "
+                   "has planned yet"},
+    [OPTION_AT_EPOCH] = {"epoch", "E", KIND_NUMBER, FIELD(at_epoch), 0, UINT64_MAX - 1,
+                         "epoch of that step; default: the one that is read"},
+    [OPTION_CHANGES] = {"changes", "FILE", KIND_TEXT, FIELD(changes), 0, 0,
+                        "with the weights that were changed while the loader was read, as the "
+                        "state in that file has them"},
     [OPTION_RUN_WORLD] = {"world", "W|cluster", KIND_WORLD, FIELD(world), 1, 1048576,
                           "world size: number of consumers of the epoch; cluster: the world of "
                           "the daemon's cluster, and the rank is one of this node's; default: "
@@ -345,8 +353,14 @@ static int options_check_operands(const struct verb *verb, int argc, char **argv
 {
     int want = verb->operand ? 1 : 0;
     bool optional = want && verb->operand[0] == '[';
+    bool more = want && strstr(verb->operand, " ...");
 
-    if (argc < want && !optional)
+    if (more && argc > want) {
+        o->more = argv + want;
+        o->n_more = argc - want;
+        argc = want;
+    }
+    if ((argc < want && !optional) || (more && !o->n_more))
         return dl_error_set(err, EINVAL, verb->name, "needs %s: dlctl %s %s [options]",
                             verb->operand, verb->name, verb->operand);
     if (argc > want)
@@ -487,6 +501,8 @@ int options_parse(const struct verb *verb, int argc, char **argv, struct options
                             .values = VALUES_DEFAULT,
                             .interval_ms = INTERVAL_DEFAULT_MS,
                             .steps = UINT64_MAX,
+                            .at = UINT64_MAX,
+                            .at_epoch = UINT64_MAX,
                             .batches = UINT64_MAX};
     options_long_options(verb, longs);
     opterr = 0;

@@ -52,6 +52,9 @@ enum option_id {
     OPTION_DRAWS,
     OPTION_SPEC,
     OPTION_QUIET,
+    OPTION_AT,
+    OPTION_AT_EPOCH,
+    OPTION_CHANGES,
     OPTION_COUNT,
 };
 #define BIT(option) (UINT64_C(1) << (option))
@@ -60,7 +63,9 @@ enum option_id {
 struct options {
     const struct verb *verb;
     const char *operand; /* SPEC or NAME; NULL for verbs without one */
-    const char *socket;  /* or a program that has a private daemon; NULL: see find.h */
+    char *const *more;   /* what stands behind it, of verbs that take more; n_more of it */
+    int n_more;
+    const char *socket; /* or a program that has a private daemon; NULL: see find.h */
     bool json;
     bool help;
     bool digest;
@@ -83,9 +88,11 @@ struct options {
     uint64_t batches; /* at most, of each rank and epoch; UINT64_MAX: all */
     uint64_t credits; /* 0: the daemon's choice */
     uint64_t step;
+    uint64_t at, at_epoch;  /* where weights change; UINT64_MAX: the first step that can be */
     const char *indices;    /* numbers joined by commas, checked; NULL: not given */
     uint64_t values;        /* shown of each leaf at most */
     const char *state;      /* file to go on from; NULL: none */
+    const char *changes;    /* file with a state whose changed weights count; NULL: none */
     const char *save_state; /* file to write at the end; NULL: none */
     const char *job;        /* whose ranks these are; or the launcher's; NULL: of none */
     char job_found[129];    /* where it lies if it is the launcher's */
@@ -112,8 +119,9 @@ enum verb_daemon {
 
 struct verb {
     const char *name;
-    const char *operand; /* "SPEC"; "[NAME]": it may be left out; NULL: takes none */
-    uint64_t options;    /* mask; --socket, --json and --help are always in it */
+    /* "SPEC"; "[NAME]": it may be left out; "NAME X ...": one or more X follow; NULL: takes none */
+    const char *operand;
+    uint64_t options;                    /* mask; --socket, --json and --help are always in it */
     int (*run)(const struct options *o); /* returns an exit status, and has reported failures */
     const char *meaning;
     enum verb_daemon daemon;
@@ -141,6 +149,7 @@ int verb_peek(const struct options *o);
 int verb_replay(const struct options *o);
 int verb_state(const struct options *o);
 int verb_headspace(const struct options *o);
+int verb_mix(const struct options *o);
 int verb_trace(const struct options *o);
 int verb_report(const struct options *o);
 int verb_spec(const struct options *o);

@@ -4,6 +4,7 @@
 #include "client/dlctl/options.h"
 #include "client/dlctl/report.h"
 #include "proto/dataset_state.h"
+#include "proto/mix_changes.h"
 #include "proto/state_token.h"
 
 #include <errno.h>
@@ -13,7 +14,10 @@
 #include <stdio.h>
 
 /* A token, and what the dataset of as many workers as there can be says. */
-enum { FILE_MAX = DL_STATE_MAX + 256 * (DATASET_STATE_MAX + 16) + 16, FILE_STEP = 64 * 1024 };
+enum {
+    FILE_MAX = DL_STATE_MAX + MIX_CHANGES_BYTES + 16 + 256 * (DATASET_STATE_MAX + 16) + 16,
+    FILE_STEP = 64 * 1024
+};
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
@@ -138,8 +142,36 @@ static void state_print_dataset_states(struct dl_span list)
         printf("carried   the dataset's own states of %u workers, %zu bytes\n", n, list.len);
 }
 
+static void state_print_changes(const struct mix_changes *changes)
+{
+    for (uint32_t i = 0; changes && i < changes->n_changes; i++) {
+        printf("weights   from sample %" PRIu64 " on:", changes->items[i].position);
+        for (uint32_t child = 0; child < changes->n; child++)
+            printf(" %g", changes->items[i].weights[child]);
+        printf("\n");
+    }
+}
+
+int state_split(const char *path, struct dl_span *state, struct dl_span *ret_list,
+                struct mix_changes **ret_changes, struct state_token *ret, struct dl_error *err)
+{
+    *ret_list = dataset_state_split(state);
+    struct dl_span changes = mix_changes_split(state);
+    int r = state_token_read(state->data, state->len, ret, err);
+
+    if (r < 0)
+        return dl_error_set(err, err->code, path, "%s", err->message);
+    if (ret->changes != (changes.len > 0 ? state_list_sum(changes) : 0))
+        return dl_error_set(err, EINVAL, path, "its changed weights are missing or damaged");
+    r = mix_changes_read(changes, ret_changes);
+    return r < 0 ? dl_error_set(err, -r, path, "its changed weights are none: %s", strerror(-r))
+                 : 0;
+}
+
 int verb_state(const struct options *o)
 {
+    _cleanup_(mix_changes_unrefp)
+    struct mix_changes *changes = NULL;
     _cleanup_(state_file_deinit)
     struct state_file file = {0};
     struct state_token token;
@@ -147,9 +179,9 @@ int verb_state(const struct options *o)
     char json[STATE_JSON_MAX];
     int r = state_file_read(o->operand, &file, &err);
 
-    struct dl_span state = {file.bytes, file.len}, list = dataset_state_split(&state);
-    if (r == 0 && (r = state_token_read(state.data, state.len, &token, &err)) < 0)
-        dl_error_set(&err, err.code, o->operand, "%s", err.message);
+    struct dl_span state = {file.bytes, file.len}, list = {0};
+    if (r == 0)
+        r = state_split(o->operand, &state, &list, &changes, &token, &err);
     if (r < 0)
         return report_error(o, &err);
     if (o->json) {
@@ -157,6 +189,7 @@ int verb_state(const struct options *o)
         printf("%s\n", json);
     } else {
         state_print_state(&token);
+        state_print_changes(changes);
         state_print_dataset_states(list);
     }
     return STATUS_DONE;

@@ -3,7 +3,8 @@
 #define DLCTL_STATE_H
 
 #include "client/dlclient.h"
-#include "proto/common/error.h"
+#include "proto/mix_changes.h"
+#include "proto/state_token.h"
 
 struct state_file {
     uint8_t *bytes; /* owned */
@@ -17,5 +18,11 @@ int _nodiscard_ state_file_read(const char *path, struct state_file *ret, struct
 /* Whole or not at all: what is there stays until all of the new one is. */
 int _nodiscard_ state_file_write(const char *path, const struct state_file *state,
                                  struct dl_error *err);
+
+/* The token in a state's bytes, what the dataset says behind it (borrowed), and changed weights
+ * (the caller's; NULL: none). Errors are told of `path`. */
+int _nodiscard_ state_split(const char *path, struct dl_span *state, struct dl_span *ret_list,
+                            struct mix_changes **ret_changes, struct state_token *ret,
+                            struct dl_error *err);
 
 #endif

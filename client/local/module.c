@@ -142,13 +142,20 @@ static int local_module_start(struct module_loader *loader, const struct local_s
                               struct local_pass **ret, struct local_extent *ret_extent,
                               struct dl_error *err)
 {
+    _cleanup_(mix_changes_unrefp)
+    struct mix_changes *changes = NULL;
     struct local_where where = {.epoch = how->epoch,
                                 .rank = how->rank,
                                 .world = how->world,
                                 .step = how->step,
                                 .before = *how->before,
                                 .state = how->state};
-    int r = local_start(loader->local, &where, ret, err);
+    int r = mix_changes_read(how->changes, &changes);
+
+    if (r < 0)
+        return dl_error_set(err, -r, "state", "its changed weights are none: %s", strerror(-r));
+    where.changes = changes;
+    r = local_start(loader->local, &where, ret, err);
 
     if (r == 0)
         *ret_extent = (struct local_extent){local_steps(*ret), local_samples(*ret)};

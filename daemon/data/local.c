@@ -165,7 +165,7 @@ const char *local_warning(const struct local *local)
 static int local_take_plan(struct local_pass *pass, struct dl_error *err)
 {
     const struct local_where *where = &pass->where;
-    struct local_plan_key key = {where->epoch, where->world, where->before};
+    struct local_plan_key key = {where->epoch, where->world, where->before, where->changes};
     int r = local_plan_ref(&pass->local->plans, fetcher_dataset(pass->local->fetchers[0]), &key,
                            &pass->plan, err);
 

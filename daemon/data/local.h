@@ -10,6 +10,7 @@
 
 #include "daemon/data/fetch.h"
 #include "proto/history.h"
+#include "proto/mix_changes.h"
 #include "proto/shared/quarantine.h"
 
 struct local;      /* an open dataset */
@@ -30,10 +31,11 @@ struct local_where {
     uint64_t epoch;
     uint32_t rank;
     uint32_t world;
-    uint64_t step;         /* to begin with */
-    struct history before; /* what other world sizes had of the epoch */
-    struct dl_span state;  /* of the one replica there is then, a record (proto/dataset_state.h) to
-                              begin  with; empty: none. Copied */
+    uint64_t step;               /* to begin with */
+    struct history before;       /* what other world sizes had of the epoch */
+    struct mix_changes *changes; /* borrowed; changed weights of a mixture; NULL: none */
+    struct dl_span state; /* of the one replica there is then, a record (proto/dataset_state.h) to
+                             begin  with; empty: none. Copied */
 };
 
 /* -EINVAL, -ENOMEM with `err`. */

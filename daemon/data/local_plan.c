@@ -49,11 +49,14 @@ static int local_plan_make(struct local_plans *plans, struct dataset *ds,
         return dl_error_set(err, ENOMEM, "", "out of memory");
     plan->key = *key;
     params.mix.sizes = ds->sizes;
+    params.mix.changes = key->changes;
     params.epoch = key->epoch;
     params.world = key->world;
     params.before = key->before;
     params.tokens.lengths = plans->lengths;
     r = plan_is_mix(&params) ? plan_mix_count(&params.mix, params.epoch, &count, err) : 0;
+    if (!plan_is_mix(&params) && key->changes)
+        r = dl_error_set(err, EINVAL, "state", "has changed weights, but the dataset is no mix");
     if (r < 0) {
         free(plan);
         return r;
@@ -62,6 +65,7 @@ static int local_plan_make(struct local_plans *plans, struct dataset *ds,
     if (r == 0)
         r = plan_prepare(plan->plan);
     if (r == 0) {
+        mix_changes_ref(plan->key.changes);
         *ret = plan;
         return 0;
     }
@@ -72,7 +76,8 @@ static int local_plan_make(struct local_plans *plans, struct dataset *ds,
 
 static bool local_plan_same_key(const struct local_plan_key *a, const struct local_plan_key *b)
 {
-    return a->epoch == b->epoch && a->world == b->world && history_equal(&a->before, &b->before);
+    return a->epoch == b->epoch && a->world == b->world && history_equal(&a->before, &b->before) &&
+           mix_changes_equal(a->changes, b->changes);
 }
 
 int local_plan_ref(struct local_plans *plans, struct dataset *ds, const struct local_plan_key *key,
@@ -100,5 +105,6 @@ void local_plan_unref(struct local_plans *plans, struct local_plan *plan)
     if (plans->last == plan)
         plans->last = NULL;
     plan_free(plan->plan);
+    mix_changes_unref(plan->key.changes);
     free(plan);
 }

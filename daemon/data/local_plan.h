@@ -13,11 +13,12 @@ struct local_plan_key {
     uint64_t epoch;
     uint32_t world;
     struct history before;
+    struct mix_changes *changes; /* of a mixture's weights; NULL: none */
 };
 
 struct local_plan {
-    struct plan *plan; /* owned */
-    struct local_plan_key key;
+    struct plan *plan;         /* owned */
+    struct local_plan_key key; /* its changes are counted */
     uint32_t refs;
 };
 

@@ -144,6 +144,17 @@ void mix_legs_deinit(struct mix_legs *legs)
     *legs = (struct mix_legs){.n = 0};
 }
 
+uint64_t mix_legs_bytes(const struct mix_legs *legs)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < legs->n; i++)
+        bytes += sizeof legs->later[i] - sizeof legs->later[i].order +
+                 mix_order_bytes(&legs->later[i].order) +
+                 legs->later[i].order.shares.n * sizeof *legs->later[i].before;
+    return bytes;
+}
+
 /* The leg after a change that has the position; NULL: it lies before them all. */
 static struct mix_later *mix_legs_find(const struct mix_legs *legs, uint64_t position)
 {

@@ -76,6 +76,8 @@ int _nodiscard_ mix_legs_init(struct mix_legs *legs, const struct mix_schedule *
                               const struct mix_changes *changes, uint64_t seed, uint64_t epoch);
 void mix_legs_deinit(struct mix_legs *legs);
 
+uint64_t mix_legs_bytes(const struct mix_legs *legs); /* of what changes add */
+
 /* As those of mix_order.h. */
 struct mix_place mix_legs_at(struct mix_legs *legs, uint64_t position);
 uint64_t mix_legs_missing(const struct mix_legs *legs, uint64_t position);

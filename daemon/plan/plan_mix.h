@@ -40,7 +40,7 @@ struct plan_mix {
     enum mix_draw draw;           /* MIX_DRAW_RANDOM: with MIX_STOP_NEVER and by samples alone */
     uint64_t length;              /* MIX_STOP_NEVER */
     /* Borrowed; changed weights: MIX_STOP_NEVER and by samples alone; NULL: none. */
-    const struct mix_changes *changes;
+    struct mix_changes *changes;
 };
 
 static inline bool plan_mix_equal(const struct plan_mix *a, const struct plan_mix *b)

@@ -290,6 +290,7 @@ static int sampler_mix_fill(struct mixed *mixed, const struct plan_params *param
         r = sampler_mix_init(&mixed->legs, mix, params->seed, params->epoch, NULL);
     if (r < 0)
         return r;
+    mixed->base.bytes = mix_legs_bytes(&mixed->legs);
     mixed->first = mix->stop == MIX_STOP_NEVER ? params->epoch * mix->length : 0;
     return sampler_mix_length(mix, &mixed->legs.first, &mixed->base.count, NULL);
 }

@@ -225,7 +225,8 @@ static int sampler_drawn_fill(struct drawn_mix *drawn, const struct plan_params 
     drawn->counts = calloc(rows * mix->schedule.n, sizeof *drawn->counts);
     if (!drawn->counts)
         return -ENOMEM;
-    drawn->base.bytes = sizeof *drawn + rows * mix->schedule.n * sizeof *drawn->counts;
+    drawn->base.bytes = sizeof *drawn + mix_course_bytes(&drawn->course) +
+                        rows * mix->schedule.n * sizeof *drawn->counts;
     pcg64_init(&drawn->fresh, params->seed);
     drawn->first = params->epoch * mix->length;
     drawn->window = DRAWN_NONE;

@@ -484,6 +484,13 @@ static void say_other(struct game *g, struct client *c, uint8_t how)
             msg = (struct dl_message){
                 .number = DL_MSG_HEADSPACE,
                 .headspace = {.request = 1, .loader = span_str("s0"), .steps = how >> 4}};
+        if (how & 0x80) /* {"0": 1} */
+            msg = (struct dl_message){.number = DL_MSG_MIX,
+                                      .mix = {.request = 1,
+                                              .loader = span_str("s0"),
+                                              .step = how >> 4,
+                                              .weights = span_str("\x81\xa1"
+                                                                  "0\x01")}};
         say(c, &msg);
         break;
     case 2: /* without its descriptor */

@@ -35,16 +35,17 @@ QUICK = bool(os.environ.get("DLOADER_TEST_QUICK"))
 PATIENCE = 60.0
 
 (HELLO, OPEN, START, RELEASE, PIN, STOP, CLOSE, QUERY, CONTROL, FEED, HOST,
- LEAVE, HELD, CARRY, HEADSPACE, PLACE) = range(1, 17)
+ LEAVE, HELD, CARRY, HEADSPACE, PLACE, CHANGES, MIX) = range(1, 19)
 WELCOME, OPENED, STARTED, SEGMENT, RETIRE, DELIVER, FINISHED, FAULT, ERROR, INFO = range(32, 42)
 WARNING = 42
 PROGRESS = 43
 POSITION = 44
+CHANGED = 45
 
 # Of a message: how many fields have to be given, and what the others then are.
 USUALLY = {
     OPEN: (3, (0, 0, 0)),
-    START: (7, (b"", "", 2 ** 64 - 1, 0, 0, 0)),
+    START: (7, (b"", "", 2 ** 64 - 1, 0, 0, 0, 0)),
     QUERY: (2, (0,)),
     INFO: (2, (0,)),
 }
@@ -177,6 +178,7 @@ class RawClient:
         self.held = []
         self.progress = []  # of OPEN: how many lengths were known, of how many
         self.warnings = []  # messages that came while another was waited for
+        self.changes = b""  # the changed weights that are in force, as CHANGED has them
         if hello:
             self.send(HELLO, 1, "dltest")
             assert self.recv()[0] == WELCOME
@@ -251,6 +253,8 @@ class RawClient:
                 self.progress.append(message[2:])
             elif message[0] == WARNING:
                 self.warnings.append(message[2])
+            elif message[0] == CHANGED:
+                self.changes = message[2]
             elif message[0] not in (SEGMENT, RETIRE):
                 raise AssertionError(f"unexpected {message}, wanted {numbers}")
 
@@ -265,12 +269,15 @@ class RawClient:
         return dict(zip(keys, message[1:]))
 
     def start(self, loader, epoch=0, rank=0, world=1, step=0, credits=0, before=(), job="",
-              held=2 ** 64 - 1, priority=0, replica=0, replicas=0):
-        """`before`: pairs of world size and steps, of those who had the epoch before."""
+              held=2 ** 64 - 1, priority=0, replica=0, replicas=0, changes=None):
+        """`before`: pairs of world size and steps, of those who had the epoch before; `changes`: weights
+        of a mixture that were changed, as CHANGES has them; None: those in force."""
         self.requests += 1
+        if changes:
+            self.send(CHANGES, loader, changes)
         history = b"".join(struct.pack("<QQ", *stretch) for stretch in before)
         self.send(START, self.requests, loader, epoch, rank, world, step, credits, history, job,
-                  held, priority, replica, replicas)
+                  held, priority, replica, replicas, int(changes is not None))
         message = self.recv_number(STARTED, ERROR)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])
@@ -321,7 +328,10 @@ class RawClient:
             message = self.recv()
             if message[0] in (INFO, ERROR) and message[1] == self.requests:
                 break
-            self.held.append(message)
+            if message[0] == CHANGED:
+                self.changes = message[2]
+            else:
+                self.held.append(message)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])
         return message[2:]

@@ -377,7 +377,7 @@ static void test_orders(void **state)
 
     (void)state;
     mt19937_init(&g, 31);
-    for (uint32_t round = 0; round < 120; round++) {
+    for (uint32_t round = 0; round < 60; round++) {
         struct mix_changes *list = NULL;
         uint32_t n_changes = draw(&g, CHANGES);
 

@@ -32,6 +32,8 @@ static void assert_same(const struct state_token *a, const struct state_token *b
     assert_int_equal(a->world, b->world);
     assert_int_equal(a->steps, b->steps);
     assert_true(history_equal(&a->before, &b->before));
+    assert_int_equal(a->dataset_states, b->dataset_states);
+    assert_int_equal(a->changes, b->changes);
 }
 
 static size_t written(const struct state_token *token, uint8_t *buf)
@@ -53,13 +55,15 @@ static void test_comes_back(void **state)
                                   .epoch = UINT64_MAX,
                                   .world = DL_MAX_WORLD_SIZE,
                                   .steps = UINT64_MAX};
-    struct state_token all[] = {some_token(), largest, {.world = 1}};
+    struct state_token all[] = {some_token(), largest, {.world = 1}, some_token()};
 
     (void)state;
     memset(largest.identity.parts, 0xff, sizeof largest.identity.parts);
     for (uint64_t i = 0; i < DL_MAX_HISTORY; i++)
         assert_true(history_add(&largest.before, DL_MAX_WORLD_SIZE - i % 2, UINT64_MAX));
     all[1] = largest;
+    all[3].dataset_states = 7;
+    all[3].changes = UINT64_MAX;
     for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
         uint8_t buf[STATE_TOKEN_MAX];
         size_t len = written(&all[i], buf);

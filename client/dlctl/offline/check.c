@@ -29,9 +29,10 @@ _Static_assert((int)TREE_TENSOR == (int)DL_NODE_TENSOR && (int)TREE_DICT == (int
 struct check {
     const struct options *o;
     struct offline_watch watch;
-    struct dl_spec spec;        /* owned */
-    struct local *local;        /* owned */
-    struct local_pass **passes; /* owned; of the current epoch, one for each rank asked for */
+    struct dl_spec spec;         /* owned */
+    struct mix_changes *changes; /* counted; NULL: none */
+    struct local *local;         /* owned */
+    struct local_pass **passes;  /* owned; of the current epoch, one for each rank asked for */
     uint64_t n_passes;
     struct digest *digest; /* owned; NULL unless asked for */
     void *slot;            /* owned mapping */
@@ -49,6 +50,7 @@ static void check_deinit(struct check *c)
     free(c->passes);
     digest_free(c->digest);
     local_free(c->local);
+    mix_changes_unref(c->changes);
     spec_deinit(&c->spec);
     outcome_deinit(&c->outcome);
 }
@@ -75,6 +77,8 @@ static int check_init(struct check *c, struct dl_error *err)
     int r;
 
     r = offline_spec(c->o, &c->spec, &drawn, err);
+    if (r == 0)
+        r = offline_changes(c->o, &c->spec, &c->changes, err);
     offline_watch_begin(&c->watch, c->o);
     if (r == 0)
         r = local_new(&c->spec, &c->watch.env, &c->local, err);
@@ -258,7 +262,8 @@ static int check_start_passes(struct check *c, uint64_t epoch, struct dl_error *
     for (uint64_t i = 0; r == 0 && i < c->n_passes; i++) {
         struct local_where where = {.epoch = epoch,
                                     .rank = (uint32_t)(o->rank_all ? i : o->rank),
-                                    .world = (uint32_t)o->world};
+                                    .world = (uint32_t)o->world,
+                                    .changes = c->changes};
         r = local_start(c->local, &where, &c->passes[i], err);
         if (r == 0)
             c->outcome.steps = max_u64(c->outcome.steps, local_steps(c->passes[i]));

@@ -4,6 +4,7 @@
  */
 #include "client/dlctl/offline/offline.h"
 
+#include "client/dlctl/state.h"
 #include "daemon/cache/lengths_cache.h"
 #include "daemon/data/lengths.h"
 #include "daemon/data/lengths_take.h"
@@ -248,4 +249,47 @@ int offline_plan(const struct dl_spec *spec, const struct plan_params *params, s
     }
     *ret = plan;
     return 0;
+}
+
+/* ---- changed weights ------------------------------------------------------------------------- */
+
+static int offline_check_state(const struct options *o, const struct dl_spec *spec,
+                               const struct state_token *token, struct dl_error *err)
+{
+    uint64_t parts[STATE_PARTS];
+
+    if (spec_parts(spec, parts) < 0)
+        return dl_error_set(err, ENOMEM, "", "out of memory");
+    if (parts[STATE_DATASET] != token->identity.parts[STATE_DATASET])
+        return dl_error_set(err, EINVAL, o->changes,
+                            "is a state of another dataset than that of %s", o->operand);
+    if (spec->seed != token->identity.seed)
+        return dl_error_set(err, EINVAL, o->changes,
+                            "is a state of seed %" PRIu64 "; write that into the spec",
+                            token->identity.seed);
+    return 0;
+}
+
+int offline_changes(const struct options *o, const struct dl_spec *spec, struct mix_changes **ret,
+                    struct dl_error *err)
+{
+    _cleanup_(state_file_deinit)
+    struct state_file file = {0};
+    _cleanup_(mix_changes_unrefp)
+    struct mix_changes *changes = NULL;
+    struct state_token token;
+    struct dl_span list;
+
+    *ret = NULL;
+    if (!o->changes)
+        return 0;
+    int r = state_file_read(o->changes, &file, err);
+    struct dl_span state = {file.bytes, file.len};
+    if (r == 0)
+        r = state_split(o->changes, &state, &list, &changes, &token, err);
+    if (r == 0)
+        r = offline_check_state(o, spec, &token, err);
+    if (r == 0)
+        *ret = steal_ptr(changes);
+    return r;
 }

@@ -35,6 +35,12 @@ void offline_watch_end(struct offline_watch *watch); /* shows no more; again is 
 int _nodiscard_ offline_spec(const struct options *o, struct dl_spec *ret, bool *ret_drawn,
                              struct dl_error *err);
 
+/* The changed weights of the state o->changes, which must be of that spec; NULL: there are none, or
+ * no state was named. Counted. */
+struct mix_changes;
+int _nodiscard_ offline_changes(const struct options *o, const struct dl_spec *spec,
+                                struct mix_changes **ret, struct dl_error *err);
+
 struct offline_measures {
     uint64_t length;   /* samples */
     uint32_t *lengths; /* owned; where batches are measured in tokens, of each sample; else NULL */

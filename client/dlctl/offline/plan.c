@@ -294,6 +294,8 @@ static int plan_make_plan(const struct options *o, const struct dl_spec *spec,
                           struct offline_measures *measures, struct plan **ret,
                           struct dl_error *err)
 {
+    _cleanup_(mix_changes_unrefp)
+    struct mix_changes *changes = NULL;
     struct plan_params params;
     int r;
 
@@ -301,7 +303,9 @@ static int plan_make_plan(const struct options *o, const struct dl_spec *spec,
         return dl_error_set(err, EINVAL, "--totals",
                             "apply only to batches measured in tokens, and the spec has no "
                             "batch.tokens; leave the option out");
-    r = offline_measure(o, spec, false, measures, err);
+    r = offline_changes(o, spec, &changes, err);
+    if (r == 0)
+        r = offline_measure(o, spec, false, measures, err);
     if (r < 0)
         return r;
     params = plan_params_of(spec, measures->length);
@@ -309,6 +313,7 @@ static int plan_make_plan(const struct options *o, const struct dl_spec *spec,
     params.world = o->world;
     params.tokens.lengths = measures->lengths;
     params.mix.sizes = measures->sizes;
+    params.mix.changes = changes;
     return offline_plan(spec, &params, ret, err);
 }
 

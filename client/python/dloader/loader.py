@@ -10,18 +10,19 @@ import os
 import sys
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from operator import index
 from typing import Any
 
 from . import _device, _html, _mesh, _private, _reraise, _rejoin, _world
-from ._errors import SamplesLeftOutError, StateError, WorldChangedError
+from ._errors import DaemonError, SamplesLeftOutError, StateError, WorldChangedError
 from ._progress import Progress
 from ._spec import Spec, refusal
 
 VERSION = 2
 
 _RESUME = 2 ** 64 - 1  # DL_RESUME of dlclient.h
+_ANY_STEP = 2 ** 64 - 1  # DL_UNKNOWN
 
 _MODES = {"numpy": 0, "torch": 1, "dlpack": 2}
 _LEFT_OUT = ("raise", "warn", "ignore")  # as enum dl_left_out
@@ -591,11 +592,38 @@ class Loader:
             return iterator
         return Progress(iterator, self._steps, started._step, f"epoch {self._number}")
 
+    # ---- weights of a mixture ------------------------------------------------------------------
+
+    def set_weights(self, weights: Mapping[str | int, float] | Sequence[float], step: int | None = None,
+                    epoch: int | None = None) -> tuple[int, int]:
+        """New weights of a mixture (dataset.kind mix), for all ranks from one later step on.
+
+        One weight for each dataset: a sequence of them, or a mapping of its number, or of its name as
+        `dlctl mixtures` has it, to its weight, 0 where it is to be left out. `step` is the first step
+        with them, of all ranks alike, in `epoch`, by default the one that is read; without it, the
+        first that no rank has planned yet. Returns (epoch, step) of it. It is enough that one rank
+        calls this: the others hear of it before that step. The weights hold until they are set
+        again, and are part of state_dict() from here on.
+
+        ValueError, which says why: no such dataset, a step that is planned already (and the first
+        possible), or a spec that has none of this: it needs stop: never and batches of samples.
+        DaemonError: not all ranks read from this daemon.
+        """
+        named = dict(weights) if isinstance(weights, Mapping) else dict(enumerate(weights))
+        pairs = [(str(name), float(weight)) for name, weight in named.items()]
+        where = [_ANY_STEP if given is None else _integer(name, given, 0, _ANY_STEP - 1)
+                 for name, given in (("epoch", epoch), ("step", step))]
+        try:
+            return self._opened().mix(pairs, *where)
+        except OSError as error:
+            kind = ValueError if error.errno in (errno.EINVAL, errno.ENOTSUP) else DaemonError
+            raise kind(str(error.strerror)) from None
+
     # ---- its place -----------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Less than 2 KiB that JSON can hold, to be kept with a checkpoint; load_state_dict() goes
-        on from there.
+        on from there. What set_weights() has changed takes some more.
 
         The state of one rank serves all, once all were given equally many batches. What counts is
         "token"; the rest is for people.

@@ -1,5 +1,6 @@
 /* Client and Loader: a session, and what is opened in it. */
 #include "client/python/src/module.h"
+#include "proto/limits.h"
 
 #include <stddef.h>
 #include <structmember.h>
@@ -338,8 +339,7 @@ static PyObject *py_session_loader_state(PyObject *self, PyObject *args, PyObjec
     static char *names[] = {"epoch", "world", "step", "state", NULL};
     struct loader_object *loader = (struct loader_object *)self;
     struct dl_epoch_options options = {.world = 1};
-    char token[DL_STATE_MAX];
-    size_t len = sizeof token;
+    size_t len = 0;
     const char *state = NULL;
     Py_ssize_t state_len = 0;
 
@@ -350,10 +350,49 @@ static PyObject *py_session_loader_state(PyObject *self, PyObject *args, PyObjec
         return NULL;
     options.state = state;
     options.state_len = (size_t)state_len;
-    int r = dl_loader_state(loader->handle, &options, token, &len);
+    int r = dl_loader_state(loader->handle, &options, NULL, &len);
+    if (r != -ENOSPC)
+        return client_raise(state_of(self), loader->client, r);
+    PyObject *token = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)len);
+    if (!token)
+        return NULL;
+    r = dl_loader_state(loader->handle, &options, PyBytes_AsString(token), &len);
+    if (r == 0)
+        return token;
+    Py_DECREF(token);
+    return client_raise(state_of(self), loader->client, r);
+}
+
+PyDoc_STRVAR(mix_doc,
+             "mix($self, weights, epoch, step, /)\n--\n\n"
+             "(epoch, step) from where on a mixture's datasets have these weights: a list of "
+             "pairs of name and weight; 2**64-1: the first that can be.");
+
+static int py_session_take_weight(PyObject *pair, struct dl_mix_weight *ret)
+{
+    return PyArg_ParseTuple(pair, "sd:mix", &ret->dataset, &ret->weight) ? 0 : -1;
+}
+
+static PyObject *py_session_loader_mix(PyObject *self, PyObject *args)
+{
+    struct loader_object *loader = (struct loader_object *)self;
+    struct dl_mix_weight weights[DL_BOUND_MIX_CHILDREN];
+    PyObject *list;
+    uint64_t epoch, step;
+
+    if (!PyArg_ParseTuple(args, "O!O&O&:mix", &PyList_Type, &list, to_u64, &epoch, to_u64, &step) ||
+        !loader_check(loader))
+        return NULL;
+    Py_ssize_t n = PyList_Size(list);
+    for (Py_ssize_t i = 0; i < n && i < (Py_ssize_t)DL_BOUND_MIX_CHILDREN; i++)
+        if (py_session_take_weight(PyList_GetItem(list, i), &weights[i]) < 0)
+            return NULL;
+    PyThreadState *thread = client_begin_call(loader->client);
+    int r = dl_loader_mix(loader->handle, weights, (size_t)n, &epoch, &step);
+    client_end_call(loader->client, thread);
     if (r < 0)
         return client_raise(state_of(self), loader->client, r);
-    return PyBytes_FromStringAndSize(token, (Py_ssize_t)len);
+    return Py_BuildValue("(KK)", (unsigned long long)epoch, (unsigned long long)step);
 }
 
 PyDoc_STRVAR(find_state_doc,
@@ -409,6 +448,7 @@ static PyMethodDef loader_methods[] = {
     {"state", (PyCFunction)(void (*)(void))py_session_loader_state, METH_VARARGS | METH_KEYWORDS,
      state_doc},
     {"find_state", py_session_loader_find_state, METH_VARARGS, find_state_doc},
+    {"mix", py_session_loader_mix, METH_VARARGS, mix_doc},
     {"close", py_session_loader_close, METH_NOARGS, loader_close_doc},
     {0},
 };

@@ -14,6 +14,7 @@ struct epoch {
     struct plan_params params;
     struct plan *plan;            /* owned */
     struct length_table *lengths; /* counted; NULL: it has none */
+    struct mix_changes *changes;  /* counted; those of `params` */
     uint32_t refs;
     struct charge charge; /* returned when no thread is at the plan any more */
     bool busy;            /* a thread uses the plan */
@@ -66,6 +67,7 @@ int epoch_ref(struct epoch_set *set, const struct plan_params *params, struct le
     if (epoch->worked_out == 0) /* it comes bit by bit, with the steps */
         charge_settle(&epoch->charge);
     epoch->lengths = length_table_ref(lengths);
+    epoch->changes = mix_changes_ref(params->mix.changes);
     DL_APPEND(set->epochs, epoch);
     *ret = epoch;
     return 0;
@@ -76,6 +78,7 @@ static void epoch_destroy(struct epoch *epoch)
     charge_return(&epoch->charge);
     plan_free(epoch->plan);
     length_table_unref(epoch->lengths);
+    mix_changes_unref(epoch->changes);
     free(epoch->scratch);
     free(epoch);
 }

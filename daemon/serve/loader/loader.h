@@ -54,6 +54,8 @@ struct loader_events {
     /* All was delivered, as far as it goes: to the end of the epoch, or to stream.limit. */
     void (*finished)(struct stream *stream);
     void (*warning)(struct stream *stream, const char *message);
+    /* loader_changes() are others. */
+    void (*changed)(struct loader_user *user);
     /* err NULL: how much faster its trainers could be. The asker waits no longer. */
     void (*measured)(struct headspace_asker *asker, const struct headspace_result *result,
                      const struct dl_error *err);
@@ -131,6 +133,26 @@ int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *
  * moved, and *states is empty then. -EDQUOT. */
 int _nodiscard_ loader_bring_states(struct loader *loader, struct stream *stream,
                                     struct dataset_states *states, struct dl_error *err);
+/*
+ * Changed weights of its mixture (loader_changes.c). What is in force, borrowed; NULL: none are.
+ */
+struct mix_changes *loader_changes(const struct loader *loader);
+
+/* The list that whoever is about to start that stream knows of, before loader_start(). -EINVAL,
+ * -ENOTSUP, -ENOMEM, -EDQUOT with `err`. */
+int _nodiscard_ loader_bring_changes(struct loader *loader, const struct stream_params *params,
+                                     struct mix_changes *list, struct dl_error *err);
+
+struct loader_change {
+    uint64_t epoch, step; /* where it begins; UINT64_MAX: see MIX in messages.def */
+    double *weights;      /* borrowed; one for each dataset */
+    uint64_t position;    /* of the step, in the order */
+};
+/* New weights for all who read it, from that step on, which is filled in. -EINVAL, -ENOTSUP,
+ * -EAGAIN (not all ranks read it), -EBUSY, -E2BIG, -ENOMEM, -EDQUOT with `err`. */
+int _nodiscard_ loader_mix(struct loader *loader, struct loader_change *change,
+                           struct dl_error *err);
+
 /* The daemon ends: from now on nothing is loaded or delivered, whatever is given back. */
 void loader_halt(struct loader *loader);
 /* Nothing more is loaded for it; leases stay. */

@@ -36,6 +36,7 @@ void loader_count_mixture(struct loader *loader, struct stream *stream, const st
 void loader_mixture_deinit(struct loader *loader)
 {
     mix_ruler_deinit(&loader->ruler);
+    loader->changes = mix_changes_unref(loader->changes);
     free(loader->sizes);
     loader->sizes = NULL;
 }

@@ -5,6 +5,7 @@
  *   loader_start.c      streams begin, and clients have them do things
  *   loader_commands.c   the shell of the core: what it decides is done, turn after turn
  *   loader_tasks.c      what its pool tells of workers' tasks
+ *   loader_changes.c    weights of a mixture, changed while it is read
  *   loader_mixture.c    what a mixture's datasets have of what was delivered
  *   loader_measure.c    lengths, before it is open
  *   loader_verdict.c    where the time goes
@@ -52,6 +53,7 @@ struct loader {
     struct length_table *lengths; /* counted; from loader_measure() on, complete once it is open;
                                    * NULL without batch.tokens */
     uint64_t *sizes;              /* owned; of a mix's datasets, once it is open; else NULL */
+    struct mix_changes *changes;  /* counted; of its weights; NULL: none */
     struct mix_ruler ruler;       /* owned; what they have is counted by it; all zero: not yet */
     uint64_t first_slot_bytes;    /* what one rank's batch was thought to take at first */
     uint64_t fingerprint;
@@ -90,6 +92,10 @@ void loader_break(struct loader *loader, const struct dl_error *err);
 
 /* The plan of epoch 0 for one rank, with all that the loader knows of its dataset. */
 struct plan_params loader_plan_params(const struct loader *loader);
+
+/* The plan of a stream, counted: epoch_unref(). 0, or negative with `err`. */
+int _nodiscard_ loader_ref_plan(struct loader *loader, const struct stream_params *params,
+                                struct epoch **ret, struct dl_error *err);
 
 /* Completed parameters; 0 or negative with `err`. */
 int _nodiscard_ loader_add_stream(struct loader *loader, const struct stream_params *params,

@@ -24,13 +24,14 @@ struct plan_params loader_plan_params(const struct loader *loader)
     struct plan_params plan = plan_params_of(&loader->spec, loader->core.length);
 
     plan.mix.sizes = loader->sizes;
+    plan.mix.changes = loader->changes;
     if (loader->lengths)
         plan.tokens.lengths = loader->lengths->values;
     return plan;
 }
 
-static int start_ref_plan(struct loader *loader, const struct stream_params *params,
-                          struct epoch **ret, struct dl_error *err)
+int loader_ref_plan(struct loader *loader, const struct stream_params *params, struct epoch **ret,
+                    struct dl_error *err)
 {
     struct plan_params plan = loader_plan_params(loader);
     uint64_t count;
@@ -135,7 +136,7 @@ int loader_add_stream(struct loader *loader, const struct stream_params *params,
     if (r < 0)
         return r;
     if (!params->replicas && !params->fed)
-        r = start_ref_plan(loader, params, &epoch, err);
+        r = loader_ref_plan(loader, params, &epoch, err);
     if (r < 0) {
         quota_return(loader->o.account, QUOTA_EPOCHS, 1);
         return r;

@@ -156,6 +156,7 @@ static void session_on_closed(void *owner)
     struct known_segment *next_segment;
 
     loader_headspace_leave(&s->asker);
+    s->changes = mix_changes_unref(s->changes);
     if (!s->violated)
         session_hear_last_words(s);
     /* Without STOP or CLOSE: jobs may come back. A loader that breaks meanwhile may take others of
@@ -218,7 +219,7 @@ static void session_on_violation(void *owner, const struct dl_error *err)
 static uint64_t session_cost(const struct session *s)
 {
     return peer_memory(&s->peer) + s->waiting_bytes + s->view_bytes + s->carried_bytes +
-           (s->opening ? opening_bytes(s->opening) : 0) +
+           mix_changes_bytes(s->changes) + (s->opening ? opening_bytes(s->opening) : 0) +
            HASH_COUNT(s->opened) * sizeof(struct opened) +
            HASH_COUNT(s->streams) * sizeof(struct client_stream) +
            HASH_COUNT(s->segments) * sizeof(struct known_segment);

@@ -104,14 +104,16 @@ void session_fault(struct stream *stream, uint64_t number, const struct dl_error
                    const char *detail, bool final);
 void session_finished(struct stream *stream);
 void session_warning(struct stream *stream, const char *message);
+void session_changed(struct loader_user *user);
 void session_measured(struct headspace_asker *asker, const struct headspace_result *result,
                       const struct dl_error *err);
 
 /* Of a struct loader_events, all that is for a session alone. */
-#define SESSION_LOADER_EVENTS                                                       \
-    .progress = session_loader_progress, .opened = session_loader_opened,           \
-    .started = session_started, .deliver = session_deliver, .fault = session_fault, \
-    .finished = session_finished, .warning = session_warning, .measured = session_measured
+#define SESSION_LOADER_EVENTS                                                             \
+    .progress = session_loader_progress, .opened = session_loader_opened,                 \
+    .started = session_started, .deliver = session_deliver, .fault = session_fault,       \
+    .finished = session_finished, .warning = session_warning, .changed = session_changed, \
+    .measured = session_measured
 
 void session_segment_retired(struct session *session, uint32_t segment);
 

@@ -85,6 +85,8 @@ struct session {
     uint32_t n_waiting;
     size_t waiting_bytes;
     uint64_t view_bytes;
+    struct mix_changes *changes; /* counted; for the next START, of the loader of this id: */
+    uint64_t changes_of;
     uint64_t carried_bytes; /* of states, for the loader that they were sent for last */
     uint64_t paid_bytes;    /* of what it takes, charged to its user, */
     uint64_t paid_descriptors;
@@ -120,6 +122,18 @@ int _nodiscard_ session_keep_opening(struct session *s, struct opening *opening,
                                      struct dl_error *err);
 /* The session ends, for it has broken the protocol, or takes too much. */
 void session_violates(struct session *s, const struct dl_error *err);
+
+/* ---- session_mix.c -------------------------------------------------------------------------- */
+
+/* 0, or negative with `err`: a violation. */
+int _nodiscard_ session_keep_changes(struct session *s, const struct dl_msg_changes *msg,
+                                     struct dl_error *err);
+/* What the client has told before its START, if it was of that loader, comes in force. */
+int _nodiscard_ session_bring_changes(struct session *s, struct opened *opened,
+                                      const struct dl_msg_start *msg,
+                                      const struct stream_params *params, struct dl_error *err);
+/* 0, or negative with `err`. */
+int _nodiscard_ session_mix(struct session *s, const struct dl_msg_mix *msg, struct dl_error *err);
 
 /* ---- session_open.c ------------------------------------------------------------------------- */
 

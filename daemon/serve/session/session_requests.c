@@ -179,6 +179,9 @@ static int session_requests_start_stream(struct session *s, const struct dl_msg_
     opened->states = (struct dataset_states){0};
     if (states.n > 0)
         s->carried_bytes = 0;
+    r = session_bring_changes(s, opened, msg, &params, err);
+    if (r < 0)
+        return r;
     struct client_stream *cs = must_alloc(sizeof *cs);
     r = loader_start(opened->user.loader, &params, cs, &cs->stream, &extent, err);
     if (r < 0) {
@@ -502,6 +505,10 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
         return session_requests_handle_carry(s, &m->carry, err);
     case DL_MSG_PLACE:
         return session_requests_handle_place(s, &m->place, err);
+    case DL_MSG_CHANGES:
+        return session_keep_changes(s, &m->changes, err);
+    case DL_MSG_MIX:
+        return session_requests_answer(s, m->mix.request, session_mix(s, &m->mix, err), err);
     case DL_MSG_START:
         return session_requests_answer(s, m->start.request,
                                        session_requests_start_stream(s, &m->start, err), err);

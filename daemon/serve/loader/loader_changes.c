@@ -1,0 +1,486 @@
+/*
+ * Weights of a mixture that are changed while it is read: one list (proto/mix_changes.h) for all
+ * who read the loader. A change has to lie behind all that any rank has planned, so that whatever
+ * was planned stays as it is; then each stream goes on with another plan, which is the same up to
+ * there.
+ *
+ * The list is told by who starts a stream (loader_bring_changes()): where nobody reads, it becomes
+ * the loader's, and else it has to be the loader's, or an earlier or later one that differs only in
+ * what is yet to come. So a state decides what an epoch that is resumed has, whichever daemon has
+ * it.
+ */
+#include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
+#include "daemon/serve/loader/loader_private.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include <utlist.h>
+
+typedef unsigned long long ull; /* for printf */
+
+/* ---- how far it is read ---------------------------------------------------------------------- */
+
+/* Where a step of all ranks begins in the order. */
+static uint64_t changes_position(const struct loader *loader, const struct plan *plan,
+                                 uint64_t epoch, uint64_t step)
+{
+    uint64_t length = loader->spec.dataset.length;
+
+    return epoch * length + (step < plan_steps(plan, 0) ? plan_position(plan, 0, step) : length);
+}
+
+/* Somebody reads it, or may come back to it; or it loads for those. */
+static bool changes_is_read(const struct stream *stream)
+{
+    return stream->plan && stream->phase != STREAM_STOPPED &&
+           (!stream_is_expected(stream) || stream->phase == STREAM_PARKED);
+}
+
+/* Behind all that the stream has planned. */
+static uint64_t changes_planned(const struct loader *loader, const struct stream *stream)
+{
+    uint64_t step = stream->to_plan;
+
+    for (const struct step *s = stream->steps; s; s = s->hh.next)
+        step = max_u64(step, s->number + 1);
+    return changes_position(loader, stream->plan, stream->params.epoch, step);
+}
+
+struct changes_reach {
+    const struct stream *last; /* of the latest epoch that is read; NULL: none is */
+    uint64_t end;              /* positions before this one are planned */
+    uint64_t ranks;            /* streams with a client, or parked */
+};
+
+static struct changes_reach changes_look(const struct loader *loader)
+{
+    struct changes_reach reach = {0};
+    const struct stream *stream;
+
+    DL_FOREACH (loader->core.streams, stream) {
+        if (!changes_is_read(stream))
+            continue;
+        reach.end = max_u64(reach.end, changes_planned(loader, stream));
+        reach.ranks += !stream_is_source(stream);
+        if (!reach.last || stream->params.epoch > reach.last->params.epoch)
+            reach.last = stream;
+    }
+    return reach;
+}
+
+/* ---- new plans ------------------------------------------------------------------------------- */
+
+struct changes_plan {
+    struct stream *stream;
+    struct epoch *epoch; /* counted */
+};
+
+static void changes_log(const struct loader *loader, const char *why)
+{
+    const struct mix_changes *changes = loader->changes;
+    const char *name = loader->spec.name;
+
+    for (uint32_t i = 0; changes && i < changes->n_changes; i++) {
+        char text[512];
+        size_t at = 0;
+
+        for (uint32_t child = 0; child < changes->n && at < sizeof text; child++)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%.6g", child ? ", " : "",
+                                   changes->items[i].weights[child]);
+        log_loader(LOG_INFO, name, loader->o.uid, "%s: %s: weights from sample %llu on: %s", name,
+                   why, (ull)changes->items[i].position, text);
+    }
+    if (!changes)
+        log_loader(LOG_INFO, name, loader->o.uid, "%s: %s: the weights of its spec", name, why);
+}
+
+static void changes_tell(struct loader *loader)
+{
+    struct loader_user *user;
+
+    DL_FOREACH (loader->users, user) {
+        if (user->told && !user->left)
+            loader->o.events->changed(user);
+    }
+}
+
+static uint32_t changes_count_streams(const struct loader *loader)
+{
+    const struct stream *stream;
+    uint32_t n = 0;
+
+    DL_FOREACH (loader->core.streams, stream) {
+        n++;
+    }
+    return n;
+}
+
+/* The plans of all streams that go on, by the loader's list; 0, or negative with `err`. */
+static int changes_make_plans(struct loader *loader, struct changes_plan *plans, uint32_t *ret_n,
+                              struct dl_error *err)
+{
+    struct stream *stream;
+    int r = 0;
+
+    *ret_n = 0;
+    DL_FOREACH (loader->core.streams, stream) {
+        if (!stream->epoch || stream->phase == STREAM_STOPPED)
+            continue;
+        r = loader_ref_plan(loader, &stream->params, &plans[*ret_n].epoch, err);
+        if (r < 0)
+            break;
+        plans[(*ret_n)++].stream = stream;
+    }
+    return r;
+}
+
+/* All that is planned lies before what differs. */
+static int changes_set(struct loader *loader, struct mix_changes *list, struct dl_error *err)
+{
+    struct mix_changes *before = loader->changes;
+    _cleanup_free_ struct changes_plan *plans =
+        must_alloc((1 + changes_count_streams(loader)) * sizeof *plans);
+    uint32_t n;
+
+    loader->changes = list;
+    int r = changes_make_plans(loader, plans, &n, err);
+    if (r < 0)
+        loader->changes = before;
+    for (uint32_t i = 0; i < n; i++) {
+        struct stream *stream = plans[i].stream;
+
+        epoch_unref(&loader->epochs, r < 0 ? plans[i].epoch : stream->epoch);
+        if (r < 0)
+            continue;
+        stream->epoch = plans[i].epoch;
+        stream->plan = epoch_plan(stream->epoch);
+    }
+    if (r < 0)
+        return r;
+    mix_changes_ref(list);
+    mix_changes_unref(before);
+    mix_ruler_deinit(&loader->ruler);
+    core_planned(&loader->core); /* what waited for a plan of before waits for none now */
+    return 0;
+}
+
+/* ---- a change that somebody asks for --------------------------------------------------------- */
+
+static int changes_check_kind(const struct loader *loader, struct dl_error *err)
+{
+    const struct spec_dataset *dataset = &loader->spec.dataset;
+    const char *name = loader->spec.name;
+
+    if (dataset->kind != DATASET_MIX)
+        return dl_error_set(err, EINVAL, name,
+                            "its dataset is no mix, and has no weights of datasets");
+    if (loader->core.iterable)
+        return dl_error_set(err, ENOTSUP, name,
+                            "iterable datasets are mixed by each worker; write a schedule");
+    if (loader->spec.batch.tokens > 0)
+        return dl_error_set(err, ENOTSUP, name,
+                            "batches of tokens are planned for a whole epoch at once, so its "
+                            "weights cannot be changed in the midst of it; write a schedule");
+    if (dataset->stop != MIX_STOP_NEVER)
+        return dl_error_set(
+            err, ENOTSUP, name,
+            "with other weights its epoch would end elsewhere than ranks were told; "
+            "write stop: never, with a length");
+    return 0;
+}
+
+static int changes_check_weights(const struct loader *loader, const double *weights,
+                                 struct dl_error *err)
+{
+    uint32_t n = loader->spec.dataset.n_datasets;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (weights[i] > 0 && loader->sizes[i] == 0)
+            return dl_error_set(err, EINVAL, "weights",
+                                "dataset %u has no samples, but weight %g; write 0", i, weights[i]);
+    return mix_weights_check(weights, n, "weights", err);
+}
+
+/* Of all that read, one must be each rank: or those elsewhere would go on with other weights. */
+static int changes_check_ranks(const struct loader *loader, const struct changes_reach *reach,
+                               struct dl_error *err)
+{
+    const struct stream_params *of = &reach->last->params;
+    uint64_t members = of->world * max_u64(of->sharers, 1), missing = 0;
+    const struct stream *stream;
+
+    if (of->round > 0)
+        return dl_error_set(err, ENOTSUP, loader->spec.name,
+                            "is read in the world of a cluster, whose nodes cannot agree on new "
+                            "weights while they read; write a schedule");
+    if (members > reach->ranks)
+        return dl_error_set(err, EAGAIN, loader->spec.name,
+                            "%llu of %llu ranks read it here, and the others would go on with the "
+                            "old weights; ask again when all have started, or write a schedule",
+                            (ull)reach->ranks, (ull)members);
+    _cleanup_free_ bool *here = must_alloc(members * sizeof *here);
+    DL_FOREACH (loader->core.streams, stream) {
+        const struct stream_params *p = &stream->params;
+
+        if (!changes_is_read(stream) || stream_is_source(stream))
+            continue;
+        if (p->world != of->world || p->sharers != of->sharers ||
+            (p->epoch == of->epoch && !history_equal(&p->before, &of->before)))
+            return dl_error_set(err, EBUSY, loader->spec.name,
+                                "is read by %llu ranks and by %llu, which are at different places; "
+                                "ask again when one of them has ended",
+                                (ull)of->world, (ull)p->world);
+        here[p->rank * max_u64(p->sharers, 1) + p->sharer] = true;
+    }
+    while (missing < members && here[missing])
+        missing++;
+    if (missing < members)
+        return dl_error_set(err, EAGAIN, loader->spec.name,
+                            "rank %llu of %llu does not read it here, and would go on with the old "
+                            "weights; ask again when it has started",
+                            (ull)(missing / max_u64(of->sharers, 1)), (ull)of->world);
+    return 0;
+}
+
+/* The first step of the plan at or behind the position; as many as there are: none. */
+static uint64_t changes_first_step(const struct loader *loader, const struct plan *plan,
+                                   uint64_t epoch, uint64_t position)
+{
+    uint64_t low = 0, high = plan_steps(plan, 0);
+
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+
+        if (changes_position(loader, plan, epoch, middle) >= position)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* Where the first possible step is: in the epoch that is read, or at the beginning of a later one.
+ */
+static void changes_find_first(const struct loader *loader, const struct changes_reach *reach,
+                               struct loader_change *change)
+{
+    const struct plan *plan = reach->last->plan;
+
+    change->epoch = reach->last->params.epoch;
+    change->step = changes_first_step(loader, plan, change->epoch, reach->end);
+    change->position = changes_position(loader, plan, change->epoch, change->step);
+    if (change->step < plan_steps(plan, 0))
+        return;
+    change->epoch++;
+    change->step = 0;
+}
+
+/* The position of the step that is asked for. */
+static int changes_find_step(struct loader *loader, const struct changes_reach *reach,
+                             struct loader_change *change, struct dl_error *err)
+{
+    struct stream_params params = reach->last->params;
+    struct epoch *epoch;
+
+    if (change->epoch == UINT64_MAX)
+        change->epoch = params.epoch;
+    if (change->epoch < params.epoch)
+        return dl_error_set(err, EINVAL, "epoch", "epoch %llu is read already", (ull)params.epoch);
+    if (change->epoch > params.epoch)
+        params.before = (struct history){0};
+    params.epoch = change->epoch;
+    int r = loader_ref_plan(loader, &params, &epoch, err);
+    if (r < 0)
+        return r;
+    uint64_t steps = plan_steps(epoch_plan(epoch), 0);
+    change->position =
+        changes_position(loader, epoch_plan(epoch), change->epoch, min_u64(change->step, steps));
+    epoch_unref(&loader->epochs, epoch);
+    if (change->step >= steps)
+        return dl_error_set(err, EINVAL, "step", "epoch %llu has %llu steps, counted from 0",
+                            (ull)change->epoch, (ull)steps);
+    return 0;
+}
+
+static int changes_place(struct loader *loader, const struct changes_reach *reach,
+                         struct loader_change *change, struct dl_error *err)
+{
+    struct loader_change first = {.epoch = 0};
+
+    changes_find_first(loader, reach, &first);
+    if (change->step == UINT64_MAX) {
+        if (change->epoch == UINT64_MAX || change->epoch <= first.epoch) {
+            change->epoch = first.epoch;
+            change->step = first.step;
+        } else {
+            change->step = 0;
+        }
+    }
+    int r = changes_find_step(loader, reach, change, err);
+    if (r == 0 && change->position < reach->end)
+        return dl_error_set(err, EINVAL, "step",
+                            "step %llu of epoch %llu is planned already; the first possible is "
+                            "step %llu of epoch %llu",
+                            (ull)change->step, (ull)change->epoch, (ull)first.step,
+                            (ull)first.epoch);
+    if (r == 0 && change->position >= MIX_POSITIONS)
+        return dl_error_set(err, EINVAL, "step", "lies behind 2^46 samples");
+    return r;
+}
+
+/* What nobody has asked for yet may have been planned beyond. */
+static void changes_drop_expected(struct loader *loader, uint64_t position)
+{
+    const struct stream *stream;
+    bool beyond = false;
+
+    DL_FOREACH (loader->core.streams, stream) {
+        beyond = beyond || (stream->plan && stream->phase != STREAM_STOPPED &&
+                            !changes_is_read(stream) && changes_planned(loader, stream) > position);
+    }
+    if (beyond)
+        core_drop_expected(&loader->core);
+}
+
+static int changes_add(struct loader *loader, const struct loader_change *change,
+                       struct dl_error *err)
+{
+    const struct mix_change added = {change->position, change->weights};
+    _cleanup_(mix_changes_unrefp)
+    struct mix_changes *list = NULL;
+    int r = mix_changes_with(loader->changes, &added, loader->spec.dataset.n_datasets, &list);
+
+    if (r == -E2BIG)
+        return dl_error_set(err, E2BIG, loader->spec.name,
+                            "its weights were changed %llu times, which is the maximum",
+                            (ull)DL_MAX_MIX_CHANGES);
+    if (r < 0)
+        return dl_error_set(err, -r, loader->spec.name, "out of memory for the new weights");
+    changes_drop_expected(loader, change->position);
+    return changes_set(loader, list, err);
+}
+
+int loader_mix(struct loader *loader, struct loader_change *change, struct dl_error *err)
+{
+    struct changes_reach reach;
+
+    if (loader->state != LOADER_OPEN)
+        return dl_error_set(err, EAGAIN, loader->spec.name, "is not open yet, or broken");
+    int r = changes_check_kind(loader, err);
+    if (r == 0)
+        r = changes_check_weights(loader, change->weights, err);
+    if (r < 0)
+        return r;
+    reach = changes_look(loader);
+    if (!reach.last)
+        return dl_error_set(err, EAGAIN, loader->spec.name,
+                            "nobody reads it; start the epoch first, or write the weights into the "
+                            "spec");
+    r = changes_check_ranks(loader, &reach, err);
+    if (r == 0)
+        r = changes_place(loader, &reach, change, err);
+    if (r == 0)
+        r = changes_add(loader, change, err);
+    loader_execute(loader);
+    if (r < 0)
+        return r;
+    changes_log(loader, "weights were changed");
+    changes_tell(loader);
+    loader_pump(loader);
+    return 0;
+}
+
+/* ---- what a client knows of, that starts a stream -------------------------------------------- */
+
+static int changes_check_list(const struct loader *loader, const struct mix_changes *list,
+                              struct dl_error *err)
+{
+    int r = list ? changes_check_kind(loader, err) : 0;
+
+    if (r == 0 && list && list->n != loader->spec.dataset.n_datasets)
+        return dl_error_set(err, EINVAL, "state", "its changed weights are of %u datasets, not %u",
+                            list->n, loader->spec.dataset.n_datasets);
+    for (uint32_t i = 0; r == 0 && list && i < list->n_changes; i++)
+        r = changes_check_weights(loader, list->items[i].weights, err);
+    return r;
+}
+
+static bool changes_has_readers(const struct loader *loader)
+{
+    const struct stream *stream;
+
+    DL_FOREACH (loader->core.streams, stream) {
+        if (changes_is_read(stream) && stream->sink && !stream_done(stream))
+            return true;
+    }
+    return false;
+}
+
+/* Where the stream that is about to start begins. */
+static int changes_find_start(struct loader *loader, const struct stream_params *params,
+                              uint64_t *ret, struct dl_error *err)
+{
+    struct epoch *epoch;
+    int r = loader_ref_plan(loader, params, &epoch, err);
+
+    if (r < 0)
+        return r;
+    *ret = changes_position(loader, epoch_plan(epoch), params->epoch, params->first);
+    epoch_unref(&loader->epochs, epoch);
+    return 0;
+}
+
+/* Others read: nothing that either side has had already may differ. */
+static int changes_agree(struct loader *loader, const struct stream_params *params,
+                         struct mix_changes *list, struct dl_error *err)
+{
+    uint64_t differ = mix_changes_differ_at(list, loader->changes), start = 0;
+    int r = changes_find_start(loader, params, &start, err);
+
+    if (r < 0)
+        return r;
+    if (mix_changes_within(list, loader->changes) && differ >= start)
+        return 0; /* it learns of the rest */
+    if (mix_changes_within(loader->changes, list) && differ >= changes_look(loader).end) {
+        changes_drop_expected(loader, differ);
+        return changes_set(loader, list, err);
+    }
+    return dl_error_set(err, EINVAL, "state",
+                        "weights were changed from sample %llu on for this rank or for the others "
+                        "that read, but not for both; start all ranks from one state",
+                        (ull)differ);
+}
+
+int loader_bring_changes(struct loader *loader, const struct stream_params *params,
+                         struct mix_changes *list, struct dl_error *err)
+{
+    if (loader->state != LOADER_OPEN || mix_changes_equal(list, loader->changes))
+        return 0;
+    if (list && params->round > 0)
+        return dl_error_set(err, ENOTSUP, "state",
+                            "has weights that were changed while it was read, on which the nodes "
+                            "of a cluster cannot agree; give rank and world by numbers");
+    int r = changes_check_list(loader, list, err);
+    if (r < 0)
+        return r;
+    if (changes_has_readers(loader)) {
+        r = changes_agree(loader, params, list, err);
+    } else {
+        core_drop_parked(&loader->core);
+        core_drop_expected(&loader->core);
+        r = changes_set(loader, list, err);
+    }
+    loader_execute(loader);
+    if (r < 0)
+        return r;
+    changes_log(loader, "a client resumes");
+    changes_tell(loader);
+    return 0;
+}
+
+struct mix_changes *loader_changes(const struct loader *loader)
+{
+    return loader->changes;
+}

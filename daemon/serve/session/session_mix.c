@@ -1,0 +1,202 @@
+/* A session that changes the weights of a mixture, or knows of such changes: MIX, CHANGES, CHANGED.
+ */
+#include "daemon/serve/base/row.h"
+#include "daemon/serve/session/session_private.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/* ---- datasets by their names ----------------------------------------------------------------- */
+
+/* The last part of a path, without a slash behind it. */
+static const char *session_mix_last_part(const char *label)
+{
+    const char *slash = strrchr(label, '/');
+
+    return slash && slash[1] ? slash + 1 : label;
+}
+
+static bool session_mix_is_number(const char *name, uint32_t n, uint32_t *ret)
+{
+    char text[16];
+
+    for (uint32_t i = 0; i < n; i++) {
+        (void)snprintf(text, sizeof text, "%u", i);
+        if (strcmp(name, text) == 0) {
+            *ret = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Its number; or what `dlctl mixtures` calls it, whole or the last part of it, if it is the only
+ * one. */
+static int session_mix_find(const struct spec_dataset *mix, const char *name, uint32_t *ret,
+                            struct dl_error *err)
+{
+    uint32_t found = 0;
+
+    if (session_mix_is_number(name, mix->n_datasets, ret))
+        return 0;
+    for (uint32_t i = 0; i < mix->n_datasets; i++) {
+        const char *label = spec_dataset_label(&mix->datasets[i]);
+
+        if (strcmp(name, label) != 0 && strcmp(name, session_mix_last_part(label)) != 0)
+            continue;
+        found++;
+        *ret = i;
+    }
+    if (found == 1)
+        return 0;
+    if (found > 1)
+        return dl_error_set(err, EINVAL, name,
+                            "is the name of %u datasets; give their numbers, 0 to %u, as in dlctl "
+                            "mixtures",
+                            found, mix->n_datasets - 1);
+    return dl_error_set(err, EINVAL, name,
+                        "is no dataset of the mix; give its number, 0 to %u, or its name, as in "
+                        "dlctl mixtures",
+                        mix->n_datasets - 1);
+}
+
+static int session_mix_lack(const struct spec_dataset *mix, uint32_t i, struct dl_error *err)
+{
+    return dl_error_set(err, EINVAL, "weights",
+                        "there is none for dataset %u (%s); give one for each, 0 to leave it out",
+                        i, spec_dataset_label(&mix->datasets[i]));
+}
+
+static int session_mix_read_weights(const struct dl_spec *spec, const struct value *v,
+                                    double *weights, struct dl_error *err)
+{
+    const struct spec_dataset *mix = &spec->dataset;
+    bool given[DL_BOUND_MIX_CHILDREN] = {false};
+    uint32_t child = 0;
+
+    if (mix->kind != DATASET_MIX)
+        return dl_error_set(err, EINVAL, spec->name,
+                            "its dataset is no mix, and has no weights of datasets");
+    if (v->type != VALUE_MAP)
+        return dl_error_set(err, EINVAL, "weights",
+                            "is no mapping of datasets, by number or name, to weights");
+    for (uint32_t i = 0; i < v->count; i++) {
+        int r = session_mix_find(mix, v->items[i].key, &child, err);
+
+        if (r < 0)
+            return r;
+        if (given[child])
+            return dl_error_set(err, EINVAL, v->items[i].key, "dataset %u has two weights", child);
+        given[child] = true;
+        weights[child] = value_real(&v->items[i]);
+        if (!(weights[child] >= 0))
+            return dl_error_set(err, EINVAL, v->items[i].key,
+                                "its weight is not a finite, non-negative number");
+        weights[child] = weights[child] == 0 ? 0 : weights[child]; /* no -0 */
+    }
+    for (uint32_t i = 0; i < mix->n_datasets; i++)
+        if (!given[i])
+            return session_mix_lack(mix, i, err);
+    return 0;
+}
+
+/* ---- MIX ------------------------------------------------------------------------------------- */
+
+static int session_mix_answer(struct session *s, uint64_t request, const struct loader *loader,
+                              const struct loader_change *change, struct dl_error *err)
+{
+    uint32_t n = loader_spec(loader)->dataset.n_datasets;
+    _cleanup_(value_deinit)
+    struct value v = {0};
+    struct row row = row_begin(&v);
+
+    row_string(&row, "loader", loader_spec(loader)->name);
+    row_uint(&row, "epoch", change->epoch);
+    row_uint(&row, "step", change->step);
+    row_uint(&row, "position", change->position);
+    struct value *weights = row_list(&row, "weights");
+    for (uint32_t i = 0; i < n && row.r == 0; i++) {
+        struct row inner = row_push(weights);
+
+        row_uint(&inner, "child", i);
+        row_string(&inner, "dataset",
+                   spec_dataset_label(&loader_spec(loader)->dataset.datasets[i]));
+        row_real(&inner, "weight", change->weights[i]);
+        row.r = inner.r;
+    }
+    if (row.r < 0)
+        return dl_error_set(err, ENOMEM, "weights", "out of memory");
+    return session_send_info(s, request, &v, err);
+}
+
+int session_mix(struct session *s, const struct dl_msg_mix *msg, struct dl_error *err)
+{
+    _cleanup_free_ char *name = span_dup(msg->loader);
+    _cleanup_(value_deinit)
+    struct value v = {0};
+    double weights[DL_BOUND_MIX_CHILDREN];
+    struct loader_change change = {.epoch = msg->epoch, .step = msg->step, .weights = weights};
+    struct loader *loader = NULL;
+
+    if (!name)
+        return dl_error_set(err, ENOMEM, "loader", "out of memory");
+    int r = s->o.events->find_open(s->o.context, s, name, &loader, err);
+    if (r == 0)
+        r = value_unpack(msg->weights.data, msg->weights.len, &v, err);
+    if (r == 0)
+        r = session_mix_read_weights(loader_spec(loader), &v, weights, err);
+    if (r == 0)
+        r = loader_mix(loader, &change, err);
+    return r < 0 ? r : session_mix_answer(s, msg->request, loader, &change, err);
+}
+
+/* ---- what clients know ----------------------------------------------------------------------- */
+
+static void session_mix_forget(struct session *s)
+{
+    s->changes = mix_changes_unref(s->changes);
+    s->changes_of = 0;
+}
+
+int session_keep_changes(struct session *s, const struct dl_msg_changes *msg, struct dl_error *err)
+{
+    session_mix_forget(s);
+    int r = mix_changes_read(msg->changes, &s->changes);
+
+    if (r == -ENOMEM)
+        return dl_error_set(err, ENOMEM, "CHANGES", "out of memory");
+    if (r < 0)
+        return dl_error_set(err, EPROTO, "CHANGES", "%zu bytes are no changed weights",
+                            msg->changes.len);
+    s->changes_of = msg->loader;
+    return 0;
+}
+
+int session_bring_changes(struct session *s, struct opened *opened, const struct dl_msg_start *msg,
+                          const struct stream_params *params, struct dl_error *err)
+{
+    struct loader *loader = opened->user.loader;
+    struct mix_changes *known = s->changes_of == msg->loader ? s->changes : NULL;
+    int r = 0;
+
+    if (msg->told && params->epoch != EPOCH_RESUME)
+        r = loader_bring_changes(loader, params, known, err);
+    if (r == 0 && !mix_changes_equal(known, loader_changes(loader)))
+        session_changed(&opened->user);
+    session_mix_forget(s);
+    return r;
+}
+
+void session_changed(struct loader_user *user)
+{
+    struct opened *opened = container_of(user, struct opened, user);
+    _cleanup_(buffer_deinit)
+    struct dl_buffer bytes = {0};
+
+    if (mix_changes_write(loader_changes(user->loader), &bytes) < 0)
+        return; /* for want of memory: its states will be those of before, and be refused */
+    session_send(opened->session,
+                 &(struct dl_message){
+                     .number = DL_MSG_CHANGED,
+                     .changed = {.loader = opened->id, .changes = {bytes.data, bytes.len}}});
+}

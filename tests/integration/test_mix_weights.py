@@ -1,0 +1,326 @@
+"""Weights of a mixture that are changed while it is read: for all ranks from one step on, part of states,
+and the same order with other ranks, another daemon and none."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from dltest import (DLCTL, PATIENCE, STOP, Daemon, DaemonError, TestCase, dlctl, dlctl_json, main,  # noqa: E402
+                    wait_until)
+
+LENGTH = 3000  # samples of an epoch
+
+
+def changes_of(*changes):
+    """As CHANGES has them: pairs of position and weights."""
+    if not changes:
+        return b""
+    n = len(changes[0][1])
+    return struct.pack("<Q", n) + b"".join(struct.pack(f"<Q{n}d", at, *weights) for at, weights in changes)
+
+
+def mix(name="mixed", **extra):
+    return {"name": name, "seed": 3, "batch": {"size": 4}, "sampler": {"kind": "random", "order": "native"},
+            "dataset": {"kind": "mix", "stop": "never", "length": LENGTH, "weights": [3, 2, 1],
+                        "datasets": [{"kind": "range", "length": n} for n in (500, 300, 50)]}, **extra}
+
+
+class Changes(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.running = self.daemon()
+        self.waiting = {}  # of each client: batches that were delivered
+
+    def write(self, spec, file="mixed.json"):
+        with open(self.path(file), "w") as out:
+            json.dump(spec, out)
+        return self.path(file)
+
+    def change(self, *weights, name="mixed", **options):
+        words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+        return dlctl_json("mix", name, *weights, *words, daemon=self.running)
+
+    def refused(self, *args):
+        done = dlctl("mix", *args, check=False, daemon=self.running)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        return done.stderr
+
+    def read(self, clients, ranks, steps):
+        """So many steps of each rank's stream, each given back; the samples in the order of positions."""
+        got = [[self.step(clients[rank]) for _ in range(steps)] for rank in ranks]
+        return [own[step][i] for step in range(steps) for i in range(4) for own in got]
+
+    def step(self, client):
+        """The next batch, given back; what was delivered with it stays for later."""
+        waiting = self.waiting.setdefault(client, [])
+        if not waiting:
+            waiting += client.next_batches()
+        batch = waiting.pop(0)
+        indices = batch.indices
+        batch.release()
+        return indices
+
+    def planned(self, state, spec=None, **options):
+        """The order that `dlctl plan` says, with the changes of that state."""
+        words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+        text = dlctl("plan", self.write(spec or mix()), "--changes", state, "--json", *words).stdout
+        return [i for line in text.splitlines() for i in json.loads(line)["indices"]]
+
+    def save(self, of="mixed"):
+        """A state of somebody who joins and reads a batch."""
+        dlctl("run", of, "--batches", "1", "--save-state", self.path("state"), daemon=self.running)
+        return self.path("state")
+
+    # ---- one rank -----------------------------------------------------------------------------
+
+    def test_from_a_step_on(self):
+        plain = [i for line in dlctl("plan", self.write(mix()), "--json").stdout.splitlines()
+                 for i in json.loads(line)["indices"]]
+        reader = self.client(self.running)
+        loader = reader.open(mix())["loader"]
+        reader.start(loader, credits=3)
+        got = self.read([reader], [0], 20)
+        self.assertIn("the first possible is step 23 of epoch 0",
+                      self.refused("mixed", "0=1", "1=1", "2=0", "--at", "22"))
+        said = self.change("0=1", "1=1", "2=0", at=40)
+        self.assertEqual((said["epoch"], said["step"], said["position"]), (0, 40, 160))
+        self.assertEqual([row["weight"] for row in said["weights"]], [1, 1, 0])
+        got += self.read([reader], [0], 130)
+        said = self.change("0=0", "1=0", "2=1")
+        self.assertEqual((said["epoch"], said["step"]), (0, 153))
+        got += self.read([reader], [0], LENGTH // 4 - 151)
+        state = self.save()
+        got += self.read([reader], [0], 1)
+        self.assertEqual(reader.next_batches(), [])
+        self.assertEqual(reader.changes, changes_of((160, (1, 1, 0)), (612, (0, 0, 1))))
+        self.assertEqual(got[:160], plain[:160])
+        self.assertNotEqual(got[160:], plain[160:])
+        self.assertTrue(all(i >= 800 for i in got[612:]))
+        self.assertEqual(self.planned(state), got)
+        self.assertIn("weights   from sample 160 on: 1 1 0\n", dlctl("state", state).stdout)
+        log = self.running.log
+        self.assertIn("mixed: weights were changed: weights from sample 160 on: 1, 1, 0", log)
+        for row, due in zip(dlctl_json("mixtures", "mixed", daemon=self.running),
+                            (306, 279.33, 2414.67)):
+            self.assertLess(abs(row["due"] - due), 0.01)  # 160 by 3:2:1, 452 by halves, the rest
+        # The next epoch has them from its beginning: what is loaded ahead of it is, too.
+        reader.start(loader, epoch=1, credits=3)
+        self.assertTrue(all(i >= 800 for i in self.read([reader], [0], 30)))
+        self.assertTrue(all(i >= 800 for i in self.planned(state, epoch=1)))
+        # Who begins anew has none of it.
+        reader.close()
+        with self.client(self.running) as fresh:
+            loader = fresh.open(mix())["loader"]
+            fresh.start(loader, changes=b"")
+            self.assertEqual(self.read([fresh], [0], LENGTH // 4), plain)
+
+    def test_what_is_loaded_ahead_of_the_next_epoch(self):
+        """All of an epoch is planned, and some of the next one, which nobody has asked for."""
+        reader = self.client(self.running)
+        loader = reader.open(mix())["loader"]
+        reader.start(loader, credits=6)
+        self.read([reader], [0], LENGTH // 4 - 1)
+        wait_until(lambda: any(row["epoch"] == 1 and row["ready"] for row in dlctl_json("epochs", daemon=self.running)),
+                   "batches of the next epoch")
+        self.assertIn("is planned already", self.refused("mixed", "0=0", "1=0", "2=1", "--at", "749"))
+        said = self.change("0=0", "1=0", "2=1")
+        self.assertEqual((said["epoch"], said["step"]), (1, 0))
+        self.read([reader], [0], 1)
+        self.assertEqual(reader.next_batches(), [])
+        reader.start(loader, epoch=1, credits=6)
+        self.assertTrue(all(i >= 800 for i in self.read([reader], [0], 10)))
+
+    def test_digests(self):
+        """`run`, `check` and loading in one's own process have the same batches, from the beginning and from
+        a state's place on."""
+        for draw in "exact", "random":
+            with self.subTest(draw):
+                spec = mix()
+                spec["dataset"]["draw"] = draw
+                spec["name"] = draw
+                reader = self.client(self.running)
+                reader.start(reader.open(spec)["loader"], credits=2)
+                self.read([reader], [0], 3)
+                self.change("0=1", "1=5", "2=1", at=33, name=draw)
+                self.change("0=1", "1=0", "2=0", at=333, name=draw)
+                digest = dlctl_json("run", draw, "--digest", daemon=self.running)["digest"]
+                state = self.save(of=draw)
+                file = self.write(spec)
+                self.assertEqual(dlctl_json("check", file, "--changes", state, "--digest")["digest"], digest)
+                self.assertNotEqual(dlctl_json("check", file, "--digest")["digest"], digest)
+                other = self.daemon(socket_name="other-" + draw)
+                rest = dlctl_json("run", file, "--state", state, "--digest", daemon=other)["digest"]
+                here = self.write({**spec, "workers": {"count": 0}}, "here.json")
+                self.assertEqual(dlctl_json("run", here, "--state", state, "--digest",
+                                            daemon=self.running)["digest"], rest)
+
+    # ---- ranks --------------------------------------------------------------------------------
+
+    def test_worlds(self):
+        """4 ranks, then 3, then 8, with a change in the midst of each: what one rank alone has."""
+        got, before, changes = [], [], b""
+        for world, steps, weights in ((4, 9, (1, 1, 5)), (3, 21, (9, 1, 0)), (8, 5, (1, 1, 1))):
+            with self.client(self.running) as client:
+                loader = client.open(mix())["loader"]
+                clients = [client] + [self.client(self.running) for _ in range(world - 1)]
+                ids = [loader] + [other.open(mix())["loader"] for other in clients[1:]]
+                for rank, one in enumerate(clients):
+                    one.start(ids[rank], rank=rank, world=world, before=before, credits=2, changes=changes)
+                got += self.read(clients, range(world), steps)
+                said = self.change(*(f"{i}={w}" for i, w in enumerate(weights)), at=steps + 7)
+                self.assertEqual(said["position"], len(got) + 7 * 4 * world)
+                more = 13 if world < 8 else (LENGTH - len(got)) // (4 * world)
+                got += self.read(clients, range(world), more - 1)
+                if world == 8:
+                    state = self.save()
+                got += self.read(clients, range(world), 1)
+                before.append((world, steps + more))
+                wait_until(lambda: clients[-1].changes or not clients[-1].query("status"), "the change")
+                changes = clients[-1].changes
+                self.assertEqual([one.changes for one in clients if one.changes], [changes] * len(clients))
+                for one in clients[1:]:
+                    one.close()
+            wait_until(lambda: not dlctl_json("epochs", daemon=self.running), "the ranks to be gone")
+        self.assertEqual(len(struct.unpack(f"<{len(changes) // 8}Q", changes)), 1 + 3 * 4)
+        self.assertEqual(self.planned(state)[:len(got)], got)
+        self.assertGreater(len(got), LENGTH - 32)
+
+    def test_modes(self):
+        """However samples are dealt: all ranks together have what is planned."""
+        for mode in "batch", "dispatch", "split":
+            with self.subTest(mode):
+                spec = mix(mode, shard={"mode": mode})
+                clients = [self.client(self.running) for _ in range(2)]
+                ids = [one.open(spec)["loader"] for one in clients]
+                for rank, one in enumerate(clients):
+                    one.start(ids[rank], rank=rank, world=2, credits=2)
+                got = [[self.step(one) for one in clients]]
+                said = self.change("0=0", "1=0", "2=1", name=mode)
+                got += [[self.step(one) for one in clients] for _ in range(said["step"] + 9)]
+                before = [i for step in got[:said["step"]] for own in step for i in own]
+                after = [i for step in got[said["step"]:] for own in step for i in own]
+                self.assertTrue(any(i < 800 for i in before[-8:]) and all(i >= 800 for i in after))
+                self.assertEqual(len(after), 10 * (4 if mode == "split" else 8))
+
+    def test_who_knows_what(self):
+        """Ranks that start with other lists: the same, an earlier one, a later one, another one."""
+        ahead = changes_of((400, (1, 0, 0)))
+        first, second, third = (self.client(self.running) for _ in range(3))
+        loaders = [one.open(mix())["loader"] for one in (first, second, third)]
+        first.start(loaders[0], rank=0, world=3, credits=2, changes=changes_of((40, (0, 1, 0))))
+        for step in (0, 3):
+            second.start(loaders[1], rank=1, world=3, step=step, credits=2, changes=b"")
+            self.assertEqual(second.changes, changes_of((40, (0, 1, 0))))
+            second.send(STOP, second.next_batches()[0].stream)
+        with self.assertRaises(DaemonError) as caught:  # it has passed the step
+            second.start(loaders[1], rank=1, world=3, step=4, credits=2, changes=b"")
+        self.assertIn("changed from sample 40 on", caught.exception.message)
+        with self.assertRaises(DaemonError):
+            third.start(loaders[2], rank=2, world=3, changes=ahead)
+        both = changes_of((40, (0, 1, 0)), (400, (1, 0, 0)))
+        third.start(loaders[2], rank=2, world=3, changes=both)  # none has come to 400 yet
+        self.assertEqual(self.read([third], [0], 60)[-1] < 500, True)
+        first.query("status")
+        self.assertEqual(first.changes, both)
+        for changes, code in ((changes_of((40, (1, 1))), 22), (b"12345678", 71)):
+            with self.client(self.running) as other, self.assertRaises((DaemonError, TypeError)) as caught:
+                other.start(other.open(mix("other"))["loader"], changes=changes)
+            if isinstance(caught.exception, DaemonError):
+                self.assertEqual(caught.exception.code, code)
+
+    # ---- a daemon that ends -------------------------------------------------------------------
+
+    def test_another_daemon(self):
+        self.running.stop()
+        self.running = Daemon(self.dir, self.bad_worker("slow-always-1"), socket_name="restart")
+        spec = self.write(mix())
+        argv = [DLCTL, "run", spec, "--socket", self.running.socket, "--digest", "--json", "--credits", "2",
+                "--save-state", self.path("end"), "--batches", "300"]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as run:
+            wait_until(lambda: dlctl_json("epochs", daemon=self.running), "the epoch")
+            wait_until(lambda: dlctl_json("epochs", daemon=self.running)[0]["step"] > 3, "batches")
+            step = self.change("0=0", "1=1", "2=3")["step"]
+            wait_until(lambda: dlctl_json("epochs", daemon=self.running)[0]["step"] > step + 3, "the change")
+            self.running.kill()
+            self.running = Daemon(self.dir, socket_name="restart")
+            out, _ = run.communicate(timeout=PATIENCE)
+        self.assertEqual(run.returncode, 0)
+        self.running.stop()
+        digest = json.loads(out)["digest"]
+        self.assertEqual(dlctl_json("check", spec, "--batches", "300", "--digest",
+                                    "--changes", self.path("end"))["digest"], digest)
+        self.assertNotEqual(dlctl_json("check", spec, "--batches", "300", "--digest")["digest"], digest)
+
+    # ---- what is refused ----------------------------------------------------------------------
+
+    def test_refused(self):
+        reader = self.client(self.running)
+        loader = reader.open(mix())["loader"]
+        self.assertIn("nobody reads it", self.refused("mixed", "0=1", "1=1", "2=1"))
+        reader.start(loader, rank=1, world=2, credits=1)
+        self.assertIn("1 of 2 ranks read it here", self.refused("mixed", "0=1", "1=1", "2=1"))
+        other = self.client(self.running)
+        other.start(other.open(mix())["loader"], rank=0, world=2, credits=1)
+        for words, message in (
+                (("0=1", "1=1", "3=1"), "3: is no dataset of the mix; give its number, 0 to 2"),
+                (("0=1", "1=1"), "there is none for dataset 2 (range)"),
+                (("range=1", "1=1", "2=1"), "range: is the name of 3 datasets"),
+                (("0=0", "1=0", "2=0"), "all weights are 0"),
+                (("0=1", "1=-1", "2=1"), "not a finite, non-negative number"),
+                (("0=1", "1=nan", "2=1"), "not a finite, non-negative number"),
+                (("0=1", "1=1e-9", "2=1"), "is less than 1/16384"),
+                (("0=1", "1=1", "2=1", "--at", "9999"), "epoch 0 has 375 steps"),
+                (("0=1", "1=1", "2=1", "--at", "0"), "is planned already; the first possible is step 1 of epoch 0"),
+        ):
+            self.assertIn(message, self.refused("mixed", *words), words)
+        for words in (), ("0",), ("0=",), ("=1",), ("0=1x",):
+            self.assertEqual(dlctl("mix", "mixed", *words, check=False, daemon=self.running).returncode, 2, words)
+        self.assertIn("no loader of that name", self.refused("unknown", "0=1"))
+        for name, keys, message in (
+                ("range", {"dataset": {"kind": "range", "length": 9}}, "is no mix"),
+                ("first", {"dataset": {**mix()["dataset"], "stop": "first", "length": None}}, "write stop: never"),
+        ):
+            spec = mix(name, **keys)
+            spec["dataset"] = {key: value for key, value in spec["dataset"].items() if value is not None}
+            with self.client(self.running) as client:
+                client.start(client.open(spec)["loader"], credits=1)
+                self.assertIn(message, self.refused(name, "0=1", "1=1", "2=1"))
+
+    def test_names(self):
+        for name in "web", "code":
+            with open(self.path(f"{name}.txt"), "w") as file:
+                file.write("a\n" * 50)
+        spec = mix(collate={"kind": "none"})
+        spec["dataset"].update(weights=[1, 1], datasets=[
+            {"kind": "text", "paths": self.path(f"{name}.txt")} for name in ("web", "code")])
+        reader = self.client(self.running)
+        reader.start(reader.open(spec)["loader"], credits=1)
+        said = self.change(f"{self.path('web.txt')}=1", "code.txt=3")
+        self.assertEqual([(row["dataset"], row["weight"]) for row in said["weights"]],
+                         [(self.path("web.txt"), 1), (self.path("code.txt"), 3)])
+
+    def test_how_many(self):
+        reader = self.client(self.running)
+        reader.start(reader.open(mix())["loader"], credits=1)
+        for i in range(64):
+            self.change("0=1", "1=1", f"2={i}", at=100 + 2 * i)
+        self.assertIn("were changed 64 times", self.refused("mixed", "0=1", "1=1", "2=1", "--at", "90"))
+        self.change("0=1", "1=0", "2=0", at=100)  # in place of the one there
+        state = self.save()
+        self.assertEqual(self.read([reader], [0], LENGTH // 4), self.planned(state))
+        damaged = bytearray(open(state, "rb").read())
+        damaged[-40] ^= 1
+        with open(self.path("damaged"), "wb") as file:
+            file.write(damaged)
+        for args in (("state", self.path("damaged")),
+                     ("run", self.write(mix()), "--state", self.path("damaged"))):
+            done = dlctl(*args, check=False, daemon=self.running)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("changed weights", done.stderr)
+
+
+if __name__ == "__main__":
+    main()
