@@ -209,7 +209,7 @@ struct plan *plan_free(struct plan *plan)
 }
 
 /* Of batches of tokens that are being worked out: plan_prepare() says how much. */
-enum { PLAN_WORK_BYTES = 20 };
+enum { PLAN_WORK_BYTES = 20, PLAN_WORK_MIXED_BYTES = 12 /* more, of a mixture */ };
 
 uint64_t plan_bytes(const struct plan *plan)
 {
@@ -219,7 +219,8 @@ uint64_t plan_bytes(const struct plan *plan)
         return ordered;
     if (!plan->sampler)
         return token_plan_bytes(plan->tokens);
-    if (mul_overflows(plan->sampler->count, PLAN_WORK_BYTES, &work) || work > UINT64_MAX - ordered)
+    uint64_t each = PLAN_WORK_BYTES + (plan->tokens->children.n > 0 ? PLAN_WORK_MIXED_BYTES : 0);
+    if (mul_overflows(plan->sampler->count, each, &work) || work > UINT64_MAX - ordered)
         return UINT64_MAX;
     return ordered + work;
 }

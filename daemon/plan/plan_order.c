@@ -91,14 +91,16 @@ static void plan_order_leave_out(struct token_plan *plan, uint32_t *order, uint3
 static void plan_order_forget_cut(struct token_plan *plan)
 {
     plan_groups_deinit(&plan->made);
+    free(plan->turn);
     free(plan->buckets);
+    plan->turn = NULL;
     plan->buckets = NULL;
     plan->n_buckets = 0;
     plan->totals =
         (struct plan_totals){.overlong = plan->totals.overlong, .empty = plan->totals.empty};
 }
 
-static uint32_t *plan_order_copy_members(const uint32_t *members, uint64_t n)
+uint32_t *token_copy_members(const uint32_t *members, uint64_t n)
 {
     uint32_t *copy = calloc(max_u64(n, 1), sizeof *copy);
 
@@ -111,7 +113,7 @@ static uint32_t *plan_order_copy_members(const uint32_t *members, uint64_t n)
 static int plan_order_leave_out_stretch(struct token_plan *plan,
                                         const struct history_stretch *stretch, uint32_t *times)
 {
-    uint32_t *order = plan_order_copy_members(plan->made.members, plan->count);
+    uint32_t *order = token_copy_members(plan->made.members, plan->count);
 
     if (!order)
         return -ENOMEM;
@@ -149,7 +151,7 @@ static int plan_order_leaving_init(struct leaving *leaving, const struct token_p
     uint64_t length = max_u64(plan->length, 1);
 
     leaving->n = plan->count;
-    leaving->order = plan_order_copy_members(plan->made.members, plan->count);
+    leaving->order = token_copy_members(plan->made.members, plan->count);
     leaving->gone = calloc(length, sizeof *leaving->gone);
     leaving->rest = calloc(length, sizeof *leaving->rest);
     leaving->tail = calloc(length, sizeof *leaving->tail);
@@ -189,7 +191,7 @@ static int plan_order_find_rest(struct token_plan *plan, struct leaving *leaving
 
     memcpy(leaving->rest, leaving->gone, bytes);
     memset(leaving->tail, 0, bytes);
-    plan->made.members = plan_order_copy_members(leaving->order, leaving->n);
+    plan->made.members = token_copy_members(leaving->order, leaving->n);
     plan->count = leaving->n;
     plan->longest = 0;
     for (uint64_t i = 0; i < leaving->n; i++)

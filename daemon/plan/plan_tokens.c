@@ -100,6 +100,21 @@ static bool plan_tokens_makes_sense(const struct plan_params *params, uint64_t c
     return false;
 }
 
+static int plan_tokens_list_children(struct token_plan *plan, const struct plan_mix *mix)
+{
+    uint32_t n = mix->schedule.n;
+    uint64_t end = 0;
+
+    if (n == 0)
+        return 0;
+    plan->children = (struct token_children){.n = n,
+                                             .by_tokens = mix->by == MIX_BY_TOKENS,
+                                             .ends = calloc(n, sizeof *plan->children.ends)};
+    for (uint32_t i = 0; plan->children.ends && i < n; i++)
+        plan->children.ends[i] = end += mix->sizes[i];
+    return plan->children.ends ? 0 : -ENOMEM;
+}
+
 int token_plan_new(const struct plan_params *params, uint64_t count, struct token_plan **ret)
 {
     if (!plan_tokens_makes_sense(params, count))
@@ -120,6 +135,10 @@ int token_plan_new(const struct plan_params *params, uint64_t count, struct toke
         .unit = max_u64(params->tokens.accumulate, 1),
         .costs = token_costs_of(&params->tokens),
     };
+    if (plan_tokens_list_children(plan, &params->mix) < 0) {
+        token_plan_free(plan);
+        return -ENOMEM;
+    }
     *ret = plan;
     return 0;
 }
@@ -128,6 +147,8 @@ struct token_plan *token_plan_free(struct token_plan *plan)
 {
     if (plan) {
         plan_groups_deinit(&plan->made);
+        free(plan->children.ends);
+        free(plan->turn);
         free(plan->buckets);
     }
     free(plan);
@@ -136,7 +157,10 @@ struct token_plan *token_plan_free(struct token_plan *plan)
 
 uint64_t token_plan_bytes(const struct token_plan *plan)
 {
-    return plan_groups_bytes(&plan->made, plan->count) + plan->n_buckets * sizeof *plan->buckets;
+    uint64_t turns = plan->turn ? token_plan_units(plan) * sizeof *plan->turn : 0;
+
+    return plan_groups_bytes(&plan->made, plan->count) + plan->n_buckets * sizeof *plan->buckets +
+           turns;
 }
 
 void token_plan_shuffle(const struct token_plan *plan, enum token_shuffle use, uint64_t number,
@@ -209,7 +233,13 @@ int token_plan_cut(struct token_plan *plan)
                                                            [PLAN_BUCKET] = token_cut_buckets,
                                                            [PLAN_PACK] = token_cut_rows,
                                                            [PLAN_IN_TURN] = token_cut_in_turn};
-    return cut[plan->params.strategy](plan);
+    bool mixes = plan->children.n > 0 && plan->params.strategy != PLAN_IN_TURN &&
+                 (plan->shuffled || plan->children.by_tokens);
+    uint64_t count = plan->count;
+    _cleanup_free_ uint32_t *order = mixes ? token_copy_members(plan->made.members, count) : NULL;
+    int r = mixes && !order ? -ENOMEM : cut[plan->params.strategy](plan);
+
+    return r == 0 && mixes ? token_order_mixed(plan, order, count) : r;
 }
 
 int token_plan_prepare(struct token_plan *plan, struct sampler *sampler)
@@ -240,14 +270,21 @@ static bool plan_tokens_last_is_short(const struct token_plan *plan)
     return made->n_groups > 0 && made->groups[made->n_groups - 1].count < plan->world;
 }
 
+uint64_t token_plan_units(const struct token_plan *plan)
+{
+    return (plan->made.n_groups - plan_tokens_last_is_short(plan)) / plan->unit;
+}
+
 const struct plan_group *token_plan_group(const struct token_plan *plan, uint64_t step)
 {
     const struct plan_groups *made = &plan->made;
-    uint64_t units = (made->n_groups - plan_tokens_last_is_short(plan)) / plan->unit;
+    uint64_t units = token_plan_units(plan);
     uint64_t size = plan->params.strategy == PLAN_BUCKET ? plan->params.window : 0;
     uint64_t unit = step / plan->unit;
     struct permute_native shuffle;
 
+    if (plan->turn && unit < units)
+        return &made->groups[plan->turn[unit] * plan->unit + step % plan->unit];
     if (!plan->shuffled || plan->params.strategy == PLAN_IN_TURN || unit >= units)
         return &made->groups[step];
     if (size == 0 || size > units)

@@ -53,6 +53,11 @@
  * are shuffled as groups are otherwise. With `pack`, `sorted` without `even`, and `in turn`, whose
  * windows are of `window` steps then.
  *
+ * A mixture. Its groups (or units) are not shuffled like that: they come, window after window, in
+ * an order in which each child always has about as much, in tokens or in samples, as in the order
+ * that they were cut from, to within about one group (plan_mixed.c). Where shares are of tokens,
+ * this is so even if the order is PLAN_SEQUENTIAL.
+ *
  * Empty samples, of length 0, are left out of the order.
  *
  * Too long is a sample with P(n) > tokens, n > max_length, or n > pad_length where that is given;

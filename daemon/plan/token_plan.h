@@ -30,6 +30,13 @@ struct token_costs {
     unsigned shift; /* of a sum, so that the greatest fits 63 bits */
 };
 
+/* Of a mixture: whose samples are whose. */
+struct token_children {
+    uint32_t n;     /* 0: it is none */
+    bool by_tokens; /* shares are of tokens */
+    uint64_t *ends; /* owned; of their samples, one child's after the other's */
+};
+
 struct token_plan {
     struct plan_tokens params;
     uint32_t limit;   /* plan_tokens_limit() */
@@ -46,6 +53,9 @@ struct token_plan {
     struct token_costs costs;
     uint64_t count; /* of members in the order, the overlong ones left out */
     struct plan_groups made;
+    struct token_children children;
+    uint32_t *turn; /* owned; the units in the order in which they come, where children's shares say
+                       which; else NULL */
     struct token_bucket *buckets; /* owned */
     uint32_t n_buckets;
     uint64_t most; /* samples in a step of a rank */
@@ -87,10 +97,17 @@ const struct plan_group *token_plan_group(const struct token_plan *plan, uint64_
 
 /* Each returns 0 or -ENOMEM. */
 int _nodiscard_ token_take_order(struct token_plan *plan, struct sampler *sampler);
-int _nodiscard_ token_leave_out_taken(struct token_plan *plan); /* what `before` says */
+int _nodiscard_ token_leave_out_taken(struct token_plan *plan);    /* what `before` says */
+uint32_t *token_copy_members(const uint32_t *members, uint64_t n); /* owned; NULL: out of memory */
 
-/* Cuts it, by the strategy that was asked for. */
+/* Cuts it, by the strategy that was asked for, and says in which order steps of a mixture come. */
 int _nodiscard_ token_plan_cut(struct token_plan *plan);
+
+/* plan->turn, of what was cut of `order` (plan_mixed.c). */
+int _nodiscard_ token_order_mixed(struct token_plan *plan, const uint32_t *order, uint64_t count);
+
+/* Whole units of groups: all but those of a last group that is too small for all ranks. */
+uint64_t token_plan_units(const struct token_plan *plan);
 
 /* ---- the strategies: they cut made.members, which are in the sampler's order --------------------
  */

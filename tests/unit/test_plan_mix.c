@@ -319,7 +319,7 @@ static void test_whole_ends(void **state)
 
 /* ---- shares of tokens ----------------------------------------------------------------------- */
 
-enum { TOKEN_CHILDREN = 3, TOKEN_SIZE = 20000, TOKEN_STEPS = 500 };
+enum { TOKEN_CHILDREN = 3, TOKEN_SIZE = 20000, TOKEN_STEPS = 1000 };
 
 struct by_tokens {
     struct plan_params params;
@@ -365,50 +365,125 @@ static void make_by_tokens(struct by_tokens *t, enum plan_strategy strategy)
     t->params.tokens.lengths = t->lengths;
 }
 
-/* Adds the tokens of one step of both ranks. */
+/* What a sample adds to its child: tokens, or one, where shares are of samples. */
+static double weigh(const struct by_tokens *t, uint64_t sample)
+{
+    return t->params.mix.by == MIX_BY_TOKENS ? (double)min_u64(t->lengths[sample], 1024) : 1;
+}
+
+/* Adds the tokens of one step of all ranks. */
 static void count_tokens(const struct by_tokens *t, struct plan *plan, uint64_t step,
                          double *tokens)
 {
-    static uint64_t indices[4096];
+    static uint64_t indices[8192];
 
-    for (uint64_t rank = 0; rank < 2; rank++) {
+    for (uint64_t rank = 0; rank < t->params.world; rank++) {
         size_t n = step < plan_steps(plan, rank) ? plan_step(plan, rank, step, indices) : 0;
 
         for (size_t i = 0; i < n; i++)
-            tokens[indices[i] / TOKEN_SIZE] += (double)min_u64(t->lengths[indices[i]], 1024);
+            tokens[indices[i] / TOKEN_SIZE] += weigh(t, indices[i]);
     }
 }
 
-static void check_token_shares(const struct by_tokens *t, const double *tokens)
+/* By so many tokens at most. */
+static void check_token_shares(const struct by_tokens *t, const double *tokens, double off)
 {
     double sum = tokens[0] + tokens[1] + tokens[2];
 
     for (uint32_t i = 0; i < TOKEN_CHILDREN; i++)
-        assert_true(fabs(tokens[i] / sum - t->weights[i]) < 0.001);
+        assert_true(fabs(tokens[i] - sum * t->weights[i]) < off);
 }
 
-/* After 1,000 batches, where they come in the order of the mixture; where they are grouped within
- * windows, at the end. */
+static void check_token_plan(const struct by_tokens *t, bool alone)
+{
+    double tokens[TOKEN_CHILDREN] = {0};
+    struct plan *plan = make(&t->params);
+
+    assert_int_equal(plan_prepare(plan), 0);
+    for (uint64_t step = 0; step < plan_steps(plan, 0); step++) {
+        count_tokens(t, plan, step, tokens);
+        double sum = tokens[0] + tokens[1] + tokens[2];
+        check_token_shares(t, tokens, 1.5 * sum / (double)(step + 1) + 1024);
+        if (alone && step >= TOKEN_STEPS)
+            check_token_shares(t, tokens, fmax(0.001 * sum, 1024));
+    }
+    assert_true(!alone || plan_steps(plan, 0) > TOKEN_STEPS);
+    plan_free(plan);
+}
+
+/* All the time within about a step; after 1,000 of them within 0.1 %, or the longest sample, where
+ * steps are small. Some are of one child alone. */
 static void test_token_shares(void **state)
 {
     static const enum plan_strategy strategies[] = {PLAN_IN_TURN, PLAN_SORTED, PLAN_PACK,
                                                     PLAN_BUCKET};
+    static const uint64_t windows[] = {16, 0};
     static struct by_tokens t;
 
-    for (size_t s = 0; s < ARRAY_SIZE(strategies); s++) {
-        double tokens[TOKEN_CHILDREN] = {0};
+    for (size_t s = 0; s < ARRAY_SIZE(strategies) * ARRAY_SIZE(windows); s++) {
+        make_by_tokens(&t, strategies[s / 2]);
+        t.params.tokens.window = windows[s % 2];
+        check_token_plan(&t, false);
+        t.params.even = true;
+        check_token_plan(&t, false);
+        t.params.world = 1;
+        check_token_plan(&t, true);
+        t.params.order = PLAN_SEQUENTIAL;
+        check_token_plan(&t, true);
+    }
+}
 
-        make_by_tokens(&t, strategies[s]);
+/* What each child has of the sampler's order, up to so many tokens. */
+static void count_order(const struct by_tokens *t, struct plan *in_turn, double until,
+                        double *tokens)
+{
+    static uint64_t step, place, n, indices[8192];
+    double sum = tokens[0] + tokens[1] + tokens[2];
+
+    if (sum == 0)
+        step = place = n = 0;
+    while (sum < until && (place < n || step < plan_steps(in_turn, 0))) {
+        if (place == n) {
+            n = plan_step(in_turn, 0, step++, indices);
+            place = 0;
+            continue;
+        }
+        double weight = weigh(t, indices[place]);
+        tokens[indices[place++] / TOKEN_SIZE] += weight;
+        sum += weight;
+    }
+}
+
+/* A schedule is followed as the order does, where shares are of samples, too. */
+static void test_token_schedule(void **state)
+{
+    static double other[] = {0.05, 0.05, 0.9};
+    static const uint64_t windows[] = {16, 0};
+    static struct by_tokens t;
+
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(windows); i++) {
+        double tokens[TOKEN_CHILDREN] = {0}, order[TOKEN_CHILDREN] = {0};
+
+        make_by_tokens(&t, PLAN_IN_TURN);
+        struct mix_point points[] = {t.point, {200, other, false}, {500, t.weights, true}};
+        t.params.world = 1;
+        t.params.mix.schedule = (struct mix_schedule){
+            .n = TOKEN_CHILDREN, .n_points = 3, .points = points, .step_samples = 64};
+        t.params.mix.by = i % 2 ? MIX_BY_SAMPLES : MIX_BY_TOKENS;
+        struct plan *in_turn = make(&t.params);
+        assert_int_equal(plan_prepare(in_turn), 0);
+        t.params.tokens.strategy = PLAN_SORTED;
+        t.params.tokens.window = windows[i / 2];
         struct plan *plan = make(&t.params);
         assert_int_equal(plan_prepare(plan), 0);
-        assert_true(plan_steps(plan, 0) > TOKEN_STEPS);
         for (uint64_t step = 0; step < plan_steps(plan, 0); step++) {
             count_tokens(&t, plan, step, tokens);
-            if (strategies[s] == PLAN_IN_TURN && step >= TOKEN_STEPS)
-                check_token_shares(&t, tokens);
+            count_order(&t, in_turn, tokens[0] + tokens[1] + tokens[2], order);
+            for (uint32_t c = 0; c < TOKEN_CHILDREN; c++) /* of 4,096 tokens, or 200 samples */
+                assert_true(fabs(tokens[c] - order[c]) < 2 * (i % 2 ? 200 : 4096));
         }
-        check_token_shares(&t, tokens);
         plan_free(plan);
+        plan_free(in_turn);
     }
 }
 
@@ -460,6 +535,27 @@ static void test_token_refused(void **state)
     assert_int_equal(plan_new(&t.params, &(struct plan *){NULL}), -EINVAL);
 }
 
+static void test_token_memory(void **state)
+{
+    static struct by_tokens t;
+    int n = 0, r = -ENOMEM;
+
+    make_by_tokens(&t, PLAN_SORTED);
+    t.params.mix.length = 100;
+    for (; r < 0; n++) {
+        struct plan *plan = NULL;
+
+        fail_in = n;
+        r = plan_new(&t.params, &plan);
+        if (r == 0)
+            r = plan_prepare(plan);
+        fail_in = -1;
+        assert_true(r == 0 || r == -ENOMEM);
+        plan_free(plan);
+    }
+    assert_in_range(n, 15, 40);
+}
+
 static void test_memory(void **state)
 {
     double weights[] = {1, 1};
@@ -493,7 +589,8 @@ int main(void)
         cmocka_unit_test(test_random_plans),  cmocka_unit_test(test_never),
         cmocka_unit_test(test_large),         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_whole_ends),    cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_token_shares),  cmocka_unit_test(test_token_epochs),
+        cmocka_unit_test(test_token_shares),  cmocka_unit_test(test_token_schedule),
+        cmocka_unit_test(test_token_memory),  cmocka_unit_test(test_token_epochs),
         cmocka_unit_test(test_token_refused),
     };
 
