@@ -21,6 +21,7 @@ struct listener {
     uv_poll_t poll;
     uv_timer_t pause;
     uint32_t handles;
+    bool held;
     int fd;      /* owned */
     int lock_fd; /* owned; -1 when the socket was passed to us */
     char *path;  /* owned; NULL when the socket was passed to us */
@@ -35,7 +36,21 @@ static void listener_on_pause_over(uv_timer_t *timer)
 {
     struct listener *l = timer->data;
 
-    uv_poll_start(&l->poll, UV_READABLE, listener_on_readable);
+    if (!l->held)
+        uv_poll_start(&l->poll, UV_READABLE, listener_on_readable);
+}
+
+void listener_hold(struct listener *l, bool held)
+{
+    if (l->held == held)
+        return;
+    l->held = held;
+    if (held) {
+        uv_poll_stop(&l->poll);
+    } else if (!uv_is_active((uv_handle_t *)&l->pause)) {
+        uv_poll_start(&l->poll, UV_READABLE, listener_on_readable);
+        listener_on_readable(&l->poll, 0, UV_READABLE);
+    }
 }
 
 static void listener_on_readable(uv_poll_t *poll, int status, int events)
@@ -43,7 +58,7 @@ static void listener_on_readable(uv_poll_t *poll, int status, int events)
     struct listener *l = poll->data;
 
     (void)status, (void)events;
-    for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
+    for (int i = 0; i < ACCEPT_AT_ONCE && !l->held; i++) {
         int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             l->accepted(l->context, fd);

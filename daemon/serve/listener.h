@@ -18,6 +18,9 @@ typedef void (*listener_accepted)(void *context, int fd);
 int _nodiscard_ listener_new(uv_loop_t *loop, const struct config *config, int passed_fd,
                              listener_accepted accepted, void *context, struct listener **ret,
                              struct dl_error *err);
+/* Nobody is let in while it is held: who comes waits in the kernel's queue. When it is no more,
+ * they are let in before it returns, until it is held again. */
+void listener_hold(struct listener *listener, bool held);
 /* Closes it and removes what it made. NULL is fine. */
 struct listener *listener_free(struct listener *listener);
 

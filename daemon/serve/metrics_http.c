@@ -3,16 +3,18 @@
 #include "daemon/serve/base/address.h"
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/listener.h"
+#include "daemon/serve/page/allowance.h"
 #include "daemon/serve/page/answers.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <stdio.h>
+#include <time.h>
 #include <utlist.h>
 
 enum {
-    BACKLOG = 64,
+    BACKLOG = 1024, /* those who wait while it pauses are not refused */
     VISITORS_MAX = 32,
     VISIT_MS = 10 * 1000,      /* from the connection to the last byte of the answer */
     REQUEST_BYTES = 16 * 1024, /* for one visitor's headers */
@@ -34,6 +36,8 @@ struct metrics_http {
     struct MHD_Daemon *server;
     struct listener *listener;
     struct answers *answers;  /* owned */
+    struct allowance time;    /* of the loop */
+    bool paused;              /* it has used that up: nothing is read, nobody is let in */
     struct visitor *visitors; /* the oldest first */
     uint32_t n_visitors;
     uint32_t handles;
@@ -91,20 +95,66 @@ static void metrics_http_hang_up(struct visitor *v)
 }
 
 static void metrics_http_on_timer(uv_timer_t *timer);
+static void metrics_http_on_event(uv_poll_t *poll, int status, int events);
 
-/* Lets the server do what is to do, and comes back when its time, or a visitor's, is over. */
-static void metrics_http_go_on(struct metrics_http *http)
+/* Of a processor, whoever else uses it. */
+static uint64_t metrics_http_spent_ns(void)
+{
+    struct timespec t = {0};
+
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* Lets the server do what is to do, and charges what was done since `began_ns`. */
+static void metrics_http_run(struct metrics_http *http, uint64_t began_ns)
+{
+    (void)MHD_run(http->server);
+    allowance_charge(&http->time, metrics_http_spent_ns() - began_ns, uv_hrtime());
+}
+
+/* Visitors wait while others have the loop, and are neither read from nor let in. */
+static void metrics_http_pause(struct metrics_http *http)
+{
+    http->paused = true;
+    listener_hold(http->listener, true);
+    uv_poll_stop(&http->poll);
+}
+
+/* Those who wait to be let in come first: those who are in could use all the time there is. */
+static void metrics_http_resume(struct metrics_http *http)
+{
+    http->paused = false;
+    (void)uv_poll_start(&http->poll, UV_READABLE, metrics_http_on_event);
+    listener_hold(http->listener, false);
+}
+
+/* Until the server wants to be run, or a visitor has been here for long enough; UINT64_MAX: nothing
+ * is waited for. */
+static uint64_t metrics_http_wait_ms(const struct metrics_http *http)
 {
     unsigned long long wait = UINT64_MAX;
+    const struct visitor *v = metrics_http_oldest(http);
 
-    (void)MHD_run(http->server);
     if (MHD_get_timeout(http->server, &wait) != MHD_YES)
         wait = UINT64_MAX;
-    const struct visitor *v = metrics_http_oldest(http);
     if (v) {
         uint64_t age = uv_now(http->loop) - v->came_ms;
         wait = min_u64(wait, age < VISIT_MS ? VISIT_MS - age : 0);
     }
+    return wait;
+}
+
+/* Runs the server, and comes back when its time, or a visitor's, is over; or when there is time for
+ * it again. */
+static void metrics_http_go_on(struct metrics_http *http, uint64_t began_ns)
+{
+    metrics_http_run(http, began_ns);
+    uint64_t now = uv_hrtime(), due = allowance_due(&http->time, now);
+    uint64_t wait = due > now ? (due - now) / 1000000 + 1 : metrics_http_wait_ms(http);
+
+    if (due > now)
+        metrics_http_pause(http);
     if (wait == UINT64_MAX)
         uv_timer_stop(&http->timer);
     else
@@ -118,13 +168,16 @@ static void metrics_http_on_timer(uv_timer_t *timer)
 
     while ((v = metrics_http_oldest(http)) && uv_now(http->loop) - v->came_ms >= VISIT_MS)
         metrics_http_hang_up(v);
-    metrics_http_go_on(http);
+    if (http->paused)
+        metrics_http_resume(http);
+    if (!http->paused)
+        metrics_http_go_on(http, metrics_http_spent_ns());
 }
 
 static void metrics_http_on_event(uv_poll_t *poll, int status, int events)
 {
     (void)status, (void)events;
-    metrics_http_go_on(poll->data);
+    metrics_http_go_on(poll->data, metrics_http_spent_ns());
 }
 
 /* There is always room for who comes: connections that say nothing do not keep others out. */
@@ -132,6 +185,7 @@ static void metrics_http_on_accepted(void *context, int fd)
 {
     static const union address nobody = {.v4 = {.sin_family = AF_INET}};
     struct metrics_http *http = context;
+    uint64_t began = metrics_http_spent_ns();
 
     if (http->n_visitors >= VISITORS_MAX) {
         struct visitor *v = metrics_http_oldest(http);
@@ -140,7 +194,7 @@ static void metrics_http_on_accepted(void *context, int fd)
         (void)MHD_run(http->server);
     }
     (void)!MHD_add_connection(http->server, fd, &nobody.any, address_len(&nobody));
-    metrics_http_go_on(http);
+    metrics_http_go_on(http, began);
 }
 
 /* ---- beginning and end ---------------------------------------------------------------------- */

@@ -1,11 +1,12 @@
 """A user's batches and queries beside another user who floods the daemon with small queries.
 
-    neighbours.py --build BUILD [--seconds S] [--rounds N] [--connections N] [--json]
+    neighbours.py --build BUILD [--over socket|http] [--seconds S] [--rounds N] [--connections N] [--json]
 
 Root only, for there are two users. In each round the first user reads epochs as fast as they come, then
 with a millisecond of rest after each batch, when each wait is looked at, and asks for `status` meanwhile:
 beside a flood at another daemon, which costs the same processors, and at this one. Runs take turns, and
-only ratios of neighbours mean something; on a busy machine waits are the machine's.
+only ratios of neighbours mean something; on a busy machine waits are the machine's. With `--over http`
+the flood is of requests for metrics, the page and more, some of them without end, at metrics.listen.
 
 The daemon's loop is one thread, which two users share: the fair share of one is half of what it gets
 beside a flood elsewhere. Bars: >= 0.8 of that; the 99th percentile of waits for a batch <= 5 ms, and for an
@@ -17,6 +18,7 @@ import contextlib
 import json
 import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
@@ -49,6 +51,12 @@ def ask(path, seconds):
     print(json.dumps(sorted(waits)))
 
 
+def flood_http(address, seconds, connections):
+    from http_flood import Flood
+    host, port = address.rsplit(':', 1)
+    print(json.dumps(Flood((host, int(port)), connections).run(seconds)))
+
+
 def flood(path, seconds, connections):
     from hostile_user import Attack
     attack = Attack(path, seconds)
@@ -61,11 +69,18 @@ def flood(path, seconds, connections):
     print(json.dumps(attack.done))
 
 
+def free_port():
+    with socket.create_server(('127.0.0.1', 0)) as probe:
+        return probe.getsockname()[1]
+
+
 class Daemon:
     def __init__(self, build, folder, name):
         config = folder / f'{name}.conf'
         self.socket = str(folder / name)
-        config.write_text(json.dumps({'socket_mode': '0666', 'data_roots': [str(folder)]}), encoding='utf-8')
+        self.http = f'127.0.0.1:{free_port()}'
+        config.write_text(json.dumps({'socket_mode': '0666', 'data_roots': [str(folder)],
+                                      'metrics': {'listen': self.http}}), encoding='utf-8')
         self.process = subprocess.Popen([build / 'daemon/dloaderd', '--socket', self.socket, '--config', config],
                                         stderr=subprocess.DEVNULL)
         while not os.path.exists(self.socket):
@@ -114,7 +129,8 @@ class Neighbours:
 
     def beside(self, daemon):
         """What the first user gets while the second one floods that daemon."""
-        flooding = begin(HOSTILE, sys.executable, __file__, '--flood', daemon.socket, '--connections',
+        over = ['--flood', daemon.socket] if self.options.over == 'socket' else ['--flood-http', daemon.http]
+        flooding = begin(HOSTILE, sys.executable, __file__, *over, '--connections',
                          self.options.connections, '--seconds', 2 * self.options.seconds + 2)
         time.sleep(.5)
         try:
@@ -140,17 +156,21 @@ def report(rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--build')
+    parser.add_argument('--over', choices=['socket', 'http'], default='socket')
     parser.add_argument('--seconds', type=float, default=4)
     parser.add_argument('--rounds', type=int, default=5)
     parser.add_argument('--connections', type=int, default=64)
     parser.add_argument('--json', action='store_true', help='all rounds')
     parser.add_argument('--ask', metavar='SOCKET', help=argparse.SUPPRESS)
     parser.add_argument('--flood', metavar='SOCKET', help=argparse.SUPPRESS)
+    parser.add_argument('--flood-http', metavar='ADDRESS', help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.ask:
         return ask(options.ask, options.seconds)
     if options.flood:
         return flood(options.flood, options.seconds, options.connections)
+    if options.flood_http:
+        return flood_http(options.flood_http, options.seconds, options.connections)
     if os.geteuid() != 0:
         sys.exit('only root can be two users')
     with tempfile.TemporaryDirectory(prefix='neighbours-') as name:
