@@ -13,7 +13,10 @@
 
 enum {
     BACKLOG = 512,
-    ACCEPT_AT_ONCE = 64,
+    /* In a turn of the loop, which comes back at once for the others. What each costs later, to its
+     * end, is several times as much, and those who come without end share the loop with who is
+     * there. */
+    ACCEPT_AT_ONCE = 8,
     PAUSE_MS = 100, /* when the process has no descriptors left */
 };
 
@@ -53,26 +56,31 @@ void listener_hold(struct listener *l, bool held)
     }
 }
 
+/* False: nobody waits to be let in, or nobody can be. */
+static bool listener_accept(struct listener *l)
+{
+    int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), code = errno;
+
+    if (fd >= 0) {
+        l->accepted(l->context, fd);
+        return true;
+    }
+    if (code == EMFILE || code == ENFILE || code == ENOMEM || code == ENOBUFS) {
+        /* The connection stays readable: without a pause the loop would spin on it. */
+        log_warning("cannot accept a connection: %s", strerror(code));
+        uv_poll_stop(&l->poll);
+        uv_timer_start(&l->pause, listener_on_pause_over, PAUSE_MS, 0);
+    }
+    return code == EINTR || code == ECONNABORTED;
+}
+
 static void listener_on_readable(uv_poll_t *poll, int status, int events)
 {
     struct listener *l = poll->data;
 
     (void)status, (void)events;
-    for (int i = 0; i < ACCEPT_AT_ONCE && !l->held; i++) {
-        int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) {
-            l->accepted(l->context, fd);
-            continue;
-        }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-            /* The connection stays readable: without a pause the loop would spin on it. */
-            log_warning("cannot accept a connection: %s", strerror(errno));
-            uv_poll_stop(&l->poll);
-            uv_timer_start(&l->pause, listener_on_pause_over, PAUSE_MS, 0);
-        }
-        if (errno != EINTR && errno != ECONNABORTED)
-            return;
-    }
+    for (int i = 0; i < ACCEPT_AT_ONCE && !l->held && listener_accept(l); i++)
+        ;
 }
 
 /* ---- a socket of our own -------------------------------------------------------------------- */

@@ -1,12 +1,13 @@
 """A user's batches and queries beside another user who floods the daemon with small queries.
 
-    neighbours.py --build BUILD [--over socket|http] [--seconds S] [--rounds N] [--connections N] [--json]
+    neighbours.py --build BUILD [--over WHAT] [--seconds S] [--rounds N] [--connections N] [--json]
 
 Root only, for there are two users. In each round the first user reads epochs as fast as they come, then
 with a millisecond of rest after each batch, when each wait is looked at, and asks for `status` meanwhile:
 beside a flood at another daemon, which costs the same processors, and at this one. Runs take turns, and
 only ratios of neighbours mean something; on a busy machine waits are the machine's. With `--over http`
-the flood is of requests for metrics, the page and more, some of them without end, at metrics.listen.
+the flood is of requests for metrics, the page and more, some of them without end, at metrics.listen;
+with `--over connections`, of connections that are closed at once.
 
 The daemon's loop is one thread, which two users share: the fair share of one is half of what it gets
 beside a flood elsewhere. Bars: >= 0.8 of that; the 99th percentile of waits for a batch <= 5 ms, and for an
@@ -41,8 +42,11 @@ def as_user(uid, *command):
 def ask(path, seconds):
     """`status`, a hundred times a second: how long the answers took."""
     from dltest import RawClient
-    waits, ends = [], time.monotonic() + seconds
-    with RawClient(path) as client:
+    waits, ends, client = [], time.monotonic() + seconds, None
+    while not client:  # the kernel's queue may be full of others
+        with contextlib.suppress(BlockingIOError):
+            client = RawClient(path)
+    with client:
         while time.monotonic() < ends:
             began = time.monotonic()
             client.query('status')
@@ -57,6 +61,14 @@ def flood_http(address, seconds, connections):
     print(json.dumps(Flood((host, int(port)), connections).run(seconds)))
 
 
+def flood_connections(path, seconds, connections):
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        for sock in [socket.socket(socket.AF_UNIX) for _ in range(connections)]:
+            with sock:
+                sock.connect(path)
+
+
 def flood(path, seconds, connections):
     from hostile_user import Attack
     attack = Attack(path, seconds)
@@ -67,6 +79,9 @@ def flood(path, seconds, connections):
         for client in clients:
             client.close()
     print(json.dumps(attack.done))
+
+
+FLOODS = {'socket': flood, 'http': flood_http, 'connections': flood_connections}
 
 
 def free_port():
@@ -129,9 +144,10 @@ class Neighbours:
 
     def beside(self, daemon):
         """What the first user gets while the second one floods that daemon."""
-        over = ['--flood', daemon.socket] if self.options.over == 'socket' else ['--flood-http', daemon.http]
-        flooding = begin(HOSTILE, sys.executable, __file__, *over, '--connections',
-                         self.options.connections, '--seconds', 2 * self.options.seconds + 2)
+        over = self.options.over
+        address = daemon.http if over == 'http' else daemon.socket
+        flooding = begin(HOSTILE, sys.executable, __file__, '--over', over, '--flood', address,
+                         '--connections', self.options.connections, '--seconds', 2 * self.options.seconds + 2)
         time.sleep(.5)
         try:
             return self.measure()
@@ -156,21 +172,18 @@ def report(rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--build')
-    parser.add_argument('--over', choices=['socket', 'http'], default='socket')
+    parser.add_argument('--over', choices=list(FLOODS), default='socket')
     parser.add_argument('--seconds', type=float, default=4)
     parser.add_argument('--rounds', type=int, default=5)
     parser.add_argument('--connections', type=int, default=64)
     parser.add_argument('--json', action='store_true', help='all rounds')
     parser.add_argument('--ask', metavar='SOCKET', help=argparse.SUPPRESS)
-    parser.add_argument('--flood', metavar='SOCKET', help=argparse.SUPPRESS)
-    parser.add_argument('--flood-http', metavar='ADDRESS', help=argparse.SUPPRESS)
+    parser.add_argument('--flood', metavar='ADDRESS', help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.ask:
         return ask(options.ask, options.seconds)
     if options.flood:
-        return flood(options.flood, options.seconds, options.connections)
-    if options.flood_http:
-        return flood_http(options.flood_http, options.seconds, options.connections)
+        return FLOODS[options.over](options.flood, options.seconds, options.connections)
     if os.geteuid() != 0:
         sys.exit('only root can be two users')
     with tempfile.TemporaryDirectory(prefix='neighbours-') as name:
