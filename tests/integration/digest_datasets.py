@@ -380,6 +380,9 @@ DATASETS = [
             {"kind": "RandomCrop", "size": [14, 12], "pad_if_needed": True}, "ToImage",
             {"kind": "ToDtype", "dtype": "bfloat16", "scale": True}, {"kind": "RandomErasing", "p": 1},
             {"kind": "Normalize", "mean": 0.5, "std": 0.2}]}),
+    ("imagefolder_stack", "imagefolder", lambda case: {
+        "root": folder(case, "stack"), "transforms": [
+            {"kind": "Resize", "size": [20, 22]}, "AugMix", {"kind": "TenCrop", "size": [14, 12]}, "ToTensor"]}),
     ("imagefolder_kept", "imagefolder", lambda case: {
         "root": folder(case, "kept"), "cache": "1MiB", "transforms": [
             {"kind": "RandomResizedCrop", "size": [14, 12]}, "RandomHorizontalFlip"]}),

@@ -139,6 +139,8 @@ def picture_transform(draw, t):
         "RandomAffine": lambda: t.RandomAffine(
             draw.choice([0, 20]), translate=draw.choice([None, (0.1, 0.2)]), scale=spread(draw, 0.5, 2),
             shear=draw.choice([None, 10, (-5, 5, -9, 9)]), interpolation=filters(draw, WARPS), fill=fill(draw)),
+        "RandomPerspective": lambda: t.RandomPerspective(
+            draw.choice([0, 0.02, 0.5, 1]), p, filters(draw, WARPS), fill=fill(draw)),
         "RandomGrayscale": lambda: t.RandomGrayscale(p),
         "Grayscale": lambda: t.Grayscale(3),
         "ColorJitter": lambda: t.ColorJitter(draw.choice([0, 0.4]), draw.choice([0, 0.4]),
@@ -166,7 +168,8 @@ def nested(draw, t):
     inner = [picture_transform(draw, t) for _ in range(draw.randrange(1, 4))]
     if t is v1:
         return draw.choice([v1.Compose(inner), v1.RandomApply(inner, 0.5),
-                            v1.RandomApply(torch.nn.ModuleList(inner), draw.random())])
+                            v1.RandomApply(torch.nn.ModuleList(inner), draw.random()), v1.RandomChoice(inner),
+                            v1.RandomChoice(inner, p=[draw.choice([0.1, 2, 1]) for _ in inner]), v1.RandomOrder(inner)])
     return draw.choice([v2.Compose(inner), v2.RandomApply(inner, draw.random()), v2.RandomChoice(inner),
                         v2.RandomOrder(inner), v2.RandomChoice(inner, p=[1.0] + [0.0] * (len(inner) - 1))])
 

@@ -3,9 +3,10 @@
  * for each picture, fields separated by tabs: OUT PATH LAYOUT DRAWS TRANSFORMS TRANSFORMS is the
  * list as JSON. DRAWS are the numbers that torchvision drew, in its order, each with the call and
  * its arguments: "u LOW HIGH x" uniform, "i LOW HIGH n" integer, "p N n ..." permutation, "n N x
- * ..." normals, "c N n" choice; "-": the sample's own, of seed 1, epoch 2, sample 3. The result
- * goes to OUT; printed is "DTYPE C H W", or "error: PATH: TEXT". A draw that is not the one that
- * torchvision made is an error, and so is one that is left.
+ * ..." normals, "c N n" choice, "d N ALPHA x ..." shares; "-": the sample's own, of seed 1, epoch
+ * 2, sample 3. The result goes to OUT; printed is "DTYPE C H W", of a stack "DTYPE N C H W", or
+ * "error: PATH: TEXT". A draw that is not the one that torchvision made is an error, and so is one
+ * that is left.
  */
 #include "daemon/data/image/transforms.h"
 #include "proto/dtype.h"
@@ -108,12 +109,23 @@ static uint32_t script_choice(struct draws *d, uint32_t n, const float *weights)
     return s->failed || weights[(uint32_t)chosen] <= 0 ? 0 : (uint32_t)chosen;
 }
 
+static void script_dirichlet(struct draws *d, uint32_t n, double alpha, float *ret)
+{
+    struct script *s = container_of(d, struct script, base);
+
+    expect(s, 'd', n);
+    expect_second(s, alpha);
+    for (uint32_t i = 0; i < n; i++)
+        ret[i] = (float)next_number(s);
+}
+
 static const struct draws_ops script_ops = {
     .uniform = script_uniform,
     .integer = script_integer,
     .permutation = script_permutation,
     .normals = script_normals,
     .choice = script_choice,
+    .dirichlet = script_dirichlet,
 };
 
 static uint8_t *read_file(const char *path, size_t *ret)
@@ -199,6 +211,14 @@ static bool split(char *line, char *fields[5])
     return true;
 }
 
+static void print_shape(const struct transforms_shape *shape)
+{
+    printf("%s ", dtype_name(shape->dtype));
+    if (shape->stack)
+        printf("%u ", shape->stack);
+    printf("%u %u %u\n", shape->channels, shape->size.height, shape->size.width);
+}
+
 int main(void)
 {
     struct tool tool = {0};
@@ -217,8 +237,7 @@ int main(void)
         if (run_line(&tool, fields, &shape, &err) < 0)
             printf("error: %s: %s\n", err.path, err.message);
         else
-            printf("%s %u %u %u\n", dtype_name(shape.dtype), shape.channels, shape.size.height,
-                   shape.size.width);
+            print_shape(&shape);
         fflush(stdout);
         tool.transforms = transforms_free(tool.transforms);
     }

@@ -84,6 +84,17 @@ static const struct refused {
     {"[{kind: Grayscale, num_output_channels: 2}]", ".0", "1 or 3 can be made"},
     {"[{kind: GaussianBlur, kernel_size: 4}]", ".0", "it is an odd number"},
     {"[{kind: RandAugment, magnitude: 31}]", ".0", "has a magnitude of 31"},
+    {"[{kind: FiveCrop, size: 3}, RandomInvert]", ".1",
+     "RandomInvert is for one picture, and here are 5; move it before the FiveCrop or TenCrop"},
+    {"[{kind: TenCrop, size: 3}, ToTensor, RandomErasing]", ".2", "and here are 10"},
+    {"[{kind: FiveCrop, size: 3}, {kind: FiveCrop, size: 2}]", ".1", "and here are 5"},
+    {"[{kind: RandomApply, transforms: [{kind: FiveCrop, size: 3}]}]", ".0", "something else"},
+    {"[{kind: AugMix, severity: 11}]", ".0.severity", "11 is not a whole number from 1 to 10"},
+    {"[{kind: AugMix, mixture_width: 65}]", ".0.mixture_width", "from 1 to 64"},
+    {"[{kind: AugMix, chain_depth: 101}]", ".0.chain_depth", "101 is not a whole number"},
+    {"[{kind: AugMix, alpha: 0}]", ".0.alpha", "0 is not a number from 0.001"},
+    {"[{kind: AugMix, interpolation: lanczos}]", ".0", "AugMix has nearest, bilinear and bicubic"},
+    {"[ToImage, AugMix]", ".1", "AugMix is for pictures"},
     {"[{kind: AutoAugment, policy: imagenette}]", ".0.policy", "imagenet, cifar10, svhn"},
     {"[ToTensor, ToImage]", ".1", "here is a tensor already"},
     {"[ToTensor, {kind: Resize, size: 3}]", ".1", "Resize is for pictures"},
@@ -137,6 +148,7 @@ static void test_shapes(void **state)
         uint32_t channels;
         uint32_t dtype;
         bool is_tensor;
+        uint32_t stack;
     } shapes[] = {
         {"[]", 0, 0, 3, DL_DTYPE_UINT8, false},
         {"[{kind: Resize, size: 8}]", 0, 0, 3, DL_DTYPE_UINT8, false},
@@ -148,6 +160,7 @@ static void test_shapes(void **state)
          DL_DTYPE_UINT8, false},
         {"[{kind: RandomCrop, size: 8}, RandAugment, Grayscale, ToTensor]", 8, 8, 1,
          DL_DTYPE_FLOAT32, true},
+        {"[{kind: TenCrop, size: [9, 8]}, ToTensor]", 9, 8, 3, DL_DTYPE_FLOAT32, true, 10},
         {"[{kind: RandomCrop, size: 8}, ToTensor, {kind: ToDtype, dtype: bfloat16}]", 8, 8, 3,
          DL_DTYPE_BFLOAT16, true},
         {"[{kind: RandomCrop, size: 8}, ToImage, {kind: ConvertImageDtype, dtype: float16}]", 8, 8,
@@ -167,6 +180,9 @@ static void test_shapes(void **state)
         assert_int_equal(is.channels, shapes[i].channels);
         assert_int_equal(is.dtype, shapes[i].dtype);
         assert_int_equal(is.is_tensor, shapes[i].is_tensor);
+        assert_int_equal(is.stack, shapes[i].stack);
+        if (is.stack)
+            assert_true(transforms_bytes(&is) == (uint64_t)is.stack * 9 * 8 * 3 * sizeof(float));
     }
 }
 
@@ -175,6 +191,7 @@ static void test_out_of_memory(void **state)
 {
     static const char list[] =
         "[{kind: RandomResizedCrop, size: [9, 8]}, {kind: Pad, padding: 1}, RandomVerticalFlip, "
+        "AugMix, "
         "{kind: GaussianBlur, kernel_size: 3}, {kind: RandomAffine, degrees: 9}, "
         "{kind: RandomChoice, transforms: [RandAugment, RandomInvert], p: [1, 2]}, "
         "{kind: RandomAdjustSharpness, sharpness_factor: 2, p: 1}, ToTensor, "
@@ -220,6 +237,36 @@ static void test_out_of_memory(void **state)
 /* ---- draws ------------------------------------------------------------------------------------
  */
 
+/* Means and variances of shares, as a Dirichlet distribution has them; of small alphas, too. */
+static void keyed_shares(struct draws *draws)
+{
+    static const double alphas[] = {0.001, 0.2, 1, 7.5};
+    static const double weights[] = {1, 0, 3};
+    unsigned chosen[3] = {0};
+
+    for (size_t k = 0; k < ARRAY_SIZE(alphas); k++) {
+        double sum[3] = {0}, squares = 0, variance = 2.0 / 9 / (3 * alphas[k] + 1);
+        for (int i = 0; i < 10000; i++) {
+            float shares[3];
+            draws_dirichlet(draws, 3, alphas[k], shares);
+            assert_true(fabsf(shares[0] + shares[1] + shares[2] - 1) < 1e-6F);
+            for (unsigned j = 0; j < 3; j++) {
+                assert_true(shares[j] >= 0);
+                sum[j] += (double)shares[j];
+            }
+            squares += pow((double)shares[0] - 1.0 / 3, 2);
+        }
+        for (unsigned j = 0; j < 3; j++)
+            assert_true(fabs(sum[j] / 10000 - 1.0 / 3) < 0.025);
+        assert_true(fabs(squares / 10000 / variance - 1) < 0.1);
+    }
+    for (int i = 0; i < 10000; i++) {
+        chosen[draws_chosen(draws, 3, weights)]++;
+        assert_true(draws_chosen(draws, 1, NULL) == 0);
+    }
+    assert_true(chosen[1] == 0 && chosen[0] > 2200 && chosen[0] < 2800);
+}
+
 static void test_keyed_draws(void **state)
 {
     static const float weights[] = {0, 3, 0, 1};
@@ -238,9 +285,8 @@ static void test_keyed_draws(void **state)
         (void)draws_int(&again.base, -3, 4);
         chosen[draws_choice(&keyed.base, 4, weights)]++;
         (void)draws_choice(&again.base, 4, weights);
-        double p = draws_python(&keyed.base);
-        assert_true(p >= 0 && p < 1 && p == draws_python(&again.base));
     }
+    keyed_shares(&keyed.base);
     assert_true(chosen[0] == 0 && chosen[2] == 0);
     assert_true(chosen[1] > 7200 && chosen[1] < 7800);
     draws_permutation(&keyed.base, 5, order);
@@ -304,6 +350,7 @@ static void test_pixels(void **state)
     struct transforms_pixels none = {.pixels = pixels};
     struct counted draws = {.base.ops = &counted_ops};
     struct transforms_how how = {.channels = 3};
+    static const uint8_t corners[] = {1, 5, 4, 8, 5, 9, 8, 12, 3, 7};
     uint8_t out[12] = {0}, cut[] = {1, 2, 5, 6};
 
     assert_int_equal(run_pixels("[]", &how, &colour, &draws, out), 0);
@@ -315,6 +362,10 @@ static void test_pixels(void **state)
     assert_int_equal(run_pixels("[{kind: RandomCrop, size: 2}]", &how, &grey, &draws, out), 0);
     assert_memory_equal(out, cut, 4);
     assert_int_equal(draws.n, 2);
+    assert_int_equal(run_pixels("[{kind: FiveCrop, size: [4, 4]}]", &how, &grey, &draws, NULL),
+                     -EINVAL);
+    assert_int_equal(run_pixels("[{kind: FiveCrop, size: [2, 1]}]", &how, &grey, &draws, out), 0);
+    assert_memory_equal(out, corners, sizeof corners);
     assert_int_equal(run_pixels("[{kind: RandomCrop, size: 9}]", &how, &grey, &draws, NULL),
                      -EINVAL);
 }

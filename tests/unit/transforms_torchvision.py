@@ -44,7 +44,7 @@ class Recorder:
     def __enter__(self):
         uniform, normal = torch.Tensor.uniform_, torch.Tensor.normal_
         rand, randint, randperm = torch.rand, torch.randint, torch.randperm
-        multinomial = torch.multinomial
+        multinomial, dirichlet = torch.multinomial, torch._sample_dirichlet
 
         def note(*words):
             self.words.append(" ".join(f"{w:.9g}" if isinstance(w, float) else str(w) for w in words))
@@ -82,12 +82,17 @@ class Recorder:
             note("c", weights.numel(), int(result))
             return result
 
+        def record_dirichlet(alphas):
+            result = dirichlet(alphas)
+            note("d", alphas.numel(), alphas.flatten()[0].item(), *result.flatten().tolist())
+            return result
+
         self.kept = {(torch.Tensor, "uniform_"): uniform, (torch.Tensor, "normal_"): normal,
                      (torch, "rand"): rand, (torch, "randint"): randint, (torch, "randperm"): randperm,
-                     (torch, "multinomial"): multinomial}
+                     (torch, "multinomial"): multinomial, (torch, "_sample_dirichlet"): dirichlet}
         torch.Tensor.uniform_, torch.Tensor.normal_ = record_uniform, record_normal
         torch.rand, torch.randint, torch.randperm = record_rand, record_randint, record_randperm
-        torch.multinomial = record_multinomial
+        torch.multinomial, torch._sample_dirichlet = record_multinomial, record_dirichlet
         return self
 
     def __exit__(self, *_):
@@ -147,7 +152,18 @@ def build(item):
         arguments["dtype"] = getattr(torch, arguments["dtype"])
     if "policy" in arguments:
         arguments["policy"] = v2.AutoAugmentPolicy(arguments["policy"])
-    return getattr(v2, item["kind"])(**arguments)
+    return AugMix(**arguments) if item["kind"] == "AugMix" else getattr(v2, item["kind"])(**arguments)
+
+
+class AugMix(v2.AugMix):
+    """As it is on PIL pictures' operations, which torchvision has it do on tensors."""
+
+    def _apply_image_or_video_transform(self, image, *arguments, fill, **more):
+        if arguments == ("Posterize", 0):  # which Pillow refuses
+            return torch.zeros_like(image)
+        picture = v2.functional.to_pil_image(image[0])
+        done = super()._apply_image_or_video_transform(picture, *arguments, fill={type(picture): None, **fill}, **more)
+        return v2.functional.pil_to_tensor(done)[None]
 
 
 class WithTool(unittest.TestCase):
@@ -175,9 +191,9 @@ class WithTool(unittest.TestCase):
         self.assertTrue(answer, "check_transforms is gone")
         if answer.startswith("error"):
             return answer
-        dtype, c, h, w = answer.split()
+        dtype, *shape = answer.split()
         flat = np.fromfile(self.out, dtype.replace("bfloat16", "uint16"))
-        return flat.reshape((int(c), int(h), int(w)))
+        return flat.reshape([int(n) for n in shape])
 
     def compare(self, transforms, path, seed, most=0):
         """Equal bytes, and the same draws. Most: how many pixels may be one step apart, of a million."""
@@ -189,6 +205,9 @@ class WithTool(unittest.TestCase):
                 want = pipeline(image)
             except Exception as error:
                 want = error
+        if isinstance(want, tuple):
+            want = torch.stack([one if isinstance(one, torch.Tensor) else v2.functional.pil_to_tensor(one)
+                                for one in want])
         if not isinstance(want, (torch.Tensor, Exception)):
             want = v2.functional.pil_to_tensor(want)
         have = self.ask(transforms, path, " ".join(recorder.words), "chw")
@@ -222,6 +241,7 @@ class WithTool(unittest.TestCase):
                         self.compare(transforms, path, rng.randrange(2**31), **options)
 
 
+NORMAL = {"kind": "Normalize", "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 FILTERS = ["nearest", "nearest-exact", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 WARPS = ["nearest", "bilinear", "bicubic"]
 
@@ -268,6 +288,16 @@ class Sizes(WithTool):
                      for padding in (3, [2, 5], [1, 2, 3, 4])
                      for mode in ("constant", "edge", "reflect", "symmetric")),
                    [{"kind": "Pad", "padding": 9, "fill": 77}], times=1)
+
+    def test_stacks(self):
+        # Of several plain tensors, as ToTensor makes them, torchvision transforms only the first.
+        scaled = {"kind": "ToDtype", "dtype": "bfloat16", "scale": True}
+        single = {"kind": "ToDtype", "dtype": "float32", "scale": True}
+        self.sweep([{"kind": "FiveCrop", "size": 16}], [{"kind": "TenCrop", "size": [20, 13], "vertical_flip": True}],
+                   [{"kind": "Resize", "size": 40}, {"kind": "TenCrop", "size": [33, 40]}, "ToImage", single, NORMAL],
+                   ["Grayscale", {"kind": "FiveCrop", "size": [9, 31]}, "PILToTensor"],
+                   [{"kind": "FiveCrop", "size": 12}, "Grayscale",
+                    {"kind": "Compose", "transforms": ["ToImage", scaled]}], times=1)
 
     def test_flips(self):
         self.sweep(["RandomHorizontalFlip", "RandomVerticalFlip"],
@@ -342,14 +372,17 @@ class Autos(WithTool):
         self.sweep(*([{"kind": "AutoAugment", "policy": policy}] for policy in ("imagenet", "cifar10", "svhn")),
                    times=10)
 
+    def test_mix(self):
+        self.sweep(["AugMix"], [{"kind": "AugMix", "severity": 10, "mixture_width": 1, "chain_depth": 4}],
+                   [{"kind": "AugMix", "severity": 7, "all_ops": False, "alpha": 0.3, "fill": 200}],
+                   [{"kind": "AugMix", "mixture_width": 5, "interpolation": "nearest"}],
+                   ["Grayscale", {"kind": "AugMix", "severity": 10, "interpolation": "bicubic"}, "ToTensor"], times=2)
+
     def test_magnitudes_of_every_bin(self):
         for bins in (2, 3, 10, 31, 100):
             for magnitude in range(0, bins, max(1, bins // 10)):
                 self.sweep([{"kind": "RandAugment", "num_ops": 3, "magnitude": magnitude,
                              "num_magnitude_bins": bins}], times=1)
-
-
-NORMAL = {"kind": "Normalize", "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 
 
 class Tensors(WithTool):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import platform
+import random
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -53,7 +54,26 @@ def _choice(weights: list[float]) -> int:
     return int(torch.multinomial(torch.tensor(weights), 1))
 
 
-_DRAWS = (_uniform, _integer, _permutation, _normals, _choice)
+def _chosen(n: int, weights: list[float] | None) -> int:
+    return random.choices(range(n), weights)[0]
+
+
+def _shuffled(n: int) -> list[int]:
+    order = list(range(n))
+    random.shuffle(order)
+    return order
+
+
+def _perspective(start: list[float], end: list[float]) -> list[float]:
+    solve = sys.modules["torchvision.transforms.functional"]._get_perspective_coeffs
+    corners = ([[int(at[i]), int(at[i + 1])] for i in range(0, 8, 2)] for at in (start, end))
+    try:
+        return solve(*corners)
+    except RuntimeError:
+        return []  # three of them lie on one line: torchvision's own call says so
+
+
+_DRAWS = (_uniform, _integer, _permutation, _normals, _choice, _chosen, _shuffled, _perspective)
 
 
 # ---- one picture ---------------------------------------------------------------------------------
@@ -116,13 +136,15 @@ class Made:
         """None: C cannot have it; the generators are where they were."""
         if handle is None:
             return None
-        before = torch.get_rng_state()
+        before, pythons = torch.get_rng_state(), random.getstate() if self._items.first else None
         made = None
         try:
             made = call(handle, *picture, self._make)
         finally:
             if made is None:
                 torch.set_rng_state(before)
+            if made is None and pythons:
+                random.setstate(pythons)
         return made
 
     def _called(self, picture: Any) -> Any:

@@ -3,8 +3,7 @@
 Both of torchvision's generations are: torchvision.transforms.v2, and torchvision.transforms. A row says
 which attributes of an object are the arguments of C's transform of the same name
 (daemon/data/image/transforms.h). Left out are those whose results C does not have to the bit:
-GaussianBlur and RandomPerspective; RandAugment and the like of the first generation, which draw in
-another way; and those that draw from Python's `random`.
+GaussianBlur and AugMix; and RandAugment and the like of the first generation, which draw in another way.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ class Unknown(Exception):
 
 
 class Items(NamedTuple):
-    """A list for C. known: the objects that it stands for. first: its RandomCrop and RandomAffine are of
-    the first generation. is_tensor, is_image: what comes out is a tensor; it is of torchvision's class. turned:
+    """A list for C. known: the objects that it stands for. first: those of _DIFFERENT are of the first
+    generation. is_tensor, is_image: what comes out is a tensor; it is of torchvision's class. turned:
     a single one has the strides of a picture's [height, width, channels]. keeps_info: a picture keeps
     what the file says besides its pixels.
     """
@@ -39,7 +38,9 @@ class Items(NamedTuple):
 
 
 # What C does as the one generation or the other has it, of a whole list.
-_DIFFERENT = ("RandomCrop", "RandomAffine")
+_DIFFERENT = ("RandomCrop", "RandomAffine", "RandomChoice", "RandomOrder")
+# How many functions C draws by (picture_draws.h).
+DRAWS = 8
 _BOTH, _SECOND = ("v1", "v2"), ("v2",)
 _P = ("p",)
 _WARP = ("interpolation", "fill")
@@ -54,6 +55,7 @@ ROWS: dict[str, tuple[tuple, tuple]] = {
     "RandomVerticalFlip": (_BOTH, _P),
     "RandomRotation": (_BOTH, ("degrees", "expand", "center", *_WARP)),
     "RandomAffine": (_BOTH, ("degrees", "translate", "scale", "shear", "center", *_WARP)),
+    "RandomPerspective": (_BOTH, ("distortion_scale", "p", *_WARP)),
     "Grayscale": (_BOTH, ("num_output_channels",)),
     "RandomGrayscale": (_BOTH, _P),
     "ColorJitter": (_BOTH, ("brightness", "contrast", "saturation", "hue")),
@@ -78,8 +80,8 @@ ROWS: dict[str, tuple[tuple, tuple]] = {
     "RandomErasing": (_BOTH, ("p", "scale", "ratio", "value", "inplace")),
     "Compose": (_BOTH, ()),
     "RandomApply": (_BOTH, _P),
-    "RandomChoice": (_SECOND, _P),
-    "RandomOrder": (_SECOND, ()),
+    "RandomChoice": (_BOTH, _P),
+    "RandomOrder": (_BOTH, ()),
 }
 _LISTS = ("Compose", "RandomApply", "RandomChoice", "RandomOrder")
 _CONVERSION = ("ConvertImageDtype", "v1")
@@ -188,7 +190,7 @@ def _as_written(kind: str, generation: str, found: dict[str, Any]) -> dict[str, 
     # The first generation applies where p is not below what was drawn, the second where it is above.
     if kind == "RandomApply" and not second:
         found["p"] = _next_float(found["p"])
-    if kind == "RandomChoice" and sum(found["p"]) != 1:
+    if kind == "RandomChoice" and second and sum(found["p"]) != 1:
         raise Unknown("RandomChoice: the sum of p is not 1 but for rounding")
     return found
 
@@ -274,7 +276,7 @@ class _Reading:
     def _check(self, items: list) -> None:
         from . import _worker  # type: ignore[attr-defined]
         try:
-            _worker.pictures(json.dumps(items), (None,) * 5, 3)
+            _worker.pictures(json.dumps(items), (None,) * DRAWS, 3)
         except ValueError as error:
             raise Unknown(f"{items[-1]['kind']}: {error}") from None
 

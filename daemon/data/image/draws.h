@@ -16,6 +16,8 @@
 
 #include "daemon/data/rng.h"
 
+enum { DRAWS_DIRICHLET_MAX = 64 };
+
 struct draws {
     const struct draws_ops *ops;
 };
@@ -32,8 +34,20 @@ struct draws_ops {
     void (*normals)(struct draws *d, size_t n, float *ret);
     /* torch.multinomial(torch.tensor(weights), 1): below n; weights ≥ 0, float32, their sum > 0 */
     uint32_t (*choice)(struct draws *d, uint32_t n, const float *weights);
-    /* Python's random.random(): [0, 1), a multiple of 2^-53 */
-    double (*python)(struct draws *d);
+    /* torch._sample_dirichlet(torch.tensor([alpha] * n)): float32, ≥ 0, their sum 1; alpha > 0,
+     * 1 ≤ n ≤ DRAWS_DIRICHLET_MAX */
+    void (*dirichlet)(struct draws *d, uint32_t n, double alpha, float *ret);
+    /* Python's random.choices(range(n), weights)[0]; weights ≥ 0, their sum > 0; NULL: None */
+    uint32_t (*chosen)(struct draws *d, uint32_t n, const double *weights);
+    /* Python's random.shuffle(list(range(n))) */
+    void (*shuffled)(struct draws *d, uint32_t n, uint32_t *ret);
+    /*
+     * No draw, but torch's arithmetic likewise: _get_perspective_coeffs() of
+     * torchvision/transforms/functional.py, which solves by LAPACK, for corners that are moved from
+     * `from` to `to`. False: it finds none. NULL: whoever draws here does not have it.
+     */
+    bool (*perspective)(struct draws *d, const double from[static 4][2],
+                        const double to[static 4][2], double ret[static 8]);
 };
 
 static inline float draws_uniform(struct draws *d, double low, double high)
@@ -67,9 +81,19 @@ static inline uint32_t draws_choice(struct draws *d, uint32_t n, const float *we
     return d->ops->choice(d, n, weights);
 }
 
-static inline double draws_python(struct draws *d)
+static inline void draws_dirichlet(struct draws *d, uint32_t n, double alpha, float *ret)
 {
-    return d->ops->python(d);
+    d->ops->dirichlet(d, n, alpha, ret);
+}
+
+static inline uint32_t draws_chosen(struct draws *d, uint32_t n, const double *weights)
+{
+    return d->ops->chosen(d, n, weights);
+}
+
+static inline void draws_shuffled(struct draws *d, uint32_t n, uint32_t *ret)
+{
+    d->ops->shuffled(d, n, ret);
 }
 
 /* Draws of one sample, from its keyed generator. */

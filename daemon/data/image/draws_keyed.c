@@ -1,4 +1,5 @@
-/* The sample's own numbers: one word of Philox for each number, two for a pair of normal ones. */
+/* The sample's own numbers: one word of Philox for each number, two for a pair of normal ones; as
+ * many as it takes for those of a gamma distribution. */
 #include "daemon/data/image/draws.h"
 
 #include <math.h>
@@ -70,9 +71,63 @@ static uint32_t draws_keyed_choice(struct draws *d, uint32_t n, const float *wei
     return last; /* rounding made the sum smaller than its parts */
 }
 
-static double draws_keyed_python(struct draws *d)
+/* Marsaglia and Tsang's method (A Simple Method for Generating Gamma Variables, 2000), shape a ≥ 1.
+ */
+static double draws_keyed_gamma_above(struct rng *rng, double a)
 {
-    return rng_uniform(draws_keyed_rng(d));
+    double d = a - 1.0 / 3, c = 1 / sqrt(9 * d);
+
+    for (;;) {
+        double u = rng_uniform(rng), angle = 2 * M_PI * rng_uniform(rng);
+        double x = sqrt(-2 * log1p(-u)) * cos(angle), v = 1 + c * x;
+        if (v <= 0)
+            continue;
+        v = v * v * v;
+        if (log1p(-rng_uniform(rng)) < 0.5 * x * x + d - d * v + d * log(v))
+            return d * v;
+    }
+}
+
+/* The logarithm of a number of shape a > 0: of a small shape the number itself may be too small. */
+static double draws_keyed_log_gamma(struct rng *rng, double a)
+{
+    if (a >= 1)
+        return log(draws_keyed_gamma_above(rng, a));
+    double above = log(draws_keyed_gamma_above(rng, a + 1));
+    return above + log1p(-rng_uniform(rng)) / a;
+}
+
+static void draws_keyed_dirichlet(struct draws *d, uint32_t n, double alpha, float *ret)
+{
+    double most = -INFINITY, sum = 0;
+    double logs[DRAWS_DIRICHLET_MAX];
+
+    for (uint32_t i = 0; i < n; i++) {
+        logs[i] = draws_keyed_log_gamma(draws_keyed_rng(d), alpha);
+        most = fmax(most, logs[i]);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        sum += exp(logs[i] - most);
+    for (uint32_t i = 0; i < n; i++)
+        ret[i] = (float)(exp(logs[i] - most) / sum);
+}
+
+static uint32_t draws_keyed_chosen(struct draws *d, uint32_t n, const double *weights)
+{
+    double sum = 0, upto = 0;
+    uint32_t i;
+
+    if (!weights)
+        return (uint32_t)rng_below(draws_keyed_rng(d), n);
+    for (i = 0; i < n; i++)
+        sum += weights[i];
+    double at = rng_uniform(draws_keyed_rng(d)) * sum;
+    for (i = 0; i + 1 < n; i++) {
+        upto += weights[i];
+        if (at < upto)
+            break;
+    }
+    return i;
 }
 
 void draws_keyed_init(struct draws_keyed *keyed, uint64_t seed, uint64_t epoch, uint64_t index)
@@ -83,7 +138,9 @@ void draws_keyed_init(struct draws_keyed *keyed, uint64_t seed, uint64_t epoch, 
         .permutation = draws_keyed_permutation,
         .normals = draws_keyed_normals,
         .choice = draws_keyed_choice,
-        .python = draws_keyed_python,
+        .dirichlet = draws_keyed_dirichlet,
+        .chosen = draws_keyed_chosen,
+        .shuffled = draws_keyed_permutation,
     };
 
     keyed->base.ops = &ops;

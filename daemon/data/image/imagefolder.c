@@ -171,15 +171,20 @@ static int imagefolder_read_rows(struct dataset *ds, const struct sample_key *ke
     return 0;
 }
 
-/* [c, h, w] of a tensor; of a picture as `layout` has it. */
-static void imagefolder_shape(const struct imagefolder *folder, const struct transforms_shape *of,
-                              uint64_t ret[static 3])
+/* [c, h, w] of a tensor; of a picture as `layout` has it; [n, ...] of a stack. Returns how many
+ * dimensions. */
+static uint32_t imagefolder_shape(const struct imagefolder *folder,
+                                  const struct transforms_shape *of, uint64_t ret[static 4])
 {
     bool chw = of->is_tensor || folder->spec.layout == LAYOUT_CHW;
+    uint32_t n = 0;
 
-    ret[0] = chw ? of->channels : of->size.height;
-    ret[1] = chw ? of->size.height : of->size.width;
-    ret[2] = chw ? of->size.width : of->channels;
+    if (of->stack)
+        ret[n++] = of->stack;
+    ret[n++] = chw ? of->channels : of->size.height;
+    ret[n++] = chw ? of->size.height : of->size.width;
+    ret[n++] = chw ? of->size.width : of->channels;
+    return n;
 }
 
 static int imagefolder_add_image(struct imagefolder *folder, const struct sample_key *key,
@@ -187,7 +192,7 @@ static int imagefolder_add_image(struct imagefolder *folder, const struct sample
                                  struct dl_error *err)
 {
     struct transforms_shape is = {.size = size, .channels = 3, .dtype = DL_DTYPE_UINT8};
-    uint64_t shape[3];
+    uint64_t shape[4];
     int r;
 
     if (folder->transforms && (r = imagefolder_transform(folder, key, index, &is, err)) < 0)
@@ -199,9 +204,9 @@ static int imagefolder_add_image(struct imagefolder *folder, const struct sample
         transforms_write(folder->run, folder->spec.layout == LAYOUT_CHW, pixels);
     else if ((r = imagefolder_decode_image(folder, key, index, pixels, err)) < 0)
         return r;
-    imagefolder_shape(folder, &is, shape);
+    uint32_t n = imagefolder_shape(folder, &is, shape);
     sample_begin(ret, TREE_DICT, NULL);
-    sample_tensor(ret, "image", is.dtype, 3, shape, pixels);
+    sample_tensor(ret, "image", is.dtype, n, shape, pixels);
     return 0;
 }
 
@@ -257,16 +262,16 @@ static int imagefolder_describe(struct imagefolder *folder)
     struct transforms_shape is = {.size = image_result(&folder->spec, (struct image_size){0}),
                                   .channels = 3,
                                   .dtype = DL_DTYPE_UINT8};
-    uint64_t shape[3];
+    uint64_t shape[4];
     int r;
 
     if (folder->transforms)
         is = transforms_result(folder->transforms);
-    imagefolder_shape(folder, &is, shape);
+    uint32_t n = imagefolder_shape(folder, &is, shape);
     folder->image_bytes = transforms_bytes(&is);
     folder->base.n_leaves = 2;
     if ((r = tree_add(schema, TREE_DICT, NULL, 2)) == 0 &&
-        (r = tree_add_tensor(schema, "image", is.dtype, 3, shape)) == 0)
+        (r = tree_add_tensor(schema, "image", is.dtype, n, shape)) == 0)
         r = tree_add_tensor(schema, "label", DL_DTYPE_INT64, 0, NULL);
     return r;
 }

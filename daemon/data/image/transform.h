@@ -31,6 +31,7 @@ struct transforms_runner {
     struct picture spare; /* memory for its result */
     struct resizer resizer;
     struct transform_tensor tensor;
+    uint32_t stack; /* of so many pictures `now` has the rows, one after another; 0: of one */
     bool is_tensor;
     bool first_generation; /* struct transforms_how */
     struct draws *draws;   /* borrowed, while a list is run */
@@ -85,7 +86,8 @@ struct transform {
     double center[2];        /* x, y */
     struct transform *inner; /* owned; n_inner */
     uint32_t n_inner;
-    float *weights; /* owned; n_inner; NULL: all alike */
+    float *weights; /* owned; n_inner, their sum 1; NULL: all alike */
+    double *shares; /* owned; as they are written; NULL likewise */
 };
 
 struct transform_reading {
@@ -110,6 +112,7 @@ enum { TRANSFORM_ARGS_MAX = 8 };
 
 struct transform_kind {
     const char *name;
+    bool stacks;            /* treats each pixel by itself, and so takes a stack of pictures */
     struct transform start; /* defaults */
     struct transform_arg args[TRANSFORM_ARGS_MAX];
     /* What the arguments must have in common; may be NULL. */
@@ -141,7 +144,7 @@ struct transform_group {
     size_t n;
 };
 extern const struct transform_group transform_crops, transform_colours, transform_warps,
-    transform_tensors, transform_autos, transform_lists;
+    transform_tensors, transform_autos, transform_augmix, transform_lists;
 
 /* Applies one transform, its box included. */
 int _nodiscard_ transform_apply(const struct transform *t, struct transforms_runner *run);

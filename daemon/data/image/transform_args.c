@@ -380,14 +380,15 @@ ARG_READER(arg_weights)
     if (v->type != VALUE_ARRAY || v->count == 0 || !arg_are_numbers(v, v->count, 0, arg->high))
         return transform_refuse(rd, v, "is not a list of weights, each 0 or more");
     t->weights = calloc(v->count, sizeof *t->weights);
-    if (!t->weights)
+    t->shares = calloc(v->count, sizeof *t->shares);
+    if (!t->weights || !t->shares)
         return dl_error_set(rd->err, ENOMEM, rd->place, "out of memory");
     for (uint32_t i = 0; i < v->count; i++)
-        sum += value_real(&v->items[i]);
+        sum += t->shares[i] = value_real(&v->items[i]);
     if (!(sum > 0))
         return transform_refuse(rd, v, "has weights that are all 0");
     for (uint32_t i = 0; i < v->count; i++)
-        t->weights[i] = (float)(value_real(&v->items[i]) / sum);
+        t->weights[i] = (float)(t->shares[i] / sum);
     t->count[0] = v->count;
     return 0;
 }

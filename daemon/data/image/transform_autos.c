@@ -1,47 +1,20 @@
 /*
  * Transforms that choose others: torchvision/transforms/v2/_auto_augment.py of torchvision 0.28,
  * with its spaces and policies, which are those of the papers that it names. Magnitudes are torch's
- * linspace() in float32.
+ * linspace() in float32. (AugMix is in transform_augmix.c.)
  */
+#include "daemon/data/image/transform_autos.h"
 #include "daemon/data/image/transform.h"
 
 #include <errno.h>
 #include <math.h>
 
-enum operation {
-    OP_IDENTITY,
-    OP_SHEAR_X,
-    OP_SHEAR_Y,
-    OP_TRANSLATE_X,
-    OP_TRANSLATE_Y,
-    OP_ROTATE,
-    OP_BRIGHTNESS,
-    OP_COLOR,
-    OP_CONTRAST,
-    OP_SHARPNESS,
-    OP_POSTERIZE,
-    OP_SOLARIZE,
-    OP_AUTOCONTRAST,
-    OP_EQUALIZE,
-    OP_INVERT,
-};
-
 enum { RAND_OPERATIONS = 14, POLICY_BINS = 10, POLICIES = 25, NONE = -1 };
 
-/* How far an operation goes: the last of its magnitudes, of which the first is 0. */
-struct autos_space {
-    double shear;
-    double share; /* translation: of the width or the height; 0: pixels */
-    double pixels;
-    double degrees;
-    double factor; /* brightness, colour, contrast, sharpness: 1 ± so much */
-    unsigned lost; /* posterize: bits of 8 */
-};
-
 static const struct autos_space narrow = {
-    .shear = 0.3, .share = 150.0 / 331.0, .degrees = 30, .factor = 0.9, .lost = 4};
+    .shear = 0.3, .share = 150.0 / 331.0, .degrees = 30, .factor = 0.9, .bits = 8, .lost = 4};
 static const struct autos_space wide = {
-    .shear = 0.99, .pixels = 32, .degrees = 135, .factor = 0.99, .lost = 6};
+    .shear = 0.99, .pixels = 32, .degrees = 135, .factor = 0.99, .bits = 8, .lost = 6};
 
 /* ---- magnitudes -------------------------------------------------------------------------------
  */
@@ -63,13 +36,13 @@ static bool autos_is_signed(enum operation op)
     return op >= OP_SHEAR_X && op <= OP_SHARPNESS;
 }
 
-static bool autos_has_magnitude(enum operation op)
+bool autos_has_magnitude(enum operation op)
 {
     return op >= OP_SHEAR_X && op <= OP_SOLARIZE;
 }
 
-static double autos_magnitude(const struct autos_space *space, enum operation op,
-                              struct image_size size, uint32_t bins, uint32_t bin)
+double autos_magnitude(const struct autos_space *space, enum operation op, struct image_size size,
+                       uint32_t bins, uint32_t bin)
 {
     double width = space->share > 0 ? space->share * size.width : space->pixels;
     double height = space->share > 0 ? space->share * size.height : space->pixels;
@@ -90,7 +63,8 @@ static double autos_magnitude(const struct autos_space *space, enum operation op
     case OP_SHARPNESS:
         return autos_linspace(0, space->factor, bins, bin);
     case OP_POSTERIZE:
-        return (double)rintf(8 - (float)bin / (float)((bins - 1) / (double)space->lost));
+        return (double)rintf((float)space->bits -
+                             (float)bin / (float)((bins - 1) / (double)space->lost));
     case OP_SOLARIZE:
         return autos_linspace(1, 0, bins, bin);
     default:
@@ -178,8 +152,8 @@ static void autos_colour(struct picture *p, enum operation op, double magnitude)
     }
 }
 
-static int autos_operate(const struct transform *t, struct transforms_runner *run,
-                         enum operation op, double magnitude)
+int autos_operate(const struct transform *t, struct transforms_runner *run, enum operation op,
+                  double magnitude)
 {
     if (op >= OP_SHEAR_X && op <= OP_TRANSLATE_Y)
         return autos_shear_or_move(t, run, op, magnitude);
@@ -191,7 +165,7 @@ static int autos_operate(const struct transform *t, struct transforms_runner *ru
     return 0;
 }
 
-static double autos_sign(struct draws *draws, enum operation op, double magnitude)
+double autos_sign(struct draws *draws, enum operation op, double magnitude)
 {
     return autos_is_signed(op) && draws_rand(draws) <= 0.5F ? -magnitude : magnitude;
 }
@@ -199,15 +173,22 @@ static double autos_sign(struct draws *draws, enum operation op, double magnitud
 /* ---- RandAugment, TrivialAugmentWide ----------------------------------------------------------
  */
 
-static int autos_check_filter(const struct transform_reading *rd, struct transform *t)
+int autos_check_operations(const struct transform_reading *rd, struct transform *t)
 {
     if (t->filter != RESIZE_NEAREST && t->filter != RESIZE_BILINEAR && t->filter != RESIZE_BICUBIC)
         return dl_error_set(rd->err, EINVAL, rd->place,
                             "has an interpolation that only resizes; %s has nearest, bilinear and "
                             "bicubic",
                             t->kind->name);
-    if (t->count[1] < t->count[2] || t->count[2] == 0)
-        return 0;
+    return 0;
+}
+
+static int autos_check_magnitude(const struct transform_reading *rd, struct transform *t)
+{
+    int r = autos_check_operations(rd, t);
+
+    if (r < 0 || t->count[1] < t->count[2] || t->count[2] == 0)
+        return r;
     return dl_error_set(rd->err, EINVAL, rd->place,
                         "has a magnitude of %u, which is one of the %u magnitudes from 0 on",
                         t->count[1], t->count[2]);
@@ -359,20 +340,20 @@ static const struct transform_kind kinds[] = {
               {"num_magnitude_bins", arg_count, .slot = 2, .low = 2, .high = 1e6},
               {"interpolation", arg_filter},
               {"fill", arg_fill}},
-     .check = autos_check_filter,
+     .check = autos_check_magnitude,
      .apply = autos_apply_rand},
     {.name = "TrivialAugmentWide",
      .start = {.count = {0, 0, 31}},
      .args = {{"num_magnitude_bins", arg_count, .slot = 2, .low = 2, .high = 1e6},
               {"interpolation", arg_filter},
               {"fill", arg_fill}},
-     .check = autos_check_filter,
+     .check = autos_check_magnitude,
      .apply = autos_apply_trivial},
     {.name = "AutoAugment",
      .args = {{"policy", arg_choice, .words = policy_names},
               {"interpolation", arg_filter},
               {"fill", arg_fill}},
-     .check = autos_check_filter,
+     .check = autos_check_magnitude,
      .apply = autos_apply_policy},
 };
 

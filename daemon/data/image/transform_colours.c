@@ -181,6 +181,7 @@ static int colours_apply_blur(const struct transform *t, struct transforms_runne
 
 static const struct transform_kind kinds[] = {
     {.name = "Grayscale",
+     .stacks = true,
      .start = {.count = {1}},
      .args = {{"num_output_channels", arg_count, .low = 1, .high = 3}},
      .check = colours_check_channels,

@@ -266,6 +266,66 @@ static int crops_apply_random(const struct transform *t, struct transforms_runne
     return runner_take(run, picture_crop(&run->now, &box, &run->spare));
 }
 
+/* ---- FiveCrop, TenCrop ------------------------------------------------------------------------
+ */
+
+/* The corners and the middle: where each begins, down and across. */
+static void crops_place_five(struct image_size now, struct image_size size, uint32_t ret[5][2])
+{
+    uint32_t down = now.height - size.height, across = now.width - size.width;
+    const uint32_t at[5][2] = {{0, 0},
+                               {0, across},
+                               {down, 0},
+                               {down, across},
+                               {(uint32_t)rint(down / 2.0), (uint32_t)rint(across / 2.0)}};
+
+    memcpy(ret, at, sizeof at);
+}
+
+/* Five crops of `in`, or of what it is upside down, as rows of `out` from row `to` on. */
+static void crops_copy_five(const struct picture *in, struct image_size size, bool turned,
+                            struct picture *out, uint32_t to)
+{
+    uint32_t at[5][2];
+
+    crops_place_five(in->size, size, at);
+    for (unsigned i = 0; i < 5; i++) {
+        for (uint32_t y = 0; y < size.height; y++, to++) {
+            uint32_t from = at[i][0] + y;
+            const uint8_t *row = picture_row(in, turned ? in->size.height - 1 - from : from);
+            memcpy(picture_row(out, to), row + (size_t)at[i][1] * PICTURE_PIXEL,
+                   (size_t)size.width * PICTURE_PIXEL);
+        }
+    }
+}
+
+static int crops_apply_stack(const struct transform *t, struct transforms_runner *run)
+{
+    struct image_size size = crops_size(t);
+    uint32_t stack = t->count[0];
+    struct image_size all = {.height = size.height * stack, .width = size.width};
+
+    if (run->now.size.height < size.height || run->now.size.width < size.width)
+        return runner_refuse(run, t->kind->name, "needs more; resize it before");
+    int r = picture_set(&run->spare, all, run->now.grey);
+    if (r == 0) {
+        crops_copy_five(&run->now, size, false, &run->spare, 0);
+        if (stack > 5 && !t->flag)
+            picture_flip_horizontally(&run->now);
+        if (stack > 5)
+            crops_copy_five(&run->now, size, t->flag, &run->spare, 5 * size.height);
+        run->stack = stack;
+    }
+    return runner_take(run, r);
+}
+
+static int crops_shape_stack(const struct transform_reading *rd, const struct transform *t,
+                             struct transforms_shape *shape)
+{
+    shape->stack = t->count[0];
+    return crops_fix_size(rd, t, shape);
+}
+
 /* ---- flips ------------------------------------------------------------------------------------
  */
 
@@ -310,6 +370,16 @@ static const struct transform_kind kinds[] = {
      .args = {{"size", arg_size, .is_required = true}},
      .shape = crops_fix_size,
      .apply = crops_apply_center},
+    {.name = "FiveCrop",
+     .start = {.count = {5}},
+     .args = {{"size", arg_size, .is_required = true}},
+     .shape = crops_shape_stack,
+     .apply = crops_apply_stack},
+    {.name = "TenCrop",
+     .start = {.count = {10}},
+     .args = {{"size", arg_size, .is_required = true}, {"vertical_flip", arg_flag}},
+     .shape = crops_shape_stack,
+     .apply = crops_apply_stack},
     {.name = "RandomCrop",
      .args = {{"size", arg_size, .is_required = true},
               {"padding", arg_padding},

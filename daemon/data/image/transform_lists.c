@@ -45,8 +45,8 @@ static int lists_shape_any(const struct transform_reading *rd, const struct tran
         int r = lists_shape_all(rd, &one, &after);
         if (r < 0)
             return r;
-        if (after.is_tensor != before.is_tensor || after.dtype != before.dtype ||
-            after.channels != before.channels)
+        if (after.is_tensor != before.is_tensor || after.stack != before.stack ||
+            after.dtype != before.dtype || after.channels != before.channels)
             return dl_error_set(
                 rd->err, EINVAL, rd->place,
                 "%s has a %s in it, which makes something else of the sample; write "
@@ -78,6 +78,8 @@ static int lists_apply_choice(const struct transform *t, struct transforms_runne
     float alike[INNER_MAX];
     const float *weights = t->weights;
 
+    if (run->first_generation)
+        return transform_apply(&t->inner[draws_chosen(run->draws, t->n_inner, t->shares)], run);
     for (uint32_t i = 0; !t->weights && i < t->n_inner; i++)
         alike[i] = (float)(1.0 / t->n_inner);
     if (!weights)
@@ -90,7 +92,10 @@ static int lists_apply_order(const struct transform *t, struct transforms_runner
     uint32_t order[INNER_MAX];
     int r = 0;
 
-    draws_permutation(run->draws, t->n_inner, order);
+    if (run->first_generation)
+        draws_shuffled(run->draws, t->n_inner, order);
+    else
+        draws_permutation(run->draws, t->n_inner, order);
     for (uint32_t i = 0; r == 0 && i < t->n_inner; i++)
         r = transform_apply(&t->inner[order[i]], run);
     return r;
@@ -98,6 +103,7 @@ static int lists_apply_order(const struct transform *t, struct transforms_runner
 
 static const struct transform_kind kinds[] = {
     {.name = "Compose",
+     .stacks = true,
      .args = {{"transforms", arg_inner, .is_required = true}},
      .check = lists_check_inner,
      .shape = lists_shape_all,

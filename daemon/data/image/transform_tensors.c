@@ -189,16 +189,21 @@ static int tensors_apply_dtype(const struct transform *t, struct transforms_runn
 /* ---- elements ---------------------------------------------------------------------------------
  */
 
-static void tensors_look_up(const struct transforms_runner *run, float *out)
-{
-    const uint8_t *px = run->now.pixels;
-    size_t n = picture_pixels(&run->now);
+/* Pixels of one picture: of the only one, or of one of a stack. */
+struct tensors_part {
+    const uint8_t *pixels;
+    size_t n;
+    uint32_t channels;
+};
 
-    for (uint32_t c = 0; c < runner_channels(run); c++) {
-        const float *table = run->tensor.tables[c];
-        float *to = out + c * n;
-        for (size_t i = 0; i < n; i++)
-            to[i] = table[px[i * PICTURE_PIXEL + c]];
+static void tensors_write_table(const struct transform_tensor *tensor,
+                                const struct tensors_part *part, float *out)
+{
+    for (uint32_t c = 0; c < part->channels; c++) {
+        const float *table = tensor->tables[c];
+        float *to = out + c * part->n;
+        for (size_t i = 0; i < part->n; i++)
+            to[i] = table[part->pixels[i * PICTURE_PIXEL + c]];
     }
 }
 
@@ -216,7 +221,10 @@ static int tensors_make(struct transforms_runner *run)
     }
     if (!tensor->values && n > 0)
         return tensors_out_of_memory(run);
-    tensors_look_up(run, tensor->values);
+    struct tensors_part part = {.pixels = run->now.pixels,
+                                .n = picture_pixels(&run->now),
+                                .channels = runner_channels(run)};
+    tensors_write_table(tensor, &part, tensor->values);
     tensor->is_made = true;
     return 0;
 }
@@ -348,62 +356,80 @@ static int tensors_apply_erasing(const struct transform *t, struct transforms_ru
 /* ---- the result -------------------------------------------------------------------------------
  */
 
-static void tensors_write_planes(const struct transforms_runner *run, uint8_t *out)
+static void tensors_write_planes(const struct tensors_part *part, uint8_t *out)
 {
-    const uint8_t *px = run->now.pixels;
-    size_t n = picture_pixels(&run->now);
-
-    for (uint32_t c = 0; c < runner_channels(run); c++) {
-        for (size_t i = 0; i < n; i++)
-            *out++ = px[i * PICTURE_PIXEL + c];
+    for (uint32_t c = 0; c < part->channels; c++) {
+        for (size_t i = 0; i < part->n; i++)
+            *out++ = part->pixels[i * PICTURE_PIXEL + c];
     }
 }
 
-static void tensors_write_pixels(const struct transforms_runner *run, uint8_t *out)
+static void tensors_write_pixels(const struct tensors_part *part, uint8_t *out)
 {
-    const uint8_t *px = run->now.pixels;
-    uint32_t channels = runner_channels(run);
+    const uint8_t *px = part->pixels;
 
-    for (size_t n = picture_pixels(&run->now); n > 0; n--, px += PICTURE_PIXEL) {
-        for (uint32_t c = 0; c < channels; c++)
+    for (size_t n = part->n; n > 0; n--, px += PICTURE_PIXEL) {
+        for (uint32_t c = 0; c < part->channels; c++)
             *out++ = px[c];
     }
 }
 
 /* As 16 bits each, which `out` need not be aligned for. */
-static void tensors_write_narrow(const struct transforms_runner *run, uint8_t *out)
+static void tensors_write_narrow_table(const struct transform_tensor *tensor,
+                                       const struct tensors_part *part, uint8_t *out)
+{
+    for (uint32_t c = 0; c < part->channels; c++) {
+        uint16_t table[LEVELS];
+        for (unsigned i = 0; i < LEVELS; i++)
+            table[i] = narrow_bits(tensor->dtype, tensor->tables[c][i]);
+        for (size_t i = 0; i < part->n; i++, out += sizeof table[0])
+            memcpy(out, &table[part->pixels[i * PICTURE_PIXEL + c]], sizeof table[0]);
+    }
+}
+
+static void tensors_write_narrow(const struct transform_tensor *tensor, size_t n, uint8_t *out)
+{
+    for (size_t i = 0; i < n; i++, out += sizeof(uint16_t)) {
+        uint16_t bits = narrow_bits(tensor->dtype, tensor->values[i]);
+        memcpy(out, &bits, sizeof bits);
+    }
+}
+
+static void tensors_write_part(const struct transforms_runner *run, const struct tensors_part *part,
+                               bool planar, void *out)
 {
     const struct transform_tensor *tensor = &run->tensor;
-    const uint8_t *px = run->now.pixels;
-    size_t n = picture_pixels(&run->now);
 
-    for (uint32_t c = 0; c < runner_channels(run); c++) {
-        uint16_t table[LEVELS], bits;
-        for (unsigned i = 0; !tensor->is_made && i < LEVELS; i++)
-            table[i] = narrow_bits(tensor->dtype, tensor->tables[c][i]);
-        for (size_t i = 0; i < n; i++, out += sizeof bits) {
-            bits = tensor->is_made ? narrow_bits(tensor->dtype, tensor->values[c * n + i])
-                                   : table[px[i * PICTURE_PIXEL + c]];
-            memcpy(out, &bits, sizeof bits);
-        }
-    }
+    if (run->is_tensor && tensor->dtype == DL_DTYPE_FLOAT32)
+        tensors_write_table(tensor, part, out);
+    else if (run->is_tensor && tensor->dtype != DL_DTYPE_UINT8)
+        tensors_write_narrow_table(tensor, part, out);
+    else if (run->is_tensor || planar)
+        tensors_write_planes(part, out);
+    else
+        tensors_write_pixels(part, out);
 }
 
 void transforms_write(const struct transforms_runner *run, bool planar, void *out)
 {
     const struct transform_tensor *tensor = &run->tensor;
-    size_t n = picture_pixels(&run->now) * runner_channels(run);
+    uint32_t stack = run->stack ? run->stack : 1;
+    struct tensors_part part = {.pixels = run->now.pixels,
+                                .n = picture_pixels(&run->now) / stack,
+                                .channels = runner_channels(run)};
+    size_t elements = part.n * part.channels;
+    size_t bytes = elements * (run->is_tensor ? dtype_bytes(tensor->dtype) : 1);
 
-    if (run->is_tensor && dtype_bytes(tensor->dtype) == sizeof(uint16_t))
-        tensors_write_narrow(run, out);
-    else if (run->is_tensor && tensor->is_made)
-        memcpy(out, tensor->values, n * sizeof *tensor->values);
-    else if (run->is_tensor && tensor->dtype == DL_DTYPE_FLOAT32)
-        tensors_look_up(run, out);
-    else if (run->is_tensor || planar)
-        tensors_write_planes(run, out);
-    else
-        tensors_write_pixels(run, out);
+    if (run->is_tensor && tensor->is_made && tensor->dtype == DL_DTYPE_FLOAT32) {
+        memcpy(out, tensor->values, bytes);
+        return;
+    }
+    if (run->is_tensor && tensor->is_made) {
+        tensors_write_narrow(tensor, elements, out);
+        return;
+    }
+    for (uint32_t i = 0; i < stack; i++, part.pixels += part.n * PICTURE_PIXEL)
+        tensors_write_part(run, &part, planar, (uint8_t *)out + i * bytes);
 }
 
 /* ---- rows -------------------------------------------------------------------------------------
@@ -411,22 +437,35 @@ void transforms_write(const struct transforms_runner *run, bool planar, void *ou
 
 static const struct transform_kind kinds[] = {
     {.name = "ToTensor",
+     .stacks = true,
      .start = {.flag = true},
      .shape = tensors_shape_convert,
      .apply = tensors_apply_to_tensor},
-    {.name = "PILToTensor", .shape = tensors_shape_convert, .apply = tensors_apply_to_image},
-    {.name = "ToImage", .shape = tensors_shape_convert, .apply = tensors_apply_to_image},
-    {.name = "ToPureTensor", .shape = tensors_shape_keep, .apply = tensors_apply_nothing},
+    {.name = "PILToTensor",
+     .stacks = true,
+     .shape = tensors_shape_convert,
+     .apply = tensors_apply_to_image},
+    {.name = "ToImage",
+     .stacks = true,
+     .shape = tensors_shape_convert,
+     .apply = tensors_apply_to_image},
+    {.name = "ToPureTensor",
+     .stacks = true,
+     .shape = tensors_shape_keep,
+     .apply = tensors_apply_nothing},
     {.name = "ToDtype",
+     .stacks = true,
      .args = {{"dtype", arg_choice, .words = dtypes, .is_required = true}, {"scale", arg_flag}},
      .shape = tensors_shape_dtype,
      .apply = tensors_apply_dtype},
     {.name = "ConvertImageDtype",
+     .stacks = true,
      .start = {.choice = 1, .flag = true},
      .args = {{"dtype", arg_choice, .words = dtypes}},
      .shape = tensors_shape_dtype,
      .apply = tensors_apply_dtype},
     {.name = "Normalize",
+     .stacks = true,
      .args = {{"mean", arg_colour, .low = -1e30, .high = 1e30, .is_required = true},
               {"std", arg_deviation, .low = -1e30, .high = 1e30, .is_required = true},
               {"inplace", arg_ignored}},

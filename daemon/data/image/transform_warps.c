@@ -93,6 +93,15 @@ static void warps_draw_corner(struct draws *draws, struct image_size size, const
                                  : draws_int(draws, 0, bound[i]));
 }
 
+/* torch's, where it can be had. */
+static bool warps_perspective_matrix(struct draws *draws, const double from[static 4][2],
+                                     const double to[static 4][2], double ret[static 8])
+{
+    if (draws->ops->perspective)
+        return draws->ops->perspective(draws, from, to, ret);
+    return warp_perspective_matrix(from, to, ret);
+}
+
 static int warps_apply_perspective(const struct transform *t, struct transforms_runner *run)
 {
     static const bool far[4][2] = {{false, false}, {true, false}, {true, true}, {false, true}};
@@ -108,7 +117,7 @@ static int warps_apply_perspective(const struct transform *t, struct transforms_
         return 0;
     for (unsigned i = 0; i < 4; i++)
         warps_draw_corner(run->draws, size, bound, far[i], to[i]);
-    if (!warp_perspective_matrix((const double(*)[2])from, (const double(*)[2])to, a))
+    if (!warps_perspective_matrix(run->draws, (const double(*)[2])from, (const double(*)[2])to, a))
         return runner_refuse(run, t->kind->name, "has three corners on one line");
     return runner_take(run, warp_perspective(&run->now, &warp, a, &run->spare));
 }

@@ -16,8 +16,8 @@ struct transforms {
 };
 
 static const struct transform_group *const groups[] = {
-    &transform_crops,   &transform_colours, &transform_warps,
-    &transform_tensors, &transform_autos,   &transform_lists,
+    &transform_crops, &transform_colours, &transform_warps, &transform_tensors,
+    &transform_autos, &transform_augmix,  &transform_lists,
 };
 
 static const struct transform_kind *transforms_kind(size_t i)
@@ -159,6 +159,7 @@ void transform_free_list(struct transform *list, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         transform_free_list(list[i].inner, list[i].n_inner);
         free(list[i].weights);
+        free(list[i].shares);
     }
     free(list);
 }
@@ -176,7 +177,13 @@ int transform_shape_list(const struct transform_reading *rd, const struct transf
         const struct transform_kind *kind = list[i].kind;
         spec_place_item(rd->place, i, place);
         struct transform_reading here = {.place = place, .err = rd->err};
-        if (kind->shape)
+        if (shape->stack && !kind->stacks)
+            r = dl_error_set(
+                rd->err, EINVAL, place,
+                "%s is for one picture, and here are %u; move it before the FiveCrop or "
+                "TenCrop",
+                kind->name, shape->stack);
+        else if (kind->shape)
             r = kind->shape(&here, &list[i], shape);
         else if (shape->is_tensor)
             r = dl_error_set(rd->err, EINVAL, place,
@@ -231,7 +238,7 @@ uint64_t transforms_bytes(const struct transforms_shape *shape)
 {
     uint64_t elements = (uint64_t)shape->size.height * shape->size.width * shape->channels;
 
-    return elements * dtype_bytes(shape->dtype);
+    return elements * max_u64(shape->stack, 1) * dtype_bytes(shape->dtype);
 }
 
 /* ---- running ----------------------------------------------------------------------------------
@@ -365,6 +372,7 @@ static void transforms_set(const struct transforms *transforms, struct transform
     run->path = path;
     run->err = err;
     run->is_tensor = false;
+    run->stack = 0;
     run->first_generation = transforms->how.first_generation;
 }
 
@@ -380,6 +388,9 @@ static int transforms_finish(const struct transforms *transforms, struct transfo
         return r;
     *ret = transforms->shape;
     ret->size = run->now.size;
+    if (run->stack)
+        ret->size.height /= run->stack;
+    assert(ret->stack == run->stack);
     assert(!transforms->shape.is_fixed ||
            transforms_bytes(ret) == transforms_bytes(&transforms->shape));
     assert(ret->channels == runner_channels(run) && ret->is_tensor == run->is_tensor);

@@ -24,6 +24,7 @@ struct transforms_shape {
     bool is_fixed;          /* every picture's result has `size` */
     bool is_tensor;         /* channels come first; else it is a picture */
     struct image_size size; /* where is_fixed */
+    uint32_t stack;         /* FiveCrop: so many pictures or tensors of that size; 0: one */
     uint32_t channels;      /* 1 or 3 */
     uint32_t dtype;         /* DL_DTYPE_UINT8, _FLOAT32, _FLOAT16 or _BFLOAT16 */
 };
@@ -39,7 +40,8 @@ int _nodiscard_ transforms_read(const struct value *list, const char *place,
 struct transforms_how {
     uint32_t channels;     /* of the picture that comes in: 3, or 1 for a grey one */
     bool first_generation; /* as in torchvision.transforms: RandomCrop draws for both directions,
-                              unless the picture has just the size; RandomAffine rounds otherwise */
+                              unless the picture has just the size; RandomAffine rounds otherwise;
+                              RandomChoice and RandomOrder draw from Python's random */
     bool fast;             /* transforms_run(): a JPEG that the first transform makes much smaller
                               is decoded at a smaller scale, as image.h has it; pixels differ */
 };
@@ -75,7 +77,7 @@ int _nodiscard_ transforms_run_pixels(const struct transforms *transforms,
                                       struct transforms_shape *ret, struct dl_error *err);
 
 /* The result of the last run: a tensor [c, h, w], or a picture [h, w, c], or [c, h, w] with
- * `planar`. */
+ * `planar`; of a stack one after another. */
 void transforms_write(const struct transforms_runner *runner, bool planar, void *out);
 
 /* Bytes of it. */

@@ -1,6 +1,17 @@
 #include "daemon/worker/python/picture_draws.h"
 
-enum { CALL_UNIFORM, CALL_INTEGER, CALL_PERMUTATION, CALL_NORMALS, CALL_CHOICE };
+#include <math.h>
+
+enum {
+    CALL_UNIFORM,
+    CALL_INTEGER,
+    CALL_PERMUTATION,
+    CALL_NORMALS,
+    CALL_CHOICE,
+    CALL_CHOSEN,
+    CALL_SHUFFLED,
+    CALL_PERSPECTIVE,
+};
 
 void picture_draws_release(struct picture_draws *draws)
 {
@@ -60,10 +71,10 @@ static int64_t picture_draws_integer(struct draws *d, int64_t low, int64_t high)
     return n >= low && n < high ? n : low;
 }
 
-static void picture_draws_permutation(struct draws *d, uint32_t n, uint32_t *ret)
+static void picture_draws_order(struct draws *d, unsigned call, uint32_t n, uint32_t *ret)
 {
     struct picture_draws *p = picture_draws_begin(d);
-    PyObject *result = picture_draws_call(p, CALL_PERMUTATION, Py_BuildValue("(I)", n));
+    PyObject *result = picture_draws_call(p, call, Py_BuildValue("(I)", n));
     bool whole = result && PyList_CheckExact(result) && PyList_Size(result) == (Py_ssize_t)n;
 
     for (uint32_t i = 0; i < n; i++) {
@@ -71,6 +82,16 @@ static void picture_draws_permutation(struct draws *d, uint32_t n, uint32_t *ret
         ret[i] = at >= 0 && at < (long)n ? (uint32_t)at : i;
     }
     picture_draws_end(p, result);
+}
+
+static void picture_draws_permutation(struct draws *d, uint32_t n, uint32_t *ret)
+{
+    picture_draws_order(d, CALL_PERMUTATION, n, ret);
+}
+
+static void picture_draws_shuffled(struct draws *d, uint32_t n, uint32_t *ret)
+{
+    picture_draws_order(d, CALL_SHUFFLED, n, ret);
 }
 
 static void picture_draws_normals(struct draws *d, size_t n, float *ret)
@@ -85,16 +106,23 @@ static void picture_draws_normals(struct draws *d, size_t n, float *ret)
     picture_draws_end(p, result);
 }
 
-/* As many floats, which a float64 of Python's holds exactly. */
-static PyObject *picture_draws_weights(uint32_t n, const float *weights)
+/* Of float32, which a float64 of Python's holds exactly, or of float64. */
+static PyObject *picture_draws_list(uint32_t n, const float *singles, const double *doubles)
 {
     PyObject *list = PyList_New((Py_ssize_t)n);
 
     for (uint32_t i = 0; list && i < n; i++) {
-        PyObject *weight = PyFloat_FromDouble((double)weights[i]);
-        if (!weight || PyList_SetItem(list, (Py_ssize_t)i, weight) < 0)
+        PyObject *number = PyFloat_FromDouble(singles ? (double)singles[i] : doubles[i]);
+        if (!number || PyList_SetItem(list, (Py_ssize_t)i, number) < 0)
             Py_CLEAR(list);
     }
+    return list;
+}
+
+static PyObject *picture_draws_weights(uint32_t n, const float *weights)
+{
+    PyObject *list = picture_draws_list(n, weights, NULL);
+
     return list ? Py_BuildValue("(N)", list) : NULL;
 }
 
@@ -108,11 +136,48 @@ static uint32_t picture_draws_choice(struct draws *d, uint32_t n, const float *w
     return chosen >= 0 && chosen < (long)n ? (uint32_t)chosen : 0;
 }
 
-/* No transform that is read here draws so; those of torchvision's first generation would. */
-static double picture_draws_python(struct draws *d)
+static uint32_t picture_draws_chosen(struct draws *d, uint32_t n, const double *weights)
+{
+    struct picture_draws *p = picture_draws_begin(d);
+    PyObject *list = weights ? picture_draws_list(n, NULL, weights) : Py_None;
+
+    if (!weights)
+        Py_INCREF(list);
+    PyObject *result =
+        picture_draws_call(p, CALL_CHOSEN, list ? Py_BuildValue("(IN)", n, list) : NULL);
+    long chosen = result ? PyLong_AsLong(result) : 0;
+    picture_draws_end(p, result);
+    return chosen >= 0 && chosen < (long)n ? (uint32_t)chosen : 0;
+}
+
+/* No transform that Python has C do draws so: AugMix works on tensors there. */
+static void picture_draws_dirichlet(struct draws *d, uint32_t n, double alpha, float *ret)
 {
     (void)d;
-    return 0;
+    (void)alpha;
+    for (uint32_t i = 0; i < n; i++)
+        ret[i] = 1.0F / (float)n;
+}
+
+/* Four corners as eight numbers: x, y, x, ... */
+static bool picture_draws_perspective(struct draws *d, const double from[static 4][2],
+                                      const double to[static 4][2], double ret[static 8])
+{
+    struct picture_draws *p = picture_draws_begin(d);
+    PyObject *corners[2] = {picture_draws_list(8, NULL, from[0]),
+                            picture_draws_list(8, NULL, to[0])};
+    PyObject *args = PyTuple_Pack(2, corners[0], corners[1]);
+    PyObject *result = picture_draws_call(p, CALL_PERSPECTIVE, args);
+    bool whole = result && PyList_CheckExact(result) && PyList_Size(result) == 8;
+
+    for (int i = 0; i < 8; i++)
+        ret[i] = whole ? PyFloat_AsDouble(PyList_GetItem(result, i)) : 0;
+    Py_XDECREF(corners[0]);
+    Py_XDECREF(corners[1]);
+    picture_draws_end(p, result);
+    for (int i = 0; i < 8; i++)
+        whole = whole && isfinite(ret[i]);
+    return whole;
 }
 
 int picture_draws_init(struct picture_draws *draws, PyObject *calls)
@@ -123,7 +188,10 @@ int picture_draws_init(struct picture_draws *draws, PyObject *calls)
         .permutation = picture_draws_permutation,
         .normals = picture_draws_normals,
         .choice = picture_draws_choice,
-        .python = picture_draws_python,
+        .dirichlet = picture_draws_dirichlet,
+        .chosen = picture_draws_chosen,
+        .shuffled = picture_draws_shuffled,
+        .perspective = picture_draws_perspective,
     };
 
     if (!PyTuple_CheckExact(calls) || PyTuple_Size(calls) != PICTURE_DRAWS_CALLS) {

@@ -9,13 +9,16 @@
 #include "daemon/data/image/draws.h"
 #include "daemon/worker/python/py.h"
 
-enum { PICTURE_DRAWS_CALLS = 5 };
+enum { PICTURE_DRAWS_CALLS = 8 };
 
 struct picture_draws {
     struct draws base;
     PyObject *calls;         /* borrowed: a tuple of PICTURE_DRAWS_CALLS functions, in this order:
                                 uniform(low, high), integer(low, high), permutation(n) -> list,
-                                normals(n) -> bytes of float32, choice(weights) */
+                                normals(n) -> bytes of float32, choice(weights),
+                                chosen(n, weights or None), shuffled(n) -> list,
+                                perspective(from, to) -> 8 floats,
+                                or an empty list */
     bool failed;             /* an exception is set; numbers are valid, and no more are drawn */
     PyThreadState *released; /* of the thread that runs without the GIL */
 };
