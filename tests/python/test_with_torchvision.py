@@ -354,6 +354,31 @@ class Loaders(Pictures):
             for workers in (0, 2):
                 self.assert_alike(joined, num_workers=workers, batch_size=8, shuffle=True)
 
+    def test_rows_in_their_places(self):
+        """Pictures so large that they are made in the batch itself; some files are Pillow's to read."""
+        files = self.folder(v2.Resize((64, 60)), v2.ToTensor())
+        native = [i for i, (path, _) in enumerate(files.samples) if path.endswith(".jpg")]
+        some = [*native[:9], *(i for i in range(len(files)) if i not in native), *native[9:]]
+        for chosen in (native, some):
+            files.samples = [files.samples[i] for i in chosen] if chosen is native else files.samples
+            for dataset in (files, Subset(files, range(0, len(files.samples), 2)), ConcatDataset([files, files])):
+                for batch in (4, 5):
+                    self.assert_alike(dataset, num_workers=1, batch_size=batch, shuffle=chosen is some)
+            files = self.folder(v2.Resize((64, 60)), v2.ToTensor())
+        self.assert_alike(files, num_workers=2, batch_size=6, collate_fn=list)
+
+    def test_rows_where_batches_grow(self):
+        """A batch that turns out too large for its slot is not lost; nor is one of another kind."""
+        for targets in ([0, 1, 2, 3, "a" * 3_000_000], [0.5, 1, 2, 3], ["a", "b" * 4_000_000, 0, 1.5]):
+            calls = iter(range(1_000))
+            dataset = self.folder(v2.Resize((64, 60)), v2.ToTensor(),
+                                  target_transform=lambda _: targets[next(calls) // 4 % len(targets)])
+            dataset.samples = [sample for sample in dataset.samples if sample[0].endswith(".jpg")][:24]
+            ours = self.epochs(DataLoader, dataset, num_workers=1, batch_size=4, persistent_workers=True)
+            calls = iter(range(1_000))
+            theirs = self.epochs(TorchLoader, dataset, num_workers=1, batch_size=4, persistent_workers=True)
+            self.assertIsNone(difference(ours, theirs))
+
     def test_what_a_worker_changes(self):
         def init(number):
             dloader.get_worker_info().dataset.transform = v2.Compose([v2.Resize((9, 9)), v2.PILToTensor()])

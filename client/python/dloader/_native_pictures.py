@@ -105,7 +105,8 @@ class Made:
     def _handle(self, channels: int) -> Any:
         """Of C's transforms; None: they are not for pictures with so many channels."""
         if channels not in self._handles:
-            self._handles[channels] = _native_transforms.opened(self._items, _DRAWS, channels, self._is_fast)
+            self._handles[channels] = _native_transforms.opened(self._items, _DRAWS, channels, self._is_fast,
+                                                                self._is_bare)
         return self._handles[channels]
 
     def _make(self, is_tensor: bool, dtype: str, channels: int, height: int, width: int) -> tuple:

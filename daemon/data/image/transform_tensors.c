@@ -13,7 +13,18 @@
 #include <errno.h>
 #include <math.h>
 
-enum { LEVELS = 256, CHANNELS = 3, ERASE_TRIES = 10 };
+#if defined(__SSE2__) && !defined(PLAIN_VECTORS)
+#include <emmintrin.h>
+#define TENSORS_STREAM
+#endif
+
+enum {
+    LEVELS = 256,
+    CHANNELS = 3,
+    ERASE_TRIES = 10,
+    STREAMED = 4,           /* pixels at once */
+    STREAM_MIN = 128 * 128, /* pixels of what is written past the cache */
+};
 
 static int tensors_out_of_memory(const struct transforms_runner *run)
 {
@@ -196,6 +207,48 @@ struct tensors_part {
     uint32_t channels;
 };
 
+#ifdef TENSORS_STREAM
+
+static inline void tensors_stream_four(const float *table, const uint8_t *px, float *out)
+{
+    _mm_stream_ps(out, _mm_setr_ps(table[px[0]], table[px[PICTURE_PIXEL]],
+                                   table[px[2 * PICTURE_PIXEL]], table[px[3 * PICTURE_PIXEL]]));
+}
+
+/*
+ * All channels of four pixels at once, past the cache: a result of this size is read by another
+ * process, or after a whole batch. False: it is not one of these, and nothing is done.
+ */
+static bool tensors_write_large(const struct transform_tensor *tensor,
+                                const struct tensors_part *part, float *out)
+{
+    const uint8_t *px = part->pixels;
+    size_t n = part->n;
+
+    if (n < STREAM_MIN || n % STREAMED != 0 || (uintptr_t)out % sizeof(__m128) != 0 ||
+        part->channels != CHANNELS)
+        return false;
+    for (size_t i = 0; i < n; i += STREAMED, px += STREAMED * PICTURE_PIXEL) {
+        for (unsigned c = 0; c < CHANNELS; c++)
+            tensors_stream_four(tensor->tables[c], px + c, out + c * n + i);
+    }
+    _mm_sfence();
+    return true;
+}
+
+#else
+
+static bool tensors_write_large(const struct transform_tensor *tensor,
+                                const struct tensors_part *part, float *out)
+{
+    (void)tensor;
+    (void)part;
+    (void)out;
+    return false;
+}
+
+#endif
+
 static void tensors_write_table(const struct transform_tensor *tensor,
                                 const struct tensors_part *part, float *out)
 {
@@ -356,6 +409,13 @@ static int tensors_apply_erasing(const struct transform *t, struct transforms_ru
 /* ---- the result -------------------------------------------------------------------------------
  */
 
+static void tensors_write_floats(const struct transform_tensor *tensor,
+                                 const struct tensors_part *part, float *out)
+{
+    if (!tensors_write_large(tensor, part, out))
+        tensors_write_table(tensor, part, out);
+}
+
 static void tensors_write_planes(const struct tensors_part *part, uint8_t *out)
 {
     for (uint32_t c = 0; c < part->channels; c++) {
@@ -401,7 +461,7 @@ static void tensors_write_part(const struct transforms_runner *run, const struct
     const struct transform_tensor *tensor = &run->tensor;
 
     if (run->is_tensor && tensor->dtype == DL_DTYPE_FLOAT32)
-        tensors_write_table(tensor, part, out);
+        tensors_write_floats(tensor, part, out);
     else if (run->is_tensor && tensor->dtype != DL_DTYPE_UINT8)
         tensors_write_narrow_table(tensor, part, out);
     else if (run->is_tensor || planar)

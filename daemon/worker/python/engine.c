@@ -475,6 +475,7 @@ static int engine_make(struct engine *e, const struct slot_task *task, void *slo
 
     if (r <= 0)
         return r;
+    stack_offer(e->stack, task, slot, slot_bytes);
     if (!retry_cache_take(&e->retry_cache, task, &made))
         r = task->stream ? engine_make_round(e, task, &made)
                          : engine_make_mapped(e, task, slot, &made, ret_bad);
@@ -487,7 +488,7 @@ static int engine_make(struct engine *e, const struct slot_task *task, void *slo
             r = 0;
         if (r > 0 && !engine_put_state(&made, slot, slot_bytes, ret_used))
             r = 0;
-        if (r == 0)
+        if (r == 0 && (r = stack_keep_rows(e->stack)) == 0)
             retry_cache_put(&e->retry_cache, task, &made);
         else if (r > 0)
             engine_write_numbers(slot, task, &made);
@@ -496,6 +497,7 @@ static int engine_make(struct engine *e, const struct slot_task *task, void *slo
         r = FETCH_END;
     }
     made_deinit(&made);
+    stack_end_offer(e->stack);
     return r;
 }
 

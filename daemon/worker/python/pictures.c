@@ -1,16 +1,19 @@
 #include "daemon/worker/python/pictures.h"
 
 #include "daemon/worker/python/picture_draws.h"
+#include "daemon/worker/python/stack.h"
 
 #include "daemon/data/image/transforms.h"
 #include "proto/dtype.h"
 #include "proto/yaml.h"
 
 const char pictures_open_text[] =
-    "pictures(transforms, draws, channels=3, first=False, fast=False) -> handle\n\n"
+    "pictures(transforms, draws, channels=3, first=False, fast=False, bare=False) -> handle\n\n"
     "transforms: JSON, a list as in dloader-spec(5). draws: the functions of picture_draws.h.\n"
     "channels: of what they begin with, 3 or 1. first: a RandomCrop draws as torchvision's first\n"
-    "generation. fast: a JPEG that gets much smaller is decoded at a smaller scale.\n"
+    "generation. fast: a JPEG that gets much smaller is decoded at a smaller scale. bare: tensors "
+    "go\n"
+    "into batches and nowhere else, so that they may be made there.\n"
     "ValueError: they cannot be read, and why.";
 const char pictures_of_file_text[] =
     "picture_of_file(handle, data, most_pixels, make) -> what make() gave, or None\n\n"
@@ -33,6 +36,7 @@ struct pictures {
     struct image_decoder *decoder; /* owned; NULL: there was no file yet */
     PyObject *calls;               /* owned; of draws */
     uint32_t channels;
+    bool bare; /* of pictures(): what comes of it is no more than a row of a batch */
     bool busy; /* another thread runs it */
 };
 
@@ -79,7 +83,7 @@ PyObject *pictures_open(PyObject *module, PyObject *args)
     _cleanup_(pictures_freep)
     struct pictures *p = calloc(1, sizeof *p);
     struct transforms_how how = {.channels = 3};
-    int first = 0, fast = 0;
+    int first = 0, fast = 0, bare = 0;
     struct picture_draws draws;
     struct dl_error err = {0};
     const char *text;
@@ -88,7 +92,8 @@ PyObject *pictures_open(PyObject *module, PyObject *args)
     (void)module;
     if (!p)
         return PyErr_NoMemory();
-    if (!PyArg_ParseTuple(args, "sO|Ipp:pictures", &text, &calls, &how.channels, &first, &fast) ||
+    if (!PyArg_ParseTuple(args, "sO|Ippp:pictures", &text, &calls, &how.channels, &first, &fast,
+                          &bare) ||
         picture_draws_init(&draws, calls) < 0)
         return NULL;
     if (how.channels != 1 && how.channels != 3) {
@@ -98,6 +103,7 @@ PyObject *pictures_open(PyObject *module, PyObject *args)
     how.first_generation = first;
     how.fast = fast;
     p->channels = how.channels;
+    p->bare = bare;
     Py_INCREF(calls);
     p->calls = calls;
     if (pictures_read(p, text, &how, &err) < 0) {
@@ -128,10 +134,27 @@ static int pictures_write(const struct pictures *p, const struct transforms_shap
     return fits ? 0 : -1;
 }
 
+/* In the batch; NULL: there is no place for it. */
+static PyObject *pictures_give_row(const struct pictures *p, const struct transforms_shape *shape)
+{
+    const struct leaf leaf = {.dtype = shape->dtype,
+                              .ndim = 3,
+                              .shape = {shape->channels, shape->size.height, shape->size.width}};
+    void *memory;
+    PyObject *row = p->bare && shape->is_tensor ? stack_take_row(&leaf, &memory) : NULL;
+
+    if (row)
+        transforms_write(p->run, false, memory);
+    return row;
+}
+
 static PyObject *pictures_give(const struct pictures *p, const struct transforms_shape *shape,
                                PyObject *make)
 {
-    PyObject *result = NULL, *buffer = NULL;
+    PyObject *result = pictures_give_row(p, shape), *buffer = NULL;
+
+    if (result)
+        return result;
     _cleanup_py_ PyObject *pair = PyObject_CallFunction(
         make, "OsIII", shape->is_tensor ? Py_True : Py_False, dtype_name(shape->dtype),
         shape->channels, shape->size.height, shape->size.width);

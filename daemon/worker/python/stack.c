@@ -21,6 +21,7 @@ struct stack *stack_free(struct stack *s)
 {
     if (!s)
         return NULL;
+    stack_end_offer(s);
     stack_clear(s);
     tree_deinit(&s->tree);
     free(s->places);
@@ -235,6 +236,10 @@ static void stack_write_text(const struct stack *s, const struct place *place, c
 /* torch itself stacks, and says whether the tensors go together. */
 static bool stack_write_tensors(const struct stack *s, const struct place *place, char *to)
 {
+    int filled = stack_offer_is_filled(s, (uint32_t)(place - s->places));
+
+    if (filled != 0)
+        return filled > 0;
     _cleanup_py_ PyObject *over = leaf_tensor_over(to, &place->leaf, (uint64_t)s->n);
     _cleanup_py_ PyObject *args = over ? PyTuple_Pack(2, place->column, array_types.zero) : NULL;
     _cleanup_py_ PyObject *names = args ? PyDict_New() : NULL;
@@ -315,7 +320,7 @@ static enum stack_result stack_make(struct stack *s, PyObject *samples,
     if (s->n == 0 || !stack_template(s, PyList_GetItem(samples, 0)))
         return STACK_NOT_PLAIN;
     struct batch_layout layout = batch_layout_begin(slot_task_end(task), &s->tree);
-    if (!stack_lay_out_fixed(s, &layout, slot))
+    if (!stack_lay_out_fixed(s, &layout, slot) || !stack_offer_fits(s, slot))
         return STACK_NOT_PLAIN;
     s->copies = layout.used <= slot_bytes;
     if (!stack_put_all(s, samples) || !stack_lay_out_text(s, &layout))
@@ -328,6 +333,7 @@ static enum stack_result stack_make(struct stack *s, PyObject *samples,
     batch_layout_zero_gaps(&layout, s->tree.nodes, slot);
     tree_encode(&s->tree, (char *)slot + layout.tree_off);
     slot_put_batch(slot, task->samples, &layout);
+    stack_offer_learn(s, task);
     return STACK_DONE;
 }
 

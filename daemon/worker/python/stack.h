@@ -28,4 +28,24 @@ enum stack_result { STACK_DONE, STACK_TOO_SMALL, STACK_NOT_PLAIN };
 enum stack_result stack_batch(struct stack *stack, PyObject *samples, const struct slot_task *task,
                               void *slot, uint64_t slot_bytes, uint64_t *ret_used);
 
+/*
+ * Rows in their places. A batch that is like the last one has its tensor at the same place of the
+ * slot, and what makes a sample's tensor may make it right there: between stack_offer() and
+ * stack_end_offer() stack_take_row() gives the rows in order. stack_batch() copies nothing where
+ * each sample has its own; where they have come into disorder it is STACK_NOT_PLAIN.
+ *
+ *   offer → take_row* → batch → (keep_rows) → end_offer
+ *
+ * Such tensors are the slot's memory: nobody but the batch may have them. keep_rows: gives them
+ * memory of their own, as the samples are needed again. -1 with an exception.
+ */
+void stack_offer(struct stack *stack, const struct slot_task *task, void *slot,
+                 uint64_t slot_bytes);
+int stack_keep_rows(struct stack *stack);
+void stack_end_offer(struct stack *stack);
+
+/* The next row of the offer there is in this process, if it is of that kind: a new tensor over it.
+ * NULL: there is none, without an exception. */
+PyObject *stack_take_row(const struct leaf *leaf, void **ret_memory);
+
 #endif

@@ -29,13 +29,33 @@ struct place {
     char *to; /* in the slot */
 };
 
+/* Where the large tensor of the last batch was, and who has rows of it in this one. */
+struct stack_offer {
+    struct leaf leaf; /* of a row; no dimensions: there was none */
+    uint64_t row_bytes;
+    uint64_t offset;   /* from the slot's beginning */
+    uint64_t task_end; /* of that batch's task */
+    uint32_t node;
+    Py_ssize_t n;
+    char *rows;      /* in the slot at hand; NULL: nothing is offered */
+    PyObject *taken; /* owned; list of the tensors */
+};
+
 struct stack {
     struct tree tree;
     struct place *places; /* of each node */
     uint32_t room;
     Py_ssize_t n; /* samples */
     bool copies;  /* else texts are collected only, to learn how long they are */
+    struct stack_offer offer;
 };
+
+/* Whether the rows that were taken are where this batch has them, before anything is written. */
+bool stack_offer_fits(const struct stack *stack, const char *slot);
+/* Whether all rows of a tensor are there already: 1; 0: none of them is its; -1: some are. */
+int stack_offer_is_filled(const struct stack *stack, uint32_t node);
+/* After a batch: remembers it for the next one. */
+void stack_offer_learn(struct stack *stack, const struct slot_task *task);
 
 /* Adds the nodes of a batch of s->n such samples. False: not plain, or an exception. */
 bool stack_template(struct stack *stack, PyObject *sample);
