@@ -38,6 +38,7 @@ enum dataset_kind {
     DATASET_MIX,
     DATASET_CSV,
     DATASET_LMDB,
+    DATASET_AUDIOFOLDER,
 };
 enum sample_index { INDEX_OFF = 1, INDEX_AUTO, INDEX_FILE };
 enum megatron_view { MEGATRON_DOCUMENTS = 1, MEGATRON_SAMPLES };
@@ -62,6 +63,8 @@ enum image_transform {
     TRANSFORM_RANDOM_CROP
 };
 enum image_layout { LAYOUT_HWC = 1, LAYOUT_CHW };
+enum audio_channels { AUDIO_MONO = 1, AUDIO_KEEP };
+enum audio_crop { AUDIO_CROP_RANDOM = 1, AUDIO_CROP_CENTER, AUDIO_CROP_START };
 enum sampler_kind {
     SAMPLER_SEQUENTIAL = 1,
     SAMPLER_RANDOM,
@@ -109,18 +112,26 @@ struct spec_image {
     double aspect[2]; /* random_crop: least and greatest width / height */
 };
 
+/* What is done with a sound likewise; daemon/data/audio/audio.h has the meaning. */
+struct spec_audio {
+    enum audio_channels channels;
+    enum audio_crop crop; /* 0 unless there are frames */
+    uint32_t rate;        /* frames a second; 0: its own */
+    uint64_t frames;      /* of every sound; 0: its own */
+};
+
 struct spec_dataset {
     enum dataset_kind kind;
     uint64_t length;         /* range; mix: of an epoch; 0 unless stop is never */
     struct spec_file *files; /* owned; idx, npy: 1..DL_MAX_DATASET_FILES, sorted by field: the order
                                 of a map's keys is no matter; the others without field: records,
-                                tokens, plugin, imagefolder (its directory) one; python none, or
-                                its interpreter; text, tar, tfrecord, parquet, arrow, csv
+                                tokens, plugin, imagefolder, audiofolder (its directory) one; python
+                                none, or its interpreter; text, tar, tfrecord, parquet, arrow, csv
                                 1..DL_MAX_DATASET_PARTS in their order, which may be patterns;
                                 megatron one, with or without .bin; mds its directory; lmdb its
                                 directory or file */
     uint32_t n_files;
-    uint32_t dtype; /* records; tokens: 0 = what the .npy file says */
+    uint32_t dtype; /* records; tokens: 0 = what the .npy file says; audiofolder */
     uint32_t ndim;  /* records */
     uint64_t shape[8];
     uint64_t offset; /* records: bytes to skip at the start of the file */
@@ -164,6 +175,7 @@ struct spec_dataset {
                                 one;   huggingface: or its text; null: none */
 
     struct spec_image image; /* imagefolder, tar */
+    struct spec_audio audio; /* audiofolder */
     struct value transforms; /* owned; imagefolder: a list; null: image says what is done */
     uint64_t shuffle;        /* tar: samples in the buffer that the next is drawn from; 0: none */
     bool decode;             /* tar: members become what their extension says; else bytes */

@@ -232,6 +232,14 @@ bool spec_token_dtype(uint32_t dtype)
            dtype == DL_DTYPE_INT64;
 }
 
+/* Which of the types a dataset of the kind has. */
+static bool spec_dataset_takes_dtype(enum dataset_kind kind, uint32_t dtype)
+{
+    if (kind == DATASET_TOKENS)
+        return spec_token_dtype(dtype);
+    return kind != DATASET_AUDIOFOLDER || dtype == DL_DTYPE_FLOAT32 || dtype == DL_DTYPE_INT16;
+}
+
 int spec_read_dtype(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
     static const char *const names[] = {
@@ -239,18 +247,18 @@ int spec_read_dtype(struct spec_reading *rd, const struct spec_key *key, const s
 #include "proto/dtype.def"
 #undef DTYPE
     };
-    bool tokens = rd->spec->dataset.kind == DATASET_TOKENS;
+    enum dataset_kind kind = rd->spec->dataset.kind;
     struct word_list list;
     uint32_t dtype;
 
     if (v->type == VALUE_STRING && dtype_from_name(v->string, &dtype) == 0 &&
-        (!tokens || spec_token_dtype(dtype))) {
+        spec_dataset_takes_dtype(kind, dtype)) {
         rd->spec->dataset.dtype = dtype;
         return 0;
     }
     word_list_begin(&list, v->type == VALUE_STRING ? v->string : "");
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (!tokens || (dtype_from_name(names[i], &dtype) == 0 && spec_token_dtype(dtype)))
+        if (dtype_from_name(names[i], &dtype) == 0 && spec_dataset_takes_dtype(kind, dtype))
             word_list_add(&list, names[i]);
     return spec_refuse(rd, key, v, "is not one of %s%s%s%s", list.text,
                        list.best ? "; did you mean " : "", list.best ? list.best : "",

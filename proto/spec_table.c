@@ -15,6 +15,7 @@
 #define IMAGES         (KIND(IMAGEFOLDER) | RECORDS)
 #define TOKENIZED      (RECORDS | KIND(CSV)) /* a field of the sample may become tokens */
 #define TEXTS          (KIND(TEXT) | TOKENIZED)
+#define AUDIO          (KIND(AUDIOFOLDER))
 #define BIT(number)    (1U << (number))
 #define TOKENIZERS \
     (BIT(TOKENIZER_BYTES) | BIT(TOKENIZER_SENTENCEPIECE) | BIT(TOKENIZER_HUGGINGFACE))

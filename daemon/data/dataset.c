@@ -4,6 +4,7 @@
  */
 #include "daemon/data/arrays/array.h"
 #include "daemon/data/arrow/arrow.h"
+#include "daemon/data/audio/audiofolder.h"
 #include "daemon/data/combine/combine.h"
 #include "daemon/data/csv/csv.h"
 #include "daemon/data/dataset_fingerprint.h"
@@ -208,6 +209,8 @@ static int dataset_open_kind(const struct spec_dataset *spec, const char *place,
         return csv_open(spec, place, env, ret, err);
     case DATASET_LMDB:
         return lmdb_open(spec, place, env, ret, err);
+    case DATASET_AUDIOFOLDER:
+        return audiofolder_open(spec, place, env, ret, err);
     case DATASET_PLUGIN:
         return plugin_open(spec, place, env, ret, err);
     case DATASET_PYTHON:

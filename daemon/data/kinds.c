@@ -1,5 +1,6 @@
 #include "daemon/data/kinds.h"
 
+#include "daemon/data/audio/audio_file.h"
 #include "daemon/data/parquet/codec.h"
 #include "daemon/data/text/sentencepiece.h"
 #include "daemon/data/unpack.h"
@@ -25,6 +26,7 @@ static const struct kind_entry entries[] = {
     {DATASET_ARROW, "map", "Arrow IPC files and streams, and Hugging Face's datasets on disk"},
     {DATASET_CSV, "map", "comma- or tab-separated values, by columns of numbers or text"},
     {DATASET_LMDB, "map", "the keys and values of LMDB, without its lock file"},
+    {DATASET_AUDIOFOLDER, "map", "a directory of WAV, FLAC and Ogg for each class"},
     {DATASET_PLUGIN, "either", "what its shared library reads"},
     {DATASET_PYTHON, "either", "what its Python code reads"},
 };
@@ -47,6 +49,8 @@ static const char *kinds_parquet_lacks(void)
 
 const char *data_kind_lacks(enum dataset_kind kind)
 {
+    if (kind == DATASET_AUDIOFOLDER)
+        return audio_file_missing();
     if (kind == DATASET_TEXT && !spm_is_built())
         return "without the tokenizer sentencepiece, as this build has no libsentencepiece";
     if ((kind == DATASET_TAR || kind == DATASET_MDS) && !compression_is_built_in(COMPRESSION_ZSTD))

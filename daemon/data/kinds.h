@@ -1,4 +1,4 @@
-/* What this build can read: each kind of dataset, and what it lacks. Pure. */
+/* What this installation can read: each kind of dataset, and what it lacks. */
 #ifndef DL_DATA_KINDS_H
 #define DL_DATA_KINDS_H
 
@@ -13,7 +13,8 @@ struct kind_entry {
 /* All kinds. */
 const struct kind_entry *data_kinds(size_t *ret_count);
 
-/* What this build cannot do of the kind, and why, in words; NULL: nothing is missing. */
+/* What cannot be done of the kind, and why, in words; NULL: nothing is missing. Looks for libraries
+ * that are found at run time. */
 const char *data_kind_lacks(enum dataset_kind kind);
 
 #endif

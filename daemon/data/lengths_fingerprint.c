@@ -1,4 +1,5 @@
 /* By what the lengths of a dataset are recognised: its description, and a look at its files. */
+#include "daemon/data/audio/audio_files.h"
 #include "daemon/data/file_hasher.h"
 #include "daemon/data/image/image_files.h"
 #include "daemon/data/lengths.h"
@@ -37,13 +38,14 @@ static void lengths_fingerprint_add_listed(struct file_hasher *hasher,
         lengths_fingerprint_add_file(hasher, list.paths[i]);
 }
 
-static void lengths_fingerprint_add_images(struct file_hasher *hasher,
-                                           const struct spec_dataset *spec)
+static void lengths_fingerprint_add_classes(struct file_hasher *hasher,
+                                            const struct spec_dataset *spec,
+                                            const struct class_files *of)
 {
     struct class_list list = {0};
     char path[DL_BOUND_PATH_BYTES];
 
-    hasher->r = class_list_make(spec->files[0].path, &image_files, hasher->env, &list, NULL);
+    hasher->r = class_list_make(spec->files[0].path, of, hasher->env, &list, NULL);
     for (uint64_t i = 0; i < list.n && hasher->r == 0; i++) {
         size_t len = 0;
         (void)class_list_get(&list, i, path, sizeof path, &len);
@@ -59,7 +61,9 @@ static void lengths_fingerprint_add_files(struct file_hasher *hasher,
                                           const struct spec_dataset *spec)
 {
     if (spec->kind == DATASET_IMAGEFOLDER)
-        lengths_fingerprint_add_images(hasher, spec);
+        lengths_fingerprint_add_classes(hasher, spec, &image_files);
+    else if (spec->kind == DATASET_AUDIOFOLDER)
+        lengths_fingerprint_add_classes(hasher, spec, &audio_files);
     else
         lengths_fingerprint_add_listed(hasher, spec);
     for (uint32_t i = 0; i < spec->n_datasets && hasher->r == 0; i++)

@@ -28,6 +28,7 @@ enum files_sort files_sort_of(enum dataset_kind kind)
     case DATASET_TAR:
         return FILES_SHARDS;
     case DATASET_IMAGEFOLDER:
+    case DATASET_AUDIOFOLDER:
     case DATASET_MDS:
     case DATASET_PARQUET:
         return FILES_FOLDER;
@@ -56,7 +57,7 @@ static int spec_files_add_named(const struct spec_dataset *spec, struct file_lis
     return r;
 }
 
-/* Of a folder of images none: class_list.h lists it. */
+/* Of a folder of classes none: class_list.h lists it. */
 static int spec_files_add_folder(const struct spec_dataset *spec, const struct data_env *env,
                                  struct file_list *list, struct dl_error *err)
 {

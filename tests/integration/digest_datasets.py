@@ -4,6 +4,7 @@ A line is (name, kind, keys), keys being a function of the test case, in whose d
 what there is to read. COLLATES and ITERABLE say by name what is not as usual.
 """
 
+import ctypes
 import gzip
 import json
 import math
@@ -149,6 +150,15 @@ def lmdb(case, name):
     records |= {f"t{i:03}".encode(): media.words(f"l{i}", 1)[0].encode() for i in range(ROWS)}
     media.lmdb(folder, {**records, b"__len__": b"%d" % ROWS})
     return str(folder)
+
+
+def sounds(case, name):
+    try:
+        ctypes.CDLL("libsndfile.so.1")
+    except OSError:
+        raise unittest.SkipTest("libsndfile is not installed (Debian: libsndfile1)") from None
+    media.sounds(pathlib.Path(case.path(name)), ROWS)
+    return case.path(name)
 
 
 def tfrecords(case, prefix):
@@ -366,6 +376,10 @@ DATASETS = [
     ("lmdb_of_images", "lmdb", lambda case: {
         "path": lmdb(case, "lmdb-images"), "prefix": "p", "images": ["value"], "size": 9,
         "transform": "random_crop"}),
+    ("audiofolder_of_rows", "audiofolder", lambda case: {
+        "root": sounds(case, "cut-sounds"), "sample_rate": 12000, "frames": 500}),
+    ("audiofolder_of_whole_sounds", "audiofolder", lambda case: {
+        "root": sounds(case, "whole-sounds"), "channels": "keep", "dtype": "int16", "sample_rate": 8000}),
     ("imagefolder_random_crop", "imagefolder", lambda case: {
         "root": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_center_chw", "imagefolder", lambda case: {
@@ -414,6 +428,7 @@ COLLATES = {
     "parquet_of_tokens": {"kind": "pad", "value": -1},
     "tar_of_tokens": {"kind": "none"},
     "csv_of_columns": {"kind": "none"},
+    "audiofolder_of_whole_sounds": {"kind": "none"},
     "lmdb_of_records": {"kind": "none"},
     "lmdb_of_images": {"kind": "none"},
     "parquet_of_columns": {"kind": "pad", "fields": ["ids"]},

@@ -34,6 +34,52 @@ def pictures(folder, count, classes=3):
         (directory / f"{i:04}.png").write_bytes(png(f"{folder.name}{i}", 20 + i % 13, 18 + i % 7))
 
 
+def wav(samples, channels, rate):
+    """A WAV file of 16 bits; the samples of each frame's channels one after another."""
+    data = struct.pack(f"<{len(samples)}h", *samples)
+    head = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 36 + len(data), b"WAVE", b"fmt ", 16, 1, channels, rate,
+                       2 * channels * rate, 2 * channels, 16, b"data", len(data))
+    return head + data
+
+
+def _crc(data, polynomial, bits):
+    rest = 0
+    for byte in data:
+        rest ^= byte << bits - 8
+        for _ in range(8):
+            rest = (rest << 1 ^ (polynomial if rest >> bits - 1 else 0)) & (1 << bits) - 1
+    return rest.to_bytes(bits // 8, "big")
+
+
+def flac(samples, channels, rate, block=1024):
+    """A FLAC file (RFC 9639) of 16 bits, likewise: in frames that are not compressed."""
+    frames = len(samples) // channels
+    numbers = rate << 44 | channels - 1 << 41 | 15 << 36 | frames
+    info = struct.pack(">HH6x", block, block) + numbers.to_bytes(8, "big") + bytes(16)
+    out = b"fLaC" + struct.pack(">I", 0x80000000 | len(info)) + info
+    for number, first in enumerate(range(0, frames, block)):
+        count = min(block, frames - first)
+        head = b"\xff\xf8\x70" + bytes([channels - 1 << 4 | 8, number]) + struct.pack(">H", count - 1)
+        frame = head + _crc(head, 0x07, 8)
+        for channel in range(channels):
+            own = samples[first * channels + channel:(first + count) * channels:channels]
+            frame += b"\x02" + struct.pack(f">{count}h", *own)
+        out += frame + _crc(frame, 0x8005, 16)
+    return out
+
+
+def sounds(folder, count, classes=3):
+    """A folder of sounds: folder/class<c>/<i>.wav or .flac, of several rates, channels and lengths."""
+    for i in range(count):
+        rng = random.Random(f"{folder.name}{i}")
+        directory = folder / f"class{i % classes}"
+        directory.mkdir(parents=True, exist_ok=True)
+        channels, rate = 1 + i % 2, (8000, 11025, 16000)[i // 2 % 3]
+        samples = [rng.randrange(-32768, 32768) for _ in range(channels * (100 + 37 * i))]
+        name, write = ("wav", wav) if i % 5 else ("flac", flac)
+        (directory / f"{i:04}.{name}").write_bytes(write(samples, channels, rate))
+
+
 def words(name, count):
     """Lines of 0 to 11 words, some of them not ASCII."""
     rng = random.Random(name)

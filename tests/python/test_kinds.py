@@ -3,6 +3,7 @@ library alone, and by the libraries whose formats they are where those are insta
 """
 
 import csv
+import ctypes
 import importlib.util
 import io
 import json
@@ -28,6 +29,17 @@ ROWS = 23
 def needs(module):
     return unittest.skipUnless(importlib.util.find_spec(module.partition(".")[0]),
                                f"the package of {module} is not installed")
+
+
+def has_libsndfile():
+    try:
+        ctypes.CDLL("libsndfile.so.1")
+    except OSError:
+        return False
+    return True
+
+
+needs_libsndfile = unittest.skipUnless(has_libsndfile(), "libsndfile is not installed (Debian: libsndfile1)")
 
 
 class KindCase(unittest.TestCase):
@@ -107,6 +119,28 @@ class OurWriters(KindCase):
                                *(batch[name].item() for name in names[columns:])]
                               for batch in read], rows)
             self.assertEqual(read[0][names[-1]].dtype, numpy.float64)
+
+    @needs_libsndfile
+    def test_sounds(self):
+        """Those of WAV and FLAC, as they were written; both by the means of the standard library."""
+        rng = random.Random("sounds")
+        for label in range(2):
+            (self.folder / str(label)).mkdir()
+        written = []
+        for i in range(8):
+            channels = 1 + i % 3
+            samples = [rng.randrange(-32768, 32768) for _ in range(channels * rng.randrange(1, 3000))]
+            name, write = [("wav", media.wav), ("flac", media.flac)][i % 2]
+            (self.folder / str(i // 4) / f"{i}.{name}").write_bytes(write(samples, channels, 22050 + i))
+            written.append(numpy.array(samples, numpy.int16).reshape(-1, channels))
+        dataset = {"kind": "audiofolder", "root": str(self.folder), "channels": "keep", "dtype": "int16"}
+        read = self.samples(dataset)
+        for i, batch in enumerate(read):
+            numpy.testing.assert_array_equal(batch["audio"][0], written[i])
+            self.assertEqual((batch["sample_rate"][0], batch["label"][0]), (22050 + i, i // 4))
+        for batch, one in zip(self.samples({**dataset, "channels": "mono", "dtype": "float32"}), written):
+            mean = (one.astype(float).sum(1) / one.shape[1] / 32768).astype(numpy.float32)
+            numpy.testing.assert_allclose(batch["audio"][0], mean, rtol=1e-6, atol=1e-7)
 
     def test_lmdb(self):
         for seed, page in enumerate((512, 1024, 4096, 65536) * 5):
@@ -280,6 +314,56 @@ class TheirWriters(KindCase):
             read = self.samples({"kind": "lmdb", "path": str(self.folder / str(seed))})
             self.assertEqual([(batch["key"][0], batch["value"][0]) for batch in read],
                              sorted(records.items()))
+
+    @needs_libsndfile
+    @needs("soundfile")
+    def test_soundfile(self):
+        """Every coding, as the package reads it with a libsndfile of its own."""
+        import soundfile
+        rng = numpy.random.default_rng(5)
+        codings = [("wav", "WAV", "PCM_16"), ("wav", "WAV", "PCM_U8"), ("wav", "WAV", "PCM_24"),
+                   ("wav", "WAV", "PCM_32"), ("wav", "WAV", "FLOAT"), ("wav", "WAV", "DOUBLE"),
+                   ("wav", "WAV", "ULAW"), ("wav", "WAV", "ALAW"), ("wav", "WAVEX", "PCM_16"),
+                   ("wav", "RF64", "PCM_24"), ("flac", "FLAC", "PCM_16"), ("flac", "FLAC", "PCM_24"),
+                   ("flac", "FLAC", "PCM_S8"), ("ogg", "OGG", "VORBIS"), ("opus", "OGG", "OPUS")]
+        (self.folder / "a").mkdir()
+        paths = []
+        for i, (ending, container, coding) in enumerate(codings):
+            paths.append(self.folder / "a" / f"{i:02}.{ending}")
+            numbers = rng.uniform(-0.9, 0.9, (rng.integers(2000, 9000), 1 + i % 2))
+            rate = 48000 if coding == "OPUS" else 44100
+            soundfile.write(paths[-1], numbers, rate, format=container, subtype=coding)
+        dataset = {"kind": "audiofolder", "root": str(self.folder), "channels": "keep"}
+        for dtype in ("float32", "int16"):
+            for (_, _, coding), path, batch in zip(codings, paths, self.samples({**dataset, "dtype": dtype})):
+                floats = coding in ("FLOAT", "DOUBLE", "VORBIS", "OPUS")
+                want, rate = soundfile.read(path, dtype="float32" if floats else dtype, always_2d=True)
+                if floats and dtype == "int16":  # which the package does not scale
+                    want = numpy.rint(want.astype(float) * 32768).clip(-32768, 32767).astype(numpy.int16)
+                self.assertEqual(batch["sample_rate"][0], rate)
+                self.assertEqual(batch["audio"].dtype, dtype)
+                if coding in ("VORBIS", "OPUS"):
+                    atol = 1e-5 if dtype == "float32" else 1
+                    numpy.testing.assert_allclose(batch["audio"][0], want, rtol=0, atol=atol)
+                else:
+                    numpy.testing.assert_array_equal(batch["audio"][0], want, str(path))
+
+    @needs_libsndfile
+    @needs("torchaudio")
+    def test_torchaudio(self):
+        """Resampled, beside torchaudio's, whose filter has phases of float32."""
+        import torch
+        from torchaudio.functional import resample
+        rng = random.Random("rates")
+        for i, (before, after) in enumerate([(44100, 16000), (16000, 44100), (8000, 16000), (48000, 44100),
+                                             (22050, 16000), (11025, 8000)]):
+            folder = self.folder / str(i) / "a"
+            folder.mkdir(parents=True)
+            samples = [rng.randrange(-32768, 32768) for _ in range(5000 + i)]
+            (folder / "0.wav").write_bytes(media.wav(samples, 1, before))
+            batch, = self.samples({"kind": "audiofolder", "root": str(folder.parent), "sample_rate": after})
+            theirs = resample(torch.tensor(samples, dtype=torch.float32) / 32768, before, after)
+            numpy.testing.assert_allclose(batch["audio"][0], theirs.numpy(), rtol=0, atol=5e-5)
 
     @needs("tfrecord")
     def test_tfrecord(self):

@@ -87,6 +87,7 @@ DOORS = {
     "jpeglib.h": ("daemon/data/image/image_jpeg.c",),
     "jerror.h": ("daemon/data/image/image_jpeg.c",),
     "png.h": ("daemon/data/image/image_png.c",),
+    "sndfile.h": ("daemon/data/audio/audio_file.c",),
     "Random123/": ("daemon/plan/", "daemon/data/"),
     "ncurses.h": ("client/dlctl/top/terminal.c",),
     "jansson.h": ("client/dlctl/", "daemon/cluster/etcd_json.c", "daemon/data/", "daemon/examples/"),

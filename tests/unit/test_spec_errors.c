@@ -7,7 +7,7 @@
 
 #define KINDS                                                                                  \
     "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
-    "plugin, python, megatron, mds, tfrecord, parquet, arrow, mix, csv, lmdb"
+    "plugin, python, megatron, mds, tfrecord, parquet, arrow, mix, csv, lmdb, audiofolder"
 
 #define NO_URL                                           \
     " is not a local file; mount it and give its path, " \
@@ -640,6 +640,7 @@ static const char *dataset_with(const struct spec_key *key)
         {DATASET_CSV, "{kind: csv, paths: x}"},
         {DATASET_LMDB, "{kind: lmdb, path: x}"},
         {DATASET_IMAGEFOLDER, "{kind: imagefolder, root: x}"},
+        {DATASET_AUDIOFOLDER, "{kind: audiofolder, root: x, frames: 9}"},
         {DATASET_TEXT, "{kind: text, paths: x, tokenizer: bytes}"},
         {DATASET_PLUGIN, "{kind: plugin, path: x}"},
         {DATASET_PYTHON, "{kind: python, object: 'a:b'}"},

@@ -46,6 +46,7 @@ static void test_each_kind(void **state)
         {"{kind: csv, paths: [b, \"a*.txt\"]}", "b a1.txt a2.txt"},
         {"{kind: arrow, paths: [b, \"a*.txt\"]}", "b a1.txt a2.txt"},
         {"{kind: imagefolder, root: .}", ""},
+        {"{kind: audiofolder, root: .}", ""},
         {"{kind: plugin, path: p.so}", NULL},
         {"{kind: python, object: \"m:C\"}", NULL},
         /* Of those inside nothing: whoever wants them goes through them. */

@@ -134,6 +134,13 @@ static void test_record_forms(void **state)
          "{kind: tfrecord, paths: ['/base/*.tfrecord'], tokenizer: none, decode: true, fields: "
          "{label: label}, "
          "images: [image/encoded], transform: none, flip: 0.0, layout: hwc}"},
+        {"{kind: audiofolder, root: s}",
+         "{kind: audiofolder, root: /base/s, dtype: float32, channels: mono, sample_rate: null, "
+         "frames: null}"},
+        {"{kind: audiofolder, root: s, dtype: int16, channels: keep, sample_rate: 16000, frames: "
+         "48000, crop: start}",
+         "{kind: audiofolder, root: /base/s, dtype: int16, channels: keep, sample_rate: 16000, "
+         "frames: 48000, crop: start}"},
         {"{kind: lmdb, path: d}", "{kind: lmdb, path: /base/d, tokenizer: none, decode: true, "
                                   "prefix: null, transform: none, flip: 0.0, "
                                   "layout: hwc}"},

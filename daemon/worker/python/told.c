@@ -80,7 +80,7 @@ PyObject *told_read_spec(PyObject *module, PyObject *args)
 /* Whether all of it has names, so that a dataset is not opened for nothing. */
 static bool told_has_names(const struct spec_dataset *dataset)
 {
-    if (dataset->kind == DATASET_IMAGEFOLDER)
+    if (dataset->kind == DATASET_IMAGEFOLDER || dataset->kind == DATASET_AUDIOFOLDER)
         return true;
     if (dataset->kind != DATASET_CONCAT && dataset->kind != DATASET_SUBSET &&
         dataset->kind != DATASET_SPLIT)

@@ -1,0 +1,347 @@
+/* Sound: what a file says, decoding, cuts, and what is refused. */
+#include "tests/unit/audio_files.h"
+
+#include <math.h>
+
+static struct audio_decoder *must_decoder(const struct spec_dataset *spec)
+{
+    struct audio_decoder *decoder = NULL;
+    struct dl_error err = {0};
+
+    if (audio_decoder_new(spec, "dataset", &decoder, &err) < 0)
+        fail_msg("%s", err.message);
+    return decoder;
+}
+
+static struct audio_source source_of(const struct bytes *bytes)
+{
+    return (struct audio_source){.data = bytes->data, .fd = -1, .bytes = bytes->n, .path = "sound"};
+}
+
+static void must_decode(const struct spec_dataset *spec, const struct bytes *bytes, uint64_t index,
+                        struct audio_shape *ret, void *out)
+{
+    struct audio_decoder *decoder = must_decoder(spec);
+    struct audio_source source = source_of(bytes);
+    struct audio_shape look;
+    struct dl_error err = {0};
+    struct rng rng;
+
+    rng_init(&rng, key.seed, key.epoch, index);
+    if (audio_open(decoder, &source, &rng, ret, &err) < 0)
+        fail_msg("%s", err.message);
+    audio_read(decoder, out);
+    assert_int_equal(audio_look(decoder, &source, &look, &err), 0);
+    if (look.frames != AUDIO_FRAMES_UNKNOWN)
+        assert_int_equal(look.frames, ret->frames);
+    assert_int_equal(look.channels, ret->channels);
+    assert_int_equal(look.rate, ret->rate);
+    audio_decoder_free(decoder);
+}
+
+static void test_pcm(void **state)
+{
+    static const int16_t stereo[] = {0, 2, 100, -100, 32767, 32767, -32768, -32768, 1, 2, -3, 4};
+    const struct wav wav = {PCM, 2, 8000, 16, stereo, sizeof stereo};
+    struct spec_dataset spec = spec_of(DL_DTYPE_INT16, AUDIO_KEEP, 0, 0, 0);
+    static struct bytes file;
+    struct audio_shape shape;
+    int16_t ints[12];
+    float floats[12];
+
+    (void)state;
+    if (!can_decode())
+        return;
+    make_wav(&file, &wav);
+    must_decode(&spec, &file, 0, &shape, ints);
+    assert_int_equal(shape.frames, 6);
+    assert_int_equal(shape.channels, 2);
+    assert_int_equal(shape.rate, 8000);
+    assert_memory_equal(ints, stereo, sizeof stereo);
+    spec = spec_of(DL_DTYPE_FLOAT32, AUDIO_KEEP, 0, 0, 0);
+    must_decode(&spec, &file, 0, &shape, floats);
+    for (int i = 0; i < 12; i++)
+        assert_true(floats[i] == (float)stereo[i] / 32768);
+    spec = spec_of(DL_DTYPE_FLOAT32, AUDIO_MONO, 0, 0, 0);
+    must_decode(&spec, &file, 0, &shape, floats);
+    assert_int_equal(shape.channels, 1);
+    for (int i = 0; i < 6; i++)
+        assert_true(floats[i] == (float)(stereo[2 * i] + stereo[2 * i + 1]) / 65536);
+    /* Rounded to the nearest, halves to the even one. */
+    spec = spec_of(DL_DTYPE_INT16, AUDIO_MONO, 0, 0, 0);
+    must_decode(&spec, &file, 0, &shape, ints);
+    assert_memory_equal(ints, ((int16_t[]){1, 0, 32767, -32768, 2, 0}), 12);
+}
+
+static void test_floats_to_int16(void **state)
+{
+    static const float numbers[] = {0, 0.5f, -1, 1, 2, -7, NAN, INFINITY, 1.5f / 32768};
+    const struct wav wav = {FLOATS, 1, 8000, 32, numbers, sizeof numbers};
+    struct spec_dataset spec = spec_of(DL_DTYPE_INT16, AUDIO_MONO, 0, 0, 0);
+    static struct bytes file;
+    struct audio_shape shape;
+    int16_t out[ARRAY_SIZE(numbers)];
+
+    (void)state;
+    if (!can_decode())
+        return;
+    make_wav(&file, &wav);
+    must_decode(&spec, &file, 0, &shape, out);
+    assert_int_equal(shape.frames, ARRAY_SIZE(numbers));
+    assert_memory_equal(out, ((int16_t[]){0, 16384, -32768, 32767, 32767, -32768, 0, 32767, 2}),
+                        sizeof out);
+}
+
+/* Which frames remain, and the silence behind what is too short. */
+static void test_crops(void **state)
+{
+    int16_t ramp[100], out[130];
+    const struct wav wav = {PCM, 1, 8000, 16, ramp, sizeof ramp};
+    static struct bytes file;
+    struct audio_shape shape;
+    uint32_t seen[91] = {0}, different = 0;
+
+    (void)state;
+    if (!can_decode())
+        return;
+    for (int i = 0; i < 100; i++)
+        ramp[i] = (int16_t)(i + 1);
+    make_wav(&file, &wav);
+    struct spec_dataset spec = spec_of(DL_DTYPE_INT16, AUDIO_MONO, 0, 10, AUDIO_CROP_START);
+    must_decode(&spec, &file, 0, &shape, out);
+    assert_int_equal(shape.frames, 10);
+    assert_memory_equal(out, ramp, 20);
+    spec.audio.crop = AUDIO_CROP_CENTER;
+    must_decode(&spec, &file, 0, &shape, out);
+    assert_memory_equal(out, ramp + 45, 20);
+    spec.audio.crop = AUDIO_CROP_RANDOM;
+    for (uint64_t i = 0; i < 400; i++) {
+        must_decode(&spec, &file, i, &shape, out);
+        assert_in_range(out[0], 1, 91);
+        assert_memory_equal(out, ramp + out[0] - 1, 20);
+        different += seen[out[0] - 1]++ == 0;
+    }
+    assert_true(different > 75); /* of 91: all ends, too */
+    assert_true(seen[0] > 0 && seen[90] > 0);
+    spec.audio.frames = 130;
+    must_decode(&spec, &file, 0, &shape, out);
+    assert_memory_equal(out, ramp, sizeof ramp);
+    for (int i = 100; i < 130; i++)
+        assert_int_equal(out[i], 0);
+}
+
+/* A cut of a compressed sound, or of one at another rate, is that of the whole. */
+static void test_cuts_of_the_whole(void **state)
+{
+    static const char *const names[] = {"stereo.flac", "24.flac", "unknown.flac", "pcm16.wav",
+                                        "vorbis.ogg"};
+    static float whole[8192], part[8192];
+    static struct bytes file;
+    struct audio_shape shape, cut;
+
+    (void)state;
+    if (!can_decode())
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(names) * 3; i++) {
+        uint32_t rate = (uint32_t[]){0, 11025, 48000}[i % 3];
+        from_corpus(&file, names[i / 3]);
+        struct spec_dataset spec = spec_of(DL_DTYPE_FLOAT32, AUDIO_KEEP, rate, 0, 0);
+        must_decode(&spec, &file, 0, &shape, whole);
+        spec.audio.frames = 57;
+        spec.audio.crop = AUDIO_CROP_CENTER;
+        must_decode(&spec, &file, 0, &cut, part);
+        assert_int_equal(cut.frames, 57);
+        assert_memory_equal(part, whole + (shape.frames - 57) / 2 * shape.channels,
+                            57 * shape.channels * sizeof *part);
+    }
+}
+
+static void test_codings(void **state)
+{
+    static const struct {
+        const char *name;
+        unsigned frames, channels, rate;
+    } rows[] = {
+        {"pcm16.wav", 300, 2, 8000},  {"pcm24.wav", 60, 2, 44100},
+        {"float.wav", 60, 1, 16000},  {"u8.wav", 60, 2, 8000},
+        {"alaw.wav", 60, 1, 8000},    {"extensible.wav", 60, 2, 8000},
+        {"rf64.wav", 60, 2, 8000},    {"stereo.flac", 300, 2, 8000},
+        {"24.flac", 300, 1, 22050},   {"unknown.flac", 300, 2, 8000},
+        {"vorbis.ogg", 300, 1, 8000}, {"opus.opus", 300, 1, 8000},
+    };
+    static float out[8192];
+    static struct bytes file;
+
+    (void)state;
+    if (!can_decode())
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct spec_dataset spec = spec_of(DL_DTYPE_FLOAT32, AUDIO_KEEP, 0, 0, 0);
+        struct audio_shape shape;
+        double most = 0;
+        from_corpus(&file, rows[i].name);
+        must_decode(&spec, &file, 0, &shape, out);
+        assert_int_equal(shape.frames, rows[i].frames);
+        assert_int_equal(shape.channels, rows[i].channels);
+        assert_int_equal(shape.rate, rows[i].rate);
+        /* The same sine in all of them: half of full scale, as far as they keep it. */
+        for (unsigned k = 0; k < rows[i].frames; k++)
+            most = fmax(most, fabs((double)out[k * rows[i].channels]));
+        assert_true(most > 0.4 && most < 0.6);
+    }
+}
+
+/* ---- bad files ------------------------------------------------------------------------------ */
+
+static void expect_refused(const struct bytes *bytes, int code, const char *says)
+{
+    struct spec_dataset spec = spec_of(DL_DTYPE_FLOAT32, AUDIO_MONO, 0, 0, 0);
+    struct audio_decoder *decoder = must_decoder(&spec);
+    struct audio_source source = source_of(bytes);
+    struct audio_shape shape;
+    struct dl_error err = {0};
+    struct rng rng;
+
+    rng_init(&rng, 0, 0, 0);
+    assert_int_equal(audio_open(decoder, &source, &rng, &shape, &err), -code);
+    assert_string_equal(err.path, "sound");
+    assert_error_has(&err, says);
+    audio_decoder_free(decoder);
+}
+
+static void test_heads(void **state)
+{
+    static const int16_t some[8];
+    static const struct {
+        struct wav wav;
+        size_t at; /* so many bytes become the number; 0: none */
+        uint64_t number;
+        size_t bytes;
+        const char *says;
+    } rows[] = {
+        {{ADPCM, 1, 8000, 4, some, 16}, 0, 0, 0, "is a WAV file of coding 0x0002; PCM, float"},
+        {{PCM, 2, 8000, 16, some, 16},
+         40,
+         17,
+         4,
+         "should have 17 bytes of sound, but there are 16"},
+        {{PCM, 2, 8000, 16, some, 16}, 0, 0x46464951, 4, "is neither a WAV, FLAC nor Ogg file"},
+        {{PCM, 2, 8000, 16, some, 16}, 12, 0x20202020, 4, "is a WAV file without a format"},
+        {{PCM, 2, 8000, 16, some, 16}, 16, 4000, 4, "ends in its header, at byte 60"},
+        {{PCM, 2, 8000, 16, some, 16}, 36, 0x20202020, 4, "ends in its header, at byte 60"},
+        {{PCM, 65, 8000, 16, some, 16}, 0, 0, 0, "has 65 channels; 1 to 64 can be read"},
+        {{PCM, 1, 800000, 16, some, 16}, 0, 0, 0, "has 800000 frames a second"},
+        {{PCM, 0, 8000, 16, some, 16}, 0, 0, 0, "cannot be decoded: "},
+    };
+    static struct bytes file;
+
+    (void)state;
+    if (!can_decode())
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        make_wav(&file, &rows[i].wav);
+        if (rows[i].number)
+            memcpy(file.data + rows[i].at, &rows[i].number, rows[i].bytes);
+        expect_refused(&file, EINVAL, rows[i].says);
+    }
+    file.n = 0;
+    expect_refused(&file, EINVAL, "is empty");
+    file.n = 5;
+    expect_refused(&file, EINVAL, "has 5 bytes; it is truncated");
+}
+
+/* Headers with a flipped bit do not get to libsndfile. */
+static void test_ogg(void **state)
+{
+    static const struct {
+        const char *name;
+        size_t at;
+        const char *says;
+    } rows[] = {
+        {"opus.opus", 0, "is neither a WAV, FLAC nor Ogg file"},
+        {"opus.opus", 4, "has no page of Ogg at byte 0"},
+        {"opus.opus", 23, "has another sum than it says in the page at byte 0"},
+        {"opus.opus", 30, "has another sum than it says in the page at byte 0"},
+        {"opus.opus", 60, "has another sum than it says in the page at byte 47"},
+        {"vorbis.ogg", 100, "has another sum than it says in the page at byte 58"},
+        {"vorbis.ogg", 2000, "has another sum than it says in the page at byte 58"},
+    };
+    static struct bytes file;
+
+    (void)state;
+    if (!can_decode())
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        from_corpus(&file, rows[i].name);
+        file.data[rows[i].at] ^= 4;
+        expect_refused(&file, EINVAL, rows[i].says);
+    }
+    from_corpus(&file, "vorbis.ogg");
+    file.n = 1000;
+    expect_refused(&file, EINVAL, "is truncated in its headers, in the page at byte 58");
+}
+
+/* One that lies about its length takes no memory for it; one that is cut is an error. */
+static void test_lengths_that_lie(void **state)
+{
+    static struct bytes file;
+
+    (void)state;
+    if (!can_decode())
+        return;
+    from_corpus(&file, "cut.flac");
+    expect_refused(&file, EINVAL, "");
+    from_corpus(&file, "long.flac");
+    expect_refused(&file, EFBIG, "has more than 268435456 numbers of sound");
+    file.data[21] &= 0xF0; /* 2^32 - 1 frames: not too many to look for them */
+    expect_refused(&file, EINVAL, "ends behind 300 of its 4294967295 frames; it is truncated");
+    from_corpus(&file, "stereo.flac");
+    file.data[file.n - 40] ^= 0x10;
+    expect_refused(&file, EINVAL, "");
+}
+
+/* Cut at each byte, a bit flipped at each byte: an error that names the file, or a sound. */
+static void test_damaged(void **state)
+{
+    static const char *const names[] = {"pcm16.wav", "extensible.wav", "stereo.flac", "opus.opus"};
+    struct spec_dataset spec = spec_of(DL_DTYPE_INT16, AUDIO_MONO, 0, 100, AUDIO_CROP_RANDOM);
+    static struct bytes file, bad;
+    int16_t out[100];
+
+    (void)state;
+    if (!can_decode())
+        return;
+    struct audio_decoder *decoder = must_decoder(&spec);
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(names); i++) {
+        from_corpus(&file, names[i / 2]);
+        for (size_t at = 0; at < file.n; at += at < 200 ? 1 : 13) {
+            struct audio_shape shape;
+            struct dl_error err = {0};
+            struct rng rng;
+            bad = file;
+            if (i % 2)
+                bad.n = at;
+            else
+                bad.data[at] ^= (uint8_t)(1U << at % 8);
+            struct audio_source source = source_of(&bad);
+            rng_init(&rng, 0, 0, at);
+            int r = audio_open(decoder, &source, &rng, &shape, &err);
+            assert_true(r == 0 || (r == -err.code && err.message[0]));
+            if (r == 0)
+                audio_read(decoder, out);
+            else
+                assert_string_equal(err.path, "sound");
+        }
+    }
+    audio_decoder_free(decoder);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_pcm),     cmocka_unit_test(test_floats_to_int16),
+    cmocka_unit_test(test_crops),   cmocka_unit_test(test_cuts_of_the_whole),
+    cmocka_unit_test(test_codings), cmocka_unit_test(test_heads),
+    cmocka_unit_test(test_ogg),     cmocka_unit_test(test_lengths_that_lie),
+    cmocka_unit_test(test_damaged),
+};
+
+TEST_MAIN(tests)

@@ -1,0 +1,24 @@
+/* Without libsndfile: nothing is opened, and why not is said in words. */
+#include "daemon/data/audio/audio_file.h"
+#include "tests/lib/harness.h"
+
+#include <errno.h>
+
+static void test_nothing_is_opened(void **state)
+{
+    struct audio_file *file = NULL;
+    struct dl_error err = {0};
+
+    (void)state;
+    assert_non_null(audio_file_missing());
+    assert_non_null(strstr(audio_file_missing(), "libsndfile"));
+    assert_int_equal(audio_file_new("dataset", &file, &err), -ENOTSUP);
+    assert_null(file);
+    assert_string_equal(err.path, "dataset");
+    assert_non_null(strstr(err.message, audio_file_missing()));
+    assert_null(audio_file_free(NULL));
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_is_opened)};
+
+TEST_MAIN(tests)

@@ -1,0 +1,198 @@
+/* Folders of sounds: their samples, their lengths, their faults. */
+#include "daemon/data/lengths.h"
+#include "tests/unit/audio_files.h"
+#include "tests/unit/fail_alloc.h"
+
+#include <sys/stat.h>
+
+static struct spec_file root;
+
+static void make_dir(const char *name)
+{
+    char path[512];
+
+    snprintf(path, sizeof path, "%s", harness_file("mark", "", 0));
+    snprintf(strrchr(path, '/') + 1, 200, "%s", name);
+    if (mkdir(path, 0700) < 0)
+        assert_int_equal(errno, EEXIST);
+}
+
+/* Two classes, of one and two sounds, 8000 frames a second, of 20, 30 and 40 frames. */
+static void make_folder(void)
+{
+    static const char *const names[] = {"sounds/a/1.wav", "sounds/b/1.WAV", "sounds/b/2.wav"};
+    static struct bytes file;
+    int16_t ramp[40];
+
+    make_dir("sounds");
+    make_dir("sounds/a");
+    make_dir("sounds/b");
+    for (int i = 0; i < 40; i++)
+        ramp[i] = (int16_t)(100 * i);
+    for (unsigned i = 0; i < ARRAY_SIZE(names); i++) {
+        struct wav wav = {PCM, 1, 8000, 16, ramp, 40 + 20 * i};
+        make_wav(&file, &wav);
+        root.path = (char *)harness_file(names[i], file.data, file.n);
+    }
+    static char path[512];
+    snprintf(path, sizeof path, "%s", root.path);
+    path[strlen(path) - strlen("/b/2.wav")] = '\0';
+    root.path = path;
+}
+
+static struct dataset *open_folder(uint64_t frames, struct dl_error *err)
+{
+    struct spec_dataset spec =
+        spec_of(DL_DTYPE_FLOAT32, AUDIO_MONO, 16000, frames, frames ? AUDIO_CROP_RANDOM : 0);
+    struct dataset *ds = NULL;
+
+    make_folder();
+    spec.files = &root;
+    spec.n_files = 1;
+    (void)!dataset_open(&spec, &anywhere, &ds, err);
+    return ds;
+}
+
+static void test_folder(void **state)
+{
+    struct dl_error err = {0};
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+    uint32_t lengths[3];
+    uint64_t bad;
+    char name[512];
+
+    (void)state;
+    if (!can_decode())
+        return;
+    struct dataset *ds = open_folder(0, &err);
+    assert_non_null(ds);
+    assert_int_equal(ds->length, 3);
+    for (uint64_t i = 0; i < 3; i++) {
+        sample_clear(&sample);
+        assert_int_equal(ds->ops->get(ds, &key, i, &sample, &err), 0);
+        assert_int_equal(sample.tree.count, 4);
+        assert_int_equal(sample.tree.nodes[1].ndim, 1);
+        assert_int_equal(sample.tree.nodes[1].shape[0], 40 + 20 * i);
+        assert_int_equal(*(const int64_t *)sample.data[2], 16000);
+        assert_int_equal(*(const int64_t *)sample.data[3], i > 0);
+    }
+    assert_int_equal(dataset_known_lengths(ds, "audio", 0, 3, lengths, &bad, &err), 0);
+    assert_memory_equal(lengths, ((uint32_t[]){40, 60, 80}), sizeof lengths);
+    assert_int_equal(dataset_lengths(ds, NULL, 1, 2, lengths, &bad, &err), 0);
+    assert_memory_equal(lengths, ((uint32_t[]){60, 80}), 8);
+    assert_true(dataset_name(ds, 1, name, sizeof name) > 0);
+    assert_string_equal(name + strlen(name) - 8, "/b/1.WAV");
+    assert_int_equal(ds->ops->get(ds, &key, 3, &sample, &err), -ERANGE);
+    dataset_close(ds);
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+}
+
+static void test_rows(void **state)
+{
+    float all[3][50], one[50];
+    int64_t rates[3], labels[3];
+    struct dl_error err = {0};
+    size_t bad = 9;
+
+    (void)state;
+    if (!can_decode())
+        return;
+    struct dataset *ds = open_folder(50, &err);
+    assert_non_null(ds);
+    assert_true(dataset_is_fixed(ds));
+    assert_int_equal(ds->schema.nodes[1].nbytes, sizeof one);
+    void *dst[] = {all, rates, labels}, *dst_one[] = {one, rates, labels};
+    uint64_t indices[] = {0, 1, 2}, last = 2, none = 3;
+    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 3, dst, &bad, &err), 0);
+    assert_memory_equal(labels, ((int64_t[]){0, 1, 1}), sizeof labels);
+    assert_memory_equal(rates, ((int64_t[]){16000, 16000, 16000}), sizeof rates);
+    for (int i = 40; i < 50; i++)
+        assert_true(all[0][i] == 0);
+    /* Of the sample, the seed and the epoch: not of who comes before it. */
+    assert_int_equal(ds->ops->read_rows(ds, &key, &last, 1, dst_one, &bad, &err), 0);
+    assert_memory_equal(one, all[2], sizeof one);
+    assert_int_equal(ds->ops->read_rows(ds, &key, &none, 1, dst_one, &bad, &err), -ERANGE);
+    assert_int_equal(bad, 0);
+    /* One that is cut while it is in use. */
+    char path[600];
+    snprintf(path, sizeof path, "%s/b/1.WAV", root.path);
+    assert_int_equal(truncate(path, 50), 0);
+    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 3, dst, &bad, &err), -EINVAL);
+    assert_int_equal(bad, 1);
+    assert_string_equal(err.path, path);
+    assert_error_has(&err, "should have 60 bytes of sound, but there are 6");
+    dataset_close(ds);
+}
+
+static void test_folders_that_are_none(void **state)
+{
+    static struct spec_file file;
+    struct spec_dataset spec = spec_of(DL_DTYPE_FLOAT32, AUDIO_MONO, 0, 0, 0);
+    struct dataset *ds = NULL;
+    struct dl_error err = {0};
+    char path[600];
+
+    (void)state;
+    if (!can_decode())
+        return;
+    make_dir("quiet");
+    make_dir("quiet/a");
+    snprintf(path, sizeof path, "%s", harness_file("quiet/a/1.mp3", "x", 1));
+    path[strlen(path) - strlen("/a/1.mp3")] = '\0';
+    file.path = path;
+    spec.files = &file;
+    spec.n_files = 1;
+    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -ENOENT);
+    assert_error(&err, ENOENT, path,
+                 "no sound was found for the class a; sounds end in .wav, .flac, .ogg, .oga or "
+                 ".opus; remove empty folders");
+}
+
+/* Each allocation of ours fails once, while it is opened and all samples are made. */
+static void test_memory(void **state)
+{
+    bool failed = true;
+    int refused = 0;
+
+    (void)state;
+    if (!can_decode())
+        return;
+    make_folder();
+    for (int k = 0; failed; k++) {
+        struct arena arena = {0};
+        struct sample sample = {.arena = &arena};
+        struct dl_error err = {0};
+        fail_in = k;
+        struct spec_dataset spec = spec_of(DL_DTYPE_FLOAT32, AUDIO_MONO, 16000, 0, 0);
+        struct dataset *ds = NULL;
+        spec.files = &root;
+        spec.n_files = 1;
+        int r = dataset_open(&spec, &anywhere, &ds, &err);
+        for (uint64_t i = 0; r == 0 && i < ds->length; i++) {
+            r = ds->ops->get(ds, &key, i, &sample, &err);
+            if (r == 0)
+                sample_clear(&sample);
+        }
+        failed = fail_in < 0;
+        fail_in = -1;
+        /* Names that cannot get smaller stay as large as they are. */
+        assert_true(r == 0 || (failed && r == -ENOMEM));
+        assert_int_equal(err.code, -r);
+        refused += r < 0;
+        dataset_close(ds);
+        sample_deinit(&sample);
+        arena_deinit(&arena);
+    }
+    assert_true(refused > 6);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_memory),
+    cmocka_unit_test(test_folder),
+    cmocka_unit_test(test_rows),
+    cmocka_unit_test(test_folders_that_are_none),
+};
+
+TEST_MAIN(tests)
