@@ -131,7 +131,7 @@ struct spec_dataset {
                                 megatron one, with or without .bin; mds its directory; lmdb its
                                 directory or file */
     uint32_t n_files;
-    uint32_t dtype; /* records; tokens: 0 = what the .npy file says; audiofolder */
+    uint32_t dtype; /* records; tokens: 0 = what the .npy file says; kinds with sounds */
     uint32_t ndim;  /* records */
     uint64_t shape[8];
     uint64_t offset; /* records: bytes to skip at the start of the file */
@@ -175,7 +175,7 @@ struct spec_dataset {
                                 one;   huggingface: or its text; null: none */
 
     struct spec_image image; /* imagefolder, tar */
-    struct spec_audio audio; /* audiofolder */
+    struct spec_audio audio; /* audiofolder; tar, parquet, arrow: if there are audios */
     struct value transforms; /* owned; imagefolder: a list; null: image says what is done */
     uint64_t shuffle;        /* tar: samples in the buffer that the next is drawn from; 0: none */
     bool decode;             /* tar: members become what their extension says; else bytes */
@@ -187,6 +187,8 @@ struct spec_dataset {
     uint32_t n_fields;
     char **images; /* owned; tfrecord, parquet, arrow, lmdb: the sources that are pictures */
     uint32_t n_images;
+    char **audios; /* owned; tar, parquet, arrow: the sources that are sounds */
+    uint32_t n_audio;
     enum megatron_view view; /* megatron */
     struct value
         nulls; /* owned; parquet, arrow, csv: a number; null: they are errors of their samples */

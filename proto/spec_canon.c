@@ -197,6 +197,23 @@ static int spec_canon_write_schedule(const struct spec_dataset *dataset, struct 
     return r;
 }
 
+static bool spec_canon_has_features(const struct dl_spec *spec, const struct spec_key *key)
+{
+    uint32_t n;
+
+    (void)spec_features(&spec->dataset, key, &n);
+    return n > 0;
+}
+
+static int spec_canon_write_features(const struct dl_spec *spec, const struct spec_key *key,
+                                     struct value *v)
+{
+    uint32_t n;
+    char **features = spec_features(&spec->dataset, key, &n);
+
+    return spec_canon_write_strings(features, n, v);
+}
+
 /* `v` is a null value. */
 static int spec_canon_write_key(const struct dl_spec *spec, const struct spec_key *key,
                                 struct value *v)
@@ -239,7 +256,7 @@ static int spec_canon_write_key(const struct dl_spec *spec, const struct spec_ke
     case KEY_FIELDS:
         return spec_canon_write_fields(&spec->dataset, v);
     case KEY_FEATURES:
-        return spec_canon_write_strings(spec->dataset.images, spec->dataset.n_images, v);
+        return spec_canon_write_features(spec, key, v);
     case KEY_NULLS:
         return spec_value_at(spec, key)->type == VALUE_NULL
                    ? value_make_string(v, "refuse")
@@ -331,7 +348,7 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
         return false;
     if ((key->type == KEY_LEAVES && !spec->collate.fields) ||
         (key->type == KEY_FIELDS && !spec->dataset.fields) ||
-        (key->type == KEY_FEATURES && !spec->dataset.images))
+        (key->type == KEY_FEATURES && !spec_canon_has_features(spec, key)))
         return false;
     if (spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset") &&
         ((key->type == KEY_CALLABLE && !spec->dataset.object) ||

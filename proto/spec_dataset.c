@@ -237,7 +237,7 @@ static bool spec_dataset_takes_dtype(enum dataset_kind kind, uint32_t dtype)
 {
     if (kind == DATASET_TOKENS)
         return spec_token_dtype(dtype);
-    return kind != DATASET_AUDIOFOLDER || dtype == DL_DTYPE_FLOAT32 || dtype == DL_DTYPE_INT16;
+    return kind == DATASET_RECORDS || dtype == DL_DTYPE_FLOAT32 || dtype == DL_DTYPE_INT16;
 }
 
 int spec_read_dtype(struct spec_reading *rd, const struct spec_key *key, const struct value *v)

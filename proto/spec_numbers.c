@@ -169,6 +169,20 @@ static int spec_numbers_check_cache(struct spec_reading *rd)
     return 0;
 }
 
+/* That nothing is decoded is said behind which fields are sounds. */
+static int spec_numbers_check_audio(struct spec_reading *rd)
+{
+    const struct spec_dataset *dataset = &rd->spec->dataset;
+    char place[DL_ERROR_PATH_MAX];
+
+    if (dataset->n_audio == 0 || dataset->decode)
+        return 0;
+    spec_place(rd, spec_key_find("dataset", "audio"), place);
+    return dl_error_set(rd->err, EINVAL, place,
+                        "has no effect with decode: false, which leaves records as they are; leave "
+                        "out one of them");
+}
+
 int spec_check_image(struct spec_reading *rd)
 {
     struct spec_dataset *dataset = &rd->spec->dataset;
@@ -191,6 +205,8 @@ int spec_check_image(struct spec_reading *rd)
             rd->err, EINVAL, place,
             "missing; transform: %s needs it, such as size: 224 or size: [480, 640]",
             spec_choice_name(spec_key_find("dataset", "transform"), image->transform));
-    int r = spec_numbers_check_transforms(rd);
+    int r = spec_numbers_check_audio(rd);
+    if (r == 0)
+        r = spec_numbers_check_transforms(rd);
     return r < 0 ? r : spec_numbers_check_cache(rd);
 }

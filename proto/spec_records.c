@@ -15,8 +15,11 @@ void spec_fields_deinit(struct spec_dataset *dataset)
     }
     for (uint32_t i = 0; i < dataset->n_images; i++)
         free(dataset->images[i]);
+    for (uint32_t i = 0; i < dataset->n_audio; i++)
+        free(dataset->audios[i]);
     free(dataset->fields);
     free(dataset->images);
+    free(dataset->audios);
 }
 
 int spec_read_index(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
@@ -133,16 +136,39 @@ int spec_read_nulls(struct spec_reading *rd, const struct spec_key *key, const s
     return value_copy(v, nulls) < 0 ? spec_no_memory(rd) : 0;
 }
 
+/* Where the key's sources are, and how many. */
+static char ***spec_records_features_at(struct spec_dataset *dataset, const struct spec_key *key,
+                                        uint32_t **ret_n)
+{
+    bool audio = strcmp(key->key, "audio") == 0;
+
+    *ret_n = audio ? &dataset->n_audio : &dataset->n_images;
+    return audio ? &dataset->audios : &dataset->images;
+}
+
+char **spec_features(const struct spec_dataset *dataset, const struct spec_key *key,
+                     uint32_t *ret_n)
+{
+    struct spec_dataset same = *dataset;
+    uint32_t *count;
+    char ***features = spec_records_features_at(&same, key, &count);
+
+    *ret_n = *count;
+    return *features;
+}
+
 int spec_read_features(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
-    struct spec_dataset *dataset = &rd->spec->dataset;
+    uint32_t *count;
+    char ***features = spec_records_features_at(&rd->spec->dataset, key, &count);
     char list[DL_ERROR_PATH_MAX], place[DL_ERROR_PATH_MAX];
 
-    int r = spec_check_list(rd, key, v, "features", "[image/encoded]");
+    int r = spec_check_list(rd, key, v, "features",
+                            count == &rd->spec->dataset.n_audio ? "[flac]" : "[image/encoded]");
     if (r < 0)
         return r;
-    dataset->images = calloc(v->count, sizeof *dataset->images);
-    if (!dataset->images)
+    *features = calloc(v->count, sizeof **features);
+    if (!*features)
         return spec_no_memory(rd);
     spec_place(rd, key, list);
     for (uint32_t i = 0; i < v->count; i++) {
@@ -150,10 +176,10 @@ int spec_read_features(struct spec_reading *rd, const struct spec_key *key, cons
         spec_place_item(list, i, place);
         if (item->type != VALUE_STRING || !spec_records_good_source(item->string))
             return spec_records_refuse_source(rd, place, item);
-        dataset->images[i] = strdup(item->string);
-        if (!dataset->images[i])
+        (*features)[i] = strdup(item->string);
+        if (!(*features)[i])
             return spec_no_memory(rd);
-        dataset->n_images++;
+        ++*count;
     }
     return 0;
 }

@@ -15,7 +15,8 @@
 #define IMAGES         (KIND(IMAGEFOLDER) | RECORDS)
 #define TOKENIZED      (RECORDS | KIND(CSV)) /* a field of the sample may become tokens */
 #define TEXTS          (KIND(TEXT) | TOKENIZED)
-#define AUDIO          (KIND(AUDIOFOLDER))
+#define SOUNDS         (KIND(TAR) | KIND(PARQUET) | KIND(ARROW))
+#define AUDIO          (KIND(AUDIOFOLDER) | SOUNDS)
 #define BIT(number)    (1U << (number))
 #define TOKENIZERS \
     (BIT(TOKENIZER_BYTES) | BIT(TOKENIZER_SENTENCEPIECE) | BIT(TOKENIZER_HUGGINGFACE))
@@ -27,6 +28,9 @@
 #define NOT_DECODED                                                              \
     "has no effect with decode: false, which leaves images as they are stored; " \
     "leave out one of them"
+#define NO_SOUNDS                                                                           \
+    "only applies to sounds; write audio: [source, ...] to say which fields are, or leave " \
+    "this out"
 #define NO_TOKENS                                                                                \
     "is a token, but tokenizer: none makes no tokens; write tokenizer: bytes, sentencepiece or " \
     "huggingface, or leave this out"

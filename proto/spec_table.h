@@ -165,6 +165,9 @@ int _nodiscard_ spec_read_fields(struct spec_reading *rd, const struct spec_key 
                                  const struct value *v);
 int _nodiscard_ spec_read_nulls(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
+/* The sources of a key of this type, *ret_n of them; the dataset's. */
+char **spec_features(const struct spec_dataset *dataset, const struct spec_key *key,
+                     uint32_t *ret_n);
 int _nodiscard_ spec_read_features(struct spec_reading *rd, const struct spec_key *key,
                                    const struct value *v);
 void spec_fields_deinit(struct spec_dataset *dataset);

@@ -152,13 +152,29 @@ def lmdb(case, name):
     return str(folder)
 
 
-def sounds(case, name):
+def check_libsndfile():
     try:
         ctypes.CDLL("libsndfile.so.1")
     except OSError:
         raise unittest.SkipTest("libsndfile is not installed (Debian: libsndfile1)") from None
+
+
+def sounds(case, name):
+    check_libsndfile()
     media.sounds(pathlib.Path(case.path(name)), ROWS)
     return case.path(name)
+
+
+def sound_shard(case, name):
+    check_libsndfile()
+    media.sound_shard(case.path(name), ROWS)
+    return case.path(name)
+
+
+def sound_columns(case, name, file):
+    check_libsndfile()
+    media.sound_columns(pathlib.Path(case.path(name)), ROWS)
+    return os.path.join(case.path(name), file)
 
 
 def tfrecords(case, prefix):
@@ -380,6 +396,14 @@ DATASETS = [
         "root": sounds(case, "cut-sounds"), "sample_rate": 12000, "frames": 500}),
     ("audiofolder_of_whole_sounds", "audiofolder", lambda case: {
         "root": sounds(case, "whole-sounds"), "channels": "keep", "dtype": "int16", "sample_rate": 8000}),
+    ("tar_of_sounds", "tar", lambda case: {
+        "shards": sound_shard(case, "sounds.tar"), "index": "auto", "audio": ["flac", "wav"],
+        "fields": {"speech": "flac;wav", "label": "cls"}, "sample_rate": 8000, "frames": 300}),
+    ("arrow_of_sounds", "arrow", lambda case: {
+        "paths": sound_columns(case, "arrow-sounds", "arrow.arrow"), "audio": ["speech"], "dtype": "int16",
+        "frames": 400}),
+    ("parquet_of_sounds", "parquet", lambda case: {
+        "paths": sound_columns(case, "parquet-sounds", "parquet.parquet"), "audio": ["speech"]}),
     ("imagefolder_random_crop", "imagefolder", lambda case: {
         "root": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_center_chw", "imagefolder", lambda case: {
@@ -429,6 +453,7 @@ COLLATES = {
     "tar_of_tokens": {"kind": "none"},
     "csv_of_columns": {"kind": "none"},
     "audiofolder_of_whole_sounds": {"kind": "none"},
+    "parquet_of_sounds": {"kind": "pad", "fields": ["speech"]},
     "lmdb_of_records": {"kind": "none"},
     "lmdb_of_images": {"kind": "none"},
     "parquet_of_columns": {"kind": "pad", "fields": ["ids"]},

@@ -68,16 +68,43 @@ def flac(samples, channels, rate, block=1024):
     return out
 
 
+def sound(name, i):
+    """(ending, bytes) of a WAV or FLAC file, of one of several rates, numbers of channels and lengths."""
+    rng = random.Random(f"{name}{i}")
+    channels, rate = 1 + i % 2, (8000, 11025, 16000)[i // 2 % 3]
+    samples = [rng.randrange(-32768, 32768) for _ in range(channels * (100 + 37 * i))]
+    return ("wav", wav(samples, channels, rate)) if i % 5 else ("flac", flac(samples, channels, rate))
+
+
 def sounds(folder, count, classes=3):
-    """A folder of sounds: folder/class<c>/<i>.wav or .flac, of several rates, channels and lengths."""
+    """A folder of sounds: folder/class<c>/<i>.wav or .flac."""
     for i in range(count):
-        rng = random.Random(f"{folder.name}{i}")
         directory = folder / f"class{i % classes}"
         directory.mkdir(parents=True, exist_ok=True)
-        channels, rate = 1 + i % 2, (8000, 11025, 16000)[i // 2 % 3]
-        samples = [rng.randrange(-32768, 32768) for _ in range(channels * (100 + 37 * i))]
-        name, write = ("wav", wav) if i % 5 else ("flac", flac)
-        (directory / f"{i:04}.{name}").write_bytes(write(samples, channels, rate))
+        ending, data = sound(folder.name, i)
+        (directory / f"{i:04}.{ending}").write_bytes(data)
+
+
+def sound_shard(path, count):
+    """A WebDataset shard of sounds and their numbers."""
+    with tarfile.open(path, "w") as tar:
+        for i in range(count):
+            ending, data = sound("shard", i)
+            for extension, content in ((ending, data), ("cls", str(i).encode())):
+                info = tarfile.TarInfo(f"{i:05}.{extension}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+
+
+def sound_columns(folder, count):
+    """The same as columns speech and id: arrow.arrow, of structs of bytes and path, and
+    parquet.parquet, of bytes."""
+    files = [sound("shard", i)[1] for i in range(count)]
+    folder.mkdir()
+    parquet(folder / "parquet.parquet", {"speech": files, "id": list(range(count))}, 7)
+    rows = [((data, None), i) for i, data in enumerate(files)]
+    columns = [("speech", ("struct", [("bytes", "binary"), ("path", "string")])), ("id", "int64")]
+    arrow_files.write(folder / "arrow.arrow", columns, [rows[at:at + 9] for at in range(0, count, 9)])
 
 
 def words(name, count):

@@ -142,6 +142,35 @@ class OurWriters(KindCase):
             mean = (one.astype(float).sum(1) / one.shape[1] / 32768).astype(numpy.float32)
             numpy.testing.assert_allclose(batch["audio"][0], mean, rtol=1e-6, atol=1e-7)
 
+    @needs_libsndfile
+    def test_sounds_of_records(self):
+        """Members of shards and columns, equal to those of a folder, and named where they are none."""
+        media.sounds(self.folder / "shard", ROWS, classes=1)
+        media.sound_shard(self.folder / "s.tar", ROWS)
+        media.sound_columns(self.folder / "columns", ROWS)
+        keys = {"sample_rate": 16000, "dtype": "int16"}
+        want = [batch["audio"][0] for batch in self.samples(
+            {"kind": "audiofolder", "root": str(self.folder / "shard"), **keys})]
+        tar = {"kind": "tar", "shards": str(self.folder / "s.tar"), "audio": ["flac", "wav"]}
+        speech = {"audio": ["speech"]}
+        arrow = {"kind": "arrow", "paths": str(self.folder / "columns/arrow.arrow"), **speech}
+        parquet = {"kind": "parquet", "paths": str(self.folder / "columns/parquet.parquet"), **speech}
+        for dataset, name in ((tar, None), ({**tar, "index": "auto"}, None), (arrow, "speech"), (parquet, "speech")):
+            read = self.samples({**dataset, **keys})
+            self.assertEqual(len(read), ROWS)
+            for i, (one, other) in enumerate(zip(want, read)):
+                own = name or ("wav" if i % 5 else "flac")
+                self.assertEqual(other["id" if name else "cls"][0], i)
+                numpy.testing.assert_array_equal(one, other[own][0])
+        # What is listed is a sound, or an error that says where.
+        self.assert_refused({**tar, "audio": ["cls"]},
+                            r"s\.tar: its member 00000\.cls at byte \d+ is a sound that cannot be read: it has 1 bytes")
+        self.assert_refused({**arrow, "audio": ["id"]}, "arrow: its column id is of type int64, no bytes, and cannot "
+                            "be a sound; see dataset.audio")
+        self.assert_refused({**arrow, "audio": ["other"]}, "has no column other; see dataset.audio")
+        self.assert_refused({**parquet, "audio": ["id"]}, "its column id has no sounds, which are bytes")
+        self.assert_refused({**parquet, "fields": ["id"]}, "dataset.audio has a column that is not among the fields")
+
     def test_lmdb(self):
         for seed, page in enumerate((512, 1024, 4096, 65536) * 5):
             rng = random.Random(seed)
@@ -347,6 +376,28 @@ class TheirWriters(KindCase):
                     numpy.testing.assert_allclose(batch["audio"][0], want, rtol=0, atol=atol)
                 else:
                     numpy.testing.assert_array_equal(batch["audio"][0], want, str(path))
+
+    @needs_libsndfile
+    @needs("pyarrow")
+    def test_sounds_of_structs(self):
+        """Structs of bytes and path, as Hugging Face's datasets writes Audio()."""
+        import pyarrow
+        import pyarrow.ipc
+        import pyarrow.parquet
+        files = [media.sound("structs", i)[1] for i in range(ROWS)]
+        table = pyarrow.table({"speech": [{"bytes": data, "path": f"{i}.wav"} for i, data in enumerate(files)],
+                               "text": [str(i) for i in range(ROWS)]})
+        pyarrow.parquet.write_table(table, self.folder / "s.parquet", row_group_size=7)
+        with pyarrow.ipc.new_stream(self.folder / "s.arrow", table.schema) as writer:
+            writer.write_table(table)
+        media.sounds(self.folder / "structs", ROWS, classes=1)
+        want = self.samples({"kind": "audiofolder", "root": str(self.folder / "structs"), "channels": "keep"})
+        for kind in ("parquet", "arrow"):
+            read = self.samples({"kind": kind, "paths": str(self.folder / f"s.{kind}"), "audio": ["speech"],
+                                 "channels": "keep"})
+            for i, (one, other) in enumerate(zip(want, read)):
+                self.assertEqual(other["text"], [str(i)])
+                numpy.testing.assert_array_equal(one["audio"][0], other["speech"][0])
 
     @needs_libsndfile
     @needs("torchaudio")

@@ -143,6 +143,20 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: tfrecord, paths: a, decode: false, images: [x]}", "dataset.images",
      "a list has no effect with decode: false, which leaves records as they are; leave out one of "
      "them"},
+    {"{kind: tar, shards: a, decode: false, audio: [wav]}", "dataset.audio",
+     "has no effect with decode: false, which leaves records as they are; leave out one of them"},
+    {"{kind: tar, shards: a, audio: wav}", "dataset.audio",
+     "\"wav\" is not a list of features, such as [flac]"},
+    {"{kind: arrow, paths: a, frames: 9}", "dataset.frames",
+     "9 only applies to sounds; write audio: [source, ...] to say which fields are, or leave this "
+     "out"},
+    {"{kind: audiofolder, root: a, dtype: float64}", "dataset.dtype",
+     "\"float64\" is not one of int16, float32; did you mean float32?"},
+    {"{kind: audiofolder, root: a, sample_rate: 999}", "dataset.sample_rate",
+     "999 is not a rate from 1000 to 768000 frames a second; null keeps that of each sound"},
+    {"{kind: audiofolder, root: a, crop: start}", "dataset.crop",
+     "\"start\" has no effect without frames, the length that is left; write that, or leave crop "
+     "out"},
     {"{kind: parquet, paths: a, nulls: none}", "dataset.nulls",
      "\"none\" is neither refuse nor a number, such as 0 or .nan"},
     {"{kind: parquet, paths: a, nulls: true}", "dataset.nulls",

@@ -21,6 +21,7 @@ struct arrow {
     double null;
     struct spec_image image;
     struct image_decoder *decoder; /* owned; NULL: images stay as they are stored */
+    struct audio_decoder *audio;   /* owned; NULL: there are no sounds */
 };
 
 /* A row that is read. */
@@ -118,6 +119,7 @@ static int arrow_get(struct dataset *ds, const struct sample_key *key, uint64_t 
     const struct arrow *arrow = container_of(ds, struct arrow, base);
     struct image_field image = {
         .decoder = arrow->decoder, .spec = &arrow->image, .key = key, .index = index};
+    struct audio_field audio = {.decoder = arrow->audio, .key = key, .index = index};
     struct arrow_row row;
     int r = arrow_find_row(arrow, index, &row, err);
 
@@ -125,6 +127,8 @@ static int arrow_get(struct dataset *ds, const struct sample_key *key, uint64_t 
         return r;
     if (arrow->decoder)
         row.reading.image = &image;
+    if (arrow->audio)
+        row.reading.audio = &audio;
     return arrow_add_columns(arrow, &row, ret, err);
 }
 
@@ -135,7 +139,7 @@ static uint32_t arrow_length_column(const struct arrow *arrow, const char *leaf)
 
     for (uint32_t i = 0; i < table->n_columns; i++) {
         const struct arrow_field *field = &table->schema.fields[table->columns[i]];
-        bool bare = field->n_children == 0 && !field->is_image;
+        bool bare = field->n_children == 0 && !field->is_image && !field->is_sound;
         if (leaf && strcmp(leaf, arrow_name(arrow, i)) != 0)
             continue;
         if (arrow_value_is_list(&table->schema, table->columns[i]))
@@ -231,6 +235,7 @@ static void arrow_close(struct dataset *ds)
     arrow_table_close(&arrow->indices);
     arrow_files_deinit(&arrow->files);
     image_decoder_free(arrow->decoder);
+    audio_decoder_free(arrow->audio);
     field_choice_deinit(&arrow->choice);
     free(arrow);
 }
@@ -317,7 +322,7 @@ static int arrow_open_table(struct arrow *arrow, const struct spec_dataset *spec
         return r;
     arrow->base.length = arrow->table.rows;
     arrow_features_mark(&arrow->table.schema);
-    r = arrow_features_mark_images(&arrow->table.schema, spec, arrow->files.data.paths[0], err);
+    r = arrow_features_mark_media(&arrow->table.schema, spec, arrow->files.data.paths[0], err);
     if (r == 0 && arrow->files.indices.n > 0)
         r = arrow_open_indices(arrow, env, err);
     return r;
@@ -340,6 +345,7 @@ int arrow_open(const struct spec_dataset *spec, const char *place, const struct 
     arrow->null = value_real(&spec->nulls);
     if ((r = field_choice_init(&arrow->choice, spec, place, err)) < 0 ||
         (r = image_field_decoder(spec, place, &arrow->decoder, err)) < 0 ||
+        (r = audio_field_decoder(spec, place, &arrow->audio, err)) < 0 ||
         (r = arrow_files_find(spec, env, &arrow->files, err)) < 0 ||
         (r = arrow_open_table(arrow, spec, env, err)) < 0 ||
         (r = arrow_check_null(arrow, place, err)) < 0 || (r = arrow_describe(arrow, err)) < 0)

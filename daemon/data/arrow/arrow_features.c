@@ -71,22 +71,38 @@ void arrow_features_mark(struct arrow_schema *schema)
     json_decref(root);
 }
 
-int arrow_features_mark_images(struct arrow_schema *schema, const struct spec_dataset *spec,
-                               const char *path, struct dl_error *err)
+/* The field that source `source` of the spec's `key` is, which must be a file. */
+static int arrow_features_find(struct arrow_schema *schema, const char *source, const char *key,
+                               const char *path, struct arrow_field **ret, struct dl_error *err)
 {
+    uint32_t found = arrow_schema_find(schema, source);
+
+    if (found == ARROW_NOT_KEPT)
+        return dl_error_set(err, EINVAL, path, "has no column %s; see dataset.%s", source, key);
+    *ret = &schema->fields[found];
+    if (arrow_features_is_file(*ret))
+        return 0;
+    return dl_error_set(err, EINVAL, path,
+                        "its column %s is of type %s, no bytes, and cannot be %s; see dataset.%s",
+                        source, (*ret)->type, strcmp(key, "audio") == 0 ? "a sound" : "an image",
+                        key);
+}
+
+int arrow_features_mark_media(struct arrow_schema *schema, const struct spec_dataset *spec,
+                              const char *path, struct dl_error *err)
+{
+    struct arrow_field *field;
+    int r;
+
     for (uint32_t i = 0; i < spec->n_images; i++) {
-        uint32_t found = arrow_schema_find(schema, spec->images[i]);
-        if (found == ARROW_NOT_KEPT)
-            return dl_error_set(err, EINVAL, path, "has no column %s; see dataset.images",
-                                spec->images[i]);
-        struct arrow_field *field = &schema->fields[found];
-        if (!arrow_features_is_file(field))
-            return dl_error_set(
-                err, EINVAL, path,
-                "its column %s is of type %s, no bytes, and cannot be an image; see "
-                "dataset.images",
-                spec->images[i], field->type);
+        if ((r = arrow_features_find(schema, spec->images[i], "images", path, &field, err)) < 0)
+            return r;
         field->is_media = field->is_image = true;
+    }
+    for (uint32_t i = 0; i < spec->n_audio; i++) {
+        if ((r = arrow_features_find(schema, spec->audios[i], "audio", path, &field, err)) < 0)
+            return r;
+        field->is_media = field->is_sound = true;
     }
     return 0;
 }

@@ -1,5 +1,5 @@
-/* What is known of Arrow's columns beyond their types: which are images, and which lists are
- * arrays. */
+/* What is known of Arrow's columns beyond their types: which are images or sounds, and which lists
+ * are arrays. */
 #ifndef DL_DATA_ARROW_FEATURES_H
 #define DL_DATA_ARROW_FEATURES_H
 
@@ -13,9 +13,9 @@
  */
 void arrow_features_mark(struct arrow_schema *schema);
 
-/* Marks the columns that `spec` calls images. -EINVAL with `err` naming `path`. */
-int _nodiscard_ arrow_features_mark_images(struct arrow_schema *schema,
-                                           const struct spec_dataset *spec, const char *path,
-                                           struct dl_error *err);
+/* Marks the columns that `spec` calls images or audio. -EINVAL with `err` naming `path`. */
+int _nodiscard_ arrow_features_mark_media(struct arrow_schema *schema,
+                                          const struct spec_dataset *spec, const char *path,
+                                          struct dl_error *err);
 
 #endif

@@ -46,6 +46,7 @@ struct arrow_field {
     /* What Hugging Face's features say besides. */
     bool is_media;       /* bytes of a file, alone or in a struct of bytes and path */
     bool is_image;       /* likewise: an encoded image */
+    bool is_sound;       /* likewise: a sound, which is decoded */
     bool is_rectangular; /* lists of lists that are an array */
     uint32_t slot;       /* in arrow_batch.columns; ARROW_NOT_KEPT: no sample needs it */
 };

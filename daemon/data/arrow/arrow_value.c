@@ -177,14 +177,33 @@ static const struct arrow_field *arrow_value_file_field(const struct arrow_value
     return NULL;
 }
 
-/* An image, or another file of which Hugging Face's features tell. */
+static int arrow_value_decode(const struct arrow_value *value, const struct image_file *file,
+                              struct sample *ret, struct dl_error *err)
+{
+    const struct arrow_field *field = arrow_value_field(value);
+    const struct arrow_reading *reading = value->reading;
+    const char *what = field->is_sound ? "a sound" : "an image";
+    struct dl_error why = {0};
+    int r;
+
+    if (field->is_sound && reading->audio)
+        r = audio_field_add(reading->audio, file->data, file->bytes, value->name, ret, &why);
+    else if (field->is_image && reading->image)
+        r = image_field_add(reading->image, file, value->name, ret, &why);
+    else
+        return sample_text(ret, TREE_BYTES, value->name, file->data, file->bytes);
+    return why.code ? dl_error_set(err, why.code, "", "is %s that cannot be read: it %s", what,
+                                   why.message)
+                    : r;
+}
+
+/* An image, a sound, or another file of which Hugging Face's features tell. */
 static int arrow_value_add_file(const struct arrow_value *value, struct sample *ret,
                                 struct dl_error *err)
 {
     const struct arrow_field *own = arrow_value_field(value);
     const struct arrow_field *field = arrow_value_file_field(value);
     struct image_file file = {.path = ""};
-    struct dl_error why = {0};
 
     const struct arrow_column *column =
         field == own ? value->column : &value->reading->columns[field->slot];
@@ -194,12 +213,7 @@ static int arrow_value_add_file(const struct arrow_value *value, struct sample *
                             "embedded by save_to_disk()");
     if (!arrow_value_bytes(field, column, value->row, &file.data, &file.bytes))
         return arrow_refuse_offsets(err);
-    if (!own->is_image || !value->reading->image)
-        return sample_text(ret, TREE_BYTES, value->name, file.data, file.bytes);
-    int r = image_field_add(value->reading->image, &file, value->name, ret, &why);
-    return why.code ? dl_error_set(err, why.code, "", "is an image that cannot be read: it %s",
-                                   why.message)
-                    : r;
+    return arrow_value_decode(value, &file, ret, err);
 }
 
 /* ---- nulls ---------------------------------------------------------------------------------- */

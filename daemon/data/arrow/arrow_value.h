@@ -7,6 +7,7 @@
 #define DL_DATA_ARROW_VALUE_H
 
 #include "daemon/data/arrow/arrow_column.h"
+#include "daemon/data/audio/audio_field.h"
 #include "daemon/data/image/image_field.h"
 
 /* What is read, and how. */
@@ -16,6 +17,7 @@ struct arrow_reading {
     bool fill;                          /* nulls become `null`, and lists and texts empty */
     double null;
     const struct image_field *image; /* NULL: images stay as they are stored */
+    const struct audio_field *audio; /* NULL: so do sounds */
 };
 
 /*

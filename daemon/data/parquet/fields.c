@@ -1,5 +1,7 @@
 #include "daemon/data/parquet/fields.h"
 
+#include "daemon/data/audio/audio_field.h"
+
 #include <errno.h>
 
 struct fields_making {
@@ -7,6 +9,7 @@ struct fields_making {
     struct parquet_table *table;
     struct parquet_fields fields;
     uint32_t images; /* of the spec's, found */
+    uint32_t sounds; /* likewise */
     struct dl_error *err;
 };
 
@@ -42,30 +45,43 @@ static int fields_add(struct fields_making *m, enum parquet_step_sort sort, uint
     return 0;
 }
 
-static bool fields_is_image(const struct fields_making *m, const char *source)
+/* What the spec says that the values of a column, or of a struct, are. */
+static enum parquet_step_sort fields_media_of(const struct fields_making *m, const char *source)
 {
     for (uint32_t i = 0; m->spec->decode && i < m->spec->n_images; i++)
         if (strcmp(m->spec->images[i], source) == 0)
-            return true;
-    return false;
+            return STEP_IMAGE;
+    return audio_field_is_named(m->spec, source) ? STEP_AUDIO : STEP_COLUMN;
+}
+
+static void fields_count_media(struct fields_making *m, enum parquet_step_sort sort)
+{
+    m->images += sort == STEP_IMAGE;
+    m->sounds += sort == STEP_AUDIO;
+}
+
+/* "images, which are bytes; see dataset.images" */
+static const char *fields_media_words(enum parquet_step_sort sort)
+{
+    return sort == STEP_IMAGE ? "images, which are bytes; see dataset.images"
+                              : "sounds, which are bytes; see dataset.audio";
 }
 
 static int fields_add_column(struct fields_making *m, const struct parquet_column *column,
                              const char *name)
 {
-    bool image = fields_is_image(m, column->path);
+    enum parquet_step_sort sort = fields_media_of(m, column->path);
     uint32_t number;
     int r = parquet_table_use(m->table, column, &number, m->err);
 
     if (r < 0)
         return r;
-    if (image && (column->sort != PARQUET_BYTES || column->max_rep > 0))
+    if (sort != STEP_COLUMN && (column->sort != PARQUET_BYTES || column->max_rep > 0))
         return dl_error_set(m->err, EINVAL, m->table->files.list.paths[0],
-                            "its column %s has no images, which are bytes; see dataset.images",
-                            column->path);
-    m->images += image;
+                            "its column %s has no %s", column->path, fields_media_words(sort));
+    fields_count_media(m, sort);
     m->fields.fixed = m->fields.fixed && column->sort == PARQUET_NUMBER && column->max_rep == 0;
-    return fields_add(m, image ? STEP_IMAGE : STEP_COLUMN, number, name);
+    return fields_add(m, sort, number, name);
 }
 
 static int fields_add_key(struct fields_making *m, uint32_t key, const char *name)
@@ -83,8 +99,9 @@ static bool fields_same_struct(const struct parquet_column *a, const struct parq
            memcmp(a->path, b->path, a->prefix) == 0;
 }
 
-/* An image as Hugging Face's datasets write it: {bytes, path}. */
-static int fields_add_struct_image(struct fields_making *m, const struct parquet_column *first,
+/* A file as Hugging Face's datasets write it: {bytes, path}. */
+static int fields_add_struct_media(struct fields_making *m, enum parquet_step_sort sort,
+                                   const struct parquet_column *first,
                                    const struct parquet_column *end, const char *name)
 {
     uint32_t number;
@@ -93,14 +110,14 @@ static int fields_add_struct_image(struct fields_making *m, const struct parquet
         if (strcmp(c->path + c->prefix, ".bytes") != 0 || c->sort != PARQUET_BYTES || c->max_rep)
             continue;
         int r = parquet_table_use(m->table, c, &number, m->err);
-        m->images++;
+        fields_count_media(m, sort);
         m->fields.fixed = false;
-        return r < 0 ? r : fields_add(m, STEP_IMAGE, number, name);
+        return r < 0 ? r : fields_add(m, sort, number, name);
     }
     return dl_error_set(m->err, EINVAL, m->table->files.list.paths[0],
-                        "its struct %s has no column bytes, where an image could be; see "
-                        "dataset.images",
-                        name);
+                        "its struct %s has no column bytes, where %s could be; see dataset.%s",
+                        name, sort == STEP_IMAGE ? "an image" : "a sound",
+                        sort == STEP_IMAGE ? "images" : "audio");
 }
 
 /* The struct whose columns are from `first` on; *ret: behind the last of them. `name`: what it is
@@ -119,8 +136,9 @@ static int fields_add_struct(struct fields_making *m, const struct parquet_colum
         end++;
     *ret = end;
     name = name ? name : source;
-    if (fields_is_image(m, source))
-        return fields_add_struct_image(m, first, end, name);
+    enum parquet_step_sort sort = fields_media_of(m, source);
+    if (sort != STEP_COLUMN)
+        return fields_add_struct_media(m, sort, first, end, name);
     m->fields.fixed = false;
     r = fields_add(m, first->in_list ? STEP_LIST : STEP_BEGIN, 0, name);
     for (const struct parquet_column *c = first; r == 0 && c < end; c++)
@@ -196,6 +214,9 @@ int parquet_fields_make(const struct spec_dataset *spec, const char *place,
     if (r == 0 && spec->decode && m.images < spec->n_images)
         r = dl_error_set(err, EINVAL, place,
                          "dataset.images has a column that is not among the fields of the samples");
+    if (r == 0 && spec->decode && m.sounds < spec->n_audio)
+        r = dl_error_set(err, EINVAL, place,
+                         "dataset.audio has a column that is not among the fields of the samples");
     if (r == 0 && m.fields.n == 0)
         r = dl_error_set(err, EINVAL, table->files.list.paths[0], "has no columns");
     if (r < 0)

@@ -1,6 +1,6 @@
 /*
  * What a sample of a Parquet dataset has, as steps that build it: which columns, partitions,
- * structs and images, and what they are called. Pure but for memory.
+ * structs, images and sounds, and what they are called. Pure but for memory.
  */
 #ifndef DL_DATA_PARQUET_FIELDS_H
 #define DL_DATA_PARQUET_FIELDS_H
@@ -10,6 +10,7 @@
 enum parquet_step_sort {
     STEP_COLUMN,
     STEP_IMAGE, /* of a column of bytes */
+    STEP_AUDIO, /* likewise */
     STEP_KEY,   /* a partition */
     STEP_BEGIN, /* a struct's dict, and its end */
     STEP_LIST,  /* one of structs: the columns behind it, up to its end, have a field of each */
@@ -18,7 +19,7 @@ enum parquet_step_sort {
 
 struct parquet_step {
     enum parquet_step_sort sort;
-    uint32_t number; /* COLUMN, IMAGE: of the table's columns; KEY: of its keys */
+    uint32_t number; /* COLUMN, IMAGE, AUDIO: of the table's columns; KEY: of its keys */
     char *name;      /* owned; in the sample; of END NULL */
 };
 
@@ -30,8 +31,8 @@ struct parquet_fields {
 };
 
 /*
- * By spec->fields and spec->images. -EINVAL with `err` naming the first file, or the key below
- * `place`: there is no such column, or it cannot be read; -ENOMEM.
+ * By spec->fields, spec->images and spec->audios. -EINVAL with `err` naming the first file, or the
+ * key below `place`: there is no such column, or it cannot be read; -ENOMEM.
  */
 int _nodiscard_ parquet_fields_make(const struct spec_dataset *spec, const char *place,
                                     struct parquet_table *table, struct parquet_fields *ret,

@@ -1,5 +1,6 @@
 #include "daemon/data/parquet/parquet.h"
 
+#include "daemon/data/audio/audio_field.h"
 #include "daemon/data/image/image_field.h"
 #include "daemon/data/lengths.h"
 #include "daemon/data/parquet/fields.h"
@@ -14,6 +15,7 @@ struct parquet {
     struct parquet_fields fields; /* owned */
     struct spec_image image;
     struct image_decoder *decoder; /* owned; NULL: there are no images */
+    struct audio_decoder *audio;   /* owned; NULL: there are no sounds */
 };
 
 /* A sample that is made of a row. */
@@ -22,6 +24,7 @@ struct parquet_row {
     struct parquet_group *group;
     uint64_t row; /* of the group */
     const struct image_field *image;
+    const struct audio_field *audio;
     struct dl_error *err;
 };
 
@@ -86,17 +89,20 @@ static int parquet_add_list(const struct parquet_row *row, uint32_t number,
     return sample_tensor(ret, name, column->dtype, 1, &n, values->fixed + begin * column->bytes);
 }
 
-static int parquet_add_image(const struct parquet_row *row, uint32_t number,
-                             const struct parquet_values *values, const char *name,
-                             struct sample *ret)
+/* An image or a sound. */
+static int parquet_add_media(const struct parquet_row *row, const struct parquet_step *step,
+                             const struct parquet_values *values, struct sample *ret)
 {
+    uint32_t number = step->number;
     struct dl_error why = {0};
 
     if (values->valid && !values->valid[row->row])
         return parquet_refuse_null(row, number);
     const struct parquet_slice *slice = &values->slices[row->row];
     const struct image_file file = {.data = slice->data, .bytes = slice->bytes, .path = ""};
-    int r = image_field_add(row->image, &file, name, ret, &why);
+    int r = step->sort == STEP_AUDIO
+                ? audio_field_add(row->audio, file.data, file.bytes, step->name, ret, &why)
+                : image_field_add(row->image, &file, step->name, ret, &why);
     if (why.code)
         return dl_error_set(
             row->err, why.code, row->parquet->table.files.list.paths[row->group->file],
@@ -114,8 +120,8 @@ static int parquet_add_column(const struct parquet_row *row, const struct parque
 
     if (r < 0)
         return r;
-    if (step->sort == STEP_IMAGE)
-        return parquet_add_image(row, step->number, values, step->name, ret);
+    if (step->sort != STEP_COLUMN)
+        return parquet_add_media(row, step, values, ret);
     if (table->columns[step->number]->max_rep > 0)
         return parquet_add_list(row, step->number, values, step->name, ret);
     return parquet_add_element(row, step->number, values, row->row, step->name, ret);
@@ -230,6 +236,7 @@ static int parquet_add_step(const struct parquet_row *row, const struct parquet_
         return parquet_add_structs(row, step, ret);
     case STEP_COLUMN:
     case STEP_IMAGE:
+    case STEP_AUDIO:
         break;
     }
     return parquet_add_column(row, step, ret);
@@ -263,6 +270,7 @@ static int parquet_get(struct dataset *ds, const struct sample_key *key, uint64_
     struct parquet *parquet = container_of(ds, struct parquet, base);
     struct image_field image = {
         .decoder = parquet->decoder, .spec = &parquet->image, .key = key, .index = index};
+    struct audio_field audio = {.decoder = parquet->audio, .key = key, .index = index};
     int r = 0;
 
     if (index >= ds->length)
@@ -272,6 +280,7 @@ static int parquet_get(struct dataset *ds, const struct sample_key *key, uint64_
                               .group = group,
                               .row = index - group->first,
                               .image = &image,
+                              .audio = &audio,
                               .err = err};
     sample_begin(ret, TREE_DICT, NULL);
     for (uint32_t i = 0; r == 0 && i < parquet->fields.n; i = parquet_step_next(parquet, i))
@@ -285,8 +294,8 @@ static int parquet_get(struct dataset *ds, const struct sample_key *key, uint64_
 
 /* ---- lengths -------------------------------------------------------------------------------- */
 
-/* The step whose values are lists of numbers; `leaf` NULL: the first one, if no image may come
- * before it. NULL: none that is known without loading. */
+/* The step whose values are lists of numbers; `leaf` NULL: the first one, if no image or
+ * sound may come before it. NULL: none that is known without loading. */
 static const struct parquet_step *parquet_find_list(const struct parquet *parquet, const char *leaf)
 {
     unsigned depth = 0;
@@ -295,7 +304,7 @@ static const struct parquet_step *parquet_find_list(const struct parquet *parque
         const struct parquet_step *step = &parquet->fields.steps[i];
         depth += step->sort == STEP_BEGIN;
         depth -= step->sort == STEP_END;
-        if (!leaf && step->sort == STEP_IMAGE)
+        if (!leaf && (step->sort == STEP_IMAGE || step->sort == STEP_AUDIO))
             return NULL;
         if (step->sort != STEP_COLUMN || (leaf && (depth > 0 || strcmp(leaf, step->name) != 0)))
             continue;
@@ -435,6 +444,7 @@ static void parquet_close(struct dataset *ds)
 
     tree_deinit(&ds->schema);
     image_decoder_free(parquet->decoder);
+    audio_decoder_free(parquet->audio);
     parquet_fields_deinit(&parquet->fields);
     parquet_table_deinit(&parquet->table);
     free(parquet);
@@ -470,13 +480,15 @@ static int parquet_describe(struct parquet *parquet, struct dl_error *err)
     return 0;
 }
 
-static int parquet_open_decoder(struct parquet *parquet, const struct spec_dataset *spec,
-                                const char *place, struct dl_error *err)
+static int parquet_open_decoders(struct parquet *parquet, const struct spec_dataset *spec,
+                                 const char *place, struct dl_error *err)
 {
+    bool images = false;
+
     for (uint32_t i = 0; i < parquet->fields.n; i++)
-        if (parquet->fields.steps[i].sort == STEP_IMAGE)
-            return image_field_decoder(spec, place, &parquet->decoder, err);
-    return 0;
+        images |= parquet->fields.steps[i].sort == STEP_IMAGE;
+    int r = images ? image_field_decoder(spec, place, &parquet->decoder, err) : 0;
+    return r < 0 ? r : audio_field_decoder(spec, place, &parquet->audio, err);
 }
 
 int parquet_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
@@ -498,7 +510,7 @@ int parquet_open(const struct spec_dataset *spec, const char *place, const struc
     if ((r = parquet_filter_check(&spec->filter, place, err)) < 0 ||
         (r = parquet_table_open(&parquet->table, spec, env, err)) < 0 ||
         (r = parquet_fields_make(spec, place, &parquet->table, &parquet->fields, err)) < 0 ||
-        (r = parquet_open_decoder(parquet, spec, place, err)) < 0 ||
+        (r = parquet_open_decoders(parquet, spec, place, err)) < 0 ||
         (r = parquet_table_list(&parquet->table, &spec->filter, env, err)) < 0)
         return r;
     ds->length = parquet->table.rows;

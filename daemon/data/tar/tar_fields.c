@@ -106,6 +106,28 @@ static int tar_fields_add_image(const struct tar_field *f, const struct tar_opti
     return r;
 }
 
+static int tar_fields_add_sound(const struct tar_field *f, const struct tar_options *options,
+                                const struct tar_randomness *randomness, struct sample *ret,
+                                struct dl_error *err)
+{
+    struct audio_field field = {
+        .decoder = options->audio, .key = &randomness->key, .index = randomness->index};
+    struct dl_error why = {0};
+    int r = audio_field_add(&field, f->data, f->size, f->key, ret, &why);
+
+    if (why.code)
+        return tar_field_error(f, -r, err, "is a sound that cannot be read: it %s", why.message);
+    return r;
+}
+
+static bool tar_fields_is_sound(const struct tar_options *options, const char *extension)
+{
+    for (uint32_t i = 0; i < options->n_sounds; i++)
+        if (strcmp(options->sounds[i], extension) == 0)
+            return true;
+    return false;
+}
+
 static const struct {
     const char *extension;
     add_fn add;
@@ -122,6 +144,8 @@ static int tar_fields_add_plain(const struct tar_field *f, const struct tar_opti
                                 const struct tar_randomness *randomness, struct sample *ret,
                                 struct dl_error *err)
 {
+    if (tar_fields_is_sound(options, f->extension))
+        return tar_fields_add_sound(f, options, randomness, ret, err);
     for (size_t i = 0; i < ARRAY_SIZE(decoders); i++) {
         if (strcmp(f->extension, decoders[i].extension) == 0)
             return decoders[i].add(f, options, randomness, ret, err);

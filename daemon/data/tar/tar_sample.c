@@ -293,6 +293,23 @@ static int tar_sample_make_chosen(const struct tar_view *view, uint64_t offset,
 
 /* ---- options -------------------------------------------------------------------------------- */
 
+/* Of the spec, which does not stay. */
+static int tar_options_copy_sounds(struct tar_options *options, const struct spec_dataset *spec,
+                                   const char *place, struct dl_error *err)
+{
+    if (!options->audio)
+        return 0;
+    options->sounds = calloc(spec->n_audio, sizeof *options->sounds);
+    for (uint32_t i = 0; options->sounds && i < spec->n_audio; i++) {
+        options->sounds[i] = strdup(spec->audios[i]);
+        if (!options->sounds[i])
+            break;
+        options->n_sounds++;
+    }
+    return options->n_sounds == spec->n_audio ? 0
+                                              : dl_error_set(err, ENOMEM, place, "out of memory");
+}
+
 int tar_options_init(struct tar_options *options, const struct spec_dataset *spec,
                      const char *place, struct dl_error *err)
 {
@@ -301,12 +318,21 @@ int tar_options_init(struct tar_options *options, const struct spec_dataset *spe
     options->decode = spec->decode;
     options->image = spec->image;
     r = field_choice_init(&options->choice, spec, place, err);
-    return r < 0 ? r : image_field_decoder(spec, place, &options->decoder, err);
+    if (r < 0 || (r = image_field_decoder(spec, place, &options->decoder, err)) < 0 ||
+        (r = audio_field_decoder(spec, place, &options->audio, err)) < 0)
+        return r;
+    return tar_options_copy_sounds(options, spec, place, err);
 }
 
 void tar_options_deinit(struct tar_options *options)
 {
     options->decoder = image_decoder_free(options->decoder);
+    options->audio = audio_decoder_free(options->audio);
+    for (uint32_t i = 0; i < options->n_sounds; i++)
+        free(options->sounds[i]);
+    free(options->sounds);
+    options->sounds = NULL;
+    options->n_sounds = 0;
     field_choice_deinit(&options->choice);
 }
 

@@ -12,6 +12,7 @@
  *   txt text            string (UTF-8), as it is
  *   json                the same nested: numbers, bool, strings, lists and dicts
  *   npy                 tensor
+ *   those of dataset.audio   tensor of a sound, as audio.h makes it
  *   gz zst              what the extension before it says, of what is unpacked
  *   others, or all if they are not to be decoded: bytes
  *
@@ -24,6 +25,7 @@
 #ifndef DL_DATA_TAR_SAMPLE_H
 #define DL_DATA_TAR_SAMPLE_H
 
+#include "daemon/data/audio/audio_field.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/field_choice.h"
 #include "daemon/data/image/image.h"
@@ -34,6 +36,9 @@ struct tar_options {
     struct spec_image image;
     struct image_decoder *decoder; /* owned; NULL unless decode */
     struct field_choice choice;    /* owned */
+    char **sounds;                 /* owned; extensions, each owned */
+    uint32_t n_sounds;
+    struct audio_decoder *audio; /* owned; NULL: there are no sounds */
 };
 
 /* Of `spec`, which is not needed any more. Errors name what is below `place`. */
@@ -41,7 +46,8 @@ int _nodiscard_ tar_options_init(struct tar_options *options, const struct spec_
                                  const char *place, struct dl_error *err);
 void tar_options_deinit(struct tar_options *options);
 
-/* Which sample, for what is random in it. All images of one sample get the same numbers. */
+/* Which sample, for what is random in it. All images of one sample, and all sounds, get
+ * the same numbers. */
 struct tar_randomness {
     struct sample_key key;
     uint64_t index; /* of the sample; key.base is to be added */
