@@ -41,6 +41,10 @@
 /* Draws made ahead of their swaps, so that the far ends of the swaps are already in the cache. */
 enum { BLOCK = 64 };
 
+/* Indices that go through the network side by side: each waits for its multiplications, one after
+ * another, and so they wait together. */
+enum { LANES = 8 };
+
 struct permute_torch {
     uint64_t length; /* of each cycle */
     uint64_t total;  /* of whole cycles */
@@ -227,4 +231,39 @@ uint64_t permute_native_at(const struct permute_native *perm, uint64_t i)
         i = permute_network(perm, i);
     while (i >= perm->length);
     return i;
+}
+
+static void permute_lanes(const struct permute_native *perm, uint64_t x[static LANES])
+{
+    const uint64_t mask = (UINT64_C(1) << perm->low_bits) - 1;
+    uint64_t top[LANES], low[LANES];
+
+    for (unsigned k = 0; k < LANES; k++) {
+        top[k] = x[k] >> perm->low_bits;
+        low[k] = x[k] & mask;
+    }
+    for (unsigned i = 0; i < PERMUTE_NATIVE_ROUNDS; i += 2) {
+        for (unsigned k = 0; k < LANES; k++) {
+            top[k] += permute_hash(perm, i, low[k]) * perm->tops >> 32;
+            top[k] -= top[k] >= perm->tops ? perm->tops : 0;
+        }
+        for (unsigned k = 0; k < LANES; k++)
+            low[k] ^= permute_hash(perm, i + 1, top[k]) >> (32 - perm->low_bits);
+    }
+    for (unsigned k = 0; k < LANES; k++)
+        x[k] = top[k] << perm->low_bits | low[k];
+}
+
+void permute_native_many(const struct permute_native *perm, uint64_t *indices, size_t n)
+{
+    size_t i = 0;
+
+    for (; n - i >= LANES; i += LANES) {
+        permute_lanes(perm, indices + i);
+        for (unsigned k = 0; k < LANES; k++)
+            while (indices[i + k] >= perm->length)
+                indices[i + k] = permute_network(perm, indices[i + k]);
+    }
+    for (; i < n; i++)
+        indices[i] = permute_native_at(perm, indices[i]);
 }

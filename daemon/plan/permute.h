@@ -62,4 +62,7 @@ void permute_native_init(struct permute_native *perm, uint64_t length, uint64_t 
 /* i < length. */
 uint64_t permute_native_at(const struct permute_native *perm, uint64_t i);
 
+/* The same of each of indices[0..n), in its place: several at a time, in a fraction of the time. */
+void permute_native_many(const struct permute_native *perm, uint64_t *indices, size_t n);
+
 #endif

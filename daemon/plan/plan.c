@@ -297,8 +297,8 @@ size_t plan_step(struct plan *plan, uint64_t rank, uint64_t step, uint64_t *indi
     if (sampler->ops->extend)
         sampler->ops->extend(sampler, shard_needs(&plan->whole, &span));
     for (uint64_t i = 0; i < span.n; i++)
-        indices[i] =
-            sampler->ops->at(sampler, shard_at(&plan->whole, span.first + i * span.stride));
+        indices[i] = shard_at(&plan->whole, span.first + i * span.stride);
+    sampler_take(sampler, indices, span.n);
     return span.n;
 }
 

@@ -11,6 +11,16 @@ struct sampler *sampler_free(struct sampler *sampler)
     return NULL;
 }
 
+void sampler_take(struct sampler *sampler, uint64_t *positions, size_t n)
+{
+    if (sampler->ops->many) {
+        sampler->ops->many(sampler, positions, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        positions[i] = sampler->ops->at(sampler, positions[i]);
+}
+
 struct sampler_bits sampler_native_bits(const struct sampler_key *key, uint64_t position)
 {
     philox4x64_key_t words_key = {{key->seed, key->epoch}};

@@ -19,6 +19,8 @@ struct sampler_kind_ops {
     void (*extend)(struct sampler *sampler, uint64_t end);
     /* The index at a position that is known. */
     uint64_t (*at)(struct sampler *sampler, uint64_t position);
+    /* The same of each of positions[0..n), in its place. NULL: by one call of at() each. */
+    void (*many)(struct sampler *sampler, uint64_t *positions, size_t n);
     void (*free)(struct sampler *sampler);
 };
 
@@ -27,6 +29,9 @@ struct sampler {
     uint64_t count;
     uint64_t bytes; /* that its lists take, and its positions when all of them are known */
 };
+
+/* Each of positions[0..n) becomes its index. */
+void sampler_take(struct sampler *sampler, uint64_t *positions, size_t n);
 
 /* The sampler that the parameters describe. Returns 0, -EINVAL or -ENOMEM. */
 int _nodiscard_ sampler_new(const struct plan_params *params, struct sampler **ret);

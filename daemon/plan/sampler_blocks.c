@@ -17,6 +17,8 @@
 /* Keeps the draw of the place apart from whatever else is drawn for a seed and an epoch. */
 #define PLACE_STREAM UINT64_C(0x626c6f636b73)
 
+enum { MANY = 64 }; /* positions at a time */
+
 struct blocks {
     struct sampler base;
     uint64_t seed, epoch;
@@ -30,6 +32,8 @@ struct blocks {
     /* The heap in hand: its positions, and the permutation of its samples. */
     uint64_t begin, end; /* equal: none */
     struct permute_native inside;
+    uint64_t first;        /* of its full blocks, by their order; and which these are, */
+    uint64_t blocks[MANY]; /* unless there are more */
 };
 
 /* The position of the first sample of the block at `place` of their order. */
@@ -49,19 +53,6 @@ static uint64_t sampler_blocks_heap(const struct blocks *b, uint64_t position)
     return position / bytes;
 }
 
-/* The sample at a position where blocks are in their order, but samples are not shuffled. */
-static uint64_t sampler_blocks_sample(const struct blocks *b, uint64_t position)
-{
-    if (b->rest > 0 && position >= b->place * b->block) {
-        uint64_t inside = position - b->place * b->block;
-        if (inside < b->rest)
-            return b->full * b->block + inside;
-        /* As if the shorter block were not there. */
-        position -= b->rest;
-    }
-    return permute_native_at(&b->order, position / b->block) * b->block + position % b->block;
-}
-
 static void sampler_blocks_take(struct blocks *b, uint64_t heap)
 {
     uint64_t first = heap * b->window;
@@ -69,16 +60,72 @@ static void sampler_blocks_take(struct blocks *b, uint64_t heap)
     b->begin = sampler_blocks_begin(b, first);
     b->end = sampler_blocks_begin(b, min_u64(first + b->window, b->n));
     permute_native_init(&b->inside, b->end - b->begin, b->seed, b->epoch, heap + 1);
+    b->first = first - (b->rest > 0 && b->place < first);
+    if (b->window > MANY)
+        return;
+    uint64_t n = min_u64(b->window, b->full - b->first);
+    for (uint64_t i = 0; i < n; i++)
+        b->blocks[i] = b->first + i;
+    permute_native_many(&b->order, b->blocks, n);
+}
+
+/* Which full blocks stand at these places of their order; those of the heap in hand. */
+static void sampler_blocks_find(const struct blocks *b, uint64_t *places, size_t n)
+{
+    if (b->window > MANY) {
+        permute_native_many(&b->order, places, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        places[i] = b->blocks[places[i] - b->first];
+}
+
+/* The samples at up to MANY positions where blocks are in their order, but samples are not
+ * shuffled.
+ */
+static void sampler_blocks_samples(const struct blocks *b, uint64_t *positions, size_t n)
+{
+    uint64_t places[MANY], shorter = b->place * b->block;
+    bool is_shorter[MANY];
+
+    for (size_t i = 0; i < n; i++) {
+        uint64_t position = positions[i];
+        is_shorter[i] = b->rest > 0 && position >= shorter && position - shorter < b->rest;
+        /* As if the shorter block were not there. */
+        if (b->rest > 0 && position >= shorter)
+            position -= is_shorter[i] ? shorter : b->rest;
+        places[i] = is_shorter[i] ? b->first : position / b->block;
+        positions[i] = is_shorter[i] ? position : position % b->block;
+    }
+    if (b->full > b->first) /* else there is but the shorter one */
+        sampler_blocks_find(b, places, n);
+    for (size_t i = 0; i < n; i++)
+        positions[i] += (is_shorter[i] ? b->full : places[i]) * b->block;
+}
+
+static void sampler_blocks_many(struct sampler *sampler, uint64_t *positions, size_t n)
+{
+    struct blocks *b = container_of(sampler, struct blocks, base);
+    size_t run;
+
+    for (size_t first = 0; first < n; first += run) {
+        uint64_t *own = positions + first;
+        if (own[0] < b->begin || own[0] >= b->end)
+            sampler_blocks_take(b, sampler_blocks_heap(b, own[0]));
+        size_t most = min_u64(n - first, MANY);
+        for (run = 0; run < most && own[run] >= b->begin && own[run] < b->end; run++)
+            own[run] -= b->begin;
+        permute_native_many(&b->inside, own, run);
+        for (size_t i = 0; i < run; i++)
+            own[i] += b->begin;
+        sampler_blocks_samples(b, own, run);
+    }
 }
 
 static uint64_t sampler_blocks_at(struct sampler *sampler, uint64_t position)
 {
-    struct blocks *b = container_of(sampler, struct blocks, base);
-
-    if (position < b->begin || position >= b->end)
-        sampler_blocks_take(b, sampler_blocks_heap(b, position));
-    position = b->begin + permute_native_at(&b->inside, position - b->begin);
-    return sampler_blocks_sample(b, position);
+    sampler_blocks_many(sampler, &position, 1);
+    return position;
 }
 
 static void sampler_blocks_free(struct sampler *sampler)
@@ -88,8 +135,8 @@ static void sampler_blocks_free(struct sampler *sampler)
 
 int sampler_blocks_new(const struct plan_params *params, struct sampler **ret)
 {
-    static const struct sampler_kind_ops ops = {.at = sampler_blocks_at,
-                                                .free = sampler_blocks_free};
+    static const struct sampler_kind_ops ops = {
+        .at = sampler_blocks_at, .many = sampler_blocks_many, .free = sampler_blocks_free};
     struct blocks *b = calloc(1, sizeof *b);
     uint64_t length = params->length;
 

@@ -82,9 +82,9 @@ struct permuted_native {
     struct permute_native perm; /* remembered for the next position */
 };
 
-static uint64_t sampler_permuted_native_at(struct sampler *sampler, uint64_t position)
+/* Makes `perm` that of the position; which one of it that is. */
+static uint64_t sampler_permuted_native_seek(struct permuted_native *permuted, uint64_t position)
 {
-    struct permuted_native *permuted = container_of(sampler, struct permuted_native, base);
     uint64_t cycle = 0;
 
     if (position >= permuted->length) {
@@ -96,7 +96,29 @@ static uint64_t sampler_permuted_native_at(struct sampler *sampler, uint64_t pos
                             cycle);
         permuted->cycle = cycle;
     }
+    return position;
+}
+
+static uint64_t sampler_permuted_native_at(struct sampler *sampler, uint64_t position)
+{
+    struct permuted_native *permuted = container_of(sampler, struct permuted_native, base);
+
+    position = sampler_permuted_native_seek(permuted, position);
     return permute_native_at(&permuted->perm, position);
+}
+
+static void sampler_permuted_native_many(struct sampler *sampler, uint64_t *positions, size_t n)
+{
+    struct permuted_native *permuted = container_of(sampler, struct permuted_native, base);
+    size_t run;
+
+    for (size_t first = 0; first < n; first += run) {
+        uint64_t *own = positions + first;
+        uint64_t begin = own[0] - sampler_permuted_native_seek(permuted, own[0]);
+        for (run = 0; run < n - first && own[run] - begin < permuted->length; run++)
+            own[run] -= begin;
+        permute_native_many(&permuted->perm, own, run);
+    }
 }
 
 static void sampler_permuted_native_free(struct sampler *sampler)
@@ -108,6 +130,7 @@ int sampler_permuted_native_new(const struct plan_params *params, uint64_t lengt
                                 struct sampler **ret)
 {
     static const struct sampler_kind_ops ops = {.at = sampler_permuted_native_at,
+                                                .many = sampler_permuted_native_many,
                                                 .free = sampler_permuted_native_free};
     struct permuted_native *permuted = calloc(1, sizeof *permuted);
 

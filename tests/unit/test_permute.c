@@ -288,6 +288,24 @@ static void test_native_huge(void **state)
     }
 }
 
+/* Side by side they come to what each comes to by itself. */
+static void test_native_many(void **state)
+{
+    for (uint64_t length = 1; length < 3000; length += 1 + length / 7) {
+        struct permute_native perm;
+        uint64_t values[40];
+
+        permute_native_init(&perm, length, 11, length, 2);
+        for (size_t n = 0; n <= ARRAY_SIZE(values); n++) {
+            for (size_t i = 0; i < n; i++)
+                values[i] = (7 * i + n) % length;
+            permute_native_many(&perm, values, n);
+            for (size_t i = 0; i < n; i++)
+                assert_int_equal(values[i], permute_native_at(&perm, (7 * i + n) % length));
+        }
+    }
+}
+
 /* ---- native: statistics ---- */
 
 /* A chi-square sum as a standard normal deviate (Wilson and Hilferty). */
@@ -540,6 +558,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_native_vectors),
     cmocka_unit_test(test_native_is_a_bijection),
     cmocka_unit_test(test_native_huge),
+    cmocka_unit_test(test_native_many),
     cmocka_unit_test(test_native_small_orders),
     cmocka_unit_test(test_native_small_pairs),
     cmocka_unit_test(test_native_statistics),
