@@ -468,6 +468,17 @@ static void test_values(void **state)
     assert_int_equal(ds->ops->read_rows(ds, &key, order, 3, dst, &bad, &err), 0);
     assert_memory_equal(got, ((int64_t[]){3, 7, 1}), sizeof got);
     dataset_close(ds);
+
+    /* A group that has a null stays in columns, and its other rows can be had. */
+    spec.nulls = (struct value){0};
+    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
+    const uint64_t mixed[] = {4, 0, 1};
+    assert_int_equal(ds->ops->read_rows(ds, &key, mixed, 2, dst, &bad, &err), 0);
+    assert_memory_equal(got, ((int64_t[]){3, 1}), 2 * sizeof *got);
+    assert_int_equal(ds->ops->read_rows(ds, &key, mixed, 3, dst, &bad, &err), -EINVAL);
+    assert_int_equal(bad, 2);
+    assert_error_has(&err, "row 1: its column i is null");
+    dataset_close(ds);
 }
 
 /* A file that ends anywhere is an error that names it. */

@@ -12,17 +12,24 @@ struct parquet_decoded *parquet_decoded_ref(struct parquet_decoded *decoded)
     return decoded;
 }
 
+static void cache_drop_columns(struct parquet_decoded *decoded)
+{
+    for (uint32_t i = 0; i < decoded->n_columns; i++) {
+        if (decoded->columns[i])
+            parquet_values_deinit(decoded->columns[i]);
+        free(decoded->columns[i]);
+        decoded->columns[i] = NULL;
+    }
+}
+
 void parquet_decoded_unref(void *what)
 {
     struct parquet_decoded *decoded = what;
 
     if (!decoded || --decoded->refs > 0)
         return;
-    for (uint32_t i = 0; i < decoded->n_columns; i++) {
-        if (decoded->columns[i])
-            parquet_values_deinit(decoded->columns[i]);
-        free(decoded->columns[i]);
-    }
+    cache_drop_columns(decoded);
+    free(decoded->rows);
     free(decoded);
 }
 
@@ -130,4 +137,16 @@ int parquet_table_column(struct parquet_table *table, struct parquet_group *grou
     }
     *ret = decoded->columns[column];
     return 0;
+}
+
+void parquet_table_keep_rows(struct parquet_table *table, struct parquet_group *group,
+                             uint8_t *rows, uint64_t bytes)
+{
+    struct parquet_decoded *decoded = group->decoded;
+
+    table->kept_bytes = table->kept_bytes - decoded->bytes + bytes;
+    cache_drop_columns(decoded);
+    decoded->bytes = bytes;
+    decoded->rows = rows;
+    cache_forget(table);
 }

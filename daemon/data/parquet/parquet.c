@@ -5,6 +5,7 @@
 #include "daemon/data/lengths.h"
 #include "daemon/data/parquet/fields.h"
 #include "daemon/data/parquet/filter.h"
+#include "daemon/data/parquet/rows.h"
 
 #include <errno.h>
 #include <math.h>
@@ -13,6 +14,7 @@ struct parquet {
     struct dataset base;
     struct parquet_table table;   /* owned */
     struct parquet_fields fields; /* owned */
+    struct parquet_layout layout; /* owned; of samples of one shape */
     struct spec_image image;
     struct image_decoder *decoder; /* owned; NULL: there are no images */
     struct audio_decoder *audio;   /* owned; NULL: there are no sounds */
@@ -22,7 +24,8 @@ struct parquet {
 struct parquet_row {
     struct parquet *parquet;
     struct parquet_group *group;
-    uint64_t row; /* of the group */
+    uint64_t row;      /* of the group */
+    const uint8_t *at; /* of samples of one shape; NULL: the group is in columns */
     const struct image_field *image;
     const struct audio_field *audio;
     struct dl_error *err;
@@ -349,67 +352,106 @@ static int parquet_lengths(struct dataset *ds, const char *leaf, uint64_t first,
 
 enum { AT_ONCE = 64 }; /* rows, whose reads of memory then wait for each other no more */
 
-static int parquet_copy_number(const struct parquet_row *row, const struct parquet_step *step,
-                               uint32_t bytes, uint8_t *to)
+/* `n` values that lie at `offset` of rows. */
+static void parquet_copy_rows(const struct parquet_row *rows, size_t n, uint32_t offset,
+                              uint32_t bytes, uint8_t *to)
 {
-    struct parquet_table *table = &row->parquet->table;
-    const struct parquet_decoded *decoded = row->group->decoded;
-    const struct parquet_values *values = decoded ? decoded->columns[step->number] : NULL;
-
-    if (!values) {
-        int r = parquet_table_column(table, row->group, step->number, &values, row->err);
-        if (r < 0)
-            return r;
-    }
-    if (values->valid && !values->valid[row->row])
-        return parquet_refuse_null(row, step->number);
-    const uint8_t *from = values->fixed + row->row * bytes;
-    if (bytes == 4)
-        memcpy(to, from, 4);
-    else if (bytes == 8)
-        memcpy(to, from, 8);
+    if (bytes == 8)
+        for (size_t i = 0; i < n; i++)
+            memcpy(to + 8 * i, rows[i].at + offset, 8);
+    else if (bytes == 4)
+        for (size_t i = 0; i < n; i++)
+            memcpy(to + 4 * i, rows[i].at + offset, 4);
     else
-        memcpy(to, from, bytes);
+        for (size_t i = 0; i < n; i++)
+            memcpy(to + i * bytes, rows[i].at + offset, bytes);
+}
+
+/* Of a group in columns. */
+static int parquet_copy_number(const struct parquet_row *row, uint32_t column, uint32_t bytes,
+                               uint8_t *to)
+{
+    const struct parquet_values *values;
+    int r = parquet_table_column(&row->parquet->table, row->group, column, &values, row->err);
+
+    if (r < 0)
+        return r;
+    if (values->valid && !values->valid[row->row])
+        return parquet_refuse_null(row, column);
+    memcpy(to, values->fixed + row->row * bytes, bytes);
     return 0;
 }
 
-/* One leaf of rows[0..n), one after another, to `to`. *ret_bad: which of them. */
-static int parquet_copy_leaf(const struct parquet_row *rows, size_t n,
-                             const struct parquet_step *step, uint8_t *to, size_t *ret_bad)
+/* Column `c` of the layout of rows[0..n), one after another, to `to`. *ret_bad: which of them. */
+static int parquet_copy_column(const struct parquet_row *rows, size_t n, uint32_t c, uint8_t *to,
+                               size_t *ret_bad)
 {
-    const struct parquet_table *table = &rows->parquet->table;
-    bool key = step->sort == STEP_KEY;
-    uint32_t bytes = key ? sizeof(int64_t) : table->columns[step->number]->bytes;
-    int64_t number;
-    int r = 0;
+    const struct parquet_layout *layout = &rows->parquet->layout;
+    uint32_t column = layout->columns[c], offset = layout->offsets[c];
+    uint32_t bytes = rows->parquet->table.columns[column]->bytes;
 
-    for (size_t i = 0; i < n && r == 0; i++, to += bytes) {
-        *ret_bad = i;
-        if (!key) {
-            r = parquet_copy_number(&rows[i], step, bytes, to);
-            continue;
-        }
-        r = parquet_key_number(&rows[i], step->number, &number);
-        if (r == 0)
-            memcpy(to, &number, sizeof number);
+    if (rows->at) {
+        parquet_copy_rows(rows, n, offset, bytes, to);
+        return 0;
     }
-    return r;
+    for (size_t i = 0; i < n; i++, to += bytes) {
+        int r = parquet_copy_number(&rows[i], column, bytes, to);
+        if (r < 0) {
+            *ret_bad = i;
+            return r;
+        }
+    }
+    return 0;
 }
 
-/* Where up to AT_ONCE samples are. */
-static int parquet_find_rows(struct parquet *parquet, const uint64_t *indices, size_t n,
-                             struct parquet_row *rows, size_t *ret_bad, struct dl_error *err)
+static int parquet_copy_key(const struct parquet_row *rows, size_t n, uint32_t key, uint8_t *to,
+                            size_t *ret_bad)
 {
-    for (size_t i = 0; i < n; i++) {
+    int64_t number;
+
+    for (size_t i = 0; i < n; i++, to += sizeof number) {
+        int r = parquet_key_number(&rows[i], key, &number);
+        if (r < 0) {
+            *ret_bad = i;
+            return r;
+        }
+        memcpy(to, &number, sizeof number);
+    }
+    return 0;
+}
+
+/* Where samples are, up to AT_ONCE of *n, all in rows or all in columns: fewer where the next one
+ * is not alike, or its group is not there, since decoding it may forget those before. */
+static int parquet_find_rows(struct parquet *parquet, const uint64_t *indices, size_t *n,
+                             struct parquet_row *rows, struct dl_error *err)
+{
+    const uint32_t bytes = parquet->layout.bytes;
+    const uint8_t *first;
+
+    for (size_t i = 0; i < *n; i++) {
         /* Once: another process may write to the slot these lie in. */
         uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
-        *ret_bad = i;
-        if (index >= parquet->base.length)
-            return dataset_refuse_index(&parquet->base, index, err);
+        if (index >= parquet->base.length) {
+            *n = i;
+            return i > 0 ? 0 : dataset_refuse_index(&parquet->base, index, err);
+        }
         struct parquet_group *group = parquet_table_group(&parquet->table, index);
+        if (i > 0 && bytes > 0 &&
+            (!parquet_rows_are_there(group) || !group->decoded->rows != !rows->at)) {
+            *n = i;
+            return 0;
+        }
+        int r = parquet_rows_take(&parquet->table, &parquet->layout, group, &first, err);
+        if (r < 0)
+            return r;
         parquet_table_touch(&parquet->table, group);
         rows[i] = (struct parquet_row){
             .parquet = parquet, .group = group, .row = index - group->first, .err = err};
+        if (!first)
+            continue;
+        rows[i].at = first + rows[i].row * bytes;
+        for (uint32_t at = 0; at < bytes; at += 64)
+            __builtin_prefetch(rows[i].at + at);
     }
     return 0;
 }
@@ -420,15 +462,18 @@ static int parquet_read_rows(struct dataset *ds, const struct sample_key *key,
 {
     struct parquet *parquet = container_of(ds, struct parquet, base);
     struct parquet_row rows[AT_ONCE];
-    size_t bad = 0;
+    size_t take;
 
-    for (size_t first = 0; first < n; first += AT_ONCE) {
-        size_t take = min_u64(n - first, AT_ONCE);
-        int r = parquet_find_rows(parquet, indices + first, take, rows, &bad, err);
+    for (size_t first = 0; first < n; first += take) {
+        size_t bad = 0;
+        take = min_u64(n - first, AT_ONCE);
+        int r = parquet_find_rows(parquet, indices + first, &take, rows, err);
+        uint32_t column = 0;
         for (uint32_t leaf = 0; r == 0 && leaf < parquet->fields.n; leaf++) {
-            uint64_t bytes = ds->schema.nodes[1 + leaf].nbytes;
-            r = parquet_copy_leaf(rows, take, &parquet->fields.steps[leaf],
-                                  (uint8_t *)dst[leaf] + first * bytes, &bad);
+            const struct parquet_step *step = &parquet->fields.steps[leaf];
+            uint8_t *to = (uint8_t *)dst[leaf] + first * ds->schema.nodes[1 + leaf].nbytes;
+            r = step->sort == STEP_KEY ? parquet_copy_key(rows, take, step->number, to, &bad)
+                                       : parquet_copy_column(rows, take, column++, to, &bad);
         }
         if (r < 0) {
             *ret_bad = first + bad;
@@ -446,6 +491,7 @@ static void parquet_close(struct dataset *ds)
     image_decoder_free(parquet->decoder);
     audio_decoder_free(parquet->audio);
     parquet_fields_deinit(&parquet->fields);
+    parquet_layout_deinit(&parquet->layout);
     parquet_table_deinit(&parquet->table);
     free(parquet);
 }
@@ -471,6 +517,8 @@ static int parquet_describe(struct parquet *parquet, struct dl_error *err)
         uint32_t dtype =
             step->sort == STEP_KEY ? DL_DTYPE_INT64 : parquet->table.columns[step->number]->dtype;
         r = tree_add_tensor(schema, step->name, dtype, 0, NULL);
+        if (r == 0 && step->sort == STEP_COLUMN)
+            r = parquet_layout_add(&parquet->layout, &parquet->table, step->number);
     }
     if (r < 0)
         return dl_error_set(err, -r, parquet->table.files.list.paths[0],

@@ -18,6 +18,8 @@ struct parquet_decoded {
     struct parquet_decoded *prev, *next; /* table.kept (utlist) */
     struct parquet_values **columns;     /* owned, and each; NULL: not yet. In the same memory */
     uint32_t n_columns;
+    bool has_nulls; /* rows.h: a column has, */
+    uint8_t *rows;  /* owned; else they are here in place of columns; NULL: not yet */
 };
 
 /* A value of a partition; of the same key in all files. */
@@ -92,6 +94,10 @@ void parquet_table_touch(struct parquet_table *table, const struct parquet_group
 int _nodiscard_ parquet_table_column(struct parquet_table *table, struct parquet_group *group,
                                      uint32_t column, const struct parquet_values **ret,
                                      struct dl_error *err);
+
+/* Keeps a group's rows, `bytes` of malloc()ed memory, in place of its columns. */
+void parquet_table_keep_rows(struct parquet_table *table, struct parquet_group *group,
+                             uint8_t *rows, uint64_t bytes);
 
 struct parquet_decoded *parquet_decoded_ref(struct parquet_decoded *decoded);
 void parquet_decoded_unref(void *decoded); /* NULL is fine */
