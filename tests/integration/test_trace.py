@@ -10,9 +10,71 @@ KEPT = 2048
 SHOWN = 4096  # of all loaders together
 
 
+# What the Trace Event Format asks of the events that there are, and Perfetto's importer of JSON with it: the keys of
+# each phase with their types; of metadata also what their arguments are, by name.
+# https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+NUMBER, TEXT = (int, float), (str,)
+PHASES = {
+    "X": {"name": TEXT, "pid": (int,), "tid": (int,), "ts": NUMBER, "dur": NUMBER, "args": (dict,)},
+    "M": {"name": TEXT, "pid": (int,), "args": (dict,)},
+}
+METADATA = {"process_name": ("name", TEXT), "thread_name": ("name", TEXT), "thread_sort_index": ("sort_index", (int,))}
+ID_MAX = 2 ** 32 - 1     # of a process or thread, there
+TS_MAX = 2 ** 63 / 1000  # µs, of times that are kept in ns
+
+
+def misplaced(slices):
+    """Slices of a thread that neither lie one after another nor one in another: Perfetto drops them."""
+    open_until, wrong = [], []
+    for event in sorted(slices, key=lambda e: (e["ts"], -e["dur"])):
+        begin, end = round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000)  # ns
+        while open_until and open_until[-1] <= begin:
+            open_until.pop()
+        if open_until and end > open_until[-1]:
+            wrong.append(event)
+        open_until.append(end)
+    return wrong
+
+
 class Trace(TestCase):
     def trace(self, daemon, *args):
-        return json.loads(dlctl("trace", *args, daemon=daemon).stdout)["traceEvents"]
+        text = dlctl("trace", *args, daemon=daemon).stdout
+        self.check_format(text)
+        return json.loads(text)["traceEvents"]
+
+    def check_format(self, text):
+        def one_of_each(pairs):
+            self.assertEqual(len({key for key, _ in pairs}), len(pairs), pairs)
+            return dict(pairs)
+
+        whole = json.loads(text, object_pairs_hook=one_of_each, parse_constant=self.fail)
+        self.assertEqual(set(whole), {"traceEvents", "displayTimeUnit"})
+        self.assertIn(whole["displayTimeUnit"], ("ms", "ns"))
+        threads = collections.defaultdict(list)
+        for event in whole["traceEvents"]:
+            keys = PHASES[event["ph"]]
+            self.assertLessEqual(set(keys), set(event), event)
+            self.assertLessEqual(set(event), {"ph", "tid", *keys}, event)
+            for key, kinds in keys.items():
+                self.assertIn(type(event[key]), kinds, event)
+            for key in ("pid", "tid"):
+                self.assertTrue(0 <= event.get(key, 0) <= ID_MAX, event)
+            if event["ph"] == "M":
+                key, kinds = METADATA[event["name"]]
+                self.assertIn(type(event["args"][key]), kinds, event)
+                continue
+            self.assertTrue(0 <= event["ts"] <= TS_MAX and 0 <= event["dur"] <= TS_MAX, event)
+            threads[event["pid"], event["tid"]].append(event)
+        for slices in threads.values():
+            self.assertEqual(misplaced(slices), [])
+
+    def test_misplaced_slices_are_found(self):
+        """The check can fail."""
+        def slices(*spans):
+            return [{"ts": begin, "dur": end - begin} for begin, end in spans]
+
+        self.assertEqual(misplaced(slices((0, 10), (10, 12), (2, 5), (3, 4), (12, 12))), [])
+        self.assertEqual(len(misplaced(slices((0, 10), (5, 11)))), 1)
 
     def rows(self, events):
         """{(process, row): [its events in the order of time]}, by their names."""
@@ -65,7 +127,9 @@ class Trace(TestCase):
         path = self.path("trace.json")
         self.assertEqual(dlctl("trace", "long", "-o", path, daemon=daemon).stdout, "")
         with open(path) as file:
-            events = json.load(file)["traceEvents"]
+            text = file.read()
+        self.check_format(text)
+        events = json.loads(text)["traceEvents"]
         self.assertEqual({event["pid"] for event in events}, {1})
         held = sorted({(event["args"]["epoch"], event["args"]["step"]) for event in events
                        if event["ph"] == "X"})
