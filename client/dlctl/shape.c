@@ -17,7 +17,8 @@ static const struct shape {
     {"loaders",
      {.keys = "name uid state batches workers faults bad starved_by samples length dataset batch "
               "retries users memory_bytes starved_s cache_pictures cache_hits cache_misses "
-              "cache_used_bytes cache_bytes",
+              "cache_used_bytes cache_bytes tokens padding",
+      .never = "mixture padded",
       .below = "verdict"}},
     {"epochs",
      {.keys = "loader uid rank step steps state epoch waits_for waited_s padding tokens_per_s "
@@ -229,7 +230,9 @@ static int shape_put_idle_last(struct value *rows)
 static const struct {
     const char *view;
     int (*change)(struct value *row);
-} CHANGES[] = {{"epochs", shape_change_epoch}, {"lately", shape_change_lately}};
+} CHANGES[] = {{"epochs", shape_change_epoch},
+               {"loaders", shape_change_epoch},
+               {"lately", shape_change_lately}};
 
 int shape_view(const char *name, struct value *view, struct table_style *ret_style)
 {

@@ -106,6 +106,15 @@ void mix_tally_add(const struct mix_ruler *ruler, const struct mix_batch *batch,
                    (double)(ruler->by == MIX_BY_TOKENS ? tokens : samples), tallies);
 }
 
+void mix_tally_merge(struct mix_tally *tallies, const struct mix_tally *more, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        tallies[i].wanted += more[i].wanted;
+        tallies[i].samples += more[i].samples;
+        tallies[i].tokens += more[i].tokens;
+    }
+}
+
 struct mix_tally mix_tally_sum(const struct mix_tally *tallies, uint32_t n)
 {
     struct mix_tally sum = {0};

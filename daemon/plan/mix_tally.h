@@ -51,6 +51,9 @@ struct mix_batch {
 void mix_tally_add(const struct mix_ruler *ruler, const struct mix_batch *batch,
                    struct mix_tally *tallies);
 
+/* Adds `n` tallies to as many others. */
+void mix_tally_merge(struct mix_tally *tallies, const struct mix_tally *more, uint32_t n);
+
 /* What children have together; and a child's shares of that, 0 where there is nothing. */
 struct mix_tally mix_tally_sum(const struct mix_tally *tallies, uint32_t n);
 double mix_tally_wanted(const struct mix_tally *child, const struct mix_tally *sum);

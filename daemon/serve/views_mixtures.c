@@ -1,13 +1,14 @@
 /* The view `mixtures`: what each dataset of a mixture has had of what a rank was given. */
 #include "daemon/serve/views_private.h"
 
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/registry.h"
 
 static void views_mixtures_add_child(struct row *row, const struct loader *l,
-                                     const struct stream *s, uint32_t i)
+                                     const struct mix_tally *tallies, uint32_t n, uint32_t i)
 {
     const struct dl_spec *spec = loader_spec(l);
-    const struct mix_tally *child = &s->mixture[i], sum = mix_tally_sum(s->mixture, s->n_mixture);
+    const struct mix_tally *child = &tallies[i], sum = mix_tally_sum(tallies, n);
     bool tokens = spec->batch.tokens > 0;
 
     row_uint(row, "child", i);
@@ -24,19 +25,40 @@ static void views_mixtures_add_child(struct row *row, const struct loader *l,
     row_real(row, "due", child->wanted);
 }
 
-void view_add_mixture(struct row *row, const struct loader *l, const struct stream *s)
+static void views_mixtures_add(struct row *row, const struct loader *l,
+                               const struct mix_tally *tallies, uint32_t n)
 {
     if (loader_spec(l)->dataset.kind != DATASET_MIX) {
         row_null(row, "mixture");
         return;
     }
     struct value *children = row_list(row, "mixture");
-    for (uint32_t i = 0; i < s->n_mixture && row->r == 0; i++) {
+    for (uint32_t i = 0; i < n && row->r == 0; i++) {
         struct row inner = row_push(children);
 
-        views_mixtures_add_child(&inner, l, s, i);
+        views_mixtures_add_child(&inner, l, tallies, n, i);
         row->r = inner.r;
     }
+}
+
+void view_add_mixture(struct row *row, const struct loader *l, const struct stream *s)
+{
+    views_mixtures_add(row, l, s->mixture, s->n_mixture);
+}
+
+void view_add_whole_mixture(struct row *row, const struct loader *l)
+{
+    const struct core *core = loader_core(l);
+    uint32_t n = core->n_mixture;
+    const struct stream *s;
+
+    for (s = core->streams; s; s = s->next)
+        n = (uint32_t)max_u64(n, s->n_mixture);
+    _cleanup_free_ struct mix_tally *sums = must_alloc(max_u64(n, 1) * sizeof *sums);
+    mix_tally_merge(sums, core->mixture, core->n_mixture);
+    for (s = core->streams; s; s = s->next)
+        mix_tally_merge(sums, s->mixture, s->n_mixture);
+    views_mixtures_add(row, l, sums, n);
 }
 
 static int views_mixtures_add_stream(const struct loader *l, const struct stream *s,
@@ -51,7 +73,7 @@ static int views_mixtures_add_stream(const struct loader *l, const struct stream
         row_uint(&row, "epoch", s->params.epoch);
         row_uint(&row, "rank", s->params.rank);
         row_uint(&row, "world", s->params.world);
-        views_mixtures_add_child(&row, l, s, i);
+        views_mixtures_add_child(&row, l, s->mixture, s->n_mixture, i);
         if (row.r < 0)
             return row.r;
     }

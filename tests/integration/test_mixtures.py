@@ -6,7 +6,7 @@ import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import TestCase, dlctl, dlctl_json, main  # noqa: E402
+from dltest import TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
 
 
 class Mixtures(TestCase):
@@ -57,6 +57,23 @@ class Mixtures(TestCase):
         epoch, = dlctl_json("epochs", daemon=self.running)
         self.assertEqual(epoch["mixture"], [{key: row[key] for key in epoch["mixture"][0]} for row in rows])
         self.assertEqual(self.rows("another"), [])
+        # What was delivered stays known when nobody reads any more; and of two streams it is the sum.
+        whole = dlctl_json("loaders", daemon=self.running)[0]["mixture"]
+        self.assertEqual(whole, epoch["mixture"])
+        other = self.client(self.running)
+        self.user, gone = other, self.user
+        again = self.open({"datasets": self.ranges(300, 200, 50), "weights": [5, 4, 1]})
+        gone.close()
+        wait_until(lambda: not any(row["job"] != "job" for row in self.rows()), "its client's end to be seen")
+        more = self.read(again, 20, epoch=1)
+        self.assertEqual([child["samples"] for child in dlctl_json("loaders", daemon=self.running)[0]["mixture"]],
+                         [sum(low <= i < high for i in indices + more) for low, high in parts])
+        other.close()
+        wait_until(lambda: not dlctl_json("sessions", daemon=self.running) or
+                   len(dlctl_json("sessions", daemon=self.running)) == 1, "all to be gone")
+        self.assertEqual(sum(child["samples"] for child in dlctl_json("loaders", daemon=self.running)[0]["mixture"]),
+                         400)
+        self.assertIn("Shares of a mixture", dlctl("report", "mixed", daemon=self.running).stdout)
 
     def test_a_schedule_and_ranks(self):
         """Of two ranks that each have half of every step, both have the weights of their steps."""

@@ -223,21 +223,25 @@ static void sheet_write_lists(const struct value *row, FILE *file)
         if (strcmp(list->key, "buckets") == 0)
             sheet_bars(file, "Samples by their length, up to so many tokens", list, "upper",
                        "members");
-        sheet_table(file, list->key, list, NULL, NULL);
+        sheet_table(file, strcmp(list->key, "mixture") == 0 ? "Shares of a mixture" : list->key,
+                    list, NULL, NULL);
     }
 }
 
+/* Of the loader as a whole, or of a rank. */
 static void sheet_write_padding(const struct value *row, FILE *file)
 {
     double tokens = value_real(value_get(row, "tokens"));
     double padded = value_real(value_get(row, "padded"));
-    char text[128];
+    const struct value *rank = value_get(row, "rank");
+    char text[128], who[40] = "In all that was delivered";
 
     if (!(padded > 0))
         return;
-    (void)snprintf(text, sizeof text,
-                   "Rank %" PRIu64 ": %.0f tokens, %.2f %% of the batches padding.",
-                   value_count(value_get(row, "rank")), tokens, 100 * (padded - tokens) / padded);
+    if (rank)
+        (void)snprintf(who, sizeof who, "Rank %" PRIu64, value_count(rank));
+    (void)snprintf(text, sizeof text, "%s: %.0f tokens, %.2f %% of the batches padding.", who,
+                   tokens, 100 * (padded - tokens) / padded);
     sheet_paragraph(file, text);
 }
 
@@ -262,6 +266,7 @@ static void sheet_write_epochs(const struct sheet *s, FILE *file, const char *na
             sheet_write_lists(row, file);
         listed = true;
     }
+    sheet_write_padding(s->loader, file);
     sheet_write_lists(s->loader, file);
 }
 

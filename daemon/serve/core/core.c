@@ -94,6 +94,7 @@ void core_deinit(struct core *core)
     core_pay_for_rosters(core);
     quarantine_deinit(&core->quarantine);
     trace_deinit(&core->trace);
+    free(core->mixture);
     *core = (struct core){0};
 }
 
@@ -537,6 +538,16 @@ void core_stop(struct core *core, struct stream *stream)
         core_stop_as(core, stream, true, false);
 }
 
+/* What it was given of a mixture is the loader's from now on. */
+static void core_keep_mixture(struct core *core, const struct stream *stream)
+{
+    if (stream->n_mixture > 0 && !core->mixture) {
+        core->mixture = must_alloc(stream->n_mixture * sizeof *core->mixture);
+        core->n_mixture = stream->n_mixture;
+    }
+    mix_tally_merge(core->mixture, stream->mixture, stream->n_mixture);
+}
+
 void core_end_as(struct core *core, struct stream *stream, bool willed, bool lost)
 {
     struct core_command *drop;
@@ -564,6 +575,7 @@ void core_end_as(struct core *core, struct stream *stream, bool willed, bool los
     drop->number = stream->params.replicas ? stream->number : 0;
     quota_return(core->o.account, QUOTA_HELD, stream->paid_bytes);
     core_pay_for_rosters(core);
+    core_keep_mixture(core, stream);
     stream_free(stream);
 }
 

@@ -102,7 +102,8 @@ struct core_totals {
     uint64_t samples;
     uint64_t bytes;
     uint64_t faults;
-    uint64_t retries; /* steps run again after a worker's death */
+    uint64_t retries;        /* steps run again after a worker's death */
+    uint64_t tokens, padded; /* of batches of tokens; without and with padding */
 };
 
 struct core_commands {
@@ -144,6 +145,8 @@ struct core {
     struct quarantine
         quarantine; /* of samples in delivered batches, or in those that could not be */
     struct core_totals totals;
+    struct mix_tally *mixture; /* owned; of streams that have ended; NULL: nothing was counted */
+    uint32_t n_mixture;
     struct timing timing; /* of all batches */
     struct trace trace;   /* of the last ones */
     struct core_commands commands;

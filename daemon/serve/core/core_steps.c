@@ -307,6 +307,8 @@ static void steps_lease_batch(struct core *core, struct stream *stream, struct s
     core->totals.batches++;
     core->totals.samples += step->samples;
     core->totals.bytes += step_bytes(step);
+    core->totals.tokens += step->tokens;
+    core->totals.padded += step->padded;
     core_command(core, CORE_DELIVER, stream)->step = step;
 }
 
