@@ -79,20 +79,6 @@ struct mix_spot mix_course_spot(const struct mix_course *course, uint64_t positi
 
 /* ---- exact orders ---------------------------------------------------------------------------- */
 
-/* How many samples each child has had before the position, of which `n` legs are made. */
-static void mix_legs_counts(struct mix_legs *legs, uint32_t n, uint64_t position, uint64_t *ret)
-{
-    if (n == 0) {
-        mix_order_counts(&legs->first, position, ret);
-        return;
-    }
-    struct mix_later *last = &legs->later[n - 1];
-
-    mix_order_counts(&last->order, position - last->begin, ret);
-    for (uint32_t i = 0; i < last->order.shares.n; i++)
-        ret[i] += last->before[i];
-}
-
 static int mix_legs_add(struct mix_legs *legs, const struct mix_changes *changes, uint64_t seed)
 {
     struct mix_later *later = &legs->later[legs->n];
@@ -108,7 +94,6 @@ static int mix_legs_add(struct mix_legs *legs, const struct mix_changes *changes
         free(later->before);
         return r;
     }
-    mix_legs_counts(legs, legs->n, later->begin, later->before);
     legs->n++;
     return 0;
 }
@@ -155,30 +140,62 @@ uint64_t mix_legs_bytes(const struct mix_legs *legs)
     return bytes;
 }
 
-/* The leg after a change that has the position; NULL: it lies before them all. */
-static struct mix_later *mix_legs_find(const struct mix_legs *legs, uint64_t position)
+/* How many legs after changes begin at or before the position. */
+static uint32_t mix_legs_begun(const struct mix_legs *legs, uint64_t position)
 {
-    for (uint32_t i = legs->n; i-- > 0;)
-        if (legs->later[i].begin <= position)
-            return &legs->later[i];
-    return NULL;
+    uint32_t n = legs->n;
+
+    while (n > 0 && legs->later[n - 1].begin > position)
+        n--;
+    return n;
+}
+
+static struct mix_order *mix_legs_order(const struct mix_legs *legs, uint32_t begun)
+{
+    return begun > 0 ? &legs->later[begun - 1].order : (struct mix_order *)&legs->first;
+}
+
+static uint64_t mix_legs_begin(const struct mix_legs *legs, uint32_t begun)
+{
+    return begun > 0 ? legs->later[begun - 1].begin : 0;
+}
+
+/* What each child has had when the next leg begins. */
+static void mix_legs_settle_next(struct mix_legs *legs)
+{
+    uint32_t before = legs->settled;
+    struct mix_later *next = &legs->later[before];
+    struct mix_order *order = mix_legs_order(legs, before);
+
+    mix_order_counts(order, next->begin - mix_legs_begin(legs, before), next->before);
+    for (uint32_t i = 0; before > 0 && i < order->shares.n; i++)
+        next->before[i] += legs->later[before - 1].before[i];
+    legs->settled++;
 }
 
 struct mix_place mix_legs_at(struct mix_legs *legs, uint64_t position)
 {
-    struct mix_later *later = mix_legs_find(legs, position);
+    uint32_t begun = mix_legs_begun(legs, position);
 
-    if (!later)
-        return mix_order_at(&legs->first, position);
-    struct mix_place place = mix_order_at(&later->order, position - later->begin);
-    place.nth += later->before[place.child];
+    while (legs->settled < begun)
+        mix_legs_settle_next(legs);
+    struct mix_place place =
+        mix_order_at(mix_legs_order(legs, begun), position - mix_legs_begin(legs, begun));
+    if (begun > 0)
+        place.nth += legs->later[begun - 1].before[place.child];
     return place;
 }
 
 uint64_t mix_legs_missing(const struct mix_legs *legs, uint64_t position)
 {
-    const struct mix_later *later = mix_legs_find(legs, position);
+    uint32_t begun = mix_legs_begun(legs, position);
+    uint64_t missing =
+        mix_order_missing(mix_legs_order(legs, begun), position - mix_legs_begin(legs, begun));
 
-    return later ? mix_order_missing(&later->order, position - later->begin)
-                 : mix_order_missing(&legs->first, position);
+    for (uint32_t i = legs->settled; i < begun; i++) {
+        uint64_t length = legs->later[i].begin - mix_legs_begin(legs, i);
+
+        missing += length > 0 ? mix_order_missing(mix_legs_order(legs, i), length - 1) : 0;
+    }
+    return missing;
 }

@@ -67,18 +67,18 @@ struct mix_later {
 struct mix_legs {
     struct mix_order first;  /* owned */
     uint32_t n;              /* changes */
+    uint32_t settled;        /* of which it is known what came before */
     struct mix_later *later; /* owned */
 };
 
-/* As mix_order_init(); `changes` may be NULL. To know what each child has had by a change takes as
- * long as finding a position. */
+/* As mix_order_init(); `changes` may be NULL. */
 int _nodiscard_ mix_legs_init(struct mix_legs *legs, const struct mix_schedule *schedule,
                               const struct mix_changes *changes, uint64_t seed, uint64_t epoch);
 void mix_legs_deinit(struct mix_legs *legs);
 
 uint64_t mix_legs_bytes(const struct mix_legs *legs); /* of what changes add */
 
-/* As those of mix_order.h. */
+/* As those of mix_order.h. A position behind changes takes that of each of them, once. */
 struct mix_place mix_legs_at(struct mix_legs *legs, uint64_t position);
 uint64_t mix_legs_missing(const struct mix_legs *legs, uint64_t position);
 

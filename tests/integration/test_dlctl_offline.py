@@ -11,10 +11,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from offline import Case, dlctl  # noqa: E402
 
 VERBS = {
-    "plan": ["epoch", "world", "rank", "from", "steps", "length", "totals", "quiet"],
-    "check": ["epoch", "epochs", "world", "rank", "batches", "digest", "quiet"],
+    "plan": ["epoch", "world", "rank", "from", "steps", "length", "totals", "quiet", "changes"],
+    "check": ["epoch", "epochs", "world", "rank", "batches", "digest", "quiet", "changes"],
     "lengths": ["quiet"],
     "kinds": [],
+    "mix": ["at", "epoch"],
     "run": ["epochs", "first-epoch", "world", "rank", "batches", "digest", "credits", "state",
             "save-state", "job", "resume", "quiet"],
     "state": [],
@@ -42,7 +43,7 @@ VERBS = {
     "help": [],
 }
 FLAGS = {"digest", "json", "help", "totals", "resume", "wide", "quiet"}
-FILES = {"state", "save-state", "job"}
+FILES = {"state", "save-state", "job", "changes"}
 
 
 class Plan(Case):
@@ -372,7 +373,8 @@ class Failures(Case):
     def test_no_daemon(self):
         for verb in set(VERBS) - {"plan", "check", "lengths", "kinds", "state", "help"}:
             with self.subTest(verb=verb):
-                args = [verb] + ([self.range_spec()] if verb in ("run", "headspace", "report", "spec") else [])
+                args = [verb] + ([self.range_spec()] if verb in ("run", "headspace", "report", "spec") else
+                                 ["mixed", "0=1"] if verb == "mix" else [])
                 socket = self.path("socket")
                 for option in (["--socket", socket], ["--socket=" + socket]):
                     status, out, err = dlctl(*args, *option, "--json")

@@ -311,6 +311,16 @@ class Changes(TestCase):
         self.change("0=1", "1=0", "2=0", at=100)  # in place of the one there
         state = self.save()
         self.assertEqual(self.read([reader], [0], LENGTH // 4), self.planned(state))
+        other = mix()
+        other["dataset"]["weights"] = [1, 1, 1]
+        for spec, file, message in (({**mix(), "seed": 4}, state, "write that into the spec"),
+                                    (other, state, "is a state of another dataset"),
+                                    (mix(), self.path("mixed.json"), "is damaged, or not a state|is not a state"),
+                                    (mix(), self.path("none"), "No such file")):
+            for verb in "plan", "check":
+                done = dlctl(verb, self.write(spec), "--changes", file, check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, message)
         damaged = bytearray(open(state, "rb").read())
         damaged[-40] ^= 1
         with open(self.path("damaged"), "wb") as file:

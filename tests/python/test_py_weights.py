@@ -1,8 +1,11 @@
 """Loader.set_weights(): one rank changes a mixture's weights, for all of them, and states have it."""
 
+import base64
 import json
 
+import numpy
 from client_case import ClientCase, main
+from dltest import dlctl
 
 import dloader
 
@@ -14,11 +17,13 @@ class Weights(ClientCase):
         super().setUp()
         self.running = self.daemon()
 
-    def loader(self, *place, **keys):
-        spec = {"name": "mixed", "seed": 1, "batch": {"size": 4}, "sampler": {"kind": "sequential"},
+    def spec_of(self, **keys):
+        return {"name": "mixed", "seed": 1, "batch": {"size": 4}, "sampler": {"kind": "sequential"},
                 "dataset": {"kind": "mix", "stop": "never", "length": 800, "weights": [1, 1],
                             "datasets": [{"kind": "range", "length": n} for n in (SMALL, LARGE)]}, **keys}
-        return dloader.Loader(spec, *place, socket=self.running.socket, as_="numpy")
+
+    def loader(self, *place, **keys):
+        return dloader.Loader(self.spec_of(**keys), *place, socket=self.running.socket, as_="numpy")
 
     def test_one_rank_sets_them_for_all(self):
         with self.loader(0, 2) as first, self.loader(1, 2) as second:
@@ -46,6 +51,25 @@ class Weights(ClientCase):
         self.assertEqual(json.loads(json.dumps(loaders[0].state_dict()))["epoch"], 0)
         for loader in loaders:
             loader.close()
+
+    def test_replay(self):
+        """The batch behind a state, and one of a loader that is read, as they were delivered."""
+        with open(self.path("mixed.json"), "w") as file:
+            json.dump(self.spec_of(), file)
+        with self.loader() as loader:
+            reader = iter(loader)
+            got = [next(reader).tolist()]
+            loader.set_weights([0, 1], step=20)
+            got += [next(reader).tolist() for _ in range(25)]
+            with open(self.path("state"), "wb") as file:
+                file.write(base64.b64decode(loader.state_dict()["token"]))
+            got += [next(reader).tolist() for _ in range(2)]
+            for spec, words, step in ((self.path("mixed.json"), ("--state", self.path("state")), 26),
+                                      ("mixed", ("--step", "25"), 25), ("mixed", ("--step", "3"), 3)):
+                with self.subTest(step):
+                    dlctl("replay", spec, "-o", self.path("batch.npz"), *words, daemon=self.running)
+                    with numpy.load(self.path("batch.npz")) as file:
+                        self.assertIn(got[step], [file[name].tolist() for name in file.files])
 
     def test_refused(self):
         with self.loader() as loader:

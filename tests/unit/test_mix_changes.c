@@ -424,6 +424,12 @@ static void test_many(void **state)
     for (uint64_t i = 0; i < DL_MAX_MIX_CHANGES; i++)
         add(&list, (i + 1) << 32, 2, weights);
     assert_int_equal(mix_legs_init(&legs, &schedule, list, 1, 0), 0);
+    uint64_t last = (DL_MAX_MIX_CHANGES << 32) + 999, missing = mix_legs_missing(&legs, last);
+    assert_in_range(missing, DL_MAX_MIX_CHANGES, (1 + DL_MAX_MIX_CHANGES) * 2 * 16384);
+    (void)mix_legs_at(&legs, 5);
+    assert_int_equal(legs.settled, 0);
+    (void)mix_legs_at(&legs, last);
+    assert_int_equal(mix_legs_missing(&legs, last), 0);
     for (uint64_t i = 0; i < DL_MAX_MIX_CHANGES; i++) {
         uint64_t had = legs.later[i].before[1], due = ((i + 1) << 32) / 16384;
 
