@@ -429,6 +429,30 @@ class Meet(Epochs):
                                 daemon=daemon).stdout)
         self.assertEqual((rest["epochs"][0]["epoch"], rest["batches"]), (1, LENGTH // BATCH - 3))
 
+    def test_weights_stay(self):
+        """Those of a mixture, on new ones of which nodes cannot agree; nor do they take such a state."""
+        daemon = self.node("a", 1, 1, local=1, timeouts={"last_call": "10ms"})
+        mix = {"name": "mixed", "seed": 1, "sampler": {"kind": "random", "order": "native"}, "batch": {"size": 4},
+               "dataset": {"kind": "mix", "stop": "never", "length": 4000, "weights": [1, 1],
+                           "datasets": [{"kind": "range", "length": n} for n in (50, 70)]}}
+        trainer = Trainer(self, daemon, 0, mix)
+        trainer.start().started()
+        self.assertTrue(trainer.take(2))
+        said = dlctl("mix", "mixed", "0=0", "1=1", daemon=daemon, check=False)
+        self.assertEqual(said.returncode, 1)
+        self.assertIn("in the world of a cluster", said.stderr)
+        trainer.client.close()
+        wait_until(lambda: not json.loads(dlctl("epochs", "--json", daemon=daemon).stdout), "its end")
+        with self.client(daemon) as client:
+            client.start(client.open(mix)["loader"], credits=1)
+            dlctl("mix", "mixed", "0=0", "1=1", daemon=daemon)
+            dlctl("run", "mixed", "--batches", "1", "--save-state", self.path("state"), daemon=daemon)
+        wait_until(lambda: not json.loads(dlctl("epochs", "--json", daemon=daemon).stdout), "its end")
+        said = dlctl("run", self.spec("mixed", **mix), "--world", "cluster", "--state", self.path("state"),
+                     daemon=daemon, check=False)
+        self.assertEqual(said.returncode, 1)
+        self.assertIn("the nodes of a cluster cannot agree; give rank", said.stderr)
+
 
 WITH_ETCD = unittest.skipUnless(shutil.which("etcd", path="/usr/bin:/usr/local/bin"),
                                 "there is no etcd: apt-get install etcd-server")

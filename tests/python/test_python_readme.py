@@ -49,8 +49,8 @@ class PythonReadme(unittest.TestCase):
     def test_every_example_has_a_case(self):
         self.assertEqual([title for title, _ in examples()],
                          ["DataLoader", "Memory", "Random numbers", "Save and resume", "Loader",
-                          "Resume with another number of ranks", "Batches of tokens", "Several processes",
-                          "Started by a launcher"])
+                          "Weights of a mixture", "Resume with another number of ranks", "Batches of tokens",
+                          "Several processes", "Started by a launcher"])
 
     def test_dataloader(self):
         self.run_example("DataLoader")
@@ -66,6 +66,9 @@ class PythonReadme(unittest.TestCase):
 
     def test_loader(self):
         self.run_example("Loader")
+
+    def test_weights_of_a_mixture(self):
+        self.run_example("Weights of a mixture")
 
     def test_other_numbers_of_ranks(self):
         self.run_example("Resume with another number of ranks")

@@ -456,12 +456,16 @@ static int changes_agree(struct loader *loader, const struct stream_params *para
 int loader_bring_changes(struct loader *loader, const struct stream_params *params,
                          struct mix_changes *list, struct dl_error *err)
 {
-    if (loader->state != LOADER_OPEN || mix_changes_equal(list, loader->changes))
+    if (loader->state != LOADER_OPEN || (!list && !loader->changes))
         return 0;
-    if (list && params->round > 0)
-        return dl_error_set(err, ENOTSUP, "state",
-                            "has weights that were changed while it was read, on which the nodes "
-                            "of a cluster cannot agree; give rank and world by numbers");
+    if (params->round > 0 && (list || changes_has_readers(loader)))
+        return dl_error_set(
+            err, ENOTSUP, "state",
+            "has weights that were changed while it was read, or others that read "
+            "here have, on which the nodes of a cluster cannot agree; give rank and "
+            "world by numbers");
+    if (mix_changes_equal(list, loader->changes))
+        return 0;
     int r = changes_check_list(loader, list, err);
     if (r < 0)
         return r;

@@ -179,7 +179,8 @@ int session_bring_changes(struct session *s, struct opened *opened, const struct
     struct mix_changes *known = s->changes_of == msg->loader ? s->changes : NULL;
     int r = 0;
 
-    if (msg->told && params->epoch != EPOCH_RESUME)
+    /* In a cluster's world there are none. */
+    if ((msg->told || params->round > 0) && params->epoch != EPOCH_RESUME)
         r = loader_bring_changes(loader, params, known, err);
     if (r == 0 && !mix_changes_equal(known, loader_changes(loader)))
         session_changed(&opened->user);
