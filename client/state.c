@@ -116,6 +116,19 @@ static int state_check_order(struct dl_loader *loader)
                        "tell which ones came; take the state between epochs, or write true");
 }
 
+enum { STATE_READS = 16 };
+
+/* Weights that another rank has changed may lie in the socket: a state is to have them. What else
+ * is wrong there, the next call says. */
+static void state_hear(struct dl_loader *loader)
+{
+    struct dl_client *client = loader->client;
+    int r = !loader->local && client->fd >= 0 ? 1 : 0;
+
+    for (int reads = 0; r > 0 && reads < STATE_READS && !client_is_away(client); reads++)
+        r = client_pump(client);
+}
+
 int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len)
 {
     struct dl_loader *loader = epoch->loader;
@@ -125,6 +138,7 @@ int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len)
 
     if (r < 0)
         return r;
+    state_hear(loader);
     if (epoch->outcome == EPOCH_HAD_ALL && epoch->number < UINT64_MAX)
         place = (struct state_place){.epoch = epoch->number + 1};
     else if (epoch->received > 0)
@@ -149,6 +163,7 @@ int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_
                         step, epoch->first, epoch->position);
     if (r < 0)
         return r;
+    state_hear(epoch->loader);
     if (step == DL_UNKNOWN)
         place.step = epoch->position;
     if (step == DL_UNKNOWN && epoch->outcome == EPOCH_HAD_ALL && epoch->number < UINT64_MAX)
@@ -187,6 +202,7 @@ int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *opt
         r = state_find_place(loader, o, &place);
     if (r < 0)
         return r;
+    state_hear(loader);
     if (o->state && o->step > 0)
         place.step = o->step;
     if (place.step > 0 && (r = state_check_order(loader)) < 0)

@@ -205,6 +205,18 @@ class Changes(TestCase):
                 self.assertTrue(any(i < 800 for i in before[-8:]) and all(i >= 800 for i in after))
                 self.assertEqual(len(after), 10 * (4 if mode == "split" else 8))
 
+    def test_replicas(self):
+        """Trainers that share a rank: each of them has to be there, and all have the same."""
+        one, two = (self.client(self.running) for _ in range(2))
+        one.start(one.open(mix())["loader"], credits=2, replica=0, replicas=2)
+        self.assertIn("1 of 2 ranks read it here", self.refused("mixed", "0=0", "1=0", "2=1"))
+        two.start(two.open(mix())["loader"], credits=2, replica=1, replicas=2)
+        got = [[self.step(one), self.step(two)] for _ in range(5)]
+        step = self.change("0=0", "1=0", "2=1")["step"]
+        got += [[self.step(one), self.step(two)] for _ in range(20)]
+        self.assertTrue(all(a == b for a, b in got))
+        self.assertTrue(all(i >= 800 for a, _ in got[step:] for i in a))
+
     def test_who_knows_what(self):
         """Ranks that start with other lists: the same, an earlier one, a later one, another one."""
         ahead = changes_of((400, (1, 0, 0)))

@@ -30,6 +30,8 @@ class Weights(ClientCase):
             readers = [iter(first), iter(second)]
             got = [[next(reader).tolist() for reader in readers] for _ in range(3)]
             self.assertEqual(second.set_weights({0: 0, "1": 1}, step=40), (0, 40))
+            heard = json.dumps(first.state_dict())
+            self.assertEqual(heard, json.dumps(second.state_dict()))  # at once, though it has read nothing since
             got += [[next(reader).tolist() for reader in readers] for _ in range(60)]
             state = json.dumps(first.state_dict())
             rest = [[next(reader).tolist() for reader in readers] for _ in range(20)]
