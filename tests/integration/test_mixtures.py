@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import sys
 
@@ -147,6 +148,64 @@ class Mixtures(TestCase):
         ranks = dlctl("top", "--count", "1", daemon=self.running).stdout.split(" RANK ")[-1].splitlines()
         self.assertIn("MIX", ranks[0])
         self.assertIn(" 0.0%", ranks[1])
+
+    def random_spec(self, draw, number):
+        """Of lines, by chance: how they are mixed, and how batches are made."""
+        children = draw.randint(1, 4)
+
+        def weights():
+            return [draw.randint(1, 9) for _ in range(children)]
+        mix = {"kind": "mix", "stop": draw.choice(["first", "all", "never"]), "datasets": [
+            {"kind": "text", "paths": self.path(f"lines-{draw.randint(0, 3)}"), "tokenizer": "bytes"}
+            for _ in range(children)]}
+        if mix["stop"] == "never":
+            mix["length"] = draw.randint(1, 150)
+            mix["draw"] = draw.choice(["exact", "random"])
+        if draw.random() < 0.5:
+            mix.update(global_batch=draw.randint(1, 8), schedule=[
+                {"step": 0, "weights": weights()},
+                {"step": draw.randint(1, 20), "weights": weights(), "ramp": draw.choice(["none", "linear"])}])
+        else:
+            mix["weights"] = weights()
+        sampler = draw.choice([{"kind": "sequential"}, {"kind": "random", "order": "native"}])
+        batch, collate = draw.choice([
+            ({"size": draw.randint(1, 9)}, {"kind": "pad"}), ({"tokens": 60}, {"kind": "pad"}),
+            ({"tokens": 60, "strategy": "bucket"}, {"kind": "pad"}),
+            ({"tokens": 60, "strategy": "sequential"}, {"kind": "pad"}),
+            ({"tokens": 64, "window": 4}, {"kind": "pack", "length": 32})])
+        if "tokens" in batch and mix["stop"] != "all" and "draw" not in mix:
+            mix["by"] = "tokens"
+        return {"name": f"any-{number}", "dataset": mix, "sampler": sampler, "batch": batch, "collate": collate,
+                "shard": {"even": False}, "seed": number, "workers": {"count": 2}}
+
+    def test_plan_check_and_run_agree(self):
+        """On which samples each step of each rank has, in which order, and on what is in them."""
+        draw = random.Random(22)
+        for i in range(4):
+            with open(self.path(f"lines-{i}"), "w") as file:
+                file.writelines("x" * draw.randint(1, 30) + f"{n}\n" for n in range(draw.randint(5, 60)))
+        for number in range(24):
+            spec = self.random_spec(draw, number)
+            world, epoch = draw.choice([1, 2, 3]), draw.randint(0, 2)
+            path = self.spec(spec["name"], **spec)
+            with self.subTest(spec=spec, world=world, epoch=epoch):
+                told = dlctl("plan", path, "--world", str(world), "--rank", "all", "--epoch", str(epoch), "--json")
+                planned = {(row["rank"], row["step"]): row["indices"]
+                           for row in map(json.loads, told.stdout.splitlines()) if "step" in row}
+                run, check = (dlctl_json(verb, path, "--digest", "--world", str(world), "--rank", "all",
+                                         option, str(epoch), daemon=daemon)
+                              for verb, option, daemon in (("run", "--first-epoch", self.running),
+                                                           ("check", "--epoch", None)))
+                self.assertEqual(run["digest"], check["digest"])
+                self.assertEqual(run["samples"], sum(map(len, planned.values())))
+                loader = self.user.open(spec)["loader"]
+                for rank in range(world):
+                    self.user.start(loader, rank=rank, world=world, epoch=epoch)
+                    while batches := self.user.next_batches():
+                        for batch in batches:
+                            self.assertEqual(batch.indices, planned.pop((rank, batch.step)))
+                            batch.release()
+                self.assertEqual(planned, {})
 
     def test_no_mixture(self):
         loader = self.user.open({"name": "plain", "dataset": {"kind": "range", "length": 100}})["loader"]

@@ -1,0 +1,367 @@
+/*
+ * What plans over mixtures promise, over thousands of random ones: weights, schedules, stops, draws
+ * and shares of either sort, in batches of samples and of tokens. Four ranks begin, three go on,
+ * and eight end: together they have the unbroken run's samples, each as often; and of batches of
+ * samples those of each step stand together in it. Every prefix of an exact order has each child's
+ * share, by sums that are written down here anew. Any step is the same when it is asked for first.
+ */
+#include "tests/unit/plan_case.h"
+
+#include <math.h>
+
+enum { CASES = 2000, CHILDREN = 6, POINTS = 4, SIZE = 40, MOST = 3000, TOKENS = 64, LONGEST = 24 };
+
+struct mixture {
+    struct plan_params params;
+    struct mix_point points[POINTS];
+    double weights[POINTS][CHILDREN];
+    uint64_t sizes[CHILDREN];
+    uint32_t lengths[CHILDREN * SIZE];
+};
+
+/* ---- a random one ---------------------------------------------------------------------------- */
+
+static void draw_schedule(uint64_t *g, struct mixture *m)
+{
+    struct mix_schedule *schedule = &m->params.mix.schedule;
+    uint64_t step = 0;
+
+    *schedule = (struct mix_schedule){.n = 1 + below(g, CHILDREN),
+                                      .n_points = 1 + below(g, POINTS),
+                                      .points = m->points,
+                                      .step_samples = 1 + below(g, 16)};
+    for (uint32_t p = 0; p < schedule->n_points; p++) {
+        m->points[p] = (struct mix_point){
+            .step = step, .weights = m->weights[p], .ramp = p > 0 && below(g, 2)};
+        step += 1 + below(g, 30);
+        for (uint32_t i = 0; i < schedule->n; i++)
+            m->weights[p][i] = below(g, 4) ? 1 + below(g, 20) : 0;
+        m->weights[p][below(g, schedule->n)] += 1;
+    }
+}
+
+static void draw_tokens(uint64_t *g, struct mixture *m)
+{
+    static const enum plan_strategy strategies[] = {PLAN_SORTED, PLAN_BUCKET, PLAN_PACK,
+                                                    PLAN_IN_TURN};
+    struct plan_tokens *tokens = &m->params.tokens;
+
+    *tokens = (struct plan_tokens){.tokens = TOKENS,
+                                   .lengths = m->lengths,
+                                   .strategy = strategies[below(g, 4)],
+                                   .leftover = PLAN_EMIT,
+                                   .truncate = below(g, 2),
+                                   .max_length = below(g, 3) ? 0 : 12,
+                                   .interval = 4,
+                                   .multiple = 1,
+                                   .window = below(g, 3) ? 1 + below(g, 8) : 0,
+                                   .accumulate = 1};
+    tokens->row_length = tokens->strategy == PLAN_PACK ? 32 : 0;
+    tokens->balance = tokens->strategy != PLAN_BUCKET && below(g, 3) == 0;
+    tokens->linear = tokens->balance;
+    tokens->accumulate = tokens->balance ? 1 + below(g, 3) : 1;
+    for (size_t i = 0; i < CHILDREN * SIZE; i++)
+        m->lengths[i] = below(g, 20) ? 1 + below(g, LONGEST) : 0;
+}
+
+static void draw_mixture(uint64_t seed, struct mixture *m)
+{
+    static const enum plan_shard modes[] = {PLAN_STRIDED, PLAN_BATCH, PLAN_SPLIT, PLAN_DISPATCH};
+    uint64_t *g = &seed;
+
+    *m = (struct mixture){.params = {.sampler = PLAN_MIXTURE, .world = 1}};
+    struct plan_params *params = &m->params;
+    params->order = below(g, 3) ? PLAN_NATIVE : PLAN_SEQUENTIAL;
+    params->seed = next_random(g);
+    params->epoch = below(g, 3);
+    params->shard = modes[below(g, 4)];
+    params->batch_size = params->shard == PLAN_SPLIT ? 24 : 1 + below(g, 9);
+    draw_schedule(g, m);
+    params->mix.stop = MIX_STOP_FIRST + below(g, 3);
+    params->mix.draw = MIX_DRAW_EXACT;
+    params->mix.by = MIX_BY_SAMPLES;
+    params->mix.sizes = m->sizes;
+    params->mix.length = 1 + below(g, 400);
+    for (uint32_t i = 0; i < params->mix.schedule.n; i++)
+        params->length += m->sizes[i] = 1 + below(g, SIZE);
+    if (below(g, 2)) {
+        draw_tokens(g, m);
+        params->shard = PLAN_STRIDED;
+        params->mix.by =
+            params->mix.stop != MIX_STOP_ALL && below(g, 2) ? MIX_BY_TOKENS : MIX_BY_SAMPLES;
+    }
+    if (params->mix.stop == MIX_STOP_NEVER && params->mix.by == MIX_BY_SAMPLES && below(g, 4) == 0)
+        params->mix.draw = MIX_DRAW_RANDOM;
+}
+
+/* Whether there is such an epoch, and it is no longer than we can hold. */
+static bool can_be(const struct mixture *m)
+{
+    struct dl_error err;
+    uint64_t count;
+
+    if (plan_mix_count(&m->params.mix, m->params.epoch, &count, &err) < 0) {
+        assert_int_equal(m->params.mix.stop == MIX_STOP_NEVER, 0);
+        return false; /* stop: all, of one that never comes whole */
+    }
+    return count <= MOST;
+}
+
+/* ---- the unbroken run ------------------------------------------------------------------------ */
+
+struct run {
+    uint64_t of[MOST];
+    size_t n;
+};
+
+/* The samples in the order of one rank that has them one by one, or as many tokens at a time. */
+static void run_unbroken(struct plan_params params, struct run *ret)
+{
+    uint64_t indices[TOKENS];
+
+    params.batch_size = 1;
+    params.shard = PLAN_STRIDED;
+    _cleanup_plan_ struct plan *plan = prepared(params);
+
+    ret->n = 0;
+    for (uint64_t step = 0; step < plan_steps(plan, 0); step++) {
+        size_t n = plan_step(plan, 0, step, indices);
+
+        assert_in_range(ret->n + n, 1, MOST);
+        memcpy(ret->of + ret->n, indices, n * sizeof *indices);
+        ret->n += n;
+    }
+}
+
+/* ---- four ranks, three, eight ---------------------------------------------------------------- */
+
+/* One step of all ranks: returns how many samples. */
+static size_t step_of_all(struct plan *plan, uint64_t world, uint64_t step, uint64_t *ret)
+{
+    size_t n = 0;
+
+    for (uint64_t rank = 0; rank < world; rank++)
+        if (step < plan_steps(plan, rank))
+            n += plan_step(plan, rank, step, ret + n);
+    return n;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+
+    return *x < *y ? -1 : *x > *y;
+}
+
+static void check_same(uint64_t *a, const uint64_t *b, size_t n)
+{
+    uint64_t sorted[MOST];
+
+    memcpy(sorted, b, n * sizeof *b);
+    qsort(sorted, n, sizeof *sorted, by_number);
+    qsort(a, n, sizeof *a, by_number);
+    assert_memory_equal(a, sorted, n * sizeof *a);
+}
+
+/* The first `steps` of what is left for so many ranks. Returns whether there is more. */
+static bool run_stretch(const struct plan_params *params, uint64_t steps, const struct run *whole,
+                        struct run *so_far)
+{
+    _cleanup_plan_ struct plan *plan = prepared(*params);
+    uint64_t step = 0, most = plan_steps(plan, 0);
+
+    for (; step < min_u64(steps, most); step++) {
+        uint64_t *at = so_far->of + so_far->n, room[MOST];
+        size_t n = step_of_all(plan, params->world, step, room);
+
+        assert_in_range(so_far->n + n, 1, whole->n);
+        memcpy(at, room, n * sizeof *room);
+        if (params->tokens.tokens == 0)
+            check_same(at, whole->of + so_far->n, n);
+        so_far->n += n;
+    }
+    return step < most;
+}
+
+static void check_chain(const struct mixture *m, uint64_t seed, const struct run *whole)
+{
+    static const uint64_t worlds[] = {4, 3, 8};
+    struct plan_params params = m->params;
+    static struct run all;
+
+    all.n = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(worlds); i++) {
+        bool last = i + 1 == ARRAY_SIZE(worlds);
+        uint64_t steps = last ? UINT64_MAX : below(&seed, 6);
+
+        params.world = worlds[i];
+        if (!run_stretch(&params, steps, whole, &all))
+            break;
+        if (steps > 0)
+            assert_true(history_add(&params.before, worlds[i], steps));
+    }
+    assert_int_equal(all.n, whole->n);
+    check_same(all.of, whole->of, all.n);
+}
+
+/* ---- shares ---------------------------------------------------------------------------------- */
+
+/* A child's weight at a position, of all children's: between two points in a straight line. */
+static double weight_at(const struct mix_schedule *schedule, uint32_t child, uint64_t position)
+{
+    double weight = 0;
+
+    for (uint32_t p = 0; p < schedule->n_points; p++) {
+        const struct mix_point *point = &schedule->points[p], *next = point + 1;
+        uint64_t begin = point->step * schedule->step_samples, end;
+        double sum = 0, next_sum = 0;
+
+        if (begin > position)
+            break;
+        for (uint32_t i = 0; i < schedule->n; i++)
+            sum += point->weights[i];
+        weight = point->weights[child] / sum;
+        if (p + 1 == schedule->n_points || !next->ramp)
+            continue;
+        for (uint32_t i = 0; i < schedule->n; i++)
+            next_sum += next->weights[i];
+        end = next->step * schedule->step_samples;
+        if (position < end)
+            weight += (next->weights[child] / next_sum - weight) * (double)(position - begin) /
+                      (double)(end - begin);
+    }
+    return weight;
+}
+
+static bool all_take_part(const struct mix_schedule *schedule)
+{
+    bool all = true;
+
+    for (uint32_t p = 0; p < schedule->n_points; p++)
+        for (uint32_t i = 0; i < schedule->n; i++)
+            all = all && schedule->points[p].weights[i] > 0;
+    return all;
+}
+
+static uint32_t child_of(const struct mixture *m, uint64_t index)
+{
+    uint32_t child = 0;
+
+    for (; index >= m->sizes[child]; child++)
+        index -= m->sizes[child];
+    return child;
+}
+
+/* Of an exact order by samples, before it is cut into batches. Where children come and go, accounts
+ * are closed each time: what is owed then is below a sample each time. */
+static void check_shares(const struct mixture *m, const struct run *whole)
+{
+    const struct mix_schedule *schedule = &m->params.mix.schedule;
+    double one = all_take_part(schedule) ? 1 + 1e-6 : 1.0 + 2 * POINTS;
+    uint64_t first =
+        m->params.mix.stop == MIX_STOP_NEVER ? m->params.epoch * m->params.mix.length : 0;
+    double due[CHILDREN] = {0}, had[CHILDREN] = {0};
+
+    if (first > 0)
+        return; /* it begins in the midst of the order */
+    for (size_t k = 0; k < whole->n; k++) {
+        uint32_t child = child_of(m, whole->of[k]);
+
+        assert_true(weight_at(schedule, child, k) > 0 || !all_take_part(schedule));
+        had[child]++;
+        for (uint32_t i = 0; i < schedule->n; i++) {
+            due[i] += weight_at(schedule, i, k);
+            assert_true(fabs(had[i] - due[i]) < one);
+        }
+    }
+}
+
+/* Shares of tokens are within the longest sample. */
+static void check_token_shares(const struct mixture *m, const struct run *whole)
+{
+    double had[CHILDREN] = {0}, sum = 0;
+    const double *weights = m->points[0].weights;
+
+    for (size_t k = 0; k < whole->n; k++) {
+        uint32_t length = m->lengths[whole->of[k]];
+
+        length = (uint32_t)min_u64(length, plan_tokens_limit(&m->params.tokens));
+        had[child_of(m, whole->of[k])] += length;
+        sum += length;
+    }
+    double all = 0;
+    for (uint32_t i = 0; i < m->params.mix.schedule.n; i++)
+        all += weights[i];
+    for (uint32_t i = 0; i < m->params.mix.schedule.n; i++)
+        assert_true(fabs(had[i] - sum * weights[i] / all) < 1.5 * LONGEST);
+}
+
+/* ---- any step -------------------------------------------------------------------------------- */
+
+static void check_seeks(const struct mixture *m, uint64_t seed)
+{
+    struct plan_params params = m->params;
+    uint64_t once[MOST], again[MOST];
+
+    params.world = 3;
+    _cleanup_plan_ struct plan *in_turn = prepared(params), *anywhere = prepared(params);
+    uint64_t steps = plan_steps(in_turn, 1);
+
+    for (uint64_t step = 0; step < steps; step++)
+        plan_step(in_turn, 1, step, once);
+    for (unsigned i = 0; steps > 0 && i < 5; i++) {
+        uint64_t step = below(&seed, (uint32_t)steps);
+        size_t n = plan_step(in_turn, 1, step, once);
+
+        assert_int_equal(plan_step(anywhere, 1, step, again), n);
+        assert_memory_equal(once, again, n * sizeof *once);
+    }
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+struct tally {
+    unsigned checked, exact, tokens, schedules;
+};
+
+static void check_mixture(uint64_t seed, struct tally *tally)
+{
+    static struct mixture m;
+    static struct run whole;
+
+    draw_mixture(seed, &m);
+    if (!can_be(&m))
+        return;
+    bool by_tokens = m.params.tokens.tokens > 0;
+    run_unbroken(m.params, &whole);
+    if (!by_tokens && m.params.mix.draw == MIX_DRAW_EXACT)
+        check_shares(&m, &whole);
+    if (m.params.mix.by == MIX_BY_TOKENS && m.params.mix.schedule.n_points == 1 &&
+        m.params.epoch == 0)
+        check_token_shares(&m, &whole);
+    check_chain(&m, seed, &whole);
+    check_seeks(&m, seed);
+    tally->checked++;
+    tally->exact += !by_tokens && m.params.mix.draw == MIX_DRAW_EXACT;
+    tally->tokens += m.params.mix.by == MIX_BY_TOKENS;
+    tally->schedules += m.params.mix.schedule.n_points > 1;
+}
+
+static void test_random_mixtures(void **state)
+{
+    struct tally tally = {0};
+
+    for (uint64_t seed = 0; seed < CASES; seed++)
+        check_mixture(seed, &tally);
+    assert_in_range(tally.checked, CASES * 3 / 4, CASES);
+    assert_in_range(tally.exact, CASES / 4, CASES);
+    assert_in_range(tally.tokens, CASES / 8, CASES);
+    assert_in_range(tally.schedules, CASES / 2, CASES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_mixtures)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
