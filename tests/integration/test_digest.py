@@ -259,6 +259,18 @@ class Digest(DigestCase):
                                     for name, *how in (TOKENS[::3] if QUICK else TOKENS)],
                          [*ALL_RANKS, "--epochs", "2"])
 
+    def test_replicas(self):
+        """Three ranks that read the same batches: `check` has them thrice, too."""
+        mix = {"weights": [2, 1], "datasets": [{"kind": "range", "length": n} for n in (300, 200)]}
+        self.check_specs("replicas", [
+            ("replicas", "range", {"length": 250}, {"kind": "random"}, {"size": 4}, None, {"replicas": 3}),
+            ("replicas-mixed", "mix", mix, {"kind": "random", "order": "native"}, {"size": 3}, None,
+             {"replicas": 3})], [*ALL_RANKS, "--epochs", "2"])
+        spec = self.write_spec("replicas-odd", "range", {"length": 9}, {}, {"size": 1}, {}, None, {"replicas": 2})
+        for verb in "check", "plan":
+            done = dltest.dlctl(verb, spec, "--world", "3", check=False)
+            self.assertIn("world: 3 is not a multiple of shard.replicas, 2", done.stderr)
+
     def check_shared(self, name):
         kind, make = next((kind, make) for one, kind, make in DATASETS if one == name)
         keys, collate, shared = make(self), COLLATES.get(name), SHARED
@@ -302,9 +314,9 @@ class Digest(DigestCase):
         self.check_specs("dispatch", specs, [*ALL_RANKS, "--epochs", "4"])
 
     def tasks(self, spec, expected):
-        """How many batches workers make: of what is dispatched, one for all three ranks."""
+        """How many batches workers make: of what is dispatched, or three replicas read, one for all ranks."""
         shard = spec[6] if len(spec) > 6 else self.shard
-        return expected["batches"] // (3 if shard.get("mode") == "dispatch" else 1)
+        return expected["batches"] // (3 if shard.get("mode") == "dispatch" or "replicas" in shard else 1)
 
     def check_specs(self, name, specs, args, at=0):
         digests = set()

@@ -34,6 +34,7 @@ struct check {
     struct local *local;         /* owned */
     struct local_pass **passes;  /* owned; of the current epoch, one for each rank asked for */
     uint64_t n_passes;
+    uint64_t replicas;     /* so many ranks that follow each other have the same batches */
     struct digest *digest; /* owned; NULL unless asked for */
     void *slot;            /* owned mapping */
     uint64_t slot_bytes;
@@ -79,6 +80,8 @@ static int check_init(struct check *c, struct dl_error *err)
     r = offline_spec(c->o, &c->spec, &drawn, err);
     if (r == 0)
         r = offline_changes(c->o, &c->spec, &c->changes, err);
+    if (r == 0)
+        r = offline_replicas(c->o, &c->spec, &c->replicas, err);
     offline_watch_begin(&c->watch, c->o);
     if (r == 0)
         r = local_new(&c->spec, &c->watch.env, &c->local, err);
@@ -261,8 +264,8 @@ static int check_start_passes(struct check *c, uint64_t epoch, struct dl_error *
     c->outcome.steps = 0;
     for (uint64_t i = 0; r == 0 && i < c->n_passes; i++) {
         struct local_where where = {.epoch = epoch,
-                                    .rank = (uint32_t)(o->rank_all ? i : o->rank),
-                                    .world = (uint32_t)o->world,
+                                    .rank = (uint32_t)((o->rank_all ? i : o->rank) / c->replicas),
+                                    .world = (uint32_t)(o->world / c->replicas),
                                     .changes = c->changes};
         r = local_start(c->local, &where, &c->passes[i], err);
         if (r == 0)

@@ -214,6 +214,17 @@ int offline_measure(const struct options *o, const struct dl_spec *spec, bool co
     return r;
 }
 
+int offline_replicas(const struct options *o, const struct dl_spec *spec, uint64_t *ret,
+                     struct dl_error *err)
+{
+    *ret = o->world > 1 ? max_u64(spec->replicas, 1) : 1;
+    if (o->world % *ret == 0)
+        return 0;
+    return dl_error_set(err, EINVAL, "world",
+                        "%" PRIu64 " is not a multiple of shard.replicas, %" PRIu64, o->world,
+                        *ret);
+}
+
 /* ---- the plan ------------------------------------------------------------------------------- */
 
 static int offline_refuse_plan(const struct plan_params *params, int r, struct dl_error *err)

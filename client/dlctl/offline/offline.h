@@ -41,6 +41,14 @@ struct mix_changes;
 int _nodiscard_ offline_changes(const struct options *o, const struct dl_spec *spec,
                                 struct mix_changes **ret, struct dl_error *err);
 
+/*
+ * With shard.replicas so many ranks that follow each other read the same batches, as a client has
+ * it: *ret of them, of which rank / *ret of world / *ret is the data's. A world of 1, which need
+ * not have been told, is one rank's data. -EINVAL: the world is not a multiple.
+ */
+int _nodiscard_ offline_replicas(const struct options *o, const struct dl_spec *spec, uint64_t *ret,
+                                 struct dl_error *err);
+
 struct offline_measures {
     uint64_t length;   /* samples */
     uint32_t *lengths; /* owned; where batches are measured in tokens, of each sample; else NULL */

@@ -75,6 +75,7 @@ static inline void plan_out_u64(struct out *out, uint64_t n)
 struct shown {
     uint64_t step;
     uint64_t rank;
+    uint64_t replicas; /* so many ranks that follow each other have the same steps */
     size_t n;
     uint64_t repeated;              /* of them, the last ones */
     uint64_t *indices;              /* owned; room for any step */
@@ -162,13 +163,13 @@ static void plan_out_line(struct out *out, const struct options *o, const struct
 }
 
 /* Steps of the rank with the most of them, among those asked for. */
-static uint64_t plan_most_steps(const struct options *o, const struct plan *plan)
+static uint64_t plan_most_steps(const struct options *o, const struct plan *plan, uint64_t replicas)
 {
     uint64_t most = 0;
 
     if (!o->rank_all)
-        return plan_steps(plan, o->rank);
-    for (uint64_t rank = 0; rank < o->world; rank++)
+        return plan_steps(plan, o->rank / replicas);
+    for (uint64_t rank = 0; rank < o->world / replicas; rank++)
         most = max_u64(most, plan_steps(plan, rank));
     return most;
 }
@@ -192,11 +193,13 @@ static int plan_shown_init(struct shown *s, const struct plan *plan)
 static void plan_write_step(struct out *out, const struct options *o, struct plan *plan,
                             struct shown *s)
 {
-    s->n = plan_step(plan, s->rank, s->step, s->indices);
-    s->repeated = plan_repeated(plan, s->rank, s->step);
+    uint64_t rank = s->rank / s->replicas;
+
+    s->n = plan_step(plan, rank, s->step, s->indices);
+    s->repeated = plan_repeated(plan, rank, s->step);
     if (s->lengths) {
-        s->tokens = plan_step_tokens(plan, s->rank, s->step);
-        plan_step_lengths(plan, s->rank, s->step, s->lengths);
+        s->tokens = plan_step_tokens(plan, rank, s->step);
+        plan_step_lengths(plan, rank, s->step, s->lengths);
     }
     if (o->json)
         plan_out_json(out, s);
@@ -204,12 +207,12 @@ static void plan_write_step(struct out *out, const struct options *o, struct pla
         plan_out_line(out, o, s);
 }
 
-static int plan_write_steps(const struct options *o, struct plan *plan)
+static int plan_write_steps(const struct options *o, struct plan *plan, uint64_t replicas)
 {
     _cleanup_(plan_shown_deinit)
-    struct shown s = {0};
+    struct shown s = {.replicas = replicas};
     _cleanup_free_ struct out *out = malloc(sizeof *out);
-    uint64_t end = plan_most_steps(o, plan);
+    uint64_t end = plan_most_steps(o, plan, replicas);
     uint64_t first = o->rank_all ? 0 : o->rank;
     uint64_t last = o->rank_all ? o->world - 1 : o->rank;
 
@@ -221,7 +224,7 @@ static int plan_write_steps(const struct options *o, struct plan *plan)
         end = o->from + o->steps;
     for (s.step = o->from; s.step < end && out->error == 0; s.step++)
         for (s.rank = first; s.rank <= last; s.rank++)
-            if (s.step < plan_steps(plan, s.rank))
+            if (s.step < plan_steps(plan, s.rank / replicas))
                 plan_write_step(out, o, plan, &s);
     plan_out_flush(out);
     return out->error;
@@ -290,7 +293,7 @@ static int plan_print_totals(const struct options *o, const struct dl_spec *spec
 
 /* ---- the verb ------------------------------------------------------------------------------- */
 
-static int plan_make_plan(const struct options *o, const struct dl_spec *spec,
+static int plan_make_plan(const struct options *o, const struct dl_spec *spec, uint64_t replicas,
                           struct offline_measures *measures, struct plan **ret,
                           struct dl_error *err)
 {
@@ -310,7 +313,7 @@ static int plan_make_plan(const struct options *o, const struct dl_spec *spec,
         return r;
     params = plan_params_of(spec, measures->length);
     params.epoch = o->epoch;
-    params.world = o->world;
+    params.world = o->world / replicas;
     params.tokens.lengths = measures->lengths;
     params.mix.sizes = measures->sizes;
     params.mix.changes = changes;
@@ -326,16 +329,18 @@ int verb_plan(const struct options *o)
     _cleanup_(plan_freep)
     struct plan *plan = NULL;
     struct dl_error err = {0};
-    uint64_t steps;
+    uint64_t steps, replicas;
     bool drawn = false;
     int r;
 
     r = offline_spec(o, &spec, &drawn, &err);
     if (r == 0)
-        r = plan_make_plan(o, &spec, &measures, &plan, &err);
+        r = offline_replicas(o, &spec, &replicas, &err);
+    if (r == 0)
+        r = plan_make_plan(o, &spec, replicas, &measures, &plan, &err);
     if (r < 0)
         return report_error(o, &err);
-    steps = plan_most_steps(o, plan);
+    steps = plan_most_steps(o, plan, replicas);
     if (o->from > steps) {
         dl_error_set(&err, EINVAL, "--from",
                      "%" PRIu64 " is past the end: this epoch has %" PRIu64 " steps", o->from,
@@ -347,6 +352,6 @@ int verb_plan(const struct options *o)
         report_seed(o, spec.seed);
     if (o->totals)
         return plan_print_totals(o, &spec, plan);
-    r = plan_write_steps(o, plan);
+    r = plan_write_steps(o, plan, replicas);
     return r < 0 ? report_errno(o, r, "standard output") : STATUS_DONE;
 }
