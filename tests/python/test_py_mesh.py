@@ -7,6 +7,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import TestCase, main  # noqa: E402
 
 import dloader  # noqa: E402
+import numpy as np  # noqa: E402
 
 SPEC = {"name": "meshed", "dataset": {"kind": "range", "length": 48}, "batch": {"size": 4},
         "sampler": {"kind": "random"}, "seed": 3}
@@ -62,6 +63,79 @@ class Mesh(TestCase):
                 dloader.Loader(SPEC, rank=5, mesh=mesh)
         with self.assertRaisesRegex(ValueError, "beside mesh"):
             dloader.Loader(SPEC, rank=0, world_size=2, mesh="dp=2")
+
+
+class Sequences(TestCase):
+    """Parts of sequences are views of the batch, with the positions of their tokens."""
+
+    def test_stretches(self):
+        for parts in 1, 2, 3:
+            for zigzag in False, True:
+                whole = np.arange(5 * 24 * 2).reshape(5, 24, 2)[::2, :, ::-1]  # of any strides
+                positions, pieces = np.arange(24), 2 * parts if zigzag else parts
+                got = [dloader.sequence_part(whole, part, parts, zigzag=zigzag) for part in range(parts)]
+                at = [dloader.sequence_part(positions, part, parts, zigzag=zigzag, dim=0) for part in range(parts)]
+                for part in range(parts):
+                    with self.subTest(parts=parts, zigzag=zigzag, part=part):
+                        self.assertTrue(np.shares_memory(got[part], whole))
+                        mine = [part, pieces - 1 - part] if zigzag else [part]
+                        want = np.concatenate([np.arange(24).reshape(pieces, -1)[i] for i in mine])
+                        self.assertEqual(at[part].ravel().tolist(), want.tolist())
+                        self.assertEqual(got[part].reshape(3, -1, 2).tolist(), whole[:, want].tolist())
+                        last = dloader.sequence_part(whole.transpose(0, 2, 1), part, parts, zigzag=zigzag, dim=-1)
+                        self.assertEqual(last.reshape(3, 2, -1).tolist(), whole[:, want].transpose(0, 2, 1).tolist())
+                self.assertEqual(sorted(np.concatenate([one.ravel() for one in at]).tolist()), list(range(24)))
+
+    def test_tensors(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("no torch")
+        whole = torch.arange(48).reshape(2, 24)
+        for part in range(3):
+            got = dloader.sequence_part(whole, part, 3, zigzag=True)
+            self.assertEqual(got.untyped_storage().data_ptr() if hasattr(got, "untyped_storage") else
+                             got.storage().data_ptr(), whole.data_ptr())
+            want = [*range(4 * part, 4 * part + 4), *range(20 - 4 * part, 24 - 4 * part)]
+            self.assertEqual(got.flatten(1, 2).tolist(), whole[:, want].tolist())
+
+    def test_refused(self):
+        whole = np.zeros((2, 10))
+        for args, words in (((whole, 2, 2), r"2 is not in the interval \[0, 1\]"),
+                            ((whole, -1, 2), "-1 is not in the interval"),
+                            ((whole, 0, 3), "10 tokens are no multiple of 3 stretches; write collate: {multiple_of")):
+            with self.assertRaisesRegex(ValueError, words):
+                dloader.sequence_part(*args)
+        with self.assertRaisesRegex(ValueError, "no multiple of 4"):
+            dloader.sequence_part(whole, 0, 2, zigzag=True)
+        with self.assertRaisesRegex(ValueError, "2 is not a dimension"):
+            dloader.sequence_part(whole, 0, 2, dim=2)
+
+    def test_of_packed_batches(self):
+        """Two ranks of a mesh read one slot, and each has its halves of it, in place."""
+        daemon = self.daemon()
+        path = self.path("lines.txt")
+        with open(path, "w") as file:
+            file.writelines("x" * (1 + i * i % 13) + "\n" for i in range(60))
+        spec = {"name": "rows", "dataset": {"kind": "text", "paths": path, "tokenizer": "bytes"},
+                "batch": {"tokens": 64}, "collate": {"kind": "pack", "length": 32}}
+        loaders = [dloader.Loader(spec, rank=rank, mesh="dp=1,cp=2", socket=daemon.socket, as_="numpy")
+                   for rank in range(2)]
+        for loader in loaders:
+            self.addCleanup(loader.close)
+        steps = 0
+        for batches in zip(*loaders):
+            steps += 1
+            (name, tokens), = ((key, value) for key, value in batches[0].items() if key not in
+                               ("segment_ids", "position_ids", "cu_seqlens", "max_seqlen", "attention_mask"))
+            for key in name, "position_ids":
+                whole = batches[0][key]
+                parts = [dloader.sequence_part(batches[i][key], i, 2, zigzag=True) for i in range(2)]
+                self.assertTrue(all(np.shares_memory(parts[i], batches[i][key]) for i in range(2)))
+                joined = np.stack([parts[0][:, 0], parts[1][:, 0], parts[1][:, 1], parts[0][:, 1]], 1)
+                self.assertEqual(joined.reshape(whole.shape).tolist(), whole.tolist())
+            self.assertEqual(tokens.shape[1], 32)
+        self.assertGreater(steps, 4)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ._adopt import adopt
     from ._native import explain
     from ._packed import PackedList
+    from ._sequence import sequence_part
     from ._view import show
     from .dataloader import DataLoader
     from .loader import Loader
@@ -36,12 +37,12 @@ __version__ = "0.1.0"
 
 __all__ = ["DaemonError", "DataLoader", "Error", "Loader", "PackedList", "SamplesLeftOutError",
            "StateError", "StatefulDataLoader", "WorldChangedError", "__version__", "adopt", "explain",
-           "get_worker_info", "sample_rng", "show"]
+           "get_worker_info", "sample_rng", "sequence_part", "show"]
 
 # What needs torch, NumPy or an extension module is imported when it is first asked for.
 _LAZY = {"DataLoader": "dataloader", "Loader": "loader", "PackedList": "_packed",
          "StatefulDataLoader": "stateful", "adopt": "_adopt", "explain": "_native", "sample_rng": "random",
-         "show": "_view"}
+         "sequence_part": "_sequence", "show": "_view"}
 
 # The public names of torch.utils.data, its modules too, from 1.13 on. A later torch may have more.
 _OF_TORCH = frozenset((
