@@ -1,13 +1,16 @@
 """Meshes: ranks that differ in tensor, pipeline or context parallelism read the same batches."""
 
+import contextlib
 import os
 import sys
+import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import TestCase, main  # noqa: E402
 
 import dloader  # noqa: E402
 import numpy as np  # noqa: E402
+from dloader import _mesh  # noqa: E402
 
 SPEC = {"name": "meshed", "dataset": {"kind": "range", "length": 48}, "batch": {"size": 4},
         "sampler": {"kind": "random"}, "seed": 3}
@@ -63,6 +66,55 @@ class Mesh(TestCase):
                 dloader.Loader(SPEC, rank=5, mesh=mesh)
         with self.assertRaisesRegex(ValueError, "beside mesh"):
             dloader.Loader(SPEC, rank=0, world_size=2, mesh="dp=2")
+
+
+class StandIn:
+    """What is asked of a DeviceMesh, where torch has none."""
+
+    def __init__(self, shape, names, rank):
+        import torch
+        self.mesh = torch.arange(int(np.prod(shape))).reshape(shape)
+        self.mesh_dim_names, self.rank = names, rank
+
+    def get_coordinate(self):
+        return [int(i[0]) for i in (self.mesh == self.rank).nonzero(as_tuple=True)]
+
+    def get_rank(self):
+        return self.rank
+
+
+@contextlib.contextmanager
+def device_mesh(shape, names, rank):
+    """torch's own where it has one, in a world that is only said to be there."""
+    try:
+        import torch.distributed
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+    except ImportError:
+        yield StandIn(shape, names, rank)
+        return
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=int(np.prod(shape)))
+    try:
+        yield init_device_mesh("cpu", shape, mesh_dim_names=names)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+class DeviceMeshes(TestCase):
+    def test_is_as_the_text(self):
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            self.skipTest("no torch")
+        names, shape = ("pp", "dp", "cp", "tp"), (2, 2, 3, 2)
+        for local in "", "12":
+            with unittest.mock.patch.dict(os.environ, {"LOCAL_WORLD_SIZE": local}):
+                for rank in range(24):
+                    with device_mesh(shape, names, rank) as mesh:
+                        place = _mesh.find(mesh, 0)
+                    self.assertEqual(place, _mesh.find("pp=2,dp=2,cp=3,tp=2", rank))
+                    self.assertEqual((place.rank, place.world, place.replicas),
+                                     (rank // 6 % 2, 2, 6 if local else 12))
 
 
 class Sequences(TestCase):
