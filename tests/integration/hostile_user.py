@@ -15,8 +15,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (CLOSE, ERROR, FAULT, FEED, HELLO, HOST, OPEN, QUERY, START, STARTED, STOP,  # noqa: E402
-                    DaemonError, RawClient, pack)
+from dltest import (CARRY, CLOSE, ERROR, FAULT, FEED, HELLO, HOST, OPEN, QUERY, START, STARTED,  # noqa: E402
+                    STOP, DaemonError, RawClient, pack)
 
 RANGE = {"dataset": {"kind": "range", "length": 1000}, "batch": {"size": 8}, "seed": 1, "workers": {"count": 1}}
 GONE = (OSError, TypeError, AssertionError)  # dropped, or refused as a connection
@@ -298,6 +298,29 @@ class Attack:
                 pass
             client.close()
 
+    def carried(self):
+        """States of a dataset, for one stream after the other, of which none is read."""
+        record = struct.pack("<6Q", 1, 8, 8, 0, 1, 0) + bytes(65536)
+        spec = {**RANGE, "name": "carried", "dataset": {"kind": "range", "length": 8000, "iterable": True},
+                "workers": {"count": 4}}
+        job = 0
+        while self.goes_on():
+            if not (client := self.client()):
+                continue
+            try:
+                loader = client.open(spec)["loader"]
+                while self.goes_on():
+                    job += 1
+                    for worker in range(4):
+                        client.send(CARRY, loader, worker, record)
+                    client.start(loader, step=4, credits=1, job=f"job-{job}")
+                    self.done += 1
+            except DaemonError as error:
+                self.refuse(error)
+            except GONE:
+                pass
+            client.close()
+
     def worlds(self):
         """The world of a cluster, where there is none; and ranks that there cannot be."""
         while self.goes_on():
@@ -332,7 +355,7 @@ class Attack:
 
 
 ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "dead_hosts", "churn", "large", "gone",
-           "given_up", "rosters", "worlds", "noise")
+           "given_up", "rosters", "carried", "worlds", "noise")
 
 
 def main():

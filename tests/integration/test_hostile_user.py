@@ -170,6 +170,12 @@ class HostileUser(Beside):
         self.assertEqual(report["named"], ["limits.held"])
         self.assertLess(self.most_resident(), before + (96 << 20))
 
+    def test_states_that_are_carried(self):
+        """A quarter of a megabyte for each stream."""
+        report = self.alone("carried")
+        self.assertGreaterEqual(report["done"], 16)
+        self.assertEqual(report["named"], ["limits.held"])
+
     def seconds_to_read(self):
         """Of processor time, for one spec such as these: by dlctl, whose plan of it is one line."""
         with open(self.path("large.json"), "w") as file:
