@@ -43,13 +43,14 @@ class Attack:
         return time.monotonic() < self.end
 
     def client(self):
-        """None: it was refused."""
+        """None: it was refused. One that is let in is something done: there may be time for no more."""
         try:
             client = RawClient(self.path)
         except GONE:
             self.refused += 1
             return None
         client.sock.settimeout(5)
+        self.done += 1
         return client
 
     def clients(self, n):
