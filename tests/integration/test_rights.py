@@ -127,8 +127,23 @@ class Shown(RightsCase):
 
 # ---- code ---------------------------------------------------------------------------------------
 
+def view_code(client):
+    try:
+        client.query("status")
+        return 0
+    except DaemonError as error:
+        return error.code
+
+
+def control_code(client):
+    """0, or the errno by which a reload is refused."""
+    client.send(dltest.CONTROL, 1, "reload")
+    message = client.recv_number(dltest.INFO, dltest.ERROR)
+    return 0 if message[0] == dltest.INFO else message[2]
+
+
 class Code(RightsCase):
-    """Each kind of code, of each kind of daemon, by each kind of user."""
+    """Each kind of code, numbers, views and control, of each kind of daemon, by each kind of user."""
 
     # What is allowed; all else is EPERM.
     ALLOWED = {
@@ -142,6 +157,8 @@ class Code(RightsCase):
                  (ROOT, USERS)},
         "numbers": {(OWN, PRIVATE), (OWN, USERS), (OWN, SYSTEM), (ELSE, SYSTEM), (ROOT, SYSTEM),
                     (ROOT, USERS)},
+        "views": {(who, way) for who in (OWN, ELSE, ROOT) for way in (PRIVATE, USERS, SYSTEM)},
+        "control": {(who, way) for who in (OWN, ROOT) for way in (PRIVATE, USERS, SYSTEM)},
     }
 
     def setUp(self):
@@ -180,8 +197,7 @@ class Code(RightsCase):
             return error.errno
         with client, self.bring_host(client):
             codes = {what: code_of(client, spec) for what, spec in self.specs().items()}
-            client.query("status")
-            return codes
+            return {**codes, "views": view_code(client), "control": control_code(client)}
 
     @contextlib.contextmanager
     def bring_host(self, client):
