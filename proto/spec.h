@@ -177,6 +177,7 @@ struct spec_dataset {
     struct spec_image image; /* imagefolder, tar */
     struct spec_audio audio; /* audiofolder; tar, parquet, arrow: if there are audios */
     struct value transforms; /* owned; imagefolder: a list; null: image says what is done */
+    struct value views;      /* owned; imagefolder: such lists, each in a map; null: one view */
     uint64_t shuffle;        /* tar: samples in the buffer that the next is drawn from; 0: none */
     bool decode;             /* tar: members become what their extension says; else bytes */
 

@@ -344,7 +344,8 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
         return false; /* tokens of a .npy file */
     if (key->type == KEY_SIZE && !spec->dataset.image.height)
         return false;
-    if (strcmp(key->key, "transforms") == 0 && spec->dataset.transforms.type == VALUE_NULL)
+    if ((strcmp(key->key, "transforms") == 0 && spec->dataset.transforms.type == VALUE_NULL) ||
+        (strcmp(key->key, "views") == 0 && spec->dataset.views.type == VALUE_NULL))
         return false;
     if ((key->type == KEY_LEAVES && !spec->collate.fields) ||
         (key->type == KEY_FIELDS && !spec->dataset.fields) ||

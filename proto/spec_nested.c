@@ -33,6 +33,7 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     free(dataset->object);
     value_deinit(&dataset->config);
     value_deinit(&dataset->transforms);
+    value_deinit(&dataset->views);
     value_deinit(&dataset->nulls);
     value_deinit(&dataset->filter);
     value_deinit(&dataset->types);

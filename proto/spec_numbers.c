@@ -129,13 +129,23 @@ static int spec_numbers_check_transforms(struct spec_reading *rd)
     const struct spec_image *image = &dataset->image;
     char place[DL_ERROR_PATH_MAX];
 
-    spec_place(rd, spec_key_find("dataset", "transforms"), place);
-    if (dataset->transforms.type == VALUE_NULL)
+    bool views = dataset->views.type != VALUE_NULL;
+
+    spec_place(rd, spec_key_find("dataset", views ? "views" : "transforms"), place);
+    if (!views && dataset->transforms.type == VALUE_NULL)
         return 0;
-    if (dataset->transforms.type != VALUE_ARRAY)
+    if (!views && dataset->transforms.type != VALUE_ARRAY)
         return dl_error_set(rd->err, EINVAL, place,
                             "is not a list of transforms, such as [{kind: Resize, size: 256}, "
                             "ToTensor]");
+    if (views && dataset->views.type != VALUE_ARRAY)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "is not a list of views, such as [{transforms: [ToTensor], count: 2}]");
+    if (views && dataset->transforms.type != VALUE_NULL)
+        return dl_error_set(
+            rd->err, EINVAL, place,
+            "is given beside transforms; a view has all of its transforms in its own "
+            "list: leave out one of them");
     if (image->transform == TRANSFORM_NONE && !(image->flip > 0))
         return 0;
     return dl_error_set(rd->err, EINVAL, place,
@@ -161,7 +171,7 @@ static int spec_numbers_check_cache(struct spec_reading *rd)
                             "%" PRIu64 " is not a size for decoded pictures: write 1MiB to 4TiB, "
                             "or 0 to keep none",
                             dataset->cache);
-    if (dataset->transforms.type == VALUE_NULL)
+    if (dataset->transforms.type == VALUE_NULL && dataset->views.type == VALUE_NULL)
         return dl_error_set(rd->err, EINVAL, place,
                             "keeps pictures that are decoded at full scale, for a list of "
                             "transforms; transform decodes only what it needs: write transforms, "

@@ -421,6 +421,14 @@ DATASETS = [
     ("imagefolder_stack", "imagefolder", lambda case: {
         "root": folder(case, "stack"), "transforms": [
             {"kind": "Resize", "size": [20, 22]}, "AugMix", {"kind": "TenCrop", "size": [14, 12]}, "ToTensor"]}),
+    ("imagefolder_views", "imagefolder", lambda case: {
+        "root": folder(case, "views"), "views": [
+            {"count": 2, "transforms": [{"kind": "RandomResizedCrop", "size": [14, 12]}, "RandomHorizontalFlip",
+                                        "ToTensor"]},
+            {"count": 3, "transforms": [{"kind": "RandomResizedCrop", "size": 6, "scale": [0.05, 0.4]}]}]}),
+    ("imagefolder_varying_views", "imagefolder", lambda case: {
+        "root": folder(case, "varying_views"), "views": [
+            {"transforms": ["RandomVerticalFlip"]}, {"transforms": [{"kind": "RandomCrop", "size": 5}]}]}),
     ("imagefolder_kept", "imagefolder", lambda case: {
         "root": folder(case, "kept"), "cache": "1MiB", "transforms": [
             {"kind": "RandomResizedCrop", "size": [14, 12]}, "RandomHorizontalFlip"]}),
@@ -462,6 +470,7 @@ COLLATES = {
     "plugin_fasta": {"kind": "pad", "value": 9, "multiple_of": 8, "side": "left"},
     "imagefolder_center_chw": {"kind": "pad", "fields": ["image"]},
     "imagefolder_varying_transforms": {"kind": "none"},
+    "imagefolder_varying_views": {"kind": "none"},
 }
 ITERABLE = {"range_iterable", "range_iterable_whole", "chain_of_ranges", "mix_of_streams", "mix_of_shards",
             "tar_of_bytes", "tar_decoded_and_shuffled", "tar_of_tokens", "plugin_fasta"}

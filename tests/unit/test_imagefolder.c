@@ -1,6 +1,7 @@
 /* Folders of images: their order, their samples, their faults. */
 #include "daemon/data/combine/combine.h"
 #include "daemon/data/image/image_files.h"
+#include "proto/yaml.h"
 #include "tests/unit/image_files.h"
 
 #include <errno.h>
@@ -321,6 +322,130 @@ static void test_get_of_fixed(void **state)
 
 /* ---- faults --------------------------------------------------------------------------------- */
 
+/* ---- views --------------------------------------------------------------------------------------
+ */
+
+/* With a value of `views`, or of `transforms`; to be given to close_views(). */
+static struct spec_dataset views_spec(const char *views, const char *transforms)
+{
+    struct spec_dataset spec = folder_spec(below("p"), TRANSFORM_NONE);
+
+    if (views)
+        assert_int_equal(yaml_parse(views, strlen(views), "test", &spec.views, NULL), 0);
+    if (transforms)
+        assert_int_equal(yaml_parse(transforms, strlen(transforms), "test", &spec.transforms, NULL),
+                         0);
+    return spec;
+}
+
+static void close_views(struct spec_dataset *spec, struct dataset *ds)
+{
+    value_deinit(&spec->views);
+    value_deinit(&spec->transforms);
+    dataset_close(ds);
+}
+
+enum { CUT = 8 * 8 * 3, THUMB = 5 * 4 * 3 * 4 };
+#define CROP      "[{kind: RandomCrop, size: 8}]"
+#define THUMBNAIL "[{kind: Resize, size: [5, 4]}, ToTensor]"
+#define VIEWS     "[{transforms: " CROP ", count: 2}, {transforms: " THUMBNAIL "}]"
+
+/* Rows 0 to 3, of the one leaf that a list of transforms gives. */
+static void read_alone(const char *transforms, uint8_t *ret)
+{
+    struct spec_dataset spec = views_spec(NULL, transforms);
+    struct dataset *ds = opened(&spec, &anywhere);
+    int64_t labels[4];
+    size_t bad;
+
+    assert_int_equal(ds->ops->read_rows(ds, &(struct sample_key){.seed = 3},
+                                        (uint64_t[]){0, 1, 2, 3}, 4, (void *[]){ret, labels}, &bad,
+                                        NULL),
+                     0);
+    close_views(&spec, ds);
+}
+
+/* The first is what it is alone, the second another crop, and what draws nothing is as ever. */
+static void test_views(void **state)
+{
+    static uint8_t first[4 * CUT], second[4 * CUT], thumbs[4 * THUMB], alone[4 * CUT],
+        thumbs_alone[4 * THUMB];
+    struct spec_dataset spec = views_spec(VIEWS, NULL);
+    struct dataset *ds = opened(&spec, &anywhere);
+    struct sample_key key = {.seed = 3};
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+    int64_t labels[4];
+    size_t bad;
+
+    assert_true(dataset_is_fixed(ds));
+    assert_int_equal(ds->n_leaves, 4);
+    assert_int_equal(ds->schema.nodes[1].kind, TREE_LIST);
+    assert_int_equal(ds->schema.nodes[4].dtype, DL_DTYPE_FLOAT32);
+    assert_int_equal(ds->ops->read_rows(ds, &key, (uint64_t[]){0, 1, 2, 3}, 4,
+                                        (void *[]){first, second, thumbs, labels}, &bad, NULL),
+                     0);
+    assert_memory_equal(labels, ((int64_t[]){0, 0, 1, 1}), sizeof labels);
+    read_alone(CROP, alone);
+    read_alone(THUMBNAIL, thumbs_alone);
+    assert_memory_equal(first, alone, sizeof alone);
+    assert_memory_not_equal(second, alone, sizeof alone);
+    assert_memory_equal(thumbs, thumbs_alone, sizeof thumbs);
+    assert_int_equal(dataset_get(ds, &key, 2, &sample, NULL), 0);
+    assert_memory_equal(sample.data[3], second + 2 * CUT, CUT);
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+    close_views(&spec, ds);
+}
+
+/* One without a size: each sample by itself, and a view of a picture alone is a list, too. */
+static void test_views_that_vary(void **state)
+{
+    static const char views[] = "[{transforms: [{kind: Pad, padding: 1}]}]";
+    struct spec_dataset spec = views_spec(views, NULL);
+    struct dataset *ds = opened(&spec, &anywhere);
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+
+    assert_false(dataset_is_fixed(ds));
+    assert_int_equal(dataset_get(ds, &(struct sample_key){0}, 0, &sample, NULL), 0);
+    assert_int_equal(sample.tree.nodes[1].kind, TREE_LIST);
+    assert_int_equal(sample.tree.nodes[2].shape[1], sample.tree.nodes[2].shape[0] + 1);
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+    close_views(&spec, ds);
+}
+
+static void test_views_refused(void **state)
+{
+    static const struct {
+        const char *views;
+        const char *path;
+        const char *message;
+    } refused[] = {
+        {"[]", "dataset.views", "is not a list of 1 to 64 views"},
+        {"[ToTensor]", "dataset.views.0", "is not a view, such as {transforms: [ToTensor]}"},
+        {"[{count: 2}]", "dataset.views.0.transforms", "missing"},
+        {"[{transforms: [], name: x}]", "dataset.views.0.name", "it has transforms and count"},
+        {"[{transforms: [], count: 0}]", "dataset.views.0.count", "0 is not a number of views"},
+        {"[{transforms: [], count: 33}]", "dataset.views.0.count", "from 1 to 32"},
+        {"[{transforms: [ToTensor]}, {transforms: [ToTenso]}]", "dataset.views.1.transforms.0",
+         "did you mean ToTensor?"},
+        {"[{transforms: [], count: 32}, {transforms: [], count: 32}, {transforms: []}]",
+         "dataset.views.2.transforms", "makes more than 64 views"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
+        struct spec_dataset spec = views_spec(refused[i].views, NULL);
+        struct dl_error err;
+        assert_int_equal(not_opened(&spec, &anywhere, &err), EINVAL);
+        assert_string_equal(err.path, refused[i].path);
+        if (!strstr(err.message, refused[i].message))
+            fail_msg("%s: %s", refused[i].views, err.message);
+        close_views(&spec, NULL);
+    }
+}
+
 static void test_folders_that_are_none(void **state)
 {
     struct spec_dataset spec = folder_spec(below("nothing-there"), TRANSFORM_NONE);
@@ -481,10 +606,13 @@ static void test_specs(void **state)
 static void test_out_of_memory(void **state)
 {
     static const enum image_transform transforms[] = {TRANSFORM_NONE, TRANSFORM_RANDOM_CROP};
+    const struct spec_dataset specs[] = {folder_spec(below("p"), transforms[0]),
+                                         folder_spec(below("p"), transforms[1]),
+                                         views_spec(VIEWS, NULL)};
     struct sample_key key = {0};
 
-    for (size_t t = 0; t < ARRAY_SIZE(transforms); t++) {
-        struct spec_dataset spec = folder_spec(below("p"), transforms[t]);
+    for (size_t t = 0; t < ARRAY_SIZE(specs); t++) {
+        struct spec_dataset spec = specs[t];
         unsigned failed = 0;
         for (long n = 0, done = 0; !done; n++) {
             struct arena arena = {0};
@@ -511,6 +639,7 @@ static void test_out_of_memory(void **state)
             dataset_close(ds);
         }
         assert_true(failed > 15);
+        close_views(&spec, NULL);
     }
 }
 
@@ -522,6 +651,9 @@ int main(void)
         cmocka_unit_test(test_as_they_are),
         cmocka_unit_test(test_read_rows),
         cmocka_unit_test(test_get_of_fixed),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_views_that_vary),
+        cmocka_unit_test(test_views_refused),
         cmocka_unit_test(test_folders_that_are_none),
         cmocka_unit_test(test_a_link_that_leads_back),
         cmocka_unit_test(test_bad_files),

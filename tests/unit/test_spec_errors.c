@@ -96,6 +96,16 @@ static const struct refusal dataset_refusals[] = {
      "5 is not the path of a file; put it in quotes"},
     {"{kind: imagefolder, root: /a, transforms: ToTensor}", "dataset.transforms",
      "is not a list of transforms, such as [{kind: Resize, size: 256}, ToTensor]"},
+    {"{kind: imagefolder, root: /a, views: {transforms: [ToTensor]}}", "dataset.views",
+     "is not a list of views, such as [{transforms: [ToTensor], count: 2}]"},
+    {"{kind: imagefolder, root: /a, views: [{transforms: [ToTensor]}], transforms: [ToTensor]}",
+     "dataset.views",
+     "is given beside transforms; a view has all of its transforms in its own list: leave out one "
+     "of "
+     "them"},
+    {"{kind: imagefolder, root: /a, flip: 0.5, views: [{transforms: [ToTensor]}]}", "dataset.views",
+     "is given beside transform, size or flip; write those as transforms, too: "
+     "{kind: RandomResizedCrop, size: 224}, RandomHorizontalFlip"},
     {"{kind: imagefolder, root: /a, size: 3, transforms: [ToTensor]}", "dataset.transforms",
      "is given beside transform, size or flip; write those as transforms, too: "
      "{kind: RandomResizedCrop, size: 224}, RandomHorizontalFlip"},

@@ -1,7 +1,7 @@
 /*
  * Images in a folder for each class: sample i is {"image": uint8 [h, w, 3] or [3, h, w],
  * "label": int64}, the label being the number of its class. With a list of transforms the image is
- * what they make of it (transforms.h).
+ * what they make of it (transforms.h), and with several of them a list (image_views.h).
  *
  * With a transform all samples have one shape, and images are decoded straight into the batch;
  * without, each has its own. Files are read whole, not mapped: one that is truncated meanwhile is
@@ -10,8 +10,8 @@
 #include "daemon/data/combine/combine.h"
 #include "daemon/data/image/image.h"
 #include "daemon/data/image/image_files.h"
+#include "daemon/data/image/image_views.h"
 #include "daemon/data/image/kept_pictures.h"
-#include "daemon/data/image/transforms.h"
 #include "daemon/data/source.h"
 
 #include <assert.h>
@@ -30,16 +30,15 @@ const struct class_files image_files = {.endings = image_endings,
 struct imagefolder {
     struct dataset base;
     struct spec_image spec;
-    struct class_list list;         /* owned */
-    struct image_decoder *decoder;  /* owned */
-    struct transforms *transforms;  /* owned; NULL: spec.image says what is done */
-    struct transforms_runner *run;  /* owned; NULL likewise */
-    struct kept_pictures kept;      /* of which others decode, too: dataset.cache */
-    const struct data_env *env;     /* borrowed */
-    uint64_t image_bytes;           /* of a result, if they are alike */
-    uint8_t *file;                  /* owned; the file being decoded */
-    size_t file_room;               /* */
-    char path[DL_BOUND_PATH_BYTES]; /* of that file */
+    struct class_list list;                /* owned */
+    struct image_decoder *decoder;         /* owned */
+    struct image_views views;              /* none: spec.image says what is done */
+    struct kept_pictures kept;             /* of which others decode, too: dataset.cache */
+    const struct data_env *env;            /* borrowed */
+    uint64_t image_bytes[IMAGE_VIEWS_MAX]; /* of each view, or of the result, if alike */
+    uint8_t *file;                         /* owned; the file being decoded */
+    size_t file_room;                      /* */
+    char path[DL_BOUND_PATH_BYTES];        /* of that file */
 };
 
 /* ---- one image ------------------------------------------------------------------------------ */
@@ -113,31 +112,44 @@ static int imagefolder_open_image(struct imagefolder *folder, uint64_t index, in
     return kept_pictures_add(&folder->kept, folder->decoder, &file, err);
 }
 
-/* Decodes and transforms the image that is open; what comes out is in the runner. */
-static int imagefolder_transform(struct imagefolder *folder, const struct sample_key *key,
-                                 uint64_t index, struct transforms_shape *ret, struct dl_error *err)
-{
-    struct draws_keyed draws;
-
-    draws_keyed_init(&draws, key->seed, key->epoch, key->base + index);
-    return transforms_run(folder->transforms, folder->run, folder->decoder, &draws.base,
-                          folder->path, ret, err);
-}
-
+/* By the spec's `transform`, of the image that is open. */
 static int imagefolder_decode_image(struct imagefolder *folder, const struct sample_key *key,
                                     uint64_t index, uint8_t *out, struct dl_error *err)
 {
-    struct transforms_shape shape;
     struct rng rng;
 
-    if (folder->transforms) {
-        int r = imagefolder_transform(folder, key, index, &shape, err);
-        if (r == 0)
-            transforms_write(folder->run, folder->spec.layout == LAYOUT_CHW, out);
-        return r;
-    }
     rng_init(&rng, key->seed, key->epoch, key->base + index);
     return image_decode(folder->decoder, &folder->spec, &rng, out, err);
+}
+
+/* All views of it, each as row `row` of its leaf. */
+static int imagefolder_decode_views(struct imagefolder *folder, const struct sample_key *key,
+                                    uint64_t index, void *const *dst, size_t row,
+                                    struct dl_error *err)
+{
+    struct transforms_shape shape;
+    struct draws_keyed draws;
+
+    draws_keyed_init(&draws, key->seed, key->epoch, key->base + index);
+    int r = image_views_begin(&folder->views, folder->decoder, err);
+    for (uint32_t i = 0; r == 0 && i < folder->views.n; i++) {
+        r = image_views_run(&folder->views, i, folder->decoder, &draws.base, folder->path, &shape,
+                            err);
+        if (r == 0)
+            image_views_write(&folder->views, folder->spec.layout == LAYOUT_CHW,
+                              (uint8_t *)dst[i] + row * folder->image_bytes[i]);
+    }
+    return r;
+}
+
+static int imagefolder_decode_row(struct imagefolder *folder, const struct sample_key *key,
+                                  uint64_t index, void *const *dst, size_t row,
+                                  struct dl_error *err)
+{
+    if (folder->views.n > 0)
+        return imagefolder_decode_views(folder, key, index, dst, row, err);
+    return imagefolder_decode_image(folder, key, index,
+                                    (uint8_t *)dst[0] + row * folder->image_bytes[0], err);
 }
 
 /* ---- the dataset ---------------------------------------------------------------------------- */
@@ -160,13 +172,12 @@ static int imagefolder_read_rows(struct dataset *ds, const struct sample_key *ke
         if (r == 0)
             r = imagefolder_open_image(folder, index, &label, &size, err);
         if (r == 0)
-            r = imagefolder_decode_image(folder, key, index,
-                                         (uint8_t *)dst[0] + i * folder->image_bytes, err);
+            r = imagefolder_decode_row(folder, key, index, dst, i, err);
         if (r < 0) {
             *ret_bad = i;
             return r;
         }
-        memcpy((char *)dst[1] + i * sizeof label, &label, sizeof label);
+        memcpy((char *)dst[ds->n_leaves - 1] + i * sizeof label, &label, sizeof label);
     }
     return 0;
 }
@@ -187,27 +198,55 @@ static uint32_t imagefolder_shape(const struct imagefolder *folder,
     return n;
 }
 
+/* Room for a result of that shape, in the sample's tree; NULL: there is none, as the sample says.
+ */
+static uint8_t *imagefolder_add_tensor(const struct imagefolder *folder, const char *key,
+                                       const struct transforms_shape *is, struct sample *ret)
+{
+    uint8_t *pixels = sample_alloc(ret, transforms_bytes(is));
+    uint64_t shape[4];
+    uint32_t n = imagefolder_shape(folder, is, shape);
+
+    if (pixels)
+        sample_tensor(ret, key, is->dtype, n, shape, pixels);
+    return pixels;
+}
+
 static int imagefolder_add_image(struct imagefolder *folder, const struct sample_key *key,
                                  uint64_t index, struct image_size size, struct sample *ret,
                                  struct dl_error *err)
 {
     struct transforms_shape is = {.size = size, .channels = 3, .dtype = DL_DTYPE_UINT8};
-    uint64_t shape[4];
-    int r;
+    uint8_t *pixels = imagefolder_add_tensor(folder, "image", &is, ret);
 
-    if (folder->transforms && (r = imagefolder_transform(folder, key, index, &is, err)) < 0)
-        return r;
-    uint8_t *pixels = sample_alloc(ret, transforms_bytes(&is));
-    if (!pixels)
-        return sample_check(ret, err);
-    if (folder->transforms)
-        transforms_write(folder->run, folder->spec.layout == LAYOUT_CHW, pixels);
-    else if ((r = imagefolder_decode_image(folder, key, index, pixels, err)) < 0)
-        return r;
-    uint32_t n = imagefolder_shape(folder, &is, shape);
-    sample_begin(ret, TREE_DICT, NULL);
-    sample_tensor(ret, "image", is.dtype, n, shape, pixels);
-    return 0;
+    return pixels ? imagefolder_decode_image(folder, key, index, pixels, err)
+                  : sample_check(ret, err);
+}
+
+/* One image, or a list of views. */
+static int imagefolder_add_views(struct imagefolder *folder, const struct sample_key *key,
+                                 uint64_t index, struct sample *ret, struct dl_error *err)
+{
+    struct image_views *views = &folder->views;
+    struct transforms_shape is;
+    struct draws_keyed draws;
+
+    draws_keyed_init(&draws, key->seed, key->epoch, key->base + index);
+    int r = image_views_begin(views, folder->decoder, err);
+    if (views->is_list)
+        sample_begin(ret, TREE_LIST, "image");
+    for (uint32_t i = 0; r == 0 && i < views->n; i++) {
+        r = image_views_run(views, i, folder->decoder, &draws.base, folder->path, &is, err);
+        if (r < 0)
+            return r;
+        uint8_t *pixels = imagefolder_add_tensor(folder, views->is_list ? NULL : "image", &is, ret);
+        if (!pixels)
+            return sample_check(ret, err);
+        image_views_write(views, folder->spec.layout == LAYOUT_CHW, pixels);
+    }
+    if (views->is_list)
+        sample_end(ret);
+    return r;
 }
 
 static int imagefolder_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
@@ -220,8 +259,12 @@ static int imagefolder_get(struct dataset *ds, const struct sample_key *key, uin
 
     if (index >= ds->length)
         return dataset_refuse_index(ds, index, err);
-    if ((r = imagefolder_open_image(folder, index, &label, &size, err)) < 0 ||
-        (r = imagefolder_add_image(folder, key, index, size, ret, err)) < 0)
+    if ((r = imagefolder_open_image(folder, index, &label, &size, err)) < 0)
+        return r;
+    sample_begin(ret, TREE_DICT, NULL);
+    r = folder->views.n > 0 ? imagefolder_add_views(folder, key, index, ret, err)
+                            : imagefolder_add_image(folder, key, index, size, ret, err);
+    if (r < 0)
         return r;
     sample_int(ret, "label", label);
     sample_end(ret);
@@ -244,8 +287,7 @@ static void imagefolder_close(struct dataset *ds)
     kept_pictures_deinit(&folder->kept);
     class_list_deinit(&folder->list);
     image_decoder_free(folder->decoder);
-    transforms_runner_free(folder->run);
-    transforms_free(folder->transforms);
+    image_views_deinit(&folder->views);
     tree_deinit(&ds->schema);
     free(folder->file);
     free(folder);
@@ -256,42 +298,34 @@ static const struct dataset_ops fixed_ops = {
 static const struct dataset_ops varying_ops = {
     .get = imagefolder_get, .name = imagefolder_name, .close = imagefolder_close};
 
-static int imagefolder_describe(struct imagefolder *folder)
+/* Leaf `i` of a sample's images. */
+static int imagefolder_describe_image(struct imagefolder *folder, uint32_t i, const char *key)
 {
-    struct tree *schema = &folder->base.schema;
     struct transforms_shape is = {.size = image_result(&folder->spec, (struct image_size){0}),
                                   .channels = 3,
                                   .dtype = DL_DTYPE_UINT8};
     uint64_t shape[4];
-    int r;
 
-    if (folder->transforms)
-        is = transforms_result(folder->transforms);
+    if (folder->views.n > 0)
+        is = image_views_result(&folder->views, i);
+    folder->image_bytes[i] = transforms_bytes(&is);
     uint32_t n = imagefolder_shape(folder, &is, shape);
-    folder->image_bytes = transforms_bytes(&is);
-    folder->base.n_leaves = 2;
-    if ((r = tree_add(schema, TREE_DICT, NULL, 2)) == 0 &&
-        (r = tree_add_tensor(schema, "image", is.dtype, n, shape)) == 0)
-        r = tree_add_tensor(schema, "label", DL_DTYPE_INT64, 0, NULL);
-    return r;
+    return tree_add_tensor(&folder->base.schema, key, is.dtype, n, shape);
 }
 
-/* The list of transforms, if there is one; whether all samples have one shape. */
-static int imagefolder_read_transforms(struct imagefolder *folder, const struct spec_dataset *spec,
-                                       const char *place, bool *ret_fixed, struct dl_error *err)
+static int imagefolder_describe(struct imagefolder *folder)
 {
-    char list[DL_ERROR_PATH_MAX];
-    int r;
+    uint32_t images = folder->views.is_list ? folder->views.n : 1;
+    struct tree *schema = &folder->base.schema;
+    const char *key = folder->views.is_list ? NULL : "image";
+    int r = tree_add(schema, TREE_DICT, NULL, 2);
 
-    *ret_fixed = spec->image.transform != TRANSFORM_NONE;
-    if (spec->transforms.type == VALUE_NULL)
-        return 0;
-    place_key(list, place, "transforms");
-    if ((r = transforms_read(&spec->transforms, list, &folder->transforms, err)) < 0 ||
-        (r = transforms_runner_new(&folder->run, err)) < 0)
-        return r;
-    *ret_fixed = transforms_result(folder->transforms).is_fixed;
-    return 0;
+    if (r == 0 && folder->views.is_list)
+        r = tree_add(schema, TREE_LIST, "image", images);
+    for (uint32_t i = 0; r == 0 && i < images; i++)
+        r = imagefolder_describe_image(folder, i, key);
+    folder->base.n_leaves = images + 1;
+    return r < 0 ? r : tree_add_tensor(schema, "label", DL_DTYPE_INT64, 0, NULL);
 }
 
 int imagefolder_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
@@ -300,7 +334,6 @@ int imagefolder_open(const struct spec_dataset *spec, const char *place, const s
     _cleanup_(dataset_closep)
     struct dataset *ds = NULL;
     struct imagefolder *folder;
-    bool fixed;
     int r;
 
     if (spec->n_files != 1 || !spec->files[0].path)
@@ -314,9 +347,9 @@ int imagefolder_open(const struct spec_dataset *spec, const char *place, const s
     ds->ops = &varying_ops;
     folder->spec = spec->image;
     folder->env = env;
-    if ((r = imagefolder_read_transforms(folder, spec, place, &fixed, err)) < 0)
+    if ((r = image_views_read(&folder->views, spec, place, err)) < 0)
         return r;
-    if (fixed)
+    if (folder->views.n > 0 ? folder->views.is_fixed : spec->image.transform != TRANSFORM_NONE)
         ds->ops = &fixed_ops;
     if ((r = image_decoder_new(&folder->decoder, err)) < 0 ||
         (r = class_list_make(spec->files[0].path, &image_files, env, &folder->list, err)) < 0)
