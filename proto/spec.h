@@ -194,8 +194,8 @@ struct spec_dataset {
     struct value
         nulls; /* owned; parquet, arrow, csv: a number; null: they are errors of their samples */
     struct value filter; /* owned; parquet: a map; null: all rows */
-    uint64_t cache; /* parquet: bytes of decoded rows that a worker keeps; imagefolder: of pictures
-                       that are kept for all workers of the user; 0: none are */
+    uint64_t cache; /* parquet, arrow: bytes of decoded rows that a worker keeps; imagefolder: of
+                       pictures that are kept for all workers of the user; 0: none are */
 
     enum csv_separator separator; /* csv; auto: by the file's name */
     bool header;                  /* csv: the first row has the names */

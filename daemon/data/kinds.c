@@ -53,7 +53,8 @@ const char *data_kind_lacks(enum dataset_kind kind)
         return audio_file_missing();
     if (kind == DATASET_TEXT && !spm_is_built())
         return "without the tokenizer sentencepiece, as this build has no libsentencepiece";
-    if ((kind == DATASET_TAR || kind == DATASET_MDS) && !compression_is_built_in(COMPRESSION_ZSTD))
+    if ((kind == DATASET_TAR || kind == DATASET_MDS || kind == DATASET_ARROW) &&
+        !compression_is_built_in(COMPRESSION_ZSTD))
         return "not by zstd, as this build has no libzstd";
     if (kind == DATASET_PARQUET)
         return kinds_parquet_lacks();

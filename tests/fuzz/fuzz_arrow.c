@@ -29,15 +29,20 @@ static void check_value(const struct arrow_table *table, const struct arrow_read
     arena_deinit(&arena);
 }
 
-static void check_row(const struct arrow_table *table, uint64_t row, struct image_decoder *decoder)
+static void check_row(struct arrow_table *table, uint64_t row, struct image_decoder *decoder)
 {
     static const struct spec_image image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC};
     static const struct sample_key key;
     const struct arrow_batch *batch = arrow_table_find(table, row);
     struct image_field field = {.decoder = decoder, .spec = &image, .key = &key};
-    struct arrow_reading reading = {.schema = &table->schema, .columns = batch->columns};
+    struct arrow_reading reading = {.schema = &table->schema};
+    struct dl_error err = {0};
 
     FUZZ_ASSERT(row >= batch->first);
+    if (arrow_table_columns(table, batch, &reading.columns, &err) < 0) {
+        FUZZ_ASSERT(err.code && err.message[0]);
+        return;
+    }
     for (uint32_t i = 0; i < table->n_columns; i++) {
         check_value(table, &reading, i, row - batch->first);
         reading.fill = true;

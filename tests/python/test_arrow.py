@@ -248,10 +248,10 @@ class Case(unittest.TestCase):
         with Loader(spec, as_="numpy") as loader:
             return list(loader)
 
-    def write(self, name, batches, schema, stream):
+    def write(self, name, batches, schema, stream, compression=None):
         path = str(self.folder / name)
         make = pyarrow.ipc.new_stream if stream else pyarrow.ipc.new_file
-        with make(path, schema) as writer:
+        with make(path, schema, options=pyarrow.ipc.IpcWriteOptions(compression=compression)) as writer:
             for batch in batches:
                 writer.write_batch(batch)
         return path
@@ -295,7 +295,8 @@ class RandomTables(Case):
         for i, batches in enumerate(files):
             # A file has one dictionary of each column, a stream one at a time.
             stream = rng.random() < 0.5 or any(pyarrow.types.is_dictionary(kind) for kind in all_types(schema))
-            paths.append(self.write(f"{seed}-{i}.arrow", batches, schema, stream))
+            compression = rng.choice([None, None, "lz4", "zstd"])
+            paths.append(self.write(f"{seed}-{i}.arrow", batches, schema, stream, compression))
         rows = [{name: batch.column(i)[row] for i, name in enumerate(schema.names)}
                 for batches in files for batch in batches for row in range(batch.num_rows)]
         has_nulls = any(has_null(scalar.as_py()) for row in rows for scalar in row.values() if not
@@ -323,6 +324,25 @@ def all_types(schema):
     return kinds
 
 
+class Compressed(Case):
+    def test_large_batches(self):
+        """Of several blocks that lead into each other, more batches than are kept, in any order."""
+        rng = random.Random(3)
+        rows = [{"i": i, "l": [rng.randrange(3) for _ in range(rng.randrange(400))], "t": f"row {i} " * 9}
+                for i in range(3000)]
+        batches = pyarrow.Table.from_pylist(rows).to_batches(max_chunksize=1000)
+        for compression in ("lz4", "zstd"):
+            path = self.write(compression, batches, batches[0].schema, False, compression)
+            spec = {"dataset": {"kind": "arrow", "paths": path, "cache": "1KiB"}, "batch": {"size": None},
+                    "sampler": {"kind": "random"}, "workers": {"count": 0}, "seed": 1}
+            with Loader(spec, as_="numpy") as loader:
+                for sample in [*loader][::7]:
+                    row = rows[int(sample["i"])]
+                    self.assertEqual((sample["l"].tolist(), sample["t"]), (row["l"], row["t"]))
+            some = self.samples(path, fields=["i"])
+            self.assertEqual([int(sample["i"]) for sample in some], list(range(3000)))
+
+
 class Damaged(Case):
     """Whatever a file says: an error that names it, or samples."""
 
@@ -337,12 +357,12 @@ class Damaged(Case):
     def test_cut_and_flipped(self):
         rng = random.Random(7)
         refused = 0
-        for stream in (False, True):
+        for stream, compression in ((False, None), (True, None), (False, "lz4"), (True, "zstd")):
             columns = [Column(rng, 0, 1) for _ in range(8)]
             batches = random_batches(rng, columns, 3)
             if any(pyarrow.types.is_dictionary(kind) for kind in all_types(batches[0].schema)):
                 batches = batches[:1]
-            path = self.write(f"good{stream}", batches, batches[0].schema, stream)
+            path = self.write(f"good{stream}", batches, batches[0].schema, stream, compression)
             good = pathlib.Path(path).read_bytes()
             for i in range(DAMAGED):
                 bad, data = self.folder / f"bad{i}", bytearray(good)

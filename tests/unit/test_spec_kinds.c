@@ -176,13 +176,14 @@ static void test_record_forms(void **state)
         {"{kind: tfrecord, paths: a, decode: false}",
          "{kind: tfrecord, paths: [/base/a], tokenizer: none, decode: false}"},
         {"{kind: arrow, paths: a, decode: false}",
-         "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse}"},
+         "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse, cache: "
+         "1073741824}"},
         {"{kind: arrow, paths: [a, 'b*'], decode: false, nulls: -1, fields: [x]}",
          "{kind: arrow, paths: [/base/a, '/base/b*'], tokenizer: none, decode: false, fields: {x: "
-         "x}, nulls: -1}"},
+         "x}, nulls: -1, cache: 1073741824}"},
         {"{kind: arrow, paths: a, decode: false, tokenizer: bytes, bos: 1}",
          "{kind: arrow, paths: [/base/a], tokenizer: bytes, field: text, bos: 1, max_length: null, "
-         "decode: false, nulls: refuse}"},
+         "decode: false, nulls: refuse, cache: 1073741824}"},
         {"{kind: tar, shards: a, decode: false, tokenizer: huggingface, model: t, field: "
          "json.text}",
          "{kind: tar, divide: true, shards: [/base/a], tokenizer: huggingface, field: json.text, "
@@ -193,7 +194,8 @@ static void test_record_forms(void **state)
          "{kind: csv, paths: [/base/a], tokenizer: sentencepiece, field: text, model: /base/m, "
          "max_length: 3, nulls: refuse, separator: auto, header: true, types: null}"},
         {"{kind: arrow, paths: a, decode: false, nulls: refuse}",
-         "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse}"},
+         "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse, cache: "
+         "1073741824}"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {

@@ -33,16 +33,19 @@ struct arrow_row {
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-static int arrow_select(const struct arrow *arrow, uint64_t *index, struct dl_error *err)
+static int arrow_select(struct arrow *arrow, uint64_t *index, struct dl_error *err)
 {
-    const struct arrow_table *indices = &arrow->indices;
+    struct arrow_table *indices = &arrow->indices;
+    struct arrow_reading reading = {.schema = &indices->schema};
+    struct dl_error why = {0};
     uint64_t selected;
 
     if (indices->n_files == 0)
         return 0;
     const struct arrow_batch *batch = arrow_table_find(indices, *index);
-    struct arrow_reading reading = {.schema = &indices->schema, .columns = batch->columns};
-    struct dl_error why = {0};
+    int r = arrow_table_columns(indices, batch, &reading.columns, err);
+    if (r < 0)
+        return r;
     if (arrow_value_copy(&reading, indices->columns[0], *index - batch->first, &selected, &why) < 0)
         return dl_error_set(err, why.code, indices->files[batch->file].path, "index %llu %s",
                             (unsigned long long)*index, why.message);
@@ -55,9 +58,9 @@ static int arrow_select(const struct arrow *arrow, uint64_t *index, struct dl_er
     return 0;
 }
 
-/* The row that sample `index` is. */
-static int arrow_find_row(const struct arrow *arrow, uint64_t index, struct arrow_row *ret,
-                          struct dl_error *err)
+/* The row that sample `index` is; its columns are not looked for yet. */
+static int arrow_locate_row(struct arrow *arrow, uint64_t index, struct arrow_row *ret,
+                            struct dl_error *err)
 {
     int r = index < arrow->base.length ? arrow_select(arrow, &index, err)
                                        : dataset_refuse_index(&arrow->base, index, err);
@@ -66,11 +69,19 @@ static int arrow_find_row(const struct arrow *arrow, uint64_t index, struct arro
         return r;
     ret->batch = arrow_table_find(&arrow->table, index);
     ret->row = index - ret->batch->first;
-    ret->reading = (struct arrow_reading){.schema = &arrow->table.schema,
-                                          .columns = ret->batch->columns,
-                                          .fill = arrow->fill,
-                                          .null = arrow->null};
     return 0;
+}
+
+static int arrow_find_row(struct arrow *arrow, uint64_t index, struct arrow_row *ret,
+                          struct dl_error *err)
+{
+    int r = arrow_locate_row(arrow, index, ret, err);
+
+    if (r < 0)
+        return r;
+    ret->reading = (struct arrow_reading){
+        .schema = &arrow->table.schema, .fill = arrow->fill, .null = arrow->null};
+    return arrow_table_columns(&arrow->table, ret->batch, &ret->reading.columns, err);
 }
 
 static int arrow_refuse(const struct arrow *arrow, const struct arrow_row *row, uint32_t column,
@@ -113,10 +124,21 @@ static int arrow_add_columns(const struct arrow *arrow, const struct arrow_row *
     return sample_check(ret, err);
 }
 
+/* What the sample points to stays until the batch is made. */
+static int arrow_hold(const struct arrow_row *row, struct sample *ret, struct dl_error *err)
+{
+    struct arrow_unpacked *unpacked = row->batch->unpacked;
+
+    if (!unpacked ||
+        arena_hold(ret->arena, arrow_unpacked_unref, arrow_unpacked_ref(unpacked)) == 0)
+        return 0;
+    return dl_error_set(err, ENOMEM, "dataset", "out of memory for a sample");
+}
+
 static int arrow_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
                      struct sample *ret, struct dl_error *err)
 {
-    const struct arrow *arrow = container_of(ds, struct arrow, base);
+    struct arrow *arrow = container_of(ds, struct arrow, base);
     struct image_field image = {
         .decoder = arrow->decoder, .spec = &arrow->image, .key = key, .index = index};
     struct audio_field audio = {.decoder = arrow->audio, .key = key, .index = index};
@@ -129,7 +151,8 @@ static int arrow_get(struct dataset *ds, const struct sample_key *key, uint64_t 
         row.reading.image = &image;
     if (arrow->audio)
         row.reading.audio = &audio;
-    return arrow_add_columns(arrow, &row, ret, err);
+    r = arrow_add_columns(arrow, &row, ret, err);
+    return r < 0 ? r : arrow_hold(&row, ret, err);
 }
 
 /* The column that `leaf` is, or the first that has a dimension; n_columns: it takes reading. */
@@ -153,7 +176,7 @@ static uint32_t arrow_length_column(const struct arrow *arrow, const char *leaf)
 static int arrow_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
                          uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
 {
-    const struct arrow *arrow = container_of(ds, struct arrow, base);
+    struct arrow *arrow = container_of(ds, struct arrow, base);
     uint32_t column = arrow_length_column(arrow, leaf);
     struct arrow_row row;
     int r = 0;
@@ -171,7 +194,7 @@ static int arrow_lengths(struct dataset *ds, const char *leaf, uint64_t first, s
 
 /* ---- samples of one shape ------------------------------------------------------------------- */
 
-static int arrow_copy_row(const struct arrow *arrow, uint64_t index, size_t i, void *const *dst,
+static int arrow_copy_row(struct arrow *arrow, uint64_t index, size_t i, void *const *dst,
                           struct dl_error *err)
 {
     const struct arrow_table *table = &arrow->table;
@@ -193,7 +216,7 @@ static int arrow_read_rows(struct dataset *ds, const struct sample_key *key,
                            const uint64_t *indices, size_t n, void *const *dst, size_t *ret_bad,
                            struct dl_error *err)
 {
-    const struct arrow *arrow = container_of(ds, struct arrow, base);
+    struct arrow *arrow = container_of(ds, struct arrow, base);
 
     (void)key;
     for (size_t i = 0; i < n; i++) {
@@ -210,10 +233,11 @@ static int arrow_read_rows(struct dataset *ds, const struct sample_key *key,
 
 static void arrow_expect(struct dataset *ds, uint64_t index)
 {
-    const struct arrow *arrow = container_of(ds, struct arrow, base);
+    struct arrow *arrow = container_of(ds, struct arrow, base);
     struct arrow_row row;
 
-    if (arrow_find_row(arrow, index, &row, NULL) < 0)
+    /* What is compressed waits for its turn. */
+    if (arrow_locate_row(arrow, index, &row, NULL) < 0 || !row.batch->columns)
         return;
     for (uint32_t i = 0; i < arrow->table.n_columns; i++) {
         const struct arrow_field *field = &arrow->table.schema.fields[arrow->table.columns[i]];
@@ -343,6 +367,7 @@ int arrow_open(const struct spec_dataset *spec, const char *place, const struct 
     arrow->image = spec->image;
     arrow->fill = spec->nulls.type != VALUE_NULL;
     arrow->null = value_real(&spec->nulls);
+    arrow->table.most_bytes = spec->cache;
     if ((r = field_choice_init(&arrow->choice, spec, place, err)) < 0 ||
         (r = image_field_decoder(spec, place, &arrow->decoder, err)) < 0 ||
         (r = audio_field_decoder(spec, place, &arrow->audio, err)) < 0 ||

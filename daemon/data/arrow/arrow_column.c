@@ -8,13 +8,9 @@ enum {
     RECORDS_LENGTH,
     RECORDS_NODES,
     RECORDS_BUFFERS,
-    RECORDS_COMPRESSION,
-    RECORDS_VARIADIC,
+    RECORDS_VARIADIC = 4,
     DICTIONARY_ID = 0,
-    DICTIONARY_DATA,
-    DICTIONARY_IS_DELTA,
-    COMPRESSION_CODEC = 0,
-    CODEC_ZSTD = 1,
+    DICTIONARY_IS_DELTA = 2,
     NODE = 16,   /* bytes: length, nulls */
     BUFFER = 16, /* offset in the body, length */
     VIEW = 16,
@@ -24,8 +20,11 @@ enum {
 struct arrow_column_walk {
     const struct arrow_view *view;
     const struct arrow_message *message;
+    const uint8_t *body; /* where buffers are, as it lies or unpacked */
+    uint64_t body_bytes;
     struct flat_vector nodes, buffers, variadic;
     uint32_t node, buffer, more;
+    bool passing; /* over a field of which nothing was unpacked */
     bool bad;
     struct dl_error *err;
 };
@@ -57,13 +56,13 @@ static const uint8_t *arrow_column_buffer(struct arrow_column_walk *walk, uint64
     const uint8_t *item = walk->buffers.items + (uint64_t)BUFFER * walk->buffer++;
     uint64_t offset = (uint64_t)arrow_column_i64(item),
              bytes = (uint64_t)arrow_column_i64(item + 8);
-    if (offset > walk->message->body_bytes || bytes > walk->message->body_bytes - offset ||
-        bytes < least) {
+    if (offset > walk->body_bytes || bytes > walk->body_bytes - offset ||
+        (bytes < least && !walk->passing)) {
         walk->bad = true;
         return NULL;
     }
     *ret_bytes = bytes;
-    return walk->message->body + offset;
+    return walk->body + offset;
 }
 
 /* Bytes that `n` values need at least; UINT64_MAX: too many. */
@@ -107,8 +106,8 @@ static void arrow_column_take_views(struct arrow_column_walk *walk, struct arrow
     }
     column->buffers = walk->buffers.items + (uint64_t)BUFFER * walk->buffer;
     column->n_buffers = n;
-    column->text = walk->message->body;
-    column->text_bytes = walk->message->body_bytes;
+    column->text = walk->body;
+    column->text_bytes = walk->body_bytes;
     walk->buffer += (uint32_t)n;
 }
 
@@ -165,21 +164,21 @@ static bool arrow_column_fits(const struct arrow_schema *schema, uint32_t i,
     return true;
 }
 
-static int arrow_column_begin(struct arrow_column_walk *walk, struct flat *flat,
-                              const struct flat_table *records)
+static int arrow_column_begin(struct arrow_column_walk *walk, struct arrow_message *message,
+                              const struct arrow_body *body)
 {
-    struct flat_table compression = flat_sub(flat, records, RECORDS_COMPRESSION);
+    struct flat *flat = &message->flat;
+    struct flat_table records = arrow_body_records(message);
 
-    if (compression.at != 0)
-        return dl_error_set(
-            walk->err, ENOTSUP, walk->view->path,
-            "its batches are compressed by %s, and rows of them cannot be had by "
-            "their numbers; write it without, such as with pyarrow's "
-            "IpcWriteOptions(compression=None) or polars' compression='uncompressed'",
-            flat_int(flat, &compression, COMPRESSION_CODEC, 1, 0) == CODEC_ZSTD ? "zstd" : "lz4");
-    walk->nodes = flat_vector(flat, records, RECORDS_NODES, NODE);
-    walk->buffers = flat_vector(flat, records, RECORDS_BUFFERS, BUFFER);
-    walk->variadic = flat_vector(flat, records, RECORDS_VARIADIC, 8);
+    walk->nodes = flat_vector(flat, &records, RECORDS_NODES, NODE);
+    walk->buffers = flat_vector(flat, &records, RECORDS_BUFFERS, BUFFER);
+    walk->variadic = flat_vector(flat, &records, RECORDS_VARIADIC, 8);
+    walk->body = body ? body->from : message->body;
+    walk->body_bytes = body ? body->bytes : message->body_bytes;
+    if (body) {
+        walk->buffers.items = body->data;
+        walk->buffers.n = body->n;
+    }
     return flat->bad ? arrow_column_refuse(walk, "has no metadata that can be read") : 0;
 }
 
@@ -205,14 +204,19 @@ static int arrow_column_check(const struct arrow_column_walk *walk,
     return 0;
 }
 
+int64_t arrow_columns_rows(struct arrow_message *message)
+{
+    return flat_int(&message->flat, &message->header, RECORDS_LENGTH, 8, 0);
+}
+
 int arrow_columns_find(const struct arrow_view *view, struct arrow_message *message,
-                       const struct arrow_schema *schema,
+                       const struct arrow_body *body, const struct arrow_schema *schema,
                        const struct arrow_dictionaries *dictionaries, struct arrow_column *ret,
                        uint64_t *ret_rows, struct dl_error *err)
 {
     struct arrow_column_walk walk = {.view = view, .message = message, .err = err};
-    int64_t rows = flat_int(&message->flat, &message->header, RECORDS_LENGTH, 8, 0);
-    int r = arrow_column_begin(&walk, &message->flat, &message->header);
+    int64_t rows = arrow_columns_rows(message);
+    int r = arrow_column_begin(&walk, message, body);
 
     if (r < 0)
         return r;
@@ -220,6 +224,7 @@ int arrow_columns_find(const struct arrow_view *view, struct arrow_message *mess
         const struct arrow_field *field = &schema->fields[i];
         struct arrow_column column = {0};
         next = field->has_dictionary ? i + field->span : i + 1;
+        walk.passing = body && field->slot == ARROW_NOT_KEPT;
         arrow_column_take(&walk, field, field->has_dictionary, &column);
         if (field->slot == ARROW_NOT_KEPT)
             continue;
@@ -244,18 +249,17 @@ int64_t arrow_columns_dictionary(struct arrow_message *message)
 }
 
 int arrow_columns_find_values(const struct arrow_view *view, struct arrow_message *message,
-                              const struct arrow_field *field, struct arrow_column *ret,
-                              struct dl_error *err)
+                              const struct arrow_body *body, const struct arrow_field *field,
+                              struct arrow_column *ret, struct dl_error *err)
 {
     struct arrow_column_walk walk = {.view = view, .message = message, .err = err};
-    struct flat_table records = flat_sub(&message->flat, &message->header, DICTIONARY_DATA);
 
     if (flat_int(&message->flat, &message->header, DICTIONARY_IS_DELTA, 1, 0) != 0)
         return dl_error_set(err, ENOTSUP, view->path,
                             "its dictionary at byte %llu adds to an earlier one; write the file "
                             "with whole dictionaries, or with plain columns",
                             (unsigned long long)message->at);
-    int r = arrow_column_begin(&walk, &message->flat, &records);
+    int r = arrow_column_begin(&walk, message, body);
     if (r < 0)
         return r;
     arrow_column_take(&walk, field, false, ret);

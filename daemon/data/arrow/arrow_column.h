@@ -6,6 +6,7 @@
 #ifndef DL_DATA_ARROW_COLUMN_H
 #define DL_DATA_ARROW_COLUMN_H
 
+#include "daemon/data/arrow/arrow_body.h"
 #include "daemon/data/arrow/arrow_message.h"
 #include "daemon/data/arrow/arrow_schema.h"
 
@@ -37,10 +38,11 @@ struct arrow_dictionaries {
 
 /*
  * The columns of message `message`, of type ARROW_RECORDS, to ret[slot] for the kept fields of
- * `schema`; *ret_rows of them. -EINVAL with `err` naming the file: damaged; -ENOTSUP: compressed.
+ * `schema`; *ret_rows of them. Of a compressed message in `body`, where it is unpacked, which they
+ * point to then; else NULL. -EINVAL with `err` naming the file: damaged.
  */
 int _nodiscard_ arrow_columns_find(const struct arrow_view *view, struct arrow_message *message,
-                                   const struct arrow_schema *schema,
+                                   const struct arrow_body *body, const struct arrow_schema *schema,
                                    const struct arrow_dictionaries *dictionaries,
                                    struct arrow_column *ret, uint64_t *ret_rows,
                                    struct dl_error *err);
@@ -49,8 +51,12 @@ int _nodiscard_ arrow_columns_find(const struct arrow_view *view, struct arrow_m
  * that has its id. As above. */
 int _nodiscard_ arrow_columns_find_values(const struct arrow_view *view,
                                           struct arrow_message *message,
+                                          const struct arrow_body *body,
                                           const struct arrow_field *field, struct arrow_column *ret,
                                           struct dl_error *err);
+
+/* Rows of message `message`, of type ARROW_RECORDS, as it says itself; negative: nonsense. */
+int64_t arrow_columns_rows(struct arrow_message *message);
 
 /* The id of a dictionary's message. */
 int64_t arrow_columns_dictionary(struct arrow_message *message);

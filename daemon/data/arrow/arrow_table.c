@@ -11,6 +11,7 @@ struct arrow_opening {
     struct arrow_schema schema; /* owned, until the table takes the first */
     const struct arrow_schema *used;
     struct arrow_dictionaries dictionaries; /* owned; of `used` */
+    bool has_packed;                        /* a batch is compressed */
     struct dl_error *err;
 };
 
@@ -128,37 +129,105 @@ static int arrow_table_take_schema(struct arrow_opening *o, struct flat *flat,
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
+/* Of a batch that is compressed: its rows, as it says, and what dictionaries there are by now. */
+static int arrow_table_take_packed(struct arrow_opening *o, struct arrow_message *message,
+                                   struct arrow_batch *batch)
+{
+    int64_t rows = arrow_columns_rows(message);
+    size_t n = max_u64(o->used->n, 1);
+
+    /* A row has a bit, at least. */
+    if (rows < 0 || message->flat.bad || (uint64_t)rows / 8 > arrow_body_most(message))
+        return dl_error_set(o->err, EINVAL, o->view.path,
+                            "its batch at byte %llu has no metadata that can be read; it is "
+                            "damaged: write the file again",
+                            (unsigned long long)message->at);
+    batch->dictionaries = calloc(n, sizeof *batch->dictionaries);
+    if (!batch->dictionaries)
+        return arrow_table_no_memory(o);
+    memcpy(batch->dictionaries, o->dictionaries.of_field, n * sizeof *batch->dictionaries);
+    batch->at = message->at;
+    batch->rows = (uint64_t)rows;
+    o->has_packed = true;
+    return 0;
+}
+
+static int arrow_table_take_batch(struct arrow_opening *o, struct arrow_message *message,
+                                  struct arrow_batch *batch)
+{
+    if (arrow_body_is_packed(message))
+        return arrow_table_take_packed(o, message, batch);
+    batch->columns = calloc(o->used->n_slots, sizeof *batch->columns);
+    if (!batch->columns)
+        return arrow_table_no_memory(o);
+    return arrow_columns_find(&o->view, message, NULL, o->used, &o->dictionaries, batch->columns,
+                              &batch->rows, o->err);
+}
+
 static int arrow_table_add_batch(struct arrow_opening *o, struct arrow_message *message)
 {
     struct arrow_table *table = o->table;
     struct arrow_batch batch = {.first = table->rows, .file = o->file};
     struct arrow_batch *batches =
         arrow_table_grow(table->batches, table->n_batches, &table->batches_room, sizeof *batches);
-    uint64_t rows = 0;
 
     if (!batches)
         return arrow_table_no_memory(o);
     table->batches = batches;
-    batch.columns = calloc(o->used->n_slots, sizeof *batch.columns);
-    if (!batch.columns)
-        return arrow_table_no_memory(o);
-    int r = arrow_columns_find(&o->view, message, o->used, &o->dictionaries, batch.columns, &rows,
-                               o->err);
-    if (r == 0 && rows > INT64_MAX - table->rows)
+    int r = arrow_table_take_batch(o, message, &batch);
+    if (r == 0 && batch.rows > INT64_MAX - table->rows)
         r = dl_error_set(o->err, EINVAL, o->view.path, "has too many rows to be counted");
-    if (r < 0 || rows == 0) {
+    if (r < 0 || batch.rows == 0) {
         free(batch.columns);
+        free(batch.dictionaries);
         return r;
     }
     table->batches[table->n_batches++] = batch;
-    table->rows += rows;
+    table->rows += batch.rows;
     return 0;
+}
+
+/* Room for one more of what stays as long as the table. */
+static int arrow_table_grow_dictionaries(struct arrow_opening *o)
+{
+    struct arrow_table *table = o->table;
+    void **all = arrow_table_grow(table->dictionaries, table->n_dictionaries,
+                                  &table->dictionaries_room, sizeof *all);
+
+    if (all)
+        table->dictionaries = all;
+    return all ? 0 : arrow_table_no_memory(o);
+}
+
+/* The values that fields of this type share; they stay. */
+static int arrow_table_find_values(struct arrow_opening *o, struct arrow_message *message,
+                                   const struct arrow_field *field, struct arrow_column **ret)
+{
+    struct arrow_table *table = o->table;
+    struct arrow_body body = {0};
+    int r = arrow_table_grow_dictionaries(o);
+
+    if (r == 0 && arrow_body_is_packed(message)) {
+        r = arrow_body_unpack(&o->view, message, NULL, &body, o->err);
+        if (r == 0) {
+            table->dictionaries[table->n_dictionaries++] = body.data;
+            r = arrow_table_grow_dictionaries(o);
+        }
+    }
+    if (r < 0)
+        return r;
+    struct arrow_column *values = calloc(1, sizeof *values);
+    if (!values)
+        return arrow_table_no_memory(o);
+    table->dictionaries[table->n_dictionaries++] = values;
+    *ret = values;
+    return arrow_columns_find_values(&o->view, message, body.data ? &body : NULL, field, values,
+                                     o->err);
 }
 
 /* The values of all fields with its id. They are of one type, or what they say is not believed. */
 static int arrow_table_add_dictionary(struct arrow_opening *o, struct arrow_message *message)
 {
-    struct arrow_table *table = o->table;
     int64_t id = arrow_columns_dictionary(message);
     const struct arrow_field *type = NULL;
     struct arrow_column *values = NULL;
@@ -168,16 +237,7 @@ static int arrow_table_add_dictionary(struct arrow_opening *o, struct arrow_mess
         if (!field->has_dictionary || field->dictionary != id || field->slot == ARROW_NOT_KEPT)
             continue;
         if (!values) {
-            void **all = arrow_table_grow(table->dictionaries, table->n_dictionaries,
-                                          &table->dictionaries_room, sizeof *all);
-            if (!all)
-                return arrow_table_no_memory(o);
-            table->dictionaries = all;
-            values = calloc(1, sizeof *values);
-            if (!values)
-                return arrow_table_no_memory(o);
-            table->dictionaries[table->n_dictionaries++] = values;
-            int r = arrow_columns_find_values(&o->view, message, field, values, o->err);
+            int r = arrow_table_find_values(o, message, field, &values);
             if (r < 0)
                 return r;
             type = field;
@@ -260,6 +320,11 @@ int arrow_table_add(struct arrow_table *table, uint32_t i, const struct arrow_vi
         .table = table, .file = i, .view = *view, .choice = choice, .err = err};
     int r = arrow_is_file(view) ? arrow_table_read_file(&o) : arrow_table_read_stream(&o);
 
+    table->files[i].view = *view;
+    if (o.has_packed && i > 0) {
+        table->files[i].schema = o.schema;
+        o.schema = (struct arrow_schema){0};
+    }
     arrow_schema_deinit(&o.schema);
     free(o.dictionaries.of_field);
     return r;
@@ -299,12 +364,17 @@ int arrow_table_open(struct arrow_table *table, const struct file_list *paths,
 
 void arrow_table_close(struct arrow_table *table)
 {
-    for (uint64_t i = 0; i < table->n_batches; i++)
+    for (uint64_t i = 0; i < table->n_batches; i++) {
         free(table->batches[i].columns);
+        free(table->batches[i].dictionaries);
+        arrow_unpacked_unref(table->batches[i].unpacked);
+    }
     for (uint64_t i = 0; i < table->n_dictionaries; i++)
         free(table->dictionaries[i]);
-    for (uint32_t i = 0; i < table->n_files; i++)
+    for (uint32_t i = 0; i < table->n_files; i++) {
+        arrow_schema_deinit(&table->files[i].schema);
         source_close(&table->files[i].source);
+    }
     arrow_schema_deinit(&table->schema);
     free(table->batches);
     free(table->dictionaries);

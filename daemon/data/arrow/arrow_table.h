@@ -1,6 +1,8 @@
 /*
  * Arrow IPC files as one table: their record batches one after another, and the columns of these
  * that are asked for. The index is a few words a batch and column, whatever the batches' rows.
+ * Batches that are compressed are unpacked when a row of them is wanted, and kept as long as there
+ * is room for them (arrow_unpacked.c); their dictionaries stay.
  *
  * Files stay mapped as long as the table is open. Opening may block on the disk. Not thread-safe.
  */
@@ -16,12 +18,30 @@ struct arrow_file {
     struct source source; /* owned */
     const char *path;     /* borrowed */
     uint64_t first;       /* row of the table */
+    /* For batches that are compressed: */
+    struct arrow_view view;
+    struct arrow_schema schema; /* owned; but of the first file, whose is the table's */
+};
+
+/* A batch out of its compression. Counted: by the table while it keeps it, and by the arena of each
+ * sample that lies in it. */
+struct arrow_unpacked {
+    uint32_t refs;
+    uint64_t batch;                     /* of the table */
+    struct arrow_unpacked *prev, *next; /* table.kept (utlist) */
+    struct arrow_body body;             /* owned */
+    struct arrow_column columns[];      /* schema.n_slots of them, in the body */
 };
 
 struct arrow_batch {
     uint64_t first; /* row of the table */
     uint32_t file;
-    struct arrow_column *columns; /* owned; schema.n_slots of them */
+    struct arrow_column *columns; /* owned; schema.n_slots of them; NULL: it is compressed */
+    /* If it is: */
+    uint64_t at; /* of its message */
+    uint64_t rows;
+    const struct arrow_column **dictionaries; /* owned; of each field, as it has them */
+    struct arrow_unpacked *unpacked;          /* counted; NULL: not kept */
 };
 
 struct arrow_table {          /* all zero: empty */
@@ -36,6 +56,8 @@ struct arrow_table {          /* all zero: empty */
     uint64_t batches_room;
     void **dictionaries; /* owned, and each of them: columns that others point to */
     uint64_t n_dictionaries, dictionaries_room;
+    struct arrow_unpacked *kept;     /* the latest first */
+    uint64_t kept_bytes, most_bytes; /* the latter is whose opens the table */
 };
 
 /*
@@ -55,5 +77,13 @@ void arrow_table_close(struct arrow_table *table);
 
 /* The batch that has row `row`, below table->rows. */
 const struct arrow_batch *arrow_table_find(const struct arrow_table *table, uint64_t row);
+
+/* The columns of a batch of the table; there until another batch is asked for, or as long as a
+ * reference to batch->unpacked is held. Errors name the file. */
+int _nodiscard_ arrow_table_columns(struct arrow_table *table, const struct arrow_batch *batch,
+                                    const struct arrow_column **ret, struct dl_error *err);
+
+struct arrow_unpacked *arrow_unpacked_ref(struct arrow_unpacked *unpacked);
+void arrow_unpacked_unref(void *unpacked); /* NULL is fine */
 
 #endif

@@ -5,6 +5,7 @@
 #include "daemon/data/parquet/codec.h"
 
 #include <errno.h>
+#include <xxhash.h>
 
 struct lz {
     const uint8_t *at, *end; /* borrowed; what is left of the input */
@@ -167,4 +168,77 @@ int lz4_unpack(const uint8_t *data, uint64_t bytes, uint8_t *ret, uint64_t room)
         if (!lz_lz4_sequence(&lz))
             return -EINVAL;
     return lz.out == lz.limit ? 0 : -EINVAL;
+}
+
+/* ---- LZ4's frames --------------------------------------------------------------------------- */
+
+enum {
+    FRAME_MAGIC = 0x184D2204,
+    FRAME_VERSION = 1 << 6, /* of the two bits on top */
+    FRAME_VERSIONS = 3 << 6,
+    FRAME_BLOCK_SUMS = 1 << 4,
+    FRAME_SIZE = 1 << 3,
+    FRAME_SUM = 1 << 2,
+    FRAME_DICTIONARY = 1,
+};
+#define FRAME_PLAIN_BLOCK UINT32_C(0x80000000)
+
+/* XXH32 is what a frame has its sums by; a sum of four bytes stands behind what it is of. */
+static bool lz_frame_sum(struct lz *lz, const uint8_t *from, uint64_t bytes)
+{
+    return lz->end - lz->at >= 4 && lz_number(lz, 4) == XXH32(from, bytes, 0);
+}
+
+/* [magic] [flags] [blocks' size] [content's size: 8, if any] [a sum: 1]; *ret_flags. */
+static bool lz_frame_head(struct lz *lz, uint8_t *ret_flags)
+{
+    if (lz->end - lz->at < 7 || lz_number(lz, 4) != FRAME_MAGIC)
+        return false;
+    const uint8_t *head = lz->at;
+    uint8_t flags = *head;
+    uint64_t bytes = flags & FRAME_SIZE ? 10 : 2;
+    if ((flags & FRAME_VERSIONS) != FRAME_VERSION || flags & FRAME_DICTIONARY ||
+        (uint64_t)(lz->end - head) < bytes + 1)
+        return false;
+    lz->at += bytes;
+    *ret_flags = flags;
+    return *lz->at++ == (XXH32(head, bytes, 0) >> 8 & 0xFF);
+}
+
+/* One block, whose copies may lead into those before it. */
+static bool lz_frame_block(struct lz *lz, uint32_t bytes, bool plain)
+{
+    const uint8_t *end = lz->end;
+    bool good = true;
+
+    if (plain)
+        return lz_literal(lz, bytes);
+    lz->end = lz->at + bytes;
+    while (good && lz->at < lz->end)
+        good = lz_lz4_sequence(lz);
+    lz->end = end;
+    return good;
+}
+
+int lz4_unpack_frame(const uint8_t *data, uint64_t bytes, uint8_t *ret, uint64_t room)
+{
+    struct lz lz = lz_begin(data, bytes, ret, room);
+    uint8_t flags;
+
+    if (!lz_frame_head(&lz, &flags))
+        return -EINVAL;
+    for (;;) {
+        if (lz.end - lz.at < 4)
+            return -EINVAL;
+        uint32_t block = lz_number(&lz, 4), size = block & ~FRAME_PLAIN_BLOCK;
+        const uint8_t *from = lz.at;
+        if (block == 0)
+            break;
+        if (size > (uint64_t)(lz.end - lz.at) || !lz_frame_block(&lz, size, block != size) ||
+            (flags & FRAME_BLOCK_SUMS && !lz_frame_sum(&lz, from, size)))
+            return -EINVAL;
+    }
+    if (flags & FRAME_SUM && !lz_frame_sum(&lz, ret, room))
+        return -EINVAL;
+    return lz.out == lz.limit && lz.at == lz.end ? 0 : -EINVAL;
 }
