@@ -500,10 +500,10 @@ static void worker_name_sample(const struct worker *w, struct slow_sample *what)
 /* One that is among the slowest of this worker so far, if the daemon has read of the one before. */
 static void worker_tell_slow(struct worker *w, const void *slot)
 {
-    const struct slow_watch *watch = w->engine->slowest(w->dataset);
+    const struct slow_watch *watch = w->engine->slowest ? w->engine->slowest(w->dataset) : NULL;
     size_t least = 0;
 
-    if (watch->ns == 0)
+    if (!watch || watch->ns == 0)
         return;
     for (size_t i = 1; i < SLOW_TOLD; i++)
         least = w->slow_ns[i] < w->slow_ns[least] ? i : least;
