@@ -180,6 +180,8 @@ static int class_list_read_folder(const struct walk *walk, const char *path, str
                                 "the names in it have more than 4 GiB; spread them over folders");
         if (r < 0)
             return class_list_no_memory(path, err);
+        if (files && files->n > 0 && files->n % DATA_TELL_EVERY == 0)
+            data_tell(walk->env, walk->of->found, walk->files + files->n, UINT64_MAX);
     }
     if (errno != 0)
         return dl_error_set(err, errno, path, "cannot be listed: %s", strerror(errno));

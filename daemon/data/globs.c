@@ -154,7 +154,8 @@ static char *globs_fixed_directory(const char *pattern)
 static _Thread_local struct {
     char dir[DL_ERROR_PATH_MAX];
     int code;
-    const struct data_env *env; /* borrowed, for a call with a reader */
+    const struct data_env *env; /* borrowed, for a call with a reader, or with progress */
+    uint64_t looked_at;         /* names, in all directories of a pattern */
 } glob_context;
 
 static int globs_note_failure(const char *dir, int code)
@@ -166,7 +167,8 @@ static int globs_note_failure(const char *dir, int code)
     return 1;
 }
 
-/* ---- what glob() looks at for a reader ------------------------------------------------------ */
+/* ---- what glob() looks at for a reader, or where somebody wants to know how far it is ---------
+ */
 
 static void *globs_open_directory(const char *path)
 {
@@ -183,6 +185,8 @@ static void *globs_open_directory(const char *path)
 
 static struct dirent *globs_read_directory(void *dir)
 {
+    if (++glob_context.looked_at % DATA_TELL_EVERY == 0)
+        data_tell(glob_context.env, "names looked at", glob_context.looked_at, UINT64_MAX);
     return readdir(dir);
 }
 
@@ -210,9 +214,10 @@ static int globs_lstat(const char *path, struct stat *ret)
     return globs_stat_as(path, false, ret);
 }
 
-static void globs_look_for_reader(const struct data_env *env, glob_t *found)
+static void globs_look_by_ourselves(const struct data_env *env, glob_t *found)
 {
     glob_context.env = env;
+    glob_context.looked_at = 0;
     found->gl_opendir = globs_open_directory;
     found->gl_readdir = globs_read_directory;
     found->gl_closedir = globs_close_directory;
@@ -260,11 +265,12 @@ static int globs_expand_glob(struct file_list *list, const char *pattern,
     if (r < 0)
         return r;
     /* Sorted by us: glob() does it by the locale, and the order decides which sample is which. */
-    if (env->reader)
-        globs_look_for_reader(env, &found);
-    r = globs_judge_glob(glob(pattern, GLOB_NOSORT | (env->reader ? GLOB_ALTDIRFUNC : 0),
-                              globs_note_failure, &found),
-                         pattern, err);
+    bool ours = env->reader || env->progress;
+    if (ours)
+        globs_look_by_ourselves(env, &found);
+    r = globs_judge_glob(
+        glob(pattern, GLOB_NOSORT | (ours ? GLOB_ALTDIRFUNC : 0), globs_note_failure, &found),
+        pattern, err);
     if (r < 0)
         return r;
     qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, globs_compare_paths);

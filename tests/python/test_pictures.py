@@ -154,9 +154,14 @@ class Kinds(unittest.TestCase):
         for path, shape, dtype, want in [("x", (16000,), "f4", True), ("x", (2, 16000), "i2", True),
                                          ("x", (16000, 1), "f4", True), ("x", (16000,), "i8", False),
                                          ("audio", (16000,), "i4", True), ("x", (100,), "f4", False),
-                                         ("x", (9, 16000), "f4", False)]:
+                                         ("x", (9, 16000), "f4", False), ("x", (6, 16000), "i2", False),
+                                         ("Audio", (6, 16000), "i2", True), ("speech", (16000, 8), "f4", True),
+                                         ("audio", (9, 16000), "f4", False), ("audio", (0, 16000), "f4", False)]:
             with self.subTest(path=path, shape=shape, dtype=dtype):
                 self.assertEqual(_pictures.wave_of([field(path, numpy.zeros(shape, dtype))]) is not None, want)
+        # One that is called so comes before what might be one.
+        both = [field("embedding", numpy.zeros(512, "f4")), field("audio", numpy.zeros((2, 16000), "i2"))]
+        self.assertEqual(_pictures.wave_of(both).path, "audio")
 
 
 class Colours(unittest.TestCase):

@@ -105,6 +105,21 @@ class Line(unittest.TestCase):
         self.assertRegex(out.getvalue(), r"epoch 0: 4/4 batches, \d+/s\n$")
 
 
+    def test_lengths(self):
+        """Nothing where nobody waits; else what is known, never less than before."""
+        for bar in (_progress._Line, None):  # by itself; and by tqdm, if that is there
+            out = io.StringIO()
+            with contextlib.redirect_stderr(out), _progress.Lengths():
+                pass
+            self.assertEqual(out.getvalue(), "")
+            with contextlib.redirect_stderr(out), _progress.Lengths() as tell:
+                if bar:
+                    tell._bar = bar(1000, 0, "lengths", "samples")
+                for done in (0, 400, 300, 900):
+                    tell(done, 1000)
+            self.assertRegex(out.getvalue(), r"lengths: 1000/1000 samples, \d+/s\n$" if bar else r"lengths.*1000")
+
+
 @unittest.skipUnless(HAS_CLIENT, "the extension module is not built, or $DLOADERD is not set")
 class Native(unittest.TestCase):
     @classmethod

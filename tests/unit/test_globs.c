@@ -169,12 +169,51 @@ static void test_unreadable_directory(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
+static void note_told(void *owner, const char *what, uint64_t done, uint64_t all)
+{
+    uint64_t *told = owner;
+
+    assert_string_equal(what, "names looked at");
+    assert_true(done > *told && all == UINT64_MAX);
+    *told = done;
+}
+
+/* One large directory is no long silence; and what is found is the same. */
+static void test_progress(void **state)
+{
+    uint64_t told = 0;
+    const struct data_progress progress = {.tell = note_told, .owner = &told};
+    const struct data_env watched = {.progress = &progress};
+    struct file_list plain = {0}, list = {0};
+    struct dl_error err = {0};
+    char dir[512];
+
+    snprintf(dir, sizeof dir, "%s/many", harness_tmpdir());
+    assert_int_equal(mkdir(dir, 0700), 0);
+    for (unsigned i = 0; i < 2 * DATA_TELL_EVERY + 10; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "many/%u.%s", i, i % 3 ? "tar" : "txt");
+        harness_file(name, "", 0);
+    }
+    struct spec_dataset spec = list_of("ma*/*.tar");
+    assert_int_equal(file_list_make(&spec, &anywhere, &plain, &err), 0);
+    assert_int_equal(told, 0);
+    assert_int_equal(file_list_make(&spec, &watched, &list, &err), 0);
+    assert_int_equal(told, 2 * DATA_TELL_EVERY);
+    assert_int_equal(list.n, plain.n);
+    for (uint32_t i = 0; i < list.n; i++)
+        assert_string_equal(list.paths[i], plain.paths[i]);
+    file_list_deinit(&plain);
+    file_list_deinit(&list);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_lists),
     cmocka_unit_test(test_refusals),
     cmocka_unit_test(test_bytes_are_bounded),
     cmocka_unit_test(test_roots),
     cmocka_unit_test(test_unreadable_directory),
+    cmocka_unit_test(test_progress),
 };
 
 TEST_MAIN(tests)

@@ -643,9 +643,44 @@ static void test_out_of_memory(void **state)
     }
 }
 
+static void note_told(void *owner, const char *what, uint64_t done, uint64_t all)
+{
+    uint64_t *told = owner;
+
+    assert_string_equal(what, "images found");
+    assert_true(done >= told[0] && all == UINT64_MAX);
+    told[0] = done;
+    told[1]++;
+}
+
+/* Also in the middle of one large folder. */
+static void test_progress(void **state)
+{
+    uint64_t told[2] = {0};
+    const struct data_progress progress = {.tell = note_told, .owner = told};
+    const struct data_env watched = {.progress = &progress};
+    struct image_list list;
+    char dir[2][512];
+
+    snprintf(dir[0], sizeof dir[0], "%s/many", harness_tmpdir());
+    snprintf(dir[1], sizeof dir[1], "%s/many/class", harness_tmpdir());
+    assert_true(mkdir(dir[0], 0700) == 0 && mkdir(dir[1], 0700) == 0);
+    for (unsigned i = 0; i < 2 * DATA_TELL_EVERY + 10; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "many/class/%u.png", i);
+        harness_file(name, "", 0);
+    }
+    assert_int_equal(image_list_make(dir[0], &watched, &list, NULL), 0);
+    assert_int_equal(list.n, 2 * DATA_TELL_EVERY + 10);
+    assert_int_equal(told[0], list.n);
+    assert_int_equal(told[1], 3);
+    image_list_deinit(&list);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_progress),
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_broken_links_count),
         cmocka_unit_test(test_as_they_are),

@@ -17,6 +17,7 @@ from ._fields import Field, Sample
 
 SIDE_MIN = 8         # pixels of an image without channels: smaller tables are none
 SAMPLES_MIN = 256    # of a waveform
+CHANNELS_MAX = 8     # of one that is called a sound: 7.1; of others two
 _CHANNELS = (3, 1, 4)
 _MASK_SHARE = 0.5    # of a mask's colour where it lies over an image
 _IGNORED = 255       # a mask's number for what counts for nothing, as in Pascal VOC and Cityscapes
@@ -89,16 +90,25 @@ def masks_of(sample: Sample, image: Field) -> list[numpy.ndarray]:
     return found
 
 
+def _is_called_sound(field: Field) -> bool:
+    return any(word in field.path.lower() for word in _SOUND)
+
+
+def _is_wave(field: Field) -> bool:
+    array = field.array
+    if array is None or array.ndim not in (1, 2) or array.dtype.kind not in "fi" or \
+            max(array.shape, default=0) < SAMPLES_MIN:
+        return False
+    channels = min(array.shape) if array.ndim == 2 else 1
+    if _is_called_sound(field):
+        return 1 <= channels <= CHANNELS_MAX
+    return channels in (1, 2) and (array.dtype.kind == "f" or array.dtype.itemsize <= 2)
+
+
 def wave_of(sample: Sample) -> Field | None:
-    """The field that is a sound: [n], [n, channels] or [channels, n]."""
-    for field in sample:
-        array = field.array
-        if array is None or array.ndim not in (1, 2) or array.dtype.kind not in "fi" or \
-                max(array.shape, default=0) < SAMPLES_MIN or (array.ndim == 2 and min(array.shape) not in (1, 2)):
-            continue
-        if array.dtype.kind == "f" or array.dtype.itemsize <= 2 or any(word in field.path for word in _SOUND):
-            return field
-    return None
+    """The field that is a sound: [n], [n, channels] or [channels, n]; one that is called so before any other."""
+    return min((field for field in sample if _is_wave(field)), key=lambda field: not _is_called_sound(field),
+               default=None)
 
 
 # ---- colours ------------------------------------------------------------------------------------

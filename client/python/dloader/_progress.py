@@ -1,4 +1,4 @@
-"""How far an epoch is, on standard error."""
+"""How far an epoch is, or the opening of a loader, on standard error."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ INTERVAL_S = 0.2
 class _Line:
     """What is shown where tqdm cannot be imported: one line, written again and again."""
 
-    def __init__(self, total: int | None, initial: int, label: str) -> None:
-        self.n, self.total, self.label = initial, total, label
+    def __init__(self, total: int | None, initial: int, label: str, unit: str = "batches") -> None:
+        self.n, self.total, self.label, self.unit = initial, total, label, unit
         self._first, self._begun = initial, time.monotonic()
         self._shown = 0.0
 
@@ -27,19 +27,45 @@ class _Line:
         self._shown = time.monotonic()
         seconds = max(self._shown - self._begun, 1e-9)
         total = "" if self.total is None else f"/{self.total}"
-        print(f"{start}{self.label}: {self.n}{total} batches, "
+        print(f"{start}{self.label}: {self.n}{total} {self.unit}, "
               f"{(self.n - self._first) / seconds:.0f}/s", end=end, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         self._show("\r", "\n")
 
 
-def _bar(total: int | None, initial: int, label: str) -> Any:
+def _bar(total: int | None, initial: int, label: str, unit: tuple[str, str] = ("batch", "batches")) -> Any:
     try:
         from tqdm.auto import tqdm
     except ImportError:
-        return _Line(total, initial, label)
-    return tqdm(total=total, initial=initial, desc=label, unit="batch")
+        return _Line(total, initial, label, unit[1])
+    return tqdm(total=total, initial=initial, desc=label, unit=unit[0])
+
+
+class Lengths:
+    """Shows of how many samples the length is known, while a loader is opened; called with (done, all).
+
+    Nothing where nobody has to wait for them. with Lengths() as tell: ...
+    """
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._bar is None:
+            self._bar = _bar(total, done, "lengths", ("sample", "samples"))
+        if done > self._bar.n:
+            self._bar.update(done - self._bar.n)
+
+    def __enter__(self) -> Lengths:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            if kind is None:  # the last ones are not told of
+                bar.update(bar.total - bar.n)
+            bar.close()
 
 
 class Progress:

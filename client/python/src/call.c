@@ -95,6 +95,19 @@ void client_begin_wait(struct client_object *client, struct long_wait *wait)
     dl_set_interrupt(py_call_is_interrupted_late, wait);
 }
 
+void client_call_back(PyThreadState *thread, PyObject *callable, uint64_t a, uint64_t b)
+{
+    PyEval_RestoreThread(thread);
+    PyObject *done =
+        PyObject_CallFunction(callable, "KK", (unsigned long long)a, (unsigned long long)b);
+
+    if (!done)
+        PyErr_WriteUnraisable(callable);
+    Py_XDECREF(done);
+    PyEval_SaveThread();
+    dl_set_interrupt(py_call_is_interrupted, thread); /* it may have used another client */
+}
+
 void client_end_call(struct client_object *client, PyThreadState *thread)
 {
     dl_set_interrupt(NULL, NULL);

@@ -89,23 +89,37 @@ static PyObject *py_session_client_close(PyObject *self, PyObject *none)
 
 PyDoc_STRVAR(
     open_doc,
-    "open($self, spec, base=None, writable=False, /)\n--\n\n"
+    "open($self, spec, base=None, writable=False, tell=None, /)\n--\n\n"
     "Opens a loader by its spec, YAML or JSON text, or by its name alone; relative "
-    "paths start from base. writable: batches shall be, where the spec does not say it. Error, "
-    "with the place in .path, if it is refused.");
+    "paths start from base. writable: batches shall be, where the spec does not say it. tell: "
+    "called with (done, all) now and then, while lengths of samples are taken. Error, with the "
+    "place in .path, if it is refused.");
+
+struct session_teller {
+    PyThreadState *thread;
+    PyObject *tell; /* borrowed */
+};
+
+/* Called without the GIL, in the thread that gave it up. */
+static void py_session_tell(void *data, uint64_t done, uint64_t all)
+{
+    const struct session_teller *teller = data;
+
+    client_call_back(teller->thread, teller->tell, done, all);
+}
 
 static PyObject *py_session_client_open(PyObject *self, PyObject *args)
 {
     struct client_object *client = (struct client_object *)self;
     struct module_state *state = state_of(self);
     struct loader_object *loader;
-    PyThreadState *thread;
+    struct session_teller teller = {.tell = Py_None};
     const char *spec, *base = NULL;
     int writable = 0;
     Py_ssize_t len;
     int r;
 
-    if (!PyArg_ParseTuple(args, "s#|zp:open", &spec, &len, &base, &writable) ||
+    if (!PyArg_ParseTuple(args, "s#|zpO:open", &spec, &len, &base, &writable, &teller.tell) ||
         !client_check(client))
         return NULL;
     loader = (struct loader_object *)PyType_GenericAlloc(state->loader_type, 0);
@@ -113,9 +127,12 @@ static PyObject *py_session_client_open(PyObject *self, PyObject *args)
         return NULL;
     loader->client = (struct client_object *)Py_NewRef(self);
     dl_client_set_writable(client->handle, writable);
-    thread = client_begin_call(client);
+    if (teller.tell != Py_None)
+        dl_client_set_progress(client->handle, py_session_tell, &teller);
+    teller.thread = client_begin_call(client);
     r = dl_loader_open(client->handle, spec, (size_t)len, base, &loader->handle);
-    client_end_call(client, thread);
+    client_end_call(client, teller.thread);
+    dl_client_set_progress(client->handle, NULL, NULL);
     if (r == 0)
         return (PyObject *)loader;
     Py_DECREF((PyObject *)loader);
