@@ -151,7 +151,7 @@ static inline bool dataset_is_fixed(const struct dataset *ds)
  * are done, UINT64_MAX: nobody knows how many there are. `what`: "images", static; another one:
  * something else has begun.
  */
-enum { DATA_TELL_EVERY = 4096 }; /* names of a folder: they take a millisecond or more */
+enum { DATA_TELL_EVERY = 1024 }; /* names of a folder: they take half a millisecond or more */
 struct data_progress {
     void (*tell)(void *owner, const char *what, uint64_t done, uint64_t all);
     void *owner;
