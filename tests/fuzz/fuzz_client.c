@@ -60,6 +60,8 @@ struct managed {
 };
 
 /* Of a spec: its sections' fingerprints, in OPENED. */
+/* One weight, 1, from position 5 on. */
+static const uint64_t CHANGES[] = {1, 5, UINT64_C(0x3ff0000000000000)};
 static const uint8_t PARTS[40];
 
 /* ---- the daemon ---- */
@@ -221,6 +223,12 @@ static void send_other(struct play *p)
         msg.started.steps = STEPS;
         break;
     default:
+        if ((kind & 0x60) == 0x60) { /* whole, or cut */
+            msg.number = DL_MSG_CHANGED;
+            msg.changed.loader = number;
+            msg.changed.changes = (struct dl_span){(const uint8_t *)CHANGES, kind & 0x10 ? 24 : 16};
+            break;
+        }
         if (kind & 0x40) {
             msg.number = DL_MSG_WARNING;
             msg.warning.stream = p->stream + (kind >> 3 & 1);
