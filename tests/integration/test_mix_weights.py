@@ -217,6 +217,22 @@ class Changes(TestCase):
         self.assertTrue(all(a == b for a, b in got))
         self.assertTrue(all(i >= 800 for a, _ in got[step:] for i in a))
 
+    def test_a_job_that_comes_back(self):
+        """Its client is killed: it goes on by the job's name, whoever has looked on meanwhile."""
+        reader = self.client(self.running)
+        reader.start(reader.open(mix())["loader"], credits=2, job="job")
+        got = self.read([reader], [0], 10)
+        self.change("0=0", "1=1", "2=1", at=30)
+        got += self.read([reader], [0], 10)
+        reader.close()
+        wait_until(lambda: [row["state"] for row in dlctl_json("epochs", daemon=self.running)] == ["parked"], "the end")
+        state = self.save()
+        again = self.client(self.running)
+        self.assertEqual(again.start(again.open(mix())["loader"], epoch=2 ** 64 - 1, credits=2, job="job")["first"], 20)
+        self.assertEqual(again.changes, changes_of((120, (0, 1, 1))))
+        got += self.read([again], [0], 40)
+        self.assertEqual(self.planned(state)[:len(got)], got)
+
     def test_who_knows_what(self):
         """Ranks that start with other lists: the same, an earlier one, a later one, another one."""
         ahead = changes_of((400, (1, 0, 0)))

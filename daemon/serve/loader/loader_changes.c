@@ -418,6 +418,18 @@ static bool changes_has_readers(const struct loader *loader)
     return false;
 }
 
+/* Ranks of a job whose clients were lost may come back to what they had; who starts without a job
+ * only looks on. */
+static bool changes_is_awaited(const struct loader *loader, const struct stream_params *params)
+{
+    const struct positions *positions = &loader->core.positions;
+    bool lost = false;
+
+    for (uint32_t i = 0; i < positions->count; i++)
+        lost = lost || positions->all[i].lost;
+    return lost && !params->job[0];
+}
+
 /* Where the stream that is about to start begins. */
 static int changes_find_start(struct loader *loader, const struct stream_params *params,
                               uint64_t *ret, struct dl_error *err)
@@ -469,7 +481,7 @@ int loader_bring_changes(struct loader *loader, const struct stream_params *para
     int r = changes_check_list(loader, list, err);
     if (r < 0)
         return r;
-    if (changes_has_readers(loader)) {
+    if (changes_has_readers(loader) || changes_is_awaited(loader, params)) {
         r = changes_agree(loader, params, list, err);
     } else {
         core_drop_parked(&loader->core);
