@@ -29,12 +29,25 @@ static int join(struct sim *sim, struct stream *stream)
         if (!source)
             return -EDQUOT;
         if (core_add_source(&sim->core, source, stream, NULL) < 0) {
+            sim->totals->unpaid++;
             core_end(&sim->core, source);
             return -EDQUOT;
         }
     }
     core_join(&sim->core, stream, source, sim->now);
     return 0;
+}
+
+/* NULL: it may not now. */
+static struct stream *add_joined(struct sim *sim, const struct stream_params *params)
+{
+    struct stream *stream = sim_add_stream(sim, *params);
+
+    if (!stream || (!sim->rules->dispatch && !sim->rules->sharers) || join(sim, stream) == 0)
+        return stream;
+    core_end(&sim->core, stream);
+    sim_execute(sim);
+    return NULL;
 }
 
 /* Begins an epoch, or resumes one: false, it may not now. */
@@ -64,15 +77,10 @@ static bool start(struct sim *sim, uint32_t rank, bool resume)
     struct stream *stream = core_take(&sim->core, &params);
     sim->totals->resumed += stream && stream->phase == STREAM_PARKED;
     sim_execute(sim);
-    while (!stream && !(stream = sim_add_stream(sim, params))) {
+    while (!stream && !(stream = add_joined(sim, &params))) {
         if (!core_make_way(&sim->core))
             return false;
         sim_execute(sim);
-    }
-    if ((sim->rules->dispatch || sim->rules->sharers) && !stream->source && join(sim, stream) < 0) {
-        core_end(&sim->core, stream);
-        sim_execute(sim);
-        return false;
     }
     *pass = (struct sim_pass){.stream = stream,
                               .rank = rank,
@@ -268,6 +276,8 @@ static void begin(struct sim *sim)
 
     if (sim->rules->leases)
         limits.leases = sim->rules->leases;
+    if (sim->rules->held)
+        limits.held = sim->rules->held;
     sim->quota = quota_new(&limits);
     sim->account = quota_account(sim->quota, 1000);
     sim->spec = (struct dl_spec){.workers = sim->rules->workers,

@@ -21,6 +21,7 @@ struct sim_rules {
     uint32_t slots;    /* of a segment */
     uint32_t segments; /* that there is memory for */
     uint32_t leases;   /* that the user may have; 0: any number */
+    uint64_t held;     /* bytes of the daemon's own memory, likewise */
     uint32_t retries;
     uint32_t
         sharers; /* of `ranks`, so many that follow each other read the same batches; 0: none */
@@ -30,6 +31,7 @@ struct sim_rules {
 
 struct sim_totals {
     uint64_t events, batches, faults, finished, parked, resumed, kills, starved, refused;
+    uint64_t unpaid; /* sources that the user may not have */
 };
 
 /* Plays `events` drawn from `seed`, or (`data`) all those of the input, and to the end from there.

@@ -69,6 +69,28 @@ static void test_sharers(void **state)
     assert_true(all.starved > 0 && all.kills > 0);
 }
 
+/* A user who may have little: sources are refused, others end, and all goes on. */
+static void test_sources_that_are_not_paid_for(void **state)
+{
+    uint64_t unpaid = 0;
+
+    (void)state;
+    for (unsigned kind = 0; kind < 8; kind++) {
+        struct sim_rules rules = plain;
+
+        rules.dispatch = kind & 1;
+        rules.sharers = kind & 1 ? 0 : 3;
+        rules.ranks = 6;
+        rules.iterable = kind & 2;
+        rules.job = kind & 4;
+        rules.held = 4 * sizeof(struct stream);
+        struct sim_totals totals = play(&rules, 40, 400);
+        assert_true(totals.batches > 0 && totals.finished > 0);
+        unpaid += totals.unpaid;
+    }
+    assert_true(unpaid > 0);
+}
+
 /* A thousand ranks, who are slow, die and come back; and nobody waits for ever. */
 static void test_a_thousand_ranks(void **state)
 {
@@ -107,6 +129,7 @@ static void test_many(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_every_kind),
     cmocka_unit_test(test_sharers),
+    cmocka_unit_test(test_sources_that_are_not_paid_for),
     cmocka_unit_test(test_a_thousand_ranks),
     cmocka_unit_test(test_many),
 };

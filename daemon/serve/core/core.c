@@ -452,7 +452,9 @@ int core_pay_for_source(struct core *core, struct stream *source, struct dl_erro
 {
     int r = core_pay(core, source, err);
 
-    while (r < 0 && roster_book_forget(&core->rosters)) {
+    /* Small ones, which cost nothing, stay: ranks may have to know what they say. */
+    while (r < 0 && core->paid_rosters > 0) {
+        (void)roster_book_forget(&core->rosters);
         core_pay_for_rosters(core);
         r = core_pay(core, source, err);
     }

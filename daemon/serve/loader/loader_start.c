@@ -148,19 +148,6 @@ int loader_add_stream(struct loader *loader, const struct stream_params *params,
     return r;
 }
 
-/* One that somebody asks for: where there is too little for it, others give way. */
-static int start_add_wanted(struct loader *loader, const struct stream_params *params,
-                            struct stream **ret, struct dl_error *err)
-{
-    int r = loader_add_stream(loader, params, ret, err);
-
-    while ((r == -EDQUOT || r == -ENOMEM) && core_make_way(&loader->core)) {
-        loader_execute(loader);
-        r = loader_add_stream(loader, params, ret, err);
-    }
-    return r;
-}
-
 /* Where batches are dispatched or shared, a rank needs somebody to take them from. */
 static int start_join(struct loader *loader, struct stream *stream, struct dl_error *err)
 {
@@ -183,10 +170,11 @@ static int start_join(struct loader *loader, struct stream *stream, struct dl_er
     return 0;
 }
 
-static int start_make_wanted(struct loader *loader, const struct stream_params *params,
-                             struct stream **ret, struct dl_error *err)
+/* With somebody to take from, where it needs one; -EDQUOT, -ENOMEM: there is nothing of it. */
+static int start_add_joined(struct loader *loader, const struct stream_params *params,
+                            struct stream **ret, struct dl_error *err)
 {
-    int r = start_add_wanted(loader, params, ret, err);
+    int r = loader_add_stream(loader, params, ret, err);
 
     if (r < 0 || (loader->spec.shard != SHARD_DISPATCH && !params->sharers))
         return r;
@@ -194,6 +182,19 @@ static int start_make_wanted(struct loader *loader, const struct stream_params *
     if (joined < 0)
         core_end(&loader->core, *ret);
     return joined < 0 ? joined : r;
+}
+
+/* One that somebody asks for: where there is too little for it, others give way. */
+static int start_make_wanted(struct loader *loader, const struct stream_params *params,
+                             struct stream **ret, struct dl_error *err)
+{
+    int r = start_add_joined(loader, params, ret, err);
+
+    while ((r == -EDQUOT || r == -ENOMEM) && core_make_way(&loader->core)) {
+        loader_execute(loader);
+        r = start_add_joined(loader, params, ret, err);
+    }
+    return r;
 }
 
 /* As loader_start(), before what the core has decided is done. */
