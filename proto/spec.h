@@ -242,6 +242,9 @@ struct spec_collate {
     char *path;          /* owned; plugin: absolute */
     struct value config; /* owned; plugin */
     char *object;        /* owned; python: "module:name"; NULL: default_collate, or the host's */
+    double mixup;        /* default: alpha of MixUp; 0: it is not done */
+    double cutmix;       /* default: alpha of CutMix, likewise */
+    uint64_t classes;    /* of the labels that these mix; 0: not given */
 };
 
 struct dl_spec {

@@ -329,6 +329,16 @@ static bool spec_canon_says_nothing_new(const struct dl_spec *spec, const struct
     return strcmp(key->key, "to") == 0 && spec->collate.to != PAD_TO_BUCKET;
 }
 
+/* Keys of batches that are mixed, where these are not. */
+static bool spec_canon_is_unmixed(const struct dl_spec *spec, const struct spec_key *key)
+{
+    if (!spec_key_in(key, "collate"))
+        return false;
+    return (strcmp(key->key, "mixup") == 0 && spec->collate.mixup == 0) ||
+           (strcmp(key->key, "cutmix") == 0 && spec->collate.cutmix == 0) ||
+           (strcmp(key->key, "classes") == 0 && !spec->collate.classes);
+}
+
 /* Whether the key says anything about this spec. */
 static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key *key)
 {
@@ -343,6 +353,8 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
     if (key->type == KEY_DTYPE && !spec->dataset.dtype)
         return false; /* tokens of a .npy file */
     if (key->type == KEY_SIZE && !spec->dataset.image.height)
+        return false;
+    if (spec_canon_is_unmixed(spec, key))
         return false;
     if ((strcmp(key->key, "transforms") == 0 && spec->dataset.transforms.type == VALUE_NULL) ||
         (strcmp(key->key, "views") == 0 && spec->dataset.views.type == VALUE_NULL))

@@ -45,6 +45,7 @@
 #define BALANCES       (s->batch.tokens && s->batch.balance > BALANCE_NONE)
 #define CARRIES        (s->batch.tokens && s->batch.leftover == LEFTOVER_CARRY)
 #define MIXES          (s->dataset.kind == DATASET_MIX)
+#define MIXED          (s->collate.mixup > 0 || s->collate.cutmix > 0)
 #define WEIGHTED_TORCH (s->sampler == SAMPLER_WEIGHTED && s->order == ORDER_TORCH)
 #define NOT_ALL_EPOCHS_ALIKE(other)                                                              \
     "needs epochs of the same samples, each once, which " other " does not have; write emit or " \

@@ -75,6 +75,17 @@ static int fetch_check_spec(const struct dl_spec *spec, struct dl_error *err)
     return 0;
 }
 
+static int fetch_open_rows(struct fetcher *f, const struct spec_collate *collate,
+                           struct dl_error *err)
+{
+    struct batch_mix *mix = NULL;
+    int r = 0;
+
+    if (batch_mix_is_wanted(collate))
+        r = batch_mix_new(collate, &f->dataset->schema, &mix, err);
+    return r < 0 ? r : rows_new(f->dataset, f->batch_size, mix, &f->rows, err);
+}
+
 static void fetch_fetcher_freep(struct fetcher **fetcher)
 {
     *fetcher = fetcher_free(*fetcher);
@@ -113,7 +124,12 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
                                        .on_error = spec->on_error,
                                        .guard = env->guard};
     if (dataset_is_fixed(f->dataset) && spec->collate.kind <= COLLATE_DEFAULT && !f->tokens)
-        r = rows_new(f->dataset, f->batch_size, &f->rows, err);
+        r = fetch_open_rows(f, &spec->collate, err);
+    else if (batch_mix_is_wanted(&spec->collate))
+        r = dl_error_set(
+            err, EINVAL, "collate",
+            "mixup and cutmix need samples that are all of one shape, such as pictures "
+            "behind RandomResizedCrop or CenterCrop, and an index");
     else
         r = collate_new(spec, env, &f->collate, err);
     if (r == 0)

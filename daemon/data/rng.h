@@ -26,6 +26,12 @@ static inline void rng_init(struct rng *rng, uint64_t seed, uint64_t epoch, uint
     *rng = (struct rng){.key.v = {seed, epoch}, .counter.v = {0, 0, index, 0}};
 }
 
+/* Of a batch, by its first sample: the counter's last word, 0 for samples, is 1. */
+static inline void rng_init_batch(struct rng *rng, uint64_t seed, uint64_t epoch, uint64_t first)
+{
+    *rng = (struct rng){.key.v = {seed, epoch}, .counter.v = {0, 0, first, 1}};
+}
+
 static inline uint64_t rng_u64(struct rng *rng)
 {
     if (rng->left == 0) {

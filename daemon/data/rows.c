@@ -1,4 +1,5 @@
 #include "daemon/data/rows.h"
+#include "proto/dtype.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -15,6 +16,10 @@ struct rows {
     struct tree_node *tree; /* owned: the encoded tree, as it goes into the slot */
     struct leaf *leaves;    /* owned; dataset->n_leaves of them */
     void **dst;             /* owned; where each leaf goes in the slot being filled */
+    struct batch_mix *mix;  /* owned; NULL: none */
+    void *labels;           /* owned; with a mix, labels as the dataset has them */
+    uint64_t labels_room;   /* bytes of them */
+    uint64_t label_bytes;   /* of one */
 
     /* The layout that `tree` holds now; samples 0: none. */
     uint64_t samples;
@@ -36,6 +41,18 @@ static bool rows_lay_out(struct rows *rows, uint64_t samples, uint64_t begin)
     }
     rows->samples = samples;
     return true;
+}
+
+/* With a mix, a label is shares of all classes. */
+static void rows_widen_label(struct rows *rows)
+{
+    struct leaf *leaf = &rows->leaves[batch_mix_label(rows->mix)];
+    uint64_t classes = batch_mix_classes(rows->mix);
+
+    rows->label_bytes = leaf->row_bytes;
+    leaf->row_bytes = classes * sizeof(float);
+    leaf->node->dtype = DL_DTYPE_FLOAT32;
+    leaf->node->shape[leaf->node->ndim++] = classes;
 }
 
 /* The schema's encoded tree, with room made for the batch dimension. */
@@ -68,6 +85,8 @@ static int rows_build_tree(struct rows *rows, struct dl_error *err)
         node->ndim++;
     }
     assert(leaf == rows->dataset->n_leaves);
+    if (rows->mix)
+        rows_widen_label(rows);
     return 0;
 }
 
@@ -76,13 +95,17 @@ static void rows_freep(struct rows **rows)
     *rows = rows_free(*rows);
 }
 
-int rows_new(struct dataset *dataset, uint64_t batch_size, struct rows **ret, struct dl_error *err)
+int rows_new(struct dataset *dataset, uint64_t batch_size, struct batch_mix *mix, struct rows **ret,
+             struct dl_error *err)
 {
     _cleanup_(rows_freep)
     struct rows *rows = calloc(1, sizeof *rows);
 
-    if (!rows)
+    if (!rows) {
+        batch_mix_free(mix);
         return dl_error_set(err, ENOMEM, "dataset", "out of memory");
+    }
+    rows->mix = mix;
     rows->dataset = dataset;
     rows->batch_size = batch_size;
     int r = rows_build_tree(rows, err);
@@ -99,6 +122,8 @@ struct rows *rows_free(struct rows *rows)
     free(rows->tree);
     free(rows->leaves);
     free(rows->dst);
+    free(rows->labels);
+    batch_mix_free(rows->mix);
     free(rows);
     return NULL;
 }
@@ -137,6 +162,33 @@ static int rows_write_watched(struct rows *rows, const struct sample_key *key,
     return r;
 }
 
+/* As dataset_ops.read_rows, the labels apart; and mixes them. */
+static int rows_write_mixed(struct rows *rows, const struct sample_key *key,
+                            const uint64_t *indices, size_t *ret_bad, struct dl_error *err)
+{
+    struct batch_mix_rows of = {.leaves = rows->dst, .n = rows->samples};
+    uint32_t label = batch_mix_label(rows->mix);
+    uint64_t bytes = rows->samples * rows->label_bytes;
+    void *soft = rows->dst[label];
+    struct draws_keyed draws;
+
+    if (bytes > rows->labels_room) {
+        free(rows->labels);
+        rows->labels = calloc(1, bytes);
+        rows->labels_room = rows->labels ? bytes : 0;
+    }
+    if (!rows->labels)
+        return dl_error_set(err, ENOMEM, "collate", "out of memory for labels");
+    rows->dst[label] = rows->labels;
+    draws_keyed_init_batch(&draws, key->seed, key->epoch,
+                           key->base + __atomic_load_n(&indices[0], __ATOMIC_RELAXED));
+    int r = rows->dataset->ops->read_rows(rows->dataset, key, indices, rows->samples, rows->dst,
+                                          ret_bad, err);
+    rows->dst[label] = soft;
+    of.labels = rows->labels;
+    return r < 0 ? r : batch_mix_run(rows->mix, &draws.base, &of, ret_bad, err);
+}
+
 int rows_write(struct rows *rows, const struct sample_key *key, const uint64_t *indices, void *slot,
                struct slow_watch *watch, size_t *ret_bad, struct dl_error *err)
 {
@@ -148,6 +200,8 @@ int rows_write(struct rows *rows, const struct sample_key *key, const uint64_t *
         rows->dst[i] = bytes + rows->leaves[i].node->offset;
     if (watch && watch->on)
         return rows_write_watched(rows, key, indices, watch, ret_bad, err);
+    if (rows->mix)
+        return rows_write_mixed(rows, key, indices, ret_bad, err);
     return rows->dataset->ops->read_rows(rows->dataset, key, indices, rows->samples, rows->dst,
                                          ret_bad, err);
 }

@@ -10,14 +10,16 @@
 #ifndef DL_DATA_ROWS_H
 #define DL_DATA_ROWS_H
 
+#include "daemon/data/batch_mix.h"
 #include "daemon/data/collate/collate.h"
 #include "daemon/data/slow_watch.h"
 
 struct rows;
 
-/* `dataset` is borrowed. `batch_size` 0: not batched. */
-int _nodiscard_ rows_new(struct dataset *dataset, uint64_t batch_size, struct rows **ret,
-                         struct dl_error *err);
+/* `dataset` is borrowed. `batch_size` 0: not batched. `mix`: mixes the batch's samples, and is
+ * taken over in any case; NULL: nothing does. */
+int _nodiscard_ rows_new(struct dataset *dataset, uint64_t batch_size, struct batch_mix *mix,
+                         struct rows **ret, struct dl_error *err);
 struct rows *rows_free(struct rows *rows); /* NULL is fine; returns NULL */
 
 /*

@@ -421,6 +421,8 @@ DATASETS = [
     ("imagefolder_stack", "imagefolder", lambda case: {
         "root": folder(case, "stack"), "transforms": [
             {"kind": "Resize", "size": [20, 22]}, "AugMix", {"kind": "TenCrop", "size": [14, 12]}, "ToTensor"]}),
+    ("imagefolder_mixed", "imagefolder", lambda case: {
+        "root": folder(case, "mixed"), "transforms": [{"kind": "RandomResizedCrop", "size": [14, 12]}, "ToTensor"]}),
     ("imagefolder_views", "imagefolder", lambda case: {
         "root": folder(case, "views"), "views": [
             {"count": 2, "transforms": [{"kind": "RandomResizedCrop", "size": [14, 12]}, "RandomHorizontalFlip",
@@ -469,6 +471,7 @@ COLLATES = {
     "arrow_of_columns": {"kind": "pad", "fields": ["tokens"]},
     "plugin_fasta": {"kind": "pad", "value": 9, "multiple_of": 8, "side": "left"},
     "imagefolder_center_chw": {"kind": "pad", "fields": ["image"]},
+    "imagefolder_mixed": {"kind": "default", "mixup": 0.4, "cutmix": 1, "classes": 7},
     "imagefolder_varying_transforms": {"kind": "none"},
     "imagefolder_varying_views": {"kind": "none"},
 }

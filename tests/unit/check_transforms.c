@@ -8,6 +8,7 @@
  * "error: PATH: TEXT". A draw that is not the one that torchvision made is an error, and so is one
  * that is left.
  */
+#include "daemon/data/batch_mix.h"
 #include "daemon/data/image/transforms.h"
 #include "proto/dtype.h"
 #include "proto/yaml.h"
@@ -201,6 +202,67 @@ static int run_line(struct tool *tool, char *fields[5], struct transforms_shape 
     return write_out(tool, ret, strcmp(fields[2], "chw") == 0, fields[0], err);
 }
 
+/*
+ * With LAYOUT "mix", a batch: PATH has images, float32 [n, c, h, w], and then labels, int64 [n],
+ * and TRANSFORMS is {mixup: alpha, cutmix: alpha, classes: n, shape: [n, c, h, w]}. OUT becomes the
+ * images and the labels, float32 [n, classes].
+ */
+static uint64_t mix_shape(const struct value *spec, uint64_t ret[static 4])
+{
+    const struct value *shape = value_get(spec, "shape");
+    uint64_t n = 1;
+
+    for (unsigned i = 0; i < 4; i++)
+        n *= ret[i] = value_count(&shape->items[i]);
+    return n;
+}
+
+static int mix_schema(const uint64_t shape[static 4], struct tree *ret)
+{
+    int r = tree_add(ret, TREE_LIST, NULL, 2);
+
+    if (r == 0)
+        r = tree_add_tensor(ret, NULL, DL_DTYPE_FLOAT32, 3, shape + 1);
+    return r < 0 ? r : tree_add_tensor(ret, NULL, DL_DTYPE_INT64, 0, NULL);
+}
+
+static int mix_line(char *fields[5], struct dl_error *err)
+{
+    struct script script = {.base.ops = &script_ops, .at = fields[3]};
+    struct batch_mix *mix = NULL;
+    struct value spec = {0};
+    struct tree schema = {0};
+    uint64_t shape[4];
+    size_t bytes = 0, bad;
+    int r = yaml_parse(fields[4], strlen(fields[4]), "mix", &spec, err);
+    if (r < 0)
+        return r;
+    struct spec_collate collate = {.mixup = value_real(value_get(&spec, "mixup")),
+                                   .cutmix = value_real(value_get(&spec, "cutmix")),
+                                   .classes = value_count(value_get(&spec, "classes"))};
+    uint64_t elements = mix_shape(&spec, shape);
+    _cleanup_free_ uint8_t *data = read_file(fields[1], &bytes);
+    _cleanup_free_ float *soft = calloc(shape[0] * collate.classes, sizeof *soft);
+    void *leaves[] = {data, soft};
+    struct batch_mix_rows rows = {
+        .leaves = leaves, .labels = data + elements * sizeof(float), .n = shape[0]};
+
+    r = mix_schema(shape, &schema);
+    if (r == 0 && (r = batch_mix_new(&collate, &schema, &mix, err)) == 0 &&
+        (r = batch_mix_run(mix, &script.base, &rows, &bad, err)) == 0)
+        r = check_draws(&script, false, err);
+    FILE *to = fopen(fields[0], "wb");
+    if (to) {
+        fwrite(data, sizeof(float), elements, to);
+        fwrite(soft, sizeof(float), shape[0] * collate.classes, to);
+        fclose(to);
+    }
+    batch_mix_free(mix);
+    tree_deinit(&schema);
+    value_deinit(&spec);
+    return r;
+}
+
 static bool split(char *line, char *fields[5])
 {
     for (int i = 0; i < 5; i++) {
@@ -234,8 +296,11 @@ int main(void)
         line[len - 1] = '\0';
         if (!split(line, fields))
             return 2;
-        if (run_line(&tool, fields, &shape, &err) < 0)
+        bool mixes = strcmp(fields[2], "mix") == 0;
+        if ((mixes ? mix_line(fields, &err) : run_line(&tool, fields, &shape, &err)) < 0)
             printf("error: %s: %s\n", err.path, err.message);
+        else if (mixes)
+            printf("float32\n");
         else
             print_shape(&shape);
         fflush(stdout);

@@ -108,7 +108,8 @@ static const struct refusal value_refusals[] = {
      "a list is empty; list the leaves to pack, such as [tokens, pair.0]; leave fields out to pack "
      "all leaves"},
     {"collate: {length: 8}", "collate.length",
-     "not a key of collate of kind default; it takes kind"},
+     "not a key of collate of kind default; it takes kind, mixup, cutmix, "
+     "classes"},
 };
 
 /* Keys that say nothing, or the contrary, beside others. */

@@ -417,6 +417,15 @@ static const struct refusal key_refusals[] = {
     {"name: ''", "name", "\"\" is not a name: 1 to 128 letters, digits and . _ - /"},
     {"name: a b", "name", "\"a b\" is not a name: 1 to 128 letters, digits and . _ - /"},
     {"name: \xC3\xA9", "name", "\"\xC3\xA9\" is not a name: 1 to 128 letters, digits and . _ - /"},
+    {"collate: {mixup: 0.2}", "collate.classes",
+     "null is no number of classes, of which mixup and cutmix make shares of each label; write it, "
+     "such as 1000"},
+    {"collate: {classes: 10}", "collate.classes",
+     "10 only applies to mixup and cutmix; write one of them, or leave classes out"},
+    {"collate: {cutmix: 1, classes: 10}\nbatch: {size: null}", "batch.size",
+     "null leaves no batch whose samples could be mixed; write a number of samples, or leave mixup "
+     "and cutmix out"},
+    {"collate: {mixup: -1, classes: 2}", "collate.mixup", "-1 is not a number from 0 to 1000"},
     {"sampler: 5", "sampler", "5 is not a mapping"},
     {"sampler: {kind: radnom}", "sampler.kind",
      "\"radnom\" is not one of sequential, random, subset_random, weighted, indices, client; did "
@@ -518,7 +527,8 @@ static const struct refusal key_refusals[] = {
      "of them"},
     {"collate: {kind: defualt}", "collate.kind",
      "\"defualt\" is not one of default, pad, none, plugin, python, pack; did you mean default?"},
-    {"collate: {value: 0}", "collate.value", "not a key of collate of kind default; it takes kind"},
+    {"collate: {value: 0}", "collate.value",
+     "not a key of collate of kind default; it takes kind, mixup, cutmix, classes"},
     {"shard: {mode: dispatched}", "shard.mode",
      "\"dispatched\" is not one of strided, batch, split, dispatch; did you mean dispatch?"},
     {"shard: {mode: dispatch}\nsampler: {kind: client}", "shard.mode",

@@ -193,7 +193,7 @@ class WithTool(unittest.TestCase):
             return answer
         dtype, *shape = answer.split()
         flat = np.fromfile(self.out, dtype.replace("bfloat16", "uint16"))
-        return flat.reshape([int(n) for n in shape])
+        return flat.reshape([int(n) for n in shape] or -1)
 
     def compare(self, transforms, path, seed, most=0):
         """Equal bytes, and the same draws. Most: how many pixels may be one step apart, of a million."""
@@ -431,6 +431,44 @@ class Narrow(WithTool):
         for dtype in ("float16", "bfloat16"):
             self.sweep([{"kind": "Resize", "size": [16, 20]}, "ToTensor", {"kind": "ToDtype", "dtype": dtype},
                         {"kind": "RandomErasing", "p": 1, "value": "random"}], times=1)
+
+
+class Batches(WithTool):
+    """MixUp and CutMix of batches, and RandomChoice of both."""
+
+    def mix(self, transform, options, shape, seed):
+        torch.manual_seed(seed)
+        images, labels = torch.randn(shape), torch.randint(options["classes"], shape[:1])
+        with Recorder() as recorder:
+            want = transform(images, labels)
+        path = os.path.join(self.folder.name, "batch")
+        with open(path, "wb") as file:
+            file.write(images.numpy().tobytes() + labels.numpy().tobytes())
+        told = self.ask({**options, "shape": shape}, path, " ".join(recorder.words), "mix")
+        what = f"{options}, {shape}, seed {seed}: {told}"
+        self.assertNotIsInstance(told, str, what)
+        flat = np.concatenate([one.numpy().ravel() for one in want])
+        self.assertTrue(np.array_equal(told.view(np.uint32), flat.view(np.uint32)), what)
+
+    def test_both(self):
+        draw = random.Random(SEED)
+        for seed in range(60):
+            classes, alphas = draw.randrange(1, 12), [draw.choice([0.01, 0.2, 1.0, 8.0]) for _ in range(2)]
+            one, two = (kind(alpha=alpha, num_classes=classes)
+                        for kind, alpha in zip((v2.MixUp, v2.CutMix), alphas, strict=True))
+            shape = [draw.randrange(1, 9), draw.choice([1, 3]), draw.randrange(1, 40), draw.randrange(1, 40)]
+            for transform, mixup, cutmix in ((one, alphas[0], 0), (two, 0, alphas[1]),
+                                             (v2.RandomChoice([one, two]), *alphas)):
+                with self.subTest(seed=seed):
+                    self.mix(transform, {"mixup": mixup, "cutmix": cutmix, "classes": classes}, shape, seed)
+
+    def test_labels_that_are_none(self):
+        path = os.path.join(self.folder.name, "batch")
+        for label in (-1, 5, 2**40):
+            with open(path, "wb") as file:
+                file.write(np.zeros(12, np.float32).tobytes() + np.array([4, label], np.int64).tobytes())
+            told = self.ask({"mixup": 1, "cutmix": 0, "classes": 5, "shape": [2, 1, 2, 3]}, path, "", "mix")
+            self.assertIn("collate.classes: a label is not one of 5 classes, 0 to 4", told)
 
 
 class Lists(WithTool):

@@ -104,5 +104,8 @@ struct draws_keyed {
 
 /* As rng_init(). What is drawn, and in which order, is the same on every machine. */
 void draws_keyed_init(struct draws_keyed *keyed, uint64_t seed, uint64_t epoch, uint64_t index);
+/* Draws of a batch, by its first sample: other numbers than that sample's own. */
+void draws_keyed_init_batch(struct draws_keyed *keyed, uint64_t seed, uint64_t epoch,
+                            uint64_t first);
 
 #endif

@@ -146,3 +146,10 @@ void draws_keyed_init(struct draws_keyed *keyed, uint64_t seed, uint64_t epoch, 
     keyed->base.ops = &ops;
     rng_init(&keyed->rng, seed, epoch, index);
 }
+
+void draws_keyed_init_batch(struct draws_keyed *keyed, uint64_t seed, uint64_t epoch,
+                            uint64_t first)
+{
+    draws_keyed_init(keyed, seed, epoch, first);
+    rng_init_batch(&keyed->rng, seed, epoch, first);
+}
