@@ -28,7 +28,7 @@ try:
 except ImportError as error:
     raise unittest.SkipTest(f"torchvision or PIL cannot be imported: {error}") from None
 
-from dloader import _native_pictures
+from dloader import _native, _native_pictures
 
 SEED = int(os.environ.get("TORCHVISION_SEED", "1"))
 CASES = int(os.environ.get("TORCHVISION_CASES", "40" if QUICK else "400"))
@@ -321,6 +321,25 @@ def with_states(samples):
     return samples, torch.get_rng_state(), random.getstate()
 
 
+def copied_by_reading(values):
+    """Bytes that become private to a process that is forked and reads each element once."""
+    read, write = os.pipe()
+    if os.fork() == 0:
+        def private():
+            with open("/proc/self/smaps_rollup", encoding="ascii") as file:
+                return sum(int(line.split()[1]) << 10 for line in file if line.startswith("Private_Dirty"))
+        before = private()
+        for at in range(len(values)):
+            values[at]
+        os.write(write, str(private() - before).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as file:
+        copied = int(file.read())
+    os.wait()
+    return copied
+
+
 class Loaders(Pictures):
     def epochs(self, cls, dataset, **options):
         torch.manual_seed(5)
@@ -378,6 +397,30 @@ class Loaders(Pictures):
             calls = iter(range(1_000))
             theirs = self.epochs(TorchLoader, dataset, num_workers=1, batch_size=4, persistent_workers=True)
             self.assertIsNone(difference(ours, theirs))
+
+    def test_long_lists(self):
+        """Packed in what workers have, and nowhere else; what they read of them stays shared."""
+        dataset = self.folder(*self.steps())
+        dataset.samples = dataset.samples * 3
+        joined = ConcatDataset([dataset, Subset(dataset, list(range(100)) * 2), [(torch.zeros(3, 24, 24), 5)] * 9])
+        with mock.patch.object(_native_pictures, "MANY_ELEMENTS", 50):
+            self.assert_alike(joined, num_workers=2, batch_size=16, shuffle=True)
+            copy = _native.with_pictures(joined, EXACT, True)
+            self.assertIs(_native.with_pictures(joined, EXACT, False).datasets[0].samples, dataset.samples)
+        self.assertIsInstance(copy.datasets[0].samples, dloader.PackedList)
+        self.assertIsInstance(copy.datasets[1].indices, dloader.PackedList)
+        self.assertEqual(copy.datasets[0].samples, dataset.samples)
+        self.assertIs(type(dataset.samples), list)
+        self.assertIs(type(joined.datasets[1].indices), list)
+        self.assertIs(copy.datasets[2], joined.datasets[2])
+
+    def test_what_reading_a_long_list_copies(self):
+        dataset = self.folder(*self.steps())
+        dataset.samples = [(f"{self.root}/a/{number:020}.jpg", number % 1000) for number in range(300_000)]
+        packed = _native.with_pictures(dataset, EXACT, True).samples
+        plain = copied_by_reading(dataset.samples)
+        self.assertGreater(plain, 8 << 20)
+        self.assertLess(copied_by_reading(packed), plain / 5)
 
     def test_what_a_worker_changes(self):
         def init(number):

@@ -206,7 +206,7 @@ class Job:
         self.native = native
         self.pictures = pictures
         self.columns = self._lower()
-        self.known = self._with_pictures() if init is None else None
+        self.known = self._with_pictures(True) if init is None else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the columns: they may be as large as the files that the dataset is pickled by."""
@@ -226,15 +226,15 @@ class Job:
         except _native.Unknown:
             return None
 
-    def _with_pictures(self) -> Any:
+    def _with_pictures(self, shared: bool) -> Any:
         from . import _native
         if self.pictures is None or self.columns is not None:
             return self.dataset
-        return _native.with_pictures(self.dataset, self.pictures)
+        return _native.with_pictures(self.dataset, self.pictures, shared)
 
     def dataset_in_worker(self) -> Any:
         """After init(): what gives its samples."""
-        return self.known if self.init is None else self._with_pictures()
+        return self.known if self.init is None else self._with_pictures(False)
 
     def columns_in_worker(self) -> Any:
         """After init()."""

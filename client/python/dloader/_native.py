@@ -232,14 +232,19 @@ def _how(loader: Any) -> _native_pictures.How:
     return _native_pictures.How(bare, loader._options.fast)
 
 
-def with_pictures(dataset: Any, how: _native_pictures.How) -> Any:
-    """What gives the same samples, their pictures made by C where these are known."""
+def with_pictures(dataset: Any, how: _native_pictures.How, shared: bool) -> Any:
+    """What gives the same samples, their pictures made by C where these are known. shared: by processes
+    that are forked from this one.
+    """
     if "torchvision" not in sys.modules:
         return dataset
     try:
-        return _native_pictures.lower(dataset, how).dataset
+        copy = _native_pictures.lower(dataset, how).dataset
     except Unknown:
         return dataset
+    if shared:
+        _native_pictures.share(copy, dataset)
+    return copy
 
 
 def require(loader: Any) -> None:

@@ -13,6 +13,7 @@ tests compare (tests/python/test_with_torchvision.py); what is equal to what is 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import platform
 import random
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
-from . import _native_transforms
+from . import _native_transforms, _packed
 from ._native_transforms import Unknown, check_type, name_of
 
 # Versions that were found to be equal: the beginnings of torchvision's and Pillow's.
@@ -401,3 +402,34 @@ def _concat(dataset: Any, how: How) -> Lowered:
     if all(found.dataset is one for found, one in zip(joined, dataset.datasets, strict=True)):
         raise last or Unknown("the ConcatDataset is of no datasets")
     return Lowered(_copied(dataset, datasets=[found.dataset for found in joined]), stages, first)
+
+
+# ---- long lists ----------------------------------------------------------------------------------
+
+# From so many elements on, what workers would copy of a list is worth the time that packing it takes.
+MANY_ELEMENTS = 50_000
+
+
+def _pack(copy: Any, name: str) -> None:
+    values = vars(copy).get(name)
+    if type(values) is not list or len(values) < MANY_ELEMENTS:
+        return
+    with contextlib.suppress(ValueError):
+        setattr(copy, name, _packed.PackedList(values))
+
+
+def share(copy: Any, dataset: Any) -> None:
+    """The paths and indices of what lower() made of the dataset become one run of bytes each, which workers
+    that are forked then share: reading a list writes to the reference counts of what is in it. The dataset's
+    own lists stay as they are, and so does what lower() left as it is.
+    """
+    if copy is dataset:
+        return
+    if type(copy) is ConcatDataset:
+        for one, its in zip(copy.datasets, dataset.datasets, strict=True):
+            share(one, its)
+    elif type(copy) is Subset:
+        _pack(copy, "indices")
+        share(copy.dataset, dataset.dataset)
+    else:
+        _pack(copy, "samples")

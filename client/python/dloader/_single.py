@@ -170,7 +170,7 @@ class SingleIterator(LoaderIterator):
             return batch
         # Looked at each time: the program may change its dataset meanwhile.
         if self._pictures is not None and len(keys) >= _native.MANY:
-            self._dataset = _native.with_pictures(self._loader.dataset, self._pictures)
+            self._dataset = _native.with_pictures(self._loader.dataset, self._pictures, False)
         try:
             samples = self._fetch(self, keys)
         finally:
