@@ -2,7 +2,7 @@
 #include "daemon/data/mds/mds.h"
 #include "daemon/data/mds/mds_shard.h"
 #include "tests/unit/data_files.h"
-#include "tests/unit/fail_alloc.h"
+#include "tests/unit/fail_open.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -534,8 +534,6 @@ static void test_memory(void **state)
     static struct spec_field fields[] = {{(char *)"text", (char *)"name"}};
     struct bytes a = shard_a(), b = shard_b(), packed = {.len = 0};
     struct spec_dataset spec = spec_of();
-    bool failed = true;
-    int k = 0;
 
     (void)state;
     packed.len = make_gzip(b.data, b.len, packed.data, ROOM);
@@ -545,27 +543,7 @@ static void test_memory(void **state)
     write_in("b.mds.gz", "memory", packed.data, packed.len);
     spec.fields = fields;
     spec.n_fields = 1;
-    for (; failed; k++) {
-        struct arena arena = {0};
-        struct sample sample = {.arena = &arena};
-        struct dataset *ds = NULL;
-        struct dl_error err = {0};
-        fail_in = k;
-        int r = dataset_open(&spec, &anywhere, &ds, &err);
-        for (uint64_t i = 0; r == 0 && i < ds->length; i++) {
-            r = ds->ops->get(ds, &key, i, &sample, &err);
-            if (r == 0)
-                sample_clear(&sample);
-        }
-        failed = fail_in < 0;
-        fail_in = -1;
-        assert_int_equal(r, failed ? -ENOMEM : 0);
-        assert_int_equal(err.code, failed ? ENOMEM : 0);
-        dataset_close(ds);
-        sample_deinit(&sample);
-        arena_deinit(&arena);
-    }
-    assert_true(k > 3);
+    expect_memory_failures(&spec, 3);
 }
 
 static const struct CMUnitTest tests[] = {

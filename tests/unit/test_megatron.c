@@ -3,7 +3,7 @@
 #include "daemon/data/megatron/megatron.h"
 #include "daemon/data/megatron/megatron_index.h"
 #include "tests/unit/data_files.h"
-#include "tests/unit/fail_alloc.h"
+#include "tests/unit/fail_open.h"
 
 #include <errno.h>
 
@@ -243,32 +243,10 @@ static void test_missing(void **state)
 static void test_memory(void **state)
 {
     struct spec_dataset spec = spec_of("memory", MEGATRON_DOCUMENTS);
-    bool failed = true;
-    int k = 0;
 
     (void)state;
     write_corpus("memory", IDX_BYTES);
-    for (; failed; k++) {
-        struct arena arena = {0};
-        struct sample sample = {.arena = &arena};
-        struct dataset *ds = NULL;
-        struct dl_error err = {0};
-        fail_in = k;
-        int r = dataset_open(&spec, &anywhere, &ds, &err);
-        for (uint64_t i = 0; r == 0 && i < ds->length; i++) {
-            r = ds->ops->get(ds, &key, i, &sample, &err);
-            if (r == 0)
-                sample_clear(&sample);
-        }
-        failed = fail_in < 0;
-        fail_in = -1;
-        assert_int_equal(r, failed ? -ENOMEM : 0);
-        assert_int_equal(err.code, failed ? ENOMEM : 0);
-        dataset_close(ds);
-        sample_deinit(&sample);
-        arena_deinit(&arena);
-    }
-    assert_true(k > 3);
+    expect_memory_failures(&spec, 3);
 }
 
 static const struct CMUnitTest tests[] = {
