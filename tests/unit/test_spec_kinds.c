@@ -143,12 +143,13 @@ static void test_record_forms(void **state)
          "frames: 48000, crop: start}"},
         {"{kind: tar, shards: a.tar, index: auto, audio: [flac, wav], sample_rate: 16000}",
          "{kind: tar, index: auto, shards: [/base/a.tar], audio: [flac, wav], dtype: float32, "
-         "channels: mono, sample_rate: 16000, frames: null, decode: true, transform: none, flip: "
-         "0.0, layout: hwc}"},
+         "channels: mono, sample_rate: 16000, frames: null, tokenizer: none, decode: true, "
+         "transform: none, flip: 0.0, layout: hwc}"},
         {"{kind: parquet, paths: d, audio: [x], frames: 9, dtype: int16}",
          "{kind: parquet, paths: [/base/d], audio: [x], dtype: int16, channels: mono, "
-         "sample_rate: null, frames: 9, crop: random, decode: true, nulls: refuse, filter: null, "
-         "cache: 1073741824, transform: none, flip: 0.0, layout: hwc}"},
+         "sample_rate: null, frames: 9, crop: random, tokenizer: none, decode: true, nulls: "
+         "refuse, "
+         "filter: null, cache: 1073741824, transform: none, flip: 0.0, layout: hwc}"},
         {"{kind: lmdb, path: d}", "{kind: lmdb, path: /base/d, tokenizer: none, decode: true, "
                                   "prefix: null, transform: none, flip: 0.0, "
                                   "layout: hwc}"},
