@@ -54,7 +54,8 @@ class Errors(ClientCase):
             if path is not None:
                 self.assertEqual(caught.exception.path, path)
             self.assertTrue(client.is_usable)
-        for wrong in ((), (1,), ("a", 1), ("a", "b", "c", "d")):
+        for wrong in ((), (1,), ("a", 1), ("a", "b", "c", "d"),
+                      ("a", "b", False, None, None)):
             with self.assertRaises(TypeError):
                 client.open(*wrong)
         with self.assertRaises(_client.Error) as caught:

@@ -122,6 +122,10 @@ static PyObject *py_session_client_open(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "s#|zpO:open", &spec, &len, &base, &writable, &teller.tell) ||
         !client_check(client))
         return NULL;
+    if (teller.tell != Py_None && !PyCallable_Check(teller.tell)) {
+        PyErr_Format(PyExc_TypeError, "tell: %R cannot be called", teller.tell);
+        return NULL;
+    }
     loader = (struct loader_object *)PyType_GenericAlloc(state->loader_type, 0);
     if (!loader)
         return NULL;
