@@ -39,6 +39,7 @@ enum dataset_kind {
     DATASET_CSV,
     DATASET_LMDB,
     DATASET_AUDIOFOLDER,
+    DATASET_HDF5,
 };
 enum sample_index { INDEX_OFF = 1, INDEX_AUTO, INDEX_FILE };
 enum megatron_view { MEGATRON_DOCUMENTS = 1, MEGATRON_SAMPLES };
@@ -129,7 +130,7 @@ struct spec_dataset {
                                 none, or its interpreter; text, tar, tfrecord, parquet, arrow, csv
                                 1..DL_MAX_DATASET_PARTS in their order, which may be patterns;
                                 megatron one, with or without .bin; mds its directory; lmdb its
-                                directory or file */
+                                directory or file; hdf5 one */
     uint32_t n_files;
     uint32_t dtype; /* records; tokens: 0 = what the .npy file says; kinds with sounds */
     uint32_t ndim;  /* records */
@@ -194,8 +195,8 @@ struct spec_dataset {
     struct value
         nulls; /* owned; parquet, arrow, csv: a number; null: they are errors of their samples */
     struct value filter; /* owned; parquet: a map; null: all rows */
-    uint64_t cache; /* parquet, arrow: bytes of decoded rows that a worker keeps; imagefolder: of
-                       pictures that are kept for all workers of the user; 0: none are */
+    uint64_t cache; /* parquet, arrow, hdf5: bytes of decoded rows that a worker keeps; imagefolder:
+                       of pictures that are kept for all workers of the user; 0: none are */
 
     enum csv_separator separator; /* csv; auto: by the file's name */
     bool header;                  /* csv: the first row has the names */

@@ -153,7 +153,7 @@ static int spec_numbers_check_transforms(struct spec_reading *rd)
                         "{kind: RandomResizedCrop, size: 224}, RandomHorizontalFlip");
 }
 
-/* Of pictures; rows of a Parquet file are kept in any case. */
+/* Of pictures; rows of a Parquet file, and chunks of HDF5, are kept in any case. */
 static int spec_numbers_check_cache(struct spec_reading *rd)
 {
     const uint64_t least = UINT64_C(1) << 20, most = UINT64_C(1) << 42;
@@ -161,7 +161,7 @@ static int spec_numbers_check_cache(struct spec_reading *rd)
     char place[DL_ERROR_PATH_MAX];
 
     spec_place(rd, spec_key_find("dataset", "cache"), place);
-    if (dataset->kind == DATASET_PARQUET && dataset->cache == 0)
+    if ((dataset->kind == DATASET_PARQUET || dataset->kind == DATASET_HDF5) && dataset->cache == 0)
         return dl_error_set(rd->err, EINVAL, place,
                             "0 is not a size in bytes, such as 4096, 256MiB or 1GiB");
     if (dataset->kind != DATASET_IMAGEFOLDER || dataset->cache == 0)
@@ -201,7 +201,7 @@ int spec_check_image(struct spec_reading *rd)
     char place[DL_ERROR_PATH_MAX];
 
     if (!spec_numbers_has_images(dataset))
-        return 0;
+        return dataset->kind == DATASET_HDF5 ? spec_numbers_check_cache(rd) : 0;
     if (!image->transform)
         image->transform = image->height ? TRANSFORM_RESIZE : TRANSFORM_NONE;
     if (!image->layout)

@@ -8,6 +8,7 @@
 #include "daemon/data/combine/combine.h"
 #include "daemon/data/csv/csv.h"
 #include "daemon/data/dataset_fingerprint.h"
+#include "daemon/data/hdf5/hdf5.h"
 #include "daemon/data/lmdb/lmdb.h"
 #include "daemon/data/mds/mds.h"
 #include "daemon/data/megatron/megatron.h"
@@ -211,6 +212,8 @@ static int dataset_open_kind(const struct spec_dataset *spec, const char *place,
         return lmdb_open(spec, place, env, ret, err);
     case DATASET_AUDIOFOLDER:
         return audiofolder_open(spec, place, env, ret, err);
+    case DATASET_HDF5:
+        return hdf5_open(spec, place, env, ret, err);
     case DATASET_PLUGIN:
         return plugin_open(spec, place, env, ret, err);
     case DATASET_PYTHON:

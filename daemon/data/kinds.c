@@ -27,6 +27,7 @@ static const struct kind_entry entries[] = {
     {DATASET_CSV, "map", "comma- or tab-separated values, by columns of numbers or text"},
     {DATASET_LMDB, "map", "the keys and values of LMDB, without its lock file"},
     {DATASET_AUDIOFOLDER, "map", "a directory of WAV, FLAC and Ogg for each class"},
+    {DATASET_HDF5, "map", "datasets of numbers of an HDF5 file, plain or by gzip"},
     {DATASET_PLUGIN, "either", "what its shared library reads"},
     {DATASET_PYTHON, "either", "what its Python code reads"},
 };

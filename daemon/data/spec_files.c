@@ -16,6 +16,7 @@ enum files_sort files_sort_of(enum dataset_kind kind)
     case DATASET_NPY:
     case DATASET_RECORDS:
     case DATASET_TOKENS:
+    case DATASET_HDF5:
         return FILES_NAMED;
     case DATASET_TEXT:
     case DATASET_TFRECORD:

@@ -23,6 +23,7 @@ import media
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
+HDF5 = SOURCE / "tests/fuzz/corpus/hdf5/rows"  # which h5py wrote, of ROWS rows
 ROWS = 61  # prime: divides into neither batches nor ranks
 
 
@@ -398,6 +399,10 @@ DATASETS = [
         "root": sounds(case, "cut-sounds"), "sample_rate": 12000, "frames": 500}),
     ("audiofolder_of_whole_sounds", "audiofolder", lambda case: {
         "root": sounds(case, "whole-sounds"), "channels": "keep", "dtype": "int16", "sample_rate": 8000}),
+    ("hdf5_of_root", "hdf5", lambda case: {
+        "path": write(case, "root.h5", HDF5.read_bytes()), "cache": 100}),
+    ("hdf5_of_groups", "hdf5", lambda case: {
+        "path": write(case, "groups.h5", HDF5.read_bytes()), "fields": {"picture": "image", "y": "g/x"}}),
     ("tar_of_sounds", "tar", lambda case: {
         "shards": sound_shard(case, "sounds.tar"), "index": "auto", "audio": ["flac", "wav"],
         "fields": {"speech": "flac;wav", "label": "cls"}, "sample_rate": 8000, "frames": 300}),

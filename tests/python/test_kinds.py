@@ -344,6 +344,61 @@ class TheirWriters(KindCase):
             self.assertEqual([(batch["key"][0], batch["value"][0]) for batch in read],
                              sorted(records.items()))
 
+    @needs("h5py")
+    def test_h5py(self):
+        """Random arrays, in one piece and in chunks, by each filter, with the oldest layouts and the newest that
+        are read; groups, rows that were never written, and files that grew.
+        """
+        import h5py
+        rng = numpy.random.default_rng(11)
+        dtypes = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "?"]
+        for seed in range(60):
+            rows, arrays = int(rng.integers(1, 60)), {}
+            path = self.folder / f"{seed}.h5"
+            with h5py.File(path, "w", libver="latest" if seed % 5 == 4 else "earliest") as file:
+                for k in range(int(rng.integers(1, 12))):
+                    name = f"{'group/deeper/' if k % 3 == 2 else ''}array{k}"
+                    shape = (rows, *rng.integers(1, 9, size=rng.integers(0, 4)))
+                    values = (rng.random(shape) * 100).astype(dtypes[int(rng.integers(len(dtypes)))])
+                    keys = {}
+                    if seed % 5 != 4 and k % 4:
+                        keys = {"chunks": tuple(int(rng.integers(1, n + 1)) for n in shape),
+                                "maxshape": (None, *shape[1:]), "compression": [None, "gzip"][k % 2],
+                                "shuffle": bool(k % 4 == 3), "fletcher32": bool(k % 3 == 1),
+                                "fillvalue": values.dtype.type(k % 2)}
+                    array = file.create_dataset(name, shape, values.dtype, **keys)
+                    if keys and k % 5 == 3:  # half of it is never written
+                        values[rows // 2:] = values.dtype.type(k % 2)
+                        array[:rows // 2] = values[:rows // 2]
+                    else:
+                        array[...] = values
+                    arrays[name] = values
+            fields = {name.replace("/", "_"): name for name in arrays}
+            read = self.samples({"kind": "hdf5", "path": str(path), "fields": fields, "cache": 1 + seed % 3 * 200})
+            self.assertEqual(len(read), rows)
+            for i, batch in enumerate(read):
+                for field, name in fields.items():
+                    self.assertEqual(batch[field].dtype, arrays[name].dtype)
+                    numpy.testing.assert_array_equal(batch[field][0], arrays[name][i], f"{seed} {name} {i}")
+
+    @needs("h5py")
+    def test_h5py_refusals(self):
+        import h5py
+        path = str(self.folder / "bad.h5")
+        with h5py.File(path, "w", libver="earliest") as file:
+            file["text"] = ["a", "b"]
+            file["big"] = numpy.zeros(3, ">i4")
+            file["scalar"] = 3
+            file["lzf"] = file.create_dataset("_lzf", (3,), "i4", compression="lzf")
+            file["three"], file["four"] = numpy.zeros(3), numpy.zeros(4)
+            file.create_group("group")
+        dataset = {"kind": "hdf5", "path": path}
+        for fields, says in ((["text"], "its dataset text is of no numbers that are read"), (["big"], "big-endian"),
+                             (["scalar"], "has no dimensions"), (["lzf"], "by a filter that is not read"),
+                             (["group"], "its dataset group is no dataset"), (["none"], "has no dataset none"),
+                             (["three", "four"], "its dataset three has 3 rows, but four has 4")):
+            self.assert_refused({**dataset, "fields": fields}, says)
+
     @needs_libsndfile
     @needs("soundfile")
     def test_soundfile(self):

@@ -7,7 +7,7 @@
 
 #define KINDS                                                                                  \
     "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
-    "plugin, python, megatron, mds, tfrecord, parquet, arrow, mix, csv, lmdb, audiofolder"
+    "plugin, python, megatron, mds, tfrecord, parquet, arrow, mix, csv, lmdb, audiofolder, hdf5"
 
 #define NO_URL                                           \
     " is not a local file; mount it and give its path, " \
@@ -164,6 +164,8 @@ static const struct refusal dataset_refusals[] = {
      "\"float64\" is not one of int16, float32; did you mean float32?"},
     {"{kind: audiofolder, root: a, sample_rate: 999}", "dataset.sample_rate",
      "999 is not a rate from 1000 to 768000 frames a second; null keeps that of each sound"},
+    {"{kind: hdf5, path: a, cache: 0}", "dataset.cache",
+     "0 is not a size in bytes, such as 4096, 256MiB or 1GiB"},
     {"{kind: audiofolder, root: a, crop: start}", "dataset.crop",
      "\"start\" has no effect without frames, the length that is left; write that, or leave crop "
      "out"},
@@ -674,6 +676,7 @@ static const char *dataset_with(const struct spec_key *key)
         {DATASET_CSV, "{kind: csv, paths: x}"},
         {DATASET_LMDB, "{kind: lmdb, path: x}"},
         {DATASET_IMAGEFOLDER, "{kind: imagefolder, root: x}"},
+        {DATASET_HDF5, "{kind: hdf5, path: x}"},
         {DATASET_AUDIOFOLDER, "{kind: audiofolder, root: x, frames: 9}"},
         {DATASET_TEXT, "{kind: text, paths: x, tokenizer: bytes}"},
         {DATASET_PLUGIN, "{kind: plugin, path: x}"},

@@ -43,6 +43,7 @@ static void test_each_kind(void **state)
         {"{kind: megatron, path: m.bin}", "m.idx m.bin"},
         {"{kind: tfrecord, paths: [b, \"a*.txt\"]}", "b a1.txt a2.txt"},
         {"{kind: lmdb, path: m.mdb}", "m.mdb"},
+        {"{kind: hdf5, path: m.h5}", "m.h5"},
         {"{kind: csv, paths: [b, \"a*.txt\"]}", "b a1.txt a2.txt"},
         {"{kind: arrow, paths: [b, \"a*.txt\"]}", "b a1.txt a2.txt"},
         {"{kind: imagefolder, root: .}", ""},

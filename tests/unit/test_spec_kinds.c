@@ -150,6 +150,9 @@ static void test_record_forms(void **state)
          "sample_rate: null, frames: 9, crop: random, tokenizer: none, decode: true, nulls: "
          "refuse, "
          "filter: null, cache: 1073741824, transform: none, flip: 0.0, layout: hwc}"},
+        {"{kind: hdf5, path: f.h5}", "{kind: hdf5, path: /base/f.h5, cache: 1073741824}"},
+        {"{kind: hdf5, path: f.h5, fields: {x: train/images}, cache: 1KiB}",
+         "{kind: hdf5, path: /base/f.h5, fields: {x: train/images}, cache: 1024}"},
         {"{kind: lmdb, path: d}", "{kind: lmdb, path: /base/d, tokenizer: none, decode: true, "
                                   "prefix: null, transform: none, flip: 0.0, "
                                   "layout: hwc}"},

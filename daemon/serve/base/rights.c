@@ -93,6 +93,7 @@ static int rights_check_dataset(const struct rights_asker *asker,
     case DATASET_CSV:
     case DATASET_LMDB:
     case DATASET_AUDIOFOLDER:
+    case DATASET_HDF5:
         break;
     }
     return r < 0 ? r : rights_check_roots(asker, dataset, err);

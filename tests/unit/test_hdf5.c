@@ -1,0 +1,262 @@
+/* HDF5: files that h5py wrote, read row by row; damaged ones; memory. */
+#include "daemon/data/hdf5/hdf5.h"
+#include "daemon/data/hdf5/hdf5_array.h"
+#include "tests/unit/data_files.h"
+#include "tests/unit/fail_alloc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+enum { ROOM = 1 << 16, ROWS = 61 };
+
+static const struct sample_key key;
+static struct spec_file file;
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_malloc(size);
+}
+
+/* A file of the corpus, in memory of exactly its size, so that ASan sees one byte too far. */
+static uint8_t *corpus(const char *name, size_t *ret)
+{
+    static uint8_t room[ROOM];
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/%s", HDF5_CORPUS, name);
+    _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    ssize_t n = read(fd, room, sizeof room);
+    assert_in_range(n, 100, ROOM - 1);
+    uint8_t *data = __real_malloc((size_t)n);
+    memcpy(data, room, (size_t)n);
+    *ret = (size_t)n;
+    return data;
+}
+
+static struct spec_dataset spec_of(const char *name, uint64_t cache)
+{
+    static char path[512];
+
+    snprintf(path, sizeof path, "%s/%s", HDF5_CORPUS, name);
+    file.path = path;
+    return (struct spec_dataset){
+        .kind = DATASET_HDF5, .files = &file, .n_files = 1, .cache = cache};
+}
+
+static struct dataset *must_open(const struct spec_dataset *spec)
+{
+    struct dataset *ds = NULL;
+    struct dl_error err = {0};
+
+    if (dataset_open(spec, &anywhere, &ds, &err) < 0)
+        fail_msg("%s: %s", err.path, err.message);
+    return ds;
+}
+
+/* Leaves of "rows", by name: image, label, late, seen, x. */
+struct row {
+    uint8_t image[5][4];
+    int64_t label;
+    double late[3];
+    bool seen;
+    float x;
+};
+
+static int read_row(struct dataset *ds, uint64_t i, struct row *ret, struct dl_error *err)
+{
+    void *dst[] = {ret->image, &ret->label, ret->late, &ret->seen, &ret->x};
+    size_t bad;
+
+    return ds->ops->read_rows(ds, &key, &i, 1, dst, &bad, err);
+}
+
+static void expect_row(const struct row *row, uint64_t i)
+{
+    for (unsigned j = 0; j < 5; j++)
+        for (unsigned k = 0; k < 4; k++)
+            assert_int_equal(row->image[j][k], (7 * i + 3 * j + k) % 251);
+    assert_int_equal(row->label, i * i);
+    for (unsigned j = 0; j < 3; j++)
+        assert_true(row->late[j] == (i < 20 ? (double)(3 * i + j) : 1.5));
+    assert_int_equal(row->seen, i % 3 == 0);
+    assert_true(row->x == (float)i / 8);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    for (uint64_t cache = 0; cache <= 1000; cache += 100) {
+        struct spec_dataset spec = spec_of("rows", cache);
+        struct dataset *ds = must_open(&spec);
+        struct dl_error err = {0};
+        struct row row;
+        assert_int_equal(ds->length, ROWS);
+        assert_int_equal(ds->n_leaves, 5);
+        for (uint64_t i = 0; i < 2 * ROWS; i++) {
+            memset(&row, 0xEE, sizeof row);
+            assert_int_equal(read_row(ds, i * 17 % ROWS, &row, &err), 0);
+            expect_row(&row, i * 17 % ROWS);
+        }
+        assert_int_equal(read_row(ds, ROWS, &row, &err), -ERANGE);
+        dataset_close(ds);
+    }
+}
+
+static void test_fields(void **state)
+{
+    static struct spec_field fields[] = {{(char *)"deep", (char *)"/g/x"},
+                                         {(char *)"y", (char *)"label"}};
+    struct spec_dataset spec = spec_of("rows", 0);
+    struct dl_error err = {0};
+    uint16_t deep;
+    int64_t y;
+    uint64_t i = 9;
+    size_t bad;
+
+    (void)state;
+    spec.fields = fields;
+    spec.n_fields = 2;
+    struct dataset *ds = must_open(&spec);
+    assert_int_equal(ds->ops->read_rows(ds, &key, &i, 1, (void *[]){&deep, &y}, &bad, &err), 0);
+    assert_int_equal(deep, 9);
+    assert_int_equal(y, 81);
+    dataset_close(ds);
+}
+
+static void test_other_files(void **state)
+{
+    struct spec_dataset spec = spec_of("latest", 0);
+    struct dataset *ds = must_open(&spec);
+    struct dl_error err = {0};
+    int16_t a[4];
+    uint64_t i = 2;
+    size_t bad;
+
+    (void)state;
+    assert_int_equal(ds->length, 3);
+    assert_int_equal(ds->ops->read_rows(ds, &key, &i, 1, (void *[]){a}, &bad, &err), 0);
+    assert_memory_equal(a, ((int16_t[]){8, 9, 10, 11}), sizeof a);
+    dataset_close(ds);
+    spec = spec_of("empty", 0);
+    ds = must_open(&spec);
+    assert_int_equal(ds->length, 0);
+    dataset_close(ds);
+    spec = spec_of("many", 0);
+    ds = must_open(&spec);
+    assert_int_equal(ds->n_leaves, 40);
+    assert_int_equal(ds->length, 2);
+    dataset_close(ds);
+    spec = spec_of("dense", 0);
+    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -ENOTSUP);
+    assert_error_has(&err, "has a group with its links in a heap, which is not read; write it "
+                           "with libver=\"earliest\"");
+}
+
+/* All of what is in the root; 0 or the error. */
+static int play(const struct hdf5_view *view, struct dl_error *err)
+{
+    static const char *const names[] = {"image", "label", "late", "seen", "x", "g/x"};
+    uint64_t at;
+    int r = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        struct hdf5_array array = {0};
+        struct hdf5_kept kept = {.most = 100};
+        int one = hdf5_find(view, names[i], &at, err);
+        if (one == 0)
+            one = hdf5_array_open(view, at, names[i], &array, err);
+        uint8_t *out =
+            one == 0 && array.row_bytes < 4096 ? __real_malloc(array.row_bytes + 1) : NULL;
+        for (uint64_t row = 0; out && one == 0 && row < ROWS && row < array.dims[0]; row++)
+            one = hdf5_array_read(&array, &kept, row, out, err);
+        free(out);
+        hdf5_array_close(&array, &kept);
+        assert_int_equal(kept.bytes, 0);
+        assert_true(one == 0 || (one == -err->code && err->message[0]));
+        r = one < 0 ? one : r;
+    }
+    return r;
+}
+
+/* Cut at each byte, a bit flipped at each byte: refused or read, and nothing outside is looked at.
+ */
+static void test_damaged(void **state)
+{
+    size_t n, flips = 0, refused = 0;
+    _cleanup_free_ uint8_t *data = corpus("rows", &n);
+    struct hdf5_view view = {.data = data, .bytes = n, .path = "rows"};
+    struct dl_error err = {0};
+
+    (void)state;
+    assert_int_equal(play(&view, &err), 0);
+    for (size_t at = 0; at < n; at += at < 4000 ? 3 : 7, flips++) {
+        data[at] ^= (uint8_t)(1U << at % 8);
+        refused += play(&view, &err) < 0;
+        data[at] ^= (uint8_t)(1U << at % 8);
+        _cleanup_free_ uint8_t *cut = __real_malloc(at + 1);
+        memcpy(cut, data, at);
+        struct hdf5_view part = {.data = cut, .bytes = at, .path = "cut"};
+        assert_true(play(&part, &err) < 0);
+    }
+    assert_true(flips > 1000 && refused > flips / 8);
+}
+
+/* Packed bytes have a sum of their own. */
+static void test_sums(void **state)
+{
+    size_t n;
+    _cleanup_free_ uint8_t *data = corpus("rows", &n);
+    struct hdf5_view view = {.data = data, .bytes = n, .path = "rows"};
+    struct hdf5_kept kept = {0};
+    struct hdf5_array array;
+    struct dl_error err = {0};
+    uint8_t row[20];
+    uint64_t at;
+
+    (void)state;
+    assert_int_equal(hdf5_find(&view, "image", &at, &err), 0);
+    assert_int_equal(hdf5_array_open(&view, at, "image", &array, &err), 0);
+    assert_int_equal(array.n_filters, 3);
+    data[array.chunks[0].at + array.chunks[0].bytes - 1] ^= 1;
+    assert_int_equal(hdf5_array_read(&array, &kept, 0, row, &err), -EINVAL);
+    assert_error(&err, EINVAL, "rows", "its dataset image has a chunk that is damaged");
+    assert_int_equal(hdf5_array_read(&array, &kept, 8, row, &err), 0);
+    hdf5_array_close(&array, &kept);
+}
+
+/* Each allocation of ours fails once, while it is opened and all rows are read. */
+static void test_memory(void **state)
+{
+    bool failed = true;
+    int k = 0;
+
+    (void)state;
+    for (; failed; k++) {
+        struct spec_dataset spec = spec_of("rows", 100);
+        struct dataset *ds = NULL;
+        struct dl_error err = {0};
+        struct row row;
+        fail_in = k;
+        int r = dataset_open(&spec, &anywhere, &ds, &err);
+        for (uint64_t i = 0; r == 0 && i < ds->length; i++)
+            r = read_row(ds, i, &row, &err);
+        failed = fail_in < 0;
+        fail_in = -1;
+        assert_int_equal(r, failed ? -ENOMEM : 0);
+        assert_int_equal(err.code, failed ? ENOMEM : 0);
+        dataset_close(ds);
+    }
+    assert_true(k > 20);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_memory),  cmocka_unit_test(test_rows),
+    cmocka_unit_test(test_fields),  cmocka_unit_test(test_other_files),
+    cmocka_unit_test(test_damaged), cmocka_unit_test(test_sums),
+};
+
+TEST_MAIN(tests)
