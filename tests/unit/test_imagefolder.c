@@ -659,7 +659,7 @@ static void test_progress(void **state)
     uint64_t told[2] = {0};
     const struct data_progress progress = {.tell = note_told, .owner = told};
     const struct data_env watched = {.progress = &progress};
-    struct image_list list;
+    struct class_list list;
     char dir[2][512];
 
     snprintf(dir[0], sizeof dir[0], "%s/many", harness_tmpdir());
@@ -670,11 +670,11 @@ static void test_progress(void **state)
         snprintf(name, sizeof name, "many/class/%u.png", i);
         harness_file(name, "", 0);
     }
-    assert_int_equal(image_list_make(dir[0], &watched, &list, NULL), 0);
+    assert_int_equal(class_list_make(dir[0], &image_files, &watched, &list, NULL), 0);
     assert_int_equal(list.n, 2 * DATA_TELL_EVERY + 10);
     assert_int_equal(told[0], list.n);
     assert_int_equal(told[1], 3);
-    image_list_deinit(&list);
+    class_list_deinit(&list);
 }
 
 int main(void)

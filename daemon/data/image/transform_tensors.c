@@ -455,9 +455,12 @@ static size_t tensors_pick_channel(const uint8_t *px, size_t n, int shift, uint8
 
 static void tensors_write_planes(const struct tensors_part *part, uint8_t *out)
 {
+    const uint8_t *px = part->pixels;
+    size_t n = part->n;
+
     for (uint32_t c = 0; c < part->channels; c++, out += n) {
-        for (size_t i = tensors_pick_channel(px, n, (int)c * 8, out); i < part->n; i++)
-            out[i] = part->pixels[i * PICTURE_PIXEL + c];
+        for (size_t i = tensors_pick_channel(px, n, (int)c * 8, out); i < n; i++)
+            out[i] = px[i * PICTURE_PIXEL + c];
     }
 }
 
