@@ -3,7 +3,7 @@
     PYTHON formats.py --build BUILD [--seconds S] [--rounds N] [ROW ...]
 
 PYTHON has NumPy, for photographs Pillow, for Parquet pyarrow, and for the others' side PyTorch and their
-libraries (webdataset, mosaicml-streaming, megatron-core, datasets); where one is missing its line says so.
+libraries (webdataset, mosaicml-streaming, megatron-core, datasets, pandas); where one is missing its line says so.
 Each row's data are made in a private directory. Runs take turns, and only ratios of neighbours mean
 something.
 
@@ -34,6 +34,12 @@ import arrow_files  # noqa: E402
 WORKERS = 2
 
 # What the others' program of a row begins with, in the folder of its data: `batches` is its iterator.
+FOREVER = """
+def forever(loader):
+    while True:
+        yield from loader
+
+"""
 PEERS = {
     "megatron": """
 import numpy, torch
@@ -61,23 +67,19 @@ class Samples(torch.utils.data.Dataset):
         tokens = torch.from_numpy(numpy.concatenate(parts).astype(numpy.int64))
         return {'tokens': tokens[:-1].contiguous(), 'labels': tokens[1:].contiguous()}
 
-batches = iter(torch.utils.data.DataLoader(Samples(1024), batch_size=32, shuffle=True,
-                                           num_workers=WORKERS))
+batches = forever(torch.utils.data.DataLoader(Samples(1024), batch_size=32, shuffle=True,
+                                              num_workers=WORKERS, persistent_workers=True))
 """,
     "mds": """
 import torch
 from streaming import StreamingDataset
 data = StreamingDataset(local='mds', shuffle=True, batch_size=256)
-batches = iter(torch.utils.data.DataLoader(data, batch_size=256, num_workers=WORKERS))
+batches = forever(torch.utils.data.DataLoader(data, batch_size=256, num_workers=WORKERS,
+                                              persistent_workers=True))
 """,
     "arrow": """
 import datasets, torch
 data = datasets.load_from_disk('arrow').with_format('torch')
-
-def forever(loader):
-    while True:
-        yield from loader
-
 batches = forever(torch.utils.data.DataLoader(data, batch_size=64, shuffle=True, num_workers=WORKERS,
                                               persistent_workers=True))
 """,
@@ -87,6 +89,22 @@ datasets.disable_progress_bars()
 data = datasets.load_dataset('parquet', data_files='*.parquet', split='train', streaming=True)
 data = data.shuffle(buffer_size=10000, seed=1).with_format('torch')
 batches = iter(torch.utils.data.DataLoader(data, batch_size=1024, num_workers=WORKERS))
+""",
+    "csv": """
+import pandas, torch
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, path):
+        self.frame = pandas.read_csv(path)
+
+    def __len__(self):
+        return len(self.frame)
+
+    def __getitem__(self, index):
+        return dict(self.frame.iloc[index])
+
+batches = forever(torch.utils.data.DataLoader(Rows('table.csv'), batch_size=1024, shuffle=True,
+                                              num_workers=WORKERS, persistent_workers=True))
 """,
     "tar": """
 import random
@@ -110,11 +128,6 @@ batches = iter(webdataset.WebLoader(data.batched(32), batch_size=None, num_worke
 }
 OURS = """
 from dloader import Loader
-
-def forever(loader):
-    while True:
-        yield from loader
-
 batches = forever(Loader(SPEC, as_='numpy'))
 """
 MEASURE = """
@@ -177,6 +190,15 @@ def make_arrow(folder, rows=16_000, length=2048):
         "features": {"tokens": {"feature": {"dtype": "int64", "_type": "Value"}, "_type": "List"}}}))
 
 
+def make_csv(folder, rows=100_000):
+    """Eight columns of numbers, two of them whole."""
+    rng = numpy.random.default_rng(0)
+    columns = [rng.standard_normal(rows) for _ in range(6)] + [rng.integers(1000, size=rows) for _ in range(2)]
+    with open(folder / "table.csv", "w") as file:
+        file.write("a,b,c,d,e,f,i,j\n")
+        file.writelines(",".join(f"{value:.6g}" for value in row) + "\n" for row in zip(*columns))
+
+
 def make_tar(folder, count=800, shards=8):
     """Photographs, as photos.py makes them."""
     (folder / "photos").mkdir()
@@ -229,6 +251,7 @@ ROWS = {
     "parquet": (make_parquet, lambda folder: {
         "ours": parquet_spec(folder, kind="random", order="native", block=50_000, window=8),
         "ours in order": parquet_spec(folder, kind="sequential")}),
+    "csv": (make_csv, lambda folder: {"ours": spec({"kind": "csv", "paths": f"{folder}/table.csv"}, 1024)}),
     "tar": (make_tar, lambda folder: {
         "ours": tar_spec(folder), "ours in order": tar_spec(folder, sampler={"kind": "sequential"})}),
 }
@@ -236,7 +259,7 @@ ROWS = {
 
 def rate(code, folder, seconds, **env):
     """Batches a second of a program of its own; or why there are none."""
-    code = f"WORKERS, SECONDS = {WORKERS}, {seconds}\n{code}{MEASURE}"
+    code = f"WORKERS, SECONDS = {WORKERS}, {seconds}\n{FOREVER}{code}{MEASURE}"
     (folder / "run.py").write_text(code)
     done = subprocess.run([sys.executable, "-W", "ignore", "run.py"], cwd=folder, text=True,
                           env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

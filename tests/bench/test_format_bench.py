@@ -27,12 +27,13 @@ class QuickRuns(unittest.TestCase):
         build = os.environ.get('DLOADER_RELEASE_BUILD', BUILD)
         if bench.build_options(build)['b_sanitize'] != 'none':
             self.skipTest('Python loads no module with sanitizers; set DLOADER_RELEASE_BUILD')
+        rows = ['megatron', 'csv']
         out = subprocess.run([sys.executable, HERE / 'formats.py', '--build', build, '--seconds', '0.2',
-                              '--rounds', '1', 'megatron'], check=True, stdout=subprocess.PIPE,
-                             text=True).stdout
-        self.assertRegex(out, r'(?m)^megatron +ours +[1-9][0-9]*\.[0-9] batches/s$')
-        theirs = re.search(r'(?m)^megatron +theirs +(.*)$', out)[1]
-        self.assertRegex(theirs, r'^([0-9.]+ batches/s|none: .*No module named .*)$')
+                              '--rounds', '1', *rows], check=True, stdout=subprocess.PIPE, text=True).stdout
+        for row in rows:
+            self.assertRegex(out, rf'(?m)^{row} +ours +[1-9][0-9]*\.[0-9] batches/s$')
+            theirs = re.search(rf'(?m)^{row} +theirs +(.*)$', out)[1]
+            self.assertRegex(theirs, r'^([0-9.]+ batches/s|none: .*No module named .*)$')
 
 
 if __name__ == '__main__':
