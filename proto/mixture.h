@@ -12,7 +12,7 @@
  * takes up to twice as many steps (daemon/plan/mix_order.h), in places where nobody may wait. */
 #define DL_MIX_LEAST_SHARE 16384
 
-#define MIX_POSITIONS (UINT64_C(1) << 46) /* positions of an order lie below */
+#define MIX_POSITIONS      (UINT64_C(1) << 46) /* positions of an order lie below */
 
 enum mix_stop {
     MIX_STOP_FIRST = 1, /* where the first dataset's share is all its samples */

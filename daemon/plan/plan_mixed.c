@@ -126,9 +126,10 @@ static void plan_mixed_look(const struct mixed_steps *steps, struct mixed_look *
 /* The child that a unit has most of. `scratch`: for what it has. */
 static uint32_t plan_mixed_most(const struct mixed_steps *steps, uint32_t unit, uint64_t *scratch)
 {
-    struct mixed_look look = {.unit = unit, .of = scratch};
+    struct mixed_look look = {.unit = unit};
     uint32_t most = 0;
 
+    look.of = scratch;
     plan_mixed_look(steps, &look);
     for (uint32_t i = 1; i < steps->children->n; i++)
         most = look.of[i] > look.of[most] ? i : most;

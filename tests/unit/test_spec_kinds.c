@@ -145,6 +145,27 @@ static void test_record_forms(void **state)
          "{kind: tar, index: auto, shards: [/base/a.tar], audio: [flac, wav], dtype: float32, "
          "channels: mono, sample_rate: 16000, frames: null, tokenizer: none, decode: true, "
          "transform: none, flip: 0.0, layout: hwc}"},
+        {"{kind: tfrecord, paths: a, decode: false}",
+         "{kind: tfrecord, paths: [/base/a], tokenizer: none, decode: false}"},
+        {"{kind: tar, shards: a, decode: false, tokenizer: huggingface, model: t, field: "
+         "json.text}",
+         "{kind: tar, divide: true, shards: [/base/a], tokenizer: huggingface, field: json.text, "
+         "model: /base/t, special_tokens: true, mlm_probability: 0.0, chat: none, max_length: "
+         "null, "
+         "shuffle: 0, decode: false}"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
+        _cleanup_free_ char *text = NULL;
+        assert_true(asprintf(&text, "dataset: %s", forms[i].written) > 0);
+        expect_form("dataset", text, forms[i].canonical);
+    }
+}
+
+static void test_column_forms(void **state)
+{
+    (void)state;
+    static const struct form forms[] = {
         {"{kind: parquet, paths: d, audio: [x], frames: 9, dtype: int16}",
          "{kind: parquet, paths: [/base/d], audio: [x], dtype: int16, channels: mono, "
          "sample_rate: null, frames: 9, crop: random, tokenizer: none, decode: true, nulls: "
@@ -177,8 +198,6 @@ static void test_record_forms(void **state)
          "{kind: parquet, paths: [/base/d], tokenizer: none, decode: false, fields: {x: x}, nulls: "
          "-1, filter: {x: "
          "{min: 2}, y: 1}, cache: 1048576}"},
-        {"{kind: tfrecord, paths: a, decode: false}",
-         "{kind: tfrecord, paths: [/base/a], tokenizer: none, decode: false}"},
         {"{kind: arrow, paths: a, decode: false}",
          "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse, cache: "
          "1073741824}"},
@@ -188,12 +207,6 @@ static void test_record_forms(void **state)
         {"{kind: arrow, paths: a, decode: false, tokenizer: bytes, bos: 1}",
          "{kind: arrow, paths: [/base/a], tokenizer: bytes, field: text, bos: 1, max_length: null, "
          "decode: false, nulls: refuse, cache: 1073741824}"},
-        {"{kind: tar, shards: a, decode: false, tokenizer: huggingface, model: t, field: "
-         "json.text}",
-         "{kind: tar, divide: true, shards: [/base/a], tokenizer: huggingface, field: json.text, "
-         "model: /base/t, special_tokens: true, mlm_probability: 0.0, chat: none, max_length: "
-         "null, "
-         "shuffle: 0, decode: false}"},
         {"{kind: csv, paths: a, tokenizer: sentencepiece, model: m, max_length: 3}",
          "{kind: csv, paths: [/base/a], tokenizer: sentencepiece, field: text, model: /base/m, "
          "max_length: 3, nulls: refuse, separator: auto, header: true, types: null}"},
@@ -638,10 +651,11 @@ static void test_too_many(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_dataset_forms),  cmocka_unit_test(test_record_forms),
-    cmocka_unit_test(test_other_forms),    cmocka_unit_test(test_fields),
-    cmocka_unit_test(test_unknown_length), cmocka_unit_test(test_iterable),
-    cmocka_unit_test(test_refusals),       cmocka_unit_test(test_too_many),
+    cmocka_unit_test(test_dataset_forms), cmocka_unit_test(test_record_forms),
+    cmocka_unit_test(test_column_forms),  cmocka_unit_test(test_other_forms),
+    cmocka_unit_test(test_fields),        cmocka_unit_test(test_unknown_length),
+    cmocka_unit_test(test_iterable),      cmocka_unit_test(test_refusals),
+    cmocka_unit_test(test_too_many),
 };
 
 TEST_MAIN(tests)

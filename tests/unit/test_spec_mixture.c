@@ -31,7 +31,7 @@ static void test_forms(void **state)
     }
 }
 
-static void test_refused(void **state)
+static void test_weights_refused(void **state)
 {
     static const struct refusal cases[] = {
         {"}", "dataset.weights", "missing; a mix needs one for each dataset, or a schedule"},
@@ -88,6 +88,15 @@ static void test_refused(void **state)
          "write samples"},
         {", weights: [1, 1], by: tokens, stop: all}\nbatch: {tokens: 8}\ncollate: {kind: pad}\n",
          "dataset.by", "\"tokens\" has no stop: all; write stop: first, or never with a length"},
+    };
+
+    (void)state;
+    EXPECT_REFUSALS("dataset: {kind: mix, " TWO, cases);
+}
+
+static void test_order_refused(void **state)
+{
+    static const struct refusal cases[] = {
         {", weights: [1, 1], draw: random}", "dataset.draw",
          "\"random\" does not tell where an epoch ends without drawing all of it; write stop: "
          "never, "

@@ -165,7 +165,7 @@ static int body_unpack_all(struct body_making *m)
 /* The places, and behind them room for what they lead to. */
 static int body_make_room(struct body_making *m)
 {
-    uint64_t head = ((uint64_t)BUFFER * m->buffers.n + 63) & ~UINT64_C(63);
+    uint64_t head = ((uint64_t)BUFFER * max_u64(m->buffers.n, 1) + 63) & ~UINT64_C(63);
 
     if (m->bytes > arrow_body_most(m->message))
         return body_refuse(m, "unpacks to more than its bytes can be believed to have");

@@ -248,10 +248,9 @@ static int audio_decode(struct audio_decoder *decoder, uint64_t first, uint64_t 
             continue;
         if (end == AUDIO_FRAMES_UNKNOWN)
             break;
-        return dl_error_set(err, EINVAL, decoder->path,
-                            "ends behind %llu of its %llu frames; it is truncated",
-                            (unsigned long long)(first + decoder->frames),
-                            (unsigned long long)decoder->info.frames);
+        return dl_error_set(
+            err, EINVAL, decoder->path, "ends behind %llu of its %llu frames; it is truncated",
+            (unsigned long long)first + decoder->frames, (unsigned long long)decoder->info.frames);
     }
     return r;
 }

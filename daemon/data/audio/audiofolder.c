@@ -89,7 +89,7 @@ static int audiofolder_read_rows(struct dataset *ds, const struct sample_key *ke
         /* Once: another process may write to the slot these lie in. */
         uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
         struct audio_shape shape;
-        int64_t label, rate;
+        int64_t label = 0, rate;
         int r = audiofolder_decode(folder, key, index, &shape, &label, err);
 
         if (r < 0) {
@@ -111,7 +111,7 @@ static int audiofolder_get(struct dataset *ds, const struct sample_key *key, uin
     struct audio_shape shape;
     uint64_t dimensions[2];
     uint32_t ndim;
-    int64_t label;
+    int64_t label = 0;
     int r = audiofolder_decode(folder, key, index, &shape, &label, err);
 
     if (r < 0)

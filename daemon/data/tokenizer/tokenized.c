@@ -88,7 +88,8 @@ static json_t *tokenized_message_of(const struct sample *sample, uint32_t i)
         const struct tree_node *node = &tree->nodes[child];
         const char *name = node->key_len > 0 ? tree->keys + node->key_off : "";
         if (message->kind == TREE_DICT)
-            r = json_object_setn_new_nocheck(ret, name, node->key_len, tokenized_string_of(sample, child));
+            r = json_object_setn_new_nocheck(ret, name, node->key_len,
+                                             tokenized_string_of(sample, child));
         child = collate_skip(tree, child);
     }
     if (r == 0)
