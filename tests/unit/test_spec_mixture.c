@@ -175,9 +175,9 @@ static void test_iterable(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),
-                                       cmocka_unit_test(test_iterable),
-                                       cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forms), cmocka_unit_test(test_iterable),
+        cmocka_unit_test(test_weights_refused), cmocka_unit_test(test_order_refused)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,7 +91,7 @@ static int arrow_features_find(struct arrow_schema *schema, const char *source, 
 int arrow_features_mark_media(struct arrow_schema *schema, const struct spec_dataset *spec,
                               const char *path, struct dl_error *err)
 {
-    struct arrow_field *field;
+    struct arrow_field *field = NULL;
     int r;
 
     for (uint32_t i = 0; i < spec->n_images; i++) {

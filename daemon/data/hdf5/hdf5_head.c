@@ -110,7 +110,7 @@ static int hdf5_walk_block(struct hdf5_walk *walk, const uint8_t *data, uint64_t
 {
     int r = 0;
 
-    for (uint64_t at = 0, used; r == 0 && at < bytes; at += used)
+    for (uint64_t at = 0, used = 0; r == 0 && at < bytes; at += used)
         r = hdf5_read_message(walk, data + at, bytes - at, &used, err);
     return r;
 }
