@@ -1,4 +1,5 @@
-/* Tables of 256 bytes where a byte's result depends on that byte alone; else pixel by pixel. */
+/* Tables of 256 bytes where a byte's result depends on that byte alone and is no simple sum; else
+ * pixel by pixel, for which the compiler has vectors. */
 #include "daemon/data/image/colour.h"
 #include "daemon/data/image/vectors.h"
 
@@ -37,6 +38,16 @@ static inline uint8_t colour_to_byte(int n)
     return (uint8_t)(n < 0 ? 0 : n > 255 ? 255 : n);
 }
 
+static inline uint32_t colour_load(const uint8_t *px, size_t i)
+{
+    uint32_t pixel;
+
+    memcpy(&pixel, px + i * PIXEL, sizeof pixel);
+    return pixel;
+}
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "red is a pixel's lowest byte");
+
 /* ---- blending ---------------------------------------------------------------------------------
  */
 
@@ -49,16 +60,33 @@ static inline uint8_t colour_mix(uint8_t from, uint8_t to, float factor)
     return colour_to_byte((int)((float)from + step));
 }
 
+/* The three bytes of a pixel from one level. Each is as wide as the pixel while it is worked out,
+ * so that vectors need no other order of bytes. */
+static inline uint32_t colour_mix_pixel(int32_t level, uint32_t pixel, float factor)
+{
+    uint32_t mixed = 0;
+
+    for (unsigned bit = 0; bit < COLOURS * 8; bit += 8) {
+        float step = factor * (float)((int32_t)(pixel >> bit & 255) - level);
+        int32_t n = (int32_t)((float)level + step);
+        mixed |= (uint32_t)(n < 0 ? 0 : n > 255 ? 255 : n) << bit;
+    }
+    return mixed;
+}
+
+WIDE_VECTORS static void colour_mix_level(uint8_t *px, size_t n, int32_t level, float factor)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t pixel = colour_mix_pixel(level, colour_load(px, i), factor);
+        memcpy(px + i * PIXEL, &pixel, sizeof pixel);
+    }
+}
+
 /* From one level for all pixels. */
 static void colour_blend_level(struct picture *p, uint8_t level, double factor)
 {
-    uint8_t table[LEVELS];
-
-    if ((float)factor == 1)
-        return;
-    for (unsigned i = 0; i < LEVELS; i++)
-        table[i] = (float)factor == 0 ? level : colour_mix(level, (uint8_t)i, (float)factor);
-    colour_look_up_all(p, table);
+    if ((float)factor != 1)
+        colour_mix_level(p->pixels, picture_pixels(p), level, (float)factor);
 }
 
 WIDE_VECTORS static void colour_mix_all(const uint8_t *restrict from, uint8_t *restrict to,
@@ -82,16 +110,6 @@ void colour_brightness(struct picture *p, double factor)
 {
     colour_blend_level(p, 0, factor);
 }
-
-static inline uint32_t colour_load(const uint8_t *px, size_t i)
-{
-    uint32_t pixel;
-
-    memcpy(&pixel, px + i * PIXEL, sizeof pixel);
-    return pixel;
-}
-
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "red is a pixel's lowest byte");
 
 static inline uint32_t colour_luma(uint32_t pixel)
 {
@@ -133,14 +151,12 @@ WIDE_VECTORS static void colour_make_grey(const uint8_t *px, size_t n, uint8_t *
     }
 }
 
-static void colour_saturate(uint8_t *px, size_t n, float factor)
+WIDE_VECTORS static void colour_saturate(uint8_t *px, size_t n, float factor)
 {
-    uint8_t grey[BLOCK * PIXEL];
-
-    for (size_t here; n > 0; n -= here, px += here * PIXEL) {
-        here = n < BLOCK ? n : BLOCK;
-        colour_make_grey(px, here, grey);
-        colour_mix_all(grey, px, here * PIXEL, factor);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t pixel = colour_load(px, i);
+        pixel = colour_mix_pixel((int32_t)colour_luma(pixel), pixel, factor);
+        memcpy(px + i * PIXEL, &pixel, sizeof pixel);
     }
 }
 
@@ -174,17 +190,23 @@ void colour_permute(struct picture *p, const uint32_t order[static COLOURS])
  */
 
 /*
- * HSV of 8 bits each, as Convert.c (rgb2hsv_row, hsv2rgb) has it: float32 and float64 where it has
- * them. The hue and the saturation of a pixel are cut to 255ths. A block of pixels at a time, in
- * steps without branches, so that the compiler can use vectors.
+ * HSV of 8 bits each, there and back, as Pillow's Convert.c (rgb2hsv_row, hsv2rgb) works it out in
+ * float32 and float64. What it cuts or rounds are fractions of small whole numbers, so far from
+ * each other that less exact sums give the same, but where a fraction is whole: then Pillow may
+ * have it just below. Those are told apart here. A block of pixels at a time, in steps without
+ * branches, so that the compiler can use vectors. The unit test compares all colours.
  */
+enum {
+    CIRCLE = 255, /* hues */
+    THIRD = CIRCLE / 3,
+    SIXTH = 85,           /* of the circle, in halves of a hue */
+    SHARES = 255 * SIXTH, /* of 1: a saturation times halves of a hue */
+};
+
 struct colour_hsv {
-    int32_t hue[BLOCK];
-    int32_t saturation[BLOCK];
-    int32_t value[BLOCK];
-    int32_t sixth[BLOCK]; /* of the circle, in which the hue lies */
-    float rest[BLOCK];    /* how far in it */
-    float share[BLOCK];   /* of colour */
+    uint32_t hue[BLOCK]; /* its place in colour_circle; then what is there */
+    float saturation[BLOCK];
+    float value[BLOCK];
 };
 
 static inline int32_t colour_max(int32_t a, int32_t b)
@@ -197,92 +219,111 @@ static inline int32_t colour_min(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-WIDE_VECTORS static void colour_to_hsv(const uint8_t *px, size_t n, uint8_t shift,
-                                       struct colour_hsv *ret)
+/* 2h if the hue is h, 2h + 1 if it is between h and h + 1: then it is 1/510 or more from both,
+ * since `range` is at most 255. */
+static inline uint32_t colour_place(int32_t r, int32_t g, int32_t b, int32_t most, int32_t range)
+{
+    const float near = 1.0F / 1024;
+    int32_t by_r = -(r == most), by_g = -(g == most) & ~by_r, by_b = ~(by_r | by_g);
+    int32_t step = ((g - b) & by_r) | ((b - r) & by_g) | ((r - g) & by_b);
+    int32_t start = (CIRCLE & by_r & -(g < b)) | (THIRD & by_g) | (2 * THIRD & by_b);
+    float hue = (float)start + (float)step * (CIRCLE / 6.0F) / (float)colour_max(range, 1);
+
+    return (uint32_t)((int32_t)(hue + near) + (int32_t)(hue + (1 - near)));
+}
+
+/* The whole part of `share` * 255 in float64. In float32 the product may be rounded up to the next
+ * whole number; these differences are exact in float32. */
+static inline float colour_saturation_of(float share)
+{
+    float whole = (float)(int32_t)(share * 255);
+
+    return whole - (share * 256 - whole < share ? 1.0F : 0.0F);
+}
+
+WIDE_VECTORS static void colour_to_hsv(const uint8_t *restrict px, size_t n,
+                                       struct colour_hsv *restrict ret)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t pixel = colour_load(px, i);
         int32_t r = pixel & 255, g = pixel >> 8 & 255, b = pixel >> 16 & 255;
-        int32_t most = colour_max(r, colour_max(g, b)), least = colour_min(r, colour_min(g, b));
-        float range = (float)colour_max(most - least, 1); /* 0: grey, whatever its hue */
-        float rc = (float)(most - r) / range, gc = (float)(most - g) / range;
-        float bc = (float)(most - b) / range;
-        float of_r = bc - gc, of_g = (float)(2.0 + (double)rc - (double)bc);
-        float of_b = (float)(4.0 + (double)gc - (double)rc);
-        float h = r == most ? of_r : g == most ? of_g : of_b;
-        double turn = (double)h / 6.0 + 1.0;
-        float within = (float)(turn - (turn >= 1 ? 1.0 : 0.0)); /* fmod(turn, 1): it is below 2 */
-        float s = (float)(most - least) / (float)colour_max(most, 1);
-        ret->hue[i] = ((int32_t)((double)within * 255.0) + shift) & 255;
-        ret->saturation[i] = (int32_t)((double)s * 255.0);
-        ret->value[i] = most;
+        int32_t most = colour_max(r, colour_max(g, b));
+        int32_t range = most - colour_min(r, colour_min(g, b));
+        ret->hue[i] = colour_place(r, g, b, most, range);
+        ret->saturation[i] = colour_saturation_of((float)range / (float)colour_max(most, 1));
+        ret->value[i] = (float)most;
     }
 }
 
-/* What hsv2rgb works out of a hue and of a saturation, for each there is. */
+/* For each place, a byte each from the lowest on: how many halves of a hue the middle colour is
+ * from the brightest; and the bits of a pixel where the brightest, the middle and the darkest
+ * begin. */
 struct colour_circle {
-    int32_t sixth[LEVELS];
-    float rest[LEVELS];
-    float share[LEVELS];
+    uint32_t of[2 * LEVELS];
 };
 
-static void colour_circle_make(struct colour_circle *circle)
+static uint32_t colour_circle_at(unsigned hue)
 {
+    static const uint32_t shifts[] = {0x100800, 0x100008, 0x001008, 0x000810, 0x080010, 0x081000};
+    unsigned sixth = hue * 2 / SIXTH % 6, place = hue * 2 % SIXTH;
+
+    return shifts[sixth] << 8 | (sixth & 1 ? place : SIXTH - place);
+}
+
+static void colour_circle_make(uint8_t shift, struct colour_circle *circle)
+{
+    /* Bit h: Pillow has the hue h just below that, and cuts it to h - 1. */
+    static const uint32_t below[] = {
+        0xfffffffe, 0x00000000, 0x11000000, 0x00000111, 0x222aaaaa, 0x23232222, 0x00022222, 0,
+    };
+
     for (unsigned i = 0; i < LEVELS; i++) {
-        double sixths = (double)(float)i * 6.0 / 255.0;
-        int whole = (int)floor(sixths);
-        circle->sixth[i] = whole % 6;
-        circle->rest[i] = (float)(sixths - (double)(float)whole);
-        circle->share[i] = (float)((double)(float)i / 255.0);
+        unsigned cut = i - (below[i / 32] >> i % 32 & 1);
+        circle->of[2 * i] = colour_circle_at((cut + shift) % LEVELS);
+        circle->of[2 * i + 1] = colour_circle_at((i + shift) % LEVELS);
     }
 }
 
-static void colour_look_up_circle(const struct colour_circle *circle, size_t n,
-                                  struct colour_hsv *hsv)
+static void colour_look_up_circle(const struct colour_circle *circle, size_t n, uint32_t *hue)
 {
-    for (size_t i = 0; i < n; i++) {
-        hsv->sixth[i] = circle->sixth[hsv->hue[i]];
-        hsv->rest[i] = circle->rest[hsv->hue[i]];
-        hsv->share[i] = circle->share[hsv->saturation[i]];
-    }
+    for (size_t i = 0; i < n; i++)
+        hue[i] = circle->of[hue[i]];
 }
 
-/* round(), of what is not negative. */
-static inline int32_t colour_fade(int32_t value, double left)
+/* `value`, less as much of it as `lost` SHARES are, rounded. It is never nearer to a half than half
+ * of a SHARE, for SHARES are odd, and the sums here are wrong by less. */
+static inline uint32_t colour_fade(float value, float lost)
 {
-    return (int32_t)((double)(float)value * left + 0.5);
+    return (uint32_t)(int32_t)(value * (SHARES - lost) * (1.0F / SHARES) + 0.5F);
 }
 
-WIDE_VECTORS static void colour_from_hsv(const struct colour_hsv *hsv, size_t n, uint8_t *px)
+WIDE_VECTORS static void colour_from_hsv(const struct colour_hsv *restrict hsv, size_t n,
+                                         uint8_t *restrict px)
 {
     for (size_t i = 0; i < n; i++) {
-        int32_t six = hsv->sixth[i], v = hsv->value[i];
-        float rest = hsv->rest[i], share = hsv->share[i], product = share * rest;
-        int32_t p = colour_fade(v, 1.0 - (double)share), q = colour_fade(v, 1.0 - (double)product);
-        int32_t t = colour_fade(v, 1.0 - (double)share * (1.0 - (double)rest));
-        int32_t in0 = -(six == 0), in1 = -(six == 1), in2 = -(six == 2), in3 = -(six == 3);
-        int32_t in4 = -(six == 4), in5 = -(six == 5);
-        int32_t r = (v & (in0 | in5)) | (q & in1) | (p & (in2 | in3)) | (t & in4);
-        int32_t g = (t & in0) | (v & (in1 | in2)) | (q & in3) | (p & (in4 | in5));
-        int32_t b = (p & (in0 | in1)) | (t & in2) | (v & (in3 | in4)) | (q & in5);
-        uint32_t pixel = (uint32_t)r | (uint32_t)g << 8 | (uint32_t)b << 16;
+        uint32_t todo = hsv->hue[i];
+        float value = hsv->value[i], saturation = hsv->saturation[i];
+        uint32_t middle = colour_fade(value, saturation * (float)(int32_t)(todo & 255));
+        uint32_t darkest = colour_fade(value, saturation * SIXTH);
+        uint32_t pixel = (uint32_t)(int32_t)value << (todo >> 8 & 31) |
+                         middle << (todo >> 16 & 31) | darkest << (todo >> 24);
         memcpy(px + i * PIXEL, &pixel, sizeof pixel);
     }
 }
 
 void colour_hue(struct picture *p, double turn)
 {
-    uint8_t shift = (uint8_t)(int32_t)(turn * 255), *px = p->pixels;
+    uint8_t *px = p->pixels;
     struct colour_circle circle;
     struct colour_hsv hsv;
 
     if (p->grey)
         return;
-    colour_circle_make(&circle);
+    colour_circle_make((uint8_t)(int32_t)(turn * 255), &circle);
     for (size_t n = picture_pixels(p), here; n > 0; n -= here, px += here * PIXEL) {
         here = n < BLOCK ? n : BLOCK;
-        colour_to_hsv(px, here, shift, &hsv);
-        colour_look_up_circle(&circle, here, &hsv);
+        colour_to_hsv(px, here, &hsv);
+        colour_look_up_circle(&circle, here, hsv.hue);
         colour_from_hsv(&hsv, here, px);
     }
 }
@@ -319,15 +360,39 @@ struct colour_counts {
     uint64_t of[COLOURS][LEVELS];
 };
 
-/* Four tables a channel would be faster still; two neighbours often have the same level. */
+/* Neighbours often have the same level, and to count it twice in one place is to wait for the first
+ * sum: so each lane has its own. The gap keeps one level of two lanes from addresses that differ by
+ * a multiple of 4 KiB, which processors take for the same at first. */
+enum { LANES = 4, GAP = 16 };
+
+struct colour_lanes {
+    uint32_t of[LANES][COLOURS][LEVELS + GAP];
+};
+
+static inline void colour_count_pixel(uint32_t pixel, uint32_t counts[static COLOURS][LEVELS + GAP])
+{
+    counts[0][pixel & 255]++;
+    counts[1][pixel >> 8 & 255]++;
+    counts[2][pixel >> 16 & 255]++;
+}
+
 static void colour_count(const struct picture *p, struct colour_counts *ret)
 {
-    const uint8_t *px = p->pixels;
+    struct colour_lanes lanes = {0};
+    size_t i = 0, n = picture_pixels(p);
 
+    for (; i + LANES <= n; i += LANES) {
+        for (unsigned lane = 0; lane < LANES; lane++)
+            colour_count_pixel(colour_load(p->pixels, i + lane), lanes.of[lane]);
+    }
+    for (; i < n; i++)
+        colour_count_pixel(colour_load(p->pixels, i), lanes.of[0]);
     *ret = (struct colour_counts){0};
-    for (size_t n = picture_pixels(p); n > 0; n--, px += PIXEL) {
-        for (unsigned c = 0; c < COLOURS; c++)
-            ret->of[c][px[c]]++;
+    for (unsigned lane = 0; lane < LANES; lane++) {
+        for (unsigned c = 0; c < COLOURS; c++) {
+            for (i = 0; i < LEVELS; i++)
+                ret->of[c][i] += lanes.of[lane][c][i];
+        }
     }
 }
 

@@ -385,9 +385,10 @@ static void tensors_erase(const struct transform *t, struct transforms_runner *r
 
     for (uint32_t c = 0; c < runner_channels(run); c++) {
         float *rows = run->tensor.values + c * plane + hole->top * width + hole->left;
+        float value = narrow_round(run->tensor.dtype, noise ? 0 : (float)t->numbers[c]);
         for (uint32_t y = 0; y < hole->h; y++, rows += width) {
             for (uint32_t x = 0; x < hole->w; x++)
-                rows[x] = narrow_round(run->tensor.dtype, noise ? *noise++ : (float)t->numbers[c]);
+                rows[x] = noise ? narrow_round(run->tensor.dtype, *noise++) : value;
         }
     }
 }
