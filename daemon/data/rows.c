@@ -141,14 +141,24 @@ int rows_measure(struct rows *rows, uint64_t samples, uint64_t begin, struct bat
     return 0;
 }
 
-/* One by one. */
-static int rows_write_watched(struct rows *rows, const struct sample_key *key,
-                              const uint64_t *indices, struct slow_watch *watch, size_t *ret_bad,
-                              struct dl_error *err)
+/* To where `n` rows from here go. */
+static void rows_advance(struct rows *rows, int64_t n)
 {
+    for (uint32_t i = 0; i < rows->dataset->n_leaves; i++) {
+        bool mixed = rows->mix && i == batch_mix_label(rows->mix);
+        uint64_t bytes = mixed ? rows->label_bytes : rows->leaves[i].row_bytes;
+        rows->dst[i] = (char *)rows->dst[i] + n * (int64_t)bytes;
+    }
+}
+
+static int rows_read_watched(struct rows *rows, const struct sample_key *key,
+                             const uint64_t *indices, struct slow_watch *watch, size_t *ret_bad,
+                             struct dl_error *err)
+{
+    uint64_t i;
     int r = 0;
 
-    for (uint64_t i = 0; i < rows->samples && r == 0; i++) {
+    for (i = 0; i < rows->samples && r == 0; i++) {
         uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
         size_t bad = 1;
 
@@ -156,15 +166,26 @@ static int rows_write_watched(struct rows *rows, const struct sample_key *key,
         if (r < 0 && bad == 0)
             *ret_bad = i;
         slow_watch_sample(watch, index);
-        for (uint32_t l = 0; l < rows->dataset->n_leaves; l++)
-            rows->dst[l] = (char *)rows->dst[l] + rows->leaves[l].row_bytes;
+        rows_advance(rows, 1);
     }
+    rows_advance(rows, -(int64_t)i);
     return r;
 }
 
-/* As dataset_ops.read_rows, the labels apart; and mixes them. */
+/* As dataset_ops.read_rows, of all rows to rows->dst; watched, one by one. */
+static int rows_read(struct rows *rows, const struct sample_key *key, const uint64_t *indices,
+                     struct slow_watch *watch, size_t *ret_bad, struct dl_error *err)
+{
+    if (watch && watch->on)
+        return rows_read_watched(rows, key, indices, watch, ret_bad, err);
+    return rows->dataset->ops->read_rows(rows->dataset, key, indices, rows->samples, rows->dst,
+                                         ret_bad, err);
+}
+
+/* The labels apart; and mixes them. */
 static int rows_write_mixed(struct rows *rows, const struct sample_key *key,
-                            const uint64_t *indices, size_t *ret_bad, struct dl_error *err)
+                            const uint64_t *indices, struct slow_watch *watch, size_t *ret_bad,
+                            struct dl_error *err)
 {
     struct batch_mix_rows of = {.leaves = rows->dst, .n = rows->samples};
     uint32_t label = batch_mix_label(rows->mix);
@@ -182,8 +203,7 @@ static int rows_write_mixed(struct rows *rows, const struct sample_key *key,
     rows->dst[label] = rows->labels;
     draws_keyed_init_batch(&draws, key->seed, key->epoch,
                            key->base + __atomic_load_n(&indices[0], __ATOMIC_RELAXED));
-    int r = rows->dataset->ops->read_rows(rows->dataset, key, indices, rows->samples, rows->dst,
-                                          ret_bad, err);
+    int r = rows_read(rows, key, indices, watch, ret_bad, err);
     rows->dst[label] = soft;
     of.labels = rows->labels;
     return r < 0 ? r : batch_mix_run(rows->mix, &draws.base, &of, ret_bad, err);
@@ -198,10 +218,7 @@ int rows_write(struct rows *rows, const struct sample_key *key, const uint64_t *
     memcpy(bytes + rows->layout.tree_off, rows->tree, rows->layout.tree_len);
     for (uint32_t i = 0; i < rows->dataset->n_leaves; i++)
         rows->dst[i] = bytes + rows->leaves[i].node->offset;
-    if (watch && watch->on)
-        return rows_write_watched(rows, key, indices, watch, ret_bad, err);
     if (rows->mix)
-        return rows_write_mixed(rows, key, indices, ret_bad, err);
-    return rows->dataset->ops->read_rows(rows->dataset, key, indices, rows->samples, rows->dst,
-                                         ret_bad, err);
+        return rows_write_mixed(rows, key, indices, watch, ret_bad, err);
+    return rows_read(rows, key, indices, watch, ret_bad, err);
 }

@@ -469,7 +469,7 @@ static const struct refusal dataset_refusals[] = {
      "\"a..b\" is not a field's name: 1 to 128 bytes without dots and control characters"},
     {"{kind: imagefolder, root: x, tokenizer: bytes}", "dataset.tokenizer",
      "not a key of a dataset of kind imagefolder; it takes kind, root, cache, size, transform, "
-     "resize, flip, scale, aspect, layout, transforms"},
+     "resize, flip, scale, aspect, layout, transforms, views"},
     {TEXT("tokenizer: bpe"), "dataset.tokenizer",
      "\"bpe\" is not one of none, bytes, sentencepiece, huggingface"},
     {TEXT("tokenizer: sentencepiece"), "dataset.model",
