@@ -2,6 +2,7 @@
 #include "daemon/data/image/image.h"
 #include "daemon/data/combine/combine.h"
 #include "daemon/data/image/resample.h"
+#include "daemon/data/image/vectors.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -412,7 +413,7 @@ __attribute__((target("avx2"))) static size_t image_widen_quick(const uint8_t *r
 
 static size_t image_widen_begin(const uint8_t *row, size_t n, uint8_t *out)
 {
-    return __builtin_cpu_supports("avx2") ? image_widen_quick(row, n, out) : 0;
+    return vectors_have_avx2() ? image_widen_quick(row, n, out) : 0;
 }
 
 #else

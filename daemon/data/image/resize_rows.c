@@ -1,5 +1,6 @@
 /* Pixels times weights: in plain C, with SSE2, and with AVX2 where the processor has it. */
 #include "daemon/data/image/resize_rows.h"
+#include "daemon/data/image/vectors.h"
 
 #include <errno.h>
 
@@ -345,7 +346,7 @@ const struct resize_kernels *resize_kernels_get(unsigned i)
 {
     static const struct resize_kernels *const all[] = {&resize_avx2, &resize_sse2, &resize_plain};
 
-    i += !__builtin_cpu_supports("avx2");
+    i += !vectors_have_avx2();
     return i < ARRAY_SIZE(all) ? all[i] : NULL;
 }
 

@@ -10,6 +10,7 @@
 #define DL_DATA_VECTORS_H
 
 #include <features.h>
+#include <stdbool.h>
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(PLAIN_VECTORS)
@@ -17,5 +18,12 @@
 #else
 #define WIDE_VECTORS
 #endif
+
+/*
+ * Whether this processor has AVX2, and the kernel keeps its registers. For code by intrinsics that
+ * is chosen at run time: __builtin_cpu_supports() needs libgcc, which the wheel's compiler does not
+ * have. Any thread.
+ */
+bool vectors_have_avx2(void);
 
 #endif
