@@ -47,8 +47,7 @@ static bool render_put_unit(FILE *file, const char *key, const struct value *v)
         return true;
     }
     if (!render_ends_in(key, "padding") && !render_ends_in(key, "fill") &&
-        !render_ends_in(key, "waiting") && !render_ends_in(key, "share") &&
-        !render_ends_in(key, "wanted"))
+        !render_ends_in(key, "share") && !render_ends_in(key, "wanted"))
         return false;
     fprintf(file, "%.2f%%", 100 * d);
     return true;

@@ -38,7 +38,7 @@ static const struct shape {
               "worlds threads waiting_jobs log_lines_left_out refused loop_s"}},
     {"quarantine",
      {.keys = "loader sample done seen rank worker world dataset", .below = "message"}},
-    {"lately", {.keys = "loader uid rank waiting ten_minutes waited_s read_s age_s world job"}},
+    {"lately", {.keys = "loader uid rank wait_share ten_minutes waited_s read_s age_s world job"}},
     {"slowest", {.keys = "loader uid sample took_s name epoch seen"}},
     {"times", {.keys = "loader uid stage rank mean_s half_s p99_s batches total_s"}},
 };
@@ -147,13 +147,13 @@ static int shape_change_lately(struct value *row)
 
     if (waits && waits->type == VALUE_ARRAY) {
         shape_draw_line(waits, most, line);
-        form_real(&form, "waiting", read > 0 ? waited / read : 0);
+        form_real(&form, "wait_share", read > 0 ? waited / read : 0);
     } else if (batches && batches->type == VALUE_ARRAY) {
         most = 0;
         for (uint32_t i = 0; i < batches->count; i++)
             most = fmax(most, value_real(&batches->items[i]));
         shape_draw_line(batches, most, line);
-        (void)form_null(&form, "waiting");
+        (void)form_null(&form, "wait_share");
     }
     form_text(&form, "ten_minutes", line);
     return error;

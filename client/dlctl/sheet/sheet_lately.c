@@ -77,7 +77,7 @@ void sheet_lately_read(const struct value *view, const char *loader, struct shee
 /* Each rank by itself, with its share. */
 static int lately_write_ranks(FILE *file, const struct value *view, const char *loader)
 {
-    static const char *const keys[] = {"job",    "rank",     "world", "waiting",
+    static const char *const keys[] = {"job",    "rank",     "world", "wait_share",
                                        "read_s", "waited_s", NULL};
     _cleanup_(value_deinit)
     struct value rows = {.type = VALUE_ARRAY};
@@ -91,7 +91,7 @@ static int lately_write_ranks(FILE *file, const struct value *view, const char *
         double waited = value_real(value_get(&view->items[i], "waited_s"));
 
         if ((r = value_push(&rows, &row)) == 0 && (r = value_copy(&view->items[i], row)) == 0)
-            r = value_set_float(row, "waiting", read > 0 ? waited / read : 0);
+            r = value_set_float(row, "wait_share", read > 0 ? waited / read : 0);
     }
     if (r == 0)
         sheet_table(file, "How much of that each rank waited", &rows, NULL, keys);
