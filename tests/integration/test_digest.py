@@ -159,7 +159,9 @@ def specs_of(name):
         pairs = [*itertools.product(SAMPLERS, BATCHES),
                  *zip(MORE_SAMPLERS, itertools.cycle(BATCHES))]
     else:
-        pairs = zip(SAMPLERS, BATCHES[at % 3:] + BATCHES[:at % 3])
+        # What mixes the samples of a batch has batches.
+        batches = [one for one in BATCHES if one[1]["size"] or "classes" not in COLLATES.get(name, {})]
+        pairs = zip(SAMPLERS, itertools.islice(itertools.cycle(batches), at % len(batches), None))
     return some([(f"{name}-{one}-{other}", sampler, batch)
                  for (one, sampler), (other, batch) in pairs], at)
 
@@ -377,7 +379,7 @@ class Killed(DigestCase):
 
     def check_dataset(self, name, kind, keys):
         sampler = {} if name in ITERABLE else {"kind": "random"}
-        if kind == "mix":
+        if kind == "mix" and name not in ITERABLE:
             sampler["order"] = "native"
         spec = self.write_spec(name, kind, keys, sampler, {"size": 4}, {"count": 3},
                                COLLATES.get(name))
