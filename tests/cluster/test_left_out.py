@@ -23,6 +23,12 @@ class LeftOut(test_daemons.Epochs):
         seen = heartbeats(daemon)[name]
         wait_until(lambda: heartbeats(daemon)[name] >= seen + more, f"beats of {name}")
 
+    def know(self, daemons, samples):
+        """Waits until each daemon has read how far the nodes were that are gone: until then it says more."""
+        for daemon in daemons:
+            wait_until(lambda daemon=daemon: {row["left_out"] for row in self.view("epochs", daemon)} == {samples},
+                       "what is left out")
+
     def nodes(self, least):
         """Three, of which the last is to be killed."""
         return [self.node(name, least, 3, kept=name != "c") for name in "abc"]
@@ -44,10 +50,7 @@ class LeftOut(test_daemons.Epochs):
         self.assertEqual({tuple(trainer.told_at_once().message.split()[:3]) for trainer in stayed},
                          {("changed:", "round", "0")})
         self.begin(stayed)
-        for daemon in daemons[:2]:
-            # Until it has read how far the node was, it says more.
-            wait_until(lambda daemon=daemon: {row["left_out"] for row in self.view("epochs", daemon)} == {360},
-                       "what is left out")
+        self.know(daemons[:2], 360)
         for trainer in stayed:
             self.assertFalse(trainer.take())
             self.assertIn("0 ends, and up to 360 of its samples are not known to have been used", trainer.left_out)
@@ -78,6 +81,7 @@ class LeftOut(test_daemons.Epochs):
         for trainer in trainers[:4]:
             trainer.told_at_once()
         self.begin(trainers[:4])
+        self.know(daemons[:2], 0)
         self.finish(trainers[:4], others=trainers[4:])
         self.assertEqual([trainer.left_out for trainer in trainers[:4]], [""] * 4)
 
@@ -93,6 +97,7 @@ class LeftOut(test_daemons.Epochs):
         for trainer in stayed:
             trainer.told_at_once()
         self.begin(stayed)
+        self.know(daemons[:2], 360)
         daemon = self.node("c", 2, 3)
         self.round_of(daemon, 2)
         for trainer in stayed:

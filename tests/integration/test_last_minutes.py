@@ -66,7 +66,7 @@ class Lately(TestCase):
         self.read(client, loader, 1)
         client.open(named("other"))
         head, whole, rank = dlctl("lately", "drawn", daemon=daemon).stdout.splitlines()
-        for word in ("LOADER", "RANK", "WAITING", "TEN MINUTES"):
+        for word in ("LOADER", "RANK", "WAIT SHARE", "TEN MINUTES"):
             self.assertIn(word, head)
         self.assertTrue(whole.startswith("drawn"))
         self.assertRegex(rank, r"^drawn +0 .*[▁▂▃▄▅▆▇█]$")
