@@ -24,16 +24,17 @@ static bool vectors_ask(void)
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX2);
 }
 
+/* Asked once, for a hypervisor takes microseconds to answer; whoever asks at once hears the same.
+ */
+static enum { UNKNOWN, MISSING, THERE } vectors_known;
+
 bool vectors_have_avx2(void)
 {
-    /* Asked once, for a hypervisor takes microseconds to answer; whoever asks at once hears the
-     * same. */
-    static enum { UNKNOWN, MISSING, THERE } known;
-    int is = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    int is = __atomic_load_n(&vectors_known, __ATOMIC_RELAXED);
 
     if (is == UNKNOWN) {
         is = vectors_ask() ? THERE : MISSING;
-        __atomic_store_n(&known, is, __ATOMIC_RELAXED);
+        __atomic_store_n(&vectors_known, is, __ATOMIC_RELAXED);
     }
     return is == THERE;
 }
