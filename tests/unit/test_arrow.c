@@ -6,6 +6,7 @@
 #include "tests/lib/arrow_build.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"
+#include "tests/unit/taken.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -23,16 +24,6 @@ static struct spec_dataset spec_of(const char *path)
                                  .n_files = 1,
                                  .decode = true,
                                  .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC}};
-}
-
-static struct dataset *must_open(const struct spec_dataset *spec)
-{
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    if (dataset_open(spec, &anywhere, &ds, &err) < 0)
-        fail_msg("%s: %s", err.path, err.message);
-    return ds;
 }
 
 static void expect_refused(const struct spec_dataset *spec, const char *says)

@@ -4,6 +4,7 @@
 #include "proto/dtype.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
+#include "tests/unit/taken.h"
 
 #include <errno.h>
 #include <math.h>
@@ -16,37 +17,6 @@ static struct spec_dataset spec_of(const char *name, const char *text)
     files[0].path = (char *)harness_file(name, text, strlen(text));
     return (struct spec_dataset){
         .kind = DATASET_CSV, .files = files, .n_files = 1, .separator = CSV_AUTO, .header = true};
-}
-
-struct taken {
-    struct arena arena;
-    struct sample sample;
-    struct dl_error err;
-};
-
-static int take(struct dataset *ds, uint64_t i, struct taken *t)
-{
-    *t = (struct taken){.sample.arena = &t->arena};
-    int r = dataset_get(ds, &key, i, &t->sample, &t->err);
-
-    assert_true(r == 0 || r == -t->err.code);
-    return r;
-}
-
-static void drop(struct taken *t)
-{
-    sample_deinit(&t->sample);
-    arena_deinit(&t->arena);
-}
-
-static struct dataset *must_open(const struct spec_dataset *spec)
-{
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    if (dataset_open(spec, &anywhere, &ds, &err) < 0)
-        fail_msg("%s: %s", err.path, err.message);
-    return ds;
 }
 
 /* Node `i` of the sample's tree, from 1. */
@@ -267,22 +237,22 @@ static void test_columns(void **state)
 
     (void)state;
     assert_int_equal(ds->length, 3);
-    assert_int_equal(take(ds, 0, &t), 0);
+    assert_int_equal(take(ds, &key, 0, &t), 0);
     expect_node(&t.sample, 1, "name", TREE_STRING, 0, "say \"hi\"", 8);
     expect_node(&t.sample, 2, "count", TREE_TENSOR, DL_DTYPE_INT64, &(int64_t){1}, 8);
     expect_node(&t.sample, 3, "price", TREE_TENSOR, DL_DTYPE_FLOAT64, &(double){0.5}, 8);
     expect_node(&t.sample, 4, "sold", TREE_TENSOR, DL_DTYPE_BOOL, "\1", 1);
     drop(&t);
-    assert_int_equal(take(ds, 1, &t), 0);
+    assert_int_equal(take(ds, &key, 1, &t), 0);
     expect_node(&t.sample, 1, "name", TREE_STRING, 0, "two\nlines", 9);
     expect_node(&t.sample, 4, "sold", TREE_TENSOR, DL_DTYPE_BOOL, "\0", 1);
     drop(&t);
-    assert_int_equal(take(ds, 2, &t), 0);
+    assert_int_equal(take(ds, &key, 2, &t), 0);
     expect_node(&t.sample, 1, "name", TREE_STRING, 0, "\xC3\xA4", 2);
     expect_node(&t.sample, 3, "price", TREE_TENSOR, DL_DTYPE_FLOAT64, &(double){100}, 8);
     drop(&t);
     dataset_expect(ds, 2);
-    assert_int_equal(take(ds, 3, &t), -ERANGE);
+    assert_int_equal(take(ds, &key, 3, &t), -ERANGE);
     drop(&t);
     dataset_close(ds);
 }
@@ -341,7 +311,7 @@ static void test_bad_rows(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct spec_dataset spec = spec_of("bad.csv", rows[i].text);
         struct dataset *ds = must_open(&spec);
-        assert_true(take(ds, rows[i].bad, &t) < 0);
+        assert_true(take(ds, &key, rows[i].bad, &t) < 0);
         assert_string_equal(t.err.path, files[0].path);
         assert_error_has(&t.err, rows[i].why);
         drop(&t);
@@ -362,7 +332,7 @@ static void test_later_type(void **state)
     sprintf(text + len, "2.5\n");
     struct spec_dataset spec = spec_of("later.csv", text);
     struct dataset *ds = must_open(&spec);
-    assert_int_equal(take(ds, CSV_ROWS_JUDGED, &t), -EINVAL);
+    assert_int_equal(take(ds, &key, CSV_ROWS_JUDGED, &t), -EINVAL);
     assert_error(&t.err, EINVAL, files[0].path,
                  "line 1002: its a is \"2.5\", which is no int64; give the column another type "
                  "with dataset.types, such as {a: string}");
@@ -370,7 +340,7 @@ static void test_later_type(void **state)
     dataset_close(ds);
     assert_int_equal(value_set_string(&spec.types, "a", "float64"), 0);
     ds = must_open(&spec);
-    assert_int_equal(take(ds, CSV_ROWS_JUDGED, &t), 0);
+    assert_int_equal(take(ds, &key, CSV_ROWS_JUDGED, &t), 0);
     expect_node(&t.sample, 1, "a", TREE_TENSOR, DL_DTYPE_FLOAT64, &(double){2.5}, 8);
     drop(&t);
     dataset_close(ds);

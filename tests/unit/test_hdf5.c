@@ -3,6 +3,7 @@
 #include "daemon/data/hdf5/hdf5_array.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
+#include "tests/unit/taken.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,16 +46,6 @@ static struct spec_dataset spec_of(const char *name, uint64_t cache)
     file.path = path;
     return (struct spec_dataset){
         .kind = DATASET_HDF5, .files = &file, .n_files = 1, .cache = cache};
-}
-
-static struct dataset *must_open(const struct spec_dataset *spec)
-{
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    if (dataset_open(spec, &anywhere, &ds, &err) < 0)
-        fail_msg("%s: %s", err.path, err.message);
-    return ds;
 }
 
 /* Leaves of "rows", by name: image, label, late, seen, x. */

@@ -3,6 +3,7 @@
 #include "daemon/data/lmdb/lmdb_tree.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"
+#include "tests/unit/taken.h"
 
 #include <errno.h>
 
@@ -115,43 +116,12 @@ static struct spec_dataset spec_of(const char *name, const struct pages *pages, 
                                  .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC}};
 }
 
-static struct dataset *must_open(const struct spec_dataset *spec)
-{
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    if (dataset_open(spec, &anywhere, &ds, &err) < 0)
-        fail_msg("%s: %s", err.path, err.message);
-    return ds;
-}
-
-struct taken {
-    struct arena arena;
-    struct sample sample;
-    struct dl_error err;
-};
-
-static int take(struct dataset *ds, uint64_t i, struct taken *t)
-{
-    *t = (struct taken){.sample.arena = &t->arena};
-    int r = ds->ops->get(ds, &key, i, &t->sample, &t->err);
-
-    assert_true(r == 0 || r == -t->err.code);
-    return r;
-}
-
-static void drop(struct taken *t)
-{
-    sample_deinit(&t->sample);
-    arena_deinit(&t->arena);
-}
-
 static void expect_record(struct dataset *ds, uint64_t i, const char *name, const void *value,
                           size_t bytes)
 {
     struct taken t;
 
-    assert_int_equal(take(ds, i, &t), 0);
+    assert_int_equal(take(ds, &key, i, &t), 0);
     assert_int_equal(t.sample.tree.count, 3);
     assert_int_equal(t.sample.tree.nodes[1].nbytes, strlen(name));
     assert_memory_equal(t.sample.data[1], name, strlen(name));
@@ -177,7 +147,7 @@ static void test_records(void **state)
     expect_record(ds, 3, "image-2", big, sizeof big);
     expect_record(ds, 4, "label-0", "seven", 5);
     dataset_expect(ds, 4);
-    assert_int_equal(take(ds, 5, &t), -ERANGE);
+    assert_int_equal(take(ds, &key, 5, &t), -ERANGE);
     drop(&t);
     dataset_close(ds);
     /* The later transaction counts, wherever it stands. */
@@ -222,7 +192,7 @@ static void test_prefixes(void **state)
         struct dataset *ds = must_open(&spec);
         assert_int_equal(ds->length, rows[i].length);
         if (rows[i].first) {
-            assert_int_equal(take(ds, 0, &t), 0);
+            assert_int_equal(take(ds, &key, 0, &t), 0);
             assert_memory_equal(t.sample.data[1], rows[i].first, strlen(rows[i].first));
             drop(&t);
         }
@@ -337,17 +307,17 @@ static void test_bad_records(void **state)
     add_node(&pages, 4, 400, "short", NULL, 0);
     struct spec_dataset spec = spec_of("bad.mdb", &pages, sizeof pages);
     ds = must_open(&spec);
-    assert_int_equal(take(ds, 3, &t), -EINVAL);
+    assert_int_equal(take(ds, &key, 3, &t), -EINVAL);
     assert_error_has(&t.err, "its record 3 is a database of its own");
     drop(&t);
-    assert_int_equal(take(ds, 4, &t), -EINVAL);
+    assert_int_equal(take(ds, &key, 4, &t), -EINVAL);
     assert_error_has(&t.err, "its record 4 is damaged");
     drop(&t);
     dataset_close(ds);
     spec.images = images;
     spec.n_images = 1;
     ds = must_open(&spec);
-    assert_int_equal(take(ds, 1, &t), -EINVAL);
+    assert_int_equal(take(ds, &key, 1, &t), -EINVAL);
     assert_error_has(&t.err, "record 1: its value is an image that cannot be read: it ");
     drop(&t);
     dataset_close(ds);

@@ -3,6 +3,7 @@
 #include "daemon/data/mds/mds_shard.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"
+#include "tests/unit/taken.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -97,16 +98,6 @@ static struct spec_dataset spec_of(void)
                                  .n_files = 1,
                                  .decode = true,
                                  .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC}};
-}
-
-static struct dataset *must_open(const struct spec_dataset *spec)
-{
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    if (dataset_open(spec, &anywhere, &ds, &err) < 0)
-        fail_msg("%s: %s", err.path, err.message);
-    return ds;
 }
 
 static void expect_refused(const char *says)

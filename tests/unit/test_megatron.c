@@ -4,6 +4,7 @@
 #include "daemon/data/megatron/megatron_index.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"
+#include "tests/unit/taken.h"
 
 #include <errno.h>
 
@@ -57,16 +58,6 @@ static struct spec_dataset spec_of(const char *name, enum megatron_view view)
                                  .view = view,
                                  .sequence_length = view == MEGATRON_SAMPLES ? 3 : 0,
                                  .widen = WIDEN_INT64};
-}
-
-static struct dataset *must_open(const struct spec_dataset *spec)
-{
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    if (dataset_open(spec, &anywhere, &ds, &err) < 0)
-        fail_msg("%s: %s", err.path, err.message);
-    return ds;
 }
 
 /* The tokens from `first` on. */

@@ -4,6 +4,7 @@
 #include "daemon/data/tfrecord/tfrecord_file.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"
+#include "tests/unit/taken.h"
 
 #include <errno.h>
 
@@ -98,37 +99,6 @@ static struct spec_dataset spec_of(const char *name, const struct bytes *content
                                  .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC}};
 }
 
-struct taken {
-    struct arena arena;
-    struct sample sample;
-    struct dl_error err;
-};
-
-static int take(struct dataset *ds, uint64_t i, struct taken *t)
-{
-    *t = (struct taken){.sample.arena = &t->arena};
-    int r = ds->ops->get(ds, &key, i, &t->sample, &t->err);
-
-    assert_true(r == 0 || r == -t->err.code);
-    return r;
-}
-
-static void drop(struct taken *t)
-{
-    sample_deinit(&t->sample);
-    arena_deinit(&t->arena);
-}
-
-static struct dataset *must_open(const struct spec_dataset *spec)
-{
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    if (dataset_open(spec, &anywhere, &ds, &err) < 0)
-        fail_msg("%s: %s", err.path, err.message);
-    return ds;
-}
-
 static uint32_t node_of(const struct sample *sample, const char *name)
 {
     for (uint32_t i = 1; i < sample->tree.count; i++) {
@@ -180,10 +150,10 @@ static void test_values(void **state)
     struct spec_dataset spec = spec_of("values.tfrecord", &records);
     struct dataset *ds = must_open(&spec);
     assert_int_equal(ds->length, 2);
-    assert_int_equal(take(ds, 0, &t), 0);
+    assert_int_equal(take(ds, &key, 0, &t), 0);
     assert_int_equal(t.sample.tree.count, 1); /* an empty dict */
     drop(&t);
-    assert_int_equal(take(ds, 1, &t), 0);
+    assert_int_equal(take(ds, &key, 1, &t), 0);
     assert_int_equal(t.sample.tree.nodes[0].children, 7);
     expect_field(&t.sample, "text", TREE_BYTES, "one", 3);
     expect_field(&t.sample, "floats", TREE_TENSOR, floats, 8);
@@ -208,16 +178,16 @@ static void test_raw(void **state)
     struct spec_dataset spec = spec_of("raw.tfrecord", &records);
     spec.decode = false;
     struct dataset *ds = must_open(&spec);
-    assert_int_equal(take(ds, 0, &t), 0);
+    assert_int_equal(take(ds, &key, 0, &t), 0);
     expect_field(&t.sample, "record", TREE_BYTES, "anything", 8);
     drop(&t);
     dataset_close(ds);
     spec.decode = true;
     ds = must_open(&spec);
-    assert_int_equal(take(ds, 0, &t), -EINVAL);
+    assert_int_equal(take(ds, &key, 0, &t), -EINVAL);
     assert_error_has(&t.err, "its record 0 at byte 0 is");
     drop(&t);
-    assert_int_equal(take(ds, 1, &t), -ERANGE);
+    assert_int_equal(take(ds, &key, 1, &t), -ERANGE);
     drop(&t);
     dataset_close(ds);
 }
@@ -250,7 +220,7 @@ static void test_damaged_lists(void **state)
         put_record(&records, example.data, example.len);
         struct spec_dataset spec = spec_of("lists.tfrecord", &records);
         struct dataset *ds = must_open(&spec);
-        assert_int_equal(take(ds, 0, &t), -EINVAL);
+        assert_int_equal(take(ds, &key, 0, &t), -EINVAL);
         assert_error_has(&t.err, "its record 0 at byte 0: its feature x is a list that is damaged");
         drop(&t);
         dataset_close(ds);
@@ -274,7 +244,7 @@ static void test_chosen(void **state)
     spec.fields = fields;
     spec.n_fields = 1;
     struct dataset *ds = must_open(&spec);
-    assert_int_equal(take(ds, 0, &t), 0);
+    assert_int_equal(take(ds, &key, 0, &t), 0);
     assert_int_equal(t.sample.tree.count, 2);
     expect_field(&t.sample, "y", TREE_TENSOR, &(int64_t){7}, 8);
     drop(&t);
@@ -282,7 +252,7 @@ static void test_chosen(void **state)
 
     spec.fields = missing;
     ds = must_open(&spec);
-    assert_int_equal(take(ds, 0, &t), -EINVAL);
+    assert_int_equal(take(ds, &key, 0, &t), -EINVAL);
     assert_error_has(&t.err, "its feature picture is not there");
     drop(&t);
     dataset_close(ds);
@@ -291,7 +261,7 @@ static void test_chosen(void **state)
     spec.images = images;
     spec.n_images = 1;
     ds = must_open(&spec);
-    assert_int_equal(take(ds, 0, &t), -EINVAL);
+    assert_int_equal(take(ds, &key, 0, &t), -EINVAL);
     assert_error_has(&t.err, "is a list of numbers, and no image");
     drop(&t);
     dataset_close(ds);
@@ -315,9 +285,9 @@ static void test_damaged(void **state)
         spec.decode = false;
         int r = dataset_open(&spec, &anywhere, &ds, &err);
         if (r == 0) {
-            int first = take(ds, 0, &t);
+            int first = take(ds, &key, 0, &t);
             drop(&t);
-            int second = take(ds, 1, &t);
+            int second = take(ds, &key, 1, &t);
             drop(&t);
             assert_true(first == -EINVAL || second == -EINVAL);
         } else {

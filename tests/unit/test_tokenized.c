@@ -9,6 +9,7 @@
 #include "tests/unit/dataset_text.h"
 #include "tests/unit/fail_open.h"
 #include "tests/unit/make_tar.h"
+#include "tests/unit/taken.h"
 
 #include <errno.h>
 
@@ -20,27 +21,6 @@
     "\"special\": true}]}"
 
 static const struct sample_key key = {.seed = 7};
-
-struct taken {
-    struct arena arena;
-    struct sample sample;
-    struct dl_error err;
-};
-
-static int take(struct dataset *ds, uint64_t i, struct taken *t)
-{
-    *t = (struct taken){.sample.arena = &t->arena};
-    int r = dataset_get(ds, &key, i, &t->sample, &t->err);
-
-    assert_true(r == 0 || r == -t->err.code);
-    return r;
-}
-
-static void drop(struct taken *t)
-{
-    sample_deinit(&t->sample);
-    arena_deinit(&t->arena);
-}
 
 static uint32_t node_at(const struct sample *sample, const char *path)
 {
@@ -106,22 +86,22 @@ static void test_fields(void **state)
 
     (void)state;
     assert_int_equal(ds->length, 3);
-    assert_int_equal(take(ds, 0, &t), 0);
+    assert_int_equal(take(ds, &key, 0, &t), 0);
     expect_numbers(&t.sample, "tokens", "1 65 66 2 ");
     assert_int_equal(node_at(&t.sample, "n"), 1);
     assert_int_equal(node_at(&t.sample, "tokens"), 2);
     assert_int_equal(t.sample.tree.nodes[node_at(&t.sample, "last")].kind, TREE_STRING);
     assert_int_equal(t.sample.tree.count, 4);
     drop(&t);
-    assert_int_equal(take(ds, 1, &t), 0);
+    assert_int_equal(take(ds, &key, 1, &t), 0);
     expect_numbers(&t.sample, "tokens", "");
     drop(&t);
-    assert_int_equal(take(ds, 2, &t), 0);
+    assert_int_equal(take(ds, &key, 2, &t), 0);
     expect_numbers(&t.sample, "tokens", "1 65 66 67 2 ");
     drop(&t);
     assert_int_equal(dataset_lengths(ds, "tokens", 0, 3, lengths, &bad, &t.err), 0);
     assert_true(lengths[0] == 4 && lengths[1] == 0 && lengths[2] == 5);
-    assert_int_equal(take(ds, 3, &t), -ERANGE);
+    assert_int_equal(take(ds, &key, 3, &t), -ERANGE);
     drop(&t);
     dataset_close(ds);
 }
@@ -151,7 +131,7 @@ static void test_inside(void **state)
     struct taken t;
 
     (void)state;
-    assert_int_equal(take(ds, 1, &t), 0);
+    assert_int_equal(take(ds, &key, 1, &t), 0);
     expect_numbers(&t.sample, "json.tokens", "98 ");
     assert_int_equal(t.sample.tree.nodes[node_at(&t.sample, "json.id")].dtype, DL_DTYPE_INT64);
     assert_int_equal(t.sample.tree.nodes[node_at(&t.sample, "json.messages")].children, 0);
@@ -183,12 +163,12 @@ static void test_chats(void **state)
                    "field: json.messages, chat: plain, bos: <s>}",
                    shard),
         &anywhere);
-    assert_int_equal(take(ds, 0, &t), 0);
+    assert_int_equal(take(ds, &key, 0, &t), 0);
     /* "a: " "b\n" "assistant: " "ab\n", of which this vocabulary has a and b. */
     expect_numbers(&t.sample, "json.tokens", "4 0 1 0 0 2 ");
     expect_numbers(&t.sample, "json.loss_mask", "0 0 0 0 0 1 ");
     drop(&t);
-    assert_int_equal(take(ds, 1, &t), 0);
+    assert_int_equal(take(ds, &key, 1, &t), 0);
     expect_numbers(&t.sample, "json.tokens", "4 ");
     drop(&t);
     dataset_close(ds);
@@ -199,15 +179,15 @@ static void test_chats(void **state)
                                  "field: said, chat: plain}",
                                  rows),
                       &anywhere);
-    assert_int_equal(take(ds, 0, &t), 0);
+    assert_int_equal(take(ds, &key, 0, &t), 0);
     expect_numbers(&t.sample, "tokens", "0 0 2 ");
     expect_numbers(&t.sample, "loss_mask", "0 0 1 ");
     drop(&t);
-    assert_int_equal(take(ds, 1, &t), -EINVAL);
+    assert_int_equal(take(ds, &key, 1, &t), -EINVAL);
     assert_error_has(&t.err, "sample 1: its field said is no conversation: it is no list of "
                              "messages; each message is {\"role\": ");
     drop(&t);
-    assert_int_equal(take(ds, 2, &t), -EINVAL);
+    assert_int_equal(take(ds, &key, 2, &t), -EINVAL);
     assert_error_has(&t.err, "is no conversation: message 0 has no strings role and content");
     drop(&t);
     dataset_close(ds);
@@ -290,7 +270,7 @@ static void expect_sample_refused(const char *format, const char *file, const ch
     struct dataset *ds = open_as(format, file);
     struct taken t;
 
-    assert_int_equal(take(ds, 0, &t), -EINVAL);
+    assert_int_equal(take(ds, &key, 0, &t), -EINVAL);
     assert_error(&t.err, EINVAL, file, words);
     drop(&t);
     dataset_close(ds);
