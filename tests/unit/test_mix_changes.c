@@ -10,9 +10,7 @@
 #include <math.h>
 
 #include "daemon/plan/mix_course.h"
-#include "daemon/plan/mt19937.h"
-#include "daemon/plan/plan.h"
-#include "tests/lib/harness.h"
+#include "tests/unit/mix_case.h"
 
 static int fail_in = -1; /* allocations from now that still succeed; -1: all */
 
@@ -25,11 +23,6 @@ void *__wrap_calloc(size_t n, size_t size)
 }
 
 enum { CHILDREN = 5, POINTS = 3, CHANGES = 5, LENGTH = 3000 };
-
-static uint32_t draw(struct mt19937 *g, uint32_t below)
-{
-    return mt19937_next32(g) % below;
-}
 
 /* *list with one more change, in its place. */
 static void add(struct mix_changes **list, uint64_t position, uint32_t n, double *weights)
@@ -231,14 +224,6 @@ static void draw_mixture(struct mt19937 *g, struct mixture *m)
     }
 }
 
-static struct plan *make(const struct plan_params *params)
-{
-    struct plan *plan = NULL;
-
-    assert_int_equal(plan_new(params, &plan), 0);
-    return plan;
-}
-
 /* One rank's epoch, as long as it is. */
 static void run_whole(struct plan_params params, uint64_t *ret)
 {
@@ -319,25 +304,6 @@ static void check_any(struct mt19937 *g, const struct mixture *m, const uint64_t
         assert_int_equal(index, order[params.epoch * params.mix.length + k]);
     }
     plan_free(plan);
-}
-
-/* Steps of all ranks, from one on, in the order of positions. Returns how many samples. */
-static uint64_t collect(const struct plan_params *params, uint64_t first, uint64_t end,
-                        uint64_t *ret)
-{
-    struct plan *plan = make(params);
-    uint64_t n = 0, steps = min_u64(plan_steps(plan, 0), end), got[8][8], counts[8];
-
-    for (uint64_t step = first; step < steps; step++) {
-        for (uint64_t r = 0; r < params->world; r++)
-            counts[r] = step < plan_steps(plan, r) ? plan_step(plan, r, step, got[r]) : 0;
-        for (uint64_t i = 0; i < params->batch_size; i++)
-            for (uint64_t r = 0; r < params->world; r++)
-                if (i < counts[r])
-                    ret[n++] = got[r][i];
-    }
-    plan_free(plan);
-    return n;
 }
 
 /*

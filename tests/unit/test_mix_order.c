@@ -8,8 +8,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "daemon/plan/mt19937.h"
-#include "tests/lib/harness.h"
+#include "tests/unit/mix_case.h"
 
 enum { CHILDREN = 12, POINTS = 4, POSITIONS = 2500, LAGS = 300 };
 
@@ -18,11 +17,6 @@ struct mixture {
     struct mix_point points[POINTS];
     double weights[POINTS][CHILDREN];
 };
-
-static uint32_t draw(struct mt19937 *g, uint32_t below)
-{
-    return mt19937_next32(g) % below;
-}
 
 /* Weights that are alike, far apart, round, or 0. */
 static void draw_weights(struct mt19937 *g, uint32_t n, double *ret)

@@ -9,9 +9,8 @@
 #include <math.h>
 
 #include "daemon/plan/mix_shares.h"
-#include "daemon/plan/mt19937.h"
 #include "daemon/plan/sampler.h"
-#include "tests/lib/harness.h"
+#include "tests/unit/mix_case.h"
 
 static int fail_in = -1; /* allocations from now that still succeed; -1: all */
 
@@ -131,11 +130,6 @@ struct mixture {
     double weights[POINTS][CHILDREN];
     uint64_t sizes[CHILDREN];
 };
-
-static uint32_t draw(struct mt19937 *g, uint32_t below)
-{
-    return mt19937_next32(g) % below;
-}
 
 static void draw_mixture(struct mt19937 *g, struct mixture *m)
 {

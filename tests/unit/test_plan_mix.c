@@ -8,9 +8,8 @@
 #include <errno.h>
 #include <math.h>
 
-#include "daemon/plan/mt19937.h"
 #include "daemon/plan/sampler.h"
-#include "tests/lib/harness.h"
+#include "tests/unit/mix_case.h"
 
 static int fail_in = -1; /* allocations from now that still succeed; -1: all */
 static uint64_t asked;   /* bytes, of all of them */
@@ -32,11 +31,6 @@ struct mixture {
     double weights[POINTS][CHILDREN];
     uint64_t sizes[CHILDREN];
 };
-
-static uint32_t draw(struct mt19937 *g, uint32_t below)
-{
-    return mt19937_next32(g) % below;
-}
 
 static void draw_mixture(struct mt19937 *g, struct mixture *m)
 {
@@ -67,14 +61,6 @@ static void draw_mixture(struct mt19937 *g, struct mixture *m)
             m->weights[p][i] = 1 + draw(g, 9) - (p + 1 < mix->schedule.n_points && draw(g, 4) == 0);
         m->weights[p][0] += 1;
     }
-}
-
-static struct plan *make(const struct plan_params *params)
-{
-    struct plan *plan = NULL;
-
-    assert_int_equal(plan_new(params, &plan), 0);
-    return plan;
 }
 
 /* The unbroken run of one rank. Returns how many. */
@@ -125,24 +111,6 @@ static void check_cycles(const struct mixture *m, const uint64_t *order, uint64_
     }
 }
 
-/* All ranks' steps together, in the order of positions. */
-static uint64_t collect(const struct plan_params *params, uint64_t first_steps, uint64_t *ret)
-{
-    struct plan *plan = make(params);
-    uint64_t n = 0, steps = min_u64(plan_steps(plan, 0), first_steps), got[8][8], counts[8];
-
-    for (uint64_t step = 0; step < steps; step++) {
-        for (uint64_t r = 0; r < params->world; r++)
-            counts[r] = step < plan_steps(plan, r) ? plan_step(plan, r, step, got[r]) : 0;
-        for (uint64_t i = 0; i < params->batch_size; i++)
-            for (uint64_t r = 0; r < params->world; r++)
-                if (i < counts[r])
-                    ret[n++] = got[r][i];
-    }
-    plan_free(plan);
-    return n;
-}
-
 /* 4 ranks, then 3, then 8 have what one alone has. */
 static void check_worlds(const struct mixture *m, const uint64_t *order, uint64_t n,
                          struct mt19937 *g)
@@ -154,7 +122,7 @@ static void check_worlds(const struct mixture *m, const uint64_t *order, uint64_
 
     for (uint32_t i = 0; i < ARRAY_SIZE(worlds); i++) {
         params.world = worlds[i];
-        done += collect(&params, steps[i], got + done);
+        done += collect(&params, 0, steps[i], got + done);
         if (steps[i] > 0 && i + 1 < ARRAY_SIZE(worlds))
             params.before.stretches[params.before.n++] =
                 (struct history_stretch){.world = worlds[i], .steps = steps[i]};
