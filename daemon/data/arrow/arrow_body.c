@@ -31,9 +31,7 @@ struct body_making {
 
 static int body_refuse(const struct body_making *m, const char *why)
 {
-    return dl_error_set(m->err, EINVAL, m->view->path,
-                        "its batch at byte %llu %s; it is damaged: write the file again",
-                        (unsigned long long)m->message->at, why);
+    return arrow_batch_refuse(m->view, m->message, why, m->err);
 }
 
 static uint64_t body_u64(const uint8_t *at)

@@ -31,9 +31,7 @@ struct arrow_column_walk {
 
 static int arrow_column_refuse(const struct arrow_column_walk *walk, const char *why)
 {
-    return dl_error_set(walk->err, EINVAL, walk->view->path,
-                        "its batch at byte %llu %s; it is damaged: write the file again",
-                        (unsigned long long)walk->message->at, why);
+    return arrow_batch_refuse(walk->view, walk->message, why, walk->err);
 }
 
 static int64_t arrow_column_i64(const uint8_t *at)

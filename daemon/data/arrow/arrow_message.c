@@ -35,6 +35,14 @@ static int arrow_message_refuse(const struct arrow_view *view, uint64_t at, cons
                         (unsigned long long)at);
 }
 
+int arrow_batch_refuse(const struct arrow_view *view, const struct arrow_message *message,
+                       const char *why, struct dl_error *err)
+{
+    return dl_error_set(err, EINVAL, view->path,
+                        "its batch at byte %llu %s; it is damaged: write the file again",
+                        (unsigned long long)message->at, why);
+}
+
 /* Since Arrow 0.15 there is a mark before the size. ARROW_END, at the end of the data too. */
 static int arrow_message_find(const struct arrow_view *view, uint64_t at, uint64_t *ret_metadata,
                               uint32_t *ret_size)

@@ -33,6 +33,11 @@ struct arrow_message {
 int _nodiscard_ arrow_message_read(const struct arrow_view *view, uint64_t at,
                                    struct arrow_message *ret, struct dl_error *err);
 
+/* -EINVAL: what is wrong with a batch, such as "has a buffer that lies outside of it". */
+int _nodiscard_ arrow_batch_refuse(const struct arrow_view *view,
+                                   const struct arrow_message *message, const char *why,
+                                   struct dl_error *err);
+
 /* Where a file, which unlike a stream begins and ends with a mark, has its messages. */
 struct arrow_footer {
     struct flat flat;

@@ -138,10 +138,7 @@ static int arrow_table_take_packed(struct arrow_opening *o, struct arrow_message
 
     /* A row has a bit, at least. */
     if (rows < 0 || message->flat.bad || (uint64_t)rows / 8 > arrow_body_most(message))
-        return dl_error_set(o->err, EINVAL, o->view.path,
-                            "its batch at byte %llu has no metadata that can be read; it is "
-                            "damaged: write the file again",
-                            (unsigned long long)message->at);
+        return arrow_batch_refuse(&o->view, message, "has no metadata that can be read", o->err);
     batch->dictionaries = calloc(n, sizeof *batch->dictionaries);
     if (!batch->dictionaries)
         return arrow_table_no_memory(o);
