@@ -6,6 +6,7 @@ Only what a client may send, or could: whoever may connect can do all of this.
 """
 
 import array
+import contextlib
 import json
 import os
 import select
@@ -69,6 +70,23 @@ class Attack:
                     return
         except GONE:
             pass
+
+    def one_by_one(self):
+        """Clients, one after the other, as long as this goes on."""
+        while self.goes_on():
+            if client := self.client():
+                yield client
+
+    @contextlib.contextmanager
+    def may_be_ended(self, client):
+        """What is refused is counted; the session is over behind it."""
+        try:
+            yield
+        except DaemonError as error:
+            self.refuse(error)
+        except GONE:
+            pass
+        client.close()
 
     # ---- the attacks
 
@@ -134,10 +152,8 @@ class Attack:
         """Indices of steps far ahead of what is read."""
         spec = {**RANGE, "name": "fed", "sampler": {"kind": "client"}, "batch": {"size": 65536},
                 "memory": {"limit": "16MiB"}}
-        while self.goes_on():
-            if not (client := self.client()):
-                continue
-            try:
+        for client in self.one_by_one():
+            with self.may_be_ended(client):
                 stream = client.start(client.open(spec)["loader"], credits=65536)["stream"]
                 step = frame(FEED, stream, 0, bytes(8 * 65536))
                 client.sock.settimeout(1)
@@ -149,11 +165,6 @@ class Attack:
                         if message and message[0] == FAULT:
                             self.refuse(DaemonError(message[3], message[5], message[6]))
                             break
-            except DaemonError as error:
-                self.refuse(error)
-            except GONE:
-                pass
-            client.close()
 
     def partial(self):
         """A large message each, of which the end never comes."""
@@ -216,35 +227,21 @@ class Attack:
     def churn(self):
         """Loaders that are opened and left at once."""
         name = 0
-        while self.goes_on():
-            if not (client := self.client()):
-                continue
-            try:
+        for client in self.one_by_one():
+            with self.may_be_ended(client):
                 for _ in range(10):
                     name += 1
                     loader = client.open({**RANGE, "name": f"churn-{name}"})["loader"]
                     client.send(CLOSE, loader)
                     self.done += 1
-            except DaemonError as error:
-                self.refuse(error)
-            except GONE:
-                pass
-            client.close()
 
     def large(self):
         """Specs that take long to read, of which nothing comes."""
         spec = large_spec(0)
-        while self.goes_on():
-            if not (client := self.client()):
-                continue
-            try:
+        for client in self.one_by_one():
+            with self.may_be_ended(client):
                 while self.goes_on():
                     client.open(spec)
-            except DaemonError as error:
-                self.refuse(error)
-            except GONE:
-                pass
-            client.close()
 
     def gone(self):
         """The same, of clients that do not wait for an answer."""
@@ -265,39 +262,25 @@ class Attack:
         spec = {**RANGE, "name": "given-up", "dataset": {"kind": "range", "length": 15000000},
                 "sampler": {"kind": "random"}}
         epoch = 0
-        while self.goes_on():
-            if not (client := self.client()):
-                continue
-            try:
+        for client in self.one_by_one():
+            with self.may_be_ended(client):
                 loader = client.open(spec)["loader"]
                 while self.goes_on():
                     epoch += 1
                     client.send(STOP, client.start(loader, epoch=epoch, step=1000000)["stream"])
                     self.done += 1
-            except DaemonError as error:
-                self.refuse(error)
-            except GONE:
-                pass
-            client.close()
 
     def rosters(self):
         """Ranks of a million each, of which the others never come, one job after the other."""
         job = 0
-        while self.goes_on():
-            if not (client := self.client()):
-                continue
-            try:
+        for client in self.one_by_one():
+            with self.may_be_ended(client):
                 loader = client.open({**RANGE, "name": "rosters", "batch": {"size": 1},
                                       "shard": {"mode": "dispatch"}})["loader"]
                 while self.goes_on():
                     job += 1
                     client.start(loader, world=1 << 20, credits=1, job=f"job-{job}")
                     self.done += 1
-            except DaemonError as error:
-                self.refuse(error)
-            except GONE:
-                pass
-            client.close()
 
     def carried(self):
         """States of a dataset, for one stream after the other, of which none is read."""
@@ -305,10 +288,8 @@ class Attack:
         spec = {**RANGE, "name": "carried", "dataset": {"kind": "range", "length": 8000, "iterable": True},
                 "workers": {"count": 4}}
         job = 0
-        while self.goes_on():
-            if not (client := self.client()):
-                continue
-            try:
+        for client in self.one_by_one():
+            with self.may_be_ended(client):
                 loader = client.open(spec)["loader"]
                 while self.goes_on():
                     job += 1
@@ -316,18 +297,11 @@ class Attack:
                         client.send(CARRY, loader, worker, record)
                     client.start(loader, step=4, credits=1, job=f"job-{job}")
                     self.done += 1
-            except DaemonError as error:
-                self.refuse(error)
-            except GONE:
-                pass
-            client.close()
 
     def worlds(self):
         """The world of a cluster, where there is none; and ranks that there cannot be."""
-        while self.goes_on():
-            if not (client := self.client()):
-                continue
-            try:
+        for client in self.one_by_one():
+            with self.may_be_ended(client):
                 loader = client.open({**RANGE, "name": "worlds"})["loader"]
                 for world in (0, 1 << 40):
                     self.done += 1
@@ -335,11 +309,6 @@ class Attack:
                     message = client.recv_number(STARTED, ERROR)
                     if message[0] == ERROR:
                         self.refuse(DaemonError(*message[2:]))
-            except DaemonError as error:
-                self.refuse(error)
-            except GONE:
-                pass
-            client.close()
 
     def noise(self):
         """What the log has a line for."""
