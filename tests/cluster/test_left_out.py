@@ -18,16 +18,22 @@ class LeftOut(test_daemons.Epochs):
     def view(self, name, daemon):
         return json.loads(dlctl(name, "--json", daemon=daemon).stdout)
 
-    def beats(self, daemon, name, more):
-        """Waits for so many heartbeats of a node: with each it publishes how far its ranks are."""
-        seen = heartbeats(daemon)[name]
-        wait_until(lambda: heartbeats(daemon)[name] >= seen + more, f"beats of {name}")
+    def beats(self, daemons, name, more):
+        """Waits until the first has seen so many more heartbeats of the last, which is of that name: with each
+        it publishes how far its ranks are. What the first has seen now may be long ago."""
+        seen = heartbeats(daemons[-1])[name]
+        wait_until(lambda: heartbeats(daemons[0])[name] >= seen + more, f"beats of {name}")
 
     def know(self, daemons, samples):
         """Waits until each daemon has read how far the nodes were that are gone: until then it says more."""
         for daemon in daemons:
-            wait_until(lambda daemon=daemon: {row["left_out"] for row in self.view("epochs", daemon)} == {samples},
-                       "what is left out")
+            found = []
+
+            def is_known(daemon=daemon, found=found):
+                found[:] = [row["left_out"] for row in self.view("epochs", daemon)]
+                return set(found) == {samples}
+
+            wait_until(is_known, lambda found=found: f"{samples} samples to be left out: {found} are")
 
     def nodes(self, least):
         """Three, of which the last is to be killed."""
@@ -43,7 +49,7 @@ class LeftOut(test_daemons.Epochs):
         daemons = self.nodes(2)
         trainers = self.trainers_of(*daemons)
         self.take(trainers, 20, 20, 20, 20, 2, 3)
-        self.beats(daemons[0], "c", 3)
+        self.beats(daemons, "c", 3)
         daemons[2].kill()
         self.round_of(daemons[0], 1)
         stayed = trainers[:4]
@@ -75,7 +81,7 @@ class LeftOut(test_daemons.Epochs):
         daemons = self.nodes(2)
         trainers = self.trainers_of(*daemons)
         self.take(trainers, *[5] * 6)
-        self.beats(daemons[0], "c", 3)
+        self.beats(daemons, "c", 3)
         daemons[2].kill()
         self.round_of(daemons[0], 1)
         for trainer in trainers[:4]:
@@ -91,7 +97,7 @@ class LeftOut(test_daemons.Epochs):
         trainers = self.trainers_of(*daemons)
         stayed = trainers[:4]
         self.take(trainers, 20, 20, 20, 20, 2, 3)
-        self.beats(daemons[0], "c", 3)
+        self.beats(daemons, "c", 3)
         daemons[2].kill()
         self.round_of(daemons[0], 1)
         for trainer in stayed:
@@ -203,7 +209,7 @@ class WithEtcd(LeftOut, test_daemons.ClusterCase):
         trainers = self.trainers_of(*daemons)
         stayed = trainers[:4]
         self.take(trainers, 20, 20, 20, 20, 2, 3)
-        self.beats(daemons[0], "c", 3)
+        self.beats(daemons, "c", 3)
         daemons[2].kill()
         self.round_of(daemons[0], 1)
         for trainer in stayed:

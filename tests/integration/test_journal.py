@@ -157,7 +157,7 @@ class Journal(LifeCase):
     def test_standard_error_is_something_else(self):
         """The variable was inherited, from a service that started a program that started us."""
         self.begin(stream="1:1")
-        self.assertIn("<6>dloaderd: listening on ", self.server.log)
+        wait_until(lambda: "<6>dloaderd: listening on " in self.server.log, "its log")
         dlctl("stop", daemon=self.server)
         self.assert_ends(self.server)
         self.assertEqual(self.read(), [])
@@ -167,7 +167,7 @@ class Journal(LifeCase):
         """What the journal does not take is not lost."""
         self.journal.close()
         self.begin()
-        self.assertIn("<6>dloaderd: listening on ", self.server.log)
+        wait_until(lambda: "<6>dloaderd: listening on " in self.server.log, "its log")
 
 
 if __name__ == "__main__":

@@ -348,10 +348,11 @@ class DaemonError(Exception):
 # ---- processes ---------------------------------------------------------------------------------
 
 def wait_until(condition, what, patience=PATIENCE):
+    """`what` may be a function: it is asked when the wait was in vain."""
     deadline = time.monotonic() + patience
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {patience} s in vain for {what}")
+            raise AssertionError(f"waited {patience} s in vain for {what() if callable(what) else what}")
         time.sleep(0.005)
 
 

@@ -628,10 +628,10 @@ static void test_lately(void **state)
     add_lately(&view, "waits", (const double[]){0, -1, 50, 100}, 4);
     add_lately(&view, "waits", (const double[]){1e12, 0}, 2); /* nobody means that */
     assert_shaped(&view, "lately",
-                  "LOADER  RANK   READ  WAITED  WAITING  TEN MINUTES\n"
-                  "a          -  200 s  50.0 s        -  \u2581\u2584\u2588\n"
-                  "a          3  200 s  50.0 s   25.00%  \u2581 \u2584\u2588\n"
-                  "a          3  200 s  50.0 s   25.00%  \u2588\u2581\n");
+                  "LOADER  RANK   READ  WAITED  WAIT SHARE  TEN MINUTES\n"
+                  "a          -  200 s  50.0 s           -  \u2581\u2584\u2588\n"
+                  "a          3  200 s  50.0 s      25.00%  \u2581 \u2584\u2588\n"
+                  "a          3  200 s  50.0 s      25.00%  \u2588\u2581\n");
 }
 
 /* What an older daemon, or a hostile one, says: no such keys, no numbers, no rows. */
