@@ -18,7 +18,7 @@ static const struct shape {
      {.keys = "name uid state batches workers faults bad starved_by samples length dataset batch "
               "retries users memory_bytes starved_s cache_pictures cache_hits cache_misses "
               "cache_used_bytes cache_bytes tokens padding",
-      .never = "mixture padded",
+      .never = "mixture lengths padded",
       .below = "verdict"}},
     {"epochs",
      {.keys = "loader uid rank step steps state epoch waits_for waited_s padding tokens_per_s "

@@ -21,6 +21,23 @@ struct lengths_rule lengths_rule_of(const struct dl_spec *spec)
                                  .overlong = spec->batch.overlong};
 }
 
+uint32_t lengths_bin_of(uint32_t length)
+{
+    if (length <= 2)
+        return length;
+    uint32_t doubling = 31 - (uint32_t)__builtin_clz(length - 1); /* above 2^doubling */
+    bool second = length > 3 * (1ULL << doubling) / 2;
+
+    return 2 * doubling + 1 + second;
+}
+
+uint64_t lengths_bin_upper(uint32_t bin)
+{
+    if (bin <= 2)
+        return bin;
+    return bin % 2 == 1 ? 3 * (1ULL << (bin / 2)) / 2 : 1ULL << (bin / 2);
+}
+
 int lengths_check(const struct lengths_rule *rule, uint64_t first, const uint32_t *lengths,
                   uint64_t n, struct lengths_found *found, struct dl_error *err)
 {
@@ -31,6 +48,8 @@ int lengths_check(const struct lengths_rule *rule, uint64_t first, const uint32_
     plan_look_at_lengths(&tokens, n, &look);
     found->overlong += look.overlong;
     found->empty += look.empty;
+    for (uint64_t i = 0; i < n; i++)
+        found->bins[lengths_bin_of(lengths[i])]++;
     if (rule->overlong != OVERLONG_ERROR || look.overlong == 0)
         return 0;
     return dl_error_set(err, EINVAL, "batch.overlong",

@@ -15,16 +15,23 @@ struct lengths_rule {
 };
 struct lengths_rule lengths_rule_of(const struct dl_spec *spec);
 
-/* Samples that batches leave out, or cut. */
+/* Bins of a histogram: 0, 1, 2, 3, 4, up to 6, 8, 12, 16, 24 and so on, two for each doubling. */
+enum { LENGTHS_BINS = 65 };
+uint32_t lengths_bin_of(uint32_t length);
+/* The greatest length that bin has. */
+uint64_t lengths_bin_upper(uint32_t bin);
+
 struct lengths_found {
-    uint64_t overlong; /* more tokens than a batch can have */
-    uint64_t empty;    /* no token */
+    /* Samples that batches leave out, or cut. */
+    uint64_t overlong;           /* more tokens than a batch can have */
+    uint64_t empty;              /* no token */
+    uint64_t bins[LENGTHS_BINS]; /* of all samples: how many have so many tokens */
 };
 
 /*
  * What there is to be refused in lengths[0..n), those of samples `first` and on: with overlong:
- * error one of more than a batch can have. 0, or -EINVAL with path, value and remedy. What is left
- * out or cut is added to *found.
+ * error one of more than a batch can have. 0, or -EINVAL with path, value and remedy. What there is
+ * is added to *found.
  */
 int _nodiscard_ lengths_check(const struct lengths_rule *rule, uint64_t first,
                               const uint32_t *lengths, uint64_t n, struct lengths_found *found,

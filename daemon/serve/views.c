@@ -57,6 +57,7 @@ static int views_loaders(const struct daemon *d, struct value *ret)
         row_uint(&row, "delivered_bytes", totals->bytes);
         row_uint_if(&row, "tokens", spec->batch.tokens > 0, totals->tokens);
         row_uint_if(&row, "padded", spec->batch.tokens > 0, totals->padded);
+        view_add_lengths(&row, l);
         view_add_whole_mixture(&row, l);
         row_uint(&row, "retries", totals->retries);
         row_uint(&row, "faults", totals->faults);

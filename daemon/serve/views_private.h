@@ -22,6 +22,7 @@ int _nodiscard_ view_lately(const struct daemon *daemon, struct value *ret);
 /* views_mixtures.c; and what a row of `epochs` has of it: `mixture` */
 int _nodiscard_ view_mixtures(const struct daemon *daemon, struct value *ret);
 /* Of all streams that the loader ever had. */
+void view_add_lengths(struct row *row, const struct loader *l);
 void view_add_whole_mixture(struct row *row, const struct loader *l);
 void view_add_mixture(struct row *row, const struct loader *l, const struct stream *s);
 

@@ -7,7 +7,7 @@ import os
 import re
 import unittest
 
-from dltest import RANGE, TestCase, dlctl, dlctl_json, main, named
+from dltest import RANGE, TestCase, dlctl, dlctl_json, main, named, wait_until
 
 EVIL = "name: x # <script>alert(1)</script> & \"\n"
 VOID = {"meta", "line", "path", "rect"}
@@ -102,6 +102,55 @@ class Report(TestCase):
         done = dlctl("spec", "absent", daemon=daemon, check=False)
         self.assertEqual((done.returncode, done.stderr),
                          (1, "dlctl: absent: no loader of that name is open; see dlctl loaders\n"))
+
+    def text(self, lengths):
+        self.spec("unused")  # the directory is there
+        with open(self.path("lines.txt"), "w") as file:
+            file.writelines("x" * n + "\n" for n in lengths)
+        return {"kind": "text", "paths": [self.path("lines.txt")], "tokenizer": "bytes"}
+
+    def test_lengths_and_padding(self):
+        """For each sort of batches of tokens, while it is read and when the last reader is gone."""
+        daemon, lengths = self.daemon(), [1 + 7 * i % 60 for i in range(300)]
+        dataset = self.text(lengths)
+        sorts = {"sorted": {"strategy": "sorted"}, "bucket": {"strategy": "bucket"},
+                 "sequential": {"strategy": "sequential"}, "pack": {}}
+        for name, batch in sorts.items():
+            with self.subTest(name):
+                client = self.client(daemon)
+                collate = {"kind": "pack", "length": 64} if name == "pack" else {"kind": "pad"}
+                loader = client.open(named(name, dataset=dataset, batch={"tokens": 256, **batch},
+                                           collate=collate))["loader"]
+                client.start(loader)
+                for batch in client.next_batches():
+                    batch.release()
+                during = self.lengths_of(daemon, name, lengths)
+                self.assertRegex(during, r"<p>Rank 0: \d+ tokens, ")
+                while (batches := client.next_batches()):
+                    for batch in batches:
+                        batch.release()
+                client.close()
+                wait_until(lambda name=name: not [row for row in dlctl_json("epochs", daemon=daemon)
+                                                  if row["loader"] == name], "the epoch to be over")
+                after = self.lengths_of(daemon, name, lengths)
+                self.assertNotIn("<p>Rank 0:", after)
+
+    def lengths_of(self, daemon, name, lengths):
+        """The report, whose histogram is that of all lines."""
+        page = self.report(daemon, name)
+        self.check(page)
+        figure = page[page.index("Samples of the dataset by their length"):]
+        bars = {int(upper): int(n) for upper, n in
+                re.findall(r"<text[^>]*>(\d+): (\d+)</text>", figure[:figure.index("</figure>")])}
+        uppers = sorted(bars)
+        self.assertEqual(uppers, [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
+        for below, upper in zip([0, *uppers], uppers):
+            self.assertEqual(bars[upper], sum(below < n <= upper for n in lengths), upper)
+        (row,) = [row for row in dlctl_json("loaders", daemon=daemon) if row["name"] == name]
+        padding = 100 * (row["padded"] - row["tokens"]) / row["padded"]
+        said = re.search(r"<p>In all that was delivered: (\d+) tokens, ([0-9.]+) % of the batches padding.", page)
+        self.assertEqual((int(said.group(1)), said.group(2)), (row["tokens"], f"{padding:.2f}"))
+        return page
 
     def test_slow_batches(self):
         daemon = self.daemon(self.bad_worker("slow-always-1"))

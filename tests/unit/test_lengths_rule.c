@@ -88,6 +88,41 @@ static void test_in_parts_as_at_once(void **state)
     assert_memory_equal(&parts, &whole, sizeof whole);
 }
 
+/* Each length is in the bin that ends at it or at the next greater one. */
+static void test_bins(void **state)
+{
+    static const uint32_t first[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
+
+    (void)state;
+    for (uint32_t i = 0; i < ARRAY_SIZE(first); i++)
+        assert_int_equal(lengths_bin_upper(i), first[i]);
+    for (uint32_t bin = 1; bin < LENGTHS_BINS; bin++) {
+        uint64_t upper = lengths_bin_upper(bin), below = lengths_bin_upper(bin - 1);
+
+        assert_true(upper > below);
+        assert_int_equal(lengths_bin_of((uint32_t)(below + 1)), bin);
+        assert_int_equal(lengths_bin_of((uint32_t)min_u64(upper, UINT32_MAX)), bin);
+    }
+    assert_int_equal(lengths_bin_of(0), 0);
+    assert_int_equal(lengths_bin_of(UINT32_MAX), LENGTHS_BINS - 1);
+}
+
+static void test_histogram(void **state)
+{
+    struct lengths_rule rule = rule_of("{tokens: 64}");
+    struct lengths_found found = {0};
+    struct dl_error err = {0};
+    uint64_t all = 0;
+
+    (void)state;
+    assert_int_equal(lengths_check(&rule, 0, lengths, ARRAY_SIZE(lengths), &found, &err), 0);
+    for (uint32_t bin = 0; bin < LENGTHS_BINS; bin++)
+        all += found.bins[bin];
+    assert_int_equal(all, ARRAY_SIZE(lengths)); /* those that no batch takes, too */
+    assert_int_equal(found.bins[lengths_bin_of(64)], 1);
+    assert_int_equal(found.bins[lengths_bin_of(65)], 1);
+}
+
 static void test_how_many(void **state)
 {
     struct dl_error err = {0};
@@ -99,10 +134,9 @@ static void test_how_many(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_what_a_batch_takes),
-    cmocka_unit_test(test_no_tokens),
-    cmocka_unit_test(test_in_parts_as_at_once),
-    cmocka_unit_test(test_how_many),
+    cmocka_unit_test(test_what_a_batch_takes),  cmocka_unit_test(test_no_tokens),
+    cmocka_unit_test(test_in_parts_as_at_once), cmocka_unit_test(test_bins),
+    cmocka_unit_test(test_histogram),           cmocka_unit_test(test_how_many),
 };
 
 TEST_MAIN(tests)

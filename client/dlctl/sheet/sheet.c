@@ -212,22 +212,6 @@ static void sheet_write_slow_samples(const struct sheet *s, FILE *file, const ch
                               "by index, and take 10 µs or more on average.");
 }
 
-/* Lengths and padding of batches of tokens, and what other lists of mappings a row has. */
-static void sheet_write_lists(const struct value *row, FILE *file)
-{
-    for (uint32_t i = 0; i < row->count; i++) {
-        const struct value *list = &row->items[i];
-
-        if (list->type != VALUE_ARRAY || list->count == 0 || list->items[0].type != VALUE_MAP)
-            continue;
-        if (strcmp(list->key, "buckets") == 0)
-            sheet_bars(file, "Samples by their length, up to so many tokens", list, "upper",
-                       "members");
-        sheet_table(file, strcmp(list->key, "mixture") == 0 ? "Shares of a mixture" : list->key,
-                    list, NULL, NULL);
-    }
-}
-
 /* Of the loader as a whole, or of a rank. */
 static void sheet_write_padding(const struct value *row, FILE *file)
 {

@@ -64,6 +64,12 @@ void sheet_chart(FILE *file, const char *caption, const char *key,
 void sheet_bars(FILE *file, const char *caption, const struct value *rows, const char *label,
                 const char *value);
 
+/* ---- lists of mappings (sheet_lists.c) --------------------------------------------------------
+ */
+
+/* All that a row has, each with its bars where there is something to compare. */
+void sheet_write_lists(const struct value *row, FILE *file);
+
 /* ---- the view `lately` (sheet_lately.c) ------------------------------------------------------ */
 
 /* Of each bin, the last one that of now: NAN where nothing is known. */

@@ -329,6 +329,11 @@ bool loader_pictures(const struct loader *loader, struct pictures_counts *ret, u
     return loader->pictures.n > 0;
 }
 
+const struct lengths_found *loader_lengths(const struct loader *loader)
+{
+    return loader->lengths && !loader->measuring ? &loader->found : NULL;
+}
+
 const struct slow_list *loader_slowest(const struct loader *loader)
 {
     return &loader->slowest;

@@ -7,6 +7,7 @@
 #ifndef DL_LOADER_H
 #define DL_LOADER_H
 
+#include "daemon/plan/lengths_rule.h"
 #include "daemon/serve/core/core.h"
 #include "daemon/serve/core/slow_list.h"
 #include "daemon/serve/loader/crew.h"
@@ -211,6 +212,8 @@ const struct lately_book *loader_lately(const struct loader *loader);
 uint64_t loader_lately_until(const struct loader *loader, uint64_t now);
 void loader_lately_line(const struct lately_rank *rank, uint64_t until, struct lately_line *ret);
 void loader_lately_totals(const struct loader *loader, uint64_t until, struct lately_totals *ret);
+/* What lengths its samples have, once they are known; NULL: they are not, or it has none. */
+const struct lengths_found *loader_lengths(const struct loader *loader);
 const struct slow_list *loader_slowest(const struct loader *loader);
 uint64_t loader_starved_ns(const struct loader *loader); /* somebody who reads waited for memory */
 const char *loader_state(const struct loader *loader);

@@ -89,6 +89,7 @@ static void measure_finish(struct measuring *m)
     struct length_cache_for cache = measure_cache(loader);
 
     measure_log_lengths(m);
+    loader->found = m->found;
     charge_settle(&m->table->charge);
     if (m->fingerprint && *cache.dir && m->begun_ns && uv_hrtime() - m->begun_ns > KEEP_NS)
         length_cache_store(&cache, m->fingerprint, m->table, loader->spec.name);

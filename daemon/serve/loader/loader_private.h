@@ -73,6 +73,7 @@ struct loader {
     struct recent recently[STAGES], recently_delivered;
     struct lately_book lately;
     struct slow_list slowest;
+    struct lengths_found found;       /* of `lengths`, once it is open */
     char verdict[VERDICT_LATEST_MAX]; /* when a stream was last read, or left; "": none was */
     uint64_t starved_ns;              /* somebody who reads waited for memory */
     bool starves; /* somebody who reads does, and nothing else was there for them */
