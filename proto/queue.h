@@ -61,7 +61,8 @@ struct slow_sample {
     uint64_t index; /* in the dataset */
     uint64_t epoch;
     uint64_t ns;
-    char name[SLOW_NAME]; /* of its file, the end of it; "": it has none */
+    uint64_t together;    /* so many were made in that time, of which it is the first; 1: alone */
+    char name[SLOW_NAME]; /* where people find it, the end of that; "": it has none */
 };
 
 /* One of these: likewise, as the note below. */

@@ -22,9 +22,11 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 
 struct array_group {
     struct dataset base;
+    char *path;            /* owned; of the first file */
     struct array arrays[]; /* base.n_leaves of them; owned */
 };
 
@@ -32,6 +34,13 @@ int dataset_refuse_index(const struct dataset *ds, uint64_t index, struct dl_err
 {
     return dl_error_set(err, ERANGE, "", "sample %llu is beyond the dataset's %llu samples",
                         (unsigned long long)index, (unsigned long long)ds->length);
+}
+
+size_t dataset_put_name(const char *path, const char *what, uint64_t n, char *ret, size_t room)
+{
+    int len = snprintf(ret, room, "%s: %s %llu", path, what, (unsigned long long)n);
+
+    return len < 0 ? 0 : (size_t)len;
 }
 
 static int dataset_group_read_rows(struct dataset *ds, const struct sample_key *key,
@@ -50,6 +59,13 @@ static int dataset_group_read_rows(struct dataset *ds, const struct sample_key *
     return 0;
 }
 
+static size_t dataset_group_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    const struct array_group *group = container_of(ds, struct array_group, base);
+
+    return dataset_put_name(group->path, "row", index, ret, room);
+}
+
 static void dataset_group_close(struct dataset *ds)
 {
     struct array_group *group = container_of(ds, struct array_group, base);
@@ -57,6 +73,7 @@ static void dataset_group_close(struct dataset *ds)
     for (uint32_t leaf = 0; leaf < ds->n_leaves; leaf++)
         array_deinit(&group->arrays[leaf]);
     tree_deinit(&ds->schema);
+    free(group->path);
     free(group);
 }
 
@@ -69,6 +86,7 @@ static void dataset_group_expect(struct dataset *ds, uint64_t index)
 }
 
 static const struct dataset_ops group_ops = {.read_rows = dataset_group_read_rows,
+                                             .name = dataset_group_name,
                                              .expect = dataset_group_expect,
                                              .close = dataset_group_close};
 
@@ -146,6 +164,9 @@ static int dataset_open_group(const struct spec_dataset *spec, const struct data
     ds = &group->base;
     ds->ops = &group_ops;
     ds->n_leaves = spec->n_files;
+    group->path = strdup(spec->files[0].path);
+    if (!group->path)
+        return dl_error_set(err, ENOMEM, "dataset", "out of memory");
     for (uint32_t i = 0; i < spec->n_files; i++) {
         r = dataset_open_array(spec, i, env, &group->arrays[i], err);
         if (r < 0)

@@ -83,6 +83,9 @@ struct dataset_iter_ops {
      */
     int (*save)(struct dataset_iter *it, void *buf, size_t room, size_t *ret_len,
                 enum dataset_state_loss *ret_lost, struct dl_error *err);
+    /* The name of the sample that next() gave last, at once after it, as dataset_ops.name. May be
+     * NULL: samples have none. */
+    size_t (*name)(struct dataset_iter *it, char *ret, size_t room);
     void (*close)(struct dataset_iter *it); /* frees what iterate made, and `it` itself */
 };
 struct dataset_iter {
@@ -113,10 +116,11 @@ struct dataset_ops {
     int (*lengths)(struct dataset *ds, const char *leaf, uint64_t first, size_t n, uint32_t *ret,
                    uint64_t *ret_bad, struct dl_error *err);
     /*
-     * Map-style: the file that a sample is, written as snprintf() does, and its length; `index` is
-     * below length. 0: samples are no files of their own. May be NULL, likewise.
+     * Map-style: where people find a sample: the file that it is, or "FILE: row 17", as
+     * dataset_put_name() writes it; as snprintf() does, and its length; `index` is below length. 0:
+     * it has no name but its index. May be NULL, likewise.
      */
-    size_t (*name)(const struct dataset *ds, uint64_t index, char *ret, size_t room);
+    size_t (*name)(struct dataset *ds, uint64_t index, char *ret, size_t room);
     /* Asks the memory for the beginning of a sample that comes soon; below length. May be NULL. */
     void (*expect)(struct dataset *ds, uint64_t index);
     void (*close)(struct dataset *ds); /* frees what open made, and ds itself */
@@ -214,10 +218,18 @@ static inline void dataset_expect(struct dataset *ds, uint64_t index)
         ds->ops->expect(ds, index);
 }
 
-static inline size_t dataset_name(const struct dataset *ds, uint64_t index, char *ret, size_t room)
+static inline size_t dataset_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
 {
     return ds->ops->name ? ds->ops->name(ds, index, ret, room) : 0;
 }
+
+static inline size_t dataset_iter_name(struct dataset_iter *it, char *ret, size_t room)
+{
+    return it && it->ops->name ? it->ops->name(it, ret, room) : 0;
+}
+
+/* What `name` gives for number `n` of the `what` of a file, as errors have it. */
+size_t dataset_put_name(const char *path, const char *what, uint64_t n, char *ret, size_t room);
 
 /* One sample of a map-style dataset of either sort, for who needs it by itself. As get(). */
 int _nodiscard_ dataset_get(struct dataset *ds, const struct sample_key *key, uint64_t index,

@@ -122,7 +122,8 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
                                        .drop_last = spec->drop_last,
                                        .even = spec->even,
                                        .on_error = spec->on_error,
-                                       .guard = env->guard};
+                                       .guard = env->guard,
+                                       .watch = &f->watch};
     if (dataset_is_fixed(f->dataset) && spec->collate.kind <= COLLATE_DEFAULT && !f->tokens)
         r = fetch_open_rows(f, &spec->collate, err);
     else if (batch_mix_is_wanted(&spec->collate))
@@ -295,7 +296,7 @@ static int fetch_collect_all(struct fetcher *f, const struct slot_task *task, ui
                 dataset_expect(f->dataset, ahead);
         }
         r = fetch_collect(f, &key, index, i, ret_bad, err);
-        slow_watch_sample(&f->watch, index);
+        (void)slow_watch_sample(&f->watch, index);
     }
     slow_watch_end(&f->watch, task->samples);
     if (r < 0 || f->batch.n > 0)
@@ -338,8 +339,6 @@ static int fetch_put_rows(struct fetcher *f, uint64_t epoch, const uint64_t *ind
     if (layout.used > slot_bytes)
         return -ENOBUFS;
     slot_put_batch(slot, n, &layout);
-    if (!f->dataset->ops->name) /* they are read together: one by one would not be the same */
-        return rows_write(f->rows, &key, indices, slot, NULL, ret_at, err);
     slow_watch_begin(&f->watch);
     r = rows_write(f->rows, &key, indices, slot, &f->watch, ret_at, err);
     slow_watch_end(&f->watch, n);
@@ -490,7 +489,10 @@ static int fetch_fill_round(struct fetcher *f, const struct slot_task *task, voi
     };
     struct sample_batch *batch;
 
+    slow_watch_begin(&f->watch);
     int r = replica_round(set, &round, &batch, ret_bad, err);
+    if (r == 0 && batch->n > 0)
+        slow_watch_end(&f->watch, batch->n);
     if (r == -EAGAIN) {
         *ret_used = replica_kept_bytes(set, task->stream);
         return -ENOBUFS;

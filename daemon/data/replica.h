@@ -41,6 +41,7 @@
 
 #include "daemon/data/dataset.h"
 #include "daemon/data/sample_batch.h"
+#include "daemon/data/slow_watch.h"
 
 enum { REPLICAS_REMEMBERED = 256 };
 
@@ -60,8 +61,10 @@ struct replica_set {
     /* Round `number` of a replica is begun, or what lies before it; may be NULL. */
     void (*enter)(void *context, uint64_t number);
     void *context;
-    struct guard *guard; /* borrowed; of what the dataset maps; may be NULL */
-    uint8_t *state;      /* owned; memory for a record, once one was there */
+    struct guard *guard;      /* borrowed; of what the dataset maps; may be NULL */
+    struct slow_watch *watch; /* borrowed; of the round at hand, which its owner begins and ends, of
+                               * samples that have a name; NULL: nobody wants to know */
+    uint8_t *state;           /* owned; memory for a record, once one was there */
     /* The last streams that were forgotten: a task of one of them is late. */
     uint32_t forgotten[REPLICAS_REMEMBERED];
     uint32_t n_forgotten; /* ever */

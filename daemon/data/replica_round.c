@@ -85,6 +85,22 @@ int replica_refuse_memory(struct dl_error *err)
 
 /* ---- making a round ------------------------------------------------------------------------- */
 
+/* The sample of the round that was just made is among those that may have taken longest, if it has
+ * a name: its number alone says nothing, since each replica has one of it. */
+static void replica_round_watch(struct replica_set *set, const struct replica *replica,
+                                const struct sample_batch *batch)
+{
+    struct dataset_iter *iter = replica->iter;
+    char name[4096];
+
+    if (!set->watch || batch != &set->batch || !iter->ops->name ||
+        !slow_watch_sample(set->watch, replica->position - 1))
+        return;
+    size_t len = iter->ops->name(iter, name, sizeof name);
+    slow_watch_cut(name, min_u64(len, sizeof name - 1), set->watch->name);
+    slow_watch_pass(set->watch);
+}
+
 /* The samples of a round, or such as are dropped. */
 static int replica_round_take_one(struct replica_set *set, struct replica *replica,
                                   struct sample_batch *batch, struct dl_error *err)
@@ -108,6 +124,7 @@ static int replica_round_take_one(struct replica_set *set, struct replica *repli
     if (r == 0) {
         sample_batch_keep(batch);
         replica->good++;
+        replica_round_watch(set, replica, batch);
     }
     return r;
 }
@@ -132,6 +149,8 @@ static int replica_round_take(struct replica_set *set, struct replica *replica,
 {
     uint64_t in_a_row = 0;
 
+    if (set->watch)
+        slow_watch_pass(set->watch);
     while (!replica->ended && *ret_taken < n && in_a_row < BAD_IN_A_ROW) {
         int r = replica_round_take_one(set, replica, batch, err);
         if (r == DATASET_END)

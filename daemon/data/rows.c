@@ -151,6 +151,18 @@ static void rows_advance(struct rows *rows, int64_t n)
     }
 }
 
+/* So many rows before their turn: time enough for one access to memory. */
+enum { ROWS_AHEAD = 8 };
+
+/* Which is what read_rows() does by itself for rows that it reads together. */
+static void rows_announce(const struct rows *rows, const uint64_t *indices, uint64_t i)
+{
+    uint64_t index = i < rows->samples ? __atomic_load_n(&indices[i], __ATOMIC_RELAXED) : 0;
+
+    if (i < rows->samples && index < rows->dataset->length)
+        dataset_expect(rows->dataset, index);
+}
+
 static int rows_read_watched(struct rows *rows, const struct sample_key *key,
                              const uint64_t *indices, struct slow_watch *watch, size_t *ret_bad,
                              struct dl_error *err)
@@ -162,10 +174,11 @@ static int rows_read_watched(struct rows *rows, const struct sample_key *key,
         uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
         size_t bad = 1;
 
+        rows_announce(rows, indices, i + ROWS_AHEAD);
         r = rows->dataset->ops->read_rows(rows->dataset, key, &index, 1, rows->dst, &bad, err);
         if (r < 0 && bad == 0)
             *ret_bad = i;
-        slow_watch_sample(watch, index);
+        (void)slow_watch_sample(watch, index);
         rows_advance(rows, 1);
     }
     rows_advance(rows, -(int64_t)i);
@@ -176,7 +189,7 @@ static int rows_read_watched(struct rows *rows, const struct sample_key *key,
 static int rows_read(struct rows *rows, const struct sample_key *key, const uint64_t *indices,
                      struct slow_watch *watch, size_t *ret_bad, struct dl_error *err)
 {
-    if (watch && watch->on)
+    if (watch->on)
         return rows_read_watched(rows, key, indices, watch, ret_bad, err);
     return rows->dataset->ops->read_rows(rows->dataset, key, indices, rows->samples, rows->dst,
                                          ret_bad, err);

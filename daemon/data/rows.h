@@ -30,7 +30,7 @@ int _nodiscard_ rows_measure(struct rows *rows, uint64_t samples, uint64_t begin
                              struct batch_layout *ret, struct dl_error *err);
 
 /* Fills the slot with the batch measured last. As dataset_ops.read_rows. `watch`: which row takes
- * longest; it has begun. NULL: nobody wants to know. */
+ * longest; it has begun. */
 int _nodiscard_ rows_write(struct rows *rows, const struct sample_key *key, const uint64_t *indices,
                            void *slot, struct slow_watch *watch, size_t *ret_bad,
                            struct dl_error *err);

@@ -32,6 +32,14 @@ static void views_add_cache(struct row *row, const struct loader *loader)
     row_uint_if(row, "cache_misses", keeps, counts.misses);
 }
 
+/* Known once a worker has opened the dataset. */
+static const char *views_style(const struct loader *l)
+{
+    if (strcmp(loader_state(l), "open") != 0)
+        return NULL;
+    return loader_is_iterable(l) ? "iterable" : "map";
+}
+
 static int views_loaders(const struct daemon *d, struct value *ret)
 {
     ret->type = VALUE_ARRAY;
@@ -46,6 +54,7 @@ static int views_loaders(const struct daemon *d, struct value *ret)
         row_uint(&row, "uid", loader_uid(l));
         row_string(&row, "state", loader_state(l));
         row_string(&row, "dataset", dataset_kind_name(spec->dataset.kind));
+        row_string(&row, "style", views_style(l));
         row_uint(&row, "length", loader_length(l));
         row_uint_if(&row, "measured", loader_measured(l) != UINT64_MAX, loader_measured(l));
         row_uint(&row, "batch", spec->batch_size ? spec_most_samples(spec) : 0);

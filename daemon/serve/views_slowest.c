@@ -3,6 +3,21 @@
 
 #include "daemon/serve/registry.h"
 
+/* Why a sample has no name. */
+static const char *views_slowest_why(const struct loader *l)
+{
+    switch (loader_spec(l)->dataset.kind) {
+    case DATASET_PYTHON:
+        return "the Python dataset has neither sample_name(index) nor samples[index] with a path";
+    case DATASET_PLUGIN:
+        return "a plug-in says no names";
+    case DATASET_RANGE:
+        return "it is a number, and in no file";
+    default:
+        return "the dataset that has it says no names";
+    }
+}
+
 static int views_slowest_add(const struct loader *l, const struct slow_row *slow,
                              struct value *rows)
 {
@@ -11,7 +26,9 @@ static int views_slowest_add(const struct loader *l, const struct slow_row *slow
     row_string(&row, "loader", views_name(l));
     row_uint(&row, "uid", loader_uid(l));
     row_uint(&row, "sample", slow->what.index);
+    row_uint(&row, "together", max_u64(slow->what.together, 1));
     row_string(&row, "name", *slow->what.name ? slow->what.name : NULL);
+    row_string(&row, "why_not", *slow->what.name ? NULL : views_slowest_why(l));
     row_seconds(&row, "took_s", slow->what.ns);
     row_uint(&row, "epoch", slow->what.epoch);
     row_uint(&row, "seen", slow->seen);

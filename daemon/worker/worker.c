@@ -485,16 +485,12 @@ static bool worker_is_last(struct worker *w, const struct queue_task *task)
     return !slot || !next || slot->epoch != next->epoch;
 }
 
-/* The end of a path says more than its beginning. */
 static void worker_name_sample(const struct worker *w, struct slow_sample *what)
 {
     char path[4096];
     size_t len = w->engine->name(w->dataset, what->index, path, sizeof path);
 
-    len = min_u64(len, sizeof path - 1);
-    size_t begin = len - min_u64(len, sizeof what->name - 1);
-    memcpy(what->name, path + begin, len - begin);
-    what->name[len - begin] = '\0';
+    slow_watch_cut(path, min_u64(len, sizeof path - 1), what->name);
 }
 
 /* One that is among the slowest of this worker so far, if the daemon has read of the one before. */
@@ -509,9 +505,14 @@ static void worker_tell_slow(struct worker *w, const void *slot)
         least = w->slow_ns[i] < w->slow_ns[least] ? i : least;
     if (watch->ns <= w->slow_ns[least] || atomic_load(&w->queues->slow.full))
         return;
-    struct slow_sample what = {
-        .index = watch->index, .epoch = ((const struct slot_header *)slot)->epoch, .ns = watch->ns};
-    worker_name_sample(w, &what);
+    struct slow_sample what = {.index = watch->index,
+                               .epoch = ((const struct slot_header *)slot)->epoch,
+                               .ns = watch->ns,
+                               .together = watch->together};
+    if (watch->name[0])
+        memcpy(what.name, watch->name, sizeof what.name);
+    else
+        worker_name_sample(w, &what);
     if (slow_put(&w->queues->slow, &what))
         w->slow_ns[least] = watch->ns;
 }

@@ -40,8 +40,8 @@ struct worker_engine {
     int (*fill)(void *engine, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
                 struct dl_error *err);
     uint64_t (*collate_ns)(const void *engine); /* of the last fill() */
-    /* Of the last fill(), the sample that took longest; may be NULL. And with it the file that a
-     * sample is, as dataset_name(). */
+    /* Of the last fill(), the sample that took longest; may be NULL. And with it where people
+     * find a sample, as dataset_name(). */
     const struct slow_watch *(*slowest)(const void *engine);
     size_t (*name)(const void *engine, uint64_t index, char *ret, size_t room);
     void (*forget)(void *engine, uint32_t stream);

@@ -1,12 +1,14 @@
 """Which samples took longest to make, with their names: dlctl slowest, and the report."""
 
+import io
 import os
 import pathlib
 import sys
+import tarfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import media  # noqa: E402
-from dltest import TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
+from dltest import TestCase, dlctl, dlctl_json, main, named, wait_until  # noqa: E402
 
 
 class SlowSamples(TestCase):
@@ -35,7 +37,9 @@ class SlowSamples(TestCase):
         wait_until(lambda: any(row["sample"] == 17 for row in self.rows(daemon, name)), "the slow one to be told of")
         rows = self.rows(daemon, name)
         slow = next(row for row in rows if row["sample"] == 17)
-        self.assertEqual(list(slow), ["loader", "uid", "sample", "name", "took_s", "epoch", "seen"])
+        self.assertEqual(list(slow), ["loader", "uid", "sample", "together", "name", "why_not", "took_s", "epoch",
+                                      "seen"])
+        self.assertEqual((slow["together"], slow["why_not"]), (1, None))
         self.assertEqual(slow["loader"], name)
         self.assertEqual(slow["name"], str(self.folder / "cats" / "17.png")[-255:])
         self.assertLessEqual(len(rows), 16)
@@ -68,7 +72,58 @@ class SlowSamples(TestCase):
         daemon = self.daemon()
         self.read(daemon, {"name": "quick", "dataset": {"kind": "range", "length": 1000}})
         self.assertEqual(self.rows(daemon), [])
-        self.assertIn("None was seen", dlctl("report", "quick", daemon=daemon).stdout)
+        self.assertIn("None was seen: they take less than 10 µs each on average.",
+                      dlctl("report", "quick", daemon=daemon).stdout)
+
+    def shard(self):
+        path = self.path("shard.tar")
+        with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+            for i in range(30):
+                picture = (self.folder / "cats" / f"{i:02}.png").read_bytes()
+                member = tarfile.TarInfo(f"cats/{i:02}.png")
+                member.size = len(picture)
+                tar.addfile(member, io.BytesIO(picture))
+        return path
+
+    def slow_one(self, daemon, name):
+        wait_until(lambda: any(row["sample"] == 17 for row in self.rows(daemon, name)),
+                   lambda: f"sample 17 of {name}, beside {self.rows(daemon, name)}")
+        return next(row for row in self.rows(daemon, name) if row["sample"] == 17)
+
+    def test_members_of_shards(self):
+        """By index and as a stream: the member is its name. A stream's sample has no other."""
+        daemon, shard = self.daemon(), self.shard()
+        for name, index in (("indexed", "auto"), ("streamed", "off")):
+            with self.subTest(name):
+                self.read(daemon, {"name": name, "collate": {"kind": "none"},
+                                   "dataset": {"kind": "tar", "shards": shard, "index": index}})
+                self.assertEqual(self.slow_one(daemon, name)["name"], f"{shard}: cats/17.png"[-255:])
+                self.assertIn("shard.tar: cats/17.png</td>", dlctl("report", name, daemon=daemon).stdout)
+
+    def test_rows_of_arrays(self):
+        """Rows that are read one by one where they are long enough; the bytes are the same."""
+        daemon, rows, wide = self.daemon(), 12, 1 << 21
+        path = self.npy("wide.npy", (rows, wide), "|u1", b"".join(bytes([i]) * wide for i in range(rows)))
+        dataset = {"kind": "npy", "files": path}
+        spec = self.spec("wide", name="wide", dataset=dataset, batch={"size": 4}, workers={"count": 1})
+        same = [dlctl_json(verb, spec, "--digest", "--epochs", "3", daemon=daemon if verb == "run" else None)["digest"]
+                for verb in ("check", "run")]
+        self.assertEqual(same[0], same[1])
+        self.read(daemon, {"name": "wide", "batch": {"size": 4}, "dataset": dataset})
+        wait_until(lambda: self.rows(daemon, "wide"), "a row that is told of")
+        for row in self.rows(daemon, "wide"):
+            self.assertEqual(row["name"], f"{path}: row {row['sample']}"[-255:])
+
+    def test_why_there_is_none(self):
+        daemon = self.daemon()
+        client = self.client(daemon)
+        loader = client.open(named("stream", dataset={"kind": "range", "length": 40, "iterable": True}))["loader"]
+        self.assertIn("None was made yet.", dlctl("report", "stream", daemon=daemon).stdout)
+        client.epoch_indices(loader)
+        self.assertIn("None was seen: of an iterable dataset those are looked at that have names",
+                      dlctl("report", "stream", daemon=daemon).stdout)
+        (row,) = [row for row in dlctl_json("loaders", daemon=daemon) if row["name"] == "stream"]
+        self.assertEqual(row["style"], "iterable")
 
 
 if __name__ == "__main__":

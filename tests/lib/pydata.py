@@ -70,6 +70,28 @@ class Sleepy:
         return index
 
 
+class NamedSleepy(Sleepy):
+    def sample_name(self, index):
+        return f"recording {index}"
+
+
+class ListedSleepy(Sleepy):
+    """As torchvision's folders have it."""
+
+    samples = [(f"/data/cats/{i}.png", 0) for i in range(12)]
+
+
+class SleepyInBatches(Sleepy):
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+def sleepy_subset():
+    """Sample 3 is the slow one; torch's Subset has a __getitems__ that does no more than to loop."""
+    from torch.utils.data import Subset
+    return Subset(ListedSleepy(), [1, 3, 5, 7])
+
+
 class Numbers(Mortal):
     """Python's own numbers, as a `range` has them."""
 

@@ -9,10 +9,17 @@ import sys
 import unittest
 from unittest import mock
 
+from dltest import wait_until
 from spec_case import EXAMPLES, SpecCase, dlctl, dlctl_json, main, python
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 ROWS = 12
+
+
+def wait_until_some(ask):
+    """What a worker tells comes behind the batch it is about."""
+    wait_until(ask, "a sample that is listed")
+    return ask()
 
 
 class Peek(SpecCase):
@@ -83,10 +90,48 @@ class Slowest(SpecCase):
                 loader = client.open(json.load(file))["loader"]
             for epoch in range(2):
                 client.epoch_indices(loader, epoch=epoch)
-            first, *_ = dlctl_json("slowest", name, daemon=self.running)
+            first, *_ = wait_until_some(lambda: dlctl_json("slowest", name, daemon=self.running))
             self.assertEqual((first["sample"], first["name"]), (7, None))
             self.assertGreaterEqual(first["took_s"], 0.05)
+            self.assertIn("sample_name(index)", first["why_not"])
             client.close()
+
+    def slowest(self, name, dataset, **more):
+        """The first of the list, of a loader that was read twice."""
+        spec = self.spec(name, name=name, dataset=python(dataset), batch={"size": 4}, workers={"count": 1}, **more)
+        client = self.client(self.running)
+        with open(spec) as file:
+            loader = client.open(json.load(file))["loader"]
+        for epoch in range(2):
+            client.epoch_indices(loader, epoch=epoch)
+        found = wait_until_some(lambda: dlctl_json("slowest", name, daemon=self.running))
+        report = dlctl("report", name, daemon=self.running).stdout
+        client.close()
+        return found[0], report
+
+    def test_names(self):
+        """What the dataset says of a sample, or the list of paths that it keeps."""
+        for dataset, name in (("NamedSleepy", "recording 7"), ("ListedSleepy", "/data/cats/7.png")):
+            for collate in ({}, {"collate": {"kind": "python"}}):
+                with self.subTest(dataset=dataset, **collate):
+                    first, report = self.slowest(f"{dataset}{len(collate)}", dataset, **collate)
+                    self.assertEqual((first["sample"], first["name"], first["why_not"], first["together"]),
+                                     (7, name, None, 1))
+                    self.assertIn(f"{name}</td>", report)
+
+    def test_those_that_are_made_at_once(self):
+        """Of __getitems__ nobody knows which sample it was: all of the batch have that time."""
+        first, report = self.slowest("at-once", "SleepyInBatches", collate={"kind": "python"})
+        self.assertEqual((first["sample"], first["together"]), (4, 4))
+        self.assertGreaterEqual(first["took_s"], 0.05)
+        self.assertIn("Sample 4 has no name: the Python dataset has neither sample_name(index)", report)
+
+    @unittest.skipUnless(HAS_TORCH, "needs torch")
+    def test_a_subset(self):
+        """Its samples are made one by one, and have the names of those inside."""
+        first, _ = self.slowest("subset", "sleepy_subset", collate={"kind": "python"})
+        self.assertEqual((first["sample"], first["name"], first["together"]), (3, "/data/cats/7.png", 1))
+        self.assertGreaterEqual(first["took_s"], 0.05)
 
 
 class Example(SpecCase):

@@ -25,6 +25,22 @@ static inline void assert_error_has(const struct dl_error *err, const char *part
         fail_msg("\"%s\" does not say \"%s\"", err->message, part);
 }
 
+/* Where the sample is found, "" being nowhere: below the test's folder, of any file there. */
+static inline void assert_name(struct dataset *ds, uint64_t index, const char *end)
+{
+    char name[4096] = "";
+    size_t len = dataset_name(ds, index, name, sizeof name), want = strlen(end);
+
+    assert_int_equal(len, strlen(name));
+    if (len < want || strcmp(name + len - want, end) != 0 || (want == 0 && len > 0))
+        fail_msg("sample %llu is called \"%s\", not \"%s\"", (unsigned long long)index, name, end);
+    if (want > 0) { /* cut where there is no room, as by snprintf() */
+        char cut[8];
+        assert_int_equal(dataset_name(ds, index, cut, sizeof cut), len);
+        assert_int_equal(strlen(cut), sizeof cut - 1);
+    }
+}
+
 /* Returns bytes written to `out`. */
 static inline size_t make_gzip(const void *data, size_t len, uint8_t *out, size_t room)
 {

@@ -232,6 +232,7 @@ static void test_rows_of_one_shape(void **state)
     spec.n_fields = 3;
     struct dataset *ds = must_open(&spec);
     assert_true(dataset_is_fixed(ds));
+    assert_name(ds, 3, ": row 3");
     void *dst[] = {flags, ids, pairs};
     assert_int_equal(ds->ops->read_rows(ds, &key, indices, 2, dst, &bad, &err), 0);
     assert_true(!flags[0] && flags[1]);

@@ -280,6 +280,8 @@ static void test_rows(void **state)
     struct dataset *ds = must_open(&spec);
     assert_int_equal(ds->length, 3);
     assert_true(dataset_is_fixed(ds));
+    assert_name(ds, 1, "/rows.tsv: row 1");
+    assert_name(ds, 2, "/more.tsv: row 0");
     assert_int_equal(ds->n_leaves, 2);
     assert_int_equal(ds->ops->read_rows(ds, &key, indices, 3, (void *[]){x, y}, &bad, &err), 0);
     assert_memory_equal(x, ((float[]){-1, 2.5F, 4}), sizeof x);

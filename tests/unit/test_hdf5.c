@@ -87,6 +87,7 @@ static void test_rows(void **state)
         struct row row;
         assert_int_equal(ds->length, ROWS);
         assert_int_equal(ds->n_leaves, 5);
+        assert_name(ds, 7, ": row 7");
         for (uint64_t i = 0; i < 2 * ROWS; i++) {
             memset(&row, 0xEE, sizeof row);
             assert_int_equal(read_row(ds, i * 17 % ROWS, &row, &err), 0);

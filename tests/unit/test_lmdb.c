@@ -147,6 +147,7 @@ static void test_records(void **state)
     expect_record(ds, 3, "image-2", big, sizeof big);
     expect_record(ds, 4, "label-0", "seven", 5);
     dataset_expect(ds, 4);
+    assert_name(ds, 4, "/records.mdb: record 4");
     assert_int_equal(take(ds, &key, 5, &t), -ERANGE);
     drop(&t);
     dataset_close(ds);

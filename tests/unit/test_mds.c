@@ -262,6 +262,7 @@ static void test_rows(void **state)
     assert_int_equal(ds->n_leaves, 2);
     assert_int_equal(ds->ops->read_rows(ds, &key, indices, 2, dst, &bad, NULL), 0);
     assert_memory_equal(ids, ((uint64_t[]){2, 0}), sizeof ids);
+    assert_name(ds, 2, "/a.mds: sample 2");
     assert_memory_equal(pairs, ((int16_t[]){2, 3, 0, 1}), sizeof pairs);
     assert_int_equal(ds->ops->read_rows(ds, &key, indices + 2, 1, dst, &bad, &err), -ERANGE);
     assert_int_equal(bad, 0);

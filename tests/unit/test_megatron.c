@@ -96,6 +96,7 @@ static void test_documents(void **state)
         expect_document(ds, 1, 2, 103);
         expect_document(ds, 2, 4, 105);
         expect_document(ds, 3, 0, 0);
+        assert_name(ds, 2, ".idx: document 2");
         assert_int_equal(dataset_known_lengths(ds, NULL, 0, DOCUMENTS, lengths, &bad, NULL), 0);
         assert_memory_equal(lengths, ((uint32_t[]){3, 2, 4, 0}), sizeof lengths);
         struct arena arena = {0};
@@ -121,6 +122,7 @@ static void test_samples(void **state)
     struct dataset *ds = must_open(&spec);
     assert_int_equal(ds->length, 2); /* 9 tokens: the third has no label for its last one */
     assert_true(dataset_is_fixed(ds));
+    assert_name(ds, 1, "/windows.idx: token 3");
     assert_int_equal(ds->ops->read_rows(ds, &key, indices, 2, wide_rows, &bad, NULL), 0);
     assert_memory_equal(tokens, ((int64_t[]){103, 104, 105, 100, 101, 102}), sizeof tokens);
     assert_memory_equal(labels, ((int64_t[]){104, 105, 106, 101, 102, 103}), sizeof labels);

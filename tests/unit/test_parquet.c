@@ -456,6 +456,7 @@ static void test_values(void **state)
     assert_int_equal(((const int64_t *)sample.data[4])[1], 2);
     assert_int_equal(dataset_lengths(ds, "l", 0, 5, lengths, &bad_sample, &err), 0);
     assert_memory_equal(lengths, ((uint32_t[]){2, 0, 0, 1, 1}), sizeof lengths);
+    assert_name(ds, 3, ": row group 0, row 3");
     assert_int_equal(dataset_get(ds, &key, 5, &sample, &err), -ERANGE);
     dataset_close(ds);
     sample_deinit(&sample);

@@ -162,6 +162,7 @@ static void test_values(void **state)
     expect_field(&t.sample, "ints", TREE_TENSOR, ints, sizeof ints);
     expect_field(&t.sample, "empty", TREE_TENSOR, NULL, 0);
     assert_int_equal(t.sample.tree.nodes[node_of(&t.sample, "texts")].kind, TREE_LIST);
+    assert_name(ds, 1, "/values.tfrecord: record 1");
     assert_int_equal(node_of(&t.sample, "empty"), 1); /* in the order of their names */
     dataset_expect(ds, 1);
     drop(&t);

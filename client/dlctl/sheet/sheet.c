@@ -201,15 +201,44 @@ static int sheet_write_slowest(const struct sheet *s, FILE *file, const char *na
     return r;
 }
 
+/* Why samples have no names. One reason is all of them: they are of one dataset. */
+static void sheet_write_nameless(const struct value *slow, FILE *file, const char *name)
+{
+    char text[256];
+
+    for (uint32_t i = 0; slow->type == VALUE_ARRAY && i < slow->count; i++) {
+        const struct value *row = &slow->items[i];
+
+        if (strcmp(sheet_text(row, "loader"), name) != 0 || !*sheet_text(row, "why_not"))
+            continue;
+        (void)snprintf(text, sizeof text, "Sample %" PRIu64 " has no name: %.150s.",
+                       value_count(value_get(row, "sample")), sheet_text(row, "why_not"));
+        sheet_paragraph(file, text);
+        return;
+    }
+}
+
+static const char *sheet_why_no_slow(const struct sheet *s)
+{
+    if (value_count(value_get(s->loader, "batches")) == 0)
+        return "None was made yet.";
+    if (strcmp(sheet_text(s->loader, "style"), "iterable") == 0)
+        return "None was seen: of an iterable dataset those are looked at that have names, as in "
+               "tar "
+               "shards, and take 10 µs or more on average.";
+    return "None was seen: they take less than 10 µs each on average.";
+}
+
 static void sheet_write_slow_samples(const struct sheet *s, FILE *file, const char *name)
 {
-    static const char *const keys[] = {"sample", "took_s", "name", "epoch", "seen", NULL};
+    static const char *const keys[] = {"sample",   "took_s", "name", "epoch",
+                                       "together", "seen",   NULL};
 
     sheet_heading(file, "Slowest samples");
     if (!sheet_table(file, "That took longest to make since the loader was opened", &s->views[SLOW],
                      name, keys))
-        sheet_paragraph(file, "None was seen: they are looked at where they are made one by one, "
-                              "by index, and take 10 µs or more on average.");
+        sheet_paragraph(file, sheet_why_no_slow(s));
+    sheet_write_nameless(&s->views[SLOW], file, name);
 }
 
 /* Of the loader as a whole, or of a rank. */

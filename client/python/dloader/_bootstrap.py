@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _carried, _info, _seeds, _states
+from . import _carried, _info, _names, _seeds, _states
 from ._errors import StateError
 
 # A line of text for the daemon's log and `dlctl`; the whole report travels besides.
@@ -45,7 +45,8 @@ class Source:
     reseed: is called before each step with a seed that no other step has, where the loader was
     opened by a spec; None: the generators were seeded once and run on, as PyTorch's do. keeper: of
     states that the dataset says behind each batch; None: it is not asked. columns: where samples are
-    rows of tensors in memory, these (_native.Columns); None: the dataset is called.
+    rows of tensors in memory, these (_native.Columns); None: the dataset is called. one_by_one: a
+    __getitems__ of the dataset is a loop over __getitem__, and is passed over.
     """
 
     def __init__(self, worker: int, workers: int, dataset: Any, iterable: bool) -> None:
@@ -60,6 +61,11 @@ class Source:
         self.carrier: _carried.Carrier | None = None
         self.keeper: _states.Keeper | None = None
         self.columns: Any = None
+        self.one_by_one = not iterable and _names.is_loop(dataset)
+
+    def name(self, index: int) -> str:
+        """Where people find a sample; "" where nothing says so."""
+        return _names.of_sample(self.dataset, index)
 
     def default_collate(self, samples: list) -> Any:
         """PyTorch's default_collate, for what the rules in C do not cover."""

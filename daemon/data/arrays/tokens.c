@@ -19,6 +19,7 @@ enum {
 struct tokens {
     struct dataset base;
     struct source source; /* owned */
+    char *path;           /* owned */
     const uint8_t *first; /* borrowed from source: the first token */
     uint64_t sequence_length;
     uint64_t sequence_bytes; /* as stored */
@@ -74,17 +75,28 @@ static int tokens_read_rows(struct dataset *ds, const struct sample_key *key,
     return 0;
 }
 
+static size_t tokens_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    const struct tokens *tokens = container_of(ds, struct tokens, base);
+
+    return dataset_put_name(tokens->path, "token",
+                            index * (tokens->stride_bytes / tokens->token_bytes), ret, room);
+}
+
 static void tokens_close(struct dataset *ds)
 {
     struct tokens *tokens = container_of(ds, struct tokens, base);
 
     source_close(&tokens->source);
     tree_deinit(&ds->schema);
+    free(tokens->path);
     free(tokens);
 }
 
-static const struct dataset_ops tokens_ops = {
-    .read_rows = tokens_read_rows, .expect = tokens_expect, .close = tokens_close};
+static const struct dataset_ops tokens_ops = {.read_rows = tokens_read_rows,
+                                              .name = tokens_name,
+                                              .expect = tokens_expect,
+                                              .close = tokens_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
@@ -185,6 +197,9 @@ int tokens_open(const struct spec_dataset *spec, const char *place, const struct
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &tokens->base;
     ds->ops = &tokens_ops;
+    tokens->path = strdup(spec->files[0].path);
+    if (!tokens->path)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
     if ((r = source_open(spec->files[0].path, env, &tokens->source, err)) < 0 ||
         (r = tokens_find_tokens(tokens, spec, place, &count, err)) < 0)
         return r;

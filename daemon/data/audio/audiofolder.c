@@ -164,9 +164,9 @@ static int audiofolder_lengths(struct dataset *ds, const char *leaf, uint64_t fi
     return 0;
 }
 
-static size_t audiofolder_name(const struct dataset *ds, uint64_t index, char *ret, size_t room)
+static size_t audiofolder_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
 {
-    const struct audiofolder *folder = container_of(ds, const struct audiofolder, base);
+    const struct audiofolder *folder = container_of(ds, struct audiofolder, base);
     size_t len;
 
     class_list_get(&folder->list, index, ret, room, &len);

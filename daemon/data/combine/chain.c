@@ -87,6 +87,11 @@ static int chain_skip(struct dataset_iter *it, uint64_t n, uint64_t *ret)
     return passed < n ? DATASET_END : 0;
 }
 
+static size_t chain_name(struct dataset_iter *it, char *ret, size_t room)
+{
+    return dataset_iter_name(container_of(it, struct chain_iter, base)->it, ret, room);
+}
+
 static void chain_iter_close(struct dataset_iter *it)
 {
     struct chain_iter *ci = container_of(it, struct chain_iter, base);
@@ -95,10 +100,10 @@ static void chain_iter_close(struct dataset_iter *it)
     free(ci);
 }
 
-static const struct dataset_iter_ops chain_iter_ops = {.next = chain_next,
-                                                       .close = chain_iter_close};
+static const struct dataset_iter_ops chain_iter_ops = {
+    .next = chain_next, .name = chain_name, .close = chain_iter_close};
 static const struct dataset_iter_ops chain_skip_ops = {
-    .next = chain_next, .skip = chain_skip, .close = chain_iter_close};
+    .next = chain_next, .skip = chain_skip, .name = chain_name, .close = chain_iter_close};
 
 static int chain_iterate(struct dataset *ds, const struct replica_params *params,
                          struct dataset_iter **ret, struct dl_error *err)

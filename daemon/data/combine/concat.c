@@ -165,9 +165,9 @@ static void concat_expect(struct dataset *ds, uint64_t index)
     dataset_expect(concat->parts[part], index - concat_part_begin(concat, part));
 }
 
-static size_t concat_name(const struct dataset *ds, uint64_t index, char *ret, size_t room)
+static size_t concat_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
 {
-    const struct concat *concat = container_of(ds, const struct concat, base);
+    const struct concat *concat = container_of(ds, struct concat, base);
     uint32_t part = concat_find_part(concat, index);
 
     return dataset_name(concat->parts[part], index - concat_part_begin(concat, part), ret, room);

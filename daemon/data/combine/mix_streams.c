@@ -146,6 +146,8 @@ static int mix_streams_one(struct mix_streams_iter *mi, struct sample *ret, stru
         return DATASET_END;
     struct mix_place place = mix_order_at(&mi->order, mi->first + mi->position);
     int r = mix_streams_turn(mi, place.child, ret, err);
+
+    mi->last = place.child;
     if (r == DATASET_END)
         mi->ended = true;
     else
@@ -179,6 +181,13 @@ static int mix_streams_iter_save(struct dataset_iter *it, void *buf, size_t room
                             ret_lost, err);
 }
 
+static size_t mix_streams_name(struct dataset_iter *it, char *ret, size_t room)
+{
+    const struct mix_streams_iter *mi = container_of(it, struct mix_streams_iter, base);
+
+    return dataset_iter_name(mi->streams[mi->last].it, ret, room);
+}
+
 static void mix_streams_iter_close(struct dataset_iter *it)
 {
     struct mix_streams_iter *mi = container_of(it, struct mix_streams_iter, base);
@@ -190,11 +199,14 @@ static void mix_streams_iter_close(struct dataset_iter *it)
     free(mi);
 }
 
-static const struct dataset_iter_ops mix_streams_iter_ops = {
-    .next = mix_streams_next, .save = mix_streams_iter_save, .close = mix_streams_iter_close};
+static const struct dataset_iter_ops mix_streams_iter_ops = {.next = mix_streams_next,
+                                                             .save = mix_streams_iter_save,
+                                                             .name = mix_streams_name,
+                                                             .close = mix_streams_iter_close};
 static const struct dataset_iter_ops mix_streams_skip_ops = {.next = mix_streams_next,
                                                              .skip = mix_streams_skip,
                                                              .save = mix_streams_iter_save,
+                                                             .name = mix_streams_name,
                                                              .close = mix_streams_iter_close};
 
 /* ---- beginning one --------------------------------------------------------------------------- */

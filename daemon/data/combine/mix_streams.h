@@ -49,6 +49,7 @@ struct mix_streams_iter {
     uint64_t end;                  /* samples, if the replica does not end before */
     uint64_t position;             /* samples so far */
     bool ended;
+    uint32_t last;              /* part of the last sample */
     struct mix_stream *streams; /* owned; of each part */
 };
 

@@ -70,9 +70,9 @@ static void subset_expect(struct dataset *ds, uint64_t index)
     dataset_expect(subset->inner, subset_index_at(subset, index));
 }
 
-static size_t subset_name(const struct dataset *ds, uint64_t index, char *ret, size_t room)
+static size_t subset_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
 {
-    const struct subset *subset = container_of(ds, const struct subset, base);
+    const struct subset *subset = container_of(ds, struct subset, base);
     return dataset_name(subset->inner, subset_index_at(subset, index), ret, room);
 }
 

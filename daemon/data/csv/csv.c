@@ -253,6 +253,14 @@ static void csv_expect(struct dataset *ds, uint64_t index)
     line_expect(&row.file->rows, row.number);
 }
 
+static size_t csv_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    struct csv_row row = csv_row_of(container_of(ds, struct csv, base), index);
+
+    /* Its line would have to be counted. */
+    return dataset_put_name(csv_path(&row), "row", row.number, ret, room);
+}
+
 static void csv_close(struct dataset *ds)
 {
     struct csv *csv = container_of(ds, struct csv, base);
@@ -272,9 +280,9 @@ static void csv_close(struct dataset *ds)
 }
 
 static const struct dataset_ops csv_ops = {
-    .get = csv_get, .expect = csv_expect, .close = csv_close};
+    .get = csv_get, .name = csv_name, .expect = csv_expect, .close = csv_close};
 static const struct dataset_ops csv_rows_ops = {
-    .read_rows = csv_read_rows, .expect = csv_expect, .close = csv_close};
+    .read_rows = csv_read_rows, .name = csv_name, .expect = csv_expect, .close = csv_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */
 

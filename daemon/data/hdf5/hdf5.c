@@ -59,6 +59,11 @@ static int hdf5_read_rows(struct dataset *ds, const struct sample_key *key, cons
     return 0;
 }
 
+static size_t hdf5_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    return dataset_put_name(container_of(ds, struct hdf5, base)->path, "row", index, ret, room);
+}
+
 static void hdf5_close(struct dataset *ds)
 {
     struct hdf5 *hdf5 = container_of(ds, struct hdf5, base);
@@ -77,7 +82,8 @@ static void hdf5_close(struct dataset *ds)
     free(hdf5);
 }
 
-static const struct dataset_ops hdf5_ops = {.read_rows = hdf5_read_rows, .close = hdf5_close};
+static const struct dataset_ops hdf5_ops = {
+    .read_rows = hdf5_read_rows, .name = hdf5_name, .close = hdf5_close};
 
 /* ---- which datasets ------------------------------------------------------------------------- */
 

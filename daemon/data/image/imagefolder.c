@@ -271,9 +271,9 @@ static int imagefolder_get(struct dataset *ds, const struct sample_key *key, uin
     return sample_check(ret, err);
 }
 
-static size_t imagefolder_name(const struct dataset *ds, uint64_t index, char *ret, size_t room)
+static size_t imagefolder_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
 {
-    const struct imagefolder *folder = container_of(ds, const struct imagefolder, base);
+    const struct imagefolder *folder = container_of(ds, struct imagefolder, base);
     size_t len;
 
     class_list_get(&folder->list, index, ret, room, &len);

@@ -102,6 +102,13 @@ static void lmdb_expect(struct dataset *ds, uint64_t index)
     lmdb_tree_expect(&lmdb->tree, lmdb->first + index);
 }
 
+static size_t lmdb_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    const struct lmdb *lmdb = container_of(ds, struct lmdb, base);
+
+    return dataset_put_name(lmdb->path, "record", lmdb->first + index, ret, room);
+}
+
 static void lmdb_close(struct dataset *ds)
 {
     struct lmdb *lmdb = container_of(ds, struct lmdb, base);
@@ -115,7 +122,7 @@ static void lmdb_close(struct dataset *ds)
 }
 
 static const struct dataset_ops lmdb_ops = {
-    .get = lmdb_get, .expect = lmdb_expect, .close = lmdb_close};
+    .get = lmdb_get, .name = lmdb_name, .expect = lmdb_expect, .close = lmdb_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */
 

@@ -237,6 +237,16 @@ static void mds_expect(struct dataset *ds, uint64_t index)
         __builtin_prefetch(shard->source.data + 4 * (1 + index - shard->first));
 }
 
+static size_t mds_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    const struct mds *mds = container_of(ds, struct mds, base);
+    const struct mds_shard *shard = mds_shard_of(mds, index);
+
+    if (!shard->path) /* closed since */
+        return dataset_put_name(mds->root, "sample", index, ret, room);
+    return dataset_put_name(shard->path, "sample", index - shard->first, ret, room);
+}
+
 static void mds_close(struct dataset *ds)
 {
     struct mds *mds = container_of(ds, struct mds, base);
@@ -254,10 +264,13 @@ static void mds_close(struct dataset *ds)
     free(mds);
 }
 
-static const struct dataset_ops mds_ops = {
-    .get = mds_get, .lengths = mds_lengths, .expect = mds_expect, .close = mds_close};
+static const struct dataset_ops mds_ops = {.get = mds_get,
+                                           .lengths = mds_lengths,
+                                           .name = mds_name,
+                                           .expect = mds_expect,
+                                           .close = mds_close};
 static const struct dataset_ops mds_rows_ops = {
-    .read_rows = mds_read_rows, .expect = mds_expect, .close = mds_close};
+    .read_rows = mds_read_rows, .name = mds_name, .expect = mds_expect, .close = mds_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */
 

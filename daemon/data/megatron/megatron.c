@@ -132,6 +132,15 @@ static int megatron_read_rows(struct dataset *ds, const struct sample_key *key,
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
+static size_t megatron_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    const struct megatron *megatron = container_of(ds, struct megatron, base);
+    uint64_t sequence = megatron->sequence_length;
+
+    return dataset_put_name(megatron->idx_path, sequence > 0 ? "token" : "document",
+                            sequence > 0 ? index * sequence : index, ret, room);
+}
+
 static void megatron_close(struct dataset *ds)
 {
     struct megatron *megatron = container_of(ds, struct megatron, base);
@@ -143,10 +152,14 @@ static void megatron_close(struct dataset *ds)
     free(megatron);
 }
 
-static const struct dataset_ops documents_ops = {
-    .get = megatron_get, .lengths = megatron_lengths, .close = megatron_close};
-static const struct dataset_ops samples_ops = {
-    .read_rows = megatron_read_rows, .expect = megatron_expect, .close = megatron_close};
+static const struct dataset_ops documents_ops = {.get = megatron_get,
+                                                 .lengths = megatron_lengths,
+                                                 .name = megatron_name,
+                                                 .close = megatron_close};
+static const struct dataset_ops samples_ops = {.read_rows = megatron_read_rows,
+                                               .name = megatron_name,
+                                               .expect = megatron_expect,
+                                               .close = megatron_close};
 
 /* "corpus" and the extension, of "corpus", "corpus.bin" or "corpus.idx". */
 static void megatron_path(const struct spec_dataset *spec, const char *extension,

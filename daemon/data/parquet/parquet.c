@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 
 struct parquet {
     struct dataset base;
@@ -483,6 +484,17 @@ static int parquet_read_rows(struct dataset *ds, const struct sample_key *key,
     return 0;
 }
 
+static size_t parquet_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    struct parquet *parquet = container_of(ds, struct parquet, base);
+    const struct parquet_group *group = parquet_table_group(&parquet->table, index);
+    int len = snprintf(ret, room, "%s: row group %u, row %llu",
+                       parquet->table.files.list.paths[group->file], group->number,
+                       (unsigned long long)(index - group->first));
+
+    return len < 0 ? 0 : (size_t)len;
+}
+
 static void parquet_close(struct dataset *ds)
 {
     struct parquet *parquet = container_of(ds, struct parquet, base);
@@ -497,9 +509,9 @@ static void parquet_close(struct dataset *ds)
 }
 
 static const struct dataset_ops parquet_ops = {
-    .get = parquet_get, .lengths = parquet_lengths, .close = parquet_close};
-static const struct dataset_ops parquet_rows_ops = {.read_rows = parquet_read_rows,
-                                                    .close = parquet_close};
+    .get = parquet_get, .lengths = parquet_lengths, .name = parquet_name, .close = parquet_close};
+static const struct dataset_ops parquet_rows_ops = {
+    .read_rows = parquet_read_rows, .name = parquet_name, .close = parquet_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */
 

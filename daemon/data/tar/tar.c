@@ -52,7 +52,8 @@ struct tar_iter {
     struct tar_item *buffer; /* owned: the samples to draw from */
     uint64_t n_buffer;
     uint64_t buffer_room;
-    struct rng rng; /* draws from it */
+    struct rng rng;       /* draws from it */
+    struct tar_item made; /* the last one; its shard is counted by the sample alone */
 };
 
 /* ---- shards --------------------------------------------------------------------------------- */
@@ -190,6 +191,7 @@ static int tar_iter_next(struct dataset_iter *iter, struct sample *ret, struct d
         tar_shard_unref(item.shard);
         return r;
     }
+    it->made = item;
     /* What the sample points to stays mapped until the batch is made. */
     if (arena_hold(ret->arena, tar_shard_unref, item.shard) < 0)
         return dl_error_set(err, ENOMEM, "dataset", "out of memory for a sample");
@@ -220,6 +222,13 @@ static int tar_iter_skip(struct dataset_iter *iter, uint64_t n, uint64_t *ret)
     return r == DATASET_END ? r : 0;
 }
 
+static size_t tar_iter_name(struct dataset_iter *iter, char *ret, size_t room)
+{
+    const struct tar_item *made = &container_of(iter, struct tar_iter, base)->made;
+
+    return tar_put_name(&made->shard->archive.view, made->offset, ret, room);
+}
+
 static void tar_iter_close(struct dataset_iter *iter)
 {
     struct tar_iter *it = container_of(iter, struct tar_iter, base);
@@ -233,7 +242,7 @@ static void tar_iter_close(struct dataset_iter *iter)
 }
 
 static const struct dataset_iter_ops tar_iter_ops = {
-    .next = tar_iter_next, .skip = tar_iter_skip, .close = tar_iter_close};
+    .next = tar_iter_next, .skip = tar_iter_skip, .name = tar_iter_name, .close = tar_iter_close};
 
 /* ---- the dataset ---------------------------------------------------------------------------- */
 

@@ -91,6 +91,18 @@ static void tar_indexed_expect(struct dataset *ds, uint64_t index)
                            tar_index_offset(&shard->index, index - shard->first));
 }
 
+/* A shard whose samples are not known is not scanned for it. */
+static size_t tar_indexed_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    const struct tar_indexed *tar = container_of(ds, struct tar_indexed, base);
+    const struct tar_indexed_shard *shard = tar_indexed_shard_of(tar, index);
+
+    if (!shard->known)
+        return 0;
+    return tar_put_name(&shard->archive.view, tar_index_offset(&shard->index, index - shard->first),
+                        ret, room);
+}
+
 static void tar_indexed_close(struct dataset *ds)
 {
     struct tar_indexed *tar = container_of(ds, struct tar_indexed, base);
@@ -105,8 +117,10 @@ static void tar_indexed_close(struct dataset *ds)
     free(tar);
 }
 
-static const struct dataset_ops tar_indexed_ops = {
-    .get = tar_indexed_get, .expect = tar_indexed_expect, .close = tar_indexed_close};
+static const struct dataset_ops tar_indexed_ops = {.get = tar_indexed_get,
+                                                   .name = tar_indexed_name,
+                                                   .expect = tar_indexed_expect,
+                                                   .close = tar_indexed_close};
 
 /* ---- indices -------------------------------------------------------------------------------- */
 

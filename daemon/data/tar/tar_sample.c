@@ -356,3 +356,16 @@ int tar_make(const struct tar_view *view, uint64_t offset, const struct tar_opti
     sample_end(ret);
     return sample_check(ret, err);
 }
+
+size_t tar_put_name(const struct tar_view *view, uint64_t offset, char *ret, size_t room)
+{
+    struct tar_reader reader;
+    struct tar_member member;
+    struct dl_error err; /* for nobody: it was said when the sample was made */
+
+    tar_reader_init(&reader, view, offset);
+    if (tar_next(&reader, &member, &err) != 0)
+        return 0;
+    int len = snprintf(ret, room, "%s: %s", view->path, member.name);
+    return len < 0 ? 0 : (size_t)len;
+}

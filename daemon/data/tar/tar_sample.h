@@ -77,6 +77,10 @@ int _nodiscard_ tar_make(const struct tar_view *view, uint64_t offset,
                          const struct tar_options *options, const struct tar_randomness *randomness,
                          struct sample *ret, struct dl_error *err);
 
+/* "SHARD.tar: cats/0017.jpg", of the first member of the sample at `offset`: as
+ * dataset_ops.name. 0: there is none. */
+size_t tar_put_name(const struct tar_view *view, uint64_t offset, char *ret, size_t room);
+
 /*
  * Field `f` as its extension says, at the end of `ret`. Negative errno with `err`, or with the
  * error that sticks in `ret`, which the caller has the words for. tar_fields.c

@@ -236,6 +236,18 @@ static int text_lengths(struct dataset *ds, const char *leaf, uint64_t first, si
     return r;
 }
 
+static size_t text_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    const struct text *text = container_of(ds, struct text, base);
+    const struct text_file *file = text_file_of(text, index);
+    const char *path = text->list.paths[file - text->files];
+    uint64_t i = index - file->first;
+
+    /* Where blank lines are no samples, the line would have to be counted. */
+    return file->lines.skip_blank ? dataset_put_name(path, "row", i, ret, room)
+                                  : dataset_put_name(path, "line", i + 1, ret, room);
+}
+
 static void text_close(struct dataset *ds)
 {
     struct text *text = container_of(ds, struct text, base);
@@ -251,8 +263,11 @@ static void text_close(struct dataset *ds)
     free(text);
 }
 
-static const struct dataset_ops text_ops = {
-    .get = text_get, .lengths = text_lengths, .expect = text_expect, .close = text_close};
+static const struct dataset_ops text_ops = {.get = text_get,
+                                            .lengths = text_lengths,
+                                            .name = text_name,
+                                            .expect = text_expect,
+                                            .close = text_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */
 

@@ -152,6 +152,14 @@ static void tfrecord_expect(struct dataset *ds, uint64_t index)
     __builtin_prefetch(part->view.data + part->places.offsets[index - part->first]);
 }
 
+static size_t tfrecord_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
+{
+    const struct tfrecord_part *part =
+        tfrecord_part_of(container_of(ds, struct tfrecord, base), index);
+
+    return dataset_put_name(part->view.path, "record", index - part->first, ret, room);
+}
+
 static void tfrecord_close(struct dataset *ds)
 {
     struct tfrecord *records = container_of(ds, struct tfrecord, base);
@@ -171,7 +179,7 @@ static void tfrecord_close(struct dataset *ds)
 }
 
 static const struct dataset_ops tfrecord_ops = {
-    .get = tfrecord_get, .expect = tfrecord_expect, .close = tfrecord_close};
+    .get = tfrecord_get, .name = tfrecord_name, .expect = tfrecord_expect, .close = tfrecord_close};
 
 /* ---- opening -------------------------------------------------------------------------------- */
 

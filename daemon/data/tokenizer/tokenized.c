@@ -253,11 +253,11 @@ static int tokenized_get(struct dataset *ds, const struct sample_key *key, uint6
     return r < 0 ? r : tokenized_make(&m);
 }
 
-static size_t tokenized_name(const struct dataset *ds, uint64_t index, char *ret, size_t room)
+static size_t tokenized_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
 {
-    const struct dataset *inner = container_of(ds, struct tokenized, base)->inner;
+    struct dataset *inner = container_of(ds, struct tokenized, base)->inner;
 
-    return inner->ops->name ? inner->ops->name(inner, index, ret, room) : 0;
+    return dataset_name(inner, index, ret, room);
 }
 
 static void tokenized_expect(struct dataset *ds, uint64_t index)
@@ -311,6 +311,11 @@ static int tokenized_iter_skip(struct dataset_iter *iter, uint64_t n, uint64_t *
     return r;
 }
 
+static size_t tokenized_iter_name(struct dataset_iter *iter, char *ret, size_t room)
+{
+    return dataset_iter_name(container_of(iter, struct tokenized_iter, base)->inner, ret, room);
+}
+
 static void tokenized_iter_close(struct dataset_iter *iter)
 {
     struct tokenized_iter *it = container_of(iter, struct tokenized_iter, base);
@@ -319,8 +324,10 @@ static void tokenized_iter_close(struct dataset_iter *iter)
     free(it);
 }
 
-static const struct dataset_iter_ops tokenized_iter_ops = {
-    .next = tokenized_iter_next, .skip = tokenized_iter_skip, .close = tokenized_iter_close};
+static const struct dataset_iter_ops tokenized_iter_ops = {.next = tokenized_iter_next,
+                                                           .skip = tokenized_iter_skip,
+                                                           .name = tokenized_iter_name,
+                                                           .close = tokenized_iter_close};
 
 /*
  * What is hidden of a stream's sample hangs on the replica and on the sample's number in it, as

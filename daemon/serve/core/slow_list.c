@@ -1,17 +1,23 @@
 #include "daemon/serve/core/slow_list.h"
 
-static uint32_t slow_list_find(const struct slow_list *list, uint64_t index)
+/* Replicas of an iterable dataset each have a sample of the number: these have names. */
+static bool slow_list_is(const struct slow_sample *a, const struct slow_sample *b)
+{
+    return a->index == b->index && strncmp(a->name, b->name, SLOW_NAME) == 0;
+}
+
+static uint32_t slow_list_find(const struct slow_list *list, const struct slow_sample *what)
 {
     uint32_t i = 0;
 
-    while (i < list->n && list->rows[i].what.index != index)
+    while (i < list->n && !slow_list_is(&list->rows[i].what, what))
         i++;
     return i;
 }
 
 void slow_list_add(struct slow_list *list, const struct slow_sample *what)
 {
-    uint32_t at = slow_list_find(list, what->index);
+    uint32_t at = slow_list_find(list, what);
     struct slow_row row = {.what = *what};
 
     if (at < list->n) {

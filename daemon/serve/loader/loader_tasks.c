@@ -198,7 +198,8 @@ static void tasks_on_slow(void *owner, const struct slow_sample *what)
 {
     struct loader *loader = owner;
 
-    if (what->index < loader->core.length)
+    /* The number of a sample in its replica alone tells nobody which one it is. */
+    if (loader->core.iterable ? *what->name != '\0' : what->index < loader->core.length)
         slow_list_add(&loader->slowest, what);
 }
 

@@ -590,12 +590,12 @@ static const struct slow_watch *engine_slowest(const void *engine)
     return e->fetcher ? fetcher_slowest(e->fetcher) : &e->source.watch;
 }
 
-/* What a Python dataset's samples are it alone knows. */
 static size_t engine_name(const void *engine, uint64_t index, char *ret, size_t room)
 {
     const struct engine *e = engine;
 
-    return e->fetcher ? dataset_name(fetcher_dataset(e->fetcher), index, ret, room) : 0;
+    return e->fetcher ? dataset_name(fetcher_dataset(e->fetcher), index, ret, room)
+                      : py_dataset_name(&e->source, index, ret, room);
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */

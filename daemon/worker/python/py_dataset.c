@@ -6,6 +6,7 @@
 #include "daemon/worker/python/told.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 PyObject *py_dataset_bootstrap;
 struct py_dataset_key py_dataset_key;
@@ -30,6 +31,17 @@ static int py_dataset_attribute(PyObject *object, const char *name, PyObject **r
     return 0;
 }
 
+/* Whether its __getitems__ does no more than to call __getitem__: of a sample by itself more is
+ * known. */
+static bool py_dataset_is_loop(const struct py_dataset *s)
+{
+    _cleanup_py_ PyObject *loop = PyObject_GetAttrString(s->object, "one_by_one");
+    bool is_loop = loop == Py_True;
+
+    PyErr_Clear(); /* of a host whose sources do not say */
+    return is_loop;
+}
+
 /* As PyTorch does: one that is absent, or false, does not count. */
 static int py_dataset_find_getitems(struct py_dataset *s)
 {
@@ -38,7 +50,7 @@ static int py_dataset_find_getitems(struct py_dataset *s)
 
     if (truth < 0)
         return -1;
-    if (!truth)
+    if (!truth || py_dataset_is_loop(s))
         Py_CLEAR(s->getitems);
     if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError))
         return -1;
@@ -192,13 +204,15 @@ PyObject *py_dataset_get(const struct py_dataset *s, PyObject *key, uint64_t epo
 }
 
 /* What a sampler gives for a key may be no index. */
-static void py_dataset_watch(struct slow_watch *watch, PyObject *key)
+static bool py_dataset_index(PyObject *key, uint64_t *ret)
 {
-    unsigned long long index = key && PyLong_Check(key) ? PyLong_AsUnsignedLongLong(key) : 0;
+    bool is_number = key && PyLong_Check(key);
 
-    if (key && PyLong_Check(key) && !PyErr_Occurred())
-        slow_watch_sample(watch, index);
+    *ret = is_number ? PyLong_AsUnsignedLongLong(key) : 0;
+    if (is_number && PyErr_Occurred())
+        is_number = false;
     PyErr_Clear();
+    return is_number;
 }
 
 static PyObject *py_dataset_get_one_by_one(struct py_dataset *s, PyObject *keys, uint64_t epoch,
@@ -206,12 +220,13 @@ static PyObject *py_dataset_get_one_by_one(struct py_dataset *s, PyObject *keys,
 {
     Py_ssize_t n = PyList_Size(keys);
     PyObject *samples = n < 0 ? NULL : PyList_New(n);
+    uint64_t index;
 
     slow_watch_begin(&s->watch);
     for (Py_ssize_t i = 0; samples && i < n; i++) {
         PyObject *sample = py_dataset_get(s, PyList_GetItem(keys, i), epoch);
-        if (sample)
-            py_dataset_watch(&s->watch, PyList_GetItem(keys, i));
+        if (sample && py_dataset_index(PyList_GetItem(keys, i), &index))
+            (void)slow_watch_sample(&s->watch, index);
         if (!sample) {
             *ret_bad = PyList_GetItem(keys, i);
             Py_XINCREF(*ret_bad);
@@ -228,12 +243,31 @@ static PyObject *py_dataset_get_one_by_one(struct py_dataset *s, PyObject *keys,
 PyObject *py_dataset_get_all(struct py_dataset *s, PyObject *keys, uint64_t epoch,
                              PyObject **ret_bad)
 {
+    uint64_t first;
+
     if (!s->getitems)
         return py_dataset_get_one_by_one(s, keys, epoch, ret_bad);
     py_dataset_set_key(s, epoch, NULL);
+    slow_watch_begin(&s->watch);
     PyObject *samples = py_dataset_returned(PyObject_CallFunctionObjArgs(s->getitems, keys, NULL));
     py_dataset_key.set = false;
+    if (samples && py_dataset_index(PyList_GetItem(keys, 0), &first))
+        slow_watch_end_together(&s->watch, first, (uint64_t)PyList_Size(keys));
+    PyErr_Clear(); /* of what are no keys at all */
     return samples;
+}
+
+size_t py_dataset_name(const struct py_dataset *s, uint64_t index, char *ret, size_t room)
+{
+    _cleanup_py_ PyObject *name =
+        PyObject_CallMethod(s->object, "name", "K", (unsigned long long)index);
+    _cleanup_py_ PyObject *bytes =
+        name && PyUnicode_Check(name) ? PyUnicode_EncodeFSDefault(name) : NULL;
+    const char *text = bytes ? PyBytes_AsString(bytes) : NULL;
+    int len = text ? snprintf(ret, room, "%s", text) : 0;
+
+    PyErr_Clear(); /* of an object that says nothing of names */
+    return len < 0 ? 0 : (size_t)len;
 }
 
 PyObject *py_dataset_iterate(struct py_dataset *s, uint64_t epoch, uint32_t rank, uint32_t world,

@@ -32,7 +32,7 @@ void py_dataset_allow(struct sandbox_files *files);
 struct py_dataset {
     PyObject *object; /* the Source itself */
     PyObject *dataset;
-    PyObject *getitems; /* the dataset's __getitems__; NULL: it has none */
+    PyObject *getitems; /* the dataset's __getitems__; NULL: it has none, or one that is a loop */
     PyObject *collate;  /* NULL: default_collate */
     PyObject *convert;  /* NULL: samples are delivered as they are */
     PyObject *lengths;  /* what the dataset's lengths() said (tokens.h); NULL: it was not asked */
@@ -43,7 +43,7 @@ struct py_dataset {
     uint64_t seed;           /* of sample_rng() */
     uint64_t epoch;          /* what the loader's epoch 0 counts as there */
     uint64_t base;           /* what is added to an index there: the dataset is part of another */
-    struct slow_watch watch; /* of py_dataset_get_all(), but for what __getitems__ gives */
+    struct slow_watch watch; /* of py_dataset_get_all() */
 };
 
 int py_dataset_open(const struct py_dataset_open *how, struct py_dataset *ret);
@@ -66,6 +66,8 @@ PyObject *py_dataset_get(const struct py_dataset *source, PyObject *key, uint64_
 /* A list of them, by __getitems__ if the dataset has it. *ret_bad, owned: the key at fault. */
 PyObject *py_dataset_get_all(struct py_dataset *source, PyObject *keys, uint64_t epoch,
                              PyObject **ret_bad);
+/* As dataset_ops.name: what the Source's name() says. */
+size_t py_dataset_name(const struct py_dataset *source, uint64_t index, char *ret, size_t room);
 /* An iterator over an epoch of an iterable dataset. It resumes from `state` unless that is empty;
  * only a source with a keeper has one. */
 PyObject *py_dataset_iterate(struct py_dataset *source, uint64_t epoch, uint32_t rank,

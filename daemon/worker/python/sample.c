@@ -202,6 +202,12 @@ static int sample_iterate(struct dataset *base, const struct replica_params *par
     return iterator_begin(&how, params, ret, err);
 }
 
+static size_t sample_name(struct dataset *base, uint64_t index, char *ret, size_t room)
+{
+    return py_dataset_name(&container_of(base, struct python_dataset, base)->source, index, ret,
+                           room);
+}
+
 static void sample_close(struct dataset *base)
 {
     struct python_dataset *ds = container_of(base, struct python_dataset, base);
@@ -212,7 +218,7 @@ static void sample_close(struct dataset *base)
 }
 
 static const struct dataset_ops map_ops = {
-    .get = sample_get, .lengths = sample_lengths, .close = sample_close};
+    .get = sample_get, .lengths = sample_lengths, .name = sample_name, .close = sample_close};
 static const struct dataset_ops iterable_ops = {.iterate = sample_iterate, .close = sample_close};
 
 int sample_open_dataset(const struct spec_dataset *spec, const char *place,

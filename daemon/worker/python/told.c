@@ -80,7 +80,8 @@ PyObject *told_read_spec(PyObject *module, PyObject *args)
 /* Whether all of it has names, so that a dataset is not opened for nothing. */
 static bool told_has_names(const struct spec_dataset *dataset)
 {
-    if (dataset->kind == DATASET_IMAGEFOLDER || dataset->kind == DATASET_AUDIOFOLDER)
+    if (dataset->kind == DATASET_IMAGEFOLDER || dataset->kind == DATASET_AUDIOFOLDER ||
+        (dataset->kind == DATASET_TAR && dataset->index > INDEX_OFF))
         return true;
     if (dataset->kind != DATASET_CONCAT && dataset->kind != DATASET_SUBSET &&
         dataset->kind != DATASET_SPLIT)
@@ -92,7 +93,7 @@ static bool told_has_names(const struct spec_dataset *dataset)
 }
 
 /* A new reference; the empty text for what has no name. */
-static PyObject *told_name(const struct dataset *ds, PyObject *index)
+static PyObject *told_name(struct dataset *ds, PyObject *index)
 {
     char name[DL_BOUND_PATH_BYTES];
     unsigned long long i = PyLong_AsUnsignedLongLong(index);
@@ -103,7 +104,7 @@ static PyObject *told_name(const struct dataset *ds, PyObject *index)
     return PyUnicode_DecodeFSDefaultAndSize(name, (Py_ssize_t)min_u64(len, sizeof name - 1));
 }
 
-static PyObject *told_names(const struct dataset *ds, PyObject *indices)
+static PyObject *told_names(struct dataset *ds, PyObject *indices)
 {
     Py_ssize_t n = PyList_Size(indices);
     PyObject *names = n < 0 ? NULL : PyList_New(n);
