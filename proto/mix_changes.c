@@ -9,6 +9,8 @@ static const char MIX_CHANGES_MARK[8] = {'d', 'l', 'm', 'i', 'x', 'e', 'd', '1'}
 
 enum { WORD = 8, TAIL_BYTES = 16 };
 
+#define MIX_OF_SAMPLES UINT64_MAX /* in place of how many weights a change of a mixture has */
+
 /* ---- weights --------------------------------------------------------------------------------- */
 
 static const char *mix_weights_item(const char *place, uint32_t i, char ret[DL_ERROR_PATH_MAX])
@@ -43,23 +45,24 @@ int mix_weights_check(const double *weights, uint32_t n, const char *place, stru
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static size_t mix_changes_size(uint32_t n, uint32_t n_changes)
+static size_t mix_changes_size(const struct mix_changes *form)
 {
-    return sizeof(struct mix_changes) +
-           n_changes * (sizeof(struct mix_change) + n * sizeof(double));
+    size_t weights = form->of_samples ? 0 : form->n * sizeof(double);
+
+    return sizeof(struct mix_changes) + form->n_changes * (sizeof(struct mix_change) + weights);
 }
 
-static struct mix_changes *mix_changes_new(uint32_t n, uint32_t n_changes)
+/* An empty one of that form. */
+static struct mix_changes *mix_changes_new(const struct mix_changes *form)
 {
-    struct mix_changes *changes = calloc(1, mix_changes_size(n, n_changes));
+    struct mix_changes *changes = calloc(1, mix_changes_size(form));
 
     if (!changes)
         return NULL;
+    *changes = *form;
     changes->refs = 1;
-    changes->n = n;
-    changes->n_changes = n_changes;
-    double *at = (double *)(void *)&changes->items[n_changes];
-    for (uint32_t i = 0; i < n_changes; i++, at += n)
+    double *at = (double *)(void *)&changes->items[changes->n_changes];
+    for (uint32_t i = 0; !changes->of_samples && i < changes->n_changes; i++, at += changes->n)
         changes->items[i].weights = at;
     return changes;
 }
@@ -73,8 +76,11 @@ struct mix_changes *mix_changes_ref(struct mix_changes *changes)
 
 struct mix_changes *mix_changes_unref(struct mix_changes *changes)
 {
-    if (changes && --changes->refs == 0)
-        free(changes);
+    if (!changes || --changes->refs > 0)
+        return NULL;
+    for (uint32_t i = 0; i < changes->n_changes; i++)
+        weight_table_unref(changes->items[i].table);
+    free(changes);
     return NULL;
 }
 
@@ -83,14 +89,19 @@ static uint32_t mix_changes_count(const struct mix_changes *changes)
     return changes ? changes->n_changes : 0;
 }
 
-static void mix_changes_copy(struct mix_change *to, const struct mix_change *from, uint32_t n)
+static void mix_changes_copy(const struct mix_changes *form, struct mix_change *to,
+                             const struct mix_change *from)
 {
     to->position = from->position;
-    memcpy(to->weights, from->weights, n * sizeof *to->weights);
+    to->sum = from->sum;
+    to->table = weight_table_ref(from->table);
+    if (!form->of_samples)
+        memcpy(to->weights, from->weights, form->n * sizeof *to->weights);
 }
 
-int mix_changes_with(const struct mix_changes *changes, const struct mix_change *added, uint32_t n,
-                     struct mix_changes **ret)
+/* `form` has no changes. */
+static int mix_changes_insert(const struct mix_changes *changes, const struct mix_change *added,
+                              struct mix_changes form, struct mix_changes **ret)
 {
     uint32_t before = 0, count = mix_changes_count(changes);
 
@@ -99,16 +110,71 @@ int mix_changes_with(const struct mix_changes *changes, const struct mix_change 
     bool replaces = before < count && changes->items[before].position == added->position;
     if (count - replaces == DL_BOUND_MIX_CHANGES)
         return -E2BIG;
-    struct mix_changes *made = mix_changes_new(n, count + !replaces);
+    form.n_changes = count + !replaces;
+    struct mix_changes *made = mix_changes_new(&form);
     if (!made)
         return -ENOMEM;
     for (uint32_t i = 0; i < before; i++)
-        mix_changes_copy(&made->items[i], &changes->items[i], n);
-    mix_changes_copy(&made->items[before], added, n);
+        mix_changes_copy(made, &made->items[i], &changes->items[i]);
+    mix_changes_copy(made, &made->items[before], added);
     for (uint32_t i = before + 1; i < made->n_changes; i++)
-        mix_changes_copy(&made->items[i], &changes->items[i - !replaces], n);
+        mix_changes_copy(made, &made->items[i], &changes->items[i - !replaces]);
     *ret = made;
     return 0;
+}
+
+int mix_changes_with(const struct mix_changes *changes, const struct mix_change *added, uint32_t n,
+                     struct mix_changes **ret)
+{
+    return mix_changes_insert(changes, added, (struct mix_changes){.n = n}, ret);
+}
+
+/* ---- of samples ------------------------------------------------------------------------------ */
+
+int mix_changes_with_table(const struct mix_changes *changes, const struct mix_change *added,
+                           uint64_t count, struct mix_changes **ret)
+{
+    const struct mix_change change = {
+        .position = added->position, .sum = added->table->sum, .table = added->table};
+
+    return mix_changes_insert(
+        changes, &change,
+        (struct mix_changes){.n = (uint32_t)added->table->n, .of_samples = true, .count = count},
+        ret);
+}
+
+uint32_t mix_changes_of_epoch(const struct mix_changes *changes, uint64_t epoch,
+                              uint32_t *ret_first)
+{
+    uint32_t first = 0, end = mix_changes_count(changes);
+    uint64_t begin, behind;
+
+    *ret_first = 0;
+    if (end == 0)
+        return 0;
+    if (mul_overflows(epoch, changes->count, &begin))
+        begin = UINT64_MAX;
+    if (add_overflows(begin, changes->count, &behind))
+        behind = UINT64_MAX;
+    while (end > 0 && changes->items[end - 1].position >= behind)
+        end--;
+    while (first + 1 < end && changes->items[first + 1].position <= begin)
+        first++;
+    *ret_first = first;
+    return end;
+}
+
+void mix_changes_share_tables(struct mix_changes *changes, const struct mix_changes *with)
+{
+    for (uint32_t i = 0; i < mix_changes_count(changes); i++) {
+        struct mix_change *change = &changes->items[i];
+
+        if (!with)
+            change->table = weight_table_unref(change->table);
+        for (uint32_t k = 0; !change->table && k < mix_changes_count(with); k++)
+            if (with->items[k].table && with->items[k].sum == change->sum && with->n == changes->n)
+                change->table = weight_table_ref(with->items[k].table);
+    }
 }
 
 /* ---- comparing ------------------------------------------------------------------------------- */
@@ -122,6 +188,15 @@ static const struct mix_change *mix_changes_find(const struct mix_changes *chang
     return NULL;
 }
 
+static bool mix_changes_is_same(const struct mix_changes *a, const struct mix_change *of_a,
+                                const struct mix_changes *b, const struct mix_change *of_b)
+{
+    if (a->n != b->n || a->of_samples != b->of_samples || a->count != b->count)
+        return false;
+    return a->of_samples ? of_a->sum == of_b->sum
+                         : memcmp(of_a->weights, of_b->weights, a->n * sizeof *of_a->weights) == 0;
+}
+
 /* The first position of `part` whose change `all` has not. */
 static uint64_t mix_changes_first_lacking(const struct mix_changes *part,
                                           const struct mix_changes *all)
@@ -130,8 +205,7 @@ static uint64_t mix_changes_first_lacking(const struct mix_changes *part,
         const struct mix_change *change = &part->items[i];
         const struct mix_change *same = mix_changes_find(all, change->position);
 
-        if (!same || part->n != all->n ||
-            memcmp(same->weights, change->weights, part->n * sizeof *same->weights) != 0)
+        if (!same || !mix_changes_is_same(part, change, all, same))
             return change->position;
     }
     return UINT64_MAX;
@@ -154,7 +228,7 @@ bool mix_changes_equal(const struct mix_changes *a, const struct mix_changes *b)
 
 uint64_t mix_changes_bytes(const struct mix_changes *changes)
 {
-    return changes ? mix_changes_size(changes->n, changes->n_changes) : 0;
+    return changes ? mix_changes_size(changes) : 0;
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -173,11 +247,14 @@ static uint64_t mix_changes_get(const uint8_t *at)
     return le64toh(word);
 }
 
-static int mix_changes_put_one(struct dl_buffer *to, const struct mix_change *change, uint32_t n)
+static int mix_changes_put_one(struct dl_buffer *to, const struct mix_changes *changes,
+                               const struct mix_change *change)
 {
     int r = mix_changes_put(to, change->position);
 
-    for (uint32_t i = 0; r == 0 && i < n; i++) {
+    if (r == 0 && changes->of_samples)
+        return mix_changes_put(to, change->sum);
+    for (uint32_t i = 0; r == 0 && i < changes->n; i++) {
         uint64_t bits;
 
         memcpy(&bits, &change->weights[i], sizeof bits);
@@ -188,43 +265,73 @@ static int mix_changes_put_one(struct dl_buffer *to, const struct mix_change *ch
 
 int mix_changes_write(const struct mix_changes *changes, struct dl_buffer *ret)
 {
-    int r = changes ? mix_changes_put(ret, changes->n) : 0;
+    int r = changes && changes->of_samples ? mix_changes_put(ret, MIX_OF_SAMPLES) : 0;
 
+    if (r == 0 && changes)
+        r = mix_changes_put(ret, changes->n);
+    if (r == 0 && changes && changes->of_samples)
+        r = mix_changes_put(ret, changes->count);
     for (uint32_t i = 0; r == 0 && i < mix_changes_count(changes); i++)
-        r = mix_changes_put_one(ret, &changes->items[i], changes->n);
+        r = mix_changes_put_one(ret, changes, &changes->items[i]);
     return r;
 }
 
-static bool mix_changes_take_one(const uint8_t *at, uint32_t n, struct mix_change *ret)
+static bool mix_changes_take_one(const uint8_t *at, const struct mix_changes *form,
+                                 struct mix_change *ret)
 {
     ret->position = mix_changes_get(at);
-    for (uint32_t i = 0; i < n; i++) {
+    if (form->of_samples) {
+        ret->sum = mix_changes_get(at + WORD);
+        return ret->position < MIX_POSITIONS;
+    }
+    for (uint32_t i = 0; i < form->n; i++) {
         uint64_t bits = mix_changes_get(at + WORD * (1 + (size_t)i));
 
         memcpy(&ret->weights[i], &bits, sizeof bits);
         if (signbit(ret->weights[i])) /* there is one way to write 0 */
             return false;
     }
-    return ret->position < MIX_POSITIONS && mix_weights_check(ret->weights, n, "", NULL) == 0;
+    return ret->position < MIX_POSITIONS && mix_weights_check(ret->weights, form->n, "", NULL) == 0;
+}
+
+/* What stands before the first change, taken from `bytes`. */
+static bool mix_changes_take_form(struct dl_span *bytes, struct mix_changes *ret)
+{
+    uint64_t n = bytes->len < WORD ? 0 : mix_changes_get(bytes->data);
+    size_t words = n == MIX_OF_SAMPLES ? 3 : 1;
+
+    if (bytes->len < words * WORD)
+        return false;
+    *ret = (struct mix_changes){.of_samples = words == 3};
+    if (ret->of_samples) {
+        n = mix_changes_get(bytes->data + WORD);
+        ret->count = mix_changes_get(bytes->data + 2 * WORD);
+    }
+    ret->n = (uint32_t)n;
+    *bytes = (struct dl_span){bytes->data + words * WORD, bytes->len - words * WORD};
+    return n > 0 && n <= (ret->of_samples ? UINT32_MAX : DL_MAX_MIX_CHILDREN) &&
+           (!ret->of_samples || ret->count > 0);
 }
 
 int mix_changes_read(struct dl_span bytes, struct mix_changes **ret)
 {
+    struct mix_changes form;
+
     *ret = NULL;
     if (bytes.len == 0)
         return 0;
-    uint64_t n = bytes.len < WORD ? 0 : mix_changes_get(bytes.data);
-    if (n == 0 || n > DL_MAX_MIX_CHILDREN)
+    if (!mix_changes_take_form(&bytes, &form))
         return -EINVAL;
-    size_t each = WORD * (1 + n), count = (bytes.len - WORD) / each;
-    if (count == 0 || count > DL_MAX_MIX_CHANGES || bytes.len != WORD + count * each)
+    size_t each = WORD * (1 + (form.of_samples ? 1 : (size_t)form.n)), count = bytes.len / each;
+    if (count == 0 || count > DL_MAX_MIX_CHANGES || bytes.len != count * each)
         return -EINVAL;
+    form.n_changes = (uint32_t)count;
     _cleanup_(mix_changes_unrefp)
-    struct mix_changes *made = mix_changes_new((uint32_t)n, (uint32_t)count);
+    struct mix_changes *made = mix_changes_new(&form);
     if (!made)
         return -ENOMEM;
     for (size_t i = 0; i < count; i++) {
-        if (!mix_changes_take_one(bytes.data + WORD + i * each, (uint32_t)n, &made->items[i]) ||
+        if (!mix_changes_take_one(bytes.data + i * each, &form, &made->items[i]) ||
             (i > 0 && made->items[i].position <= made->items[i - 1].position))
             return -EINVAL;
     }

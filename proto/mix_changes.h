@@ -5,9 +5,15 @@
  * MIX_STOP_NEVER alone have it, whose epochs are pieces of one order: positions count from the
  * beginning of epoch 0, in samples of all ranks.
  *
- * A list is never changed, and counted: whoever wants another makes one. NULL is the empty list,
- * also below. Its bytes are 64-bit little-endian words: how many weights a change has; then, of
- * each change, its position and its weights, float64. The empty list has no bytes.
+ * Likewise weights of single samples, of a weighted sampler. Its epochs have an order each, so
+ * position p is p mod `count` of epoch p / count. The list names them by their sum alone;
+ * whoever plans by it has to have the tables (weight_table.h) that the epoch needs.
+ *
+ * A list is never changed but for its tables, and counted: whoever wants another makes one. NULL is
+ * the empty list, also below. Its bytes are 64-bit little-endian words: how many weights a change
+ * has; then, of each change, its position and its weights, float64. Of samples: UINT64_MAX, how
+ * many weights, and `count`; then, of each change, its position and its sum. The empty list has no
+ * bytes.
  *
  * Pure. One thread at a time may count references.
  */
@@ -17,16 +23,21 @@
 #include "proto/common/bytes.h"
 #include "proto/common/error.h"
 #include "proto/mixture.h"
+#include "proto/weight_table.h"
 
 struct mix_change {
     uint64_t position; /* below MIX_POSITIONS, and above that of the change before */
-    double *weights;   /* one for each dataset, as those of struct mix_point */
+    double *weights;   /* one for each dataset, as those of struct mix_point; NULL: of samples */
+    uint64_t sum;      /* of samples: of their table, */
+    struct weight_table *table; /* counted; NULL: it is not here */
 };
 
 struct mix_changes {
     uint32_t refs;
     uint32_t n; /* weights of each change */
     uint32_t n_changes;
+    bool of_samples;           /* not of a mixture's datasets */
+    uint64_t count;            /* of samples: positions of an epoch, ≥ 1 */
     struct mix_change items[]; /* with their weights behind them, in one piece of memory */
 };
 
@@ -48,6 +59,17 @@ static inline void mix_changes_unrefp(struct mix_changes **changes)
  * list's. -E2BIG: no more have room; -ENOMEM. */
 int _nodiscard_ mix_changes_with(const struct mix_changes *changes, const struct mix_change *added,
                                  uint32_t n, struct mix_changes **ret);
+
+/* The same for samples: of `added` the position and the table, whose `n` is the list's. */
+int _nodiscard_ mix_changes_with_table(const struct mix_changes *changes,
+                                       const struct mix_change *added, uint64_t count,
+                                       struct mix_changes **ret);
+/* Which of a list of samples an epoch's order hangs on: changes *ret_first up to the one before the
+ * returned. */
+uint32_t mix_changes_of_epoch(const struct mix_changes *changes, uint64_t epoch,
+                              uint32_t *ret_first);
+/* Gives the list those of its tables that another has, or lets all go (NULL). */
+void mix_changes_share_tables(struct mix_changes *changes, const struct mix_changes *with);
 
 bool mix_changes_equal(const struct mix_changes *a, const struct mix_changes *b);
 /* Whether each change of `part` is one of `all`. */

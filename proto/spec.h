@@ -263,7 +263,8 @@ struct dl_spec {
     uint64_t block;           /* random; 0 = null: samples are shuffled over the whole epoch */
     uint64_t window;          /* random, with a block: blocks that are shuffled into each other */
     uint64_t *indices;        /* owned; subset_random, indices: not NULL, even when empty */
-    double *weights;          /* owned; weighted: finite, ≥ 0, with a finite sum above 0 */
+    double *weights; /* owned; weighted: finite, ≥ 0, with a finite sum above 0; NULL: all
+                        samples have the same */
     uint32_t n_indices;
     uint32_t n_weights;
     struct spec_collate collate;

@@ -348,6 +348,8 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
         return spec->label;
     if (key->type == KEY_SEED && !key->section[0])
         return spec->has_seed;
+    if (key->type == KEY_WEIGHTS)
+        return spec->weights;
     if (key->type == KEY_BOOL && strcmp(key->key, "writable") == 0)
         return spec->has_writable;
     if (key->type == KEY_DTYPE && !spec->dataset.dtype)

@@ -27,6 +27,8 @@ int spec_read_weights(struct spec_reading *rd, const struct spec_key *key, const
     double sum = 0;
     char place[SPEC_PATH_MAX];
 
+    if (v->type == VALUE_NULL)
+        return 0;
     int r = spec_check_list(rd, key, v, "one number for each sample", "[0.5, 2, 0]");
     if (r < 0)
         return r;
@@ -53,7 +55,7 @@ int spec_read_weights(struct spec_reading *rd, const struct spec_key *key, const
 
 static int spec_sampler_check_weighted(const struct dl_spec *spec, struct dl_error *err)
 {
-    if (!spec->replacement && spec->num_samples > spec->n_weights)
+    if (spec->weights && !spec->replacement && spec->num_samples > spec->n_weights)
         return dl_error_set(err, EINVAL, "sampler.num_samples",
                             "%" PRIu64 " samples cannot be drawn without replacement from %" PRIu32
                             " weights; lower it, or write replacement: true",
@@ -128,7 +130,13 @@ int spec_check_length(const struct dl_spec *spec, uint64_t length, struct dl_err
                             "\"%s\" needs the number of the dataset's samples, which is unknown "
                             "(in Python: __len__); write client, and feed the indices",
                             sampler_kind_name(spec->sampler));
-    if (spec->sampler == SAMPLER_WEIGHTED && spec->n_weights != length)
+    if (spec->sampler == SAMPLER_WEIGHTED && !spec->weights && !spec->replacement &&
+        spec->num_samples > length)
+        return dl_error_set(err, EINVAL, "sampler.num_samples",
+                            "%" PRIu64 " samples cannot be drawn without replacement from a "
+                            "dataset of %" PRIu64 "; lower it, or write replacement: true",
+                            spec->num_samples, length);
+    if (spec->sampler == SAMPLER_WEIGHTED && spec->weights && spec->n_weights != length)
         return dl_error_set(err, EINVAL, "sampler.weights",
                             "%" PRIu32 " weights do not fit a dataset of %" PRIu64
                             " samples; give one for each",

@@ -49,14 +49,14 @@ static int local_plan_make(struct local_plans *plans, struct dataset *ds,
         return dl_error_set(err, ENOMEM, "", "out of memory");
     plan->key = *key;
     params.mix.sizes = ds->sizes;
-    params.mix.changes = key->changes;
+    plan_set_changes(&params, key->changes);
     params.epoch = key->epoch;
     params.world = key->world;
     params.before = key->before;
     params.tokens.lengths = plans->lengths;
-    r = plan_is_mix(&params) ? plan_mix_count(&params.mix, params.epoch, &count, err) : 0;
-    if (!plan_is_mix(&params) && key->changes)
-        r = dl_error_set(err, EINVAL, "state", "has changed weights, but the dataset is no mix");
+    r = plan_check_changes(&params, err);
+    if (r == 0 && plan_is_mix(&params))
+        r = plan_mix_count(&params.mix, params.epoch, &count, err);
     if (r < 0) {
         free(plan);
         return r;

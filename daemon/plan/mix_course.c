@@ -18,7 +18,7 @@ static struct mix_schedule mix_course_schedule(const struct mix_changes *changes
 
 static bool mix_course_fits(const struct mix_schedule *schedule, const struct mix_changes *changes)
 {
-    return !changes || changes->n == schedule->n;
+    return !changes || (!changes->of_samples && changes->n == schedule->n);
 }
 
 /* ---- weights alone --------------------------------------------------------------------------- */

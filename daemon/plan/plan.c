@@ -121,12 +121,47 @@ bool plan_params_equal(const struct plan_params *a, const struct plan_params *b)
 {
     return a->length == b->length && a->sampler == b->sampler && a->order == b->order &&
            a->indices == b->indices && a->n_indices == b->n_indices && a->weights == b->weights &&
-           plan_mix_equal(&a->mix, &b->mix) && a->num_samples == b->num_samples &&
-           a->block == b->block && a->window == b->window && a->replacement == b->replacement &&
-           a->seed == b->seed && a->epoch == b->epoch && a->world == b->world &&
-           a->batch_size == b->batch_size && a->drop_last == b->drop_last && a->shard == b->shard &&
-           a->even == b->even && history_equal(&a->before, &b->before) &&
+           mix_changes_equal(a->changes, b->changes) && plan_mix_equal(&a->mix, &b->mix) &&
+           a->num_samples == b->num_samples && a->block == b->block && a->window == b->window &&
+           a->replacement == b->replacement && a->seed == b->seed && a->epoch == b->epoch &&
+           a->world == b->world && a->batch_size == b->batch_size && a->drop_last == b->drop_last &&
+           a->shard == b->shard && a->even == b->even && history_equal(&a->before, &b->before) &&
            plan_tokens_equal(&a->tokens, &b->tokens);
+}
+
+int plan_check_changes(const struct plan_params *params, struct dl_error *err)
+{
+    const struct mix_changes *changes = plan_changes(params);
+    bool of_samples = params->sampler == PLAN_WEIGHTS;
+    uint32_t first, end;
+
+    if (!changes)
+        return 0;
+    if ((!of_samples && !plan_is_mix(params)) || changes->of_samples != of_samples)
+        return dl_error_set(err, EINVAL, "state",
+                            "has changed weights of %s, which the spec does not have",
+                            changes->of_samples ? "samples" : "a mix's datasets");
+    if (!of_samples)
+        return 0;
+    if (changes->n != params->length || changes->count != plan_drawn(params))
+        return dl_error_set(err, EINVAL, "state",
+                            "its changed weights are of %u samples in epochs of %llu, not %llu in "
+                            "epochs of %llu",
+                            changes->n, (unsigned long long)changes->count,
+                            (unsigned long long)params->length,
+                            (unsigned long long)plan_drawn(params));
+    if (params->tokens.tokens > 0)
+        return dl_error_set(err, EINVAL, "state",
+                            "has changed weights of samples, but batches of tokens are planned for "
+                            "a whole epoch at once");
+    end = mix_changes_of_epoch(changes, params->epoch, &first);
+    for (uint32_t i = first; i < end; i++)
+        if (!changes->items[i].table)
+            return dl_error_set(err, ENOENT, "state",
+                                "weights %016llx of its samples are not here; see DLOADER_WEIGHTS "
+                                "in dlctl(1)",
+                                (unsigned long long)changes->items[i].sum);
+    return 0;
 }
 
 /* Whether batches can be split among so many ranks, where they are to be; now and before. */

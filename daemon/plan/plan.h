@@ -75,17 +75,19 @@ enum plan_sampler {
 struct plan_params {
     uint64_t length; /* samples in the dataset; below 2^63; 0: no steps */
     enum plan_sampler sampler;
-    enum plan_order order;   /* PLAN_SEQUENTIAL: neither num_samples nor replacement */
-    const uint64_t *indices; /* PLAN_INDICES: each below length; copied */
-    uint64_t n_indices;      /* 0: no steps */
-    const double *weights;   /* PLAN_WEIGHTS: `length` of them; finite, none below 0, not all 0;
-                                copied */
-    struct plan_mix mix;     /* PLAN_MIXTURE: its children have `length` samples together; all
-                                copied */
-    uint64_t num_samples;    /* below 2^63; 0: as many as there are */
-    uint64_t block;          /* PLAN_SAMPLES, PLAN_NATIVE, all of them once: samples of a block; 0:
-                                none */
-    uint64_t window;         /* with a block: blocks that are shuffled into each other; ≥ 1 */
+    enum plan_order order;       /* PLAN_SEQUENTIAL: neither num_samples nor replacement */
+    const uint64_t *indices;     /* PLAN_INDICES: each below length; copied */
+    uint64_t n_indices;          /* 0: no steps */
+    const double *weights;       /* PLAN_WEIGHTS: `length` of them; finite, none below 0, not all 0;
+                                    copied; NULL: all alike */
+    struct mix_changes *changes; /* PLAN_WEIGHTS: borrowed; others, of the samples, from positions
+                                    on, with the tables that the epoch needs; NULL: none */
+    struct plan_mix mix;         /* PLAN_MIXTURE: its children have `length` samples together; all
+                                    copied */
+    uint64_t num_samples;        /* below 2^63; 0: as many as there are */
+    uint64_t block;  /* PLAN_SAMPLES, PLAN_NATIVE, all of them once: samples of a block; 0:
+                        none */
+    uint64_t window; /* with a block: blocks that are shuffled into each other; ≥ 1 */
     bool replacement;
     uint64_t seed;
     uint64_t epoch;
@@ -105,6 +107,27 @@ struct dl_spec;
 static inline bool plan_is_mix(const struct plan_params *params)
 {
     return params->sampler == PLAN_MIXTURE;
+}
+
+/* Weights that were changed while it was read (mix_changes.h): a mixture's, or of samples. */
+static inline struct mix_changes *plan_changes(const struct plan_params *params)
+{
+    return plan_is_mix(params) ? params->mix.changes : params->changes;
+}
+
+static inline void plan_set_changes(struct plan_params *params, struct mix_changes *changes)
+{
+    *(plan_is_mix(params) ? &params->mix.changes : &params->changes) = changes;
+}
+
+/* Whether changed weights fit the rest: 0; or in words -EINVAL, or -ENOENT: their tables are not
+ * here. */
+int _nodiscard_ plan_check_changes(const struct plan_params *params, struct dl_error *err);
+
+/* Positions of an epoch whose weights are of single samples. */
+static inline uint64_t plan_drawn(const struct plan_params *params)
+{
+    return params->num_samples ? params->num_samples : params->length;
 }
 
 /* Whether two plans are the same. Lists and lengths are compared by where they are, not by what is

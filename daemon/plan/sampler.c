@@ -24,7 +24,7 @@ void sampler_take(struct sampler *sampler, uint64_t *positions, size_t n)
 struct sampler_bits sampler_native_bits(const struct sampler_key *key, uint64_t position)
 {
     philox4x64_key_t words_key = {{key->seed, key->epoch}};
-    philox4x64_ctr_t counter = {{position, key->length, 0, key->stream}};
+    philox4x64_ctr_t counter = {{position, key->length, key->leg, key->stream}};
     philox4x64_ctr_t words = philox4x64(counter, words_key);
 
     return (struct sampler_bits){.high = words.v[0], .low = words.v[1]};
@@ -175,7 +175,8 @@ static bool sampler_indices_fit(const struct plan_params *params)
 
 static bool sampler_weights_fit(const struct plan_params *params)
 {
-    return params->block == 0 && params->order != PLAN_SEQUENTIAL && params->length > 0;
+    return params->block == 0 && params->order != PLAN_SEQUENTIAL && params->length > 0 &&
+           plan_check_changes(params, NULL) == 0;
 }
 
 static bool sampler_mixture_fits(const struct plan_params *params)
@@ -206,5 +207,7 @@ int sampler_new(const struct plan_params *params, struct sampler **ret)
         params->order > PLAN_NATIVE || params->sampler >= ARRAY_SIZE(sampler_kinds))
         return -EINVAL;
     const struct sampler_kind *kind = &sampler_kinds[params->sampler];
+    if (params->changes && params->sampler != PLAN_WEIGHTS)
+        return -EINVAL;
     return kind->fits(params) ? kind->make(params, ret) : -EINVAL;
 }

@@ -51,7 +51,7 @@ int _nodiscard_ sampler_drawn_native_new(const struct plan_params *params, uint6
                                          uint64_t count, struct sampler **ret);
 /* All samples once, near those that lie near them: params->block. (sampler_blocks.c) */
 int _nodiscard_ sampler_blocks_new(const struct plan_params *params, struct sampler **ret);
-/* By params->weights, with and without replacement. (sampler_weighted.c) */
+/* By params->weights and params->changes, with and without replacement. (sampler_weighted.c) */
 int _nodiscard_ sampler_weighted_new(const struct plan_params *params, struct sampler **ret);
 
 /* The samples of params->mix. (sampler_mix.c) */
@@ -62,6 +62,7 @@ struct sampler_key {
     uint64_t seed;
     uint64_t epoch;
     uint64_t length;
+    uint64_t leg; /* 0; or the position from which on something else holds */
     uint64_t stream;
 };
 struct sampler_bits {

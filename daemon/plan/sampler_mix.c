@@ -185,6 +185,9 @@ static int sampler_mix_check(const struct plan_mix *mix, uint64_t epoch, struct 
 {
     uint64_t end;
 
+    if (mix->changes && mix->changes->of_samples)
+        return dl_error_set(err, EINVAL, "state",
+                            "has changed weights of samples, but a mix has them of its datasets");
     for (uint32_t i = 0; i < mix->schedule.n; i++)
         if (mix->sizes[i] == 0 &&
             (sampler_mix_takes_part(&mix->schedule, i) || sampler_mix_joins(mix->changes, i)))

@@ -10,6 +10,12 @@
  * sample waits -ln(u) / weight, and those that wait least come first, which is as drawing one after
  * the other in proportion to the weights that are left. What has weight 0 comes last, by index.
  * torch does the same with numbers that hang on the build of torch, so there is nothing to follow.
+ *
+ * Weights that were changed while it was read begin *legs* of the epoch. With replacement the
+ * numbers are the same ones, and those from a leg's first position on are looked up in its weights.
+ * Without, all that has not come by then waits anew, by its new weight and numbers of the leg's
+ * own: drawing goes on from what is left. A leg that begins with the epoch is the order that the
+ * spec would have with these weights.
  */
 #include "daemon/plan/sampler.h"
 
@@ -21,22 +27,31 @@
 /* Keeps the native draws apart from whatever else is drawn for a seed and an epoch. */
 #define WEIGHTED_STREAM UINT64_C(0x7765696768746564)
 
-/* Time of one sample's share in sorting, in that of one sample's shuffle (see plan_backlog()). */
-enum { SORT_COST = 16 };
+/* Time of one sample's share in sorting, and so many samples' in adding up, in that of one sample's
+ * shuffle (see plan_backlog()). */
+enum { SORT_COST = 16, ADD_SHARE = 4 };
 
 struct waiting {
     double time;
     uint64_t index;
 };
 
+struct weighted_leg {
+    uint64_t begin;             /* its first position */
+    struct weight_table *table; /* counted; NULL: the spec's weights */
+    double *sums;               /* owned; with replacement; NULL: not added up yet, or all alike */
+};
+
 struct weighted {
     struct sampler base;
     uint64_t length;
     struct sampler_key key;
-    double *sums;            /* owned; with replacement */
+    double *weights;           /* owned; the spec's, where a leg has them; NULL: all alike */
+    struct weighted_leg *legs; /* owned; the first one begins at 0 */
+    uint32_t n_legs;
+    bool ready;              /* its legs are added up, or sorted */
     struct rng_log log;      /* torch's order */
-    double *weights;         /* owned; without replacement, until they are sorted */
-    struct waiting *waiting; /* owned; without replacement, sorted when `weights` is NULL */
+    struct waiting *waiting; /* owned; without replacement */
 };
 
 static struct weighted *sampler_weighted_of(struct sampler *sampler)
@@ -49,7 +64,11 @@ static void sampler_weighted_free(struct sampler *sampler)
     struct weighted *weighted = sampler_weighted_of(sampler);
 
     rng_log_deinit(&weighted->log);
-    free(weighted->sums);
+    for (uint32_t i = 0; i < weighted->n_legs; i++) {
+        weight_table_unref(weighted->legs[i].table);
+        free(weighted->legs[i].sums);
+    }
+    free(weighted->legs);
     free(weighted->weights);
     free(weighted->waiting);
     free(weighted);
@@ -61,14 +80,63 @@ static double sampler_weighted_unit(uint64_t bits)
     return (double)(bits & ((UINT64_C(1) << 53) - 1)) * 0x1p-53;
 }
 
+/* ---- weights -------------------------------------------------------------------------------- */
+
+/* NULL: all alike. */
+static const double *sampler_weighted_weights(const struct weighted *weighted, uint32_t leg)
+{
+    return weighted->legs[leg].table ? weighted->legs[leg].table->weights : weighted->weights;
+}
+
+static uint32_t sampler_weighted_leg(const struct weighted *weighted, uint64_t position)
+{
+    uint32_t leg = weighted->n_legs - 1;
+
+    while (weighted->legs[leg].begin > position)
+        leg--;
+    return leg;
+}
+
+/* The last weight above 0 makes the sum whole, so that its share is 1 to the bit. */
+static void sampler_weighted_add_up(struct weighted *weighted, uint32_t leg)
+{
+    const double *weights = sampler_weighted_weights(weighted, leg);
+    double *sums = weighted->legs[leg].sums, sum = 0;
+
+    for (uint64_t i = 0; sums && i < weighted->length; i++) {
+        sum += weights[i];
+        sums[i] = sum;
+    }
+    for (uint64_t i = 0; sums && i < weighted->length; i++)
+        sums[i] /= sum;
+}
+
+static void sampler_weighted_add_all(struct weighted *weighted)
+{
+    for (uint32_t i = 0; i < weighted->n_legs && !weighted->ready; i++)
+        sampler_weighted_add_up(weighted, i);
+    weighted->ready = true;
+    free(weighted->weights);
+    weighted->weights = NULL;
+}
+
+/* Which it is, the same to the bit as if they were added up, where all weights are alike. */
+static double sampler_weighted_sum(const struct weighted *weighted, uint32_t leg, uint64_t i)
+{
+    const double *sums = weighted->legs[leg].sums;
+
+    return sums ? sums[i] : (double)(i + 1) / (double)weighted->length;
+}
+
 /* The first whose sum is not below `x`, or is above it; the last one if there is none. */
-static uint64_t sampler_weighted_look_up(const struct weighted *weighted, double x, bool above)
+static uint64_t sampler_weighted_look_up(const struct weighted *weighted, uint32_t leg, double x,
+                                         bool above)
 {
     uint64_t first = 0, end = weighted->length - 1;
 
     while (first < end) {
         uint64_t middle = first + (end - first) / 2;
-        double sum = weighted->sums[middle];
+        double sum = sampler_weighted_sum(weighted, leg, middle);
 
         if (sum < x || (above && sum == x))
             first = middle + 1;
@@ -80,18 +148,27 @@ static uint64_t sampler_weighted_look_up(const struct weighted *weighted, double
 
 /* ---- with replacement ----------------------------------------------------------------------- */
 
+static uint64_t sampler_weighted_added_missing(const struct weighted *weighted)
+{
+    return weighted->ready ? 0 : weighted->n_legs * (weighted->length / ADD_SHARE);
+}
+
 static uint64_t sampler_weighted_torch_missing(const struct sampler *sampler, uint64_t end)
 {
-    return rng_log_missing(&container_of(sampler, const struct weighted, base)->log, end);
+    const struct weighted *weighted = container_of(sampler, const struct weighted, base);
+
+    return rng_log_missing(&weighted->log, end) + sampler_weighted_added_missing(weighted);
 }
 
 static void sampler_weighted_torch_extend(struct sampler *sampler, uint64_t end)
 {
     struct weighted *weighted = sampler_weighted_of(sampler);
 
+    sampler_weighted_add_all(weighted);
     while (weighted->log.done < end) {
+        uint32_t leg = sampler_weighted_leg(weighted, weighted->log.done);
         double x = sampler_weighted_unit(mt19937_next64(&weighted->log.generator));
-        rng_log_add(&weighted->log, sampler_weighted_look_up(weighted, x, false));
+        rng_log_add(&weighted->log, sampler_weighted_look_up(weighted, leg, x, false));
     }
 }
 
@@ -100,25 +177,25 @@ static uint64_t sampler_weighted_torch_at(struct sampler *sampler, uint64_t posi
     return rng_log_at(&sampler_weighted_of(sampler)->log, position);
 }
 
+static uint64_t sampler_weighted_native_missing(const struct sampler *sampler, uint64_t end)
+{
+    (void)end;
+    return sampler_weighted_added_missing(container_of(sampler, const struct weighted, base));
+}
+
+static void sampler_weighted_native_extend(struct sampler *sampler, uint64_t end)
+{
+    (void)end;
+    sampler_weighted_add_all(sampler_weighted_of(sampler));
+}
+
 static uint64_t sampler_weighted_native_at(struct sampler *sampler, uint64_t position)
 {
     const struct weighted *weighted = sampler_weighted_of(sampler);
     struct sampler_bits bits = sampler_native_bits(&weighted->key, position);
 
-    return sampler_weighted_look_up(weighted, sampler_weighted_unit(bits.high), true);
-}
-
-/* The last weight above 0 makes the sum whole, so that its share is 1 to the bit. */
-static void sampler_weighted_add_up(struct weighted *weighted, const double *weights)
-{
-    double sum = 0;
-
-    for (uint64_t i = 0; i < weighted->length; i++) {
-        sum += weights[i];
-        weighted->sums[i] = sum;
-    }
-    for (uint64_t i = 0; i < weighted->length; i++)
-        weighted->sums[i] /= sum;
+    return sampler_weighted_look_up(weighted, sampler_weighted_leg(weighted, position),
+                                    sampler_weighted_unit(bits.high), true);
 }
 
 /* ---- without replacement -------------------------------------------------------------------- */
@@ -132,14 +209,18 @@ static int sampler_weighted_compare_waiting(const void *a, const void *b)
     return left->index < right->index ? -1 : left->index > right->index;
 }
 
-static double sampler_weighted_wait_of(const struct weighted *weighted, uint64_t index)
+static double sampler_weighted_wait_of(const struct weighted *weighted, uint32_t leg,
+                                       uint64_t index)
 {
-    struct sampler_bits bits = sampler_native_bits(&weighted->key, index);
+    const double *weights = sampler_weighted_weights(weighted, leg);
+    double weight = weights ? weights[index] : 1;
+    struct sampler_key key = weighted->key;
+
+    key.leg = weighted->legs[leg].begin;
+    struct sampler_bits bits = sampler_native_bits(&key, index);
 
     /* 1 - u lies in (0, 1]. A tiny weight may wait for ever, too. */
-    return weighted->weights[index] > 0
-               ? -log1p(-sampler_weighted_unit(bits.high)) / weighted->weights[index]
-               : (double)INFINITY;
+    return weight > 0 ? -log1p(-sampler_weighted_unit(bits.high)) / weight : (double)INFINITY;
 }
 
 static uint64_t sampler_weighted_sorted_missing(const struct sampler *sampler, uint64_t end)
@@ -147,7 +228,19 @@ static uint64_t sampler_weighted_sorted_missing(const struct sampler *sampler, u
     const struct weighted *weighted = container_of(sampler, const struct weighted, base);
 
     (void)end;
-    return weighted->weights ? weighted->length * SORT_COST : 0;
+    return weighted->ready ? 0 : weighted->n_legs * weighted->length * SORT_COST;
+}
+
+/* All that is behind the leg's beginning. */
+static void sampler_weighted_sort_leg(struct weighted *weighted, uint32_t leg)
+{
+    uint64_t begin = weighted->legs[leg].begin;
+
+    for (uint64_t i = begin; i < weighted->length; i++)
+        weighted->waiting[i].time =
+            sampler_weighted_wait_of(weighted, leg, weighted->waiting[i].index);
+    qsort(weighted->waiting + begin, weighted->length - begin, sizeof *weighted->waiting,
+          sampler_weighted_compare_waiting);
 }
 
 static void sampler_weighted_sorted_extend(struct sampler *sampler, uint64_t end)
@@ -155,13 +248,13 @@ static void sampler_weighted_sorted_extend(struct sampler *sampler, uint64_t end
     struct weighted *weighted = sampler_weighted_of(sampler);
 
     (void)end;
-    if (!weighted->weights)
+    if (weighted->ready)
         return;
     for (uint64_t i = 0; i < weighted->length; i++)
-        weighted->waiting[i] =
-            (struct waiting){.time = sampler_weighted_wait_of(weighted, i), .index = i};
-    qsort(weighted->waiting, weighted->length, sizeof *weighted->waiting,
-          sampler_weighted_compare_waiting);
+        weighted->waiting[i].index = i;
+    for (uint32_t i = 0; i < weighted->n_legs; i++)
+        sampler_weighted_sort_leg(weighted, i);
+    weighted->ready = true;
     free(weighted->weights);
     weighted->weights = NULL;
 }
@@ -177,7 +270,9 @@ static const struct sampler_kind_ops torch_ops = {.missing = sampler_weighted_to
                                                   .extend = sampler_weighted_torch_extend,
                                                   .at = sampler_weighted_torch_at,
                                                   .free = sampler_weighted_free};
-static const struct sampler_kind_ops native_ops = {.at = sampler_weighted_native_at,
+static const struct sampler_kind_ops native_ops = {.missing = sampler_weighted_native_missing,
+                                                   .extend = sampler_weighted_native_extend,
+                                                   .at = sampler_weighted_native_at,
                                                    .free = sampler_weighted_free};
 static const struct sampler_kind_ops sorted_ops = {.missing = sampler_weighted_sorted_missing,
                                                    .extend = sampler_weighted_sorted_extend,
@@ -186,9 +281,9 @@ static const struct sampler_kind_ops sorted_ops = {.missing = sampler_weighted_s
 
 static bool sampler_weighted_makes_sense(const struct plan_params *params, uint64_t count)
 {
-    double sum = 0;
+    double sum = params->weights ? 0 : 1;
 
-    for (uint64_t i = 0; i < params->length; i++) {
+    for (uint64_t i = 0; params->weights && i < params->length; i++) {
         if (!(params->weights[i] >= 0))
             return false;
         sum += params->weights[i];
@@ -202,13 +297,53 @@ static bool sampler_weighted_makes_sense(const struct plan_params *params, uint6
     return params->replacement || count <= params->length;
 }
 
+/* Those of the epoch. The spec's weights are copied where they are one's, as a plan may outlive
+ * whoever described it. */
+static int sampler_weighted_take_legs(struct weighted *weighted, const struct plan_params *params)
+{
+    const struct mix_changes *changes = params->changes;
+    uint32_t first = 0, end = changes ? mix_changes_of_epoch(changes, params->epoch, &first) : 0;
+    uint64_t begin;
+
+    if (mul_overflows(params->epoch, weighted->base.count, &begin))
+        begin = UINT64_MAX;
+    weighted->legs = calloc(1 + (size_t)(end - first), sizeof *weighted->legs);
+    if (!weighted->legs)
+        return -ENOMEM;
+    if (first == end || changes->items[first].position > begin)
+        weighted->n_legs = 1; /* the spec's */
+    for (uint32_t i = first; i < end; i++) {
+        uint64_t position = changes->items[i].position;
+
+        weighted->legs[weighted->n_legs++] =
+            (struct weighted_leg){.begin = position > begin ? position - begin : 0,
+                                  .table = weight_table_ref(changes->items[i].table)};
+    }
+    if (weighted->legs[0].table || !params->weights)
+        return 0;
+    weighted->weights = calloc(params->length, sizeof *weighted->weights);
+    if (!weighted->weights)
+        return -ENOMEM;
+    memcpy(weighted->weights, params->weights, params->length * sizeof *weighted->weights);
+    return 0;
+}
+
 static int sampler_weighted_draw(struct weighted *weighted, const struct plan_params *params)
 {
-    weighted->sums = calloc(params->length, sizeof *weighted->sums);
-    if (!weighted->sums)
-        return -ENOMEM;
-    sampler_weighted_add_up(weighted, params->weights);
-    weighted->base.bytes = params->length * sizeof *weighted->sums;
+    uint32_t added = 0;
+
+    for (uint32_t i = 0; i < weighted->n_legs; i++) {
+        if (!sampler_weighted_weights(weighted, i))
+            continue;
+        weighted->legs[i].sums = calloc(params->length, sizeof *weighted->legs[i].sums);
+        if (!weighted->legs[i].sums)
+            return -ENOMEM;
+        weighted->base.bytes += params->length * sizeof *weighted->legs[i].sums;
+        added++;
+    }
+    /* What a spec holds is added up at once, and an order without a list needs nothing. */
+    if (added == 0 || (weighted->n_legs == 1 && !weighted->legs[0].table))
+        sampler_weighted_add_all(weighted);
     if (params->order == PLAN_NATIVE)
         return 0;
     weighted->base.ops = &torch_ops;
@@ -220,18 +355,18 @@ static int sampler_weighted_draw(struct weighted *weighted, const struct plan_pa
 static int sampler_weighted_sort(struct weighted *weighted, const struct plan_params *params)
 {
     weighted->base.ops = &sorted_ops;
-    weighted->weights = calloc(params->length, sizeof *weighted->weights);
     weighted->waiting = calloc(params->length, sizeof *weighted->waiting);
-    if (!weighted->weights || !weighted->waiting)
+    if (!weighted->waiting)
         return -ENOMEM;
-    memcpy(weighted->weights, params->weights, params->length * sizeof *weighted->weights);
-    weighted->base.bytes = params->length * (sizeof *weighted->weights + sizeof *weighted->waiting);
+    weighted->base.bytes = params->length * sizeof *weighted->waiting;
+    if (weighted->weights)
+        weighted->base.bytes += params->length * sizeof *weighted->weights;
     return 0;
 }
 
 int sampler_weighted_new(const struct plan_params *params, struct sampler **ret)
 {
-    uint64_t count = params->num_samples ? params->num_samples : params->length;
+    uint64_t count = plan_drawn(params);
 
     if (!sampler_weighted_makes_sense(params, count))
         return -EINVAL;
@@ -244,7 +379,9 @@ int sampler_weighted_new(const struct plan_params *params, struct sampler **ret)
                                           .epoch = params->epoch,
                                           .length = params->length,
                                           .stream = WEIGHTED_STREAM}};
-    int r = params->replacement ? sampler_weighted_draw(weighted, params)
+    int r = sampler_weighted_take_legs(weighted, params);
+    if (r == 0)
+        r = params->replacement ? sampler_weighted_draw(weighted, params)
                                 : sampler_weighted_sort(weighted, params);
     if (r < 0) {
         sampler_weighted_free(&weighted->base);

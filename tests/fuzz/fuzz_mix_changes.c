@@ -1,10 +1,21 @@
 /*
  * Lists of changed weights: whatever the bytes are, they are refused, or a list that is written as
  * the same bytes again, and that a mixture of as many datasets has an order for, which is what it
- * is without them before the first one. Behind a token they are found again.
+ * is without them before the first one; or one of samples. Behind a token they are found again.
  */
 #include "daemon/plan/mix_course.h"
 #include "tests/fuzz/fuzz.h"
+
+/* Of samples: those of any epoch stand one after another. */
+static void use_of_samples(struct mix_changes *changes)
+{
+    uint32_t first, end = mix_changes_of_epoch(changes, 1, &first);
+
+    FUZZ_ASSERT(changes->count > 0 && changes->n > 0);
+    FUZZ_ASSERT(first <= end && end <= changes->n_changes);
+    mix_changes_share_tables(changes, changes);
+    FUZZ_ASSERT(!changes->items[0].table && !changes->items[0].weights);
+}
 
 static void use(const struct mix_changes *changes)
 {
@@ -56,7 +67,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         cut = mix_changes_split(&state);
         FUZZ_ASSERT(cut.len == len && state.len == len);
         FUZZ_ASSERT(mix_changes_equal(changes, changes));
-        use(changes);
+        if (changes->of_samples)
+            use_of_samples(changes);
+        else
+            use(changes);
     }
     buffer_deinit(&again);
     mix_changes_unref(changes);

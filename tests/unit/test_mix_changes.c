@@ -156,7 +156,7 @@ static void test_no_lists(void **state)
         const double *real;
     } rows[] = {
         {0, 0, NULL},          {0, 2, NULL}, {0, DL_MAX_MIX_CHILDREN + 1, NULL},
-        {0, UINT64_MAX, NULL}, {1, 6, NULL}, {1, MIX_POSITIONS, NULL},
+        {0, UINT64_MAX - 1, NULL}, {1, 6, NULL}, {1, MIX_POSITIONS, NULL},
         {3, UINT64_MAX, NULL}, {2, 0, NULL}, {2, 0, &below},
         {2, 0, &minus_zero},
     };

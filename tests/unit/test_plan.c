@@ -590,8 +590,10 @@ static void test_all_parameters_are_compared(void **state)
     __builtin_clear_padding(&params);
     __builtin_clear_padding(&tokens);
     base.before.n = DL_MAX_HISTORY; /* else what is behind the last stretch is nothing */
-    /* Lists of changed weights are compared by what is in them: test_mix_changes.c. */
+    /* Lists of changed weights are compared by what is in them: test_mix_changes.c, and
+     * test_weight_changes.c. */
     memset(&params.mix.changes, 0, sizeof params.mix.changes);
+    memset(&params.changes, 0, sizeof params.changes);
     assert_true(plan_params_equal(&base, &base));
     check_compared(&base, 0, (uint8_t *)&params, history);
     check_compared(&base, offsetof(struct plan_params, tokens), (uint8_t *)&tokens, sizeof tokens);

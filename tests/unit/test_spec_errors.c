@@ -464,8 +464,16 @@ static const struct refusal key_refusals[] = {
     {"sampler: {kind: indices}", "sampler.indices", "missing; a sampler of kind indices needs it"},
     {"sampler: {kind: subset_random}", "sampler.indices",
      "missing; a sampler of kind subset_random needs it"},
-    {"sampler: {kind: weighted}", "sampler.weights",
-     "missing; a sampler of kind weighted needs it"},
+    {"sampler: {kind: weighted, num_samples: 1}", "sampler.order",
+     "\"torch\" has no unique order for num_samples: 1 of a weighted sampler: builds of PyTorch "
+     "with and without MKL differ; write order: native"},
+    {"sampler: {kind: weighted, replacement: false}", "sampler.order",
+     "\"torch\" has no unique order for weights without replacement: builds of PyTorch with and "
+     "without MKL differ; write order: native"},
+    {"sampler: {kind: weighted, num_samples: 2, replacement: false, order: native}",
+     "sampler.num_samples",
+     "2 samples cannot be drawn without replacement from a dataset of 1; lower it, or write "
+     "replacement: true"},
     {"sampler: {kind: indices, indices: 5}", "sampler.indices",
      "5 is not a list of non-negative integers, such as [4, 0, 7]"},
     {"sampler: {kind: indices, indices: [0, -1]}", "sampler.indices.1",

@@ -56,6 +56,9 @@ static void test_samplers(void **state)
          "{kind: weighted, replacement: false, num_samples: 2, weights: [0.0, 1.0, 1.0],"
          " order: native}",
          {.sampler = SAMPLER_WEIGHTED, .order = ORDER_NATIVE, .num_samples = 2, .n_weights = 3}},
+        {"{kind: weighted, weights: null}",
+         "{kind: weighted, replacement: true, num_samples: null, order: torch}",
+         {.sampler = SAMPLER_WEIGHTED, .order = ORDER_TORCH, .replacement = true}},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -245,6 +245,8 @@ int offline_plan(const struct dl_spec *spec, const struct plan_params *params, s
     uint64_t count;
     int r = spec_check_length(spec, params->length, err);
 
+    if (r == 0)
+        r = plan_check_changes(params, err);
     if (r == 0 && plan_is_mix(params))
         r = plan_mix_count(&params->mix, params->epoch, &count, err);
     if (r == 0)

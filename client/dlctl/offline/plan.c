@@ -316,7 +316,7 @@ static int plan_make_plan(const struct options *o, const struct dl_spec *spec, u
     params.world = o->world / replicas;
     params.tokens.lengths = measures->lengths;
     params.mix.sizes = measures->sizes;
-    params.mix.changes = changes;
+    plan_set_changes(&params, changes);
     return offline_plan(spec, &params, ret, err);
 }
 

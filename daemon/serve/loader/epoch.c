@@ -67,7 +67,7 @@ int epoch_ref(struct epoch_set *set, const struct plan_params *params, struct le
     if (epoch->worked_out == 0) /* it comes bit by bit, with the steps */
         charge_settle(&epoch->charge);
     epoch->lengths = length_table_ref(lengths);
-    epoch->changes = mix_changes_ref(params->mix.changes);
+    epoch->changes = mix_changes_ref(plan_changes(params));
     DL_APPEND(set->epochs, epoch);
     *ret = epoch;
     return 0;

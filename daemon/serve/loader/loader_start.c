@@ -24,7 +24,7 @@ struct plan_params loader_plan_params(const struct loader *loader)
     struct plan_params plan = plan_params_of(&loader->spec, loader->core.length);
 
     plan.mix.sizes = loader->sizes;
-    plan.mix.changes = loader->changes;
+    plan_set_changes(&plan, loader->changes);
     if (loader->lengths)
         plan.tokens.lengths = loader->lengths->values;
     return plan;
@@ -40,7 +40,10 @@ int loader_ref_plan(struct loader *loader, const struct stream_params *params, s
     plan.epoch = params->epoch;
     plan.world = params->world;
     struct dl_error why = {0};
-    int r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret, &why);
+    int r = plan_check_changes(&plan, err);
+    if (r < 0)
+        return r;
+    r = epoch_ref(&loader->epochs, &plan, loader->lengths, ret, &why);
 
     if (why.code != 0) {
         if (err)

@@ -1,0 +1,150 @@
+#include "proto/weight_table.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+uint64_t weight_table_sum(const double *weights, uint64_t n)
+{
+    return XXH3_64bits(weights, n * sizeof *weights);
+}
+
+int weight_table_check(const double *weights, uint64_t n, struct dl_error *err)
+{
+    double sum = 0;
+    char place[64];
+
+    for (uint64_t i = 0; i < n; i++) {
+        if (!(weights[i] >= 0) || isinf(weights[i]) || signbit(weights[i])) {
+            (void)snprintf(place, sizeof place, "weights.%" PRIu64, i);
+            return dl_error_set(err, EINVAL, place, "%g is not a finite, non-negative number",
+                                weights[i]);
+        }
+        sum += weights[i];
+    }
+    if (sum == 0)
+        return dl_error_set(err, EINVAL, "weights",
+                            "all weights are 0; at least one must be positive");
+    if (isinf(sum))
+        return dl_error_set(err, EINVAL, "weights",
+                            "their sum exceeds the largest float64; scale them down");
+    return 0;
+}
+
+/* ---- in memory of one's own ------------------------------------------------------------------ */
+
+static void weight_table_free(struct weight_table *table)
+{
+    free((double *)table->weights);
+    free(table);
+}
+
+int weight_table_of(double *weights, uint64_t n, struct weight_table **ret)
+{
+    struct weight_table *table = calloc(1, sizeof *table);
+
+    if (!table) {
+        free(weights);
+        return -ENOMEM;
+    }
+    *table = (struct weight_table){.refs = 1,
+                                   .n = n,
+                                   .sum = weight_table_sum(weights, n),
+                                   .weights = weights,
+                                   .free = weight_table_free};
+    *ret = table;
+    return 0;
+}
+
+/* ---- in a sealed memfd ----------------------------------------------------------------------- */
+
+enum { WEIGHT_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
+
+static void weight_table_unmap(struct weight_table *table)
+{
+    munmap((double *)table->weights, table->n * sizeof *table->weights);
+    free(table);
+}
+
+static int weight_table_check_fd(int fd, uint64_t n, struct dl_error *err)
+{
+    struct stat st;
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    if (seals < 0 || (seals & WEIGHT_SEALS) != WEIGHT_SEALS)
+        return dl_error_set(
+            err, EINVAL, "weights",
+            "are in no memfd that is sealed against writing, shrinking and growing");
+    if (fstat(fd, &st) < 0)
+        return dl_error_set(err, errno, "weights", "cannot be read: %s", strerror(errno));
+    if (n == 0 || n > UINT32_MAX || (uint64_t)st.st_size != n * sizeof(double))
+        return dl_error_set(err, EINVAL, "weights",
+                            "are %lld bytes, not %" PRIu64 " numbers of 8 bytes each",
+                            (long long)st.st_size, n);
+    return 0;
+}
+
+int weight_table_map(int fd, uint64_t n, uint64_t sum, struct weight_table **ret,
+                     struct dl_error *err)
+{
+    int r = weight_table_check_fd(fd, n, err);
+
+    if (r < 0)
+        return r;
+    struct weight_table *table = calloc(1, sizeof *table);
+    void *at = table ? mmap(NULL, n * sizeof(double), PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0)
+                     : MAP_FAILED;
+    if (at == MAP_FAILED) {
+        free(table);
+        return dl_error_set(err, ENOMEM, "weights", "no memory to map %" PRIu64 " of them", n);
+    }
+    *table = (struct weight_table){
+        .refs = 1, .n = n, .sum = sum, .weights = at, .free = weight_table_unmap};
+    if (weight_table_sum(table->weights, n) != sum)
+        r = dl_error_set(err, EINVAL, "weights", "are others than those that were named");
+    if (r == 0)
+        r = weight_table_check(table->weights, n, err);
+    if (r < 0) {
+        weight_table_unmap(table);
+        return r;
+    }
+    *ret = table;
+    return 0;
+}
+
+int weight_table_write(int fd, const double *weights, uint64_t n)
+{
+    const char *from = (const char *)weights;
+    uint64_t len = n * sizeof *weights, at = 0;
+
+    while (at < len) {
+        ssize_t wrote = write(fd, from + at, min_u64(len - at, 1 << 30));
+
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return wrote < 0 ? -errno : -ENOSPC;
+        at += (uint64_t)wrote;
+    }
+    return 0;
+}
+
+int weight_table_memfd(const double *weights, uint64_t n)
+{
+    _cleanup_fd_ int fd = memfd_create("dloader-weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0)
+        return -errno;
+    int r = weight_table_write(fd, weights, n);
+    if (r == 0 && fcntl(fd, F_ADD_SEALS, WEIGHT_SEALS | F_SEAL_SEAL) < 0)
+        r = -errno;
+    return r < 0 ? r : steal_fd(&fd);
+}
