@@ -114,12 +114,10 @@ static void member_tell(struct member *member, const struct rdzv_out *out)
 
         events->round(member->owner, &member->state, &place);
     } else if (out->news == RDZV_OPENED || out->news == RDZV_EVICTED) {
-        const char *why = member->state.why;
+        const char *why = out->why ? out->why : member->state.why;
 
         events->over(member->owner, out->news == RDZV_EVICTED,
-                     why[0] ? why
-                            : "the run was "
-                              "restarted");
+                     why[0] ? why : "the run was restarted");
     } else if (out->news != RDZV_NO_NEWS) {
         events->ended(member->owner, out->news, out->error.code ? &out->error : NULL);
     }

@@ -15,7 +15,8 @@
 static const uint64_t FIRST_LOOK_NS = SECOND / 2, RETRY_NS = SECOND / 250, CROWD_NS = SECOND / 1000;
 enum { RETRY_SHIFT_MAX = 8, CROWD = 25 };
 
-/* Nodes that read each change of a state that does not concern them; more read fewer. */
+/* Nodes that read each change of a state that does not concern them; more read fewer, and go by its
+ * head where they can. */
 enum { RDZV_READERS = 32 };
 
 const struct rdzv_settings RDZV_DEFAULTS = {.min = 1,
@@ -105,6 +106,16 @@ static void rdzv_sooner(uint64_t *at, uint64_t when)
     *at = min_u64(*at, when);
 }
 
+/* A round after all that this node knows is open: for many, the head is enough to say so. */
+static bool rdzv_is_opened_by_head(const struct rdzv *rdzv)
+{
+    const struct rdzv_head *head = &rdzv->head;
+
+    return rdzv->any && rdzv->has_head && !head->complete && !head->closed &&
+           head->n > RDZV_READERS && head->round > rdzv->round &&
+           !(rdzv->has_read && rdzv->read_round >= head->round);
+}
+
 /* ---- the own card --------------------------------------------------------------------------- */
 
 /* As it should be in the store. */
@@ -119,10 +130,12 @@ static struct rdzv_card rdzv_card_of(const struct rdzv *rdzv)
                              .local = rdzv->self.local};
     bool may_be_in = rdzv->any || rdzv->present;
 
-    /* By what was read: a head can be one that was left behind. A stamp is that of a complete one.
-     */
+    /* By what was read: a head can be one that was left behind, unless it is of a later round. A
+     * stamp is that of a complete one. */
     if (rdzv->self.ready && !rdzv->in_round && may_be_in && rdzv->has_read && rdzv->read_stamp == 0)
         card.ready_for = rdzv->read_round + 1;
+    if (rdzv->self.ready && !rdzv->in_round && rdzv_is_opened_by_head(rdzv))
+        card.ready_for = rdzv->head.round + 1;
     memcpy(card.name, rdzv->self.name, sizeof card.name);
     return card;
 }
@@ -246,7 +259,17 @@ static uint64_t rdzv_patience(struct rdzv *rdzv)
     return 2 * rdzv->set.poll_ns + rdzv_within(rdzv, 2 * rdzv->set.poll_ns);
 }
 
-static void rdzv_on_head(struct rdzv *rdzv, const struct rdzv_head *head)
+static void rdzv_notice_opened(struct rdzv *rdzv, struct rdzv_out *out)
+{
+    if (!rdzv->in_round || !rdzv_is_opened_by_head(rdzv))
+        return;
+    rdzv->in_round = rdzv->self.ready = false;
+    rdzv->deadline = RDZV_NEVER; /* until the owner is ready */
+    out->news = RDZV_OPENED;
+    out->why = rdzv->head.why;
+}
+
+static void rdzv_on_head(struct rdzv *rdzv, const struct rdzv_head *head, struct rdzv_out *out)
 {
     bool had = rdzv->has_head;
 
@@ -263,6 +286,7 @@ static void rdzv_on_head(struct rdzv *rdzv, const struct rdzv_head *head)
         rdzv_plan_begin(rdzv);
         return;
     }
+    rdzv_notice_opened(rdzv, out);
     rdzv_plan_read(rdzv);
     if (!had && !rdzv->present)
         rdzv->look_at = rdzv->clock + rdzv_patience(rdzv);
@@ -390,7 +414,7 @@ static void rdzv_on_looked(struct rdzv *rdzv, const struct rdzv_event *event,
                              .out = out};
     bool again = rdzv->again;
 
-    rdzv_on_head(rdzv, event->head);
+    rdzv_on_head(rdzv, event->head, out);
     rdzv_watch(rdzv, event->state, event->cards, event->n_cards);
     rdzv_note_queue(rdzv, event);
     rdzv->look_at = RDZV_NEVER;
@@ -526,7 +550,7 @@ static void rdzv_on_answer(struct rdzv *rdzv, const struct rdzv_event *event,
     else if (event->type == RDZV_FAILING)
         rdzv_on_failing(rdzv, event, out);
     else if (event->type == RDZV_HEAD)
-        rdzv_on_head(rdzv, event->head);
+        rdzv_on_head(rdzv, event->head, out);
     else if (event->type == RDZV_SEEN)
         rdzv_on_seen(rdzv, event, next, out);
     else
@@ -546,7 +570,7 @@ static void rdzv_on_event(struct rdzv *rdzv, const struct rdzv_event *event,
         break;
     case RDZV_CHANGED:
         if (event->head)
-            rdzv_on_head(rdzv, event->head);
+            rdzv_on_head(rdzv, event->head, out);
         else if (rdzv->want == RDZV_WANT_IN)
             rdzv_sooner(&rdzv->peek_at, rdzv->clock + rdzv_within(rdzv, rdzv->set.poll_ns / 4));
         break;

@@ -44,6 +44,9 @@
  * each poll_ns however many nodes there are, and if those in front die the next one sees to it. A
  * node that finds others silent looks in each poll_ns until it knows.
  *
+ * Among many nodes the head is enough to know that a round is over, and which is open: it is told,
+ * and answered, before the state is read. All of a thousand read that in their turn.
+ *
  * A node that has just come writes its card and waits for those that are in; if none sees to it, it
  * looks itself. A state is written on the grounds of cards that are not older than it.
  *
@@ -133,6 +136,9 @@ struct rdzv_out {
     struct rdzv_card card;
     bool drops; /* the card of the node `dropped` has no use any more; not answered */
     uint64_t dropped;
+    /* OPENED: as the head says it, borrowed until the next step; NULL: the state that was seen
+     * does. */
+    const char *why;
     struct dl_error error;
 };
 

@@ -18,7 +18,7 @@
  * As bytes these are msgpack, arrays:
  *   state   version, seq, writer, nonce, round, flags, stamp, quorum, min, max, beat_ns, missed,
  *           closed, why, nodes; each node an array: id, life, rank, local, flags, name
- *   head    version, nonce, round, flags, stamp, n, min, max, beat_ns, missed
+ *   head    version, nonce, round, flags, stamp, n, min, max, beat_ns, missed, why
  *   card    version, id, life, beat, flags, ready_for, rules, local, name
  *
  * A release that has more to say adds fields at the end of an array, of a node's, too, and takes
@@ -85,6 +85,7 @@ struct rdzv_head {
     bool complete, closed;
     uint32_t n; /* nodes */
     struct rdzv_rules rules;
+    char why[RDZV_TEXT_MAX]; /* of an open round: it was opened; "": that is not said */
 };
 
 struct rdzv_card {

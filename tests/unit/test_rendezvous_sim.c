@@ -99,6 +99,9 @@ static void test_cost(void **state)
         sim_run(&sim, sim.now + sim_ttl(&sim) + 2 * SIM_S, NULL);
         for (uint32_t k = 0; k < sim.n; k++)
             assert_true(sim.nodes[k].dead || sim.nodes[k].opened == 1);
+        sim_run(&sim, sim.now + 3 * SIM_S + sim.set.last_call_ns, NULL);
+        assert_true(sim_all_in(&sim));
+        assert_int_equal(sim.n_complete, 2);
         sim_deinit(&sim);
     }
     printf("# bytes a second and node at rest: %.0f of %u, %.0f of %u\n", rest[0], counts[0],
@@ -539,14 +542,15 @@ static void test_at_random(void **state)
 
     (void)state;
     for (uint64_t seed = 0; seed < n; seed++) {
-        struct sim sim = {.set = nodes_from_to(1, 16)};
+        bool many = seed % 12 >= 10; /* who go by heads */
+        struct sim sim = {.set = nodes_from_to(1, many ? 64 : 16)};
 
         sim.lose = seed % 3 == 0 ? 10 : 0;
         sim.delay_ns = seed % 5 == 0 ? 80 * SIM_MS : 2 * SIM_MS;
         sim.seed = seed;
         sim.polls = seed % 2;
-        sim.behind = seed % 4 == 1 ? 100 : 0;
-        sim_init(&sim, 2 + (uint32_t)(seed % 11), seed);
+        sim.behind = seed % 4 < 2 ? 100 : 0;
+        sim_init(&sim, (many ? 36 : 2) + (uint32_t)(seed % 11), seed);
         for (uint32_t i = 0; i < sim.n; i++)
             sim_owner(&sim, i, RDZV_JOIN);
         for (unsigned i = 0; i < 60; i++) {

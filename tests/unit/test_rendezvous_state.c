@@ -173,11 +173,37 @@ static void test_later_fields(void **state)
     assert_false(rdzv_card_unpack((struct dl_span){longer.data, longer.len - 1}, &card_again));
 }
 
+/* Why an open round was opened; not said of a complete one, nor by an earlier release, whose head
+ * is a field shorter. */
+static void test_head(void **state)
+{
+    static const char why[] = "node4 sent no heartbeat for 15 s";
+    _cleanup_(rdzv_state_deinit)
+    struct rdzv_state from = make("9 complete 1 2");
+    _cleanup_(buffer_deinit)
+    struct dl_buffer bytes = {0};
+    struct rdzv_head head;
+
+    (void)state;
+    (void)snprintf(from.why, sizeof from.why, "%s", why);
+    rdzv_head_pack(&from, &bytes);
+    assert_true(rdzv_head_unpack((struct dl_span){bytes.data, bytes.len}, &head));
+    assert_string_equal(head.why, "");
+    bytes.data[0]--;
+    assert_true(rdzv_head_unpack((struct dl_span){bytes.data, bytes.len - 1}, &head));
+    assert_int_equal(head.round, 9);
+    assert_string_equal(head.why, "");
+    from.complete = false;
+    bytes.len = 0;
+    rdzv_head_pack(&from, &bytes);
+    assert_true(rdzv_head_unpack((struct dl_span){bytes.data, bytes.len}, &head));
+    assert_string_equal(head.why, why);
+    assert_false(rdzv_head_unpack((struct dl_span){bytes.data, bytes.len - 1}, &head));
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_names),
-    cmocka_unit_test(test_gone),
-    cmocka_unit_test(test_blob),
-    cmocka_unit_test(test_later_fields),
+    cmocka_unit_test(test_names),        cmocka_unit_test(test_gone), cmocka_unit_test(test_blob),
+    cmocka_unit_test(test_later_fields), cmocka_unit_test(test_head),
 };
 
 TEST_MAIN(tests)
