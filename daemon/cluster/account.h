@@ -40,4 +40,23 @@ enum { ACCOUNT_TEXT_MAX = 256 };
 void account_text(const struct account_absence *absence, const struct account_range *range,
                   char ret[static ACCOUNT_TEXT_MAX]);
 
+/* ---- what nodes tell each other of it ---- */
+
+struct account_entry {
+    uint64_t id; /* of the node; not 0 */
+    struct account_absence what;
+    bool said; /* at the end of that epoch: */
+    uint64_t said_epoch;
+};
+
+/* For the store: lines such as "gone 1f 4 2 6 c", "from 0 0 6:2" and "to 0 0 6:20", which people
+ * can read, too. First of all the end of the latest epoch that came to one; of no history: none
+ * did. */
+void account_begin(const struct progress_point *ended, struct dl_buffer *out);
+void account_add(const struct account_entry *entry, struct dl_buffer *out);
+
+/* `*at` is a text that ends with a NUL, and then what comes next. False: it is none of these. */
+bool _nodiscard_ account_read_begin(const char **at, struct progress_point *ret_ended);
+bool _nodiscard_ account_read_next(const char **at, struct account_entry *ret);
+
 #endif

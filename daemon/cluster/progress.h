@@ -44,6 +44,11 @@ uint64_t progress_point_split(const struct progress_point *point, uint64_t world
 enum { PROGRESS_TEXT_MAX = 256 };
 void progress_point_text(const struct progress_point *point, char ret[static PROGRESS_TEXT_MAX]);
 
+/* For the store: " 0 3 4:12 6:5" and the line's end: pass, epoch, and steps of each world. */
+void progress_point_write(const struct progress_point *point, struct dl_buffer *out);
+/* `*at`, of a text that ends with a NUL, is then behind it. False: there is none. */
+bool _nodiscard_ progress_point_read(const char **at, struct progress_point *ret);
+
 /* ---- the rounds that a node knows ---- */
 
 enum { PROGRESS_ROUNDS = 8 };

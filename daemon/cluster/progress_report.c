@@ -21,7 +21,7 @@ static void progress_report_add_number(struct dl_buffer *out, char mark, uint64_
     progress_report_add_text(out, text);
 }
 
-static void progress_report_add_point(struct dl_buffer *out, const struct progress_point *point)
+void progress_point_write(const struct progress_point *point, struct dl_buffer *out)
 {
     progress_report_add_number(out, ' ', point->pass);
     progress_report_add_number(out, ' ', point->epoch);
@@ -42,14 +42,14 @@ void progress_report_write(const struct progress_report *report, struct dl_buffe
     }
     if (report->has_point) {
         progress_report_add_text(out, "at");
-        progress_report_add_point(out, &report->point);
+        progress_point_write(&report->point, out);
     }
     for (uint32_t i = 0; i < report->known.n; i++) {
         if (!report->known.rounds[i].known)
             continue;
         progress_report_add_text(out, "round");
         progress_report_add_number(out, ' ', report->known.rounds[i].number);
-        progress_report_add_point(out, &report->known.rounds[i].begin);
+        progress_point_write(&report->known.rounds[i].begin, out);
     }
 }
 
@@ -75,7 +75,7 @@ static bool progress_report_take_number(const char **at, char mark, uint64_t *re
     return errno == 0;
 }
 
-static bool progress_report_take_point(const char **at, struct progress_point *ret)
+bool progress_point_read(const char **at, struct progress_point *ret)
 {
     struct history *history = &ret->history;
 
@@ -108,12 +108,12 @@ static bool progress_report_parse(const char *at, uint64_t round, struct progres
         return false;
     if (progress_report_take_text(&at, "at")) {
         ret->has_point = true;
-        if (!progress_report_take_point(&at, &ret->point))
+        if (!progress_point_read(&at, &ret->point))
             return false;
     }
     while (progress_report_take_text(&at, "round")) {
         if (!progress_report_take_number(&at, ' ', &number) || number >= round ||
-            !progress_report_take_point(&at, &begin))
+            !progress_point_read(&at, &begin))
             return false;
         progress_learn(&ret->known, number, &begin);
     }

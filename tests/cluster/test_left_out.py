@@ -93,6 +93,13 @@ class LeftOut(test_daemons.Epochs):
 
     def test_another_node_of_that_name(self):
         """Its ranks are others, which begin where those that stayed are: what was lost is lost."""
+        self.come_later("c")
+
+    def test_node_comes_later(self):
+        """It was not there when another died, and tells the same."""
+        self.come_later("d")
+
+    def come_later(self, name):
         daemons = self.nodes(2)
         trainers = self.trainers_of(*daemons)
         stayed = trainers[:4]
@@ -104,16 +111,26 @@ class LeftOut(test_daemons.Epochs):
             trainer.told_at_once()
         self.begin(stayed)
         self.know(daemons[:2], 360)
-        daemon = self.node("c", 2, 3)
+        daemon = self.node(name, 2, 3)
         self.round_of(daemon, 2)
         for trainer in stayed:
             trainer.told_over()
         late = self.trainers(daemon)
         self.begin(stayed + late)
+        self.know([*daemons[:2], daemon], 360)
         for trainer in stayed + late:
             self.assertFalse(trainer.take())
-        for trainer in stayed:
+            self.assertIn("up to 360 of its samples", trainer.left_out)
             self.assertIn("ranks 4 to 5 of 6 on node c, steps 2 to 19", trainer.left_out)
+        told = [self.view("members", some)["missing"] for some in (*daemons[:2], daemon)]
+        self.assertEqual(told[0], told[1])
+        self.assertEqual(told[0], told[2])
+        for trainer in stayed + late:
+            trainer.left_out = ""
+        self.begin([trainer.next_epoch() for trainer in stayed + late])
+        for trainer in stayed + late:
+            self.assertFalse(trainer.take())
+            self.assertEqual(trainer.left_out, "")
 
     def test_a_daemon_is_replaced(self):
         """Its ranks go on: nothing is missing."""
@@ -198,9 +215,10 @@ class LeftOut(test_daemons.Epochs):
 class WithEtcd(LeftOut, test_daemons.ClusterCase):
     STORE = stores.Etcd
 
-    def positions(self):
-        """Of how many nodes the store knows how far they are, or were."""
-        key, end = (base64.b64encode(f"/dloader/position{mark}".encode()).decode() for mark in "/0")
+    def keys(self, word):
+        """How many the store has: of `position` one for each node, dead or alive, that has said how far it is; of
+        `absent` for each that tells others of one that is gone."""
+        key, end = (base64.b64encode(f"/dloader/{word}{mark}".encode()).decode() for mark in "/0")
         return int(self.store.ask("kv/range", {"key": key, "range_end": end, "count_only": True}).get("count", 0))
 
     def test_what_the_dead_have_written_goes(self):
@@ -222,9 +240,9 @@ class WithEtcd(LeftOut, test_daemons.ClusterCase):
             for trainer in stayed:
                 trainer.left_out = ""
             if epoch < 2:
-                self.assertEqual(self.positions(), 3)
+                self.assertEqual((self.keys("position"), self.keys("absent")), (3, 2))
                 self.begin([trainer.next_epoch() for trainer in stayed])
-        wait_until(lambda: self.positions() == 2, "the dead node's position to go")
+        wait_until(lambda: (self.keys("position"), self.keys("absent")) == (2, 0), "what the dead node left to go")
 
 
 class WithTcpStore(LeftOut, test_daemons.ClusterCase):

@@ -89,10 +89,71 @@ static void test_words(void **state)
     }
 }
 
+/* What others wrote, to the byte; what nobody can have written, is none. */
+static void test_entries(void **state)
+{
+    static const struct {
+        const char *text;
+        uint32_t n;
+        bool whole; /* and behind these nothing is left */
+    } rows[] = {
+        {"1\nended 0 0 6:32\n", 0, true},
+        {"1\nended 0 0\ngone 1f 4 2 6 c\nfrom 0 0 6:2\n", 1, true},
+        {"1\nended 0 0\ngone 1f 4 2 6 c\nfrom 0 0 6:2\nto 0 0 6:20\n", 1, true},
+        {"1\nended 0 1 6:9\ngone 1f 4 2 6 a name\nfrom 0 0 6:2\nto 0 0 6:20\nsaid 0\n"
+         "gone ffffffffffffffff 0 1 3 ü\nfrom 0 1\n",
+         2, true},
+        {"1\nended 0 0\ngone 1f 4 2 6 c\nfrom 0 0 6:2\ngone 1f 4 3 6 c\nfrom 0 0\n", 1, false},
+        {"1\nended 0 0\ngone 1f 4 0 6 c\nfrom 0 0\n", 0, false},  /* of no ranks */
+        {"1\nended 0 0\ngone 0 4 2 6 c\nfrom 0 0\n", 0, false},   /* of no node */
+        {"1\nended 0 0\ngone 1f -4 2 6 c\nfrom 0 0\n", 0, false}, /* not a number */
+        {"1\nended 0 0\ngone 1f 4 2 6 \nfrom 0 0\n", 0, false},   /* of no name */
+        {"1\nended 0 0\ngone 1f 4 2 6 a\tb\nfrom 0 0\n", 0, false},
+        {"1\nended 0 0\ngone 1f 4 2 6 c\nfrom 0 0 6:0\n", 0, false},
+        {"1\nended 0 0\ngone 1f 4 2 6 c\n", 0, false},
+        {"1\nended 0 0\ngone 1f 4 2 6 c\nfrom 0 0\nsaid x\n", 0, false},
+        {"1\nended 0 0\ngone 1f 18446744073709551615 2 6 c\nfrom 0 0\n", 0, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        _cleanup_(buffer_deinit)
+        struct dl_buffer again = {0};
+        const char *at = rows[i].text;
+        struct account_entry entry;
+        struct progress_point ended;
+        uint32_t n = 0;
+
+        assert_true(account_read_begin(&at, &ended));
+        account_begin(&ended, &again);
+        for (; account_read_next(&at, &entry); n++)
+            account_add(&entry, &again);
+        assert_int_equal(n, rows[i].n);
+        if (!rows[i].whole)
+            continue;
+        assert_int_equal(*at, 0);
+        assert_int_equal(again.len, strlen(rows[i].text));
+        assert_memory_equal(again.data, rows[i].text, again.len);
+    }
+}
+
+/* Another's, or of another version. */
+static void test_no_entries(void **state)
+{
+    static const char *const rows[] = {"", "1\n", "2\nended 0 0\n", "1\nended\n", "1\nended 0 0"};
+    struct progress_point ended;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const char *at = rows[i];
+
+        assert_false(account_read_begin(&at, &ended));
+    }
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_missing),
-    cmocka_unit_test(test_samples),
-    cmocka_unit_test(test_words),
+    cmocka_unit_test(test_missing), cmocka_unit_test(test_samples),    cmocka_unit_test(test_words),
+    cmocka_unit_test(test_entries), cmocka_unit_test(test_no_entries),
 };
 
 TEST_MAIN(tests)

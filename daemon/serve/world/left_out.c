@@ -3,7 +3,7 @@
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/base/row.h"
-#include "daemon/serve/world/members_private.h"
+#include "daemon/serve/world/left_out_private.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,42 +11,6 @@
 #include <utlist.h>
 
 enum { ABSENCES_MAX = 256, SAID_MAX = 3 };
-
-struct absence {
-    struct absence *prev, *next; /* left_out.absences */
-    struct account_absence what;
-    uint64_t id;   /* of the node; 0: a rank of this one */
-    bool asking;   /* the store, how far the node was, */
-    bool failed;   /* in vain: again at the next tick */
-    uint64_t heir; /* the daemon that took its place, */
-    bool asking_heir, knows_heir;
-    struct progress_point heir_began; /* whose ranks began there */
-    bool said;                        /* in this epoch, with */
-    uint64_t said_epoch, samples;
-    struct account_range range;
-};
-
-struct left_out {
-    struct left_out *prev, *next; /* members.left_outs */
-    struct members *members;
-    char *key, *name; /* owned */
-    uint64_t batch;
-    struct absence *absences; /* owned */
-    uint32_t n;
-    struct dl_buffer published; /* what the store has, or will have, */
-    uint64_t token;             /* and what that is worth there */
-    bool writing;
-    bool lost;                   /* it may not have it */
-    struct progress_point ended; /* the end of the latest epoch that came to one */
-};
-
-/* What the store was asked: the loader may be gone when it answers. */
-struct left_out_call {
-    struct left_out_call *prev, *next; /* members.left_out_calls */
-    struct members *members;
-    struct left_out *left_out; /* compared with those that there are */
-    uint64_t node;             /* 0: what this one publishes */
-};
 
 /* ---- made and ended ------------------------------------------------------------------------- */
 
@@ -82,6 +46,7 @@ struct left_out *left_out_free(struct left_out *l)
             call->left_out = NULL;
     DL_DELETE(l->members->left_outs, l);
     buffer_deinit(&l->published);
+    buffer_deinit(&l->told);
     free(l->name);
     free(l->key);
     free(l);
@@ -100,7 +65,7 @@ void left_out_deinit(struct members *m)
 
 /* ---- positions in the store ----------------------------------------------------------------- */
 
-static struct left_out_call *left_out_call(struct left_out *l, uint64_t node)
+struct left_out_call *left_out_call(struct left_out *l, uint64_t node)
 {
     struct left_out_call *call = must_alloc(sizeof *call);
 
@@ -109,8 +74,7 @@ static struct left_out_call *left_out_call(struct left_out *l, uint64_t node)
     return call;
 }
 
-/* Who asked; NULL: it is gone. */
-static struct left_out *left_out_take(struct left_out_call *call)
+struct left_out *left_out_take(struct left_out_call *call)
 {
     struct left_out *l = call->left_out;
 
@@ -187,11 +151,12 @@ static void left_out_on_position(void *owner, const struct backend_answer *answe
     if (answer->token != 0 && progress_report_read(answer->data, UINT64_MAX, &report) &&
         report.has_point && progress_compare(&report.point, &absence->what.from) == PROGRESS_AFTER)
         absence->what.from = report.point;
+    left_out_tell(l);
     if (!l->members->ending)
         l->members->events->changed(l->members->context);
 }
 
-static void left_out_ask(struct left_out *l, const struct absence *absence)
+void left_out_ask(struct left_out *l, struct absence *absence)
 {
     char key[BACKEND_KEY_MAX];
 
@@ -245,18 +210,20 @@ void left_out_ask_again(struct members *m)
     struct left_out *l;
     struct absence *absence;
 
-    DL_FOREACH (m->left_outs, l)
+    DL_FOREACH (m->left_outs, l) {
+        left_out_tell_again(l);
         DL_FOREACH (l->absences, absence)
             if (absence->asking && absence->failed) {
                 absence->failed = false;
                 left_out_ask(l, absence);
             }
+    }
 }
 
 /* ---- who is absent -------------------------------------------------------------------------- */
 
-static struct absence *left_out_add(struct left_out *l, const struct left_out_node *node,
-                                    const struct progress_point *from)
+struct absence *left_out_add(struct left_out *l, const struct left_out_node *node,
+                             const struct progress_point *from)
 {
     struct absence *absence = must_alloc(sizeof *absence);
 
@@ -289,6 +256,7 @@ void left_out_gone(struct left_out *l, const struct left_out_node *node,
         absence = left_out_add(l, node, begin);
     absence->asking = true;
     left_out_ask(l, absence);
+    left_out_tell(l);
 }
 
 void left_out_went_on(struct left_out *l, const struct progress_point *point)
@@ -300,6 +268,7 @@ void left_out_went_on(struct left_out *l, const struct progress_point *point)
             absence->what.has_to = true;
             absence->what.to = *point;
         }
+    left_out_tell(l);
 }
 
 void left_out_moved(struct left_out *l, const struct left_out_node *node,
@@ -360,7 +329,7 @@ bool left_out_is_asking(struct left_out *l, const struct progress_point *end)
 {
     struct absence *absence;
     struct account_range range;
-    bool asking = false;
+    bool asking = left_out_is_hearing(l, end);
     uint64_t heir;
 
     DL_FOREACH (l->absences, absence) {
@@ -409,6 +378,7 @@ static void left_out_forget(struct left_out *l, struct absence *absence)
     if (absence->id != 0 && m->self == 0 && (sight == MEMBERS_GONE || sight == MEMBERS_REPLACED)) {
         left_out_write_key(l, absence->id, key);
         backend_drop(m->backend, key, left_out_on_removed, NULL);
+        left_out_untell(l, absence->id);
     }
     left_out_drop(l, absence);
 }
@@ -456,6 +426,7 @@ int left_out_say(struct left_out *l, const struct progress_point *end, struct dl
     }
     if (end->epoch >= l->ended.epoch)
         l->ended = *end;
+    left_out_tell(l);
     if (n == 0)
         return 0;
     return dl_error_set(err, ENOTRECOVERABLE, "epoch",

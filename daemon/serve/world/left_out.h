@@ -41,8 +41,15 @@ void left_out_went_on(struct left_out *left_out, const struct progress_point *po
 void left_out_moved(struct left_out *left_out, const struct left_out_node *node,
                     const struct progress_point *from, const struct progress_point *to);
 
-/* What a node that is gone had published is being read; or another daemon has taken the place of
- * one whose share lacks something up to `end`, and has not said yet whether the same ranks go on.
+/* This node is new to the loader, which others have read up to `begin`: what was left out before it
+ * came they tell by the store. */
+void left_out_came(struct left_out *left_out, const struct progress_point *begin);
+/* The store has lost what nodes have told there. */
+void left_out_store_lost(struct left_out *left_out);
+
+/* What others tell, or what a node that is gone had published, is being read; or another daemon has
+ * taken the place of one whose share lacks something up to `end`, and has not said yet whether the
+ * same ranks go on.
  */
 bool left_out_is_asking(struct left_out *left_out, const struct progress_point *end);
 /* Up to `end` of an epoch: samples at most. */

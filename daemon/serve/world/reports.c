@@ -174,6 +174,7 @@ void shared_loaders_republish(struct members *m)
     struct shared_loader *shared;
 
     DL_FOREACH (m->shared_loaders, shared) {
+        left_out_store_lost(shared->left_out);
         if (m->state == MEMBERS_IN && shared->published.len > 0 &&
             shared->published_round == m->round && !reports_find(shared, m->round))
             reports_publish(shared, (struct dl_span){shared->published.data, shared->published.len},
@@ -225,13 +226,18 @@ static void reports_learn(struct shared_loader *shared, uint64_t round,
                           const struct node_report *by_node, uint32_t n,
                           const struct progress_point *begin)
 {
+    bool is_new = !progress_latest(&shared->progress), others_know = false;
     char text[PROGRESS_TEXT_MAX];
 
+    for (uint32_t i = 0; i < n; i++)
+        others_know |= by_node[i].report->known.n > 0;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < by_node[i].report->known.n; k++)
             progress_learn(&shared->progress, by_node[i].report->known.rounds[k].number,
                            &by_node[i].report->known.rounds[k].begin);
     progress_learn(&shared->progress, round, begin);
+    if (is_new && others_know)
+        left_out_came(shared->left_out, begin);
     left_out_went_on(shared->left_out, begin);
     progress_point_text(begin, text);
     log_info("rendezvous %s: in round %" PRIu64 " loader %.16s continues in %s",
