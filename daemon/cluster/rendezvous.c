@@ -178,7 +178,7 @@ static uint64_t rdzv_look_period(const struct rdzv *rdzv)
     uint64_t poll = rdzv->set.poll_ns;
 
     if (open)
-        poll = max_u64(poll / 4, n * poll / 1000);
+        poll = max_u64(poll / 4, n * poll / 250);
     if (rdzv->suspects)
         return poll;
     /* Who is in no round has more to ask for. */
@@ -188,7 +188,7 @@ static uint64_t rdzv_look_period(const struct rdzv *rdzv)
 
 static bool rdzv_is_in_front(const struct rdzv *rdzv)
 {
-    return rdzv_is_placed(rdzv) && rdzv->place * rdzv->place / 4 <= 1;
+    return rdzv_is_placed(rdzv) && rdzv->place < RDZV_FRONT;
 }
 
 static void rdzv_plan_look(struct rdzv *rdzv)
@@ -219,6 +219,15 @@ static uint64_t rdzv_retry_at(struct rdzv *rdzv)
 
 /* ---- what the store says -------------------------------------------------------------------- */
 
+/* Of many, those in front read each change, as they look at the cards; others when it concerns
+ * them. Where the head does not say who is in front, all do, in their turn. */
+static bool rdzv_is_reader(const struct rdzv *rdzv)
+{
+    const struct rdzv_head *head = &rdzv->head;
+
+    return head->n <= RDZV_READERS || head->front == 0 || rdzv->self.id <= head->front;
+}
+
 /* A state that concerns this node is read soon: one by which its round is over, or another is
  * complete. Others by so many nodes as are not too many. */
 static void rdzv_plan_read(struct rdzv *rdzv)
@@ -235,9 +244,10 @@ static void rdzv_plan_read(struct rdzv *rdzv)
         !(rdzv->has_read && rdzv->read_round == head->round && rdzv->read_stamp == head->stamp);
     if (over || complete || rdzv_is_refused(rdzv))
         rdzv_sooner(&rdzv->read_at, rdzv->clock + rdzv_within(rdzv, min_u64(crowd, 2 * poll)));
-    else if (rdzv->has_card)
-        rdzv_sooner(&rdzv->read_at, rdzv->clock + (poll / 8 + rdzv_within(rdzv, poll / 4)) *
-                                                      max_u64(1, head->n / RDZV_READERS));
+    else if (rdzv->has_card && rdzv_is_reader(rdzv))
+        rdzv_sooner(&rdzv->read_at,
+                    rdzv->clock + (poll / 8 + rdzv_within(rdzv, poll / 4)) *
+                                      (head->front > 0 ? 1 : max_u64(1, head->n / RDZV_READERS)));
 }
 
 /* Nobody is there: the run is new, or the store lost it. Who is in front sees to it. */
@@ -253,10 +263,13 @@ static void rdzv_plan_begin(struct rdzv *rdzv)
         rdzv_sooner(&rdzv->look_at, rdzv->clock + FIRST_LOOK_NS * crowd / CROWD * drawn / 1000);
 }
 
-/* Those who are in let this node in; it looks itself if they do not. */
+/* Those who are in let this node in; it looks itself if they do not, of many after longer. */
 static uint64_t rdzv_patience(struct rdzv *rdzv)
 {
-    return 2 * rdzv->set.poll_ns + rdzv_within(rdzv, 2 * rdzv->set.poll_ns);
+    uint64_t crowd = max_u64(rdzv->head.n, rdzv->set.min) / (4 * RDZV_READERS);
+    uint64_t poll = rdzv->set.poll_ns * max_u64(1, crowd);
+
+    return 2 * poll + rdzv_within(rdzv, 2 * poll);
 }
 
 static void rdzv_notice_opened(struct rdzv *rdzv, struct rdzv_out *out)
@@ -307,6 +320,7 @@ static void rdzv_note_head_of(struct rdzv *rdzv, const struct rdzv_state *state)
                                     .complete = state->complete,
                                     .closed = state->closed[0],
                                     .n = state->n,
+                                    .front = rdzv_state_front(state),
                                     .rules = state->rules};
 }
 

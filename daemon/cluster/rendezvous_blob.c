@@ -11,7 +11,7 @@
 #include <inttypes.h>
 
 /* A head of an earlier release ends before `why`. */
-enum { FIELDS = 15, NODE_FIELDS = 6, HEAD_FIELDS = 10, CARD_FIELDS = 9 };
+enum { FIELDS = 15, NODE_FIELDS = 6, HEAD_FIELDS = 10, HEAD_LATER_FIELDS = 2, CARD_FIELDS = 9 };
 enum { FLAG_COMPLETE = 1, FLAG_ENOUGH = 2, FLAG_CLOSED = 4 };
 enum { FLAG_MEMBER = 1, FLAG_READY = 2, FLAG_IN = 4 };
 
@@ -100,9 +100,10 @@ void rdzv_head_pack(const struct rdzv_state *state, struct dl_buffer *out)
                                            state->stamp,   state->n,     rules->min,   rules->max,
                                            rules->beat_ns, rules->missed};
 
-    rdzv_blob_put_array(out, HEAD_FIELDS + 1);
+    rdzv_blob_put_array(out, HEAD_FIELDS + HEAD_LATER_FIELDS);
     rdzv_blob_put_uints(out, numbers, HEAD_FIELDS);
     rdzv_blob_put_text(out, state->complete ? "" : state->why);
+    rdzv_blob_put_uint(out, rdzv_state_front(state));
 }
 
 void rdzv_card_pack(const struct rdzv_card *card, struct dl_buffer *out)
@@ -330,9 +331,12 @@ bool rdzv_head_unpack(struct dl_span data, struct rdzv_head *ret)
     ret->stamp = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
     ret->n = (uint32_t)rdzv_blob_take_uint(&in, 0, RDZV_NODES_MAX);
     rdzv_blob_take_rules(&in, &ret->rules);
-    if (more > 0)
+    if (more >= HEAD_LATER_FIELDS) {
         rdzv_blob_take_text(&in, ret->why, sizeof ret->why);
-    rdzv_blob_skip(&in, more > 0 ? more - 1 : 0);
+        ret->front = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
+        more -= HEAD_LATER_FIELDS;
+    }
+    rdzv_blob_skip(&in, more);
     return !in.bad && in.left == 0;
 }
 

@@ -61,6 +61,13 @@ uint32_t rdzv_state_place_of(const struct rdzv_state *state, uint64_t id)
     return low;
 }
 
+uint64_t rdzv_state_front(const struct rdzv_state *state)
+{
+    uint32_t n = state->n < RDZV_FRONT ? state->n : RDZV_FRONT;
+
+    return n > 0 ? state->nodes[n - 1].id : 0;
+}
+
 struct rdzv_node *rdzv_state_find(const struct rdzv_state *state, uint64_t id)
 {
     uint32_t at = rdzv_state_place_of(state, id);

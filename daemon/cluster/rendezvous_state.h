@@ -18,7 +18,8 @@
  * As bytes these are msgpack, arrays:
  *   state   version, seq, writer, nonce, round, flags, stamp, quorum, min, max, beat_ns, missed,
  *           closed, why, nodes; each node an array: id, life, rank, local, flags, name
- *   head    version, nonce, round, flags, stamp, n, min, max, beat_ns, missed, why
+ *   head    version, nonce, round, flags, stamp, n, min, max, beat_ns, missed, why,
+ *           front
  *   card    version, id, life, beat, flags, ready_for, rules, local, name
  *
  * A release that has more to say adds fields at the end of an array, of a node's, too, and takes
@@ -40,6 +41,7 @@ enum {
     RDZV_NAME_MAX = 64,         /* bytes with the final NUL */
     RDZV_TEXT_MAX = 160,        /* likewise */
     RDZV_BLOB_MAX = 640 * 1024, /* bytes that a state can take */
+    RDZV_FRONT = 3,             /* nodes that look at all cards in each turn */
 };
 
 /* Numbers of a state are below it, so that counting up never ends. */
@@ -86,6 +88,7 @@ struct rdzv_head {
     uint32_t n; /* nodes */
     struct rdzv_rules rules;
     char why[RDZV_TEXT_MAX]; /* of an open round: it was opened; "": that is not said */
+    uint64_t front;          /* id of the last of the first RDZV_FRONT nodes; 0: not said */
 };
 
 struct rdzv_card {
@@ -157,6 +160,9 @@ int rdzv_name_compare(const char *a, const char *b);
 
 /* The place of that id among the nodes, or where it would be. */
 uint32_t rdzv_state_place_of(const struct rdzv_state *state, uint64_t id);
+
+/* Id of the last that is in front; 0: there is none. */
+uint64_t rdzv_state_front(const struct rdzv_state *state);
 
 /* These append bytes. */
 void rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out);
