@@ -128,6 +128,8 @@ static void member_step(struct member *member, struct rdzv_event *event, struct 
 {
     event->now = uv_hrtime();
     rdzv_step(&member->rdzv, event, &member->next, out);
+    if (out->notice.code && member->events->notice)
+        member->events->notice(member->owner, &out->notice);
 }
 
 static void member_act(struct member *member, const struct rdzv_out *out)
@@ -229,12 +231,13 @@ static void member_tell_trouble(struct member *member, const struct dl_error *tr
         member->events->store(member->owner, trouble);
 }
 
+/* The store works where it has a state that this release cannot read. */
 static void member_on_failure(struct member *member, const struct dl_error *error)
 {
     struct rdzv_event event = {.type = RDZV_FAILING, .error = error};
     struct rdzv_out out;
 
-    member_tell_trouble(member, error);
+    member_tell_trouble(member, error->code == EPROTONOSUPPORT ? NULL : error);
     member_step(member, &event, &out);
     member_follow(member, &out);
 }

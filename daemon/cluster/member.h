@@ -24,6 +24,8 @@ struct member_events {
     /* What was seen is another state than before, of which NULL is none; for logs: nothing of the
      * member may be called. NULL: not told. */
     void (*changed)(void *owner, const struct rdzv_state *before, const struct rdzv_state *now);
+    /* A few words for the log. NULL: not told. Likewise. */
+    void (*notice)(void *owner, const struct dl_error *words);
     /* The store has begun to fail, or with NULL: is of use again. Likewise. */
     void (*store)(void *owner, const struct dl_error *trouble);
 };

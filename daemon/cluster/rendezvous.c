@@ -72,6 +72,7 @@ void rdzv_init(struct rdzv *rdzv, const struct rdzv_settings *settings,
 {
     *rdzv = (struct rdzv){.set = *settings,
                           .self = *self,
+                          .formats = RDZV_FORMATS,
                           .polls = polls,
                           .deadline = RDZV_NEVER,
                           .quorum_at = RDZV_NEVER,
@@ -127,7 +128,8 @@ static struct rdzv_card rdzv_card_of(const struct rdzv *rdzv)
                              .in = rdzv->want == RDZV_WANT_IN,
                              .ready = rdzv->self.ready,
                              .rules = rdzv_rules_hash(&rules),
-                             .local = rdzv->self.local};
+                             .local = rdzv->self.local,
+                             .formats = rdzv->formats};
     bool may_be_in = rdzv->any || rdzv->present;
 
     /* By what was read: a head can be one that was left behind, unless it is of a later round. A
@@ -386,6 +388,7 @@ static void rdzv_on_seen(struct rdzv *rdzv, const struct rdzv_event *event, stru
 
     if (rdzv->doing == RDZV_WRITE)
         rdzv->lost = lost ? rdzv->lost + 1 : 0;
+    rdzv->unreadable.code = 0;
     rdzv_note_read(rdzv, event->state);
     rdzv_take_turn(rdzv, &turn);
     if (out->store == RDZV_WRITE && rdzv->lost > 1) { /* of one that closes */
@@ -432,6 +435,10 @@ static void rdzv_on_looked(struct rdzv *rdzv, const struct rdzv_event *event,
     rdzv_watch(rdzv, event->state, event->cards, event->n_cards);
     rdzv_note_queue(rdzv, event);
     rdzv->look_at = RDZV_NEVER;
+    if (rdzv->unreadable.code) {
+        rdzv_unreadable_looked(rdzv, event->cards, event->n_cards, out);
+        return;
+    }
     rdzv->again = !again && !rdzv_is_what_was_read(rdzv, event);
     if (rdzv->again) {
         rdzv->read_at = rdzv->clock;
@@ -465,6 +472,8 @@ static void rdzv_check_deadline(struct rdzv *rdzv, struct rdzv_out *out)
         return;
     if (rdzv->failure.code)
         out->error = rdzv->failure;
+    else if (rdzv->unreadable.code)
+        out->error = rdzv->unreadable;
     else
         dl_error_set(&out->error, ETIMEDOUT, settings[rdzv->want], "is over: %s",
                      rdzv->trouble.code ? rdzv->trouble.message : "the store did not answer");
@@ -477,6 +486,10 @@ static void rdzv_on_failing(struct rdzv *rdzv, const struct rdzv_event *event, s
     uint64_t pause = rdzv->set.poll_ns / 4 << (rdzv->failures < 3 ? rdzv->failures : 3);
     int code = event->error->code;
 
+    if (code == EPROTONOSUPPORT && rdzv->want != RDZV_WANT_CLOSED) {
+        rdzv_unreadable_begin(rdzv, event->error, out);
+        return;
+    }
     rdzv->trouble = *event->error;
     rdzv->blind = true;
     rdzv->failures++;
@@ -494,7 +507,7 @@ static void rdzv_on_failing(struct rdzv *rdzv, const struct rdzv_event *event, s
     if (rdzv->doing == RDZV_WRITE)
         rdzv->read_at = rdzv->clock; /* it may have been done */
     /* No time makes a state of what is none. */
-    if ((code == EBADMSG || code == EPROTONOSUPPORT) && !rdzv->in_round) {
+    if ((code == EBADMSG || code == EPROTONOSUPPORT) && !rdzv->in_round) { /* also to close it */
         out->error = *event->error;
         rdzv_finish(rdzv, out, RDZV_FAILED);
     }
@@ -524,6 +537,7 @@ static void rdzv_on_join(struct rdzv *rdzv)
 {
     rdzv_on_request(rdzv, RDZV_WANT_IN, rdzv->set.join_ns);
     rdzv->has_head = rdzv->has_read = rdzv->again = false;
+    rdzv->unreadable.code = 0;
     rdzv->post_at = RDZV_NEVER;
     rdzv->place = rdzv->n_nodes = rdzv->queue = 0;
     rdzv_on_ready(rdzv);

@@ -15,14 +15,17 @@
  *                                                        makes one
  *   in               closed                              is out: CLOSED
  *   in               other rules, and nodes              is out: FAILED
+ *   in               a state of a format that it does    waits until the others write another, or
+ *                    not know                            is out: FAILED
  *   in               its complete round is not there     OPENED, or EVICTED if it is not in it;
  *                    any more                            not ready until its owner says so
  *   in               of a round that it knows is over    opens one after that
  *   in               in no complete round, deadline      leaves, then FAILED
  *                    passed, not one that waits for a
  *                    place in a full round
- *   in               cards of nodes that want in, and    adds them: members of an open round with
- *                    are not                             a place left, else they wait
+ *   in               cards of nodes that want in, are    adds them: members of an open round with
+ *                    not, and know a format that all     a place left, else they wait
+ *                    know
  *   in               cards of members that are ready     ready
  *                    for this round
  *   in, or out       cards of nodes that want out        takes them out
@@ -140,6 +143,7 @@ struct rdzv_out {
      * does. */
     const char *why;
     struct dl_error error;
+    struct dl_error notice; /* for the log; code 0: nothing */
 };
 
 struct rdzv_peer {
@@ -148,13 +152,15 @@ struct rdzv_peer {
     bool counts;   /* it was seen to change */
     bool suspect;  /* it was silent for too long, though perhaps not for long enough */
     bool in_state, has_card;
+    bool refused; /* it was said that it has no format in common with the others */
 };
 
 enum rdzv_want { RDZV_WANT_NOTHING, RDZV_WANT_IN, RDZV_WANT_OUT, RDZV_WANT_CLOSED };
 
 struct rdzv {
     struct rdzv_settings set;
-    struct rdzv_node self; /* id, life, name, local; ready: what the owner said */
+    struct rdzv_node self;       /* id, life, name, local; ready: what the owner said */
+    struct rdzv_formats formats; /* that it knows */
     enum rdzv_want want;
     uint32_t lost; /* writes, one after another */
     char reason[RDZV_TEXT_MAX];
@@ -192,7 +198,9 @@ struct rdzv {
     uint32_t place, n_nodes; /* among those in that state; n_nodes: it is not */
     uint32_t queue;          /* place among those who wait for others to let them in */
 
-    uint64_t round, stamp;   /* of the latest complete round with this node */
+    uint64_t round, stamp;      /* of the latest complete round with this node */
+    struct dl_error unreadable; /* the state is of a format that is not known, since: */
+    uint64_t unreadable_since;
     struct dl_error trouble; /* latest of the store; code 0: it answers */
     struct dl_error failure; /* why it is on its way out; code 0: it was asked to leave */
 

@@ -1,6 +1,6 @@
 /* A state, its head and a card as bytes. What comes from the store is a stranger's: each number is
  * looked at. */
-#include "daemon/cluster/rendezvous_state.h"
+#include "daemon/cluster/rendezvous_format.h"
 
 #include "daemon/serve/base/memory.h"
 
@@ -11,7 +11,7 @@
 #include <inttypes.h>
 
 /* A head of an earlier release ends before `why`. */
-enum { FIELDS = 15, NODE_FIELDS = 6, HEAD_FIELDS = 10, HEAD_LATER_FIELDS = 2, CARD_FIELDS = 9 };
+enum { FIELDS = 15, NODE_FIELDS = 6, HEAD_FIELDS = 10, HEAD_LATER_FIELDS = 2, CARD_FIELDS = 9, FORMAT_FIELDS = 2 };
 enum { FLAG_COMPLETE = 1, FLAG_ENOUGH = 2, FLAG_CLOSED = 4 };
 enum { FLAG_MEMBER = 1, FLAG_READY = 2, FLAG_IN = 4 };
 
@@ -75,13 +75,27 @@ static void rdzv_blob_put_node(struct dl_buffer *out, const struct rdzv_node *no
     rdzv_blob_put_text(out, node->name);
 }
 
+static uint32_t rdzv_blob_format(const struct rdzv_state *state)
+{
+    return state->format ? state->format : RDZV_FORMATS.least;
+}
+
 void rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out)
 {
     uint64_t flags = (state->complete ? FLAG_COMPLETE : 0U) | (state->enough ? FLAG_ENOUGH : 0U);
     const struct rdzv_rules *rules = &state->rules;
-    const uint64_t numbers[] = {RDZV_VERSION, state->seq, state->writer,  state->nonce,
-                                state->round, flags,      state->stamp,   state->quorum,
-                                rules->min,   rules->max, rules->beat_ns, rules->missed};
+    const uint64_t numbers[] = {rdzv_blob_format(state),
+                                state->seq,
+                                state->writer,
+                                state->nonce,
+                                state->round,
+                                flags,
+                                state->stamp,
+                                state->quorum,
+                                rules->min,
+                                rules->max,
+                                rules->beat_ns,
+                                rules->missed};
 
     rdzv_blob_put_array(out, FIELDS);
     rdzv_blob_put_uints(out, numbers, ARRAY_SIZE(numbers));
@@ -96,9 +110,16 @@ void rdzv_head_pack(const struct rdzv_state *state, struct dl_buffer *out)
 {
     uint64_t flags = (state->complete ? FLAG_COMPLETE : 0U) | (state->closed[0] ? FLAG_CLOSED : 0U);
     const struct rdzv_rules *rules = &state->rules;
-    const uint64_t numbers[HEAD_FIELDS] = {RDZV_VERSION,   state->nonce, state->round, flags,
-                                           state->stamp,   state->n,     rules->min,   rules->max,
-                                           rules->beat_ns, rules->missed};
+    const uint64_t numbers[HEAD_FIELDS] = {rdzv_blob_format(state),
+                                           state->nonce,
+                                           state->round,
+                                           flags,
+                                           state->stamp,
+                                           state->n,
+                                           rules->min,
+                                           rules->max,
+                                           rules->beat_ns,
+                                           rules->missed};
 
     rdzv_blob_put_array(out, HEAD_FIELDS + HEAD_LATER_FIELDS);
     rdzv_blob_put_uints(out, numbers, HEAD_FIELDS);
@@ -109,12 +130,14 @@ void rdzv_head_pack(const struct rdzv_state *state, struct dl_buffer *out)
 void rdzv_card_pack(const struct rdzv_card *card, struct dl_buffer *out)
 {
     uint64_t flags = (card->in ? FLAG_IN : 0U) | (card->ready ? FLAG_READY : 0U);
-    const uint64_t numbers[] = {RDZV_VERSION, card->id,        card->life,  card->beat,
-                                flags,        card->ready_for, card->rules, card->local};
+    const uint64_t numbers[] = {RDZV_CARD, card->id,        card->life,  card->beat,
+                                flags,     card->ready_for, card->rules, card->local};
+    const uint64_t formats[FORMAT_FIELDS] = {card->formats.least, card->formats.greatest};
 
-    rdzv_blob_put_array(out, CARD_FIELDS);
+    rdzv_blob_put_array(out, CARD_FIELDS + FORMAT_FIELDS);
     rdzv_blob_put_uints(out, numbers, ARRAY_SIZE(numbers));
     rdzv_blob_put_text(out, card->name);
+    rdzv_blob_put_uints(out, formats, FORMAT_FIELDS);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -276,17 +299,31 @@ static bool rdzv_blob_makes_sense(const struct rdzv_state *state)
            (count.members > 0 && count.ready == count.members && state->stamp > 0);
 }
 
+static bool rdzv_blob_knows(uint64_t format)
+{
+    return format >= RDZV_FORMATS.least && format <= RDZV_FORMATS.greatest;
+}
+
+static int rdzv_blob_refuse(uint64_t format, struct dl_error *err)
+{
+    char known[RDZV_FORMATS_TEXT_MAX];
+
+    rdzv_formats_text(&RDZV_FORMATS, known);
+    return dl_error_set(err, EPROTONOSUPPORT, "rendezvous",
+                        "the state in the store is of format %" PRIu64
+                        ", and this release knows %s; run a release on all nodes that knows the "
+                        "same, or choose another rendezvous.id",
+                        format, known);
+}
+
 static int rdzv_blob_unpack(struct reader *in, struct rdzv_state *ret, struct dl_error *err)
 {
-    uint64_t fields = rdzv_blob_take(in, TOKEN_ARRAY).n; /* looked at once the version is known */
-    uint64_t version = rdzv_blob_take_uint(in, 0, UINT64_MAX);
+    uint64_t fields = rdzv_blob_take(in, TOKEN_ARRAY).n; /* looked at once the format is known */
+    uint64_t format = rdzv_blob_take_uint(in, 0, UINT64_MAX);
 
-    if (!in->bad && version != RDZV_VERSION)
-        return dl_error_set(err, EPROTONOSUPPORT, "rendezvous",
-                            "the state in the store is of version %" PRIu64
-                            ", and this release knows version %d; run the same release on all "
-                            "nodes, or choose another rendezvous.id",
-                            version, RDZV_VERSION);
+    if (!in->bad && !rdzv_blob_knows(format))
+        return rdzv_blob_refuse(format, err);
+    ret->format = (uint32_t)format;
     in->bad |= fields < FIELDS;
     rdzv_blob_take_top(in, ret);
     rdzv_blob_take_nodes(in, ret);
@@ -309,10 +346,15 @@ int rdzv_state_unpack(struct dl_span data, struct rdzv_state *ret, struct dl_err
     return r;
 }
 
-static bool rdzv_blob_take_version(struct reader *in, uint64_t fields, uint64_t *ret_more)
+/* Of a release that says nothing of formats it is the only one that it knows. */
+static void rdzv_blob_take_formats(struct reader *in, uint64_t *more, struct rdzv_formats *ret)
 {
-    *ret_more = rdzv_blob_take_fields(in, fields);
-    return rdzv_blob_take_uint(in, RDZV_VERSION, RDZV_VERSION) == RDZV_VERSION;
+    *ret = (struct rdzv_formats){RDZV_CARD, RDZV_CARD};
+    if (*more < FORMAT_FIELDS)
+        return;
+    ret->least = (uint32_t)rdzv_blob_take_uint(in, 1, UINT32_MAX);
+    ret->greatest = (uint32_t)rdzv_blob_take_uint(in, ret->least, UINT32_MAX);
+    *more -= FORMAT_FIELDS;
 }
 
 bool rdzv_head_unpack(struct dl_span data, struct rdzv_head *ret)
@@ -321,7 +363,8 @@ bool rdzv_head_unpack(struct dl_span data, struct rdzv_head *ret)
     uint64_t more;
 
     *ret = (struct rdzv_head){0};
-    if (!rdzv_blob_take_version(&in, HEAD_FIELDS, &more))
+    more = rdzv_blob_take_fields(&in, HEAD_FIELDS);
+    if (!rdzv_blob_knows(rdzv_blob_take_uint(&in, 0, UINT64_MAX)))
         return false;
     ret->nonce = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
     ret->round = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
@@ -346,7 +389,8 @@ bool rdzv_card_unpack(struct dl_span data, struct rdzv_card *ret)
     uint64_t more;
 
     *ret = (struct rdzv_card){0};
-    if (!rdzv_blob_take_version(&in, CARD_FIELDS, &more))
+    more = rdzv_blob_take_fields(&in, CARD_FIELDS);
+    if (rdzv_blob_take_uint(&in, RDZV_CARD, RDZV_CARD) != RDZV_CARD)
         return false;
     ret->id = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
     ret->life = rdzv_blob_take_uint(&in, 0, RDZV_NUMBER_MAX);
@@ -358,6 +402,7 @@ bool rdzv_card_unpack(struct dl_span data, struct rdzv_card *ret)
     ret->rules = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
     ret->local = (uint32_t)rdzv_blob_take_uint(&in, 0, RDZV_LOCAL_MAX);
     rdzv_blob_take_text(&in, ret->name, sizeof ret->name);
+    rdzv_blob_take_formats(&in, &more, &ret->formats);
     rdzv_blob_skip(&in, more);
     return !in.bad && in.left == 0;
 }

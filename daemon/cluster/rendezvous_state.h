@@ -16,18 +16,19 @@
  * There is no time in it. A node shows that it lives by counting up the `beat` of its card.
  *
  * As bytes these are msgpack, arrays:
- *   state   version, seq, writer, nonce, round, flags, stamp, quorum, min, max, beat_ns, missed,
+ *   state   format, seq, writer, nonce, round, flags, stamp, quorum, min, max, beat_ns, missed,
  *           closed, why, nodes; each node an array: id, life, rank, local, flags, name
- *   head    version, nonce, round, flags, stamp, n, min, max, beat_ns, missed, why,
+ *   head    format, nonce, round, flags, stamp, n, min, max, beat_ns, missed, why,
  *           front
- *   card    version, id, life, beat, flags, ready_for, rules, local, name
+ *   card    2, id, life, beat, flags, ready_for, rules, local, name, least, greatest
  *
  * A release that has more to say adds fields at the end of an array, of a node's, too, and takes
  * those that are missing for what they were not: so nodes of old and new releases are in one run,
  * and agree on what the oldest knows. Who does not know the fields steps over them, and does not
- * write them again. What cannot be said in this way is another version. Version 1 had the beats in
- * the state, and neither heads nor cards; its nodes refuse a state of another version, and so do
- * these.
+ * write them again. What cannot be said in this way is another format, which the state and its head
+ * begin with. All releases read a card, for it says which formats its node knows, from the least to
+ * the greatest: those of 2 alone do not say so. The state is written in the greatest that all nodes
+ * know (rendezvous_format.h). Format 1 had the beats in the state, and neither heads nor cards.
  */
 #ifndef DL_RENDEZVOUS_STATE_H
 #define DL_RENDEZVOUS_STATE_H
@@ -35,7 +36,7 @@
 #include "proto/codec.h"
 
 enum {
-    RDZV_VERSION = 2,
+    RDZV_CARD = 2, /* what a card begins with, and the format of who says of none */
     RDZV_NODES_MAX = 4096,
     RDZV_LOCAL_MAX = 4096,      /* ranks on one node */
     RDZV_NAME_MAX = 64,         /* bytes with the final NUL */
@@ -58,6 +59,14 @@ struct rdzv_node {
     char name[RDZV_NAME_MAX];
 };
 
+/* Of the state and its head: those from the least to the greatest. */
+struct rdzv_formats {
+    uint32_t least, greatest;
+};
+
+/* Those that this release writes and reads. */
+extern const struct rdzv_formats RDZV_FORMATS;
+
 /* What all nodes of a run must have alike. */
 struct rdzv_rules {
     uint32_t min, max; /* nodes of a round */
@@ -66,6 +75,7 @@ struct rdzv_rules {
 };
 
 struct rdzv_state {
+    uint32_t format; /* that it has as bytes; 0: the least of RDZV_FORMATS */
     uint64_t seq;    /* counts what was written */
     uint64_t writer; /* id of the node that wrote it; with its nonce, no two are alike */
     uint64_t nonce;
@@ -99,6 +109,7 @@ struct rdzv_card {
     uint64_t rules;     /* rdzv_rules_hash() */
     uint32_t local;
     char name[RDZV_NAME_MAX];
+    struct rdzv_formats formats;
 };
 
 bool rdzv_rules_same(const struct rdzv_rules *a, const struct rdzv_rules *b);
@@ -169,11 +180,11 @@ void rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out);
 void rdzv_head_pack(const struct rdzv_state *state, struct dl_buffer *out);
 void rdzv_card_pack(const struct rdzv_card *card, struct dl_buffer *out);
 
-/* Replaces what `ret` (initialised) holds. -EBADMSG (no state), -EPROTONOSUPPORT (of another
- * version), with `err`; `ret` is then empty. */
+/* Replaces what `ret` (initialised) holds. -EBADMSG (no state), -EPROTONOSUPPORT (of a format that
+ * is none of RDZV_FORMATS), with `err`; `ret` is then empty. */
 int _nodiscard_ rdzv_state_unpack(struct dl_span data, struct rdzv_state *ret,
                                   struct dl_error *err);
-/* False: it is none. */
+/* False: it is none, or of such a format. */
 bool rdzv_head_unpack(struct dl_span data, struct rdzv_head *ret);
 bool rdzv_card_unpack(struct dl_span data, struct rdzv_card *ret);
 

@@ -1,5 +1,6 @@
 #include "daemon/cluster/rendezvous_turn.h"
 
+#include "daemon/cluster/rendezvous_format.h"
 #include "daemon/cluster/rendezvous_watch.h"
 
 #include <assert.h>
@@ -151,6 +152,20 @@ static void rdzv_turn_say_ready(struct rdzv_turn *turn, uint64_t id)
     rdzv_state_find(turn->next, id)->ready = true;
 }
 
+/* Whoever looks says it once of each. */
+static bool rdzv_turn_meets(struct rdzv_turn *turn, const struct rdzv_card *card)
+{
+    struct rdzv_peer *peer = rdzv_peer_of(turn->rdzv, card->id);
+
+    if (rdzv_formats_meet(&turn->formats, &card->formats))
+        return true;
+    if (!peer->refused && turn->out->notice.code == 0) {
+        rdzv_format_refusal(card, &turn->formats, &turn->out->notice);
+        peer->refused = true;
+    }
+    return false;
+}
+
 /* The others know whether a stranger's card is that of one who lives; the own is. */
 static bool rdzv_turn_may_add(const struct rdzv_turn *turn, const struct rdzv_card *card)
 {
@@ -172,7 +187,7 @@ static void rdzv_turn_follow_card(struct rdzv_turn *turn, const struct rdzv_card
         now = turn->next;
     }
     if (!node) {
-        if (rdzv_turn_may_add(turn, card))
+        if (rdzv_turn_may_add(turn, card) && rdzv_turn_meets(turn, card))
             rdzv_turn_add(turn, card);
     } else if (card->life == node->life && !card->in) {
         rdzv_turn_take_out(turn, card->id, card->name);
@@ -439,8 +454,24 @@ void rdzv_turn_write_again(struct rdzv_turn *turn)
     rdzv_turn_change(turn);
 }
 
+/* Who has not looked at the cards leaves the format; a first state without them is for all. */
+static void rdzv_turn_choose_format(struct rdzv_turn *turn)
+{
+    const struct rdzv *rdzv = turn->rdzv;
+    uint32_t before = turn->next->format;
+
+    if (turn->looked)
+        turn->next->format =
+            rdzv_format_choose(&rdzv->formats, before, turn->next, turn->cards, turn->n_cards);
+    else if (before == 0)
+        turn->next->format = rdzv->formats.least;
+}
+
 void rdzv_turn(struct rdzv_turn *turn)
 {
+    if (turn->looked)
+        turn->formats =
+            rdzv_formats_of(&turn->rdzv->formats, turn->state, turn->cards, turn->n_cards);
     switch (turn->rdzv->want) {
     case RDZV_WANT_IN:
         rdzv_turn_seen_in(turn);
@@ -454,4 +485,6 @@ void rdzv_turn(struct rdzv_turn *turn)
     case RDZV_WANT_NOTHING:
         break;
     }
+    if (turn->changed)
+        rdzv_turn_choose_format(turn);
 }

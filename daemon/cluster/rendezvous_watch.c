@@ -32,7 +32,7 @@ uint64_t rdzv_draw(struct rdzv *rdzv)
 /* Beats that a card can have that was written first a moment ago. */
 enum { RDZV_YOUNG_BEATS = 2 };
 
-const struct rdzv_peer *rdzv_peer(const struct rdzv *rdzv, uint64_t id)
+static struct rdzv_peer *rdzv_watch_find(const struct rdzv *rdzv, uint64_t id)
 {
     uint32_t low = 0, high = rdzv->n_peers;
 
@@ -45,6 +45,16 @@ const struct rdzv_peer *rdzv_peer(const struct rdzv *rdzv, uint64_t id)
             high = middle;
     }
     return low < rdzv->n_peers && rdzv->peers[low].id == id ? &rdzv->peers[low] : NULL;
+}
+
+const struct rdzv_peer *rdzv_peer(const struct rdzv *rdzv, uint64_t id)
+{
+    return rdzv_watch_find(rdzv, id);
+}
+
+struct rdzv_peer *rdzv_peer_of(struct rdzv *rdzv, uint64_t id)
+{
+    return rdzv_watch_find(rdzv, id);
 }
 
 /* What is known of it from earlier looks, and now. Who has no card any more has not beaten. */

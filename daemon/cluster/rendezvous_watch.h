@@ -22,4 +22,7 @@ bool rdzv_is_dead(const struct rdzv *rdzv, const struct rdzv_peer *peer);
  * long ago; or has just begun. */
 bool rdzv_is_alive(const struct rdzv_peer *peer);
 
+/* As rdzv_peer(), to be changed. */
+struct rdzv_peer *rdzv_peer_of(struct rdzv *rdzv, uint64_t id);
+
 #endif

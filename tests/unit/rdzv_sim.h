@@ -59,8 +59,8 @@ struct sim_node {
     uint32_t n_cards;
     enum rdzv_news news; /* latest; ROUND: it is in one */
     struct rdzv_place place;
-    uint64_t round, stamp, rounds, opened, evicted;
-    struct dl_error error;
+    uint64_t round, stamp, rounds, opened, evicted, notices;
+    struct dl_error error, notice;
 };
 
 struct sim_round {
@@ -76,6 +76,7 @@ struct sim {
     uint64_t now, order, draws, tokens, seed;
     struct sim_version *store; /* may be NULL: it holds nothing */
     struct rdzv_head head;     /* as it lies there; it can be one that was left behind */
+    uint32_t head_format;
     bool has_head;
     struct rdzv_card *cards; /* of each node; life RDZV_NUMBER_MAX: none */
     bool polls;              /* the store does not say that something has changed */
@@ -252,6 +253,20 @@ static inline uint64_t sim_bytes_of(const struct rdzv_state *state)
     return bytes.len;
 }
 
+static inline bool sim_knows(const struct sim_node *node, uint32_t format)
+{
+    return format >= node->rdzv.formats.least && format <= node->rdzv.formats.greatest;
+}
+
+/* Nobody is in a state that it cannot read. */
+static inline void sim_check_format(const struct sim *sim, const struct rdzv_state *state)
+{
+    for (uint32_t i = 0; i < state->n; i++)
+        if (!sim_knows(&sim->nodes[state->nodes[i].id - 1], state->format))
+            fail_msg("seed %" PRIu64 ": format %u with node %" PRIu64, sim->seed, state->format,
+                     state->nodes[i].id);
+}
+
 /* What heads and cards have, and a call besides. */
 enum { SIM_SMALL_BYTES = 64, SIM_CALL_BYTES = 400 };
 
@@ -282,6 +297,7 @@ static inline void sim_tell_watchers(struct sim *sim)
 static inline void sim_commit(struct sim *sim, struct sim_version *version)
 {
     sim_check_bytes(&version->state);
+    sim_check_format(sim, &version->state);
     if (sim->store)
         sim_check_removed(sim, &sim->store->state, &version->state);
     if (version->state.complete)
@@ -293,6 +309,7 @@ static inline void sim_commit(struct sim *sim, struct sim_version *version)
     if (sim->behind > 0 && sim_draw(sim, 1000) < sim->behind)
         return;
     sim->head = sim_head_of(&version->state);
+    sim->head_format = version->state.format;
     sim->has_head = true;
     sim_tell_watchers(sim);
 }
@@ -353,6 +370,14 @@ static inline void sim_tell(struct sim *sim, uint32_t number, const struct rdzv_
         node->error = out->error;
 }
 
+static inline void sim_note(struct sim_node *node, const struct rdzv_out *out)
+{
+    if (out->notice.code) {
+        node->notice = out->notice;
+        node->notices++;
+    }
+}
+
 static inline void sim_step(struct sim *sim, uint32_t number, struct rdzv_event *event)
 {
     struct sim_node *node = &sim->nodes[number];
@@ -360,6 +385,7 @@ static inline void sim_step(struct sim *sim, uint32_t number, struct rdzv_event 
 
     event->now = sim_clock(sim, node);
     rdzv_step(&node->rdzv, event, &sim->next, &out);
+    sim_note(node, &out);
     if (out.news != RDZV_NO_NEWS)
         sim_tell(sim, number, &out, event->state);
     if (out.drops && !sim->down && !node->cut)
@@ -428,7 +454,7 @@ static inline void sim_do(struct sim *sim, uint32_t number)
         sim_look(sim, node);
     node->answer = sim_ref(sim->store);
     node->head = sim->head;
-    node->has_head = sim->has_head;
+    node->has_head = sim->has_head && sim_knows(node, sim->head_format);
     sim_count(sim, node);
 }
 
@@ -461,6 +487,18 @@ static inline void sim_fill_event(struct sim_node *node, struct rdzv_event *even
     event->last = node->last ? &node->last->state : NULL;
 }
 
+/* As member.c does it: what is there is of a format that this node cannot read. */
+static inline void sim_refuse_format(struct sim_node *node, struct rdzv_event *event,
+                                     struct dl_error *error)
+{
+    bool reads = event->type == RDZV_SEEN && node->answer;
+
+    if (!reads || sim_knows(node, node->answer->state.format))
+        return;
+    *error = (struct dl_error){.code = EPROTONOSUPPORT, .message = "another format"};
+    event->type = RDZV_FAILING;
+}
+
 static inline void sim_answered(struct sim *sim, uint32_t number)
 {
     struct sim_node *node = &sim->nodes[number];
@@ -473,6 +511,7 @@ static inline void sim_answered(struct sim *sim, uint32_t number)
         event.type = RDZV_SEEN;
     else if (node->does == RDZV_LOOK)
         event.type = RDZV_LOOKED;
+    sim_refuse_format(node, &event, &error);
     sim_fill_event(node, &event);
     if (event.type == RDZV_SEEN) {
         sim_unref(&node->seen);
@@ -488,8 +527,10 @@ static inline void sim_answered(struct sim *sim, uint32_t number)
 static inline void sim_changed(struct sim *sim, uint32_t number)
 {
     struct sim_node *node = &sim->nodes[number];
-    struct rdzv_event event = {.type = RDZV_CHANGED, .head = sim->has_head ? &sim->head : NULL};
+    struct rdzv_event event = {.type = RDZV_CHANGED};
 
+    if (sim->has_head && sim_knows(node, sim->head_format))
+        event.head = &sim->head;
     sim->bytes += SIM_CALL_BYTES / 2;
     if (!node->cut && !sim->down && !sim_is_lost(sim))
         sim_step(sim, number, &event);

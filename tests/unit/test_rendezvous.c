@@ -96,7 +96,8 @@ static uint32_t cards_of(struct play *play, struct rdzv_card *cards)
                                       .in = true,
                                       .ready = node->ready,
                                       .rules = rdzv_rules_hash(&same),
-                                      .local = node->local};
+                                      .local = node->local,
+                                      .formats = RDZV_FORMATS};
         cards[n].beat =
             play->mute == node->id || play->mute == UINT64_MAX ? play->mute_beats : ++play->beats;
         memcpy(cards[n++].name, node->name, sizeof node->name);
@@ -507,6 +508,8 @@ static void sees_card(struct play *play, const char *there, struct rdzv_card car
     put(play, there);
     card.rules = card.rules ? card.rules : rdzv_rules_hash(&same);
     card.local = 1;
+    if (card.formats.greatest == 0)
+        card.formats = RDZV_FORMATS;
     (void)snprintf(card.name, sizeof card.name, "node%d", (int)card.id);
     for (bool looked = false; !looked;) {
         until_asked(play);
@@ -549,6 +552,9 @@ static void test_cards(void **state)
         /* Other rules, or a beat that may be that of one who is gone. */
         {"3 open 1r 5r", {.id = 2, .in = true, .rules = 7}, "-"},
         {"3 open 1r 5r", {.id = 2, .in = true, .beat = 100}, "-"},
+        /* No format in common. */
+        {"3 open 1r 5r", {.id = 2, .in = true, .formats = {7, 8}}, "-"},
+        {"3 open 1r 5r", {.id = 2, .in = true, .formats = {2, 8}}, "3 open 1r 2 5r"},
         /* It leaves. */
         {"3 open 1r 2 5r", {.id = 2}, "3 open 1r 5r"},
         {"3 complete 1 2 5", {.id = 2}, "4 open 1 5"},
@@ -601,6 +607,7 @@ static void test_who_looks(void **state)
             there.nodes[k].rank = k;
             cards[k] = (struct rdzv_card){.id = k + 1, .in = true, .local = 1};
             cards[k].rules = rdzv_rules_hash(&there.rules);
+            cards[k].formats = RDZV_FORMATS;
         }
         head = head_of(&there);
         rdzv_init(&rdzv, &set, &(struct rdzv_node){.id = rows[i].id, .local = 1}, false);
@@ -633,7 +640,7 @@ static void test_who_looks(void **state)
 
 static void test_errors(void **state)
 {
-    struct dl_error bad = {.code = EPROTONOSUPPORT, .path = "rendezvous", .message = "version 9"};
+    struct dl_error bad = {.code = EBADMSG, .path = "rendezvous", .message = "no state"};
     struct dl_error away = {.code = ETIMEDOUT, .message = "10.0.0.1:2379 did not answer for 2 s"};
     struct play play;
 
@@ -664,7 +671,7 @@ static void test_errors(void **state)
     until_asked(&play);
     step(&play, (struct rdzv_event){.type = RDZV_FAILING, .error = &bad});
     assert_int_equal(play.news, RDZV_FAILED);
-    assert_string_equal(play.out.error.message, "version 9");
+    assert_string_equal(play.out.error.message, "no state");
     end(&play);
     /* No store. */
     join(&play);

@@ -551,6 +551,8 @@ static void test_at_random(void **state)
         sim.polls = seed % 2;
         sim.behind = seed % 4 < 2 ? 100 : 0;
         sim_init(&sim, (many ? 36 : 2) + (uint32_t)(seed % 11), seed);
+        for (uint32_t i = 0; i < sim.n && seed % 2; i++) /* of several releases */
+            sim.nodes[i].rdzv.formats.greatest = 2 + (uint32_t)sim_draw(&sim, 3);
         for (uint32_t i = 0; i < sim.n; i++)
             sim_owner(&sim, i, RDZV_JOIN);
         for (unsigned i = 0; i < 60; i++) {

@@ -96,15 +96,15 @@ static void test_blob(void **state)
     assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err),
                      -EBADMSG);
     /* Of a later version it is told as one. */
-    bytes.data[1] = RDZV_VERSION - 1;
+    bytes.data[1] = 1;
     assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err),
                      -EPROTONOSUPPORT);
-    assert_non_null(strstr(err.message, "is of version 1, and this release knows version 2; run "
-                                        "the same release on all nodes"));
-    bytes.data[1] = RDZV_VERSION + 1;
+    assert_non_null(strstr(err.message, "is of format 1, and this release knows format 2; run "
+                                        "a release on all nodes that knows the same"));
+    bytes.data[1] = 3;
     assert_int_equal(rdzv_state_unpack((struct dl_span){bytes.data, bytes.len}, &to, &err),
                      -EPROTONOSUPPORT);
-    assert_non_null(strstr(err.message, "version 3"));
+    assert_non_null(strstr(err.message, "format 3"));
     assert_null(to.nodes);
 }
 
@@ -133,7 +133,9 @@ static void test_later_fields(void **state)
     struct rdzv_state from = make("9 complete 1 2"), to = {0};
     _cleanup_(buffer_deinit)
     struct dl_buffer bytes = {0}, longer = {0};
-    struct rdzv_card card = {.id = 5, .in = true, .name = "node"}, card_again;
+    struct rdzv_card card = {
+        .id = 5, .in = true, .name = "node", .formats = {.least = 2, .greatest = 7}};
+    struct rdzv_card card_again;
     struct rdzv_head head;
     struct dl_error err = {0};
     const struct dl_span values = {later, sizeof later};
@@ -170,6 +172,7 @@ static void test_later_fields(void **state)
     add_values(&bytes, 0, bytes.len, LATER, values, &longer);
     assert_true(rdzv_card_unpack((struct dl_span){longer.data, longer.len}, &card_again));
     assert_string_equal(card_again.name, "node");
+    assert_true(card_again.formats.least == 2 && card_again.formats.greatest == 7);
     assert_false(rdzv_card_unpack((struct dl_span){longer.data, longer.len - 1}, &card_again));
 }
 
@@ -201,9 +204,38 @@ static void test_head(void **state)
     assert_false(rdzv_head_unpack((struct dl_span){bytes.data, bytes.len - 1}, &head));
 }
 
+/* A card of a release that says nothing of formats: it knows 2. What makes no sense is no card. */
+static void test_card_formats(void **state)
+{
+    static const struct {
+        uint8_t least, greatest;
+        bool reads;
+    } rows[] = {{1, 1, true}, {2, 9, true}, {3, 2, false}, {0, 2, false}};
+    struct rdzv_card card = {.id = 5, .in = true, .name = "node"}, again;
+    _cleanup_(buffer_deinit)
+    struct dl_buffer bytes = {0};
+
+    (void)state;
+    rdzv_card_pack(&card, &bytes);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        bytes.data[bytes.len - 2] = rows[i].least;
+        bytes.data[bytes.len - 1] = rows[i].greatest;
+        assert_int_equal(rdzv_card_unpack((struct dl_span){bytes.data, bytes.len}, &again),
+                         rows[i].reads);
+        assert_true(!rows[i].reads || again.formats.greatest == rows[i].greatest);
+    }
+    assert_int_equal(bytes.data[0], 0x9b);
+    bytes.data[0] = 0x99; /* as it was before */
+    assert_true(rdzv_card_unpack((struct dl_span){bytes.data, bytes.len - 2}, &again));
+    assert_true(again.formats.least == 2 && again.formats.greatest == 2);
+    bytes.data[0] = 0x9a; /* one field more, of a release that never was */
+    assert_true(rdzv_card_unpack((struct dl_span){bytes.data, bytes.len - 1}, &again));
+    assert_true(again.formats.least == 2 && again.formats.greatest == 2);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_names),        cmocka_unit_test(test_gone), cmocka_unit_test(test_blob),
-    cmocka_unit_test(test_later_fields), cmocka_unit_test(test_head),
+    cmocka_unit_test(test_names),        cmocka_unit_test(test_gone), cmocka_unit_test(test_blob),         cmocka_unit_test(test_later_fields),
+    cmocka_unit_test(test_card_formats), cmocka_unit_test(test_head),
 };
 
 TEST_MAIN(tests)

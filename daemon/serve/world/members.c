@@ -72,6 +72,13 @@ static void members_on_seen(void *owner, const struct rdzv_state *before,
         log_info("rendezvous %s: round %" PRIu64 " is open: %s", m->id, now->round, now->why);
 }
 
+static void members_on_notice(void *owner, const struct dl_error *words)
+{
+    struct members *m = owner;
+
+    log_warning("rendezvous %s: %s", m->id, words->message);
+}
+
 static void members_on_store(void *owner, const struct dl_error *trouble)
 {
     struct members *m = owner;
@@ -319,6 +326,7 @@ static int members_become_member(struct members *m, const struct config_rendezvo
                                  struct dl_error *err)
 {
     static const struct member_events events = {.changed = members_on_seen,
+                                                .notice = members_on_notice,
                                                 .store = members_on_store,
                                                 .round = members_on_round,
                                                 .over = members_on_over,

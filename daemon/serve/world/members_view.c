@@ -145,6 +145,7 @@ static void members_view_put_round(struct row *row, const struct members *m,
     row_string(row, "state", members_view_state_name(m));
     row_uint_if(row, "round", state != NULL, state ? state->round : 0);
     row_uint(row, "rounds", m->rounds);
+    row_uint_if(row, "format", state != NULL, state ? state->format : 0);
     row_string(row, "why", state ? state->why : "");
     members_view_put_failure(row, &m->failure);
     row_uint(row, "min", m->min);
@@ -162,11 +163,11 @@ static void members_view_put_round(struct row *row, const struct members *m,
 static int members_view_say_alone(struct row *row)
 {
     static const char *const keys[] = {
-        "id",         "state",       "round",          "rounds",   "why",         "failure",
-        "min",        "max",         "members",        "ready",    "waiting",     "node_rank",
-        "first_rank", "local_ranks", "world",          "endpoint", "store",       "served_here",
-        "calls",      "failures",    "latest_failure", "trouble",  "last_read_s", "last_write_s",
-        "fenced",     "left_out"};
+        "id",           "state",      "round",       "rounds",         "format",   "why",
+        "failure",      "min",        "max",         "members",        "ready",    "waiting",
+        "node_rank",    "first_rank", "local_ranks", "world",          "endpoint", "store",
+        "served_here",  "calls",      "failures",    "latest_failure", "trouble",  "last_read_s",
+        "last_write_s", "fenced",     "left_out"};
 
     row_string(row, "backend", "none");
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
