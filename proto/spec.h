@@ -196,7 +196,8 @@ struct spec_dataset {
         nulls; /* owned; parquet, arrow, csv: a number; null: they are errors of their samples */
     struct value filter; /* owned; parquet: a map; null: all rows */
     uint64_t cache; /* parquet, arrow, hdf5: bytes of decoded rows that a worker keeps; imagefolder:
-                       of pictures that are kept for all workers of the user; 0: none are */
+                       of pictures that are kept for all workers of the user, and python with
+                       host, if it keeps them so; 0: none are */
 
     enum csv_separator separator; /* csv; auto: by the file's name */
     bool header;                  /* csv: the first row has the names */
@@ -208,6 +209,7 @@ struct spec_dataset {
 
     char *object;  /* owned; python: "module:name"; NULL: host */
     uint64_t host; /* python: which of the hosts that the client brought; 0: object */
+    char *kept;    /* owned; python with a cache: the folder of its pictures; NULL: there is none */
 };
 
 /*

@@ -159,7 +159,11 @@ static const char *spec_canon_path_of(const struct dl_spec *spec, const struct s
 {
     if (spec_key_in(key, "collate"))
         return spec->collate.path;
-    return strcmp(key->key, "model") == 0 ? spec->dataset.model : spec->dataset.files[0].path;
+    if (strcmp(key->key, "model") == 0)
+        return spec->dataset.model;
+    if (spec->dataset.kind == DATASET_PYTHON && strcmp(key->key, "root") == 0)
+        return spec->dataset.kept;
+    return spec->dataset.n_files > 0 ? spec->dataset.files[0].path : NULL;
 }
 
 static int spec_canon_write_fields(const struct spec_dataset *dataset, struct value *v)
@@ -367,7 +371,7 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
         return false;
     if (spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset") &&
         ((key->type == KEY_CALLABLE && !spec->dataset.object) ||
-         (key->type == KEY_PATH && !spec->dataset.n_files) ||
+         (key->type == KEY_PATH && !spec_canon_path_of(spec, key)) ||
          (key->type == KEY_UINT && !spec->dataset.host)))
         return false;
     if (key->type == KEY_CALLABLE && spec_key_in(key, "collate") && !spec->collate.object)

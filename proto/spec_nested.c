@@ -31,6 +31,7 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     free(dataset->index_path);
     spec_fields_deinit(dataset);
     free(dataset->object);
+    free(dataset->kept);
     value_deinit(&dataset->config);
     value_deinit(&dataset->transforms);
     value_deinit(&dataset->views);
@@ -291,6 +292,24 @@ int spec_read_parts(struct spec_reading *rd, const struct spec_key *key, const s
     return r;
 }
 
+/* Pictures are kept where the client's host decodes files of one directory. */
+static int spec_nested_check_kept(const struct spec_reading *rd)
+{
+    const struct spec_dataset *dataset = &rd->spec->dataset;
+    char place[DL_ERROR_PATH_MAX];
+
+    spec_place(rd, spec_key_find("dataset", dataset->kept ? "root" : "cache"), place);
+    if (!dataset->kept == !dataset->cache && (!dataset->kept || dataset->host))
+        return 0;
+    if (dataset->cache && !dataset->kept)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "is given without root, the directory whose pictures are kept");
+    return dl_error_set(rd->err, EINVAL, place, "%s",
+                        dataset->cache ? "is for a client's own host, whose pictures cache keeps; "
+                                         "leave out both"
+                                       : "is given without cache, the memory for its pictures");
+}
+
 static int spec_nested_check_python_dataset(const struct spec_reading *rd)
 {
     const struct spec_dataset *dataset = &rd->spec->dataset;
@@ -304,7 +323,7 @@ static int spec_nested_check_python_dataset(const struct spec_reading *rd)
                             "is given beside host, which already runs; leave out one of them");
     }
     if (!dataset->object != !dataset->host)
-        return 0;
+        return spec_nested_check_kept(rd);
     spec_place(rd, spec_key_find("dataset", "object"), place);
     return dl_error_set(rd->err, EINVAL, place, "%s",
                         dataset->object ? "is given beside host; leave out one of them"

@@ -164,14 +164,16 @@ static int spec_numbers_check_cache(struct spec_reading *rd)
     if ((dataset->kind == DATASET_PARQUET || dataset->kind == DATASET_HDF5) && dataset->cache == 0)
         return dl_error_set(rd->err, EINVAL, place,
                             "0 is not a size in bytes, such as 4096, 256MiB or 1GiB");
-    if (dataset->kind != DATASET_IMAGEFOLDER || dataset->cache == 0)
+    if ((dataset->kind != DATASET_IMAGEFOLDER && dataset->kind != DATASET_PYTHON) ||
+        dataset->cache == 0)
         return 0;
     if (dataset->cache < least || dataset->cache > most)
         return dl_error_set(rd->err, EINVAL, place,
                             "%" PRIu64 " is not a size for decoded pictures: write 1MiB to 4TiB, "
                             "or 0 to keep none",
                             dataset->cache);
-    if (dataset->transforms.type == VALUE_NULL && dataset->views.type == VALUE_NULL)
+    if (dataset->kind == DATASET_IMAGEFOLDER && dataset->transforms.type == VALUE_NULL &&
+        dataset->views.type == VALUE_NULL)
         return dl_error_set(rd->err, EINVAL, place,
                             "keeps pictures that are decoded at full scale, for a list of "
                             "transforms; transform decodes only what it needs: write transforms, "
@@ -200,8 +202,10 @@ int spec_check_image(struct spec_reading *rd)
     const struct spec_key *key = spec_key_find("dataset", "size");
     char place[DL_ERROR_PATH_MAX];
 
+    if (dataset->kind == DATASET_HDF5 || dataset->kind == DATASET_PYTHON)
+        return spec_numbers_check_cache(rd);
     if (!spec_numbers_has_images(dataset))
-        return dataset->kind == DATASET_HDF5 ? spec_numbers_check_cache(rd) : 0;
+        return 0;
     if (!image->transform)
         image->transform = image->height ? TRANSFORM_RESIZE : TRANSFORM_NONE;
     if (!image->layout)

@@ -42,8 +42,13 @@ static void spec_parts_forget_cache(struct value *dataset)
 {
     const struct value *kind = value_get(dataset, "kind");
 
-    if (kind && kind->type == VALUE_STRING && strcmp(kind->string, "imagefolder") == 0)
+    if (!kind || kind->type != VALUE_STRING)
+        return;
+    bool hosted = strcmp(kind->string, "python") == 0;
+    if (hosted || strcmp(kind->string, "imagefolder") == 0)
         value_unset(dataset, "cache");
+    if (hosted)
+        value_unset(dataset, "root");
 }
 
 static void spec_parts_forget_places(const char *section, struct value *map)

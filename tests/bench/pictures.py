@@ -36,7 +36,7 @@ PIPELINES = {
 # The generation of each row's transforms.
 MODULES = {"crop": "torchvision.transforms", "large": "torchvision.transforms"}
 CONTENDERS = {"PyTorch": ("torch.utils.data", ""), "import changed": ("dloader", ""),
-              "fast": ("dloader", ", fast=True")}
+              "fast": ("dloader", ", fast=True"), "cached": ("dloader", ', cache="4GiB"')}
 
 PROGRAM = """
 import time, torch, torchvision

@@ -81,6 +81,32 @@ static void test_who_shares(void **state)
     pictures_list_deinit(&elsewhere);
 }
 
+/* A client's own host has that of the folder, whoever made it; its session keeps it. */
+static void test_a_host_shares(void **state)
+{
+    struct fixture *f = *state;
+    struct pictures_list folder, host, session = {0};
+
+    assert_int_equal(make(f, &f->payer, FOLDER("a", "4MiB"), &folder, NULL), 0);
+    assert_int_equal(
+        make(f, &f->payer, "{kind: python, host: 7, root: a, cache: 8MiB}", &host, NULL), 0);
+    assert_int_equal(host.n, 1);
+    assert_ptr_equal(host.items[0], folder.items[0]);
+    pictures_list_share(&session, &host);
+    pictures_list_share(&session, &folder);
+    assert_int_equal(session.n, 1);
+    pictures_list_deinit(&folder);
+    pictures_list_deinit(&host);
+    assert_int_equal(quota_held(f->payer.account, QUOTA_BYTES), 4 * MIB);
+    assert_int_equal(
+        make(f, &f->payer, "{kind: python, host: 8, root: a, cache: 8MiB}", &host, NULL), 0);
+    assert_ptr_equal(host.items[0], session.items[0]);
+    pictures_list_deinit(&session);
+    assert_int_equal(quota_held(f->payer.account, QUOTA_BYTES), 4 * MIB);
+    pictures_list_deinit(&host);
+    assert_int_equal(quota_held(f->payer.account, QUOTA_BYTES), 0);
+}
+
 static void test_datasets_in_datasets(void **state)
 {
     struct fixture *f = *state;
@@ -167,10 +193,8 @@ static void test_a_worker_fills_it(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_who_shares),
-    TEST(test_datasets_in_datasets),
-    TEST(test_limits),
-    TEST(test_a_worker_fills_it),
+    TEST(test_who_shares), TEST(test_a_host_shares),     TEST(test_datasets_in_datasets),
+    TEST(test_limits),     TEST(test_a_worker_fills_it),
 };
 
 TEST_MAIN(tests)

@@ -260,6 +260,8 @@ static void test_parts_of_specs(void **state)
               "cache: 1GiB}]",
               ""),
          -1},
+        {SPEC("kind: python, host: 1, root: a, cache: 1GiB", ""), SPEC("kind: python, host: 2", ""),
+         -1},
         {SPEC("kind: parquet, paths: a, cache: 1MiB", ""), SPEC("kind: parquet, paths: a", ""),
          STATE_DATASET},
         {SPEC("kind: concat, datasets: [{kind: npy, files: a}, {kind: npy, files: b}]", ""),

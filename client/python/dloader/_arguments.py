@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ class Options(NamedTuple):
     socket: str | None
     native: str
     fast: bool
+    cache: int | str | None
 
 
 NATIVE = ("auto", "off", "require")
@@ -34,6 +36,24 @@ def check_native(native: Any) -> None:
     if native not in NATIVE:
         raise ValueError(f"native option should be one of {', '.join(map(repr, NATIVE))}, but got "
                          f"native={native!r}")
+
+
+_UNITS = {"": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
+_LEAST_CACHE, _MOST_CACHE = 1 << 20, 1 << 42
+
+
+def check_cache(cache: Any, fast: bool) -> None:
+    """ValueError, TypeError: it is no size, or goes with fast."""
+    if cache is None:
+        return
+    if isinstance(cache, bool) or not isinstance(cache, (int, str)):
+        raise TypeError(f"cache option should be a number of bytes or a text such as '8GiB', but got cache={cache!r}")
+    found = re.fullmatch("([0-9]{1,15})(|[KMGT]iB)", str(cache))
+    if found is None or not _LEAST_CACHE <= int(found[1]) << _UNITS[found[2]] <= _MOST_CACHE:
+        raise ValueError(f"cache option should be 1MiB to 4TiB, such as '8GiB', but got cache={cache!r}")
+    if fast:
+        raise ValueError("cache option keeps pictures as they are decoded in full size, and fast=True decodes "
+                         "them smaller; leave out one of them")
 
 
 def check_assertion(holds: bool, text: str) -> None:

@@ -61,15 +61,16 @@ class Connection:
 
     def __init__(self, loader: Any, args: dict[str, int], states: dict | None) -> None:
         self.pid = os.getpid()
+        spec = _spec(loader, next(_numbers), args)
+        self.keeps = "cache" in spec["dataset"]
         context = loader.multiprocessing_context or torch.multiprocessing
         self.host = _hosting.Host(context, _job(loader, args, states),
                                   keeps_errors=_private.is_shared(loader._options.socket))
         try:
             self.client = _private.connect(loader._options.socket, "dloader.DataLoader", private=True)
-            number = next(_numbers)
             try:
-                self.client.bring_host(self.host.channel.fileno(), number)
-                self.loader = self.client.open(json.dumps(_spec(loader, number, args)), None)
+                self.client.bring_host(self.host.channel.fileno(), spec["dataset"]["host"])
+                self.loader = self.client.open(json.dumps(spec), None)
             except BaseException:
                 self.client.close()
                 raise
@@ -78,14 +79,18 @@ class Connection:
             raise
         _living.add(self)
 
-    def close(self) -> None:
-        """Ends the workers. A child made by fork() leaves its parent's alone."""
+    def close(self, keeper: _private.Keeper | None = None) -> None:
+        """Ends the workers. A child made by fork() leaves its parent's alone. keeper: holds what the
+        daemon keeps of it for the next one.
+        """
         client, self.client = self.client, None
         if client is None or self.pid != os.getpid():
             return
-        for thing in (self.loader, client, self.host):
+        for thing in (self.loader, self.host) if self.keeps and keeper else (self.loader, client, self.host):
             with contextlib.suppress(Exception):
                 thing.close()
+        if self.keeps and keeper:
+            keeper.hold(client)
 
 
 def _job(loader: Any, args: dict[str, int], states: dict | None) -> _bootstrap.Job:
@@ -107,10 +112,16 @@ def _batch_size(loader: Any) -> int | None:
     return UNKNOWN_BATCH
 
 
+def _kept(loader: Any) -> dict[str, Any]:
+    """What the dataset's part of the spec says of decoded pictures."""
+    root = _native.kept_root(loader) if loader._options.cache else None
+    return {} if root is None else {"cache": loader._options.cache, "root": root}
+
+
 def _spec(loader: Any, number: int, args: dict[str, int]) -> dict[str, Any]:
     return {
         "label": _label.label_of(loader),
-        "dataset": {"kind": "python", "host": number, "args": args},
+        "dataset": {"kind": "python", "host": number, "args": args, **_kept(loader)},
         "sampler": {"kind": "sequential" if loader._is_iterable else "client"},
         "batch": {"size": _batch_size(loader),
                   "drop_last": bool(loader.drop_last and loader._is_iterable)},
@@ -349,7 +360,8 @@ class WorkerIterator(LoaderIterator):
             return
         if self._pid == os.getpid():
             self._end_epoch()
-        connection.close()
+        loader = self._loader  # None: it is gone, and so is what it kept
+        connection.close(None if loader is None else loader._keeper)
 
     def _shutdown_workers(self) -> None:
         """The workers end now, as those do who know PyTorch's iterator by this name."""

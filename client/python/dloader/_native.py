@@ -229,7 +229,21 @@ def pictures_of(loader: Any) -> _native_pictures.How | None:
 
 def _how(loader: Any) -> _native_pictures.How:
     bare = loader._auto_collation and loader.collate_fn is _collate.default_collate
-    return _native_pictures.How(bare, loader._options.fast)
+    keeps = loader._options.cache and loader.num_workers > 0
+    files = _native_pictures.files_of(loader.dataset) if keeps else 0
+    return _native_pictures.How(bare, loader._options.fast, files)
+
+
+def kept_root(loader: Any) -> str | None:
+    """The folder whose pictures its workers keep decoded; None: they keep none."""
+    how = pictures_of(loader)
+    if how is None or not how.files:
+        return None
+    try:
+        _native_pictures.lower(loader.dataset, how)
+    except Unknown:
+        return None
+    return _native_pictures.root_of(loader.dataset)
 
 
 def with_pictures(dataset: Any, how: _native_pictures.How, shared: bool) -> Any:
@@ -323,6 +337,15 @@ def _why_not_native(loader: Any) -> str | None:
     return None
 
 
+def _cache_stages(loader: Any) -> list[_native_pictures.Stage]:
+    """Of a cache that is not used: why not."""
+    if not loader._options.cache or kept_root(loader) is not None:
+        return []
+    why = "num_workers=0: there is nobody to share with" if loader.num_workers == 0 else \
+        "no pictures of files are decoded in C"
+    return [_native_pictures.Stage("cache", "nothing is kept", why)]
+
+
 def _stages(loader: Any) -> tuple[list[_native_pictures.Stage], bool]:
     """What explain() prints, and whether there is something that could run in C."""
     collate = getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__)
@@ -332,12 +355,13 @@ def _stages(loader: Any) -> tuple[list[_native_pictures.Stage], bool]:
         try:
             found = _native_pictures.lower(loader.dataset, _how(loader))
             batches = _why_not(_check_loader, loader)
-            return [*found.stages, stage("batches", collate, batches)], bool(found.why or batches)
+            return [*found.stages, *_cache_stages(loader), stage("batches", collate, batches)], \
+                bool(found.why or batches)
         except Unknown as why:
             off = str(why)
     samples = off or _why_not(lower, loader.dataset, loader.collate_fn)
     batches = off or samples or _why_not(_check_loader, loader)
-    return [stage("samples", _kind_text(loader.dataset), samples or batches),
+    return [stage("samples", _kind_text(loader.dataset), samples or batches), *_cache_stages(loader),
             stage("batches", collate, batches)], bool(batches)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import platform
 import random
 import sys
@@ -81,11 +82,13 @@ _DRAWS = (_uniform, _integer, _permutation, _normals, _choice, _chosen, _shuffle
 
 class How(NamedTuple):
     """bare: the samples go to default_collate, which makes a plain tensor of torchvision's own class.
-    fast: a JPEG may be decoded at a smaller scale.
+    fast: a JPEG may be decoded at a smaller scale. files: of all datasets, of which some are kept
+    decoded; 0: none are.
     """
 
     bare: bool
     fast: bool
+    files: int = 0
 
 
 class Made:
@@ -98,6 +101,7 @@ class Made:
         self._items = items
         self._is_bare = how.bare and last
         self._is_fast = how.fast
+        self._files = how.files
         self._handles: dict[int, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -107,7 +111,7 @@ class Made:
         """Of C's transforms; None: they are not for pictures with so many channels."""
         if channels not in self._handles:
             self._handles[channels] = _native_transforms.opened(self._items, _DRAWS, channels, self._is_fast,
-                                                                self._is_bare)
+                                                                self._is_bare, self._files)
         return self._handles[channels]
 
     def _make(self, is_tensor: bool, dtype: str, channels: int, height: int, width: int) -> tuple:
@@ -163,6 +167,8 @@ class Loader(Made):
         self._theirs = theirs
 
     def __call__(self, path: Any) -> Any:
+        if self._files and type(path) is str and "\0" not in path:
+            return self._kept(path)
         from . import _worker  # type: ignore[attr-defined]
         data = self._read(path)
         made = None
@@ -173,6 +179,12 @@ class Loader(Made):
             return self._called(self._theirs(path))
         return self._finish(made, lambda: dict(sys.modules["PIL.Image"].open(io.BytesIO(data)).info))
 
+    def _kept(self, path: str) -> Any:
+        """Where workers keep pictures: C reads the file, if it has to be read."""
+        from . import _worker  # type: ignore[attr-defined]
+        made = self._with(_worker.picture_of_path, self._handle(3), path, not self._items.is_tensor, _limit())
+        return self._called(self._theirs(path)) if made is None else self._finish(made, lambda: _info_of(path))
+
     def _read(self, path: Any) -> bytes:
         """Nothing where it cannot be read: Pillow says so."""
         try:
@@ -180,6 +192,11 @@ class Loader(Made):
                 return file.read()
         except (OSError, ValueError, TypeError):
             return b""
+
+
+def _info_of(path: str) -> dict:
+    with sys.modules["PIL.Image"].open(path) as picture:
+        return dict(picture.info)
 
 
 class Transform(Made):
@@ -321,6 +338,27 @@ def has_pictures(dataset: Any) -> bool:
     return _known_dataset(dataset) is not None
 
 
+def _folders(dataset: Any) -> list[Any]:
+    """The datasets in it whose pictures are files that lower() may know."""
+    if type(dataset) is Subset:
+        return _folders(dataset.dataset)
+    if type(dataset) is ConcatDataset:
+        return [one for part in dataset.datasets for one in _folders(part)]
+    known = _known_dataset(dataset)
+    return [dataset] if known is not None and known.hook == "loader" else []
+
+
+def root_of(dataset: Any) -> str | None:
+    """The folder that has all files of its pictures; None: there are none."""
+    roots = [os.path.abspath(one.root) for one in _folders(dataset)] if "torchvision" in sys.modules else []
+    return os.path.commonpath(roots) if roots else None
+
+
+def files_of(dataset: Any) -> int:
+    """So many pictures are files."""
+    return sum(len(one) for one in _folders(dataset)) if "torchvision" in sys.modules else 0
+
+
 # ---- a copy whose pictures are ours --------------------------------------------------------------
 
 def _copied(thing: Any, **attributes: Any) -> Any:
@@ -359,7 +397,8 @@ def _leaf(dataset: Any, known: _Known, how: How) -> Lowered:
         copy = _copied(dataset, loader=made, transform=rest)
     else:
         copy = _copied(dataset, transform=Transform(rest, items, how, rest is None))
-    what = "JPEG and PNG; others by Pillow" + ("; fast: at a smaller scale" if how.fast else "")
+    what = "JPEG and PNG; others by Pillow" + ("; fast: at a smaller scale" if how.fast else "") + \
+        ("; kept decoded" if how.files else "")
     stages = [Stage("pictures", f"{type(dataset).__name__}: {what}", None)]
     if known.hook != "loader":
         stages = [Stage("pictures", type(dataset).__name__, "it makes PIL's, of memory")]

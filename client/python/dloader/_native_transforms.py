@@ -312,14 +312,14 @@ def _has_colours(items: list) -> bool:
     return False
 
 
-def opened(items: Items, draws: tuple, channels: int, fast: bool, bare: bool) -> Any:
+def opened(items: Items, draws: tuple, channels: int, fast: bool, bare: bool, files: int = 0) -> Any:
     """C's handle; None: not for pictures of so many channels. fast: pixels may differ. bare: what comes of it
-    is a row of a batch, and nobody else has it.
+    is a row of a batch, and nobody else has it. files: of which some may be kept decoded.
     """
     from . import _worker  # type: ignore[attr-defined]
     if channels == 1 and _has_colours(json.loads(items.text)):
         return None  # torchvision refuses these
     try:
-        return _worker.pictures(items.text, draws, channels, items.first, fast, bare)
+        return _worker.pictures(items.text, draws, channels, items.first, fast, bare, files)
     except ValueError:
         return None

@@ -346,6 +346,32 @@ def _connect_to_own(agent: str) -> Any:
     raise AssertionError("not reached")
 
 
+class Keeper:
+    """Holds a connection on which no loader is open any more, for what the daemon keeps for it."""
+
+    def __init__(self) -> None:
+        self._client: Any = None
+        self._pid = os.getpid()
+
+    def hold(self, client: Any) -> None:
+        """Instead of the one before, which is closed."""
+        self.release()
+        self._client, self._pid = client, os.getpid()
+
+    def release(self) -> None:
+        client, self._client = self._client, None
+        # A child made by fork() leaves its parent's alone.
+        if client is not None and self._pid == os.getpid():
+            with contextlib.suppress(Exception):
+                client.close()
+
+    def __del__(self) -> None:
+        self.release()
+
+    def __reduce__(self) -> Any:
+        return Keeper, ()
+
+
 def obituary() -> str:
     """Why the private daemon of this process is gone, to be put behind an error; else ""."""
     daemon = _daemon

@@ -66,6 +66,10 @@ class DataLoader(TorchLoader[T_co]):
         smaller in both directions is decoded at a half, a quarter or an eighth of its size, where
         native decodes it. Pixels then differ from Pillow's, by 0.3 steps of 255 in the mean of
         24 photographs. What is drawn, and all else, is the same.
+    cache: bytes of shared memory, as a number or a text such as "8GiB", in which workers keep pictures
+        of files decoded, where native decodes them; one for all loaders of the same user and folder
+        (dataset.root), of the size that the first of them has, as long as this loader is there.
+        Batches are the same. If it has no room for all, as many are kept as it has room for.
 
     One loader may have several iterators at once. Only one thread at a time may use it.
     """
@@ -79,10 +83,13 @@ class DataLoader(TorchLoader[T_co]):
                  prefetch_factor: int | None = None, persistent_workers: bool = False,
                  pin_memory_device: str = "", in_order: bool = True, seed: int | None = None,
                  rank: int | None = None, world_size: int | None = None, device: Any = None,
-                 socket: str | None = None, native: str = "auto", fast: bool = False) -> None:
+                 socket: str | None = None, native: str = "auto", fast: bool = False,
+                 cache: int | str | None = None) -> None:
         _arguments.check_ours(dataset, sampler, batch_sampler, generator, seed, rank, world_size)
         _arguments.check_native(native)
-        self._options = _arguments.Options(seed, rank, world_size, device, socket, native, bool(fast))
+        _arguments.check_cache(cache, fast)
+        self._options = _arguments.Options(seed, rank, world_size, device, socket, native, bool(fast), cache)
+        self._keeper = _private.Keeper()
         # To make another loader of; a subclass may have attributes of these names that are its own.
         for name, value in self._options._asdict().items():
             self.__dict__.setdefault(name, value)

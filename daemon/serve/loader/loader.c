@@ -334,6 +334,12 @@ const struct lengths_found *loader_lengths(const struct loader *loader)
     return loader->lengths && !loader->measuring ? &loader->found : NULL;
 }
 
+void loader_share_pictures(const struct loader *loader, struct pictures_list *list)
+{
+    if (loader->o.python.host_number)
+        pictures_list_share(list, &loader->pictures);
+}
+
 const struct slow_list *loader_slowest(const struct loader *loader)
 {
     return &loader->slowest;

@@ -206,6 +206,9 @@ const struct pool *loader_pool(const struct loader *loader);
 const struct core *loader_core(const struct loader *loader);
 /* What its workers keep decoded, and the size of the memory for it; false: nothing. */
 bool loader_pictures(const struct loader *loader, struct pictures_counts *ret, uint64_t *ret_bytes);
+/* What is to be kept for the client beyond the loader's end: a host's loader ends with its epoch.
+ */
+void loader_share_pictures(const struct loader *loader, struct pictures_list *list);
 /* The last ten minutes: until when something is known, ns; a rank's line and the totals as they are
  * then, what was not looked at included. */
 const struct lately_book *loader_lately(const struct loader *loader);

@@ -85,6 +85,16 @@ static struct pictures *pictures_set_find(const struct pictures_set *set, const 
     return NULL;
 }
 
+/* The folder whose pictures the dataset wants to keep; NULL: it keeps none. */
+static const char *pictures_wanted(const struct spec_dataset *dataset)
+{
+    if (dataset->cache == 0)
+        return NULL;
+    if (dataset->kind == DATASET_IMAGEFOLDER)
+        return dataset->files[0].path;
+    return dataset->kind == DATASET_PYTHON ? dataset->kept : NULL;
+}
+
 static int pictures_new(struct pictures_set *set, const struct spec_dataset *dataset,
                         const struct payer *payer, struct pictures **ret, struct dl_error *err)
 {
@@ -100,7 +110,7 @@ static int pictures_new(struct pictures_set *set, const struct spec_dataset *dat
     }
     struct pictures *p = must_alloc(sizeof *p);
     *p = (struct pictures){.set = set,
-                           .root = must_strdup(dataset->files[0].path),
+                           .root = must_strdup(pictures_wanted(dataset)),
                            .charge = charge,
                            .refs = 1,
                            .fd = -1,
@@ -117,29 +127,36 @@ static int pictures_new(struct pictures_set *set, const struct spec_dataset *dat
     return 0;
 }
 
+static bool pictures_list_has(const struct pictures_list *list, const struct pictures *p)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        if (list->items[i] == p)
+            return true;
+    }
+    return false;
+}
+
+/* Takes the caller's reference. */
+static void pictures_list_append(struct pictures_list *list, struct pictures *p)
+{
+    list->items = must_have(realloc(list->items, (list->n + 1) * sizeof(struct pictures *)));
+    list->items[list->n++] = p;
+}
+
 static int pictures_list_add(struct pictures_set *set, const struct spec_dataset *dataset,
                              const struct payer *payer, struct pictures_list *list,
                              struct dl_error *err)
 {
-    struct pictures *p = pictures_set_find(set, dataset->files[0].path, payer);
+    struct pictures *p = pictures_set_find(set, pictures_wanted(dataset), payer);
 
-    for (uint32_t i = 0; p && i < list->n; i++) {
-        if (list->items[i] == p) /* the folder is there twice */
-            return 0;
-    }
+    if (p && pictures_list_has(list, p))
+        return 0; /* the folder is there twice */
     if (p)
         p->refs++;
     int r = p ? 0 : pictures_new(set, dataset, payer, &p, err);
-    if (r < 0)
-        return r;
-    struct pictures **grown = realloc(list->items, (list->n + 1) * sizeof(struct pictures *));
-    if (!grown) {
-        pictures_unref(p);
-        return dl_error_set(err, ENOMEM, "dataset.cache", "out of memory");
-    }
-    list->items = grown;
-    list->items[list->n++] = p;
-    return 0;
+    if (r == 0)
+        pictures_list_append(list, p);
+    return r;
 }
 
 /* That dataset's, and those of the datasets inside it; they are nested as deep as a spec may be. */
@@ -149,7 +166,7 @@ static int pictures_list_add_all(struct pictures_set *set, const struct spec_dat
 {
     int r = 0;
 
-    if (dataset->kind == DATASET_IMAGEFOLDER && dataset->cache > 0)
+    if (pictures_wanted(dataset))
         r = pictures_list_add(set, dataset, payer, list, err);
     for (uint32_t i = 0; r == 0 && i < dataset->n_datasets; i++)
         r = pictures_list_add_all(set, &dataset->datasets[i], payer, list, err);
@@ -166,6 +183,16 @@ int pictures_list_make(struct pictures_set *set, const struct spec_dataset *data
         pictures_list_deinit(&list);
     *ret = list;
     return r;
+}
+
+void pictures_list_share(struct pictures_list *list, const struct pictures_list *from)
+{
+    for (uint32_t i = 0; i < from->n; i++) {
+        if (pictures_list_has(list, from->items[i]))
+            continue;
+        from->items[i]->refs++;
+        pictures_list_append(list, from->items[i]);
+    }
 }
 
 void pictures_list_deinit(struct pictures_list *list)

@@ -1,6 +1,7 @@
 /*
  * The memory in which decoded pictures are kept (dataset.cache): one arena for each user and
  * folder, shared by all loaders of the user that name the folder, and gone with the last of them.
+ * Of a client's own host, whose loader ends with each epoch, the client's session keeps it, too.
  * Its size is that of the first loader's wish, and is charged to the user as long as it is there.
  * Workers fill it (daemon/cache/pictures_cache.h); the daemon maps its counts alone. Main thread.
  */
@@ -18,7 +19,7 @@ struct pictures_set {
     struct pictures *head; /* (utlist) */
 };
 
-/* Those of one loader. */
+/* Those of one loader, or session. */
 struct pictures_list {
     struct pictures **items; /* owned array of references */
     uint32_t n;
@@ -32,6 +33,8 @@ struct pictures_list {
 int _nodiscard_ pictures_list_make(struct pictures_set *set, const struct spec_dataset *dataset,
                                    const struct payer *payer, struct pictures_list *ret,
                                    struct dl_error *err);
+/* `list` keeps those of `from`, too. */
+void pictures_list_share(struct pictures_list *list, const struct pictures_list *from);
 void pictures_list_deinit(struct pictures_list *list); /* zeroes it */
 
 const char *pictures_root(const struct pictures *pictures); /* the folder */

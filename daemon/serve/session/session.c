@@ -168,6 +168,7 @@ static void session_on_closed(void *owner)
         free(segment);
     }
     brought_deinit(&s->brought);
+    pictures_list_deinit(&s->pictures);
     while (s->waiting)
         session_free_waiting(s, s->waiting);
     session_forget_opening(s);

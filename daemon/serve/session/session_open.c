@@ -153,6 +153,7 @@ int session_try_opening(struct session *s, struct opening *opening, uint64_t ask
     opened->id = ++s->next_id;
     opened->request = opening->request;
     HASH_ADD(hh, s->opened, id, sizeof opened->id, opened);
+    loader_share_pictures(loader, &s->pictures);
     loader_attach(loader, &opened->user);
     return 0;
 }

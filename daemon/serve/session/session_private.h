@@ -80,6 +80,7 @@ struct session {
     struct client_stream *streams;
     struct known_segment *segments; /* those the client was sent */
     struct brought brought;         /* hosts that no loader has taken yet */
+    struct pictures_list pictures;  /* of its own hosts, which are kept as long as it lasts */
     struct waiting *waiting;        /* owned (utlist) */
     struct opening *opening;        /* borrowed of the thread that reads it; NULL: none */
     uint32_t n_waiting;

@@ -2,6 +2,7 @@
 
 #include "daemon/worker/forked.h"
 #include "daemon/worker/python/columns.h"
+#include "daemon/worker/python/pictures.h"
 #include "daemon/worker/python/py_bad_samples.h"
 #include "daemon/worker/python/retry_cache.h"
 #include "daemon/worker/python/rounds.h"
@@ -159,6 +160,7 @@ static int engine_open(const struct worker_open *how, void **ret, struct dl_erro
     if (!e)
         return engine_failed("dataset", err);
     e->foreign = how->env->foreign;
+    pictures_keep_in(how->env->n_pictures > 0 ? &how->env->pictures[0].cache : NULL);
     int r = spec->collate.kind == COLLATE_PYTHON ? engine_open_source(e, how, err)
                                                  : engine_open_fetcher(e, how, err);
     if (r == 0)

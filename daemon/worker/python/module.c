@@ -243,6 +243,7 @@ static PyMethodDef methods[] = {
      "ValueError: why the dataset cannot be opened. base: an absolute folder; indices: a list."},
     {"pictures", pictures_open, METH_VARARGS, pictures_open_text},
     {"picture_of_file", pictures_of_file, METH_VARARGS, pictures_of_file_text},
+    {"picture_of_path", pictures_of_path, METH_VARARGS, pictures_of_path_text},
     {"picture_of_pixels", pictures_of_pixels, METH_VARARGS, pictures_of_pixels_text},
     {"engine", (PyCFunction)(void (*)(void))module_engine, METH_VARARGS | METH_KEYWORDS,
      "engine(source, batch_size, drop_last=False, seed=0, worker=0, workers=1, tokens=0,\n"

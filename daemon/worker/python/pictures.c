@@ -3,17 +3,25 @@
 #include "daemon/worker/python/picture_draws.h"
 #include "daemon/worker/python/stack.h"
 
+#include "daemon/data/image/kept_pictures.h"
 #include "daemon/data/image/transforms.h"
 #include "proto/dtype.h"
 #include "proto/yaml.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
 const char pictures_open_text[] =
-    "pictures(transforms, draws, channels=3, first=False, fast=False, bare=False) -> handle\n\n"
+    "pictures(transforms, draws, channels=3, first=False, fast=False, bare=False, files=0)\n"
+    "-> handle\n\n"
     "transforms: JSON, a list as in dloader-spec(5). draws: the functions of picture_draws.h.\n"
     "channels: of what they begin with, 3 or 1. first: a RandomCrop draws as torchvision's first\n"
     "generation. fast: a JPEG that gets much smaller is decoded at a smaller scale. bare: tensors "
     "go\n"
-    "into batches and nowhere else, so that they may be made there.\n"
+    "into batches and nowhere else, so that they may be made there. files: of which "
+    "picture_of_path()\n"
+    "keeps some.\n"
     "ValueError: they cannot be read, and why.";
 const char pictures_of_file_text[] =
     "picture_of_file(handle, data, most_pixels, make) -> what make() gave, or None\n\n"
@@ -23,6 +31,10 @@ const char pictures_of_file_text[] =
     "tensor [c, h, w], else pixels [h, w, c]. None: it cannot be decoded here, or transformed; "
     "the\n"
     "generators may have been drawn from. What draws and make raise is raised.";
+const char pictures_of_path_text[] =
+    "picture_of_path(handle, path, jpeg, most_pixels, make) -> what make() gave, or None\n\n"
+    "As picture_of_file() of the file there, which is decoded once for all workers, if there is a\n"
+    "cache. jpeg: another one is left to the caller.";
 const char pictures_of_pixels_text[] =
     "picture_of_pixels(handle, pixels, height, width, make) -> what make() gave, or None\n\n"
     "pixels: bytes [h, w, c], with as many channels as the handle was made for. Else as\n"
@@ -35,10 +47,21 @@ struct pictures {
     struct transforms_runner *run; /* owned */
     struct image_decoder *decoder; /* owned; NULL: there was no file yet */
     PyObject *calls;               /* owned; of draws */
+    struct kept_pictures kept;
+    uint8_t *file; /* owned; what was read of the last one, */
+    size_t room;   /* and how much can be */
+    uint64_t files;
     uint32_t channels;
     bool bare; /* of pictures(): what comes of it is no more than a row of a batch */
     bool busy; /* another thread runs it */
 };
+
+static const struct pictures_cache *pictures_kept; /* borrowed */
+
+void pictures_keep_in(const struct pictures_cache *cache)
+{
+    pictures_kept = cache;
+}
 
 static struct pictures *pictures_free(struct pictures *p)
 {
@@ -47,6 +70,8 @@ static struct pictures *pictures_free(struct pictures *p)
         transforms_runner_free(p->run);
         image_decoder_free(p->decoder);
         Py_CLEAR(p->calls);
+        kept_pictures_deinit(&p->kept);
+        free(p->file);
         free(p);
     }
     return NULL;
@@ -86,14 +111,15 @@ PyObject *pictures_open(PyObject *module, PyObject *args)
     int first = 0, fast = 0, bare = 0;
     struct picture_draws draws;
     struct dl_error err = {0};
+    unsigned long long files = 0;
     const char *text;
     PyObject *calls;
 
     (void)module;
     if (!p)
         return PyErr_NoMemory();
-    if (!PyArg_ParseTuple(args, "sO|Ippp:pictures", &text, &calls, &how.channels, &first, &fast,
-                          &bare) ||
+    if (!PyArg_ParseTuple(args, "sO|IpppK:pictures", &text, &calls, &how.channels, &first, &fast,
+                          &bare, &files) ||
         picture_draws_init(&draws, calls) < 0)
         return NULL;
     if (how.channels != 1 && how.channels != 3) {
@@ -103,6 +129,7 @@ PyObject *pictures_open(PyObject *module, PyObject *args)
     how.first_generation = first;
     how.fast = fast;
     p->channels = how.channels;
+    p->files = files;
     p->bare = bare;
     Py_INCREF(calls);
     p->calls = calls;
@@ -201,6 +228,102 @@ PyObject *pictures_of_file(PyObject *module, PyObject *args)
         p->busy = false;
     }
     PyBuffer_Release(&data);
+    if (!result && !PyErr_Occurred())
+        Py_RETURN_NONE;
+    return result;
+}
+
+/* Whole, as far as it is a file: what else has a path is opened by Python. */
+static int pictures_read_path(struct pictures *p, int fd, size_t *ret)
+{
+    struct stat st;
+    size_t done = 0;
+
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0)
+        return -1;
+    if ((size_t)st.st_size > p->room) {
+        uint8_t *grown = realloc(p->file, (size_t)st.st_size);
+        if (!grown)
+            return -1;
+        p->file = grown;
+        p->room = (size_t)st.st_size;
+    }
+    while (done < (size_t)st.st_size) {
+        ssize_t n = pread(fd, p->file + done, (size_t)st.st_size - done, (off_t)done);
+        if (n < 0 && errno != EINTR)
+            return -1;
+        if (n == 0)
+            break;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    *ret = done;
+    return 0;
+}
+
+static bool pictures_is_jpeg(int fd)
+{
+    uint8_t mark[2];
+
+    return pread(fd, mark, sizeof mark, 0) == sizeof mark && mark[0] == 0xFF && mark[1] == 0xD8;
+}
+
+/* The picture of the file is open in the decoder: kept, or decoded, and kept from now on. */
+static int pictures_open_file(struct pictures *p, int fd, uint64_t most)
+{
+    struct image_file file = {.path = "picture"};
+    struct image_size size;
+    struct dl_error err;
+
+    p->kept.cache = pictures_kept;
+    p->kept.files = p->files;
+    if (kept_pictures_open(&p->kept, fd, p->decoder, &size))
+        return (uint64_t)size.height * size.width > most ? -1 : 0;
+    if (pictures_read_path(p, fd, &file.bytes) < 0)
+        return -1;
+    file.data = p->file;
+    if (image_open(p->decoder, &file, &size, &err) < 0 || (uint64_t)size.height * size.width > most)
+        return -1;
+    if (!kept_pictures_wants(&p->kept, fd, size))
+        return 0;
+    return kept_pictures_add(&p->kept, p->decoder, &file, &err);
+}
+
+static int pictures_run_path(struct pictures *p, const char *path, bool jpeg, uint64_t most,
+                             struct draws *draws, struct transforms_shape *ret)
+{
+    _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct dl_error err;
+
+    if (fd < 0 || (jpeg && !pictures_is_jpeg(fd)) ||
+        (!p->decoder && image_decoder_new(&p->decoder, &err) < 0) ||
+        pictures_open_file(p, fd, most) < 0)
+        return -1;
+    return transforms_run(p->transforms, p->run, p->decoder, draws, "picture", ret, &err);
+}
+
+PyObject *pictures_of_path(PyObject *module, PyObject *args)
+{
+    PyObject *handle, *make, *result = NULL;
+    _cleanup_py_ PyObject *path = NULL;
+    struct picture_draws draws;
+    struct transforms_shape shape;
+    unsigned long long most;
+    int jpeg;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OO&pKO:picture_of_path", &handle, PyUnicode_FSConverter, &path,
+                          &jpeg, &most, &make))
+        return NULL;
+    struct pictures *p = PyCapsule_GetPointer(handle, pictures_door);
+    if (p && !p->busy && picture_draws_init(&draws, p->calls) == 0) {
+        p->busy = true;
+        picture_draws_release(&draws);
+        int r = pictures_run_path(p, PyBytes_AsString(path), jpeg, most, &draws.base, &shape);
+        picture_draws_take_back(&draws);
+        if (r == 0 && !draws.failed)
+            result = pictures_give(p, &shape, make);
+        p->busy = false;
+    }
     if (!result && !PyErr_Occurred())
         Py_RETURN_NONE;
     return result;

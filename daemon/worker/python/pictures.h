@@ -7,11 +7,17 @@
 
 #include "daemon/worker/python/py.h"
 
-/* _worker.pictures(), _worker.picture_of_file() and _worker.picture_of_pixels(), whose docstrings
- * are these. */
+struct pictures_cache;
+
+/* Where picture_of_path() keeps what it decodes from now on; borrowed. NULL: nowhere. */
+void pictures_keep_in(const struct pictures_cache *cache);
+
+/* _worker.pictures(), _worker.picture_of_file(), ..., whose docstrings are these. */
 PyObject *pictures_open(PyObject *module, PyObject *args);
 PyObject *pictures_of_file(PyObject *module, PyObject *args);
+PyObject *pictures_of_path(PyObject *module, PyObject *args);
 PyObject *pictures_of_pixels(PyObject *module, PyObject *args);
-extern const char pictures_open_text[], pictures_of_file_text[], pictures_of_pixels_text[];
+extern const char pictures_open_text[], pictures_of_file_text[], pictures_of_path_text[],
+    pictures_of_pixels_text[];
 
 #endif
