@@ -10,12 +10,14 @@ enum {
     CHUNK_LEAST = 12,
 };
 
-/* The row groups of a footer, on the way. */
+/* A footer on the way: its schema, or its row groups. */
 struct footer_reading {
     struct parquet_footer *footer;
-    const uint32_t *leaves; /* ascending; n_leaves of them */
+    bool groups;            /* the row groups; else all that is not, */
+    const uint32_t *leaves; /* with these of their columns: ascending; n_leaves of them */
     uint32_t n_leaves;
     uint64_t file_bytes;
+    bool encrypted;
     const char *path;
     struct dl_error *err;
 };
@@ -146,9 +148,10 @@ static void footer_read_element(struct thrift *t, struct parquet_element *e)
         t->bad = true;
 }
 
-static int footer_read_schema(struct thrift *t, const struct thrift_field *field,
-                              struct parquet_footer *footer)
+static int footer_read_schema(const struct footer_reading *rd, struct thrift *t,
+                              const struct thrift_field *field)
 {
+    struct parquet_footer *footer = rd->footer;
     uint32_t n = thrift_structs(t, field, ELEMENT_LEAST);
 
     if (footer->elements || n == 0) {
@@ -157,61 +160,11 @@ static int footer_read_schema(struct thrift *t, const struct thrift_field *field
     }
     footer->elements = calloc(n, sizeof *footer->elements);
     if (!footer->elements)
-        return -ENOMEM;
+        return dl_error_set(rd->err, ENOMEM, rd->path, "out of memory for its schema");
     footer->n_elements = n;
     for (uint32_t i = 0; i < n && !t->bad; i++)
         footer_read_element(t, &footer->elements[i]);
     return 0;
-}
-
-/* Everything but the row groups. */
-static int footer_read(struct parquet_footer *footer, const char *path, struct dl_error *err)
-{
-    struct thrift t = thrift_of(footer->data, footer->bytes);
-    struct thrift_field field;
-    bool encrypted = false;
-
-    while (thrift_next(&t, &field)) {
-        if (field.id == 2 && footer_read_schema(&t, &field, footer) < 0)
-            return dl_error_set(err, ENOMEM, path, "out of memory for its schema");
-        if (field.id == 3)
-            footer->rows = (uint64_t)thrift_int(&t, &field);
-        else if (field.id != 2)
-            thrift_skip(&t, &field);
-        encrypted = encrypted || field.id == 8;
-    }
-    if (t.bad || !footer->elements || footer->rows > INT64_MAX)
-        return footer_damaged(path, "has no schema and number of rows that can be", err);
-    if (encrypted)
-        return dl_error_set(err, EINVAL, path, "is encrypted, which cannot be read; decrypt it");
-    return 0;
-}
-
-int parquet_footer_open(const uint8_t *data, uint64_t bytes, const char *path,
-                        struct parquet_footer *ret, struct dl_error *err)
-{
-    struct parquet_footer footer = {0};
-    uint32_t length;
-
-    if (bytes < 4 + TAIL || memcmp(data, "PAR1", 4) != 0 ||
-        memcmp(data + bytes - 4, "PAR1", 4) != 0) {
-        bool encrypted = bytes >= 4 + TAIL && memcmp(data + bytes - 4, "PARE", 4) == 0;
-        return dl_error_set(err, EINVAL, path, "is %s",
-                            encrypted ? "encrypted, which cannot be read; decrypt it"
-                                      : "no Parquet file: it does not begin and end with PAR1; "
-                                        "it may be cut, or still being written");
-    }
-    memcpy(&length, data + bytes - TAIL, sizeof length);
-    if (length > bytes - 4 - TAIL)
-        return footer_damaged(path, "is longer than the file", err);
-    footer.data = data + bytes - TAIL - length;
-    footer.bytes = length;
-    int r = footer_read(&footer, path, err);
-    if (r < 0)
-        parquet_footer_deinit(&footer);
-    else
-        *ret = footer;
-    return r;
 }
 
 /* ---- row groups ----------------------------------------------------------------------------- */
@@ -389,30 +342,94 @@ static int footer_read_groups(struct footer_reading *rd, struct thrift *t,
     return r;
 }
 
+/* ---- the footer ----------------------------------------------------------------------------- */
+
+static int footer_read_field(struct footer_reading *rd, struct thrift *t,
+                             const struct thrift_field *field)
+{
+    rd->encrypted = rd->encrypted || field->id == 8;
+    if (field->id == 2 && !rd->groups)
+        return footer_read_schema(rd, t, field);
+    if (field->id == 4 && rd->groups)
+        return footer_read_groups(rd, t, field);
+    if (field->id == 3 && !rd->groups)
+        rd->footer->rows = (uint64_t)thrift_int(t, field);
+    else
+        thrift_skip(t, field);
+    return 0;
+}
+
+/* `damaged`: what is said of one that cannot be. */
+static int footer_read(struct footer_reading *rd, const char *damaged)
+{
+    struct thrift t = thrift_of(rd->footer->data, rd->footer->bytes);
+    struct thrift_field field;
+    int r = 0;
+
+    while (r == 0 && thrift_next(&t, &field))
+        r = footer_read_field(rd, &t, &field);
+    if (r < 0)
+        return r;
+    return t.bad ? footer_damaged(rd->path, damaged, rd->err) : 0;
+}
+
+static int footer_read_head(struct parquet_footer *footer, const char *path, struct dl_error *err)
+{
+    static const char damaged[] = "has no schema and number of rows that can be";
+    struct footer_reading rd = {.footer = footer, .path = path, .err = err};
+    int r = footer_read(&rd, damaged);
+
+    if (r < 0)
+        return r;
+    if (!footer->elements || footer->rows > INT64_MAX)
+        return footer_damaged(path, damaged, err);
+    if (rd.encrypted)
+        return dl_error_set(err, EINVAL, path, "is encrypted, which cannot be read; decrypt it");
+    return 0;
+}
+
+int parquet_footer_open(const uint8_t *data, uint64_t bytes, const char *path,
+                        struct parquet_footer *ret, struct dl_error *err)
+{
+    struct parquet_footer footer = {0};
+    uint32_t length;
+
+    if (bytes < 4 + TAIL || memcmp(data, "PAR1", 4) != 0 ||
+        memcmp(data + bytes - 4, "PAR1", 4) != 0) {
+        bool encrypted = bytes >= 4 + TAIL && memcmp(data + bytes - 4, "PARE", 4) == 0;
+        return dl_error_set(err, EINVAL, path, "is %s",
+                            encrypted ? "encrypted, which cannot be read; decrypt it"
+                                      : "no Parquet file: it does not begin and end with PAR1; "
+                                        "it may be cut, or still being written");
+    }
+    memcpy(&length, data + bytes - TAIL, sizeof length);
+    if (length > bytes - 4 - TAIL)
+        return footer_damaged(path, "is longer than the file", err);
+    footer.data = data + bytes - TAIL - length;
+    footer.bytes = length;
+    int r = footer_read_head(&footer, path, err);
+    if (r < 0)
+        parquet_footer_deinit(&footer);
+    else
+        *ret = footer;
+    return r;
+}
+
 int parquet_footer_groups(struct parquet_footer *footer, const uint32_t *leaves, uint32_t n,
                           uint64_t bytes, const char *path, struct dl_error *err)
 {
     struct footer_reading rd = {.footer = footer,
+                                .groups = true,
                                 .leaves = leaves,
                                 .n_leaves = n,
                                 .file_bytes = bytes,
                                 .path = path,
                                 .err = err};
-    struct thrift t = thrift_of(footer->data, footer->bytes);
-    struct thrift_field field;
     uint64_t rows = 0;
-    int r = 0;
+    int r = footer_read(&rd, "has row groups that cannot be");
 
-    while (r == 0 && thrift_next(&t, &field)) {
-        if (field.id == 4)
-            r = footer_read_groups(&rd, &t, &field);
-        else
-            thrift_skip(&t, &field);
-    }
     if (r < 0)
         return r;
-    if (t.bad)
-        return footer_damaged(path, "has row groups that cannot be", err);
     for (uint32_t i = 0; i < footer->n_groups; i++) {
         footer->groups[i].first_row = rows;
         if (add_overflows(rows, footer->groups[i].rows, &rows) || rows > footer->rows)
