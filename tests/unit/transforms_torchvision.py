@@ -5,7 +5,8 @@ torchvision and PIL; those of DLOADER_TORCH_PYTHONS are tried.
 
 torchvision draws from torch; what it draws is recorded, call by call with its arguments, and given to
 check_transforms, which refuses any other call. So the order and the arguments of draws are compared,
-too. $TRANSFORMS_SEED chooses other pictures and arguments.
+too. $TRANSFORMS_SEED chooses other pictures and arguments; with $DLOADER_TEST_TURN, 0 or 1, each list of
+transforms has half of its pictures, and the other turn has the others.
 """
 
 import json
@@ -32,6 +33,7 @@ except ImportError as error:
 
 TOOL = ""
 SEED = int(os.environ.get("TRANSFORMS_SEED", "1"))
+TURN = os.environ.get("DLOADER_TEST_TURN")
 
 
 class Recorder:
@@ -235,10 +237,13 @@ class WithTool(unittest.TestCase):
         """Each list of transforms on some of the pictures, with several seeds."""
         rng = random.Random(f"{SEED} {self.id()}")
         for transforms in lists:
-            for path in rng.sample(pictures or self.pictures, 12):
-                for _ in range(times):
+            for number, path in enumerate(rng.sample(pictures or self.pictures, 12)):
+                seeds = [rng.randrange(2**31) for _ in range(times)]
+                if TURN and number % 2 != int(TURN):
+                    continue
+                for seed in seeds:
                     with self.subTest(transforms=transforms, picture=os.path.basename(path)):
-                        self.compare(transforms, path, rng.randrange(2**31), **options)
+                        self.compare(transforms, path, seed, **options)
 
 
 NORMAL = {"kind": "Normalize", "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
