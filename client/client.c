@@ -28,7 +28,8 @@ static void client_compose_error(struct dl_client *client)
 }
 
 void dl_client_set_progress(struct dl_client *client,
-                            void (*tell)(void *data, uint64_t done, uint64_t all), void *data)
+                            void (*tell)(void *data, uint64_t done, uint64_t all, const char *what),
+                            void *data)
 {
     client->progress.tell = tell;
     client->progress.data = data;

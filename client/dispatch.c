@@ -141,8 +141,9 @@ static int dispatch_on_progress(struct dl_client *client, const struct dl_messag
     if (call->answer != DL_MSG_OPENED || call->done || call->request != progress->request)
         return violated(client, "PROGRESS of request %llu, which is not a pending OPEN",
                         (ull)progress->request);
-    if (client->progress.tell)
-        client->progress.tell(client->progress.data, progress->done, progress->all);
+    _cleanup_free_ char *what = client->progress.tell ? span_dup(progress->what) : NULL;
+    if (what)
+        client->progress.tell(client->progress.data, progress->done, progress->all, what);
     return 0;
 }
 

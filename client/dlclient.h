@@ -139,12 +139,15 @@ DL_API int dl_client_is_usable(const struct dl_client *client);
 DL_API void dl_set_interrupt(int (*check)(void *data), void *data);
 
 /*
- * While opening a loader waits until the daemon's workers have found out how long the samples are,
- * which batches of tokens need, `tell` is called a few times a second: of `all` samples it is known
- * of `done`. NULL: nobody is told. It must not call libdlclient.
+ * While opening a loader waits for the daemon's workers, which list folders, index files, or find
+ * out how long the samples are, `tell` is called up to five times a second: `done` of `all` are,
+ * UINT64_MAX: nobody knows of how many. `what` is counted, for people: "lengths", "images found";
+ * valid for the call; another one: something else has begun. What is quick may be told of once, or
+ * not at all. NULL: nobody is told. It must not call libdlclient.
  */
 DL_API void dl_client_set_progress(struct dl_client *client,
-                                   void (*tell)(void *data, uint64_t done, uint64_t all),
+                                   void (*tell)(void *data, uint64_t done, uint64_t all,
+                                                const char *what),
                                    void *data);
 
 /*

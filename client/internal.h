@@ -125,7 +125,8 @@ struct dl_client {
     struct pin *pin;          /* counted: segments that come are page-locked with it; or NULL */
     struct dl_buffer answer;  /* of the last query */
     struct {
-        void (*tell)(void *data, uint64_t done, uint64_t all); /* NULL: nobody is told */
+        /* NULL: nobody is told */
+        void (*tell)(void *data, uint64_t done, uint64_t all, const char *what);
         void *data;
     } progress;
     void *module; /* owned handle of dlclient-local.so; NULL until it is needed */

@@ -24,6 +24,7 @@ enum {
      * the last one before the next are announced at once.
      */
     ANNOUNCE_NS = 200 * 1000,
+    TELL_NS = 200 * 1000 * 1000, /* between two words of how far the opening is */
     SLOW_TOLD = 16, /* of the slowest samples, to be told of again only when a slower one comes */
     /* How often a worker that never runs out of tasks looks at its socket. */
     SOCKET_CHECK_NS = 1000 * 1000,
@@ -70,14 +71,17 @@ struct worker {
     struct guard guard;       /* of the files that it maps */
     struct segment *segments; /* owned array */
     uint32_t n_segments;
-    uint64_t unannounced;        /* completions the daemon was not woken for */
-    uint64_t unannounced_since;  /* ns; when the first of them was begun */
-    bool rested;                 /* it waited for work since its last completion */
-    uint64_t look_at;            /* ns; not before this are files looked at again */
-    bool unlooked;               /* a task was done since they were looked at */
-    struct dl_error found;       /* what was found then and is not noted yet; code 0: nothing */
-    bool noted;                  /* something was */
-    uint64_t slow_ns[SLOW_TOLD]; /* of samples that the daemon was told of */
+    uint64_t unannounced;         /* completions the daemon was not woken for */
+    uint64_t unannounced_since;   /* ns; when the first of them was begun */
+    bool rested;                  /* it waited for work since its last completion */
+    uint64_t look_at;             /* ns; not before this are files looked at again */
+    bool unlooked;                /* a task was done since they were looked at */
+    struct dl_error found;        /* what was found then and is not noted yet; code 0: nothing */
+    bool noted;                   /* something was */
+    uint64_t slow_ns[SLOW_TOLD];  /* of samples that the daemon was told of */
+    struct data_progress opening; /* of the dataset; told of until it is open */
+    const char *opening_what;     /* static; told of last */
+    uint64_t opening_told;        /* ns; when that was */
 };
 
 /* ---- talking to the daemon ------------------------------------------------------------------ */
@@ -106,6 +110,21 @@ static int worker_send_failed(struct worker *w, uint32_t segment, const struct d
                                              .code = (uint64_t)err->code,
                                              .path = span_str(err->path),
                                              .message = span_str(err->message)}});
+}
+
+/* Of a new thing at once; a daemon that has gone away shows elsewhere. */
+static void worker_tell_opening(void *owner, const char *what, uint64_t done, uint64_t all)
+{
+    struct worker *w = owner;
+    uint64_t now = clock_ns();
+
+    if (w->opening_what && strcmp(w->opening_what, what) == 0 && now - w->opening_told < TELL_NS)
+        return;
+    w->opening_what = what;
+    w->opening_told = now;
+    (void)worker_send_message(
+        w, &(struct dl_message){.number = DL_MSG_W_OPENING,
+                                .w_opening = {.done = done, .all = all, .what = span_str(what)}});
 }
 
 static void worker_announce(struct worker *w)
@@ -267,11 +286,14 @@ static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg
         (r = worker_list_strings(&in->plugins, &in->env.plugins, &in->env.n_plugins)) < 0)
         return r;
     worker_close_in(w, (enum sandbox_level)msg->sandbox, &spec);
+    w->opening = (struct data_progress){.tell = worker_tell_opening, .owner = w};
+    in->env.progress = &w->opening;
     /* Before the dataset is opened: should the files change now, the lengths are taken anew. */
     if (spec.batch.tokens)
         w->fingerprint = lengths_fingerprint(&spec.dataset, spec.batch.length_of, &in->env);
     in->env.seed = dataset_replica_seed(spec.seed, UINT64_MAX, 0, in->env.workers, in->env.worker);
     r = w->engine->open(&(struct worker_open){.spec = &spec, .env = &in->env}, &w->dataset, err);
+    in->env.progress = NULL;
     forked_end_copy();
     return r;
 }

@@ -14,10 +14,11 @@ import termios
 from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import DLCTL, DaemonError, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
+import media  # noqa: E402
+from dltest import DLCTL, DaemonError, TestCase, dlctl, dlctl_json, main, named, wait_until  # noqa: E402
 
 # What is for programs alone; and below the row, where it is not on its line.
-NEVER = ("padded", "overlong", "carried", "repeated", "buckets", "mixture")
+NEVER = ("padded", "overlong", "carried", "repeated", "buckets", "lengths", "mixture")
 BELOW = ("verdict", "message")
 # What a value says of its unit is not in the title.
 UNITS = (("_bytes_per_s", "/s"), ("_per_s", "/s"), ("_bytes", ""), ("_s", ""))
@@ -253,18 +254,53 @@ class Run(TestCase):
         for option in ("--quiet", "--json"):
             self.assertEqual(self.on_a_terminal(*run, option), b"END")
 
-    def test_progress_of_what_takes_long_at_the_beginning(self):
+    def images(self):
+        """Of 15 pictures."""
         for label in range(3):
             os.makedirs(self.path(f"images/{label}"))
             for image in range(5):
-                open(self.path(f"images/{label}/{image}.png"), "w").close()
-        spec = self.spec("images", batch={"size": 5}, dataset={
+                with open(self.path(f"images/{label}/{image}.png"), "wb") as file:
+                    file.write(media.png(f"{label}/{image}", 12, 12))
+        return self.spec("images", batch={"size": 5}, dataset={
             "kind": "imagefolder", "root": self.path("images"), "size": [8, 8]})
+
+    def test_progress_of_what_takes_long_at_the_beginning(self):
+        spec = self.images()
         shown = self.on_a_terminal("plan", spec)
         self.assertIn(b"images found  ", shown)
         self.assertTrue(shown.endswith(b"\r\x1b[KEND"), shown)
         self.assertEqual(self.on_a_terminal("plan", spec, "--quiet"), b"END")
         self.assertEqual(dlctl("plan", spec).stderr, "")
+
+    def test_progress_of_what_takes_the_daemon_long(self):
+        """A worker finds the pictures: whoever waits for it is told how far it is, and then of the batches."""
+        run = ("run", self.images(), "--socket", self.running.socket)
+        shown = self.on_a_terminal(*run)
+        found, wiped, batches = shown.partition(b"\r\x1b[K")
+        self.assertIn(b"images found  ", found)
+        self.assertEqual(wiped, b"\r\x1b[K")
+        self.assertIn(b"/3 ", batches)
+        self.assertTrue(shown.endswith(b"\r\x1b[KEND"), shown)
+        for option in ("--quiet", "--json"):
+            self.assertEqual(self.on_a_terminal(*run, option), b"END")
+        self.assertEqual(dlctl(*run).stderr, "")  # no terminal: a line when it has taken long
+
+    def test_who_is_told(self):
+        """Of folders and shards, which the daemon's first worker reads; of what is open, nobody."""
+        self.images()
+        media.shard(self.path("a.tar"), 0, 3)
+        media.shard(self.path("b.tar"), 3, 3)
+        folder = {"kind": "imagefolder", "root": self.path("images"), "size": [8, 8]}
+        tar = {"kind": "tar", "shards": [self.path("a.tar"), self.path("b.tar")], "index": "auto"}
+        for name, dataset, want in (("folder", folder, [5, 2 ** 64 - 1, "images found"]),
+                                    ("tar", tar, [1, 2, "shards indexed"])):
+            with self.subTest(name):
+                client = self.client(self.running)
+                client.open(named(name, dataset=dataset, workers={"count": 2}, collate={"kind": "none"}))
+                self.assertIn(want, client.progress)
+                again = self.client(self.running)
+                again.open(name)
+                self.assertEqual(again.progress, [])
 
 
 class Views(TestCase):

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import importlib.util
 import io
 import json
 import os
@@ -22,6 +23,8 @@ import torch
 import dloader
 from dloader import _private, _progress, _spec
 from dltest import wait_until
+
+HAS_TQDM = importlib.util.find_spec("tqdm") is not None
 
 try:
     from dloader import _client
@@ -105,19 +108,21 @@ class Line(unittest.TestCase):
         self.assertRegex(out.getvalue(), r"epoch 0: 4/4 batches, \d+/s\n$")
 
 
-    def test_lengths(self):
+    def test_opening(self):
         """Nothing where nobody waits; else what is known, never less than before."""
-        for bar in (_progress._Line, None):  # by itself; and by tqdm, if that is there
+        for tqdm in (False, True):  # by itself; and by tqdm, if that is there
             out = io.StringIO()
-            with contextlib.redirect_stderr(out), _progress.Lengths():
-                pass
-            self.assertEqual(out.getvalue(), "")
-            with contextlib.redirect_stderr(out), _progress.Lengths() as tell:
-                if bar:
-                    tell._bar = bar(1000, 0, "lengths", "samples")
+            hidden = {} if tqdm else {"tqdm": None, "tqdm.auto": None}
+            with contextlib.redirect_stderr(out), mock.patch.dict(sys.modules, hidden), _progress.Opening() as tell:
+                tell(12, _progress.UNKNOWN, "images found")
+                self.assertEqual(out.getvalue(), "")  # it may have been all of it
+                for done in (1024, 2048):
+                    tell(done, _progress.UNKNOWN, "images found")
                 for done in (0, 400, 300, 900):
-                    tell(done, 1000)
-            self.assertRegex(out.getvalue(), r"lengths: 1000/1000 samples, \d+/s\n$" if bar else r"lengths.*1000")
+                    tell(done, 1000, "lengths")
+            self.assertRegex(out.getvalue(), r"lengths.*1000" if tqdm and HAS_TQDM else
+                             r"images found: 2048, \d+/s\n(.*\r)?lengths: 1000/1000 samples, \d+/s\n$")
+            self.assertRegex(out.getvalue(), r"images found: 2048")
 
 
 @unittest.skipUnless(HAS_CLIENT, "the extension module is not built, or $DLOADERD is not set")

@@ -50,7 +50,7 @@ class PythonReadme(unittest.TestCase):
         self.assertEqual([title for title, _ in examples()],
                          ["DataLoader", "Memory", "Random numbers", "Save and resume", "Loader",
                           "Weights of a mixture", "Resume with another number of ranks", "Batches of tokens",
-                          "Several processes", "Started by a launcher"])
+                          "Names of samples", "Several processes", "Started by a launcher"])
 
     def test_dataloader(self):
         self.run_example("DataLoader")
@@ -75,6 +75,9 @@ class PythonReadme(unittest.TestCase):
 
     def test_batches_of_tokens(self):
         self.run_example("Batches of tokens")
+
+    def test_names_of_samples(self):
+        self.run_example("Names of samples")
 
     def test_several_processes(self):
         self.run_example("Several processes")

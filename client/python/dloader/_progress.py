@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 INTERVAL_S = 0.2
+UNKNOWN = 2 ** 64 - 1  # of how many
 
 
 class _Line:
@@ -27,7 +28,8 @@ class _Line:
         self._shown = time.monotonic()
         seconds = max(self._shown - self._begun, 1e-9)
         total = "" if self.total is None else f"/{self.total}"
-        print(f"{start}{self.label}: {self.n}{total} {self.unit}, "
+        unit = f" {self.unit}" if self.unit else ""
+        print(f"{start}{self.label}: {self.n}{total}{unit}, "
               f"{(self.n - self._first) / seconds:.0f}/s", end=end, file=sys.stderr, flush=True)
 
     def close(self) -> None:
@@ -42,30 +44,42 @@ def _bar(total: int | None, initial: int, label: str, unit: tuple[str, str] = ("
     return tqdm(total=total, initial=initial, desc=label, unit=unit[0])
 
 
-class Lengths:
-    """Shows of how many samples the length is known, while a loader is opened; called with (done, all).
+class Opening:
+    """Shows what the daemon's workers do before a loader is open; called with (done, all, what).
 
-    Nothing where nobody has to wait for them. with Lengths() as tell: ...
+    A bar for each thing that takes long: images that are found, shards that are indexed, lengths
+    that are taken. Nothing where nobody has to wait. with Opening() as tell: ...
     """
 
     def __init__(self) -> None:
         self._bar: Any = None
+        self._what = ""
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int, what: str) -> None:
+        known = None if total == UNKNOWN else total
+        if what != self._what:
+            self._end(True)
+            self._what = what
+            if known is None:  # the first word of it comes at once, also where it is the last one
+                return
         if self._bar is None:
-            self._bar = _bar(total, done, "lengths", ("sample", "samples"))
+            unit = ("sample", "samples") if what == "lengths" else ("", "")
+            self._bar = _bar(known, done, what, unit)
         if done > self._bar.n:
             self._bar.update(done - self._bar.n)
 
-    def __enter__(self) -> Lengths:
+    def __enter__(self) -> Opening:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def _end(self, whole: bool) -> None:
         bar, self._bar = self._bar, None
         if bar is not None:
-            if kind is None:  # the last ones are not told of
+            if whole and bar.total is not None:  # the last ones are not told of
                 bar.update(bar.total - bar.n)
             bar.close()
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._end(kind is None)
 
 
 class Progress:

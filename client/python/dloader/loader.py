@@ -16,7 +16,7 @@ from typing import Any
 
 from . import _device, _html, _mesh, _private, _reraise, _rejoin, _world
 from ._errors import DaemonError, SamplesLeftOutError, StateError, WorldChangedError
-from ._progress import Lengths, Progress
+from ._progress import Opening, Progress
 from ._spec import Spec, refusal
 
 VERSION = 2
@@ -241,7 +241,8 @@ class Loader:
     device: batches arrive on this device, one copied ahead (torch only).
     name: clients that open the same name with the same spec share workers and memory.
     progress: shows the progress on standard error, by tqdm if that can be imported: of each epoch,
-        and while the lengths of samples are taken, which batches of tokens wait for.
+        and before that of what the daemon's workers do: images that are found, shards that are
+        indexed, lengths of samples that are taken.
     job: name of the training job of the ranks. Ranks of a job must agree on the epoch and on their
         number, and the daemon remembers which batches each has released: after each next(), all
         that nothing refers to. Absent, if neither rank nor world_size is given: torchrun's
@@ -372,7 +373,7 @@ class Loader:
     def _open_in(self, client: Any) -> None:
         self._client = client
         writable = self._as == _MODES["torch"] and not self._replicas
-        with Lengths() as tell:
+        with Opening() as tell:
             self._loader = client.open(self.spec, self._spec.base, writable, tell if self.progress else None)
 
     def _open(self) -> None:

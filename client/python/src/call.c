@@ -95,11 +95,12 @@ void client_begin_wait(struct client_object *client, struct long_wait *wait)
     dl_set_interrupt(py_call_is_interrupted_late, wait);
 }
 
-void client_call_back(PyThreadState *thread, PyObject *callable, uint64_t a, uint64_t b)
+void client_call_back(PyThreadState *thread, PyObject *callable, uint64_t a, uint64_t b,
+                      const char *text)
 {
     PyEval_RestoreThread(thread);
     PyObject *done =
-        PyObject_CallFunction(callable, "KK", (unsigned long long)a, (unsigned long long)b);
+        PyObject_CallFunction(callable, "KKs", (unsigned long long)a, (unsigned long long)b, text);
 
     if (!done)
         PyErr_WriteUnraisable(callable);

@@ -79,7 +79,8 @@ void client_end_call(struct client_object *client, PyThreadState *thread);
 
 /* Within a call, from libdlclient: `callable` is told two numbers. What it raises is only printed.
  */
-void client_call_back(PyThreadState *thread, PyObject *callable, uint64_t a, uint64_t b);
+void client_call_back(PyThreadState *thread, PyObject *callable, uint64_t a, uint64_t b,
+                      const char *text);
 
 /* The same around dl_epoch_next() of an epoch that follows the cluster, which may take longer than
  * it was given: from `since` on, of clock_ns(). Ended by client_end_call() with its thread. */

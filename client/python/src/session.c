@@ -92,8 +92,10 @@ PyDoc_STRVAR(
     "open($self, spec, base=None, writable=False, tell=None, /)\n--\n\n"
     "Opens a loader by its spec, YAML or JSON text, or by its name alone; relative "
     "paths start from base. writable: batches shall be, where the spec does not say it. tell: "
-    "called with (done, all) now and then, while lengths of samples are taken. Error, with the "
-    "place in .path, if it is refused.");
+    "called with (done, all, what) now and then, while the workers find files, index them or take "
+    "lengths of samples; all: 2**64 - 1 where nobody knows. Error, with the place in .path, if it "
+    "is "
+    "refused.");
 
 struct session_teller {
     PyThreadState *thread;
@@ -101,11 +103,11 @@ struct session_teller {
 };
 
 /* Called without the GIL, in the thread that gave it up. */
-static void py_session_tell(void *data, uint64_t done, uint64_t all)
+static void py_session_tell(void *data, uint64_t done, uint64_t all, const char *what)
 {
     const struct session_teller *teller = data;
 
-    client_call_back(teller->thread, teller->tell, done, all);
+    client_call_back(teller->thread, teller->tell, done, all, what);
 }
 
 static PyObject *py_session_client_open(PyObject *self, PyObject *args)

@@ -355,6 +355,7 @@ int arrow_table_open(struct arrow_table *table, const struct file_list *paths,
     for (uint32_t i = 0; r == 0 && i < paths->n; i++) {
         table->files[i].path = paths->paths[i];
         r = arrow_table_open_file(table, i, choice, env, err);
+        data_tell(env, "files indexed", i + 1, paths->n);
     }
     return r;
 }

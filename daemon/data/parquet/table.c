@@ -347,6 +347,7 @@ int parquet_table_list(struct parquet_table *table, const struct value *filter,
         r = table_open_next(table, i, env, err);
         if (r == 0)
             r = table_list_groups(table, i, filter, columns, err);
+        data_tell(env, "files indexed", i + 1, table->files.list.n);
     }
     return r;
 }

@@ -244,8 +244,10 @@ int tfrecord_open(const struct spec_dataset *spec, const char *place, const stru
     records->parts = calloc(records->list.n, sizeof *records->parts);
     if (!records->parts)
         return dl_error_set(err, ENOMEM, place, "out of memory");
-    for (uint32_t i = 0; r == 0 && i < records->list.n; i++)
+    for (uint32_t i = 0; r == 0 && i < records->list.n; i++) {
         r = tfrecord_open_part(records, i, env, err);
+        data_tell(env, "files indexed", i + 1, records->list.n);
+    }
     if (r == 0)
         *ret = steal_ptr(ds);
     return r;

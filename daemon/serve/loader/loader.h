@@ -38,8 +38,9 @@ struct loader_extent {
 };
 
 struct loader_events {
-    /* It is not open yet: of `all` samples the lengths of `done` are known. */
-    void (*progress)(struct loader_user *user, uint64_t done, uint64_t all);
+    /* It is not open yet: of `all` (UINT64_MAX: nobody knows) `done` are, such as lengths; a text
+     * for people, borrowed for the call. */
+    void (*progress)(struct loader_user *user, uint64_t done, uint64_t all, const char *what);
     /* err NULL: it is open. Else the user is detached already. */
     void (*opened)(struct loader_user *user, const struct dl_error *err);
     /* What loader_start() had left open is known: how far it goes, or (err) why it is not to be;

@@ -164,17 +164,23 @@ static bool measure_failed(const struct measuring *m)
     return m->loader->state == LOADER_BROKEN;
 }
 
+void loader_tell_progress(const struct loader *loader, uint64_t done, uint64_t all,
+                          const char *what)
+{
+    struct loader_user *user, *next;
+
+    DL_FOREACH_SAFE (loader->users, user, next)
+        loader->o.events->progress(user, done, all, what);
+}
+
 static void measure_tell(struct measuring *m)
 {
-    const struct loader *loader = m->loader;
     uint64_t now = uv_hrtime();
-    struct loader_user *user, *next;
 
     if (now - m->told_ns < TELL_NS)
         return;
     m->told_ns = now;
-    DL_FOREACH_SAFE (loader->users, user, next)
-        loader->o.events->progress(user, m->done, m->table->n);
+    loader_tell_progress(m->loader, m->done, m->table->n, "lengths");
 }
 
 /* ---- handing out ---------------------------------------------------------------------------- */

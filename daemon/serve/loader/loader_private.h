@@ -72,6 +72,8 @@ struct loader {
     struct recent marked; /* its time, and what was then */
     struct recent recently[STAGES], recently_delivered;
     struct lately_book lately;
+    uint64_t opening_told;   /* ns; when its users heard last of what a worker opens */
+    uint32_t opening_sooner; /* how often they heard of it soon again */
     struct slow_list slowest;
     struct lengths_found found;       /* of `lengths`, once it is open */
     char verdict[VERDICT_LATEST_MAX]; /* when a stream was last read, or left; "": none was */
@@ -126,6 +128,10 @@ void loader_count_mixture(struct loader *loader, struct stream *stream, const st
 void loader_mixture_deinit(struct loader *loader); /* with the datasets' sizes */
 
 /* ---- loader_measure.c */
+
+/* Its users hear how far it is before it is open. */
+void loader_tell_progress(const struct loader *loader, uint64_t done, uint64_t all,
+                          const char *what);
 
 /*
  * Takes the lengths of all samples, and then says loader_opened(); while loader->measuring is

@@ -194,6 +194,25 @@ static void tasks_on_written(void *owner, const struct dl_error *what)
     }
 }
 
+/* What it says comes five times a second, and of a new thing at once; of one that says more, no
+ * more is passed on. */
+static void tasks_on_opening(void *owner, const struct dl_msg_w_opening *what)
+{
+    enum { LEAST_NS = 100 * 1000 * 1000, SOONER = 16 };
+    struct loader *loader = owner;
+    uint64_t now = uv_hrtime();
+
+    if (loader->state != LOADER_OPENING || loader->measuring)
+        return;
+    if (now - loader->opening_told < LEAST_NS && loader->opening_sooner++ >= SOONER)
+        return;
+    _cleanup_free_ char *text = span_dup(what->what);
+    struct dl_error fit; /* to be shown on a terminal */
+    (void)dl_error_set(&fit, 1, "", "%s", text ? text : "");
+    loader->opening_told = now;
+    loader_tell_progress(loader, what->done, what->all, fit.message);
+}
+
 static void tasks_on_slow(void *owner, const struct slow_sample *what)
 {
     struct loader *loader = owner;
@@ -203,7 +222,8 @@ static void tasks_on_slow(void *owner, const struct slow_sample *what)
         slow_list_add(&loader->slowest, what);
 }
 
-const struct pool_events loader_pool_events = {.ready = tasks_on_ready,
+const struct pool_events loader_pool_events = {.opening = tasks_on_opening,
+                                               .ready = tasks_on_ready,
                                                .broken = tasks_on_broken,
                                                .done = tasks_on_done,
                                                .ended = tasks_on_ended,

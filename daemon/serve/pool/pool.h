@@ -34,6 +34,8 @@ struct place {
 };
 
 struct pool_events {
+    /* A worker says how far it is with that, while none has it open. */
+    void (*opening)(void *owner, const struct dl_msg_w_opening *what);
     /* The dataset is open in the first worker, which says what it is. */
     void (*ready)(void *owner, const struct dl_msg_w_ready *what);
     /* The dataset cannot be opened, or no worker stays alive: nothing will run any more. */

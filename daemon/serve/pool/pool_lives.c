@@ -165,6 +165,20 @@ static void pool_lives_note_sandbox(struct member *m, uint32_t parts)
     log_about(LOG_WARNING, &(struct log_fields){LOG_EVENT_SANDBOX_LACKS}, "%s", complaint);
 }
 
+static void pool_lives_on_process_opening(void *owner, const struct dl_msg_w_opening *what)
+{
+    const struct member *m = owner;
+    struct pool *pool = m->pool;
+
+    if (m->state != WORKER_STARTING || pool->opened || pool->broken)
+        return;
+    /* All find the same: one at a time is heard. */
+    if (!pool->heard || pool->heard->state != WORKER_STARTING)
+        pool->heard = m;
+    if (pool->heard == m)
+        pool->o.events->opening(pool->o.owner, what);
+}
+
 static void pool_lives_on_process_ready(void *owner, const struct dl_msg_w_ready *what)
 {
     struct member *m = owner;
@@ -374,7 +388,8 @@ static void pool_lives_on_process_exited(void *owner, int signal, const char *ca
     member_lose(m, text, true);
 }
 
-static const struct process_events process_events = {.ready = pool_lives_on_process_ready,
+static const struct process_events process_events = {.opening = pool_lives_on_process_opening,
+                                                     .ready = pool_lives_on_process_ready,
                                                      .failed = pool_lives_on_process_failed,
                                                      .mapped = pool_lives_on_process_mapped,
                                                      .completed = pool_lives_on_process_completed,

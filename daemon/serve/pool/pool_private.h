@@ -107,6 +107,8 @@ struct pool {
     struct bad_list bad; /* of the completion at hand */
     bool iterable;       /* the dataset; once opened */
     bool opened;
+    const struct member
+        *heard; /* borrowed; whose word counts of how far the opening is; may be NULL */
     bool broken;
     bool ended; /* pool_end_workers() */
     bool freed;

@@ -10,6 +10,11 @@
 
 #include <utlist.h>
 
+static void pool_stuck_ignore_opening(void *owner, const struct dl_msg_w_opening *what)
+{
+    (void)owner, (void)what;
+}
+
 static void pool_stuck_ignore_ready(void *owner, const struct dl_msg_w_ready *what)
 {
     (void)owner, (void)what;
@@ -56,7 +61,8 @@ static void pool_stuck_on_exited(void *owner, int signal, const char *cause)
     pool_unref(pool);
 }
 
-static const struct process_events pool_stuck_events = {.ready = pool_stuck_ignore_ready,
+static const struct process_events pool_stuck_events = {.opening = pool_stuck_ignore_opening,
+                                                        .ready = pool_stuck_ignore_ready,
                                                         .failed = pool_stuck_ignore_failed,
                                                         .mapped = pool_stuck_ignore_mapped,
                                                         .completed = pool_stuck_ignore_completed,

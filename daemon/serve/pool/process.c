@@ -219,6 +219,9 @@ static void process_on_message(void *owner, const struct dl_message *msg, struct
     (void)payload;
 
     switch (msg->number) {
+    case DL_MSG_W_OPENING:
+        p->events->opening(p->owner, &msg->w_opening);
+        break;
     case DL_MSG_W_READY:
         p->events->ready(p->owner, &msg->w_ready);
         break;

@@ -26,6 +26,7 @@ struct pictures_list;
 struct process;
 
 struct process_events {
+    void (*opening)(void *owner, const struct dl_msg_w_opening *what);
     void (*ready)(void *owner, const struct dl_msg_w_ready *what);
     /* segment 0: the dataset could not be opened. */
     void (*failed)(void *owner, uint32_t segment, const struct dl_error *err);

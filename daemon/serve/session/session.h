@@ -96,7 +96,8 @@ void session_world_forget(struct session *session);
 
 /* What loaders tell: see struct loader_events. */
 void session_loader_opened(struct loader_user *user, const struct dl_error *err);
-void session_loader_progress(struct loader_user *user, uint64_t done, uint64_t all);
+void session_loader_progress(struct loader_user *user, uint64_t done, uint64_t all,
+                             const char *what);
 void session_started(struct stream *stream, const struct loader_extent *extent,
                      const struct dl_error *err);
 void session_deliver(struct stream *stream, struct step *const *steps, uint32_t n);

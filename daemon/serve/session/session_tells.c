@@ -5,14 +5,16 @@
 #include <assert.h>
 #include <endian.h>
 
-void session_loader_progress(struct loader_user *user, uint64_t done, uint64_t all)
+void session_loader_progress(struct loader_user *user, uint64_t done, uint64_t all,
+                             const char *what)
 {
     struct opened *opened = container_of(user, struct opened, user);
 
-    session_send(
-        opened->session,
-        &(struct dl_message){.number = DL_MSG_PROGRESS,
-                             .progress = {.request = opened->request, .done = done, .all = all}});
+    session_send(opened->session, &(struct dl_message){.number = DL_MSG_PROGRESS,
+                                                       .progress = {.request = opened->request,
+                                                                    .done = done,
+                                                                    .all = all,
+                                                                    .what = span_str(what)}});
 }
 
 void session_loader_opened(struct loader_user *user, const struct dl_error *err)
