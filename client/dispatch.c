@@ -196,6 +196,8 @@ static int dispatch_on_changed(struct dl_client *client, const struct dl_message
                         msg->changed.changes.len);
     if (r < 0 || (loader && weights_set(loader, msg->changed.changes) < 0))
         return no_memory_for(client, msg);
+    if (loader)
+        loader->weights.told = client->incarnation + 1;
     return 0;
 }
 
@@ -221,6 +223,8 @@ static int dispatch_on_started(struct dl_client *client, const struct dl_message
                         (ull)started->epoch, (ull)started->first, (ull)epoch->number,
                         (ull)epoch->first);
     epoch->loader->weights.known = true; /* CHANGED has said what START did not know */
+    epoch->loader->weights.told = client->incarnation + 1;
+    epoch->loader->weights.from = started->epoch;
     epoch->number = started->epoch;
     epoch->first = epoch->expected = epoch->position = started->first;
     epoch->stream = (uint32_t)started->stream;

@@ -228,6 +228,26 @@ DL_API int dl_loader_mix(struct dl_loader *loader, const struct dl_mix_weight *w
                          uint64_t *epoch, uint64_t *step);
 
 /*
+ * New weights of single samples for a sampler of kind weighted that is being read, for all its
+ * ranks from one later step of an epoch on: weights[0..n), one for each sample of the dataset,
+ * float64, finite, not negative, not all 0. Copied before it returns. They hold until they are
+ * changed again, in later epochs too, and are part of each state that is written from here on, by
+ * their sum alone: they themselves are kept in a file in the directory $DLOADER_WEIGHTS, or
+ * dloader/weights below $XDG_STATE_HOME or ~/.local/state, 8 bytes each, which whoever resumes from
+ * such a state needs. Nobody removes it.
+ *
+ * With replacement, draws behind the step are by the new weights; without, what has not come in the
+ * epoch is drawn anew by them. `epoch` and `step` as for dl_loader_mix(), and the same errors;
+ * besides -EINVAL: the sampler is not weighted, or n is not the number of samples; -EDQUOT,
+ * -ENOMEM: the daemon has no room for them; and those of writing a file.
+ */
+DL_API int dl_client_weights(struct dl_client *client, const char *loader, const double *weights,
+                             size_t n, uint64_t epoch, uint64_t step, const void **ret_data,
+                             size_t *ret_len);
+DL_API int dl_loader_weights(struct dl_loader *loader, const double *weights, size_t n,
+                             uint64_t *epoch, uint64_t *step);
+
+/*
  * Brings a Python host (proto/PROTOCOL.md, Life of a Python host): a process that starts the
  * workers of a loader of this session whose spec then says `dataset: {kind: python, host:
  * <number>}`.

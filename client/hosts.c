@@ -21,9 +21,10 @@ static int hosts_make_way(struct dl_client *client, uint64_t deadline)
     else if (r > 0 && clock_ns() >= deadline)
         r = -ETIMEDOUT;
     if (r == -ETIMEDOUT)
-        return connection_fail(&client->conn, ETIMEDOUT, "",
-                               "the daemon did not read a HOST within %.3g s",
-                               (double)REQUEST_TIMEOUT / (double)NS_PER_S);
+        return connection_fail(
+            &client->conn, ETIMEDOUT, "",
+            "the daemon did not read a message with a file descriptor within %.3g s",
+            (double)REQUEST_TIMEOUT / (double)NS_PER_S);
     return r < 0 ? r : 0;
 }
 
@@ -62,11 +63,21 @@ static int hosts_send_with(struct dl_client *client, int fd, uint64_t deadline)
         else if (n == -EAGAIN || n == 0)
             r = hosts_make_way(client, deadline);
         else
-            r = connection_fail(&client->conn, (int)-n, "", "bringing a host to the daemon: %s",
-                                strerror((int)-n));
+            r = connection_fail(&client->conn, (int)-n, "",
+                                "passing a file descriptor to the daemon: %s", strerror((int)-n));
         if (r < 0)
             return r;
     }
+}
+
+int hosts_send_fd(struct dl_client *client, const struct dl_message *msg, int fd, uint64_t deadline)
+{
+    int r = hosts_flush_all(client, deadline);
+
+    if (r < 0)
+        return r;
+    client_send(client, msg);
+    return hosts_send_with(client, fd, deadline);
 }
 
 /* ---- the host's end ---- */
@@ -275,7 +286,6 @@ int dl_client_bring_host(struct dl_client *client, int channel, uint64_t number)
         return client_fail(client, -r, "dataset.host",
                            "the host cannot be reached by its channel: %s", strerror(-r));
     }
-    client_send(client, &msg);
-    r = hosts_send_with(client, sock, deadline);
+    r = hosts_send_fd(client, &msg, sock, deadline);
     return r < 0 ? client_fatal(client) : 0;
 }

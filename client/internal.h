@@ -171,7 +171,9 @@ struct dl_loader {
     struct {
         struct dl_buffer list; /* as in CHANGED */
         bool known;            /* that is all of them, as far as the client has been told */
-    } weights;                 /* changed ones, of a mixture */
+        uint32_t told; /* of samples: 1 + the client's incarnation whose daemon has the tables, */
+        uint64_t from; /* for epochs from this one on */
+    } weights;         /* changed ones, of a mixture or of samples */
 };
 
 struct fault {
@@ -490,6 +492,10 @@ void former_leases_report(struct dl_epoch *epoch);
 int _nodiscard_ hosts_send(struct dl_client *client, struct brought_host **list,
                            uint64_t *ret_ended);
 /* The loader, which was opened, takes those that its spec names. */
+/* A message with a descriptor, borrowed, when all that was queued before is on its way. 0 or the
+ * latched error. */
+int _nodiscard_ hosts_send_fd(struct dl_client *client, const struct dl_message *msg, int fd,
+                              uint64_t deadline);
 void hosts_take(struct dl_loader *loader, const char *spec, size_t len);
 struct brought_host *hosts_free(struct brought_host *list); /* returns NULL */
 
@@ -578,6 +584,16 @@ struct dl_span weights_for(const struct dl_loader *loader, const struct dl_epoch
  * there is none. */
 int _nodiscard_ weights_take(struct dl_loader *loader, const struct dl_epoch_options *o);
 void weights_send(struct dl_loader *loader); /* before START */
+/* Takes the answer to a change. -ENOMEM, as the last error. */
+int _nodiscard_ weights_read_answer(struct dl_client *client, const void *data, size_t len,
+                                    uint64_t *epoch, uint64_t *step);
+
+/* ---- sample_weights.c ---- */
+
+/* Before the CHANGES and START of an epoch: the tables that it needs and that the daemon may not
+ * have. `waits`: until the socket takes them; else -EAGAIN. 0; a negative errno with `err` where
+ * they are not found, or without where the socket fails. */
+int _nodiscard_ sample_weights_bring(struct dl_epoch *epoch, bool waits, struct dl_error *err);
 
 /* ---- epoch_states.c ---- */
 

@@ -216,6 +216,14 @@ static int io_ask_once(struct dl_client *client, const struct dl_message *msg, u
         again.start.loader = client->call.epoch->loader->id;
     client_queue_pending(client);
     if (msg->number == DL_MSG_START) {
+        struct dl_error err = {0};
+
+        r = sample_weights_bring(client->call.epoch, true, &err);
+        client->call.refused = err;
+        if (r < 0 && err.code)
+            return 0; /* as if it were refused */
+        if (r < 0)
+            return r;
         world_change_send_place(client->call.epoch);
         weights_send(client->call.epoch->loader);
     }
@@ -254,7 +262,8 @@ int client_call(struct dl_client *client, const struct dl_message *msg, uint64_t
         timeout_ns = client->call_timeout;
     do {
         r = io_ask_once(client, msg, timeout_ns);
-    } while ((r == ANSWER_LOST && msg->number != DL_MSG_CONTROL && msg->number != DL_MSG_MIX) ||
+    } while ((r == ANSWER_LOST && msg->number != DL_MSG_CONTROL && msg->number != DL_MSG_MIX &&
+              msg->number != DL_MSG_WEIGHTS) ||
              (r == 0 && io_wait_for_another(client, deadline)));
     client->call.answer = 0;
     if (r < 0 && connection_check(&client->conn) == 0)

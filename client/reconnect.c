@@ -271,12 +271,19 @@ static int reconnect_start_again(struct dl_client *client, struct dl_epoch *epoc
 {
     struct reconnect *rc = &client->reconnect;
     uint8_t before[HISTORY_BYTES];
+    struct dl_error err = {0};
     struct dl_message msg = epoch_start_message(epoch, epoch->expected, before);
 
     rc->call = (struct call){
         .request = msg.start.request, .answer = DL_MSG_STARTED, .is_repeat = true, .epoch = epoch};
     rc->away = AWAY_STARTING;
     rc->due = deadline_after(REQUEST_TIMEOUT);
+    int r = sample_weights_bring(epoch, false, &err);
+    if (r < 0 && err.code)
+        return connection_fail(&client->conn, err.code, err.path, "a new daemon is there, but %s",
+                               err.message);
+    if (r < 0) /* what does not go at once with a new socket is tried with another one */
+        return client_lost(client, NULL);
     epoch_states_queue(epoch);
     weights_send(epoch->loader);
     client_send(client, &msg);

@@ -1,7 +1,8 @@
 /*
- * Weights of a mixture that were changed while it was read, as the client keeps them for a loader:
- * the list (proto/mix_changes.h) that the daemon says is in force, or that a state has. It stands
- * behind each state, and is told before each START; and dl_loader_mix() asks for another change.
+ * Weights of a mixture or of samples that were changed while it was read, as the client keeps them
+ * for a loader: the list (proto/mix_changes.h) that the daemon says is in force, or that a state
+ * has. It stands behind each state, and is told before each START; and dl_loader_mix() asks for
+ * another change.
  */
 #include "client/internal.h"
 #include "proto/dataset_state.h"
@@ -19,6 +20,7 @@ int weights_set(struct dl_loader *loader, struct dl_span list)
     buffer_deinit(&loader->weights.list);
     loader->weights.list = copy;
     loader->weights.known = true;
+    loader->weights.told = 0;
     return 0;
 }
 
@@ -129,11 +131,22 @@ int dl_client_mix(struct dl_client *client, const char *loader, const struct dl_
     return 0;
 }
 
-int dl_loader_mix(struct dl_loader *loader, const struct dl_mix_weight *weights, size_t n,
-                  uint64_t *epoch, uint64_t *step)
+int weights_read_answer(struct dl_client *client, const void *data, size_t len, uint64_t *epoch,
+                        uint64_t *step)
 {
     _cleanup_(value_deinit)
     struct value view = {0};
+
+    if (value_unpack(data, len, &view, NULL) < 0)
+        return client_fail(client, ENOMEM, "", "no memory for the daemon's answer");
+    *epoch = value_count(value_get(&view, "epoch"));
+    *step = value_count(value_get(&view, "step"));
+    return 0;
+}
+
+int dl_loader_mix(struct dl_loader *loader, const struct dl_mix_weight *weights, size_t n,
+                  uint64_t *epoch, uint64_t *step)
+{
     const void *data;
     size_t len;
     int r = client_begin(loader->client);
@@ -144,11 +157,5 @@ int dl_loader_mix(struct dl_loader *loader, const struct dl_mix_weight *weights,
                         "weights; write 1 or more, or a schedule");
     if (r == 0)
         r = dl_client_mix(loader->client, loader->name, weights, n, *epoch, *step, &data, &len);
-    if (r < 0)
-        return r;
-    if (value_unpack(data, len, &view, NULL) < 0)
-        return client_fail(loader->client, ENOMEM, "", "no memory for the daemon's answer");
-    *epoch = value_count(value_get(&view, "epoch"));
-    *step = value_count(value_get(&view, "step"));
-    return 0;
+    return r < 0 ? r : weights_read_answer(loader->client, data, len, epoch, step);
 }

@@ -79,6 +79,8 @@ static const struct verb VERBS[] = {
      "Measures how much faster a loader's trainers would be if loading cost nothing."},
     {"mix", "NAME DATASET=WEIGHT ...", COMMON | BIT(OPTION_AT) | BIT(OPTION_AT_EPOCH), verb_mix,
      "Changes the weights of a mixture that is read, for all ranks from a later step on."},
+    {"weights", "NAME FILE", COMMON | BIT(OPTION_AT) | BIT(OPTION_AT_EPOCH), verb_weights,
+     "Changes the weights of samples that a loader draws by, for all ranks from a later step on."},
     {"trace", "[NAME]", COMMON | BIT(OPTION_OUTPUT), verb_trace,
      "Writes the last batches of one loader, or all, as a Chrome trace: a row for each worker and "
      "rank."},

@@ -353,13 +353,17 @@ static int options_check_operands(const struct verb *verb, int argc, char **argv
 {
     int want = verb->operand ? 1 : 0;
     bool optional = want && verb->operand[0] == '[';
-    bool more = want && strstr(verb->operand, " ...");
+    bool more = want && strchr(verb->operand, ' ');
+    bool many = more && strstr(verb->operand, " ...");
 
     if (more && argc > want) {
         o->more = argv + want;
         o->n_more = argc - want;
         argc = want;
     }
+    if (!many && o->n_more > 1)
+        return dl_error_set(err, EINVAL, o->more[1], "too many arguments: dlctl %s %s [options]",
+                            verb->name, verb->operand);
     if ((argc < want && !optional) || (more && !o->n_more))
         return dl_error_set(err, EINVAL, verb->name, "needs %s: dlctl %s %s [options]",
                             verb->operand, verb->name, verb->operand);

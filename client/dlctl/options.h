@@ -119,7 +119,8 @@ enum verb_daemon {
 
 struct verb {
     const char *name;
-    /* "SPEC"; "[NAME]": it may be left out; "NAME X ...": one or more X follow; NULL: takes none */
+    /* "SPEC"; "[NAME]": it may be left out; "NAME X": X follows; "NAME X ...": one or more; NULL:
+     * takes none */
     const char *operand;
     uint64_t options;                    /* mask; --socket, --json and --help are always in it */
     int (*run)(const struct options *o); /* returns an exit status, and has reported failures */
@@ -150,6 +151,7 @@ int verb_replay(const struct options *o);
 int verb_state(const struct options *o);
 int verb_headspace(const struct options *o);
 int verb_mix(const struct options *o);
+int verb_weights(const struct options *o); /* offline/weights.c */
 int verb_trace(const struct options *o);
 int verb_report(const struct options *o);
 int verb_spec(const struct options *o);

@@ -144,7 +144,10 @@ static void state_print_dataset_states(struct dl_span list)
 
 static void state_print_changes(const struct mix_changes *changes)
 {
-    for (uint32_t i = 0; changes && i < changes->n_changes; i++) {
+    for (uint32_t i = 0; changes && changes->of_samples && i < changes->n_changes; i++)
+        printf("weights   from sample %" PRIu64 " on: %016" PRIx64 " of %" PRIu32 " samples\n",
+               changes->items[i].position, changes->items[i].sum, changes->n);
+    for (uint32_t i = 0; changes && !changes->of_samples && i < changes->n_changes; i++) {
         printf("weights   from sample %" PRIu64 " on:", changes->items[i].position);
         for (uint32_t child = 0; child < changes->n; child++)
             printf(" %g", changes->items[i].weights[child]);

@@ -4,6 +4,7 @@
  */
 #include "client/local.h"
 #include "daemon/data/local.h"
+#include "proto/shared/weight_files.h"
 #include "proto/shared/words.h"
 #include "proto/yaml.h"
 
@@ -150,10 +151,15 @@ static int local_module_start(struct module_loader *loader, const struct local_s
                                 .step = how->step,
                                 .before = *how->before,
                                 .state = how->state};
+    char dir[PATH_MAX];
     int r = mix_changes_read(how->changes, &changes);
 
     if (r < 0)
         return dl_error_set(err, -r, "state", "its changed weights are none: %s", strerror(-r));
+    weight_files_dir(dir);
+    r = weight_files_fill(dir, changes, how->epoch, err);
+    if (r < 0)
+        return r;
     where.changes = changes;
     r = local_start(loader->local, &where, ret, err);
 

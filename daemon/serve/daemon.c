@@ -229,6 +229,8 @@ static void daemon_on_accepted(void *context, int fd)
                                       .quota = d->quota,
                                       .scheduler = d->scheduler,
                                       .crew = d->crew,
+                                      .tables = &d->tables,
+                                      .budget = &d->budget,
                                       .events = &session_events,
                                       .context = d};
     struct session *session;

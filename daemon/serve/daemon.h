@@ -53,6 +53,7 @@ struct daemon {
     uint64_t sessions_ever;
     struct budget budget; /* of all rings */
     struct pictures_set pictures;
+    struct weight_tables tables;
     uint32_t next_segment;
     bool told_sandbox;
     bool shared;    /* users other than its own may connect */

@@ -229,7 +229,7 @@ class Bringing(HostCase):
             end.close()
         message = client.recv_number(ERROR)
         self.assertEqual(message[1:4], [0, errno.EPROTO, "frame"])
-        self.assertIn("with HOST only", message[4])
+        self.assertIn("with HOST and TABLE only", message[4])
 
     def test_with_the_frames_before_it(self):
         client = self.client(self.daemon())

@@ -9,6 +9,7 @@
 #include "daemon/data/lengths.h"
 #include "daemon/data/lengths_take.h"
 #include "daemon/plan/plan.h"
+#include "proto/shared/weight_files.h"
 #include "proto/yaml.h"
 
 #include <errno.h>
@@ -292,6 +293,7 @@ int offline_changes(const struct options *o, const struct dl_spec *spec, struct 
     struct mix_changes *changes = NULL;
     struct state_token token;
     struct dl_span list;
+    char dir[PATH_MAX];
 
     *ret = NULL;
     if (!o->changes)
@@ -302,6 +304,9 @@ int offline_changes(const struct options *o, const struct dl_spec *spec, struct 
         r = state_split(o->changes, &state, &list, &changes, &token, err);
     if (r == 0)
         r = offline_check_state(o, spec, &token, err);
+    weight_files_dir(dir);
+    if (r == 0)
+        r = weight_files_fill(dir, changes, o->epoch, err);
     if (r == 0)
         *ret = steal_ptr(changes);
     return r;

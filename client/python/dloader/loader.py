@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import base64
 import binascii
 import errno
@@ -54,6 +55,18 @@ def _integer(name: str, given: Any, least: int, most: int) -> int | None:
     if number is None or not least <= number <= most:
         raise ValueError(f"{name}: {given!r} is not an integer from {least} to {most}")
     return number
+
+
+def _float64s(weights: Any) -> bytes:
+    """A number for each sample, as float64."""
+    if hasattr(weights, "detach"):  # a tensor
+        weights = weights.detach().cpu().double().numpy()
+    if hasattr(weights, "astype"):
+        weights = weights.astype("<f8")
+        if weights.ndim != 1:
+            raise ValueError(f"weights: {weights.ndim} axes, where one is a weight for each sample")
+        return weights.tobytes()
+    return array.array("d", [float(weight) for weight in weights]).tobytes()
 
 
 def _said(token: bytes) -> dict[str, int]:
@@ -614,10 +627,32 @@ class Loader:
         """
         named = dict(weights) if isinstance(weights, Mapping) else dict(enumerate(weights))
         pairs = [(str(name), float(weight)) for name, weight in named.items()]
+        return self._change(self._opened().mix, pairs, step, epoch)
+
+    def set_sample_weights(self, weights: Sequence[float], step: int | None = None,
+                           epoch: int | None = None) -> tuple[int, int]:
+        """New weights of single samples (sampler.kind weighted), for all ranks from one later step on.
+
+        One weight for each sample of the dataset: a NumPy array, a tensor or any sequence of numbers,
+        finite, not negative and not all 0. With replacement, draws from the step on are by them;
+        without, what has not come in the epoch is drawn anew. `step`, `epoch` and what is returned are
+        as in set_weights(), and likewise one rank calls this for all.
+
+        state_dict() has only their name from here on. They are kept in a file of 8 bytes for each
+        sample, in the folder DLOADER_WEIGHTS or ~/.local/state/dloader/weights, which whoever resumes
+        needs and nobody removes.
+
+        ValueError, which says why: no such weights, another number of them than samples, a step that
+        is planned already, batches of tokens, or a sampler that is not weighted. DaemonError: not all
+        ranks read from this daemon, or it has no room for them.
+        """
+        return self._change(self._opened().sample_weights, _float64s(weights), step, epoch)
+
+    def _change(self, change: Any, weights: Any, step: int | None, epoch: int | None) -> tuple[int, int]:
         where = [_ANY_STEP if given is None else _integer(name, given, 0, _ANY_STEP - 1)
                  for name, given in (("epoch", epoch), ("step", step))]
         try:
-            return self._opened().mix(pairs, *where)
+            return change(weights, *where)
         except OSError as error:
             kind = ValueError if error.errno in (errno.EINVAL, errno.ENOTSUP) else DaemonError
             raise kind(str(error.strerror)) from None

@@ -418,6 +418,36 @@ static PyObject *py_session_loader_mix(PyObject *self, PyObject *args)
     return Py_BuildValue("(KK)", (unsigned long long)epoch, (unsigned long long)step);
 }
 
+PyDoc_STRVAR(sample_weights_doc,
+             "sample_weights($self, weights, epoch, step, /)\n--\n\n"
+             "(epoch, step) from where on a weighted sampler draws by these: a float64 for each "
+             "sample, as contiguous bytes; 2**64-1: the first that can be.");
+
+static PyObject *py_session_loader_sample_weights(PyObject *self, PyObject *args)
+{
+    struct loader_object *loader = (struct loader_object *)self;
+    const char *bytes;
+    Py_ssize_t len;
+    uint64_t epoch, step;
+
+    if (!PyArg_ParseTuple(args, "y#O&O&:sample_weights", &bytes, &len, to_u64, &epoch, to_u64,
+                          &step) ||
+        !loader_check(loader))
+        return NULL;
+    double *weights = malloc((size_t)len + sizeof *weights); /* which may lie anywhere */
+    if (!weights)
+        return PyErr_NoMemory();
+    PyThreadState *thread = client_begin_call(loader->client);
+    memcpy(weights, bytes, (size_t)len);
+    int r =
+        dl_loader_weights(loader->handle, weights, (size_t)len / sizeof *weights, &epoch, &step);
+    free(weights);
+    client_end_call(loader->client, thread);
+    if (r < 0)
+        return client_raise(state_of(self), loader->client, r);
+    return Py_BuildValue("(KK)", (unsigned long long)epoch, (unsigned long long)step);
+}
+
 PyDoc_STRVAR(find_state_doc,
              "find_state($self, state, world, /)\n--\n\n"
              "(epoch, step) where so many ranks go on; Error, with what differs, if the state is "
@@ -472,6 +502,7 @@ static PyMethodDef loader_methods[] = {
      state_doc},
     {"find_state", py_session_loader_find_state, METH_VARARGS, find_state_doc},
     {"mix", py_session_loader_mix, METH_VARARGS, mix_doc},
+    {"sample_weights", py_session_loader_sample_weights, METH_VARARGS, sample_weights_doc},
     {"close", py_session_loader_close, METH_NOARGS, loader_close_doc},
     {0},
 };

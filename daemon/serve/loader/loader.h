@@ -146,9 +146,10 @@ int _nodiscard_ loader_bring_changes(struct loader *loader, const struct stream_
                                      struct mix_changes *list, struct dl_error *err);
 
 struct loader_change {
-    uint64_t epoch, step; /* where it begins; UINT64_MAX: see MIX in messages.def */
-    double *weights;      /* borrowed; one for each dataset */
-    uint64_t position;    /* of the step, in the order */
+    uint64_t epoch, step;       /* where it begins; UINT64_MAX: see MIX in messages.def */
+    double *weights;            /* borrowed; one for each dataset; */
+    struct weight_table *table; /* or, of a weighted sampler: borrowed; NULL: it is no such one */
+    uint64_t position;          /* of the step, in the order */
 };
 /* New weights for all who read it, from that step on, which is filled in. -EINVAL, -ENOTSUP,
  * -EAGAIN (not all ranks read it), -EBUSY, -E2BIG, -ENOMEM, -EDQUOT with `err`. */

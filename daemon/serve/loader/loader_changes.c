@@ -1,8 +1,8 @@
 /*
- * Weights of a mixture that are changed while it is read: one list (proto/mix_changes.h) for all
- * who read the loader. A change has to lie behind all that any rank has planned, so that whatever
- * was planned stays as it is; then each stream goes on with another plan, which is the same up to
- * there.
+ * Weights of a mixture, or of a weighted sampler, that are changed while it is read: one list
+ * (proto/mix_changes.h) for all who read the loader. A change has to lie behind all that any rank
+ * has planned, so that whatever was planned stays as it is; then each stream goes on with another
+ * plan, which is the same up to there.
  *
  * The list is told by who starts a stream (loader_bring_changes()): where nobody reads, it becomes
  * the loader's, and else it has to be the loader's, or an earlier or later one that differs only in
@@ -22,13 +22,28 @@ typedef unsigned long long ull; /* for printf */
 
 /* ---- how far it is read ---------------------------------------------------------------------- */
 
-/* Where a step of all ranks begins in the order. */
+static bool changes_are_of_samples(const struct loader *loader)
+{
+    return loader->spec.sampler == SAMPLER_WEIGHTED;
+}
+
+/* Positions of an epoch. */
+static uint64_t changes_length(const struct loader *loader)
+{
+    const struct plan_params params = loader_plan_params(loader);
+
+    return changes_are_of_samples(loader) ? plan_drawn(&params) : loader->spec.dataset.length;
+}
+
+/* Where a step of all ranks begins in the order; of epochs beyond all orders, at their end. */
 static uint64_t changes_position(const struct loader *loader, const struct plan *plan,
                                  uint64_t epoch, uint64_t step)
 {
-    uint64_t length = loader->spec.dataset.length;
+    uint64_t length = changes_length(loader), begin;
 
-    return epoch * length + (step < plan_steps(plan, 0) ? plan_position(plan, 0, step) : length);
+    if (mul_overflows(epoch, length, &begin) || begin > MIX_POSITIONS)
+        begin = MIX_POSITIONS;
+    return begin + (step < plan_steps(plan, 0) ? plan_position(plan, 0, step) : length);
 }
 
 /* Somebody reads it, or may come back to it; or it loads for those. */
@@ -82,7 +97,11 @@ static void changes_log(const struct loader *loader, const char *why)
     const struct mix_changes *changes = loader->changes;
     const char *name = loader->spec.name;
 
-    for (uint32_t i = 0; changes && i < changes->n_changes; i++) {
+    for (uint32_t i = 0; changes && changes->of_samples && i < changes->n_changes; i++)
+        log_loader(LOG_INFO, name, loader->o.uid,
+                   "%s: %s: weights from sample %llu on: %016llx of %u samples", name, why,
+                   (ull)changes->items[i].position, (ull)changes->items[i].sum, changes->n);
+    for (uint32_t i = 0; changes && !changes->of_samples && i < changes->n_changes; i++) {
         char text[512];
         size_t at = 0;
 
@@ -168,21 +187,27 @@ static int changes_set(struct loader *loader, struct mix_changes *list, struct d
 
 /* ---- a change that somebody asks for --------------------------------------------------------- */
 
-static int changes_check_kind(const struct loader *loader, struct dl_error *err)
+static int changes_check_kind(const struct loader *loader, bool of_samples, struct dl_error *err)
 {
     const struct spec_dataset *dataset = &loader->spec.dataset;
     const char *name = loader->spec.name;
 
+    if (of_samples && !changes_are_of_samples(loader))
+        return dl_error_set(err, EINVAL, name,
+                            "its sampler is not of kind weighted, and has no weights of samples");
+    if (loader->spec.batch.tokens > 0)
+        return dl_error_set(err, ENOTSUP, name,
+                            "batches of tokens are planned for a whole epoch at once, so its "
+                            "weights cannot be changed in the midst of it%s",
+                            of_samples ? "" : "; write a schedule");
+    if (of_samples)
+        return 0;
     if (dataset->kind != DATASET_MIX)
         return dl_error_set(err, EINVAL, name,
                             "its dataset is no mix, and has no weights of datasets");
     if (loader->core.iterable)
         return dl_error_set(err, ENOTSUP, name,
                             "iterable datasets are mixed by each worker; write a schedule");
-    if (loader->spec.batch.tokens > 0)
-        return dl_error_set(err, ENOTSUP, name,
-                            "batches of tokens are planned for a whole epoch at once, so its "
-                            "weights cannot be changed in the midst of it; write a schedule");
     if (dataset->stop != MIX_STOP_NEVER)
         return dl_error_set(
             err, ENOTSUP, name,
@@ -201,6 +226,16 @@ static int changes_check_weights(const struct loader *loader, const double *weig
             return dl_error_set(err, EINVAL, "weights",
                                 "dataset %u has no samples, but weight %g; write 0", i, weights[i]);
     return mix_weights_check(weights, n, "weights", err);
+}
+
+static int changes_check_table(const struct loader *loader, const struct weight_table *table,
+                               struct dl_error *err)
+{
+    if (table->n == loader->core.length)
+        return 0;
+    return dl_error_set(err, EINVAL, "weights",
+                        "%llu weights do not fit a dataset of %llu samples; give one for each",
+                        (ull)table->n, (ull)loader->core.length);
 }
 
 /* Of all that read, one must be each rank: or those elsewhere would go on with other weights. */
@@ -344,13 +379,50 @@ static void changes_drop_expected(struct loader *loader, uint64_t position)
         core_drop_expected(&loader->core);
 }
 
+/* The first of the list that anything hangs on which is read. */
+static uint32_t changes_oldest(const struct loader *loader)
+{
+    const struct stream *stream;
+    uint64_t epoch = UINT64_MAX;
+    uint32_t first = 0;
+
+    DL_FOREACH (loader->core.streams, stream) {
+        if (stream->plan && stream->phase != STREAM_STOPPED)
+            epoch = min_u64(epoch, stream->params.epoch);
+    }
+    if (epoch < UINT64_MAX)
+        (void)mix_changes_of_epoch(loader->changes, epoch, &first);
+    return first;
+}
+
+/* Tables for epochs that nobody reads any more go: they are large. Who reads one again brings them.
+ */
+static void changes_let_go(struct loader *loader)
+{
+    uint32_t oldest = loader->changes && loader->changes->of_samples ? changes_oldest(loader) : 0;
+
+    for (uint32_t i = 0; i < oldest; i++)
+        loader->changes->items[i].table = weight_table_unref(loader->changes->items[i].table);
+}
+
+/* The list with that change. */
+static int changes_list_with(const struct loader *loader, const struct loader_change *change,
+                             struct mix_changes **ret)
+{
+    const struct mix_change added = {
+        .position = change->position, .weights = change->weights, .table = change->table};
+
+    if (!change->table)
+        return mix_changes_with(loader->changes, &added, loader->spec.dataset.n_datasets, ret);
+    return mix_changes_with_table(loader->changes, &added, changes_length(loader), ret);
+}
+
 static int changes_add(struct loader *loader, const struct loader_change *change,
                        struct dl_error *err)
 {
-    const struct mix_change added = {change->position, change->weights};
     _cleanup_(mix_changes_unrefp)
     struct mix_changes *list = NULL;
-    int r = mix_changes_with(loader->changes, &added, loader->spec.dataset.n_datasets, &list);
+    int r = changes_list_with(loader, change, &list);
 
     if (r == -E2BIG)
         return dl_error_set(err, E2BIG, loader->spec.name,
@@ -368,9 +440,10 @@ int loader_mix(struct loader *loader, struct loader_change *change, struct dl_er
 
     if (loader->state != LOADER_OPEN)
         return dl_error_set(err, EAGAIN, loader->spec.name, "is not open yet, or broken");
-    int r = changes_check_kind(loader, err);
+    int r = changes_check_kind(loader, change->table, err);
     if (r == 0)
-        r = changes_check_weights(loader, change->weights, err);
+        r = change->table ? changes_check_table(loader, change->table, err)
+                          : changes_check_weights(loader, change->weights, err);
     if (r < 0)
         return r;
     reach = changes_look(loader);
@@ -386,6 +459,7 @@ int loader_mix(struct loader *loader, struct loader_change *change, struct dl_er
     loader_execute(loader);
     if (r < 0)
         return r;
+    changes_let_go(loader);
     changes_log(loader, "weights were changed");
     changes_tell(loader);
     loader_pump(loader);
@@ -397,12 +471,14 @@ int loader_mix(struct loader *loader, struct loader_change *change, struct dl_er
 static int changes_check_list(const struct loader *loader, const struct mix_changes *list,
                               struct dl_error *err)
 {
-    int r = list ? changes_check_kind(loader, err) : 0;
+    int r = list ? changes_check_kind(loader, list->of_samples, err) : 0;
 
-    if (r == 0 && list && list->n != loader->spec.dataset.n_datasets)
+    if (r < 0 || !list || list->of_samples)
+        return r; /* whether a plan can be made of it, that says */
+    if (list->n != loader->spec.dataset.n_datasets)
         return dl_error_set(err, EINVAL, "state", "its changed weights are of %u datasets, not %u",
                             list->n, loader->spec.dataset.n_datasets);
-    for (uint32_t i = 0; r == 0 && list && i < list->n_changes; i++)
+    for (uint32_t i = 0; r == 0 && i < list->n_changes; i++)
         r = changes_check_weights(loader, list->items[i].weights, err);
     return r;
 }
@@ -476,8 +552,10 @@ int loader_bring_changes(struct loader *loader, const struct stream_params *para
             "has weights that were changed while it was read, or others that read "
             "here have, on which the nodes of a cluster cannot agree; give rank and "
             "world by numbers");
-    if (mix_changes_equal(list, loader->changes))
+    if (mix_changes_equal(list, loader->changes)) {
+        mix_changes_share_tables(loader->changes, list);
         return 0;
+    }
     int r = changes_check_list(loader, list, err);
     if (r < 0)
         return r;

@@ -157,6 +157,7 @@ static void session_on_closed(void *owner)
 
     loader_headspace_leave(&s->asker);
     s->changes = mix_changes_unref(s->changes);
+    session_tables_leave(s);
     if (!s->violated)
         session_hear_last_words(s);
     /* Without STOP or CLOSE: jobs may come back. A loader that breaks meanwhile may take others of
@@ -220,7 +221,9 @@ static void session_on_violation(void *owner, const struct dl_error *err)
 static uint64_t session_cost(const struct session *s)
 {
     return peer_memory(&s->peer) + s->waiting_bytes + s->view_bytes + s->carried_bytes +
-           mix_changes_bytes(s->changes) + (s->opening ? opening_bytes(s->opening) : 0) +
+           mix_changes_bytes(s->changes) +
+           (s->tables.all ? DL_BOUND_MIX_CHANGES * sizeof *s->tables.all : 0) +
+           (s->opening ? opening_bytes(s->opening) : 0) +
            HASH_COUNT(s->opened) * sizeof(struct opened) +
            HASH_COUNT(s->streams) * sizeof(struct client_stream) +
            HASH_COUNT(s->segments) * sizeof(struct known_segment);
@@ -491,7 +494,8 @@ int session_new(const struct session_options *options, struct session **ret, str
                                      .limit = PENDING_MAX,
                                      .mark = PENDING_MARK,
                                      .sends_fds = true,
-                                     .fd_rule = "a client sends file descriptors with HOST only",
+                                     .fd_rule =
+                                         "a client sends file descriptors with HOST and TABLE only",
                                      .events = &peer_events,
                                      .owner = s};
     r = peer_open(&s->peer, &how, options->loop, steal_fd(&fd));

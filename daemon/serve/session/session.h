@@ -15,6 +15,7 @@
 #define DL_SESSION_H
 
 #include "daemon/serve/loader/loader.h"
+#include "daemon/serve/loader/weight_tables.h"
 #include "daemon/serve/session/scheduler.h"
 #include "daemon/serve/world/shared_loader.h"
 
@@ -63,6 +64,8 @@ struct session_options {
     struct quota *quota;
     struct scheduler *scheduler;         /* borrowed, of session_take_turn() */
     struct crew *crew;                   /* borrowed */
+    struct weight_tables *tables;        /* borrowed */
+    struct budget *budget;               /* borrowed */
     const struct session_events *events; /* borrowed, static */
     void *context;
 };

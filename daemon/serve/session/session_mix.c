@@ -1,4 +1,6 @@
-/* A session that changes the weights of a mixture, or knows of such changes: MIX, CHANGES, CHANGED.
+/*
+ * A session that changes the weights of a mixture or of samples, or knows of such changes: MIX,
+ * WEIGHTS, CHANGES, CHANGED.
  */
 #include "daemon/serve/base/row.h"
 #include "daemon/serve/session/session_private.h"
@@ -150,17 +152,60 @@ int session_mix(struct session *s, const struct dl_msg_mix *msg, struct dl_error
     return r < 0 ? r : session_mix_answer(s, msg->request, loader, &change, err);
 }
 
+/* ---- WEIGHTS --------------------------------------------------------------------------------- */
+
+static int session_mix_answer_weights(struct session *s, uint64_t request,
+                                      const struct loader *loader,
+                                      const struct loader_change *change, struct dl_error *err)
+{
+    char sum[17];
+    _cleanup_(value_deinit)
+    struct value v = {0};
+    struct row row = row_begin(&v);
+
+    (void)snprintf(sum, sizeof sum, "%016llx", (unsigned long long)change->table->sum);
+    row_string(&row, "loader", loader_spec(loader)->name);
+    row_uint(&row, "epoch", change->epoch);
+    row_uint(&row, "step", change->step);
+    row_uint(&row, "position", change->position);
+    row_uint(&row, "samples", change->table->n);
+    row_string(&row, "weights", sum);
+    if (row.r < 0)
+        return dl_error_set(err, ENOMEM, "weights", "out of memory");
+    return session_send_info(s, request, &v, err);
+}
+
+int session_weights(struct session *s, const struct dl_msg_weights *msg, struct dl_error *err)
+{
+    _cleanup_free_ char *name = span_dup(msg->loader);
+    _cleanup_(weight_table_unrefp)
+    struct weight_table *table = NULL;
+    struct loader *loader = NULL;
+
+    if (!name)
+        return dl_error_set(err, ENOMEM, "loader", "out of memory");
+    int r = session_tables_take(s, msg->sum, &table, err);
+    session_tables_drop(s);
+    struct loader_change change = {.epoch = msg->epoch, .step = msg->step, .table = table};
+    if (r == 0)
+        r = s->o.events->find_open(s->o.context, s, name, &loader, err);
+    if (r == 0)
+        r = loader_mix(loader, &change, err);
+    return r < 0 ? r : session_mix_answer_weights(s, msg->request, loader, &change, err);
+}
+
 /* ---- what clients know ----------------------------------------------------------------------- */
 
 static void session_mix_forget(struct session *s)
 {
     s->changes = mix_changes_unref(s->changes);
     s->changes_of = 0;
+    session_tables_drop(s);
 }
 
 int session_keep_changes(struct session *s, const struct dl_msg_changes *msg, struct dl_error *err)
 {
-    session_mix_forget(s);
+    s->changes = mix_changes_unref(s->changes);
     int r = mix_changes_read(msg->changes, &s->changes);
 
     if (r == -ENOMEM)
@@ -179,8 +224,11 @@ int session_bring_changes(struct session *s, struct opened *opened, const struct
     struct mix_changes *known = s->changes_of == msg->loader ? s->changes : NULL;
     int r = 0;
 
+    if (known)
+        mix_changes_share_tables(known, loader_changes(loader));
+    r = session_tables_give(s, known, err);
     /* In a cluster's world there are none. */
-    if ((msg->told || params->round > 0) && params->epoch != EPOCH_RESUME)
+    if (r == 0 && (msg->told || params->round > 0) && params->epoch != EPOCH_RESUME)
         r = loader_bring_changes(loader, params, known, err);
     if (r == 0 && !mix_changes_equal(known, loader_changes(loader)))
         session_changed(&opened->user);

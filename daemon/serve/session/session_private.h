@@ -5,6 +5,8 @@
  *   session_requests.c   the client's requests
  *   session_open.c       that for a loader
  *   session_tells.c      what the daemon sends it of its loaders
+ *   session_mix.c        changes of weights, and what clients know of them
+ *   session_tables.c     weights of samples that it brings
  *   session_headspace.c  a request whose answer comes later
  *   session_world.c      a change of the cluster's world
  */
@@ -54,6 +56,22 @@ struct known_segment {
     uint32_t id;
 };
 
+/* What TABLE has brought. */
+struct session_table {
+    struct weight_table *table; /* counted; NULL: it was no good */
+    uint64_t n;
+    uint64_t sum;
+    struct dl_error why; /* then */
+};
+
+struct session_tables {
+    struct session_table *all; /* owned array of DL_BOUND_MIX_CHANGES; NULL: none */
+    uint32_t n;
+    struct table_bringing *bringing; /* borrowed of the thread that maps it; NULL: none; of */
+    uint64_t wanted_n, wanted_sum;
+    bool held; /* the session is not heard until it is there */
+};
+
 struct opening;
 
 /* A request that cannot be answered yet, as it arrived. */
@@ -88,8 +106,9 @@ struct session {
     uint64_t view_bytes;
     struct mix_changes *changes; /* counted; for the next START, of the loader of this id: */
     uint64_t changes_of;
-    uint64_t carried_bytes; /* of states, for the loader that they were sent for last */
-    uint64_t paid_bytes;    /* of what it takes, charged to its user, */
+    struct session_tables tables; /* likewise, and for the next WEIGHTS */
+    uint64_t carried_bytes;       /* of states, for the loader that they were sent for last */
+    uint64_t paid_bytes;          /* of what it takes, charged to its user, */
     uint64_t paid_descriptors;
     uint64_t asked;      /* when the request being retried first arrived; 0: it is a new one */
     uint32_t last_known; /* the segment looked up last, which is mostly the next one as well */
@@ -135,6 +154,24 @@ int _nodiscard_ session_bring_changes(struct session *s, struct opened *opened,
                                       const struct stream_params *params, struct dl_error *err);
 /* 0, or negative with `err`. */
 int _nodiscard_ session_mix(struct session *s, const struct dl_msg_mix *msg, struct dl_error *err);
+
+/* 0, or negative with `err`. */
+int _nodiscard_ session_weights(struct session *s, const struct dl_msg_weights *msg,
+                                struct dl_error *err);
+
+/* ---- session_tables.c ----------------------------------------------------------------------- */
+
+/* 0, or negative with `err`: a violation. */
+int _nodiscard_ session_tables_bring(struct session *s, const struct dl_msg_table *msg,
+                                     struct dl_error *err);
+/* That of the sum, counted. 0, or negative with `err`, which says why it is not there. */
+int _nodiscard_ session_tables_take(const struct session *s, uint64_t sum,
+                                    struct weight_table **ret, struct dl_error *err);
+/* A list those that it lacks and that were brought. 0, or negative with why one was no good. */
+int _nodiscard_ session_tables_give(const struct session *s, struct mix_changes *changes,
+                                    struct dl_error *err);
+void session_tables_drop(struct session *s);
+void session_tables_leave(struct session *s); /* with one that is being mapped */
 
 /* ---- session_open.c ------------------------------------------------------------------------- */
 

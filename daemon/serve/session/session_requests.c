@@ -509,6 +509,11 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
         return session_keep_changes(s, &m->changes, err);
     case DL_MSG_MIX:
         return session_requests_answer(s, m->mix.request, session_mix(s, &m->mix, err), err);
+    case DL_MSG_TABLE:
+        return session_tables_bring(s, &m->table, err);
+    case DL_MSG_WEIGHTS:
+        return session_requests_answer(s, m->weights.request, session_weights(s, &m->weights, err),
+                                       err);
     case DL_MSG_START:
         return session_requests_answer(s, m->start.request,
                                        session_requests_start_stream(s, &m->start, err), err);

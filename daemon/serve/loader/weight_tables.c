@@ -1,0 +1,128 @@
+#include "daemon/serve/loader/weight_tables.h"
+
+#include "daemon/serve/base/memory.h"
+
+#include <errno.h>
+
+#include <utlist.h>
+
+/* ---- kept ------------------------------------------------------------------------------------ */
+
+struct kept_table {
+    struct weight_table table;      /* what users have: the mapped one's weights */
+    struct kept_table *prev, *next; /* weight_tables.tables */
+    struct weight_tables *of;       /* borrowed, outlives it */
+    struct weight_table *mapped;    /* counted */
+    struct charge charge;
+    uint32_t uid;
+};
+
+static void weight_tables_drop(struct weight_table *table)
+{
+    struct kept_table *kept = container_of(table, struct kept_table, table);
+
+    DL_DELETE(kept->of->tables, kept);
+    weight_table_unref(kept->mapped);
+    charge_return(&kept->charge);
+    free(kept);
+}
+
+/* Takes both over. */
+static struct weight_table *weight_tables_keep(const struct table_wanted *wanted,
+                                               struct weight_table *mapped, struct charge *charge)
+{
+    struct kept_table *kept = must_alloc(sizeof *kept);
+
+    kept->table = *mapped;
+    kept->table.refs = 1;
+    kept->table.free = weight_tables_drop;
+    kept->of = wanted->tables;
+    kept->mapped = mapped;
+    kept->charge = *charge;
+    kept->uid = wanted->uid;
+    charge_settle(&kept->charge);
+    *charge = (struct charge){.bytes = 0};
+    DL_APPEND(kept->of->tables, kept);
+    return &kept->table;
+}
+
+struct weight_table *weight_tables_find(const struct weight_tables *tables, uint32_t uid,
+                                        uint64_t n, uint64_t sum)
+{
+    struct kept_table *kept;
+
+    DL_FOREACH (tables->tables, kept) {
+        if (kept->uid == uid && kept->table.n == n && kept->table.sum == sum)
+            return weight_table_ref(&kept->table);
+    }
+    return NULL;
+}
+
+/* ---- brought --------------------------------------------------------------------------------- */
+
+struct table_bringing {
+    struct crew_job job;
+    struct table_wanted wanted;
+    struct charge charge;
+    int fd; /* owned */
+    table_brought *done;
+    void *owner; /* NULL: it is gone */
+    struct weight_table *mapped;
+    struct dl_error why; /* of none */
+};
+
+static void table_bringing_free(struct table_bringing *bringing)
+{
+    weight_table_unref(bringing->mapped);
+    charge_return(&bringing->charge);
+    close_fdp(&bringing->fd);
+    free(bringing);
+}
+
+static void table_bringing_run(struct crew_job *job)
+{
+    struct table_bringing *bringing = container_of(job, struct table_bringing, job);
+
+    (void)!weight_table_map(bringing->fd, bringing->wanted.n, bringing->wanted.sum,
+                            &bringing->mapped, &bringing->why);
+}
+
+static void table_bringing_end(struct crew_job *job)
+{
+    struct table_bringing *bringing = container_of(job, struct table_bringing, job);
+    struct weight_table *table = NULL;
+
+    if (bringing->owner && bringing->mapped)
+        table =
+            weight_tables_keep(&bringing->wanted, steal_ptr(bringing->mapped), &bringing->charge);
+    if (bringing->owner)
+        bringing->done(bringing->owner, table, &bringing->why);
+    table_bringing_free(bringing);
+}
+
+struct table_bringing *weight_tables_bring(const struct table_wanted *wanted, int fd,
+                                           table_brought *done, void *owner)
+{
+    struct table_bringing *bringing = must_alloc(sizeof *bringing);
+
+    bringing->wanted = *wanted;
+    bringing->fd = fd;
+    bringing->done = done;
+    bringing->owner = owner;
+    if (charge_take(&bringing->charge, &wanted->payer, wanted->n * sizeof(double),
+                    "let go of loaders with weights that were changed", &bringing->why) < 0) {
+        table_bringing_end(&bringing->job);
+        return NULL;
+    }
+    crew_start(wanted->crew, wanted->uid, &bringing->job, table_bringing_run, table_bringing_end);
+    return bringing;
+}
+
+void table_bringing_forget(struct table_bringing *bringing)
+{
+    if (!bringing)
+        return;
+    bringing->owner = NULL;
+    if (crew_cancel(&bringing->job))
+        table_bringing_free(bringing);
+}
