@@ -206,12 +206,13 @@ DL_API int dl_client_headspace(struct dl_client *client, const char *loader, uin
  *
  * `epoch` and `step`: the first step with the new weights, of all ranks alike; DL_UNKNOWN: of the
  * epoch that is read, the first that no rank has planned yet. dl_loader_mix() sets both to where
- * it is. Other clients hear of it before that step. A second change of one step replaces the first.
+ * it is. Where dataset.stop is first or all, or batches are measured in tokens, an epoch is known
+ * as a whole: it is step 0 of one that no rank has started. Other clients hear of it before that
+ * step. A second change of one step replaces the first.
  *
  * -EINVAL: no such dataset, no weights, or a step that a rank has planned: the text has the first
  * possible one; -EAGAIN: not all ranks of the world read it from this daemon; -EBUSY: several
- * worlds read it; -ENOTSUP: its epochs would end elsewhere (dataset.stop is not never), its batches
- * are measured in tokens, its datasets are iterable, it is read in a cluster's world, or in this
+ * worlds read it; -ENOTSUP: its datasets are iterable, it is read in a cluster's world, or in this
  * process alone (workers.count 0); -E2BIG: 64 changes were made; -ENOENT: no loader of that name.
  *
  * dl_client_mix() is for a loader of the user's that others have opened, by its name (the daemon's

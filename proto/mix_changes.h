@@ -1,9 +1,10 @@
 /*
  * Weights of a mixture that were changed while it was read: a list of positions of its order, each
  * with the weights from there on. What it says holds instead of the spec's weights and schedule
- * from its first position on, so that a spec, a seed and such a list are one order. Those of
- * MIX_STOP_NEVER alone have it, whose epochs are pieces of one order: positions count from the
- * beginning of epoch 0, in samples of all ranks.
+ * from its first position on, so that a spec, a seed and such a list are one order. With
+ * MIX_STOP_NEVER epochs are pieces of one order: positions count from the beginning of epoch 0, in
+ * samples of all ranks. With other stops each epoch has an order of its own, whose length hangs on
+ * its weights: weights change with an epoch, and positions are numbers of epochs.
  *
  * Likewise weights of single samples, of a weighted sampler. Its epochs have an order each, so
  * position p is p mod `count` of epoch p / count. The list names them by their sum alone;

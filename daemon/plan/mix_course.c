@@ -66,15 +66,29 @@ uint64_t mix_course_bytes(const struct mix_course *course)
     return bytes;
 }
 
-struct mix_spot mix_course_spot(const struct mix_course *course, uint64_t position)
+static const struct mix_leg *mix_course_leg(const struct mix_course *course, uint64_t at)
 {
     uint32_t leg = course->n_legs - 1;
 
-    while (leg > 0 && course->legs[leg].begin > position)
+    while (leg > 0 && course->legs[leg].begin > at)
         leg--;
-    const struct mix_shares *shares = &course->legs[leg].shares;
-    uint64_t at = position - course->legs[leg].begin;
-    return (struct mix_spot){shares, mix_shares_stretch(shares, at), at};
+    return &course->legs[leg];
+}
+
+struct mix_spot mix_course_spot(const struct mix_course *course, uint64_t position)
+{
+    const struct mix_leg *leg = mix_course_leg(course, position);
+    uint64_t at = position - leg->begin;
+
+    return (struct mix_spot){&leg->shares, mix_shares_stretch(&leg->shares, at), at};
+}
+
+struct mix_spot mix_course_spot_of(const struct mix_course *course, uint64_t epoch,
+                                   uint64_t position)
+{
+    const struct mix_shares *shares = &mix_course_leg(course, epoch)->shares;
+
+    return (struct mix_spot){shares, mix_shares_stretch(shares, position), position};
 }
 
 /* ---- exact orders ---------------------------------------------------------------------------- */

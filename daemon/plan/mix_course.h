@@ -42,6 +42,10 @@ struct mix_spot {
     uint64_t at; /* the position as its shares count it */
 };
 struct mix_spot mix_course_spot(const struct mix_course *course, uint64_t position);
+/* Where each epoch has an order of its own, and changes begin with an epoch: the weights at a
+ * position of one. */
+struct mix_spot mix_course_spot_of(const struct mix_course *course, uint64_t epoch,
+                                   uint64_t position);
 
 static inline mix_units mix_spot_weight(const struct mix_spot *spot, uint32_t child)
 {

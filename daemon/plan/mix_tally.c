@@ -69,10 +69,24 @@ static uint32_t mix_ruler_tokens(const struct mix_ruler *ruler, uint64_t index)
     return ruler->truncate ? ruler->limit : 0;
 }
 
-static void mix_tally_want(const struct mix_ruler *ruler, uint64_t position, double amount,
-                           struct mix_tally *tallies)
+/* The weights at the batch. */
+static struct mix_spot mix_ruler_spot(const struct mix_ruler *ruler, const struct mix_batch *batch)
 {
-    struct mix_spot spot = mix_course_spot(&ruler->course, position);
+    uint64_t position;
+
+    if (ruler->length == 0) /* epochs have an order each */
+        return mix_course_spot_of(&ruler->course, batch->epoch,
+                                  min_u64(batch->position, MIX_POSITIONS - 1));
+    if (mul_overflows(batch->epoch, ruler->length, &position) ||
+        add_overflows(position, batch->position, &position))
+        position = MIX_POSITIONS;
+    return mix_course_spot(&ruler->course, min_u64(position, MIX_POSITIONS - 1));
+}
+
+static void mix_tally_want(const struct mix_ruler *ruler, const struct mix_batch *batch,
+                           double amount, struct mix_tally *tallies)
+{
+    struct mix_spot spot = mix_ruler_spot(ruler, batch);
 
     for (uint32_t i = 0; i < ruler->course.n; i++) {
         mix_units weight = mix_spot_weight(&spot, i);
@@ -84,7 +98,7 @@ static void mix_tally_want(const struct mix_ruler *ruler, uint64_t position, dou
 void mix_tally_add(const struct mix_ruler *ruler, const struct mix_batch *batch,
                    struct mix_tally *tallies)
 {
-    uint64_t samples = 0, tokens = 0, position;
+    uint64_t samples = 0, tokens = 0;
 
     for (uint32_t i = 0; i < batch->n; i++) {
         /* Once, since another process may write there. */
@@ -99,11 +113,7 @@ void mix_tally_add(const struct mix_ruler *ruler, const struct mix_batch *batch,
         samples++;
         tokens += length;
     }
-    if (mul_overflows(batch->epoch, ruler->length, &position) ||
-        add_overflows(position, batch->position, &position))
-        position = MIX_POSITIONS;
-    mix_tally_want(ruler, min_u64(position, MIX_POSITIONS - 1),
-                   (double)(ruler->by == MIX_BY_TOKENS ? tokens : samples), tallies);
+    mix_tally_want(ruler, batch, (double)(ruler->by == MIX_BY_TOKENS ? tokens : samples), tallies);
 }
 
 void mix_tally_merge(struct mix_tally *tallies, const struct mix_tally *more, uint32_t n)

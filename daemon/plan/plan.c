@@ -150,10 +150,6 @@ int plan_check_changes(const struct plan_params *params, struct dl_error *err)
                             changes->n, (unsigned long long)changes->count,
                             (unsigned long long)params->length,
                             (unsigned long long)plan_drawn(params));
-    if (params->tokens.tokens > 0)
-        return dl_error_set(err, EINVAL, "state",
-                            "has changed weights of samples, but batches of tokens are planned for "
-                            "a whole epoch at once");
     end = mix_changes_of_epoch(changes, params->epoch, &first);
     for (uint32_t i = first; i < end; i++)
         if (!changes->items[i].table)

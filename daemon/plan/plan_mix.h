@@ -19,7 +19,8 @@
  * again.
  *
  * Weights that were changed while it was read (mix_changes.h) replace those of the schedule from
- * the first change on: mix_course.h.
+ * the first change on: mix_course.h. Where epochs have an order each, an epoch has those of its
+ * last change from its beginning: plan_mix_of_epoch().
  *
  * MIX_DRAW_RANDOM draws the child at each position, as Hugging Face's interleave_datasets() does:
  * sampler_mix_random.c. Which of its samples it is only the draws before tell: a position costs
@@ -39,9 +40,13 @@ struct plan_mix {
     enum mix_by by;               /* MIX_BY_TOKENS: with the lengths of plan_params.tokens */
     enum mix_draw draw;           /* MIX_DRAW_RANDOM: with MIX_STOP_NEVER and by samples alone */
     uint64_t length;              /* MIX_STOP_NEVER */
-    /* Borrowed; changed weights: MIX_STOP_NEVER and by samples alone; NULL: none. */
-    struct mix_changes *changes;
+    struct mix_changes *changes;  /* borrowed; changed weights; NULL: none */
 };
+
+/* The mixture of one epoch, where each has an order of its own: with the weights of its last
+ * change, which *point holds, and without changes. With MIX_STOP_NEVER it is as it was. */
+struct plan_mix plan_mix_of_epoch(const struct plan_mix *mix, uint64_t epoch,
+                                  struct mix_point *point);
 
 static inline bool plan_mix_equal(const struct plan_mix *a, const struct plan_mix *b)
 {

@@ -193,10 +193,6 @@ static int sampler_mix_check(const struct plan_mix *mix, uint64_t epoch, struct 
             (sampler_mix_takes_part(&mix->schedule, i) || sampler_mix_joins(mix->changes, i)))
             return sampler_mix_refuse(
                 i, "has no samples, but a weight; write weight 0, or leave it out", err);
-    if (mix->changes && (mix->stop != MIX_STOP_NEVER || mix->by == MIX_BY_TOKENS))
-        return dl_error_set(err, EINVAL, "dataset.stop",
-                            "weights that were changed while a mixture was read need stop: never "
-                            "and shares of samples");
     if (mix->stop != MIX_STOP_NEVER)
         return 0;
     if (mul_overflows(epoch, mix->length, &end) || end > MIX_POSITIONS - mix->length)
@@ -245,14 +241,36 @@ static int sampler_mix_length(const struct plan_mix *mix, struct mix_order *orde
     return 0;
 }
 
+struct plan_mix plan_mix_of_epoch(const struct plan_mix *mix, uint64_t epoch,
+                                  struct mix_point *point)
+{
+    const struct mix_changes *changes = mix->changes;
+    struct plan_mix of = *mix;
+    uint32_t n = changes ? changes->n_changes : 0;
+
+    if (!changes || mix->stop == MIX_STOP_NEVER || changes->of_samples ||
+        changes->n != mix->schedule.n)
+        return of;
+    of.changes = NULL;
+    while (n > 0 && changes->items[n - 1].position > epoch)
+        n--;
+    if (n == 0)
+        return of;
+    *point = (struct mix_point){.weights = changes->items[n - 1].weights};
+    of.schedule = (struct mix_schedule){.n = changes->n, .n_points = 1, .points = point};
+    return of;
+}
+
 int plan_mix_count(const struct plan_mix *mix, uint64_t epoch, uint64_t *ret, struct dl_error *err)
 {
     struct mix_legs legs = {.n = 0};
-    int r = sampler_mix_init(&legs, mix, 0, epoch, err);
+    struct mix_point point;
+    const struct plan_mix of = plan_mix_of_epoch(mix, epoch, &point);
+    int r = sampler_mix_init(&legs, &of, 0, epoch, err);
 
     if (r < 0)
         return r;
-    r = sampler_mix_length(mix, &legs.first, ret, err);
+    r = sampler_mix_length(&of, &legs.first, ret, err);
     mix_legs_deinit(&legs);
     return r;
 }
@@ -298,7 +316,7 @@ static int sampler_mix_fill(struct mixed *mixed, const struct plan_params *param
     return sampler_mix_length(mix, &mixed->legs.first, &mixed->base.count, NULL);
 }
 
-int sampler_mix_new(const struct plan_params *params, struct sampler **ret)
+static int sampler_mix_make(const struct plan_params *params, struct sampler **ret)
 {
     static const struct sampler_kind_ops ops = {
         .missing = sampler_mix_missing, .at = sampler_mix_at, .free = sampler_mix_free};
@@ -318,4 +336,13 @@ int sampler_mix_new(const struct plan_params *params, struct sampler **ret)
     }
     *ret = &mixed->base;
     return 0;
+}
+
+int sampler_mix_new(const struct plan_params *params, struct sampler **ret)
+{
+    struct mix_point point;
+    struct plan_params of = *params;
+
+    of.mix = plan_mix_of_epoch(&params->mix, params->epoch, &point);
+    return sampler_mix_make(&of, ret);
 }

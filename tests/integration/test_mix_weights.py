@@ -284,6 +284,49 @@ class Changes(TestCase):
                                     "--changes", self.path("end"))["digest"], digest)
         self.assertNotEqual(dlctl_json("check", spec, "--batches", "300", "--digest")["digest"], digest)
 
+    # ---- epochs that are known as a whole -----------------------------------------------------
+
+    def test_from_an_epoch_on(self):
+        """Where an epoch's length hangs on the weights, or it is planned at once, they change with the next."""
+        for name in "ab":
+            with open(self.path(f"{name}.txt"), "w") as file:
+                file.write("".join(f"{'word ' * (1 + i % 7)}\n" for i in range(300)))
+        texts = {"batch": {"tokens": 200, "strategy": "sequential"}, "collate": {"kind": "pad"}}
+        files = [{"kind": "text", "paths": self.path(f"{name}.txt"), "tokenizer": "bytes"} for name in "ab"]
+        never = {"kind": "mix", "stop": "never", "length": 400, "weights": [1, 1], "datasets": files}
+        ranges = {"kind": "mix", "weights": [1, 1], "datasets": [{"kind": "range", "length": n} for n in (100, 300)]}
+        for way, keys in (
+                ("first", {"dataset": {**ranges, "stop": "first"}}), ("all", {"dataset": {**ranges, "stop": "all"}}),
+                ("tokens", {**texts, "dataset": never}), ("by", {**texts, "dataset": {**never, "by": "tokens"}}),
+                ("sorted", {**texts, "batch": {"tokens": 200}, "dataset": {**never, "by": "tokens"}})):
+            with self.subTest(way):
+                spec = {**mix(way), **keys}
+                plain = dlctl_json("check", self.write(spec), "--digest")["digest"]
+                reader = self.client(self.running)
+                loader = reader.open(spec)["loader"]
+                started = reader.start(loader, credits=2)
+                self.step(reader)
+                self.assertIn("step 0 of epoch 0 is planned already; the first possible is step 0 of epoch 1",
+                              self.refused(way, "0=1", "1=9", "--at", "0"))
+                self.assertIn("change where an epoch begins", self.refused(way, "0=1", "1=9", "--at", "7"))
+                said = self.change("0=1", "1=9", name=way)
+                self.assertEqual((said["epoch"], said["step"]), (1, 0))
+                for _ in range(started["steps"] - 1):
+                    self.step(reader)
+                self.assertEqual(reader.next_batches(), [])
+                again = reader.start(loader, epoch=1, credits=2)
+                self.step(reader)
+                state = self.save(of=way)
+                file = self.write(spec)
+                self.assertEqual(dlctl_json("check", file, "--digest", "--changes", state)["digest"], plain)
+                digest = dlctl_json("check", file, "--digest", "--epoch", "1", "--changes", state)["digest"]
+                self.assertNotEqual(dlctl_json("check", file, "--digest", "--epoch", "1")["digest"], digest)
+                run = dlctl_json("run", way, "--digest", "--first-epoch", "1", daemon=self.running)
+                self.assertEqual(run["digest"], digest)
+                if way in ("first", "all"):
+                    self.assertEqual(again["samples"], {"first": 333, "all": 1000}[way])
+                reader.close()
+
     # ---- what is refused ----------------------------------------------------------------------
 
     def test_refused(self):
@@ -311,7 +354,6 @@ class Changes(TestCase):
         self.assertIn("no loader of that name", self.refused("unknown", "0=1"))
         for name, keys, message in (
                 ("range", {"dataset": {"kind": "range", "length": 9}}, "is no mix"),
-                ("first", {"dataset": {**mix()["dataset"], "stop": "first", "length": None}}, "write stop: never"),
         ):
             spec = mix(name, **keys)
             spec["dataset"] = {key: value for key, value in spec["dataset"].items() if value is not None}

@@ -155,9 +155,15 @@ static void test_no_lists(void **state)
         uint64_t value;
         const double *real;
     } rows[] = {
-        {0, 0, NULL},          {0, 2, NULL}, {0, DL_MAX_MIX_CHILDREN + 1, NULL},
-        {0, UINT64_MAX - 1, NULL}, {1, 6, NULL}, {1, MIX_POSITIONS, NULL},
-        {3, UINT64_MAX, NULL}, {2, 0, NULL}, {2, 0, &below},
+        {0, 0, NULL},
+        {0, 2, NULL},
+        {0, DL_MAX_MIX_CHILDREN + 1, NULL},
+        {0, UINT64_MAX - 1, NULL},
+        {1, 6, NULL},
+        {1, MIX_POSITIONS, NULL},
+        {3, UINT64_MAX, NULL},
+        {2, 0, NULL},
+        {2, 0, &below},
         {2, 0, &minus_zero},
     };
     struct mix_changes *list = NULL;
@@ -406,6 +412,141 @@ static void test_many(void **state)
     mix_changes_unref(list);
 }
 
+/* ---- epochs with an order each, and shares of tokens ----------------------------------------- */
+
+enum { EPOCHS = 4, TOKENS_LENGTH = 600, LONGEST = 9 };
+
+/* The epoch's samples; how many. */
+static uint64_t run_epoch(struct plan_params params, uint64_t *ret)
+{
+    struct plan *plan = NULL;
+
+    assert_int_equal(plan_new(&params, &plan), 0);
+    assert_int_equal(plan_prepare(plan), 0);
+    uint64_t n = 0, steps = plan_steps(plan, 0);
+    for (uint64_t step = 0; step < steps; step++)
+        n += plan_step(plan, 0, step, &ret[n]);
+    plan_free(plan);
+    return n;
+}
+
+/* From its epoch on a change is what the spec says, in the length too. */
+static void test_by_epochs(void **state)
+{
+    enum { MOST = 40000 };
+    uint64_t *got = malloc(2 * MOST * sizeof *got), *want = got + MOST;
+    uint32_t lengths[CHILDREN * 8];
+    struct mt19937 g;
+
+    (void)state;
+    mt19937_init(&g, 5);
+    for (uint32_t i = 0; i < ARRAY_SIZE(lengths); i++)
+        lengths[i] = 1 + draw(&g, LONGEST);
+    for (int i = 0; i < 100; i++) {
+        double weights[CHILDREN], changed[CHILDREN];
+        struct mix_point spec = {.weights = weights}, point = {.weights = changed};
+        uint64_t sizes[CHILDREN], position = draw(&g, EPOCHS);
+        struct mix_changes *list = NULL;
+        bool by_tokens = draw(&g, 2);
+        struct plan_params params = {.sampler = PLAN_MIXTURE,
+                                     .order = PLAN_NATIVE,
+                                     .seed = draw(&g, 9),
+                                     .world = 1,
+                                     .batch_size = 3};
+
+        params.mix = (struct plan_mix){
+            .schedule = {.n = 1 + draw(&g, CHILDREN), .n_points = 1, .points = &spec},
+            .sizes = sizes,
+            .by = by_tokens ? MIX_BY_TOKENS : MIX_BY_SAMPLES,
+            .stop = by_tokens || draw(&g, 2) ? MIX_STOP_FIRST : MIX_STOP_ALL};
+        for (uint32_t k = 0; k < params.mix.schedule.n; k++) {
+            params.length += sizes[k] = 1 + draw(&g, 8);
+            weights[k] = 1 + draw(&g, 9);
+            changed[k] = 1 + draw(&g, 9);
+        }
+        if (by_tokens) {
+            params.batch_size = 0;
+            params.tokens = (struct plan_tokens){.tokens = 20,
+                                                 .lengths = lengths,
+                                                 .strategy = PLAN_IN_TURN,
+                                                 .leftover = PLAN_EMIT,
+                                                 .multiple = 1,
+                                                 .accumulate = 1};
+        }
+        add(&list, position, params.mix.schedule.n, changed);
+        for (params.epoch = 0; params.epoch < EPOCHS; params.epoch++) {
+            struct plan_params with = params, plain = params;
+            uint64_t count, same;
+
+            with.mix.changes = list;
+            if (params.epoch >= position)
+                plain.mix.schedule.points = &point;
+            uint64_t n = run_epoch(plain, want);
+            assert_int_equal(run_epoch(with, got), n);
+            assert_memory_equal(got, want, n * sizeof *got);
+            assert_int_equal(plan_mix_count(&with.mix, params.epoch, &count, NULL), 0);
+            assert_int_equal(plan_mix_count(&plain.mix, params.epoch, &same, NULL), 0);
+            assert_int_equal(count, same);
+        }
+        mix_changes_unref(list);
+    }
+    free(got);
+}
+
+/* Shares of tokens: what comes before the change is as it was, and from there on each child has
+ * its new share. */
+static void test_tokens(void **state)
+{
+    uint64_t got[TOKENS_LENGTH], plain[TOKENS_LENGTH];
+    uint32_t lengths[CHILDREN * 50];
+    struct mt19937 g;
+
+    (void)state;
+    mt19937_init(&g, 6);
+    for (int i = 0; i < 60; i++) {
+        struct mixture m;
+        struct mix_changes *list = NULL;
+        double changed[CHILDREN], due[CHILDREN] = {0}, sum = 0;
+        uint32_t n;
+
+        draw_mixture(&g, &m);
+        m.params.mix.by = MIX_BY_TOKENS;
+        m.params.mix.draw = MIX_DRAW_EXACT;
+        m.params.mix.length = TOKENS_LENGTH;
+        n = m.params.mix.schedule.n;
+        m.params.length = 0;
+        for (uint32_t k = 0; k < n; k++)
+            m.params.length += m.sizes[k] = 1 + draw(&g, 50);
+        for (uint32_t k = 0; k < ARRAY_SIZE(lengths); k++)
+            lengths[k] = 1 + draw(&g, LONGEST);
+        m.params.batch_size = 0;
+        m.params.tokens = (struct plan_tokens){.tokens = 50,
+                                               .lengths = lengths,
+                                               .strategy = PLAN_IN_TURN,
+                                               .leftover = PLAN_EMIT,
+                                               .multiple = 1,
+                                               .accumulate = 1};
+        uint64_t begin = draw(&g, TOKENS_LENGTH);
+        draw_weights(&g, n, changed);
+        add(&list, begin, n, changed);
+        assert_int_equal(run_epoch(m.params, plain), TOKENS_LENGTH);
+        m.params.mix.changes = list;
+        assert_int_equal(run_epoch(m.params, got), TOKENS_LENGTH);
+        assert_memory_equal(got, plain, begin * sizeof *got);
+        for (uint32_t k = 0; k < n; k++)
+            sum += changed[k];
+        for (uint64_t at = begin; at < TOKENS_LENGTH; at++) {
+            for (uint32_t k = 0; k < n; k++)
+                due[k] += lengths[got[at]] * changed[k] / sum;
+            due[child_of(&m, got[at])] -= lengths[got[at]];
+            for (uint32_t k = 0; k < n; k++)
+                assert_true(fabs(due[k]) < 2 * LONGEST + 1);
+            assert_true(changed[child_of(&m, got[at])] > 0);
+        }
+        mix_changes_unref(list);
+    }
+}
+
 static void test_refused(void **state)
 {
     double weights[] = {1, 0}, both[] = {1, 1};
@@ -435,10 +576,6 @@ static void test_refused(void **state)
     add(&list, 4, 2, weights);
     other.mix.changes = params.mix.changes = list;
     assert_true(plan_params_equal(&params, &other));
-    params.mix.stop = MIX_STOP_FIRST;
-    assert_int_equal(plan_mix_count(&params.mix, 0, &count, &err), -EINVAL);
-    assert_string_equal(err.path, "dataset.stop");
-    params.mix.stop = MIX_STOP_NEVER;
     params.mix.draw = MIX_DRAW_RANDOM;
     for (int draws = 0; draws < 2; draws++, params.mix.draw = MIX_DRAW_EXACT) {
         int i = 0, r;
@@ -462,9 +599,10 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list),    cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_bytes),   cmocka_unit_test(test_no_lists),
-        cmocka_unit_test(test_orders),  cmocka_unit_test(test_many),
+        cmocka_unit_test(test_list),      cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_bytes),     cmocka_unit_test(test_no_lists),
+        cmocka_unit_test(test_orders),    cmocka_unit_test(test_many),
+        cmocka_unit_test(test_by_epochs), cmocka_unit_test(test_tokens),
         cmocka_unit_test(test_refused),
     };
 

@@ -621,8 +621,10 @@ class Loader:
         calls this: the others hear of it before that step. The weights hold until they are set
         again, and are part of state_dict() from here on.
 
+        With stop: first or all, and with batches of tokens, weights begin with an epoch: step 0.
+
         ValueError, which says why: no such dataset, a step that is planned already (and the first
-        possible), or a spec that has none of this: it needs stop: never and batches of samples.
+        possible), or one within an epoch that is known as a whole.
         DaemonError: not all ranks read from this daemon.
         """
         named = dict(weights) if isinstance(weights, Mapping) else dict(enumerate(weights))
@@ -643,7 +645,7 @@ class Loader:
         needs and nobody removes.
 
         ValueError, which says why: no such weights, another number of them than samples, a step that
-        is planned already, batches of tokens, or a sampler that is not weighted. DaemonError: not all
+        is planned already, or a sampler that is not weighted. DaemonError: not all
         ranks read from this daemon, or it has no room for them.
         """
         return self._change(self._opened().sample_weights, _float64s(weights), step, epoch)

@@ -35,15 +35,37 @@ static uint64_t changes_length(const struct loader *loader)
     return changes_are_of_samples(loader) ? plan_drawn(&params) : loader->spec.dataset.length;
 }
 
-/* Where a step of all ranks begins in the order; of epochs beyond all orders, at their end. */
+/* Epochs have an order each, whose length hangs on the weights. */
+static bool changes_count_epochs(const struct loader *loader)
+{
+    return loader->spec.dataset.kind == DATASET_MIX && loader->spec.dataset.stop != MIX_STOP_NEVER;
+}
+
+/* An epoch is planned as a whole, or ranks are told how long it is: weights change with the next.
+ */
+static bool changes_need_epochs(const struct loader *loader)
+{
+    return loader->spec.batch.tokens > 0 || changes_count_epochs(loader);
+}
+
+/* Where an epoch begins; those beyond all orders begin at their end. */
+static uint64_t changes_begin(const struct loader *loader, uint64_t epoch)
+{
+    uint64_t length = changes_count_epochs(loader) ? 1 : changes_length(loader), begin;
+
+    return mul_overflows(epoch, length, &begin) ? MIX_POSITIONS : min_u64(begin, MIX_POSITIONS);
+}
+
+/* Where a step of all ranks begins in the order. */
 static uint64_t changes_position(const struct loader *loader, const struct plan *plan,
                                  uint64_t epoch, uint64_t step)
 {
-    uint64_t length = changes_length(loader), begin;
+    uint64_t begin = changes_begin(loader, epoch);
 
-    if (mul_overflows(epoch, length, &begin) || begin > MIX_POSITIONS)
-        begin = MIX_POSITIONS;
-    return begin + (step < plan_steps(plan, 0) ? plan_position(plan, 0, step) : length);
+    if (changes_need_epochs(loader))
+        return begin + (step > 0);
+    return begin +
+           (step < plan_steps(plan, 0) ? plan_position(plan, 0, step) : changes_length(loader));
 }
 
 /* Somebody reads it, or may come back to it; or it loads for those. */
@@ -57,6 +79,9 @@ static bool changes_is_read(const struct stream *stream)
 static uint64_t changes_planned(const struct loader *loader, const struct stream *stream)
 {
     uint64_t step = stream->to_plan;
+
+    if (changes_need_epochs(loader))
+        return changes_begin(loader, min_u64(stream->params.epoch, UINT64_MAX - 1) + 1);
 
     for (const struct step *s = stream->steps; s; s = s->hh.next)
         step = max_u64(step, s->number + 1);
@@ -144,6 +169,8 @@ static int changes_make_plans(struct loader *loader, struct changes_plan *plans,
     int r = 0;
 
     *ret_n = 0;
+    if (changes_need_epochs(loader))
+        return 0; /* those that are there begin before */
     DL_FOREACH (loader->core.streams, stream) {
         if (!stream->epoch || stream->phase == STREAM_STOPPED)
             continue;
@@ -195,11 +222,6 @@ static int changes_check_kind(const struct loader *loader, bool of_samples, stru
     if (of_samples && !changes_are_of_samples(loader))
         return dl_error_set(err, EINVAL, name,
                             "its sampler is not of kind weighted, and has no weights of samples");
-    if (loader->spec.batch.tokens > 0)
-        return dl_error_set(err, ENOTSUP, name,
-                            "batches of tokens are planned for a whole epoch at once, so its "
-                            "weights cannot be changed in the midst of it%s",
-                            of_samples ? "" : "; write a schedule");
     if (of_samples)
         return 0;
     if (dataset->kind != DATASET_MIX)
@@ -208,11 +230,6 @@ static int changes_check_kind(const struct loader *loader, bool of_samples, stru
     if (loader->core.iterable)
         return dl_error_set(err, ENOTSUP, name,
                             "iterable datasets are mixed by each worker; write a schedule");
-    if (dataset->stop != MIX_STOP_NEVER)
-        return dl_error_set(
-            err, ENOTSUP, name,
-            "with other weights its epoch would end elsewhere than ranks were told; "
-            "write stop: never, with a length");
     return 0;
 }
 
@@ -304,6 +321,11 @@ static void changes_find_first(const struct loader *loader, const struct changes
     const struct plan *plan = reach->last->plan;
 
     change->epoch = reach->last->params.epoch;
+    if (changes_need_epochs(loader)) {
+        change->epoch++;
+        change->step = 0;
+        return;
+    }
     change->step = changes_first_step(loader, plan, change->epoch, reach->end);
     change->position = changes_position(loader, plan, change->epoch, change->step);
     if (change->step < plan_steps(plan, 0))
@@ -323,6 +345,17 @@ static int changes_find_step(struct loader *loader, const struct changes_reach *
         change->epoch = params.epoch;
     if (change->epoch < params.epoch)
         return dl_error_set(err, EINVAL, "epoch", "epoch %llu is read already", (ull)params.epoch);
+    if (changes_need_epochs(loader)) {
+        change->position = changes_begin(loader, change->epoch);
+        return change->step == 0 ? 0
+                                 : dl_error_set(err, EINVAL, "step",
+                                                "its weights change where an epoch begins: with "
+                                                "stop: first or all it would end elsewhere than "
+                                                "ranks were told, and batches of tokens are "
+                                                "planned for a whole epoch; give step 0, and an "
+                                                "epoch from %llu on",
+                                                (ull)params.epoch + 1);
+    }
     if (change->epoch > params.epoch)
         params.before = (struct history){0};
     params.epoch = change->epoch;
@@ -417,6 +450,19 @@ static int changes_list_with(const struct loader *loader, const struct loader_ch
     return mix_changes_with_table(loader->changes, &added, changes_length(loader), ret);
 }
 
+/* With some weights no dataset is ever through. */
+static int changes_check_epoch(const struct loader *loader, struct mix_changes *list,
+                               uint64_t epoch, struct dl_error *err)
+{
+    struct plan_params params = loader_plan_params(loader);
+    uint64_t count;
+
+    if (!plan_is_mix(&params))
+        return 0;
+    plan_set_changes(&params, list);
+    return plan_mix_count(&params.mix, epoch, &count, err);
+}
+
 static int changes_add(struct loader *loader, const struct loader_change *change,
                        struct dl_error *err)
 {
@@ -430,6 +476,9 @@ static int changes_add(struct loader *loader, const struct loader_change *change
                             (ull)DL_MAX_MIX_CHANGES);
     if (r < 0)
         return dl_error_set(err, -r, loader->spec.name, "out of memory for the new weights");
+    r = changes_check_epoch(loader, list, change->epoch, err);
+    if (r < 0)
+        return r;
     changes_drop_expected(loader, change->position);
     return changes_set(loader, list, err);
 }
