@@ -332,6 +332,11 @@ bool spec_token_dtype(uint32_t dtype);
 /* The file, or the kind of dataset where there is no one file, that its faults are told with. */
 const char *spec_dataset_label(const struct spec_dataset *dataset);
 
+/* Datasets that are none of kind mix: of a mix, those that it and the mixes in it list; of any
+ * other one 1. And whether a mix lists another one. */
+uint32_t spec_mixture_leaves(const struct spec_dataset *dataset);
+bool spec_mixture_is_nested(const struct spec_dataset *dataset);
+
 /* Whether the kind is known to be iterable. False of a plugin: only it knows, when it is open. */
 bool spec_dataset_is_iterable(const struct spec_dataset *dataset);
 

@@ -17,6 +17,26 @@ void spec_mixture_deinit(struct spec_dataset *dataset)
     free(dataset->points);
 }
 
+uint32_t spec_mixture_leaves(const struct spec_dataset *dataset)
+{
+    uint32_t leaves = 0;
+
+    if (dataset->kind != DATASET_MIX)
+        return 1;
+    for (uint32_t i = 0; i < dataset->n_datasets; i++)
+        leaves += spec_mixture_leaves(&dataset->datasets[i]);
+    return leaves;
+}
+
+bool spec_mixture_is_nested(const struct spec_dataset *dataset)
+{
+    bool nested = false;
+
+    for (uint32_t i = 0; dataset->kind == DATASET_MIX && i < dataset->n_datasets; i++)
+        nested = nested || dataset->datasets[i].kind == DATASET_MIX;
+    return nested;
+}
+
 /* ---- weights --------------------------------------------------------------------------------- */
 
 static int spec_mixture_refuse(const struct spec_reading *rd, const char *place, const char *words)
@@ -171,6 +191,34 @@ int spec_read_schedule(struct spec_reading *rd, const struct spec_key *key, cons
     return r;
 }
 
+/* What the samples of a mix inside another one follow: its own, as many as it is asked for. */
+int spec_mixture_check_inner(const struct spec_reading *rd, const char *place,
+                             const struct spec_dataset *inner)
+{
+    const struct {
+        bool is;
+        const char *key, *words;
+    } not [] = {
+        {inner->n_points > 1, "schedule",
+         "has steps, which only the outermost mix counts; write weights, or list its datasets "
+         "there"},
+        {inner->by == MIX_BY_TOKENS, "by",
+         "tokens: only the outermost mix takes shares of tokens; leave it out, or list its "
+         "datasets there"},
+        {inner->draw == MIX_DRAW_RANDOM, "draw",
+         "random: only the outermost mix draws at random; leave it out, or list its datasets "
+         "there"},
+    };
+    char at[DL_ERROR_PATH_MAX];
+
+    for (size_t i = 0; i < ARRAY_SIZE(not ); i++) {
+        spec_place_below(place, not [i].key, at);
+        if (not [i].is)
+            return spec_mixture_refuse(rd, at, not [i].words);
+    }
+    return 0;
+}
+
 /* ---- together -------------------------------------------------------------------------------- */
 
 int spec_check_mixture(const struct spec_reading *rd)
@@ -186,6 +234,13 @@ int spec_check_mixture(const struct spec_reading *rd)
                             "%" PRIu32 " datasets are above a mix's maximum of %" PRIu64
                             "; join some of them with concat",
                             dataset->n_datasets, (uint64_t)DL_MAX_MIX_CHILDREN);
+    }
+    if (spec_mixture_leaves(dataset) > DL_MAX_MIX_CHILDREN) {
+        spec_place_below(rd->place, "datasets", place);
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%" PRIu32 " datasets, with those of mixes in it, are above a mix's "
+                            "maximum of %" PRIu64 "; join some of them with concat",
+                            spec_mixture_leaves(dataset), (uint64_t)DL_MAX_MIX_CHILDREN);
     }
     if (dataset->n_points == 0) {
         spec_place_below(rd->place, "weights", place);

@@ -70,7 +70,11 @@ bool spec_dataset_is_iterable(const struct spec_dataset *dataset)
 
 static bool spec_nested_is_foreign(const struct spec_dataset *part)
 {
-    return part->kind == DATASET_PLUGIN || part->kind == DATASET_PYTHON;
+    bool foreign = part->kind == DATASET_MIX;
+
+    for (uint32_t i = 0; foreign && i < part->n_datasets; i++)
+        foreign = spec_nested_is_foreign(&part->datasets[i]);
+    return foreign || part->kind == DATASET_PLUGIN || part->kind == DATASET_PYTHON;
 }
 
 /* A mix takes either sort, but not both: the part is the last one so far. */
@@ -106,12 +110,14 @@ static int spec_nested_check_part(const struct spec_reading *rd, const char *pla
     bool iterable = spec_dataset_is_iterable(part);
     const char *remedy = part->kind == DATASET_TAR ? ": write index: auto" : "";
 
-    if (part->kind == DATASET_MIX)
-        return dl_error_set(
-            rd->err, EINVAL, place,
-            "a mix decides in which order a loader's samples come, and cannot stand "
-            "in a %s; list its datasets in one mix, outermost",
-            dataset_kind_name(outer));
+    if (part->kind == DATASET_MIX && outer != DATASET_MIX)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "a mix decides in which order samples come, and cannot stand in a %s; "
+                            "put the %s into the mix instead",
+                            dataset_kind_name(outer), dataset_kind_name(outer));
+    int r = part->kind == DATASET_MIX ? spec_mixture_check_inner(rd, place, part) : 0;
+    if (r < 0)
+        return r;
     if (spec_nested_is_foreign(part))
         return 0;
     if (outer == DATASET_MIX)

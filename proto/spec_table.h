@@ -246,6 +246,8 @@ int _nodiscard_ spec_read_shares(struct spec_reading *rd, const struct spec_key 
 int _nodiscard_ spec_read_schedule(struct spec_reading *rd, const struct spec_key *key,
                                    const struct value *v);
 int _nodiscard_ spec_check_mixture(const struct spec_reading *rd);
+int _nodiscard_ spec_mixture_check_inner(const struct spec_reading *rd, const char *place,
+                                         const struct spec_dataset *inner);
 void spec_mixture_deinit(struct spec_dataset *dataset);
 
 /* A list of key->min to key->max items, of which `example` is one; what is refused of it; and its

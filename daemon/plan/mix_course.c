@@ -213,3 +213,13 @@ uint64_t mix_legs_missing(const struct mix_legs *legs, uint64_t position)
     }
     return missing;
 }
+
+uint64_t mix_legs_about(const struct mix_legs *legs, uint64_t position, uint32_t child)
+{
+    uint32_t begun = mix_legs_begun(legs, position);
+    const struct mix_shares *shares = &mix_legs_order(legs, begun)->shares;
+    uint64_t at = position - mix_legs_begin(legs, begun);
+    uint64_t before = begun > 0 ? legs->later[begun - 1].before[child] : 0;
+
+    return before + mix_whole(mix_shares_at(shares, mix_shares_stretch(shares, at), child, at));
+}

@@ -86,4 +86,7 @@ uint64_t mix_legs_bytes(const struct mix_legs *legs); /* of what changes add */
 struct mix_place mix_legs_at(struct mix_legs *legs, uint64_t position);
 uint64_t mix_legs_missing(const struct mix_legs *legs, uint64_t position);
 
+/* About how many samples of the child come before the position. */
+uint64_t mix_legs_about(const struct mix_legs *legs, uint64_t position, uint32_t child);
+
 #endif

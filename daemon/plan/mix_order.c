@@ -182,8 +182,9 @@ static struct mix_job *mix_deal_choose(struct mix_deal *deal, uint32_t place, ui
 
 static void mix_deal_out(struct mix_order *order, struct mix_deal *deal)
 {
+    bool plain = order->begin >= order->plain;
     const struct sampler_key key = {
-        .seed = order->seed, .epoch = order->epoch, .stream = MIX_STREAM};
+        .seed = plain ? 0 : order->seed, .epoch = plain ? 0 : order->epoch, .stream = MIX_STREAM};
 
     for (uint32_t place = 0; place < deal->n; place++) {
         struct sampler_bits bits = sampler_native_bits(&key, order->begin + place);
@@ -318,7 +319,7 @@ static void mix_order_settle(struct mix_order *order)
 int mix_order_init(struct mix_order *order, const struct mix_schedule *schedule, uint64_t seed,
                    uint64_t epoch)
 {
-    *order = (struct mix_order){.seed = seed, .epoch = epoch};
+    *order = (struct mix_order){.seed = seed, .epoch = epoch, .plain = MIX_POSITIONS};
     int r = mix_shares_init(&order->shares, schedule);
 
     if (r < 0)
@@ -330,6 +331,14 @@ int mix_order_init(struct mix_order *order, const struct mix_schedule *schedule,
     }
     mix_order_settle(order);
     return 0;
+}
+
+/* The run does not hang on them, and goes on from where it stands. */
+void mix_order_key(struct mix_order *order, uint64_t seed, uint64_t epoch)
+{
+    order->seed = seed;
+    order->epoch = epoch;
+    order->begin = order->end;
 }
 
 void mix_order_deinit(struct mix_order *order)

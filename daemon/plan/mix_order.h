@@ -45,7 +45,8 @@ struct mix_order {
     struct mix_shares shares; /* owned */
     struct mix_walk walk;     /* its `at` is `end` */
     uint64_t seed, epoch;
-    uint64_t begin, end;         /* of the window in hand; both 0: none */
+    uint64_t plain;      /* from here on, at a window's beginning, choices are those of 0 and 0 */
+    uint64_t begin, end; /* of the window in hand; both 0: none */
     uint8_t child[MIX_WINDOW];   /* at each position of it */
     uint8_t to_come[MIX_WINDOW]; /* samples of that child from there to the window's end */
 };
@@ -54,6 +55,7 @@ struct mix_order {
 int _nodiscard_ mix_order_init(struct mix_order *order, const struct mix_schedule *schedule,
                                uint64_t seed, uint64_t epoch);
 void mix_order_deinit(struct mix_order *order);
+void mix_order_key(struct mix_order *order, uint64_t seed, uint64_t epoch); /* other ones */
 uint64_t mix_order_bytes(const struct mix_order *order); /* of memory, itself included */
 
 /* The nth sample of the child, counted from 0, stands at the position, below MIX_POSITIONS. */

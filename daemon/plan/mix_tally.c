@@ -6,14 +6,10 @@
 
 static int mix_ruler_set_ends(struct mix_ruler *ruler, const struct plan_mix *mix)
 {
-    uint64_t end = 0;
-
     ruler->ends = calloc(mix->schedule.n, sizeof *ruler->ends);
     if (!ruler->ends)
         return -ENOMEM;
-    for (uint32_t i = 0; i < mix->schedule.n; i++)
-        ruler->ends[i] = end += mix->sizes[i];
-    return 0;
+    return plan_mix_ends(mix, ruler->ends) ? 0 : -EINVAL;
 }
 
 int mix_ruler_init(struct mix_ruler *ruler, const struct plan_params *params)

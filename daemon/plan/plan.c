@@ -50,9 +50,10 @@ static struct plan_tokens plan_tokens_of(const struct dl_spec *spec)
     };
 }
 
-static struct plan_mix plan_mix_of(const struct spec_dataset *dataset)
+struct plan_mix plan_mix_of(const struct spec_dataset *dataset)
 {
     return (struct plan_mix){
+        .children = spec_mixture_is_nested(dataset) ? dataset->datasets : NULL,
         .schedule = {.n = dataset->n_datasets,
                      .n_points = dataset->n_points,
                      .points = dataset->points,

@@ -12,6 +12,9 @@
  * With MIX_STOP_NEVER epochs are pieces of one order, `length` positions each, and children go on
  * in an epoch where they were at the end of the last one.
  *
+ * A child may be a mixture itself, which is asked for the samples that are its turn: mix_nested.h.
+ * Its samples are as many as an epoch of its own has.
+ *
  * MIX_BY_TOKENS: shares are of tokens. At each position the child comes that is furthest behind,
  * within about as many tokens as the longest samples have. Batches of tokens alone can have it; the
  * order is worked out with them, at about 20 ns for each sample and each two children, and with
@@ -33,13 +36,17 @@
 #include "proto/mix_changes.h"
 #include "proto/mixture.h"
 
+struct spec_dataset;
+
 struct plan_mix {
     struct mix_schedule schedule; /* n: 0: this is no mixture */
-    const uint64_t *sizes;        /* borrowed: samples of each child */
-    enum mix_stop stop;           /* MIX_BY_TOKENS: not MIX_STOP_ALL */
-    enum mix_by by;               /* MIX_BY_TOKENS: with the lengths of plan_params.tokens */
-    enum mix_draw draw;           /* MIX_DRAW_RANDOM: with MIX_STOP_NEVER and by samples alone */
-    uint64_t length;              /* MIX_STOP_NEVER */
+    const uint64_t *sizes; /* borrowed: samples of each child; of one that is a mixture, those
+                              of its own children instead */
+    const struct spec_dataset *children; /* borrowed; NULL: none is a mixture */
+    enum mix_stop stop;                  /* MIX_BY_TOKENS: not MIX_STOP_ALL */
+    enum mix_by by;                      /* MIX_BY_TOKENS: with the lengths of plan_params.tokens */
+    enum mix_draw draw; /* MIX_DRAW_RANDOM: with MIX_STOP_NEVER and by samples alone */
+    uint64_t length;    /* MIX_STOP_NEVER */
     struct mix_changes *changes;  /* borrowed; changed weights; NULL: none */
 };
 
@@ -53,9 +60,21 @@ static inline bool plan_mix_equal(const struct plan_mix *a, const struct plan_mi
     return a->schedule.n == b->schedule.n && a->schedule.points == b->schedule.points &&
            a->schedule.n_points == b->schedule.n_points &&
            a->schedule.step_samples == b->schedule.step_samples && a->sizes == b->sizes &&
-           a->stop == b->stop && a->by == b->by && a->draw == b->draw && a->length == b->length &&
+           a->children == b->children && a->stop == b->stop && a->by == b->by &&
+           a->draw == b->draw && a->length == b->length &&
            mix_changes_equal(a->changes, b->changes);
 }
+
+/* The mixture that a dataset's keys say, without sizes; it borrows of them. */
+struct plan_mix plan_mix_of(const struct spec_dataset *dataset);
+
+/* Where each child's samples end in the concatenation of all; false: above 2^64. */
+bool plan_mix_ends(const struct plan_mix *mix, uint64_t *ret);
+
+/* The same mixture of children that are none: one that is has as many samples as its epoch.
+ * `sizes`: room for each child, which *ret borrows. Errors as of plan_mix_count(). */
+int _nodiscard_ plan_mix_flatten(const struct plan_mix *mix, uint64_t *sizes, struct plan_mix *ret,
+                                 struct dl_error *err);
 
 /* Whether such an epoch can be: 0 and how many samples it has, or has at most by tokens; -EINVAL in
  * words; or -ENOMEM. */

@@ -103,16 +103,15 @@ static bool plan_tokens_makes_sense(const struct plan_params *params, uint64_t c
 static int plan_tokens_list_children(struct token_plan *plan, const struct plan_mix *mix)
 {
     uint32_t n = mix->schedule.n;
-    uint64_t end = 0;
 
     if (n == 0)
         return 0;
     plan->children = (struct token_children){.n = n,
                                              .by_tokens = mix->by == MIX_BY_TOKENS,
                                              .ends = calloc(n, sizeof *plan->children.ends)};
-    for (uint32_t i = 0; plan->children.ends && i < n; i++)
-        plan->children.ends[i] = end += mix->sizes[i];
-    return plan->children.ends ? 0 : -ENOMEM;
+    if (!plan->children.ends)
+        return -ENOMEM;
+    return plan_mix_ends(mix, plan->children.ends) ? 0 : -EINVAL;
 }
 
 int token_plan_new(const struct plan_params *params, uint64_t count, struct token_plan **ret)

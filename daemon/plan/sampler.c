@@ -182,12 +182,12 @@ static bool sampler_weights_fit(const struct plan_params *params)
 static bool sampler_mixture_fits(const struct plan_params *params)
 {
     const struct plan_mix *mix = &params->mix;
-    uint64_t length = 0;
+    uint64_t ends[DL_BOUND_MIX_CHILDREN];
 
-    for (uint32_t i = 0; mix->sizes && i < mix->schedule.n; i++)
-        if (add_overflows(length, mix->sizes[i], &length))
-            return false;
-    return mix->sizes && length == params->length && params->order != PLAN_TORCH &&
+    if (!mix->sizes || mix->schedule.n == 0 || mix->schedule.n > ARRAY_SIZE(ends) ||
+        !plan_mix_ends(mix, ends))
+        return false;
+    return ends[mix->schedule.n - 1] == params->length && params->order != PLAN_TORCH &&
            params->num_samples == 0 && !params->replacement;
 }
 

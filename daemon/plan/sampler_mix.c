@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "daemon/plan/mix_course.h"
+#include "daemon/plan/mix_nested.h"
 #include "daemon/plan/sampler_mix.h"
 
 /* Keeps children's seeds apart from whatever else is drawn for a seed. */
@@ -16,30 +17,58 @@ struct mixed {
 
 /* ---- the children's own orders --------------------------------------------------------------- */
 
-int mixed_children_init(struct mixed_children *own, const struct plan_params *params)
+int mixed_children_init(struct mixed_children *own, const struct plan_mix *mix, uint64_t seed,
+                        uint64_t epoch, bool in_turn)
 {
-    const struct plan_mix *mix = &params->mix;
-    uint64_t end = 0;
-
-    *own = (struct mixed_children){.seed = params->seed,
-                                   .epoch = mix->stop == MIX_STOP_NEVER ? 0 : params->epoch,
-                                   .in_turn = params->order == PLAN_SEQUENTIAL};
+    *own = (struct mixed_children){
+        .seed = seed, .epoch = epoch, .n = mix->schedule.n, .in_turn = in_turn};
     own->ends = calloc(mix->schedule.n, sizeof *own->ends);
     own->n_kept = mix->schedule.n <= MIXED_KEPT ? mix->schedule.n : 1;
     own->kept = own->in_turn ? NULL : calloc(own->n_kept, sizeof *own->kept);
     if (!own->ends || (!own->kept && !own->in_turn))
         return -ENOMEM;
-    for (uint32_t i = 0; i < mix->schedule.n; i++)
-        own->ends[i] = end += mix->sizes[i];
-    return 0;
+    return plan_mix_ends(mix, own->ends) ? mixed_children_nest(own, mix) : -EINVAL;
+}
+
+int mixed_children_of(struct mixed_children *own, const struct plan_params *params)
+{
+    return mixed_children_init(own, &params->mix, params->seed,
+                               params->mix.stop == MIX_STOP_NEVER ? 0 : params->epoch,
+                               params->order == PLAN_SEQUENTIAL);
 }
 
 void mixed_children_deinit(struct mixed_children *own)
 {
+    for (uint32_t i = 0; own->nested && i < own->n; i++)
+        mixed_nested_free(own->nested[i]);
+    free(own->nested);
     free(own->ends);
     free(own->kept);
+    own->nested = NULL;
     own->ends = NULL;
     own->kept = NULL;
+}
+
+void mixed_children_key(struct mixed_children *own, uint64_t seed)
+{
+    own->seed = seed;
+    for (uint32_t i = 0; own->kept && i < own->n_kept; i++)
+        own->kept[i].perm.length = 0;
+}
+
+static const struct mixed_nested *mixed_children_nested(const struct mixed_children *own,
+                                                        uint32_t child)
+{
+    return own->nested ? own->nested[child] : NULL;
+}
+
+uint64_t mixed_children_bytes(const struct mixed_children *own)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; own->nested && i < own->n; i++)
+        bytes += own->nested[i] ? mixed_nested_bytes(own->nested[i]) : 0;
+    return bytes;
 }
 
 static uint64_t mixed_children_begin(const struct mixed_children *own, uint32_t child)
@@ -49,7 +78,16 @@ static uint64_t mixed_children_begin(const struct mixed_children *own, uint32_t 
 
 uint64_t mixed_children_size(const struct mixed_children *own, uint32_t child)
 {
-    return own->ends[child] - mixed_children_begin(own, child);
+    const struct mixed_nested *nested = mixed_children_nested(own, child);
+
+    return nested ? nested->size : own->ends[child] - mixed_children_begin(own, child);
+}
+
+uint64_t mixed_children_missing(const struct mixed_children *own, uint32_t child, uint64_t nth)
+{
+    const struct mixed_nested *nested = mixed_children_nested(own, child);
+
+    return nested ? mixed_nested_missing(nested, nth) : 0;
 }
 
 static uint64_t mixed_children_seed(const struct mixed_children *own, uint32_t child)
@@ -75,10 +113,11 @@ static uint64_t mixed_children_permuted(struct mixed_children *own, uint32_t chi
 
 uint64_t mixed_children_index(struct mixed_children *own, uint32_t child, uint64_t nth)
 {
-    uint64_t size = mixed_children_size(own, child);
+    uint64_t size = mixed_children_size(own, child), begin = mixed_children_begin(own, child);
 
-    return mixed_children_begin(own, child) +
-           (own->in_turn ? nth % size : mixed_children_permuted(own, child, size, nth));
+    if (own->nested && own->nested[child])
+        return begin + mixed_nested_index(own->nested[child], mixed_children_seed(own, child), nth);
+    return begin + (own->in_turn ? nth % size : mixed_children_permuted(own, child, size, nth));
 }
 
 /* ---- how long an epoch is -------------------------------------------------------------------- */
@@ -263,14 +302,17 @@ struct plan_mix plan_mix_of_epoch(const struct plan_mix *mix, uint64_t epoch,
 
 int plan_mix_count(const struct plan_mix *mix, uint64_t epoch, uint64_t *ret, struct dl_error *err)
 {
+    uint64_t sizes[DL_BOUND_MIX_CHILDREN];
     struct mix_legs legs = {.n = 0};
     struct mix_point point;
-    const struct plan_mix of = plan_mix_of_epoch(mix, epoch, &point);
-    int r = sampler_mix_init(&legs, &of, 0, epoch, err);
+    struct plan_mix of = plan_mix_of_epoch(mix, epoch, &point), flat;
+    int r = plan_mix_flatten(&of, sizes, &flat, err);
 
+    if (r == 0)
+        r = sampler_mix_init(&legs, &flat, 0, epoch, err);
     if (r < 0)
         return r;
-    r = sampler_mix_length(&of, &legs.first, ret, err);
+    r = sampler_mix_length(&flat, &legs.first, ret, err);
     mix_legs_deinit(&legs);
     return r;
 }
@@ -289,8 +331,11 @@ static uint64_t sampler_mix_at(struct sampler *sampler, uint64_t position)
 static uint64_t sampler_mix_missing(const struct sampler *sampler, uint64_t end)
 {
     const struct mixed *mixed = container_of(sampler, const struct mixed, base);
+    uint64_t at = mixed->first + end - 1, missing = mix_legs_missing(&mixed->legs, at);
 
-    return 30 * mix_legs_missing(&mixed->legs, mixed->first + end - 1);
+    for (uint32_t i = 0; mixed->own.nested && i < mixed->own.n; i++)
+        missing += mixed_children_missing(&mixed->own, i, mix_legs_about(&mixed->legs, at, i));
+    return 30 * missing;
 }
 
 static void sampler_mix_free(struct sampler *sampler)
@@ -304,16 +349,19 @@ static void sampler_mix_free(struct sampler *sampler)
 
 static int sampler_mix_fill(struct mixed *mixed, const struct plan_params *params)
 {
-    const struct plan_mix *mix = &params->mix;
-    int r = mixed_children_init(&mixed->own, params);
+    uint64_t sizes[DL_BOUND_MIX_CHILDREN];
+    struct plan_mix mix;
+    int r = mixed_children_of(&mixed->own, params);
 
     if (r == 0)
-        r = sampler_mix_init(&mixed->legs, mix, params->seed, params->epoch, NULL);
+        r = plan_mix_flatten(&params->mix, sizes, &mix, NULL);
+    if (r == 0)
+        r = sampler_mix_init(&mixed->legs, &mix, params->seed, params->epoch, NULL);
     if (r < 0)
         return r;
-    mixed->base.bytes = mix_legs_bytes(&mixed->legs);
-    mixed->first = mix->stop == MIX_STOP_NEVER ? params->epoch * mix->length : 0;
-    return sampler_mix_length(mix, &mixed->legs.first, &mixed->base.count, NULL);
+    mixed->base.bytes = mix_legs_bytes(&mixed->legs) + mixed_children_bytes(&mixed->own);
+    mixed->first = mix.stop == MIX_STOP_NEVER ? params->epoch * mix.length : 0;
+    return sampler_mix_length(&mix, &mixed->legs.first, &mixed->base.count, NULL);
 }
 
 static int sampler_mix_make(const struct plan_params *params, struct sampler **ret)

@@ -18,19 +18,40 @@ struct mixed_permutation {
     struct permute_native perm; /* length 0: there is none */
 };
 
+struct mixed_nested;
+
 struct mixed_children {
     uint64_t seed, epoch;
     uint64_t *ends; /* owned; of the children in the concatenation */
+    uint32_t n;
     bool in_turn;
     uint32_t n_kept;
     struct mixed_permutation *kept; /* owned; NULL: in_turn */
+    struct mixed_nested **nested;   /* owned, with what it lists: each child that is a mixture, else
+                                       NULL; NULL: none is */
 };
 
-/* -ENOMEM. */
-int _nodiscard_ mixed_children_init(struct mixed_children *own, const struct plan_params *params);
+/* -EINVAL: a child is a mixture that cannot be; or -ENOMEM. What there is, is to be released in any
+ * case. `epoch`: 0 where all epochs are one order. */
+int _nodiscard_ mixed_children_init(struct mixed_children *own, const struct plan_mix *mix,
+                                    uint64_t seed, uint64_t epoch, bool in_turn);
+int _nodiscard_ mixed_children_of(struct mixed_children *own, const struct plan_params *params);
 void mixed_children_deinit(struct mixed_children *own);
 
+/* Those of another seed from now on. */
+void mixed_children_key(struct mixed_children *own, uint64_t seed);
+
+/* Of memory that children take which are mixtures. */
+uint64_t mixed_children_bytes(const struct mixed_children *own);
+
+/* After so many samples a child begins again. */
 uint64_t mixed_children_size(const struct mixed_children *own, uint32_t child);
+
+/* What about the child's nth sample is still to be worked out, in positions of mix_order.h. */
+uint64_t mixed_children_missing(const struct mixed_children *own, uint32_t child, uint64_t nth);
+
+/* Makes those children that are mixtures: a part of mixed_children_init(). (mix_nested.c) */
+int _nodiscard_ mixed_children_nest(struct mixed_children *own, const struct plan_mix *mix);
 
 /* The child's nth sample, as an index in the concatenation. */
 uint64_t mixed_children_index(struct mixed_children *own, uint32_t child, uint64_t nth);

@@ -217,7 +217,7 @@ static int sampler_drawn_fill(struct drawn_mix *drawn, const struct plan_params 
     int r = plan_mix_count(mix, params->epoch, &drawn->base.count, NULL);
 
     if (r == 0)
-        r = mixed_children_init(&drawn->own, params);
+        r = mixed_children_of(&drawn->own, params);
     if (r == 0)
         r = mix_course_init(&drawn->course, &mix->schedule, mix->changes);
     if (r < 0)

@@ -155,7 +155,7 @@ static int sampler_mix_tokens_fill(struct mixed_tokens *mixed, const struct plan
     int r = plan_mix_count(mix, params->epoch, &mixed->base.count, NULL);
 
     if (r == 0)
-        r = mixed_children_init(&mixed->own, params);
+        r = mixed_children_of(&mixed->own, params);
     if (r == 0)
         r = mix_course_init(&mixed->course, &mix->schedule, mix->changes);
     if (r < 0)

@@ -328,6 +328,16 @@ DATASETS = [
             ranges(), {"kind": "range", "length": 7, "iterable": True, "divide": False}, ranges()],
         "schedule": [{"step": 0, "weights": [1, 1, 0]}, {"step": 6, "weights": [1, 3, 0]},
                      {"step": 20, "weights": [0, 1, 2], "ramp": "linear"}]}),
+    ("mix_in_a_mix", "mix", lambda case: {
+        "stop": "all", "weights": [2, 3], "datasets": [pictures(case, "outer"), {
+            "kind": "mix", "weights": [3, 1, 2], "stop": "first", "datasets": [
+                pictures(case, "inner1"), pictures(case, "inner2"), {
+                    "kind": "mix", "weights": [1, 4], "stop": "never", "length": 11, "datasets": [
+                        pictures(case, "inmost1"), pictures(case, "inmost2")]}]}]}),
+    ("mix_in_a_mix_of_streams", "mix", lambda case: {
+        "stop": "never", "length": 2 * ROWS, "weights": [1, 2], "datasets": [ranges(), {
+            "kind": "mix", "weights": [1, 3], "stop": "all", "datasets": [
+                ranges(), {"kind": "range", "length": 7, "iterable": True, "divide": False}]}]}),
     ("mix_of_shards", "mix", lambda case: {
         "stop": "all", "weights": [1, 4], "datasets": [
             {"kind": "tar", "shards": shards(case, f"mixed-{part}"), "decode": False, "divide": False,
@@ -483,4 +493,4 @@ COLLATES = {
     "imagefolder_varying_views": {"kind": "none"},
 }
 ITERABLE = {"range_iterable", "range_iterable_whole", "chain_of_ranges", "mix_of_streams", "mix_of_shards",
-            "tar_of_bytes", "tar_decoded_and_shuffled", "tar_of_tokens", "plugin_fasta"}
+            "mix_in_a_mix_of_streams", "tar_of_bytes", "tar_decoded_and_shuffled", "tar_of_tokens", "plugin_fasta"}

@@ -155,9 +155,18 @@ class Mixtures(TestCase):
 
         def weights():
             return [draw.randint(1, 9) for _ in range(children)]
+
+        def lines():
+            return {"kind": "text", "paths": self.path(f"lines-{draw.randint(0, 3)}"), "tokenizer": "bytes"}
+
+        def child():
+            if draw.random() < 0.7:
+                return lines()
+            inner = [lines() for _ in range(draw.randint(1, 3))]
+            return {"kind": "mix", "datasets": inner, "weights": [draw.randint(1, 9) for _ in inner],
+                    **draw.choice([{"stop": "first"}, {"stop": "all"}, {"stop": "never", "length": 25}])}
         mix = {"kind": "mix", "stop": draw.choice(["first", "all", "never"]), "datasets": [
-            {"kind": "text", "paths": self.path(f"lines-{draw.randint(0, 3)}"), "tokenizer": "bytes"}
-            for _ in range(children)]}
+            child() for _ in range(children)]}
         if mix["stop"] == "never":
             mix["length"] = draw.randint(1, 150)
             mix["draw"] = draw.choice(["exact", "random"])

@@ -3,20 +3,38 @@
  * and shares of either sort, in batches of samples and of tokens. Four ranks begin, three go on,
  * and eight end: together they have the unbroken run's samples, each as often; and of batches of
  * samples those of each step stand together in it. Every prefix of an exact order has each child's
- * share, by sums that are written down here anew. Any step is the same when it is asked for first.
+ * share, by sums that are written down here anew; and where a child is a mixture itself, each of
+ * that one's, of the samples that it has been asked for. Any step is the same when it is asked for
+ * first.
  */
+#include "proto/spec.h"
 #include "tests/unit/plan_case.h"
 
 #include <math.h>
 
-enum { CASES = 2000, CHILDREN = 6, POINTS = 4, SIZE = 40, MOST = 3000, TOKENS = 64, LONGEST = 24 };
+enum {
+    CASES = 2000,
+    CHILDREN = 6,
+    INNER = 3, /* children of one that is a mixture */
+    LEAVES = CHILDREN * INNER,
+    POINTS = 4,
+    SIZE = 40,
+    MOST = 3000,
+    TOKENS = 64,
+    LONGEST = 24
+};
 
 struct mixture {
     struct plan_params params;
     struct mix_point points[POINTS];
     double weights[POINTS][CHILDREN];
-    uint64_t sizes[CHILDREN];
-    uint32_t lengths[CHILDREN * SIZE];
+    uint64_t sizes[LEAVES];
+    uint64_t ends[CHILDREN]; /* in the concatenation */
+    uint32_t lengths[LEAVES * SIZE];
+    /* Of those that are mixtures. */
+    struct spec_dataset children[CHILDREN], leaf[INNER];
+    struct mix_point inner_points[CHILDREN];
+    double inner_weights[CHILDREN][INNER];
 };
 
 /* ---- a random one ---------------------------------------------------------------------------- */
@@ -60,8 +78,48 @@ static void draw_tokens(uint64_t *g, struct mixture *m)
     tokens->balance = tokens->strategy != PLAN_BUCKET && below(g, 3) == 0;
     tokens->linear = tokens->balance;
     tokens->accumulate = tokens->balance ? 1 + below(g, 3) : 1;
-    for (size_t i = 0; i < CHILDREN * SIZE; i++)
+    for (size_t i = 0; i < LEAVES * SIZE; i++)
         m->lengths[i] = below(g, 20) ? 1 + below(g, LONGEST) : 0;
+}
+
+static void draw_inner(uint64_t *g, struct mixture *m, uint32_t child)
+{
+    struct spec_dataset *inner = &m->children[child];
+
+    m->inner_points[child] = (struct mix_point){.weights = m->inner_weights[child]};
+    *inner = (struct spec_dataset){.kind = DATASET_MIX,
+                                   .datasets = m->leaf,
+                                   .n_datasets = 1 + below(g, INNER),
+                                   .points = &m->inner_points[child],
+                                   .n_points = 1,
+                                   .stop = MIX_STOP_FIRST + below(g, 3),
+                                   .by = MIX_BY_SAMPLES,
+                                   .draw = MIX_DRAW_EXACT};
+    inner->length = inner->stop == MIX_STOP_NEVER ? 1 + below(g, 90) : 0;
+    for (uint32_t i = 0; i < inner->n_datasets; i++)
+        m->inner_weights[child][i] = 1 + below(g, 9);
+}
+
+/* The children, some of which are mixtures, and their sizes. */
+static void draw_children(uint64_t *g, struct mixture *m)
+{
+    struct plan_mix *mix = &m->params.mix;
+    bool nests = below(g, 3) == 0;
+    uint32_t leaves = 0;
+
+    for (uint32_t i = 0; i < INNER; i++)
+        m->leaf[i].kind = DATASET_RANGE;
+    for (uint32_t i = 0; i < mix->schedule.n; i++) {
+        m->children[i].kind = DATASET_RANGE;
+        if (nests && below(g, 2))
+            draw_inner(g, m, i);
+        for (uint32_t n = spec_mixture_leaves(&m->children[i]); n > 0; n--)
+            m->params.length += m->sizes[leaves++] = 1 + below(g, SIZE);
+    }
+    mix->sizes = m->sizes;
+    mix->children = nests ? m->children : NULL;
+    assert_true(plan_mix_ends(mix, m->ends));
+    assert_int_equal(m->ends[mix->schedule.n - 1], m->params.length);
 }
 
 static void draw_mixture(uint64_t seed, struct mixture *m)
@@ -80,10 +138,8 @@ static void draw_mixture(uint64_t seed, struct mixture *m)
     params->mix.stop = MIX_STOP_FIRST + below(g, 3);
     params->mix.draw = MIX_DRAW_EXACT;
     params->mix.by = MIX_BY_SAMPLES;
-    params->mix.sizes = m->sizes;
     params->mix.length = 1 + below(g, 400);
-    for (uint32_t i = 0; i < params->mix.schedule.n; i++)
-        params->length += m->sizes[i] = 1 + below(g, SIZE);
+    draw_children(g, m);
     if (below(g, 2)) {
         draw_tokens(g, m);
         params->shard = PLAN_STRIDED;
@@ -247,8 +303,8 @@ static uint32_t child_of(const struct mixture *m, uint64_t index)
 {
     uint32_t child = 0;
 
-    for (; index >= m->sizes[child]; child++)
-        index -= m->sizes[child];
+    while (index >= m->ends[child])
+        child++;
     return child;
 }
 
@@ -274,6 +330,88 @@ static void check_shares(const struct mixture *m, const struct run *whole)
             assert_true(fabs(had[i] - due[i]) < one);
         }
     }
+}
+
+/* ---- a mixture in it ------------------------------------------------------------------------- */
+
+/* What one of its epochs, or with MIX_STOP_NEVER all of them, has so far. */
+struct inner_run {
+    uint64_t had[INNER];
+    uint32_t times[INNER][SIZE];
+    uint64_t n;
+};
+
+/* One more sample of it: shares hold of what it was given, and none comes before all others have.
+ */
+static void check_inner_sample(const struct spec_dataset *inner, const uint64_t *sizes,
+                               uint64_t index, struct inner_run *run)
+{
+    const double *weights = inner->points[0].weights;
+    uint32_t child = 0;
+    double sum = 0;
+
+    for (; index >= sizes[child]; child++)
+        index -= sizes[child];
+    run->n++;
+    run->had[child]++;
+    assert_true(++run->times[child][index] <= (run->had[child] + sizes[child] - 1) / sizes[child]);
+    for (uint32_t i = 0; i < inner->n_datasets; i++)
+        sum += weights[i];
+    for (uint32_t i = 0; i < inner->n_datasets; i++)
+        assert_true(fabs((double)run->had[i] - (double)run->n * weights[i] / sum) < 1 + 1e-6);
+}
+
+static void check_inner_end(const struct spec_dataset *inner, const uint64_t *sizes,
+                            const struct inner_run *run)
+{
+    for (uint32_t i = 0; i < inner->n_datasets; i++) {
+        if (inner->stop == MIX_STOP_FIRST)
+            assert_true(run->had[i] <= sizes[i]);
+        if (inner->stop == MIX_STOP_ALL)
+            assert_true(run->had[i] >= sizes[i]);
+    }
+}
+
+/* Returns how many of its epochs were whole. */
+static unsigned check_inner(const struct mixture *m, uint32_t child, const uint64_t *sizes,
+                            const struct run *whole)
+{
+    const struct spec_dataset *inner = &m->children[child];
+    uint64_t begin = child > 0 ? m->ends[child - 1] : 0, size;
+    struct inner_run run = {.n = 0};
+    unsigned epochs = 0;
+
+    struct plan_mix alone = plan_mix_of(inner);
+    alone.sizes = sizes;
+    assert_int_equal(plan_mix_count(&alone, 0, &size, NULL), 0);
+    for (size_t k = 0; k < whole->n; k++) {
+        if (child_of(m, whole->of[k]) != child)
+            continue;
+        check_inner_sample(inner, sizes, whole->of[k] - begin, &run);
+        if (run.n < size || inner->stop == MIX_STOP_NEVER)
+            continue;
+        check_inner_end(inner, sizes, &run);
+        run = (struct inner_run){.n = 0};
+        epochs++;
+    }
+    return epochs;
+}
+
+/* Of an order that begins with the epoch, one by one. Returns how many epochs were whole. */
+static unsigned check_all_inner(const struct mixture *m, const struct run *whole)
+{
+    const struct plan_mix *mix = &m->params.mix;
+    const uint64_t *sizes = m->sizes;
+    unsigned epochs = 0;
+
+    if (!mix->children || (mix->stop == MIX_STOP_NEVER && m->params.epoch > 0))
+        return 0;
+    for (uint32_t i = 0; i < mix->schedule.n; i++) {
+        if (m->children[i].kind == DATASET_MIX)
+            epochs += check_inner(m, i, sizes, whole);
+        sizes += spec_mixture_leaves(&m->children[i]);
+    }
+    return epochs;
 }
 
 /* Shares of tokens are within the longest sample. */
@@ -321,7 +459,7 @@ static void check_seeks(const struct mixture *m, uint64_t seed)
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 struct tally {
-    unsigned checked, exact, tokens, schedules;
+    unsigned checked, exact, tokens, schedules, nested, inner_epochs;
 };
 
 static void check_mixture(uint64_t seed, struct tally *tally)
@@ -336,6 +474,8 @@ static void check_mixture(uint64_t seed, struct tally *tally)
     run_unbroken(m.params, &whole);
     if (!by_tokens && m.params.mix.draw == MIX_DRAW_EXACT)
         check_shares(&m, &whole);
+    if (!by_tokens)
+        tally->inner_epochs += check_all_inner(&m, &whole);
     if (m.params.mix.by == MIX_BY_TOKENS && m.params.mix.schedule.n_points == 1 &&
         m.params.epoch == 0)
         check_token_shares(&m, &whole);
@@ -345,6 +485,7 @@ static void check_mixture(uint64_t seed, struct tally *tally)
     tally->exact += !by_tokens && m.params.mix.draw == MIX_DRAW_EXACT;
     tally->tokens += m.params.mix.by == MIX_BY_TOKENS;
     tally->schedules += m.params.mix.schedule.n_points > 1;
+    tally->nested += m.params.mix.children != NULL;
 }
 
 static void test_random_mixtures(void **state)
@@ -357,6 +498,8 @@ static void test_random_mixtures(void **state)
     assert_in_range(tally.exact, CASES / 4, CASES);
     assert_in_range(tally.tokens, CASES / 8, CASES);
     assert_in_range(tally.schedules, CASES / 2, CASES);
+    assert_in_range(tally.nested, CASES / 5, CASES);
+    assert_in_range(tally.inner_epochs, CASES / 10, UINT32_MAX);
 }
 
 int main(void)

@@ -87,6 +87,7 @@ enum { CHILDREN = 3, ROOM = 5000, STATE_ROOM = 4096 };
 struct fake {
     struct dataset base;
     uint64_t length; /* in each replica */
+    bool inner;      /* it is one of a mixture in a mixture */
 };
 struct fake_iter {
     struct dataset_iter base;
@@ -98,6 +99,7 @@ static struct {
     unsigned loses; /* dataset_state_loss */
     bool stateless;
     uint64_t seeds[ROOM]; /* of each beginning */
+    struct sample_key keys[ROOM];
     unsigned begun;
 } faked = {.bad = UINT64_MAX};
 
@@ -160,7 +162,8 @@ static int fake_iterate(struct dataset *ds, const struct replica_params *params,
         return dl_error_set(err, ENOMEM, "", "out of memory");
     *it = (struct fake_iter){.base.ops = ds->can_skip ? &fake_iter_ops : &fake_walk_ops,
                              .length = fake->length,
-                             .child = params->key.base >> 48};
+                             .child = (params->key.base >> 48) + (fake->inner ? CHILDREN : 0)};
+    faked.keys[faked.begun % ROOM] = params->key;
     faked.seeds[faked.begun++ % ROOM] = params->seed;
     if (params->state.len > 0) {
         if (params->state.len != 8) {
@@ -196,7 +199,8 @@ static int fake_open(const struct spec_dataset *spec, const char *place, const s
                                   .can_skip = spec->part & 1,
                                   .saves_state = spec->part & 2,
                                   .content = 7};
-    fake->length = spec->length;
+    fake->length = (uint32_t)spec->length;
+    fake->inner = spec->length > UINT32_MAX;
     *ret = &fake->base;
     return 0;
 }
@@ -621,6 +625,97 @@ static void test_states_that_are_none(void **state)
     dataset_close(ds);
 }
 
+/* ---- a mixture in it ------------------------------------------------------------------------- */
+
+/* Of the three the last is a mixture of as many: its datasets' numbers begin with 3. */
+struct nested {
+    struct mixture outer, inner;
+};
+
+static void nested_init(struct nested *m, enum mix_stop outer, enum mix_stop inner)
+{
+    static const uint64_t lengths[] = {50, 31, 4};
+    static const double weights[] = {1, 2, 2};
+
+    mixture_init(&m->outer, mixed_ones, weights, outer);
+    mixture_init(&m->inner, lengths, some, inner);
+    for (size_t i = 0; i < CHILDREN; i++)
+        m->inner.parts[i].length += UINT64_C(1) << 32; /* fake_open(): the inner one's */
+    m->outer.parts[2] = m->inner.spec;
+}
+
+/* The order of either, each sample's number below 3000 being the outer one's. */
+static void check_nested(const int64_t *numbers, size_t n, bool inner_goes_on)
+{
+    uint64_t counts[CHILDREN] = {0}, inner[CHILDREN] = {0}, given = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        size_t child = min_u64((uint64_t)numbers[i] / 1000, 2);
+
+        counts[child]++;
+        for (size_t c = 0; c < CHILDREN; c++)
+            assert_true(fabs((double)counts[c] - (double)(i + 1) * (c ? 2 : 1) / 5) < ONE);
+        if (numbers[i] < 3000 || !inner_goes_on)
+            continue;
+        inner[(numbers[i] - 3000) / 1000]++;
+        given++;
+        for (size_t c = 0; c < CHILDREN; c++)
+            assert_true(fabs((double)inner[c] - (double)given * some[c] / 9) < ONE);
+    }
+}
+
+static void test_nested(void **state)
+{
+    static const enum mix_stop stops[] = {MIX_STOP_FIRST, MIX_STOP_ALL, MIX_STOP_NEVER};
+    int64_t all[ROOM], rest[ROOM];
+    uint8_t buf[STATE_ROOM];
+
+    (void)state;
+    for (size_t s = 0; s < 9; s++) {
+        struct nested m;
+
+        nested_init(&m, stops[s / 3], stops[s % 3]);
+        struct dataset *ds = mixture_open(&m.outer);
+        assert_true(ds->saves_state && ds->can_skip);
+        size_t n = collect(begin(ds, &only), all);
+        assert_in_range(n, 15, ROOM);
+        check_nested(all, n, stops[s % 3] == MIX_STOP_NEVER);
+        for (uint64_t from = 0; from <= n; from += 1 + from / 10) {
+            size_t len = save_behind(ds, from, buf, sizeof buf);
+            assert_in_range(len, 1, 512);
+            struct replica_params params = resumed(buf, len, from);
+            assert_int_equal(collect(begin(ds, &params), rest), n - from);
+            assert_memory_equal(rest, all + from, (n - from) * sizeof *rest);
+            struct dataset_iter *it = begin(ds, &only);
+            assert_int_equal((it->ops->skip)(it, from, NULL), 0);
+            assert_int_equal(collect(it, rest), n - from);
+            assert_memory_equal(rest, all + from, (n - from) * sizeof *rest);
+        }
+        dataset_close(ds);
+    }
+}
+
+/* Its datasets draw apart from those beside it. */
+static void test_nested_keys(void **state)
+{
+    int64_t numbers[ROOM];
+    struct nested m;
+
+    (void)state;
+    nested_init(&m, MIX_STOP_ALL, MIX_STOP_ALL);
+    struct dataset *ds = mixture_open(&m.outer);
+    faked.begun = 0;
+    collect(begin(ds, &only), numbers);
+    assert_in_range(faked.begun, 8, ROOM);
+    for (unsigned i = 0; i < faked.begun; i++)
+        for (unsigned j = 0; j < i; j++) {
+            assert_true(faked.seeds[i] != faked.seeds[j]);
+            assert_true(faked.keys[i].base != faked.keys[j].base ||
+                        faked.keys[i].seed != faked.keys[j].seed);
+        }
+    dataset_close(ds);
+}
+
 /* ---- trouble --------------------------------------------------------------------------------- */
 
 static void test_bad_samples_have_their_turn(void **state)
@@ -743,6 +838,8 @@ int main(void)
         cmocka_unit_test(test_all_without_one_that_is_out),
         cmocka_unit_test(test_passes_have_other_seeds),
         cmocka_unit_test(test_skips),
+        cmocka_unit_test(test_nested),
+        cmocka_unit_test(test_nested_keys),
         cmocka_unit_test(test_states),
         cmocka_unit_test(test_states_that_are_lost),
         cmocka_unit_test(test_states_that_are_none),

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "daemon/plan/sampler.h"
+#include "proto/spec.h"
 #include "tests/unit/mix_case.h"
 
 static int fail_in = -1; /* allocations from now that still succeed; -1: all */
@@ -524,6 +525,138 @@ static void test_token_memory(void **state)
     assert_in_range(n, 15, 40);
 }
 
+/* ---- mixtures inside one another ------------------------------------------------------------- */
+
+enum { DEPTH = 3, NESTED_LEAVES = 2 * DEPTH + 1 };
+
+/* At each level a dataset, the next level, and a dataset: leaf DEPTH stands innermost. */
+struct nested {
+    struct spec_dataset levels[DEPTH][3], outer;
+    struct mix_point point;
+    uint64_t sizes[NESTED_LEAVES];
+    struct plan_params params;
+};
+
+static double thirds[] = {1, 1, 1};
+
+static void make_nested(struct nested *m, uint64_t size)
+{
+    *m = (struct nested){.point = {.weights = thirds}};
+    struct spec_dataset mix = {.kind = DATASET_MIX,
+                               .n_datasets = 3,
+                               .points = &m->point,
+                               .n_points = 1,
+                               .stop = MIX_STOP_ALL,
+                               .by = MIX_BY_SAMPLES,
+                               .draw = MIX_DRAW_EXACT};
+    for (uint32_t d = DEPTH; d-- > 0;) {
+        for (uint32_t i = 0; i < 3; i++)
+            m->levels[d][i].kind = DATASET_RANGE;
+        if (d + 1 < DEPTH) {
+            m->levels[d][1] = mix;
+            m->levels[d][1].datasets = m->levels[d + 1];
+        }
+    }
+    m->outer = mix;
+    m->outer.datasets = m->levels[0];
+    m->outer.stop = MIX_STOP_NEVER;
+    m->outer.length = 9 * size;
+    for (uint32_t i = 0; i < NESTED_LEAVES; i++)
+        m->sizes[i] = size;
+    m->params = (struct plan_params){.length = NESTED_LEAVES * size,
+                                     .sampler = PLAN_MIXTURE,
+                                     .order = PLAN_NATIVE,
+                                     .world = 1,
+                                     .batch_size = 8,
+                                     .mix = plan_mix_of(&m->outer)};
+    m->params.mix.sizes = m->sizes;
+}
+
+/* Each level's parts have thirds of what it was given; those of the innermost 27ths of all. */
+static void test_nested_shares(void **state)
+{
+    static uint64_t order[MAX], again[MAX];
+    uint64_t counts[NESTED_LEAVES] = {0};
+    struct nested m;
+
+    make_nested(&m, 300);
+    uint64_t n = whole(m.params, order);
+    assert_int_equal(n, 2700);
+    for (uint64_t k = 0; k < n; k++) {
+        counts[order[k] / 300]++;
+        double due[] = {(double)(k + 1) / 3, (double)(k + 1) / 9, (double)(k + 1) / 27};
+        for (uint32_t i = 0; i < NESTED_LEAVES; i++) {
+            uint32_t depth = i < DEPTH ? i : i == DEPTH ? DEPTH - 1 : NESTED_LEAVES - 1 - i;
+
+            assert_true(fabs((double)counts[i] - due[depth]) < 1 + depth + 1e-6);
+        }
+    }
+    m.params.seed = 1;
+    assert_int_equal(whole(m.params, again), n);
+    assert_memory_not_equal(again, order, n * sizeof *order);
+    m.params.order = PLAN_SEQUENTIAL;
+    memset(counts, 0, sizeof counts);
+    assert_int_equal(whole(m.params, order), n);
+    for (uint64_t k = 0; k < n; k++) /* of the second level's first dataset, in turn */
+        if (order[k] / 300 == 1)
+            assert_int_equal(order[k] % 300, counts[1]++ % 300);
+}
+
+/* As it goes on and again from far away, at little cost. */
+static void test_nested_far(void **state)
+{
+    uint64_t indices[8], again[8];
+    struct nested m;
+
+    make_nested(&m, UINT64_C(1000000000));
+    struct plan *plan = make(&m.params), *other = make(&m.params);
+    assert_in_range(plan_backlog(plan, 0, 100000000), 0, 20000);
+    assert_int_equal(plan_step(plan, 0, 100000000, indices), 8);
+    assert_int_equal(plan_step(other, 0, 7, again), 8);
+    assert_int_equal(plan_step(other, 0, 100000000, again), 8);
+    assert_memory_equal(indices, again, sizeof again);
+    assert_in_range(plan_bytes(plan), 1, 4096);
+    plan_free(plan);
+    plan_free(other);
+}
+
+static void test_nested_refused(void **state)
+{
+    struct dl_error err = {0};
+    struct nested m;
+    uint64_t count;
+
+    make_nested(&m, 5);
+    m.sizes[DEPTH] = 0;
+    assert_int_equal(plan_mix_count(&m.params.mix, 0, &count, &err), -EINVAL);
+    assert_string_equal(err.path, "dataset.datasets.1.datasets.1.datasets");
+    assert_string_equal(err.message,
+                        "number 1, counted from 0, has no samples, but a weight; write "
+                        "weight 0, or leave it out");
+    m.params.length -= 5;
+    assert_int_equal(plan_new(&m.params, &(struct plan *){NULL}), -EINVAL);
+    m.sizes[DEPTH] = 5;
+    m.sizes[0] = UINT64_MAX;
+    assert_int_equal(plan_new(&m.params, &(struct plan *){NULL}), -EINVAL);
+}
+
+static void test_nested_memory(void **state)
+{
+    struct plan *plan = NULL;
+    struct nested m;
+    int r = -ENOMEM, n = 0;
+
+    make_nested(&m, 5);
+    for (; r < 0; n++) {
+        fail_in = n;
+        r = plan_new(&m.params, &plan);
+        fail_in = -1;
+        assert_true(r == 0 || r == -ENOMEM);
+    }
+    assert_in_range(n, 15, 80);
+    plan_free(plan);
+}
+
 static void test_memory(void **state)
 {
     double weights[] = {1, 1};
@@ -559,7 +692,9 @@ int main(void)
         cmocka_unit_test(test_whole_ends),    cmocka_unit_test(test_memory),
         cmocka_unit_test(test_token_shares),  cmocka_unit_test(test_token_schedule),
         cmocka_unit_test(test_token_memory),  cmocka_unit_test(test_token_epochs),
-        cmocka_unit_test(test_token_refused),
+        cmocka_unit_test(test_token_refused), cmocka_unit_test(test_nested_shares),
+        cmocka_unit_test(test_nested_far),    cmocka_unit_test(test_nested_refused),
+        cmocka_unit_test(test_nested_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -122,8 +122,31 @@ static void test_order_refused(void **state)
     };
     static const struct refusal nested[] = {
         {"{kind: concat, datasets: [{kind: mix, " TWO ", weights: [1, 1]}]}", "dataset.datasets.0",
-         "a mix decides in which order a loader's samples come, and cannot stand in a concat; list "
-         "its datasets in one mix, outermost"},
+         "a mix decides in which order samples come, and cannot stand in a concat; put the concat "
+         "into "
+         "the mix instead"},
+        {"{kind: mix, weights: [1, 1], datasets: [{kind: range, length: 9}, {kind: mix, " TWO
+         ", global_batch: 8, schedule: [{step: 0, weights: [1, 1]}, {step: 9, weights: [2, 1]}]}]}",
+         "dataset.datasets.1.schedule",
+         "has steps, which only the outermost mix counts; write weights, or list its datasets "
+         "there"},
+        {"{kind: mix, weights: [1], datasets: [{kind: mix, " TWO ", weights: [1, 1], by: tokens}]}",
+         "dataset.datasets.0.by",
+         "tokens: only the outermost mix takes shares of tokens; leave it out, or list its "
+         "datasets "
+         "there"},
+        {"{kind: mix, weights: [1], datasets: [{kind: mix, " TWO
+         ", weights: [1, 1], draw: random, stop: never, length: 7}]}",
+         "dataset.datasets.0.draw",
+         "random: only the outermost mix draws at random; leave it out, or list its datasets "
+         "there"},
+        {"{kind: mix, weights: [1, 1], datasets: [{kind: mix, weights: [1], datasets: [{kind: "
+         "range,"
+         " length: 1}]}, {kind: mix, weights: [1], datasets: [{kind: range, length: 1, iterable: "
+         "true}]}]}",
+         "dataset.datasets.1",
+         "mix is iterable, and number 0 of the list, from 0, map-style; a mix takes datasets of "
+         "one sort"},
         {"{kind: mix, weights: [1, 1], datasets: [{kind: range, length: 1},"
          " {kind: range, length: 1, iterable: true}]}",
          "dataset.datasets.1",
@@ -155,6 +178,12 @@ static void test_iterable(void **state)
         {"{kind: range, length: 1}, {kind: python, host: 7}", false},
         {"{kind: plugin, path: x}, {kind: python, host: 7}", false},
         {"{kind: plugin, path: x}, {kind: tar, shards: x}", true},
+        {"{kind: mix, weights: [1], datasets: [{kind: python, host: 7}]}, {kind: tar, shards: x}",
+         true},
+        {"{kind: range, length: 1}, {kind: mix, weights: [1], datasets: [{kind: plugin, path: x}]}",
+         false},
+        {"{kind: python, host: 7}, {kind: mix, weights: [1], datasets: [{kind: tar, shards: x}]}",
+         true},
         {"{kind: range, length: 1, iterable: true}, {kind: chain, datasets: [{kind: tar, shards: "
          "x}]}",
          true},

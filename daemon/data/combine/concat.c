@@ -328,6 +328,19 @@ static int concat_check_part(struct concat *concat, uint32_t i, const char *plac
                         concat_describe(first, &first->nodes[node], theirs), concat->kind);
 }
 
+/* The samples of a mix's parts, in place of one that is a mix those of its own. */
+static void concat_add_sizes(struct concat *concat, const struct dataset *part)
+{
+    struct dataset *ds = &concat->base;
+
+    if (!ds->sizes)
+        return;
+    if (part->n_sizes == 0)
+        ds->sizes[ds->n_sizes++] = part->length;
+    for (uint32_t i = 0; i < part->n_sizes; i++)
+        ds->sizes[ds->n_sizes++] = part->sizes[i];
+}
+
 /* ---- opening -------------------------------------------------------------------------------- */
 
 static int concat_add_part(struct concat *concat, uint32_t i, const struct spec_dataset *spec,
@@ -343,8 +356,7 @@ static int concat_add_part(struct concat *concat, uint32_t i, const struct spec_
         r = concat_check_part(concat, i, place, err);
     if (r < 0)
         return r;
-    if (concat->base.sizes)
-        concat->base.sizes[i] = concat->parts[i]->length;
+    concat_add_sizes(concat, concat->parts[i]);
     concat->base.content =
         dataset_fingerprint_join(concat->base.content, concat->parts[i]->content);
     if (add_overflows(concat_part_begin(concat, i), concat->parts[i]->length, &concat->ends[i]) ||
@@ -375,9 +387,9 @@ int concat_open(const struct spec_dataset *spec, const char *place, const struct
     concat->n = spec->n_datasets;
     concat->parts = calloc(concat->n, sizeof *concat->parts);
     concat->ends = calloc(concat->n, sizeof *concat->ends);
-    ds->n_sizes = spec->kind == DATASET_MIX ? concat->n : 0;
-    ds->sizes = ds->n_sizes > 0 ? calloc(ds->n_sizes, sizeof *ds->sizes) : NULL;
-    if (!concat->parts || !concat->ends || (ds->n_sizes > 0 && !ds->sizes))
+    bool mixes = spec->kind == DATASET_MIX;
+    ds->sizes = mixes ? calloc(spec_mixture_leaves(spec), sizeof *ds->sizes) : NULL;
+    if (!concat->parts || !concat->ends || (mixes && !ds->sizes))
         return dl_error_set(err, ENOMEM, place, "out of memory");
     concat->parts[0] = steal_ptr(part);
     for (uint32_t i = 0; r == 0 && i < concat->n; i++)

@@ -13,6 +13,9 @@
 /* Parts draw apart from each other, as long as each has fewer samples than this. */
 enum { MIX_STREAMS_KEY_BITS = 48 };
 
+/* Numbers of mixtures in a mixture begin behind those of its parts, of which seeds are drawn. */
+#define MIX_STREAMS_INNER (UINT64_C(1) << 32)
+
 /* ---- the datasets' replicas ------------------------------------------------------------------ */
 
 static uint64_t mix_streams_seed(uint64_t seed, uint64_t cycle, uint64_t number)
@@ -22,14 +25,21 @@ static uint64_t mix_streams_seed(uint64_t seed, uint64_t cycle, uint64_t number)
     return sampler_native_bits(&key, number).high >> 1; /* 63 bits, as PyTorch's have */
 }
 
-/* A first pass has the seed and the epoch that the dataset would have by itself. */
+static const struct dataset_ops mix_streams_ops;
+
+/* A first pass has the seed and the epoch that the dataset would have by itself. But a mixture in
+ * this one would number its parts as this one does, and has a seed of its own. */
 static struct replica_params mix_streams_params(const struct mix_streams_iter *mi, uint32_t i)
 {
     struct replica_params params = mi->params;
     uint64_t cycle = mi->streams[i].cycle;
 
     params.key.base += (uint64_t)i << MIX_STREAMS_KEY_BITS;
-    if (cycle > 0)
+    if (mi->mix->parts[i]->ops == &mix_streams_ops)
+        params.key = (struct sample_key){
+            .seed = mix_streams_seed(mi->params.key.seed, cycle, MIX_STREAMS_INNER + i),
+            .epoch = mi->params.key.epoch};
+    else if (cycle > 0)
         params.key.seed = mix_streams_seed(params.key.seed, cycle, i);
     params.seed = mix_streams_seed(params.seed, cycle, i);
     params.again = 0; /* another replica of the mixture makes samples once more */

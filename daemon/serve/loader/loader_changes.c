@@ -236,10 +236,14 @@ static int changes_check_kind(const struct loader *loader, bool of_samples, stru
 static int changes_check_weights(const struct loader *loader, const double *weights,
                                  struct dl_error *err)
 {
+    const struct plan_params params = loader_plan_params(loader);
+    uint64_t ends[DL_BOUND_MIX_CHILDREN];
     uint32_t n = loader->spec.dataset.n_datasets;
 
+    if (!plan_mix_ends(&params.mix, ends))
+        return dl_error_set(err, EINVAL, "weights", "the datasets have too many samples");
     for (uint32_t i = 0; i < n; i++)
-        if (weights[i] > 0 && loader->sizes[i] == 0)
+        if (weights[i] > 0 && ends[i] == (i > 0 ? ends[i - 1] : 0))
             return dl_error_set(err, EINVAL, "weights",
                                 "dataset %u has no samples, but weight %g; write 0", i, weights[i]);
     return mix_weights_check(weights, n, "weights", err);

@@ -14,7 +14,7 @@
 static int tasks_take_sizes(struct loader *loader, struct dl_span sizes, struct dl_error *err)
 {
     bool mixes = loader->spec.dataset.kind == DATASET_MIX && !loader->core.iterable;
-    uint32_t n = mixes ? loader->spec.dataset.n_datasets : 0;
+    uint32_t n = mixes ? spec_mixture_leaves(&loader->spec.dataset) : 0;
     uint64_t count, sum = 0;
 
     if (sizes.len != n * sizeof *loader->sizes)

@@ -1,0 +1,188 @@
+/* Mixtures inside mixtures. See mix_nested.h. */
+#include "daemon/plan/mix_nested.h"
+
+#include <errno.h>
+
+#include "proto/spec.h"
+
+/* Keeps the seeds of later epochs apart from those of children. */
+#define MIX_NESTED_STREAM UINT64_C(0x6d69782063796365)
+
+/* ---- what a mixture inside another one is ---------------------------------------------------- */
+
+static uint32_t mix_nested_leaves(const struct plan_mix *mix, uint32_t child)
+{
+    return mix->children ? spec_mixture_leaves(&mix->children[child]) : 1;
+}
+
+bool plan_mix_ends(const struct plan_mix *mix, uint64_t *ret)
+{
+    uint64_t end = 0;
+    uint32_t leaf = 0;
+
+    for (uint32_t i = 0; i < mix->schedule.n; i++) {
+        for (uint32_t n = mix_nested_leaves(mix, i); n > 0; n--)
+            if (add_overflows(end, mix->sizes[leaf++], &end))
+                return false;
+        ret[i] = end;
+    }
+    return true;
+}
+
+static bool mix_nested_is_mix(const struct plan_mix *mix, uint32_t child)
+{
+    return mix->children && mix->children[child].kind == DATASET_MIX;
+}
+
+/* Of a child that is a mixture; `leaf`: the first of its sizes. */
+static struct plan_mix mix_nested_of(const struct plan_mix *mix, uint32_t child, uint32_t leaf)
+{
+    struct plan_mix inner = plan_mix_of(&mix->children[child]);
+
+    inner.sizes = mix->sizes + leaf;
+    return inner;
+}
+
+/* Says where the mixture is that `err` is about: "dataset.stop" is "dataset.datasets.1.stop". */
+static int mix_nested_refuse(uint32_t child, int r, struct dl_error *err)
+{
+    struct dl_error inner, place;
+
+    if (!err)
+        return r;
+    inner = *err;
+    (void)dl_error_set(&place, 0, "", "dataset.datasets.%u%s", child,
+                       inner.path + strlen("dataset"));
+    return dl_error_set(err, -r, place.message, "%s", inner.message);
+}
+
+int plan_mix_flatten(const struct plan_mix *mix, uint64_t *sizes, struct plan_mix *ret,
+                     struct dl_error *err)
+{
+    uint32_t leaf = 0;
+
+    *ret = *mix;
+    if (!mix->children)
+        return 0;
+    for (uint32_t i = 0; i < mix->schedule.n; i++) {
+        sizes[i] = mix->sizes[leaf];
+        if (mix_nested_is_mix(mix, i)) {
+            struct plan_mix inner = mix_nested_of(mix, i, leaf);
+            int r = plan_mix_count(&inner, 0, &sizes[i], err);
+            if (r < 0)
+                return mix_nested_refuse(i, r, err);
+        }
+        leaf += mix_nested_leaves(mix, i);
+    }
+    ret->sizes = sizes;
+    ret->children = NULL;
+    return 0;
+}
+
+/* ---- its order ------------------------------------------------------------------------------- */
+
+/* The order and the children of one of its epochs, if they are not so already. */
+static void mix_nested_key(struct mixed_nested *nested, uint64_t seed, uint64_t cycle)
+{
+    const struct sampler_key key = {.seed = seed, .epoch = cycle, .stream = MIX_NESTED_STREAM};
+
+    if (nested->keyed && nested->seed == seed && nested->cycle == cycle)
+        return;
+    nested->keyed = true;
+    nested->seed = seed;
+    nested->cycle = cycle;
+    uint64_t own = sampler_native_bits(&key, 0).high;
+    mix_order_key(&nested->order, own, nested->own.epoch);
+    mixed_children_key(&nested->own, own);
+}
+
+uint64_t mixed_nested_index(struct mixed_nested *nested, uint64_t seed, uint64_t nth)
+{
+    uint64_t cycle = nested->endless ? 0 : nth / nested->size;
+
+    mix_nested_key(nested, seed, cycle);
+    struct mix_place place = mix_order_at(&nested->order, nth - cycle * nested->size);
+    return mixed_children_index(&nested->own, place.child, place.nth);
+}
+
+uint64_t mixed_nested_missing(const struct mixed_nested *nested, uint64_t nth)
+{
+    const struct mix_shares *shares = &nested->order.shares;
+    uint64_t at = nested->endless ? nth : nth % nested->size;
+    uint64_t missing = mix_order_missing(&nested->order, at);
+
+    for (uint32_t i = 0; i < shares->n; i++)
+        missing += mixed_children_missing(
+            &nested->own, i,
+            mix_whole(mix_shares_at(shares, mix_shares_stretch(shares, at), i, at)));
+    return missing;
+}
+
+/* ---- making one ------------------------------------------------------------------------------ */
+
+static int mix_nested_fill(struct mixed_nested *nested, const struct plan_mix *mix, uint64_t epoch,
+                           bool in_turn)
+{
+    int r = plan_mix_count(mix, 0, &nested->size, NULL);
+
+    if (r == 0 && nested->size == 0)
+        r = -EINVAL;
+    if (r == 0)
+        r = mix_order_init(&nested->order, &mix->schedule, 0, 0);
+    if (r < 0)
+        return r;
+    nested->endless = mix->stop == MIX_STOP_NEVER;
+    if (!nested->endless)
+        nested->order.plain = (nested->size - 1) / MIX_WINDOW * MIX_WINDOW;
+    return mixed_children_init(&nested->own, mix, 0, epoch, in_turn);
+}
+
+int mixed_nested_new(const struct plan_mix *mix, uint64_t epoch, bool in_turn,
+                     struct mixed_nested **ret)
+{
+    struct mixed_nested *nested = calloc(1, sizeof *nested);
+    int r = nested ? mix_nested_fill(nested, mix, epoch, in_turn) : -ENOMEM;
+
+    if (r < 0) {
+        mixed_nested_free(nested);
+        return r;
+    }
+    *ret = nested;
+    return 0;
+}
+
+struct mixed_nested *mixed_nested_free(struct mixed_nested *nested)
+{
+    if (nested) {
+        mix_order_deinit(&nested->order);
+        mixed_children_deinit(&nested->own);
+        free(nested);
+    }
+    return NULL;
+}
+
+uint64_t mixed_nested_bytes(const struct mixed_nested *nested)
+{
+    return sizeof *nested - sizeof nested->order + mix_order_bytes(&nested->order) +
+           mixed_children_bytes(&nested->own);
+}
+
+int mixed_children_nest(struct mixed_children *own, const struct plan_mix *mix)
+{
+    uint32_t leaf = 0;
+    int r = 0;
+
+    if (!mix->children)
+        return 0;
+    own->nested = calloc(mix->schedule.n, sizeof(struct mixed_nested *));
+    if (!own->nested)
+        return -ENOMEM;
+    for (uint32_t i = 0; r == 0 && i < mix->schedule.n; i++) {
+        if (mix_nested_is_mix(mix, i)) {
+            struct plan_mix inner = mix_nested_of(mix, i, leaf);
+            r = mixed_nested_new(&inner, own->epoch, own->in_turn, &own->nested[i]);
+        }
+        leaf += mix_nested_leaves(mix, i);
+    }
+    return r;
+}
