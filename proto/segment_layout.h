@@ -3,7 +3,7 @@
  *
  *   segment:  [ segment_header, padded to SEGMENT_HEADER_BYTES ] [ slot 0 ] [ slot 1 ] ...
  *   slot:     [ slot_header ] [ sample indices: u64 × samples ] [ planned ] [ tree ] [ tensors ]
- *             [ bad samples ] [ state ]
+ *             [ bad samples ] [ origins ] [ state ]
  *
  * Tensors are 64-byte aligned. `planned` is there for batches that are measured in tokens: what the
  * plan knows of them. Bad samples are there where some were left out or replaced, the
@@ -93,9 +93,12 @@ struct slot_header {
      * daemon: of this worker's replica, where it may begin. By the worker: of that, behind this
      * batch. */
     uint64_t state_off;
-    uint32_t state_len;   /* 0: there is none */
-    uint32_t state_lost;  /* by the worker: enum dataset_state_loss; why there is none */
-    uint64_t reserved[4]; /* 0 */
+    uint32_t state_len;  /* 0: there is none */
+    uint32_t state_lost; /* by the worker: enum dataset_state_loss; why there is none */
+    /* By the worker, of a mixture of iterable datasets: which of these gave each sample of the
+     * batch, u8 × samples; mixtures in it are not counted, but what they list. 0: not told. */
+    uint64_t origins_off;
+    uint64_t reserved[3]; /* 0 */
 };
 _Static_assert(sizeof(struct slot_header) == 192, "the slot layout is fixed");
 _Static_assert(sizeof(struct slot_header) <= SLOT_HEADER_BYTES, "the header fits its space");

@@ -136,6 +136,29 @@ void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *lay
     header->used = layout->used;
 }
 
+uint8_t *slot_put_origins(void *slot, uint64_t slot_bytes, uint64_t samples, uint64_t *used)
+{
+    struct slot_header *header = slot;
+    uint64_t off = *used;
+
+    *used += samples;
+    if (*used > slot_bytes)
+        return NULL;
+    header->origins_off = off;
+    header->used = *used;
+    return (uint8_t *)slot + off;
+}
+
+const uint8_t *slot_read_origins(const void *slot, uint64_t slot_bytes, uint64_t samples)
+{
+    const volatile struct slot_header *header = slot;
+    uint64_t off = header->origins_off;
+
+    if (off < SLOT_HEADER_BYTES || off > slot_bytes || samples > slot_bytes - off)
+        return NULL;
+    return (const uint8_t *)slot + off;
+}
+
 void slot_put_repeated(void *slot, uint32_t repeated)
 {
     struct slot_header *header = slot;

@@ -97,6 +97,14 @@ void slot_put_lost(void *slot, enum dataset_state_loss lost);
  * memory may be another process's: what is read of it is to be copied, and checked then. */
 bool _nodiscard_ slot_read_state(const void *slot, uint64_t slot_bytes, struct dl_span *ret);
 
+/* Behind what there is so far, of *used bytes, room for the batch's origins, one byte for each
+ * sample; after slot_put_batch(). NULL: it does not fit, and *used is what is needed. */
+uint8_t *slot_put_origins(void *slot, uint64_t slot_bytes, uint64_t samples, uint64_t *used);
+
+/* Those of the first `samples`; NULL: there are none, or they are damaged. Another process may
+ * write there: each is to be read once, and checked. */
+const uint8_t *slot_read_origins(const void *slot, uint64_t slot_bytes, uint64_t samples);
+
 /* Of these, the last ones are there for evenness only; after slot_put_batch(). */
 void slot_put_repeated(void *slot, uint32_t repeated);
 

@@ -335,6 +335,7 @@ const char *spec_dataset_label(const struct spec_dataset *dataset);
 /* Datasets that are none of kind mix: of a mix, those that it and the mixes in it list; of any
  * other one 1. And whether a mix lists another one. */
 uint32_t spec_mixture_leaves(const struct spec_dataset *dataset);
+uint32_t spec_mixture_nodes(const struct spec_dataset *dataset); /* of a mix itself and all in it */
 bool spec_mixture_is_nested(const struct spec_dataset *dataset);
 
 /* Whether the kind is known to be iterable. False of a plugin: only it knows, when it is open. */

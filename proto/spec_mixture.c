@@ -28,6 +28,15 @@ uint32_t spec_mixture_leaves(const struct spec_dataset *dataset)
     return leaves;
 }
 
+uint32_t spec_mixture_nodes(const struct spec_dataset *dataset)
+{
+    uint32_t nodes = 1;
+
+    for (uint32_t i = 0; dataset->kind == DATASET_MIX && i < dataset->n_datasets; i++)
+        nodes += spec_mixture_nodes(&dataset->datasets[i]);
+    return nodes;
+}
+
 bool spec_mixture_is_nested(const struct spec_dataset *dataset)
 {
     bool nested = false;

@@ -133,7 +133,9 @@ struct dataset {
     uint32_t n_leaves;  /* tensors in the schema */
     bool can_skip;      /* its iterators have skip() */
     bool saves_state;   /* they have save(), and iterate() resumes from such a state */
-    uint64_t *sizes;    /* owned; mix: samples in each of its datasets; else NULL */
+    bool tells_origins; /* a mix of iterable datasets: its iterators say whose each sample is */
+    uint64_t *sizes; /* owned; map-style mix: samples in each dataset that it and mixes in it list;
+                        else NULL */
     uint32_t n_sizes;
     uint64_t content; /* fingerprint of the data: dataset_fingerprint.h; 0: not known */
 };

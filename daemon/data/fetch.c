@@ -470,6 +470,17 @@ static int fetch_put_state(struct fetcher *f, const struct round *round, void *s
     return slot_put_state(slot, slot_bytes, head, state.state, ret_used) ? 0 : -ENOBUFS;
 }
 
+/* Whose each sample is, for the daemon to count. */
+static int fetch_put_origins(const struct sample_batch *batch, void *slot, uint64_t slot_bytes,
+                             uint64_t *ret_used)
+{
+    uint8_t *origins = slot_put_origins(slot, slot_bytes, batch->n, ret_used);
+
+    for (size_t i = 0; origins && i < batch->n; i++)
+        origins[i] = batch->samples[i].origin;
+    return origins ? 0 : -ENOBUFS;
+}
+
 static int fetch_fill_round(struct fetcher *f, const struct slot_task *task, void *slot,
                             uint64_t slot_bytes, uint64_t *ret_used, uint64_t *ret_bad,
                             struct dl_error *err)
@@ -503,6 +514,8 @@ static int fetch_fill_round(struct fetcher *f, const struct slot_task *task, voi
                          ret_bad, err);
     if (r == 0 && !slot_put_bad(slot, slot_bytes, &batch->bad, ret_used))
         r = -ENOBUFS;
+    if (r == 0 && f->dataset->tells_origins)
+        r = fetch_put_origins(batch, slot, slot_bytes, ret_used);
     if (r == 0 && f->dataset->saves_state)
         r = fetch_put_state(f, &round, slot, slot_bytes, ret_used, err);
     if (r == -ENOBUFS)

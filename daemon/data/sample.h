@@ -27,6 +27,7 @@ struct sample {
     uint32_t depth;                     /* containers open */
     uint32_t open[DL_BOUND_TREE_DEPTH]; /* their nodes */
     int error;                          /* negative errno, or 0 */
+    uint8_t origin; /* of a mix of iterable datasets: which gave it (slot_header.origins_off) */
 };
 
 /* Containers: a key only below a dict, and there always. begin … end around the children. -EINVAL

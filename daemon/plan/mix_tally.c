@@ -4,12 +4,61 @@
 #include <errno.h>
 #include <math.h>
 
+#include "proto/spec.h"
+
+/* ---- what there is to count ------------------------------------------------------------------ */
+
+/* A child and, if it is a mixture, what it lists; NULL: it is none. */
+static void mix_ruler_add(struct mix_ruler *ruler, const struct spec_dataset *child,
+                          uint32_t parent, double weight)
+{
+    uint32_t node = ruler->n_nodes++;
+    double sum = 0;
+
+    ruler->nodes[node] = (struct mix_node){.parent = parent, .weight = weight};
+    if (!child || child->kind != DATASET_MIX) {
+        ruler->leaves[ruler->n_leaves++] = node;
+        return;
+    }
+    for (uint32_t i = 0; i < child->n_datasets; i++)
+        sum += child->points[0].weights[i];
+    for (uint32_t i = 0; i < child->n_datasets; i++)
+        mix_ruler_add(ruler, &child->datasets[i], node, child->points[0].weights[i] / sum);
+}
+
+static int mix_ruler_set_nodes(struct mix_ruler *ruler, const struct plan_mix *mix)
+{
+    uint32_t n = mix->schedule.n, nodes = n;
+
+    for (uint32_t i = 0; mix->children && i < n; i++)
+        nodes += spec_mixture_nodes(&mix->children[i]) - 1;
+    ruler->nodes = calloc(nodes, sizeof *ruler->nodes);
+    ruler->leaves = calloc(nodes, sizeof *ruler->leaves);
+    ruler->tops = calloc(n, sizeof *ruler->tops);
+    if (!ruler->nodes || !ruler->leaves || !ruler->tops)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        ruler->tops[i] = ruler->n_nodes;
+        mix_ruler_add(ruler, mix->children ? &mix->children[i] : NULL, MIX_NODE_NONE, 0);
+    }
+    return 0;
+}
+
 static int mix_ruler_set_ends(struct mix_ruler *ruler, const struct plan_mix *mix)
 {
-    ruler->ends = calloc(mix->schedule.n, sizeof *ruler->ends);
+    uint64_t end = 0;
+
+    if (!mix->sizes)
+        return 0;
+    ruler->ends = calloc(ruler->n_leaves, sizeof *ruler->ends);
     if (!ruler->ends)
         return -ENOMEM;
-    return plan_mix_ends(mix, ruler->ends) ? 0 : -EINVAL;
+    for (uint32_t i = 0; i < ruler->n_leaves; i++) {
+        if (add_overflows(end, mix->sizes[i], &end))
+            return -EINVAL;
+        ruler->ends[i] = end;
+    }
+    return 0;
 }
 
 int mix_ruler_init(struct mix_ruler *ruler, const struct plan_params *params)
@@ -22,10 +71,12 @@ int mix_ruler_init(struct mix_ruler *ruler, const struct plan_params *params)
                                 .lengths = by_tokens ? params->tokens.lengths : NULL,
                                 .limit = by_tokens ? plan_tokens_limit(&params->tokens) : 0,
                                 .truncate = params->tokens.truncate};
-    if (!plan_is_mix(params) || !mix->sizes)
+    if (!plan_is_mix(params))
         return -EINVAL;
     int r = mix_course_init(&ruler->course, &mix->schedule, mix->changes);
 
+    if (r == 0)
+        r = mix_ruler_set_nodes(ruler, mix);
     if (r == 0)
         r = mix_ruler_set_ends(ruler, mix);
     if (r < 0)
@@ -36,14 +87,19 @@ int mix_ruler_init(struct mix_ruler *ruler, const struct plan_params *params)
 void mix_ruler_deinit(struct mix_ruler *ruler)
 {
     mix_course_deinit(&ruler->course);
+    free(ruler->nodes);
+    free(ruler->leaves);
+    free(ruler->tops);
     free(ruler->ends);
     *ruler = (struct mix_ruler){.by = 0};
 }
 
-/* The child that has the sample; as many as there are children: none. */
-static uint32_t mix_ruler_child(const struct mix_ruler *ruler, uint64_t index)
+/* ---- counting -------------------------------------------------------------------------------- */
+
+/* The leaf that has the sample; as many as there are: none. */
+static uint32_t mix_ruler_leaf(const struct mix_ruler *ruler, uint64_t index)
 {
-    uint32_t low = 0, high = ruler->course.n;
+    uint32_t low = 0, high = ruler->n_leaves;
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -87,26 +143,51 @@ static void mix_tally_want(const struct mix_ruler *ruler, const struct mix_batch
     for (uint32_t i = 0; i < ruler->course.n; i++) {
         mix_units weight = mix_spot_weight(&spot, i);
 
-        tallies[i].wanted += amount * ldexp((double)weight, -MIX_UNIT_BITS);
+        tallies[ruler->tops[i]].wanted += amount * ldexp((double)weight, -MIX_UNIT_BITS);
     }
+    for (uint32_t i = 0; i < ruler->n_nodes; i++) {
+        const struct mix_node *node = &ruler->nodes[i];
+
+        if (node->parent != MIX_NODE_NONE)
+            tallies[i].wanted = node->weight * (double)tallies[node->parent].samples;
+    }
+}
+
+/* One sample's length, or 0; and whether it is any dataset's. */
+static bool mix_tally_one(const struct mix_ruler *ruler, const struct mix_batch *batch, uint32_t i,
+                          struct mix_tally *tallies, uint32_t *ret_length)
+{
+    uint32_t leaf;
+
+    /* Once, since another process may write there. */
+    *ret_length = 0;
+    if (batch->origins) {
+        leaf = __atomic_load_n(&batch->origins[i], __ATOMIC_RELAXED);
+    } else {
+        uint64_t index = __atomic_load_n(&batch->indices[i], __ATOMIC_RELAXED);
+
+        leaf = ruler->ends ? mix_ruler_leaf(ruler, index) : ruler->n_leaves;
+        if (leaf < ruler->n_leaves)
+            *ret_length = mix_ruler_tokens(ruler, index);
+    }
+    if (leaf >= ruler->n_leaves)
+        return false;
+    for (uint32_t node = ruler->leaves[leaf]; node != MIX_NODE_NONE;
+         node = ruler->nodes[node].parent) {
+        tallies[node].samples++;
+        tallies[node].tokens += *ret_length;
+    }
+    return true;
 }
 
 void mix_tally_add(const struct mix_ruler *ruler, const struct mix_batch *batch,
                    struct mix_tally *tallies)
 {
     uint64_t samples = 0, tokens = 0;
+    uint32_t length;
 
     for (uint32_t i = 0; i < batch->n; i++) {
-        /* Once, since another process may write there. */
-        uint64_t index = __atomic_load_n(&batch->indices[i], __ATOMIC_RELAXED);
-        uint32_t child = mix_ruler_child(ruler, index);
-
-        if (child == ruler->course.n)
-            continue;
-        uint32_t length = mix_ruler_tokens(ruler, index);
-        tallies[child].samples++;
-        tallies[child].tokens += length;
-        samples++;
+        samples += mix_tally_one(ruler, batch, i, tallies, &length);
         tokens += length;
     }
     mix_tally_want(ruler, batch, (double)(ruler->by == MIX_BY_TOKENS ? tokens : samples), tallies);

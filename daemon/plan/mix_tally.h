@@ -22,10 +22,22 @@ struct mix_tally {
     uint64_t tokens; /* 0 where lengths are not known */
 };
 
-/* What samples are counted by. */
+/* A child, or one of a mixture that is one. */
+struct mix_node {
+    uint32_t parent; /* the mixture's node; MIX_NODE_NONE: it is a child of the outermost one */
+    double weight;   /* in that one, of all; of an inner mixture it does not change */
+};
+#define MIX_NODE_NONE UINT32_MAX
+
+/* What samples are counted by. Nodes are in the order of the spec, each mixture before its own. */
 struct mix_ruler {
     struct mix_course course; /* owned */
-    uint64_t *ends;           /* owned; of the children in the concatenation */
+    struct mix_node *nodes;   /* owned */
+    uint32_t n_nodes;
+    uint32_t n_leaves; /* nodes that are no mixtures */
+    uint32_t *tops;    /* owned; nodes of the outermost one's children */
+    uint32_t *leaves;  /* owned; nodes of leaves */
+    uint64_t *ends;    /* owned; of the leaves in the concatenation; NULL: origins tell */
     enum mix_by by;
     uint64_t length;         /* of an epoch, where all are pieces of one order; else 0 */
     const uint32_t *lengths; /* borrowed, as those of the plan; NULL: not known */
@@ -33,21 +45,22 @@ struct mix_ruler {
     bool truncate;
 };
 
-/* Of the parameters the mixture, with sizes, and the tokens. -EINVAL: this is no mixture, or one of
- * which no plan can be made; or -ENOMEM. */
+/* Of the parameters the mixture, and the tokens; without sizes batches have origins. -EINVAL: this
+ * is no mixture, or one of which no plan can be made; or -ENOMEM. */
 int _nodiscard_ mix_ruler_init(struct mix_ruler *ruler, const struct plan_params *params);
 void mix_ruler_deinit(struct mix_ruler *ruler); /* all zero is fine */
 
-/* A part of a batch: its samples by their numbers in the concatenation. Numbers that there are not
- * are passed over, as they may stand in memory that others write to. */
+/* A part of a batch: its samples by their numbers in the concatenation, or which leaf gave each.
+ * Numbers that there are not are passed over, as they may stand in memory that others write to. */
 struct mix_batch {
     uint64_t epoch;
     uint64_t position; /* of its first sample in the epoch's order; about, of batches of tokens */
     const uint64_t *indices;
     uint32_t n;
+    const uint8_t *origins; /* NULL: `indices` tell */
 };
 
-/* Adds the batch to `tallies`, one for each child. */
+/* Adds the batch to `tallies`, one for each node. */
 void mix_tally_add(const struct mix_ruler *ruler, const struct mix_batch *batch,
                    struct mix_tally *tallies);
 

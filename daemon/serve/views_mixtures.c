@@ -1,28 +1,99 @@
 /* The view `mixtures`: what each dataset of a mixture has had of what a rank was given. */
 #include "daemon/serve/views_private.h"
 
+#include <stdio.h>
+
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/registry.h"
 
-static void views_mixtures_add_child(struct row *row, const struct loader *l,
-                                     const struct mix_tally *tallies, uint32_t n, uint32_t i)
-{
-    const struct dl_spec *spec = loader_spec(l);
-    const struct mix_tally *child = &tallies[i], sum = mix_tally_sum(tallies, n);
-    bool tokens = spec->batch.tokens > 0;
+/* The rows of one mix: a row for each dataset, which those of it follow if it is a mix itself. */
+struct views_mix {
+    const struct loader *loader;
+    const struct stream *stream; /* whose row it is; NULL: the row is part of another one */
+    const struct mix_tally *tallies;
+    uint32_t node; /* the next one of the ruler's */
+    struct value *rows;
+    int r;
+};
 
-    row_uint(row, "child", i);
-    row_string(row, "dataset", spec_dataset_label(&spec->dataset.datasets[i]));
-    row_string(row, "by", spec->dataset.by == MIX_BY_TOKENS ? "tokens" : "samples");
-    row_real(row, "wanted", mix_tally_wanted(child, &sum));
-    row_real(row, "share", mix_tally_share(child, &sum));
+enum { VIEWS_MIX_NAME = 64 }; /* "1.0.2", as deep as a spec can be */
+
+static struct mix_tally views_mixtures_sum(const struct views_mix *mix,
+                                           const struct spec_dataset *dataset)
+{
+    struct mix_tally sum = {0};
+    uint32_t node = mix->node;
+
+    for (uint32_t i = 0; i < dataset->n_datasets; i++) {
+        mix_tally_merge(&sum, &mix->tallies[node], 1);
+        node += spec_mixture_nodes(&dataset->datasets[i]);
+    }
+    return sum;
+}
+
+static void views_mixtures_add_child(struct row *row, const struct views_mix *mix,
+                                     const struct spec_dataset *dataset, uint32_t i,
+                                     const struct mix_tally *sum, const char *name)
+{
+    const struct mix_tally *child = &mix->tallies[mix->node];
+    bool tokens = loader_spec(mix->loader)->batch.tokens > 0;
+
+    row_string(row, "child", name);
+    row_string(row, "dataset", spec_dataset_label(&dataset->datasets[i]));
+    row_string(row, "by", dataset->by == MIX_BY_TOKENS ? "tokens" : "samples");
+    row_real(row, "wanted", mix_tally_wanted(child, sum));
+    row_real(row, "share", mix_tally_share(child, sum));
     row_uint(row, "samples", child->samples);
     if (tokens)
-        row_real(row, "token_share", mix_tally_token_share(child, &sum));
+        row_real(row, "token_share", mix_tally_token_share(child, sum));
     else
         row_null(row, "token_share");
     row_uint_if(row, "tokens", tokens, child->tokens);
     row_real(row, "due", child->wanted);
+}
+
+static void views_mixtures_add_stream(struct row *row, const struct views_mix *mix)
+{
+    const struct stream *s = mix->stream;
+
+    if (!s)
+        return;
+    row_string(row, "loader", views_name(mix->loader));
+    row_uint(row, "uid", loader_uid(mix->loader));
+    row_string(row, "job", s->params.job);
+    row_uint(row, "epoch", s->params.epoch);
+    row_uint(row, "rank", s->params.rank);
+    row_uint(row, "world", s->params.world);
+}
+
+static void views_mixtures_walk(struct views_mix *mix, const struct spec_dataset *dataset,
+                                const char *above)
+{
+    const struct mix_tally sum = views_mixtures_sum(mix, dataset);
+
+    for (uint32_t i = 0; i < dataset->n_datasets && mix->r == 0; i++) {
+        char name[VIEWS_MIX_NAME];
+        struct row row = row_push(mix->rows);
+
+        (void)snprintf(name, sizeof name, "%s%s%u", above, above[0] ? "." : "", i);
+        views_mixtures_add_stream(&row, mix);
+        views_mixtures_add_child(&row, mix, dataset, i, &sum, name);
+        mix->r = row.r;
+        mix->node++;
+        if (dataset->datasets[i].kind == DATASET_MIX)
+            views_mixtures_walk(mix, &dataset->datasets[i], name);
+    }
+}
+
+/* Nothing where nothing was given yet. */
+static int views_mixtures_list(const struct loader *l, const struct stream *s,
+                               const struct mix_tally *tallies, uint32_t n, struct value *rows)
+{
+    struct views_mix mix = {.loader = l, .stream = s, .tallies = tallies, .rows = rows};
+
+    if (n > 0)
+        views_mixtures_walk(&mix, &loader_spec(l)->dataset, "");
+    return mix.r;
 }
 
 static void views_mixtures_add(struct row *row, const struct loader *l,
@@ -33,12 +104,8 @@ static void views_mixtures_add(struct row *row, const struct loader *l,
         return;
     }
     struct value *children = row_list(row, "mixture");
-    for (uint32_t i = 0; i < n && row->r == 0; i++) {
-        struct row inner = row_push(children);
-
-        views_mixtures_add_child(&inner, l, tallies, n, i);
-        row->r = inner.r;
-    }
+    if (row->r == 0)
+        row->r = views_mixtures_list(l, NULL, tallies, n, children);
 }
 
 void view_add_mixture(struct row *row, const struct loader *l, const struct stream *s)
@@ -61,25 +128,6 @@ void view_add_whole_mixture(struct row *row, const struct loader *l)
     views_mixtures_add(row, l, sums, n);
 }
 
-static int views_mixtures_add_stream(const struct loader *l, const struct stream *s,
-                                     struct value *rows)
-{
-    for (uint32_t i = 0; i < s->n_mixture; i++) {
-        struct row row = row_push(rows);
-
-        row_string(&row, "loader", views_name(l));
-        row_uint(&row, "uid", loader_uid(l));
-        row_string(&row, "job", s->params.job);
-        row_uint(&row, "epoch", s->params.epoch);
-        row_uint(&row, "rank", s->params.rank);
-        row_uint(&row, "world", s->params.world);
-        views_mixtures_add_child(&row, l, s->mixture, s->n_mixture, i);
-        if (row.r < 0)
-            return row.r;
-    }
-    return 0;
-}
-
 int view_mixtures(const struct daemon *d, struct value *ret)
 {
     ret->type = VALUE_ARRAY;
@@ -87,7 +135,7 @@ int view_mixtures(const struct daemon *d, struct value *ret)
         const struct loader *l = registered_loader(e);
 
         for (const struct stream *s = loader_core(l)->streams; s; s = s->next) {
-            int r = views_mixtures_add_stream(l, s, ret);
+            int r = views_mixtures_list(l, s, s->mixture, s->n_mixture, ret);
             if (r < 0)
                 return r;
         }

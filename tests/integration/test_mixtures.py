@@ -83,10 +83,10 @@ class Mixtures(TestCase):
         for rank in range(2):
             self.read(loader, 10, rank=rank, world=2)
         rows = self.rows()
-        self.assertEqual([(row["rank"], row["child"]) for row in rows], [(0, 0), (0, 1), (1, 0), (1, 1)])
+        self.assertEqual([(row["rank"], row["child"]) for row in rows], [(0, "0"), (0, "1"), (1, "0"), (1, "1")])
         for row in rows:
-            self.assertAlmostEqual(row["wanted"], 0.375 if row["child"] else 0.625)
-        for child, due in ((0, 125), (1, 75)):
+            self.assertAlmostEqual(row["wanted"], 0.375 if row["child"] == "1" else 0.625)
+        for child, due in (("0", 125), ("1", 75)):
             self.assertLess(abs(sum(row["samples"] for row in rows if row["child"] == child) - due), 1)
         text = dlctl("metrics", daemon=self.running).stdout
         found = {child: float(n) for child, n in re.findall(
@@ -95,6 +95,60 @@ class Mixtures(TestCase):
         self.assertEqual(found, {"0": 125, "1": 75})
         self.assertIn('dloader_mixture_due_total{loader="mixed",job_name="",child="1",dataset="range"} 75', text)
         self.assertNotIn("dloader_mixture_tokens_total{", text)
+
+    def test_a_mix_in_a_mix(self):
+        inner = {"kind": "mix", "datasets": self.ranges(100, 50), "weights": [2, 1], "stop": "all"}
+        loader = self.open({"datasets": [*self.ranges(400), inner], "weights": [3, 1], "stop": "all"})
+        indices = self.read(loader, 24)
+        rows = self.rows()
+        self.assertEqual([row["child"] for row in rows], ["0", "1", "1.0", "1.1"])
+        counts = [sum(low <= i < high for i in indices) for low, high in ((0, 400), (400, 550), (400, 500), (500, 550))]
+        self.assertEqual([row["samples"] for row in rows], counts)
+        for row, want, of in zip(rows, (3 / 4, 1 / 4, 2 / 3, 1 / 3), (240, 240, counts[1], counts[1])):
+            self.assertAlmostEqual(row["wanted"], want)
+            self.assertAlmostEqual(row["share"], row["samples"] / of)
+            self.assertLessEqual(abs(row["samples"] - want * of), 1)
+        text = dlctl("metrics", daemon=self.running).stdout
+        self.assertIn('dloader_mixture_samples_total{loader="mixed",job_name="",child="1.1",dataset="range"} '
+                      f"{counts[3]}", text)
+        whole = dlctl_json("loaders", daemon=self.running)[0]["mixture"]
+        self.assertEqual([row["samples"] for row in whole], counts)
+
+    def streams(self, *lengths):
+        return [{"kind": "range", "length": n, "iterable": True} for n in lengths]
+
+    def test_streams(self):
+        """What workers mix themselves is counted, too: of both ranks, by the schedule, and inside a mix in it."""
+        inner = {"kind": "mix", "datasets": self.streams(4000, 4000), "weights": [1, 3]}
+        loader = self.user.open({
+            "name": "mixed", "seed": 1, "batch": {"size": 10}, "workers": {"count": 2}, "dataset": {
+                "kind": "mix", "datasets": [*self.streams(4000), inner], "stop": "never", "length": 4000,
+                "global_batch": 20,
+                "schedule": [{"step": 0, "weights": [1, 0]}, {"step": 8, "weights": [1, 1]}]}})["loader"]
+        for rank in range(2):
+            self.read(loader, 16, rank=rank, world=2)
+        rows = self.rows()
+        self.assertEqual([(row["rank"], row["child"]) for row in rows],
+                         [(rank, child) for rank in range(2) for child in ("0", "1", "1.0", "1.1")])
+        for row, want, of in zip(rows, (0.75, 0.25, 0.25, 0.75) * 2, (160, 160, 40, 40) * 2):
+            self.assertAlmostEqual(row["wanted"], want)
+            self.assertLessEqual(abs(row["samples"] - want * of), 2)  # a sample of each worker
+        self.assertEqual(sum(row["samples"] for row in rows if "." not in row["child"]), 320)
+        look = json.loads(dlctl("top", "--count", "1", "--json", daemon=self.running).stdout.splitlines()[0])
+        self.assertLess(look["loaders"][0]["mix_off"], 0.06)
+        text = dlctl("metrics", daemon=self.running).stdout
+        self.assertIn('dloader_mixture_due_total{loader="mixed",job_name="",child="0",dataset="range"} 240', text)
+
+    def test_streams_dispatched(self):
+        loader = self.user.open({
+            "name": "mixed", "seed": 1, "batch": {"size": 10}, "shard": {"mode": "dispatch"}, "dataset": {
+                "kind": "mix", "datasets": self.streams(4000, 4000), "weights": [3, 1]}})["loader"]
+        for rank in range(2):
+            self.read(loader, 4, rank=rank, world=2, job="job")
+        wait_until(lambda: sum(row["samples"] for row in self.rows()) >= 80, "both ranks' rows")
+        for row in self.rows():
+            self.assertLessEqual(abs(row["samples"] - row["due"]), 8, row)
+        self.assertEqual({row["rank"] for row in self.rows()}, {0, 1})
 
     def test_dispatched(self):
         loader = self.open({"datasets": self.ranges(300, 300), "weights": [1, 1]}, shard={"mode": "dispatch"})

@@ -164,6 +164,32 @@ static void test_in_a_slot(void **state)
     assert_false(slot_read_state(slot, UINT64_MAX / 2, &record));
 }
 
+/* Whose each sample is, behind the batch. */
+static void test_origins_in_slot(void **state)
+{
+    static _Alignas(TREE_ALIGN) uint8_t slot[1024];
+    struct slot_header *header = (struct slot_header *)(void *)slot;
+    uint64_t used = 300;
+
+    (void)state;
+    assert_null(slot_read_origins(slot, sizeof slot, 0));
+    assert_null(slot_put_origins(slot, 302, 3, &used));
+    assert_int_equal(used, 303);
+    used = 300;
+    uint8_t *origins = slot_put_origins(slot, 303, 3, &used);
+    assert_ptr_equal(origins, slot + 300);
+    assert_int_equal(header->used, 303);
+    assert_ptr_equal(slot_read_origins(slot, sizeof slot, 3), origins);
+    assert_ptr_equal(slot_read_origins(slot, 303, 3), origins);
+    static const uint64_t bad[] = {1, SLOT_HEADER_BYTES - 1, 1022, 1024, 1025, UINT64_MAX};
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        header->origins_off = bad[i];
+        assert_null(slot_read_origins(slot, sizeof slot, 3));
+    }
+    header->origins_off = 300;
+    assert_null(slot_read_origins(slot, sizeof slot, UINT64_MAX));
+}
+
 static uint64_t found(const struct dataset_states *states, uint32_t replica, uint64_t round)
 {
     struct dataset_state got;
@@ -213,13 +239,10 @@ static void test_no_more_than_that(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_record),
-    cmocka_unit_test(test_no_record),
-    cmocka_unit_test(test_list),
-    cmocka_unit_test(test_damaged_list),
-    cmocka_unit_test(test_in_a_slot),
-    cmocka_unit_test(test_of_a_stream),
-    cmocka_unit_test(test_no_more_than_that),
+    cmocka_unit_test(test_record),      cmocka_unit_test(test_no_record),
+    cmocka_unit_test(test_list),        cmocka_unit_test(test_damaged_list),
+    cmocka_unit_test(test_in_a_slot),   cmocka_unit_test(test_origins_in_slot),
+    cmocka_unit_test(test_of_a_stream), cmocka_unit_test(test_no_more_than_that),
 };
 
 TEST_MAIN(tests)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 
+#include "proto/spec.h"
 #include "tests/lib/harness.h"
 
 static int fail_in = -1; /* allocations from now that still succeed; -1: all */
@@ -159,6 +160,54 @@ static void test_positions(void **state)
     plan_free(plan);
 }
 
+/* A mixture in the mixture: its parts are counted by themselves, and with it; by numbers of
+ * samples, or where no sizes are known by what their makers say. */
+static void test_nested(void **state)
+{
+    static double weights[] = {1, 3};
+    static const struct mix_point inner = {.weights = weights};
+    static struct spec_dataset leaves[2] = {{.kind = DATASET_RANGE}, {.kind = DATASET_RANGE}};
+    struct spec_dataset children[N] = {{.kind = DATASET_RANGE},
+                                       {.kind = DATASET_RANGE},
+                                       {.kind = DATASET_MIX,
+                                        .datasets = leaves,
+                                        .n_datasets = 2,
+                                        .points = (struct mix_point *)&inner,
+                                        .n_points = 1}};
+    static const uint64_t leaf_sizes[] = {4, 0, 2, 1}, indices[] = {0, 1, 5, 6, 6, 7};
+    static const uint8_t origins[] = {0, 0, 2, 3, 3, 4};
+    static const struct mix_tally want[] = {
+        {3.75, 2, 0}, {0}, {1.25, 3, 0}, {0.75, 1, 0}, {2.25, 2, 0}};
+    struct plan_params params = params_of(MIX_BY_SAMPLES, 0, false);
+
+    (void)state;
+    params.mix.children = children;
+    for (unsigned told = 0; told < 2; told++) {
+        struct mix_batch batch = {0, 0, indices, 6, told ? origins : NULL};
+        struct mix_tally got[N + 2] = {{0}};
+        struct mix_ruler ruler;
+
+        params.mix.sizes = told ? NULL : leaf_sizes;
+        assert_int_equal(mix_ruler_init(&ruler, &params), 0);
+        assert_int_equal(ruler.n_nodes, N + 2);
+        mix_tally_add(&ruler, &batch, got);
+        for (uint32_t i = 0; i < ruler.n_nodes; i++) {
+            assert_int_equal(got[i].samples, want[i].samples);
+            assert_true(fabs(got[i].wanted - want[i].wanted) < 1e-12);
+        }
+        mix_ruler_deinit(&ruler);
+    }
+    params.mix.sizes = NULL;
+    struct mix_batch batch = {0, 0, indices, 6, NULL};
+    struct mix_tally got[N + 2] = {{0}};
+    struct mix_ruler ruler;
+    assert_int_equal(mix_ruler_init(&ruler, &params), 0);
+    mix_tally_add(&ruler, &batch, got); /* nothing tells whose they are */
+    for (uint32_t i = 0; i < ruler.n_nodes; i++)
+        assert_int_equal(got[i].samples, 0);
+    mix_ruler_deinit(&ruler);
+}
+
 static void test_refused(void **state)
 {
     struct plan_params params = params_of(MIX_BY_SAMPLES, 0, false);
@@ -170,7 +219,7 @@ static void test_refused(void **state)
     assert_int_equal(mix_ruler_init(&ruler, &params), -EINVAL);
     mix_ruler_deinit(&ruler);
     params.sampler = PLAN_MIXTURE;
-    params.mix.sizes = NULL;
+    params.mix.sizes = (uint64_t[]){UINT64_MAX, 1, 0};
     assert_int_equal(mix_ruler_init(&ruler, &params), -EINVAL);
     params.mix.sizes = sizes;
     do {
@@ -184,10 +233,8 @@ static void test_refused(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_plan),
-    cmocka_unit_test(test_positions),
-    cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_rows),   cmocka_unit_test(test_plan),    cmocka_unit_test(test_positions),
+    cmocka_unit_test(test_nested), cmocka_unit_test(test_refused),
 };
 
 TEST_MAIN(tests)

@@ -25,8 +25,6 @@ static uint64_t mix_streams_seed(uint64_t seed, uint64_t cycle, uint64_t number)
     return sampler_native_bits(&key, number).high >> 1; /* 63 bits, as PyTorch's have */
 }
 
-static const struct dataset_ops mix_streams_ops;
-
 /* A first pass has the seed and the epoch that the dataset would have by itself. But a mixture in
  * this one would number its parts as this one does, and has a seed of its own. */
 static struct replica_params mix_streams_params(const struct mix_streams_iter *mi, uint32_t i)
@@ -35,7 +33,7 @@ static struct replica_params mix_streams_params(const struct mix_streams_iter *m
     uint64_t cycle = mi->streams[i].cycle;
 
     params.key.base += (uint64_t)i << MIX_STREAMS_KEY_BITS;
-    if (mi->mix->parts[i]->ops == &mix_streams_ops)
+    if (mi->mix->parts[i]->tells_origins)
         params.key = (struct sample_key){
             .seed = mix_streams_seed(mi->params.key.seed, cycle, MIX_STREAMS_INNER + i),
             .epoch = mi->params.key.epoch};
@@ -118,6 +116,15 @@ static int mix_streams_take(struct mix_stream *stream, struct sample *ret, struc
                : stream->it->ops->skip(stream->it, 1, NULL);
 }
 
+/* Which of all datasets gave the sample; a mixture in this one has said which of its own. */
+static void mix_streams_mark(const struct mix_streams *mix, uint32_t i, struct sample *sample)
+{
+    bool inner = mix->parts[i]->tells_origins;
+
+    if (sample)
+        sample->origin = (uint8_t)(mix->leaves[i] + (inner ? sample->origin : 0U));
+}
+
 /* One sample of dataset i, which begins as often as it has to; what fails has had its turn. */
 static int mix_streams_turn(struct mix_streams_iter *mi, uint32_t i, struct sample *ret,
                             struct dl_error *err)
@@ -133,6 +140,7 @@ static int mix_streams_turn(struct mix_streams_iter *mi, uint32_t i, struct samp
         r = mix_streams_take(stream, ret, err);
         if (r != DATASET_END) {
             stream->count++;
+            mix_streams_mark(mi->mix, i, ret);
             return r;
         }
         mix_streams_close_part(stream);
@@ -307,6 +315,7 @@ static void mix_streams_close(struct dataset *ds)
     for (uint32_t i = 0; mix->points && i < mix->schedule.n_points; i++)
         free(mix->points[i].weights);
     free(mix->points);
+    free(mix->leaves);
     free(mix->parts);
     free(mix->place);
     free(mix);
@@ -319,8 +328,11 @@ static const struct dataset_ops mix_streams_ops = {.iterate = mix_streams_iterat
 static int mix_streams_copy(struct mix_streams *mix, const struct spec_dataset *spec)
 {
     mix->points = calloc(spec->n_points, sizeof *mix->points);
-    if (!mix->points)
+    mix->leaves = calloc(spec->n_datasets, sizeof *mix->leaves);
+    if (!mix->points || !mix->leaves)
         return -ENOMEM;
+    for (uint32_t i = 1; i < spec->n_datasets; i++)
+        mix->leaves[i] = mix->leaves[i - 1] + spec_mixture_leaves(&spec->datasets[i - 1]);
     mix->schedule = (struct mix_schedule){.n = spec->n_datasets,
                                           .n_points = spec->n_points,
                                           .points = mix->points,
@@ -386,6 +398,7 @@ int mix_streams_open(const struct spec_dataset *spec, const char *place, const s
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &mix->base;
     ds->ops = &mix_streams_ops;
+    ds->tells_origins = true;
     ds->length = spec->stop == MIX_STOP_NEVER ? spec->length : DATASET_LENGTH_UNKNOWN;
     mix->n = spec->n_datasets;
     mix->stop = spec->stop;

@@ -25,6 +25,7 @@
 struct mix_streams {
     struct dataset base;
     struct dataset **parts; /* owned, n of them */
+    uint32_t *leaves;       /* owned; datasets before each part, mixtures in this one not counted */
     char *place;            /* owned; in the spec */
     uint32_t n;
     struct mix_schedule schedule; /* its points are owned, and their weights */
