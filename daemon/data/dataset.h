@@ -175,6 +175,7 @@ struct data_env {
     char **plugins; /* likewise for plug-ins; n_plugins 0: none may be loaded */
     uint32_t n_roots;
     uint32_t n_plugins;
+    char **seen_as; /* of each root, as clients see it, "": as it is; NULL: of all. See seen.h */
     const struct reader *reader; /* whose rights count besides our own; NULL: nobody's */
     bool foreign;                /* for another user: what that one sends is not unpickled */
     uint32_t worker;             /* who opens it: this one of `workers`; 0 of 0: no worker */

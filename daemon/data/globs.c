@@ -265,7 +265,7 @@ static int globs_expand_glob(struct file_list *list, const char *pattern,
     if (r < 0)
         return r;
     /* Sorted by us: glob() does it by the locale, and the order decides which sample is which. */
-    bool ours = env->reader || env->progress;
+    bool ours = env->reader || env->progress || env->seen_as;
     if (ours)
         globs_look_by_ourselves(env, &found);
     r = globs_judge_glob(

@@ -19,7 +19,7 @@ struct guarded {
     uint64_t bytes;
     struct stat opened; /* what it was like */
     struct stat closed; /* in the list of those */
-    char *path;         /* owned */
+    char *path, *place; /* owned; what it is called, and where it is */
     bool told;          /* that it was written to */
     /* What reads as zeroes in place of the file, from `low` to `high`; none: both 0. */
     volatile uintptr_t low, high;
@@ -93,6 +93,7 @@ void guard_uninstall(void)
 static void guard_free(struct guarded *file)
 {
     free(file->path);
+    free(file->place);
     free(file);
 }
 
@@ -104,7 +105,7 @@ static bool guard_is_same(const struct guarded *file, const struct stat *st)
 /* False: the name is another file's now, or none's. */
 static bool guard_find_named(const struct guarded *file, struct stat *ret)
 {
-    return stat(file->path, ret) == 0 && guard_is_same(file, ret);
+    return stat(file->place, ret) == 0 && guard_is_same(file, ret);
 }
 
 static bool guard_same_time(const struct timespec *a, const struct timespec *b)
@@ -132,11 +133,12 @@ static bool guard_was_written(struct guarded *file, const struct stat *now)
 }
 
 struct guarded *guard_add(struct guard *guard, const void *data, uint64_t bytes, int fd,
-                          const char *path)
+                          const char *path, const char *place)
 {
     struct guarded *file = calloc(1, sizeof *file);
 
-    if (!file || !(file->path = strdup(path)) || fstat(fd, &file->opened) < 0) {
+    if (!file || !(file->path = strdup(path)) || !(file->place = strdup(place)) ||
+        fstat(fd, &file->opened) < 0) {
         if (file)
             guard_free(file);
         return NULL;
@@ -175,7 +177,7 @@ void guard_deinit(struct guard *guard)
 /* Puts the file back where zeroes are. False: it has lost its name, and cannot be opened. */
 static bool guard_mend(struct guarded *file, struct stat *ret)
 {
-    _cleanup_fd_ int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    _cleanup_fd_ int fd = open(file->place, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     uintptr_t low = file->low;
 
     if (fd < 0 || fstat(fd, ret) < 0 || !guard_is_same(file, ret))

@@ -37,9 +37,10 @@ struct guard { /* all zero: nothing is mapped */
 void guard_install(struct guard *guard);
 void guard_uninstall(void);
 
-/* The mapping of `bytes` at `data`, of what is open as `fd` and called `path`. NULL: no memory. */
+/* The mapping of `bytes` at `data`, of what is open as `fd`, lies at `place` and is called `path`.
+ * NULL: no memory. */
 struct guarded *guard_add(struct guard *guard, const void *data, uint64_t bytes, int fd,
-                          const char *path);
+                          const char *path, const char *place);
 void guard_remove(struct guarded *file); /* before it is unmapped; NULL is fine */
 
 /* The guard has no file any more. */

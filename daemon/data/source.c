@@ -1,5 +1,6 @@
 /* Opening, checking and mapping of data files; gzip by zlib. */
 #include "daemon/data/source.h"
+#include "daemon/data/seen.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -35,20 +36,24 @@ static bool source_path_allowed(const char *path, const struct data_env *env)
     return env->n_roots == 0;
 }
 
+/* The one that `path` leads to; all as clients see it. */
 static int source_refuse_outside(const char *path, const char *resolved, const struct data_env *env,
                                  struct dl_error *err)
 {
     const char *more = env->n_roots > 1 ? ", ..." : "";
+    char place[PATH_MAX], name[PATH_MAX], root[PATH_MAX];
+    bool is_there = strcmp(seen_place(env, path, place), resolved) == 0;
 
-    if (strcmp(path, resolved) == 0)
+    resolved = seen_name(env, resolved, name);
+    if (is_there)
         return dl_error_set(err, EACCES, path,
                             "lies outside the daemon's data_roots (%s%s); move it below one of "
                             "them, or have its directory added",
-                            env->roots[0], more);
+                            seen_name(env, env->roots[0], root), more);
     return dl_error_set(err, EACCES, path,
                         "links to %s, outside the daemon's data_roots (%s%s); move the file "
                         "below one of them, or have its directory added",
-                        resolved, env->roots[0], more);
+                        resolved, seen_name(env, env->roots[0], root), more);
 }
 
 /*
@@ -109,11 +114,14 @@ static int source_say_unopened(const char *path, int code, struct dl_error *err)
 static int source_refuse_unopened(const char *path, int code, const struct data_env *env,
                                   struct dl_error *err)
 {
-    if (!source_path_allowed(path, env) || (env->n_roots > 0 && strstr(path, "/..")))
-        return source_refuse_outside(path, path, env, err);
+    char buffer[PATH_MAX];
+    const char *place = seen_place(env, path, buffer);
+
+    if (!source_path_allowed(place, env) || (env->n_roots > 0 && strstr(path, "/..")))
+        return source_refuse_outside(path, place, env, err);
     /* A sandbox lets nobody read what a link leads to, outside the roots: where that is can be
      * seen. */
-    _cleanup_fd_ int fd = code == EACCES ? open(path, O_PATH | O_CLOEXEC) : -1;
+    _cleanup_fd_ int fd = code == EACCES ? open(place, O_PATH | O_CLOEXEC) : -1;
     if (fd >= 0 && source_check_roots(fd, path, env, err) < 0)
         return -err->code;
     return source_say_unopened(path, code, err);
@@ -123,8 +131,11 @@ static int source_refuse_unopened(const char *path, int code, const struct data_
 static int source_refuse_reader(const char *path, int code, bool denied, const struct data_env *env,
                                 struct dl_error *err)
 {
-    if (!source_path_allowed(path, env) || (env->n_roots > 0 && strstr(path, "/..")))
-        return source_refuse_outside(path, path, env, err);
+    char buffer[PATH_MAX];
+    const char *place = seen_place(env, path, buffer);
+
+    if (!source_path_allowed(place, env) || (env->n_roots > 0 && strstr(path, "/..")))
+        return source_refuse_outside(path, place, env, err);
     if (denied)
         return dl_error_set(err, code, path,
                             "user %u, for whom it is opened, may not read it; grant read "
@@ -138,26 +149,32 @@ static int source_allows_reader(const char *dir, const char *path, const struct 
 {
     struct reader_place place;
     _cleanup_fd_ int fd = -1;
+    char buffer[PATH_MAX];
     int r = reader_find(env->reader, dir, true, &place, &fd);
 
     if (r < 0)
         return source_refuse_reader(path, -r, place.denied, env, err);
-    return source_path_allowed(place.at, env) ? 0 : source_refuse_outside(path, path, env, err);
+    return source_path_allowed(place.at, env)
+               ? 0
+               : source_refuse_outside(path, seen_place(env, path, buffer), env, err);
 }
 
 int source_allows(const char *dir, const char *path, const struct data_env *env,
                   struct dl_error *err)
 {
-    char resolved[PATH_MAX + 1], below[PATH_MAX + 2];
+    char resolved[PATH_MAX + 1], below[PATH_MAX + 2], buffer[PATH_MAX];
 
     if (env->n_roots == 0)
         return 0;
+    dir = seen_place(env, dir, buffer);
     if (env->reader)
         return source_allows_reader(dir, path, env, err);
-    if (!realpath(dir, resolved))
-        return source_refuse_outside(path, path, env, err);
-    snprintf(below, sizeof below, "%s/", resolved); /* the root itself is allowed here */
-    return source_path_allowed(below, env) ? 0 : source_refuse_outside(path, path, env, err);
+    if (realpath(dir, resolved)) {
+        snprintf(below, sizeof below, "%s/", resolved); /* the root itself is allowed here */
+        if (source_path_allowed(below, env))
+            return 0;
+    }
+    return source_refuse_outside(path, seen_place(env, path, buffer), env, err);
 }
 
 static int source_check_type(const struct stat *st, const char *path, struct dl_error *err)
@@ -190,7 +207,8 @@ static int source_open_for_reader(const char *path, int flags, const struct data
                                   struct dl_error *err)
 {
     struct reader_place place;
-    int r = reader_open(env->reader, path, flags, &place, ret);
+    char buffer[PATH_MAX];
+    int r = reader_open(env->reader, seen_place(env, path, buffer), flags, &place, ret);
 
     return r < 0 ? source_refuse_reader(path, -r, place.denied, env, err) : 0;
 }
@@ -199,7 +217,10 @@ static int source_open_for_reader(const char *path, int flags, const struct data
 static int source_open_plainly(const char *path, int flags, const struct data_env *env, int *ret,
                                struct dl_error *err)
 {
-    *ret = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags);
+    char buffer[PATH_MAX];
+
+    *ret =
+        open(seen_place(env, path, buffer), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags);
     return *ret < 0 ? source_refuse_unopened(path, errno, env, err) : 0;
 }
 
@@ -244,7 +265,9 @@ int source_stat(const char *path, bool follow, const struct data_env *env, struc
 {
     struct reader_place place;
     _cleanup_fd_ int fd = -1;
+    char buffer[PATH_MAX];
 
+    path = seen_place(env, path, buffer);
     if (!env->reader)
         return (follow ? stat : lstat)(path, ret) < 0 ? -errno : 0;
     int r = reader_find(env->reader, path, follow, &place, &fd);
@@ -257,6 +280,7 @@ int source_open(const char *path, const struct data_env *env, struct source *ret
                 struct dl_error *err)
 {
     _cleanup_fd_ int fd = -1;
+    char place[PATH_MAX];
     uint64_t bytes = 0;
     int r;
 
@@ -264,7 +288,7 @@ int source_open(const char *path, const struct data_env *env, struct source *ret
         return r;
     if ((r = source_map_file(fd, bytes, path, ret, err)) < 0 || bytes == 0 || !env->guard)
         return r;
-    ret->guarded = guard_add(env->guard, ret->data, bytes, fd, path);
+    ret->guarded = guard_add(env->guard, ret->data, bytes, fd, path, seen_place(env, path, place));
     if (ret->guarded)
         return 0;
     source_close(ret);

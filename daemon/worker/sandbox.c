@@ -1,6 +1,7 @@
 /* What holds for any worker, and the sandbox's files: which of them a spec is about. */
 #include "daemon/worker/sandbox.h"
 
+#include "daemon/data/seen.h"
 #include "daemon/data/source.h"
 #include "daemon/data/spec_files.h"
 
@@ -94,7 +95,9 @@ static bool sandbox_lies_below(const char *path, char **directories, uint32_t n)
  */
 static bool sandbox_find(const char *path, const struct data_env *env, char ret[static PATH_MAX])
 {
-    return realpath(path, ret) &&
+    char place[PATH_MAX];
+
+    return realpath(seen_place(env, path, place), ret) &&
            (env->n_roots == 0 || sandbox_lies_below(ret, env->roots, env->n_roots));
 }
 

@@ -50,11 +50,11 @@ struct segment {
 
 /* What a dataset is opened with, besides its spec. */
 struct inputs {
-    struct value roots;
+    struct value roots, seen_as;
     struct value plugins;
     uint32_t *reader_ids; /* owned; user and groups of reader */
     struct reader reader;
-    struct data_env env; /* its arrays are owned; their strings are those of the two above */
+    struct data_env env; /* its arrays are owned; their strings are those of the values above */
 };
 
 struct worker {
@@ -225,11 +225,25 @@ static void worker_inputs_deinit(struct inputs *inputs)
 {
     worker_forget_pictures(&inputs->env);
     free(inputs->env.roots);
+    free(inputs->env.seen_as);
     free(inputs->env.plugins);
     free(inputs->reader_ids);
     value_deinit(&inputs->roots);
+    value_deinit(&inputs->seen_as);
     value_deinit(&inputs->plugins);
     *inputs = (struct inputs){0};
+}
+
+/* -EPROTO: not of each root, if of any. */
+static int worker_read_roots(struct inputs *in)
+{
+    struct data_env *env = &in->env;
+    uint32_t n;
+    int r = worker_list_strings(&in->roots, &env->roots, &env->n_roots);
+
+    if (r == 0)
+        r = worker_list_strings(&in->seen_as, &env->seen_as, &n);
+    return r == 0 && n != 0 && n != env->n_roots ? -EPROTO : r;
 }
 
 /* -EPROTO: a reader without a user and a group. */
@@ -279,10 +293,10 @@ static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg
     in->env.foreign = msg->foreign;
     if ((r = value_unpack(msg->spec.data, msg->spec.len, &spec_value, err)) < 0 ||
         (r = value_unpack(msg->roots.data, msg->roots.len, &in->roots, err)) < 0 ||
+        (r = value_unpack(msg->seen_as.data, msg->seen_as.len, &in->seen_as, err)) < 0 ||
         (r = value_unpack(msg->plugins.data, msg->plugins.len, &in->plugins, err)) < 0 ||
         (r = spec_from_value(&spec_value, NULL, &spec, err)) < 0 ||
-        (r = worker_read_reader(in, msg->reader)) < 0 ||
-        (r = worker_list_strings(&in->roots, &in->env.roots, &in->env.n_roots)) < 0 ||
+        (r = worker_read_reader(in, msg->reader)) < 0 || (r = worker_read_roots(in)) < 0 ||
         (r = worker_list_strings(&in->plugins, &in->env.plugins, &in->env.n_plugins)) < 0)
         return r;
     worker_close_in(w, (enum sandbox_level)msg->sandbox, &spec);

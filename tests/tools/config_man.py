@@ -21,7 +21,7 @@ TYPES = {
     "STRING": "text",
     "MODE": "octal digits in quotes",
     "LIST": "list of texts",
-    "ROOTS": "list of texts",
+    "ROOTS": "list of texts and mappings",
     "PROGRAMS": "list of texts",
     "FILES": "list of texts",
     "OBJECTS": "list of texts",

@@ -380,12 +380,34 @@ static void test_data_roots_are_resolved(void **state)
     config_deinit(&config);
 }
 
+static void test_data_roots_are_seen_elsewhere(void **state)
+{
+    struct config config =
+        load("data_roots:\n- /usr/../tmp\n- {path: /usr/../tmp, seen_as: /data}\n"
+             "- {seen_as: /none, path: /not/there}\n");
+
+    (void)state;
+    assert_int_equal(config.data_roots.n, 3);
+    assert_string_equal(config.data_roots.seen_as[0], "");
+    assert_string_equal(config.data_roots.seen_as[1], "/data");
+    assert_string_equal(config.data_roots.seen_as[2], "/none");
+    assert_string_equal(config.data_roots.paths[1], "/tmp");
+    assert_string_equal(config.data_roots.paths[2], "/not/there");
+    config_deinit(&config);
+}
+
 /* ---- wrong values --------------------------------------------------------------------------- */
 
+#define NOT_PLAIN                                                                                 \
+    " cannot be what clients see a directory as; write it without //, /. and /.., and without / " \
+    "at its end"
 #define NOT_STRING " is not a string"
-#define NOT_MODE   " is not an octal mode in quotes such as \"0660\""
-#define NOT_LIST   " is not a list of directories"
-#define NOT_DIR    " is not an absolute directory"
+#define NOT_ROOT                                                                              \
+    "a mapping in it is not of two absolute directories, such as {path: /mnt/data, seen_as: " \
+    "/data}"
+#define NOT_MODE " is not an octal mode in quotes such as \"0660\""
+#define NOT_LIST " is not a list of directories"
+#define NOT_DIR  " is not an absolute directory"
 /* Other machines reach it, and nobody has to say who they are. */
 static void test_listening_for_others(void **state)
 {
@@ -509,6 +531,19 @@ static const struct {
     {"python_path: /usr", "python_path", 1, "\"/usr\"" NOT_LIST},
     {"python_timeout: soon", "python_timeout", 1, "\"soon\"" NOT_DURATION},
     {"data_roots: [[/]]", "data_roots", 1, "a list" NOT_DIR},
+    {"data_roots: [{path: /, seen_as: data}]", "data_roots", 1, NOT_ROOT},
+    {"data_roots: [{path: /}]", "data_roots", 1, NOT_ROOT},
+    {"data_roots: [{seen_as: /data}]", "data_roots", 1, NOT_ROOT},
+    {"data_roots: [{path: /, seen_as: /data, x: 1}]", "data_roots", 1, NOT_ROOT},
+    {"data_roots: [{path: 3, seen_as: /data}]", "data_roots", 1, NOT_ROOT},
+    {"data_roots: [{path: /, seen_as: /}]", "data_roots", 1, "\"/\"" NOT_PLAIN},
+    {"data_roots: [{path: /, seen_as: /a/}]", "data_roots", 1, "\"/a/\"" NOT_PLAIN},
+    {"data_roots: [{path: /, seen_as: /a/../b}]", "data_roots", 1, "\"/a/../b\"" NOT_PLAIN},
+    {"data_roots: [{path: /, seen_as: /a/..}]", "data_roots", 1, "\"/a/..\"" NOT_PLAIN},
+    {"data_roots: [{path: /, seen_as: /a/.}]", "data_roots", 1, "\"/a/.\"" NOT_PLAIN},
+    {"data_roots: [{path: /, seen_as: /a//b}]", "data_roots", 1, "\"/a//b\"" NOT_PLAIN},
+    {"data_roots: [{path: /, seen_as: /a}, {path: /usr, seen_as: /a}]", "data_roots", 1,
+     "/a is what clients see two directories as; give each its own"},
 
     {"linger: -1", "linger", 1, "-1" NOT_DURATION},
     {"linger: -1s", "linger", 1, "\"-1s\"" NOT_DURATION},
@@ -667,6 +702,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_listening_for_others),
     cmocka_unit_test(test_tokens),
     cmocka_unit_test(test_data_roots_are_resolved),
+    cmocka_unit_test(test_data_roots_are_seen_elsewhere),
     cmocka_unit_test(test_wrong_values),
     cmocka_unit_test(test_a_long_wrong_value),
     cmocka_unit_test(test_a_long_key),

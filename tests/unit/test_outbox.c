@@ -108,6 +108,7 @@ static struct dl_message open_message(void)
                                .w_open = {.workers = 1,
                                           .spec = {nil, sizeof nil},
                                           .roots = {nil, sizeof nil},
+                                          .seen_as = {nil, sizeof nil},
                                           .plugins = {nil, sizeof nil}}};
 }
 

@@ -1,7 +1,11 @@
 /* Opening data files: what is accepted, what is refused and in which words; gzip. */
 #include "tests/unit/data_files.h"
 
+#include "daemon/data/guard.h"
+#include "daemon/data/seen.h"
+
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <sys/stat.h>
 
@@ -211,6 +215,89 @@ static void test_roots_tell_nothing(void **state)
     refused(dotted, &env, ENOENT, &err);
 }
 
+/* What clients call a place, and where that is; the names alone, without any file. */
+static void test_seen_names(void **state)
+{
+    char *roots[] = {(char *)"/mnt/data", (char *)"/srv", (char *)"/mnt/data/deep", (char *)"/"};
+    char *seen_as[] = {(char *)"/data", (char *)"", (char *)"/data/other", (char *)"/all"};
+    struct data_env env = {.roots = roots, .seen_as = seen_as, .n_roots = 4};
+    static const struct {
+        const char *name, *place;
+        bool both; /* ways */
+    } rows[] = {
+        {"/data", "/mnt/data", true},
+        {"/data/a/b", "/mnt/data/a/b", true},
+        {"/data/../a", "/mnt/data/../a", true}, /* what is opened is judged */
+        {"/database", "/database", false},
+        {"/srv/a", "/srv/a", false},
+        {"/data/other/x", "/mnt/data/deep/x", true}, /* the deepest */
+        {"/data/otherwise", "/mnt/data/otherwise", true},
+        {"/all/etc", "/etc", true},
+        {"/all", "/", false},
+        {"data/a", "data/a", false},
+    };
+    char buffer[PATH_MAX], longest[PATH_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        assert_string_equal(seen_place(&env, rows[i].name, buffer), rows[i].place);
+        if (rows[i].both)
+            assert_string_equal(seen_name(&env, rows[i].place, buffer), rows[i].name);
+    }
+    memset(longest, 'a', sizeof longest);
+    memcpy(longest, "/data/", 6);
+    longest[PATH_MAX - 1] = '\0';
+    assert_int_equal(open(seen_place(&env, longest, buffer), O_RDONLY | O_CLOEXEC), -1);
+    assert_int_equal(errno, ENAMETOOLONG);
+    env.seen_as = NULL;
+    assert_string_equal(seen_place(&env, "/data/a", buffer), "/data/a");
+}
+
+/* Files of clients that see them at /data: opened, judged and named. */
+static void test_roots_seen_elsewhere(void **state)
+{
+    struct tree_fixture t;
+    char want[DL_ERROR_MESSAGE_MAX];
+    struct guard guard = {0};
+    struct source source;
+    struct stat st;
+    struct dl_error err = {0};
+
+    (void)state;
+    make_tree(&t);
+    char *roots[] = {t.in}, *seen_as[] = {(char *)"/data"};
+    struct data_env env = {.roots = roots, .seen_as = seen_as, .n_roots = 1, .guard = &guard};
+    assert_int_equal(source_open("/data/a", &env, &source, NULL), 0);
+    assert_int_equal(source.bytes, 4);
+    assert_int_equal(source_stat("/data/a", true, &env, &st), 0);
+    assert_int_equal(source_allows("/data", "/data/x*", &env, NULL), 0);
+    assert_int_equal(guard_look(&guard, &err), 0);
+    assert_int_equal(truncate(t.in_file, 2), 0);
+    assert_int_equal(guard_look(&guard, &err), -EIO);
+    assert_string_equal(err.path, "/data/a");
+    source_close(&source);
+    guard_deinit(&guard);
+    env.guard = NULL;
+    /* The same file by the daemon's own name. */
+    assert_int_equal(source_open(t.in_file, &env, &source, NULL), 0);
+    source_close(&source);
+
+    refused("/data/none", &env, ENOENT, &err);
+    assert_error_has(&err, "no such file");
+    refused("/data/link", &env, EACCES, &err);
+    snprintf(want, sizeof want,
+             "links to %.400s, outside the daemon's data_roots (/data); move the file below one of "
+             "them, or have its directory added",
+             t.out_file);
+    assert_error(&err, EACCES, "/data/link", want);
+    refused(t.out_file, &env, EACCES, &err);
+    assert_error_has(&err, "lies outside the daemon's data_roots (/data)");
+    refused("/data/../inside/a", &env, EACCES, &err);
+    assert_error_has(&err, "outside the daemon's data_roots (/data)");
+    assert_int_equal(source_allows("/data/..", "/data/../x*", &env, &err), -EACCES);
+    assert_error_has(&err, "lies outside the daemon's data_roots (/data)");
+}
+
 static void test_alloc(void **state)
 {
     struct source source;
@@ -379,6 +466,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_roots_inside),
     cmocka_unit_test(test_roots_outside),
     cmocka_unit_test(test_roots_tell_nothing),
+    cmocka_unit_test(test_seen_names),
+    cmocka_unit_test(test_roots_seen_elsewhere),
     cmocka_unit_test(test_alloc),
     cmocka_unit_test(test_gunzip),
     cmocka_unit_test(test_gunzip_members),

@@ -109,34 +109,123 @@ void config_dirs_add(struct config_dirs *dirs, const char *path)
 
 void config_dirs_deinit(struct config_dirs *dirs)
 {
-    for (uint32_t i = 0; i < dirs->n; i++)
+    for (uint32_t i = 0; i < dirs->n; i++) {
         free(dirs->paths[i]);
+        if (dirs->seen_as)
+            free(dirs->seen_as[i]);
+    }
     free(dirs->paths);
+    free(dirs->seen_as);
+}
+
+static bool config_is_absolute(const struct value *v)
+{
+    return v && v->type == VALUE_STRING && v->string[0] == '/';
+}
+
+static int config_add_directory(struct config_dirs *dirs, const struct config_key *key,
+                                const struct value *v, struct dl_error *err)
+{
+    char resolved[PATH_MAX];
+
+    if (!config_is_absolute(v))
+        return config_refuse_value(err, key, v, "an absolute directory");
+    int r = lookup_directory(v->string, resolved);
+    bool later = r == -ENOENT && key->type == ROOTS; /* it may come */
+    if (r == -ETIMEDOUT)
+        log_warning("%s: %s does not answer; it is taken as it is written, and if there is a "
+                    "link in it, nothing below it can be used until the configuration is read "
+                    "again",
+                    key->path, v->string);
+    else if (r < 0 && !later)
+        return dl_error_set(err, -r, key->path, "%s: %s", v->string, strerror(-r));
+    config_dirs_add(dirs, r < 0 ? v->string : resolved);
+    return 0;
 }
 
 static int config_set_list(struct config_dirs *dirs, const struct config_key *key,
                            const struct value *v, struct dl_error *err)
 {
+    int r = 0;
+
     if (v->type != VALUE_ARRAY)
         return config_refuse_value(err, key, v, "a list of directories");
-    for (uint32_t i = 0; i < v->count; i++) {
-        const struct value *item = &v->items[i];
-        char resolved[PATH_MAX];
+    for (uint32_t i = 0; i < v->count && r == 0; i++)
+        r = config_add_directory(dirs, key, &v->items[i], err);
+    return r;
+}
 
-        if (item->type != VALUE_STRING || item->string[0] != '/')
-            return config_refuse_value(err, key, item, "an absolute directory");
-        int r = lookup_directory(item->string, resolved);
-        bool later = r == -ENOENT && key->type == ROOTS; /* it may come */
-        if (r == -ETIMEDOUT)
-            log_warning("%s: %s does not answer; it is taken as it is written, and if there is a "
-                        "link in it, nothing below it can be used until the configuration is read "
-                        "again",
-                        key->path, item->string);
-        else if (r < 0 && !later)
-            return dl_error_set(err, -r, key->path, "%s: %s", item->string, strerror(-r));
-        config_dirs_add(dirs, r < 0 ? item->string : resolved);
-    }
+/* ---- data_roots: directories, or where they are and what clients see them as ----------------- */
+
+static const struct value *config_find_in(const struct value *map, const char *name)
+{
+    for (uint32_t i = 0; i < map->count; i++)
+        if (strcmp(map->items[i].key, name) == 0)
+            return &map->items[i];
+    return NULL;
+}
+
+/* Names are compared, so there is one way to write each. */
+static bool config_is_plain(const char *path)
+{
+    size_t len = strlen(path);
+
+    return len > 1 && path[len - 1] != '/' && !strstr(path, "//") && !strstr(path, "/./") &&
+           !strstr(path, "/../") && strcmp(path + len - 2, "/.") != 0 &&
+           !(len > 2 && strcmp(path + len - 3, "/..") == 0);
+}
+
+/* Two of one name, and nobody knows which is meant. */
+static int config_check_seen(const struct config_dirs *roots, const struct config_key *key,
+                             const char *seen, struct dl_error *err)
+{
+    if (!config_is_plain(seen))
+        return dl_error_set(err, EINVAL, key->path,
+                            "\"%s\" cannot be what clients see a directory as; write it without "
+                            "//, /. and /.., and without / at its end",
+                            seen);
+    for (uint32_t i = 0; i < roots->n; i++)
+        if (strcmp(roots->seen_as[i], seen) == 0)
+            return dl_error_set(err, EINVAL, key->path,
+                                "%s is what clients see two directories as; give each its own",
+                                seen);
     return 0;
+}
+
+static int config_add_root(struct config_dirs *roots, const struct config_key *key,
+                           const struct value *v, struct dl_error *err)
+{
+    const struct value *path = v, *seen = NULL;
+    int r = 0;
+
+    if (v->type == VALUE_MAP) {
+        path = config_find_in(v, "path");
+        seen = config_find_in(v, "seen_as");
+        if (v->count != 2 || !config_is_absolute(path) || !config_is_absolute(seen))
+            return dl_error_set(err, EINVAL, key->path,
+                                "a mapping in it is not of two absolute directories, such as "
+                                "{path: /mnt/data, seen_as: /data}");
+        r = config_check_seen(roots, key, seen->string, err);
+    }
+    if (r == 0)
+        r = config_add_directory(roots, key, path, err);
+    if (r < 0)
+        return r;
+    roots->seen_as = must_realloc(roots->seen_as, roots->n * sizeof(char *));
+    roots->seen_as[roots->n - 1] = must_strdup(seen ? seen->string : "");
+    return 0;
+}
+
+static int config_set_roots(struct config_dirs *roots, const struct config_key *key,
+                            const struct value *v, struct dl_error *err)
+{
+    int r = 0;
+
+    if (v->type != VALUE_ARRAY)
+        return config_refuse_value(err, key, v, "a list of directories");
+    for (uint32_t i = 0; i < v->count && r == 0; i++)
+        r = config_add_root(roots, key, &v->items[i], err);
+    return r;
 }
 
 /* Links are not resolved: a virtual environment's interpreter is one, and known by its name. */
@@ -336,8 +425,9 @@ static int config_set(struct config *config, const struct config_key *key, const
         return config_set_string(at, key, v, err);
     case MODE:
         return config_set_mode(at, key, v, err);
-    case LIST:
     case ROOTS:
+        return config_set_roots(at, key, v, err);
+    case LIST:
         return config_set_list(at, key, v, err);
     case PROGRAMS:
         return config_set_programs(at, key, v, err);

@@ -77,8 +77,9 @@ struct config_rendezvous {
 };
 
 struct config_dirs {
-    char **paths; /* owned, and each string; absolute, links resolved, if nothing else is said;
-                       NULL when n is 0 */
+    char **paths;   /* owned, and each string; absolute, links resolved, if nothing else is said;
+                         NULL when n is 0 */
+    char **seen_as; /* of each of data_roots, as clients see it, owned, "": as it is; else NULL */
     uint32_t n;
 };
 

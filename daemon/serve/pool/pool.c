@@ -132,6 +132,28 @@ static int pool_pack_plugins(struct pool *pool)
                           &pool->plugins);
 }
 
+/* A host that a client brought sees the data where that client does. */
+static int pool_pack_roots(struct pool *pool)
+{
+    const struct config_dirs *roots = &pool->o.config->data_roots;
+    bool hosted = pool->o.python->host_number != 0, differs = false;
+    struct config_dirs places = {0}, seen = {0};
+
+    for (uint32_t i = 0; i < roots->n; i++) {
+        const char *as = roots->seen_as[i];
+
+        config_dirs_add(&places, hosted && *as ? as : roots->paths[i]);
+        config_dirs_add(&seen, as);
+        differs |= *as != 0;
+    }
+    int r = pool_pack_dirs(&places, &pool->roots);
+    if (r == 0)
+        r = pool_pack_dirs(differs && !hosted ? &seen : &(struct config_dirs){0}, &pool->seen_as);
+    config_dirs_deinit(&places);
+    config_dirs_deinit(&seen);
+    return r;
+}
+
 static int pool_pack_inputs(struct pool *pool)
 {
     _cleanup_(value_deinit)
@@ -141,7 +163,7 @@ static int pool_pack_inputs(struct pool *pool)
     if (r == 0)
         r = value_pack(&spec, &pool->spec);
     if (r == 0)
-        r = pool_pack_dirs(&pool->o.config->data_roots, &pool->roots);
+        r = pool_pack_roots(pool);
     if (r == 0)
         r = pool_pack_plugins(pool);
     return r;
@@ -225,6 +247,7 @@ static void pool_destroy(struct pool *pool)
     free(pool->members);
     buffer_deinit(&pool->spec);
     buffer_deinit(&pool->roots);
+    buffer_deinit(&pool->seen_as);
     buffer_deinit(&pool->plugins);
     bad_list_deinit(&pool->bad);
     free(pool);

@@ -407,6 +407,7 @@ void member_start(struct member *m)
         .workers = pool->n_members,
         .spec = {.data = pool->spec.data, .len = pool->spec.len},
         .roots = {.data = pool->roots.data, .len = pool->roots.len},
+        .seen_as = {.data = pool->seen_as.data, .len = pool->seen_as.len},
         .plugins = {.data = pool->plugins.data, .len = pool->plugins.len},
         .pictures = pool->o.pictures,
         .sandbox = pool_lives_sandbox_of(pool),

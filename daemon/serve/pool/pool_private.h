@@ -93,7 +93,7 @@ struct pool {
     uv_timer_t tick;
     uint64_t paid_bytes;   /* for the spec */
     struct dl_buffer spec; /* canonical, packed */
-    struct dl_buffer roots;
+    struct dl_buffer roots, seen_as;
     struct dl_buffer plugins;
     struct stuck *stuck;     /* owned list */
     uint64_t opening_ns;     /* how long the first opening of the dataset took */

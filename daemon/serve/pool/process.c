@@ -465,6 +465,7 @@ static void process_send_open(struct process *p, const struct process_options *o
                                                          .queue_bytes = sizeof *p->queues,
                                                          .spec = o->spec,
                                                          .roots = o->roots,
+                                                         .seen_as = o->seen_as,
                                                          .plugins = o->plugins,
                                                          .sandbox = o->sandbox,
                                                          .reader = process_reader(o),

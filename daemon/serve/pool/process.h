@@ -46,6 +46,7 @@ struct process_options {
     uint32_t workers;                     /* in the loader */
     struct dl_span spec;                  /* canonical, packed */
     struct dl_span roots;                 /* array of strings, packed */
+    struct dl_span seen_as;               /* likewise */
     struct dl_span plugins;               /* likewise */
     const struct pictures_list *pictures; /* borrowed for the call */
     enum sandbox_level sandbox;
