@@ -227,6 +227,7 @@ static void daemon_on_accepted(void *context, int fd)
                                       .id = ++d->next_session,
                                       .life = d->life,
                                       .quota = d->quota,
+                                      .by_group = d->config.limits.charge == CONFIG_CHARGE_CGROUP,
                                       .scheduler = d->scheduler,
                                       .crew = d->crew,
                                       .tables = &d->tables,

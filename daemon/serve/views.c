@@ -238,6 +238,10 @@ static int views_users(const struct daemon *d, struct value *ret)
         struct row row = row_push(ret);
 
         row_uint(&row, "uid", quota_uid(account));
+        if (*quota_group(account))
+            row_string(&row, "control_group", quota_group(account));
+        else
+            row_null(&row, "control_group");
         views_add_quotas(&row, account);
         views_add_shares(&row, d, quota_uid(account));
         row_uint(&row, "refused", quota_refused(account));

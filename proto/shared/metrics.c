@@ -28,7 +28,7 @@ static const struct {
     [RANK] = {{"loader", "loader"}, {"job", "job_name"}, {"rank", "rank"}, {"world", "world"}},
     [WORKER] = {{"loader", "loader"}, {"worker", "worker"}},
     [NODE] = {{"node", "node"}},
-    [USER] = {{"uid", "uid"}},
+    [USER] = {{"uid", "uid"}, {"control_group", "control_group"}},
     [CHILD] = {{"loader", "loader"},
                {"job", "job_name"},
                {"child", "child"},

@@ -34,6 +34,7 @@ TYPES = {
     "ADDRESS": "text",
     "BACKEND": "word",
     "HOSTING": "word",
+    "CHARGE": "word",
 }
 
 

@@ -126,6 +126,76 @@ static void test_new_limits(void **state)
     quota_free(quota);
 }
 
+/* Groups of one user are apart from each other and from the user; as those of another are. */
+static void test_control_groups(void **state)
+{
+    struct quota *quota = quota_new(&limits);
+    struct quota_account *user = quota_account(quota, 7), *one = quota_account_in(quota, 7, "/a"),
+                         *other = quota_account_in(quota, 7, "/b");
+    struct dl_error err = {0};
+
+    (void)state;
+    assert_ptr_equal(quota_account_in(quota, 7, ""), user);
+    assert_ptr_equal(quota_account_in(quota, 7, "/a"), one);
+    assert_ptr_not_equal(quota_account_in(quota, 8, "/a"), one);
+    assert_string_equal(quota_group(user), "");
+    assert_string_equal(quota_group(other), "/b");
+    assert_int_equal(quota_uid(other), 7);
+    assert_true(quota_tell_once(one) && !quota_tell_once(one) && quota_tell_once(other));
+    assert_int_equal(quota_charge(one, QUOTA_LOADERS, 5, NULL), 0);
+    assert_int_equal(quota_charge(other, QUOTA_LOADERS, 5, NULL), 0);
+    assert_int_equal(quota_charge(user, QUOTA_LOADERS, 5, NULL), 0);
+    assert_int_equal(quota_charge(one, QUOTA_LOADERS, 1, &err), -EDQUOT);
+    assert_string_equal(err.message, "1 more would exceed the limit of 5 for uid 7 in control "
+                                     "group /a, which uses 5; release some, or raise it in "
+                                     "dloaderd.conf");
+    quota_return(one, QUOTA_LOADERS, 5);
+    quota_return(other, QUOTA_LOADERS, 5);
+    quota_return(user, QUOTA_LOADERS, 5);
+    quota_free(quota);
+}
+
+static size_t count_accounts(const struct quota *quota)
+{
+    size_t n = 0;
+
+    for (const struct quota_account *a = NULL; (a = quota_next(quota, a));)
+        n++;
+    return n;
+}
+
+/* Groups come and go, and their accounts do; not those of users, nor of who holds something. */
+static void test_groups_are_forgotten(void **state)
+{
+    struct quota *quota = quota_new(&limits);
+    struct quota_account *user = quota_account(quota, 7),
+                         *first = quota_account_in(quota, 7, "/first");
+    char name[32];
+
+    (void)state;
+    assert_int_equal(quota_charge(first, QUOTA_SESSIONS, 1, NULL), 0);
+    for (unsigned i = 0; i < 3 * QUOTA_GROUPS_MAX; i++) {
+        (void)snprintf(name, sizeof name, "/group%u", i);
+        (void)quota_account_in(quota, 7, name);
+    }
+    assert_int_equal(count_accounts(quota), 1 + QUOTA_GROUPS_MAX);
+    assert_ptr_equal(quota_account(quota, 7), user);
+    assert_ptr_equal(quota_account_in(quota, 7, "/first"), first);
+    assert_int_equal(quota_held(first, QUOTA_SESSIONS), 1);
+    /* All hold something: none can go. */
+    struct quota_account *all[QUOTA_GROUPS_MAX + 3];
+    for (unsigned i = 0; i < ARRAY_SIZE(all); i++) {
+        (void)snprintf(name, sizeof name, "/busy%u", i);
+        all[i] = quota_account_in(quota, 8, name);
+        assert_int_equal(quota_charge(all[i], QUOTA_SESSIONS, 1, NULL), 0);
+    }
+    assert_int_equal(count_accounts(quota), 1 + 1 + ARRAY_SIZE(all));
+    for (unsigned i = 0; i < ARRAY_SIZE(all); i++)
+        quota_return(all[i], QUOTA_SESSIONS, 1);
+    quota_return(first, QUOTA_SESSIONS, 1);
+    quota_free(quota);
+}
+
 static void return_too_much(void *arg)
 {
     quota_return(arg, QUOTA_BYTES, 2);
@@ -156,6 +226,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_absurd_charges),
     cmocka_unit_test(test_users_do_not_share),
     cmocka_unit_test(test_new_limits),
+    cmocka_unit_test(test_control_groups),
+    cmocka_unit_test(test_groups_are_forgotten),
     cmocka_unit_test(test_books_that_do_not_balance_abort),
 };
 

@@ -31,7 +31,8 @@ enum config_type {
     SANDBOX,
     ADDRESS,
     BACKEND,
-    HOSTING
+    HOSTING,
+    CHARGE
 };
 
 static const struct config_key {
@@ -415,6 +416,19 @@ static int config_set_hosting(enum config_hosting *ret, const struct config_key 
     return 0;
 }
 
+static int config_set_charge(enum config_charge *ret, const struct config_key *key,
+                             const struct value *v, struct dl_error *err)
+{
+    static const char *const words[] = {
+        [CONFIG_CHARGE_UID] = "uid", [CONFIG_CHARGE_CGROUP] = "cgroup"};
+    size_t at;
+
+    if (!config_find_word(v, words, ARRAY_SIZE(words), &at))
+        return config_refuse_value(err, key, v, "one of uid, cgroup");
+    *ret = (enum config_charge)at;
+    return 0;
+}
+
 static int config_set(struct config *config, const struct config_key *key, const struct value *v,
                       struct dl_error *err)
 {
@@ -453,6 +467,8 @@ static int config_set(struct config *config, const struct config_key *key, const
         return config_set_backend(at, key, v, err);
     case HOSTING:
         return config_set_hosting(at, key, v, err);
+    case CHARGE:
+        return config_set_charge(at, key, v, err);
     }
     return -EINVAL;
 }

@@ -11,6 +11,9 @@ struct config_share {
     uint64_t per_cent;
 };
 
+/* To whom what is limited is charged: a user, or each control group of one. */
+enum config_charge { CONFIG_CHARGE_UID, CONFIG_CHARGE_CGROUP };
+
 struct config_limits {
     uint64_t sessions;
     uint64_t loaders;
@@ -24,6 +27,7 @@ struct config_limits {
     uint64_t threads;
     uint64_t log_lines;
     struct config_share memory; /* of all users together */
+    enum config_charge charge;
 };
 
 enum config_sandbox { CONFIG_SANDBOX_DEFAULT, CONFIG_SANDBOX_STRICT, CONFIG_SANDBOX_OFF };

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 
 #include <uthash.h>
 
@@ -11,8 +12,11 @@ struct quota_account {
     UT_hash_handle hh;   /* quota.accounts */
     struct quota *quota; /* borrowed, outlives the account */
     uid_t uid;
+    char *key;   /* owned: the uid, and the group behind a colon */
+    size_t used; /* when it was asked for last: quota.asked */
     uint64_t held[QUOTA_KINDS];
     uint64_t refused; /* charges */
+    bool told;
     uint64_t loop_ns;
 };
 
@@ -22,7 +26,9 @@ struct quota {
         uint64_t held;
         uint64_t all, one; /* at most: of all users, of one, */
     } totals[QUOTA_KINDS];
-    struct quota_account *accounts; /* by uid */
+    struct quota_account *accounts; /* by key */
+    size_t asked;                   /* for accounts, so often */
+    size_t groups;                  /* accounts of them */
 };
 
 #define LIMITS "limits."
@@ -63,6 +69,22 @@ void quota_set_limits(struct quota *quota, const struct config_limits *limits)
                sizeof quota->limits[kind]);
 }
 
+static bool quota_is_idle(const struct quota_account *account)
+{
+    for (int kind = 0; kind < QUOTA_KINDS; kind++)
+        if (account->held[kind] > 0)
+            return false;
+    return true;
+}
+
+static void quota_drop(struct quota_account *account)
+{
+    account->quota->groups -= *quota_group(account) != 0;
+    HASH_DEL(account->quota->accounts, account);
+    free(account->key);
+    free(account);
+}
+
 struct quota *quota_free(struct quota *quota)
 {
     struct quota_account *account;
@@ -71,27 +93,53 @@ struct quota *quota_free(struct quota *quota)
     if (!quota)
         return NULL;
     HASH_ITER (hh, quota->accounts, account, next) {
-        for (int kind = 0; kind < QUOTA_KINDS; kind++)
-            assert(account->held[kind] == 0);
-        HASH_DEL(quota->accounts, account);
-        free(account);
+        assert(quota_is_idle(account));
+        quota_drop(account);
     }
     free(quota);
     return NULL;
 }
 
-struct quota_account *quota_account(struct quota *quota, uid_t uid)
+/* Room for another group. */
+static void quota_forget_group(struct quota *quota)
+{
+    struct quota_account *account, *next, *oldest = NULL;
+
+    HASH_ITER (hh, quota->accounts, account, next)
+        if (*quota_group(account) && quota_is_idle(account) &&
+            (!oldest || account->used < oldest->used))
+            oldest = account;
+    if (oldest)
+        quota_drop(oldest);
+}
+
+struct quota_account *quota_account_in(struct quota *quota, uid_t uid, const char *group)
 {
     struct quota_account *account;
+    size_t room = strlen(group) + sizeof "4294967295:";
+    char *key = must_alloc(room);
 
-    HASH_FIND(hh, quota->accounts, &uid, sizeof uid, account);
-    if (!account) {
+    (void)snprintf(key, room, "%u:%s", (unsigned)uid, group);
+    HASH_FIND_STR(quota->accounts, key, account);
+    if (account) {
+        free(key);
+    } else {
+        if (*group && quota->groups >= QUOTA_GROUPS_MAX)
+            quota_forget_group(quota);
         account = must_alloc(sizeof *account);
         account->quota = quota;
         account->uid = uid;
-        HASH_ADD(hh, quota->accounts, uid, sizeof account->uid, account);
+        account->key = key;
+        HASH_ADD_KEYPTR(hh, quota->accounts, account->key, strlen(account->key), account);
+        quota->groups += *group != 0;
     }
+    account->used = ++quota->asked;
     return account;
+}
+
+struct quota_account *quota_account(struct quota *quota, uid_t uid)
+{
+    return quota_account_in(quota, uid, "");
 }
 
 uint64_t quota_limit(const struct quota_account *account, enum quota_kind kind)
@@ -107,10 +155,12 @@ int quota_check(const struct quota_account *account, enum quota_kind kind, uint6
 
     if (n > limit || account->held[kind] > limit - n)
         return dl_error_set(err, EDQUOT, quota_kinds[kind].key,
-                            "%llu more would exceed the limit of %llu for uid %u, which uses "
+                            "%llu more would exceed the limit of %llu for uid %u%s%s, which uses "
                             "%llu; release some, or raise it in dloaderd.conf",
                             (unsigned long long)n, (unsigned long long)limit,
-                            (unsigned)account->uid, (unsigned long long)account->held[kind]);
+                            (unsigned)account->uid,
+                            *quota_group(account) ? " in control group " : "", quota_group(account),
+                            (unsigned long long)account->held[kind]);
     if (n > all || held > all - n)
         return dl_error_set(err, EDQUOT, quota_kinds[kind].key,
                             "%llu more would exceed the %llu that all users together may have, "
@@ -118,6 +168,14 @@ int quota_check(const struct quota_account *account, enum quota_kind kind, uint6
                             (unsigned long long)n, (unsigned long long)all,
                             (unsigned long long)held);
     return 0;
+}
+
+bool quota_tell_once(struct quota_account *account)
+{
+    bool told = account->told;
+
+    account->told = true;
+    return !told;
 }
 
 void quota_count_refusal(struct quota_account *account)
@@ -167,6 +225,11 @@ const struct quota_account *quota_next(const struct quota *quota,
 uid_t quota_uid(const struct quota_account *account)
 {
     return account->uid;
+}
+
+const char *quota_group(const struct quota_account *account)
+{
+    return strchr(account->key, ':') + 1;
 }
 
 uint64_t quota_refused(const struct quota_account *account)

@@ -1,6 +1,7 @@
 /*
  * Accounts by user: how much of each limited thing one uid has, whichever of its connections asked
- * for it. Pure. Every charge is returned; quota_free() asserts that all are.
+ * for it; or one control group of it. Pure. Every charge is returned; quota_free() asserts that all
+ * are.
  */
 #ifndef DL_QUOTA_H
 #define DL_QUOTA_H
@@ -24,7 +25,7 @@ enum quota_kind {
 enum { QUOTA_KINDS = 9 };
 
 struct quota;         /* all accounts */
-struct quota_account; /* of one uid; counted by its charges */
+struct quota_account; /* of one uid, or a group of it; counted by its charges */
 
 struct quota *quota_new(const struct config_limits *limits);
 struct quota *quota_free(struct quota *quota);
@@ -38,6 +39,14 @@ void quota_set_total(struct quota *quota, enum quota_kind kind, uint64_t all, ui
 /* The account of `uid`, valid until quota_free(). */
 struct quota_account *quota_account(struct quota *quota, uid_t uid);
 
+/*
+ * That of a control group's processes of `uid`; of "": the user's. Groups come and go: of those
+ * that hold nothing, QUOTA_GROUPS_MAX accounts are kept, and the one not used for longest goes. So
+ * it is valid while it holds anything.
+ */
+enum { QUOTA_GROUPS_MAX = 1024 };
+struct quota_account *quota_account_in(struct quota *quota, uid_t uid, const char *group);
+
 /* 0, or -EDQUOT with `err` saying what was asked, what is held and what the limit is. */
 int _nodiscard_ quota_charge(struct quota_account *account, enum quota_kind kind, uint64_t n,
                              struct dl_error *err);
@@ -45,6 +54,9 @@ void quota_return(struct quota_account *account, enum quota_kind kind, uint64_t 
 /* Whether so many would be charged; nothing is, nor is a refusal counted. */
 int _nodiscard_ quota_check(const struct quota_account *account, enum quota_kind kind, uint64_t n,
                             struct dl_error *err);
+
+/* True the first time: what is to be said once of an account. */
+bool quota_tell_once(struct quota_account *account);
 
 void quota_count_refusal(struct quota_account *account);
 
@@ -59,6 +71,7 @@ void quota_add_loop_time(struct quota_account *account, uint64_t ns);
 const struct quota_account *quota_next(const struct quota *quota,
                                        const struct quota_account *account);
 uid_t quota_uid(const struct quota_account *account);
+const char *quota_group(const struct quota_account *account); /* "": it is the user's */
 uint64_t quota_limit(const struct quota_account *account, enum quota_kind kind);
 uint64_t quota_refused(const struct quota_account *account); /* charges, of all kinds */
 uint64_t quota_loop_ns(const struct quota_account *account);

@@ -1,4 +1,5 @@
 #include "daemon/serve/base/blame.h"
+#include "daemon/serve/base/control_group.h"
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/session/session_private.h"
 
@@ -463,6 +464,23 @@ static void session_refuse(const struct session_options *o, const struct ucred *
     outbox_deinit(&out);
 }
 
+/* Whose control group is not known shares the user's account with all of whom it is not. */
+static struct quota_account *session_find_account(const struct session_options *o,
+                                                  const struct ucred *who)
+{
+    const struct log_fields fields = {.client_pid = LOG_N(who->pid), .client_uid = LOG_N(who->uid)};
+    char group[CONTROL_GROUP_MAX];
+    struct dl_error err = {0};
+
+    if (o->by_group && control_group_of_peer(o->fd, group, &err) == 0)
+        return quota_account_in(o->quota, who->uid, group);
+    struct quota_account *account = quota_account(o->quota, who->uid);
+    if (o->by_group && quota_tell_once(account))
+        log_about(LOG_WARNING, &fields, "clients of uid %u are charged to it: %s: %s",
+                  (unsigned)who->uid, err.path, err.message);
+    return account;
+}
+
 int session_new(const struct session_options *options, struct session **ret, struct dl_error *err)
 {
     _cleanup_fd_ int fd = options->fd;
@@ -476,7 +494,7 @@ int session_new(const struct session_options *options, struct session **ret, str
     int r = credentials_read(fd, &credentials, err);
     if (r < 0)
         return r;
-    struct quota_account *account = quota_account(options->quota, peer.uid);
+    struct quota_account *account = session_find_account(options, &peer);
     r = quota_charge(account, QUOTA_SESSIONS, 1, err);
     if (r == 0 && (r = quota_charge(account, QUOTA_DESCRIPTORS, 1, err)) < 0)
         quota_return(account, QUOTA_SESSIONS, 1);

@@ -62,6 +62,7 @@ struct session_options {
     uint64_t id;
     uint64_t life; /* of the daemon, for WELCOME */
     struct quota *quota;
+    bool by_group;                       /* charged: the client's control group, else its user */
     struct scheduler *scheduler;         /* borrowed, of session_take_turn() */
     struct crew *crew;                   /* borrowed */
     struct weight_tables *tables;        /* borrowed */
@@ -70,7 +71,8 @@ struct session_options {
     void *context;
 };
 
-/* Reads the peer's credentials, charges its uid. -EDQUOT: it was told so and is gone. */
+/* Reads the peer's credentials, charges its uid, or its control group. -EDQUOT: it was told so and
+ * is gone. */
 int _nodiscard_ session_new(const struct session_options *options, struct session **ret,
                             struct dl_error *err);
 
