@@ -171,13 +171,16 @@ class Lockstep(TestCase):
         self.addCleanup(self.store.stop)
         self.random = random.Random(os.environ.get("LOCKSTEP_SEED", self.id()))
 
-    def node(self, name, least, most):
-        os.makedirs(self.path(name), exist_ok=True)
-        daemon = Daemon(self.path(name), {"rendezvous": {
+    def configure(self, name, least, most):
+        return {"rendezvous": {
             "backend": self.store.backend, "endpoint": self.store.endpoint, "id": "run", "node": name,
             "host": "no" if HAS_ETCD else "auto",
             "local_ranks": LOCAL, "nodes": {"min": least, "max": most}, "heartbeat": DETECTION,
-            "timeouts": {"join": "50s", "last_call": "10ms", "close": "10s"}}, "drain_timeout": "200ms"})
+            "timeouts": {"join": "50s", "last_call": "10ms", "close": "10s"}}, "drain_timeout": "200ms"}
+
+    def node(self, name, least, most):
+        os.makedirs(self.path(name), exist_ok=True)
+        daemon = Daemon(self.path(name), self.configure(name, least, most))
         self.addCleanup(self.end, daemon)
         return daemon
 
