@@ -219,11 +219,18 @@ static const struct session_events session_events = {.find_loader = registry_fin
                                                      .stream_ended = daemon_on_stream_ended,
                                                      .ended = daemon_on_ended};
 
-static void daemon_on_accepted(void *context, int fd)
+static void daemon_refuse_connection(const struct dl_error *err)
+{
+    log_about(LOG_WARNING, &(struct log_fields){LOG_EVENT_CONNECTION_REFUSED},
+              "a connection was refused: %s: %s", err->path, err->message);
+}
+
+static void daemon_on_came(void *context, int fd, const struct ucred *who)
 {
     struct daemon *d = context;
     struct session_options options = {.loop = &d->loop,
                                       .fd = fd,
+                                      .who = *who,
                                       .id = ++d->next_session,
                                       .life = d->life,
                                       .quota = d->quota,
@@ -239,8 +246,7 @@ static void daemon_on_accepted(void *context, int fd)
 
     int r = session_new(&options, &session, &err);
     if (r < 0 && r != -EDQUOT)
-        log_about(LOG_WARNING, &(struct log_fields){LOG_EVENT_CONNECTION_REFUSED},
-                  "a connection was refused: %s: %s", err.path, err.message);
+        daemon_refuse_connection(&err);
     if (r < 0)
         return;
     d->sessions_ever++;
@@ -447,7 +453,7 @@ static void daemon_finish(struct daemon *d)
     d->stopping = d->draining = true;
     notify_stopping();
     log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_STOPPING}, "stopping");
-    d->listener = listener_free(d->listener);
+    door_close(&d->door);
     d->metrics = metrics_http_free(d->metrics);
     daemon_on_world_round(d); /* the other nodes are told how far the ranks were */
     for (struct session *s = d->sessions.head; s; s = session_next(s))
@@ -573,9 +579,17 @@ static void daemon_watch_owner(struct daemon *d)
 static void daemon_serve_owner(struct daemon *d)
 {
     if (d->options.client >= 0) {
+        struct ucred owner = {0};
+        struct dl_error err = {0};
+
+        if (credentials_peer(d->options.client, &owner, &err) < 0) {
+            daemon_refuse_connection(&err);
+            close_fdp(&d->options.client);
+            return;
+        }
         (void)fcntl(d->options.client, F_SETFD, FD_CLOEXEC);
         daemon_watch_owner(d);
-        daemon_on_accepted(d, d->options.client);
+        daemon_on_came(d, d->options.client, &owner);
         d->owners_session = d->next_session;
     }
 }
@@ -606,7 +620,14 @@ static int daemon_listen_for_all(struct daemon *d, struct dl_error *err)
     if (r < 0)
         return r;
     daemon_hold_signals(SIG_BLOCK);
-    r = listener_new(&d->loop, &d->config, passed, daemon_on_accepted, d, &d->listener, err);
+    const struct door_options door = {.loop = &d->loop,
+                                      .config = &d->config,
+                                      .passed = passed,
+                                      .scheduler = d->scheduler,
+                                      .quota = d->quota,
+                                      .came = daemon_on_came,
+                                      .context = d};
+    r = door_open(&d->door, &door, err);
     if (r < 0)
         return r;
     return metrics_http_new(&d->loop, &d->config, daemon_make_page, d, &d->metrics, err);
@@ -732,7 +753,7 @@ int daemon_run(const struct daemon_options *options)
     if (r < 0) {
         log_error("%s%s%s", err.path, *err.path ? ": " : "", err.message);
         d.members = members_end(d.members);
-        d.listener = listener_free(d.listener);
+        door_close(&d.door);
         d.scheduler = scheduler_free(d.scheduler);
     } else {
         log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_STARTED}, "listening on %s",

@@ -5,8 +5,8 @@
 #ifndef DL_DAEMON_H
 #define DL_DAEMON_H
 
-#include "daemon/serve/listener.h"
 #include "daemon/serve/metrics_http.h"
+#include "daemon/serve/session/door.h"
 #include "daemon/serve/session/session.h"
 #include "daemon/serve/world/members.h"
 
@@ -36,7 +36,7 @@ struct daemon {
     uv_poll_t owner;         /* of a private daemon, where owner_fd is >= 0 */
     uint64_t owners_session; /* with which it ends; 0: none, as without --client */
     int owner_fd;            /* owned; a pidfd: readable when the process has ended; -1: none */
-    struct listener *listener;
+    struct door door;
     struct quota *quota;
     struct scheduler *scheduler;
     struct crew *crew;

@@ -84,6 +84,9 @@ def flood(path, seconds, connections):
 FLOODS = {'socket': flood, 'http': flood_http, 'connections': flood_connections}
 
 
+FLOODS_NOW = 'floods now'
+
+
 def free_port():
     with socket.create_server(('127.0.0.1', 0)) as probe:
         return probe.getsockname()[1]
@@ -147,9 +150,11 @@ class Neighbours:
         over = self.options.over
         address = daemon.http if over == 'http' else daemon.socket
         flooding = begin(HOSTILE, sys.executable, __file__, '--over', over, '--flood', address,
-                         '--connections', self.options.connections, '--seconds', 2 * self.options.seconds + 2)
-        time.sleep(.5)
+                         '--connections', self.options.connections, '--seconds', 4 * self.options.seconds + 60)
         try:
+            if flooding.stdout.readline().strip() != FLOODS_NOW:
+                sys.exit('the flood did not begin')
+            time.sleep(.5)
             return self.measure()
         finally:
             flooding.terminate()
@@ -183,6 +188,7 @@ def main():
     if options.ask:
         return ask(options.ask, options.seconds)
     if options.flood:
+        print(FLOODS_NOW, flush=True)
         return FLOODS[options.over](options.flood, options.seconds, options.connections)
     if os.geteuid() != 0:
         sys.exit('only root can be two users')

@@ -388,14 +388,17 @@ void connect_client(struct game *g, struct client *c)
 {
     struct session *session;
     struct dl_error err = {0};
+    struct ucred who;
     int pair[2];
 
     if (c->sock >= 0)
         return;
     FUZZ_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
     *c = (struct client){.sock = pair[0]};
+    FUZZ_ASSERT(credentials_peer(pair[1], &who, &err) == 0);
     int r = session_new(&(struct session_options){.loop = &g->loop,
                                                   .fd = pair[1],
+                                                  .who = who,
                                                   .id = ++g->next_session,
                                                   .quota = g->quota,
                                                   .scheduler = g->scheduler,

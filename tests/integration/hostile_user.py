@@ -310,6 +310,20 @@ class Attack:
                     if message[0] == ERROR:
                         self.refuse(DaemonError(*message[2:]))
 
+    def knock(self):
+        """Connections that are closed at once, and those that say nothing before they are."""
+        while self.goes_on():
+            silent = [socket.socket(socket.AF_UNIX) for _ in range(64)]
+            for number, sock in enumerate(silent):
+                with contextlib.suppress(OSError):
+                    sock.settimeout(5)
+                    sock.connect(self.path)
+                    self.done += 1
+                if number % 8:
+                    sock.close()
+            for sock in silent:
+                sock.close()
+
     def noise(self):
         """What the log has a line for."""
         while self.goes_on():
@@ -325,7 +339,7 @@ class Attack:
 
 
 ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "dead_hosts", "churn", "large", "gone",
-           "given_up", "rosters", "carried", "worlds", "noise")
+           "given_up", "rosters", "carried", "worlds", "noise", "knock")
 
 
 def main():

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
@@ -47,6 +48,10 @@ class Beside(TestCase):
     def users(self):
         with RawClient(self.server.socket) as client:
             return {row["uid"]: row for row in client.query("users")}
+
+    def sessions_ever(self):
+        with RawClient(self.server.socket) as client:
+            return client.query("status")["sessions_ever"]
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.server.process.pid}/fd"))
@@ -127,6 +132,18 @@ class HostileUser(Beside):
         self.assert_all_is_back(*self.before)
         lines = [line for line in self.server.log.splitlines() if f"uid {HOSTILE}" in line]
         self.assertLess(len(lines), 100 + 3 * SECONDS + 60)
+
+    def test_who_connects_without_end(self):
+        """Letting them in is charged, and has a tenth of the loop's time, which the sessions of some are beside;
+        who has left before has none."""
+        began = time.monotonic()
+        sessions = self.sessions_ever()
+        report = self.alone("knock")
+        took = time.monotonic() - began
+        self.assertGreater(report["done"], 200)
+        self.assertLess(self.sessions_ever() - sessions, 0.8 * report["done"])
+        self.assertGreater(self.users()[HOSTILE]["loop_s"], 0)
+        self.assertLess(self.users()[HOSTILE]["loop_s"], 0.5 * took)
 
     def test_what_is_fed(self):
         report = self.alone("feed")

@@ -68,7 +68,7 @@ LAYERS = {
 DOORS = {
     # What has a part in the loop: daemon/serve/core/ and daemon/serve/ring/ have none, daemon/serve/base/ but
     # its sockets and one thread.
-    "uv.h": ("daemon/cluster/", "daemon/serve/base/peer.h", "daemon/serve/daemon.h", "daemon/serve/listener.h",
+    "uv.h": ("daemon/cluster/", "daemon/serve/base/peer.h", "daemon/serve/daemon.h", "daemon/serve/base/listener.h",
              "daemon/serve/base/lookup.c", "daemon/serve/metrics_http.h",
              "daemon/serve/loader/", "daemon/serve/page/answers.h", "daemon/serve/pool/", "daemon/serve/session/",
              "daemon/serve/world/"),

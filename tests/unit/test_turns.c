@@ -215,6 +215,71 @@ static void test_credit_is_bounded(void **state)
     end(&bed);
 }
 
+/* Of 1,000 turns: how many session 0 had, the others being those of session 1 and of the door, at
+ * which user `comes` knocks again and again. Each turn takes `ns`. */
+static unsigned turns_beside_door(const char *users, uint32_t comes, uint64_t ns)
+{
+    struct turn door;
+    unsigned had = 0;
+    struct bed bed;
+
+    begin(&bed, users);
+    turns_add_door(&bed.turns, &door);
+    for (unsigned i = 0; i < 1000; i++) {
+        turns_wait(&bed.turns, &door);
+        for (unsigned k = 0; k < bed.n; k++)
+            turns_wait(&bed.turns, &bed.sessions[k]);
+        struct turn *turn = turns_next(&bed.turns, 0);
+        if (turn == &door)
+            turns_let_in(&bed.turns, comes, ns);
+        else
+            turns_charge(&bed.turns, turn->user, ns, 0);
+        had += turn == &bed.sessions[0];
+    }
+    turns_remove(&bed.turns, &door);
+    end(&bed);
+    return had;
+}
+
+/* Who connects without end has that time counted with all else: another user has half of the turns,
+ * whether sessions of those connections are there or not. */
+static void test_door(void **state)
+{
+    (void)state;
+    assert_in_range(turns_beside_door("a", 'b', 10), 499, 501);
+    assert_in_range(turns_beside_door("ab", 'b', 10), 499, 501);
+    assert_in_range(turns_beside_door("a", 'a', 10), 400, 600); /* one's own */
+    /* b, who comes, and c, who says much: a third for each. */
+    assert_in_range(turns_beside_door("abc", 'b', 10), 332, 335);
+}
+
+/* Nobody waits for ever at the door, whatever else the user who came last does. */
+static void test_door_has_its_turn(void **state)
+{
+    unsigned passed = 0;
+    struct turn door;
+    struct bed bed;
+
+    (void)state;
+    begin(&bed, "ab");
+    turns_add_door(&bed.turns, &door);
+    turns_let_in(&bed.turns, 'b', 1);
+    for (unsigned i = 0; i < 300; i++) {
+        turns_wait(&bed.turns, &door);
+        turns_wait(&bed.turns, &bed.sessions[0]);
+        turns_wait(&bed.turns, &bed.sessions[1]);
+        struct turn *turn = turns_next(&bed.turns, bed.now);
+        passed += turn == &door;
+        if (turn == &door)
+            turns_let_in(&bed.turns, 'b', 1);
+        else
+            turns_charge(&bed.turns, turn->user, turn == &bed.sessions[1] ? 10 : 1, bed.now);
+    }
+    turns_remove(&bed.turns, &door);
+    assert_true(passed >= 10);
+    end(&bed);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_orders),
     cmocka_unit_test(test_pauses),
@@ -222,6 +287,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_long_turns),
     cmocka_unit_test(test_credit_is_bounded),
     cmocka_unit_test(test_pauses_are_ones_own),
+    cmocka_unit_test(test_door),
+    cmocka_unit_test(test_door_has_its_turn),
 };
 
 TEST_MAIN(tests)

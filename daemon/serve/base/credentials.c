@@ -3,9 +3,8 @@
 #include "daemon/serve/base/memory.h"
 
 #include <errno.h>
-#include <sys/socket.h>
 
-enum { USER_AND_GROUP = 2 };
+enum { USER_AND_GROUP = 2, GROUPS_AT_ONCE = 32 };
 
 static struct credentials *credentials_new(uint32_t n)
 {
@@ -28,22 +27,41 @@ static int credentials_fail(struct dl_error *err)
                         strerror(errno));
 }
 
-int credentials_read(int sock, struct credentials **ret, struct dl_error *err)
+int credentials_peer(int sock, struct ucred *ret, struct dl_error *err)
 {
-    struct ucred peer;
-    socklen_t len = sizeof peer, room = 0;
+    socklen_t len = sizeof *ret;
 
-    if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
-        return credentials_fail(err);
-    /* Says how much room it takes. Where the kernel knows of none, the client has none. */
-    if (getsockopt(sock, SOL_SOCKET, SO_PEERGROUPS, NULL, &room) < 0 && errno != ERANGE)
-        room = 0;
-    _cleanup_free_ struct credentials *c =
-        credentials_new(USER_AND_GROUP + room / (uint32_t)sizeof(gid_t));
-    c->ids[0] = peer.uid;
-    c->ids[1] = peer.gid;
-    if (room > 0 && getsockopt(sock, SOL_SOCKET, SO_PEERGROUPS, c->ids + USER_AND_GROUP, &room) < 0)
-        return credentials_fail(err);
+    return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, ret, &len) < 0 ? credentials_fail(err) : 0;
+}
+
+/* Asked for with room for few groups, the kernel says how much room all of them take. Where it
+ * knows of none, the client has none. */
+static int credentials_read_groups(int sock, struct credentials **c, struct dl_error *err)
+{
+    socklen_t room = GROUPS_AT_ONCE * sizeof(gid_t);
+    int r = getsockopt(sock, SOL_SOCKET, SO_PEERGROUPS, (*c)->ids + USER_AND_GROUP, &room);
+
+    if (r < 0 && errno == ERANGE) {
+        free(*c);
+        *c = credentials_new(USER_AND_GROUP + room / (uint32_t)sizeof(gid_t));
+        r = getsockopt(sock, SOL_SOCKET, SO_PEERGROUPS, (*c)->ids + USER_AND_GROUP, &room);
+        if (r < 0)
+            return credentials_fail(err);
+    }
+    (*c)->n = USER_AND_GROUP + (r < 0 ? 0 : room / (uint32_t)sizeof(gid_t));
+    return 0;
+}
+
+int credentials_read(int sock, const struct ucred *peer, struct credentials **ret,
+                     struct dl_error *err)
+{
+    _cleanup_free_ struct credentials *c = credentials_new(USER_AND_GROUP + GROUPS_AT_ONCE);
+    int r = credentials_read_groups(sock, &c, err);
+
+    if (r < 0)
+        return r;
+    c->ids[0] = peer->uid;
+    c->ids[1] = peer->gid;
     qsort(c->ids + USER_AND_GROUP, c->n - USER_AND_GROUP, sizeof c->ids[0],
           credentials_compare_ids);
     *ret = steal_ptr(c);

@@ -7,14 +7,19 @@
 
 #include "proto/common/error.h"
 
+#include <sys/socket.h>
+
 /* As W_OPEN has them: uid, gid, further groups in ascending order. */
 struct credentials {
     uint32_t n;
     uint32_t ids[];
 };
 
-/* Those of the process that made the connection `sock`; freed by free(). */
-int _nodiscard_ credentials_read(int sock, struct credentials **ret, struct dl_error *err);
+/* The process that made the connection `sock`, */
+int _nodiscard_ credentials_peer(int sock, struct ucred *ret, struct dl_error *err);
+/* and what it may do; freed by free(). */
+int _nodiscard_ credentials_read(int sock, const struct ucred *peer, struct credentials **ret,
+                                 struct dl_error *err);
 
 /* Whether what one may do is what the other may do. */
 bool credentials_equal(const struct credentials *a, const struct credentials *b);

@@ -10,6 +10,9 @@ enum { LOOK_NS = 25 * 1000 }; /* of turns, until the loop looks after all else *
 struct scheduler {
     struct turns turns;
     uint64_t (*go)(struct turn *turn, uint64_t now);
+    struct turn door;
+    uint64_t (*let_in)(void *context, uint64_t now);
+    void *context;    /* of `let_in` */
     uv_check_t check; /* after the loop has heard from the kernel */
     uv_idle_t again;  /* while somebody can have a turn: the loop does not sleep */
     uv_timer_t pause; /* until somebody can */
@@ -50,6 +53,20 @@ static uint64_t scheduler_cpu_ns(void)
     return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
 }
 
+static uint64_t scheduler_take(struct scheduler *scheduler, struct turn *turn, uint64_t began,
+                               uint64_t cpu)
+{
+    struct turn_user *user = turn->user;
+
+    if (turn == &scheduler->door)
+        return scheduler->let_in(scheduler->context, began);
+    uint64_t now = scheduler->go(turn, began), took = now - began;
+    if (took > TURN_LONG_NS) /* perhaps something else had the processor */
+        took = min_u64(took, scheduler_cpu_ns() - cpu);
+    turns_charge(&scheduler->turns, user, took, now);
+    return now;
+}
+
 static void scheduler_on_check(uv_check_t *check)
 {
     struct scheduler *scheduler = check->data;
@@ -61,16 +78,8 @@ static void scheduler_on_check(uv_check_t *check)
         return;
     }
     uint64_t now = uv_hrtime(), ends = now + LOOK_NS, cpu = scheduler_cpu_ns();
-    while (now < ends && (turn = turns_next(turns, now))) {
-        struct turn_user *user = turn->user;
-        uint64_t began = now;
-
-        now = scheduler->go(turn, now);
-        uint64_t took = now - began;
-        if (took > TURN_LONG_NS) /* perhaps something else had the processor */
-            took = min_u64(took, scheduler_cpu_ns() - cpu);
-        turns_charge(turns, user, took, now);
-    }
+    while (now < ends && (turn = turns_next(turns, now)))
+        now = scheduler_take(scheduler, turn, now, cpu);
     scheduler_arm(scheduler, now);
 }
 
@@ -79,6 +88,7 @@ struct scheduler *scheduler_new(uv_loop_t *loop, uint64_t (*go)(struct turn *tur
     struct scheduler *scheduler = must_alloc(sizeof *scheduler);
 
     scheduler->go = go;
+    turns_add_door(&scheduler->turns, &scheduler->door);
     scheduler->check.data = scheduler->again.data = scheduler->pause.data = scheduler;
     uv_check_init(loop, &scheduler->check);
     uv_idle_init(loop, &scheduler->again);
@@ -116,6 +126,35 @@ void scheduler_add(struct scheduler *scheduler, struct turn *turn, uint32_t uid)
 void scheduler_remove(struct scheduler *scheduler, struct turn *turn)
 {
     turns_remove(&scheduler->turns, turn);
+}
+
+/* What takes longer waited for the processor, mostly. */
+static uint64_t scheduler_bound(uint64_t ns)
+{
+    return min_u64(ns, TURN_LONG_NS);
+}
+
+void scheduler_charge(struct scheduler *scheduler, struct turn *turn, uint64_t ns)
+{
+    turns_add_time(&scheduler->turns, turn->user, scheduler_bound(ns));
+}
+
+void scheduler_set_door(struct scheduler *scheduler,
+                        uint64_t (*let_in)(void *context, uint64_t now), void *context)
+{
+    scheduler->let_in = let_in;
+    scheduler->context = context;
+}
+
+void scheduler_knock(struct scheduler *scheduler)
+{
+    turns_wait(&scheduler->turns, &scheduler->door);
+    uv_idle_start(&scheduler->again, scheduler_do_nothing);
+}
+
+void scheduler_let_in(struct scheduler *scheduler, uint32_t uid, uint64_t ns)
+{
+    turns_let_in(&scheduler->turns, uid, scheduler_bound(ns));
 }
 
 bool scheduler_wait(struct scheduler *scheduler, struct turn *turn)

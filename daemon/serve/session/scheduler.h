@@ -1,7 +1,8 @@
 /*
  * Sessions take turns on the loop: each says a few messages, or as many as
  * TURN_NS suffices for, and goes behind others then (turns.h). After so long the loop looks after
- * all else, workers that are done among it, and comes back for the rest at once.
+ * all else, workers that are done among it, and comes back for the rest at once. Those who wait to
+ * be let in have their turn among them.
  *
  * Main thread only.
  */
@@ -28,6 +29,17 @@ struct scheduler *scheduler_free(struct scheduler *scheduler);
 
 void scheduler_add(struct scheduler *scheduler, struct turn *turn, uint32_t uid);
 void scheduler_remove(struct scheduler *scheduler, struct turn *turn);
+
+/* So long was spent on the session's user outside of turns. */
+void scheduler_charge(struct scheduler *scheduler, struct turn *turn, uint64_t ns);
+
+/* `let_in` lets somebody in who waits, in a turn that begins at `now`, and returns the time at its
+ * end. For each one it says scheduler_let_in(), and that is charged. */
+void scheduler_set_door(struct scheduler *scheduler,
+                        uint64_t (*let_in)(void *context, uint64_t now), void *context);
+/* Somebody waits to be let in: `let_in` follows, from the loop. */
+void scheduler_knock(struct scheduler *scheduler);
+void scheduler_let_in(struct scheduler *scheduler, uint32_t uid, uint64_t ns);
 
 /* It has something to say: `go` follows, from the loop. True: not soon, since its user pauses. */
 bool scheduler_wait(struct scheduler *scheduler, struct turn *turn);

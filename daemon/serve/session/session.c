@@ -150,9 +150,10 @@ static void session_hear_last_words(struct session *s)
 
 static void session_free_waiting(struct session *s, struct waiting *waiting);
 
-static void session_on_closed(void *owner)
+/* Whatever it has had is given back. Without STOP or CLOSE: jobs may come back. A loader that
+ * breaks meanwhile may take others of these with it. */
+static void session_let_go(struct session *s)
 {
-    struct session *s = owner;
     struct known_segment *segment;
     struct known_segment *next_segment;
 
@@ -161,8 +162,6 @@ static void session_on_closed(void *owner)
     session_tables_leave(s);
     if (!s->violated)
         session_hear_last_words(s);
-    /* Without STOP or CLOSE: jobs may come back. A loader that breaks meanwhile may take others of
-     * these with it. */
     while (s->opened)
         session_drop_loader(s, s->opened, loader_lose);
     HASH_ITER (hh, s->segments, segment, next_segment) {
@@ -175,13 +174,25 @@ static void session_on_closed(void *owner)
         session_free_waiting(s, s->waiting);
     session_forget_opening(s);
     value_deinit(&s->view);
-    scheduler_remove(s->o.scheduler, &s->turn);
-    s->o.events->ended(s->o.context, s);
-    quota_return(s->account, QUOTA_SESSIONS, 1);
-    quota_return(s->account, QUOTA_HELD, s->paid_bytes);
-    quota_return(s->account, QUOTA_DESCRIPTORS, s->paid_descriptors);
+}
+
+static void session_on_closed(void *owner)
+{
+    struct session *s = owner;
+    struct quota_account *account = s->account;
+    uint64_t began = uv_hrtime();
+
+    session_let_go(s);
+    quota_return(account, QUOTA_SESSIONS, 1);
+    quota_return(account, QUOTA_HELD, s->paid_bytes);
+    quota_return(account, QUOTA_DESCRIPTORS, s->paid_descriptors);
     peer_deinit(&s->peer);
     assert(!s->streams && !s->opened && !s->waiting);
+    uint64_t took = uv_hrtime() - began;
+    quota_add_loop_time(account, took);
+    scheduler_charge(s->o.scheduler, &s->turn, took);
+    scheduler_remove(s->o.scheduler, &s->turn);
+    s->o.events->ended(s->o.context, s);
     free(s->credentials);
     free(s->agent);
     free(s);
@@ -446,12 +457,11 @@ static const struct peer_events peer_events = {.heard = session_on_heard,
                                                .violates = session_on_violation,
                                                .closed = session_on_closed};
 
-static void session_refuse(const struct session_options *o, const struct ucred *who,
-                           const struct dl_error *err)
+static void session_refuse(const struct session_options *o, const struct dl_error *err)
 {
     const struct log_fields fields = {.event = LOG_EVENT_CONNECTION_REFUSED,
-                                      .client_pid = LOG_N(who->pid),
-                                      .client_uid = LOG_N(who->uid)};
+                                      .client_pid = LOG_N(o->who.pid),
+                                      .client_uid = LOG_N(o->who.uid)};
     struct outbox out = {0};
     struct dl_message msg = {.number = DL_MSG_ERROR,
                              .error = {.code = (uint64_t)err->code,
@@ -465,9 +475,9 @@ static void session_refuse(const struct session_options *o, const struct ucred *
 }
 
 /* Whose control group is not known shares the user's account with all of whom it is not. */
-static struct quota_account *session_find_account(const struct session_options *o,
-                                                  const struct ucred *who)
+static struct quota_account *session_find_account(const struct session_options *o)
 {
+    const struct ucred *who = &o->who;
     const struct log_fields fields = {.client_pid = LOG_N(who->pid), .client_uid = LOG_N(who->uid)};
     char group[CONTROL_GROUP_MAX];
     struct dl_error err = {0};
@@ -481,32 +491,42 @@ static struct quota_account *session_find_account(const struct session_options *
     return account;
 }
 
-int session_new(const struct session_options *options, struct session **ret, struct dl_error *err)
+/* What every session takes of its user's limits. */
+static int session_charge(struct quota_account *account, struct dl_error *err)
 {
-    _cleanup_fd_ int fd = options->fd;
-    struct ucred peer;
-    socklen_t len = sizeof peer;
+    int r = quota_charge(account, QUOTA_SESSIONS, 1, err);
 
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
-        return dl_error_set(err, errno, "", "the peer's credentials cannot be read: %s",
-                            strerror(errno));
-    _cleanup_free_ struct credentials *credentials = NULL;
-    int r = credentials_read(fd, &credentials, err);
-    if (r < 0)
-        return r;
-    struct quota_account *account = session_find_account(options, &peer);
-    r = quota_charge(account, QUOTA_SESSIONS, 1, err);
     if (r == 0 && (r = quota_charge(account, QUOTA_DESCRIPTORS, 1, err)) < 0)
         quota_return(account, QUOTA_SESSIONS, 1);
+    return r;
+}
+
+static void session_discharge(struct quota_account *account)
+{
+    quota_return(account, QUOTA_SESSIONS, 1);
+    quota_return(account, QUOTA_DESCRIPTORS, 1);
+}
+
+int session_new(const struct session_options *options, struct session **ret, struct dl_error *err)
+{
+    _cleanup_free_ struct credentials *credentials = NULL;
+    _cleanup_fd_ int fd = options->fd;
+    struct quota_account *account = session_find_account(options);
+    int r = session_charge(account, err);
+
     if (r < 0) {
-        session_refuse(options, &peer, err);
+        session_refuse(options, err);
+        return r;
+    }
+    if ((r = credentials_read(fd, &options->who, &credentials, err)) < 0) {
+        session_discharge(account);
         return r;
     }
     struct session *s = must_alloc(sizeof *s);
     s->o = *options;
     s->account = account;
     s->paid_descriptors = 1;
-    s->who = peer;
+    s->who = options->who;
     s->credentials = steal_ptr(credentials);
     const struct peer_options how = {.from = FROM_CLIENT,
                                      .limit = PENDING_MAX,
@@ -519,14 +539,13 @@ int session_new(const struct session_options *options, struct session **ret, str
     r = peer_open(&s->peer, &how, options->loop, steal_fd(&fd));
     if (r < 0) {
         dl_error_set(err, -r, "", "the connection cannot be watched: %s", uv_strerror(r));
-        quota_return(account, QUOTA_SESSIONS, 1);
-        quota_return(account, QUOTA_DESCRIPTORS, 1);
+        session_discharge(account);
         peer_deinit(&s->peer);
         free(s->credentials);
         free(s);
         return r;
     }
-    scheduler_add(options->scheduler, &s->turn, peer.uid);
+    scheduler_add(options->scheduler, &s->turn, s->who.uid);
     *ret = s;
     return 0;
 }

@@ -19,6 +19,7 @@
 #include "daemon/serve/session/scheduler.h"
 #include "daemon/serve/world/shared_loader.h"
 
+#include <sys/socket.h>
 #include <uv.h>
 
 struct session;
@@ -58,7 +59,8 @@ struct session_events {
 
 struct session_options {
     uv_loop_t *loop;
-    int fd; /* consumed, also on failure */
+    int fd;           /* consumed, also on failure */
+    struct ucred who; /* of credentials_peer() */
     uint64_t id;
     uint64_t life; /* of the daemon, for WELCOME */
     struct quota *quota;
@@ -71,7 +73,7 @@ struct session_options {
     void *context;
 };
 
-/* Reads the peer's credentials, charges its uid, or its control group. -EDQUOT: it was told so and
+/* Reads what the peer may do, charges its uid, or its control group. -EDQUOT: it was told so and
  * is gone. */
 int _nodiscard_ session_new(const struct session_options *options, struct session **ret,
                             struct dl_error *err);

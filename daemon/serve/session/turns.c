@@ -6,11 +6,18 @@
 
 #include <utlist.h>
 
-void turns_add(struct turns *turns, struct turn *turn, uint32_t uid)
+static struct turn_user *turns_find(const struct turns *turns, uint32_t uid)
 {
     struct turn_user *user;
 
     HASH_FIND(hh, turns->users, &uid, sizeof uid, user);
+    return user;
+}
+
+void turns_add(struct turns *turns, struct turn *turn, uint32_t uid)
+{
+    struct turn_user *user = turns_find(turns, uid);
+
     if (!user) {
         user = must_alloc(sizeof *user);
         user->uid = uid;
@@ -18,6 +25,11 @@ void turns_add(struct turns *turns, struct turn *turn, uint32_t uid)
     }
     user->sessions++;
     *turn = (struct turn){.user = user};
+}
+
+void turns_add_door(struct turns *turns, struct turn *turn)
+{
+    *turn = (struct turn){.user = &turns->door};
 }
 
 void turns_remove(struct turns *turns, struct turn *turn)
@@ -28,7 +40,7 @@ void turns_remove(struct turns *turns, struct turn *turn)
         return;
     turns_wait_no_more(turns, turn);
     turn->user = NULL;
-    if (--user->sessions > 0)
+    if (user == &turns->door || --user->sessions > 0)
         return;
     assert(!user->first);
     HASH_DEL(turns->users, user);
@@ -80,14 +92,31 @@ struct turn *turns_next(struct turns *turns, uint64_t now_ns)
     return turn;
 }
 
+void turns_add_time(struct turns *turns, struct turn_user *user, uint64_t ns)
+{
+    user->used_ns += ns;
+    turns->most_ns = max_u64(turns->most_ns, user->used_ns);
+}
+
 void turns_charge(struct turns *turns, struct turn_user *user, uint64_t ns, uint64_t now_ns)
 {
     uint64_t others = HASH_COUNT(turns->users) - 1;
 
-    user->used_ns += ns;
-    turns->most_ns = max_u64(turns->most_ns, user->used_ns);
+    turns_add_time(turns, user, ns);
     if (ns > TURN_LONG_NS)
         user->pause_ns = now_ns + ns * TURN_PAUSE * min_u64(others, TURN_OTHERS_MAX);
+}
+
+/* A user whose connections are all gone at once is in no list: the door has what they took. */
+void turns_let_in(struct turns *turns, uint32_t uid, uint64_t ns)
+{
+    struct turn_user *user = turns_find(turns, uid);
+
+    turns_add_time(turns, &turns->door, ns);
+    if (!user)
+        return;
+    turns_add_time(turns, user, ns);
+    turns->door.used_ns = max_u64(turns->door.used_ns, user->used_ns);
 }
 
 uint64_t turns_due(const struct turns *turns)

@@ -6,6 +6,10 @@
  * A turn cannot be cut short, and whoever else is there may only want something a moment later. So
  * after a long one its user pauses, several times as long for each of the others.
  *
+ * Who waits to be let in has a place among the users, too: the door. Nobody knows whose connection
+ * the next one is; it is taken for one more of the user who came last, so that a user who connects
+ * without end pays for that, and has no second share of the time by it.
+ *
  * Pure: time is passed in. Users without a session that waits cost nothing, and save nothing up.
  */
 #ifndef DL_TURNS_H
@@ -45,11 +49,14 @@ struct turn {
 struct turns {
     struct turn_user *users;   /* by uid */
     struct turn_user *waiting; /* borrowed list: those with a session that waits */
+    struct turn_user door;     /* of nobody, and not in `users` */
     uint64_t floor_ns;         /* what nobody who waits has used less than */
     uint64_t most_ns;          /* what somebody has used */
 };
 
 void turns_add(struct turns *turns, struct turn *turn, uint32_t uid);
+/* The place of those who wait to be let in; there is one. */
+void turns_add_door(struct turns *turns, struct turn *turn);
 void turns_remove(struct turns *turns, struct turn *turn);
 
 /* The session has something to say: it waits for its turn. */
@@ -60,6 +67,10 @@ void turns_wait_no_more(struct turns *turns, struct turn *turn);
 struct turn *turns_next(struct turns *turns, uint64_t now_ns);
 /* A turn of that user took so long, and ended at `now_ns`. */
 void turns_charge(struct turns *turns, struct turn_user *user, uint64_t ns, uint64_t now_ns);
+/* So long was spent on that user outside of turns. */
+void turns_add_time(struct turns *turns, struct turn_user *user, uint64_t ns);
+/* A connection of that user was let in, or turned away, which took so long. */
+void turns_let_in(struct turns *turns, uint32_t uid, uint64_t ns);
 /* When there is somebody to have a turn; UINT64_MAX: nobody waits. */
 uint64_t turns_due(const struct turns *turns);
 

@@ -1,5 +1,6 @@
 /*
- * What part of the loop's time something may take that nobody has to have at once: what it took
+ * What part of the loop's time something may take that nobody has to have at once, as visitors by
+ * HTTP and those who connect: what it took
  * beyond is a debt, which shrinks as time goes by. A little may be owed, so that a single visitor
  * is served at once; who owes more pauses until the debt is small again.
  *

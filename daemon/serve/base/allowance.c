@@ -1,4 +1,4 @@
-#include "daemon/serve/page/allowance.h"
+#include "daemon/serve/base/allowance.h"
 
 /* What is left of the debt. A clock that stands still, or goes back, pays nothing. */
 static uint64_t allowance_debt(const struct allowance *a, uint64_t now_ns)

@@ -18,6 +18,11 @@ typedef void (*listener_accepted)(void *context, int fd);
 int _nodiscard_ listener_new(uv_loop_t *loop, const struct config *config, int passed_fd,
                              listener_accepted accepted, void *context, struct listener **ret,
                              struct dl_error *err);
+/* From now on nobody is let in until listener_let_in() does it: `waits` is called with the context
+ * of `accepted`, as often as the loop finds that somebody waits. */
+void listener_ask(struct listener *listener, void (*waits)(void *context));
+/* Lets one in. False: nobody waits, or nobody can be. */
+bool listener_let_in(struct listener *listener);
 /* Nobody is let in while it is held: who comes waits in the kernel's queue. When it is no more,
  * they are let in before it returns, until it is held again. */
 void listener_hold(struct listener *listener, bool held);

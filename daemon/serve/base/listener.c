@@ -1,4 +1,4 @@
-#include "daemon/serve/listener.h"
+#include "daemon/serve/base/listener.h"
 
 #include "daemon/serve/base/memory.h"
 
@@ -13,11 +13,8 @@
 
 enum {
     BACKLOG = 512,
-    /* In a turn of the loop, which comes back at once for the others. What each costs later, to its
-     * end, is several times as much, and those who come without end share the loop with who is
-     * there. */
-    ACCEPT_AT_ONCE = 8,
-    PAUSE_MS = 100, /* when the process has no descriptors left */
+    ACCEPT_AT_ONCE = 8, /* in a turn of the loop, which comes back at once for the others */
+    PAUSE_MS = 100,     /* when the process has no descriptors left */
 };
 
 struct listener {
@@ -30,6 +27,7 @@ struct listener {
     char *path;  /* owned; NULL when the socket was passed to us */
     char *lock;  /* owned */
     listener_accepted accepted;
+    void (*waits)(void *context); /* NULL: all who come are let in */
     void *context;
 };
 
@@ -56,8 +54,7 @@ void listener_hold(struct listener *l, bool held)
     }
 }
 
-/* False: nobody waits to be let in, or nobody can be. */
-static bool listener_accept(struct listener *l)
+bool listener_let_in(struct listener *l)
 {
     int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), code = errno;
 
@@ -79,8 +76,17 @@ static void listener_on_readable(uv_poll_t *poll, int status, int events)
     struct listener *l = poll->data;
 
     (void)status, (void)events;
-    for (int i = 0; i < ACCEPT_AT_ONCE && !l->held && listener_accept(l); i++)
+    if (l->waits) {
+        l->waits(l->context);
+        return;
+    }
+    for (int i = 0; i < ACCEPT_AT_ONCE && !l->held && listener_let_in(l); i++)
         ;
+}
+
+void listener_ask(struct listener *l, void (*waits)(void *context))
+{
+    l->waits = waits;
 }
 
 /* ---- a socket of our own -------------------------------------------------------------------- */
