@@ -71,6 +71,7 @@ static uint32_t core_count_queues(const struct core *core)
 void core_init(struct core *core, const struct core_options *options)
 {
     core->o = *options;
+    core->positions.account = options->account;
     /* What Python code keeps from one sample to the next must not see an epoch that nobody asked
      * for. */
     core->expecting = options->spec->dataset.kind != DATASET_PYTHON;

@@ -100,8 +100,26 @@ int ranks_check(const struct rank_claim *others, size_t n, const struct rank_cla
 
 /* ---- positions ------------------------------------------------------------------------------- */
 
+/* What room for so many costs. */
+static uint64_t positions_cost(uint32_t cap)
+{
+    return cap > POSITIONS_FREE ? (cap - POSITIONS_FREE) * sizeof(struct position) : 0;
+}
+
+/* Whether there may be room for so many. It is no refusal that there may not: nobody asked for it.
+ */
+static bool positions_pay(const struct positions *positions, uint32_t cap)
+{
+    uint64_t more = positions_cost(cap) - positions_cost(positions->cap);
+
+    return !positions->account || (quota_check(positions->account, QUOTA_HELD, more, NULL) == 0 &&
+                                   quota_charge(positions->account, QUOTA_HELD, more, NULL) == 0);
+}
+
 void positions_deinit(struct positions *positions)
 {
+    if (positions->account)
+        quota_return(positions->account, QUOTA_HELD, positions_cost(positions->cap));
     free(positions->all);
     *positions = (struct positions){0};
 }
@@ -174,7 +192,9 @@ static struct position *positions_add(struct positions *positions)
     if (positions->count == POSITIONS_MAX)
         return positions_oldest(positions);
     if (positions->count == positions->cap) {
-        uint32_t cap = positions->cap ? positions->cap * 2 : 8;
+        uint32_t cap = positions->cap ? positions->cap * 2 : POSITIONS_FREE;
+        if (!positions_pay(positions, cap))
+            return positions_oldest(positions);
         struct position *grown = must_alloc(cap * sizeof *grown);
 
         if (positions->count > 0)

@@ -10,7 +10,8 @@
  *
  * Positions: the first step of each rank that was not given back. Of a rank whose client is gone
  * with several epochs in its hands, the earliest counts that is not done. At most POSITIONS_MAX are
- * known; the one that was noted longest ago gives way.
+ * known, and no more than the loader's user may have of the daemon's memory; the one that was noted
+ * longest ago gives way.
  *
  * Ranks that were stopped together come back together, and train in lock step: they have to resume
  * at one step. So the first of them that comes back while none reads sets all of the job to the
@@ -20,6 +21,7 @@
 #ifndef DL_JOBS_H
 #define DL_JOBS_H
 
+#include "daemon/serve/base/quota.h"
 #include "proto/common/base.h"
 #include "proto/common/error.h"
 #include "proto/limits.h"
@@ -44,7 +46,7 @@ int _nodiscard_ ranks_check(const struct rank_claim *others, size_t n, const str
 
 /* ---- positions ------------------------------------------------------------------------------- */
 
-enum { POSITIONS_MAX = 1024 };
+enum { POSITIONS_MAX = 1024, POSITIONS_FREE = 8 };
 
 struct position {
     char job[DL_BOUND_NAME_BYTES + 1];
@@ -57,7 +59,9 @@ struct position {
 };
 
 struct positions {
-    struct position *all; /* owned */
+    struct quota_account *account; /* borrowed: pays QUOTA_HELD beyond POSITIONS_FREE; NULL: nobody
+                                      does */
+    struct position *all;          /* owned */
     uint32_t count, cap;
     uint64_t notes;
 };
