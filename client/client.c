@@ -3,12 +3,14 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 
-/* The socket's queue of connections is full: nothing tells when it no longer is. */
-#define CONNECT_RETRY (5 * NS_PER_S / 1000)
+/* The socket's queue of connections is full: so long one waits in it for a place at a time. */
+#define CONNECT_WAIT (NS_PER_S / 10)
 
 const char *dl_version(void)
 {
@@ -92,26 +94,42 @@ static int client_connect_failure(struct connection *conn, const char *path, int
     return connection_fail(conn, code, path, "connect: %s", strerror(code));
 }
 
-int client_dial(const char *path, int *ret)
+/* One that waits in connect() for so long, less than a second; 0: not at all. */
+static int client_make_socket(uint64_t wait_ns)
+{
+    const struct timeval wait = {.tv_usec = (suseconds_t)(wait_ns / 1000 + 1)};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (wait_ns ? 0 : SOCK_NONBLOCK), 0);
+
+    assert(wait_ns < NS_PER_S);
+    if (fd >= 0 && wait_ns && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) < 0)
+        close_fdp(&fd);
+    return fd < 0 ? -errno : fd;
+}
+
+int client_dial(const char *path, uint64_t wait_ns, int *ret)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    _cleanup_fd_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    _cleanup_fd_ int fd = client_make_socket(wait_ns);
     size_t len = strlen(path);
 
     if (fd < 0)
-        return -errno;
+        return fd;
     if (len >= sizeof address.sun_path)
         return -ENAMETOOLONG;
     memcpy(address.sun_path, path, len + 1);
-    while (connect(fd, (const struct sockaddr *)&address, sizeof address) < 0) {
-        if (errno != EINTR)
-            return -errno;
-    }
+    if (connect(fd, (const struct sockaddr *)&address, sizeof address) < 0)
+        return errno == EINTR ? -EAGAIN : -errno;
+    if (wait_ns && fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
+        return -errno;
     *ret = steal_fd(&fd);
     return 0;
 }
 
-/* 0 and a connected socket, or the latched error. */
+/*
+ * 0 and a connected socket, or the latched error. While the daemon's queue is full, this waits in
+ * connect(), behind those who came before: who only looks again and again finds it full for ever
+ * where others are kept waiting.
+ */
 static int client_open_socket(struct connection *conn, const char *path, uint64_t deadline,
                               int *ret)
 {
@@ -125,14 +143,15 @@ static int client_open_socket(struct connection *conn, const char *path, uint64_
                                "a socket's path can have %zu bytes, this one has %zu; choose a "
                                "shorter one",
                                max - 1, len);
-    while ((r = client_dial(path, ret)) < 0) {
-        uint64_t pause = deadline_after(CONNECT_RETRY);
+    r = client_dial(path, 0, ret);
+    while (r < 0) {
+        uint64_t now = clock_ns();
 
-        if (r != -EAGAIN || clock_ns() >= deadline)
+        if (r != -EAGAIN || now >= deadline)
             return client_connect_failure(conn, path, -r);
-        r = wait_fd(-1, 0, min_u64(pause, deadline));
-        if (r != -ETIMEDOUT)
+        if ((r = wait_fd(-1, 0, now)) != -ETIMEDOUT) /* whether it is to be interrupted */
             return connection_fail(conn, r == -EINTR ? EINTR : EIO, path, "waiting to connect");
+        r = client_dial(path, min_u64(CONNECT_WAIT, deadline - now), ret);
     }
     return 0;
 }
@@ -158,7 +177,7 @@ static int client_open_default(struct connection *conn, char *buf, size_t size, 
 
     *ret_path = env && env[0] ? env : "/run/dloaderd/socket";
     if (*ret_path != env && client_own_path(buf, size)) {
-        int r = client_dial(buf, ret);
+        int r = client_dial(buf, 0, ret);
 
         if (r != -ENOENT && r != -ENOTDIR && r != -ECONNREFUSED)
             *ret_path = buf;

@@ -361,8 +361,9 @@ int client_adopt(struct dl_client **ret, int fd, const char *path, const char *a
 int client_connect(struct dl_client **ret, const char *path, const char *agent,
                    uint64_t timeout_ns);
 
-/* 0 and a connected socket, or a negative errno: -EAGAIN, the queue of connections is full. */
-int _nodiscard_ client_dial(const char *path, int *ret);
+/* 0 and a connected socket, which does not block; or a negative errno: -EAGAIN, the queue of
+ * connections was full for `wait_ns`, or a signal came. */
+int _nodiscard_ client_dial(const char *path, uint64_t wait_ns, int *ret);
 
 /* First line of every public call: brings reclaimed batches home; the latched error, or 0. */
 int _nodiscard_ client_begin(struct dl_client *client);

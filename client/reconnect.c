@@ -184,7 +184,7 @@ static int reconnect_try_connect(struct dl_client *client)
 
     if (clock_ns() < rc->next_try)
         return 0;
-    r = client_dial(rc->path, &fd);
+    r = client_dial(rc->path, 0, &fd);
     if (r < 0) {
         dl_error_set(&rc->cause, -r, "", "connect: %s", strerror(-r));
         r = reconnect_pause_then_try(client);

@@ -165,12 +165,14 @@ class RawClient:
 
     def __init__(self, path, hello=True):
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(PATIENCE)
+        # One that does not block is refused at once where the queue of connections is full.
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", int(PATIENCE), 0))
         try:
             self.sock.connect(path)
         except OSError:
             self.sock.close()
             raise
+        self.sock.settimeout(PATIENCE)
         self.buffer = b""
         self.fds = []
         self.segments = {}

@@ -12,7 +12,10 @@
 #include <sys/un.h>
 
 enum {
-    BACKLOG = 512,
+    /* Who finds the queue full waits in connect(), in a queue of processes: there others who come
+     * without end are few, while here they are before whoever comes next, as many as there is room
+     * for. As in the socket units. */
+    BACKLOG = 128,
     ACCEPT_AT_ONCE = 8, /* in a turn of the loop, which comes back at once for the others */
     PAUSE_MS = 100,     /* when the process has no descriptors left */
 };

@@ -4,7 +4,8 @@
  * are let in each time; the others wait in the kernel's queue, in the order in which they came.
  *
  * All together have an allowance, a tenth of the loop's time. So a flood waits at the door for most
- * of the time, where it takes no processor from anybody: a full queue, of 512, is through in 50 ms.
+ * of the time, where it takes no processor from anybody. The queue is short (listener.c), so that
+ * who comes next has not many before them.
  *
  * A connection that is closed already, and of which nothing came, is closed here, too: a session
  * for it would take several times as long.
