@@ -45,9 +45,12 @@ struct queue_done {
     uint64_t began_ns; /* of the clock that all processes have: it took the task */
     uint64_t cost_ns;  /* from then to its end */
     uint64_t collate_ns; /* of that: making a batch of samples that were there */
+    /* In Python's code, of a host that runs some: of the time before collating, and of collating */
+    uint64_t fetch_python_ns;
+    uint64_t collate_python_ns;
 };
 _Static_assert(sizeof(struct queue_task) == 16, "shared layout");
-_Static_assert(sizeof(struct queue_done) == 48, "shared layout");
+_Static_assert(sizeof(struct queue_done) == 64, "shared layout");
 
 struct queue_end {
     _Alignas(64) _Atomic uint64_t tail;     /* records ever put; written by the producer */

@@ -41,7 +41,7 @@ static const struct shape {
      {.keys = "loader sample done seen rank worker world dataset", .below = "message"}},
     {"lately", {.keys = "loader uid rank wait_share ten_minutes waited_s read_s age_s world job"}},
     {"slowest", {.keys = "loader uid sample took_s name epoch together seen", .below = "why_not"}},
-    {"times", {.keys = "loader uid stage rank mean_s half_s p99_s batches total_s"}},
+    {"times", {.keys = "loader uid stage rank mean_s python_s half_s p99_s batches total_s"}},
 };
 
 /* ---- epochs --------------------------------------------------------------------------------- */

@@ -6,6 +6,20 @@
 
 enum { TRACED_SHOWN = 4096 }; /* what a frame has room for */
 
+/* Of what a host of Python makes: how much of the mean time was not C's. */
+static void views_times_add_python(struct row *row, const struct loader *l,
+                                   const struct timing *timing, enum stage stage)
+{
+    bool told = loader_spec(l)->collate.kind == COLLATE_PYTHON &&
+                (stage == STAGE_FETCH || stage == STAGE_COLLATE);
+    uint64_t n = timing->n[stage];
+
+    if (told)
+        row_seconds(row, "python_s", n ? timing->python_ns[stage] / n : 0);
+    else
+        row_null(row, "python_s");
+}
+
 static void views_times_add(struct value *ret, const struct loader *l, const struct stream *s,
                             const struct timing *timing, int *r)
 {
@@ -19,6 +33,7 @@ static void views_times_add(struct value *ret, const struct loader *l, const str
         row_uint(&row, "batches", n);
         row_seconds(&row, "total_s", timing->ns[stage]);
         row_seconds(&row, "mean_s", n ? timing->ns[stage] / n : 0);
+        views_times_add_python(&row, l, timing, (enum stage)stage);
         row_seconds(&row, "half_s", timing_quantile(timing, (enum stage)stage, 0.5));
         row_seconds(&row, "p99_s", timing_quantile(timing, (enum stage)stage, 0.99));
         *r = row.r;

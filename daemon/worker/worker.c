@@ -599,6 +599,8 @@ static uint64_t worker_run_task(struct worker *w, const struct queue_task *task,
     uint64_t ended = clock_ns();
     done.cost_ns = ended - started;
     done.collate_ns = slot ? w->engine->collate_ns(w->dataset) : 0;
+    if (slot && w->engine->tell_python)
+        w->engine->tell_python(w->dataset, &done);
     worker_look_after(w, task, ended);
     if (r == 0)
         worker_tell_slow(w, slot);

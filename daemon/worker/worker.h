@@ -16,6 +16,8 @@
 #include "daemon/worker/sandbox.h"
 
 /* What a worker opens its dataset with; all borrowed, for the call. */
+struct queue_done; /* proto/queue.h */
+
 struct worker_open {
     const struct dl_spec *spec;
     const struct data_env *env; /* lives as long as the worker */
@@ -40,6 +42,8 @@ struct worker_engine {
     int (*fill)(void *engine, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
                 struct dl_error *err);
     uint64_t (*collate_ns)(const void *engine); /* of the last fill() */
+    /* Likewise, with the other times in `done`: how much of them was Python's code; may be NULL. */
+    void (*tell_python)(const void *engine, struct queue_done *done);
     /* Of the last fill(), the sample that took longest; may be NULL. And with it where people
      * find a sample, as dataset_name(). */
     const struct slow_watch *(*slowest)(const void *engine);

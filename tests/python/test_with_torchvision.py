@@ -6,9 +6,11 @@ all kinds, beside torchvision itself. $TORCHVISION_SEED draws others, $TORCHVISI
 
 import contextlib
 import io
+import json
 import os
 import pickle
 import random
+import subprocess
 import tempfile
 import time
 import unittest
@@ -29,7 +31,7 @@ try:
 except ImportError as error:
     raise unittest.SkipTest(f"torchvision or PIL cannot be imported: {error}") from None
 
-from dloader import _native, _native_pictures
+from dloader import _native, _native_pictures, _private
 
 SEED = int(os.environ.get("TORCHVISION_SEED", "1"))
 CASES = int(os.environ.get("TORCHVISION_CASES", "40" if QUICK else "400"))
@@ -554,6 +556,58 @@ class Kept(Pictures):
                 self.assertEqual(next(iter(loader)).shape, (9, 3))
 
 
+def slowly(sample):
+    time.sleep(0.02)
+    return sample
+
+
+def listed(samples):
+    time.sleep(0.02)
+    return samples
+
+
+class Times(Pictures):
+    """dlctl times tells what of a stage's time was Python's, as explain() does."""
+
+    def times(self, dataset, **options):
+        """{stage: its row} in the middle of an epoch."""
+        loader = DataLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True, **options)
+        for _ in loader:
+            pass
+        iterator = iter(loader)
+        next(iterator)
+        told = subprocess.run([os.environ["DLCTL"], "times", "--json", "--socket", _private.private_daemon().path],
+                              check=True, stdout=subprocess.PIPE).stdout
+        rows = {row["stage"]: row for row in json.loads(told) if row["rank"] is None}
+        self.assertGreater(rows["fetch"]["batches"], 5)
+        return rows
+
+    def test_what_is_pythons(self):
+        steps = [v2.Resize((200, 200)), v2.RandomAffine(9), v2.PILToTensor()]
+        for dataset, options, fetch, collate in (
+                (self.files(*steps), {}, "C", "C"),
+                (self.files(*steps, slowly), {}, "Python", "C"),
+                (self.files(*steps), {"collate_fn": listed}, "C", "Python"),
+                (self.files(*steps, slowly), {"native": "off"}, "Python", "C"),
+                (torch.zeros(80, 3), {}, "C", "C")):
+            rows = self.times(dataset, **options)
+            with self.subTest(fetch=fetch, collate=collate, rows=rows):
+                for stage, by in (("fetch", fetch), ("collate", collate)):
+                    share = rows[stage]["python_s"] / max(rows[stage]["mean_s"], 1e-9)
+                    if stage == "collate" or type(dataset) is torch.Tensor:
+                        self.assertEqual(share > 0, by == "Python")
+                    elif by == "Python":
+                        self.assertGreater(rows[stage]["python_s"], 0.06)  # four samples
+                    else:
+                        self.assertLess(share, 0.5)
+                self.assertIsNone(rows["held"]["python_s"])
+
+    def files(self, *steps):
+        dataset = self.folder(*steps)
+        dataset.samples = [sample for sample in dataset.samples if sample[0].endswith(".jpg")]
+        return dataset
+
+
 class Fast(Pictures):
     def test_smaller_scale(self):
         """Near to Pillow's pixels, the same draws, and equal where nothing gets much smaller."""
@@ -654,4 +708,4 @@ class Known(Pictures):
 
 
 if not OURS:
-    del Known, Fast, Kept, Samples
+    del Known, Fast, Kept, Samples, Times

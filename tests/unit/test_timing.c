@@ -99,9 +99,37 @@ static void test_made(void **state)
     }
 }
 
+/* What a worker says of Python's code is no more than the time that it took. */
+static void test_python(void **state)
+{
+    static const struct {
+        struct made_times made;
+        uint64_t fetch, collate;
+    } cases[] = {
+        {{.began_ns = 10, .cost_ns = 50, .collate_ns = 20, .now_ns = 90}, 0, 0},
+        {{10, 50, 20, 90, 7, 5}, 7, 5},
+        {{10, 50, 20, 90, 31, 21}, 30, 20},
+        {{10, 50, 20, 90, UINT64_MAX, UINT64_MAX}, 30, 20},
+    };
+    struct timing all = {0};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const struct made_times made = made_times_mend(&cases[i].made, 0);
+        struct timing t = {0};
+
+        timing_add_made(&t, 0, &made);
+        assert_int_equal(t.python_ns[STAGE_FETCH], cases[i].fetch);
+        assert_int_equal(t.python_ns[STAGE_COLLATE], cases[i].collate);
+        assert_int_equal(t.python_ns[STAGE_QUEUED] + t.python_ns[STAGE_HANDOVER], 0);
+        timing_add_all(&all, &t);
+    }
+    assert_int_equal(all.python_ns[STAGE_FETCH], 67);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_names), cmocka_unit_test(test_buckets), cmocka_unit_test(test_quantiles),
-    cmocka_unit_test(test_many),  cmocka_unit_test(test_made),
+    cmocka_unit_test(test_many),  cmocka_unit_test(test_made),    cmocka_unit_test(test_python),
 };
 
 int main(void)

@@ -181,6 +181,8 @@ static void pool_tasks_complete(struct member *m, const struct queue_done *done,
         struct made_times made = {.began_ns = done->began_ns,
                                   .cost_ns = done->cost_ns,
                                   .collate_ns = done->collate_ns,
+                                  .fetch_python_ns = done->fetch_python_ns,
+                                  .collate_python_ns = done->collate_python_ns,
                                   .now_ns = now};
         slot_apply(&task.segment->slots, task.slot, SLOT_FILLED);
         pool->o.events->done(pool->o.owner, task.tag, done->samples, repeated, done->bytes,

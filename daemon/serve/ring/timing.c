@@ -30,6 +30,7 @@ void timing_add_all(struct timing *timing, const struct timing *more)
     for (size_t stage = 0; stage < STAGES; stage++) {
         timing->n[stage] += more->n[stage];
         timing->ns[stage] += more->ns[stage];
+        timing->python_ns[stage] += more->python_ns[stage];
         for (size_t i = 0; i < TIMING_BUCKETS; i++)
             timing->buckets[stage][i] += more->buckets[stage][i];
     }
@@ -61,6 +62,8 @@ struct made_times made_times_mend(const struct made_times *said, uint64_t planne
     made.began_ns = min_u64(max_u64(said->began_ns, planned_ns), made.now_ns);
     made.cost_ns = min_u64(max_u64(end, made.began_ns), made.now_ns) - made.began_ns;
     made.collate_ns = min_u64(said->collate_ns, made.cost_ns);
+    made.fetch_python_ns = min_u64(said->fetch_python_ns, made.cost_ns - made.collate_ns);
+    made.collate_python_ns = min_u64(said->collate_python_ns, made.collate_ns);
     return made;
 }
 
@@ -69,6 +72,8 @@ void timing_add_made(struct timing *timing, uint64_t planned_ns, const struct ma
     timing_add(timing, STAGE_QUEUED, mended->began_ns - planned_ns);
     timing_add(timing, STAGE_FETCH, mended->cost_ns - mended->collate_ns);
     timing_add(timing, STAGE_COLLATE, mended->collate_ns);
+    timing->python_ns[STAGE_FETCH] += mended->fetch_python_ns;
+    timing->python_ns[STAGE_COLLATE] += mended->collate_python_ns;
     timing_add(timing, STAGE_HANDOVER, mended->now_ns - mended->began_ns - mended->cost_ns);
 }
 

@@ -13,6 +13,7 @@ enum { TIMING_BUCKETS = 168 };
 struct timing {
     uint64_t n[STAGES];
     uint64_t ns[STAGES];                      /* of them all */
+    uint64_t python_ns[STAGES];               /* of that, in Python's code */
     uint32_t buckets[STAGES][TIMING_BUCKETS]; /* of the first ones, and then of every eighth */
 };
 
@@ -38,9 +39,11 @@ uint64_t timing_quantile(const struct timing *timing, enum stage stage, double s
 /* When a worker made a batch, as it says itself. */
 struct made_times {
     uint64_t began_ns;
-    uint64_t cost_ns;    /* from then on */
-    uint64_t collate_ns; /* of that */
-    uint64_t now_ns;     /* when the daemon looked */
+    uint64_t cost_ns;           /* from then on */
+    uint64_t collate_ns;        /* of that */
+    uint64_t now_ns;            /* when the daemon looked */
+    uint64_t fetch_python_ns;   /* of cost_ns less collate_ns: in Python's code */
+    uint64_t collate_python_ns; /* of collate_ns */
 };
 
 /* Clamps what the worker says into the time from `planned_ns` until the daemon looked. */

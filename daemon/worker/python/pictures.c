@@ -5,6 +5,7 @@
 
 #include "daemon/data/image/kept_pictures.h"
 #include "daemon/data/image/transforms.h"
+#include "proto/common/clock.h"
 #include "proto/dtype.h"
 #include "proto/yaml.h"
 
@@ -57,6 +58,12 @@ struct pictures {
 };
 
 static const struct pictures_cache *pictures_kept; /* borrowed */
+static uint64_t pictures_spent;                    /* ns; with the GIL */
+
+uint64_t pictures_spent_ns(void)
+{
+    return pictures_spent;
+}
 
 void pictures_keep_in(const struct pictures_cache *cache)
 {
@@ -193,6 +200,25 @@ static PyObject *pictures_give(const struct pictures *p, const struct transforms
     return result;
 }
 
+/* From here on C is at it. */
+static uint64_t pictures_begin(struct pictures *p, struct picture_draws *draws)
+{
+    p->busy = true;
+    picture_draws_release(draws);
+    return clock_ns();
+}
+
+/* What came of it: made, or NULL. */
+static PyObject *pictures_end(struct pictures *p, struct picture_draws *draws, uint64_t began,
+                              const struct transforms_shape *shape, PyObject *make)
+{
+    picture_draws_take_back(draws);
+    PyObject *result = shape && !draws->failed ? pictures_give(p, shape, make) : NULL;
+    pictures_spent += clock_ns() - began;
+    p->busy = false;
+    return result;
+}
+
 static int pictures_run_file(struct pictures *p, const Py_buffer *data, uint64_t most,
                              struct draws *draws, struct transforms_shape *ret)
 {
@@ -219,13 +245,9 @@ PyObject *pictures_of_file(PyObject *module, PyObject *args)
         return NULL;
     struct pictures *p = PyCapsule_GetPointer(handle, pictures_door);
     if (p && !p->busy && picture_draws_init(&draws, p->calls) == 0) {
-        p->busy = true;
-        picture_draws_release(&draws);
+        uint64_t began = pictures_begin(p, &draws);
         int r = pictures_run_file(p, &data, most, &draws.base, &shape);
-        picture_draws_take_back(&draws);
-        if (r == 0 && !draws.failed)
-            result = pictures_give(p, &shape, make);
-        p->busy = false;
+        result = pictures_end(p, &draws, began, r == 0 ? &shape : NULL, make);
     }
     PyBuffer_Release(&data);
     if (!result && !PyErr_Occurred())
@@ -316,13 +338,9 @@ PyObject *pictures_of_path(PyObject *module, PyObject *args)
         return NULL;
     struct pictures *p = PyCapsule_GetPointer(handle, pictures_door);
     if (p && !p->busy && picture_draws_init(&draws, p->calls) == 0) {
-        p->busy = true;
-        picture_draws_release(&draws);
+        uint64_t began = pictures_begin(p, &draws);
         int r = pictures_run_path(p, PyBytes_AsString(path), jpeg, most, &draws.base, &shape);
-        picture_draws_take_back(&draws);
-        if (r == 0 && !draws.failed)
-            result = pictures_give(p, &shape, make);
-        p->busy = false;
+        result = pictures_end(p, &draws, began, r == 0 ? &shape : NULL, make);
     }
     if (!result && !PyErr_Occurred())
         Py_RETURN_NONE;
@@ -347,13 +365,9 @@ PyObject *pictures_of_pixels(PyObject *module, PyObject *args)
     bool whole = p && !p->busy &&
                  (uint64_t)pixels.len == (uint64_t)from.size.height * from.size.width * p->channels;
     if (whole && picture_draws_init(&draws, p->calls) == 0) {
-        p->busy = true;
-        picture_draws_release(&draws);
+        uint64_t began = pictures_begin(p, &draws);
         int r = transforms_run_pixels(p->transforms, p->run, &from, &draws.base, &shape, &err);
-        picture_draws_take_back(&draws);
-        if (r == 0 && !draws.failed)
-            result = pictures_give(p, &shape, make);
-        p->busy = false;
+        result = pictures_end(p, &draws, began, r == 0 ? &shape : NULL, make);
     }
     PyBuffer_Release(&pixels);
     if (!result && !PyErr_Occurred())
