@@ -191,6 +191,17 @@ def tensor_transforms(draw, t):
     return draw.choice([whole, [draw.choice([t.ToTensor(), t.PILToTensor()])], []])
 
 
+def cropping(draw, t):
+    """FiveCrop or TenCrop, and what may follow it."""
+    crop = draw.choice([t.FiveCrop(draw.choice([5, (7, 4)])), t.TenCrop(6, vertical_flip=draw.random() < 0.5)])
+    if t is v1:
+        return [crop]
+    normalize = v2.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    scaled = [v2.ToImage(), draw.choice([v2.ToDtype(torch.float32, scale=True), v2.ConvertImageDtype(torch.float32)])]
+    return [crop, *draw.choice([[], [v2.ToTensor()], [v2.PILToTensor()], [v2.ToImage()], scaled, [*scaled, normalize],
+                                [*scaled, normalize, v2.ToPureTensor()], [v2.ToImage(), v2.RandomErasing()]])]
+
+
 def untold(sample):
     """A transform that nobody knows."""
     return sample
@@ -204,7 +215,7 @@ def with_info(picture):
 def pipeline(draw, t):
     steps = [nested(draw, t) if draw.random() < 0.25 else picture_transform(draw, t)
              for _ in range(draw.randrange(4))]
-    steps += tensor_transforms(draw, t)
+    steps += cropping(draw, t) if draw.random() < 0.1 else tensor_transforms(draw, t)
     if draw.random() < 0.2:
         steps.insert(draw.randrange(len(steps) + 1), untold)
     return t.Compose(steps or [t.Resize(8)])
@@ -214,6 +225,9 @@ def pipeline(draw, t):
 
 def described(sample, like=None):
     """All that a sample is. What Pillow says besides of a picture, ours may have lost."""
+    if isinstance(sample, tuple):
+        others = like if isinstance(like, tuple) and len(like) == len(sample) else [None] * len(sample)
+        return [described(one, other) for one, other in zip(sample, others, strict=True)]
     if isinstance(sample, Image.Image):
         info = like.info if isinstance(like, Image.Image) and not sample.info else sample.info
         return type(sample), sample.mode, sample.size, info, sample.tobytes()
@@ -264,6 +278,21 @@ class Samples(Pictures):
                 except dloader._native.Unknown as why:
                     self.assertRegex(str(why), "untold|function")
         self.assertGreater(native, CASES // 2)
+
+    def test_crops(self):
+        """Tuples, of which each is as torchvision's."""
+        native = 0
+        for case in range(max(8, CASES // 10)):
+            draw = random.Random(f"{SEED} crops {case}")
+            t = draw.choice([v1, v2])
+            dataset = self.folder(t.Resize((9, 14)), *cropping(draw, t), compose=t.Compose)
+            with self.subTest(case=case):
+                native += self.assert_alike(dataset, draw.sample(range(len(dataset)), 4), seed=case).why is None
+        self.assertGreater(native, 4)
+        dataset = self.folder(v2.Resize((9, 14)), v2.FiveCrop(5), v2.ToImage(), v2.ToDtype(torch.float32, scale=True))
+        for workers in (0, 2):
+            ours, theirs = (list(cls(dataset, batch_size=9, num_workers=workers)) for cls in (DataLoader, TorchLoader))
+            self.assertIsNone(difference(ours, theirs))
 
     def test_every_file(self):
         for steps in ([v2.PILToTensor()], [v2.Resize(16)], [v2.RandomResizedCrop(20, (0.01, 0.3)), untold]):
@@ -620,6 +649,27 @@ class Fast(Pictures):
                               t.RandomResizedCrop((30, 64), interpolation=t.InterpolationMode.BICUBIC)):
                     self.assert_near(torchvision.datasets.ImageFolder(root, t.Compose([first, t.ToTensor()])), first)
 
+    def test_blurred(self):
+        """GaussianBlur is C's, by one step of 255 where torch rounds otherwise; draws are the same."""
+        for t in (v1, v2):
+            dataset = self.folder(t.GaussianBlur((5, 9), (0.3, 3)), t.RandomHorizontalFlip(), t.PILToTensor(),
+                                  compose=t.Compose)
+            fast = _native_pictures.lower(dataset, EXACT._replace(fast=True))
+            self.assertIsNone(fast.why)
+            for index in range(0, len(dataset), 3):
+                if min(Image.open(dataset.samples[index][0]).size) > 5:
+                    self.assert_a_step_apart(dataset, fast.dataset, index)
+
+    def assert_a_step_apart(self, dataset, fast, index):
+        torch.manual_seed(index)
+        theirs, state = dataset[index][0], torch.get_rng_state()
+        torch.manual_seed(index)
+        ours = fast[index][0]
+        self.assertTrue(torch.equal(torch.get_rng_state(), state))
+        apart = (theirs.int() - ours.int()).abs()
+        self.assertLessEqual(apart.max().item(), 1)
+        self.assertLess(apart.float().mean().item(), 0.01)
+
     def assert_near(self, dataset, first):
         exact = _native_pictures.lower(dataset, EXACT).dataset
         fast = _native_pictures.lower(dataset, EXACT._replace(fast=True)).dataset
@@ -661,7 +711,12 @@ class Known(Pictures):
         for dataset, words in [
                 (self.folder(Own(8)), "Own is not known"), (self.folder(own), "forward of its own"),
                 (self.folder(hooked), "has hooks"), (self.folder(v2.Resize(8), untold, last), "untold"),
-                (self.folder(v2.GaussianBlur(3)), "GaussianBlur"),
+                (self.folder(v2.GaussianBlur(3)), "GaussianBlur: torch's convolution adds"),
+                (self.folder(v1.RandomApply([v1.GaussianBlur(3)], 0.5)), "fast=True allows that"),
+                (self.folder(v2.AugMix()), "AugMix: torchvision has it work on tensors"),
+                (self.folder(v2.FiveCrop(2), v2.Resize(2)), "Resize is behind FiveCrop"),
+                (self.folder(v2.FiveCrop(2), v2.ToTensor(), v2.Normalize((0.5,), (0.5,))), "Normalize is behind"),
+                (self.folder(v2.RandomOrder([v2.FiveCrop(2)])), "RandomOrder has a FiveCrop in it"),
                 (self.folder(v2.Resize(8), last, v1.RandAugment()), "RandAugment"),
                 (self.folder(v2.RandomCrop(8), v1.Compose([v1.RandomAffine(4)])), "another generation"),
                 (self.folder(v2.Pad(1, {torch.Tensor: 1})), "fill is of type dict"),

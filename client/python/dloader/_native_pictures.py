@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import platform
 import random
@@ -114,15 +115,25 @@ class Made:
                                                                 self._is_bare, self._files)
         return self._handles[channels]
 
-    def _make(self, is_tensor: bool, dtype: str, channels: int, height: int, width: int) -> tuple:
+    def _make(self, is_tensor: bool, dtype: str, channels: int, height: int, width: int, stack: int) -> tuple:
         if not is_tensor:
-            pixels = bytearray(height * width * channels)
+            pixels = bytearray(max(stack, 1) * height * width * channels)
             return (pixels, channels, height, width), pixels
-        tensor = torch.empty((channels, height, width), dtype=getattr(torch, dtype))
+        shape = (channels, height, width)
+        tensor = torch.empty((stack, *shape) if stack else shape, dtype=getattr(torch, dtype))
         return tensor, tensor.view(torch.uint8).numpy()  # NumPy has no bfloat16
 
     def _finish(self, made: Any, info: Callable[[], dict]) -> Any:
-        """As torchvision gives it: a picture, or a tensor of the class and strides that it has."""
+        """As torchvision gives it: a picture, or a tensor of the class and strides that it has; or a tuple of them."""
+        if not self._items.stacked:
+            return self._finish_one(made, info)
+        if type(made) is not tuple:
+            return tuple(self._finish_one(one, info) for one in made)
+        pixels, *shape = made
+        one = math.prod(shape)
+        return tuple(self._finish_one((pixels[at:at + one], *shape), info) for at in range(0, len(pixels), one))
+
+    def _finish_one(self, made: Any, info: Callable[[], dict]) -> Any:
         if type(made) is tuple:
             image = sys.modules["PIL.Image"]
             pixels, channels, height, width = made
@@ -387,7 +398,7 @@ def _leaf(dataset: Any, known: _Known, how: How) -> Lowered:
     if dataset.transform is None:
         raise Unknown("transform: there is none, and pictures are PIL's")
     transforms, join = _split(dataset.transform)
-    items, why = _native_transforms.read(transforms)
+    items, why = _native_transforms.read(transforms, how.fast)
     done = len(items.known)
     if done == 0:
         raise Unknown(f"transform: {why}")

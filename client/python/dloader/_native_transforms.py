@@ -2,8 +2,8 @@
 
 Both of torchvision's generations are: torchvision.transforms.v2, and torchvision.transforms. A row says
 which attributes of an object are the arguments of C's transform of the same name
-(daemon/data/image/transforms.h). Left out are those whose results C does not have to the bit:
-GaussianBlur and AugMix; and RandAugment and the like of the first generation, which draw in another way.
+(daemon/data/image/transforms.h). Left out are those whose results C does not have to the bit: AugMix, and
+GaussianBlur but with fast=True; and RandAugment and the like of the first generation, which draw in another way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Items(NamedTuple):
     """A list for C. known: the objects that it stands for. first: those of _DIFFERENT are of the first
     generation. is_tensor, is_image: what comes out is a tensor; it is of torchvision's class. turned:
     a single one has the strides of a picture's [height, width, channels]. keeps_info: a picture keeps
-    what the file says besides its pixels.
+    what the file says besides its pixels. stacked: a tuple comes out.
     """
 
     text: str
@@ -35,6 +35,7 @@ class Items(NamedTuple):
     is_image: bool
     turned: bool
     keeps_info: bool
+    stacked: bool
 
 
 # What C does as the one generation or the other has it, of a whole list.
@@ -70,6 +71,9 @@ ROWS: dict[str, tuple[tuple, tuple]] = {
     "RandAugment": (_SECOND, ("num_ops", "magnitude", "num_magnitude_bins", *_WARP)),
     "TrivialAugmentWide": (_SECOND, ("num_magnitude_bins", *_WARP)),
     "AutoAugment": (_SECOND, ("policy", *_WARP)),
+    "FiveCrop": (_BOTH, ("size",)),
+    "TenCrop": (_BOTH, ("size", "vertical_flip")),
+    "GaussianBlur": (_BOTH, ("kernel_size", "sigma")),
     "ToTensor": (_BOTH, ()),
     "PILToTensor": (_BOTH, ()),
     "ToImage": (_SECOND, ()),
@@ -85,6 +89,20 @@ ROWS: dict[str, tuple[tuple, tuple]] = {
 }
 _LISTS = ("Compose", "RandomApply", "RandomChoice", "RandomOrder")
 _CONVERSION = ("ConvertImageDtype", "v1")
+_CROPS = ("FiveCrop", "TenCrop")
+# What goes on with each picture of a tuple, by what went before: torchvision changes all that are PIL's or of
+# its own class, and the first alone of other tensors.
+_BEHIND_CROPS: dict[str, dict[str, str]] = {
+    "crops": {"ToImage": "images", "ToTensor": "tensors", "PILToTensor": "tensors"},
+    "images": {"ToDtype": "images", "ConvertImageDtype": "images", "Normalize": "images", "ToPureTensor": "tensors"},
+    "tensors": {},
+}
+# Why others have to be called.
+_APART = {
+    "GaussianBlur": "torch's convolution adds in an order of its own, so that C may be one step of 255 off; "
+                    "fast=True allows that",
+    "AugMix": "torchvision has it work on tensors, whose rotations and equalizing are others than PIL's",
+}
 # Of these Pillow's result has the picture's `info`, whatever is drawn.
 _KEEPERS = {"Resize", "RandomResizedCrop", "RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotation",
             "RandomAffine"}
@@ -208,26 +226,31 @@ class _Item(NamedTuple):
     parts: list[tuple[str, str]]
 
 
-def _item(transform: Any) -> _Item:
+def _item(transform: Any, fast: bool = False) -> _Item:
     kind = type(transform).__name__
     generation = _generation(transform)
     generations, names = ROWS.get(kind, ((), ()))
+    if generation is not None and kind in _APART and not (fast and kind in ROWS):
+        raise Unknown(f"{kind}: {_APART[kind]}")
     if generation is None or generation not in generations:
         raise Unknown(f"{_called(transform)} is not known")
     check_type(transform)
     found = _as_written(kind, generation, _arguments(transform, names))
     parts = [(kind, generation)]
     if kind in _LISTS:
-        inner = _inside(kind, transform.transforms)
+        inner = _inside(kind, transform.transforms, fast)
         found["transforms"] = [one.written for one in inner]
         parts += [part for one in inner for part in one.parts]
     return _Item({"kind": kind, **found}, parts)
 
 
-def _inside(kind: str, transforms: Any) -> list[_Item]:
+def _inside(kind: str, transforms: Any, fast: bool) -> list[_Item]:
     if type(transforms) not in (list, tuple, torch.nn.ModuleList):
         raise Unknown(f"{kind}: transforms is of type {name_of(type(transforms))}")
-    found = [_item(one) for one in transforms]
+    found = [_item(one, fast) for one in transforms]
+    for name in _CROPS:
+        if any(part[0] == name for one in found for part in one.parts):
+            raise Unknown(f"{kind} has a {name} in it")
     if any(part == _CONVERSION for one in found for part in one.parts):
         raise Unknown(f"{kind} has a ConvertImageDtype of torchvision.transforms in it")
     return found
@@ -238,7 +261,9 @@ def _inside(kind: str, transforms: Any) -> list[_Item]:
 class _Reading:
     """A list as it grows by one transform after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, fast: bool) -> None:
+        self.fast = fast
+        self.crops: str | None = None  # of _BEHIND_CROPS
         self.items: list[dict[str, Any]] = []
         self.known: list = []
         self.first: bool | None = None
@@ -246,14 +271,25 @@ class _Reading:
 
     def add(self, transform: Any) -> None:
         """Unknown: it is not, or not behind these."""
-        item = _item(transform)
+        item = _item(transform, self.fast)
+        crops = self._behind_crops(item)
         first = self._generation_of(item)
         items = self._converted(item) if item.parts == [_CONVERSION] else [*self.items, item.written]
         self._check(items)
-        self.items, self.first = items, first
+        self.items, self.first, self.crops = items, first, crops
         self.known.append(transform)
         for kind, _ in item.parts:
             self._follow(kind)
+
+    def _behind_crops(self, item: _Item) -> str | None:
+        kind, generation = item.parts[0]
+        if self.crops is None:
+            return "crops" if kind in _CROPS else None
+        behind = _BEHIND_CROPS[self.crops].get(kind)
+        if behind is None or generation != "v2":
+            raise Unknown(f"{kind} is behind FiveCrop or TenCrop, where ToImage, ToDtype, Normalize and ToPureTensor "
+                          "of torchvision.transforms.v2 are known, in this order")
+        return behind
 
     def _generation_of(self, item: _Item) -> bool | None:
         """Whether it is the first, of those in which the two differ."""
@@ -290,9 +326,11 @@ class _Reading:
             self.is_image = False
 
 
-def read(transforms: list) -> tuple[Items, str | None]:
-    """As many from the first on as are known, and why the next one is not; None: all are."""
-    reading, why = _Reading(), None
+def read(transforms: list, fast: bool = False) -> tuple[Items, str | None]:
+    """As many from the first on as are known, and why the next one is not; None: all are. fast: pixels may
+    differ.
+    """
+    reading, why = _Reading(fast), None
     for transform in transforms:
         try:
             reading.add(transform)
@@ -300,7 +338,8 @@ def read(transforms: list) -> tuple[Items, str | None]:
             why = str(unknown)
             break
     items = Items(json.dumps(reading.items), reading.known, reading.first is True, reading.is_tensor,
-                  reading.is_image, reading.turned, {item["kind"] for item in reading.items} <= _KEEPERS)
+                  reading.is_image, reading.turned, {item["kind"] for item in reading.items} <= _KEEPERS,
+                  reading.crops is not None)
     return items, why
 
 

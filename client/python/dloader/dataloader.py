@@ -65,7 +65,7 @@ class DataLoader(TorchLoader[T_co]):
     fast: a JPEG that its first transform, Resize or RandomResizedCrop, makes at least 3, 6 or 12 times
         smaller in both directions is decoded at a half, a quarter or an eighth of its size, where
         native decodes it. Pixels then differ from Pillow's, by 0.3 steps of 255 in the mean of
-        24 photographs. What is drawn, and all else, is the same.
+        24 photographs. GaussianBlur is made in C, too. What is drawn, and all else, is the same.
     cache: bytes of shared memory, as a number or a text such as "8GiB", in which workers keep pictures
         of files decoded, where native decodes them; one for all loaders of the same user and folder
         (dataset.root), of the size that the first of them has, as long as this loader is there.

@@ -28,8 +28,10 @@ const char pictures_of_file_text[] =
     "picture_of_file(handle, data, most_pixels, make) -> what make() gave, or None\n\n"
     "data: the file's bytes, a JPEG or PNG of at most so many pixels. make(tensor, dtype, "
     "channels,\n"
-    "height, width) gives an object, and a writable buffer, which the result is written to: a\n"
-    "tensor [c, h, w], else pixels [h, w, c]. None: it cannot be decoded here, or transformed; "
+    "height, width, stack) gives an object, and a writable buffer, which the result is written to: "
+    "a\n"
+    "tensor [c, h, w], else pixels [h, w, c]; of a stack above 0 so many of these. None: it cannot "
+    "be decoded here, or transformed; "
     "the\n"
     "generators may have been drawn from. What draws and make raise is raised.";
 const char pictures_of_path_text[] =
@@ -175,7 +177,8 @@ static PyObject *pictures_give_row(const struct pictures *p, const struct transf
                               .ndim = 3,
                               .shape = {shape->channels, shape->size.height, shape->size.width}};
     void *memory;
-    PyObject *row = p->bare && shape->is_tensor ? stack_take_row(&leaf, &memory) : NULL;
+    PyObject *row =
+        p->bare && shape->is_tensor && !shape->stack ? stack_take_row(&leaf, &memory) : NULL;
 
     if (row)
         transforms_write(p->run, false, memory);
@@ -190,8 +193,8 @@ static PyObject *pictures_give(const struct pictures *p, const struct transforms
     if (result)
         return result;
     _cleanup_py_ PyObject *pair = PyObject_CallFunction(
-        make, "OsIII", shape->is_tensor ? Py_True : Py_False, dtype_name(shape->dtype),
-        shape->channels, shape->size.height, shape->size.width);
+        make, "OsIIII", shape->is_tensor ? Py_True : Py_False, dtype_name(shape->dtype),
+        shape->channels, shape->size.height, shape->size.width, shape->stack);
 
     if (!pair || !PyArg_ParseTuple(pair, "OO", &result, &buffer) ||
         pictures_write(p, shape, buffer) < 0)
