@@ -1,5 +1,6 @@
 """Hugging Face's datasets, of rows in a table and of streams, in a program's own loop."""
 
+import io
 import json
 import os
 import random
@@ -11,6 +12,7 @@ from unittest import mock
 import numpy
 import torch
 
+import dloader
 import trainers
 from black_box import QUICK, Case, TorchLoader
 from dloader import DataLoader
@@ -47,6 +49,40 @@ def padded():
     data = rows.Dataset.from_dict({"input_ids": [list(range(1, 2 + i % 5)) for i in range(N)],
                                    "label": list(range(N))})
     return data, transformers.DataCollatorWithPadding(tokenizer)
+
+
+def tokenizer(side="right", **more):
+    words = {"[PAD]": 0, "[MASK]": 1, "[CLS]": 2, "[SEP]": 3, **{f"w{i}": i for i in range(4, 20)}}
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel(words, "[PAD]")), pad_token="[PAD]", mask_token="[MASK]",
+        cls_token="[CLS]", sep_token="[SEP]", padding_side=side, **more)
+
+
+def padding_collator(draw):
+    made = tokenizer(draw.choice(["left", "right"]))
+    multiple = draw.choice([None, 8, 3])
+    if draw.random() < 0.5:
+        return transformers.DataCollatorWithPadding(made, pad_to_multiple_of=multiple)
+    return transformers.DataCollatorForLanguageModeling(made, mlm=draw.random() < 0.6, pad_to_multiple_of=multiple)
+
+
+def tokens(draw, n):
+    """A table of what a tokenizer makes, in batches of a few rows."""
+    sizes = [draw.randrange(1, 12) for _ in range(n)]
+    columns = {"input_ids": [[draw.randrange(2, 20) for _ in range(size)] for size in sizes]}
+    if draw.random() < 0.6:
+        columns["attention_mask"] = [[draw.randrange(2) for _ in range(size)] for size in sizes]
+    if draw.random() < 0.4:
+        columns["token_type_ids"] = [[draw.randrange(2) for _ in range(size)] for size in sizes]
+    if draw.random() < 0.4:
+        columns["special_tokens_mask"] = [[draw.randrange(2) for _ in range(size)] for size in sizes]
+    if draw.random() < 0.7:
+        columns[draw.choice(["label", "labels", "score"])] = [draw.choice([draw.random(), 3.0]) for _ in range(n)] \
+            if draw.random() < 0.5 else [draw.randrange(9) for _ in range(n)]
+    names = list(columns)
+    draw.shuffle(names)
+    whole = rows.Dataset.from_dict({name: columns[name] for name in names})
+    return rows.concatenate_datasets([whole.select(range(n // 3)), whole.select(range(n // 3, n))])
 
 
 class TestTables(Case):
@@ -160,6 +196,43 @@ class TestNative(Case):
     def test_texts_are_left_out_for_labels(self):
         data = table().add_column("label", list(range(N)))
         self.check_native(data, 1, collate_fn=transformers.default_data_collator)
+
+    def test_padded(self):
+        """By both collators, of tables of several batches, whatever is beside the tokens."""
+        for seed in range(4 if QUICK else 16):
+            draw = random.Random(seed)
+            collate = padding_collator(draw)
+            data = tokens(draw, 60).with_format(draw.choice(["torch", None]))
+            if draw.random() < 0.5:
+                data = data.shuffle(seed=seed).select(range(draw.randrange(20, 50)))
+            if draw.random() < 0.3:
+                data = rows.concatenate_datasets([data, data.select(range(5))])
+            with self.subTest(f"seed {seed}: {collate} of {data}"):
+                self.check_native(data, draw.choice([1, 2]), collate_fn=collate, drop_last=draw.random() < 0.5)
+
+    def test_what_is_not_padded(self):
+        draw = random.Random(3)
+        collate = transformers.DataCollatorWithPadding(tokenizer())
+        data = rows.Dataset.from_dict({"input_ids": [[1, 2], [3]], "n": [1, 2]})
+        named = transformers.DataCollatorWithPadding(tokenizer())
+        named.tokenizer.pad = lambda *args, **keys: None
+        for dataset, function, says in [
+                (data.remove_columns("input_ids"), collate, "no column input_ids"),
+                (data.add_column("word", ["a", "b"]), collate, "column word is of type string"),
+                (data.add_column("labels", [[1], [2, 3]]), collate, "column labels has lists, which are not padded"),
+                (data.add_column("attention_mask", [[1], [1, 1]]), collate, "lists of other lengths than input_ids"),
+                (rows.Dataset.from_dict({"input_ids": [[1], []]}), collate, "or empty ones"),
+                (rows.Dataset.from_dict({"input_ids": [[1], None]}), collate, "column input_ids has nulls"),
+                (data.with_format("numpy"), collate, "format is numpy"),
+                (data, named, ".pad is not transformers' own"),
+                ([1, 2], collate, "list is no datasets.Dataset")]:
+            with self.subTest(says), self.assertRaisesRegex(ValueError, says):
+                DataLoader(dataset, batch_size=2, num_workers=1, collate_fn=function, native="require")
+        longest = transformers.DataCollatorWithPadding(tokenizer(), padding="max_length", max_length=9)
+        self.check_native(tokens(draw, 30), 1, collate_fn=longest)  # known, but for this padding
+        out = io.StringIO()
+        dloader.explain(DataLoader(data, num_workers=1, collate_fn=collate), out)
+        self.assertIn("batches  C       DataCollatorWithPadding, padded by NumPy", out.getvalue())
 
     def test_what_is_not_known(self):
         class Other(rows.Dataset):

@@ -197,12 +197,12 @@ class Job:
     collate: None: the default rules, which C knows itself. init: worker_init_fn or None. base_seed:
     of the first epoch; the generators run on from there. states: as _carried.to_send() says, or None.
     native: what is known of the dataset is done in C. pictures: how its pictures are, too
-    (_native.pictures_of()); None: they are not.
+    (_native.pictures_of()); None: they are not. pads: batches are padded at once, if the dataset is known.
     """
 
     def __init__(self, dataset: Any, iterable: bool, collate: Callable | None,
                  init: Callable[[int], None] | None, base_seed: int, states: dict | None,
-                 native: bool = False, pictures: Any = None) -> None:
+                 native: bool = False, pictures: Any = None, pads: bool = False) -> None:
         self.dataset = dataset
         self.iterable = iterable
         self.collate = collate
@@ -211,16 +211,19 @@ class Job:
         self.states = states
         self.native = native
         self.pictures = pictures
+        self.pads = pads
         self.columns = self._lower()
+        self.padded = self._pad()
         self.known = self._with_pictures(True) if init is None else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the columns: they may be as large as the files that the dataset is pickled by."""
-        return {**vars(self), "columns": None}
+        return {**vars(self), "columns": None, "padded": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self.columns = self._lower()
+        self.padded = self._pad()
 
     def _lower(self, in_worker: bool = False) -> Any:
         """What init() changes in a worker is not known before."""
@@ -231,6 +234,16 @@ class Job:
             return _native.lower(self.dataset, self.collate)
         except _native.Unknown:
             return None
+
+    def _pad(self, in_worker: bool = False) -> Any:
+        from . import _native
+        if not self.pads or (self.init is not None and not in_worker):
+            return None
+        return _native.padded(self.dataset, self.collate)
+
+    def padded_in_worker(self) -> Any:
+        """After init(): (dataset, collate) that stand for the two; None: nothing does."""
+        return self._pad(True) if self.init is not None else self.padded
 
     def _with_pictures(self, shared: bool) -> Any:
         from . import _native
@@ -272,6 +285,9 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
         else:
             source.columns = job.columns_in_worker()
             source.dataset = job.dataset_in_worker()
+            padded = job.padded_in_worker()
+            if padded is not None:
+                source.dataset, source.collate = padded
     except Exception as error:
         source.dataset, source.carrier, source.keeper = _Broken(error), None, None
     return source

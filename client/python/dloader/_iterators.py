@@ -100,7 +100,8 @@ def _job(loader: Any, args: dict[str, int], states: dict | None) -> _bootstrap.J
         collate = None
     return _bootstrap.Job(loader.dataset, loader._is_iterable, collate,
                           _datapipes.worker_init(loader), args["base_seed"], states,
-                          native=_native.is_on(loader), pictures=_native.pictures_of(loader))
+                          native=_native.is_on(loader), pictures=_native.pictures_of(loader),
+                          pads=_native.pads(loader))
 
 
 def _batch_size(loader: Any) -> int | None:

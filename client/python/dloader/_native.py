@@ -19,7 +19,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from torch.utils.data import dataset as _theirs
 from torch.utils.data._utils import collate as _collate
 
-from . import _html, _native_datasets, _native_pictures
+from . import _html, _native_datasets, _native_padding, _native_pictures
 from ._native_transforms import Unknown
 from ._native_transforms import name_of as _name
 
@@ -220,6 +220,20 @@ def is_on(loader: Any) -> bool:
     return True
 
 
+def pads(loader: Any) -> bool:
+    """Whether its batches may be padded at once (_native_padding), if its dataset is known."""
+    return loader._options.native != "off" and loader.num_workers > 0 and not loader._is_iterable and \
+        loader._auto_collation and _native_padding.is_collator(loader.collate_fn)
+
+
+def padded(dataset: Any, collate: Any) -> tuple[Any, Any] | None:
+    """What stands for the two in a worker; None: nothing does."""
+    try:
+        return _native_padding.lower(dataset, collate)
+    except Unknown:
+        return None
+
+
 def pictures_of(loader: Any) -> _native_pictures.How | None:
     """How C may make the pictures of its samples; None: it may not."""
     if loader._options.native == "off" or loader._is_iterable:
@@ -264,6 +278,9 @@ def with_pictures(dataset: Any, how: _native_pictures.How, shared: bool) -> Any:
 def require(loader: Any) -> None:
     """ValueError: not all of it is known; the text says what is not."""
     try:
+        if pads(loader):
+            _native_padding.lower(loader.dataset, loader.collate_fn)
+            return
         _check_loader(loader)
         _check_samples(loader)
     except Unknown as why:
@@ -359,6 +376,10 @@ def _stages(loader: Any) -> tuple[list[_native_pictures.Stage], bool]:
                 bool(found.why or batches)
         except Unknown as why:
             off = str(why)
+    if off is None and pads(loader):
+        unpadded = _why_not(_native_padding.lower, loader.dataset, loader.collate_fn)
+        return [stage("samples", _kind_text(loader.dataset), unpadded), *_cache_stages(loader),
+                stage("batches", f"{type(loader.collate_fn).__name__}, padded by NumPy", unpadded)], bool(unpadded)
     samples = off or _why_not(lower, loader.dataset, loader.collate_fn)
     batches = off or samples or _why_not(_check_loader, loader)
     return [stage("samples", _kind_text(loader.dataset), samples or batches), *_cache_stages(loader),
