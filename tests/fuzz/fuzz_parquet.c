@@ -58,6 +58,34 @@ static void check_chunk(const struct parquet_place *place, const struct parquet_
     parquet_values_deinit(&values);
 }
 
+/* Each page by itself, by the chunk's index. */
+static void check_pages(const struct parquet_place *group, const struct parquet_column *column,
+                        const struct parquet_chunk *chunk)
+{
+    struct parquet_pages pages;
+    struct parquet_shared shared = {0};
+    struct parquet_place place = *group;
+
+    if (group->rows == 0 || group->rows > 1 << 20)
+        return;
+    int r = parquet_pages_read(group->data, chunk, group->rows, &pages);
+    FUZZ_ASSERT(r == 0 || r == -ENOMEM);
+    for (uint32_t i = 0; i < pages.n; i++) {
+        const struct parquet_page_place *page = &pages.places[i];
+        struct parquet_values values = {0};
+        struct dl_error err = {0};
+        FUZZ_ASSERT(parquet_pages_find(&pages, page->first) == i);
+        place.rows = parquet_pages_end(&pages, i, group->rows) - page->first;
+        r = parquet_chunk_decode_page(&place, column, chunk, page, &shared, &values, &err);
+        FUZZ_ASSERT(r == 0 || (r == -err.code && strstr(err.message, "row group ")));
+        if (r == 0)
+            check_values(column, &values, place.rows);
+        parquet_values_deinit(&values);
+    }
+    parquet_shared_deinit(&shared);
+    parquet_pages_deinit(&pages);
+}
+
 static void check_groups(const uint8_t *data, uint64_t size, struct parquet_footer *footer,
                          const struct parquet_schema *schema)
 {
@@ -74,8 +102,10 @@ static void check_groups(const uint8_t *data, uint64_t size, struct parquet_foot
         const struct parquet_place place = {
             .path = "fuzz", .data = data, .group = g, .rows = footer->groups[g].rows};
         for (uint32_t c = 0; c < n; c++)
-            if (!schema->columns[c].refused)
+            if (!schema->columns[c].refused) {
                 check_chunk(&place, &schema->columns[c], &footer->chunks[(uint64_t)g * n + c]);
+                check_pages(&place, &schema->columns[c], &footer->chunks[(uint64_t)g * n + c]);
+            }
     }
 }
 

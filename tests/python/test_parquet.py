@@ -37,10 +37,12 @@ def needs(*modules):
     return unittest.skipIf(missing, f"without {', '.join(missing)}")
 
 
-def load(path, size=1, **keys):
-    """All batches; keys are the dataset's."""
-    spec = {"dataset": {"kind": "parquet", "paths": path, **keys}, "batch": {"size": size},
-            "workers": {"count": 0}, "seed": 1}
+def load(path, size=1, order=None, **keys):
+    """All batches, or of the samples `order`; keys are the dataset's."""
+    dataset = {"kind": "parquet", "paths": path, **keys}
+    if order is not None:
+        dataset = {"kind": "subset", "dataset": dataset, "indices": order}
+    spec = {"dataset": dataset, "batch": {"size": size}, "workers": {"count": 0}, "seed": 1}
     with Loader(spec, as_="numpy") as loader:
         return list(loader)
 
@@ -163,6 +165,7 @@ def write_pyarrow(rng, table, path):
         table, path, compression=rng.choice(["none", "snappy", "gzip", "zstd", "brotli", "lz4"]),
         data_page_version=rng.choice(["1.0", "2.0"]), data_page_size=rng.choice([64, 1000, 1 << 20]),
         row_group_size=rng.choice([5, 100, 5000]), write_page_checksum=rng.random() < 0.5,
+        write_page_index=rng.random() < 0.5, write_batch_size=rng.choice([3, 40, 1024]),
         dictionary_pagesize_limit=rng.choice([100, 1 << 20]), version=rng.choice(["1.0", "2.6"]), **keys)
 
 
@@ -205,9 +208,14 @@ class RandomTables(unittest.TestCase):
         self.path = str(pathlib.Path(folder.name) / "t.parquet")
 
     def check(self, seed, table):
-        """What was written is what samples have."""
+        """What was written is what samples have; also at random, with little memory: by pages."""
         read = load(self.path, nulls=FILL)
         self.assertEqual(len(read), table.num_rows, f"seed {seed}")
+        order = random.Random(seed).sample(range(len(read)), min(len(read), 100))
+        at_random = load(self.path, order=order, nulls=FILL, cache=64) if order else []
+        self.assertEqual(len(at_random), len(order), f"seed {seed}")
+        for index, batch in zip(order, at_random):
+            self.assertEqual(repr(batch), repr(read[index]), f"seed {seed}, at random, row {index}")
         for name in table.column_names:
             kind = table.schema.field(name).type
             wanted = [stands_for(value, kind) for value in table.column(name).to_pylist()]

@@ -14,14 +14,27 @@ struct parquet_buffer {
     uint8_t data[];
 };
 
-void parquet_values_deinit(struct parquet_values *values)
+static void chunk_free_buffers(struct parquet_buffer *buffer)
 {
-    struct parquet_buffer *buffer, *next;
+    struct parquet_buffer *next;
 
-    for (buffer = values->buffers; buffer; buffer = next) {
+    for (; buffer; buffer = next) {
         next = buffer->next;
         free(buffer);
     }
+}
+
+void parquet_shared_deinit(struct parquet_shared *shared)
+{
+    free(shared->dictionary.fixed);
+    free(shared->dictionary.slices);
+    chunk_free_buffers(shared->buffers);
+    *shared = (struct parquet_shared){0};
+}
+
+void parquet_values_deinit(struct parquet_values *values)
+{
+    chunk_free_buffers(values->buffers);
     free(values->fixed);
     free(values->slices);
     free(values->valid);
@@ -90,8 +103,7 @@ static int chunk_make_room(struct chunk_decoding *d)
     most = PARQUET_VALUES_ALLOWED + VALUES_RATIO * min_u64(d->chunk->bytes, UINT64_MAX >> 16);
     if (!list && n != d->place->rows)
         return chunk_refuse(d, EINVAL,
-                            "has another number of values than the group has rows; the "
-                            "file is damaged");
+                            "has another number of values than of rows; the file is damaged");
     if (mul_overflows(max_u64(n, d->place->rows), width, &bytes) || bytes > most)
         return chunk_refuse(d, EFBIG,
                             "has more values than its bytes in the file can be believed to have; "
@@ -314,25 +326,109 @@ static int chunk_take_pages(struct chunk_decoding *d)
     return 0;
 }
 
+static int chunk_finish(struct chunk_decoding *d, int r, struct parquet_values *ret)
+{
+    free(d->dictionary.fixed);
+    free(d->dictionary.slices);
+    free(d->unpacked.data);
+    free(d->levels.data);
+    free(d->raw.data);
+    if (r < 0)
+        parquet_values_deinit(&d->values);
+    else
+        *ret = d->values;
+    return r;
+}
+
+static int chunk_check_type(const struct chunk_decoding *d)
+{
+    if (d->chunk->type == (uint32_t)d->column->type)
+        return 0;
+    return chunk_refuse(d, EINVAL, "has another type than the schema says; the file is damaged");
+}
+
 int parquet_chunk_decode(const struct parquet_place *place, const struct parquet_column *column,
                          const struct parquet_chunk *chunk, struct parquet_values *ret,
                          struct dl_error *err)
 {
     struct chunk_decoding d = {.place = place, .column = column, .chunk = chunk, .err = err};
-    int r;
+    int r = chunk_check_type(&d);
 
-    if (chunk->type != (uint32_t)column->type)
-        r = chunk_refuse(&d, EINVAL, "has another type than the schema says; the file is damaged");
-    else
+    if (r == 0)
         r = chunk_take_pages(&d);
-    free(d.dictionary.fixed);
-    free(d.dictionary.slices);
-    free(d.unpacked.data);
-    free(d.levels.data);
-    free(d.raw.data);
-    if (r < 0)
-        parquet_values_deinit(&d.values);
-    else
-        *ret = d.values;
+    return chunk_finish(&d, r, ret);
+}
+
+/* ---- a page of it --------------------------------------------------------------------------- */
+
+/* The dictionary that the chunk begins with, up to its first page of data at the latest. */
+static int chunk_share_dictionary(const struct chunk_decoding *of, const uint8_t *end,
+                                  struct parquet_shared *shared)
+{
+    const uint8_t *at = of->place->data + of->chunk->first;
+    struct chunk_decoding d = *of;
+    struct parquet_values none = {0};
+    struct parquet_page page;
+    int r = 0;
+
+    if (!parquet_page_next(&at, end, &page) || page.sort != PAGE_DICTIONARY)
+        return chunk_damaged(of, "its chunk does not begin with a dictionary");
+    at = of->place->data + of->chunk->first;
+    d.values = none;
+    r = chunk_take_page(&d, &at, end);
+    if (r == 0) {
+        uint64_t each = d.column->width ? d.column->width : sizeof(struct parquet_slice);
+        *shared = (struct parquet_shared){.dictionary = d.dictionary,
+                                          .buffers = d.values.buffers,
+                                          .bytes = d.values.bytes + d.dictionary.n * each};
+        d.dictionary = (struct parquet_dictionary){0};
+        d.values = none;
+    }
+    r = chunk_finish(&d, r, &none);
     return r;
+}
+
+/* The page at `at`, with the dictionary if `encoding` needs it. */
+static int chunk_take_one(struct chunk_decoding *d, uint32_t encoding, const uint8_t *at,
+                          const uint8_t *end, struct parquet_shared *shared)
+{
+    bool needs = encoding == ENCODING_RLE_DICTIONARY || encoding == ENCODING_PLAIN_DICTIONARY;
+    int r = chunk_make_room(d);
+
+    if (r == 0 && needs && !shared->dictionary.fixed && !shared->dictionary.slices)
+        r = chunk_share_dictionary(d, at, shared);
+    if (r < 0)
+        return r;
+    d->dictionary = shared->dictionary; /* borrowed */
+    r = chunk_take_page(d, &at, end);
+    d->dictionary = (struct parquet_dictionary){0};
+    if (r < 0)
+        return r;
+    if (d->done < d->chunk->values || (d->column->max_rep > 0 && d->rows < d->place->rows))
+        return chunk_damaged(d, "it has not the rows that the page index says");
+    return 0;
+}
+
+int parquet_chunk_decode_page(const struct parquet_place *place,
+                              const struct parquet_column *column,
+                              const struct parquet_chunk *chunk,
+                              const struct parquet_page_place *page, struct parquet_shared *shared,
+                              struct parquet_values *ret, struct dl_error *err)
+{
+    const uint8_t *at = place->data + page->at, *end = at + page->bytes, *head = at;
+    struct parquet_chunk one = *chunk;
+    struct chunk_decoding d = {.place = place, .column = column, .chunk = &one, .err = err};
+    struct parquet_page found;
+    int r = chunk_check_type(&d);
+
+    d.values.first = page->first;
+    d.page = page->number;
+    if (r == 0 && (!parquet_page_next(&head, end, &found) ||
+                   (found.sort != PAGE_DATA && found.sort != PAGE_DATA_2)))
+        r = chunk_refuse(&d, EINVAL, "has no page where its page index says; the file is damaged");
+    if (r == 0) {
+        one.values = found.values;
+        r = chunk_take_one(&d, found.encoding, at, end, shared);
+    }
+    return chunk_finish(&d, r, ret);
 }

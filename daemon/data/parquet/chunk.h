@@ -10,6 +10,7 @@
 #define DL_DATA_PARQUET_CHUNK_H
 
 #include "daemon/data/parquet/encoding.h"
+#include "daemon/data/parquet/pages.h"
 #include "daemon/data/parquet/schema.h"
 
 #define PARQUET_ALLOWED        (UINT64_C(16) << 20)
@@ -18,6 +19,7 @@
 struct parquet_buffer;
 
 struct parquet_values {
+    uint64_t first;                 /* of its rows, in the group; of a whole chunk 0 */
     uint64_t n;                     /* elements: of flat columns as many as rows */
     uint8_t *fixed;                 /* owned; numbers: n · column->bytes */
     struct parquet_slice *slices;   /* owned; texts and bytes */
@@ -33,7 +35,7 @@ struct parquet_place {
     const char *path;    /* of the file */
     const uint8_t *data; /* borrowed; the file, mapped */
     uint32_t group;      /* its number in the file */
-    uint64_t rows;       /* of the group */
+    uint64_t rows;       /* of the group, or of the page alone that is decoded */
 };
 
 /*
@@ -45,9 +47,30 @@ int _nodiscard_ parquet_chunk_decode(const struct parquet_place *place,
                                      const struct parquet_column *column,
                                      const struct parquet_chunk *chunk, struct parquet_values *ret,
                                      struct dl_error *err);
+/* The dictionary of a chunk whose pages are decoded one by one. All zero: not yet. */
+struct parquet_shared {
+    struct parquet_dictionary dictionary; /* owned, and what it points to: */
+    struct parquet_buffer *buffers;       /* owned */
+    uint64_t bytes;                       /* of memory, all in all */
+};
+void parquet_shared_deinit(struct parquet_shared *shared);
+
+/*
+ * Likewise one page of it, whose place is of the chunk's index: place->rows are the page's,
+ * ret->first is its first. `shared` is the chunk's, and decoded with the first page that needs it;
+ * values may point into it.
+ */
+int _nodiscard_ parquet_chunk_decode_page(const struct parquet_place *place,
+                                          const struct parquet_column *column,
+                                          const struct parquet_chunk *chunk,
+                                          const struct parquet_page_place *page,
+                                          struct parquet_shared *shared, struct parquet_values *ret,
+                                          struct dl_error *err);
 void parquet_values_deinit(struct parquet_values *values);
 
-/* Where the elements of a list begin and end. */
+/* Where the elements of the list of a row, counted from values->first, begin; and end: at
+ * ends[row].
+ */
 static inline uint64_t parquet_values_begin(const struct parquet_values *values, uint64_t row)
 {
     return row > 0 ? values->ends[row - 1] : 0;

@@ -207,6 +207,9 @@ static void footer_read_column(struct thrift *t, struct parquet_chunk *chunk)
         case 5:
             chunk->values = (uint64_t)thrift_int(t, &field);
             break;
+        case 6:
+            chunk->unpacked = (uint64_t)thrift_int(t, &field);
+            break;
         case 7:
             chunk->bytes = (uint64_t)thrift_int(t, &field);
             break;
@@ -243,7 +246,12 @@ static void footer_read_chunk(struct thrift *t, struct parquet_chunk *chunk, boo
         }
         if (field.id == 1 || field.id == 8 || field.id == 9)
             *ret_elsewhere = true;
-        thrift_skip(t, &field);
+        if (field.id == 4)
+            chunk->index = (uint64_t)thrift_int(t, &field);
+        else if (field.id == 5)
+            chunk->index_bytes = (uint64_t)thrift_int(t, &field);
+        else
+            thrift_skip(t, &field);
     }
     thrift_end(t, saved);
 }
@@ -284,6 +292,9 @@ static int footer_read_chunks(struct footer_reading *rd, struct thrift *t,
         if (wanted == rd->n_leaves || rd->leaves[wanted] != i || t->bad)
             continue;
         r = footer_check_chunk(rd, group, i, &chunk, elsewhere);
+        /* Which it can be read without. */
+        if (chunk.index > rd->file_bytes || chunk.index_bytes > rd->file_bytes - chunk.index)
+            chunk.index_bytes = 0;
         chunks[wanted++] = chunk;
     }
     if (r == 0 && !t->bad && wanted < rd->n_leaves)

@@ -47,10 +47,13 @@ struct parquet_element { /* of the schema, in preorder */
     bool has_sign;
 };
 
-struct parquet_chunk { /* one column of a row group */
-    uint64_t values;   /* with nulls, and of lists one for each that is empty */
-    uint64_t first;    /* byte of its first page */
-    uint64_t bytes;    /* of its pages */
+struct parquet_chunk {    /* one column of a row group */
+    uint64_t values;      /* with nulls, and of lists one for each that is empty */
+    uint64_t first;       /* byte of its first page */
+    uint64_t bytes;       /* of its pages, */
+    uint64_t unpacked;    /* and when they are unpacked, as the file says */
+    uint64_t index;       /* byte of its offset index (pages.h), */
+    uint64_t index_bytes; /* of so many; 0: it has none in the file */
     uint32_t codec;
     uint32_t type;
     struct thrift_text least, greatest; /* of its values, as they are stored; NULL: not known */

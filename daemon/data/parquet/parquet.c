@@ -38,6 +38,9 @@ static int parquet_get(struct dataset *ds, const struct sample_key *key, uint64_
                               .image = &image,
                               .audio = &audio,
                               .err = err};
+    r = parquet_table_settle(&parquet->table, group, err);
+    if (r < 0)
+        return r;
     sample_begin(ret, TREE_DICT, NULL);
     for (uint32_t i = 0; r == 0 && i < parquet->fields.n; i = parquet_step_next(parquet, i))
         r = parquet_add_step(&row, &parquet->fields.steps[i], ret);
@@ -125,13 +128,15 @@ static int parquet_copy_number(const struct parquet_row *row, uint32_t column, u
                                uint8_t *to)
 {
     const struct parquet_values *values;
-    int r = parquet_table_column(&row->parquet->table, row->group, column, &values, row->err);
+    int r =
+        parquet_table_part(&row->parquet->table, row->group, column, row->row, &values, row->err);
 
     if (r < 0)
         return r;
-    if (values->valid && !values->valid[row->row])
+    uint64_t at = row->row - values->first;
+    if (values->valid && !values->valid[at])
         return parquet_refuse_null(row, column);
-    memcpy(to, values->fixed + row->row * bytes, bytes);
+    memcpy(to, values->fixed + at * bytes, bytes);
     return 0;
 }
 
@@ -173,15 +178,26 @@ static int parquet_copy_key(const struct parquet_row *rows, size_t n, uint32_t k
     return 0;
 }
 
+/* Whether samples of the group can be had with those at `rows`. */
+static bool parquet_is_alike(const struct parquet *parquet, const struct parquet_group *group,
+                             const struct parquet_row *rows)
+{
+    if (parquet->layout.bytes == 0)
+        return true;
+    if (group->decoded->paged)
+        return !rows->at;
+    return parquet_rows_are_there(group) && !group->decoded->rows == !rows->at;
+}
+
 /* Where samples are, up to AT_ONCE of *n, all in rows or all in columns: fewer where the next one
  * is not alike, or its group is not there, since decoding it may forget those before. */
 static int parquet_find_rows(struct parquet *parquet, const uint64_t *indices, size_t *n,
                              struct parquet_row *rows, struct dl_error *err)
 {
     const uint32_t bytes = parquet->layout.bytes;
-    const uint8_t *first;
 
     for (size_t i = 0; i < *n; i++) {
+        const uint8_t *first = NULL;
         /* Once: another process may write to the slot these lie in. */
         uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
         if (index >= parquet->base.length) {
@@ -189,12 +205,13 @@ static int parquet_find_rows(struct parquet *parquet, const uint64_t *indices, s
             return i > 0 ? 0 : dataset_refuse_index(&parquet->base, index, err);
         }
         struct parquet_group *group = parquet_table_group(&parquet->table, index);
-        if (i > 0 && bytes > 0 &&
-            (!parquet_rows_are_there(group) || !group->decoded->rows != !rows->at)) {
+        int r = parquet_table_settle(&parquet->table, group, err);
+        if (r == 0 && i > 0 && !parquet_is_alike(parquet, group, rows)) {
             *n = i;
             return 0;
         }
-        int r = parquet_rows_take(&parquet->table, &parquet->layout, group, &first, err);
+        if (r == 0 && !group->decoded->paged)
+            r = parquet_rows_take(&parquet->table, &parquet->layout, group, &first, err);
         if (r < 0)
             return r;
         parquet_table_touch(&parquet->table, group);

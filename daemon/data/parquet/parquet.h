@@ -5,7 +5,8 @@
  * A row group's column is decoded when its first row is wanted, and kept with others as long as all
  * of them have no more than the spec's `cache` bytes in this process: samples that come group by
  * group, or from a few groups at a time, are then decoded once. The group in hand is kept in any
- * case.
+ * case. Of groups that come and go faster, pages alone are decoded, if the files have an index of
+ * them: cache.c.
  *
  * A sample is {column: value, ...}, in the order of the first file's schema, or of the names of the
  * spec's fields; then the partitions.

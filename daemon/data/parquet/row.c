@@ -51,11 +51,12 @@ static int parquet_add_list(const struct parquet_row *row, uint32_t number,
                             struct sample *ret)
 {
     const struct parquet_column *column = row->parquet->table.columns[number];
-    uint64_t begin = parquet_values_begin(values, row->row), end = values->ends[row->row];
+    uint64_t at = row->row - values->first;
+    uint64_t begin = parquet_values_begin(values, at), end = values->ends[at];
     uint64_t n = end - begin;
     int r = 0;
 
-    if (values->row_valid && !values->row_valid[row->row])
+    if (values->row_valid && !values->row_valid[at])
         return parquet_refuse_null(row, number);
     if (column->sort != PARQUET_NUMBER) {
         sample_begin(ret, TREE_LIST, name);
@@ -72,12 +73,13 @@ static int parquet_add_list(const struct parquet_row *row, uint32_t number,
 static int parquet_add_media(const struct parquet_row *row, const struct parquet_step *step,
                              const struct parquet_values *values, struct sample *ret)
 {
+    uint64_t at = row->row - values->first;
     uint32_t number = step->number;
     struct dl_error why = {0};
 
-    if (values->valid && !values->valid[row->row])
+    if (values->valid && !values->valid[at])
         return parquet_refuse_null(row, number);
-    const struct parquet_slice *slice = &values->slices[row->row];
+    const struct parquet_slice *slice = &values->slices[at];
     const struct image_file file = {.data = slice->data, .bytes = slice->bytes, .path = ""};
     int r = step->sort == STEP_AUDIO
                 ? audio_field_add(row->audio, file.data, file.bytes, step->name, ret, &why)
@@ -95,7 +97,7 @@ static int parquet_add_column(const struct parquet_row *row, const struct parque
 {
     struct parquet_table *table = &row->parquet->table;
     const struct parquet_values *values;
-    int r = parquet_table_column(table, row->group, step->number, &values, row->err);
+    int r = parquet_table_part(table, row->group, step->number, row->row, &values, row->err);
 
     if (r < 0)
         return r;
@@ -103,7 +105,8 @@ static int parquet_add_column(const struct parquet_row *row, const struct parque
         return parquet_add_media(row, step, values, ret);
     if (table->columns[step->number]->max_rep > 0)
         return parquet_add_list(row, step->number, values, step->name, ret);
-    return parquet_add_element(row, step->number, values, row->row, step->name, ret);
+    return parquet_add_element(row, step->number, values, row->row - values->first, step->name,
+                               ret);
 }
 
 /* Element `i` of a list of structs, a field of each of the columns `steps`. */
@@ -114,11 +117,12 @@ static int parquet_add_struct(const struct parquet_row *row, const struct parque
     int r = sample_begin(ret, TREE_DICT, NULL);
 
     for (; r == 0 && steps->sort != STEP_END; steps++) {
-        r = parquet_table_column(&row->parquet->table, row->group, steps->number, &values,
-                                 row->err);
+        r = parquet_table_part(&row->parquet->table, row->group, steps->number, row->row, &values,
+                               row->err);
         if (r == 0)
             r = parquet_add_element(row, steps->number, values,
-                                    parquet_values_begin(values, row->row) + i, steps->name, ret);
+                                    parquet_values_begin(values, row->row - values->first) + i,
+                                    steps->name, ret);
     }
     return r < 0 ? r : sample_end(ret);
 }
@@ -130,12 +134,13 @@ static int parquet_count_structs(const struct parquet_row *row, const struct par
     const struct parquet_values *values;
 
     for (const struct parquet_step *step = steps; step->sort != STEP_END; step++) {
-        int r =
-            parquet_table_column(&row->parquet->table, row->group, step->number, &values, row->err);
+        int r = parquet_table_part(&row->parquet->table, row->group, step->number, row->row,
+                                   &values, row->err);
         if (r < 0)
             return r;
-        uint64_t n = values->ends[row->row] - parquet_values_begin(values, row->row);
-        if (values->row_valid && !values->row_valid[row->row])
+        uint64_t at = row->row - values->first;
+        uint64_t n = values->ends[at] - parquet_values_begin(values, at);
+        if (values->row_valid && !values->row_valid[at])
             return parquet_refuse_null(row, step->number);
         if (step > steps && n != *ret)
             return parquet_refuse_value(row, step->number, EINVAL,

@@ -312,6 +312,27 @@ static int table_use_filter(struct parquet_table *table, const struct value *fil
     return r;
 }
 
+/* How much the group's columns have when they are decoded, as the file says, which may be wrong. */
+static void table_weigh_group(struct parquet_table *table, struct parquet_group *group)
+{
+    const struct parquet_file *file = &table->file[group->file];
+    const struct parquet_chunk *chunks =
+        file->footer.chunks + (uint64_t)group->number * table->n_columns;
+
+    group->indexed = table->n_read > 0;
+    for (uint32_t c = 0; c < table->n_read; c++) {
+        const struct parquet_chunk *chunk = &chunks[file->slots[c]];
+        const struct parquet_column *column = &file->columns[c];
+        bool number = column->sort == PARQUET_NUMBER;
+        uint64_t each = number ? column->bytes : sizeof(struct parquet_slice), bytes;
+        if (mul_overflows(chunk->values, each, &bytes) ||
+            (!number && add_overflows(bytes, chunk->unpacked, &bytes)) ||
+            add_overflows(table->all_bytes, bytes, &table->all_bytes))
+            table->all_bytes = UINT64_MAX;
+        group->indexed = group->indexed && chunk->index_bytes > 0;
+    }
+}
+
 static int table_list_groups(struct parquet_table *table, uint32_t i, const struct value *filter,
                              const uint32_t *columns, struct dl_error *err)
 {
@@ -327,8 +348,9 @@ static int table_list_groups(struct parquet_table *table, uint32_t i, const stru
     for (uint32_t g = 0; g < footer->n_groups; g++) {
         if (footer->groups[g].rows == 0 || !table_keeps_group(table, i, g, filter, columns))
             continue;
-        groups[table->n_groups++] =
+        groups[table->n_groups] =
             (struct parquet_group){.file = i, .number = g, .first = table->rows};
+        table_weigh_group(table, &groups[table->n_groups++]);
         if (add_overflows(table->rows, footer->groups[g].rows, &table->rows) ||
             table->rows > INT64_MAX)
             return dl_error_set(err, EINVAL, table->files.list.paths[i],
@@ -341,8 +363,10 @@ int parquet_table_list(struct parquet_table *table, const struct value *filter,
                        const struct data_env *env, struct dl_error *err)
 {
     _cleanup_free_ uint32_t *columns = calloc(max_u64(filter->count, 1), sizeof *columns);
-    int r = columns ? table_use_filter(table, filter, columns, err) : table_no_memory(table, err);
+    int r;
 
+    table->n_read = table->n_columns;
+    r = columns ? table_use_filter(table, filter, columns, err) : table_no_memory(table, err);
     for (uint32_t i = 0; r == 0 && i < table->files.list.n; i++) {
         r = table_open_next(table, i, env, err);
         if (r == 0)

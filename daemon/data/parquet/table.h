@@ -9,11 +9,21 @@
 #include "daemon/data/parquet/files.h"
 #include "daemon/data/source.h"
 
+/* A column whose pages are decoded one by one. */
+struct parquet_paged {
+    struct parquet_pages pages;     /* owned */
+    struct parquet_values **values; /* owned, and each: of each page; NULL: not yet */
+    struct parquet_shared shared;   /* owned */
+    bool looked;                    /* for its index; where it has none, pages.n is 0 */
+};
+
 /* A row group, as far as it is decoded. Counted: by the table while it keeps it, and by the arena
  * of each sample that lies in it. */
 struct parquet_decoded {
     uint32_t refs;
     uint64_t bytes;
+    struct parquet_paged *paged;         /* owned; n_columns; NULL: columns are decoded whole */
+    uint64_t uses;                       /* samples that were read while it was there */
     uint64_t group;                      /* of the table */
     struct parquet_decoded *prev, *next; /* table.kept (utlist) */
     struct parquet_values **columns;     /* owned, and each; NULL: not yet. In the same memory */
@@ -40,6 +50,9 @@ struct parquet_group {
     uint32_t file;
     uint32_t number;                 /* in the file */
     uint64_t first;                  /* row of the table */
+    uint64_t seen;                   /* when it was last asked for, by table.clock; 0: not yet; */
+    uint32_t soon;                   /* and so many times in a row soon after the time before */
+    bool indexed;                    /* all columns have a page index */
     struct parquet_decoded *decoded; /* counted; NULL: nothing of it is kept */
 };
 
@@ -55,6 +68,7 @@ struct parquet_table {
     struct parquet_schema schema;          /* owned; of the first file */
     const struct parquet_column **columns; /* owned; those that are used, of the first file */
     uint32_t n_columns;
+    uint32_t n_read;   /* of these, first; the others are the filter's alone */
     char **keys;       /* owned, and each; names of the partitions */
     bool *key_is_text; /* owned; of each */
     uint32_t n_keys;
@@ -64,7 +78,11 @@ struct parquet_table {
     struct parquet_nulls nulls;
     struct parquet_decoded *kept; /* the latest first */
     uint64_t kept_bytes, most_bytes;
-    uint64_t last; /* the group that was asked for last */
+    uint64_t last;      /* the group that was asked for last */
+    uint64_t all_bytes; /* that all groups would have, by what the files say */
+    uint64_t clock;     /* samples that were asked for */
+    uint32_t n_pages;   /* of the group that has most, as far as known */
+    unsigned strikes;   /* groups in a row that were decoded whole, and hardly used */
 };
 
 void parquet_table_deinit(struct parquet_table *table);
@@ -89,8 +107,21 @@ struct parquet_group *parquet_table_group(struct parquet_table *table, uint64_t 
 /* What is decoded of the group is of use now: others are forgotten before it. */
 void parquet_table_touch(struct parquet_table *table, const struct parquet_group *group);
 
-/* A column of a group, decoded; there until another group is asked for, or as long as a reference
- * to group->decoded is held. */
+/*
+ * To be called before a sample of the group is read: decides whether it is decoded whole, or
+ * (group->decoded->paged) by pages, which holds for this sample; cache.c says how. -ENOMEM.
+ */
+int _nodiscard_ parquet_table_settle(struct parquet_table *table, struct parquet_group *group,
+                                     struct dl_error *err);
+
+/* A column of a group, decoded, as much of it as has `row`, of the group: from (*ret)->first on.
+ * There as long as that of parquet_table_column() is. */
+int _nodiscard_ parquet_table_part(struct parquet_table *table, struct parquet_group *group,
+                                   uint32_t column, uint64_t row, const struct parquet_values **ret,
+                                   struct dl_error *err);
+
+/* A column of a group, decoded whole; there until another group is asked for, or as long as a
+ * reference to group->decoded is held. */
 int _nodiscard_ parquet_table_column(struct parquet_table *table, struct parquet_group *group,
                                      uint32_t column, const struct parquet_values **ret,
                                      struct dl_error *err);
