@@ -3,7 +3,11 @@
 #include "daemon/data/audio/audio_file.h"
 #include "daemon/data/parquet/codec.h"
 #include "daemon/data/text/sentencepiece.h"
+#include "daemon/data/tokenizer/tokenizer.h"
 #include "daemon/data/unpack.h"
+
+#include <stdio.h>
+#include <string.h>
 
 static const struct kind_entry entries[] = {
     {DATASET_RANGE, "either", "nothing: sample i is the number i"},
@@ -32,32 +36,63 @@ static const struct kind_entry entries[] = {
     {DATASET_PYTHON, "either", "what its Python code reads"},
 };
 
+static bool kinds_have_zstd(void)
+{
+    return compression_is_built_in(COMPRESSION_ZSTD);
+}
+
+static bool kinds_have_brotli(void)
+{
+    return parquet_codec_is_built_in(PARQUET_BROTLI);
+}
+
 const struct kind_entry *data_kinds(size_t *ret_count)
 {
     *ret_count = ARRAY_SIZE(entries);
     return entries;
 }
 
-static const char *kinds_parquet_lacks(void)
-{
-    bool zstd = parquet_codec_is_built_in(PARQUET_ZSTD);
+/* ---- what is missing ------------------------------------------------------------------------ */
 
-    if (parquet_codec_is_built_in(PARQUET_BROTLI))
-        return zstd ? NULL : "not by zstd, as this build has no libzstd";
-    return zstd ? "not by brotli, as this build has no libbrotlidec"
-                : "not by zstd and brotli, as this build has neither libzstd nor libbrotlidec";
+#define KIND(name) (1U << DATASET_##name)
+#define TOKENIZED                                                                        \
+    (KIND(TEXT) | KIND(TAR) | KIND(MDS) | KIND(TFRECORD) | KIND(PARQUET) | KIND(ARROW) | \
+     KIND(CSV) | KIND(LMDB))
+
+/* What may be missing, of which kinds, in words. */
+static const struct {
+    uint32_t kinds;
+    bool (*is_there)(void);
+    const char *lacks;
+} parts[] = {
+    {KIND(TEXT), spm_is_built,
+     "without the tokenizer sentencepiece, as this build has no libsentencepiece"},
+    {TOKENIZED, tokenizer_is_built,
+     "without tokenizer.json, as this build has no libpcre2-8 and libutf8proc"},
+    {KIND(TAR) | KIND(MDS) | KIND(ARROW) | KIND(PARQUET), kinds_have_zstd,
+     "not by zstd, as this build has no libzstd"},
+    {KIND(PARQUET), kinds_have_brotli, "not by brotli, as this build has no libbrotlidec"},
+};
+
+static void kinds_say(struct kind_lacks *lacks, const char *before, const char *what)
+{
+    size_t at = strlen(lacks->text);
+
+    (void)snprintf(lacks->text + at, sizeof lacks->text - at, "%s%s%s", at > 0 ? "; " : "", before,
+                   what);
 }
 
-const char *data_kind_lacks(enum dataset_kind kind)
+bool data_kind_lacks(enum dataset_kind kind, struct kind_lacks *ret)
 {
-    if (kind == DATASET_AUDIOFOLDER)
-        return audio_file_missing();
-    if (kind == DATASET_TEXT && !spm_is_built())
-        return "without the tokenizer sentencepiece, as this build has no libsentencepiece";
-    if ((kind == DATASET_TAR || kind == DATASET_MDS || kind == DATASET_ARROW) &&
-        !compression_is_built_in(COMPRESSION_ZSTD))
-        return "not by zstd, as this build has no libzstd";
-    if (kind == DATASET_PARQUET)
-        return kinds_parquet_lacks();
-    return NULL;
+    const uint32_t sounds = KIND(TAR) | KIND(ARROW) | KIND(PARQUET), bit = 1U << kind;
+    const char *no_sound = bit & (sounds | KIND(AUDIOFOLDER)) ? audio_file_missing() : NULL;
+
+    ret->text[0] = '\0';
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+        if (bit & parts[i].kinds && !parts[i].is_there())
+            kinds_say(ret, "", parts[i].lacks);
+    }
+    if (no_sound)
+        kinds_say(ret, bit & sounds ? "without sound, as " : "", no_sound);
+    return ret->text[0] != '\0';
 }

@@ -13,8 +13,12 @@ struct kind_entry {
 /* All kinds. */
 const struct kind_entry *data_kinds(size_t *ret_count);
 
-/* What cannot be done of the kind, and why, in words; NULL: nothing is missing. Looks for libraries
- * that are found at run time. */
-const char *data_kind_lacks(enum dataset_kind kind);
+struct kind_lacks {
+    char text[512];
+};
+
+/* What cannot be done of the kind, and why, in words; false, and no text: nothing is missing. Looks
+ * for libraries that are found at run time. */
+bool data_kind_lacks(enum dataset_kind kind, struct kind_lacks *ret);
 
 #endif

@@ -19,12 +19,12 @@ static int kinds_fill(struct value *map)
 
     for (size_t i = 0; i < n; i++) {
         struct form row = form_row(&form, rows);
-        const char *lacks = data_kind_lacks(entries[i].kind);
+        struct kind_lacks lacks;
         form_text(&row, "kind", dataset_kind_name(entries[i].kind));
         form_text(&row, "style", entries[i].style);
         form_text(&row, "reads", entries[i].reads);
-        if (lacks)
-            form_text(&row, "without", lacks);
+        if (data_kind_lacks(entries[i].kind, &lacks))
+            form_text(&row, "without", lacks.text);
         else
             (void)form_null(&row, "without");
     }

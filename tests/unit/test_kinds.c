@@ -1,0 +1,109 @@
+/* What dlctl kinds says is missing, on systems that have some of the libraries: which ones is said
+ * by stand-ins for those who look for them. */
+#include "daemon/data/kinds.h"
+
+#include "daemon/data/audio/audio_file.h"
+#include "daemon/data/parquet/codec.h"
+#include "daemon/data/text/sentencepiece.h"
+#include "daemon/data/tokenizer/tokenizer.h"
+#include "daemon/data/unpack.h"
+#include "tests/lib/harness.h"
+
+static struct {
+    bool zstd, brotli, sentencepiece, tokenizer, sndfile;
+} have;
+
+const char *audio_file_missing(void)
+{
+    return have.sndfile ? NULL : "this system has no libsndfile.so.1";
+}
+
+bool parquet_codec_is_built_in(uint32_t codec)
+{
+    return codec == PARQUET_BROTLI ? have.brotli : codec != PARQUET_ZSTD || have.zstd;
+}
+
+bool spm_is_built(void)
+{
+    return have.sentencepiece;
+}
+
+bool tokenizer_is_built(void)
+{
+    return have.tokenizer;
+}
+
+bool compression_is_built_in(enum compression compression)
+{
+    return compression != COMPRESSION_ZSTD || have.zstd;
+}
+
+#define ZSTD   "not by zstd, as this build has no libzstd"
+#define BROTLI "not by brotli, as this build has no libbrotlidec"
+#define SOUND  "this system has no libsndfile.so.1"
+
+static void test_some_are_missing(void **state)
+{
+    static const struct {
+        enum dataset_kind kind;
+        bool zstd, brotli, sndfile;
+        const char *says;
+    } rows[] = {
+        {DATASET_PARQUET, true, true, true, ""},
+        {DATASET_PARQUET, false, true, true, ZSTD},
+        {DATASET_PARQUET, true, false, true, BROTLI},
+        {DATASET_PARQUET, false, false, true, ZSTD "; " BROTLI},
+        {DATASET_PARQUET, true, true, false, "without sound, as " SOUND},
+        {DATASET_PARQUET, false, false, false, ZSTD "; " BROTLI "; without sound, as " SOUND},
+        {DATASET_ARROW, false, false, false, ZSTD "; without sound, as " SOUND},
+        {DATASET_TAR, true, true, false, "without sound, as " SOUND},
+        {DATASET_TAR, false, true, true, ZSTD},
+        {DATASET_MDS, false, false, false, ZSTD},
+        {DATASET_AUDIOFOLDER, false, false, false, SOUND},
+        {DATASET_AUDIOFOLDER, false, false, true, ""},
+        {DATASET_TEXT, true, true, true,
+         "without the tokenizer sentencepiece, as this build has no libsentencepiece"},
+        {DATASET_NPY, false, false, false, ""},
+    };
+
+    (void)state;
+    have.tokenizer = true;
+    have.sentencepiece = false;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct kind_lacks lacks;
+        have.zstd = rows[i].zstd;
+        have.brotli = rows[i].brotli;
+        have.sndfile = rows[i].sndfile;
+        bool some = data_kind_lacks(rows[i].kind, &lacks);
+        if (some != (rows[i].says[0] != '\0') || strcmp(lacks.text, rows[i].says) != 0)
+            fail_msg("row %zu: %s", i, lacks.text);
+    }
+    have.tokenizer = false;
+    struct kind_lacks lacks;
+    assert_true(data_kind_lacks(DATASET_CSV, &lacks));
+    assert_non_null(strstr(lacks.text, "without tokenizer.json"));
+}
+
+/* All of it fits into the text, whatever is missing. */
+static void test_nothing_is_cut(void **state)
+{
+    size_t n, longest = 0;
+    const struct kind_entry *entries = data_kinds(&n);
+
+    (void)state;
+    memset(&have, 0, sizeof have);
+    for (size_t i = 0; i < n; i++) {
+        struct kind_lacks lacks;
+        (void)data_kind_lacks(entries[i].kind, &lacks);
+        longest = max_u64(longest, strlen(lacks.text));
+    }
+    /* The words of audio_file.c are 60 more. */
+    assert_in_range(longest, 100, sizeof((struct kind_lacks *)NULL)->text - 100);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_some_are_missing),
+    cmocka_unit_test(test_nothing_is_cut),
+};
+
+TEST_MAIN(tests)
