@@ -1,7 +1,7 @@
 /* Folders of sounds: their samples, their lengths, their faults. */
 #include "daemon/data/lengths.h"
 #include "tests/unit/audio_files.h"
-#include "tests/unit/fail_alloc.h"
+#include "tests/unit/fail_open.h"
 
 #include <sys/stat.h>
 
@@ -153,39 +153,18 @@ static void test_folders_that_are_none(void **state)
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
 static void test_memory(void **state)
 {
-    bool failed = true;
-    int refused = 0;
+    struct spec_dataset spec = spec_of(DL_DTYPE_FLOAT32, AUDIO_MONO, 16000, 0, 0);
+    int all, refused;
 
     (void)state;
     if (!can_decode())
         return;
     make_folder();
-    for (int k = 0; failed; k++) {
-        struct arena arena = {0};
-        struct sample sample = {.arena = &arena};
-        struct dl_error err = {0};
-        fail_in = k;
-        struct spec_dataset spec = spec_of(DL_DTYPE_FLOAT32, AUDIO_MONO, 16000, 0, 0);
-        struct dataset *ds = NULL;
-        spec.files = &root;
-        spec.n_files = 1;
-        int r = dataset_open(&spec, &anywhere, &ds, &err);
-        for (uint64_t i = 0; r == 0 && i < ds->length; i++) {
-            r = ds->ops->get(ds, &key, i, &sample, &err);
-            if (r == 0)
-                sample_clear(&sample);
-        }
-        failed = fail_in < 0;
-        fail_in = -1;
-        /* Names that cannot get smaller stay as large as they are. */
-        assert_true(r == 0 || (failed && r == -ENOMEM));
-        assert_int_equal(err.code, -r);
-        refused += r < 0;
-        dataset_close(ds);
-        sample_deinit(&sample);
-        arena_deinit(&arena);
-    }
-    assert_true(refused > 6);
+    spec.files = &root;
+    spec.n_files = 1;
+    all = fail_open_each(&spec, &refused);
+    /* Names that cannot get smaller stay as large as they are. */
+    assert_in_range(refused, 7, all);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -3,7 +3,7 @@
 #include "daemon/data/csv/csv_columns.h"
 #include "proto/dtype.h"
 #include "tests/unit/data_files.h"
-#include "tests/unit/fail_alloc.h"
+#include "tests/unit/fail_open.h"
 #include "tests/unit/taken.h"
 
 #include <errno.h>
@@ -415,35 +415,14 @@ static void test_memory(void **state)
 {
     static struct spec_field fields[] = {{(char *)"x", (char *)"a"}, {(char *)"y", (char *)"b"}};
     struct spec_dataset spec = spec_of("memory.csv", "a,b\n1,\"q\"\"q\"\n2,y\n");
-    bool failed = true;
-    int k = 0, refused = 0;
+    int all, refused;
 
     (void)state;
     spec.fields = fields;
     spec.n_fields = 2;
-    for (; failed; k++) {
-        struct arena arena = {0};
-        struct sample sample = {.arena = &arena};
-        struct dataset *ds = NULL;
-        struct dl_error err = {0};
-        fail_in = k;
-        int r = dataset_open(&spec, &anywhere, &ds, &err);
-        for (uint64_t i = 0; r == 0 && i < ds->length; i++) {
-            r = ds->ops->get(ds, &key, i, &sample, &err);
-            if (r == 0)
-                sample_clear(&sample);
-        }
-        failed = fail_in < 0;
-        fail_in = -1;
-        /* Without memory to move to, the places of rows stay where there is too much of it. */
-        assert_true(r == 0 || (failed && r == -ENOMEM));
-        assert_int_equal(err.code, -r);
-        refused += r < 0;
-        dataset_close(ds);
-        sample_deinit(&sample);
-        arena_deinit(&arena);
-    }
-    assert_true(k > 8 && refused >= k - 3);
+    all = fail_open_each(&spec, &refused);
+    /* Without memory to move to, the places of rows stay where there is too much of it. */
+    assert_true(all > 7 && refused >= all - 2);
 }
 
 static const struct CMUnitTest tests[] = {
