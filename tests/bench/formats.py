@@ -3,7 +3,7 @@
     PYTHON formats.py --build BUILD [--seconds S] [--rounds N] [ROW ...]
 
 PYTHON has NumPy, for photographs Pillow, for Parquet pyarrow, and for the others' side PyTorch and their
-libraries (webdataset, mosaicml-streaming, megatron-core, datasets, pandas); where one is missing its line says so.
+libraries (webdataset, mosaicml-streaming, megatron-core, datasets, pandas, lmdb); where one is missing its line says so.
 Each row's data are made in a private directory. Runs take turns, and only ratios of neighbours mean
 something.
 
@@ -30,6 +30,7 @@ import photos
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import arrow_files  # noqa: E402
+import media  # noqa: E402
 
 WORKERS = 2
 
@@ -105,6 +106,34 @@ class Rows(torch.utils.data.Dataset):
 
 batches = forever(torch.utils.data.DataLoader(Rows('table.csv'), batch_size=1024, shuffle=True,
                                               num_workers=WORKERS, persistent_workers=True))
+""",
+    "lmdb": """
+import lmdb, torch
+
+class Records(torch.utils.data.Dataset):
+    '''An environment is opened in each worker: one that was forked with is of no use there.'''
+
+    def __init__(self, path):
+        self.path, self.transaction = path, None
+        with lmdb.open(path, readonly=True, lock=False) as environment:
+            self.length = environment.stat()['entries']
+
+    def open(self, worker):
+        environment = lmdb.open(self.path, readonly=True, lock=False, readahead=False)
+        self.transaction = environment.begin(buffers=False)
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        return torch.frombuffer(bytearray(self.transaction.get(b'%08d' % index)), dtype=torch.uint8)
+
+def open_here(worker):
+    torch.utils.data.get_worker_info().dataset.open(worker)
+
+batches = forever(torch.utils.data.DataLoader(Records('lmdb'), batch_size=256, shuffle=True,
+                                              num_workers=WORKERS, persistent_workers=True,
+                                              worker_init_fn=open_here))
 """,
     "tar": """
 import random
@@ -190,6 +219,12 @@ def make_arrow(folder, rows=16_000, length=2048):
         "features": {"tokens": {"feature": {"dtype": "int64", "_type": "Value"}, "_type": "List"}}}))
 
 
+def make_lmdb(folder, rows=20_000, width=3072):
+    """Values of 3 KiB, by numbers as keys."""
+    data = numpy.random.default_rng(0).bytes(rows * width)
+    media.lmdb(folder / "lmdb", {b"%08d" % i: data[i * width:(i + 1) * width] for i in range(rows)})
+
+
 def make_csv(folder, rows=100_000):
     """Eight columns of numbers, two of them whole."""
     rng = numpy.random.default_rng(0)
@@ -252,6 +287,8 @@ ROWS = {
         "ours": parquet_spec(folder, kind="random", order="native", block=50_000, window=8),
         "ours in order": parquet_spec(folder, kind="sequential")}),
     "csv": (make_csv, lambda folder: {"ours": spec({"kind": "csv", "paths": f"{folder}/table.csv"}, 1024)}),
+    "lmdb": (make_lmdb, lambda folder: {"ours": spec(
+        {"kind": "lmdb", "path": f"{folder}/lmdb", "fields": ["value"]}, 256)}),
     "tar": (make_tar, lambda folder: {
         "ours": tar_spec(folder), "ours in order": tar_spec(folder, sampler={"kind": "sequential"})}),
 }
