@@ -215,6 +215,20 @@ class Explain(Case):
         self.assertIn("list is not PyTorch's default_collate", lines[1])
         self.assertIn("native='off'", self.told(TensorDataset(torch.arange(20)), native="off")[0])
 
+    def test_iterable(self):
+        """Whose samples are called; of those that read files of ours, the kind is named."""
+        for package, kind in (("streaming.base.dataset", "mds"), ("webdataset.compat", "tar"),
+                              ("datasets.iterable_dataset", "arrow or parquet")):
+            Theirs = type("Theirs", (torch.utils.data.IterableDataset,), {"__module__": package})
+            Ours = type("Ours", (Theirs,), {"__iter__": lambda self: iter(range(4))})
+            lines = self.told(Ours(), num_workers=1)
+            self.assertRegex(lines[0], rf"^samples  Python  Ours  \(the dataset is iterable: "
+                                       rf"{package.partition('.')[0]}'s Theirs .* by kind: {kind}; see formats.md\)")
+            self.assertRegex(lines[1], "^batches  Python  default_collate  .the dataset is iterable: ")
+            self.assertEqual(torch.cat(list(DataLoader(Ours(), batch_size=2))).tolist(), [0, 1, 2, 3])
+        Plain = type("Plain", (torch.utils.data.IterableDataset,), {"__iter__": lambda self: iter([])})
+        self.assertIn("Plain  (the dataset is iterable)", self.told(Plain())[0])
+
 
 if not OURS:
     del Unknown, Explain

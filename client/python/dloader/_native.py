@@ -201,9 +201,24 @@ def lower(dataset: Any, collate: Any = None) -> Columns:
 
 # ---- a loader -----------------------------------------------------------------------------------
 
+# Packages whose iterable datasets read files that a kind of Loader reads as well.
+_READ_BY = {"streaming": "mds", "webdataset": "tar", "datasets": "arrow or parquet"}
+
+
+def _iterable_text(dataset: Any) -> str:
+    """Why an iterable dataset is called: which samples a worker has, and in which order, is its own."""
+    for kind in type(dataset).__mro__:
+        package = kind.__module__.partition(".")[0]
+        if package in _READ_BY:
+            return (f"the dataset is iterable: {package}'s {kind.__name__} divides and orders its samples "
+                    f"itself; dloader.Loader reads such files in an order of its own, by kind: "
+                    f"{_READ_BY[package]}; see formats.md")
+    return "the dataset is iterable"
+
+
 def _check_loader(loader: Any) -> None:
     if loader._is_iterable:
-        raise Unknown("the dataset is iterable")
+        raise Unknown(_iterable_text(loader.dataset))
     if not loader._auto_collation:
         raise Unknown("batch_size: None asks for single samples")
     _check_collate(loader.collate_fn)
@@ -348,6 +363,8 @@ def _why_not(check: Any, *arguments: Any) -> str | None:
 def _why_not_native(loader: Any) -> str | None:
     if loader._options.native == "off":
         return "native='off'"
+    if loader._is_iterable:
+        return _iterable_text(loader.dataset)
     if loader.num_workers == 0 and type(loader.dataset) in (Subset, ConcatDataset) and not \
             _native_pictures.has_pictures(loader.dataset):
         return "num_workers=0: without workers, these are called"
