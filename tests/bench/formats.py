@@ -3,7 +3,8 @@
     PYTHON formats.py --build BUILD [--seconds S] [--rounds N] [ROW ...]
 
 PYTHON has NumPy, for photographs Pillow, for Parquet pyarrow, and for the others' side PyTorch and their
-libraries (webdataset, mosaicml-streaming, megatron-core, datasets, pandas, lmdb); where one is missing its line says so.
+libraries (webdataset, mosaicml-streaming, megatron-core, datasets, pandas, lmdb); where one is missing its
+line says so.
 Each row's data are made in a private directory. Runs take turns, and only ratios of neighbours mean
 something.
 
