@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import sys
+import tarfile
 import zlib
 
 import numpy
@@ -128,15 +129,20 @@ class Pictures(Look):
 
 class Names(Look):
     def test_sample_names(self):
-        """Through whatever combines datasets; None where samples are no files."""
+        """Through whatever combines datasets; None where samples are neither files nor members of shards."""
         self.pictures()
         base = str(self.folder)
+        media.shard(self.path("a.tar"), 0, 3)
+        tar = {"kind": "tar", "shards": "a.tar", "index": "auto"}
+        with tarfile.open(self.path("a.tar")) as shard:
+            member = f"{base}/a.tar: {shard.getnames()[0]}"
         files = sorted(self.folder.glob("pictures/*/*.png"))
         folder = {"kind": "imagefolder", "root": "pictures"}
         for dataset, indices, want in [
                 (folder, [0, 19], [files[0], files[19]]), (folder, [20], [""]), (folder, [], []),
                 ({"kind": "subset", "indices": [5, 3], "dataset": folder}, [1], [files[3]]),
                 ({"kind": "concat", "datasets": [folder, folder]}, [21], [files[1]]),
+                (tar, [0], [member]), ({**tar, "index": "off"}, [0], None),
                 ({"kind": "range", "length": 5}, [0], None),
                 ({"kind": "concat", "datasets": [folder, {"kind": "range", "length": 5}]}, [0], None)]:
             with self.subTest(dataset=dataset):
