@@ -99,9 +99,9 @@ static void mix_changes_copy(const struct mix_changes *form, struct mix_change *
         memcpy(to->weights, from->weights, form->n * sizeof *to->weights);
 }
 
-/* `form` has no changes. */
+/* Of the form, the number of changes is filled in. */
 static int mix_changes_insert(const struct mix_changes *changes, const struct mix_change *added,
-                              struct mix_changes form, struct mix_changes **ret)
+                              struct mix_changes *form, struct mix_changes **ret)
 {
     uint32_t before = 0, count = mix_changes_count(changes);
 
@@ -110,8 +110,8 @@ static int mix_changes_insert(const struct mix_changes *changes, const struct mi
     bool replaces = before < count && changes->items[before].position == added->position;
     if (count - replaces == DL_BOUND_MIX_CHANGES)
         return -E2BIG;
-    form.n_changes = count + !replaces;
-    struct mix_changes *made = mix_changes_new(&form);
+    form->n_changes = count + !replaces;
+    struct mix_changes *made = mix_changes_new(form);
     if (!made)
         return -ENOMEM;
     for (uint32_t i = 0; i < before; i++)
@@ -126,7 +126,7 @@ static int mix_changes_insert(const struct mix_changes *changes, const struct mi
 int mix_changes_with(const struct mix_changes *changes, const struct mix_change *added, uint32_t n,
                      struct mix_changes **ret)
 {
-    return mix_changes_insert(changes, added, (struct mix_changes){.n = n}, ret);
+    return mix_changes_insert(changes, added, &(struct mix_changes){.n = n}, ret);
 }
 
 /* ---- of samples ------------------------------------------------------------------------------ */
@@ -139,7 +139,7 @@ int mix_changes_with_table(const struct mix_changes *changes, const struct mix_c
 
     return mix_changes_insert(
         changes, &change,
-        (struct mix_changes){.n = (uint32_t)added->table->n, .of_samples = true, .count = count},
+        &(struct mix_changes){.n = (uint32_t)added->table->n, .of_samples = true, .count = count},
         ret);
 }
 
