@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 README = pathlib.Path(__file__).resolve().parents[2] / "client/python/README.md"
 PATIENCE = 240
@@ -49,8 +50,9 @@ class PythonReadme(unittest.TestCase):
     def test_every_example_has_a_case(self):
         self.assertEqual([title for title, _ in examples()],
                          ["DataLoader", "Memory", "Random numbers", "Save and resume", "Loader",
-                          "Weights of a mixture", "Resume with another number of ranks", "Batches of tokens",
-                          "Names of samples", "Several processes", "Started by a launcher"])
+                          "Weights of a mixture", "Weights of single samples",
+                          "Resume with another number of ranks", "Batches of tokens", "Names of samples", "Several processes",
+                          "Started by a launcher"])
 
     def test_dataloader(self):
         self.run_example("DataLoader")
@@ -69,6 +71,12 @@ class PythonReadme(unittest.TestCase):
 
     def test_weights_of_a_mixture(self):
         self.run_example("Weights of a mixture")
+
+    def test_weights_of_single_samples(self):
+        # They are kept below it.
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(os.environ, DLOADER_WEIGHTS=folder):
+            self.run_example("Weights of single samples")
+            self.assertEqual(len(os.listdir(folder)), 1)
 
     def test_other_numbers_of_ranks(self):
         self.run_example("Resume with another number of ranks")
