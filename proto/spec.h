@@ -184,8 +184,8 @@ struct spec_dataset {
 
     enum sample_index index;   /* tar: off: a stream; else samples have indices */
     char *index_path;          /* owned; tar: INDEX_FILE's; NULL: of no other */
-    struct spec_field *fields; /* owned; tar, mds, tfrecord, parquet, arrow, csv, lmdb: those of the
-                                  sample, sorted by name; NULL: all, as they are called */
+    struct spec_field *fields; /* owned; text, tar, mds, tfrecord, parquet, arrow, csv, lmdb: those
+                                  of the sample, sorted by name; NULL: all, as they are called */
     uint32_t n_fields;
     char **images; /* owned; tfrecord, parquet, arrow, lmdb: the sources that are pictures */
     uint32_t n_images;

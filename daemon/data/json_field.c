@@ -6,7 +6,8 @@
 
 /* On the way through a document. */
 struct json_walk {
-    const char *name; /* borrowed; of the field */
+    const char *name;   /* borrowed; of the field */
+    const char *remedy; /* for null */
     struct sample *ret;
     struct dl_error *err;
     size_t where_len;
@@ -81,9 +82,8 @@ static int json_field_add_value(struct json_walk *walk, const char *key, json_t 
         break;
     }
     return dl_error_set(walk->err, EINVAL, "",
-                        "has null at \"%s%s\", which a batch cannot hold; leave the key out, or "
-                        "take the text with decode: false",
-                        walk->name, walk->where);
+                        "has null at \"%s%s\", which a batch cannot hold; leave %s", walk->name,
+                        walk->where, walk->remedy);
 }
 
 static void json_field_release(void *json)
@@ -94,7 +94,10 @@ static void json_field_release(void *json)
 int json_field_add(const uint8_t *text, uint64_t bytes, const char *name, struct sample *ret,
                    struct dl_error *err)
 {
-    struct json_walk walk = {.name = name, .ret = ret, .err = err};
+    struct json_walk walk = {.name = name,
+                             .remedy = "the key out, or take the text with decode: false",
+                             .ret = ret,
+                             .err = err};
     json_error_t why;
     json_t *root = json_loadb((const char *)text, bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
 
@@ -105,4 +108,13 @@ int json_field_add(const uint8_t *text, uint64_t bytes, const char *name, struct
     if (r < 0)
         return dl_error_set(err, ENOMEM, "", "ran out of memory");
     return json_field_add_value(&walk, name, root);
+}
+
+int json_field_add_parsed(struct json_t *value, const char *name, struct sample *ret,
+                          struct dl_error *err)
+{
+    struct json_walk walk = {
+        .name = name, .remedy = "the field out of dataset.fields", .ret = ret, .err = err};
+
+    return json_field_add_value(&walk, name, value);
 }

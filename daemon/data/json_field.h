@@ -15,4 +15,9 @@
 int _nodiscard_ json_field_add(const uint8_t *text, uint64_t bytes, const char *name,
                                struct sample *ret, struct dl_error *err);
 
+/* The same of a value of jansson's, which is to live as long as the sample's bytes. */
+struct json_t;
+int _nodiscard_ json_field_add_parsed(struct json_t *value, const char *name, struct sample *ret,
+                                      struct dl_error *err);
+
 #endif

@@ -20,7 +20,7 @@ static const struct kind_entry entries[] = {
     {DATASET_SUBSET, "map", "some samples of a dataset"},
     {DATASET_SPLIT, "map", "a part of a dataset"},
     {DATASET_CHAIN, "iterable", "iterable datasets, one after another"},
-    {DATASET_TEXT, "map", "lines, or a field of JSON lines"},
+    {DATASET_TEXT, "map", "lines, or fields of JSON lines"},
     {DATASET_IMAGEFOLDER, "map", "a directory of JPEG and PNG for each class"},
     {DATASET_TAR, "either", "WebDataset's tar shards, by index or as a stream"},
     {DATASET_MEGATRON, "map", "Megatron-LM's .bin and .idx"},

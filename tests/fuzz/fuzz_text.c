@@ -1,6 +1,7 @@
 /*
- * Text of any bytes. The first byte chooses: blank lines counted or not, and which. The table of
- * lines must have what a plain walk finds; and lines of JSON become samples or errors, never more.
+ * Text of any bytes. The first byte chooses: blank lines counted or not, which tokenizer, and
+ * whether samples are one field or several. The table of lines must have what a plain walk finds;
+ * and lines of JSON become samples or errors, never more.
  */
 #include "daemon/data/text/text.h"
 #include "daemon/data/text/text_lines.h"
@@ -44,8 +45,9 @@ static void check_lines(const uint8_t *data, size_t size, bool skip_blank)
 }
 
 /* Through a file in memory, as they are really read. */
-static void check_samples(const uint8_t *data, size_t size, enum tokenizer tokenizer)
+static void check_samples(const uint8_t *data, size_t size, enum tokenizer tokenizer, bool several)
 {
+    static struct spec_field fields[] = {{"a", "a"}, {"text", "text"}};
     static char path[64];
     static struct spec_file file = {.path = path};
     static FILE *scratch;
@@ -53,7 +55,9 @@ static void check_samples(const uint8_t *data, size_t size, enum tokenizer token
                                 .files = &file,
                                 .n_files = 1,
                                 .format = TEXT_JSON,
-                                .tokenizer = tokenizer};
+                                .tokenizer = tokenizer,
+                                .fields = several ? fields : NULL,
+                                .n_fields = several ? 2 : 0};
     struct dataset *ds = NULL;
     struct dl_error err = {0};
     struct arena arena = {0};
@@ -72,7 +76,8 @@ static void check_samples(const uint8_t *data, size_t size, enum tokenizer token
         struct sample_key key = {0};
         r = ds->ops->get(ds, &key, i, &sample, &err);
         FUZZ_ASSERT(r == 0 || r == -err.code);
-        FUZZ_ASSERT(r < 0 || (sample.tree.count == 2 && sample.data[1]));
+        FUZZ_ASSERT(r < 0 ||
+                    (several ? sample.tree.count >= 3 : sample.tree.count == 2 && sample.data[1]));
         sample_clear(&sample);
         arena_clear(&arena);
     }
@@ -86,6 +91,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0)
         return 0;
     check_lines(data + 1, size - 1, data[0] & 1);
-    check_samples(data + 1, size - 1, data[0] & 2 ? TOKENIZER_BYTES : TOKENIZER_NONE);
+    check_samples(data + 1, size - 1, data[0] & 2 ? TOKENIZER_BYTES : TOKENIZER_NONE, data[0] & 4);
     return 0;
 }

@@ -353,6 +353,11 @@ DATASETS = [
     ("chain_of_ranges", "chain", lambda case: {"datasets": [
         ranges(), {"kind": "range", "length": 7, "iterable": True, "divide": False}, ranges()]}),
     ("text_lines", "text", lambda case: {"paths": [lines(case, "a.txt")]}),
+    ("text_fields", "text", lambda case: {
+        "paths": [write(case, "fields.jsonl", "".join(
+            json.dumps({"body": word, "y": i % 3, "pair": {"second": word[::-1], "score": i / 4}}) + "\n"
+            for i, word in enumerate(media.words("fields", ROWS))).encode())],
+        "fields": {"text": "body", "label": "y", "pair": "pair"}, "tokenizer": "bytes", "max_length": 7}),
     ("text_marked", "text", lambda case: {"paths": [lines(case, "b.txt")], "tokenizer": "bytes", "bos": 0,
                                           "eos": 256, "max_length": 12}),
     ("text_sentencepiece", "text", lambda case: pieces(case, "pieces.txt")),
@@ -468,6 +473,7 @@ COLLATES = {
     "text_masked": {"kind": "pad", "value": 0, "multiple_of": 8},
     "text_chat": {"kind": "pad", "value": 0, "side": "left"},
     "text_marked": {"kind": "pad", "value": -1},
+    "text_fields": {"kind": "pad", "fields": ["tokens"]},
     "tokens_of_npy": {"kind": "none"},
     "tar_of_bytes": {"kind": "none"},
     "mix_of_shards": {"kind": "none"},

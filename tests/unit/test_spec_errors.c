@@ -138,6 +138,8 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: tar, shards: a, index: auto, divide: true}", "dataset.divide",
      "true only applies to a stream; with an index, sampler and shard say who gets which sample: "
      "leave out one of them"},
+    {"{kind: text, paths: a, format: lines, fields: [text]}", "dataset.fields",
+     "a list has no effect with format: lines; write format: json, or leave fields out"},
     {"{kind: tar, shards: a, fields: []}", "dataset.fields",
      "a list is not a list of fields, such as [jpg, cls], nor a mapping of names to them, such as "
      "{image: jpg}"},

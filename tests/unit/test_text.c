@@ -196,6 +196,108 @@ static void test_format_and_field(void **state)
 }
 
 /* NUL is a character like others; and a string lives until its arena is cleared. */
+/* Each leaf of a sample of JSON's fields, as "name=what", in the order of names. */
+static void write_leaves(const struct sample *sample, char *ret, size_t room)
+{
+    size_t len = 0;
+
+    for (uint32_t i = 1; i < sample->tree.count; i++) {
+        const struct tree_node *node = &sample->tree.nodes[i];
+        const char *name = sample->tree.keys + node->key_off;
+        int64_t number = 0;
+
+        if (node->kind == TREE_TENSOR && node->nbytes == sizeof number)
+            memcpy(&number, sample->data[i], sizeof number);
+        if (node->kind == TREE_STRING)
+            len += (size_t)snprintf(ret + len, room - len, "%.*s=%.*s ", (int)node->key_len, name,
+                                    (int)node->nbytes, (const char *)sample->data[i]);
+        else
+            len += (size_t)snprintf(ret + len, room - len, "%.*s=%u:%llu:%lld ", (int)node->key_len,
+                                    name, node->kind, (unsigned long long)node->nbytes,
+                                    (long long)number);
+    }
+    ret[len > 0 ? len - 1 : 0] = '\0';
+}
+
+static void expect_fields(const char *line, struct spec_field *fields, uint32_t n,
+                          enum tokenizer tokenizer, const char *want, const char *says)
+{
+    struct spec_dataset spec = text_of(1, TEXT_AUTO, tokenizer);
+    struct taken t = {.sample.arena = &t.arena};
+    char got[512];
+
+    files[0].path = (char *)harness_file("fields.jsonl", line, strlen(line));
+    spec.fields = fields;
+    spec.n_fields = n;
+    struct dataset *ds = must_open(&spec);
+    int r = ds->ops->get(ds, &key, 0, &t.sample, &t.err);
+    if (says) {
+        assert_true(r < 0);
+        assert_error_has(&t.err, says);
+        assert_string_equal(t.err.path, files[0].path);
+    } else {
+        assert_int_equal(r, 0);
+        write_leaves(&t.sample, got, sizeof got);
+        assert_string_equal(got, want);
+    }
+    drop(&t);
+    dataset_close(ds);
+}
+
+/* A text with a label, a second text, numbers: each under its name, and tokens in the text's
+ * place. */
+static void test_fields(void **state)
+{
+    static struct spec_field two[] = {{"label", "y"}, {"text", "body"}};
+    static struct spec_field one[] = {{"text", "text"}};
+    static const char line[] = "{\"y\": 7, \"body\": \"abc\", \"more\": null}\n";
+
+    expect_fields(line, two, 2, TOKENIZER_NONE, "label=1:8:7 text=abc", NULL);
+    expect_fields(line, two, 2, TOKENIZER_BYTES, "label=1:8:7 tokens=1:24:0", NULL);
+    expect_fields("{\"text\": \"\"}", one, 1, TOKENIZER_NONE, "text=", NULL);
+    expect_fields("{\"text\": 3}", one, 1, TOKENIZER_NONE, "text=1:8:3", NULL);
+    expect_fields("{\"y\": \"z\", \"body\": \"\"}", two, 2, TOKENIZER_NONE, "label=z text=", NULL);
+    expect_fields("{\"body\": \"abc\"}", two, 2, TOKENIZER_NONE, NULL,
+                  "line 1 has no field \"y\", which dataset.fields lists");
+    expect_fields("{\"y\": null, \"body\": \"\"}", two, 2, TOKENIZER_NONE, NULL,
+                  "line 1 has null at \"label\", which a batch cannot hold; leave the field out of "
+                  "dataset.fields");
+    expect_fields("{\"y\": {\"a\": [1, null]}, \"body\": \"\"}", two, 2, TOKENIZER_NONE, NULL,
+                  "line 1 has null at \"label.a[1]\"");
+    expect_fields("{\"y\": 1, \"body\": 2}", two, 2, TOKENIZER_BYTES, NULL,
+                  "line 1: its field \"body\" is not a string");
+}
+
+static void test_fields_refused(void **state)
+{
+    static struct spec_field other[] = {{"label", "y"}};
+    static struct spec_field taken[] = {{"text", "body"}, {"tokens", "n"}};
+    const struct {
+        struct spec_field *fields;
+        uint32_t n;
+        const char *file, *path, *says;
+    } rows[] = {
+        {other, 1, "r.jsonl", "dataset.field", "text is none of dataset.fields; add it to them"},
+        {taken, 2, "r.jsonl", "dataset.fields", "tokens is what the field text becomes"},
+        {other, 1, "r.txt", NULL, "is read as plain lines, which have no fields"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct spec_dataset spec = text_of(1, TEXT_AUTO, TOKENIZER_BYTES);
+        struct dl_error err = {0};
+        struct dataset *ds;
+
+        if (!rows[i].path)
+            spec.tokenizer = TOKENIZER_NONE;
+        files[0].path = (char *)harness_file(rows[i].file, "{}\n", 3);
+        spec.fields = rows[i].fields;
+        spec.n_fields = rows[i].n;
+        assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
+        assert_string_equal(err.path, rows[i].path ? rows[i].path : files[0].path);
+        assert_error_has(&err, rows[i].says);
+    }
+}
+
 static void test_json_strings_stay(void **state)
 {
     const char *line = "{\"text\": \"a\\u0000b\"}\n{\"text\": \"second\"}\n";
@@ -451,6 +553,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_lines),
     cmocka_unit_test(test_json),
     cmocka_unit_test(test_format_and_field),
+    cmocka_unit_test(test_fields),
+    cmocka_unit_test(test_fields_refused),
     cmocka_unit_test(test_json_strings_stay),
     cmocka_unit_test(test_files_in_order),
     cmocka_unit_test(test_tokens),

@@ -1,6 +1,8 @@
 #include "daemon/data/text/text.h"
 
+#include "daemon/data/field_choice.h"
 #include "daemon/data/globs.h"
+#include "daemon/data/json_field.h"
 #include "daemon/data/lengths.h"
 #include "daemon/data/source.h"
 #include "daemon/data/text/text_lines.h"
@@ -9,6 +11,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <sys/mman.h>
 
 struct text_file {
@@ -20,9 +23,10 @@ struct text_file {
 
 struct text {
     struct dataset base;
-    struct file_list list;   /* owned */
-    struct text_file *files; /* owned; list.n of them */
-    char *field;             /* owned; of a JSON line */
+    struct file_list list;      /* owned */
+    struct text_file *files;    /* owned; list.n of them */
+    char *field;                /* owned; of a JSON line */
+    struct field_choice choice; /* of a JSON line; none: `field` alone */
     enum tokenizer tokenizer;
     struct token_leaves *leaves; /* owned; NULL: no tokenizer */
 };
@@ -100,6 +104,56 @@ static int text_make(const struct text_sample *s, const uint8_t *bytes, uint64_t
     return s->text->leaves ? text_make_tokens(s, bytes, n) : text_make_string(s, bytes, n);
 }
 
+/* The text of a line, or its messages, under its source's name in the line. */
+static int text_make_field(const struct text_sample *s, const json_t *root, const char *field)
+{
+    const json_t *value = json_object_get(root, field);
+
+    if (!value)
+        return dl_error_set(s->err, EINVAL, s->path,
+                            "line %llu has no field \"%s\"; set dataset.field", text_number_of(s),
+                            field);
+    if (s->text->leaves && token_leaves_has_chat(s->text->leaves))
+        return text_make_chat(s, value);
+    if (!json_is_string(value))
+        return dl_error_set(s->err, EINVAL, s->path,
+                            "line %llu: its field \"%s\" is not a string; set dataset.field",
+                            text_number_of(s), field);
+    return text_make(s, (const uint8_t *)json_string_value(value), json_string_length(value));
+}
+
+/* One of dataset.fields, as it is. */
+static int text_add_raw(const struct text_sample *s, const json_t *root,
+                        const struct spec_field *field)
+{
+    json_t *value = json_object_get(root, field->source);
+    struct dl_error why = {0};
+
+    if (!value)
+        return dl_error_set(s->err, EINVAL, s->path,
+                            "line %llu has no field \"%s\", which dataset.fields lists",
+                            text_number_of(s), field->source);
+    int r = json_field_add_parsed(value, field->name, s->ret, &why);
+    if (why.code != 0)
+        return dl_error_set(s->err, why.code, s->path, "line %llu %s", text_number_of(s),
+                            why.message);
+    return r;
+}
+
+static int text_make_fields(const struct text_sample *s, const json_t *root)
+{
+    const struct field_choice *choice = &s->text->choice;
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < choice->n; i++) {
+        const struct spec_field *field = &choice->fields[i];
+        bool tokens = s->text->leaves && strcmp(field->name, s->text->field) == 0;
+
+        r = tokens ? text_make_field(s, root, field->source) : text_add_raw(s, root, field);
+    }
+    return r;
+}
+
 static void text_release_json(void *json)
 {
     json_decref(json);
@@ -107,7 +161,6 @@ static void text_release_json(void *json)
 
 static int text_make_json(const struct text_sample *s, struct line line)
 {
-    const char *field = s->text->field;
     json_error_t why;
     json_t *root = json_loadb((const char *)line.text, line.bytes, JSON_ALLOW_NUL, &why);
 
@@ -125,18 +178,8 @@ static int text_make_json(const struct text_sample *s, struct line line)
                             "line %llu is JSON, but not an object; each line must be one, as jq "
                             "-c '.[]' makes them of a list",
                             text_number_of(s));
-    const json_t *value = json_object_get(root, field);
-    if (!value)
-        return dl_error_set(s->err, EINVAL, s->path,
-                            "line %llu has no field \"%s\"; set dataset.field", text_number_of(s),
-                            field);
-    if (s->text->leaves && token_leaves_has_chat(s->text->leaves))
-        return text_make_chat(s, value);
-    if (!json_is_string(value))
-        return dl_error_set(s->err, EINVAL, s->path,
-                            "line %llu: its field \"%s\" is not a string; set dataset.field",
-                            text_number_of(s), field);
-    return text_make(s, (const uint8_t *)json_string_value(value), json_string_length(value));
+    return s->text->choice.n > 0 ? text_make_fields(s, root)
+                                 : text_make_field(s, root, s->text->field);
 }
 
 /* ---- the dataset ---------------------------------------------------------------------------- */
@@ -259,6 +302,7 @@ static void text_close(struct dataset *ds)
     file_list_deinit(&text->list);
     token_leaves_free(text->leaves);
     free(text->files);
+    field_choice_deinit(&text->choice);
     free(text->field);
     free(text);
 }
@@ -276,6 +320,43 @@ static bool text_ends_with(const char *path, const char *end)
     size_t len = strlen(path), end_len = strlen(end);
 
     return len > end_len && strcasecmp(path + len - end_len, end) == 0;
+}
+
+static const char *text_place(char ret[static DL_ERROR_PATH_MAX], const char *place,
+                              const char *key)
+{
+    (void)snprintf(ret, DL_ERROR_PATH_MAX, "%s.%s", place, key);
+    return ret;
+}
+
+/* What becomes tokens is one of the fields, and no other has the name of what it becomes. */
+static int text_check_fields(const struct text *text, const char *place, struct dl_error *err)
+{
+    static const char *const made[] = {"tokens", "labels", "loss_mask"};
+    size_t n_made = text->leaves && token_leaves_has_mask(text->leaves) ? ARRAY_SIZE(made) : 1;
+    char where[DL_ERROR_PATH_MAX];
+    bool found = false;
+
+    if (!text->leaves || text->choice.n == 0)
+        return 0;
+    for (uint32_t i = 0; i < text->choice.n; i++) {
+        const char *name = text->choice.fields[i].name;
+
+        if (strcmp(name, text->field) == 0) {
+            found = true;
+            continue;
+        }
+        for (size_t k = 0; k < n_made; k++)
+            if (strcmp(name, made[k]) == 0)
+                return dl_error_set(err, EINVAL, text_place(where, place, "fields"),
+                                    "%s is what the field %s becomes; give this one another name, "
+                                    "as in {text: text, mine: %s}",
+                                    name, text->field, name);
+    }
+    if (found)
+        return 0;
+    return dl_error_set(err, EINVAL, text_place(where, place, "field"),
+                        "%s is none of dataset.fields; add it to them", text->field);
 }
 
 static bool text_is_json(enum text_format format, const char *path)
@@ -326,11 +407,17 @@ int text_open(const struct spec_dataset *spec, const char *place, const struct d
     if (text->tokenizer > TOKENIZER_NONE &&
         (r = token_leaves_open(spec, place, env, &text->leaves, err)) < 0)
         return r;
-    r = file_list_make(spec, env, &text->list, err);
+    if (!text->field)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    r = field_choice_init(&text->choice, spec, place, err);
+    if (r == 0)
+        r = text_check_fields(text, place, err);
+    if (r == 0)
+        r = file_list_make(spec, env, &text->list, err);
     if (r < 0)
         return r;
     text->files = calloc(text->list.n, sizeof *text->files);
-    if (!text->field || !text->files)
+    if (!text->files)
         return dl_error_set(err, ENOMEM, place, "out of memory");
     for (uint32_t i = 0; i < text->list.n; i++) {
         struct text_file *file = &text->files[i];
@@ -340,6 +427,10 @@ int text_open(const struct spec_dataset *spec, const char *place, const struct d
             return dl_error_set(err, EINVAL, text->list.paths[i],
                                 "is read as plain lines, but dataset.chat takes messages of JSON; "
                                 "write format: json, or leave chat out");
+        if (!file->json && text->choice.n > 0)
+            return dl_error_set(err, EINVAL, text->list.paths[i],
+                                "is read as plain lines, which have no fields; write format: json, "
+                                "or leave dataset.fields out");
         r = text_open_file(file, text->list.paths[i], env, err);
         if (r < 0)
             return r;
