@@ -194,6 +194,17 @@ class States(SpecCase):
                 self.assertEqual(self.go_on(spec, state), (rest, []))
                 self.assertGreater(len(rest), 20)
 
+    def test_whose_samples_of_a_mix_these_are(self):
+        """Python's, C's, in each worker: the daemon counts them, and shares are what the weights want."""
+        loader = self.loader(self.mix())
+        total = sum(len(batch) for batch in loader)
+        self.assertGreater(total, 400)
+        mixture, = [row["mixture"] for row in dlctl_json("loaders", daemon=self.running) if row["name"] == loader.name]
+        self.assertEqual(sum(row["samples"] for row in mixture), total)
+        for row, want in zip(mixture, (5 / 9, 3 / 9, 1 / 9)):
+            self.assertAlmostEqual(row["wanted"], want)
+            self.assertLessEqual(abs(row["samples"] - row["due"]), 4, row)  # a sample of each worker
+
     def test_a_mix_whose_workers_die(self):
         spec = self.mix()
         want = self.numbers(self.loader(spec))
