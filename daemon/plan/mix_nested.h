@@ -26,8 +26,8 @@ struct mixed_nested {
     struct mixed_children own; /* owned */
 };
 
-/* -EINVAL: there is no such epoch (plan_mix_count() says why); or -ENOMEM. Of `mix`, what `params`
- * have of a seed and an order does not matter but for params->order; `epoch`: the outer one's. */
+/* -EINVAL: there is no such epoch (plan_mix_count() says why); or -ENOMEM. `mix` is borrowed for
+ * the call, `epoch` is the outer one's. `in_turn`: children are not permuted. */
 int _nodiscard_ mixed_nested_new(const struct plan_mix *mix, uint64_t epoch, bool in_turn,
                                  struct mixed_nested **ret);
 struct mixed_nested *mixed_nested_free(struct mixed_nested *nested); /* NULL is fine */

@@ -203,7 +203,7 @@ class States(SpecCase):
         self.assertEqual(sum(row["samples"] for row in mixture), total)
         for row, want in zip(mixture, (5 / 9, 3 / 9, 1 / 9)):
             self.assertAlmostEqual(row["wanted"], want)
-            self.assertLessEqual(abs(row["samples"] - row["due"]), 4, row)  # a sample of each worker
+            self.assertLessEqual(abs(row["samples"] - row["due"]), 2, row)  # a sample of each worker
 
     def test_a_mix_whose_workers_die(self):
         spec = self.mix()
