@@ -30,9 +30,10 @@
 #define BACKEND_PREFIX "/dloader/"
 
 enum {
-    BACKEND_PREFIX_MAX = 96,        /* bytes of what precedes each key in the store, with its NUL */
-    BACKEND_KEY_MAX = 512,          /* bytes of a key */
-    BACKEND_VALUE_MAX = 1024 * 1024 /* bytes of a value; one of none cannot be set */
+    BACKEND_PREFIX_MAX = 96, /* bytes of what precedes each key in the store, with its NUL */
+    BACKEND_KEY_MAX = 512,   /* bytes of a key */
+    BACKEND_VALUE_MAX = 1024 * 1024, /* bytes of a value; one of none cannot be set */
+    BACKEND_NOTES_MAX = 110          /* etcd does 128 operations at once */
 };
 
 struct backend_item {
@@ -57,6 +58,7 @@ struct backend_answer {
 struct backend_note {
     const char *key;
     struct dl_span data;
+    const struct backend_note *next; /* NULL: the last; one alone unless backend_notes_many() */
 };
 
 typedef void (*backend_done)(void *owner, const struct backend_answer *answer);
@@ -78,7 +80,7 @@ struct backend_health {
 struct backend;
 
 struct backend_ops {
-    bool lists_all;
+    bool lists_all, notes_many;
     void (*get)(struct backend *backend, const char *key, backend_done done, void *owner);
     void (*set)(struct backend *backend, const char *key, uint64_t token, struct dl_span data,
                 const struct backend_note *note, backend_done done, void *owner);
@@ -111,7 +113,13 @@ static inline void backend_set(struct backend *backend, const char *key, uint64_
     backend->ops->set(backend, key, token, data, NULL, done, owner);
 }
 
-/* The same, with a note, which is copied. */
+/* A set leaves up to BACKEND_NOTES_MAX notes, at once with it. */
+static inline bool backend_notes_many(const struct backend *backend)
+{
+    return backend->ops->notes_many;
+}
+
+/* The same, with notes, which are copied. */
 static inline void backend_set_with(struct backend *backend, const char *key, uint64_t token,
                                     struct dl_span data, const struct backend_note *note,
                                     backend_done done, void *owner)

@@ -20,7 +20,13 @@ static struct call *etcd_call_free(struct call *call)
 {
     http_cancel(call->http);
     buffer_deinit(&call->data);
-    buffer_deinit(&call->note);
+    for (struct backend_note *note = call->notes; note; note++) {
+        free((char *)note->key);
+        free((uint8_t *)note->data.data);
+        if (!note->next)
+            break;
+    }
+    free(call->notes);
     free(call);
     return NULL;
 }
@@ -204,7 +210,6 @@ static void etcd_on_called(void *owner, const struct http_answer *with)
 static char *etcd_body_of(const struct call *call)
 {
     struct dl_span data = {call->data.data, call->data.len};
-    struct backend_note note = {call->other, {call->note.data, call->note.len}};
     const char *other = call->other[0] ? call->other : NULL;
     uint64_t lease = call->etcd->lease;
 
@@ -212,7 +217,7 @@ static char *etcd_body_of(const struct call *call)
     case CALL_GET:
         return etcd_range_body(call->key);
     case CALL_SET:
-        return etcd_txn_body(call->key, call->token, data, lease, other ? &note : NULL);
+        return etcd_txn_body(call->key, call->token, data, lease, call->notes);
     case CALL_PUT:
         return etcd_put_body(call->key, data, lease, other);
     case CALL_LIST:
@@ -290,7 +295,7 @@ void etcd_at_soon(struct etcd *etcd, uint64_t ms)
 
 /* ---- the backend ---------------------------------------------------------------------------- */
 
-/* `other`: the note's key, or what else is asked; NULL: none. */
+/* `other`: what else is asked; NULL: nothing. */
 static struct call *etcd_begin(struct backend *backend, enum call_kind kind, const char *key,
                                const char *other, struct dl_span data, backend_done done,
                                void *owner)
@@ -315,16 +320,34 @@ static void etcd_get(struct backend *backend, const char *key, backend_done done
     (void)etcd_begin(backend, CALL_GET, key, NULL, (struct dl_span){0}, done, owner);
 }
 
+static void etcd_copy_notes(struct call *call, const struct backend_note *from)
+{
+    uint32_t n = 0;
+
+    for (const struct backend_note *note = from; note; note = note->next)
+        n++;
+    assert(n <= BACKEND_NOTES_MAX);
+    call->notes = n > 0 ? must_alloc(n * sizeof *call->notes) : NULL;
+    for (uint32_t i = 0; i < n; i++, from = from->next) {
+        char key[BACKEND_PREFIX_MAX + BACKEND_KEY_MAX];
+        uint8_t *data = must_alloc(max_u64(from->data.len, 1));
+
+        (void)snprintf(key, sizeof key, "%s%s", call->etcd->prefix, from->key);
+        memcpy(data, from->data.data, from->data.len);
+        call->notes[i] = (struct backend_note){.key = must_strdup(key),
+                                               .data = {data, from->data.len},
+                                               .next = i + 1 < n ? &call->notes[i + 1] : NULL};
+    }
+}
+
 static void etcd_set(struct backend *backend, const char *key, uint64_t token, struct dl_span data,
                      const struct backend_note *note, backend_done done, void *owner)
 {
     assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX);
-    struct call *call =
-        etcd_begin(backend, CALL_SET, key, note ? note->key : NULL, data, done, owner);
+    struct call *call = etcd_begin(backend, CALL_SET, key, NULL, data, done, owner);
 
     call->token = token;
-    if (note)
-        must_append(&call->note, note->data.data, note->data.len);
+    etcd_copy_notes(call, note);
 }
 
 static void etcd_put(struct backend *backend, const char *key, struct dl_span data, const char *ask,
@@ -395,6 +418,7 @@ static void etcd_free(struct backend *backend)
 }
 
 static const struct backend_ops ops = {.lists_all = true,
+                                       .notes_many = true,
                                        .get = etcd_get,
                                        .set = etcd_set,
                                        .put = etcd_put,

@@ -118,7 +118,7 @@ char *etcd_txn_body(const char *key, uint64_t revision, struct dl_span data, uin
     json_t *puts = json_pack("[o]", etcd_json_put(key, data, lease));
     char rev[24];
 
-    if (note)
+    for (; note; note = note->next)
         (void)json_array_append_new(puts, etcd_json_put(note->key, note->data, lease));
     /* Of a key that is not there the revision is 0. */
     return etcd_json_dump(json_pack("{s[{ssssssss}]soso}", "compare", "key", k, "target", "MOD",

@@ -9,8 +9,8 @@
 
 /* Bodies of requests; owned by the caller. NULL: out of memory. */
 char *etcd_range_body(const char *key);
-/* Writes if the key was last written at that revision; 0: if there is none; and with it the note
- * (may be NULL). Either way the answer says what is there. `lease` 0: none. */
+/* Writes if the key was last written at that revision; 0: if there is none; and with it the
+ * notes (may be NULL). Either way the answer says what is there. `lease` 0: none. */
 char *etcd_txn_body(const char *key, uint64_t revision, struct dl_span data, uint64_t lease,
                     const struct backend_note *note);
 /* Writes in any case, and reads `ask`. */

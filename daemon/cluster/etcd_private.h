@@ -23,10 +23,11 @@ struct call {
     struct etcd *etcd;
     enum call_kind kind;
     char key[BACKEND_PREFIX_MAX + BACKEND_KEY_MAX]; /* of a list the prefix */
-    /* The note's, or what else is asked; "": none. */
+    /* What else is asked; "": none. */
     char other[BACKEND_PREFIX_MAX + BACKEND_KEY_MAX];
     uint64_t token;
-    struct dl_buffer data, note; /* owned */
+    struct dl_buffer data;      /* owned */
+    struct backend_note *notes; /* owned, a list in an array, with keys and bytes; NULL: none */
     backend_done done;
     void *owner;
     struct http_call *http; /* owned; NULL while it waits for a token, a lease, or the loop */

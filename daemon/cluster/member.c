@@ -19,7 +19,7 @@ struct member {
     uint64_t token; /* of what lies there; 0: nothing */
     enum rdzv_do asked;
     enum rdzv_do trouble; /* what the store failed to do; NOTHING: it works */
-    struct dl_buffer bytes, head_bytes;
+    struct dl_buffer bytes, head_bytes, page_bytes;
     struct rdzv_card *cards; /* owned: those looked at */
     uint32_t n_cards, cap_cards;
     uint64_t asked_ns, wrote_ns, read_ns, looked_ns;
@@ -53,16 +53,63 @@ static void member_post(struct member *member, const struct rdzv_card *card)
                 member_on_answer, member);
 }
 
+static void member_page_key(const struct member *member, uint32_t page, char ret[BACKEND_KEY_MAX])
+{
+    (void)snprintf(ret, BACKEND_KEY_MAX, "%s/places/%" PRIu32, member->key, page);
+}
+
+/* Of the round that the write completes; the pages of one that was complete already are there. */
+static uint32_t member_pages_due(const struct member *member)
+{
+    const struct rdzv_state *next = &member->next;
+    bool was = member->has_state && member->token > 0 && member->state.stamp == next->stamp;
+
+    if (!next->complete || was || !backend_notes_many(member->backend))
+        return 0;
+    return rdzv_pages(rdzv_state_count(next).members);
+}
+
+/* The head, and behind it the pages of places. */
+static void member_write_notes(struct member *member, struct backend_note *notes,
+                               char (*keys)[BACKEND_KEY_MAX], uint32_t pages)
+{
+    size_t ends[RDZV_PAGES_MAX + 1] = {0};
+
+    member->head_bytes.len = member->page_bytes.len = 0;
+    rdzv_head_pack(&member->next, &member->head_bytes);
+    notes[0] = (struct backend_note){member->head_key, member_span_of(&member->head_bytes),
+                                     pages > 0 ? &notes[1] : NULL};
+    for (uint32_t i = 0; i < pages; i++) {
+        rdzv_page_pack(&member->next, i, &member->page_bytes);
+        ends[i + 1] = member->page_bytes.len;
+        member_page_key(member, i, keys[i]);
+    }
+    for (uint32_t i = 0; i < pages; i++)
+        notes[i + 1] =
+            (struct backend_note){keys[i],
+                                  {member->page_bytes.data + ends[i], ends[i + 1] - ends[i]},
+                                  i + 1 < pages ? &notes[i + 2] : NULL};
+}
+
 static void member_write(struct member *member)
 {
-    struct backend_note note = {.key = member->head_key};
+    uint32_t pages = member_pages_due(member);
+    _cleanup_free_ struct backend_note *notes = must_alloc((pages + 1) * sizeof *notes);
+    _cleanup_free_ char(*keys)[BACKEND_KEY_MAX] = must_alloc((pages + 1) * sizeof *keys);
 
-    member->bytes.len = member->head_bytes.len = 0;
+    member->bytes.len = 0;
     rdzv_state_pack(&member->next, &member->bytes);
-    rdzv_head_pack(&member->next, &member->head_bytes);
-    note.data = member_span_of(&member->head_bytes);
+    member_write_notes(member, notes, keys, pages);
     backend_set_with(member->backend, member->key, member->token, member_span_of(&member->bytes),
-                     &note, member_on_answer, member);
+                     notes, member_on_answer, member);
+}
+
+static void member_find(struct member *member, uint32_t members)
+{
+    char key[BACKEND_KEY_MAX];
+
+    member_page_key(member, (uint32_t)(member->rdzv.self.id % rdzv_pages(members)), key);
+    backend_get(member->backend, key, member_on_answer, member);
 }
 
 static void member_ask(struct member *member, const struct rdzv_out *out)
@@ -78,6 +125,9 @@ static void member_ask(struct member *member, const struct rdzv_out *out)
         break;
     case RDZV_READ:
         backend_get(member->backend, member->key, member_on_answer, member);
+        break;
+    case RDZV_FIND:
+        member_find(member, out->members);
         break;
     case RDZV_LOOK:
         backend_list(member->backend, member->cards_key, member->head_key, member_on_answer,
@@ -113,6 +163,8 @@ static void member_tell(struct member *member, const struct rdzv_out *out)
         struct rdzv_place place = rdzv_state_place(&member->state, member->rdzv.self.id);
 
         events->round(member->owner, &member->state, &place);
+    } else if (out->news == RDZV_PLACED) {
+        events->placed(member->owner, member->rdzv.round, &out->place);
     } else if (out->news == RDZV_OPENED || out->news == RDZV_EVICTED) {
         const char *why = out->why ? out->why : member->state.why;
 
@@ -254,6 +306,19 @@ static void member_on_head(struct member *member, const struct backend_answer *a
     member_follow(member, &out);
 }
 
+static void member_on_found(struct member *member, const struct backend_answer *answer)
+{
+    struct rdzv_event event = {.type = RDZV_FOUND};
+    struct rdzv_found found;
+    struct rdzv_out out;
+
+    member_tell_trouble(member, NULL);
+    if (answer->data.len > 0 && rdzv_page_find(answer->data, member->rdzv.self.id, &found))
+        event.found = &found;
+    member_step(member, &event, &out);
+    member_follow(member, &out);
+}
+
 /* A card that cannot be read is nobody's. */
 static void member_read_cards(struct member *member, const struct backend_answer *answer)
 {
@@ -369,6 +434,8 @@ static void member_on_answer(void *owner, const struct backend_answer *answer)
         member_on_value(member, answer);
     else if (member->asked == RDZV_LOOK)
         member_on_looked(member, answer);
+    else if (member->asked == RDZV_FIND)
+        member_on_found(member, answer);
     else
         member_on_head(member, answer);
 }
@@ -393,6 +460,12 @@ void member_leave(struct member *member)
 void member_close(struct member *member, const char *reason)
 {
     member_request(member, RDZV_CLOSE, reason);
+}
+
+void member_list(struct member *member)
+{
+    rdzv_want_list(&member->rdzv);
+    uv_timer_start(&member->timer, member_on_timer, 0, 0);
 }
 
 const struct rdzv_state *member_state(const struct member *member)
@@ -493,6 +566,8 @@ int member_new(const struct member_options *options, struct member **ret, struct
     (void)uv_timer_init(options->loop, &member->timer);
     bool watches = backend_watch(member->backend, member->head_key, member_on_changed, member);
     rdzv_init(&member->rdzv, options->settings, &self, !watches);
+    if (options->events->placed && backend_notes_many(member->backend))
+        rdzv_go_by_places(&member->rdzv);
     *ret = member;
     return 0;
 }
@@ -506,6 +581,7 @@ static void member_on_closed(uv_handle_t *handle)
     rdzv_state_deinit(&member->next);
     buffer_deinit(&member->bytes);
     buffer_deinit(&member->head_bytes);
+    buffer_deinit(&member->page_bytes);
     free(member->cards);
     free(member);
 }

@@ -28,6 +28,10 @@ struct member_events {
     void (*notice)(void *owner, const struct dl_error *words);
     /* The store has begun to fail, or with NULL: is of use again. Likewise. */
     void (*store)(void *owner, const struct dl_error *trouble);
+    /* A round is complete, with this node at that place; the list of its nodes was not read, and
+     * round() follows once it is, by member_list(). NULL: all rounds are told by round(). Among few
+     * nodes, and in stores other than etcd, they are all the same. */
+    void (*placed)(void *owner, uint64_t round, const struct rdzv_place *place);
 };
 
 struct member_options {
@@ -51,7 +55,11 @@ void member_ready(struct member *member);
 void member_leave(struct member *member);
 void member_close(struct member *member, const char *reason);
 
-/* The state as last seen; NULL: none was. Valid until the loop runs. */
+/* The owner needs the lists of the rounds from now on, and of the one that it was told by placed().
+ */
+void member_list(struct member *member);
+/* The state as last seen; NULL: none was; of a round that was told by placed() it is another. Valid
+ * until the loop runs. */
 const struct rdzv_state *member_state(const struct member *member);
 uint64_t member_id(const struct member *member);
 /* The beat of that node, and how long it has been the same, as seen from here at the latest look;

@@ -15,9 +15,20 @@
 static const uint64_t FIRST_LOOK_NS = SECOND / 2, RETRY_NS = SECOND / 250, CROWD_NS = SECOND / 1000;
 enum { RETRY_SHIFT_MAX = 8, CROWD = 25 };
 
+/* A store that is slow, as all come at once, is given the time of so many calls: else many look
+ * before the first has written what it saw. */
+enum { FIRST_LOOK_CALLS = 8, RETRY_CALLS = 2 };
+
 /* Nodes that read each change of a state that does not concern them; more read fewer, and go by its
  * head where they can. */
-enum { RDZV_READERS = 32 };
+enum { RDZV_READERS = RDZV_LISTED_MAX };
+
+/* While nodes gather the state changes, and is told to all, once in so many parts of poll_ns as
+ * there are nodes. */
+enum { NODES_A_CHANGE = 256 };
+
+/* A list that did not come in time was one of many: it takes longer to be asked for again. */
+enum { LOOK_AGAIN = 8 };
 
 const struct rdzv_settings RDZV_DEFAULTS = {.min = 1,
                                             .max = 1,
@@ -79,6 +90,7 @@ void rdzv_init(struct rdzv *rdzv, const struct rdzv_settings *settings,
                           .peek_at = RDZV_NEVER,
                           .post_at = RDZV_NEVER,
                           .read_at = RDZV_NEVER,
+                          .find_at = RDZV_NEVER,
                           .look_at = RDZV_NEVER,
                           .blind = true};
     rdzv->self.rank = RDZV_NO_RANK;
@@ -205,6 +217,21 @@ static void rdzv_plan_look(struct rdzv *rdzv)
     rdzv->look_at = max_u64(at, rdzv->clock);
 }
 
+void rdzv_go_by_places(struct rdzv *rdzv)
+{
+    rdzv->finds = true;
+}
+
+void rdzv_want_list(struct rdzv *rdzv)
+{
+    if (rdzv->wants_list)
+        return;
+    rdzv->wants_list = true;
+    if (rdzv->want == RDZV_WANT_IN && (rdzv->unlisted || rdzv->find_at != RDZV_NEVER))
+        rdzv_sooner(&rdzv->read_at, rdzv->clock);
+    rdzv->find_at = RDZV_NEVER;
+}
+
 void rdzv_look_soon(struct rdzv *rdzv)
 {
     if (rdzv->want == RDZV_WANT_IN)
@@ -216,7 +243,7 @@ static uint64_t rdzv_retry_at(struct rdzv *rdzv)
 {
     unsigned shift = rdzv->lost < RETRY_SHIFT_MAX ? rdzv->lost : RETRY_SHIFT_MAX;
 
-    return rdzv->clock + rdzv_draw(rdzv) % (RETRY_NS << shift);
+    return rdzv->clock + rdzv_draw(rdzv) % max_u64(RETRY_NS << shift, RETRY_CALLS * rdzv->latency);
 }
 
 /* ---- what the store says -------------------------------------------------------------------- */
@@ -228,6 +255,14 @@ static bool rdzv_is_reader(const struct rdzv *rdzv)
     const struct rdzv_head *head = &rdzv->head;
 
     return head->n <= RDZV_READERS || head->front == 0 || rdzv->self.id <= head->front;
+}
+
+static bool rdzv_goes_by_place(const struct rdzv *rdzv)
+{
+    const struct rdzv_head *head = &rdzv->head;
+
+    return rdzv->finds && !rdzv->wants_list && rdzv_pages(head->members) > 0 && rdzv->has_card &&
+           rdzv->self.ready && rdzv->self.id > head->front && !rdzv_is_refused(rdzv);
 }
 
 /* A state that concerns this node is read soon: one by which its round is over, or another is
@@ -244,7 +279,9 @@ static void rdzv_plan_read(struct rdzv *rdzv)
     bool complete =
         !rdzv->in_round && head->complete &&
         !(rdzv->has_read && rdzv->read_round == head->round && rdzv->read_stamp == head->stamp);
-    if (over || complete || rdzv_is_refused(rdzv))
+    if (complete && rdzv_goes_by_place(rdzv))
+        rdzv_sooner(&rdzv->find_at, rdzv->clock + rdzv_within(rdzv, min_u64(crowd, 2 * poll)));
+    else if (over || complete || rdzv_is_refused(rdzv))
         rdzv_sooner(&rdzv->read_at, rdzv->clock + rdzv_within(rdzv, min_u64(crowd, 2 * poll)));
     else if (rdzv->has_card && rdzv_is_reader(rdzv))
         rdzv_sooner(&rdzv->read_at,
@@ -262,13 +299,15 @@ static void rdzv_plan_begin(struct rdzv *rdzv)
         rdzv_sooner(&rdzv->look_at, rdzv->clock + rdzv_within(rdzv, poll / 4) +
                                         min_u64(rdzv->place, 512) * (poll / 8));
     else if (rdzv->has_card) /* few draw a small number, and they look first */
-        rdzv_sooner(&rdzv->look_at, rdzv->clock + FIRST_LOOK_NS * crowd / CROWD * drawn / 1000);
+        rdzv_sooner(&rdzv->look_at,
+                    rdzv->clock + max_u64(FIRST_LOOK_NS, FIRST_LOOK_CALLS * rdzv->latency) * crowd /
+                                      CROWD * drawn / 1000);
 }
 
 /* Those who are in let this node in; it looks itself if they do not, of many after longer. */
 static uint64_t rdzv_patience(struct rdzv *rdzv)
 {
-    uint64_t crowd = max_u64(rdzv->head.n, rdzv->set.min) / (4 * RDZV_READERS);
+    uint64_t crowd = max_u64(rdzv->head.n, rdzv->set.min) / (2 * RDZV_READERS);
     uint64_t poll = rdzv->set.poll_ns * max_u64(1, crowd);
 
     return 2 * poll + rdzv_within(rdzv, 2 * poll);
@@ -278,7 +317,7 @@ static void rdzv_notice_opened(struct rdzv *rdzv, struct rdzv_out *out)
 {
     if (!rdzv->in_round || !rdzv_is_opened_by_head(rdzv))
         return;
-    rdzv->in_round = rdzv->self.ready = false;
+    rdzv->in_round = rdzv->unlisted = rdzv->self.ready = false;
     rdzv->deadline = RDZV_NEVER; /* until the owner is ready */
     out->news = RDZV_OPENED;
     out->why = rdzv->head.why;
@@ -323,6 +362,7 @@ static void rdzv_note_head_of(struct rdzv *rdzv, const struct rdzv_state *state)
                                     .closed = state->closed[0],
                                     .n = state->n,
                                     .front = rdzv_state_front(state),
+                                    .members = rdzv_state_count(state).members,
                                     .rules = state->rules};
 }
 
@@ -336,6 +376,8 @@ static void rdzv_note_read(struct rdzv *rdzv, const struct rdzv_state *state)
     rdzv->place = rdzv->n_nodes;
     if (!state)
         return;
+    if (rdzv->read_nonce != state->nonce)
+        rdzv->changed_at = rdzv->clock;
     rdzv->read_nonce = state->nonce;
     rdzv->read_round = state->round;
     rdzv->read_stamp = state->stamp;
@@ -408,12 +450,55 @@ static bool rdzv_is_what_was_read(const struct rdzv *rdzv, const struct rdzv_eve
     return event->state && rdzv->has_read && rdzv->read_nonce == event->head->nonce;
 }
 
+/* What the page says is what the state would, if it is of the round that the head tells of. */
+static bool rdzv_is_found(const struct rdzv *rdzv, const struct rdzv_found *found)
+{
+    const struct rdzv_head *head = &rdzv->head;
+
+    return found && rdzv->has_head && head->complete && !head->closed &&
+           found->stamp == head->stamp && found->life == rdzv->self.life && rdzv->self.ready &&
+           !rdzv->in_round && !(rdzv->any && head->round <= rdzv->round);
+}
+
+static void rdzv_on_found(struct rdzv *rdzv, const struct rdzv_found *found, struct rdzv_out *out)
+{
+    rdzv->find_at = RDZV_NEVER;
+    if (!rdzv_is_found(rdzv, found)) {
+        rdzv_sooner(&rdzv->read_at, rdzv->clock);
+        return;
+    }
+    rdzv->in_round = rdzv->any = rdzv->present = rdzv->unlisted = true;
+    rdzv->round = rdzv->head.round;
+    rdzv->stamp = rdzv->head.stamp;
+    rdzv->self.ready = false;
+    rdzv->deadline = rdzv->quorum_at = RDZV_NEVER;
+    rdzv->place = found->index;
+    rdzv->n_nodes = max_u64(rdzv->head.n, found->index + 1);
+    rdzv_plan_look(rdzv);
+    if (rdzv->wants_list)
+        rdzv->read_at = rdzv->clock;
+    out->news = RDZV_PLACED;
+    out->place = found->place;
+}
+
 /* How many wait in front of this one, to be let in. */
 static void rdzv_note_queue(struct rdzv *rdzv, const struct rdzv_event *event)
 {
     rdzv->queue = 0;
     for (uint32_t i = 0; i < event->n_cards && event->cards[i].id < rdzv->self.id; i++)
         rdzv->queue += !event->state || !rdzv_state_find(event->state, event->cards[i].id);
+}
+
+/* Each change of an open round is told to all who gather: of many, those who come one after the
+ * other are let in together, unless they are the last. */
+static bool rdzv_can_wait(const struct rdzv *rdzv, const struct rdzv_turn *turn)
+{
+    const struct rdzv_state *now = turn->state, *next = turn->next;
+
+    return rdzv->want == RDZV_WANT_IN && turn->changed && now && !now->complete &&
+           !next->complete && next->round == now->round && next->n >= now->n &&
+           now->n > RDZV_READERS &&
+           rdzv->clock - rdzv->changed_at < now->n * rdzv->set.poll_ns / NODES_A_CHANGE;
 }
 
 /* The cards are no older than the state: it can be changed on their grounds. A head that differs
@@ -447,6 +532,10 @@ static void rdzv_on_looked(struct rdzv *rdzv, const struct rdzv_event *event,
     rdzv_take_turn(rdzv, &turn);
     if (rdzv->want == RDZV_WANT_NOTHING)
         return;
+    if (rdzv_can_wait(rdzv, &turn)) {
+        turn.changed = false;
+        out->store = RDZV_NOTHING;
+    }
     if (!turn.changed)
         rdzv->lost = 0;
     if (again && !turn.changed && event->state && !rdzv_is_what_was_read(rdzv, event)) {
@@ -494,10 +583,13 @@ static void rdzv_on_failing(struct rdzv *rdzv, const struct rdzv_event *event, s
     rdzv->blind = true;
     rdzv->failures++;
     rdzv->again = false;
-    rdzv->not_before = rdzv->clock + rdzv_about(rdzv, min_u64(pause, rdzv->set.beat_ns)) +
-                       rdzv_within(rdzv, rdzv->n_nodes * CROWD_NS);
+    rdzv->not_before =
+        rdzv->clock + rdzv_about(rdzv, min_u64(pause, rdzv->set.beat_ns)) +
+        rdzv_within(rdzv, (rdzv->doing == RDZV_LOOK ? LOOK_AGAIN : 1) * rdzv->n_nodes * CROWD_NS);
     if (rdzv->doing == RDZV_READ)
         rdzv->read_at = rdzv->clock;
+    else if (rdzv->doing == RDZV_FIND)
+        rdzv->find_at = rdzv->clock;
     else if (rdzv->doing == RDZV_PEEK)
         rdzv->peek_at = rdzv->clock;
     else if (rdzv->doing != RDZV_POST)
@@ -520,7 +612,7 @@ static void rdzv_on_request(struct rdzv *rdzv, enum rdzv_want want, uint64_t wit
     rdzv->want = want;
     rdzv->failure = (struct dl_error){0};
     rdzv->deadline = rdzv->clock + within;
-    rdzv->read_at = rdzv->look_at = rdzv->peek_at = RDZV_NEVER;
+    rdzv->read_at = rdzv->find_at = rdzv->look_at = rdzv->peek_at = RDZV_NEVER;
     *(want == RDZV_WANT_IN ? &rdzv->peek_at : &rdzv->read_at) = rdzv->clock;
 }
 
@@ -536,7 +628,7 @@ static void rdzv_on_ready(struct rdzv *rdzv)
 static void rdzv_on_join(struct rdzv *rdzv)
 {
     rdzv_on_request(rdzv, RDZV_WANT_IN, rdzv->set.join_ns);
-    rdzv->has_head = rdzv->has_read = rdzv->again = false;
+    rdzv->has_head = rdzv->has_read = rdzv->again = rdzv->unlisted = false;
     rdzv->unreadable.code = 0;
     rdzv->post_at = RDZV_NEVER;
     rdzv->place = rdzv->n_nodes = rdzv->queue = 0;
@@ -569,6 +661,7 @@ static void rdzv_on_answer(struct rdzv *rdzv, const struct rdzv_event *event,
 {
     assert(rdzv->doing != RDZV_NOTHING);
     if (event->type != RDZV_FAILING) {
+        rdzv->latency = max_u64(rdzv->clock - rdzv->asked, rdzv->latency / 2);
         rdzv->trouble.code = 0;
         rdzv->failures = 0;
         rdzv->not_before = 0;
@@ -579,6 +672,8 @@ static void rdzv_on_answer(struct rdzv *rdzv, const struct rdzv_event *event,
         rdzv_on_failing(rdzv, event, out);
     else if (event->type == RDZV_HEAD)
         rdzv_on_head(rdzv, event->head, out);
+    else if (event->type == RDZV_FOUND)
+        rdzv_on_found(rdzv, event->found, out);
     else if (event->type == RDZV_SEEN)
         rdzv_on_seen(rdzv, event, next, out);
     else
@@ -592,6 +687,7 @@ static void rdzv_on_event(struct rdzv *rdzv, const struct rdzv_event *event,
     switch (event->type) {
     case RDZV_HEAD:
     case RDZV_SEEN:
+    case RDZV_FOUND:
     case RDZV_LOOKED:
     case RDZV_FAILING:
         rdzv_on_answer(rdzv, event, next, out);
@@ -622,6 +718,8 @@ static enum rdzv_do rdzv_next(const struct rdzv *rdzv)
         return RDZV_POST;
     if (rdzv->clock >= rdzv->read_at)
         return RDZV_READ;
+    if (rdzv->clock >= rdzv->find_at)
+        return RDZV_FIND;
     if (rdzv->clock >= rdzv->look_at) {
         bool may_be_in = !rdzv_is_placed(rdzv) && rdzv->has_head && rdzv->want == RDZV_WANT_IN &&
                          !(rdzv->has_read && rdzv->read_nonce == rdzv->head.nonce);
@@ -632,7 +730,8 @@ static enum rdzv_do rdzv_next(const struct rdzv *rdzv)
 
 static uint64_t rdzv_next_at(const struct rdzv *rdzv)
 {
-    uint64_t at = min_u64(min_u64(rdzv->peek_at, rdzv->read_at), rdzv->look_at);
+    uint64_t at =
+        min_u64(min_u64(rdzv->peek_at, rdzv->read_at), min_u64(rdzv->find_at, rdzv->look_at));
 
     if (rdzv->want == RDZV_WANT_IN)
         at = min_u64(at, rdzv->post_at);
@@ -644,6 +743,7 @@ static void rdzv_begin_asking(struct rdzv *rdzv, struct rdzv_out *out)
     rdzv->doing = out->store;
     rdzv->asked = rdzv->clock;
     rdzv->has_news = false;
+    out->members = rdzv->head.members;
     if (out->store != RDZV_POST)
         return;
     uint64_t beat = rdzv->has_card && rdzv->card.life == rdzv->self.life ? rdzv->card.beat + 1 : 0;

@@ -50,6 +50,9 @@
  * Among many nodes the head is enough to know that a round is over, and which is open: it is told,
  * and answered, before the state is read. All of a thousand read that in their turn.
  *
+ * Where the store has pages of places, and the owner needs no list of the nodes, a node of many
+ * reads a page in the place of a state of a thousand nodes; those in front read the state, to look.
+ *
  * A node that has just come writes its card and waits for those that are in; if none sees to it, it
  * looks itself. A state is written on the grounds of cards that are not older than it.
  *
@@ -94,6 +97,7 @@ enum rdzv_event_type {
     RDZV_CLOSE,   /* wants that nobody meets any more: `reason` */
     RDZV_HEAD,    /* the store answered a PEEK or a POST: `head` */
     RDZV_SEEN,    /* a READ or a WRITE: `state`, `won` */
+    RDZV_FOUND,   /* a FIND: `found` */
     RDZV_LOOKED,  /* a LOOK: `head` and `cards`; `state` is the one seen last */
     RDZV_FAILING, /* it did not: `error` */
     RDZV_CHANGED, /* the state may be another: `head`; NULL: whatever it is */
@@ -108,6 +112,7 @@ struct rdzv_event {
     const struct rdzv_state *state; /* SEEN, LOOKED: NULL: there is none */
     const struct rdzv_state *last;  /* likewise: the one seen before; NULL: none was */
     const struct rdzv_head *head;   /* NULL: there is none */
+    const struct rdzv_found *found; /* FOUND: NULL: the page says nothing of this node */
     const struct rdzv_card *cards;  /* by id */
     uint32_t n_cards;
     const struct dl_error *error;
@@ -118,6 +123,7 @@ enum rdzv_do {
     RDZV_PEEK,  /* reads the head */
     RDZV_POST,  /* writes out->card, and reads the head */
     RDZV_READ,  /* reads the state */
+    RDZV_FIND,  /* reads the page of this node's place: of rdzv_pages(out->members) */
     RDZV_LOOK,  /* reads the head and all cards */
     RDZV_WRITE, /* the state and its head */
 };
@@ -125,6 +131,7 @@ enum rdzv_do {
 enum rdzv_news {
     RDZV_NO_NEWS,
     RDZV_ROUND,   /* a round is complete, with this node: ranks are in the state that was seen */
+    RDZV_PLACED,  /* likewise, at out->place; the state was not read. ROUND follows when it is */
     RDZV_OPENED,  /* that round is over, and a new one open: RDZV_READY when all here stand still */
     RDZV_EVICTED, /* that round goes on without this node, or is over: likewise */
     RDZV_CLOSED,  /* `error` says why; the machine is out, as after the following */
@@ -137,6 +144,8 @@ struct rdzv_out {
     enum rdzv_news news;
     uint64_t wake; /* TICK then, at the latest; UINT64_MAX: never */
     struct rdzv_card card;
+    uint32_t members; /* FIND: of the round that the head tells of */
+    struct rdzv_place place;
     bool drops; /* the card of the node `dropped` has no use any more; not answered */
     uint64_t dropped;
     /* OPENED: as the head says it, borrowed until the next step; NULL: the state that was seen
@@ -175,11 +184,12 @@ struct rdzv {
     /* Time that counts: what passed while the machine was run. The times below are of it, and
      * UINT64_MAX is never. */
     uint64_t clock, now;
-    uint64_t asked;                              /* when the store was */
-    uint64_t answered;                           /* latest look */
-    uint64_t peek_at, post_at, read_at, look_at; /* next */
-    uint64_t not_before;                         /* any of them: the store fails */
-    uint32_t failures;                           /* of it, one after another */
+    uint64_t asked;                                       /* when the store was */
+    uint64_t latency;                                     /* of its calls, lately */
+    uint64_t answered;                                    /* latest look */
+    uint64_t peek_at, post_at, read_at, find_at, look_at; /* next */
+    uint64_t not_before;                                  /* any of them: the store fails */
+    uint32_t failures;                                    /* of it, one after another */
     uint64_t quorum_at; /* when the quorum was first seen; UINT64_MAX: there is none, */
     uint64_t quorum;    /* this one, */
     uint64_t open_round;
@@ -191,10 +201,14 @@ struct rdzv {
     bool has_card;         /* it was written */
     bool has_head;         /* there was one */
     bool has_news;         /* it came after the store was asked */
-    bool suspects;         /* somebody is silent */
-    bool again;            /* a state was read for a look that found another head */
-    bool has_read;         /* a state, which was: */
+    bool finds;      /* the store has pages of places, and the owner takes a place for enough: */
+    bool wants_list; /* not any more */
+    bool unlisted;   /* the round that it is in was not read */
+    bool suspects;   /* somebody is silent */
+    bool again;      /* a state was read for a look that found another head */
+    bool has_read;   /* a state, which was: */
     uint64_t read_nonce, read_round, read_stamp;
+    uint64_t changed_at;     /* when that state was first seen */
     uint32_t place, n_nodes; /* among those in that state; n_nodes: it is not */
     uint32_t queue;          /* place among those who wait for others to let them in */
 
@@ -218,6 +232,11 @@ struct rdzv_rules rdzv_rules_of(const struct rdzv_settings *settings);
 
 /* The next look is due, though the node's turn has not come. */
 void rdzv_look_soon(struct rdzv *rdzv);
+
+/* The owner needs no more of a round of many than its place, until rdzv_want_list(). */
+void rdzv_go_by_places(struct rdzv *rdzv);
+/* From now on each round is read as a whole, the one that it is in, too. */
+void rdzv_want_list(struct rdzv *rdzv);
 
 /* The watch over the node of that id; NULL: it was in no look. */
 const struct rdzv_peer *rdzv_peer(const struct rdzv *rdzv, uint64_t id);

@@ -11,7 +11,8 @@
 #include <inttypes.h>
 
 /* A head of an earlier release ends before `why`. */
-enum { FIELDS = 15, NODE_FIELDS = 6, HEAD_FIELDS = 10, HEAD_LATER_FIELDS = 2, CARD_FIELDS = 9, FORMAT_FIELDS = 2 };
+enum { FIELDS = 15, NODE_FIELDS = 6, HEAD_FIELDS = 10, HEAD_LATER_FIELDS = 3, CARD_FIELDS = 9, FORMAT_FIELDS = 2 };
+enum { PAGE_FIELDS = 5, PLACE_FIELDS = 5 };
 enum { FLAG_COMPLETE = 1, FLAG_ENOUGH = 2, FLAG_CLOSED = 4 };
 enum { FLAG_MEMBER = 1, FLAG_READY = 2, FLAG_IN = 4 };
 
@@ -125,6 +126,7 @@ void rdzv_head_pack(const struct rdzv_state *state, struct dl_buffer *out)
     rdzv_blob_put_uints(out, numbers, HEAD_FIELDS);
     rdzv_blob_put_text(out, state->complete ? "" : state->why);
     rdzv_blob_put_uint(out, rdzv_state_front(state));
+    rdzv_blob_put_uint(out, rdzv_state_count(state).members);
 }
 
 void rdzv_card_pack(const struct rdzv_card *card, struct dl_buffer *out)
@@ -138,6 +140,37 @@ void rdzv_card_pack(const struct rdzv_card *card, struct dl_buffer *out)
     rdzv_blob_put_uints(out, numbers, ARRAY_SIZE(numbers));
     rdzv_blob_put_text(out, card->name);
     rdzv_blob_put_uints(out, formats, FORMAT_FIELDS);
+}
+
+static bool rdzv_blob_is_on_page(const struct rdzv_node *node, uint32_t page, uint32_t pages)
+{
+    return node->member && node->id % pages == page;
+}
+
+void rdzv_page_pack(const struct rdzv_state *state, uint32_t page, struct dl_buffer *out)
+{
+    struct rdzv_count count = rdzv_state_count(state);
+    uint32_t pages = rdzv_pages(count.members), n = 0;
+    uint64_t world = 0;
+
+    for (uint32_t i = 0; i < state->n; i++) {
+        world += state->nodes[i].member ? state->nodes[i].local : 0;
+        n += rdzv_blob_is_on_page(&state->nodes[i], page, pages);
+    }
+    const uint64_t top[] = {RDZV_VERSION, state->stamp, count.members, world};
+    rdzv_blob_put_array(out, PAGE_FIELDS);
+    rdzv_blob_put_uints(out, top, ARRAY_SIZE(top));
+    rdzv_blob_put_array(out, n);
+    for (uint32_t i = 0; i < state->n; i++) {
+        const struct rdzv_node *node = &state->nodes[i];
+
+        if (!rdzv_blob_is_on_page(node, page, pages))
+            continue;
+        struct rdzv_place place = rdzv_state_place(state, node->id);
+        const uint64_t numbers[] = {node->id, node->life, i, place.rank, place.first};
+        rdzv_blob_put_array(out, PLACE_FIELDS);
+        rdzv_blob_put_uints(out, numbers, ARRAY_SIZE(numbers));
+    }
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -377,6 +410,7 @@ bool rdzv_head_unpack(struct dl_span data, struct rdzv_head *ret)
     if (more >= HEAD_LATER_FIELDS) {
         rdzv_blob_take_text(&in, ret->why, sizeof ret->why);
         ret->front = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
+        ret->members = (uint32_t)rdzv_blob_take_uint(&in, 0, RDZV_NODES_MAX);
         more -= HEAD_LATER_FIELDS;
     }
     rdzv_blob_skip(&in, more);
@@ -405,4 +439,41 @@ bool rdzv_card_unpack(struct dl_span data, struct rdzv_card *ret)
     rdzv_blob_take_formats(&in, &more, &ret->formats);
     rdzv_blob_skip(&in, more);
     return !in.bad && in.left == 0;
+}
+
+/* True: it is the one of that id. */
+static bool rdzv_blob_take_place(struct reader *in, uint64_t id, struct rdzv_found *ret)
+{
+    uint64_t more = rdzv_blob_take_fields(in, PLACE_FIELDS);
+    struct rdzv_found found = *ret;
+
+    uint64_t whose = rdzv_blob_take_uint(in, 0, UINT64_MAX);
+    found.life = rdzv_blob_take_uint(in, 0, RDZV_NUMBER_MAX);
+    found.index = (uint32_t)rdzv_blob_take_uint(in, 0, RDZV_NODES_MAX - 1);
+    found.place.rank = (uint32_t)rdzv_blob_take_uint(in, 0, RDZV_NODES_MAX - 1);
+    found.place.first = rdzv_blob_take_uint(in, 0, DL_MAX_WORLD_SIZE);
+    rdzv_blob_skip(in, more);
+    in->bad |= found.place.rank >= found.place.nodes || found.place.first > found.place.world;
+    if (in->bad || whose != id)
+        return false;
+    *ret = found;
+    return true;
+}
+
+bool rdzv_page_find(struct dl_span data, uint64_t id, struct rdzv_found *ret)
+{
+    struct reader in = {.at = data.data, .left = data.len};
+    bool found = false;
+    uint64_t more;
+
+    *ret = (struct rdzv_found){0};
+    if (!rdzv_blob_take_version(&in, PAGE_FIELDS, &more))
+        return false;
+    ret->stamp = rdzv_blob_take_uint(&in, 1, RDZV_NUMBER_MAX);
+    ret->place.nodes = (uint32_t)rdzv_blob_take_uint(&in, 1, RDZV_NODES_MAX);
+    ret->place.world = rdzv_blob_take_uint(&in, 0, DL_MAX_WORLD_SIZE);
+    for (uint64_t n = rdzv_blob_take(&in, TOKEN_ARRAY).n; n > 0 && !in.bad; n--)
+        found |= rdzv_blob_take_place(&in, id, ret);
+    rdzv_blob_skip(&in, in.bad ? 0 : more);
+    return found && !in.bad && in.left == 0;
 }

@@ -61,6 +61,13 @@ uint32_t rdzv_state_place_of(const struct rdzv_state *state, uint64_t id)
     return low;
 }
 
+uint32_t rdzv_pages(uint32_t members)
+{
+    uint32_t n = (members + RDZV_PAGE_NODES - 1) / RDZV_PAGE_NODES;
+
+    return members <= RDZV_LISTED_MAX ? 0 : n < RDZV_PAGES_MAX ? n : RDZV_PAGES_MAX;
+}
+
 uint64_t rdzv_state_front(const struct rdzv_state *state)
 {
     uint32_t n = state->n < RDZV_FRONT ? state->n : RDZV_FRONT;

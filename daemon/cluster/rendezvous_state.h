@@ -4,6 +4,8 @@
  *
  *   the state   one value, changed as a whole, and only when nodes come, go or are ready
  *   its head    a few numbers of it, for those who only have to know whether it concerns them
+ *   places      of a complete round of many: who has which ranks, in pages, so that a node that
+ *               needs no more reads the page of its id
  *   cards       of each node one, which it alone writes: that it lives, and what it wants
  *
  * Whoever looks at all cards brings the state up to them, for all nodes at once (rendezvous.h).
@@ -19,7 +21,8 @@
  *   state   format, seq, writer, nonce, round, flags, stamp, quorum, min, max, beat_ns, missed,
  *           closed, why, nodes; each node an array: id, life, rank, local, flags, name
  *   head    format, nonce, round, flags, stamp, n, min, max, beat_ns, missed, why,
- *           front
+ *           front, members
+ *   places  version, stamp, members, world, entries; each an array: id, life, index, rank, first
  *   card    2, id, life, beat, flags, ready_for, rules, local, name, least, greatest
  *
  * A release that has more to say adds fields at the end of an array, of a node's, too, and takes
@@ -43,6 +46,9 @@ enum {
     RDZV_TEXT_MAX = 160,        /* likewise */
     RDZV_BLOB_MAX = 640 * 1024, /* bytes that a state can take */
     RDZV_FRONT = 3,             /* nodes that look at all cards in each turn */
+    RDZV_LISTED_MAX = 32,       /* of more members there are pages of places, */
+    RDZV_PAGE_NODES = 12,       /* of so many, */
+    RDZV_PAGES_MAX = 100,       /* or of more where these are not enough */
 };
 
 /* Numbers of a state are below it, so that counting up never ends. */
@@ -99,6 +105,7 @@ struct rdzv_head {
     struct rdzv_rules rules;
     char why[RDZV_TEXT_MAX]; /* of an open round: it was opened; "": that is not said */
     uint64_t front;          /* id of the last of the first RDZV_FRONT nodes; 0: not said */
+    uint32_t members;        /* likewise */
 };
 
 struct rdzv_card {
@@ -162,6 +169,17 @@ struct rdzv_place {
 };
 struct rdzv_place rdzv_state_place(const struct rdzv_state *state, uint64_t id);
 
+/* What a page says of a node. */
+struct rdzv_found {
+    uint64_t stamp; /* of the round */
+    uint64_t life;
+    uint32_t index; /* among all nodes, by id */
+    struct rdzv_place place;
+};
+/* Of a complete round of so many members: 0: there are none. The page of a node is the one of that
+ * number that its id leaves, divided by it. */
+uint32_t rdzv_pages(uint32_t members);
+
 /* Drawn from numbers that are a step apart, as splitmix64 does it. */
 #define RDZV_MIX_STEP ((uint64_t)0x9e3779b97f4a7c15)
 uint64_t rdzv_mix(uint64_t n);
@@ -179,6 +197,7 @@ uint64_t rdzv_state_front(const struct rdzv_state *state);
 void rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out);
 void rdzv_head_pack(const struct rdzv_state *state, struct dl_buffer *out);
 void rdzv_card_pack(const struct rdzv_card *card, struct dl_buffer *out);
+void rdzv_page_pack(const struct rdzv_state *state, uint32_t page, struct dl_buffer *out);
 
 /* Replaces what `ret` (initialised) holds. -EBADMSG (no state), -EPROTONOSUPPORT (of a format that
  * is none of RDZV_FORMATS), with `err`; `ret` is then empty. */
@@ -187,5 +206,7 @@ int _nodiscard_ rdzv_state_unpack(struct dl_span data, struct rdzv_state *ret,
 /* False: it is none, or of such a format. */
 bool rdzv_head_unpack(struct dl_span data, struct rdzv_head *ret);
 bool rdzv_card_unpack(struct dl_span data, struct rdzv_card *ret);
+/* False: it is none, or says nothing of that node. */
+bool rdzv_page_find(struct dl_span data, uint64_t id, struct rdzv_found *ret);
 
 #endif

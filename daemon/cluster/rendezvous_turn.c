@@ -14,7 +14,7 @@ void rdzv_finish(struct rdzv *rdzv, struct rdzv_out *out, enum rdzv_news news)
 {
     out->news = news;
     rdzv->want = RDZV_WANT_NOTHING;
-    rdzv->in_round = rdzv->present = rdzv->self.ready = false;
+    rdzv->in_round = rdzv->unlisted = rdzv->present = rdzv->self.ready = false;
     rdzv->deadline = rdzv->quorum_at = RDZV_NEVER;
     rdzv->failure = (struct dl_error){0};
     rdzv->self.life++;
@@ -68,7 +68,7 @@ static void rdzv_turn_notice_end(struct rdzv_turn *turn)
     struct rdzv *rdzv = turn->rdzv;
 
     if (rdzv->in_round && !(turn->me && rdzv_turn_is_my_round(rdzv, turn->state))) {
-        rdzv->in_round = rdzv->self.ready = false;
+        rdzv->in_round = rdzv->unlisted = rdzv->self.ready = false;
         rdzv->deadline = RDZV_NEVER; /* until the owner is ready */
         turn->out->news = turn->me ? RDZV_OPENED : RDZV_EVICTED;
     }
@@ -369,7 +369,8 @@ static void rdzv_turn_restore(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
     const struct rdzv_state *last = turn->last;
-    bool mine = rdzv->present && last && rdzv_state_find(last, rdzv->self.id);
+    bool mine = rdzv->present && last && rdzv_state_find(last, rdzv->self.id) &&
+                (!rdzv->in_round || last->stamp == rdzv->stamp);
 
     rdzv_turn_begin(turn, mine ? last : NULL);
     if (!mine && rdzv->any)
@@ -406,6 +407,9 @@ static void rdzv_turn_seen_in(struct rdzv_turn *turn)
     bool member = state->complete && turn->me && turn->me->member && !rdzv_turn_is_stale(turn);
     if (member && !rdzv->in_round)
         rdzv_turn_notice_round(turn);
+    else if (member && rdzv->unlisted)
+        out->news = RDZV_ROUND;
+    rdzv->unlisted = false;
     if (!member && rdzv_turn_is_full(state) && rdzv->self.ready)
         rdzv->deadline = rdzv->clock + rdzv->set.join_ns;
     if (!member && rdzv->clock > rdzv->deadline)

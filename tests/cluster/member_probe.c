@@ -20,6 +20,7 @@ enum { COUNT_MAX = 1024 };
 struct node {
     unsigned number;
     struct member *member;
+    uint64_t told; /* the round, and one more */
 };
 
 struct probe {
@@ -29,12 +30,19 @@ struct probe {
     unsigned count;
 };
 
+static void on_placed(void *owner, uint64_t round, const struct rdzv_place *place)
+{
+    struct node *node = owner;
+
+    if (node->told != round + 1)
+        printf("%u round %" PRIu64 " rank %u of %u first %" PRIu64 " world %" PRIu64 "\n",
+               node->number, round, place->rank, place->nodes, place->first, place->world);
+    node->told = round + 1;
+}
+
 static void on_round(void *owner, const struct rdzv_state *state, const struct rdzv_place *place)
 {
-    const struct node *node = owner;
-
-    printf("%u round %" PRIu64 " rank %u of %u first %" PRIu64 " world %" PRIu64 "\n", node->number,
-           state->round, place->rank, place->nodes, place->first, place->world);
+    on_placed(owner, state->round, place);
 }
 
 static void on_over(void *owner, bool evicted, const char *why)
@@ -55,7 +63,8 @@ static void on_ended(void *owner, enum rdzv_news how, const struct dl_error *err
            err ? err->message : "");
 }
 
-static const struct member_events events = {.round = on_round, .over = on_over, .ended = on_ended};
+static const struct member_events events = {
+    .placed = on_placed, .round = on_round, .over = on_over, .ended = on_ended};
 
 static void show_members(const struct member *member)
 {

@@ -14,6 +14,7 @@ import urllib.request
 
 import stores
 import test_daemons
+import test_members
 from dltest import DLOADERD, dlctl, heartbeats, wait_until
 
 READY = re.compile(r"metrics are at (http://127\.0\.0\.1:\d+)/metrics")
@@ -70,6 +71,28 @@ class Operations(Case):
             self.assertEqual(self.ask(daemon, "/readyz"), (200, "ready\n"))
             self.assertEqual(dlctl("ready", daemon=daemon).stdout, "ready: done\n")
             self.assertIn("dloader_ready 1", dlctl("metrics", daemon=daemon).stdout)
+
+    def test_one_of_many(self):
+        """It knows its place, and is ready, before it has read who the others are: that is shown to who asks again."""
+        others = test_members.Nodes(self.store, "run", 39, 40, 40, 1000)
+        self.addCleanup(others.close)
+        daemon = self.node("late", 40, 40, heartbeat={"interval": "1s", "missed": 8})
+        for i in range(39):
+            others.say(f"join {i}")
+        wait_until(lambda: "round 0 is complete: this is node 0 of 40, with ranks 0 to 1 of 80" in daemon.log,
+                   "the round")
+        self.assertEqual(dlctl("ready", daemon=daemon).stdout, "ready: done\n")
+        view = self.members(daemon)
+        keys = ("state", "round", "rounds", "members", "waiting", "world", "first_rank")
+        self.assertEqual([view[key] for key in keys], ["complete", 0, 1, 40, 0, 80, 0])
+        wait_until(lambda: len(self.members(daemon)["nodes"]) == 40, "the list of the nodes")
+        ranks = sorted(node["first_rank"] for node in self.members(daemon)["nodes"])
+        self.assertEqual(ranks, list(range(0, 80, 2)))
+        others.say("leave 7")
+        wait_until(lambda: "round 0 of rendezvous run is over because node7 has left" in daemon.log,
+                   "the end of the round")
+        self.assertNotEqual(self.members(daemon)["state"], "complete")
+        self.assertEqual(daemon.log.count("round 0 is complete"), 1)
 
     def test_figures(self):
         daemon = self.node("a", 1, 2)

@@ -35,12 +35,16 @@ static bool is_at_the_end(const struct rdzv_state *state)
 
 static void check_small(struct dl_span data)
 {
+    struct rdzv_found found;
     struct rdzv_head head;
     struct rdzv_card card;
     _cleanup_(buffer_deinit)
     struct dl_buffer bytes = {0};
 
     (void)rdzv_head_unpack(data, &head);
+    if (rdzv_page_find(data, 5, &found))
+        FUZZ_ASSERT(found.stamp > 0 && found.place.rank < found.place.nodes &&
+                    found.place.first <= found.place.world);
     if (!rdzv_card_unpack(data, &card))
         return;
     rdzv_card_pack(&card, &bytes);

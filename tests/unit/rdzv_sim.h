@@ -53,6 +53,8 @@ struct sim_node {
     enum rdzv_do does;
     bool won, fails;
     struct rdzv_card post;
+    struct rdzv_found found;
+    bool has_found;
     struct rdzv_head head; /* answered, with the cards */
     bool has_head;
     struct rdzv_card *cards;
@@ -80,6 +82,7 @@ struct sim {
     bool has_head;
     struct rdzv_card *cards; /* of each node; life RDZV_NUMBER_MAX: none */
     bool polls;              /* the store does not say that something has changed */
+    bool finds;              /* it has pages of places, and owners take these for enough */
     uint32_t behind;         /* of 1,000 writes: the head stays as it was */
     bool down;
     uint64_t delay_ns; /* at most, of each message */
@@ -87,7 +90,7 @@ struct sim {
     uint64_t ready_ns; /* at most, until an owner stands still */
     struct sim_round complete[SIM_ROUNDS];
     uint32_t n_complete;
-    uint64_t writes, lost_writes, reads, removed, calls;
+    uint64_t writes, lost_writes, reads, finds_done, removed, calls;
     uint64_t bytes; /* of what was written and read */
     struct rdzv_state next;
 };
@@ -334,6 +337,7 @@ static inline void sim_ask(struct sim *sim, uint32_t number, const struct rdzv_o
     node->calls++;
     sim->calls++;
     sim->reads += out->store == RDZV_READ;
+    sim->finds_done += out->store == RDZV_FIND;
     if (out->store == RDZV_WRITE) {
         sim_unref(&node->write);
         node->write = calloc(1, sizeof *node->write);
@@ -351,7 +355,21 @@ static inline void sim_tell(struct sim *sim, uint32_t number, const struct rdzv_
 {
     struct sim_node *node = &sim->nodes[number];
 
+    if (out->news == RDZV_ROUND && node->rounds > 0 && node->stamp == state->stamp) {
+        const struct rdzv_place place = rdzv_state_place(state, node->self.id);
+
+        assert_memory_equal(&place, &node->place, sizeof place); /* as it was found */
+        return;
+    }
     node->news = out->news;
+    if (out->news == RDZV_PLACED) {
+        assert_true(node->rounds == 0 || node->rdzv.round > node->round);
+        node->news = RDZV_ROUND;
+        node->place = out->place;
+        node->round = node->rdzv.round;
+        node->stamp = node->rdzv.stamp;
+        node->rounds++;
+    }
     if (out->news == RDZV_ROUND) {
         node->place = rdzv_state_place(state, node->self.id);
         assert_true(node->place.rank < node->place.nodes && node->place.nodes <= sim->set.max);
@@ -431,6 +449,24 @@ static inline void sim_look(struct sim *sim, struct sim_node *node)
             node->cards[node->n_cards++] = sim->cards[i];
 }
 
+/* What is on the page, as it was written with the state that completed the round. */
+static inline void sim_find(struct sim *sim, struct sim_node *node)
+{
+    const struct rdzv_state *state = sim->store ? &sim->store->state : NULL;
+    uint32_t pages = rdzv_pages(sim->head.members);
+    _cleanup_(buffer_deinit)
+    struct dl_buffer bytes = {0};
+
+    node->has_found = false;
+    if (!state || !state->complete || pages == 0 ||
+        rdzv_pages(rdzv_state_count(state).members) != pages)
+        return;
+    rdzv_page_pack(state, (uint32_t)(node->self.id % pages), &bytes);
+    sim->bytes += bytes.len;
+    node->has_found =
+        rdzv_page_find((struct dl_span){bytes.data, bytes.len}, node->self.id, &node->found);
+}
+
 static inline void sim_count(struct sim *sim, const struct sim_node *node)
 {
     const struct rdzv_state *state = sim->store ? &sim->store->state : NULL;
@@ -452,6 +488,8 @@ static inline void sim_do(struct sim *sim, uint32_t number)
         sim->cards[number] = node->post;
     else if (node->does == RDZV_LOOK)
         sim_look(sim, node);
+    else if (node->does == RDZV_FIND)
+        sim_find(sim, node);
     node->answer = sim_ref(sim->store);
     node->head = sim->head;
     node->has_head = sim->has_head && sim_knows(node, sim->head_format);
@@ -481,6 +519,7 @@ static inline void sim_fill_event(struct sim_node *node, struct rdzv_event *even
     const struct sim_version *now = event->type == RDZV_SEEN ? node->answer : node->seen;
 
     event->head = node->has_head ? &node->head : NULL;
+    event->found = node->has_found ? &node->found : NULL;
     event->cards = node->cards;
     event->n_cards = node->n_cards;
     event->state = now ? &now->state : NULL;
@@ -512,6 +551,8 @@ static inline void sim_answered(struct sim *sim, uint32_t number)
     else if (node->does == RDZV_LOOK)
         event.type = RDZV_LOOKED;
     sim_refuse_format(node, &event, &error);
+    else if (node->does == RDZV_FIND)
+        event.type = RDZV_FOUND;
     sim_fill_event(node, &event);
     if (event.type == RDZV_SEEN) {
         sim_unref(&node->seen);
@@ -554,6 +595,8 @@ static inline void sim_init(struct sim *sim, uint32_t n, uint64_t seed)
         node->self = (struct rdzv_node){.id = i + 1, .local = 1 + i % 8};
         (void)snprintf(node->self.name, sizeof node->self.name, "node%u", i);
         rdzv_init(&node->rdzv, &sim->set, &node->self, sim->polls);
+        if (sim->finds)
+            rdzv_go_by_places(&node->rdzv);
         node->cards = calloc(n, sizeof *node->cards);
         assert_non_null(node->cards);
         sim->cards[i].life = RDZV_NUMBER_MAX;

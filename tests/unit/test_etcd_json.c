@@ -24,7 +24,8 @@ static void expect(char *body, const char *want)
 
 static void test_requests(void **state)
 {
-    const struct backend_note note = {.key = "/l", .data = span("n")};
+    const struct backend_note other = {.key = "/m", .data = span("o")};
+    const struct backend_note note = {.key = "/l", .data = span("n"), .next = &other};
 
     (void)state;
     expect(etcd_range_body("/dloader/rdzv/job1"), "{\"key\":\"L2Rsb2FkZXIvcmR6di9qb2Ix\"}");
@@ -37,6 +38,7 @@ static void test_requests(void **state)
     assert_non_null(strstr(body, "\"mod_revision\":\"18446744073709551615\""));
     assert_non_null(strstr(body, "\"value\":\"c3Q=\",\"lease\":\"77\""));
     assert_non_null(strstr(body, "{\"key\":\"L2w=\",\"value\":\"bg==\",\"lease\":\"77\"}"));
+    assert_non_null(strstr(body, "{\"key\":\"L20=\",\"value\":\"bw==\",\"lease\":\"77\"}"));
     free(body);
     expect(etcd_put_body("/k", span("s"), 7, "/l"),
            "{\"success\":[{\"requestPut\":{\"key\":\"L2s=\",\"value\":\"cw==\",\"lease\":\"7\"}},"

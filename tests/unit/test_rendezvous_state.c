@@ -233,9 +233,58 @@ static void test_card_formats(void **state)
     assert_true(again.formats.least == 2 && again.formats.greatest == 2);
 }
 
+/* Of many nodes, one of which waits: each member is on the page of its id, and on no other. */
+static void test_pages(void **state)
+{
+    static const uint32_t counts[] = {1, RDZV_LISTED_MAX, RDZV_LISTED_MAX + 1, 250,
+                                      RDZV_NODES_MAX - 1};
+    static const uint32_t pages[] = {0, 0, 3, 21, 100};
+    _cleanup_(buffer_deinit)
+    struct dl_buffer bytes = {0};
+    struct rdzv_found found;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
+        _cleanup_(rdzv_state_deinit)
+        struct rdzv_state all = {.rules = {.min = 1, .max = counts[i]}, .round = 3, .nonce = 9};
+
+        assert_int_equal(rdzv_pages(counts[i]), pages[i]);
+        for (uint32_t k = 0; k <= counts[i]; k++) {
+            struct rdzv_node node = {.id = 7 + 3 * (uint64_t)k, .life = k, .local = 1 + k % 3};
+
+            node.ready = node.member = k != 2;
+            (void)snprintf(node.name, sizeof node.name, "node%u", k);
+            if (k != 2 || counts[i] > 2)
+                assert_int_equal(rdzv_state_add(&all, &node), 0);
+        }
+        rdzv_state_complete(&all);
+        for (uint32_t k = 0; k < pages[i] && k < 40; k++) {
+            bytes.len = 0;
+            rdzv_page_pack(&all, k, &bytes);
+            const struct dl_span page = {bytes.data, bytes.len};
+            for (uint32_t m = 0; m < all.n; m++) {
+                const struct rdzv_node *node = &all.nodes[m];
+                bool there = node->member && node->id % pages[i] == k;
+
+                assert_int_equal(rdzv_page_find(page, node->id, &found), there);
+                if (!there)
+                    continue;
+                struct rdzv_place place = rdzv_state_place(&all, node->id);
+                assert_memory_equal(&found.place, &place, sizeof place);
+                assert_int_equal(found.stamp, all.stamp);
+                assert_int_equal(found.life, node->life);
+                assert_int_equal(found.index, m);
+                assert_false(
+                    rdzv_page_find((struct dl_span){page.data, page.len - 1}, node->id, &found));
+                m += m > 40 ? 97 : 0; /* each costs the time of all */
+            }
+        }
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_names),        cmocka_unit_test(test_gone), cmocka_unit_test(test_blob),         cmocka_unit_test(test_later_fields),
-    cmocka_unit_test(test_card_formats), cmocka_unit_test(test_head),
+    cmocka_unit_test(test_card_formats), cmocka_unit_test(test_head), cmocka_unit_test(test_pages),
 };
 
 TEST_MAIN(tests)

@@ -142,6 +142,33 @@ static void members_note_nodes(struct members *m, const struct rdzv_state *state
     }
 }
 
+static void members_log_complete(const struct members *m)
+{
+    log_info("rendezvous %s: round %" PRIu64 " is complete: this is node %u of %u, with ranks "
+             "%" PRIu64 " to %" PRIu64 " of %" PRIu64,
+             m->id, m->round, m->place.rank, m->place.nodes, m->place.first,
+             m->place.first + m->local - 1, m->place.world);
+}
+
+/* Whoever reads a loader in the cluster's world needs the list, from now on. */
+static void members_on_placed(void *owner, uint64_t round, const struct rdzv_place *place)
+{
+    struct members *m = owner;
+
+    if (m->ending)
+        return;
+    m->placed = true;
+    m->rounds++;
+    m->round = round;
+    m->place = *place;
+    m->failure.code = 0;
+    m->pause_ms = PAUSE_MS_MIN;
+    members_log_complete(m);
+    if (m->shared_loaders || m->paused)
+        member_list(m->member);
+    m->events->changed(m->context); /* who waits asks again, and that asks for the list */
+}
+
 static void members_on_round(void *owner, const struct rdzv_state *state,
                              const struct rdzv_place *place)
 {
@@ -155,16 +182,17 @@ static void members_on_round(void *owner, const struct rdzv_state *state,
     shared_loaders_note_gone(m, state);
     members_note_nodes(m, state);
     m->state = MEMBERS_IN;
-    m->rounds++;
+    bool told = m->placed && m->round == state->round;
+    m->placed = false;
     m->round = state->round;
     m->place = *place;
     newcomers_enter_round(m);
     m->failure.code = 0;
     m->pause_ms = PAUSE_MS_MIN;
-    log_info("rendezvous %s: round %" PRIu64 " is complete: this is node %u of %u, with ranks "
-             "%" PRIu64 " to %" PRIu64 " of %" PRIu64,
-             m->id, m->round, m->place.rank, m->place.nodes, m->place.first,
-             m->place.first + m->local - 1, m->place.world);
+    if (!told) {
+        m->rounds++;
+        members_log_complete(m);
+    }
     shared_loaders_enter_round(m);
     m->events->round(m->context);
     shared_loaders_publish(m);
@@ -255,6 +283,9 @@ static void members_on_over(void *owner, bool evicted, const char *why)
 
     if (m->ending)
         return;
+    if (m->placed)
+        log_info("rendezvous %s: round %" PRIu64 " is over because %s", m->id, m->round, why);
+    m->placed = false;
     (void)snprintf(reason, sizeof reason, "%s%s", evicted ? "this node was removed from it: " : "",
                    why);
     members_end_round(m, reason, !evicted && members_all_stay(m, member_state(m->member)));
@@ -303,6 +334,8 @@ static void members_on_ended(void *owner, enum rdzv_news how, const struct dl_er
         return;
     }
     char reason[sizeof err->path + sizeof err->message + 1] = "this node has left";
+
+    m->placed = false;
     if (err)
         (void)snprintf(reason, sizeof reason, "%s%s%s", err->path, *err->path ? " " : "",
                        err->message);
@@ -327,6 +360,7 @@ static int members_become_member(struct members *m, const struct config_rendezvo
 {
     static const struct member_events events = {.changed = members_on_seen,
                                                 .notice = members_on_notice,
+                                                .placed = members_on_placed,
                                                 .store = members_on_store,
                                                 .round = members_on_round,
                                                 .over = members_on_over,
@@ -510,6 +544,8 @@ int members_wait(struct members *m, uint64_t asked, uint64_t patience_ns, struct
 
     if (now - asked > patience_ns)
         return members_say_late(m, err);
+    if (m->placed)
+        member_list(m->member);
     members_be_patient(m, now, asked + patience_ns);
     return 1;
 }

@@ -46,7 +46,9 @@ struct members {
     uint64_t join_ns, poll_ns;
     uint32_t min, max, local;
     enum members_state state;
-    struct rdzv_place place; /* MEMBERS_IN */
+    struct rdzv_place place; /* MEMBERS_IN, or placed */
+    bool placed; /* in `round`, as MEMBERS_IN but for the list of nodes, which nobody has needed yet
+                  */
     uint64_t round;
     struct allgather_node *nodes; /* owned; members of that round */
     struct left_out_node *shares; /* owned; of the same, with their ranks */

@@ -13,7 +13,7 @@ static const char *members_view_state_name(const struct members *m)
                                         [MEMBERS_FAILED] = "failed",
                                         [MEMBERS_CLOSED] = "closed"};
 
-    return m->ending ? "leaving" : names[m->state];
+    return m->ending ? "leaving" : m->placed ? names[MEMBERS_IN] : names[m->state];
 }
 
 bool members_are_ready(const struct members *m, char *why, size_t size)
@@ -21,7 +21,7 @@ bool members_are_ready(const struct members *m, char *why, size_t size)
     const char *failure = "";
 
     *why = '\0';
-    if (!m || (m->state == MEMBERS_IN && !m->fenced && !m->ending))
+    if (!m || ((m->state == MEMBERS_IN || m->placed) && !m->fenced && !m->ending))
         return true;
     if (m->trouble[0])
         failure = m->trouble;
@@ -137,13 +137,15 @@ static void members_view_put_failure(struct row *row, const struct dl_error *fai
 static void members_view_put_round(struct row *row, const struct members *m,
                                    const struct rdzv_state *state)
 {
-    bool in = m->state == MEMBERS_IN && !m->ending;
+    bool in = (m->state == MEMBERS_IN || m->placed) && !m->ending;
     struct rdzv_count count = {0};
 
     if (state)
         count = rdzv_state_count(state);
+    if (m->placed)
+        count = (struct rdzv_count){.members = m->place.nodes, .ready = m->place.nodes};
     row_string(row, "state", members_view_state_name(m));
-    row_uint_if(row, "round", state != NULL, state ? state->round : 0);
+    row_uint_if(row, "round", state || m->placed, m->placed ? m->round : state ? state->round : 0);
     row_uint(row, "rounds", m->rounds);
     row_uint_if(row, "format", state != NULL, state ? state->format : 0);
     row_string(row, "why", state ? state->why : "");
@@ -183,6 +185,8 @@ int members_view(const struct members *m, struct value *ret)
 
     if (!m)
         return members_view_say_alone(&row);
+    if (m->placed) /* the next view has it */
+        member_list(m->member);
     row_string(&row, "backend", m->backend_name);
     row_string(&row, "id", m->id);
     members_view_put_round(&row, m, member_state(m->member));
