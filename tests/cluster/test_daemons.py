@@ -503,7 +503,7 @@ class MeetInSecret(Epochs, ClusterCase):
                            ("user/grant", {"user": "team", "role": "team"})):
             self.store.ask(f"auth/{path}", body, token)
         login = {"user": "team", "password": "known"}
-        refused = self.node("refused", 1, 1, **login, timeouts={"join": "1s", "close": "1s"})
+        refused = self.node("refused", 1, 1, **login, timeouts={"join": "8s", "close": "1s"})
         with self.assertRaises(DaemonError) as caught:
             Trainer(self, refused, 0)
         self.assertIn("permission denied", caught.exception.message)
