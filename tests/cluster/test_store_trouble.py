@@ -4,6 +4,7 @@ running goes on, and what was lost is told or restored.
 
 import errno
 import json
+import subprocess
 import signal
 import unittest
 import urllib.error
@@ -219,6 +220,48 @@ class FullEtcd(test_daemons.Epochs, test_daemons.ClusterCase):
         self.assertEqual(daemon.log.count("the store fails"), 1)
         self.assertNotIn("the store works again", daemon.log)
         self.empty()
+        wait_until(lambda: "the store works again" in daemon.log, "the store to work again")
+        self.assertNotIn("round 0 of rendezvous run is over", daemon.log)
+
+
+@test_daemons.WITH_ETCD
+class WithoutQuorum(test_daemons.Epochs, test_daemons.ClusterCase):
+    """It has a second member, which is not there: it neither reads nor writes."""
+    STORE = stores.Etcd
+
+    def configure(self, name, least, most, local=2, **more):
+        config = super().configure(name, least, most, local, **more)
+        config["rendezvous"]["timeouts"]["read"] = "1s"
+        return config
+
+    def second(self):
+        """The member that the first one is then told of; as a process that does not run yet."""
+        client, peer = (f"http://127.0.0.1:{port}" for port in stores.free_ports(2))
+        command = [*self.store.command, "--name", "two", "--data-dir", f"{self.store.dir}/two",
+                   "--initial-cluster-state", "existing"]
+        first = command[command.index("--listen-peer-urls") + 1]
+        for flag, value in (("--listen-client-urls", client), ("--advertise-client-urls", client),
+                            ("--listen-peer-urls", peer), ("--initial-advertise-peer-urls", peer),
+                            ("--initial-cluster", f"one={first},two={peer}")):
+            command[command.index(flag) + 1] = value
+        self.store.ask("cluster/member/add", {"peerURLs": [peer]})
+        return command
+
+    def failures(self, daemon):
+        return json.loads(dlctl("members", "--json", daemon=daemon).stdout)["failures"]
+
+    def test_told_once(self):
+        daemon = self.node("a", 1, 2)
+        self.round_of(daemon, 0)
+        second = self.second()
+        wait_until(lambda: "the store fails" in daemon.log, "the store to be missed")
+        failures = self.failures(daemon)
+        wait_until(lambda: self.failures(daemon) > failures + 5, "calls")
+        self.assertEqual(daemon.log.count("the store fails"), 1)
+        with open(f"{self.store.dir}/log", "ab") as log:
+            member = subprocess.Popen(second, stdout=log, stderr=log)  # pylint: disable=consider-using-with
+        self.addCleanup(member.wait)
+        self.addCleanup(member.kill)
         wait_until(lambda: "the store works again" in daemon.log, "the store to work again")
         self.assertNotIn("round 0 of rendezvous run is over", daemon.log)
 

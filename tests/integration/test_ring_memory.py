@@ -5,12 +5,14 @@ rights clients get them.
 import collections
 import errno
 import fcntl
+import json
 import mmap
 import os
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import dltest  # noqa: E402
 from dltest import DaemonError, TestCase, main, wait_until  # noqa: E402
 from groups import Group  # noqa: E402
 
@@ -165,6 +167,44 @@ class Groups(MemoryCase):
         self.assertEqual(self.rest(one, begun), self.WANT)
         self.assertIsNone(daemon.process.poll(), daemon.log)
         self.assertRegex(daemon.log, r"worker 0 \(pid \d+\) was killed by SIGKILL")
+
+
+# Reads an epoch, all bytes of it, and waits to be looked at.
+READER = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import dltest
+client = dltest.RawClient(sys.argv[2])
+client.start(client.open(json.loads(sys.argv[3]))["loader"])
+read = 0
+while batches := client.next_batches():
+    for batch in batches:
+        read += len(bytes(batch.slot))
+        batch.release()
+print(read, flush=True)
+sys.stdin.read()
+"""
+
+
+class Charged(MemoryCase):
+    def test_who_pays_for_the_ring(self):
+        """The group of the daemon and its workers, which touch its pages first; not that of the trainer, which reads
+        each of them."""
+        daemons, trainers = Group(self, "memory"), Group(self, "memory")
+        daemon = self.daemon({"linger": "60s"}, launcher=daemons.launcher)
+        before = daemons.usage
+        spec = big("big", prefetch=8)
+        with subprocess.Popen([*trainers.launcher, sys.executable, "-c", READER, os.path.dirname(dltest.__file__),
+                               daemon.socket, json.dumps(spec)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              text=True) as trainer:
+            read = int(trainer.stdout.readline())
+            ring = self.client(daemon).query("loaders")[0]["memory_bytes"]
+            paid, had = daemons.usage - before, trainers.usage
+            trainer.stdin.close()
+        self.assertGreater(read, 100 * MIB)
+        self.assertGreater(ring, 64 * MIB)
+        self.assertGreater(paid, 64 * MIB, ring)
+        self.assertLess(had, paid / 2, (ring, paid))
 
 
 class Users(MemoryCase):
