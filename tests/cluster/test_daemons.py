@@ -503,6 +503,7 @@ class MeetInSecret(Epochs, ClusterCase):
                            ("user/grant", {"user": "team", "role": "team"})):
             self.store.ask(f"auth/{path}", body, token)
         login = {"user": "team", "password": "known"}
+        # Time for a login, as below.
         refused = self.node("refused", 1, 1, **login, timeouts={"join": "8s", "close": "1s"})
         with self.assertRaises(DaemonError) as caught:
             Trainer(self, refused, 0)
