@@ -107,7 +107,8 @@ class Journal(LifeCase):
         client.send_payload(b"\xc1")
         entry = self.wait_for("SESSION_ENDED")
         number = entry["MESSAGE"].split()[1]  # whoever looked whether the daemon is there may have been one, too
-        self.assert_entry(entry, 4, r"^session \d+ \(uid \d+, pid \d+\): ended: ", SESSION=number, CLIENT_PID=os.getpid(), CLIENT_UID=os.geteuid())
+        self.assert_entry(entry, 4, r"^session \d+ \(uid \d+, pid \d+\): ended: ", SESSION=number,
+                          CLIENT_PID=os.getpid(), CLIENT_UID=os.geteuid())
 
     def test_too_many_connections(self):
         self.begin({"limits": {"sessions": 1}})
