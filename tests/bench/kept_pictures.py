@@ -8,7 +8,8 @@ the memory, and later ones are measured. Runs take turns; printed are medians, a
 processor time is what other programs of the machine change least.
 
 Bars: half: processor time within 10 % of the mean of the other two; all >= 5 x none, which is not met: without
-decoding, resizing is left, which takes 0.2 of 0.8 ms.
+decoding, 0.29 of 0.92 ms are left, of which perf finds 70 % in the two passes of resizing, 12 % in writing
+the batch and 9 % in widening the kept pixels.
 """
 
 import argparse

@@ -21,7 +21,7 @@ import torch
 from torch.utils.data import ConcatDataset, Subset, random_split
 
 import dloader
-from black_box import QUICK, Case, DataLoader, OURS, TorchLoader, difference
+from black_box import QUICK, Case, DataLoader, OURS, PATIENCE, TorchLoader, difference
 
 try:
     import torchvision
@@ -516,16 +516,17 @@ class Kept(Pictures):
         files = self.folder(*self.steps())
         cut = self.folder(v2.RandomResizedCrop(24), with_info, v2.ToTensor())
         joined = ConcatDataset([files, Subset(files, [3, 1])])
-        for dataset, cache, options in (
-                (files, "8MiB", {}), (files, 1 << 20, {"persistent_workers": True}), (cut, "8MiB", {}),
-                (joined, "8MiB", {"multiprocessing_context": "spawn"})):
-            with self.subTest(dataset=type(dataset).__name__, cache=cache, **options):
-                theirs, _ = self.read(TorchLoader, dataset, num_workers=2, **options)
-                ours, counts = self.read(DataLoader, dataset, num_workers=2, cache=cache, **options)
+        for dataset, cache, persistent, context in (
+                (files, "8MiB", False, None), (files, 1 << 20, True, None), (cut, "8MiB", False, None),
+                (joined, "8MiB", True, "spawn")):
+            with self.subTest(dataset=type(dataset).__name__, cache=cache):
+                theirs, _ = self.read(TorchLoader, dataset, num_workers=2, persistent_workers=persistent)
+                ours, counts = self.read(DataLoader, dataset, num_workers=2, persistent_workers=persistent, cache=cache,
+                                         multiprocessing_context=context)
                 self.assertIsNone((difference(ours, theirs) or "")[:200] or None)
                 if counts is not None:  # workers have done two epochs
-                    self.assertGreater(counts["cache_hits"], 10, counts)
-                    self.assertGreater(counts["cache_pictures"], 5, counts)
+                    self.assertGreater(counts["cache_hits"], 5, counts)
+                    self.assertGreater(counts["cache_pictures"], 3, counts)
 
     def test_a_file_that_changes(self):
         with tempfile.TemporaryDirectory() as root:
@@ -557,7 +558,10 @@ class Kept(Pictures):
         self.assertIsNone(copy._client)
         self.assertIsNotNone(loader._keeper._client)
         loader._keeper.release()
-        _, counts = self.read(DataLoader, self.folder(*self.steps()), epochs=1, num_workers=2, cache="16MiB")
+        counts, deadline = None, time.monotonic() + PATIENCE
+        while counts is None or (counts["cache_bytes"] != 16 << 20 and time.monotonic() < deadline):
+            # The daemon may see that a connection is closed after the next one is open.
+            _, counts = self.read(DataLoader, self.folder(*self.steps()), epochs=1, num_workers=2, cache="16MiB")
         self.assertEqual(counts["cache_bytes"], 16 << 20)
 
     def test_what_is_no_size(self):
@@ -613,22 +617,21 @@ class Times(Pictures):
 
     def test_what_is_pythons(self):
         steps = [v2.Resize((200, 200)), v2.RandomAffine(9), v2.PILToTensor()]
-        for dataset, options, fetch, collate in (
-                (self.files(*steps), {}, "C", "C"),
-                (self.files(*steps, slowly), {}, "Python", "C"),
-                (self.files(*steps), {"collate_fn": listed}, "C", "Python"),
-                (self.files(*steps, slowly), {"native": "off"}, "Python", "C"),
-                (torch.zeros(80, 3), {}, "C", "C")):
+        # What is C's of fetch, what is Python's of it at least, and of collate.
+        for dataset, options, is_c, fetch, collate in (
+                (self.files(*steps), {}, True, 0, 0),
+                (self.files(*steps, slowly), {}, True, 0.06, 0),  # of four samples
+                (self.files(*steps), {"collate_fn": listed}, True, 0, 0.015),
+                (self.files(*steps, slowly), {"native": "off"}, False, 0.06, 0),
+                (torch.zeros(80, 3), {}, True, 0, 0)):
             rows = self.times(dataset, **options)
             with self.subTest(fetch=fetch, collate=collate, rows=rows):
-                for stage, by in (("fetch", fetch), ("collate", collate)):
-                    share = rows[stage]["python_s"] / max(rows[stage]["mean_s"], 1e-9)
-                    if stage == "collate" or type(dataset) is torch.Tensor:
-                        self.assertEqual(share > 0, by == "Python")
-                    elif by == "Python":
-                        self.assertGreater(rows[stage]["python_s"], 0.06)  # four samples
-                    else:
-                        self.assertLess(share, 0.5)
+                made = rows["fetch"]
+                self.assertGreaterEqual(made["python_s"], fetch)
+                self.assertEqual(made["python_s"] < made["mean_s"], is_c)
+                self.assertEqual(made["python_s"] == 0, type(dataset) is torch.Tensor)
+                self.assertGreaterEqual(rows["collate"]["python_s"], collate)
+                self.assertEqual(rows["collate"]["python_s"] == 0, collate == 0)
                 self.assertIsNone(rows["held"]["python_s"])
 
     def files(self, *steps):
