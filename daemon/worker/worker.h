@@ -15,9 +15,9 @@
 #include "daemon/data/fetch.h"
 #include "daemon/worker/sandbox.h"
 
-/* What a worker opens its dataset with; all borrowed, for the call. */
 struct queue_done; /* proto/queue.h */
 
+/* What a worker opens its dataset with; all borrowed, for the call. */
 struct worker_open {
     const struct dl_spec *spec;
     const struct data_env *env; /* lives as long as the worker */
