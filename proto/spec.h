@@ -195,6 +195,8 @@ struct spec_dataset {
     struct value
         nulls; /* owned; parquet, arrow, csv: a number; null: they are errors of their samples */
     struct value filter; /* owned; parquet: a map; null: all rows */
+    uint64_t
+        shared; /* parquet: bytes of decoded rows that a user's workers keep together; 0: none */
     uint64_t cache; /* parquet, arrow, hdf5: bytes of decoded rows that a worker keeps; imagefolder:
                        of pictures that are kept for all workers of the user, and python with
                        host, if it keeps them so; 0: none are */

@@ -153,13 +153,31 @@ static int spec_numbers_check_transforms(struct spec_reading *rd)
                         "{kind: RandomResizedCrop, size: 224}, RandomHorizontalFlip");
 }
 
+/* Memory that processes share: of a size that it can be made of, or 0. */
+static int spec_numbers_check_shared(struct spec_reading *rd, const char *name, uint64_t bytes,
+                                     const char *what)
+{
+    const uint64_t least = UINT64_C(1) << 20, most = UINT64_C(1) << 42;
+    char place[DL_ERROR_PATH_MAX];
+
+    if (bytes == 0 || (bytes >= least && bytes <= most))
+        return 0;
+    spec_place(rd, spec_key_find("dataset", name), place);
+    return dl_error_set(rd->err, EINVAL, place,
+                        "%" PRIu64 " is not a size for decoded %s: write 1MiB to 4TiB, or 0 to "
+                        "keep none",
+                        bytes, what);
+}
+
 /* Of pictures; rows of a Parquet file, and chunks of HDF5, are kept in any case. */
 static int spec_numbers_check_cache(struct spec_reading *rd)
 {
-    const uint64_t least = UINT64_C(1) << 20, most = UINT64_C(1) << 42;
     const struct spec_dataset *dataset = &rd->spec->dataset;
     char place[DL_ERROR_PATH_MAX];
+    int r = spec_numbers_check_shared(rd, "shared", dataset->shared, "row groups");
 
+    if (r < 0)
+        return r;
     spec_place(rd, spec_key_find("dataset", "cache"), place);
     if ((dataset->kind == DATASET_PARQUET || dataset->kind == DATASET_HDF5) && dataset->cache == 0)
         return dl_error_set(rd->err, EINVAL, place,
@@ -167,11 +185,8 @@ static int spec_numbers_check_cache(struct spec_reading *rd)
     if ((dataset->kind != DATASET_IMAGEFOLDER && dataset->kind != DATASET_PYTHON) ||
         dataset->cache == 0)
         return 0;
-    if (dataset->cache < least || dataset->cache > most)
-        return dl_error_set(rd->err, EINVAL, place,
-                            "%" PRIu64 " is not a size for decoded pictures: write 1MiB to 4TiB, "
-                            "or 0 to keep none",
-                            dataset->cache);
+    if ((r = spec_numbers_check_shared(rd, "cache", dataset->cache, "pictures")) < 0)
+        return r;
     if (dataset->kind == DATASET_IMAGEFOLDER && dataset->transforms.type == VALUE_NULL &&
         dataset->views.type == VALUE_NULL)
         return dl_error_set(rd->err, EINVAL, place,

@@ -36,8 +36,8 @@ static bool spec_parts_is_path(const struct value *v)
     return v->type == VALUE_STRING && v->string[0] == '/';
 }
 
-/* Pictures that are kept are what they are without: a state goes on with other memory. Of Parquet
- * it has always been a part of the fingerprint. */
+/* Pictures and row groups that are kept are what they are without: a state goes on with other
+ * memory. Of Parquet `cache` has always been a part of the fingerprint. */
 static void spec_parts_forget_cache(struct value *dataset)
 {
     const struct value *kind = value_get(dataset, "kind");
@@ -49,6 +49,7 @@ static void spec_parts_forget_cache(struct value *dataset)
         value_unset(dataset, "cache");
     if (hosted)
         value_unset(dataset, "root");
+    value_unset(dataset, "shared");
 }
 
 static void spec_parts_forget_places(const char *section, struct value *map)

@@ -15,7 +15,7 @@ enum {
     BYTES_A_PLACE = 1024, /* of the arena for each place in the index */
     PROBES = 128,         /* places that are looked at for one picture */
     TAG_BITS = 24,        /* of its hash, in its place; above them the record's unit */
-    ARENA_VERSION = 1,    /* of this layout */
+    ARENA_VERSION = 2,    /* of this layout */
     PAGE = 4096,          /* or more: only to allocate with few calls */
 };
 
@@ -170,10 +170,16 @@ static uint64_t pictures_tag(XXH128_hash_t hash)
     return hash.high64 & ((UINT64_C(1) << TAG_BITS) - 1);
 }
 
-/* Bytes of a record; height and width of an image that was decoded: no overflow. */
-static uint64_t pictures_record_bytes(uint32_t height, uint32_t width)
+static uint64_t pictures_depth(const struct pictures_key *key)
 {
-    return align_up(UNIT + (uint64_t)height * width * PICTURES_CACHE_COLOURS, UNIT);
+    return key->part == 0 ? PICTURES_CACHE_COLOURS : 1;
+}
+
+/* Bytes of a record; height and width of what was decoded: no overflow. */
+static uint64_t pictures_record_bytes(const struct pictures_key *key, uint32_t height,
+                                      uint32_t width)
+{
+    return align_up(UNIT + (uint64_t)height * width * pictures_depth(key), UNIT);
 }
 
 /* What the place in the index says lies in the arena, and is the picture. */
@@ -188,8 +194,7 @@ static bool pictures_cache_read(const struct pictures_cache *cache, uint64_t wor
     const struct pictures_record *in = (const void *)((const uint8_t *)cache->arena + at);
     memcpy(&record, in, sizeof record);
     if (memcmp(&record.key, key, sizeof *key) != 0 || record.height == 0 || record.width == 0 ||
-        (uint64_t)record.height * record.width >
-            (cache->bytes - at - UNIT) / PICTURES_CACHE_COLOURS)
+        (uint64_t)record.height * record.width > (cache->bytes - at - UNIT) / pictures_depth(key))
         return false;
     *ret = (struct pictures_entry){record.height, record.width, in->pixels};
     return true;
@@ -235,7 +240,7 @@ bool pictures_cache_wants(const struct pictures_cache *cache, const struct pictu
                           uint32_t height, uint32_t width, uint64_t files)
 {
     struct pictures_arena *arena = cache->arena;
-    uint64_t bytes = pictures_record_bytes(height, width);
+    uint64_t bytes = pictures_record_bytes(key, height, width);
     uint64_t seen = __atomic_add_fetch(&arena->seen, 1, __ATOMIC_RELAXED);
     uint64_t all = __atomic_add_fetch(&arena->seen_bytes, bytes, __ATOMIC_RELAXED);
     double room = (double)(cache->bytes - pictures_first(cache));
@@ -268,7 +273,7 @@ static bool pictures_take_place(const struct pictures_cache *cache, uint64_t byt
 bool pictures_cache_take(const struct pictures_cache *cache, const struct pictures_key *key,
                          uint32_t height, uint32_t width, struct pictures_room *ret)
 {
-    if (!pictures_take_place(cache, pictures_record_bytes(height, width), ret))
+    if (!pictures_take_place(cache, pictures_record_bytes(key, height, width), ret))
         return false;
     uint64_t from = ret->place / PAGE * PAGE;
     /* Touched without it, a page that the system does not have would be SIGBUS. */

@@ -1,5 +1,7 @@
 /*
- * Decoded pictures in memory that several processes share, so that each is decoded once.
+ * Decoded pictures, and row groups of numbers, in memory that several processes share, so that each
+ * is decoded once. What is said of pictures here is true of row groups: these are pictures of rows
+ * × bytes, one byte a pixel.
  *
  * An arena is one memfd: a header, an index, and records one behind another. It is written by
  * workers of one user and by nobody else. Nothing in it is ever moved or freed: what is in it stays
@@ -33,7 +35,8 @@
 #define PICTURES_CACHE_LEAST (UINT64_C(1) << 20)
 #define PICTURES_CACHE_MOST  (UINT64_C(1) << 42)
 
-enum { PICTURES_CACHE_COLOURS = 3 }; /* bytes a pixel: R, G, B; rows without gaps */
+/* Bytes a pixel of pictures: R, G, B; rows without gaps. Of row groups it is one. */
+enum { PICTURES_CACHE_COLOURS = 3 };
 
 struct pictures_arena; /* the mapped memory */
 
@@ -51,6 +54,8 @@ struct pictures_key {
     uint64_t bytes;
     int64_t modified_ns;
     int64_t changed_ns;
+    uint64_t
+        part; /* 0: the file is a picture; else which of its row groups, as what it is decoded */
 };
 
 struct pictures_entry {

@@ -14,7 +14,9 @@
 
 #include <errno.h>
 #include <math.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { ROOM = 8192 };
 
@@ -752,6 +754,89 @@ static void test_pages_damaged(void **state)
     assert_true(errors > 100);
 }
 
+/* ---- groups that are shared ------------------------------------------------------------------ */
+
+enum { ARENA = 1 << 20 };
+
+/* What a worker has of the daemon's: memory for the files of the spec. */
+static void share(struct data_pictures *pictures, char *root)
+{
+    int fd = memfd_create("arena", MFD_CLOEXEC);
+
+    assert_return_code(fd, errno);
+    assert_int_equal(ftruncate(fd, ARENA), 0);
+    void *base = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(base, MAP_FAILED);
+    pictures_arena_init(base, ARENA, 1);
+    munmap(base, ARENA);
+    pictures->root = root;
+    assert_int_equal(pictures_cache_open(&pictures->cache, fd, ARENA), 0);
+}
+
+/* How many groups were found, and were not, of all that are asked for. */
+static void expect_counts(const struct data_pictures *pictures, uint64_t hits, uint64_t misses)
+{
+    struct pictures_counts counts;
+
+    pictures_arena_counts(pictures->cache.arena, ARENA, &counts);
+    assert_int_equal(counts.hits, hits);
+    assert_int_equal(counts.misses, misses);
+}
+
+/* The first group that is not null, by a dataset of its own. */
+static int read_shared(const struct spec_dataset *spec, const struct data_env *env, int64_t *got)
+{
+    static const uint64_t rows[] = {17, 16, 20};
+    struct dl_error err = {0};
+    struct dataset *ds = NULL;
+    int r = dataset_open(spec, env, &ds, &err);
+
+    if (r == 0)
+        r = read_numbers(ds, rows, 3, got, &err);
+    dataset_close(ds);
+    return r;
+}
+
+/* One dataset decodes a group, others find it. Other nulls are other rows, and so is another file.
+ */
+static void test_shared(void **state)
+{
+    static struct spec_field field = {(char *)"i", (char *)"i"};
+    struct bytes b = corpus("indexed");
+    struct spec_dataset spec = spec_of(&b, "shared");
+    struct data_pictures pictures = {0};
+    struct data_env env = {.pictures = &pictures, .n_pictures = 1};
+    int64_t got[3];
+
+    (void)state;
+    share(&pictures, one_file.path);
+    spec.nulls = number(1);
+    spec.fields = &field;
+    spec.n_fields = 1;
+    spec.shared = ARENA;
+    usleep(200 * 1000); /* what was written just now is not kept */
+    assert_int_equal(read_shared(&spec, &env, got), 0);
+    assert_memory_equal(got, ((int64_t[]){17, 16, 20}), sizeof got);
+    expect_counts(&pictures, 0, 1);
+    assert_int_equal(read_shared(&spec, &env, got), 0);
+    assert_memory_equal(got, ((int64_t[]){17, 16, 20}), sizeof got);
+    expect_counts(&pictures, 1, 1);
+
+    spec.nulls = number(2);
+    assert_int_equal(read_shared(&spec, &env, got), 0);
+    expect_counts(&pictures, 1, 2);
+    spec.shared = 0;
+    assert_int_equal(read_shared(&spec, &env, got), 0);
+    expect_counts(&pictures, 1, 2);
+
+    spec.shared = ARENA;
+    (void)spec_of(&b, "shared"); /* written anew */
+    assert_int_equal(read_shared(&spec, &env, got), 0);
+    assert_memory_equal(got, ((int64_t[]){17, 16, 20}), sizeof got);
+    expect_counts(&pictures, 1, 3);
+    pictures_cache_close(&pictures.cache);
+}
+
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
 static void test_memory(void **state)
 {
@@ -802,6 +887,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_pages_are_equal),
     cmocka_unit_test(test_pages_in_need),
     cmocka_unit_test(test_pages_damaged),
+    cmocka_unit_test(test_shared),
 };
 
 TEST_MAIN(tests)

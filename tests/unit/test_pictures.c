@@ -125,6 +125,15 @@ static void test_datasets_in_datasets(void **state)
     assert_int_equal(bytes, 3 * MIB);
     assert_int_equal(counts.pictures + counts.hits + counts.misses, 0);
     pictures_list_deinit(&list);
+    assert_int_equal(
+        make(f, &f->payer, "{kind: parquet, paths: [x, y], shared: 2MiB}", &list, NULL), 0);
+    pictures_list_counts(&list, &counts, &bytes);
+    assert_int_equal(bytes, 2 * MIB);
+    assert_string_equal(pictures_root(list.items[0]), "/base/x");
+    pictures_list_deinit(&list);
+    assert_int_equal(make(f, &f->payer, "{kind: parquet, paths: x}", &none, NULL), 0);
+    assert_int_equal(none.n, 0);
+    pictures_list_deinit(&none);
     assert_int_equal(make(f, &f->payer, "{kind: range, length: 5}", &none, NULL), 0);
     assert_int_equal(none.n, 0);
     pictures_list_deinit(&none);
@@ -159,6 +168,9 @@ static void test_limits(void **state)
     assert_int_equal(make(f, &f->payer, FOLDER("a", "3MiB"), &list, &err), -EDQUOT);
     assert_string_equal(err.path, "limits.memory");
     assert_non_null(strstr(err.message, "lower dataset.cache"));
+    assert_int_equal(make(f, &f->payer, "{kind: parquet, paths: x, shared: 3MiB}", &list, &err),
+                     -EDQUOT);
+    assert_non_null(strstr(err.message, "lower dataset.shared"));
 }
 
 /* As a worker does: what it fills is no promise any more, and it cannot cut it off. */

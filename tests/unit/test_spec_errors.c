@@ -181,6 +181,8 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: csv, paths: a, header: 0}", "dataset.header", "0 is not true or false"},
     {"{kind: parquet, paths: a, cache: 0}", "dataset.cache",
      "0 is not a size in bytes, such as 4096, 256MiB or 1GiB"},
+    {"{kind: parquet, paths: a, shared: 1KiB}", "dataset.shared",
+     "1024 is not a size for decoded row groups: write 1MiB to 4TiB, or 0 to keep none"},
     {"{kind: imagefolder, root: a, cache: 1GiB}", "dataset.cache",
      "keeps pictures that are decoded at full scale, for a list of transforms; transform decodes "
      "only what it needs: write transforms, or leave cache out"},

@@ -170,7 +170,7 @@ static void test_column_forms(void **state)
          "{kind: parquet, paths: [/base/d], audio: [x], dtype: int16, channels: mono, "
          "sample_rate: null, frames: 9, crop: random, tokenizer: none, decode: true, nulls: "
          "refuse, "
-         "filter: null, cache: 1073741824, transform: none, flip: 0.0, layout: hwc}"},
+         "filter: null, cache: 1073741824, shared: 0, transform: none, flip: 0.0, layout: hwc}"},
         {"{kind: hdf5, path: f.h5}", "{kind: hdf5, path: /base/f.h5, cache: 1073741824}"},
         {"{kind: hdf5, path: f.h5, fields: {x: train/images}, cache: 1KiB}",
          "{kind: hdf5, path: /base/f.h5, fields: {x: train/images}, cache: 1024}"},
@@ -191,13 +191,13 @@ static void test_column_forms(void **state)
         {"{kind: parquet, paths: [d, 'e/*.parquet']}",
          "{kind: parquet, paths: [/base/d, '/base/e/*.parquet'], tokenizer: none, decode: true, "
          "nulls: refuse, "
-         "filter: null, cache: 1073741824, transform: none, flip: 0.0, layout: hwc}"},
+         "filter: null, cache: 1073741824, shared: 0, transform: none, flip: 0.0, layout: hwc}"},
         {"{kind: parquet, paths: d, fields: [x], nulls: -1, filter: {y: 1, x: {min: 2}}, cache: "
          "1MiB, "
          "decode: false}",
          "{kind: parquet, paths: [/base/d], tokenizer: none, decode: false, fields: {x: x}, nulls: "
          "-1, filter: {x: "
-         "{min: 2}, y: 1}, cache: 1048576}"},
+         "{min: 2}, y: 1}, cache: 1048576, shared: 0}"},
         {"{kind: arrow, paths: a, decode: false}",
          "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse, cache: "
          "1073741824}"},

@@ -264,6 +264,8 @@ static void test_parts_of_specs(void **state)
          -1},
         {SPEC("kind: parquet, paths: a, cache: 1MiB", ""), SPEC("kind: parquet, paths: a", ""),
          STATE_DATASET},
+        {SPEC("kind: parquet, paths: a, shared: 1MiB", ""), SPEC("kind: parquet, paths: b", ""),
+         -1},
         {SPEC("kind: concat, datasets: [{kind: npy, files: a}, {kind: npy, files: b}]", ""),
          SPEC("kind: concat, datasets: [{kind: npy, files: c}, {kind: npy, files: d}]", ""), -1},
         {SPEC("kind: subset, indices: [1], dataset: {kind: npy, files: a}", ""),

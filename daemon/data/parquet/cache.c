@@ -1,12 +1,12 @@
 /*
  * Row groups that are decoded, column by column, and kept as long as there is room for them.
  *
- * Where there is room for all, each is decoded once, and whole. Else, if the files have page
- * indexes, a group is decoded by pages: of each column the one that has the row in hand. It is
- * decoded whole where it would be there still when it is wanted again: once its rows are asked for
- * twice in a row so soon after each other that there would have been room for it meanwhile. That is
- * so in order, and in a shuffle of blocks near each other. At random it is so by chance alone: each
- * group that was forgotten before it was of use doubles how often it must be so.
+ * Where there is room for all, or others may use them (kept.h), each is decoded whole. Else, if the
+ * files have page indexes, a group is decoded by pages: of each column the one that has the row in
+ * hand. It is decoded whole where it would be there still when it is wanted again: once its rows
+ * are asked for twice in a row so soon after each other that there would have been room for it
+ * meanwhile. That is so in order, and in a shuffle of blocks near each other. At random it is so by
+ * chance alone: each group that was forgotten before it was of use doubles how often it must be so.
  */
 #include "daemon/data/parquet/table.h"
 
@@ -57,7 +57,7 @@ void parquet_decoded_unref(void *what)
         return;
     cache_drop_columns(decoded);
     cache_free_paged(decoded);
-    free(decoded->rows);
+    free(decoded->own_rows);
     free(decoded);
 }
 
@@ -65,7 +65,7 @@ static bool cache_wants_pages(const struct parquet_table *table, const struct pa
 {
     const uint32_t rows = 2; /* asked for soon after each other */
 
-    return group->indexed && table->all_bytes > table->most_bytes &&
+    return !table->shared && group->indexed && table->all_bytes > table->most_bytes &&
            group->soon < rows << table->strikes;
 }
 
@@ -321,7 +321,7 @@ int parquet_table_part(struct parquet_table *table, struct parquet_group *group,
 }
 
 void parquet_table_keep_rows(struct parquet_table *table, struct parquet_group *group,
-                             uint8_t *rows, uint64_t bytes)
+                             const uint8_t *rows, uint8_t *own, uint64_t bytes)
 {
     struct parquet_decoded *decoded = group->decoded;
 
@@ -329,5 +329,6 @@ void parquet_table_keep_rows(struct parquet_table *table, struct parquet_group *
     cache_drop_columns(decoded);
     decoded->bytes = bytes;
     decoded->rows = rows;
+    decoded->own_rows = own;
     cache_forget(table);
 }

@@ -1,5 +1,7 @@
 #include "daemon/data/parquet/rows.h"
 
+#include "daemon/data/parquet/kept.h"
+
 #include <errno.h>
 
 enum { TILE = 128 }; /* rows that are put together at a time: they stay in the nearest cache */
@@ -85,6 +87,11 @@ int parquet_rows_take(struct parquet_table *table, const struct parquet_layout *
         *ret = group->decoded->rows;
         return 0;
     }
+    *ret = parquet_kept_find(table, layout, group);
+    if (*ret) {
+        parquet_table_keep_rows(table, group, *ret, NULL, 0);
+        return 0;
+    }
     int r = rows_decode(table, layout, group, err);
     if (r < 0 || group->decoded->has_nulls)
         return r;
@@ -94,7 +101,13 @@ int parquet_rows_take(struct parquet_table *table, const struct parquet_layout *
         return dl_error_set(err, ENOMEM, table->files.list.paths[group->file],
                             "out of memory for a row group");
     rows_fill(table, layout, group->decoded, n, rows);
-    parquet_table_keep_rows(table, group, rows, n * layout->bytes);
-    *ret = rows;
+    *ret = parquet_kept_add(table, layout, group, rows);
+    if (*ret) {
+        free(rows);
+        parquet_table_keep_rows(table, group, *ret, NULL, 0);
+    } else {
+        parquet_table_keep_rows(table, group, rows, rows, n * layout->bytes);
+        *ret = rows;
+    }
     return 0;
 }

@@ -23,8 +23,8 @@ int _nodiscard_ parquet_layout_add(struct parquet_layout *layout, const struct p
 void parquet_layout_deinit(struct parquet_layout *layout);
 
 /*
- * The group's rows, made if they are not there yet; NULL: it has nulls. There until another group
- * is asked for. Errors as of parquet_table_column().
+ * The group's rows, made if they are not there yet, of a group that was settled; NULL: it has
+ * nulls. There until another group is asked for. Errors as of parquet_table_column().
  */
 int _nodiscard_ parquet_rows_take(struct parquet_table *table, const struct parquet_layout *layout,
                                   struct parquet_group *group, const uint8_t **ret,

@@ -115,10 +115,19 @@ static int table_open_file(struct parquet_table *table, uint32_t i, const struct
 {
     const char *path = table->files.list.paths[i];
     struct parquet_file *file = &table->file[i];
+    struct stat before, after;
+    bool known = table->shared && source_stat(path, true, env, &before) == 0;
     int r = source_open(path, env, &file->source, err);
 
     if (r < 0)
         return r;
+    /* The same before and behind: it is what was opened meanwhile. */
+    if (known && source_stat(path, true, env, &after) == 0) {
+        struct pictures_key key;
+        pictures_key_of(&before, &key);
+        pictures_key_of(&after, &file->identity);
+        file->is_known = memcmp(&key, &file->identity, sizeof key) == 0;
+    }
     return parquet_footer_open(file->source.data, file->source.bytes, path, &file->footer, err);
 }
 

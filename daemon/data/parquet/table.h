@@ -28,8 +28,9 @@ struct parquet_decoded {
     struct parquet_decoded *prev, *next; /* table.kept (utlist) */
     struct parquet_values **columns;     /* owned, and each; NULL: not yet. In the same memory */
     uint32_t n_columns;
-    bool has_nulls; /* rows.h: a column has, */
-    uint8_t *rows;  /* owned; else they are here in place of columns; NULL: not yet */
+    bool has_nulls;      /* rows.h: a column has, */
+    const uint8_t *rows; /* else they are here in place of columns; NULL: not yet */
+    uint8_t *own_rows;   /* owned; the same, or NULL: they are others' as well (kept.h) */
 };
 
 /* A value of a partition; of the same key in all files. */
@@ -44,6 +45,8 @@ struct parquet_file {
     struct parquet_column *columns; /* owned; as this file has the table's; `path` is borrowed */
     uint32_t *slots;                /* owned; of each, where its chunk is in those of a group */
     struct parquet_key_value *keys; /* owned; table.n_keys of them */
+    struct pictures_key identity;   /* of the file that is mapped, */
+    bool is_known;                  /* if it is */
 };
 
 struct parquet_group {
@@ -76,7 +79,9 @@ struct parquet_table {
     uint64_t n_groups;
     uint64_t rows;
     struct parquet_nulls nulls;
-    struct parquet_decoded *kept; /* the latest first */
+    const struct pictures_cache *shared; /* borrowed; NULL: nothing is kept for others */
+    const struct data_env *env;          /* borrowed */
+    struct parquet_decoded *kept;        /* the latest first */
     uint64_t kept_bytes, most_bytes;
     uint64_t last;      /* the group that was asked for last */
     uint64_t all_bytes; /* that all groups would have, by what the files say */
@@ -126,9 +131,10 @@ int _nodiscard_ parquet_table_column(struct parquet_table *table, struct parquet
                                      uint32_t column, const struct parquet_values **ret,
                                      struct dl_error *err);
 
-/* Keeps a group's rows, `bytes` of malloc()ed memory, in place of its columns. */
+/* Keeps a group's rows, `bytes` of malloc()ed memory, in place of its columns; or `rows` that are
+ * not its own, and `own` NULL. */
 void parquet_table_keep_rows(struct parquet_table *table, struct parquet_group *group,
-                             uint8_t *rows, uint64_t bytes);
+                             const uint8_t *rows, uint8_t *own, uint64_t bytes);
 
 struct parquet_decoded *parquet_decoded_ref(struct parquet_decoded *decoded);
 void parquet_decoded_unref(void *decoded); /* NULL is fine */

@@ -85,14 +85,25 @@ static struct pictures *pictures_set_find(const struct pictures_set *set, const 
     return NULL;
 }
 
-/* The folder whose pictures the dataset wants to keep; NULL: it keeps none. */
-static const char *pictures_wanted(const struct spec_dataset *dataset)
+/* Where what the dataset wants to keep comes from: its folder or first file. */
+static const char *pictures_root(const struct spec_dataset *dataset)
 {
-    if (dataset->cache == 0)
-        return NULL;
-    if (dataset->kind == DATASET_IMAGEFOLDER)
-        return dataset->files[0].path;
-    return dataset->kind == DATASET_PYTHON ? dataset->kept : NULL;
+    return dataset->kind == DATASET_PYTHON ? dataset->kept : dataset->files[0].path;
+}
+
+/* How much memory it wants to have together with others; 0: none. */
+static uint64_t pictures_wish(const struct spec_dataset *dataset)
+{
+    if (dataset->kind == DATASET_PARQUET)
+        return dataset->shared;
+    if (dataset->kind == DATASET_PYTHON)
+        return dataset->kept ? dataset->cache : 0;
+    return dataset->kind == DATASET_IMAGEFOLDER ? dataset->cache : 0;
+}
+
+static const char *pictures_wish_name(const struct spec_dataset *dataset)
+{
+    return dataset->kind == DATASET_PARQUET ? "dataset.shared" : "dataset.cache";
 }
 
 static int pictures_new(struct pictures_set *set, const struct spec_dataset *dataset,
@@ -103,25 +114,27 @@ static int pictures_new(struct pictures_set *set, const struct spec_dataset *dat
 
     if (r < 0)
         return r;
-    r = charge_take(&charge, payer, dataset->cache, "lower dataset.cache", err);
+    r = charge_take(
+        &charge, payer, pictures_wish(dataset),
+        dataset->kind == DATASET_PARQUET ? "lower dataset.shared" : "lower dataset.cache", err);
     if (r < 0) {
         quota_return(payer->account, QUOTA_DESCRIPTORS, 1);
         return r;
     }
     struct pictures *p = must_alloc(sizeof *p);
     *p = (struct pictures){.set = set,
-                           .root = must_strdup(pictures_wanted(dataset)),
+                           .root = must_strdup(pictures_root(dataset)),
                            .charge = charge,
                            .refs = 1,
                            .fd = -1,
-                           .bytes = dataset->cache};
+                           .bytes = pictures_wish(dataset)};
     DL_APPEND(set->head, p);
     r = pictures_make_memory(p);
     if (r < 0) {
         pictures_unref(p);
-        return dl_error_set(err, -r, "dataset.cache",
-                            "%llu bytes of shared memory for pictures cannot be had: %s; lower it",
-                            (unsigned long long)dataset->cache, strerror(-r));
+        return dl_error_set(err, -r, pictures_wish_name(dataset),
+                            "%llu bytes of shared memory cannot be had: %s; lower it",
+                            (unsigned long long)pictures_wish(dataset), strerror(-r));
     }
     *ret = p;
     return 0;
@@ -147,7 +160,7 @@ static int pictures_list_add(struct pictures_set *set, const struct spec_dataset
                              const struct payer *payer, struct pictures_list *list,
                              struct dl_error *err)
 {
-    struct pictures *p = pictures_set_find(set, pictures_wanted(dataset), payer);
+    struct pictures *p = pictures_set_find(set, pictures_root(dataset), payer);
 
     if (p && pictures_list_has(list, p))
         return 0; /* the folder is there twice */
@@ -166,7 +179,7 @@ static int pictures_list_add_all(struct pictures_set *set, const struct spec_dat
 {
     int r = 0;
 
-    if (pictures_wanted(dataset))
+    if (pictures_wish(dataset) > 0)
         r = pictures_list_add(set, dataset, payer, list, err);
     for (uint32_t i = 0; r == 0 && i < dataset->n_datasets; i++)
         r = pictures_list_add_all(set, &dataset->datasets[i], payer, list, err);

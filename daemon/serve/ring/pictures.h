@@ -1,6 +1,7 @@
 /*
- * The memory in which decoded pictures are kept (dataset.cache): one arena for each user and
- * folder, shared by all loaders of the user that name the folder, and gone with the last of them.
+ * The memory in which decoded pictures are kept (dataset.cache), and row groups (dataset.shared):
+ * one arena for each user and folder, or first file, shared by all loaders of the user that name
+ * it, and gone with the last of them.
  * Of a client's own host, whose loader ends with each epoch, the client's session keeps it, too.
  * Its size is that of the first loader's wish, and is charged to the user as long as it is there.
  * Workers fill it (daemon/cache/pictures_cache.h); the daemon maps its counts alone. Main thread.
@@ -27,7 +28,7 @@ struct pictures_list {
 
 /*
  * The arenas that the spec's datasets want: those that are there, and new ones, which `payer` pays
- * for. -EDQUOT, -ENOMEM or what the system says, with `err`, which names dataset.cache where the
+ * for. -EDQUOT, -ENOMEM or what the system says, with `err`, which names the key where the
  * size is to blame; nothing is kept then.
  */
 int _nodiscard_ pictures_list_make(struct pictures_set *set, const struct spec_dataset *dataset,
