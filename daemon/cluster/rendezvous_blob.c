@@ -157,7 +157,7 @@ void rdzv_page_pack(const struct rdzv_state *state, uint32_t page, struct dl_buf
         world += state->nodes[i].member ? state->nodes[i].local : 0;
         n += rdzv_blob_is_on_page(&state->nodes[i], page, pages);
     }
-    const uint64_t top[] = {RDZV_VERSION, state->stamp, count.members, world};
+    const uint64_t top[] = {rdzv_blob_format(state), state->stamp, count.members, world};
     rdzv_blob_put_array(out, PAGE_FIELDS);
     rdzv_blob_put_uints(out, top, ARRAY_SIZE(top));
     rdzv_blob_put_array(out, n);
@@ -467,7 +467,8 @@ bool rdzv_page_find(struct dl_span data, uint64_t id, struct rdzv_found *ret)
     uint64_t more;
 
     *ret = (struct rdzv_found){0};
-    if (!rdzv_blob_take_version(&in, PAGE_FIELDS, &more))
+    more = rdzv_blob_take_fields(&in, PAGE_FIELDS);
+    if (!rdzv_blob_knows(rdzv_blob_take_uint(&in, 0, UINT64_MAX)))
         return false;
     ret->stamp = rdzv_blob_take_uint(&in, 1, RDZV_NUMBER_MAX);
     ret->place.nodes = (uint32_t)rdzv_blob_take_uint(&in, 1, RDZV_NODES_MAX);

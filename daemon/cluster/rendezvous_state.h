@@ -22,7 +22,7 @@
  *           closed, why, nodes; each node an array: id, life, rank, local, flags, name
  *   head    format, nonce, round, flags, stamp, n, min, max, beat_ns, missed, why,
  *           front, members
- *   places  version, stamp, members, world, entries; each an array: id, life, index, rank, first
+ *   places  format, stamp, members, world, entries; each an array: id, life, index, rank, first
  *   card    2, id, life, beat, flags, ready_for, rules, local, name, least, greatest
  *
  * A release that has more to say adds fields at the end of an array, of a node's, too, and takes

@@ -550,9 +550,9 @@ static inline void sim_answered(struct sim *sim, uint32_t number)
         event.type = RDZV_SEEN;
     else if (node->does == RDZV_LOOK)
         event.type = RDZV_LOOKED;
-    sim_refuse_format(node, &event, &error);
     else if (node->does == RDZV_FIND)
         event.type = RDZV_FOUND;
+    sim_refuse_format(node, &event, &error);
     sim_fill_event(node, &event);
     if (event.type == RDZV_SEEN) {
         sim_unref(&node->seen);

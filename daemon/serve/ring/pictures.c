@@ -86,7 +86,7 @@ static struct pictures *pictures_set_find(const struct pictures_set *set, const 
 }
 
 /* Where what the dataset wants to keep comes from: its folder or first file. */
-static const char *pictures_root(const struct spec_dataset *dataset)
+static const char *pictures_wish_root(const struct spec_dataset *dataset)
 {
     return dataset->kind == DATASET_PYTHON ? dataset->kept : dataset->files[0].path;
 }
@@ -123,7 +123,7 @@ static int pictures_new(struct pictures_set *set, const struct spec_dataset *dat
     }
     struct pictures *p = must_alloc(sizeof *p);
     *p = (struct pictures){.set = set,
-                           .root = must_strdup(pictures_root(dataset)),
+                           .root = must_strdup(pictures_wish_root(dataset)),
                            .charge = charge,
                            .refs = 1,
                            .fd = -1,
@@ -160,7 +160,7 @@ static int pictures_list_add(struct pictures_set *set, const struct spec_dataset
                              const struct payer *payer, struct pictures_list *list,
                              struct dl_error *err)
 {
-    struct pictures *p = pictures_set_find(set, pictures_root(dataset), payer);
+    struct pictures *p = pictures_set_find(set, pictures_wish_root(dataset), payer);
 
     if (p && pictures_list_has(list, p))
         return 0; /* the folder is there twice */
