@@ -220,7 +220,7 @@ static void test_layout(void **state)
     assert_int_equal(offsetof(struct queue_end, sleeping), 128);
     assert_int_equal(offsetof(struct worker_queues, done), 192);
     assert_int_equal(offsetof(struct worker_queues, task_records), 384);
-    assert_int_equal(offsetof(struct worker_queues, note), 384 + QUEUE_RECORDS * (16 + 48));
+    assert_int_equal(offsetof(struct worker_queues, note), 384 + QUEUE_RECORDS * (16 + 64));
 }
 
 /* ---- two threads: one record, one sleeper, at the same moment ------------------------------- */
