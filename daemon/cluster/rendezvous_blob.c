@@ -11,7 +11,14 @@
 #include <inttypes.h>
 
 /* A head of an earlier release ends before `why`. */
-enum { FIELDS = 15, NODE_FIELDS = 6, HEAD_FIELDS = 10, HEAD_LATER_FIELDS = 3, CARD_FIELDS = 9, FORMAT_FIELDS = 2 };
+enum {
+    FIELDS = 15,
+    NODE_FIELDS = 6,
+    HEAD_FIELDS = 10,
+    HEAD_LATER_FIELDS = 3,
+    CARD_FIELDS = 9,
+    FORMAT_FIELDS = 2
+};
 enum { PAGE_FIELDS = 5, PLACE_FIELDS = 5 };
 enum { FLAG_COMPLETE = 1, FLAG_ENOUGH = 2, FLAG_CLOSED = 4 };
 enum { FLAG_MEMBER = 1, FLAG_READY = 2, FLAG_IN = 4 };

@@ -1,10 +1,11 @@
 /* What was given out of a mixture. See mix_tally.h. */
 #include "daemon/plan/mix_tally.h"
 
+#include "proto/spec.h"
+
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
-
-#include "proto/spec.h"
 
 /* ---- what there is to count ------------------------------------------------------------------ */
 
@@ -32,6 +33,7 @@ static int mix_ruler_set_nodes(struct mix_ruler *ruler, const struct plan_mix *m
 
     for (uint32_t i = 0; mix->children && i < n; i++)
         nodes += spec_mixture_nodes(&mix->children[i]) - 1;
+    assert(nodes > 0);
     ruler->nodes = calloc(nodes, sizeof *ruler->nodes);
     ruler->leaves = calloc(nodes, sizeof *ruler->leaves);
     ruler->tops = calloc(n, sizeof *ruler->tops);

@@ -283,8 +283,10 @@ static void test_pages(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_names),        cmocka_unit_test(test_gone), cmocka_unit_test(test_blob),         cmocka_unit_test(test_later_fields),
-    cmocka_unit_test(test_card_formats), cmocka_unit_test(test_head), cmocka_unit_test(test_pages),
+    cmocka_unit_test(test_names),        cmocka_unit_test(test_gone),
+    cmocka_unit_test(test_blob),         cmocka_unit_test(test_later_fields),
+    cmocka_unit_test(test_card_formats), cmocka_unit_test(test_head),
+    cmocka_unit_test(test_pages),
 };
 
 TEST_MAIN(tests)

@@ -143,7 +143,7 @@ static bool control_group_has_ended(int pidfd)
 static int control_group_find(int sock, char ret[static CONTROL_GROUP_MAX])
 {
     _cleanup_fd_ int pidfd = control_group_open_peer(sock);
-    char path[48], text[CONTROL_GROUP_TEXT_MAX];
+    char path[48], text[CONTROL_GROUP_TEXT_MAX] = "";
     long pid = pidfd < 0 ? 0 : control_group_pid_of(pidfd);
 
     if (pidfd < 0)

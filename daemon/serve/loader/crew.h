@@ -3,9 +3,10 @@
  * user's others wait for these, and users take turns: crew_turns.h. Somebody who has no job finds a
  * thread soon, however many jobs of others wait.
  *
- * Besides these, only the names of the rendezvous' endpoint and store are looked up by these threads,
- * which the administrator alone can name: two at the same time, and libuv lets such work have half of
- * the threads at most, so that a name server which does not answer holds up no job for ever.
+ * Besides these, only the names of the rendezvous' endpoint and store are looked up by these
+ * threads, which the administrator alone can name: two at the same time, and libuv lets such work
+ * have half of the threads at most, so that a name server which does not answer holds up no job for
+ * ever.
  *
  * Main thread only, but for what jobs do.
  */
