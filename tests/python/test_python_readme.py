@@ -51,7 +51,8 @@ class PythonReadme(unittest.TestCase):
         self.assertEqual([title for title, _ in examples()],
                          ["DataLoader", "Memory", "Random numbers", "Save and resume", "Loader",
                           "Weights of a mixture", "Weights of single samples",
-                          "Resume with another number of ranks", "Batches of tokens", "Names of samples", "Several processes",
+                          "Resume with another number of ranks", "Batches of tokens", "Names of samples",
+                          "Several processes",
                           "Started by a launcher"])
 
     def test_dataloader(self):
