@@ -585,6 +585,8 @@ struct dl_span weights_for(const struct dl_loader *loader, const struct dl_epoch
  * there is none. */
 int _nodiscard_ weights_take(struct dl_loader *loader, const struct dl_epoch_options *o);
 void weights_send(struct dl_loader *loader); /* before START */
+/* Whether weights can be changed: -ENOTSUP, a loader of this process alone. */
+int _nodiscard_ weights_begin(struct dl_loader *loader);
 /* Takes the answer to a change. -ENOMEM, as the last error. */
 int _nodiscard_ weights_read_answer(struct dl_client *client, const void *data, size_t len,
                                     uint64_t *epoch, uint64_t *step);

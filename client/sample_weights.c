@@ -160,12 +160,8 @@ int dl_loader_weights(struct dl_loader *loader, const double *weights, size_t n,
 {
     const void *data;
     size_t len;
-    int r = client_begin(loader->client);
+    int r = weights_begin(loader);
 
-    if (r == 0 && loader->local)
-        r = client_fail(loader->client, ENOTSUP, "workers.count",
-                        "0 loads in this process alone, and other ranks would go on with the old "
-                        "weights; write 1 or more");
     if (r == 0)
         r = dl_client_weights(loader->client, loader->name, weights, n, *epoch, *step, &data, &len);
     return r < 0 ? r : weights_read_answer(loader->client, data, len, epoch, step);

@@ -144,17 +144,24 @@ int weights_read_answer(struct dl_client *client, const void *data, size_t len, 
     return 0;
 }
 
-int dl_loader_mix(struct dl_loader *loader, const struct dl_mix_weight *weights, size_t n,
-                  uint64_t *epoch, uint64_t *step)
+int weights_begin(struct dl_loader *loader)
 {
-    const void *data;
-    size_t len;
     int r = client_begin(loader->client);
 
     if (r == 0 && loader->local)
         r = client_fail(loader->client, ENOTSUP, "workers.count",
                         "0 loads in this process alone, and other ranks would go on with the old "
-                        "weights; write 1 or more, or a schedule");
+                        "weights; write 1 or more");
+    return r;
+}
+
+int dl_loader_mix(struct dl_loader *loader, const struct dl_mix_weight *weights, size_t n,
+                  uint64_t *epoch, uint64_t *step)
+{
+    const void *data;
+    size_t len;
+    int r = weights_begin(loader);
+
     if (r == 0)
         r = dl_client_mix(loader->client, loader->name, weights, n, *epoch, *step, &data, &len);
     return r < 0 ? r : weights_read_answer(loader->client, data, len, epoch, step);

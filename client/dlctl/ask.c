@@ -1,6 +1,8 @@
 /* Sessions, views and loaders: see ask.h. */
 #include "client/dlctl/ask.h"
 
+#include "client/dlctl/render.h"
+#include "client/dlctl/report.h"
 #include "proto/pages.h"
 #include <jansson.h>
 
@@ -21,6 +23,22 @@ int ask_view(struct dl_client *client, const char *view, struct value *ret)
     int r = dl_client_query(client, view, &data, &len);
 
     return r < 0 ? r : pages_unpack(data, len, ret, NULL);
+}
+
+int ask_show(const struct options *o, struct dl_client *client, int r, struct dl_span answer,
+             void (*print)(const struct value *view))
+{
+    _cleanup_(value_deinit)
+    struct value view = {0};
+
+    if (r == 0)
+        r = value_unpack(answer.data, answer.len, &view, NULL);
+    if (r < 0)
+        return report_client(o, client, r);
+    if (o->json)
+        return report_json(o, render_json(&view));
+    print(&view);
+    return STATUS_DONE;
 }
 
 static bool ask_ends_in(const char *text, const char *tail)

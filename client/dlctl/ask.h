@@ -14,6 +14,11 @@ void ask_end(struct dl_client **client); /* for _cleanup_ */
 /* One view; *ret is zeroed before the call. As dl_client_query(), or as value_unpack(). */
 int _nodiscard_ ask_view(struct dl_client *client, const char *view, struct value *ret);
 
+/* The end of a verb that asked one thing: what that returned, and the answer, which `print` shows
+ * where it is not to be JSON. Returns an exit status. */
+int ask_show(const struct options *o, struct dl_client *client, int r, struct dl_span answer,
+             void (*print)(const struct value *view));
+
 /* True: a spec file, there or missing; false: the name of a loader. */
 bool operand_is_file(const char *operand);
 

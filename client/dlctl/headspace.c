@@ -51,8 +51,6 @@ int verb_headspace(const struct options *o)
 {
     _cleanup_(ask_end)
     struct dl_client *client = NULL;
-    _cleanup_(value_deinit)
-    struct value view = {0};
     uint32_t steps = o->steps == UINT64_MAX ? STEPS_DEFAULT : (uint32_t)o->steps;
     const void *data = NULL;
     size_t len = 0;
@@ -64,12 +62,5 @@ int verb_headspace(const struct options *o)
                 steps);
     if (r == 0)
         r = dl_client_headspace(client, o->operand, steps, &data, &len);
-    if (r == 0)
-        r = value_unpack(data, len, &view, NULL);
-    if (r < 0)
-        return report_client(o, client, r);
-    if (o->json)
-        return report_json(o, render_json(&view));
-    headspace_print_text(&view);
-    return STATUS_DONE;
+    return ask_show(o, client, r, (struct dl_span){data, len}, headspace_print_text);
 }

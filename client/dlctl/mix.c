@@ -78,8 +78,6 @@ int verb_mix(const struct options *o)
     struct dl_client *client = NULL;
     _cleanup_(mix_words_deinit)
     struct mix_words words = {0};
-    _cleanup_(value_deinit)
-    struct value view = {0};
     struct dl_error err = {0};
     const void *data = NULL;
     size_t len = 0;
@@ -92,12 +90,5 @@ int verb_mix(const struct options *o)
     if (r == 0)
         r = dl_client_mix(client, o->operand, words.weights, words.n, o->at_epoch, o->at, &data,
                           &len);
-    if (r == 0)
-        r = value_unpack(data, len, &view, NULL);
-    if (r < 0)
-        return report_client(o, client, r);
-    if (o->json)
-        return report_json(o, render_json(&view));
-    mix_print_text(&view);
-    return STATUS_DONE;
+    return ask_show(o, client, r, (struct dl_span){data, len}, mix_print_text);
 }

@@ -28,6 +28,29 @@ def mix(name="mixed", **extra):
                         "datasets": [{"kind": "range", "length": n} for n in (500, 300, 50)]}, **extra}
 
 
+def check_another_daemon(case, spec, change):
+    """A run whose weights change at the step that `change` returns and whose daemon is killed behind it, and
+    another one takes its place, reads what the changed weights give."""
+    case.running.stop()
+    case.running = Daemon(case.dir, case.bad_worker("slow-always-1"), socket_name="restart")
+    argv = [DLCTL, "run", spec, "--socket", case.running.socket, "--digest", "--json", "--credits", "2",
+            "--save-state", case.path("end"), "--batches", "300"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as run:
+        wait_until(lambda: dlctl_json("epochs", daemon=case.running), "the epoch")
+        wait_until(lambda: dlctl_json("epochs", daemon=case.running)[0]["step"] > 3, "batches")
+        step = change()
+        wait_until(lambda: dlctl_json("epochs", daemon=case.running)[0]["step"] > step + 3, "the change")
+        case.running.kill()
+        case.running = Daemon(case.dir, socket_name="restart")
+        out, _ = run.communicate(timeout=PATIENCE)
+    case.assertEqual(run.returncode, 0)
+    case.running.stop()
+    digest = json.loads(out)["digest"]
+    check = ("check", spec, "--batches", "300", "--digest")
+    case.assertEqual(dlctl_json(*check, "--changes", case.path("end"))["digest"], digest)
+    case.assertNotEqual(dlctl_json(*check)["digest"], digest)
+
+
 class Changes(TestCase):
     def setUp(self):
         super().setUp()
@@ -264,25 +287,7 @@ class Changes(TestCase):
     # ---- a daemon that ends -------------------------------------------------------------------
 
     def test_another_daemon(self):
-        self.running.stop()
-        self.running = Daemon(self.dir, self.bad_worker("slow-always-1"), socket_name="restart")
-        spec = self.write(mix())
-        argv = [DLCTL, "run", spec, "--socket", self.running.socket, "--digest", "--json", "--credits", "2",
-                "--save-state", self.path("end"), "--batches", "300"]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as run:
-            wait_until(lambda: dlctl_json("epochs", daemon=self.running), "the epoch")
-            wait_until(lambda: dlctl_json("epochs", daemon=self.running)[0]["step"] > 3, "batches")
-            step = self.change("0=0", "1=1", "2=3")["step"]
-            wait_until(lambda: dlctl_json("epochs", daemon=self.running)[0]["step"] > step + 3, "the change")
-            self.running.kill()
-            self.running = Daemon(self.dir, socket_name="restart")
-            out, _ = run.communicate(timeout=PATIENCE)
-        self.assertEqual(run.returncode, 0)
-        self.running.stop()
-        digest = json.loads(out)["digest"]
-        self.assertEqual(dlctl_json("check", spec, "--batches", "300", "--digest",
-                                    "--changes", self.path("end"))["digest"], digest)
-        self.assertNotEqual(dlctl_json("check", spec, "--batches", "300", "--digest")["digest"], digest)
+        check_another_daemon(self, self.write(mix()), lambda: self.change("0=0", "1=1", "2=3")["step"])
 
     # ---- epochs that are known as a whole -----------------------------------------------------
 

@@ -5,11 +5,11 @@ import json
 import os
 import shutil
 import struct
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import (DLCTL, PATIENCE, QUICK, Daemon, TestCase, dlctl, dlctl_json, main, wait_until)  # noqa: E402
+from dltest import QUICK, TestCase, dlctl, dlctl_json, main  # noqa: E402
+from test_mix_weights import check_another_daemon  # noqa: E402
 
 N = 60  # samples
 
@@ -173,25 +173,8 @@ class SampleWeights(TestCase):
     # ---- a daemon that ends -------------------------------------------------------------------
 
     def test_another_daemon(self):
-        self.running.stop()
-        self.running = Daemon(self.dir, self.bad_worker("slow-always-1"), socket_name="restart")
         spec = self.write({**drawn(), "sampler": {"kind": "weighted", "order": "native", "num_samples": 4000}})
-        argv = [DLCTL, "run", spec, "--socket", self.running.socket, "--digest", "--json", "--credits", "2",
-                "--save-state", self.path("end"), "--batches", "300"]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as run:
-            wait_until(lambda: dlctl_json("epochs", daemon=self.running), "the epoch")
-            wait_until(lambda: dlctl_json("epochs", daemon=self.running)[0]["step"] > 3, "batches")
-            step = self.change(only(3, 4))["step"]
-            wait_until(lambda: dlctl_json("epochs", daemon=self.running)[0]["step"] > step + 3, "the change")
-            self.running.kill()
-            self.running = Daemon(self.dir, socket_name="restart")
-            out, _ = run.communicate(timeout=PATIENCE)
-        self.assertEqual(run.returncode, 0)
-        self.running.stop()
-        digest = json.loads(out)["digest"]
-        self.assertEqual(dlctl_json("check", spec, "--batches", "300", "--digest",
-                                    "--changes", self.path("end"))["digest"], digest)
-        self.assertNotEqual(dlctl_json("check", spec, "--batches", "300", "--digest")["digest"], digest)
+        check_another_daemon(self, spec, lambda: self.change(only(3, 4))["step"])
 
     # ---- what is kept -------------------------------------------------------------------------
 

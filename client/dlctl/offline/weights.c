@@ -66,8 +66,6 @@ int verb_weights(const struct options *o)
 {
     _cleanup_(ask_end)
     struct dl_client *client = NULL;
-    _cleanup_(value_deinit)
-    struct value view = {0};
     _cleanup_free_ double *weights = NULL;
     struct dl_error err = {0};
     const void *data = NULL;
@@ -79,12 +77,5 @@ int verb_weights(const struct options *o)
     int r = ask_connect(o, &client);
     if (r == 0)
         r = dl_client_weights(client, o->operand, weights, n, o->at_epoch, o->at, &data, &len);
-    if (r == 0)
-        r = value_unpack(data, len, &view, NULL);
-    if (r < 0)
-        return report_client(o, client, r);
-    if (o->json)
-        return report_json(o, render_json(&view));
-    weights_print_text(&view);
-    return STATUS_DONE;
+    return ask_show(o, client, r, (struct dl_span){data, len}, weights_print_text);
 }
