@@ -6,6 +6,7 @@ import os
 import pickle
 import struct
 import sys
+import unittest.mock
 
 for folder in "lib", "integration":
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", folder))
@@ -243,6 +244,7 @@ class Peek(TestCase):
                 self.assertIn(f"meta     object: pickled, {len(pickled)} bytes, with 1 tensor", text)
                 self.assertNotIn("\x1b", text)
 
+    @unittest.mock.patch.dict(os.environ, {"PYTHONUNBUFFERED": ""})  # as it is for users
     def test_standard_output_is_full(self):
         spec = self.rows_spec()
         for args in [], ["--json"]:

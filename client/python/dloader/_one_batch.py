@@ -283,6 +283,8 @@ def _print(text: str) -> None:
         print(text, flush=True)
     except OSError as error:
         error.filename = "standard output"
+        # What is in its buffer would fail once more at the end, which Python has an exit status of its own for.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise
 
 

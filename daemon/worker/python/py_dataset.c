@@ -251,7 +251,9 @@ PyObject *py_dataset_get_all(struct py_dataset *s, PyObject *keys, uint64_t epoc
     slow_watch_begin(&s->watch);
     PyObject *samples = py_dataset_returned(PyObject_CallFunctionObjArgs(s->getitems, keys, NULL));
     py_dataset_key.set = false;
-    if (samples && py_dataset_index(PyList_GetItem(keys, 0), &first))
+    if (!samples)
+        return NULL;
+    if (py_dataset_index(PyList_GetItem(keys, 0), &first))
         slow_watch_end_together(&s->watch, first, (uint64_t)PyList_Size(keys));
     PyErr_Clear(); /* of what are no keys at all */
     return samples;
