@@ -187,6 +187,7 @@ def show_scores(how):
 
 def stay(how):
     """In the middle of an epoch."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who started the tests by nohup ignores it
     if how == "load_spec":
         import dloader
         loader = dloader.Loader(spec("Placed", "python", 2), as_="numpy")
@@ -264,6 +265,16 @@ class Groups(Case):
                 self.assertIn("was killed by SIGTERM", said)
                 self.assertEqual(more, "19 more batches")
 
+    def check_ends(self, program, number):
+        pids = program.stdout.readline().split()
+        self.assertEqual(len(pids), 3)  # two workers, and their host
+        os.killpg(program.pid, number)
+        program.wait(PATIENCE)
+        deadline = time.monotonic() + PATIENCE
+        while any(os.path.exists(f"/proc/{pid}") for pid in pids):
+            self.assertLess(time.monotonic(), deadline, pids)
+            time.sleep(0.01)
+
     def test_what_ends_a_programs_group_leaves_nobody(self):
         """Ctrl-C and a terminal that hangs up signal the group, which its workers are not in."""
         path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), HERE]))
@@ -273,14 +284,10 @@ class Groups(Case):
                         [sys.executable, "-c", f"import test_py_processes as t; t.stay('{how}')"],
                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                         start_new_session=True, env={**os.environ, "PYTHONPATH": path}) as program:
-                    pids = program.stdout.readline().split()
-                    self.assertEqual(len(pids), 3)  # two workers, and their host
-                    os.killpg(program.pid, number)
-                    program.wait(PATIENCE)
-                    deadline = time.monotonic() + PATIENCE
-                    while any(os.path.exists(f"/proc/{pid}") for pid in pids):
-                        self.assertLess(time.monotonic(), deadline, pids)
-                        time.sleep(0.01)
+                    try:
+                        self.check_ends(program, number)
+                    finally:
+                        program.kill()
 
 
 if __name__ == "__main__":
