@@ -217,6 +217,8 @@ class WhoSees(PageCase):
 # ---- in a browser -------------------------------------------------------------------------------
 
 EVIL = "<script>window.evil = 1</script><img src=x onerror='window.evil = 2'>"
+KEPT = {"cache_bytes": 8 << 20, "cache_used_bytes": 2 << 20, "cache_pictures": 40, "cache_hits": 300,
+        "cache_misses": 100}
 
 
 def made_up(loaders=3, ranks=4, at=0.0):
@@ -226,6 +228,8 @@ def made_up(loaders=3, ranks=4, at=0.0):
              "batch": 64, "seed": 0, "users": 1, "workers": 2, "batches": int(at * (10 + i)), "samples": 0,
              "delivered_bytes": int(at * 1e6 * (i + 1)), "retries": i % 3, "faults": 0, "bad": 1,
              "memory_bytes": 1 << 20, "limit_bytes": 0, "starved_s": 0, "starved_by": None,
+             **dict.fromkeys(("cache_bytes", "cache_used_bytes", "cache_pictures", "cache_hits", "cache_misses")),
+             **(KEPT if i == 0 else {}),
              "mixture": [{"source": EVIL, "weight": 0.25, "drawn": 12}] if i == 0 else [],
              "verdict": "healthy: trainers hardly wait" if i else f"loader-bound: {EVIL} waits; more workers"}
             for i, name in enumerate(names)]
@@ -363,6 +367,8 @@ class MadeUpViews(BrowserCase):
             self.assertIn("1 of 3 loaders keep their trainers waiting", browser.text("#calm"))
             self.assertEqual(browser.text("#advice li.act strong"), EVIL)
             self.assertRegex(browser.text("#stages"), r"fetch\s+17 %")
+            kept = browser.value("[...document.querySelectorAll('#kept tbody td')].map(td => td.innerText.trim())")
+            self.assertEqual(kept, ["2.0 MiB of 8.0 MiB", "40", "75 %", "100"])
 
     def test_many(self):
         """A thousand ranks and two hundred loaders: it keeps up, and a key press is answered."""
