@@ -4,10 +4,12 @@ import errno
 import gc
 import importlib.util
 import io
+import itertools
 import json
 import os
 import contextlib
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -105,8 +107,24 @@ class Line(unittest.TestCase):
             shown = _progress.Progress(iter([1, 2, 3]), 4, 1, "epoch 0")
             shown._bar = _progress._Line(4, 1, "epoch 0")
             self.assertEqual(list(shown), [1, 2, 3])
-        self.assertRegex(out.getvalue(), r"epoch 0: 4/4 batches, \d+/s\n$")
+        self.assertRegex(out.getvalue(), r"^epoch 0: 4/4 batches, \d+/s\n$")
 
+    def test_on_a_terminal_and_in_a_log(self):
+        """One line that is drawn again, with the time left; or one every ten seconds."""
+        for terminal in (True, False):
+            out = io.StringIO()
+            out.isatty = lambda terminal=terminal: terminal
+            clock = itertools.count()
+            with contextlib.redirect_stderr(out), mock.patch("time.monotonic", lambda: next(clock)):
+                line = _progress._Line(50, 0, "epoch 0")
+                for _ in range(24):
+                    line.update()
+                line.close()
+            drawn = [one for one in re.split(r"[\r\n]", out.getvalue().replace("\x1b[K", "")) if one]
+            with self.subTest(terminal=terminal, drawn=drawn):
+                self.assertEqual(("\r" in out.getvalue(), "\x1b" in out.getvalue()), (terminal, terminal))
+                self.assertEqual(len(drawn), 25 if terminal else 3)
+                self.assertRegex(drawn[0], r"^epoch 0: \d+/50 batches, \d+/s, \d+ s left$")
 
     def test_opening(self):
         """Nothing where nobody waits; else what is known, never less than before."""
@@ -121,7 +139,7 @@ class Line(unittest.TestCase):
                 for done in (0, 400, 300, 900):
                     tell(done, 1000, "lengths")
             self.assertRegex(out.getvalue(), r"lengths.*1000" if tqdm and HAS_TQDM else
-                             r"images found: 2048, \d+/s\n(.*\r)?lengths: 1000/1000 samples, \d+/s\n$")
+                             r"^images found: 2048, \d+/s\nlengths: 1000/1000 samples, \d+/s\n$")
             self.assertRegex(out.getvalue(), r"images found: 2048")
 
 

@@ -7,33 +7,39 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-INTERVAL_S = 0.2
+INTERVAL_S = 0.2  # between two looks of one who watches a terminal,
+IN_A_LOG_S = 10   # and two lines elsewhere
 UNKNOWN = 2 ** 64 - 1  # of how many
+ERASE = "\x1b[K"  # what is left of a longer line
 
 
 class _Line:
-    """What is shown where tqdm cannot be imported: one line, written again and again."""
+    """What is shown where tqdm cannot be imported: one line, written again and again; where standard
+    error is no terminal, a line now and then, and the last one."""
 
     def __init__(self, total: int | None, initial: int, label: str, unit: str = "batches") -> None:
         self.n, self.total, self.label, self.unit = initial, total, label, unit
         self._first, self._begun = initial, time.monotonic()
-        self._shown = 0.0
+        self._redraws = sys.stderr.isatty()
+        self._shown = 0.0 if self._redraws else self._begun
 
     def update(self, n: int = 1) -> None:
         self.n += n
-        if time.monotonic() - self._shown >= INTERVAL_S:
-            self._show("\r")
+        if time.monotonic() - self._shown >= (INTERVAL_S if self._redraws else IN_A_LOG_S):
+            self._show("" if self._redraws else "\n")
 
-    def _show(self, start: str, end: str = "") -> None:
+    def _show(self, end: str) -> None:
         self._shown = time.monotonic()
-        seconds = max(self._shown - self._begun, 1e-9)
+        rate = (self.n - self._first) / max(self._shown - self._begun, 1e-9)
         total = "" if self.total is None else f"/{self.total}"
         unit = f" {self.unit}" if self.unit else ""
-        print(f"{start}{self.label}: {self.n}{total}{unit}, "
-              f"{(self.n - self._first) / seconds:.0f}/s", end=end, file=sys.stderr, flush=True)
+        left = "" if self.total is None or rate == 0 or self.n >= self.total else \
+            f", {(self.total - self.n) / rate:.0f} s left"
+        line = f"{self.label}: {self.n}{total}{unit}, {rate:.0f}/s{left}"
+        print(f"\r{line}{ERASE}" if self._redraws else line, end=end, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        self._show("\r", "\n")
+        self._show("\n")
 
 
 def _bar(total: int | None, initial: int, label: str, unit: tuple[str, str] = ("batch", "batches")) -> Any:
