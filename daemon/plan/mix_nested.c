@@ -1,9 +1,9 @@
 /* Mixtures inside mixtures. See mix_nested.h. */
 #include "daemon/plan/mix_nested.h"
 
-#include <errno.h>
-
 #include "proto/spec.h"
+
+#include <errno.h>
 
 /* Keeps the seeds of later epochs apart from those of children. */
 #define MIX_NESTED_STREAM UINT64_C(0x6d69782063796365)

@@ -28,6 +28,18 @@ def mix(name="mixed", **extra):
                         "datasets": [{"kind": "range", "length": n} for n in (500, 300, 50)]}, **extra}
 
 
+def check_state(case, spec, state, digest):
+    """The state has the changes: what it names is `digest` without a daemon, too, and another daemon continues
+    from it as this process alone does."""
+    file = case.write(spec)
+    case.assertEqual(dlctl_json("check", file, "--changes", state, "--digest")["digest"], digest)
+    case.assertNotEqual(dlctl_json("check", file, "--digest")["digest"], digest)
+    other = case.daemon(socket_name="other-" + spec["name"])
+    rest = dlctl_json("run", file, "--state", state, "--digest", daemon=other)["digest"]
+    here = case.write({**spec, "workers": {"count": 0}}, "here.json")
+    case.assertEqual(dlctl_json("run", here, "--state", state, "--digest", daemon=case.running)["digest"], rest)
+
+
 def check_another_daemon(case, spec, change):
     """A run whose weights change at the step that `change` returns and whose daemon is killed behind it, and
     another one takes its place, reads what the changed weights give."""
@@ -171,14 +183,7 @@ class Changes(TestCase):
                 self.change("0=1", "1=0", "2=0", at=333, name=draw)
                 digest = dlctl_json("run", draw, "--digest", daemon=self.running)["digest"]
                 state = self.save(of=draw)
-                file = self.write(spec)
-                self.assertEqual(dlctl_json("check", file, "--changes", state, "--digest")["digest"], digest)
-                self.assertNotEqual(dlctl_json("check", file, "--digest")["digest"], digest)
-                other = self.daemon(socket_name="other-" + draw)
-                rest = dlctl_json("run", file, "--state", state, "--digest", daemon=other)["digest"]
-                here = self.write({**spec, "workers": {"count": 0}}, "here.json")
-                self.assertEqual(dlctl_json("run", here, "--state", state, "--digest",
-                                            daemon=self.running)["digest"], rest)
+                check_state(self, spec, state, digest)
 
     # ---- ranks --------------------------------------------------------------------------------
 

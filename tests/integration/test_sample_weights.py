@@ -9,7 +9,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import QUICK, TestCase, dlctl, dlctl_json, main  # noqa: E402
-from test_mix_weights import check_another_daemon  # noqa: E402
+from test_mix_weights import check_another_daemon, check_state  # noqa: E402
 
 N = 60  # samples
 
@@ -133,14 +133,7 @@ class SampleWeights(TestCase):
                 self.change(only(1, 2, 3, 4, 50), name=way, at=6)
                 digest = dlctl_json("run", way, "--digest", daemon=self.running)["digest"]
                 state = self.save(way)
-                file = self.write(spec)
-                self.assertEqual(dlctl_json("check", file, "--changes", state, "--digest")["digest"], digest)
-                self.assertNotEqual(dlctl_json("check", file, "--digest")["digest"], digest)
-                other = self.daemon(socket_name="other-" + way)
-                rest = dlctl_json("run", file, "--state", state, "--digest", daemon=other)["digest"]
-                here = self.write({**spec, "workers": {"count": 0}}, "here.json")
-                self.assertEqual(dlctl_json("run", here, "--state", state, "--digest",
-                                            daemon=self.running)["digest"], rest)
+                check_state(self, spec, state, digest)
 
     # ---- ranks --------------------------------------------------------------------------------
 

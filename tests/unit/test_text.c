@@ -3,6 +3,7 @@
 #include "daemon/data/text/text_lines.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
+#include "tests/unit/taken.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,27 +20,10 @@ static struct spec_dataset text_of(uint32_t n, enum text_format format, enum tok
                                  .tokenizer = tokenizer};
 }
 
-static struct dataset *must_open(const struct spec_dataset *spec)
-{
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    if (dataset_open(spec, &anywhere, &ds, &err) < 0)
-        fail_msg("%s: %s", err.path, err.message);
-    return ds;
-}
-
-struct taken {
-    struct arena arena;
-    struct sample sample;
-    struct dl_error err;
-};
-
 /* 0 or the error; the sample's one leaf as text, owned. */
-static int take(struct dataset *ds, uint64_t index, struct taken *t, char **ret)
+static int take_text(struct dataset *ds, uint64_t index, struct taken *t, char **ret)
 {
-    *t = (struct taken){.sample.arena = &t->arena};
-    int r = ds->ops->get(ds, &key, index, &t->sample, &t->err);
+    int r = take(ds, &key, index, t);
 
     *ret = NULL;
     if (r == 0) {
@@ -52,18 +36,12 @@ static int take(struct dataset *ds, uint64_t index, struct taken *t, char **ret)
     return r;
 }
 
-static void drop(struct taken *t)
-{
-    sample_deinit(&t->sample);
-    arena_deinit(&t->arena);
-}
-
 static void expect_text(struct dataset *ds, uint64_t index, const char *want)
 {
     _cleanup_free_ char *got = NULL;
     struct taken t;
 
-    if (take(ds, index, &t, &got) < 0)
+    if (take_text(ds, index, &t, &got) < 0)
         fail_msg("%s: %s", t.err.path, t.err.message);
     assert_string_equal(got, want);
     drop(&t);
@@ -74,7 +52,7 @@ static void expect_refusal(struct dataset *ds, uint64_t index, const char *path,
     _cleanup_free_ char *got = NULL;
     struct taken t;
 
-    assert_true(take(ds, index, &t, &got) < 0);
+    assert_true(take_text(ds, index, &t, &got) < 0);
     assert_error_has(&t.err, says);
     assert_string_equal(t.err.path, path);
     drop(&t);
@@ -416,7 +394,7 @@ static void test_no_copy(void **state)
 
     files[0].path = (char *)harness_file("c.txt", "abc\n", 4);
     struct dataset *ds = must_open(&spec);
-    assert_int_equal(take(ds, 0, &t, &got), 0);
+    assert_int_equal(take_text(ds, 0, &t, &got), 0);
     assert_null(t.arena.chunks);
     drop(&t);
     dataset_close(ds);
