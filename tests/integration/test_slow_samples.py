@@ -71,9 +71,11 @@ class SlowSamples(TestCase):
     def test_what_is_quick_is_not_looked_at(self):
         daemon = self.daemon()
         self.read(daemon, {"name": "quick", "dataset": {"kind": "range", "length": 1000}})
-        self.assertEqual(self.rows(daemon), [])
-        self.assertIn("None was seen: they take less than 10 µs each on average.",
-                      dlctl("report", "quick", daemon=daemon).stdout)
+        # A loaded machine may hold up the worker in two tasks one after the other: that was long, then.
+        rows = self.rows(daemon)
+        self.assertEqual([row for row in rows if row["took_s"] < 10e-6], [])
+        self.assertEqual("None was seen: they take less than 10 µs each on average."
+                         in dlctl("report", "quick", daemon=daemon).stdout, not rows)
 
     def shard(self):
         path = self.path("shard.tar")
