@@ -103,9 +103,9 @@ class Specs(unittest.TestCase):
 class Line(unittest.TestCase):
     def test_progress_without_tqdm(self):
         out = io.StringIO()
-        with contextlib.redirect_stderr(out):
+        absent = {"tqdm": None, "tqdm.auto": None}
+        with contextlib.redirect_stderr(out), mock.patch.dict(sys.modules, absent):
             shown = _progress.Progress(iter([1, 2, 3]), 4, 1, "epoch 0")
-            shown._bar = _progress._Line(4, 1, "epoch 0")
             self.assertEqual(list(shown), [1, 2, 3])
         self.assertRegex(out.getvalue(), r"^epoch 0: 4/4 batches, \d+/s\n$")
 
