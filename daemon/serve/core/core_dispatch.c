@@ -325,12 +325,9 @@ static void dispatch_take_fault(struct stream *stream, const struct step *step)
 void core_take_steps(struct core *core, struct stream *stream)
 {
     struct stream *source = stream->source;
+    uint64_t was = dispatch_place_of(stream);
     struct step *step;
-    uint64_t was;
 
-    if (!source)
-        return;
-    was = dispatch_place_of(stream);
     if (stream->ends)
         stream_learn_ends(stream, source);
     while (stream_has_room(stream) && (step = stream_find(source, stream_next(stream))) &&
@@ -341,17 +338,6 @@ void core_take_steps(struct core *core, struct stream *stream)
             dispatch_take_batch(core, stream, step);
     }
     dispatch_note_progress(core, stream, was);
-}
-
-void core_touch_takers(struct core *core, struct stream *stream)
-{
-    struct stream *rank;
-
-    core_touch(core, stream);
-    if (!stream->dispatch)
-        return;
-    DL_FOREACH2(stream->dispatch->ranks, rank, peer_next)
-    core_touch(core, rank);
 }
 
 /* ---- views ----------------------------------------------------------------------------------- */

@@ -75,14 +75,12 @@ void core_drop_oldest(struct core *core);
 
 /* ---- core_dispatch.c */
 
-/* Takes what there is for the rank, as far as its window reaches. */
+/* Takes what there is for the rank from its source, as far as the rank's window reaches. */
 void core_take_steps(struct core *core, struct stream *stream);
 /* It takes no more from its source, for good; `lost`: it has not read the epoch to its end. */
 void core_leave(struct core *core, struct stream *stream, bool lost);
 /* Nobody waits any longer for those that were awaited. */
 void core_lose_patience(struct core *core, struct stream *source);
-/* Of a stream that has become READY or FAULTED: whoever is to be looked at. */
-void core_touch_takers(struct core *core, struct stream *stream);
 
 /* ---- core_steps.c */
 

@@ -58,6 +58,18 @@ void core_name_step(const struct core *core, const struct step *step, char *text
 
 /* ---- what the pool tells --------------------------------------------------------------------- */
 
+/* Whoever is to be looked at where a step of the stream has become READY or FAULTED. */
+static void steps_touch_takers(struct core *core, struct stream *stream)
+{
+    struct stream *rank;
+
+    core_touch(core, stream);
+    if (!stream->dispatch)
+        return;
+    DL_FOREACH2(stream->dispatch->ranks, rank, peer_next)
+    core_touch(core, rank);
+}
+
 /* A step nobody waits for any more, while a worker still had it. */
 static bool steps_free_if_abandoned(struct step *step)
 {
@@ -99,7 +111,7 @@ void core_fault(struct core *core, struct step *step, int code, const char *what
         (void)!core_wait_no_more(core, step);
     step_fault(step, &err, detail);
     core->totals.faults++;
-    core_touch_takers(core, step->stream);
+    steps_touch_takers(core, step->stream);
 }
 
 /* How many samples the batch has. A list of lengths has them all. */
@@ -163,7 +175,7 @@ void core_done(struct core *core, struct step *step, uint32_t samples, uint32_t 
     step_ready(step, samples, bytes);
     steps_time_made(core, step, made);
     steps_keep_bad(step, bad);
-    core_touch_takers(core, step->stream);
+    steps_touch_takers(core, step->stream);
 }
 
 /* Later steps of a replica that has ended were asked for already: they are none, whatever has
@@ -190,7 +202,7 @@ void core_ended(struct core *core, struct step *step)
     stream_forget(stream, step);
     stream_end_replica(stream, number);
     steps_drop_beyond_end(core, stream);
-    core_touch_takers(core, stream);
+    steps_touch_takers(core, stream);
 }
 
 void core_lost(struct core *core, struct step *step, bool culprit, const char *cause)
@@ -386,7 +398,8 @@ static void steps_finish(struct core *core, struct stream *stream)
 static void steps_deliver(struct core *core, struct stream *stream, uint64_t now)
 {
     steps_warn_of_passing(core, stream);
-    core_take_steps(core, stream);
+    if (stream->source)
+        core_take_steps(core, stream);
     if (core->held_back) {
         core_touch_later(core, stream);
         return;

@@ -10,6 +10,7 @@ static struct replica_states *dataset_states_replica(struct dataset_states *stat
         if (states->n > 0)
             memcpy(grown, states->replicas, states->n * sizeof *grown);
         free(states->replicas);
+        states->bytes += (replica + 1 - states->n) * sizeof *grown;
         states->replicas = grown;
         states->n = replica + 1;
     }
@@ -38,11 +39,12 @@ static bool dataset_states_copy(struct dl_span from, struct state_record *ret)
 bool dataset_states_bring(struct dataset_states *states, uint32_t replica, struct dl_span record)
 {
     struct state_record *brought = &dataset_states_replica(states, replica)->brought;
-    uint64_t bytes = states->brought_bytes - brought->len + record.len;
+    uint64_t before = brought->len, bytes = states->brought_bytes - before + record.len;
 
     if (bytes > DATASET_STATES_MAX || !dataset_states_copy(record, brought))
         return false;
     states->brought_bytes = bytes;
+    states->bytes += record.len - before;
     return true;
 }
 
@@ -53,13 +55,8 @@ bool dataset_states_learn(struct dataset_states *states, uint32_t replica, struc
 
     if (!dataset_states_copy(record, latest))
         return false;
-    states->latest_bytes += latest->len - before;
+    states->bytes += latest->len - before;
     return true;
-}
-
-uint64_t dataset_states_bytes(const struct dataset_states *states)
-{
-    return states->brought_bytes + states->latest_bytes + states->n * sizeof *states->replicas;
 }
 
 struct dl_span dataset_states_find(const struct dataset_states *states, uint32_t replica,

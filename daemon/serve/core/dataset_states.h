@@ -21,7 +21,7 @@ struct dataset_states {
     } * replicas; /* owned; n of them; NULL: nothing was said */
     uint32_t n;
     uint64_t brought_bytes; /* at most DATASET_STATES_MAX */
-    uint64_t latest_bytes;
+    uint64_t bytes;         /* what all of this takes */
 };
 
 /* Keeps a copy. False: it is no record, or more than may be brought, and what was kept before
@@ -32,8 +32,6 @@ bool dataset_states_learn(struct dataset_states *states, uint32_t replica, struc
 /* The one to begin the replica with where `round` is wanted; empty: there is none. Borrowed. */
 struct dl_span dataset_states_find(const struct dataset_states *states, uint32_t replica,
                                    uint64_t round);
-
-uint64_t dataset_states_bytes(const struct dataset_states *states);
 
 void dataset_states_deinit(struct dataset_states *states);
 

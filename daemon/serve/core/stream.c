@@ -86,7 +86,7 @@ void stream_become(struct stream *stream, enum stream_phase phase)
 
 uint64_t stream_cost(const struct stream *stream)
 {
-    return sizeof *stream + stream->fed_bytes + dataset_states_bytes(&stream->states) +
+    return sizeof *stream + stream->fed_bytes + stream->states.bytes +
            (uint64_t)HASH_COUNT(stream->steps) * sizeof(struct step) +
            (uint64_t)stream->params.replicas * 2 * sizeof *stream->ends +
            (stream->dispatch ? sizeof *stream->dispatch + roster_bytes(stream->dispatch->roster)

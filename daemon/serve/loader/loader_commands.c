@@ -245,7 +245,8 @@ static void commands_deliver(struct loader *loader, const struct core_command *c
 {
     if (loader->n_due == DELIVER_AT_ONCE || loader->due_to != c->stream)
         commands_flush_due(loader);
-    loader_count_mixture(loader, c->stream, c->step);
+    if (loader->spec.dataset.kind == DATASET_MIX)
+        loader_count_mixture(loader, c->stream, c->step);
     loader->due_to = c->stream;
     loader->due[loader->n_due++] = c->step;
 }
@@ -315,6 +316,29 @@ void loader_execute(struct loader *loader)
     loader->executing = false;
 }
 
+/* ---- what clients give back --------------------------------------------------------------------
+ */
+
+bool loader_release(struct loader *loader, struct stream *stream, uint64_t step, uint64_t now)
+{
+    bool known = core_release(&loader->core, stream, step, now);
+
+    loader_execute(loader);
+    return known;
+}
+
+bool loader_pin(struct loader *loader, struct stream *stream, uint64_t step, uint64_t now)
+{
+    return core_pin(&loader->core, stream, step, now);
+}
+
+void loader_returned(struct loader *loader, const struct stream *stream, uint32_t n,
+                     uint64_t waited_ns, uint64_t now)
+{
+    if (loader->headspace)
+        loader_headspace_returned(loader, stream, n, waited_ns, now);
+}
+
 /* ---- the pump -------------------------------------------------------------------------------- */
 
 static void commands_on_tick(uv_timer_t *timer)
@@ -342,6 +366,18 @@ static void commands_wait_for_deadline(struct loader *loader)
     else
         uv_timer_start(&loader->tick, commands_on_tick,
                        (deadline - min_u64(deadline, uv_hrtime())) / 1000000, 0);
+}
+
+/* What goes on from here on is of this moment. */
+static void commands_note_time(struct loader *loader)
+{
+    uint64_t now = uv_hrtime();
+
+    if (loader->starves)
+        loader->starved_ns += now - min_u64(loader->now, now);
+    loader->now = now;
+    if (now - loader->marked.was[1] >= MARK_NS)
+        loader_mark(loader);
 }
 
 static void commands_schedule(struct loader *loader)
@@ -384,7 +420,7 @@ void loader_pump(struct loader *loader)
     _cleanup_(blame_backp)
     _unused_ uint64_t before = blame_swap(loader->o.blame);
     loader->pumping = true;
-    loader_note_time(loader);
+    commands_note_time(loader);
     pool_collect(loader->pool);
     if (loader->measuring)
         loader_measure_pump(loader);
@@ -394,7 +430,7 @@ void loader_pump(struct loader *loader)
             ;
         commands_wait_for_deadline(loader);
     }
-    loader_note_starving(loader);
+    loader->starves = loader->core.starved && loader_is_starving(loader);
     loader->pumping = false;
 }
 

@@ -172,9 +172,8 @@ bool loader_headspace_look(struct loader *loader)
     return true;
 }
 
-void loader_returned(struct loader *loader, const struct stream *stream, uint32_t n,
-                     uint64_t waited_ns, uint64_t now)
+void loader_headspace_returned(struct loader *loader, const struct stream *stream, uint32_t n,
+                               uint64_t waited_ns, uint64_t now)
 {
-    if (loader->headspace)
-        headspace_returned(loader->headspace->measure, stream->number, n, waited_ns, now);
+    headspace_returned(loader->headspace->measure, stream->number, n, waited_ns, now);
 }

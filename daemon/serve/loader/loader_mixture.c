@@ -44,8 +44,7 @@ void loader_count_mixture(struct loader *loader, struct stream *stream, const st
 {
     struct mix_batch batch;
 
-    if (loader->spec.dataset.kind != DATASET_MIX || !step->segment ||
-        !loader_mixture_look(loader, stream, step, &batch))
+    if (!step->segment || !loader_mixture_look(loader, stream, step, &batch))
         return;
     const struct mix_ruler *ruler = loader_mixture_ruler(loader);
 

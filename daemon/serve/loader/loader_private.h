@@ -123,7 +123,7 @@ void loader_tell_written(struct loader *loader, struct stream *stream);
 
 /* ---- loader_mixture.c */
 
-/* A batch is delivered to the stream. Nothing is done where there is no mixture. */
+/* Of a mixture: a batch is delivered to the stream. */
 void loader_count_mixture(struct loader *loader, struct stream *stream, const struct step *step);
 void loader_mixture_deinit(struct loader *loader); /* with the datasets' sizes */
 
@@ -149,10 +149,10 @@ void measuring_lost(struct measuring *m, void *tag, bool culprit, const char *ca
 
 /* ---- loader_verdict.c */
 
-/* At a pump's beginning: what goes on from here on is of this moment. */
-void loader_note_time(struct loader *loader);
-/* And at its end: whether somebody starves until the next one. */
-void loader_note_starving(struct loader *loader);
+/* A mark each so often: a while, which the verdict is about, is between one and two of these. */
+#define MARK_NS ((uint64_t)10 * 1000000000)
+void loader_mark(struct loader *loader);
+bool loader_is_starving(const struct loader *loader); /* somebody who reads it waits for memory */
 /* A stream is about to begin: what was done for others that have ended is nothing of the last
  * while. */
 void loader_mark_start(struct loader *loader);
@@ -175,6 +175,9 @@ bool loader_holds(const struct loader *loader);  /* deliveries are held back */
 bool loader_stills(const struct loader *loader); /* no task is begun */
 /* After each turn of the pump. True: there is to be another. */
 bool loader_headspace_look(struct loader *loader);
+/* Its client has released `n` batches of the stream, and waited for others before. */
+void loader_headspace_returned(struct loader *loader, const struct stream *stream, uint32_t n,
+                               uint64_t waited_ns, uint64_t now);
 /* It is not to be known any more. */
 void loader_headspace_end(struct loader *loader, const struct dl_error *err);
 

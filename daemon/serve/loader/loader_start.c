@@ -303,19 +303,6 @@ bool loader_feed_end(struct loader *loader, struct stream *stream)
     return core_feed_end(&loader->core, stream);
 }
 
-bool loader_release(struct loader *loader, struct stream *stream, uint64_t step, uint64_t now)
-{
-    bool known = core_release(&loader->core, stream, step, now);
-
-    loader_execute(loader);
-    return known;
-}
-
-bool loader_pin(struct loader *loader, struct stream *stream, uint64_t step, uint64_t now)
-{
-    return core_pin(&loader->core, stream, step, now);
-}
-
 void loader_pause(struct loader *loader, struct stream *stream)
 {
     core_pause(&loader->core, stream);

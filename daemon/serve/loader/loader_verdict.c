@@ -5,10 +5,7 @@
 
 #include <utlist.h>
 
-/* How long a while is: between one and two of these. */
-#define MARK_NS ((uint64_t)10 * 1000000000)
-
-static void verdict_mark(struct loader *loader)
+void loader_mark(struct loader *loader)
 {
     struct core *core = &loader->core;
     struct stream *stream;
@@ -34,8 +31,8 @@ static bool verdict_is_read(const struct stream *stream)
 void loader_mark_anew(struct loader *loader)
 {
     loader->now = uv_hrtime();
-    verdict_mark(loader);
-    verdict_mark(loader);
+    loader_mark(loader);
+    loader_mark(loader);
 }
 
 void loader_mark_start(struct loader *loader)
@@ -69,7 +66,7 @@ static size_t verdict_add_ranks(const struct loader *loader, const struct stream
     return n;
 }
 
-static bool verdict_starves(const struct loader *loader)
+bool loader_is_starving(const struct loader *loader)
 {
     const struct stream *stream;
 
@@ -78,22 +75,6 @@ static bool verdict_starves(const struct loader *loader)
             return true;
     }
     return false;
-}
-
-void loader_note_starving(struct loader *loader)
-{
-    loader->starves = loader->core.starved && verdict_starves(loader);
-}
-
-void loader_note_time(struct loader *loader)
-{
-    uint64_t now = uv_hrtime();
-
-    if (loader->starves)
-        loader->starved_ns += now - min_u64(loader->now, now);
-    loader->now = now;
-    if (now - loader->marked.was[1] >= MARK_NS)
-        verdict_mark(loader);
 }
 
 /* The earliest that anybody who reads has begun: before, workers had nothing to do. */
@@ -130,7 +111,7 @@ static void loader_verdict_find(const struct loader *loader, const struct stream
                              .span_ns = now - min_u64(verdict_reading_since(loader, last), now),
                              .batches =
                                  recent_since(&loader->recently_delivered, core->totals.batches),
-                             .starving = verdict_starves(loader) ? core->starving.path : NULL};
+                             .starving = loader_is_starving(loader) ? core->starving.path : NULL};
     for (int stage = 0; stage < STAGES; stage++)
         c.ns[stage] = recent_since(&loader->recently[stage], core->timing.ns[stage]);
     verdict_find(&c, ret);

@@ -301,11 +301,6 @@ struct pool *pool_free(struct pool *pool)
     return NULL;
 }
 
-char *pool_take_death_cause(struct pool *pool, uint32_t worker)
-{
-    return steal_ptr(pool->members[worker].death_cause);
-}
-
 bool pool_idle(const struct pool *pool)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
@@ -318,11 +313,6 @@ bool pool_idle(const struct pool *pool)
 }
 
 /* ---- views ---------------------------------------------------------------------------------- */
-
-uint32_t pool_workers(const struct pool *pool)
-{
-    return pool->n_members;
-}
 
 /* How long the worker had no processor, in all its lives: each process counts from 0. */
 static uint64_t pool_cpu_wait(const struct member *m, int *ret_pid, uint64_t *ret_total)

@@ -154,18 +154,14 @@ void pool_memory_ask_again(struct pool *pool)
         pool_changed(pool);
 }
 
-void pool_feed_hungry(struct pool *pool)
+void member_feed(struct member *m)
 {
-    for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct member *m = &pool->members[i];
-        if (m->wants_memory && m->state == WORKER_READY && !m->mapping &&
-            pool_memory_slots_in(pool, pool_memory_budget(pool)) > 0)
-            member_add_first_segment(m);
-    }
+    if (m->wants_memory && m->state == WORKER_READY && !m->mapping &&
+        pool_memory_slots_in(m->pool, pool_memory_budget(m->pool)) > 0)
+        member_add_first_segment(m);
 }
 
-/* Frees a retiring segment that nobody reads any more. */
-static void pool_memory_settle(struct pool *pool, struct segment *segment)
+void pool_settle_retiring(struct pool *pool, struct segment *segment)
 {
     uint32_t id = segment->id;
 
@@ -192,7 +188,7 @@ void member_retire_segments(struct member *m, uint64_t slot_bytes)
         DL_DELETE(m->segments, segment);
         segment->active = false;
         DL_APPEND(pool->retiring, segment);
-        pool_memory_settle(pool, segment);
+        pool_settle_retiring(pool, segment);
     }
 }
 
@@ -239,13 +235,6 @@ bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
     if (r < 0 && pool->refused.code)
         r = pool_memory_add_segment(best, 1, err);
     return r == 0;
-}
-
-void pool_slot(struct pool *pool, struct segment *segment, uint32_t slot, enum slot_event event)
-{
-    slot_apply(&segment->slots, slot, event);
-    if (!segment->active && event != SLOT_LEASE)
-        pool_memory_settle(pool, segment);
 }
 
 const struct segment *pool_next_segment(const struct pool *pool, const struct segment *after)

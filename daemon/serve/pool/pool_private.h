@@ -174,8 +174,10 @@ void pool_return_memory(struct pool *pool, uint64_t bytes);
 void pool_settle_segment(struct pool *pool, struct segment *segment);
 void pool_free_segment(struct pool *pool, struct segment *segment);
 void member_add_first_segment(struct member *m);
-/* Workers that got no memory at first get it as soon as there is some. */
-void pool_feed_hungry(struct pool *pool);
+/* A worker that got no memory at first gets it as soon as there is some. */
+void member_feed(struct member *m);
+/* Frees a segment out of use if nobody reads it any more. */
+void pool_settle_retiring(struct pool *pool, struct segment *segment);
 /* Asks again for memory that was refused; breaks the pool where it cannot do without. */
 void pool_memory_ask_again(struct pool *pool);
 /* Moves the worker's segments with slots below `slot_bytes` out of use. */

@@ -55,6 +55,11 @@ static uint32_t pool_tasks_count_free(const struct member *m)
     return n;
 }
 
+uint32_t pool_workers(const struct pool *pool)
+{
+    return pool->n_members;
+}
+
 void pool_room(const struct pool *pool, uint32_t worker, struct pool_room *ret)
 {
     const struct member *m = &pool->members[worker];
@@ -78,12 +83,24 @@ bool pool_take(struct pool *pool, uint32_t worker, struct place *ret)
     return best && pool_tasks_take_slot(best, ret);
 }
 
+char *pool_take_death_cause(struct pool *pool, uint32_t worker)
+{
+    return steal_ptr(pool->members[worker].death_cause);
+}
+
 void pool_forget(struct pool *pool, uint32_t stream)
 {
     for (uint32_t i = 0; i < pool->n_members; i++) {
         if (pool->members[i].process)
             process_send_forget(pool->members[i].process, stream);
     }
+}
+
+void pool_slot(struct pool *pool, struct segment *segment, uint32_t slot, enum slot_event event)
+{
+    slot_apply(&segment->slots, slot, event);
+    if (!segment->active && event != SLOT_LEASE)
+        pool_settle_retiring(pool, segment);
 }
 
 void pool_run(struct pool *pool, const struct place *place, void *tag)
@@ -285,9 +302,12 @@ void member_collect(struct member *m)
 
 void pool_collect(struct pool *pool)
 {
-    pool_feed_hungry(pool);
-    for (uint32_t i = 0; i < pool->n_members; i++)
-        member_collect(&pool->members[i]);
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct member *m = &pool->members[i];
+        if (m->wants_memory)
+            member_feed(m);
+        member_collect(m);
+    }
 }
 
 void member_give_tasks_back(struct member *m, const char *cause)

@@ -213,8 +213,8 @@ int _nodiscard_ session_ask_headspace(struct session *s, const struct dl_msg_hea
 
 /* Takes the stream out of the cluster's world: its client has stopped it, or is gone. */
 void session_leave_world(struct client_stream *cs, bool stopped);
-/* Tells the client of a stream that was given all of its epoch, once it has released that, and it
- * is known what became of the other nodes' shares. Else nothing. */
+/* Tells the client of a stream that was given all of its epoch (end_due) of the end, once it has
+ * released that, and it is known what became of the other nodes' shares. Else nothing. */
 void session_world_finish(struct client_stream *cs);
 
 #endif

@@ -272,7 +272,8 @@ static int session_requests_handle_leases(
                                 (unsigned long long)step, (unsigned long long)id);
     }
     loader_returned(cs->opened->user.loader, cs->stream, leased - cs->stream->leased, waited, now);
-    session_world_finish(cs);
+    if (cs->end_due)
+        session_world_finish(cs);
     /* One that its client has stopped goes when its last lease is back. One that a broken loader
      * has ended is there until the client has done with it. */
     if (cs->stopped && cs->stream->leased + cs->stream->pinned == 0)
@@ -355,7 +356,7 @@ static int session_requests_handle_carry(struct session *s, const struct dl_msg_
             err, EPROTO, "CARRY",
             "not a state of one of the loader's workers, or more than %u bytes in all",
             DATASET_STATES_MAX);
-    s->carried_bytes = dataset_states_bytes(&opened->states);
+    s->carried_bytes = opened->states.bytes;
     return 0;
 }
 

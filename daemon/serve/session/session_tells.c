@@ -185,7 +185,8 @@ void session_finished(struct stream *stream)
     cs->end_due = cs->shared != NULL;
     if (!cs->shared)
         session_tells_end(cs);
-    session_world_finish(cs);
+    if (cs->end_due)
+        session_world_finish(cs);
 }
 
 void session_warning(struct stream *stream, const char *message)

@@ -174,7 +174,8 @@ void session_world_go_on(struct session *s)
     HASH_ITER (hh, s->streams, cs, next) {
         if (cs->stream->phase == STREAM_PAUSED && session_world_resume_stream(cs))
             any = true;
-        session_world_finish(cs);
+        if (cs->end_due)
+            session_world_finish(cs);
     }
     if (any && !s->ending)
         session_pump(s);
@@ -199,7 +200,7 @@ void session_world_finish(struct client_stream *cs)
     struct dl_error missing = {0};
     int r;
 
-    if (!cs->end_due || cs->stream->leased > 0)
+    if (cs->stream->leased > 0)
         return;
     if (!cs->end_ns)
         cs->end_ns = uv_hrtime();
