@@ -9,6 +9,7 @@ too. $TRANSFORMS_SEED chooses other pictures and arguments; with $DLOADER_TEST_T
 transforms has half of its pictures, and the other turn has the others.
 """
 
+import functools
 import json
 import os
 import random
@@ -142,6 +143,14 @@ class Pictures:
         Image.fromarray(deep).save(self.paths[-1])
 
 
+@functools.cache
+def painted():
+    """The paths of all pictures: painting them takes longer than most cases, so that it is done once."""
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    return Pictures(folder.name).paths
+
+
 def build(item):
     """The torchvision transform that an item of a list stands for."""
     if isinstance(item, str):
@@ -172,7 +181,7 @@ class WithTool(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.pictures = Pictures(cls.folder.name).paths
+        cls.pictures = painted()
         # Of which some corner moves in a perspective: warp.h says why the others are not equal.
         cls.large = [path for path in cls.pictures if os.path.basename(path)[0] in "0124"]
         cls.out = os.path.join(cls.folder.name, "out")
