@@ -1,6 +1,7 @@
 /*
  * Runs a harness over each file of the directories given, whole and cut off after each byte, or
- * after each eighth where the tests are to be quick. A directory without a file is an error: a
+ * after each eighth where the tests are to be quick. With $DLOADER_TEST_TURN, 0 or 1, it is cut off
+ * after each second, and the other turn has the others. A directory without a file is an error: a
  * corpus that is not found would prove nothing.
  */
 #include "tests/fuzz/fuzz.h"
@@ -34,13 +35,29 @@ static int run_exact(const uint8_t *data, size_t len)
     return 0;
 }
 
+struct cuts {
+    size_t first;
+    size_t step;
+};
+
+static struct cuts cuts_of_run(void)
+{
+    const char *turn = getenv("DLOADER_TEST_TURN");
+
+    if (getenv("DLOADER_TEST_QUICK"))
+        return (struct cuts){0, 8};
+    if (turn && *turn)
+        return (struct cuts){strtoul(turn, NULL, 10) % 2, 2};
+    return (struct cuts){0, 1};
+}
+
 static int replay_file(const char *dir, const char *name)
 {
     _cleanup_free_ uint8_t *data = malloc(LARGEST);
     _cleanup_free_ char *path = NULL;
     _cleanup_(closep)
     FILE *file = NULL;
-    const size_t step = getenv("DLOADER_TEST_QUICK") ? 8 : 1;
+    const struct cuts cuts = cuts_of_run();
     size_t len;
     int r;
 
@@ -53,7 +70,7 @@ static int replay_file(const char *dir, const char *name)
     if (ferror(file))
         return -EIO;
     r = run_exact(data, len);
-    for (size_t cut = 0; r == 0 && cut < min_u64(len, CUTS); cut += step)
+    for (size_t cut = cuts.first; r == 0 && cut < min_u64(len, CUTS); cut += cuts.step)
         r = run_exact(data, cut);
     return r;
 }
