@@ -10,300 +10,12 @@
 #include <stdio.h>
 #include <xxhash.h>
 
-static int spec_canon_write_dataset(const struct spec_dataset *dataset, struct value *v);
-
-static int spec_canon_write_files(const struct spec_dataset *dataset, struct value *v)
-{
-    if (!dataset->files[0].field)
-        return value_make_string(v, dataset->files[0].path);
-    int r = 0;
-    for (uint32_t i = 0; r == 0 && i < dataset->n_files; i++)
-        r = value_set_string(v, dataset->files[i].field, dataset->files[i].path);
-    return r;
-}
-
-static int spec_canon_write_uints(const uint64_t *numbers, uint32_t n, struct value *v)
-{
-    v->type = VALUE_ARRAY; /* also when there are none */
-    for (uint32_t i = 0; i < n; i++) {
-        struct value *item;
-        int r = value_push(v, &item);
-        if (r < 0)
-            return r;
-        value_make_uint(item, numbers[i]);
-    }
-    return 0;
-}
-
-static int spec_canon_write_floats(const double *numbers, uint32_t n, struct value *v)
-{
-    v->type = VALUE_ARRAY;
-    for (uint32_t i = 0; i < n; i++) {
-        struct value *item;
-        int r = value_push(v, &item);
-        if (r < 0)
-            return r;
-        *item = (struct value){.type = VALUE_FLOAT, .number = numbers[i]};
-    }
-    return 0;
-}
-
-static int spec_canon_write_strings(char *const *texts, uint32_t n, struct value *v)
-{
-    v->type = VALUE_ARRAY;
-    for (uint32_t i = 0; i < n; i++) {
-        struct value *item;
-        int r = value_push(v, &item);
-        if (r == 0)
-            r = value_make_string(item, texts[i]);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
-static int spec_canon_write_paths(const struct spec_dataset *dataset, struct value *v)
-{
-    v->type = VALUE_ARRAY;
-    for (uint32_t i = 0; i < dataset->n_files; i++) {
-        struct value *item;
-        int r = value_push(v, &item);
-        if (r == 0)
-            r = value_make_string(item, dataset->files[i].path);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
-static int spec_canon_write_size(const struct spec_image *image, struct value *v)
-{
-    const uint64_t size[] = {image->height, image->width};
-    return spec_canon_write_uints(size, ARRAY_SIZE(size), v);
-}
-
-static int spec_canon_write_number(double number, struct value *v)
-{
-    v->type = VALUE_FLOAT;
-    v->number = number;
-    return 0;
-}
-
-/* From 1 on a number of samples, which is an integer. */
-static int spec_canon_write_share(double number, struct value *v)
-{
-    if (number < 1)
-        return spec_canon_write_number(number, v);
-    value_make_uint(v, (uint64_t)number);
-    return 0;
-}
-
-static int spec_canon_write_cost(const double *costs, struct value *v)
-{
-    static const char *const names[] = {"linear", "square"};
-    int r = 0;
-
-    v->type = VALUE_MAP;
-    for (uint32_t i = 0; r == 0 && i < ARRAY_SIZE(names); i++) {
-        struct value *item;
-        r = value_set(v, names[i], &item);
-        if (r == 0)
-            *item = (struct value){.type = VALUE_FLOAT, .number = costs[i], .key = item->key};
-    }
-    return r;
-}
-
-static int spec_canon_write_parts(const struct spec_dataset *dataset, struct value *v)
-{
-    return dataset->lengths ? spec_canon_write_uints(dataset->lengths, dataset->n_parts, v)
-                            : spec_canon_write_floats(dataset->fractions, dataset->n_parts, v);
-}
-
-static int spec_canon_write_datasets(const struct spec_dataset *dataset, struct value *v)
-{
-    int r = 0;
-    for (uint32_t i = 0; r == 0 && i < dataset->n_datasets; i++) {
-        struct value *item;
-        r = value_push(v, &item);
-        if (r == 0)
-            r = spec_canon_write_dataset(&dataset->datasets[i], item);
-    }
-    return r;
-}
-
-static int spec_canon_write_choice(const struct dl_spec *spec, const struct spec_key *key,
-                                   struct value *v)
-{
-    return value_make_string(
-        v, key->size ? spec_choice_name(key, (uint32_t)spec_field_get(spec, key)) : key->fallback);
-}
-
-static int spec_canon_write_duration(const struct dl_spec *spec, const struct spec_key *key,
-                                     struct value *v)
-{
-    char text[SPEC_DURATION_MAX];
-
-    format_duration(spec_field_get(spec, key), text);
-    return value_make_string(v, text);
-}
-
-static int spec_canon_write_bool(const struct dl_spec *spec, const struct spec_key *key,
-                                 struct value *v)
-{
-    v->type = VALUE_BOOL;
-    v->boolean = key->size && spec_field_get(spec, key);
-    return 0;
-}
-
-static const char *spec_canon_path_of(const struct dl_spec *spec, const struct spec_key *key)
-{
-    if (spec_key_in(key, "collate"))
-        return spec->collate.path;
-    if (strcmp(key->key, "model") == 0)
-        return spec->dataset.model;
-    if (spec->dataset.kind == DATASET_PYTHON && strcmp(key->key, "root") == 0)
-        return spec->dataset.kept;
-    return spec->dataset.n_files > 0 ? spec->dataset.files[0].path : NULL;
-}
-
-static int spec_canon_write_fields(const struct spec_dataset *dataset, struct value *v)
-{
-    int r = 0;
-
-    for (uint32_t i = 0; r == 0 && i < dataset->n_fields; i++)
-        r = value_set_string(v, dataset->fields[i].name, dataset->fields[i].source);
-    return r;
-}
-
-static int spec_canon_write_point(const struct mix_point *point, uint32_t n, struct value *v)
-{
-    struct value *weights;
-    int r = value_set_uint(v, "step", point->step);
-
-    if (r == 0)
-        r = value_set(v, "weights", &weights);
-    if (r == 0)
-        r = spec_canon_write_floats(point->weights, n, weights);
-    return r < 0 ? r : value_set_string(v, "ramp", point->ramp ? "linear" : "none");
-}
-
-static int spec_canon_write_schedule(const struct spec_dataset *dataset, struct value *v)
-{
-    int r = 0;
-
-    v->type = VALUE_ARRAY;
-    for (uint32_t i = 0; r == 0 && i < dataset->n_points; i++) {
-        struct value *item;
-        r = value_push(v, &item);
-        if (r == 0)
-            r = spec_canon_write_point(&dataset->points[i], dataset->n_datasets, item);
-    }
-    return r;
-}
-
 static bool spec_canon_has_features(const struct dl_spec *spec, const struct spec_key *key)
 {
     uint32_t n;
 
     (void)spec_features(&spec->dataset, key, &n);
     return n > 0;
-}
-
-static int spec_canon_write_features(const struct dl_spec *spec, const struct spec_key *key,
-                                     struct value *v)
-{
-    uint32_t n;
-    char **features = spec_features(&spec->dataset, key, &n);
-
-    return spec_canon_write_strings(features, n, v);
-}
-
-/* `v` is a null value. */
-static int spec_canon_write_key(const struct dl_spec *spec, const struct spec_key *key,
-                                struct value *v)
-{
-    switch (key->type) {
-    case KEY_NAME:
-        return value_make_string(v, spec->name);
-    case KEY_LABEL:
-        return value_make_string(v, spec->label);
-    case KEY_CHOICE:
-        return spec_canon_write_choice(spec, key, v);
-    case KEY_BOOL:
-        return spec_canon_write_bool(spec, key, v);
-    case KEY_DURATION:
-        return spec_canon_write_duration(spec, key, v);
-    case KEY_PATH:
-        return value_make_string(v, spec_canon_path_of(spec, key));
-    case KEY_PATHS:
-        return spec_canon_write_paths(&spec->dataset, v);
-    case KEY_CALLABLE:
-        return value_make_string(v, spec_key_in(key, "collate") ? spec->collate.object
-                                                                : spec->dataset.object);
-    case KEY_FIELD_NAME:
-        return value_make_string(v, spec->dataset.field);
-    case KEY_SIZE:
-        return spec_canon_write_size(&spec->dataset.image, v);
-    case KEY_NUMBER:
-        return spec_canon_write_number(*spec_numbers_at(spec, key), v);
-    case KEY_SHARE:
-        return spec_canon_write_share(*spec_numbers_at(spec, key), v);
-    case KEY_COST:
-        return spec_canon_write_cost(spec_numbers_at(spec, key), v);
-    case KEY_RANGE:
-        return spec_canon_write_floats(spec_numbers_at(spec, key), 2, v);
-    case KEY_LEAVES:
-        return spec_canon_write_strings(spec->collate.fields, spec->collate.n_fields, v);
-    case KEY_INDEX:
-        return spec->dataset.index_path ? value_make_string(v, spec->dataset.index_path)
-                                        : spec_canon_write_choice(spec, key, v);
-    case KEY_FIELDS:
-        return spec_canon_write_fields(&spec->dataset, v);
-    case KEY_FEATURES:
-        return spec_canon_write_features(spec, key, v);
-    case KEY_NULLS:
-        return spec_value_at(spec, key)->type == VALUE_NULL
-                   ? value_make_string(v, "refuse")
-                   : value_copy(spec_value_at(spec, key), v);
-    case KEY_LEAF:
-        return value_make_string(v, spec->batch.length_of);
-    case KEY_TOKEN:
-    case KEY_VALUE:
-        return value_copy(spec_value_at(spec, key), v);
-    case KEY_FILES:
-        return spec_canon_write_files(&spec->dataset, v);
-    case KEY_DTYPE:
-        return value_make_string(v, dtype_name(spec->dataset.dtype));
-    case KEY_SHAPE:
-        return spec_canon_write_uints(spec->dataset.shape, spec->dataset.ndim, v);
-    case KEY_INDICES:
-        return spec_canon_write_uints(spec->indices, spec->n_indices, v);
-    case KEY_WEIGHTS:
-        return spec_canon_write_floats(spec->weights, spec->n_weights, v);
-    case KEY_DATASET:
-        return spec_canon_write_dataset(&spec->dataset.datasets[0], v);
-    case KEY_DATASETS:
-        return spec_canon_write_datasets(&spec->dataset, v);
-    case KEY_MEMBERS:
-        return spec_canon_write_uints(spec->dataset.indices, spec->dataset.n_indices, v);
-    case KEY_PARTS:
-        return spec_canon_write_parts(&spec->dataset, v);
-    case KEY_SHARES:
-        return spec_canon_write_floats(spec->dataset.points[0].weights, spec->dataset.n_datasets,
-                                       v);
-    case KEY_SCHEDULE:
-        return spec_canon_write_schedule(&spec->dataset, v);
-    case KEY_UINT_OR_NULL:
-        if (spec_field_get(spec, key) == 0)
-            return 0;
-        break;
-    case KEY_UINT:
-    case KEY_SEED:
-    case KEY_BYTES:
-        break;
-    }
-    value_make_uint(v, spec_field_get(spec, key));
-    return 0;
 }
 
 /*
@@ -391,7 +103,7 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
     return !spec_without_meaning(spec, key);
 }
 
-static int spec_canon_write_dataset(const struct spec_dataset *dataset, struct value *v)
+int spec_canon_write_dataset(const struct spec_dataset *dataset, struct value *v)
 {
     const struct dl_spec spec = {.dataset = *dataset}; /* rows are of a spec; owns nothing */
     size_t n;
@@ -403,7 +115,7 @@ static int spec_canon_write_dataset(const struct spec_dataset *dataset, struct v
             continue;
         int r = value_set(v, keys[i].key, &item);
         if (r == 0)
-            r = spec_canon_write_key(&spec, &keys[i], item);
+            r = spec_canon_write(&spec, &keys[i], item);
         if (r < 0)
             return r;
     }
@@ -444,7 +156,7 @@ static int spec_canon_write_row(const struct dl_spec *spec, const struct spec_ke
     if (r < 0)
         return r;
     r = value_set(map, key->key, &v);
-    return r < 0 ? r : spec_canon_write_key(spec, key, v);
+    return r < 0 ? r : spec_canon_write(spec, key, v);
 }
 
 int spec_to_value(const struct dl_spec *spec, struct value *ret)

@@ -2,7 +2,7 @@
  * The table of spec.def as data, and what the files spec_*.c share. Internal to spec.
  *
  * One row holds all there is to know about a key; the type of its value decides how it is read from
- * a value (spec.c), written to one (spec_canon.c), and what is said when it is wrong. Pure.
+ * a value (spec.c), written to one (spec_canon_write.c), and what is said when it is wrong. Pure.
  */
 #ifndef DL_SPEC_TABLE_H
 #define DL_SPEC_TABLE_H
@@ -117,6 +117,15 @@ void spec_field_set(struct dl_spec *spec, const struct spec_key *key, uint64_t n
 /* A value as a user may have written it, for messages: -3, "abc", a list. Cut where it is long. */
 enum { SPEC_SHOWN_MAX = 96 };
 const char *spec_show(const struct value *v, char ret[static SPEC_SHOWN_MAX]);
+
+/* The value of a key that is present, and a dataset's keys, in the canonical form
+ * (spec_canon_write.c, spec_canon.c): 0 or -ENOMEM. `v` is null, and owned by the caller, also when
+ * half is written. */
+int _nodiscard_ spec_canon_write(const struct dl_spec *spec, const struct spec_key *key,
+                                 struct value *v);
+int _nodiscard_ spec_canon_write_dataset(const struct spec_dataset *dataset, struct value *v);
+/* What a KEY_PATH says; NULL: nothing. */
+const char *spec_canon_path_of(const struct dl_spec *spec, const struct spec_key *key);
 
 /* "; put it in quotes" where a word in a text file was read as something else; else "". */
 const char *spec_quote_hint(const struct value *v);
