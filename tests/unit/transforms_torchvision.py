@@ -5,8 +5,8 @@ torchvision and PIL; those of DLOADER_TORCH_PYTHONS are tried.
 
 torchvision draws from torch; what it draws is recorded, call by call with its arguments, and given to
 check_transforms, which refuses any other call. So the order and the arguments of draws are compared,
-too. $TRANSFORMS_SEED chooses other pictures and arguments; with $DLOADER_TEST_TURN, 0 or 1, each list of
-transforms has half of its pictures, and the other turn has the others.
+too. $TRANSFORMS_SEED chooses other pictures and arguments; with $DLOADER_TEST_TURN, 0 to 3, each list of
+transforms has a quarter of its pictures, and the other turns have the others.
 """
 
 import functools
@@ -248,7 +248,7 @@ class WithTool(unittest.TestCase):
         for transforms in lists:
             for number, path in enumerate(rng.sample(pictures or self.pictures, 12)):
                 seeds = [rng.randrange(2**31) for _ in range(times)]
-                if TURN and number % 2 != int(TURN):
+                if TURN and number % 4 != int(TURN):
                     continue
                 for seed in seeds:
                     with self.subTest(transforms=transforms, picture=os.path.basename(path)):
