@@ -1,6 +1,7 @@
-"""One attack of a hostile user on a daemon, for so many seconds; prints what came of it as JSON.
+"""One attack of a hostile user on a daemon, for so many seconds, and longer until so much was done and so much
+refused; prints what came of it as JSON.
 
-    hostile_user.py SOCKET ATTACK SECONDS
+    hostile_user.py SOCKET ATTACK SECONDS [DONE REFUSED]
 
 Only what a client may send, or could: whoever may connect can do all of this.
 """
@@ -16,8 +17,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (CARRY, CLOSE, ERROR, FAULT, FEED, HELLO, HOST, OPEN, QUERY, START, STARTED,  # noqa: E402
-                    STOP, DaemonError, RawClient, pack)
+from dltest import (CARRY, CLOSE, ERROR, FAULT, FEED, HELLO, HOST, OPEN, PATIENCE, QUERY, START,  # noqa: E402
+                    STARTED, STOP, DaemonError, RawClient, pack)
 
 RANGE = {"dataset": {"kind": "range", "length": 1000}, "batch": {"size": 8}, "seed": 1, "workers": {"count": 1}}
 GONE = (OSError, TypeError, AssertionError)  # dropped, or refused as a connection
@@ -35,13 +36,16 @@ def frame(*message):
 
 
 class Attack:
-    def __init__(self, path, seconds):
+    def __init__(self, path, seconds, done=0, refused=0):
         self.path, self.end = path, time.monotonic() + seconds
+        self.least = done, refused
         self.done = self.refused = 0
         self.codes = set()  # what refusals named
 
     def goes_on(self):
-        return time.monotonic() < self.end
+        over = time.monotonic() - self.end
+        lacks = self.done < self.least[0] or self.refused < self.least[1]
+        return over < (PATIENCE if lacks else 0)
 
     def client(self):
         """None: it was refused. One that is let in is something done: there may be time for no more."""
@@ -343,8 +347,8 @@ ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "dead_h
 
 
 def main():
-    path, name, seconds = sys.argv[1:]
-    attack = Attack(path, float(seconds))
+    path, name, seconds, *least = sys.argv[1:]
+    attack = Attack(path, float(seconds), *map(int, least))
     getattr(attack, name)()
     print(json.dumps({"attack": name, "done": attack.done, "refused": attack.refused,
                       "named": sorted(attack.codes)}))

@@ -16,7 +16,7 @@ from hostile_user import ATTACKS, large_spec  # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 HONEST, HOSTILE = 60201, 60202
 SECONDS = float(os.environ.get("DLOADER_HOSTILE_SECONDS", 6))  # of all attacks at once
-SHORT = 4  # of one alone
+SHORT = 2  # of one alone, or until it has come to what its case is about
 
 LIMITS = {"sessions": 256, "loaders": 8, "workers": 8, "bytes": "64MiB", "held": "16MiB", "descriptors": 200}
 SPEC = {"name": "honest", "dataset": {"kind": "range", "length": 640}, "batch": {"size": 64}, "seed": 1,
@@ -81,15 +81,17 @@ class Beside(TestCase):
         out, _ = trainer.communicate("\n", PATIENCE)
         return json.loads(out)
 
-    def attack(self, names, seconds):
-        """All at once: what each says of it, by name, and the honest user's report."""
+    def attack(self, names, seconds, *least):
+        """All at once: what each says of it, by name, and the honest user's report. Each goes on until `least`
+        was done and refused."""
         attackers = []
 
         def begin():
             for name in names:
                 attackers.append(subprocess.Popen(
                     as_user(HOSTILE, sys.executable, os.path.join(HERE, "hostile_user.py"),
-                            self.server.socket, name, str(seconds)), stdout=subprocess.PIPE, text=True))
+                            self.server.socket, name, str(seconds), *map(str, least)),
+                    stdout=subprocess.PIPE, text=True))
                 self.addCleanup(attackers[-1].stdout.close)
             return attackers
 
@@ -111,8 +113,10 @@ class Beside(TestCase):
         wait_until(lambda: self.descriptors() <= descriptors, "descriptors to be closed")
         self.assertLess(self.resident(), resident + (64 << 20))
 
-    def alone(self, name):
-        reports, honest = self.attack([name], SHORT)
+    def alone(self, name, done=1, refused=0):
+        began = time.monotonic()
+        reports, honest = self.attack([name], SHORT, done, refused)
+        self.took = time.monotonic() - began
         self.assertEqual((honest["wrong"], self.users()[HONEST]["refused"]), (0, 0))
         self.assert_all_is_back(*self.before)
         return reports[name]
@@ -138,7 +142,7 @@ class HostileUser(Beside):
         who has left before has none."""
         began = time.monotonic()
         sessions = self.sessions_ever()
-        report = self.alone("knock")
+        report = self.alone("knock", done=201)
         took = time.monotonic() - began
         self.assertGreater(report["done"], 200)
         self.assertLess(self.sessions_ever() - sessions, 0.8 * report["done"])
@@ -146,26 +150,26 @@ class HostileUser(Beside):
         self.assertLess(self.users()[HOSTILE]["loop_s"], 0.5 * took)
 
     def test_what_is_fed(self):
-        report = self.alone("feed")
+        report = self.alone("feed", refused=1)
         self.assertEqual(report["named"], ["limits.held"])
 
     def test_what_is_said_in_part(self):
-        report = self.alone("partial")
+        report = self.alone("partial", refused=1)
         self.assertEqual(report["named"], ["limits.held"])
 
     def test_descriptors(self):
-        report = self.alone("descriptors")
+        report = self.alone("descriptors", refused=1)
         self.assertEqual(report["named"], ["limits.descriptors"])
 
     def test_loaders_that_nobody_uses_give_way(self):
         """They linger for a second, and yet none is refused."""
-        report = self.alone("churn")
+        report = self.alone("churn", done=LIMITS["loaders"] + 1)
         self.assertGreater(report["done"], LIMITS["loaders"])
         self.assertEqual(report["refused"], 0)
 
     def test_specs_that_take_long_to_read(self):
         """A thread reads them: each was refused by what it says, and that took the loop little."""
-        report = self.alone("large")
+        report = self.alone("large", done=0, refused=1)
         self.assertEqual(report["named"], ["workers.count"])
         self.assertLess(self.users()[HOSTILE]["loop_s"] / report["refused"], 0.25 * self.seconds_to_read())
 
@@ -173,7 +177,7 @@ class HostileUser(Beside):
         """What threads are at still is charged, and what waits for one is gone."""
         self.most_resident()
         before = self.resident()
-        report = self.alone("given_up")
+        report = self.alone("given_up", refused=1)
         self.assertGreater(report["done"], 0)
         self.assertEqual(report["named"], ["limits.bytes"])
         self.assertLess(self.most_resident(), before + (192 << 20))
@@ -182,14 +186,14 @@ class HostileUser(Beside):
         """A quarter of a megabyte for a million ranks: so many jobs of one user as limits.held has room for."""
         self.most_resident()
         before = self.resident()
-        report = self.alone("rosters")
+        report = self.alone("rosters", done=16, refused=1)
         self.assertGreaterEqual(report["done"], 16)
         self.assertEqual(report["named"], ["limits.held"])
         self.assertLess(self.most_resident(), before + (96 << 20))
 
     def test_states_that_are_carried(self):
         """A quarter of a megabyte for each stream."""
-        report = self.alone("carried")
+        report = self.alone("carried", done=16, refused=1)
         self.assertGreaterEqual(report["done"], 16)
         self.assertEqual(report["named"], ["limits.held"])
 
@@ -211,10 +215,10 @@ class HostileUser(Beside):
         wait_until(lambda: self.users()[0]["held_bytes"] <= before, "the loader to end")
 
     def test_lines_of_the_log(self):
-        report = self.alone("noise")
+        report = self.alone("noise", done=201)
         self.assertGreater(report["done"], 200)
         lines = re.findall(rf"uid {HOSTILE}.*a frame has 1 to", self.server.log)
-        self.assertLess(len(lines), min(report["done"], 120 + 3 * SHORT))
+        self.assertLess(len(lines), min(report["done"], 120 + 3 * self.took))
         self.assertGreaterEqual(self.users()[HOSTILE]["log_lines_left_out"], report["done"] - len(lines) - 20)
         with self.client(self.server) as client:
             client.send_bytes(b"\xff\xff\xff\xff")
@@ -222,10 +226,10 @@ class HostileUser(Beside):
                    "the count of lines that were left out")
 
     def test_lines_about_its_hosts(self):
-        report = self.alone("dead_hosts")
+        report = self.alone("dead_hosts", done=301)
         self.assertGreater(report["done"], 100)
         lines = [line for line in self.server.log.splitlines() if "dead-" in line or "the host of process" in line]
-        self.assertLess(len(lines), 120 + 3 * SHORT)
+        self.assertLess(len(lines), 120 + 3 * self.took)
         self.assertGreater(len(lines), 0)
 
     def test_dlctl_shows_it(self):
@@ -287,7 +291,7 @@ class Configured(Beside):
         report = self.alone("noise")
         lines = re.findall(rf"uid {HOSTILE}.*a frame has 1 to", self.server.log)
         self.assertGreater(len(lines), 3)
-        self.assertLess(len(lines), min(report["done"], 20 + 3 * SHORT))
+        self.assertLess(len(lines), min(report["done"], 20 + 3 * self.took))
         user = self.users()[HOSTILE]
         self.assertEqual((user["limit_log_lines"], user["limit_threads"]), (5, 1))
 
@@ -298,7 +302,7 @@ class FewDescriptors(Beside):
     LIMITS, LAUNCHER = {**LIMITS, "descriptors": 4096}, ("prlimit", "--nofile=400:400")
 
     def test_descriptors(self):
-        report = self.alone("descriptors")
+        report = self.alone("descriptors", refused=1)
         self.assertEqual(report["named"], ["limits.descriptors"])
         self.assertEqual(self.users()[HOSTILE]["limit_descriptors"], 150)
 
