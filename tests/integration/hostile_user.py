@@ -36,9 +36,10 @@ def frame(*message):
 
 
 class Attack:
-    def __init__(self, path, seconds, done=0, refused=0):
+    least = 0, 0  # to be done, and to be refused, however long it takes
+
+    def __init__(self, path, seconds):
         self.path, self.end = path, time.monotonic() + seconds
-        self.least = done, refused
         self.done = self.refused = 0
         self.codes = set()  # what refusals named
 
@@ -348,7 +349,8 @@ ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "dead_h
 
 def main():
     path, name, seconds, *least = sys.argv[1:]
-    attack = Attack(path, float(seconds), *map(int, least))
+    attack = Attack(path, float(seconds))
+    attack.least = tuple(map(int, least)) or attack.least
     getattr(attack, name)()
     print(json.dumps({"attack": name, "done": attack.done, "refused": attack.refused,
                       "named": sorted(attack.codes)}))
