@@ -125,7 +125,7 @@ def result(process):
 class Neighbours:
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
-        self.build = pathlib.Path(options.build)
+        self.build = options.build
         self.daemon, self.other = (Daemon(self.build, folder, name) for name in ('here', 'elsewhere'))
 
     def stop(self):
@@ -174,15 +174,32 @@ def report(rounds):
     print(f'{"share":<10} {share:10.2f}')
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--build')
-    parser.add_argument('--over', choices=list(FLOODS), default='socket')
-    parser.add_argument('--seconds', type=float, default=4)
-    parser.add_argument('--rounds', type=int, default=5)
-    parser.add_argument('--connections', type=int, default=64)
+def arguments(about, seconds, rounds):
+    """The parser of a measurement that several users take part in; with `--ask` it is one of them."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument('--build', type=pathlib.Path)
+    parser.add_argument('--seconds', type=float, default=seconds)
+    parser.add_argument('--rounds', type=int, default=rounds)
     parser.add_argument('--json', action='store_true', help='all rounds')
     parser.add_argument('--ask', metavar='SOCKET', help=argparse.SUPPRESS)
+    return parser
+
+
+@contextlib.contextmanager
+def folder_of_all(prefix):
+    """A new folder that other users may read."""
+    if os.geteuid() != 0:
+        sys.exit('only root can be several users')
+    with tempfile.TemporaryDirectory(prefix=prefix) as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+def main():
+    parser = arguments(__doc__, seconds=4, rounds=5)
+    parser.add_argument('--over', choices=list(FLOODS), default='socket')
+    parser.add_argument('--connections', type=int, default=64)
     parser.add_argument('--flood', metavar='ADDRESS', help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.ask:
@@ -190,11 +207,7 @@ def main():
     if options.flood:
         print(FLOODS_NOW, flush=True)
         return FLOODS[options.over](options.flood, options.seconds, options.connections)
-    if os.geteuid() != 0:
-        sys.exit('only root can be two users')
-    with tempfile.TemporaryDirectory(prefix='neighbours-') as name:
-        folder = pathlib.Path(name)
-        folder.chmod(0o755)
+    with folder_of_all('neighbours-') as folder:
         (folder / 'spec.json').write_text(json.dumps(SPEC), encoding='utf-8')
         neighbours = Neighbours(options, folder)
         try:

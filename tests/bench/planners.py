@@ -11,17 +11,15 @@ busy machine waits are the machine's, so only ratios of neighbours mean somethin
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
 import sys
-import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / 'lib'), str(HERE.parent / 'integration')]
 
-from neighbours import HONEST, HOSTILE, Daemon, begin, result  # noqa: E402
+from neighbours import HONEST, HOSTILE, Daemon, arguments, begin, folder_of_all, result  # noqa: E402
 
 FIGURES = ('open_s', 'first_batch_s')
 SAMPLES = 100000
@@ -83,24 +81,15 @@ def report(rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--build', type=pathlib.Path)
+    parser = arguments(__doc__, seconds=6, rounds=3)
     parser.add_argument('--users', type=int, default=3)
-    parser.add_argument('--seconds', type=float, default=6)
-    parser.add_argument('--rounds', type=int, default=3)
-    parser.add_argument('--json', action='store_true', help='all rounds')
-    parser.add_argument('--ask', metavar='SOCKET', help=argparse.SUPPRESS)
     parser.add_argument('--plan', metavar='SOCKET', help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.ask:
         return ask(options.ask, options.seconds)
     if options.plan:
         return plan(options.plan, options.seconds)
-    if os.geteuid() != 0:
-        sys.exit('only root can be several users')
-    with tempfile.TemporaryDirectory(prefix='planners-') as name:
-        folder = pathlib.Path(name)
-        folder.chmod(0o755)
+    with folder_of_all('planners-') as folder:
         daemon = Daemon(options.build, folder, 'daemon')
         try:
             rounds = [{users: measure(options, daemon, users) for users in sorted({0, 1, options.users})}
