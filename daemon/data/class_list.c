@@ -3,6 +3,7 @@
 
 #include "daemon/data/file_hasher.h"
 #include "daemon/data/source.h"
+#include "proto/common/bisect.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -390,17 +391,9 @@ void class_list_deinit(struct class_list *list)
 uint32_t class_list_get(const struct class_list *list, uint64_t i, char *path, size_t room,
                         size_t *ret_len)
 {
-    size_t low = 0, high = list->n_dirs;
-
     assert(i < list->n);
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (list->dirs[middle].first <= i)
-            low = middle;
-        else
-            high = middle;
-    }
-    const struct class_dir *dir = &list->dirs[low];
+    const struct class_dir *dir =
+        &list->dirs[bisect_firsts(&list->dirs[0].first, sizeof *dir, list->n_dirs, i)];
     const char *name = dir->names + dir->name[i - dir->first];
     *ret_len = (size_t)snprintf(path, room, "%s/%s/%s", list->root, dir->path, name);
     return dir->label;

@@ -1,6 +1,7 @@
 /* What was given out of a mixture. See mix_tally.h. */
 #include "daemon/plan/mix_tally.h"
 
+#include "proto/common/bisect.h"
 #include "proto/spec.h"
 
 #include <assert.h>
@@ -101,17 +102,7 @@ void mix_ruler_deinit(struct mix_ruler *ruler)
 /* The leaf that has the sample; as many as there are: none. */
 static uint32_t mix_ruler_leaf(const struct mix_ruler *ruler, uint64_t index)
 {
-    uint32_t low = 0, high = ruler->n_leaves;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-
-        if (index < ruler->ends[middle])
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    return (uint32_t)bisect_ends(ruler->ends, ruler->n_leaves, index);
 }
 
 static uint32_t mix_ruler_tokens(const struct mix_ruler *ruler, uint64_t index)

@@ -14,6 +14,7 @@
  * looked at, too.
  */
 #include "daemon/plan/token_plan.h"
+#include "proto/common/bisect.h"
 
 #include <errno.h>
 
@@ -71,17 +72,7 @@ struct mixed_steps {
 
 static uint32_t plan_mixed_child(const struct token_children *children, uint32_t index)
 {
-    uint32_t low = 0, high = children->n - 1;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-
-        if (index < children->ends[middle])
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    return (uint32_t)bisect_ends(children->ends, children->n - 1, index);
 }
 
 static void plan_mixed_add(const struct mixed_steps *steps, uint32_t member, uint64_t *of,

@@ -1,5 +1,7 @@
 #include "daemon/data/arrow/arrow_table.h"
 
+#include "proto/common/bisect.h"
+
 #include <errno.h>
 
 /* A file that is being opened. */
@@ -390,18 +392,10 @@ static bool arrow_table_has(const struct arrow_table *table, uint64_t batch, uin
 
 const struct arrow_batch *arrow_table_find(const struct arrow_table *table, uint64_t row)
 {
-    uint64_t low = 0, high = table->n_batches;
-    uint64_t size = high > 1 ? table->batches[1].first : table->rows;
+    const uint64_t n = table->n_batches, size = n > 1 ? table->batches[1].first : table->rows;
 
     /* Writers make batches of one size but for the last. */
-    if (row / size < high && arrow_table_has(table, row / size, row))
+    if (row / size < n && arrow_table_has(table, row / size, row))
         return &table->batches[row / size];
-    while (high - low > 1) {
-        uint64_t middle = low + (high - low) / 2;
-        if (table->batches[middle].first <= row)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &table->batches[low];
+    return &table->batches[bisect_firsts(&table->batches[0].first, sizeof *table->batches, n, row)];
 }

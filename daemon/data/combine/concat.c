@@ -6,6 +6,7 @@
 #include "daemon/data/combine/combine.h"
 #include "daemon/data/dataset_fingerprint.h"
 #include "daemon/data/lengths.h"
+#include "proto/common/bisect.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -32,16 +33,7 @@ struct concat {
 /* The first part that ends beyond `index`, which lies below the last end. */
 static uint32_t concat_find_part(const struct concat *concat, uint64_t index)
 {
-    uint32_t low = 0, high = concat->n - 1;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (index < concat->ends[middle])
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    return (uint32_t)bisect_ends(concat->ends, concat->n - 1, index);
 }
 
 static uint64_t concat_part_begin(const struct concat *concat, uint32_t part)

@@ -5,6 +5,7 @@
 #include "daemon/data/globs.h"
 #include "daemon/data/source.h"
 #include "daemon/data/text/text_lines.h"
+#include "proto/common/bisect.h"
 #include "proto/dtype.h"
 
 #include <errno.h>
@@ -109,17 +110,10 @@ static int csv_refuse_number(const struct csv_row *row, const struct csv_column 
 /* The row of sample `index`, below the length. */
 static struct csv_row csv_row_of(const struct csv *csv, uint64_t index)
 {
-    uint32_t low = 0, high = csv->list.n;
+    const struct csv_file *file =
+        &csv->files[bisect_firsts(&csv->files[0].first, sizeof *file, csv->list.n, index)];
 
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (csv->files[middle].first <= index)
-            low = middle;
-        else
-            high = middle;
-    }
-    return (struct csv_row){
-        .csv = csv, .file = &csv->files[low], .number = index - csv->files[low].first};
+    return (struct csv_row){.csv = csv, .file = file, .number = index - file->first};
 }
 
 /* Its cells, in csv->cells. */

@@ -1,5 +1,7 @@
 #include "daemon/data/lmdb/lmdb_tree.h"
 
+#include "proto/common/bisect.h"
+
 #include <errno.h>
 
 enum {
@@ -296,16 +298,8 @@ void lmdb_tree_close(struct lmdb_tree *tree)
 
 static const struct lmdb_leaf *lmdb_leaf_of(const struct lmdb_tree *tree, uint64_t i)
 {
-    uint64_t low = 0, high = tree->n_leaves;
-
-    while (high - low > 1) {
-        uint64_t middle = low + (high - low) / 2;
-        if (tree->leaves[middle].first <= i)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &tree->leaves[low];
+    return &tree->leaves[bisect_firsts(&tree->leaves[0].first, sizeof *tree->leaves, tree->n_leaves,
+                                       i)];
 }
 
 /* A value that lies in pages of its own, whose number is at `at`. NULL: it does not. */

@@ -2,6 +2,7 @@
 
 #include "daemon/data/field_choice.h"
 #include "daemon/data/mds/mds_shard.h"
+#include "proto/common/bisect.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -27,16 +28,8 @@ struct mds {
 /* The shard that has sample `index`, below the length. */
 static struct mds_shard *mds_shard_of(const struct mds *mds, uint64_t index)
 {
-    uint32_t low = 0, high = mds->index.n_shards;
-
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (mds->shards[middle].first <= index)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &mds->shards[low];
+    return &mds->shards[bisect_firsts(&mds->shards[0].first, sizeof *mds->shards,
+                                      mds->index.n_shards, index)];
 }
 
 /* Those that were of no use for longest, but `keep`. */

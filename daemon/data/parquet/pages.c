@@ -1,5 +1,7 @@
 #include "daemon/data/parquet/pages.h"
 
+#include "proto/common/bisect.h"
+
 #include <errno.h>
 
 enum { PLACE_LEAST = 7 }; /* bytes of a PageLocation: three fields, each of two, and the end */
@@ -96,14 +98,5 @@ void parquet_pages_deinit(struct parquet_pages *pages)
 
 uint32_t parquet_pages_find(const struct parquet_pages *pages, uint64_t row)
 {
-    uint32_t low = 0, high = pages->n;
-
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (pages->places[middle].first <= row)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    return (uint32_t)bisect_firsts(&pages->places[0].first, sizeof *pages->places, pages->n, row);
 }

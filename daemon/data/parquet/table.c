@@ -1,6 +1,7 @@
 #include "daemon/data/parquet/table.h"
 
 #include "daemon/data/parquet/filter.h"
+#include "proto/common/bisect.h"
 
 #include <errno.h>
 
@@ -387,18 +388,10 @@ int parquet_table_list(struct parquet_table *table, const struct value *filter,
 
 struct parquet_group *parquet_table_group(struct parquet_table *table, uint64_t row)
 {
-    uint64_t low = 0, high = table->n_groups;
+    const uint64_t n = table->n_groups;
 
-    if (table->groups[table->last].first <= row &&
-        (table->last + 1 == high || row < table->groups[table->last + 1].first))
-        return &table->groups[table->last];
-    while (high - low > 1) {
-        uint64_t middle = low + (high - low) / 2;
-        if (table->groups[middle].first <= row)
-            low = middle;
-        else
-            high = middle;
-    }
-    table->last = low;
-    return &table->groups[low];
+    if (table->groups[table->last].first > row ||
+        (table->last + 1 < n && row >= table->groups[table->last + 1].first))
+        table->last = bisect_firsts(&table->groups[0].first, sizeof *table->groups, n, row);
+    return &table->groups[table->last];
 }

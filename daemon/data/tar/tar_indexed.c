@@ -4,6 +4,7 @@
 #include "daemon/data/tar/tar_archive.h"
 #include "daemon/data/tar/tar_index.h"
 #include "daemon/data/tar/tar_sample.h"
+#include "proto/common/bisect.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,16 +29,8 @@ struct tar_indexed {
 /* The shard that has sample `index`, below the length. */
 static struct tar_indexed_shard *tar_indexed_shard_of(const struct tar_indexed *tar, uint64_t index)
 {
-    uint32_t low = 0, high = tar->list.n;
-
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (tar->shards[middle].first <= index)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &tar->shards[low];
+    return &tar->shards[bisect_firsts(&tar->shards[0].first, sizeof *tar->shards, tar->list.n,
+                                      index)];
 }
 
 /* Of a shard whose number of samples is all that is known. */

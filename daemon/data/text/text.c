@@ -7,6 +7,7 @@
 #include "daemon/data/source.h"
 #include "daemon/data/text/text_lines.h"
 #include "daemon/data/tokenizer/token_leaves.h"
+#include "proto/common/bisect.h"
 #include "proto/common/utf8.h"
 
 #include <errno.h>
@@ -187,16 +188,8 @@ static int text_make_json(const struct text_sample *s, struct line line)
 /* The file that has sample `index`, below the length. */
 static const struct text_file *text_file_of(const struct text *text, uint64_t index)
 {
-    uint32_t low = 0, high = text->list.n;
-
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (text->files[middle].first <= index)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &text->files[low];
+    return &text->files[bisect_firsts(&text->files[0].first, sizeof *text->files, text->list.n,
+                                      index)];
 }
 
 static int text_get(struct dataset *ds, const struct sample_key *key, uint64_t index,

@@ -6,6 +6,7 @@
 #include "daemon/data/tfrecord/tfrecord_example.h"
 #include "daemon/data/tfrecord/tfrecord_file.h"
 #include "daemon/data/unpack.h"
+#include "proto/common/bisect.h"
 
 #include <errno.h>
 
@@ -110,16 +111,8 @@ static int tfrecord_make_bytes(const uint8_t *data, uint64_t bytes, struct sampl
 
 static const struct tfrecord_part *tfrecord_part_of(const struct tfrecord *records, uint64_t index)
 {
-    uint32_t low = 0, high = records->list.n;
-
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (records->parts[middle].first <= index)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &records->parts[low];
+    return &records->parts[bisect_firsts(&records->parts[0].first, sizeof *records->parts,
+                                         records->list.n, index)];
 }
 
 static int tfrecord_get(struct dataset *ds, const struct sample_key *key, uint64_t index,

@@ -1,6 +1,7 @@
 #include "daemon/worker/python/columns.h"
 
 #include "daemon/data/arrays/widen.h"
+#include "proto/common/bisect.h"
 #include "proto/dtype.h"
 
 /* Copies `n` elements to another type; NULL: to the same. */
@@ -290,16 +291,7 @@ static bool columns_all_there(const struct columns *c, const struct slot_task *t
 /* The part that has the row; parts are few, but for those that joined a thousand files. */
 static uint32_t columns_find_part(const struct columns *c, uint64_t row)
 {
-    uint32_t low = 0, high = c->n_parts - 1;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (row < c->ends[middle])
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    return (uint32_t)bisect_ends(c->ends, c->n_parts - 1, row);
 }
 
 /* The client may write to the indices meanwhile: what is no sample any more is left out. */

@@ -1,0 +1,46 @@
+/*
+ * Where a number lies among numbers that are in order. Pure; any thread.
+ */
+#ifndef DL_BISECT_H
+#define DL_BISECT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The first of the parts that ends beyond `at`; `n`: none does. ends[i] is where part i ends. */
+static inline uint64_t bisect_ends(const uint64_t *ends, uint64_t n, uint64_t at)
+{
+    uint64_t low = 0, high = n;
+
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+
+        if (at < ends[middle])
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/*
+ * The last of the parts that begins at `at` or before; 0 also if none does, or if there is none.
+ * `first` is where the first one says where it begins, and each other says so `stride` bytes behind
+ * the one before: bisect_firsts(&files[0].first, sizeof *files, n, row).
+ */
+static inline uint64_t bisect_firsts(const uint64_t *first, size_t stride, uint64_t n, uint64_t at)
+{
+    uint64_t low = 0, high = n;
+
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+
+        if (*(const uint64_t *)(const void *)((const char *)first + middle * stride) <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+#endif
