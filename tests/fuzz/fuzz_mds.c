@@ -3,7 +3,7 @@
  * sample of the shard is split into values that lie in it, and each becomes part of a sample or an
  * error.
  */
-#include "daemon/data/mds/mds_shard.h"
+#include "daemon/data/mds/mds_index.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>
@@ -31,20 +31,20 @@ static void check_shard(const struct mds_index *index, uint32_t i, const uint8_t
     static const struct spec_image image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC};
     static const struct sample_key key;
     static struct image_decoder *decoder;
-    uint64_t samples = index->shards[i].samples, size;
+    uint64_t samples = index->shards.files[i].samples, size;
     struct dl_error err = {0};
     const uint8_t *at;
 
     if (!decoder)
         FUZZ_ASSERT(image_decoder_new(&decoder, NULL) == 0);
     struct image_field field = {.decoder = decoder, .spec = &image, .key = &key};
-    if (mds_shard_check(data, bytes, samples, "fuzz", &err) < 0)
+    if (shard_file_check(data, bytes, samples, "fuzz", &err) < 0)
         return;
     _cleanup_free_ struct mds_value *values = calloc(index->n_columns, sizeof *values);
     FUZZ_ASSERT(values);
     for (uint64_t s = 0; s < samples && s < SAMPLES; s++) {
-        if (mds_shard_find(data, bytes, s, "fuzz", &at, &size, &err) < 0 ||
-            !mds_shard_split(index, at, size, values))
+        if (shard_file_find(data, bytes, s, "fuzz", &at, &size, &err) < 0 ||
+            !mds_columns_split(index->columns, index->n_columns, at, size, values))
             continue;
         FUZZ_ASSERT(at >= data && at + size <= data + bytes);
         for (uint32_t c = 0; c < index->n_columns; c++) {
@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     int r = mds_index_parse(data, text, "fuzz", &index, &err);
     FUZZ_ASSERT(r == 0 || (r == -err.code && err.message[0]));
-    if (r == 0 && index.n_shards > 0 && cut)
+    if (r == 0 && index.shards.n > 0 && cut)
         check_shard(&index, 0, cut + 1, rest);
     mds_index_deinit(&index);
     return 0;

@@ -1,8 +1,7 @@
 #include "daemon/data/mds/mds.h"
 
 #include "daemon/data/field_choice.h"
-#include "daemon/data/mds/mds_shard.h"
-#include "proto/common/bisect.h"
+#include "daemon/data/mds/mds_index.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -10,59 +9,14 @@
 
 struct mds {
     struct dataset base;
-    const struct data_env *env; /* borrowed */
     char *root;                 /* owned; the directory */
     struct mds_index index;     /* owned */
-    struct mds_shard *shards;   /* owned; index.n_shards of them */
     struct mds_value *values;   /* owned; of the sample in hand, for each column */
     uint32_t *chosen;           /* owned; the column of each field, choice.n of them */
     struct field_choice choice; /* owned */
     struct spec_image image;
     struct image_decoder *decoder; /* owned; NULL: images stay as they are stored */
-    uint64_t unpacked_bytes;       /* of all shards that are kept */
-    uint64_t uses;
 };
-
-/* ---- shards --------------------------------------------------------------------------------- */
-
-/* The shard that has sample `index`, below the length. */
-static struct mds_shard *mds_shard_of(const struct mds *mds, uint64_t index)
-{
-    return &mds->shards[bisect_firsts(&mds->shards[0].first, sizeof *mds->shards,
-                                      mds->index.n_shards, index)];
-}
-
-/* Those that were of no use for longest, but `keep`. */
-static void mds_forget_unpacked(struct mds *mds, const struct mds_shard *keep)
-{
-    while (mds->unpacked_bytes > MDS_UNPACKED_BYTES) {
-        struct mds_shard *oldest = NULL;
-        for (uint32_t i = 0; i < mds->index.n_shards; i++) {
-            struct mds_shard *shard = &mds->shards[i];
-            if (shard->unpacked && shard != keep && (!oldest || shard->used < oldest->used))
-                oldest = shard;
-        }
-        if (!oldest)
-            return;
-        mds->unpacked_bytes -= oldest->unpacked->bytes;
-        mds_shard_close(oldest);
-    }
-}
-
-static int mds_use_shard(struct mds *mds, struct mds_shard *shard, struct dl_error *err)
-{
-    bool kept = shard->unpacked != NULL;
-    int r = mds_shard_open(shard, mds->root, mds->env, err);
-
-    if (r < 0 || !shard->unpacked)
-        return r;
-    shard->used = ++mds->uses;
-    if (!kept) {
-        mds->unpacked_bytes += shard->unpacked->bytes;
-        mds_forget_unpacked(mds, shard);
-    }
-    return 0;
-}
 
 /* ---- fields ------------------------------------------------------------------------------ */
 
@@ -83,22 +37,19 @@ static uint32_t mds_fields(const struct mds *mds)
 }
 
 /* The values of sample `index`, in mds->values, as long as its shard is kept. */
-static int mds_split(struct mds *mds, uint64_t index, struct mds_shard **ret, struct dl_error *err)
+static int mds_split(struct mds *mds, uint64_t index, struct shard_file **ret, struct dl_error *err)
 {
-    struct mds_shard *shard = mds_shard_of(mds, index);
-    uint64_t number = index - shard->first, size;
-    const uint8_t *at;
-    int r = mds_use_shard(mds, shard, err);
+    struct shard_file *shard = shard_files_of(&mds->index.shards, index);
+    uint64_t number = index - shard->first, size, bytes;
+    const uint8_t *at, *data;
+    int r = shard_files_use(&mds->index.shards, shard, &data, &bytes, err);
 
-    if (r < 0)
-        return r;
-    const uint8_t *data = shard->unpacked ? shard->unpacked->data : shard->source.data;
-    uint64_t bytes = shard->unpacked ? shard->unpacked->bytes : shard->source.bytes;
     *ret = shard;
-    r = mds_shard_find(data, bytes, number, shard->path, &at, &size, err);
+    if (r == 0)
+        r = shard_file_find(data, bytes, number, shard->path, &at, &size, err);
     if (r < 0)
         return r;
-    if (mds_shard_split(&mds->index, at, size, mds->values))
+    if (mds_columns_split(mds->index.columns, mds->index.n_columns, at, size, mds->values))
         return 0;
     return dl_error_set(err, EINVAL, shard->path,
                         "sample %llu: its %llu bytes are not those of its columns; the shard is "
@@ -154,17 +105,16 @@ static int mds_get(struct dataset *ds, const struct sample_key *key, uint64_t in
                    struct sample *ret, struct dl_error *err)
 {
     struct mds *mds = container_of(ds, struct mds, base);
-    struct mds_shard *shard;
+    struct shard_file *shard;
 
     if (index >= ds->length)
         return dataset_refuse_index(ds, index, err);
     int r = mds_split(mds, index, &shard, err);
     if (r < 0)
         return r;
-    /* What the sample points to stays until the batch is made. */
-    if (shard->unpacked &&
-        arena_hold(ret->arena, mds_unpacked_unref, mds_unpacked_ref(shard->unpacked)) < 0)
-        return dl_error_set(err, ENOMEM, "dataset", "out of memory for a sample");
+    r = shard_file_hold(shard, ret->arena, err);
+    if (r < 0)
+        return r;
     struct mds_sample s = {.mds = mds, .path = shard->path, .number = index - shard->first};
     return mds_add_values(&s, key, index, ret, err);
 }
@@ -175,7 +125,7 @@ static int mds_lengths(struct dataset *ds, const char *leaf, uint64_t first, siz
 {
     struct mds *mds = container_of(ds, struct mds, base);
     const struct mds_column *column = NULL;
-    struct mds_shard *shard;
+    struct shard_file *shard;
     const char *name;
     int r = 0;
 
@@ -201,7 +151,7 @@ static int mds_read_rows(struct dataset *ds, const struct sample_key *key, const
                          size_t n, void *const *dst, size_t *ret_bad, struct dl_error *err)
 {
     struct mds *mds = container_of(ds, struct mds, base);
-    struct mds_shard *shard;
+    struct shard_file *shard;
 
     for (size_t i = 0; i < n; i++) {
         /* Once: another process may write to the slot these lie in. */
@@ -223,34 +173,22 @@ static int mds_read_rows(struct dataset *ds, const struct sample_key *key, const
 
 static void mds_expect(struct dataset *ds, uint64_t index)
 {
-    const struct mds *mds = container_of(ds, struct mds, base);
-    const struct mds_shard *shard = mds_shard_of(mds, index);
-
-    if (shard->source.data)
-        __builtin_prefetch(shard->source.data + 4 * (1 + index - shard->first));
+    shard_files_expect(&container_of(ds, struct mds, base)->index.shards, index);
 }
 
 static size_t mds_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
 {
-    const struct mds *mds = container_of(ds, struct mds, base);
-    const struct mds_shard *shard = mds_shard_of(mds, index);
-
-    if (!shard->path) /* closed since */
-        return dataset_put_name(mds->root, "sample", index, ret, room);
-    return dataset_put_name(shard->path, "sample", index - shard->first, ret, room);
+    return shard_files_name(&container_of(ds, struct mds, base)->index.shards, index, ret, room);
 }
 
 static void mds_close(struct dataset *ds)
 {
     struct mds *mds = container_of(ds, struct mds, base);
 
-    for (uint32_t i = 0; mds->shards && i < mds->index.n_shards; i++)
-        mds_shard_close(&mds->shards[i]);
     tree_deinit(&ds->schema);
     image_decoder_free(mds->decoder);
     field_choice_deinit(&mds->choice);
     mds_index_deinit(&mds->index);
-    free(mds->shards);
     free(mds->values);
     free(mds->chosen);
     free(mds->root);
@@ -281,39 +219,15 @@ static int mds_read_index(const char *root, const struct data_env *env, struct m
     return r;
 }
 
-/* Found missing now, not hours later: the shard itself, or its compressed form. */
-static int mds_check_shard(const struct mds *mds, const struct mds_shard_entry *entry,
-                           struct dl_error *err)
+static int mds_add_shards(struct mds *mds, const struct data_env *env, struct dl_error *err)
 {
-    char path[PATH_MAX];
-    _cleanup_fd_ int fd = -1;
-    uint64_t bytes;
-    bool packed = mds_shard_is_packed(entry, mds->root, mds->env, path);
-    int r = source_open_file(path, mds->env, &fd, &bytes, err);
-
-    if (r < 0 || packed || bytes == entry->raw_bytes)
-        return r;
-    return dl_error_set(err, EINVAL, path,
-                        "has %llu bytes, but index.json says %llu; it is truncated, or still being "
-                        "written",
-                        (unsigned long long)bytes, (unsigned long long)entry->raw_bytes);
-}
-
-static int mds_add_shards(struct mds *mds, struct dl_error *err)
-{
-    int r = 0;
-
-    mds->shards = calloc(max_u64(mds->index.n_shards, 1), sizeof *mds->shards);
+    mds->index.shards.root = mds->root;
+    mds->index.shards.env = env;
+    mds->index.shards.most_unpacked = MDS_UNPACKED_BYTES;
     mds->values = calloc(max_u64(mds->index.n_columns, 1), sizeof *mds->values);
-    if (!mds->shards || !mds->values)
+    if (!mds->values)
         return dl_error_set(err, ENOMEM, mds->root, "out of memory");
-    for (uint32_t i = 0; r == 0 && i < mds->index.n_shards; i++) {
-        mds->shards[i].entry = &mds->index.shards[i];
-        mds->shards[i].first = mds->base.length;
-        mds->base.length += mds->index.shards[i].samples;
-        r = mds_check_shard(mds, &mds->index.shards[i], err);
-    }
-    return r;
+    return shard_files_begin(&mds->index.shards, &mds->base.length, err);
 }
 
 static int mds_find_column(const struct mds *mds, const char *name, uint32_t *ret,
@@ -404,7 +318,6 @@ int mds_open(const struct spec_dataset *spec, const char *place, const struct da
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &mds->base;
     ds->ops = &mds_ops;
-    mds->env = env;
     mds->image = spec->image;
     mds->root = strdup(spec->files[0].path);
     if (!mds->root)
@@ -412,7 +325,7 @@ int mds_open(const struct spec_dataset *spec, const char *place, const struct da
     if ((r = field_choice_init(&mds->choice, spec, place, err)) < 0 ||
         (r = image_field_decoder(spec, place, &mds->decoder, err)) < 0 ||
         (r = mds_read_index(mds->root, env, &mds->index, err)) < 0 ||
-        (r = mds_add_shards(mds, err)) < 0 || (r = mds_choose_columns(mds, err)) < 0 ||
+        (r = mds_add_shards(mds, env, err)) < 0 || (r = mds_choose_columns(mds, err)) < 0 ||
         (r = mds_describe(mds, err)) < 0)
         return r;
     *ret = steal_ptr(ds);
@@ -431,8 +344,8 @@ int mds_list_files(const struct spec_dataset *spec, const struct data_env *env,
         return r;
     snprintf(path, sizeof path, "%s/index.json", root);
     r = file_list_add(ret, path, err);
-    for (uint32_t i = 0; r == 0 && i < index.n_shards; i++) {
-        (void)mds_shard_is_packed(&index.shards[i], root, env, path);
+    for (uint32_t i = 0; r == 0 && i < index.shards.n; i++) {
+        (void)shard_file_is_packed(&index.shards.files[i], root, env, path);
         r = file_list_add(ret, path, err);
     }
     mds_index_deinit(&index);

@@ -1,5 +1,6 @@
 #include "daemon/data/mds/mds_column.h"
 
+#include "daemon/data/image/image_raw.h"
 #include "daemon/data/json_field.h"
 #include "daemon/data/lengths.h"
 #include "proto/dtype.h"
@@ -281,61 +282,6 @@ static int mds_value_add_number(const struct mds_value *value, struct sample *re
     return whole ? sample_int(ret, value->name, integer) : sample_float(ret, value->name, number);
 }
 
-/* ---- pixels --------------------------------------------------------------------------------- */
-
-static uint32_t mds_value_channels(const uint8_t *mode, uint32_t len)
-{
-    static const struct {
-        const char *mode;
-        uint32_t channels;
-    } modes[] = {{"L", 1}, {"RGB", 3}, {"RGBA", 4}};
-
-    for (size_t i = 0; i < ARRAY_SIZE(modes); i++)
-        if (strlen(modes[i].mode) == len && memcmp(mode, modes[i].mode, len) == 0)
-            return modes[i].channels;
-    return 0;
-}
-
-/* Any channels to RGB, and to the layout. */
-static void mds_value_copy_pixels(const uint8_t *from, uint32_t channels, uint64_t n,
-                                  enum image_layout layout, uint8_t *to)
-{
-    uint64_t pixel = layout == LAYOUT_CHW ? 1 : 3, plane = layout == LAYOUT_CHW ? n : 1;
-
-    for (uint64_t i = 0; i < n; i++)
-        for (unsigned c = 0; c < 3; c++)
-            to[i * pixel + c * plane] = from[i * channels + (channels == 1 ? 0 : c)];
-}
-
-/* [width: 4] [height: 4] [bytes of the mode: 4] [mode] [pixels] */
-static int mds_value_add_pixels(const struct mds_value *value, const struct image_field *field,
-                                struct sample *ret, struct dl_error *err)
-{
-    uint32_t head[3];
-    uint64_t shape[3], n, bytes;
-
-    if (value->size < sizeof head)
-        return mds_value_wrong_size(value, err);
-    memcpy(head, value->data, sizeof head);
-    if (head[2] > value->size - sizeof head)
-        return mds_value_wrong_size(value, err);
-    const uint8_t *mode = value->data + sizeof head, *pixels = mode + head[2];
-    uint32_t channels = mds_value_channels(mode, head[2]);
-    if (channels == 0)
-        return dl_error_set(err, EINVAL, "",
-                            "is an image of mode %.*s; RGB, RGBA and L can be read: write it as "
-                            "png or jpeg",
-                            (int)min_u64(head[2], 16), (const char *)mode);
-    if (mul_overflows(head[0], head[1], &n) || mul_overflows(n, channels, &bytes) ||
-        bytes != value->size - sizeof head - head[2])
-        return mds_value_wrong_size(value, err);
-    image_shape(field->spec, (struct image_size){.width = head[0], .height = head[1]}, shape);
-    uint8_t *out = sample_alloc(ret, 3 * n);
-    if (out)
-        mds_value_copy_pixels(pixels, channels, n, field->spec->layout, out);
-    return sample_tensor(ret, value->name, DL_DTYPE_UINT8, 3, shape, out);
-}
-
 /* ---- all of them ---------------------------------------------------------------------------- */
 
 static int mds_value_add_image(const struct mds_value *value, const struct image_field *field,
@@ -379,7 +325,7 @@ int mds_value_add(const struct mds_value *value, const struct image_field *field
     case MDS_IMAGE:
         return mds_value_add_image(value, field, ret, err);
     case MDS_PIXELS:
-        return mds_value_add_pixels(value, field, ret, err);
+        return image_raw_add(value->data, value->size, field, value->name, ret, err);
     case MDS_JSON:
         return json_field_add(value->data, value->size, value->name, ret, err);
     case MDS_BYTES:
@@ -387,4 +333,41 @@ int mds_value_add(const struct mds_value *value, const struct image_field *field
         break;
     }
     return sample_text(ret, TREE_BYTES, value->name, value->data, value->size);
+}
+
+static uint32_t mds_columns_u32(const uint8_t *at)
+{
+    uint32_t n;
+
+    memcpy(&n, at, sizeof n);
+    return n;
+}
+
+bool mds_columns_split(const struct mds_column *columns, uint32_t n, const uint8_t *data,
+                       uint64_t bytes, struct mds_value *ret)
+{
+    const uint8_t *sizes = data;
+    uint64_t head = 0;
+
+    for (uint32_t c = 0; c < n; c++)
+        head += columns[c].size ? 0 : 4;
+    if (head > bytes)
+        return false;
+    data += head;
+    bytes -= head;
+    for (uint32_t c = 0; c < n; c++) {
+        uint64_t size = columns[c].size;
+        if (size == 0) {
+            size = mds_columns_u32(sizes);
+            sizes += 4;
+        }
+        if (size > bytes)
+            return false;
+        ret[c].column = &columns[c];
+        ret[c].data = data;
+        ret[c].size = size;
+        data += size;
+        bytes -= size;
+    }
+    return bytes == 0;
 }

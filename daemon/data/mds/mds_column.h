@@ -56,4 +56,11 @@ int _nodiscard_ mds_value_add(const struct mds_value *value, const struct image_
  * tells, or longer than that. */
 uint32_t mds_value_length(const struct mds_value *value);
 
+/*
+ * Where the values of a sample of `bytes` at `data` lie: ret[c].data and .size for each of `n`
+ * columns. false: they are not as many bytes as there are.
+ */
+bool mds_columns_split(const struct mds_column *columns, uint32_t n, const uint8_t *data,
+                       uint64_t bytes, struct mds_value *ret);
+
 #endif

@@ -16,12 +16,8 @@ void mds_index_deinit(struct mds_index *index)
 {
     for (uint32_t i = 0; i < index->n_columns; i++)
         mds_column_deinit(&index->columns[i]);
-    for (uint32_t i = 0; i < index->n_shards; i++) {
-        free(index->shards[i].raw);
-        free(index->shards[i].packed);
-    }
     free(index->columns);
-    free(index->shards);
+    shard_files_deinit(&index->shards);
     *index = (struct mds_index){0};
 }
 
@@ -91,19 +87,6 @@ static int mds_index_compare_columns(struct mds_index_reading *rd, const json_t 
 
 /* ---- shards --------------------------------------------------------------------------------- */
 
-/* Below the directory, as MDSWriter writes them: what is elsewhere is nobody's to ask about. */
-static bool mds_index_good_name(const char *name)
-{
-    for (const char *part = name;; part++) {
-        size_t len = strcspn(part, "/");
-        if (len == 0 || (len == 2 && part[0] == '.' && part[1] == '.'))
-            return false;
-        part += len;
-        if (!*part)
-            return true;
-    }
-}
-
 static int mds_index_copy_name(struct mds_index_reading *rd, size_t number, const json_t *data,
                                char **ret)
 {
@@ -111,7 +94,7 @@ static int mds_index_copy_name(struct mds_index_reading *rd, size_t number, cons
 
     if (!name)
         return 0;
-    if (!mds_index_good_name(name) || strlen(name) > DL_BOUND_PATH_BYTES / 2)
+    if (!shard_file_good_name(name))
         return mds_index_refuse(rd, number, "has a basename that is no file below the directory");
     *ret = strdup(name);
     return *ret ? 0 : mds_index_no_memory(rd);
@@ -119,7 +102,7 @@ static int mds_index_copy_name(struct mds_index_reading *rd, size_t number, cons
 
 static int mds_index_read_shard(struct mds_index_reading *rd, const json_t *shard, size_t number)
 {
-    struct mds_shard_entry *entry = &rd->index.shards[number];
+    struct shard_file *entry = &rd->index.shards.files[number];
     const json_t *format = json_object_get(shard, "format");
     const json_t *raw = json_object_get(shard, "raw_data");
     json_int_t samples = json_integer_value(json_object_get(shard, "samples"));
@@ -135,6 +118,7 @@ static int mds_index_read_shard(struct mds_index_reading *rd, const json_t *shar
         n > COLUMNS_MAX)
         return mds_index_refuse(rd, number, "has a size or a number of samples that cannot be");
     entry->samples = (uint64_t)samples;
+    entry->count = entry->samples;
     entry->raw_bytes = (uint64_t)bytes;
     if ((r = mds_index_copy_name(rd, number, raw, &entry->raw)) < 0 ||
         (r = mds_index_copy_name(rd, number, json_object_get(shard, "zip_data"), &entry->packed)) <
@@ -155,11 +139,11 @@ static int mds_index_read(struct mds_index_reading *rd, const json_t *root)
     if (!json_is_array(list) || n > UINT32_MAX)
         return dl_error_set(rd->err, EINVAL, rd->path,
                             "has no list \"shards\", as MDSWriter writes it");
-    rd->index.shards = calloc(max_u64(n, 1), sizeof *rd->index.shards);
-    if (!rd->index.shards)
+    rd->index.shards.files = calloc(max_u64(n, 1), sizeof *rd->index.shards.files);
+    if (!rd->index.shards.files)
         return mds_index_no_memory(rd);
     for (size_t i = 0; r == 0 && i < n; i++) {
-        rd->index.n_shards++;
+        rd->index.shards.n++;
         r = mds_index_read_shard(rd, json_array_get(list, i), i);
     }
     return r;

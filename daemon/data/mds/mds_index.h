@@ -3,19 +3,12 @@
 #define DL_DATA_MDS_INDEX_H
 
 #include "daemon/data/mds/mds_column.h"
-
-struct mds_shard_entry {
-    char *raw;          /* owned; its path below the directory */
-    char *packed;       /* owned; of its compressed form; NULL: there is none */
-    uint64_t raw_bytes; /* below 2^32: places in it have 32 bits */
-    uint64_t samples;
-};
+#include "daemon/data/shard_file.h"
 
 struct mds_index {
-    struct mds_column *columns;     /* owned */
-    struct mds_shard_entry *shards; /* owned */
+    struct mds_column *columns; /* owned */
     uint32_t n_columns;
-    uint32_t n_shards;
+    struct shard_files shards; /* owned; with what the index says of them */
 };
 
 /*
