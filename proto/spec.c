@@ -362,6 +362,8 @@ static bool spec_optional(const struct spec_reading *rd, const struct spec_key *
         return true;
     if (rd->spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset"))
         return true;
+    if (rd->spec->dataset.kind == DATASET_LITDATA && strcmp(key->key, "sequence_length") == 0)
+        return true;
     return rd->spec->dataset.kind == DATASET_TOKENS &&
            (key->type == KEY_DTYPE || strcmp(key->key, "stride") == 0);
 }

@@ -40,6 +40,7 @@ enum dataset_kind {
     DATASET_LMDB,
     DATASET_AUDIOFOLDER,
     DATASET_HDF5,
+    DATASET_LITDATA,
 };
 enum sample_index { INDEX_OFF = 1, INDEX_AUTO, INDEX_FILE };
 enum megatron_view { MEGATRON_DOCUMENTS = 1, MEGATRON_SAMPLES };
@@ -129,7 +130,7 @@ struct spec_dataset {
                                 tokens, plugin, imagefolder, audiofolder (its directory) one; python
                                 none, or its interpreter; text, tar, tfrecord, parquet, arrow, csv
                                 1..DL_MAX_DATASET_PARTS in their order, which may be patterns;
-                                megatron one, with or without .bin; mds its directory; lmdb its
+                                megatron one, with or without .bin; mds, litdata one; lmdb its
                                 directory or file; hdf5 one */
     uint32_t n_files;
     uint32_t dtype; /* records; tokens: 0 = what the .npy file says; kinds with sounds */
@@ -137,7 +138,7 @@ struct spec_dataset {
     uint64_t shape[8];
     uint64_t offset; /* records: bytes to skip at the start of the file */
 
-    uint64_t sequence_length; /* tokens */
+    uint64_t sequence_length; /* tokens, megatron; litdata: 0: samples are items */
     uint64_t stride;          /* tokens: from the start of one window to that of the next */
     enum token_widen widen;   /* tokens */
 
@@ -162,7 +163,7 @@ struct spec_dataset {
     bool divide;   /* iterable range, tar: ranks and workers share the samples; else each has all */
 
     enum text_format format; /* text; auto: by the file's name */
-    /* text; of tar, mds, tfrecord, parquet, arrow, csv and lmdb: of one field. */
+    /* text; of tar, mds, litdata, tfrecord, parquet, arrow, csv and lmdb: of one field. */
     enum tokenizer tokenizer;
     char *model; /* owned; likewise: of the tokenizers sentencepiece and huggingface; NULL: of
                     no other */
@@ -184,8 +185,8 @@ struct spec_dataset {
 
     enum sample_index index;   /* tar: off: a stream; else samples have indices */
     char *index_path;          /* owned; tar: INDEX_FILE's; NULL: of no other */
-    struct spec_field *fields; /* owned; text, tar, mds, tfrecord, parquet, arrow, csv, lmdb: those
-                                  of the sample, sorted by name; NULL: all, as they are called */
+    struct spec_field *fields; /* owned; kinds of records and text: those of the sample, sorted by
+                                  name; NULL: all, as they are called */
     uint32_t n_fields;
     char **images; /* owned; tfrecord, parquet, arrow, lmdb: the sources that are pictures */
     uint32_t n_images;

@@ -11,13 +11,15 @@
 #define SAMPLER(name)  (1U << SAMPLER_##name)
 #define COLLATE(name)  (1U << COLLATE_##name)
 #define STRATEGY(name) (1U << STRATEGY_##name)
-#define RECORDS        (KIND(TAR) | KIND(MDS) | KIND(TFRECORD) | KIND(PARQUET) | KIND(ARROW) | KIND(LMDB))
-#define IMAGES         (KIND(IMAGEFOLDER) | RECORDS)
-#define TOKENIZED      (RECORDS | KIND(CSV)) /* a field of the sample may become tokens */
-#define TEXTS          (KIND(TEXT) | TOKENIZED)
-#define SOUNDS         (KIND(TAR) | KIND(PARQUET) | KIND(ARROW))
-#define AUDIO          (KIND(AUDIOFOLDER) | SOUNDS)
-#define BIT(number)    (1U << (number))
+#define RECORDS                                                                          \
+    (KIND(TAR) | KIND(MDS) | KIND(TFRECORD) | KIND(PARQUET) | KIND(ARROW) | KIND(LMDB) | \
+     KIND(LITDATA))
+#define IMAGES      (KIND(IMAGEFOLDER) | RECORDS)
+#define TOKENIZED   (RECORDS | KIND(CSV)) /* a field of the sample may become tokens */
+#define TEXTS       (KIND(TEXT) | TOKENIZED)
+#define SOUNDS      (KIND(TAR) | KIND(PARQUET) | KIND(ARROW))
+#define AUDIO       (KIND(AUDIOFOLDER) | SOUNDS)
+#define BIT(number) (1U << (number))
 #define TOKENIZERS \
     (BIT(TOKENIZER_BYTES) | BIT(TOKENIZER_SENTENCEPIECE) | BIT(TOKENIZER_HUGGINGFACE))
 #define NOT_A_FILE(key) \

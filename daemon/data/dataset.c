@@ -9,6 +9,7 @@
 #include "daemon/data/csv/csv.h"
 #include "daemon/data/dataset_fingerprint.h"
 #include "daemon/data/hdf5/hdf5.h"
+#include "daemon/data/litdata/litdata.h"
 #include "daemon/data/lmdb/lmdb.h"
 #include "daemon/data/mds/mds.h"
 #include "daemon/data/megatron/megatron.h"
@@ -221,6 +222,8 @@ static int dataset_open_kind(const struct spec_dataset *spec, const char *place,
         return megatron_open(spec, place, env, ret, err);
     case DATASET_MDS:
         return mds_open(spec, place, env, ret, err);
+    case DATASET_LITDATA:
+        return litdata_open(spec, place, env, ret, err);
     case DATASET_TFRECORD:
         return tfrecord_open(spec, place, env, ret, err);
     case DATASET_PARQUET:

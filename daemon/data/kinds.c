@@ -25,6 +25,7 @@ static const struct kind_entry entries[] = {
     {DATASET_TAR, "either", "WebDataset's tar shards, by index or as a stream"},
     {DATASET_MEGATRON, "map", "Megatron-LM's .bin and .idx"},
     {DATASET_MDS, "map", "MosaicML streaming's MDS shards, plain or by gzip or zstd"},
+    {DATASET_LITDATA, "map", "litData's chunks, plain or by zstd"},
     {DATASET_TFRECORD, "map", "TFRecord files, as Examples or bytes"},
     {DATASET_PARQUET, "map", "Parquet files, and directories of them"},
     {DATASET_ARROW, "map", "Arrow IPC files and streams, and Hugging Face's datasets on disk"},
@@ -57,7 +58,7 @@ const struct kind_entry *data_kinds(size_t *ret_count)
 #define KIND(name) (1U << DATASET_##name)
 #define TOKENIZED                                                                        \
     (KIND(TEXT) | KIND(TAR) | KIND(MDS) | KIND(TFRECORD) | KIND(PARQUET) | KIND(ARROW) | \
-     KIND(CSV) | KIND(LMDB))
+     KIND(CSV) | KIND(LMDB) | KIND(LITDATA))
 
 /* What may be missing, of which kinds, in words. */
 static const struct {
@@ -69,7 +70,7 @@ static const struct {
      "without the tokenizer sentencepiece, as this build has no libsentencepiece"},
     {TOKENIZED, tokenizer_is_built,
      "without tokenizer.json, as this build has no libpcre2-8 and libutf8proc"},
-    {KIND(TAR) | KIND(MDS) | KIND(ARROW) | KIND(PARQUET), kinds_have_zstd,
+    {KIND(TAR) | KIND(MDS) | KIND(ARROW) | KIND(PARQUET) | KIND(LITDATA), kinds_have_zstd,
      "not by zstd, as this build has no libzstd"},
     {KIND(PARQUET), kinds_have_brotli, "not by brotli, as this build has no libbrotlidec"},
 };

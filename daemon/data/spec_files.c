@@ -1,6 +1,7 @@
 #include "daemon/data/spec_files.h"
 
 #include "daemon/data/arrow/arrow_files.h"
+#include "daemon/data/litdata/litdata.h"
 #include "daemon/data/lmdb/lmdb.h"
 #include "daemon/data/mds/mds.h"
 #include "daemon/data/megatron/megatron.h"
@@ -31,6 +32,7 @@ enum files_sort files_sort_of(enum dataset_kind kind)
     case DATASET_IMAGEFOLDER:
     case DATASET_AUDIOFOLDER:
     case DATASET_MDS:
+    case DATASET_LITDATA:
     case DATASET_PARQUET:
         return FILES_FOLDER;
     case DATASET_PLUGIN:
@@ -64,6 +66,8 @@ static int spec_files_add_folder(const struct spec_dataset *spec, const struct d
 {
     if (spec->kind == DATASET_MDS)
         return mds_list_files(spec, env, list, err);
+    if (spec->kind == DATASET_LITDATA)
+        return litdata_list_files(spec, env, list, err);
     return spec->kind == DATASET_PARQUET ? parquet_list_files(spec, env, list, err) : 0;
 }
 

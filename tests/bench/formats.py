@@ -3,7 +3,7 @@
     PYTHON formats.py --build BUILD [--seconds S] [--rounds N] [ROW ...]
 
 PYTHON has NumPy, for photographs Pillow, for Parquet pyarrow, and for the others' side PyTorch and their
-libraries (webdataset, mosaicml-streaming, megatron-core, datasets, pandas, lmdb); where one is missing its
+libraries (webdataset, mosaicml-streaming, litdata, megatron-core, datasets, pandas, lmdb); where one is missing its
 line says so.
 Each row's data are made in a private directory. Runs take turns, and only ratios of neighbours mean
 something.
@@ -77,6 +77,12 @@ import torch
 from streaming import StreamingDataset
 data = StreamingDataset(local='mds', shuffle=True, batch_size=256)
 batches = forever(torch.utils.data.DataLoader(data, batch_size=256, num_workers=WORKERS,
+                                              persistent_workers=True))
+""",
+    "litdata": """
+import litdata
+data = litdata.StreamingDataset('litdata', shuffle=True)
+batches = forever(litdata.StreamingDataLoader(data, batch_size=256, num_workers=WORKERS,
                                               persistent_workers=True))
 """,
     "arrow": """
@@ -204,6 +210,19 @@ def make_mds(folder, rows=40_000, width=3072, shards=2):
     (folder / "mds" / "index.json").write_text(json.dumps({"shards": index, "version": 2}))
 
 
+def make_litdata(folder, rows=40_000, width=3072, chunks=2):
+    """What optimize() writes of {"x": tensor, "y": int}: rows of 3 KiB, of one dimension."""
+    rng = numpy.random.default_rng(0)
+    (folder / "litdata").mkdir()
+    index, own = [], rows // chunks
+    for chunk in range(chunks):
+        data = media.litdata_chunk([media.litdata_item([rng.bytes(width), struct.pack("<q", i)]) for i in range(own)])
+        name = f"chunk-0-{chunk}.bin"
+        (folder / "litdata" / name).write_bytes(data)
+        index.append((name, len(data), own, None))
+    media.litdata_index(folder / "litdata", ["x", "y"], ["no_header_tensor:11", "int"], index)
+
+
 def make_arrow(folder, rows=16_000, length=2048):
     """What Dataset.save_to_disk() writes: a column of lists of int64, a thousand rows a batch."""
     rng = numpy.random.default_rng(0)
@@ -283,6 +302,8 @@ ROWS = {
     "megatron": (make_megatron, lambda folder: {"ours": spec(
         {"kind": "megatron", "path": f"{folder}/corpus", "view": "samples", "sequence_length": 1024}, 32)}),
     "mds": (make_mds, lambda folder: {"ours": spec({"kind": "mds", "root": f"{folder}/mds"}, 256)}),
+    "litdata": (make_litdata, lambda folder: {
+        "ours": spec({"kind": "litdata", "root": f"{folder}/litdata"}, 256)}),
     "arrow": (make_arrow, lambda folder: {"ours": spec({"kind": "arrow", "paths": f"{folder}/arrow"}, 64)}),
     "parquet": (make_parquet, lambda folder: {
         "ours": parquet_spec(folder, kind="random", order="native", block=50_000, window=8),

@@ -136,6 +136,17 @@ def mds(case, name):
     return case.path(name)
 
 
+def litdata(case, name):
+    media.litdata(pathlib.Path(case.path(name)), ROWS)
+    return case.path(name)
+
+
+def litdata_blocks(case, name):
+    """ROWS blocks in two chunks, which each have a few tokens more."""
+    media.litdata_tokens(pathlib.Path(case.path(name)), [30 * 17 + 4, (ROWS - 30) * 17 + 9])
+    return {"root": case.path(name), "sequence_length": 17}
+
+
 def csv(case, prefix):
     """Two files; a cell has line ends and quotes in it, and some have nothing."""
     for k, (first, last) in enumerate(((0, 9), (9, ROWS))):
@@ -379,6 +390,11 @@ DATASETS = [
     ("megatron_samples", "megatron", lambda case: megatron_windows(case, "samples")),
     ("mds_of_rows", "mds", lambda case: {"root": mds(case, "mds-rows"), "fields": ["id", "array"]}),
     ("mds_of_columns", "mds", lambda case: {"root": mds(case, "columns"), "size": 12}),
+    ("litdata_of_rows", "litdata", lambda case: {
+        "root": litdata(case, "lit-rows"), "fields": ["id", "half", "even"]}),
+    ("litdata_of_leaves", "litdata", lambda case: {"root": litdata(case, "leaves"), "fields": {
+        "id": "id", "text": "text", "ids": "ids", "matrix": "matrix", "picture": "picture"}, "size": 12}),
+    ("litdata_of_tokens", "litdata", lambda case: litdata_blocks(case, "blocks")),
     ("tfrecord_of_examples", "tfrecord", lambda case: {
         "paths": tfrecords(case, "examples"), "images": ["picture"], "size": [7, 6]}),
     ("tfrecord_of_bytes", "tfrecord", lambda case: {

@@ -191,6 +191,75 @@ def mds(folder, count, shards=3):
     return samples
 
 
+def litdata_item(leaves):
+    """An item of litData's: bytes of each leaf, and these."""
+    return struct.pack(f"<{len(leaves)}I", *map(len, leaves)) + b"".join(leaves)
+
+
+def litdata_chunk(items):
+    at = 4 * (len(items) + 2)
+    table = [len(items), at]
+    for item in items:
+        table.append(table[-1] + len(item))
+    return struct.pack(f"<{len(table)}I", *table) + b"".join(items)
+
+
+def litdata_index(folder, keys, formats, chunks, **config):
+    """index.json of samples {key: leaf}, or of bare leaves where there are no keys. `chunks`: of each its
+    name, bytes, items, and tokens or None."""
+    def spec(kind, context, children):
+        return {"type": kind, "context": context, "children_spec": children}
+
+    leaf = spec(None, None, [])
+    tree = spec("builtins.dict", json.dumps(keys), [leaf] * len(keys)) if keys else leaf
+    (folder / "index.json").write_text(json.dumps({
+        "chunks": [{"chunk_bytes": size, "chunk_size": items, "dim": tokens, "filename": name}
+                   for name, size, items, tokens in chunks],
+        "config": {"chunk_bytes": 1 << 26, "chunk_size": None, "compression": None, "data_format": formats,
+                   "data_spec": json.dumps([1, tree]), "encryption": None,
+                   "item_loader": "PyTreeLoader", **config}}))
+
+
+def litdata(folder, count, chunks=3):
+    """What litData's optimize() writes of leaves of several formats. Returns the samples as
+    (id, half, text, ids, matrix)."""
+    formats = {"id": "int", "half": "float", "even": "bool", "text": "str", "ids": "no_header_tensor:14",
+               "matrix": "tensor", "picture": "jpeg", "raw": "pil"}
+    samples, index = [], []
+    folder.mkdir()
+    for chunk in range(chunks):
+        items = []
+        for i in range(count * chunk // chunks, count * (chunk + 1) // chunks):
+            text, ids, matrix = words(str(i), 1)[0], list(range(i % 7)), [i, -i, 7, i * i % 1000, 0, 1]
+            samples.append((i, i / 2, text, ids, matrix))
+            items.append(litdata_item([
+                struct.pack("<q", i), struct.pack("<d", i / 2), bytes([i % 2 == 0]), text.encode(),
+                struct.pack(f"<{len(ids)}h", *ids), struct.pack(">IIII", 15, 2, 2, 3) + struct.pack("<6i", *matrix),
+                png(f"lit{i}", 16 + i % 5, 17), struct.pack("<III", 2, 1, 1) + b"L" + bytes([i % 256, 3])]))
+        data, name = litdata_chunk(items), f"chunk-0-{chunk}.bin"
+        (folder / name).write_bytes(data)
+        index.append((name, len(data), len(items), None))
+    litdata_index(folder, list(formats), list(formats.values()), index)
+    return samples
+
+
+def litdata_tokens(folder, lengths):
+    """What it writes for a TokensLoader: documents of uint16, so many tokens in each chunk. Returns these."""
+    rng, tokens, index = random.Random("litdata"), [], []
+    folder.mkdir()
+    for chunk, length in enumerate(lengths):
+        own, items = [rng.randrange(1 << 16) for _ in range(length)], []
+        while sum(map(len, items)) < length:
+            at = sum(map(len, items))
+            items.append(own[at:at + rng.randrange(1, 41)])
+        data, name = litdata_chunk([struct.pack(f"<{len(item)}H", *item) for item in items]), f"chunk-0-{chunk}.bin"
+        (folder / name).write_bytes(data)
+        tokens.append(own)
+        index.append((name, len(data), len(items), length))
+    litdata_index(folder, [], ["no_header_numpy:5"], index, item_loader="TokensLoader")
+    return tokens
+
+
 def crc32c(data):
     """Bit by bit, as RFC 3720 has it."""
     crc = 0xFFFFFFFF

@@ -85,6 +85,34 @@ class OurWriters(KindCase):
             self.assertEqual(batch["array"].reshape(-1).tolist(), array)
             self.assertEqual(batch["picture"].shape, (1, 17, 16 + number % 5, 3))
 
+    def test_litdata(self):
+        """Leaves of many formats, their lengths, and blocks of tokens."""
+        written = media.litdata(self.folder / "l", ROWS)
+        dataset = {"kind": "litdata", "root": str(self.folder / "l")}
+        read = self.samples(dataset)
+        self.assertEqual(len(read), ROWS)
+        for (number, half, text, ids, matrix), batch in zip(written, read):
+            self.assertEqual([batch[name].item() for name in ("id", "half", "even")], [number, half, number % 2 == 0])
+            self.assertEqual(list(batch["text"]), [text])
+            self.assertEqual(batch["ids"].tolist(), [ids])
+            self.assertEqual((batch["matrix"].reshape(-1).tolist(), batch["matrix"].shape), (matrix, (1, 2, 3)))
+            self.assertEqual(batch["picture"].shape, (1, 17, 16 + number % 5, 3))
+            self.assertEqual(batch["raw"].tolist(), [[[[number % 256] * 3, [3] * 3]]])
+        tokens = {**dataset, "fields": ["ids"]}
+        batches = self.samples(tokens, batch={"tokens": 14}, collate={"kind": "pad"})
+        found = [ids for batch in batches for ids in batch["ids_lengths"].tolist()]
+        self.assertEqual(sorted(found), sorted(len(ids) for _, _, _, ids, _ in written if ids))
+
+    def test_litdata_tokens(self):
+        chunks = media.litdata_tokens(self.folder / "t", [100, 77])
+        root = str(self.folder / "t")
+        read = self.samples({"kind": "litdata", "root": root, "sequence_length": 16})
+        blocks = [own[at:at + 16] for own in chunks for at in range(0, len(own) // 16 * 16, 16)]
+        self.assertEqual([batch[0].tolist() for batch in read], blocks)
+        self.assertEqual(read[0].dtype, numpy.uint16)
+        items = self.samples({"kind": "litdata", "root": root})
+        self.assertEqual(sum((batch[0].tolist() for batch in items), []), sum(chunks, []))
+
     def test_tfrecord(self):
         media.tfrecord(self.folder / "t", 0, ROWS)
         read = self.samples({"kind": "tfrecord", "paths": str(self.folder / "t"),
@@ -322,6 +350,95 @@ class TheirWriters(KindCase):
                         self.assertEqual(list(other[name]), [str(value)])
                     else:
                         self.assertEqual(list(other[name]), [value], name)
+
+    @needs("litdata")
+    def test_litdata(self):
+        """What its writer makes of leaves of every format that is read, compressed in each way and not,
+        beside its own reader."""
+        import litdata
+        import torch
+        from litdata.streaming.serializers import BytesSerializer
+        from litdata.streaming.writer import BinaryWriter
+        from PIL import Image
+        rng, samples, jpeg = random.Random(2), [], io.BytesIO()
+        Image.frombytes("RGB", (6, 5), rng.randbytes(90)).save(jpeg, "JPEG")
+        for i in range(ROWS):
+            picture = Image.frombytes("RGB", (4 + i % 3, 5), rng.randbytes(15 * (4 + i % 3)))
+            samples.append({
+                "id": i, "half": i / 2, "even": i % 2 == 0, "text": media.words(str(i), 1)[0], "raw": rng.randbytes(i),
+                "vector": torch.arange(i, dtype=torch.int16), "matrix": torch.full((2, i + 1), i / 4),
+                "bfloat": torch.full((3,), i, dtype=torch.float32), "number": torch.tensor(i),
+                "array": numpy.full((2, 1, 3), i, "u1"), "row": numpy.arange(i, dtype="f8"),
+                "nested": {"flags": torch.tensor([True, False]), "pair": (torch.zeros(2), "x")}, "picture": picture,
+                "jpeg": Image.open(io.BytesIO(jpeg.getvalue()))})
+        ways = [{}, *({"compression": "zstd", "compression_level": level} for level in ("chunk", "batch", "sample"))]
+        for number, way in enumerate(ways):
+            root = str(self.folder / str(number))
+            writer = BinaryWriter(root, chunk_size=9, **way)
+            for i, sample in enumerate(samples):
+                writer[i] = sample
+            writer.done()
+            writer.merge(1)
+            ours = self.samples({"kind": "litdata", "root": root})
+            # Its own decoder is torchvision's, which not every build of it has.
+            theirs = list(litdata.StreamingDataset(root, shuffle=False, serializers={"jpeg": BytesSerializer()}))
+            self.assertEqual((len(ours), len(theirs)), (ROWS, ROWS))
+            for one, other in zip(theirs, ours):
+                self.check_litdata(one, other)
+
+    def check_litdata(self, theirs, ours):
+        from PIL import Image
+        self.assertEqual(list(theirs), list(ours))
+        for name, value in theirs.items():
+            mine = ours[name]
+            if name == "nested":
+                self.assertEqual(mine["flags"].tolist(), [value["flags"].tolist()])
+                self.assertEqual((mine["pair"][0].tolist(), list(mine["pair"][1])), ([[0, 0]], ["x"]))
+            elif name == "jpeg":
+                want = numpy.asarray(Image.open(io.BytesIO(bytes(value))).convert("RGB"))
+                self.assertLessEqual(abs(mine[0].astype(int) - want).max(), 2)
+            elif name in ("text", "raw"):
+                self.assertEqual([bytes(value) if name == "raw" else value], list(mine))
+            else:
+                want = numpy.asarray(value)
+                numpy.testing.assert_array_equal(mine[0], want, name)
+                self.assertEqual(mine.dtype, want.dtype, name)
+
+    @needs("litdata")
+    def test_litdata_rows(self):
+        """Dicts of what Arrow has become rows of it; and tokens, in blocks of its TokensLoader."""
+        import litdata
+        import torch
+        from litdata.streaming.item_loader import TokensLoader
+        from litdata.streaming.writer import BinaryWriter
+
+        def write(root, samples, **keys):
+            writer = BinaryWriter(root, **keys)
+            for i, sample in enumerate(samples):
+                writer[i] = sample
+            writer.done()
+            writer.merge(1)
+
+        samples = [{"id": i, "x": i / 2, "s": f"text {i}", "b": b"\0" * i, "even": i % 2 == 0,
+                    "nested": {"list": list(range(i)), "s": "ä"}} for i in range(600)]
+        for compression in (None, "zstd"):
+            root = str(self.folder / f"rows-{compression}")
+            write(root, samples, chunk_size=290, compression=compression)
+            ours = self.samples({"kind": "litdata", "root": root})
+            theirs = list(litdata.StreamingDataset(root, shuffle=False))
+            self.assertEqual(len(ours), len(theirs))
+            for one, other in zip(theirs, ours):
+                self.assertEqual(
+                    [one["id"], one["x"], one["even"], one["s"], bytes(one["b"]), one["nested"]],
+                    [other["id"].item(), other["x"].item(), other["even"].item(), other["s"][0], other["b"][0],
+                     {"list": other["nested"]["list"][0].tolist(), "s": other["nested"]["s"][0]}])
+        documents = [torch.randint(60000, (1 + i % 50,), dtype=torch.int32) for i in range(100)]
+        for keys in ({}, {"compression": "zstd", "compression_level": "chunk"}):
+            root = str(self.folder / f"tokens-{len(keys)}")
+            write(root, documents, chunk_size=900, item_loader=TokensLoader(), **keys)
+            ours = self.samples({"kind": "litdata", "root": root, "sequence_length": 16})
+            theirs = litdata.StreamingDataset(root, shuffle=False, item_loader=TokensLoader(block_size=16))
+            self.assertEqual([batch[0].tolist() for batch in ours], [block.tolist() for block in theirs])
 
     @needs("lmdb")
     def test_lmdb(self):

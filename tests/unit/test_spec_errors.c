@@ -5,9 +5,10 @@
 #include <errno.h>
 #include <stdio.h>
 
-#define KINDS                                                                                  \
-    "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, " \
-    "plugin, python, megatron, mds, tfrecord, parquet, arrow, mix, csv, lmdb, audiofolder, hdf5"
+#define KINDS                                                                                      \
+    "range, idx, npy, records, tokens, concat, subset, split, chain, text, imagefolder, tar, "     \
+    "plugin, python, megatron, mds, tfrecord, parquet, arrow, mix, csv, lmdb, audiofolder, hdf5, " \
+    "litdata"
 
 #define NO_URL                                           \
     " is not a local file; mount it and give its path, " \
@@ -698,6 +699,7 @@ static const char *dataset_with(const struct spec_key *key)
         {DATASET_LMDB, "{kind: lmdb, path: x}"},
         {DATASET_IMAGEFOLDER, "{kind: imagefolder, root: x}"},
         {DATASET_HDF5, "{kind: hdf5, path: x}"},
+        {DATASET_LITDATA, "{kind: litdata, root: x}"},
         {DATASET_AUDIOFOLDER, "{kind: audiofolder, root: x, frames: 9}"},
         {DATASET_TEXT, "{kind: text, paths: x, tokenizer: bytes}"},
         {DATASET_PLUGIN, "{kind: plugin, path: x}"},

@@ -369,6 +369,25 @@ static int arrow_open_table(struct arrow *arrow, const struct spec_dataset *spec
     return r;
 }
 
+/* `arrow` is fresh, but for its files. */
+static int arrow_begin(struct arrow *arrow, const struct spec_dataset *spec, const char *place,
+                       const struct data_env *env, struct dl_error *err)
+{
+    int r;
+
+    arrow->image = spec->image;
+    arrow->fill = spec->nulls.type != VALUE_NULL;
+    arrow->null = value_real(&spec->nulls);
+    arrow->table.most_bytes = spec->cache;
+    if ((r = field_choice_init(&arrow->choice, spec, place, err)) < 0 ||
+        (r = image_field_decoder(spec, place, &arrow->decoder, err)) < 0 ||
+        (r = audio_field_decoder(spec, place, &arrow->audio, err)) < 0 ||
+        (r = arrow_open_table(arrow, spec, env, err)) < 0 ||
+        (r = arrow_check_null(arrow, place, err)) < 0)
+        return r;
+    return arrow_describe(arrow, err);
+}
+
 int arrow_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
                struct dataset **ret, struct dl_error *err)
 {
@@ -381,17 +400,36 @@ int arrow_open(const struct spec_dataset *spec, const char *place, const struct 
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &arrow->base;
     ds->ops = &arrow_ops;
-    arrow->image = spec->image;
-    arrow->fill = spec->nulls.type != VALUE_NULL;
-    arrow->null = value_real(&spec->nulls);
-    arrow->table.most_bytes = spec->cache;
-    if ((r = field_choice_init(&arrow->choice, spec, place, err)) < 0 ||
-        (r = image_field_decoder(spec, place, &arrow->decoder, err)) < 0 ||
-        (r = audio_field_decoder(spec, place, &arrow->audio, err)) < 0 ||
-        (r = arrow_files_find(spec, env, &arrow->files, err)) < 0 ||
-        (r = arrow_open_table(arrow, spec, env, err)) < 0 ||
-        (r = arrow_check_null(arrow, place, err)) < 0 || (r = arrow_describe(arrow, err)) < 0)
+    if ((r = arrow_files_find(spec, env, &arrow->files, err)) < 0 ||
+        (r = arrow_begin(arrow, spec, place, env, err)) < 0)
         return r;
+    *ret = steal_ptr(ds);
+    return 0;
+}
+
+int arrow_open_chunks(const struct spec_dataset *spec, const char *place,
+                      const struct data_env *env, struct file_list *files, uint64_t rows,
+                      struct dataset **ret, struct dl_error *err)
+{
+    _cleanup_(dataset_closep)
+    struct dataset *ds = NULL;
+    struct arrow *arrow = calloc(1, sizeof *arrow);
+
+    if (!arrow)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    ds = &arrow->base;
+    ds->ops = &arrow_ops;
+    arrow->files.data = *files;
+    *files = (struct file_list){0};
+    arrow->table.in_chunks = true;
+    int r = arrow_begin(arrow, spec, place, env, err);
+    if (r < 0)
+        return r;
+    if (ds->length != rows)
+        return dl_error_set(err, EINVAL, spec->files[0].path,
+                            "has %llu rows in its chunks, but index.json says %llu; it is not "
+                            "their own",
+                            (unsigned long long)ds->length, (unsigned long long)rows);
     *ret = steal_ptr(ds);
     return 0;
 }

@@ -310,6 +310,31 @@ static int arrow_table_read_stream(struct arrow_opening *o)
     return r == ARROW_END ? 0 : r;
 }
 
+/* ---- chunks of litData's ------------------------------------------------------------------- */
+
+enum { CHUNK_TAIL = 12 }; /* how many bytes the file has, and a mark */
+
+bool arrow_table_in_chunk(const uint8_t *data, uint64_t bytes)
+{
+    return bytes >= CHUNK_TAIL && memcmp(data + bytes - 8, "LDARW01", 8) == 0;
+}
+
+/* The part of a chunk that is a file of Arrow's. */
+static int arrow_table_find_file(struct arrow_view *view, struct dl_error *err)
+{
+    uint32_t bytes = 0;
+
+    if (arrow_table_in_chunk(view->data, view->bytes))
+        memcpy(&bytes, view->data + view->bytes - CHUNK_TAIL, sizeof bytes);
+    if (bytes == 0 || bytes > view->bytes - CHUNK_TAIL)
+        return dl_error_set(err, EINVAL, view->path,
+                            "has no rows of Arrow's at its end, as the first chunk has; it is "
+                            "truncated or damaged, or index.json is not its own");
+    view->data += view->bytes - CHUNK_TAIL - bytes;
+    view->bytes = bytes;
+    return 0;
+}
+
 /* ---- files ---------------------------------------------------------------------------------- */
 
 int arrow_table_add(struct arrow_table *table, uint32_t i, const struct arrow_view *view,
@@ -341,6 +366,8 @@ static int arrow_table_open_file(struct arrow_table *table, uint32_t i,
     file->first = table->rows;
     struct arrow_view view = {
         .path = file->path, .data = file->source.data, .bytes = file->source.bytes};
+    if (table->in_chunks && (r = arrow_table_find_file(&view, err)) < 0)
+        return r;
     return arrow_table_add(table, i, &view, choice, err);
 }
 

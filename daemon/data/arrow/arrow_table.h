@@ -47,6 +47,7 @@ struct arrow_batch {
 struct arrow_table {          /* all zero: empty */
     struct arrow_file *files; /* owned; n_files of them */
     uint32_t n_files;
+    bool in_chunks;              /* each is at the end of a chunk of litData's */
     struct arrow_batch *batches; /* owned; none of them empty */
     uint64_t n_batches;
     uint64_t rows;
@@ -74,6 +75,9 @@ int _nodiscard_ arrow_table_add(struct arrow_table *table, uint32_t i,
                                 const struct arrow_view *view, const struct field_choice *choice,
                                 struct dl_error *err);
 void arrow_table_close(struct arrow_table *table);
+
+/* Whether `bytes` at `data` are a chunk of litData's with such a file at its end. */
+bool arrow_table_in_chunk(const uint8_t *data, uint64_t bytes);
 
 /* The batch that has row `row`, below table->rows. */
 const struct arrow_batch *arrow_table_find(const struct arrow_table *table, uint64_t row);

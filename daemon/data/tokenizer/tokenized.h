@@ -1,6 +1,6 @@
 /*
  * A dataset one of whose fields becomes tokens: what stands between the readers of kinds whose
- * samples have text (tar, mds, tfrecord, parquet, arrow, csv, lmdb) and the batch.
+ * samples have text (tar, mds, litdata, tfrecord, parquet, arrow, csv, lmdb) and the batch.
  *
  * The sample is the reader's, but that token_leaves.h's leaves stand where the field was: they are
  * in the same dict, at its place. A field is text, as a string or as bytes; of a chat it is a list

@@ -94,6 +94,7 @@ static int rights_check_dataset(const struct rights_asker *asker,
     case DATASET_LMDB:
     case DATASET_AUDIOFOLDER:
     case DATASET_HDF5:
+    case DATASET_LITDATA:
         break;
     }
     return r < 0 ? r : rights_check_roots(asker, dataset, err);

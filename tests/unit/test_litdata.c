@@ -1,0 +1,652 @@
+/* litData's chunks: every format of a leaf, chunks plain, compressed and in frames, blocks of
+ * tokens, and what is refused. */
+#include "daemon/data/litdata/litdata_chunk.h"
+#include "daemon/data/unpack.h"
+#include "tests/unit/dataset_text.h"
+#include "tests/unit/fail_open.h"
+#include "tests/unit/taken.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+
+enum { ROOM = 8192 };
+
+static const struct sample_key key;
+
+struct bytes {
+    uint8_t data[ROOM];
+    size_t len;
+};
+
+static void put(struct bytes *to, const void *data, size_t len)
+{
+    memcpy(to->data + to->len, data, len);
+    to->len += len;
+}
+
+static void put32(struct bytes *to, uint32_t n)
+{
+    put(to, &n, sizeof n);
+}
+
+/* {"id": int, "text": str} */
+static struct bytes item_of(int64_t id, const char *text)
+{
+    struct bytes item = {.len = 0};
+
+    put32(&item, 8);
+    put32(&item, (uint32_t)strlen(text));
+    put(&item, &id, 8);
+    put(&item, text, strlen(text));
+    return item;
+}
+
+static struct bytes chunk_of(uint32_t n, const struct bytes *items)
+{
+    struct bytes chunk = {.len = 0};
+    uint32_t at = 4 * (n + 2);
+
+    put32(&chunk, n);
+    for (uint32_t i = 0; i < n; i++) {
+        put32(&chunk, at);
+        at += (uint32_t)items[i].len;
+    }
+    put32(&chunk, at);
+    for (uint32_t i = 0; i < n; i++)
+        put(&chunk, items[i].data, items[i].len);
+    return chunk;
+}
+
+/* A frame of zstd's with one block that is stored: below 256 bytes. */
+static struct bytes packed_of(const void *data, size_t len)
+{
+    struct bytes frame = {.len = 0};
+    uint32_t block = (uint32_t)len << 3 | 1;
+
+    assert_true(len < 256);
+    put(&frame, "\x28\xB5\x2F\xFD\x20", 5);
+    put(&frame, (uint8_t[]){(uint8_t)len}, 1);
+    put(&frame, &block, 3);
+    put(&frame, data, len);
+    return frame;
+}
+
+/* In frames of `most` items. */
+static struct bytes framed_of(uint32_t n, const struct bytes *items, uint32_t most)
+{
+    uint32_t frames = (n + most - 1) / most, at = 0;
+    struct bytes chunk = {.len = 0}, body = {.len = 0};
+    uint64_t place = 24 + 4 * (n + 1) + 24 * frames;
+
+    put(&chunk, "LDFZ01\0\0\1\0\0\0", 12);
+    put32(&chunk, n);
+    put32(&chunk, most);
+    put32(&chunk, frames);
+    for (uint32_t i = 0; i <= n; i++) {
+        put32(&chunk, at);
+        at += i < n ? (uint32_t)items[i].len : 0;
+    }
+    for (uint32_t first = 0; first < n; first += most) {
+        struct bytes raw = {.len = 0};
+        uint32_t own = n - first < most ? n - first : most;
+        for (uint32_t i = first; i < first + own; i++)
+            put(&raw, items[i].data, items[i].len);
+        struct bytes frame = packed_of(raw.data, raw.len);
+        put32(&chunk, first);
+        put32(&chunk, own);
+        put(&chunk, &place, 8);
+        put32(&chunk, (uint32_t)frame.len);
+        put32(&chunk, (uint32_t)raw.len);
+        put(&body, frame.data, frame.len);
+        place += frame.len;
+    }
+    put(&chunk, body.data, body.len);
+    return chunk;
+}
+
+#define LEAF "{\\\"type\\\": null, \\\"context\\\": null, \\\"children_spec\\\": []}"
+#define DICT(keys, children)                                                        \
+    "[1, {\\\"type\\\": \\\"builtins.dict\\\", \\\"context\\\": \\\"" keys "\\\", " \
+    "\\\"children_spec\\\": [" children "]}]"
+#define KEYS   "[\\\\\\\"id\\\\\\\", \\\\\\\"text\\\\\\\"]"
+#define SHAPE  DICT(KEYS, LEAF ", " LEAF)
+#define CONFIG "\"data_format\": [\"int\", \"str\"], \"data_spec\": \"" SHAPE "\""
+
+static void write_in(const char *name, const char *dir, const void *data, size_t len)
+{
+    char path[256];
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    harness_file(path, data, len);
+}
+
+/* "{\"chunk_bytes\": 9, ...}, ..." and what config has. */
+static void write_index(const char *dir, const char *config, const char *chunks)
+{
+    char text[4096];
+    int len = snprintf(text, sizeof text, "{\"chunks\": [%s], \"config\": {%s}}", chunks, config);
+
+    write_in("index.json", dir, text, (size_t)len);
+}
+
+static const char *entry(const char *name, size_t bytes, int items, int tokens)
+{
+    static char text[4][160];
+    static int next;
+    char *out = text[next = (next + 1) % 4];
+
+    snprintf(out, sizeof text[0],
+             "{\"chunk_bytes\": %zu, \"chunk_size\": %d, \"dim\": %d, \"filename\": \"%s\"}", bytes,
+             items, tokens, name);
+    return out;
+}
+
+static void folder(const char *name)
+{
+    char path[4200];
+
+    snprintf(path, sizeof path, "%s/%s", harness_tmpdir(), name);
+    assert_int_equal(mkdir(path, 0700), 0);
+}
+
+static struct dataset *open_in(const char *dir, const char *keys)
+{
+    char text[512];
+
+    snprintf(text, sizeof text, "{kind: litdata, root: %s%s}", dir, keys);
+    return open_dataset(text, &anywhere);
+}
+
+static void expect_refused(const char *dir, const char *keys, const char *says)
+{
+    char text[512];
+
+    snprintf(text, sizeof text, "{kind: litdata, root: %s%s}", dir, keys);
+    struct dl_spec spec = read_dataset(text);
+    struct dataset *ds = NULL;
+    struct dl_error err = {0};
+    int r = dataset_open(&spec.dataset, &anywhere, &ds, &err);
+    if (r >= 0)
+        fail_msg("%s was opened, not refused: \"%s\"", text, says);
+    assert_int_equal(r, -err.code);
+    assert_error_has(&err, says);
+    spec_deinit(&spec);
+}
+
+static void expect_sample(struct dataset *ds, uint64_t i, int64_t id, const char *text)
+{
+    struct taken t;
+
+    if (take(ds, &key, i, &t) < 0)
+        fail_msg("%s: %s", t.err.path, t.err.message);
+    assert_int_equal(t.sample.tree.count, 3);
+    assert_memory_equal(t.sample.data[1], &id, sizeof id);
+    assert_int_equal(t.sample.tree.nodes[2].kind, TREE_STRING);
+    assert_int_equal(t.sample.tree.nodes[2].nbytes, strlen(text));
+    assert_memory_equal(t.sample.data[2], text, strlen(text));
+    dataset_expect(ds, i);
+    drop(&t);
+}
+
+static void expect_all(struct dataset *ds)
+{
+    struct taken t;
+
+    assert_int_equal(ds->length, 3);
+    expect_sample(ds, 2, 7, "third");
+    expect_sample(ds, 0, -1, "first");
+    expect_sample(ds, 1, 5, "");
+    assert_int_equal(take(ds, &key, 3, &t), -ERANGE);
+    drop(&t);
+}
+
+static struct bytes chunk_a(void)
+{
+    return chunk_of(2, (struct bytes[]){item_of(-1, "first"), item_of(5, "")});
+}
+
+static struct bytes chunk_b(void)
+{
+    return chunk_of(1, (struct bytes[]){item_of(7, "third")});
+}
+
+/* Chunks a.bin and b.bin, or as b is called. */
+static void write_two(const char *dir, const char *config, const struct bytes *a, const char *name,
+                      const struct bytes *b, size_t b_bytes)
+{
+    char chunks[512];
+
+    snprintf(chunks, sizeof chunks, "%s, %s", entry("a.bin", a->len, 2, 0),
+             entry(name, b_bytes, 1, 0));
+    write_index(dir, config, chunks);
+    write_in("a.bin", dir, a->data, a->len);
+    write_in(name, dir, b->data, b->len);
+}
+
+static void test_plain(void **state)
+{
+    struct bytes a = chunk_a(), b = chunk_b();
+
+    (void)state;
+    folder("plain");
+    write_two("plain", CONFIG, &a, "b.bin", &b, b.len);
+    struct dataset *ds = open_in("plain", "");
+    expect_all(ds);
+    assert_name(ds, 2, "/b.bin: sample 0");
+    dataset_close(ds);
+    ds = open_in("plain", ", fields: {y: text}");
+    struct taken t;
+    assert_int_equal(take(ds, &key, 2, &t), 0);
+    assert_int_equal(t.sample.tree.count, 2);
+    assert_memory_equal(t.sample.tree.keys, "y", 1);
+    drop(&t);
+    dataset_close(ds);
+    expect_refused("plain", ", fields: [x]", "has no samples with a key x");
+    expect_refused("plain", ", sequence_length: 2", "was not written for a TokensLoader");
+    expect_refused("plain", ", images: [id]", "its id is no file or bytes");
+}
+
+/* As a whole, before which it had another name; and a cache of 0 keeps the one in hand. */
+static void test_compressed(void **state)
+{
+    struct bytes a = chunk_a(), b = chunk_b(), packed = packed_of(b.data, b.len);
+    struct taken t;
+
+    (void)state;
+    if (!compression_is_built_in(COMPRESSION_ZSTD))
+        skip();
+    folder("packed");
+    write_two("packed", CONFIG ", \"compression\": \"zstd:3\"", &a, "b.zstd:3.bin", &packed, b.len);
+    struct dataset *ds = open_in("packed", ", cache: 0");
+    expect_all(ds);
+    dataset_close(ds);
+
+    write_in("b.bin", "packed", b.data, b.len); /* what litData's cache unpacked */
+    write_in("b.zstd:3.bin", "packed", "", 0);
+    ds = open_in("packed", "");
+    expect_all(ds);
+    dataset_close(ds);
+
+    write_two("packed", CONFIG ", \"compression\": \"zstd\"", &a, "c.zstd.bin", &packed, b.len - 1);
+    ds = open_in("packed", "");
+    assert_int_equal(take(ds, &key, 2, &t), -EFBIG);
+    drop(&t);
+    dataset_close(ds);
+}
+
+static void test_frames(void **state)
+{
+    struct bytes items[] = {item_of(-1, "first"), item_of(5, ""), item_of(7, "third")};
+    struct bytes whole = framed_of(3, items, 2);
+
+    (void)state;
+    if (!compression_is_built_in(COMPRESSION_ZSTD))
+        skip();
+    folder("frames");
+    write_index("frames", CONFIG ", \"compression\": \"zstd\", \"compression_level\": \"batch\"",
+                entry("a.bin", whole.len, 3, 0));
+    write_in("a.bin", "frames", whole.data, whole.len);
+    struct dataset *ds = open_in("frames", "");
+    expect_all(ds);
+    dataset_close(ds);
+    for (size_t at = 0; at < whole.len; at++) {
+        struct bytes changed = whole;
+        changed.data[at] ^= 0x81;
+        write_in("a.bin", "frames", changed.data, changed.len);
+        ds = open_in("frames", "");
+        for (uint64_t i = 0; i < 3; i++) {
+            struct taken t;
+            int r = take(ds, &key, i, &t);
+            if (r < 0 && !strstr(t.err.path, "/a.bin"))
+                fail_msg("byte %zu: %s: %s", at, t.err.path, t.err.message);
+            drop(&t);
+        }
+        dataset_close(ds);
+    }
+}
+
+static void test_packed_items(void **state)
+{
+    struct bytes items[] = {item_of(-1, "first"), item_of(5, ""), item_of(7, "third")}, whole;
+    struct taken t;
+
+    (void)state;
+    if (!compression_is_built_in(COMPRESSION_ZSTD))
+        skip();
+    for (size_t i = 0; i < 3; i++)
+        items[i] = packed_of(items[i].data, items[i].len);
+    whole = chunk_of(3, items);
+    folder("items");
+    write_index("items", CONFIG ", \"compression\": \"zstd\", \"compression_level\": \"sample\"",
+                entry("a.bin", whole.len, 3, 0));
+    write_in("a.bin", "items", whole.data, whole.len);
+    struct dataset *ds = open_in("items", "");
+    expect_all(ds);
+    dataset_close(ds);
+    whole = chunk_of(3, (struct bytes[]){item_of(1, "x"), items[1], items[2]});
+    write_index("items", CONFIG ", \"compression\": \"zstd\", \"compression_level\": \"sample\"",
+                entry("a.bin", whole.len, 3, 0));
+    write_in("a.bin", "items", whole.data, whole.len);
+    ds = open_in("items", "");
+    assert_int_equal(take(ds, &key, 0, &t), -EINVAL);
+    assert_error_has(&t.err, "sample 0 is not compressed by zstd");
+    drop(&t);
+    dataset_close(ds);
+}
+
+/* Numbers alone, nested, are of one shape. */
+static void test_rows(void **state)
+{
+    struct bytes items[3];
+    uint64_t indices[] = {2, 0, 3}, ids[2];
+    double halves[2];
+    bool evens[2];
+    void *dst[] = {ids, halves, evens};
+    struct dl_error err = {0};
+    size_t bad = 9;
+
+    (void)state;
+    for (uint64_t i = 0; i < 3; i++) {
+        items[i] = (struct bytes){.len = 0};
+        put(&items[i], (uint32_t[]){8, 8, 1}, 12);
+        put(&items[i], &i, 8);
+        put(&items[i], &(double){(double)i / 2}, 8);
+        put(&items[i], (uint8_t[]){(uint8_t)(2 * (i % 2))}, 1); /* 2 is true, too */
+    }
+    struct bytes chunk = chunk_of(3, items);
+    folder("rows");
+    write_index("rows",
+                "\"data_format\": [\"int\", \"float\", \"bool\"], \"data_spec\": \"[1, "
+                "{\\\"type\\\": \\\"builtins.tuple\\\", \\\"context\\\": null, "
+                "\\\"children_spec\\\": [" LEAF ", {\\\"type\\\": \\\"builtins.list\\\", "
+                "\\\"context\\\": null, \\\"children_spec\\\": [" LEAF ", " LEAF "]}]}]\"",
+                entry("a.bin", chunk.len, 3, 0));
+    write_in("a.bin", "rows", chunk.data, chunk.len);
+    struct dataset *ds = open_in("rows", "");
+    assert_true(dataset_is_fixed(ds));
+    assert_int_equal(ds->n_leaves, 3);
+    assert_int_equal(ds->schema.nodes[0].kind, TREE_TUPLE);
+    assert_int_equal(ds->schema.nodes[2].kind, TREE_LIST);
+    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 2, dst, &bad, NULL), 0);
+    assert_memory_equal(ids, ((uint64_t[]){2, 0}), sizeof ids);
+    assert_memory_equal(halves, ((double[]){1, 0}), sizeof halves);
+    assert_memory_equal(evens, ((bool[]){false, false}), sizeof evens);
+    indices[0] = 1;
+    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 1, dst, &bad, NULL), 0);
+    assert_memory_equal(evens, ((uint8_t[]){1}), 1);
+    assert_int_equal(ds->ops->read_rows(ds, &key, indices + 2, 1, dst, &bad, &err), -ERANGE);
+    assert_int_equal(bad, 0);
+    expect_refused("rows", ", fields: [x]", "has no samples with a key x");
+    dataset_close(ds);
+    items[1].data[0] = 4;
+    items[1].data[4] = 12;
+    chunk = chunk_of(3, items);
+    write_in("a.bin", "rows", chunk.data, chunk.len);
+    ds = open_in("rows", "");
+    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 1, dst, &bad, &err), -EINVAL);
+    assert_error_has(&err, "sample 1: a number of its has 4 bytes, not 8");
+    dataset_close(ds);
+}
+
+/* What is written for a TokensLoader, as blocks and as items. */
+static void test_tokens(void **state)
+{
+    static const uint16_t tokens[] = {1, 2, 3, 4, 5, 6, 7};
+    static const char config[] = "\"data_format\": [\"no_header_tensor:20\"], \"item_loader\": "
+                                 "\"TokensLoader\", \"data_spec\": \"[1, " LEAF "]\"";
+    struct bytes items[] = {{.len = 0}, {.len = 0}}, a, b;
+    uint64_t indices[] = {2, 0, 1, 3}, bad64;
+    uint16_t blocks[8];
+    void *dst[] = {blocks};
+    uint32_t lengths[3];
+    char chunks[512];
+    size_t bad;
+
+    (void)state;
+    put(&items[0], tokens, 6);
+    put(&items[1], tokens + 3, 8);
+    a = chunk_of(2, items);
+    b = chunk_of(1, items + 1);
+    folder("tokens");
+    snprintf(chunks, sizeof chunks, "%s, %s", entry("a.bin", a.len, 2, 7),
+             entry("b.bin", b.len, 1, 4));
+    write_index("tokens", config, chunks);
+    write_in("a.bin", "tokens", a.data, a.len);
+    write_in("b.bin", "tokens", b.data, b.len);
+    struct dataset *ds = open_in("tokens", ", sequence_length: 2");
+    assert_int_equal(ds->length, 5); /* the seventh token of a is none of a block */
+    assert_true(dataset_is_fixed(ds));
+    assert_int_equal(ds->schema.nodes[0].dtype, DL_DTYPE_UINT16);
+    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 4, dst, &bad, NULL), 0);
+    assert_memory_equal(blocks, ((uint16_t[]){5, 6, 1, 2, 3, 4, 4, 5}), sizeof blocks);
+    dataset_expect(ds, 4);
+    dataset_close(ds);
+    ds = open_in("tokens", "");
+    assert_int_equal(ds->length, 3);
+    assert_int_equal(ds->ops->lengths(ds, NULL, 0, 3, lengths, &bad64, NULL), 0);
+    assert_memory_equal(lengths, ((uint32_t[]){3, 4, 4}), sizeof lengths);
+    dataset_close(ds);
+    expect_refused("tokens", ", fields: [x]", "has no samples with a key x");
+    write_index("tokens", config, entry("a.bin", a.len, 2, 8));
+    expect_refused("tokens", ", sequence_length: 2", "a number of tokens that cannot be");
+    ds = NULL;
+    write_in("a.bin", "tokens", a.data, a.len - 2);
+    write_index("tokens", config, entry("a.bin", a.len - 2, 2, 6));
+    ds = open_in("tokens", ", sequence_length: 2");
+    struct dl_error err = {0};
+    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 1, dst, &bad, &err), -EINVAL);
+    assert_error_has(&err, "is no shard of 2 samples");
+    dataset_close(ds);
+}
+
+/* ---- formats -------------------------------------------------------------------------------- */
+
+/* What becomes of the value; text for a comparison. */
+static const char *value_of(const char *format, const void *data, uint64_t bytes)
+{
+    static char text[DL_ERROR_MESSAGE_MAX + 8];
+    static const struct spec_image image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC};
+    static struct image_decoder *decoder;
+    struct litdata_leaf leaf = {.format = (char *)format};
+    struct litdata_value value = {.leaf = &leaf, .data = data, .size = bytes};
+    struct image_field field = {.spec = &image, .key = &key};
+    struct taken t = {.sample.arena = &t.arena};
+    size_t len = 0;
+
+    if (!decoder)
+        assert_int_equal(image_decoder_new(&decoder, NULL), 0);
+    field.decoder = decoder;
+    litdata_leaf_parse(&leaf);
+    if (leaf.sort == LITDATA_UNKNOWN)
+        return strcpy(text, "no such format");
+    sample_begin(&t.sample, TREE_DICT, NULL);
+    if (litdata_value_add(&value, "x", &field, &t.sample, &t.err) < 0) {
+        assert_string_not_equal(t.err.message, "");
+        snprintf(text, sizeof text, "error: %s", t.err.message);
+        drop(&t);
+        return text;
+    }
+    const struct tree_node *node = &t.sample.tree.nodes[1];
+    len += (size_t)snprintf(text, sizeof text, "%s",
+                            node->kind == TREE_TENSOR   ? dtype_name(node->dtype)
+                            : node->kind == TREE_STRING ? "string"
+                            : node->kind == TREE_DICT   ? "dict"
+                                                        : "bytes");
+    for (uint32_t i = 0; node->kind == TREE_TENSOR && i < node->ndim; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%d", i ? "," : " ",
+                                (int)node->shape[i]);
+    for (uint64_t i = 0; node->kind != TREE_DICT && i < node->nbytes; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%02x", i ? "" : " ",
+                                ((const uint8_t *)t.sample.data[1])[i]);
+    drop(&t);
+    return text;
+}
+
+static void test_formats(void **state)
+{
+    static const struct {
+        const char *format, *data;
+        uint64_t bytes;
+        const char *want;
+    } rows[] = {
+        {"str", "ab", 2, "string 6162"},
+        {"text", "ab\xFF", 3, "error: is not UTF-8"},
+        {"bytes", "ab\xFF", 3, "bytes 6162ff"},
+        {"file:txt", "ab", 2, "bytes 6162"},
+        {"int", "\1\0\0\0\0\0\0\0", 8, "int64 0100000000000000"},
+        {"int", "\1", 1, "error: has 1 bytes, which \"int\" cannot have"},
+        {"float", "\0\0\0\0\0\0\xF8\x3F", 8, "float64 000000000000f83f"},
+        {"bool", "\2", 1, "bool 01"},
+        {"bool", "", 0, "error: has 0 bytes, which \"bool\" cannot have"},
+        {"no_header_numpy:1", "\1\0\2\0", 4, "int16 2 01000200"},
+        {"no_header_numpy:1", "\1\0\2", 3, "error: has 3 bytes"},
+        {"no_header_numpy:1", "", 0, "int16 0"},
+        {"no_header_numpy:14", "", 0, "no such format"},
+        {"no_header_numpy", "", 0, "no such format"},
+        {"no_header_numpy:1x", "", 0, "no such format"},
+        {"no_header_tensor:10", "\x80\x3F", 2, "bfloat16 1 803f"},
+        {"no_header_tensor:18", "\1\0\0\0\0\0\0\0", 8, "int64 1 0100000000000000"},
+        {"no_header_tensor:21", "", 0, "no such format"},
+        {"numpy", "\1\0\0\0\2\0\0\0\2\0\0\0\1\0\0\0\1\0\2\0", 20, "int16 2,1 01000200"},
+        {"numpy", "\1\0\0\0\2\0\0\0\2\0\0\0\1\0\0\0\1\0\2", 19, "error: has 19 bytes"},
+        {"numpy", "\4\0\0\0\0\0\0\0\7", 9, "uint8 07"},
+        {"numpy", "\x0E\0\0\0\0\0\0\0\7", 9, "error: is an array whose type or shape"},
+        {"numpy", "\1\0\0\0\x09\0\0\0", 8, "error: is an array whose type or shape"},
+        {"numpy", "\1\0\0\0\2\0\0\0\2\0\0\0", 12, "error: is an array whose type or shape"},
+        {"numpy", "\1\0\0", 3, "error: is an array whose type or shape"},
+        {"numpy", "\7\0\0\0\3\0\0\0\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 20,
+         "error: has 20 bytes"},
+        {"tensor", "\0\0\0\x0E\0\0\0\1\0\0\0\2\1\0\2\0", 16, "int16 2 01000200"},
+        {"tensor", "\0\0\0\x0E\0\0\0\1\0\0\0\0", 12, "int16 0"},
+        {"json", "{\"a\": 1}", 8, "dict"},
+        {"json", "\x81", 1, "error: is not JSON"},
+        {"jpeg", "x", 1, "error: is an image that cannot be read: it "},
+        {"image:png", "x", 1, "error: is an image that cannot be read: it "},
+        {"jpeg_array", "\1\0\0\0\1\0\0\0x", 9, "error: is an image that cannot be read: it "},
+        {"jpeg_array", "\1\0\0\0\2\0\0\0x", 9, "error: has 9 bytes"},
+        {"jpeg_array", "\xFF\xFF\xFF\xFF", 4, "error: has 4 bytes"},
+        {"jpeg_array", "\0\0\0\0", 4, "error: has 4 bytes"},
+        {"jpeg_array", "\1", 1, "error: has 1 bytes"},
+        {"pil", "\2\0\0\0\1\0\0\0\1\0\0\0L\1\2", 15, "uint8 1,2,3 010101020202"},
+        {"pil", "\2", 1, "error: has 1 bytes"},
+        {"blob", "", 0, "no such format"},
+        {"", "", 0, "no such format"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const char *have = value_of(rows[i].format, rows[i].data, rows[i].bytes);
+        bool whole = strncmp(rows[i].want, "error", 5) != 0;
+        if (whole ? strcmp(have, rows[i].want) != 0
+                  : strncmp(have, rows[i].want, strlen(rows[i].want)) != 0)
+            fail_msg("row %zu, %s: \"%s\", not \"%s\"", i, rows[i].format, have, rows[i].want);
+    }
+}
+
+/* ---- what is refused ------------------------------------------------------------------------ */
+
+static void test_bad_index(void **state)
+{
+    static const struct {
+        const char *config, *chunks, *says;
+    } rows[] = {
+        {"", "", "config has no data_format"},
+        {"\"data_format\": [\"int\"]", "", "config has no data_spec"},
+        {"\"data_format\": [\"int\"], \"data_spec\": \"x\"", "", "is not of version 1"},
+        {"\"data_format\": [\"int\"], \"data_spec\": \"[2, " LEAF "]\"", "", "is not of version 1"},
+        {"\"data_format\": [\"int\"], \"data_spec\": \"[1, {}]\"", "", "is damaged"},
+        {"\"data_format\": [\"int\"], \"data_spec\": \"" SHAPE "\"", "", "not as many formats"},
+        {"\"data_format\": [1], \"data_spec\": \"[1, " LEAF "]\"", "", "a format that is no text"},
+        {"\"data_format\": [\"int\"], \"data_spec\": \"" DICT(KEYS, LEAF) "\"", "",
+         "keys are not as many"},
+        {"\"data_format\": [\"int\"], \"data_spec\": \"" DICT("[1]", LEAF) "\"", "",
+         "keys that are no text"},
+        {"\"data_format\": [\"int\"], \"data_spec\": \"[1, {\\\"type\\\": \\\"a.Point\\\", "
+         "\\\"context\\\": null, \\\"children_spec\\\": []}]\"",
+         "", "has a a.Point; dicts, lists and tuples can be read"},
+        {CONFIG ", \"encryption\": {\"level\": \"chunk\"}", "", "encrypted"},
+        {CONFIG ", \"item_loader\": \"ParquetLoader\"", "", "by kind: parquet"},
+        {CONFIG ", \"item_loader\": \"MyLoader\"", "", "written for a MyLoader"},
+        {CONFIG ", \"item_loader\": \"TokensLoader\"", "", "no tensors of one dimension"},
+        {CONFIG, "1", "chunk 0 has a filename"},
+        {CONFIG, "{\"filename\": \"../x\"}", "no file below the directory"},
+        {CONFIG, "{\"filename\": \"/etc/passwd\"}", "no file below the directory"},
+        {CONFIG, "{\"filename\": \"x\"}", "cannot be"},
+        {CONFIG, "{\"filename\": \"x\", \"chunk_bytes\": 15, \"chunk_size\": 2}", "cannot be"},
+        {CONFIG, "{\"filename\": \"x\", \"chunk_bytes\": 8589934592, \"chunk_size\": 2}",
+         "cannot be"},
+        {CONFIG, "{\"filename\": \"x\", \"chunk_bytes\": 16, \"chunk_size\": 2}", "no such file"},
+        {"\"data_format\": [\"pickle\"], \"data_spec\": \"[1, " LEAF "]\"", "", "is pickled"},
+        {"\"data_format\": [\"blob\"], \"data_spec\": \"[1, " LEAF "]\"", "",
+         "has the format \"blob\", which cannot be read"},
+    };
+    struct bytes b = chunk_b();
+
+    (void)state;
+    folder("bad");
+    expect_refused("bad", "", "no such file");
+    write_in("index.json", "bad", "{", 1);
+    expect_refused("bad", "", "is not JSON");
+    write_in("index.json", "bad", "{}", 2);
+    expect_refused("bad", "", "has no list \"chunks\"");
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        write_index("bad", rows[i].config, rows[i].chunks);
+        expect_refused("bad", "", rows[i].says);
+    }
+    write_index("bad", CONFIG, entry("b.bin", b.len + 1, 1, 0));
+    write_in("b.bin", "bad", b.data, b.len);
+    expect_refused("bad", "", "but index.json says");
+    write_index("bad", CONFIG, "");
+    struct dataset *ds = open_in("bad", "");
+    assert_int_equal(ds->length, 0);
+    dataset_close(ds);
+}
+
+/* A byte of the chunk changed: the sample is refused, or has another content; never more. */
+static void test_damaged_chunk(void **state)
+{
+    struct bytes a = chunk_a(), b = chunk_b();
+
+    (void)state;
+    folder("damaged");
+    for (size_t at = 0; at < b.len; at++) {
+        struct bytes changed = b;
+        struct taken t;
+        changed.data[at] ^= 0x81;
+        write_two("damaged", CONFIG, &a, "b.bin", &changed, b.len);
+        struct dataset *ds = open_in("damaged", "");
+        int r = take(ds, &key, 2, &t);
+        assert_true(at < 16 ? r == -EINVAL : r == 0 || r == -EILSEQ || r == -EINVAL);
+        if (r < 0)
+            assert_non_null(strstr(t.err.path, "/b.bin"));
+        drop(&t);
+        dataset_close(ds);
+    }
+}
+
+/* Each allocation of ours fails once, while it is opened and all samples are made. */
+static void test_memory(void **state)
+{
+    struct bytes items[] = {item_of(-1, "first"), item_of(5, ""), item_of(7, "third")};
+    struct bytes whole = framed_of(3, items, 2);
+
+    (void)state;
+    if (!compression_is_built_in(COMPRESSION_ZSTD))
+        skip();
+    folder("memory");
+    write_index("memory", CONFIG, entry("a.bin", whole.len, 3, 0));
+    write_in("a.bin", "memory", whole.data, whole.len);
+    struct dl_spec spec = read_dataset("{kind: litdata, root: memory, fields: {y: text}}");
+    expect_memory_failures(&spec.dataset, 3);
+    spec_deinit(&spec);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_memory),       cmocka_unit_test(test_plain),
+    cmocka_unit_test(test_compressed),   cmocka_unit_test(test_frames),
+    cmocka_unit_test(test_packed_items), cmocka_unit_test(test_rows),
+    cmocka_unit_test(test_tokens),       cmocka_unit_test(test_formats),
+    cmocka_unit_test(test_bad_index),    cmocka_unit_test(test_damaged_chunk),
+};
+
+TEST_MAIN(tests)
