@@ -35,7 +35,7 @@ ROOT = HERE.parent.parent
 # compiled in; libraries that are found at run time, of which there are the headers alone.
 LINKED = [("libjansson-dev",), ("libjpeg62-turbo-dev",), ("libmsgpack-c-dev", "libmsgpack-dev"),
           ("libncurses-dev",), ("libpcre2-dev",), ("libpng-dev",), ("libutf8proc-dev",),
-          ("libuv1-dev",), ("libxxhash-dev",), ("libyaml-dev",), ("zlib1g-dev",)]
+          ("libuv1-dev",), ("libwebp-dev",), ("libxxhash-dev",), ("libyaml-dev",), ("zlib1g-dev",)]
 HEADERS = [("librandom123-dev",), ("uthash-dev",)]
 FOUND = [("libcurl4-openssl-dev",), ("libseccomp-dev",), ("libsndfile1-dev",)]
 
@@ -51,7 +51,8 @@ RENAMED = {"stdin": "dl_stdin", "stdout": "dl_stdout", "stderr": "dl_stderr",
 STREAMS = HERE / "src/streams.c"
 
 SETTINGS = ["b_pie=true", "found_at_run_time=curl,seccomp", "sentencepiece=disabled",
-            "huggingface=enabled", "seccomp=enabled", "sndfile=enabled", "ncurses=enabled"]
+            "huggingface=enabled", "seccomp=enabled", "sndfile=enabled", "ncurses=enabled",
+            "webp=enabled"]
 
 
 def run(*command, **options):

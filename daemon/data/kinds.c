@@ -1,6 +1,7 @@
 #include "daemon/data/kinds.h"
 
 #include "daemon/data/audio/audio_file.h"
+#include "daemon/data/image/image_codec.h"
 #include "daemon/data/parquet/codec.h"
 #include "daemon/data/text/sentencepiece.h"
 #include "daemon/data/tokenizer/tokenizer.h"
@@ -21,7 +22,7 @@ static const struct kind_entry entries[] = {
     {DATASET_SPLIT, "map", "a part of a dataset"},
     {DATASET_CHAIN, "iterable", "iterable datasets, one after another"},
     {DATASET_TEXT, "map", "lines, or fields of JSON lines"},
-    {DATASET_IMAGEFOLDER, "map", "a directory of JPEG and PNG for each class"},
+    {DATASET_IMAGEFOLDER, "map", "a directory of JPEG, PNG and WebP for each class"},
     {DATASET_TAR, "either", "WebDataset's tar shards, by index or as a stream"},
     {DATASET_MEGATRON, "map", "Megatron-LM's .bin and .idx"},
     {DATASET_MDS, "map", "MosaicML streaming's MDS shards, plain or by gzip or zstd"},
@@ -59,6 +60,9 @@ const struct kind_entry *data_kinds(size_t *ret_count)
 #define TOKENIZED                                                                        \
     (KIND(TEXT) | KIND(TAR) | KIND(MDS) | KIND(TFRECORD) | KIND(PARQUET) | KIND(ARROW) | \
      KIND(CSV) | KIND(LMDB) | KIND(LITDATA))
+#define PICTURED                                                                                \
+    (KIND(IMAGEFOLDER) | KIND(TAR) | KIND(MDS) | KIND(TFRECORD) | KIND(PARQUET) | KIND(ARROW) | \
+     KIND(LMDB))
 
 /* What may be missing, of which kinds, in words. */
 static const struct {
@@ -72,6 +76,7 @@ static const struct {
      "without tokenizer.json, as this build has no libpcre2-8 and libutf8proc"},
     {KIND(TAR) | KIND(MDS) | KIND(ARROW) | KIND(PARQUET) | KIND(LITDATA), kinds_have_zstd,
      "not by zstd, as this build has no libzstd"},
+    {PICTURED, image_webp_is_built, "without WebP, as this build has no libwebp"},
     {KIND(PARQUET), kinds_have_brotli, "not by brotli, as this build has no libbrotlidec"},
 };
 

@@ -219,6 +219,18 @@ def folder(case, name):
     return case.path(name)
 
 
+def webps(case, name):
+    """Pictures of the fuzzer's corpus, which Pillow wrote; behind two bytes of the fuzzer's own."""
+    if os.environ.get("WEBP") != "1":
+        raise unittest.SkipTest("built without WebP (Debian: libwebp-dev)")
+    files = sorted((SOURCE / "tests/fuzz/corpus/image").glob("webp_*"))
+    for i in range(ROWS):
+        place = pathlib.Path(case.path(name)) / f"class{i % 3}" / f"{i:04}.webp"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(files[i % len(files)].read_bytes()[2:])
+    return case.path(name)
+
+
 def lines(case, name):
     return write(case, name, "\n".join(media.words(name, ROWS)).encode())
 
@@ -444,6 +456,8 @@ DATASETS = [
         "paths": sound_columns(case, "parquet-sounds", "parquet.parquet"), "audio": ["speech"]}),
     ("imagefolder_random_crop", "imagefolder", lambda case: {
         "root": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
+    ("imagefolder_webp", "imagefolder", lambda case: {
+        "root": webps(case, "webps"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_center_chw", "imagefolder", lambda case: {
         "root": folder(case, "centers"), "size": 12, "transform": "center_crop", "layout": "chw"}),
     ("imagefolder_transforms", "imagefolder", lambda case: {

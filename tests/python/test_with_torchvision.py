@@ -79,6 +79,9 @@ def write_pictures(folder):
                 if mode == "I;16" else picture.convert(mode)
             kept.save(f"{where}-{mode.replace(';', '')}.png")
         picture.save(f"{where}.webp")
+        if i < 4:
+            picture.convert("RGBA").save(f"{where}-alpha.webp", quality=30 + 20 * i, method=i)
+            picture.save(f"{where}-moves.webp", save_all=True, append_images=[picture.rotate(90)], lossless=i > 1)
         picture.save(f"{where}.bmp")
     turned = Image.Exif()
     turned[0x0112] = 6
@@ -755,14 +758,14 @@ class Known(Pictures):
         self.assertIn("untold", out.getvalue())
 
     def test_it_is_native(self):
-        """Pillow is not asked for a JPEG."""
-        for workers in (0, 1):
+        """Pillow is not asked for a JPEG, nor for WebP."""
+        for ending, workers in ((".jpg", 0), (".jpg", 1), (".webp", 1)):
             with mock.patch.object(Image.Image, "convert", side_effect=AssertionError("by Pillow")):
                 Image.Image.convert.__code__ = Image.open.__code__
                 dataset = self.folder(v2.Resize((8, 8)), v2.ToTensor())
-                dataset.samples = [one for one in dataset.samples if one[0].endswith(".jpg")]
-                batches = list(DataLoader(dataset, batch_size=8, num_workers=workers))
-            self.assertEqual(batches[0][0].shape, (8, 3, 8, 8))
+                dataset.samples = [one for one in dataset.samples if one[0].endswith(ending)]
+                batches = list(DataLoader(dataset, batch_size=6, num_workers=workers))
+            self.assertEqual(batches[0][0].shape, (6, 3, 8, 8))
 
 
 if not OURS:

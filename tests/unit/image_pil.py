@@ -11,6 +11,7 @@ step off. With it, which PIL's resize() does not use, the mean difference is at 
 import io
 import math
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ import unittest
 
 try:
     import numpy as np
-    from PIL import Image
+    from PIL import Image, features
 except ImportError:
     print("skipped: NumPy or PIL cannot be imported (Debian: python3-numpy, python3-pil)")
     sys.exit(77)
@@ -82,6 +83,21 @@ def jpeg(path, pixels, mode="RGB", **options):
     if mode != "RGB":
         image = image.convert(mode)
     image.save(path, "JPEG", **{"quality": 90, **options})
+
+
+def placed_webp(still, canvas, left, top):
+    """An animation of one frame, a still picture's, which lies at (left, top) of a canvas of (width, height)."""
+    def chunk(name, body):
+        return name + struct.pack("<I", len(body)) + body + b"\0" * (len(body) % 2)
+
+    def three(*numbers):
+        return b"".join(struct.pack("<I", n)[:3] for n in numbers)
+    width, height = Image.open(io.BytesIO(still)).size
+    body = still[30 if still[12:16] == b"VP8X" else 12:]
+    frame = three(left // 2, top // 2, width - 1, height - 1, 40) + b"\0" + body
+    chunks = (chunk(b"VP8X", struct.pack("<I", 0x12) + three(canvas[0] - 1, canvas[1] - 1)) +
+              chunk(b"ANIM", struct.pack("<IH", 0xff112233, 0)) + chunk(b"ANMF", frame))
+    return chunk(b"RIFF", b"WEBP" + chunks)
 
 
 def crop_of(words, height, width, scale=(0.08, 1.0), aspect=(3 / 4, 4 / 3), flip=0.0):
@@ -150,6 +166,18 @@ class WithTool(unittest.TestCase):
 
     def path(self, name):
         return os.path.join(self.folder.name, name)
+
+    def has_webp(self):
+        """Whether it is in this build, and in this PIL."""
+        with open(self.path("probe"), "wb") as file:
+            file.write(b"RIFF\x04\0\0\0WEBP")
+        with self.assertRaises(ValueError) as raised:
+            self.tool.image(self.path("probe"))
+        return "no libwebp" not in str(raised.exception) and features.check("webp")
+
+    def need_webp(self):
+        if not self.has_webp():
+            self.skipTest("no WebP in this build, or in this PIL (Debian: libwebp-dev)")
 
     def close_to(self, got, want, most=1, mean=0.05):
         difference = np.abs(got.astype(int) - np.asarray(want).astype(int))
@@ -242,7 +270,6 @@ class Colours(WithTool):
 
     def test_deep_png(self):
         """16 bits: the upper 8. (PIL reads grey as numbers up to 65535 and cuts them off.)"""
-        import struct
         import zlib
 
         def chunk(kind, body):
@@ -262,9 +289,47 @@ class Colours(WithTool):
                 if colour == 2:
                     self.same("d.png")
 
+    def test_webp(self):
+        self.need_webp()
+        for i, (height, width) in enumerate([(1, 1), (1, 9), (17, 1), (16, 16), (61, 83), (240, 321)]):
+            pixels = Image.fromarray(paint(height, width, i))
+            alpha = pixels.copy()
+            alpha.putalpha(Image.fromarray(paint(height, width, 5)[:, :, 0]))
+            for image in (pixels, alpha):
+                for options in ({"quality": 0}, {"quality": 40, "method": 0}, {"quality": 80}, {"quality": 100},
+                                {"lossless": True}, {"lossless": True, "exact": True}, {"alpha_quality": 30},
+                                {"lossless": True, "quality": 10, "icc_profile": b"none"}):
+                    with self.subTest(height=height, width=width, mode=image.mode, **options):
+                        image.save(self.path("a.webp"), "WEBP", **options)
+                        self.same("a.webp")
+
+    def test_animated_webp(self):
+        """The first frame; and where it leaves the canvas free, what is there in PIL."""
+        self.need_webp()
+        first, second = (Image.fromarray(paint(60, 90, i)) for i in (1, 2))
+        for image in (first, first.convert("RGBA")):
+            for options in ({}, {"lossless": True}, {"minimize_size": True}, {"allow_mixed": True}):
+                image.save(self.path("a.webp"), "WEBP", save_all=True, append_images=[second, first], **options)
+                with self.subTest(mode=image.mode, **options):
+                    self.same("a.webp")
+        seen = first.convert("RGBA")
+        seen.putalpha(Image.fromarray(paint(60, 90, 3)[:, :, 1]))
+        for options in ({}, {"lossless": True}):
+            seen.save(self.path("a.webp"), "WEBP", **options)
+            for left, top in ((0, 0), (8, 0), (10, 6)):
+                with open(self.path("a.webp"), "rb") as file:
+                    data = placed_webp(file.read(), (120, 77), left, top)
+                with open(self.path("p.webp"), "wb") as file:
+                    file.write(data)
+                with self.subTest(left=left, top=top, **options):
+                    self.same("p.webp")
+
     def test_exif_orientation_is_left_alone(self):
         exif = Image.Exif()
         exif[0x0112] = 6
+        if self.has_webp():
+            Image.fromarray(paint(20, 30)).save(self.path("o.webp"), "WEBP", exif=exif.tobytes())
+            self.same("o.webp")
         jpeg(self.path("o.jpg"), paint(20, 30), exif=exif.tobytes())
         self.same("o.jpg")
         self.assertEqual(self.tool.image(self.path("o.jpg")).shape, (20, 30, 3))
@@ -280,10 +345,11 @@ class Transforms(WithTool):
                 if not os.path.exists(path):
                     jpeg(path, paint(height, width, i), **options)
                 yield path
-            path = self.path(f"{i}.png")
-            if not os.path.exists(path):
-                Image.fromarray(paint(height, width, i)).save(path)
-            yield path
+            for ending in ("png", "webp") if self.has_webp() else ("png",):
+                path = self.path(f"{i}.{ending}")
+                if not os.path.exists(path):
+                    Image.fromarray(paint(height, width, i)).save(path)
+                yield path
             if i == 1:
                 jpeg(self.path("grey.jpg"), paint(height, width, i), "L")
                 yield self.path("grey.jpg")
@@ -359,7 +425,7 @@ class Folders(WithTool):
         root = self.path("root")
         for name in ("b/1.jpg", "b/x/2.PNG", "b/x-1/3.jpeg", "b/x/y/4.jpg", "b/x.y/5.jpg", "b/z.txt",
                      "B/10.jpg", "B/9.jpg", "a b/1.jpg", "a-b/\u00e4.jpg", "a-b/\U0001f600/1.jpg",
-                     "a-b/\uff5e/1.jpg", "b/.hidden.jpg", "0/.d/1.jpg"):
+                     "a-b/\uff5e/1.jpg", "b/.hidden.jpg", "0/.d/1.jpg", "b/6.webp"):
             os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
             with open(os.path.join(root, name), "w", encoding="ascii"):
                 pass
@@ -368,7 +434,7 @@ class Folders(WithTool):
         for label, name in enumerate(sorted(e.name for e in os.scandir(root) if e.is_dir())):
             for folder, _, files in sorted(os.walk(os.path.join(root, name), followlinks=True)):
                 want += [f"{label} {os.path.join(folder, file)}" for file in sorted(files)
-                         if file.lower().endswith((".jpg", ".jpeg", ".png"))]
+                         if file.lower().endswith((".jpg", ".jpeg", ".png", ".webp"))]
         got = [self.tool.ask("list", root)]
         while got[-1]:
             got.append(self.tool.child.stdout.readline().rstrip("\n"))
@@ -384,7 +450,10 @@ class Faults(WithTool):
         self.assertIn(words, str(raised.exception))
 
     def test_what_pil_calls_truncated_is(self):
-        for kind, options in [("JPEG", {}), ("JPEG", {"progressive": True}), ("PNG", {})]:
+        for kind, options in [("JPEG", {}), ("JPEG", {"progressive": True}), ("PNG", {}), ("WEBP", {}),
+                              ("WEBP", {"lossless": True})]:
+            if kind == "WEBP" and not self.has_webp():
+                continue
             file = io.BytesIO()
             Image.fromarray(paint(200, 300)).save(file, kind, **options)
             data = file.getvalue()

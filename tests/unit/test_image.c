@@ -119,6 +119,46 @@ static void check_windows(const uint8_t *data, size_t bytes)
     free(whole);
 }
 
+/* Files of the fuzzer's corpus, which Pillow wrote; behind two bytes of the fuzzer's own. */
+static const char *const webps[] = {"webp_lossy",          "webp_lossless", "webp_alpha",
+                                    "webp_lossless_alpha", "webp_animated", "webp_placed"};
+
+static uint8_t *corpus(const char *name, size_t *ret)
+{
+    enum { HEAD = 2, ROOM = 1 << 16 };
+    uint8_t *data = malloc(ROOM);
+    char path[512];
+
+    snprintf(path, sizeof path, IMAGE_CORPUS "/%s", name);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_non_null(data);
+    assert_int_equal(fread(data, 1, HEAD, file), HEAD);
+    *ret = fread(data, 1, ROOM, file);
+    fclose(file);
+    assert_in_range(*ret, 1, ROOM - 1);
+    return data;
+}
+
+static void need_webp(void)
+{
+    if (!image_webp_is_built()) {
+        print_message("# skipped: built without WebP (Debian: libwebp-dev)\n");
+        skip();
+    }
+}
+
+static void test_windows_of_webp(void **state)
+{
+    need_webp();
+    for (size_t i = 0; i < ARRAY_SIZE(webps); i++) {
+        size_t bytes;
+        uint8_t *data = corpus(webps[i], &bytes);
+        check_windows(data, bytes);
+        free(data);
+    }
+}
+
 static void test_windows(void **state)
 {
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
@@ -247,8 +287,11 @@ static void test_no_image(void **state)
                  "has 0 bytes, and is not an image; replace the file, or remove it");
     assert_int_equal(refused(&as_it_is, (const uint8_t *)"GIF89a__", 8, &err), EINVAL);
     assert_error(&err, EINVAL, "/some/file",
-                 "is neither JPEG nor PNG: it begins with the bytes 47 49 46 38; convert it to "
-                 "one of them, or remove it");
+                 "is GIF, which is not read; convert it to PNG, or remove it");
+    assert_int_equal(refused(&as_it_is, (const uint8_t *)"<html>__", 8, &err), EINVAL);
+    assert_error(&err, EINVAL, "/some/file",
+                 "is no image that is known: it begins with the bytes 3c 68 74 6d; convert it to "
+                 "JPEG, PNG or WebP, or remove it");
     assert_int_equal(refused(&as_it_is, (const uint8_t *)"\xff\xd8\xff\xd9____", 8, &err), EINVAL);
     assert_error_has(&err, "the image is corrupt (");
 }
@@ -295,17 +338,51 @@ static void test_truncated(void **state)
     }
 }
 
+static void test_truncated_webp(void **state)
+{
+    need_webp();
+    for (size_t i = 0; i < ARRAY_SIZE(webps); i++) {
+        size_t bytes;
+        uint8_t *data = corpus(webps[i], &bytes);
+        check_cuts(data, bytes, 7);
+        free(data);
+    }
+}
+
+/* A file of some bytes may claim any size: what is above the limit is not decoded, and a picture of
+ * which there is next to nothing is no picture. */
+static void test_bomb_of_webp(void **state)
+{
+    uint8_t data[] = "RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\xff\xff\0\xff\xff\0";
+    struct dl_error err;
+    size_t bytes;
+
+    need_webp();
+    assert_int_equal(refused(&as_it_is, data, sizeof data - 1, &err), EINVAL);
+    assert_error_has(&err, "the image is corrupt (its chunks make no WebP picture)");
+    /* The canvas of an animation may be larger than its frames. */
+    uint8_t *placed = corpus("webp_placed", &bytes);
+    memcpy(placed + 24, "\x1f\x4e\0\x1f\x4e\0", 6);
+    assert_int_equal(refused(&as_it_is, placed, bytes, &err), EFBIG);
+    assert_error_has(&err, "is 20000 × 20000 pixels, more than 1024 MiB when decoded");
+    free(placed);
+}
+
 /* Any byte changed to anything: decoded or refused, never more. */
 static void test_corrupt(void **state)
 {
     struct jpeg_options opt = {.height = 24, .width = 40, .components = 3, .h_samp = 2};
     struct dl_error err;
-    unsigned wrong[3] = {0};
+    unsigned wrong[4] = {0};
 
-    for (int kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < (image_webp_is_built() ? 4 : 3); kind++) {
         uint8_t *data;
+        size_t bytes;
         opt.progressive = kind == 1;
-        size_t bytes = kind < 2 ? make_jpeg(&opt, &data) : make_png(13, 17, false, &data);
+        if (kind < 3)
+            bytes = kind < 2 ? make_jpeg(&opt, &data) : make_png(13, 17, false, &data);
+        else
+            data = corpus("webp_alpha", &bytes);
         for (size_t i = 0; i < bytes; i++) {
             uint8_t was = data[i];
             data[i] = (uint8_t)(was ^ (1U << i % 8));
@@ -321,7 +398,7 @@ static void test_corrupt(void **state)
         assert_int_equal(refused(&as_it_is, data, bytes, &err), 0);
         free(data);
     }
-    for (int kind = 0; kind < 3; kind++)
+    for (int kind = 0; kind < (image_webp_is_built() ? 4 : 3); kind++)
         assert_true(wrong[kind] > 20);
 }
 
@@ -545,11 +622,14 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_windows_of_webp),
         cmocka_unit_test(test_random_boxes),
         cmocka_unit_test(test_layouts_and_mirror),
         cmocka_unit_test(test_result_size),
         cmocka_unit_test(test_no_image),
         cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_truncated_webp),
+        cmocka_unit_test(test_bomb_of_webp),
         cmocka_unit_test(test_corrupt),
         cmocka_unit_test(test_bombs),
         cmocka_unit_test(test_many_scans),

@@ -3,6 +3,7 @@
 #include "daemon/data/kinds.h"
 
 #include "daemon/data/audio/audio_file.h"
+#include "daemon/data/image/image_codec.h"
 #include "daemon/data/parquet/codec.h"
 #include "daemon/data/text/sentencepiece.h"
 #include "daemon/data/tokenizer/tokenizer.h"
@@ -10,7 +11,7 @@
 #include "tests/lib/harness.h"
 
 static struct {
-    bool zstd, brotli, sentencepiece, tokenizer, sndfile;
+    bool zstd, brotli, sentencepiece, tokenizer, sndfile, webp;
 } have;
 
 const char *audio_file_missing(void)
@@ -21,6 +22,11 @@ const char *audio_file_missing(void)
 bool parquet_codec_is_built_in(uint32_t codec)
 {
     return codec == PARQUET_BROTLI ? have.brotli : codec != PARQUET_ZSTD || have.zstd;
+}
+
+bool image_webp_is_built(void)
+{
+    return have.webp;
 }
 
 bool spm_is_built(void)
@@ -67,7 +73,7 @@ static void test_some_are_missing(void **state)
     };
 
     (void)state;
-    have.tokenizer = true;
+    have.tokenizer = have.webp = true;
     have.sentencepiece = false;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct kind_lacks lacks;
@@ -78,8 +84,11 @@ static void test_some_are_missing(void **state)
         if (some != (rows[i].says[0] != '\0') || strcmp(lacks.text, rows[i].says) != 0)
             fail_msg("row %zu: %s", i, lacks.text);
     }
-    have.tokenizer = false;
+    have.tokenizer = have.webp = false;
     struct kind_lacks lacks;
+    assert_true(data_kind_lacks(DATASET_IMAGEFOLDER, &lacks));
+    assert_string_equal(lacks.text, "without WebP, as this build has no libwebp");
+    assert_false(data_kind_lacks(DATASET_NPY, &lacks));
     assert_true(data_kind_lacks(DATASET_CSV, &lacks));
     assert_non_null(strstr(lacks.text, "without tokenizer.json"));
 }

@@ -126,6 +126,7 @@ class Pictures:
         jpegs = [{"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2}, {"progressive": True},
                  {"quality": 30}, {"mode": "L"}, {"mode": "CMYK"}]
         pngs = ["RGB", "L", "P", "RGBA", "LA", "1"]
+        webps = [("RGB", {"quality": 80}), ("RGBA", {"quality": 50, "method": 1}), ("RGB", {"lossless": True})]
         self.paths = []
         for i, size in enumerate(sizes):
             image = Image.fromarray(paint(*size, seed=SEED * 100 + i))
@@ -137,6 +138,10 @@ class Pictures:
             for mode in pngs if i < 4 else pngs[:1]:
                 path = os.path.join(folder, f"{i}-{mode}.png")
                 image.convert(mode).save(path, "PNG")
+                self.paths.append(path)
+            for j, (mode, options) in enumerate(webps if i < 4 else webps[:1]):
+                path = os.path.join(folder, f"{i}-{j}.webp")
+                image.convert(mode).save(path, "WEBP", **options)
                 self.paths.append(path)
         deep = (paint(50, 60, SEED)[:, :, 0].astype(np.uint16) * 3) << 2
         self.paths.append(os.path.join(folder, "deep.png"))

@@ -4,7 +4,7 @@ Of a dataset that is known a copy is made, whose loader or transform is one of o
 torchvision's own code still: indices, targets, errors. Ours decodes and transforms in C, up to the
 first transform that is not known; that one and what follows are called as ever, on the result. It draws
 by calls of torch's own functions, in torchvision's order, so the worker's generators go on just as they
-would have. A picture that C cannot have (WebP, a corrupt file, another mode) is made by the
+would have. A picture that C cannot have (TIFF, a corrupt file, another mode) is made by the
 dataset's own functions, from the same state of the generators.
 
 Known are exact types with the methods of the installed torchvision, and only of versions that the
@@ -14,6 +14,7 @@ tests compare (tests/python/test_with_torchvision.py); what is equal to what is 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import math
 import os
@@ -272,32 +273,42 @@ def _check_versions() -> None:
 
 
 class _Probe:
-    """Whether this Pillow's decoder gives the pixels of ours: of a small picture, once."""
+    """Whether this Pillow's decoders give the pixels of ours: of small pictures, once. formats: what C reads."""
 
     why: str | None = None
+    formats = "JPEG and PNG"
     asked = False
 
     @classmethod
     def check(cls) -> None:
         if not cls.asked:
             cls.asked = True
-            cls.why = None if all(map(cls._is_alike, ("4:4:4", "4:2:2", "4:2:0"))) else (
-                "this Pillow's JPEG decoder gives other pixels than libjpeg-turbo's")
+            cls.why = cls._find()
         if cls.why:
             raise Unknown(cls.why)
 
+    @classmethod
+    def _find(cls) -> str | None:
+        if not all(cls._is_alike("JPEG", subsampling=sampling) for sampling in ("4:4:4", "4:2:2", "4:2:0")):
+            return "this Pillow's JPEG decoder gives other pixels than libjpeg-turbo's"
+        webp = cls._is_alike("WEBP") if importlib.import_module("PIL.features").check("webp") else None
+        if webp:
+            cls.formats = "JPEG, PNG and WebP"
+        return "this Pillow's WebP decoder gives other pixels than libwebp's" if webp is False else None
+
     @staticmethod
-    def _is_alike(sampling: str) -> bool:
+    def _is_alike(format: str, **options: Any) -> bool | None:
+        """None: C does not read it."""
         from . import _worker  # type: ignore[attr-defined]
         image = sys.modules["PIL.Image"]
         pixels = bytes((x * x * (7 + c) + y * y * 5 + x * y * c) >> 3 & 255
                        for y in range(35) for x in range(51) for c in range(3))
         file = io.BytesIO()
-        image.frombytes("RGB", (51, 35), pixels).save(file, "JPEG", quality=80, subsampling=sampling)
+        image.frombytes("RGB", (51, 35), pixels).save(file, format, quality=80, **options)
         handle = _worker.pictures("[]", _DRAWS, 3)
         made = _worker.picture_of_file(handle, file.getvalue(), _NO_LIMIT,
                                        lambda *_: (target := bytearray(51 * 35 * 3), target))
-        return made == image.open(file).tobytes()
+        return None if made is None else made == image.open(file).tobytes()
 
 
 def _check_loader(loader: Any) -> None:
@@ -408,7 +419,7 @@ def _leaf(dataset: Any, known: _Known, how: How) -> Lowered:
         copy = _copied(dataset, loader=made, transform=rest)
     else:
         copy = _copied(dataset, transform=Transform(rest, items, how, rest is None))
-    what = "JPEG and PNG; others by Pillow" + ("; fast: at a smaller scale" if how.fast else "") + \
+    what = f"{_Probe.formats}; others by Pillow" + ("; fast: at a smaller scale" if how.fast else "") + \
         ("; kept decoded" if how.files else "")
     stages = [Stage("pictures", f"{type(dataset).__name__}: {what}", None)]
     if known.hook != "loader":

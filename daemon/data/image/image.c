@@ -21,9 +21,9 @@ enum { COLOURS = 3, PIXEL = 4 };
 static const double reduce_gap = 1.5;
 
 struct image_decoder {
-    struct image_codec *codecs[2]; /* owned */
-    struct image_codec *codec;     /* of the image that is open; NULL: none is, or it is `open` */
-    struct image_pixels open;      /* pixels NULL: none are */
+    struct image_codec *codecs[IMAGE_CODECS_MAX]; /* owned; NULL behind the last */
+    struct image_codec *codec; /* of the image that is open; NULL: none is, or it is `open` */
+    struct image_pixels open;  /* pixels NULL: none are */
     struct image_file file;
     struct image_size source;
     struct resample_axis across, down;
@@ -63,11 +63,7 @@ int image_decoder_new(struct image_decoder **ret, struct dl_error *err)
 {
     struct image_decoder *d = calloc(1, sizeof *d);
 
-    if (d) {
-        d->codecs[0] = image_jpeg_new();
-        d->codecs[1] = image_png_new();
-    }
-    if (!d || !d->codecs[0] || !d->codecs[1]) {
+    if (!d || !image_codecs_new(d->codecs)) {
         image_decoder_free(d);
         return dl_error_set(err, ENOMEM, "dataset", "out of memory");
     }
@@ -91,20 +87,6 @@ struct image_decoder *image_decoder_free(struct image_decoder *d)
     return NULL;
 }
 
-static int image_refuse_unknown(const struct image_file *file, struct dl_error *err)
-{
-    const uint8_t *p = file->data;
-
-    if (file->bytes < 8)
-        return dl_error_set(err, EINVAL, file->path,
-                            "has %zu bytes, and is not an image; replace the file, or remove it",
-                            file->bytes);
-    return dl_error_set(err, EINVAL, file->path,
-                        "is neither JPEG nor PNG: it begins with the bytes %02x %02x %02x %02x; "
-                        "convert it to one of them, or remove it",
-                        p[0], p[1], p[2], p[3]);
-}
-
 int image_open(struct image_decoder *d, const struct image_file *file, struct image_size *ret,
                struct dl_error *err)
 {
@@ -113,7 +95,7 @@ int image_open(struct image_decoder *d, const struct image_file *file, struct im
     d->file = *file;
     for (unsigned i = 0; i < ARRAY_SIZE(d->codecs); i++) {
         struct image_codec *codec = d->codecs[i];
-        if (!codec->ops->knows(file))
+        if (!codec || !codec->ops->knows(file))
             continue;
         int r = codec->ops->open(codec, file, &d->source, err);
         if (r < 0)

@@ -1,6 +1,6 @@
 /*
- * From an image file's bytes to a sample's pixels: JPEG or PNG, told apart by content, to 8-bit
- * RGB, cut, scaled and mirrored as struct spec_image says (image_crop.h has the geometry,
+ * From an image file's bytes to a sample's pixels: JPEG, PNG or WebP, told apart by content, to
+ * 8-bit RGB, cut, scaled and mirrored as struct spec_image says (image_crop.h has the geometry,
  * resample.h the filter), height × width × 3 or 3 × height × width.
  *
  * Any colours become RGB as PIL's convert("RGB") has it: grey, palette, CMYK; alpha is dropped;
@@ -29,7 +29,7 @@ struct image_decoder *image_decoder_free(struct image_decoder *decoder); /* NULL
 
 /*
  * Reads the header of `file`, which is borrowed until image_decode(), or the next open. Returns the
- * size of the image in it. Errors name file->path: -EINVAL neither JPEG nor PNG, corrupt,
+ * size of the image in it. Errors name file->path: -EINVAL no format that is known, corrupt,
  * truncated; -EFBIG more than IMAGE_BYTES_MAX when decoded; -ENOMEM.
  */
 int _nodiscard_ image_open(struct image_decoder *decoder, const struct image_file *file,

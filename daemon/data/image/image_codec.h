@@ -1,6 +1,6 @@
 /*
- * The two doors to libjpeg-turbo and libpng. A codec reads one image file in memory at a time, row
- * by row, and is used again for the next: its tables and buffers stay.
+ * The doors to libjpeg-turbo, libpng and libwebp. A codec reads one image file in memory at a time,
+ * row by row, and is used again for the next: its tables and buffers stay.
  *
  *   open → (begin → row … → end)      any of them may fail; open again starts anew
  *
@@ -22,7 +22,7 @@ struct image_file {
 
 /* What is wanted of the image, reduced by `reduce`: [left, right) of rows [top, bottom). */
 struct image_window {
-    uint32_t reduce; /* 1, 2, 4, 8; png: 1. Sizes are divided by it and rounded up */
+    uint32_t reduce; /* 1, 2, 4, 8; but for JPEG: 1. Sizes are divided by it and rounded up */
     uint32_t left;
     uint32_t right;
     uint32_t top;
@@ -61,6 +61,14 @@ struct image_codec {
 /* NULL: out of memory. */
 struct image_codec *image_jpeg_new(void);
 struct image_codec *image_png_new(void);
+struct image_codec *image_webp_new(void); /* image_webp_is_built() */
+
+/* Of all formats that this build has, the rest NULL. false: out of memory; what is not NULL is the
+ * caller's to free, as ever. */
+enum { IMAGE_CODECS_MAX = 4 };
+bool _nodiscard_ image_codecs_new(struct image_codec *ret[static IMAGE_CODECS_MAX]);
+
+bool image_webp_is_built(void);
 
 /* As decoded to 8-bit RGB; a file of a few bytes can claim any size. */
 #define IMAGE_BYTES_MAX ((uint64_t)1 << 30)
@@ -68,6 +76,8 @@ struct image_codec *image_png_new(void);
 /* -EFBIG when the image is too large; -EINVAL for none. */
 int _nodiscard_ image_check_size(struct image_size size, const char *path, struct dl_error *err);
 
+/* Of a file that no codec knows: what it is, by its first bytes. */
+int image_refuse_unknown(const struct image_file *file, struct dl_error *err);
 int image_refuse_corrupt(const char *path, const char *why, struct dl_error *err);
 int image_refuse_truncated(const char *path, struct dl_error *err);
 

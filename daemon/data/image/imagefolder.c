@@ -21,11 +21,11 @@
 /* A compressed image that is larger cannot be one that is allowed. */
 #define FILE_BYTES_MAX IMAGE_BYTES_MAX
 
-static const char *const image_endings[] = {".jpg", ".jpeg", ".png", NULL};
+static const char *const image_endings[] = {".jpg", ".jpeg", ".png", ".webp", NULL};
 const struct class_files image_files = {.endings = image_endings,
                                         .what = "image",
                                         .found = "images found",
-                                        .ends = "images end in .jpg, .jpeg or .png"};
+                                        .ends = "images end in .jpg, .jpeg, .png or .webp"};
 
 struct imagefolder {
     struct dataset base;

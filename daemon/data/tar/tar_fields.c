@@ -132,12 +132,12 @@ static const struct {
     const char *extension;
     add_fn add;
 } decoders[] = {
-    {"jpg", tar_fields_add_image},    {"jpeg", tar_fields_add_image},
-    {"png", tar_fields_add_image},    {"cls", tar_fields_add_integer},
-    {"cls2", tar_fields_add_integer}, {"index", tar_fields_add_integer},
-    {"id", tar_fields_add_integer},   {"txt", tar_fields_add_string},
-    {"text", tar_fields_add_string},  {"json", tar_fields_add_json},
-    {"npy", tar_fields_add_npy},
+    {"jpg", tar_fields_add_image},     {"jpeg", tar_fields_add_image},
+    {"png", tar_fields_add_image},     {"webp", tar_fields_add_image},
+    {"cls", tar_fields_add_integer},   {"cls2", tar_fields_add_integer},
+    {"index", tar_fields_add_integer}, {"id", tar_fields_add_integer},
+    {"txt", tar_fields_add_string},    {"text", tar_fields_add_string},
+    {"json", tar_fields_add_json},     {"npy", tar_fields_add_npy},
 };
 
 static int tar_fields_add_plain(const struct tar_field *f, const struct tar_options *options,

@@ -26,7 +26,7 @@ const char pictures_open_text[] =
     "ValueError: they cannot be read, and why.";
 const char pictures_of_file_text[] =
     "picture_of_file(handle, data, most_pixels, make) -> what make() gave, or None\n\n"
-    "data: the file's bytes, a JPEG or PNG of at most so many pixels. make(tensor, dtype, "
+    "data: the file's bytes, a picture of at most so many pixels. make(tensor, dtype, "
     "channels,\n"
     "height, width, stack) gives an object, and a writable buffer, which the result is written to: "
     "a\n"

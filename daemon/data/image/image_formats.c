@@ -1,0 +1,70 @@
+/* Which formats there are: the codecs of this build, and what a file that none of them knows is. */
+#include "daemon/data/image/image_codec.h"
+
+#include <errno.h>
+
+static struct image_codec *(*const makers[])(void) = {
+    image_jpeg_new,
+    image_png_new,
+#if HAVE_WEBP
+    image_webp_new,
+#endif
+};
+
+_Static_assert(ARRAY_SIZE(makers) <= IMAGE_CODECS_MAX, "image_codecs_new() has room for all");
+
+bool image_codecs_new(struct image_codec *ret[static IMAGE_CODECS_MAX])
+{
+    for (size_t i = 0; i < IMAGE_CODECS_MAX; i++)
+        ret[i] = NULL;
+    for (size_t i = 0; i < ARRAY_SIZE(makers); i++) {
+        if (!(ret[i] = makers[i]()))
+            return false;
+    }
+    return true;
+}
+
+bool image_webp_is_built(void)
+{
+    return HAVE_WEBP;
+}
+
+/* What is recognised, and not read. WebP: in a build without libwebp. */
+static const struct {
+    size_t at; /* of the bytes in the file */
+    const char *begins;
+    const char *name;
+    const char *remedy;
+} others[] = {
+    {8, "WEBP", "WebP, and this build has no libwebp", "build it with libwebp-dev"},
+    {0, "II*", "TIFF, which is not read", "convert it to PNG"},
+    {0, "MM", "TIFF, which is not read", "convert it to PNG"},
+    {0, "BM", "BMP, which is not read", "convert it to PNG"},
+    {0, "GIF8", "GIF, which is not read", "convert it to PNG"},
+    {4, "ftypavif", "AVIF, which is not read", "convert it to JPEG or WebP"},
+    {4, "ftyphei", "HEIF, which is not read", "convert it to JPEG or WebP"},
+    {0, "\xff\x0a", "JPEG XL, which is not read", "convert it to JPEG or WebP"},
+    {0, "P5", "PGM, which is not read", "convert it to PNG"},
+    {0, "P6", "PPM, which is not read", "convert it to PNG"},
+};
+
+int image_refuse_unknown(const struct image_file *file, struct dl_error *err)
+{
+    const uint8_t *p = file->data;
+
+    if (file->bytes < 8)
+        return dl_error_set(err, EINVAL, file->path,
+                            "has %zu bytes, and is not an image; replace the file, or remove it",
+                            file->bytes);
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        size_t n = strlen(others[i].begins);
+        if (file->bytes < others[i].at + n || memcmp(p + others[i].at, others[i].begins, n))
+            continue;
+        return dl_error_set(err, EINVAL, file->path, "is %s; %s, or remove it", others[i].name,
+                            others[i].remedy);
+    }
+    return dl_error_set(err, EINVAL, file->path,
+                        "is no image that is known: it begins with the bytes %02x %02x %02x %02x; "
+                        "convert it to JPEG, PNG or WebP, or remove it",
+                        p[0], p[1], p[2], p[3]);
+}
