@@ -23,10 +23,12 @@ static void make_noise(struct picture *p, struct image_size size)
 /* ---- the ways are alike -----------------------------------------------------------------------
  */
 
-/* From width to width and height to height. */
+/* From width to width and height to height; of the last ones four outputs' inputs just fill a
+ * register, or do not fit. */
 static const uint32_t sizes[][2] = {
-    {1, 1},   {1, 7},   {2, 3},    {3, 2},   {5, 224},   {7, 5},     {8, 8},   {16, 5},   {33, 31},
-    {64, 63}, {97, 13}, {224, 97}, {313, 8}, {224, 500}, {500, 224}, {999, 3}, {4500, 2},
+    {1, 1},    {1, 7},    {2, 3},    {3, 2},    {5, 224},  {7, 5},     {8, 8},     {16, 5},
+    {33, 31},  {64, 63},  {97, 13},  {224, 97}, {313, 8},  {224, 500}, {500, 224}, {999, 3},
+    {4500, 2}, {200, 50}, {224, 53}, {224, 52}, {213, 49}, {201, 49},
 };
 
 struct row {
@@ -45,6 +47,8 @@ static void compare_kernels(struct resizer *resizer, const struct picture *noise
         plain = kernels;
     struct resize_rows rows = {.pixels = noise->pixels, .height = row.in, .bytes = 4 * 19};
     for (unsigned i = 0; (kernels = resize_kernels_get(i)) != plain; i++) {
+        if (kernels->set_across)
+            assert_int_equal(kernels->set_across(&resizer->across, row.in), 0);
         plain->across(&resizer->across, noise->pixels, wanted);
         kernels->across(&resizer->across, noise->pixels, given);
         if (memcmp(wanted, given, (size_t)row.out * PICTURE_PIXEL) != 0)
@@ -76,6 +80,34 @@ static void test_kernels(void **state)
             if (row.in != row.out)
                 compare_kernels(&resizer, &noise, row);
         }
+    }
+    picture_deinit(&noise);
+    picture_deinit(&out);
+    resizer_deinit(&resizer);
+}
+
+/* Weights that three digits do not hold, and those just within: no filter here has them. */
+static void test_great_weights(void **state)
+{
+    static const int32_t greatest[] = {127 * 65536 + 127 * 256 + 127, 127 * 65536 + 127 * 256 + 128,
+                                       -128 * 65536 - 128 * 256 - 128};
+    enum { WIDTH = 40 };
+    struct resizer resizer = {0};
+    struct picture noise = {0}, out = {0};
+
+    (void)state;
+    make_noise(&noise, (struct image_size){.height = 64, .width = 19});
+    for (size_t i = 0; i < ARRAY_SIZE(greatest); i++) {
+        struct picture line = noise;
+        line.size = (struct image_size){.height = 1, .width = WIDTH};
+        assert_int_equal(
+            resizer_run(&resizer, &line, (struct image_size){1, 17}, RESIZE_BILINEAR, &out), 0);
+        for (size_t k = 0; k < 17; k++) {
+            int32_t *weights = resizer.across.weights + k * resizer.across.taps;
+            memset(weights, 0, resizer.across.taps * sizeof *weights);
+            weights[k % resizer.across.count[k]] = greatest[i];
+        }
+        compare_kernels(&resizer, &noise, (struct row){WIDTH, 17, RESIZE_BILINEAR});
     }
     picture_deinit(&noise);
     picture_deinit(&out);
@@ -140,6 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_great_weights),
         cmocka_unit_test(test_rows),
     };
 

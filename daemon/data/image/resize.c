@@ -80,6 +80,8 @@ static void resize_axis_deinit(struct resize_axis *axis)
     free(axis->shares);
     free(axis->packed);
     free(axis->packed_from);
+    free(axis->digits.from);
+    free(axis->digits.memory);
     *axis = (struct resize_axis){0};
 }
 
@@ -140,17 +142,14 @@ static void resize_weigh(struct resize_axis *axis, uint32_t i, const struct resi
     for (uint32_t t = 0; t < axis->count[i]; t++)
         weights[t] = resize_fixed(sum != 0 ? axis->shares[t] / sum : axis->shares[t]);
     memset(weights + axis->count[i], 0, (axis->taps - axis->count[i]) * sizeof *weights);
-    for (uint32_t t = 0; t < axis->taps; t++) {
-        axis->high[(size_t)i * axis->taps + t] = (int16_t)(weights[t] >> LOW_BITS);
-        axis->low[(size_t)i * axis->taps + t] = (int16_t)(weights[t] & ((1 << LOW_BITS) - 1));
-    }
 }
 
 static int resize_axis_set(struct resize_axis *axis, const struct resize_span *span,
                            uint32_t outputs, enum resize_filter filter)
 {
     double scale = span->length / outputs, stretch = scale < 1 ? 1 : scale;
-    uint32_t taps = (uint32_t)ceil(filters[filter].support * stretch) * 2 + 2;
+    uint32_t taps =
+        (uint32_t)align_up((uint64_t)ceil(filters[filter].support * stretch) * 2 + 2, 4);
     int r = resize_make_room(axis, outputs, taps);
 
     if (r < 0)
@@ -194,19 +193,23 @@ static int resize_nearest(struct resizer *resizer, const struct picture *in, str
 static int resize_set_across(struct resizer *resizer)
 {
     const struct resize_job *job = &resizer->job;
+    const struct resize_kernels *kernels = resize_kernels_get(0);
     int r = resize_axis_set(&resizer->across, &job->across, job->size.width, job->filter);
 
-    if (r < 0 || (r = resize_pack_room(&resizer->across)) < 0)
-        return r;
-    resize_pack(&resizer->across, job->across.inputs);
-    return 0;
+    if (r == 0 && kernels->set_across)
+        r = kernels->set_across(&resizer->across, job->across.inputs);
+    return r;
 }
 
 static int resize_set_down(struct resizer *resizer)
 {
     const struct resize_job *job = &resizer->job;
+    const struct resize_kernels *kernels = resize_kernels_get(0);
+    int r = resize_axis_set(&resizer->down, &job->down, job->size.height, job->filter);
 
-    return resize_axis_set(&resizer->down, &job->down, job->size.height, job->filter);
+    if (r == 0 && kernels->set_down)
+        r = kernels->set_down(&resizer->down);
+    return r;
 }
 
 static void resize_pass_down(const struct resizer *resizer, const struct resize_rows *in,

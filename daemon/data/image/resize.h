@@ -21,14 +21,27 @@ enum resize_filter {
     RESIZE_LANCZOS,
 };
 
+/* Weights as resize_digits.c wants them: each is a · 256² + b · 256 + c, of bytes from -128 on. */
+struct resize_digits {
+    bool fit;        /* all weights do */
+    int8_t *of[3];   /* n × taps each, in `memory`: all a, all b, all c */
+    uint8_t *blocks; /* in `memory`, too; of each four outputs, for across() */
+    uint32_t *from;  /* owned; of each four outputs: the first input */
+    uint32_t groups; /* of four weights, of each output in `blocks`; 0: they have none */
+    uint32_t inputs; /* of the row that `blocks` are for */
+    uint8_t *memory; /* owned */
+    size_t room;     /* bytes of it */
+    size_t from_room;
+};
+
 /* The weights of one direction. */
 struct resize_axis {
     uint32_t n;       /* outputs */
-    uint32_t taps;    /* weights of each, an even number; those that are not needed are 0 */
+    uint32_t taps;    /* weights of each, a multiple of 4; those that are not needed are 0 */
     uint32_t *from;   /* owned; of each output: its first input */
     uint32_t *count;  /* owned; how many inputs have a weight */
     int32_t *weights; /* owned; n × taps */
-    int16_t *high;    /* owned; n × taps: weights without their lower 12 bits */
+    int16_t *high;    /* owned; n × taps: weights without their lower 12 bits (resize_rows.c) */
     int16_t *low;     /* owned; n × taps: these */
     size_t room;      /* entries of from and count */
     size_t tap_room;  /* of weights */
@@ -38,6 +51,7 @@ struct resize_axis {
     uint32_t *packed_from; /* owned; of each output: the first input of its first group */
     uint32_t groups;       /* 0: there are none */
     size_t packed_room;
+    struct resize_digits digits;
 };
 
 /* What of one direction becomes the outputs: `length` from `begin` on, of so many inputs. */

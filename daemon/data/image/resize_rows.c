@@ -1,5 +1,5 @@
 /* Pixels times weights: in plain C, with SSE2, and with AVX2 where the processor has it. */
-#include "daemon/data/image/resize_rows.h"
+#include "daemon/data/image/resize_digits.h"
 #include "daemon/data/image/vectors.h"
 
 #include <errno.h>
@@ -20,65 +20,6 @@ enum {
     GROUP = 4,       /* pixels that are weighted together */
     PACKED = 32,     /* 16-bit words of a group: 16 of upper parts, 16 of lower ones */
 };
-
-/* ---- weights of groups ------------------------------------------------------------------------
- */
-
-int resize_pack_room(struct resize_axis *axis)
-{
-    size_t groups = (axis->taps + GROUP - 1) / GROUP, words = axis->n * groups * PACKED;
-
-    if (words > axis->packed_room) {
-        free(axis->packed);
-        free(axis->packed_from);
-        axis->packed = calloc(words, sizeof *axis->packed);
-        axis->packed_from = calloc(axis->n * groups, sizeof *axis->packed_from);
-        axis->packed_room = axis->packed && axis->packed_from ? words : 0;
-    }
-    return axis->packed_room > 0 ? 0 : -ENOMEM;
-}
-
-/* Four weights: two for each half of a vector, whose pixels are R, R, G, G, ... */
-static void resize_pack_group(const int32_t weights[static GROUP], int16_t *out)
-{
-    for (unsigned k = 0; k < PACKED / 2; k++) {
-        int32_t w = weights[k / 8 * 2 + k % 2];
-        out[k] = (int16_t)(w >> LOW_BITS);
-        out[k + PACKED / 2] = (int16_t)(w & ((1 << LOW_BITS) - 1));
-    }
-}
-
-/*
- * All outputs take the same number of groups, so that no processor has to guess it. Near the row's
- * end the first ones are 0, for nothing to be read behind it; groups 0: the row is too short.
- */
-void resize_pack(struct resize_axis *axis, uint32_t inputs)
-{
-    uint32_t most = 0;
-
-    for (uint32_t i = 0; i < axis->n; i++)
-        most = axis->count[i] > most ? axis->count[i] : most;
-    axis->groups = (most + GROUP - 1) / GROUP;
-    if (axis->groups * GROUP > inputs) {
-        axis->groups = 0;
-        return;
-    }
-    for (uint32_t i = 0; i < axis->n; i++) {
-        uint32_t last = inputs - axis->groups * GROUP;
-        uint32_t from = axis->from[i] < last ? axis->from[i] : last, skip = axis->from[i] - from;
-        const int32_t *weights = axis->weights + (size_t)i * axis->taps;
-        axis->packed_from[i] = from;
-        for (uint32_t g = 0; g < axis->groups; g++) {
-            int32_t four[GROUP];
-            for (uint32_t t = 0; t < GROUP; t++) {
-                uint32_t at =
-                    g * GROUP + t - skip; /* beyond the count where it is less than skip */
-                four[t] = at < axis->count[i] ? weights[at] : 0;
-            }
-            resize_pack_group(four, axis->packed + ((size_t)i * axis->groups + g) * PACKED);
-        }
-    }
-}
 
 /* ---- plain ------------------------------------------------------------------------------------
  */
@@ -135,12 +76,28 @@ static void resize_down_plain(const struct resize_axis *axis, uint32_t i,
         resize_down_block(axis, i, rows, at, out);
 }
 
-static const struct resize_kernels resize_plain = {"plain", resize_across_plain, resize_down_plain};
+const struct resize_kernels resize_plain = {
+    .name = "plain", .across = resize_across_plain, .down = resize_down_plain};
 
 #ifdef RESIZE_VECTORS
 
 /* ---- SSE2: every processor of this kind has it ------------------------------------------------
  */
+
+static int resize_split(struct resize_axis *axis)
+{
+    for (size_t i = 0; i < (size_t)axis->n * axis->taps; i++) {
+        axis->high[i] = (int16_t)(axis->weights[i] >> LOW_BITS);
+        axis->low[i] = (int16_t)(axis->weights[i] & ((1 << LOW_BITS) - 1));
+    }
+    return 0;
+}
+
+static int resize_set_across_sse2(struct resize_axis *axis, uint32_t inputs)
+{
+    (void)inputs;
+    return resize_split(axis);
+}
 
 static inline __m128i resize_pair(const int16_t *weights)
 {
@@ -184,10 +141,79 @@ static void resize_across_sse2(const struct resize_axis *axis, const uint8_t *ro
     }
 }
 
-static const struct resize_kernels resize_sse2 = {"SSE2", resize_across_sse2, resize_down_plain};
+static const struct resize_kernels resize_sse2 = {.name = "SSE2",
+                                                  .set_across = resize_set_across_sse2,
+                                                  .across = resize_across_sse2,
+                                                  .down = resize_down_plain};
 
 /* ---- AVX2 -------------------------------------------------------------------------------------
  */
+
+static int resize_pack_room(struct resize_axis *axis)
+{
+    size_t groups = (axis->taps + GROUP - 1) / GROUP, words = axis->n * groups * PACKED;
+
+    if (words > axis->packed_room) {
+        free(axis->packed);
+        free(axis->packed_from);
+        axis->packed = calloc(words, sizeof *axis->packed);
+        axis->packed_from = calloc(axis->n * groups, sizeof *axis->packed_from);
+        axis->packed_room = axis->packed && axis->packed_from ? words : 0;
+    }
+    return axis->packed_room > 0 ? 0 : -ENOMEM;
+}
+
+/* Four weights: two for each half of a vector, whose pixels are R, R, G, G, ... */
+static void resize_pack_group(const int32_t weights[static GROUP], int16_t *out)
+{
+    for (unsigned k = 0; k < PACKED / 2; k++) {
+        int32_t w = weights[k / 8 * 2 + k % 2];
+        out[k] = (int16_t)(w >> LOW_BITS);
+        out[k + PACKED / 2] = (int16_t)(w & ((1 << LOW_BITS) - 1));
+    }
+}
+
+/*
+ * All outputs take the same number of groups, so that no processor has to guess it. Near the row's
+ * end the first ones are 0, for nothing to be read behind it; groups 0: the row is too short.
+ */
+static void resize_pack(struct resize_axis *axis, uint32_t inputs)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < axis->n; i++)
+        most = axis->count[i] > most ? axis->count[i] : most;
+    axis->groups = (most + GROUP - 1) / GROUP;
+    if (axis->groups * GROUP > inputs) {
+        axis->groups = 0;
+        return;
+    }
+    for (uint32_t i = 0; i < axis->n; i++) {
+        uint32_t last = inputs - axis->groups * GROUP;
+        uint32_t from = axis->from[i] < last ? axis->from[i] : last, skip = axis->from[i] - from;
+        const int32_t *weights = axis->weights + (size_t)i * axis->taps;
+        axis->packed_from[i] = from;
+        for (uint32_t g = 0; g < axis->groups; g++) {
+            int32_t four[GROUP];
+            for (uint32_t t = 0; t < GROUP; t++) {
+                uint32_t at =
+                    g * GROUP + t - skip; /* beyond the count where it is less than skip */
+                four[t] = at < axis->count[i] ? weights[at] : 0;
+            }
+            resize_pack_group(four, axis->packed + ((size_t)i * axis->groups + g) * PACKED);
+        }
+    }
+}
+
+static int resize_set_across_avx2(struct resize_axis *axis, uint32_t inputs)
+{
+    int r = resize_pack_room(axis);
+
+    if (r < 0)
+        return r;
+    resize_pack(axis, inputs);
+    return resize_split(axis);
+}
 
 /* Of output `i`: one half of the sum of each channel in each half of the vector. */
 RESIZE_INLINE RESIZE_AVX2 __m256i resize_sum_groups(const struct resize_axis *axis,
@@ -354,13 +380,18 @@ RESIZE_AVX2 static void resize_down_avx2(const struct resize_axis *axis, uint32_
         resize_down_32(axis, i, rows, at + VECTOR <= rows->bytes ? at : rows->bytes - VECTOR, out);
 }
 
-static const struct resize_kernels resize_avx2 = {"AVX2", resize_across_avx2, resize_down_avx2};
+static const struct resize_kernels resize_avx2 = {.name = "AVX2",
+                                                  .set_across = resize_set_across_avx2,
+                                                  .set_down = resize_split,
+                                                  .across = resize_across_avx2,
+                                                  .down = resize_down_avx2};
 
 const struct resize_kernels *resize_kernels_get(unsigned i)
 {
-    static const struct resize_kernels *const all[] = {&resize_avx2, &resize_sse2, &resize_plain};
+    static const struct resize_kernels *const all[] = {&resize_avx512, &resize_avx2, &resize_sse2,
+                                                       &resize_plain};
 
-    i += !vectors_have_avx2();
+    i += vectors_have_avx512() ? 0 : vectors_have_avx2() ? 1 : 2;
     return i < ARRAY_SIZE(all) ? all[i] : NULL;
 }
 

@@ -20,6 +20,10 @@ struct resize_rows {
 
 struct resize_kernels {
     const char *name;
+    /* The axis has its weights: makes of them what across() wants, of rows of so many pixels, or
+     * what down() wants. -ENOMEM; NULL: it wants nothing else. set_across() serves both. */
+    int (*set_across)(struct resize_axis *axis, uint32_t inputs);
+    int (*set_down)(struct resize_axis *axis);
     /* One row, to axis->n pixels of 4 bytes. May read PICTURE_SLACK bytes behind the row. */
     void (*across)(const struct resize_axis *axis, const uint8_t *row, uint8_t *out);
     /* Output row `i`, rows->bytes bytes. */
@@ -29,10 +33,6 @@ struct resize_kernels {
 
 /* The fastest is number 0; NULL: there are no more. */
 const struct resize_kernels *resize_kernels_get(unsigned i);
-
-/* Room for the weights of `n` outputs as across() wants them, beside axis->weights. -ENOMEM. */
-int _nodiscard_ resize_pack_room(struct resize_axis *axis);
-/* After the weights are set: of a row that has `inputs` pixels. */
-void resize_pack(struct resize_axis *axis, uint32_t inputs);
+extern const struct resize_kernels resize_plain; /* the last one: plain C */
 
 #endif

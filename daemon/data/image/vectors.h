@@ -25,5 +25,8 @@
  * have. Any thread.
  */
 bool vectors_have_avx2(void);
+/* Likewise of AVX2 and AVX-512 (F, BW, VL) with sums of products of bytes, VNNI, and bytes from
+ * anywhere in a register, VBMI: Intel's from Ice Lake on, AMD's from Zen 4 on. */
+bool vectors_have_avx512(void);
 
 #endif

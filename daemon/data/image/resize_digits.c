@@ -1,0 +1,348 @@
+/*
+ * The passes of resizing with AVX-512's sums of products of bytes (VNNI). A weight has 23 bits and
+ * a sign: three digits to the base of 256, each a byte from -128 on. So a register of pixels that
+ * are left as bytes is multiplied three times, four inputs of sixteen sums at once, where products
+ * of 16 bits want the pixels widened, and take four times as many instructions.
+ *
+ * Sums of 32 bits wrap, and so does what is put together of three of them: the result is the sum of
+ * the whole weights' products, which fits.
+ */
+#include "daemon/data/image/resize_digits.h"
+#include "daemon/data/image/vectors.h"
+
+#include <errno.h>
+
+#ifdef RESIZE_DIGITS
+
+#include <immintrin.h>
+
+#define RESIZE_AVX512        __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")))
+#define RESIZE_AVX512_INLINE static inline __attribute__((always_inline)) RESIZE_AVX512
+
+enum {
+    PIXEL = PICTURE_PIXEL,
+    BITS = RESIZE_BITS,
+    FOUR = 4,    /* inputs, and outputs, at once */
+    VECTOR = 64, /* bytes */
+    DIGITS = 3,
+    SPAN = VECTOR / PIXEL, /* pixels that a register has */
+};
+
+/* ---- digits of weights ------------------------------------------------------------------------
+ */
+
+/* Units of one register that four outputs take: where their bytes are, and the digits of `groups`.
+ */
+static size_t resize_block_units(uint32_t groups)
+{
+    return 1 + (size_t)groups * DIGITS;
+}
+
+static size_t resize_blocks(const struct resize_axis *axis)
+{
+    return ((size_t)axis->n + FOUR - 1) / FOUR;
+}
+
+/* Whole registers of each digit are written, and blocks begin at a multiple of a register. */
+static int resize_digits_make_room(struct resize_axis *axis)
+{
+    struct resize_digits *digits = &axis->digits;
+    size_t each = align_up((uint64_t)axis->n * axis->taps, VECTOR), blocks = resize_blocks(axis);
+    size_t bytes = DIGITS * each + blocks * resize_block_units(axis->taps / FOUR) * VECTOR + VECTOR;
+
+    if (bytes > digits->room) {
+        free(digits->memory);
+        digits->memory = calloc(1, bytes);
+        digits->room = digits->memory ? bytes : 0;
+    }
+    if (blocks > digits->from_room) {
+        free(digits->from);
+        digits->from = calloc(blocks, sizeof *digits->from);
+        digits->from_room = digits->from ? blocks : 0;
+    }
+    if (!digits->memory || !digits->from)
+        return -ENOMEM;
+    uint8_t *at = digits->memory + (-(uintptr_t)digits->memory & (VECTOR - 1));
+    for (unsigned d = 0; d < DIGITS; d++, at += each)
+        digits->of[d] = (int8_t *)at;
+    digits->blocks = at;
+    return 0;
+}
+
+/* A weight's lowest digit is its lowest byte; half of 256 more, and that byte off, is the rest. */
+RESIZE_AVX512 static int resize_digits_set_down(struct resize_axis *axis)
+{
+    const __m512i half = _mm512_set1_epi32(128);
+    size_t n = (size_t)axis->n * axis->taps;
+    __mmask16 beyond = 0;
+    int r = resize_digits_make_room(axis);
+
+    for (size_t i = 0; r == 0 && i < n; i += SPAN) {
+        __mmask16 there = n - i >= SPAN ? 0xffff : (__mmask16)((1U << (n - i)) - 1);
+        __m512i w = _mm512_maskz_loadu_epi32(there, axis->weights + i);
+        __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(w, half), 8);
+        __m512i most = _mm512_srai_epi32(_mm512_add_epi32(upper, half), 8);
+        __m128i digit = _mm512_cvtepi32_epi8(most);
+        _mm_store_si128((void *)(axis->digits.of[2] + i), _mm512_cvtepi32_epi8(w));
+        _mm_store_si128((void *)(axis->digits.of[1] + i), _mm512_cvtepi32_epi8(upper));
+        _mm_store_si128((void *)(axis->digits.of[0] + i), digit);
+        beyond |= _mm512_cmpneq_epi32_mask(most, _mm512_cvtepi8_epi32(digit));
+    }
+    axis->digits.fit = beyond == 0;
+    return r;
+}
+
+/* ---- blocks: four outputs of a row ------------------------------------------------------------
+ */
+
+/* The last block ends with the last output, with some of what the one before has; where there are
+ * fewer than four outputs it has the last one several times. */
+static uint32_t resize_block_output(const struct resize_axis *axis, uint32_t block, uint32_t k)
+{
+    uint32_t i = block * FOUR, last = axis->n - 1;
+
+    if (axis->n >= FOUR && i + FOUR > axis->n)
+        i = axis->n - FOUR;
+    return i + k < last ? i + k : last;
+}
+
+static uint32_t resize_block_groups(const struct resize_axis *axis)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < axis->n; i++)
+        most = axis->count[i] > most ? axis->count[i] : most;
+    return (most + FOUR - 1) / FOUR;
+}
+
+/* Whether the inputs of a group of all four outputs are in one register. */
+static bool resize_block_fits(const struct resize_axis *axis, uint32_t block)
+{
+    uint32_t first = axis->from[resize_block_output(axis, block, 0)];
+    uint32_t last = axis->from[resize_block_output(axis, block, FOUR - 1)];
+
+    return last - first + FOUR <= SPAN;
+}
+
+/* Four of each channel side by side, and sixteen bytes an output. */
+static void resize_block_order(uint32_t at, uint8_t *out)
+{
+    for (uint32_t c = 0; c < PIXEL; c++) {
+        for (uint32_t t = 0; t < FOUR; t++)
+            *out++ = (uint8_t)((at + t) * PIXEL + c);
+    }
+}
+
+RESIZE_AVX512 static void resize_block_set(struct resize_axis *axis, uint32_t block)
+{
+    struct resize_digits *digits = &axis->digits;
+    uint32_t groups = digits->groups, from = axis->from[resize_block_output(axis, block, 0)];
+    uint8_t *order = digits->blocks + block * resize_block_units(groups) * VECTOR;
+
+    digits->from[block] = from;
+    for (uint32_t k = 0; k < FOUR; k++) {
+        uint32_t i = resize_block_output(axis, block, k);
+        uint8_t *to = order + k * VECTOR / FOUR;
+        resize_block_order(axis->from[i] - from, to);
+        for (uint32_t g = 0; g < groups; g++) {
+            for (uint32_t d = 0; d < DIGITS; d++) {
+                int32_t four;
+                memcpy(&four, digits->of[d] + (size_t)i * axis->taps + (size_t)g * FOUR,
+                       sizeof four);
+                _mm_store_si128((void *)(to += VECTOR), _mm_set1_epi32(four));
+            }
+        }
+    }
+}
+
+static int resize_digits_set_across(struct resize_axis *axis, uint32_t inputs)
+{
+    struct resize_digits *digits = &axis->digits;
+    int r = resize_digits_set_down(axis);
+    uint32_t blocks = (uint32_t)resize_blocks(axis);
+    bool fit = r == 0 && digits->fit;
+
+    digits->inputs = inputs;
+    digits->groups = 0;
+    for (uint32_t b = 0; fit && b < blocks; b++)
+        fit = resize_block_fits(axis, b);
+    if (r < 0 || !fit)
+        return r < 0 ? r : resize_kernels_get(1)->set_across(axis, inputs);
+    digits->groups = resize_block_groups(axis);
+    for (uint32_t b = 0; b < blocks; b++)
+        resize_block_set(axis, b);
+    return 0;
+}
+
+/* ---- across -----------------------------------------------------------------------------------
+ */
+
+/* Sums of a digit each. */
+struct resize_thirds {
+    __m512i s[DIGITS];
+};
+
+RESIZE_AVX512_INLINE struct resize_thirds resize_thirds_zero(void)
+{
+    __m512i zero = _mm512_setzero_si512();
+
+    return (struct resize_thirds){{zero, zero, _mm512_set1_epi32(1 << (BITS - 1))}};
+}
+
+RESIZE_AVX512_INLINE __m512i resize_thirds_sum(const struct resize_thirds *t)
+{
+    __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(t->s[0], 8), t->s[1]);
+
+    return _mm512_srai_epi32(_mm512_add_epi32(_mm512_slli_epi32(sum, 8), t->s[2]), BITS);
+}
+
+/* Pixels from `p` on, of which so many are there. */
+RESIZE_AVX512_INLINE __m512i resize_load_pixels(const uint8_t *p, int64_t left)
+{
+    if (left >= SPAN)
+        return _mm512_loadu_si512(p);
+    return _mm512_maskz_loadu_epi32((__mmask16)((1U << (left > 0 ? left : 0)) - 1), p);
+}
+
+RESIZE_AVX512_INLINE __m128i resize_block_pixels(const struct resize_digits *digits,
+                                                 const uint8_t *row, uint32_t block,
+                                                 uint32_t groups)
+{
+    const uint8_t *unit = digits->blocks + block * resize_block_units(groups) * VECTOR;
+    __m512i order = _mm512_load_si512(unit);
+    struct resize_thirds sums = resize_thirds_zero();
+    uint32_t from = digits->from[block];
+
+    for (uint32_t g = 0; g < groups; g++, from += FOUR) {
+        int64_t left = (int64_t)digits->inputs - from;
+        __m512i px = resize_load_pixels(row + (size_t)from * PIXEL, left);
+        px = _mm512_permutexvar_epi8(order, px);
+        sums.s[0] = _mm512_dpbusd_epi32(sums.s[0], px, _mm512_load_si512(unit += VECTOR));
+        sums.s[1] = _mm512_dpbusd_epi32(sums.s[1], px, _mm512_load_si512(unit += VECTOR));
+        sums.s[2] = _mm512_dpbusd_epi32(sums.s[2], px, _mm512_load_si512(unit += VECTOR));
+    }
+    __m512i sum = _mm512_max_epi32(resize_thirds_sum(&sums), _mm512_setzero_si512());
+    return _mm512_cvtusepi32_epi8(sum);
+}
+
+RESIZE_AVX512_INLINE void resize_across_blocks(const struct resize_axis *axis, const uint8_t *row,
+                                               uint32_t groups, uint8_t *out)
+{
+    uint32_t blocks = (uint32_t)resize_blocks(axis);
+
+    if (axis->n < FOUR) {
+        __m128i four = resize_block_pixels(&axis->digits, row, 0, groups);
+        memcpy(out, &four, (size_t)axis->n * PIXEL);
+        return;
+    }
+    for (uint32_t b = 0; b < blocks; b++) {
+        uint32_t at = b + 1 < blocks ? b * FOUR : axis->n - FOUR;
+        _mm_storeu_si128((void *)(out + (size_t)at * PIXEL),
+                         resize_block_pixels(&axis->digits, row, b, groups));
+    }
+}
+
+/* The numbers of groups that are usual are known where it is inlined. */
+RESIZE_AVX512 static void resize_across_avx512(const struct resize_axis *axis, const uint8_t *row,
+                                               uint8_t *out)
+{
+    switch (axis->digits.groups) {
+    case 0:
+        resize_kernels_get(1)->across(axis, row, out);
+        break;
+    case 1:
+        resize_across_blocks(axis, row, 1, out);
+        break;
+    case 2:
+        resize_across_blocks(axis, row, 2, out);
+        break;
+    default:
+        resize_across_blocks(axis, row, axis->digits.groups, out);
+    }
+}
+
+/* ---- down -------------------------------------------------------------------------------------
+ */
+
+/* Four weights, each digit of them in all places. */
+RESIZE_AVX512_INLINE __m512i resize_digit_of(const int8_t *digits)
+{
+    int32_t four;
+
+    memcpy(&four, digits, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
+RESIZE_AVX512_INLINE void resize_thirds_add(struct resize_thirds *t, __m512i px,
+                                            const __m512i digits[static DIGITS])
+{
+    t->s[0] = _mm512_dpbusd_epi32(t->s[0], px, digits[0]);
+    t->s[1] = _mm512_dpbusd_epi32(t->s[1], px, digits[1]);
+    t->s[2] = _mm512_dpbusd_epi32(t->s[2], px, digits[2]);
+}
+
+/* A register's bytes of a row: the sums of a quarter each, in the order that unpacking leaves. */
+struct resize_quarters {
+    struct resize_thirds a, b, c, d;
+};
+
+/* 64 bytes of four rows. */
+RESIZE_AVX512_INLINE void resize_add_four_rows(struct resize_quarters *q, const uint8_t *const p[],
+                                               const __m512i digits[static DIGITS])
+{
+    __m512i r0 = _mm512_loadu_si512(p[0]), r1 = _mm512_loadu_si512(p[1]);
+    __m512i r2 = _mm512_loadu_si512(p[2]), r3 = _mm512_loadu_si512(p[3]);
+    __m512i low01 = _mm512_unpacklo_epi8(r0, r1), high01 = _mm512_unpackhi_epi8(r0, r1);
+    __m512i low23 = _mm512_unpacklo_epi8(r2, r3), high23 = _mm512_unpackhi_epi8(r2, r3);
+
+    resize_thirds_add(&q->a, _mm512_unpacklo_epi16(low01, low23), digits);
+    resize_thirds_add(&q->b, _mm512_unpackhi_epi16(low01, low23), digits);
+    resize_thirds_add(&q->c, _mm512_unpacklo_epi16(high01, high23), digits);
+    resize_thirds_add(&q->d, _mm512_unpackhi_epi16(high01, high23), digits);
+}
+
+/* Rows behind the last one that counts: that one again, which has no weight there. */
+RESIZE_AVX512_INLINE void resize_down_64(const struct resize_axis *axis, uint32_t i,
+                                         const struct resize_rows *rows, size_t at, uint8_t *out)
+{
+    const uint8_t *first = rows->pixels + axis->from[i] * rows->bytes + at;
+    size_t weights = (size_t)i * axis->taps;
+    uint32_t last = axis->count[i] - 1;
+    struct resize_thirds zero = resize_thirds_zero();
+    struct resize_quarters q = {zero, zero, zero, zero};
+
+    for (uint32_t t = 0; t <= last; t += FOUR, weights += FOUR) {
+        const uint8_t *p[FOUR] = {
+            first + t * rows->bytes, first + min_u64(t + 1, last) * rows->bytes,
+            first + min_u64(t + 2, last) * rows->bytes, first + min_u64(t + 3, last) * rows->bytes};
+        __m512i digits[DIGITS] = {resize_digit_of(axis->digits.of[0] + weights),
+                                  resize_digit_of(axis->digits.of[1] + weights),
+                                  resize_digit_of(axis->digits.of[2] + weights)};
+        resize_add_four_rows(&q, p, digits);
+    }
+    __m512i low = _mm512_packs_epi32(resize_thirds_sum(&q.a), resize_thirds_sum(&q.b));
+    __m512i high = _mm512_packs_epi32(resize_thirds_sum(&q.c), resize_thirds_sum(&q.d));
+    _mm512_storeu_si512(out + at, _mm512_packus_epi16(low, high));
+}
+
+/* The last register ends with the row, with some of what is done already. */
+RESIZE_AVX512 static void resize_down_avx512(const struct resize_axis *axis, uint32_t i,
+                                             const struct resize_rows *rows, uint8_t *out)
+{
+    if (rows->bytes < VECTOR || !axis->digits.fit || axis->count[i] == 0) {
+        resize_plain.down(axis, i, rows, out);
+        return;
+    }
+    for (size_t at = 0; at < rows->bytes; at += VECTOR)
+        resize_down_64(axis, i, rows, at + VECTOR <= rows->bytes ? at : rows->bytes - VECTOR, out);
+}
+
+const struct resize_kernels resize_avx512 = {
+    .name = "AVX-512",
+    .set_across = resize_digits_set_across,
+    .set_down = resize_digits_set_down,
+    .across = resize_across_avx512,
+    .down = resize_down_avx512,
+};
+
+#endif
