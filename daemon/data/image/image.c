@@ -420,10 +420,20 @@ static void image_widen_row(const uint8_t *restrict row, size_t n, uint8_t *rest
         memcpy(out + (n - 1) * PIXEL, row + (n - 1) * COLOURS, COLOURS);
 }
 
+/* Kept pictures are more than the caches hold: rows come while those before are worked on. */
+static void image_expect(const uint8_t *row, size_t bytes)
+{
+    enum { LINE = 64, READ = 0, NEAR = 2 };
+
+    for (size_t at = 0; at < bytes; at += LINE)
+        __builtin_prefetch(row + at, READ, NEAR);
+}
+
 /* A row of four bytes a pixel is copied, too: one that ends the memory has nothing behind it. */
 static int image_copy_pixels(struct image_decoder *d, const struct picture_box *box,
                              const struct image_sink *sink, struct dl_error *err)
 {
+    enum { AHEAD = 2 };
     const struct image_pixels *from = &d->open;
 
     if (image_make_row(d, box->size.width, 0) < 0)
@@ -431,6 +441,9 @@ static int image_copy_pixels(struct image_decoder *d, const struct picture_box *
     for (uint32_t y = 0; y < box->size.height; y++) {
         size_t at = ((size_t)box->top + y) * from->size.width + (size_t)box->left;
         const uint8_t *row = from->pixels + at * from->step;
+        if (y + AHEAD < box->size.height)
+            image_expect(row + (size_t)from->size.width * from->step * AHEAD,
+                         (size_t)box->size.width * from->step);
         if (from->step == PIXEL)
             memcpy(d->row, row, (size_t)box->size.width * PIXEL);
         else

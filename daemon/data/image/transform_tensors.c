@@ -7,6 +7,7 @@
  * run, and become 16 bits when they are written.
  */
 #include "daemon/data/image/narrow.h"
+#include "daemon/data/image/planes.h"
 #include "daemon/data/image/transform.h"
 
 #include <assert.h>
@@ -417,54 +418,6 @@ static void tensors_write_floats(const struct transform_tensor *tensor,
         tensors_write_table(tensor, part, out);
 }
 
-#ifdef TENSORS_STREAM
-
-/* One channel of sixteen pixels at once; returns how many pixels are done. */
-static inline __attribute__((always_inline)) size_t tensors_pick_channel(const uint8_t *px,
-                                                                         size_t n, int shift,
-                                                                         uint8_t *out)
-{
-    enum { AT_ONCE = 16, VECTORS = 4 };
-    const __m128i low = _mm_set1_epi32(255);
-    size_t i = 0;
-
-    for (; i + AT_ONCE <= n; i += AT_ONCE) {
-        __m128i v[VECTORS];
-        for (unsigned k = 0; k < VECTORS; k++) {
-            v[k] = _mm_loadu_si128((const void *)(px + (i + 4 * k) * PICTURE_PIXEL));
-            v[k] = _mm_and_si128(_mm_srli_epi32(v[k], shift), low);
-        }
-        v[0] = _mm_packs_epi32(v[0], v[1]);
-        v[2] = _mm_packs_epi32(v[2], v[3]);
-        _mm_storeu_si128((void *)(out + i), _mm_packus_epi16(v[0], v[2]));
-    }
-    return i;
-}
-
-#else
-
-static size_t tensors_pick_channel(const uint8_t *px, size_t n, int shift, uint8_t *out)
-{
-    (void)px;
-    (void)n;
-    (void)shift;
-    (void)out;
-    return 0;
-}
-
-#endif
-
-static void tensors_write_planes(const struct tensors_part *part, uint8_t *out)
-{
-    const uint8_t *px = part->pixels;
-    size_t n = part->n;
-
-    for (uint32_t c = 0; c < part->channels; c++, out += n) {
-        for (size_t i = tensors_pick_channel(px, n, (int)c * 8, out); i < n; i++)
-            out[i] = px[i * PICTURE_PIXEL + c];
-    }
-}
-
 static void tensors_write_pixels(const struct tensors_part *part, uint8_t *out)
 {
     const uint8_t *px = part->pixels;
@@ -506,7 +459,7 @@ static void tensors_write_part(const struct transforms_runner *run, const struct
     else if (run->is_tensor && tensor->dtype != DL_DTYPE_UINT8)
         tensors_write_narrow_table(tensor, part, out);
     else if (run->is_tensor || planar)
-        tensors_write_planes(part, out);
+        planes_write(part->pixels, part->n, part->channels, out);
     else
         tensors_write_pixels(part, out);
 }

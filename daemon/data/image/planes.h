@@ -1,0 +1,11 @@
+/* Pixels of four bytes, R, G, B and any, as planes of one byte each. Pure; any thread. */
+#ifndef DL_DATA_PLANES_H
+#define DL_DATA_PLANES_H
+
+#include "daemon/data/image/picture.h"
+
+/* The first `channels`, 1 to 3, of `n` pixels: so many times n bytes, at any address. */
+void planes_write(const uint8_t *restrict pixels, size_t n, uint32_t channels,
+                  uint8_t *restrict out);
+
+#endif
