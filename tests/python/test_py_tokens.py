@@ -1,6 +1,7 @@
 """Batches of tokens of Python datasets: lengths taken or said, padded, packed, and left to Python."""
 
 import os
+import tempfile
 import unittest
 
 import numpy as np
@@ -119,6 +120,33 @@ class Tokens(unittest.TestCase):
                     self.assertEqual(n, min(len(tokens(int(i))), 16))
                     seen += 1
         self.assertEqual(seen, N)
+
+    def test_an_empty_line_is_a_row_of_padding_in_batches_of_samples(self):
+        """Of them the size is promised; batches of tokens leave it out (test_tokens.py)."""
+        texts = ["", "", "abc", "", "de", ""]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "lines.txt")
+            with open(path, "w", encoding="ascii") as file:
+                file.writelines(text + "\n" for text in texts)
+            lines = {"dataset": {"kind": "text", "paths": path, "tokenizer": "bytes"}, "seed": 1,
+                     "batch": {"size": 2}, "workers": {"count": 1}}
+            for collate, widths in (({"kind": "pad", "value": 1}, [0, 3, 2]),
+                                    ({"kind": "pad", "value": 1, "length": 4}, [4, 4, 4]),
+                                    ({"kind": "pad", "value": 1, "multiple_of": 4}, [0, 4, 4])):
+                with self.subTest(collate), \
+                        dloader.Loader({**lines, "collate": collate}, as_="numpy") as loader:
+                    batches = list(loader)
+                    self.assertEqual([batch["tokens"].shape for batch in batches],
+                                     [(2, width) for width in widths])
+                    got = [(bytes(row[:n].astype("u1")).decode(), int(n), row[n:].tolist())
+                           for batch in batches
+                           for row, n in zip(batch["tokens"], batch["tokens_lengths"])]
+                    self.assertEqual([text for text, _, _ in got], texts)
+                    self.assertEqual([n for _, n, _ in got], [len(text) for text in texts])
+                    self.assertTrue(all(set(rest) <= {1} for _, _, rest in got))
+            loader = {**lines, "batch": {"tokens": 8}, "collate": {"kind": "pad"}}
+            with dloader.Loader(loader, as_="numpy") as left_out:
+                self.assertEqual(sum(len(batch["tokens"]) for batch in left_out), 2)
 
 
 if __name__ == "__main__":
