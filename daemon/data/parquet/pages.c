@@ -68,14 +68,14 @@ static bool pages_fit(const struct parquet_pages *pages, const struct parquet_ch
 int parquet_pages_read(const uint8_t *file, const struct parquet_chunk *chunk, uint64_t rows,
                        struct parquet_pages *ret)
 {
-    struct thrift t = thrift_of(file + chunk->index, chunk->index_bytes);
     struct parquet_pages pages = {0};
     struct thrift_field field;
     int r = 0;
 
     *ret = pages;
-    if (chunk->index_bytes == 0)
+    if (chunk->index_bytes == 0) /* then where it would be is anything */
         return 0;
+    struct thrift t = thrift_of(file + chunk->index, chunk->index_bytes);
     while (r == 0 && thrift_next(&t, &field)) {
         if (field.id == 1)
             r = pages_read_places(&t, &field, &pages);
