@@ -30,7 +30,7 @@
  * sets, which is the calling thread's own. A client and all that was opened from it belong to one
  * thread at a time; different clients are independent. The deleter of a DLPack tensor may run in
  * any thread, also after the client was closed. A child made by fork() may not use its parent's
- * clients.
+ * clients; it has their memory mapped as long as it lives, which is charged to the user so long.
  *
  * Memory. Tensors are C-contiguous, 64-byte aligned, in the machine's byte order, mapped read-only
  * unless the spec says `memory: {writable: true}`. Strings and bytes lie there as well, without

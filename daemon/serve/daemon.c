@@ -475,6 +475,7 @@ static void daemon_finish(struct daemon *d)
     uv_close((uv_handle_t *)&d->reload, NULL);
     if (d->owner_fd >= 0)
         uv_close((uv_handle_t *)&d->owner, NULL);
+    kept_end(&d->kept);
     uv_timer_start(&d->end, daemon_on_end, END_MS, 0);
 }
 
@@ -696,6 +697,7 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
     budget_init(&d->budget, &d->config.limits.memory);
     d->budget.look = pictures_set_settle;
     d->budget.looker = &d->pictures;
+    kept_begin(&d->kept, &d->loop, &d->budget);
     daemon_bound_descriptors(d);
     d->scheduler = scheduler_new(&d->loop, session_take_turn);
     d->relay = d->options.errors >= 0 ? relay_new(d->options.errors) : NULL;
@@ -755,6 +757,8 @@ int daemon_run(const struct daemon_options *options)
         d.members = members_end(d.members);
         door_close(&d.door);
         d.scheduler = scheduler_free(d.scheduler);
+        if (d.kept.budget)
+            kept_end(&d.kept);
     } else {
         log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_STARTED}, "listening on %s",
                   d.config.socket);

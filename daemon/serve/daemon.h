@@ -52,6 +52,7 @@ struct daemon {
     uint64_t next_session;
     uint64_t sessions_ever;
     struct budget budget; /* of all rings */
+    struct kept kept;     /* of them: what clients have of loaders that have ended */
     struct pictures_set pictures;
     struct weight_tables tables;
     uint32_t next_segment;

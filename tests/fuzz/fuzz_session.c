@@ -167,6 +167,7 @@ static int find_loader(void *context, struct session *session, struct loader_wan
                                      .account = session_account(session),
                                      .uid = session_uid(session),
                                      .budget = &g->budget,
+                                     .kept = &g->kept,
                                      .next_segment = &g->next_segment,
                                      .told_sandbox = &g->told_sandbox,
                                      .stuck = &g->stuck,
@@ -589,6 +590,7 @@ static void begin(struct game *g)
     *g->config.cache = '\0'; /* lengths are not kept */
     g->quota = quota_new(&g->config.limits);
     budget_init(&g->budget, &g->config.limits.memory);
+    kept_begin(&g->kept, &g->loop, &g->budget);
     g->scheduler = scheduler_new(&g->loop, session_take_turn);
     g->crew = crew_new(&g->loop, 4);
     g->account = quota_account(g->quota, getuid());
@@ -612,6 +614,10 @@ static void end(struct game *g)
     let_time_pass(&g->loop);
     hosts_end(g->hosts);
     g->scheduler = scheduler_free(g->scheduler);
+    settle(g);
+    kept_look(&g->kept, NULL);
+    FUZZ_ASSERT(!g->kept.segments); /* clients have closed what they were sent */
+    kept_end(&g->kept);
     settle(g);
     FUZZ_ASSERT(fakes.count == 0 && world.n == 0);
     for (int kind = 0; kind < QUOTA_KINDS; kind++)

@@ -93,6 +93,7 @@ struct game {
     bool met; /* nodes have */
     uint64_t next_session;
     struct budget budget;
+    struct kept kept;
     uint32_t next_segment;
     bool told_sandbox;
     uint64_t stuck;

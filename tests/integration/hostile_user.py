@@ -42,6 +42,7 @@ class Attack:
         self.path, self.end = path, time.monotonic() + seconds
         self.done = self.refused = 0
         self.codes = set()  # what refusals named
+        self.kept_bytes = 0  # of memory that it was given and has at the end
 
     def goes_on(self):
         over = time.monotonic() - self.end
@@ -240,6 +241,27 @@ class Attack:
                     client.send(CLOSE, loader)
                     self.done += 1
 
+    def keep(self):
+        """Memory of loaders that have ended, as clients that are gone have it mapped."""
+        spec = {**RANGE, "dataset": {"kind": "range", "length": 3000000}, "batch": {"size": 250000},
+                "workers": {"count": 1, "prefetch": 1}}
+        kept = []
+        while self.goes_on():
+            if not (client := self.client()):
+                continue
+            try:
+                loader = client.open({**spec, "name": f"keep-{self.done}"})["loader"]
+                client.start(loader)
+                client.next_batches()
+                kept += client.segments.values()
+                client.segments = {}
+                self.kept_bytes = sum(map(len, kept))
+            except DaemonError as error:
+                self.refuse(error)
+            except GONE:
+                pass
+            client.close()
+
     def large(self):
         """Specs that take long to read, of which nothing comes."""
         spec = large_spec(0)
@@ -343,8 +365,8 @@ class Attack:
                 pass
 
 
-ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "dead_hosts", "churn", "large", "gone",
-           "given_up", "rosters", "carried", "worlds", "noise", "knock")
+ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "dead_hosts", "churn", "keep", "large",
+           "gone", "given_up", "rosters", "carried", "worlds", "noise", "knock")
 
 
 def main():
@@ -353,7 +375,7 @@ def main():
     attack.least = tuple(map(int, least)) or attack.least
     getattr(attack, name)()
     print(json.dumps({"attack": name, "done": attack.done, "refused": attack.refused,
-                      "named": sorted(attack.codes)}))
+                      "named": sorted(attack.codes), "kept_bytes": attack.kept_bytes}))
 
 
 if __name__ == "__main__":

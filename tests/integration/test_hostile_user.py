@@ -167,6 +167,13 @@ class HostileUser(Beside):
         self.assertGreater(report["done"], LIMITS["loaders"])
         self.assertEqual(report["refused"], 0)
 
+    def test_what_is_kept_of_loaders_that_have_ended(self):
+        """No more than limits.bytes: what is mapped still is charged still."""
+        report = self.alone("keep")
+        self.assertEqual(report["named"], ["limits.bytes"])
+        self.assertGreater(report["kept_bytes"], 8 << 20)
+        self.assertLessEqual(report["kept_bytes"], 64 << 20)
+
     def test_specs_that_take_long_to_read(self):
         """A thread reads them: each was refused by what it says, and that took the loop little."""
         report = self.alone("large", done=0, refused=1)

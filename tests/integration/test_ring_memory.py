@@ -10,6 +10,7 @@ import mmap
 import os
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import dltest  # noqa: E402
@@ -288,6 +289,136 @@ class Scores(MemoryCase):
         client.open(small("small"))
         self.assertEqual([score(pid) for pid in daemon.workers], [1000])
         self.assertEqual(score(daemon.process.pid), score(os.getpid()))
+
+
+class Kept(MemoryCase):
+    """What a client has still when its loader has ended: nothing takes it away, so it stays charged."""
+
+    CONFIG = {"socket_mode": "0666", "linger": "0s", "limits": {"bytes": "100MiB"}}
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.daemon({**self.CONFIG, "data_roots": [self.dir]})
+        self.look = self.client(self.server)
+
+    def charged(self, uid=ONE):
+        """Bytes and descriptors, where the user has no loader."""
+        rows = {row["uid"]: row for row in self.look.query("users")}
+        wait_until(lambda: not self.look.query("loaders"), "the loaders to end")
+        return rows[uid]["memory_bytes"], rows[uid]["descriptors"]
+
+    def assert_returned(self, uid=ONE):
+        wait_until(lambda: self.charged(uid) == (0, 0), f"memory to be returned: {self.charged(uid)}")
+
+    def read_some(self, name="kept", **extra):
+        """What is left of a client of ONE that has read an epoch and is gone: its mappings."""
+        client = self.client_of(self.server, ONE)
+        spec = big(name, prefetch=2)
+        client.epoch_indices(client.open({**spec, "memory": {**spec["memory"], **extra}})["loader"])
+        ring = self.look.query("loaders")[0]["memory_bytes"]
+        segments, client.segments = client.segments, {}
+        client.close()
+        wait_until(lambda: not self.look.query("loaders"), "the loader to end")
+        return ring, segments
+
+    def test_it_is_charged_until_it_is_let_go(self):
+        ring, segments = self.read_some()
+        self.assertEqual(self.charged(), (ring, len(segments)))
+        for segment in segments.values():
+            segment.close()
+        self.assert_returned()
+
+    def test_what_is_writable(self):
+        ring, segments = self.read_some(writable=True)
+        self.assertEqual(self.charged(), (ring, len(segments)))
+        for segment in segments.values():
+            segment.close()
+        self.assert_returned()
+
+    def test_a_descriptor_is_enough(self):
+        """Not mapped, and with a process that has never connected."""
+        ring, segments = self.read_some()
+        fds = [int(name) for name in os.listdir("/proc/self/fd") if self.is_segment(name)]
+        with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE,
+                              pass_fds=fds) as keeper:
+            for segment in segments.values():
+                segment.close()
+            self.assertEqual(self.charged()[0], ring)
+            keeper.stdin.close()
+        self.assert_returned()
+
+    @staticmethod
+    def is_segment(name):
+        try:
+            return "dloader-segment" in os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:  # of the directory itself
+            return False
+
+    def test_a_child_that_it_forked(self):
+        ring, segments = self.read_some()
+        heard, said = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(said)
+            os.read(heard, 1)  # until its parent lets go of the other end
+            os._exit(0)
+        os.close(heard)
+        for segment in segments.values():
+            segment.close()
+        time.sleep(1)  # it is looked for four times a second
+        self.assertEqual(self.charged()[0], ring)
+        os.close(said)
+        os.waitpid(child, 0)
+        self.assert_returned()
+
+    def test_it_is_refused_more_and_others_are_not(self):
+        kept = [self.read_some(f"kept-{n}")[1] for n in range(2)]
+        with self.assertRaises(DaemonError) as refused:
+            self.read_some("more")
+        self.assertEqual((refused.exception.code, refused.exception.path), (errno.EDQUOT, "limits.bytes"))
+        other = self.client_of(self.server, OTHER)
+        self.assertEqual(len(other.epoch_indices(other.open(big("other", prefetch=2))["loader"])), 8)
+        other.close()
+        # It is looked for at once when there is need.
+        for segments in kept:
+            for segment in segments.values():
+                segment.close()
+        _, segments = self.read_some("again")
+        for segment in segments.values():
+            segment.close()
+
+    def test_the_daemon_ends_nevertheless(self):
+        _, segments = self.read_some()
+        self.server.stop()
+        for segment in segments.values():
+            self.assertEqual(segment[:8], b"dlorseg\0")
+            segment.close()
+
+
+class KeptWhileRead(MemoryCase):
+    def test_larger_segments_wait_for_the_smaller_ones(self):
+        """Whoever is told RETIRE lets go when it comes to that."""
+        with open(self.path("lines"), "w", encoding="ascii") as file:
+            file.writelines("x" * (MIB << step) + "\n" for step in range(6))
+        server = self.daemon({"linger": "0s", "limits": {"bytes": "84MiB"}})
+        client = self.client(server)
+        spec = {"name": "lines", "dataset": {"kind": "text", "paths": self.path("lines")}, "batch": {"size": 1},
+                "seed": 1, "workers": {"count": 1, "prefetch": 1, "retries": 0}, "memory": {"limit": "1GiB"}}
+        client.start(client.open(spec)["loader"], credits=1)
+        read = 0
+        while message := client.recv():
+            if message[0] == dltest.RETIRE:
+                time.sleep(0.2)
+                client.segments.pop(message[1]).close()
+            elif message[0] == dltest.DELIVER:
+                batch = dltest.Batch(client, message[1], message[2])
+                read += len(bytes(batch.slot))
+                batch.release()
+            elif message[0] == dltest.FAULT:
+                raise DaemonError(message[3], message[5], message[6])
+            elif message[0] == dltest.FINISHED:
+                break
+        self.assertGreater(read, 63 * MIB)
 
 
 class Descriptors(MemoryCase):

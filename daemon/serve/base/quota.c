@@ -192,9 +192,14 @@ int quota_charge(struct quota_account *account, enum quota_kind kind, uint64_t n
         quota_count_refusal(account);
         return r;
     }
+    quota_add(account, kind, n);
+    return 0;
+}
+
+void quota_add(struct quota_account *account, enum quota_kind kind, uint64_t n)
+{
     account->held[kind] += n;
     account->quota->totals[kind].held += n;
-    return 0;
 }
 
 void quota_return(struct quota_account *account, enum quota_kind kind, uint64_t n)

@@ -50,6 +50,8 @@ struct quota_account *quota_account_in(struct quota *quota, uid_t uid, const cha
 /* 0, or -EDQUOT with `err` saying what was asked, what is held and what the limit is. */
 int _nodiscard_ quota_charge(struct quota_account *account, enum quota_kind kind, uint64_t n,
                              struct dl_error *err);
+/* Of what is there already, and cannot be refused; the limit may be exceeded. */
+void quota_add(struct quota_account *account, enum quota_kind kind, uint64_t n);
 void quota_return(struct quota_account *account, enum quota_kind kind, uint64_t n);
 /* Whether so many would be charged; nothing is, nor is a refusal counted. */
 int _nodiscard_ quota_check(const struct quota_account *account, enum quota_kind kind, uint64_t n,

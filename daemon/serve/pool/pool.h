@@ -12,6 +12,7 @@
 #define DL_POOL_H
 
 #include "daemon/serve/base/quota.h"
+#include "daemon/serve/pool/kept.h"
 #include "daemon/serve/pool/process.h"
 #include "daemon/serve/ring/budget.h"
 #include "daemon/serve/ring/timing.h"
@@ -78,6 +79,7 @@ struct pool_options {
     bool *told_sandbox;    /* the daemon's: the log has what workers are not kept from */
     uint64_t *stuck;       /* the daemon's count of killed workers that do not end */
     struct budget *budget; /* of all rings' memory */
+    struct kept *kept;     /* of all loaders: what others have of it still */
     const struct pool_events *events;
     void *owner;
 };

@@ -24,10 +24,11 @@ void pool_free_segment(struct pool *pool, struct segment *segment)
 
     pool_settle_segment(pool, segment);
     pool->memory -= segment->bytes;
-    if (keeper)
-        keeper->bytes += segment->bytes;
-    else
-        pool_return_memory(pool, segment->bytes);
+    if (!keeper) {
+        kept_end_segment(pool->o.kept, segment, pool->o.account, pool);
+        return;
+    }
+    keeper->bytes += segment->bytes;
     segment_free(segment);
 }
 
@@ -55,22 +56,43 @@ static int pool_memory_refuse(const struct pool *pool, struct dl_error *err)
                         (unsigned long long)segment_bytes(1, pool->slot_bytes));
 }
 
+/* Whether so much would be there if the loader's clients had let go of what it has retired, as they
+ * were told to. */
+static bool pool_memory_is_kept(const struct pool *pool, uint64_t bytes)
+{
+    uint64_t kept = kept_lately(pool->o.kept, pool);
+    uint64_t limit = quota_limit(pool->o.account, QUOTA_BYTES);
+
+    return kept > 0 && bytes <= limit &&
+           quota_held(pool->o.account, QUOTA_BYTES) - kept <= limit - bytes &&
+           budget_would_take(pool->o.budget, bytes, kept);
+}
+
+static int pool_memory_wait(struct pool *pool, const struct dl_error *err)
+{
+    pool->refused = *err;
+    pool_watch(pool);
+    return -err->code;
+}
+
 /* The user's account, and what the system has. */
 static int pool_memory_charge(struct pool *pool, uint64_t bytes, struct dl_error *err)
 {
+    kept_look(pool->o.kept, pool->o.account);
     int r = quota_charge(pool->o.account, QUOTA_BYTES, bytes, err);
 
     pool->refused.code = 0;
+    pool->waits_for_kept = r < 0 && pool_memory_is_kept(pool, bytes);
     if (r < 0)
-        return r;
+        return pool->waits_for_kept ? pool_memory_wait(pool, err) : r;
     r = budget_take(pool->o.budget, bytes, "lower memory.limit, workers.prefetch or batch.size",
                     err);
     if (r < 0) {
         quota_return(pool->o.account, QUOTA_BYTES, bytes);
-        pool->refused = *err;
-        pool_watch(pool);
+        pool->waits_for_kept = pool_memory_is_kept(pool, bytes);
+        return pool_memory_wait(pool, err);
     }
-    return r;
+    return 0;
 }
 
 /* Sends the worker a segment of `slots` slots; it counts once the worker has mapped it. */
@@ -116,8 +138,8 @@ void member_add_first_segment(struct member *m)
         return;
     }
     int r = pool_memory_add_segment(m, (uint32_t)min_u64(spec->prefetch + 1, fit), &err);
-    if (r < 0 && pool->refused.code && member_has_stand_in(m))
-        m->wants_memory = true; /* the system's may come back, and nobody says so */
+    if (r < 0 && pool->refused.code && (member_has_stand_in(m) || pool->waits_for_kept))
+        m->wants_memory = true; /* what others have may come back, and nobody says so */
     else if (r < 0)
         member_without_memory(m, &err);
 }
@@ -137,13 +159,15 @@ static bool pool_memory_serves(const struct member *m)
 }
 
 /* Memory of others may come back at any time, and nobody says so: whoever can wait asks again. Who
- * has none of its own, and nobody to stand in for it, would wait for strangers. */
+ * has none of its own, and nobody to stand in for it, would wait for strangers; not if its own
+ * clients have still to let go of some. */
 void pool_memory_ask_again(struct pool *pool)
 {
     struct dl_error err = pool->refused;
+    bool waits = pool->retiring || (pool->waits_for_kept && kept_lately(pool->o.kept, pool) > 0);
 
     pool->refused.code = 0;
-    for (uint32_t i = 0; err.code && !pool->retiring && i < pool->n_members; i++) {
+    for (uint32_t i = 0; err.code && !waits && i < pool->n_members; i++) {
         const struct member *m = &pool->members[i];
         if (m->state == WORKER_READY && !pool_memory_serves(m) && !member_has_stand_in(m)) {
             pool_break(pool, &err);

@@ -103,6 +103,7 @@ struct pool {
     uint64_t slot_bytes;     /* 0 until the first worker is ready */
     uint64_t memory;         /* bytes in segments */
     struct dl_error refused; /* why it got no memory of the system's; code 0: it was not refused */
+    bool waits_for_kept;     /* it was refused for what its clients have still to let go of */
     uint64_t next_task;
     struct bad_list bad; /* of the completion at hand */
     bool iterable;       /* the dataset; once opened */

@@ -73,6 +73,14 @@ int budget_take(struct budget *b, uint64_t bytes, const char *remedy, struct dl_
     return 0;
 }
 
+bool budget_would_take(const struct budget *b, uint64_t bytes, uint64_t returned)
+{
+    uint64_t ceiling = budget_ceiling(b->share, b->available.total);
+
+    return bytes <= ceiling && b->held - min_u64(b->held, returned) <= ceiling - bytes &&
+           bytes <= b->left + returned;
+}
+
 void budget_settle(struct budget *b, uint64_t bytes)
 {
     assert(b->promised >= bytes);

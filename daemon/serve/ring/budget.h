@@ -29,6 +29,9 @@ void budget_init(struct budget *budget, const struct config_share *share);
  * -ENOMEM, the system has no more. `remedy` is what else may be done then: "lower memory.limit". */
 int _nodiscard_ budget_take(struct budget *budget, uint64_t bytes, const char *remedy,
                             struct dl_error *err);
+/* Whether budget_take() would give them if `returned` bytes of what is held came back. As of the
+ * last time it was asked. */
+bool budget_would_take(const struct budget *budget, uint64_t bytes, uint64_t returned);
 /* They are there now. */
 void budget_settle(struct budget *budget, uint64_t bytes);
 /* Of what is settled, or was never there: budget_settle() is called before. */

@@ -86,21 +86,55 @@ struct segment *segment_free(struct segment *segment)
     return NULL;
 }
 
-/*
- * What clients are given is open for reading only: the seal is not all that keeps them from
- * writing. The worker has mapped it by now, and the daemon has, so that nobody needs the other one.
- */
-static int segment_reopen(struct segment *segment)
+static int segment_open_again(const struct segment *segment, int mode)
 {
     char path[64];
 
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", segment->fd);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    int fd = open(path, mode | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+/*
+ * What clients are given is open for reading only: the seal is not all that keeps them from
+ * writing. The worker has mapped it by now, and the daemon has, so that nobody needs the other one.
+ * Where they may write it is opened again as well: of who has a memfd as it was made, the kernel
+ * keeps no count (segment_is_let_go()).
+ */
+static int segment_reopen(struct segment *segment)
+{
+    int fd;
+
+    if (segment->writable && fchmod(segment->fd, 0600) < 0)
         return -errno;
+    fd = segment_open_again(segment, segment->writable ? O_RDWR : O_RDONLY);
+    if (fd < 0)
+        return fd;
     close(segment->fd);
     segment->fd = fd;
-    return 0;
+    return segment->writable && fchmod(fd, 0400) < 0 ? -errno : 0;
+}
+
+int segment_leave(struct segment *segment)
+{
+    int fd = segment_open_again(segment, O_RDONLY);
+
+    segment_free(segment);
+    if (fd >= 0 && segment_is_let_go(fd))
+        close_fdp(&fd);
+    return fd < 0 ? -1 : fd;
+}
+
+/*
+ * The kernel gives a lease for writing to who alone has a file open, as fcntl(2) has it; a mapping
+ * keeps open what it was made of.
+ */
+bool segment_is_let_go(int fd)
+{
+    if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
+        return errno != EAGAIN;
+    (void)fcntl(fd, F_SETLEASE, F_UNLCK);
+    return true;
 }
 
 int segment_seal(struct segment *segment, struct dl_error *err)
@@ -121,10 +155,9 @@ int segment_seal(struct segment *segment, struct dl_error *err)
         return dl_error_set(err, EPROTO, "memory",
                             "a segment of %llu bytes has %lld: its worker changed it",
                             (unsigned long long)segment->bytes, (long long)st.st_size);
-    int r = segment->writable ? 0 : segment_reopen(segment);
+    int r = segment_reopen(segment);
     if (r < 0)
-        return dl_error_set(err, -r, "memory",
-                            "cannot open a segment for reading only, by /proc/self/fd: %s",
+        return dl_error_set(err, -r, "memory", "cannot open a segment again, by /proc/self/fd: %s",
                             strerror(-r));
     segment->active = true;
     return 0;

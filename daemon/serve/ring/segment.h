@@ -43,6 +43,14 @@ int _nodiscard_ segment_new(uint32_t id, uint32_t worker, uint32_t slots, uint64
 struct segment *segment_free(struct segment *segment); /* NULL is fine; returns NULL */
 
 /*
+ * The same, of one that others may have: a descriptor of it, for segment_is_let_go(), which the
+ * caller owns; -1: nobody has it any more, or nothing can be known of that.
+ */
+int _nodiscard_ segment_leave(struct segment *segment);
+/* Nobody has it open or mapped but by this descriptor, and by what its worker was given. */
+bool segment_is_let_go(int fd);
+
+/*
  * Once the worker has mapped it: seals it. Failing is fatal for the segment: also if it has another
  * size now, since what was cut off would kill the daemon by SIGBUS.
  */
