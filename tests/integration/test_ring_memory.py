@@ -224,7 +224,7 @@ class Users(MemoryCase):
         self.assertEqual((refused.exception.code, refused.exception.path),
                          (errno.EDQUOT, "limits.memory"))
         self.assertRegex(refused.exception.message, r"limit of 75497472 for the loaders of all users, "
-                                                    r"which use 320\d{5};")
+                                                    r"which use (320|480)\d{5};")
         one.close()
         wait_until(lambda: not other.query("loaders"), "the loader to end")
         self.assertEqual(len(other.epoch_indices(other.open(big("other", prefetch=2))["loader"])), 8)
@@ -263,10 +263,10 @@ class Alone(MemoryCase):
         one.close()
         wait_until(lambda: self.owners(other) == {"other": 2}, "its second worker's memory")
 
-    def test_a_batch_that_never_fits(self):
+    def check_a_line_of_30_mib(self, limits, said):
         with open(self.path("lines"), "w", encoding="ascii") as file:
             file.write("a\nb\n" + "x" * (30 * MIB) + "\n")
-        daemon = self.daemon({"limits": {"memory": "20MiB"}})
+        daemon = self.daemon({"limits": limits})
         client = self.client(daemon)
         spec = {"name": "lines", "dataset": {"kind": "text", "paths": self.path("lines")},
                 "batch": {"size": 1}, "seed": 1, "workers": {"count": 1, "retries": 0}}
@@ -275,7 +275,24 @@ class Alone(MemoryCase):
             while batches := client.next_batches():
                 for batch in batches:
                     batch.release()
-        self.assertRegex(str(told.exception), r"limits\.memory: \d{8} more would exceed the limit of 20971520")
+        self.assertRegex(str(told.exception), said)
+
+    def test_a_batch_that_never_fits(self):
+        self.check_a_line_of_30_mib({"memory": "20MiB"},
+                                    r"limits\.memory: \d{8} more would exceed the limit of 20971520")
+
+    def test_a_batch_that_its_user_never_gets(self):
+        self.check_a_line_of_30_mib({"bytes": "20MiB"}, r"step 2 of epoch 0 \(sample 2\): this batch takes \d{8} bytes, and "
+                                                        r"limits\.bytes of uid 0 is 20971520; lower batch\.size")
+
+    def test_one_slot_where_two_do_not_fit(self):
+        """Of the user's."""
+        with open(self.path("lines"), "w", encoding="ascii") as file:
+            file.write("a\nb\n" + "x" * (30 * MIB) + "\n")
+        client = self.client(self.daemon({"limits": {"bytes": "40MiB"}}))
+        spec = {"name": "lines", "dataset": {"kind": "text", "paths": self.path("lines")}, "batch": {"size": 1},
+                "seed": 1, "workers": {"count": 1, "prefetch": 1}}
+        self.assertEqual(self.steps(client, client.open(spec)["loader"], credits=1), [1, 1, 1])
 
 
 class Scores(MemoryCase):

@@ -129,7 +129,7 @@ bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err);
 
 /*
  * Lets slots be large enough for a task of `need` bytes; pool_take() gives no others from then on.
- * False with `err`: one such slot is above memory.limit. May call `retired`.
+ * False with `err`: one such slot is above memory.limit or the user's. May call `retired`.
  */
 bool pool_fit(struct pool *pool, uint64_t need, struct dl_error *err);
 

@@ -256,7 +256,7 @@ bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
     if (fit == 0)
         return pool_memory_refuse(pool, err) == 0;
     int r = pool_memory_add_segment(best, (uint32_t)min_u64(pool->o.spec->prefetch + 1, fit), err);
-    if (r < 0 && pool->refused.code)
+    if (r < 0)
         r = pool_memory_add_segment(best, 1, err);
     return r == 0;
 }

@@ -150,6 +150,25 @@ static void pool_tasks_read_slot_error(const struct task *task, uint32_t code, s
                  *text ? text : strerror((int)code));
 }
 
+/* However much is released, a slot of that size would never be had. */
+static int pool_tasks_never_fits(const struct pool *pool, uint64_t slot_bytes, struct dl_error *err)
+{
+    uint64_t bytes = segment_bytes(1, slot_bytes), most = pool->o.spec->memory_limit;
+
+    if (bytes > most)
+        return dl_error_set(err, ENOMEM, "memory.limit",
+                            "this batch takes %llu bytes and the limit is %llu",
+                            (unsigned long long)slot_bytes, (unsigned long long)most);
+    most = quota_limit(pool->o.account, QUOTA_BYTES);
+    if (bytes > most)
+        return dl_error_set(err, EDQUOT, "limits.bytes",
+                            "this batch takes %llu bytes, and limits.bytes of uid %u is %llu; lower "
+                            "batch.size, or raise it in dloaderd.conf",
+                            (unsigned long long)slot_bytes, (unsigned)quota_uid(pool->o.account),
+                            (unsigned long long)most);
+    return 0;
+}
+
 bool pool_fit(struct pool *pool, uint64_t need, struct dl_error *err)
 {
     uint64_t slot_bytes = align_up(min_u64(need, DL_MAX_SEGMENT_BYTES / 2), SLOT_ALIGN);
@@ -158,11 +177,8 @@ bool pool_fit(struct pool *pool, uint64_t need, struct dl_error *err)
 
     if (slot_bytes <= pool->slot_bytes)
         return true;
-    if (segment_bytes(1, slot_bytes) > pool->o.spec->memory_limit)
-        return dl_error_set(err, ENOMEM, "memory.limit",
-                            "this batch takes %llu bytes and the limit is %llu",
-                            (unsigned long long)slot_bytes,
-                            (unsigned long long)pool->o.spec->memory_limit) == 0;
+    if (pool_tasks_never_fits(pool, slot_bytes, err) < 0)
+        return false;
     if (roomy <= pool->o.spec->memory_limit / (2 * (uint64_t)pool->n_members))
         slot_bytes = roomy;
     pool->slot_bytes = slot_bytes;
