@@ -10,14 +10,15 @@
 
 #define SECOND ((uint64_t)1000000000)
 
-/* Of those who begin a run one looks first, and finds the cards of most; one whose write was lost
- * lets others go first. Among many, what is read at once by all is read over some time. */
-static const uint64_t FIRST_LOOK_NS = SECOND / 2, RETRY_NS = SECOND / 250, CROWD_NS = SECOND / 1000;
-enum { RETRY_SHIFT_MAX = 8, CROWD = 25 };
+/* One whose write was lost lets others go first. Among many, what is read at once by all is read
+ * over some time. */
+static const uint64_t RETRY_NS = SECOND / 250, CROWD_NS = SECOND / 1000;
+enum { RETRY_SHIFT_MAX = 8 };
 
-/* A store that is slow, as all come at once, is given the time of so many calls: else many look
- * before the first has written what it saw. */
-enum { FIRST_LOOK_CALLS = 8, RETRY_CALLS = 2 };
+/* Of those who begin a run a few look first: as long as a slot is, or so many calls of a store that
+ * is slow, as all come at once, the others wait until what these have seen is written. */
+static const uint64_t FIRST_SLOT_NS = SECOND / 50;
+enum { FIRST_SLOT_CALLS = 4, RETRY_CALLS = 2 };
 
 /* Nodes that read each change of a state that does not concern them; more read fewer, and go by its
  * head where they can. */
@@ -90,6 +91,7 @@ void rdzv_init(struct rdzv *rdzv, const struct rdzv_settings *settings,
                           .peek_at = RDZV_NEVER,
                           .post_at = RDZV_NEVER,
                           .read_at = RDZV_NEVER,
+                          .skim_at = RDZV_NEVER,
                           .find_at = RDZV_NEVER,
                           .look_at = RDZV_NEVER,
                           .blind = true};
@@ -248,13 +250,15 @@ static uint64_t rdzv_retry_at(struct rdzv *rdzv)
 
 /* ---- what the store says -------------------------------------------------------------------- */
 
-/* Of many, those in front read each change, as they look at the cards; others when it concerns
- * them. Where the head does not say who is in front, all do, in their turn. */
+/* Of many, or where many are to come, those in front read each change, as they look at the cards;
+ * others when it concerns them. Where the head does not say who is in front, all do, in their
+ * turn. */
 static bool rdzv_is_reader(const struct rdzv *rdzv)
 {
     const struct rdzv_head *head = &rdzv->head;
 
-    return head->n <= RDZV_READERS || head->front == 0 || rdzv->self.id <= head->front;
+    return max_u64(head->n, rdzv->set.min) <= RDZV_READERS || head->front == 0 ||
+           rdzv->self.id <= head->front;
 }
 
 static bool rdzv_goes_by_place(const struct rdzv *rdzv)
@@ -272,6 +276,7 @@ static void rdzv_plan_read(struct rdzv *rdzv)
     const struct rdzv_head *head = &rdzv->head;
     uint64_t crowd = head->n * CROWD_NS, poll = rdzv->set.poll_ns;
 
+    rdzv->skim_at = rdzv_is_reader(rdzv) ? rdzv->skim_at : RDZV_NEVER;
     if (rdzv->has_read && rdzv->read_nonce == head->nonce)
         return;
     bool over = rdzv->in_round &&
@@ -284,24 +289,37 @@ static void rdzv_plan_read(struct rdzv *rdzv)
     else if (over || complete || rdzv_is_refused(rdzv))
         rdzv_sooner(&rdzv->read_at, rdzv->clock + rdzv_within(rdzv, min_u64(crowd, 2 * poll)));
     else if (rdzv->has_card && rdzv_is_reader(rdzv))
-        rdzv_sooner(&rdzv->read_at,
+        rdzv_sooner(&rdzv->skim_at,
                     rdzv->clock + (poll / 8 + rdzv_within(rdzv, poll / 4)) *
                                       (head->front > 0 ? 1 : max_u64(1, head->n / RDZV_READERS)));
 }
 
-/* Nobody is there: the run is new, or the store lost it. Who is in front sees to it. */
-static void rdzv_plan_begin(struct rdzv *rdzv)
+/* Half of all draw the last of some slots, a quarter the one before it, and so on: of however many
+ * there are one or two draw the first one that anybody draws. There are slots enough for as many
+ * nodes as can be; where fewer come the first ones are empty. */
+static uint64_t rdzv_first_look(struct rdzv *rdzv)
 {
-    uint64_t poll = rdzv->set.poll_ns, crowd = min_u64(rdzv->set.max, CROWD);
-    uint64_t drawn = max_u64(rdzv_draw(rdzv) % 1000, rdzv_draw(rdzv) % 1000);
+    uint64_t slot =
+        max_u64(FIRST_SLOT_NS, min_u64(FIRST_SLOT_CALLS * rdzv->latency, rdzv->set.poll_ns));
+    uint64_t slots = 0, drawn = rdzv_draw(rdzv), before = 0;
+
+    while (rdzv->set.max >> slots > 1)
+        slots++;
+    while (before < slots && drawn >> before & 1)
+        before++;
+    return (slots - before) * slot + rdzv_within(rdzv, slot);
+}
+
+/* Nobody is there: the run is new, or the store lost it. Who is in front sees to it. */
+static void rdzv_plan_begin(struct rdzv *rdzv, bool lost)
+{
+    uint64_t poll = rdzv->set.poll_ns;
 
     if (rdzv->present)
         rdzv_sooner(&rdzv->look_at, rdzv->clock + rdzv_within(rdzv, poll / 4) +
                                         min_u64(rdzv->place, 512) * (poll / 8));
-    else if (rdzv->has_card) /* few draw a small number, and they look first */
-        rdzv_sooner(&rdzv->look_at,
-                    rdzv->clock + max_u64(FIRST_LOOK_NS, FIRST_LOOK_CALLS * rdzv->latency) * crowd /
-                                      CROWD * drawn / 1000);
+    else if (rdzv->has_card && (lost || rdzv->look_at == RDZV_NEVER))
+        rdzv_sooner(&rdzv->look_at, rdzv->clock + rdzv_first_look(rdzv));
 }
 
 /* Those who are in let this node in; it looks itself if they do not, of many after longer. */
@@ -311,6 +329,12 @@ static uint64_t rdzv_patience(struct rdzv *rdzv)
     uint64_t poll = rdzv->set.poll_ns * max_u64(1, crowd);
 
     return 2 * poll + rdzv_within(rdzv, 2 * poll);
+}
+
+/* Nobody is in what there is: whoever comes is the first. */
+static bool rdzv_is_empty(const struct rdzv *rdzv)
+{
+    return !rdzv->has_head || (rdzv->head.n == 0 && !rdzv->head.closed);
 }
 
 static void rdzv_notice_opened(struct rdzv *rdzv, struct rdzv_out *out)
@@ -325,24 +349,27 @@ static void rdzv_notice_opened(struct rdzv *rdzv, struct rdzv_out *out)
 
 static void rdzv_on_head(struct rdzv *rdzv, const struct rdzv_head *head, struct rdzv_out *out)
 {
-    bool had = rdzv->has_head;
+    bool had = !rdzv_is_empty(rdzv), is_new = head && head->nonce != rdzv->told_nonce;
 
     rdzv->has_head = head != NULL;
     rdzv->has_news = true;
+    rdzv->told_at = rdzv->clock;
     rdzv->peek_at = RDZV_NEVER;
-    if (head)
+    if (head) {
         rdzv->head = *head;
+        rdzv->told_nonce = head->nonce;
+    }
     if (rdzv->want != RDZV_WANT_IN)
         return;
     if (rdzv->polls)
         rdzv->peek_at = rdzv->clock + rdzv_about(rdzv, rdzv->set.poll_ns);
-    if (!head || (head->n == 0 && !head->closed && !rdzv->present)) {
-        rdzv_plan_begin(rdzv);
+    if (!head || (rdzv_is_empty(rdzv) && !rdzv->present)) {
+        rdzv_plan_begin(rdzv, had);
         return;
     }
     rdzv_notice_opened(rdzv, out);
     rdzv_plan_read(rdzv);
-    if (!had && !rdzv->present)
+    if (!had && is_new && !rdzv->present) /* one left behind, of who is not there, is told again */
         rdzv->look_at = rdzv->clock + rdzv_patience(rdzv);
 }
 
@@ -370,7 +397,7 @@ static void rdzv_note_read(struct rdzv *rdzv, const struct rdzv_state *state)
 {
     bool was_in = rdzv_is_placed(rdzv), was_in_front = rdzv_is_in_front(rdzv);
 
-    rdzv->read_at = RDZV_NEVER;
+    rdzv->read_at = rdzv->skim_at = RDZV_NEVER;
     rdzv->has_read = state != NULL;
     rdzv->n_nodes = state ? state->n : 0;
     rdzv->place = rdzv->n_nodes;
@@ -402,12 +429,28 @@ static void rdzv_take_turn(struct rdzv *rdzv, struct rdzv_turn *turn)
     }
 }
 
+/* Of many who come, whoever was first goes on with it. */
+static bool rdzv_yields(const struct rdzv *rdzv)
+{
+    return rdzv->want == RDZV_WANT_IN && rdzv->n_peers > RDZV_READERS && !rdzv_is_in_front(rdzv);
+}
+
+static void rdzv_yield(struct rdzv *rdzv)
+{
+    if (rdzv_is_placed(rdzv))
+        rdzv_plan_look(rdzv);
+    else
+        rdzv->look_at = rdzv->clock + rdzv_patience(rdzv);
+}
+
 /* After a state that was read, or written, when to look. */
 static void rdzv_plan_after(struct rdzv *rdzv, const struct rdzv_turn *turn, bool lost)
 {
     uint64_t poll = rdzv->set.poll_ns, clock = rdzv->clock;
 
-    if (lost)
+    if (lost && rdzv_yields(rdzv))
+        rdzv_yield(rdzv);
+    else if (lost)
         rdzv->look_at = rdzv->lost > 1 ? rdzv_retry_at(rdzv) : clock;
     else if (rdzv->again)
         rdzv->look_at = clock;
@@ -612,7 +655,7 @@ static void rdzv_on_request(struct rdzv *rdzv, enum rdzv_want want, uint64_t wit
     rdzv->want = want;
     rdzv->failure = (struct dl_error){0};
     rdzv->deadline = rdzv->clock + within;
-    rdzv->read_at = rdzv->find_at = rdzv->look_at = rdzv->peek_at = RDZV_NEVER;
+    rdzv->read_at = rdzv->skim_at = rdzv->find_at = rdzv->look_at = rdzv->peek_at = RDZV_NEVER;
     *(want == RDZV_WANT_IN ? &rdzv->peek_at : &rdzv->read_at) = rdzv->clock;
 }
 
@@ -630,6 +673,7 @@ static void rdzv_on_join(struct rdzv *rdzv)
     rdzv_on_request(rdzv, RDZV_WANT_IN, rdzv->set.join_ns);
     rdzv->has_head = rdzv->has_read = rdzv->again = rdzv->unlisted = false;
     rdzv->unreadable.code = 0;
+    rdzv->told_nonce = 0;
     rdzv->post_at = RDZV_NEVER;
     rdzv->place = rdzv->n_nodes = rdzv->queue = 0;
     rdzv_on_ready(rdzv);
@@ -707,6 +751,13 @@ static void rdzv_on_event(struct rdzv *rdzv, const struct rdzv_event *event,
         rdzv_check_deadline(rdzv, out);
 }
 
+/* All cards of many are not looked at for what somebody else may have done in the meantime. */
+static bool rdzv_asks_first(const struct rdzv *rdzv)
+{
+    return rdzv->want == RDZV_WANT_IN && rdzv_is_empty(rdzv) && !rdzv->present &&
+           rdzv->set.max > RDZV_READERS && rdzv->told_at < rdzv->clock;
+}
+
 /* What there is to be asked for now. */
 static enum rdzv_do rdzv_next(const struct rdzv *rdzv)
 {
@@ -716,10 +767,12 @@ static enum rdzv_do rdzv_next(const struct rdzv *rdzv)
         return RDZV_NOTHING;
     if (knows && rdzv_card_is_due(rdzv))
         return RDZV_POST;
-    if (rdzv->clock >= rdzv->read_at)
+    if (rdzv->clock >= min_u64(rdzv->read_at, rdzv->skim_at))
         return RDZV_READ;
     if (rdzv->clock >= rdzv->find_at)
         return RDZV_FIND;
+    if (rdzv->clock >= rdzv->look_at && rdzv_asks_first(rdzv))
+        return RDZV_PEEK;
     if (rdzv->clock >= rdzv->look_at) {
         bool may_be_in = !rdzv_is_placed(rdzv) && rdzv->has_head && rdzv->want == RDZV_WANT_IN &&
                          !(rdzv->has_read && rdzv->read_nonce == rdzv->head.nonce);
@@ -730,8 +783,8 @@ static enum rdzv_do rdzv_next(const struct rdzv *rdzv)
 
 static uint64_t rdzv_next_at(const struct rdzv *rdzv)
 {
-    uint64_t at =
-        min_u64(min_u64(rdzv->peek_at, rdzv->read_at), min_u64(rdzv->find_at, rdzv->look_at));
+    uint64_t read_at = min_u64(rdzv->read_at, rdzv->skim_at);
+    uint64_t at = min_u64(min_u64(rdzv->peek_at, read_at), min_u64(rdzv->find_at, rdzv->look_at));
 
     if (rdzv->want == RDZV_WANT_IN)
         at = min_u64(at, rdzv->post_at);

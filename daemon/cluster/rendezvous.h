@@ -54,7 +54,10 @@
  * reads a page in the place of a state of a thousand nodes; those in front read the state, to look.
  *
  * A node that has just come writes its card and waits for those that are in; if none sees to it, it
- * looks itself. A state is written on the grounds of cards that are not older than it.
+ * looks itself. Where nobody is in, each waits for a time that it draws: few draw a short one, and
+ * of many the first one or two look while the others wait. Who has waited asks for the head before
+ * it looks at the cards of many; who was not the first to write leaves it to that one. A state is
+ * written on the grounds of cards that are not older than it.
  *
  * Clocks are never compared. A node is dead when its beat did not change for rdzv_silence() of
  * this node's own time, between when the beat was first seen and when a later look began.
@@ -184,9 +187,12 @@ struct rdzv {
     /* Time that counts: what passed while the machine was run. The times below are of it, and
      * UINT64_MAX is never. */
     uint64_t clock, now;
-    uint64_t asked;                                       /* when the store was */
-    uint64_t latency;                                     /* of its calls, lately */
-    uint64_t answered;                                    /* latest look */
+    uint64_t asked;      /* when the store was */
+    uint64_t latency;    /* of its calls, lately */
+    uint64_t answered;   /* latest look */
+    uint64_t told_at;    /* the latest head, */
+    uint64_t told_nonce; /* of that nonce */
+    uint64_t skim_at;    /* next read of a state that only concerns who is in front */
     uint64_t peek_at, post_at, read_at, find_at, look_at; /* next */
     uint64_t not_before;                                  /* any of them: the store fails */
     uint32_t failures;                                    /* of it, one after another */

@@ -21,6 +21,7 @@
 #define SIM_S  (1000 * SIM_MS)
 
 enum { SIM_ROUNDS = 4096 };
+enum { SIM_TOLD = RDZV_WRITE + 1, SIM_KINDS }; /* beside those of rdzv_do: by a watch */
 
 /* What lay in the store at one time; nodes that have read it share it. */
 struct sim_version {
@@ -29,7 +30,7 @@ struct sim_version {
     uint32_t refs;
 };
 
-enum sim_kind { SIM_TICK, SIM_ARRIVES, SIM_ANSWERED, SIM_CHANGED, SIM_READY };
+enum sim_kind { SIM_TICK, SIM_ARRIVES, SIM_ANSWERED, SIM_CHANGED, SIM_READY, SIM_JOIN };
 
 struct sim_event {
     uint64_t at, order;
@@ -55,6 +56,7 @@ struct sim_node {
     struct rdzv_card post;
     struct rdzv_found found;
     bool has_found;
+    uint64_t page_bytes;
     struct rdzv_head head; /* answered, with the cards */
     bool has_head;
     struct rdzv_card *cards;
@@ -86,12 +88,16 @@ struct sim {
     uint32_t behind;         /* of 1,000 writes: the head stays as it was */
     bool down;
     uint64_t delay_ns; /* at most, of each message */
+    uint64_t call_ns;  /* that the store takes for a call, and as much for each SIM_CALL_MORE bytes;
+                          it does one after the other */
+    uint64_t busy;     /* until then */
     uint32_t lose;     /* of 1,000 messages */
     uint64_t ready_ns; /* at most, until an owner stands still */
     struct sim_round complete[SIM_ROUNDS];
     uint32_t n_complete;
     uint64_t writes, lost_writes, reads, finds_done, removed, calls;
-    uint64_t bytes; /* of what was written and read */
+    uint64_t bytes; /* of what was written and read: of each kind of call, and of what was told */
+    uint64_t bytes_of[SIM_KINDS], calls_of[SIM_KINDS];
     struct rdzv_state next;
 };
 
@@ -271,7 +277,7 @@ static inline void sim_check_format(const struct sim *sim, const struct rdzv_sta
 }
 
 /* What heads and cards have, and a call besides. */
-enum { SIM_SMALL_BYTES = 64, SIM_CALL_BYTES = 400 };
+enum { SIM_SMALL_BYTES = 64, SIM_CALL_BYTES = 400, SIM_CALL_MORE = 16384 };
 
 static inline struct rdzv_head sim_head_of(const struct rdzv_state *state)
 {
@@ -328,6 +334,22 @@ static inline void sim_forget(struct sim *sim)
 
 /* ---- nodes ---------------------------------------------------------------------------------- */
 
+static inline void sim_count(struct sim *sim, unsigned kind, uint64_t bytes)
+{
+    sim->bytes += bytes;
+    sim->bytes_of[kind] += bytes;
+    sim->calls_of[kind]++;
+    if (kind != SIM_TOLD)
+        sim->busy += sim->call_ns * bytes / SIM_CALL_MORE;
+}
+
+/* When the store comes to a call that is made now. */
+static inline uint64_t sim_arrival(struct sim *sim)
+{
+    sim->busy = max_u64(sim->busy, sim->now + sim_delay(sim)) + sim->call_ns;
+    return sim->busy;
+}
+
 static inline void sim_ask(struct sim *sim, uint32_t number, const struct rdzv_out *out)
 {
     struct sim_node *node = &sim->nodes[number];
@@ -347,7 +369,8 @@ static inline void sim_ask(struct sim *sim, uint32_t number, const struct rdzv_o
         sim->next = (struct rdzv_state){0};
         node->token = node->seen ? node->seen->token : 0;
     }
-    sim_plan(sim, sim->now + sim_delay(sim), SIM_ARRIVES, number, node->calls);
+    sim_plan(sim, sim->call_ns ? sim_arrival(sim) : sim->now + sim_delay(sim), SIM_ARRIVES, number,
+             node->calls);
 }
 
 static inline void sim_tell(struct sim *sim, uint32_t number, const struct rdzv_out *out,
@@ -458,23 +481,28 @@ static inline void sim_find(struct sim *sim, struct sim_node *node)
     struct dl_buffer bytes = {0};
 
     node->has_found = false;
+    node->page_bytes = 0;
     if (!state || !state->complete || pages == 0 ||
         rdzv_pages(rdzv_state_count(state).members) != pages)
         return;
     rdzv_page_pack(state, (uint32_t)(node->self.id % pages), &bytes);
-    sim->bytes += bytes.len;
+    node->page_bytes = bytes.len;
     node->has_found =
         rdzv_page_find((struct dl_span){bytes.data, bytes.len}, node->self.id, &node->found);
 }
 
-static inline void sim_count(struct sim *sim, const struct sim_node *node)
+/* Of a call: what goes there and comes back. */
+static inline void sim_count_call(struct sim *sim, const struct sim_node *node)
 {
     const struct rdzv_state *state = sim->store ? &sim->store->state : NULL;
     bool whole = node->does == RDZV_READ || node->does == RDZV_WRITE;
+    uint64_t bytes = SIM_CALL_BYTES + SIM_SMALL_BYTES + (whole ? sim_bytes_of(state) : 0);
 
-    sim->bytes += SIM_CALL_BYTES + SIM_SMALL_BYTES + (whole ? sim_bytes_of(state) : 0);
     if (node->does == RDZV_LOOK)
-        sim->bytes += (uint64_t)node->n_cards * (SIM_SMALL_BYTES + 100);
+        bytes += (uint64_t)node->n_cards * (SIM_SMALL_BYTES + 100);
+    if (node->does == RDZV_FIND)
+        bytes += node->page_bytes;
+    sim_count(sim, node->does, bytes);
 }
 
 /* What is asked is done there, of what there is now. */
@@ -493,7 +521,7 @@ static inline void sim_do(struct sim *sim, uint32_t number)
     node->answer = sim_ref(sim->store);
     node->head = sim->head;
     node->has_head = sim->has_head && sim_knows(node, sim->head_format);
-    sim_count(sim, node);
+    sim_count_call(sim, node);
 }
 
 /* A call reaches the store, is done there, and is answered; or fails, at any of these. */
@@ -572,7 +600,7 @@ static inline void sim_changed(struct sim *sim, uint32_t number)
 
     if (sim->has_head && sim_knows(node, sim->head_format))
         event.head = &sim->head;
-    sim->bytes += SIM_CALL_BYTES / 2;
+    sim_count(sim, SIM_TOLD, SIM_CALL_BYTES / 2);
     if (!node->cut && !sim->down && !sim_is_lost(sim))
         sim_step(sim, number, &event);
 }
@@ -654,6 +682,9 @@ static inline void sim_event(struct sim *sim, const struct sim_event *event)
         break;
     case SIM_READY:
         sim_owner(sim, event->node, RDZV_READY);
+        break;
+    case SIM_JOIN:
+        sim_owner(sim, event->node, RDZV_JOIN);
         break;
     }
 }
