@@ -78,8 +78,10 @@ struct sim {
     struct sim_event *heap;
     size_t events, cap;
     uint64_t now, order, draws, tokens, seed;
-    struct sim_version *store; /* may be NULL: it holds nothing */
-    struct rdzv_head head;     /* as it lies there; it can be one that was left behind */
+    struct sim_version *store;              /* may be NULL: it holds nothing */
+    struct dl_buffer pages[RDZV_PAGES_MAX]; /* of places, of the state of that token */
+    uint64_t paged;
+    struct rdzv_head head; /* as it lies there; it can be one that was left behind */
     uint32_t head_format;
     bool has_head;
     struct rdzv_card *cards; /* of each node; life RDZV_NUMBER_MAX: none */
@@ -472,23 +474,38 @@ static inline void sim_look(struct sim *sim, struct sim_node *node)
             node->cards[node->n_cards++] = sim->cards[i];
 }
 
-/* What is on the page, as it was written with the state that completed the round. */
+static inline void sim_drop_pages(struct sim *sim)
+{
+    for (size_t i = 0; i < RDZV_PAGES_MAX; i++)
+        buffer_deinit(&sim->pages[i]);
+}
+
+/* As it was written with the state that completed the round. */
+static inline struct dl_span sim_page(struct sim *sim, uint32_t number)
+{
+    struct dl_buffer *page = &sim->pages[number];
+
+    if (sim->paged != sim->store->token)
+        sim_drop_pages(sim);
+    sim->paged = sim->store->token;
+    if (page->len == 0)
+        rdzv_page_pack(&sim->store->state, number, page);
+    return (struct dl_span){page->data, page->len};
+}
+
 static inline void sim_find(struct sim *sim, struct sim_node *node)
 {
     const struct rdzv_state *state = sim->store ? &sim->store->state : NULL;
     uint32_t pages = rdzv_pages(sim->head.members);
-    _cleanup_(buffer_deinit)
-    struct dl_buffer bytes = {0};
 
     node->has_found = false;
     node->page_bytes = 0;
     if (!state || !state->complete || pages == 0 ||
         rdzv_pages(rdzv_state_count(state).members) != pages)
         return;
-    rdzv_page_pack(state, (uint32_t)(node->self.id % pages), &bytes);
-    node->page_bytes = bytes.len;
-    node->has_found =
-        rdzv_page_find((struct dl_span){bytes.data, bytes.len}, node->self.id, &node->found);
+    struct dl_span page = sim_page(sim, (uint32_t)(node->self.id % pages));
+    node->page_bytes = page.len;
+    node->has_found = rdzv_page_find(page, node->self.id, &node->found);
 }
 
 /* Of a call: what goes there and comes back. */
@@ -643,6 +660,7 @@ static inline void sim_deinit(struct sim *sim)
         sim_unref(&sim->nodes[i].write);
     }
     sim_unref(&sim->store);
+    sim_drop_pages(sim);
     rdzv_state_deinit(&sim->next);
     free(sim->cards);
     free(sim->nodes);
