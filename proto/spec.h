@@ -340,6 +340,8 @@ const char *spec_dataset_label(const struct spec_dataset *dataset);
 uint32_t spec_mixture_leaves(const struct spec_dataset *dataset);
 uint32_t spec_mixture_nodes(const struct spec_dataset *dataset); /* of a mix itself and all in it */
 bool spec_mixture_is_nested(const struct spec_dataset *dataset);
+/* Whether the weights of a mix in it follow a schedule. */
+bool spec_mixture_has_inner_steps(const struct spec_dataset *dataset);
 
 /* Whether the kind is known to be iterable. False of a plugin: only it knows, when it is open. */
 bool spec_dataset_is_iterable(const struct spec_dataset *dataset);

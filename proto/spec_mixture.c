@@ -204,19 +204,24 @@ int spec_read_schedule(struct spec_reading *rd, const struct spec_key *key, cons
 int spec_mixture_check_inner(const struct spec_reading *rd, const char *place,
                              const struct spec_dataset *inner)
 {
+    bool steps = inner->n_points > 1;
     const struct {
         bool is;
         const char *key, *words;
     } not [] = {
-        {inner->n_points > 1, "schedule",
-         "has steps, which only the outermost mix counts; write weights, or list its datasets "
-         "there"},
+        {steps && inner->stop != MIX_STOP_NEVER, "schedule",
+         "has steps, by which each of its epochs would have another length; write stop: never and "
+         "a length beside it"},
+        {steps && spec_dataset_is_iterable(inner), "schedule",
+         "has steps, which a mix of iterable datasets has in the outermost one alone, since each "
+         "worker makes a part of it; write weights, or list its datasets there"},
         {inner->by == MIX_BY_TOKENS, "by",
-         "tokens: only the outermost mix takes shares of tokens; leave it out, or list its "
-         "datasets there"},
+         "tokens: an inner mix is asked for samples, and has shares of these; leave it out, or "
+         "list its datasets in the outermost mix, their weights times that of this one"},
         {inner->draw == MIX_DRAW_RANDOM, "draw",
-         "random: only the outermost mix draws at random; leave it out, or list its datasets "
-         "there"},
+         "random: an inner mix is exact, so that a sample of it is found without those before; "
+         "leave it out, or list its datasets in the outermost mix, their weights times that of "
+         "this one"},
     };
     char at[DL_ERROR_PATH_MAX];
 
@@ -226,6 +231,19 @@ int spec_mixture_check_inner(const struct spec_reading *rd, const char *place,
             return spec_mixture_refuse(rd, at, not [i].words);
     }
     return 0;
+}
+
+bool spec_mixture_has_inner_steps(const struct spec_dataset *dataset)
+{
+    bool steps = false;
+
+    for (uint32_t i = 0; dataset->kind == DATASET_MIX && i < dataset->n_datasets; i++) {
+        const struct spec_dataset *child = &dataset->datasets[i];
+
+        steps = steps || (child->kind == DATASET_MIX && child->n_points > 1) ||
+                spec_mixture_has_inner_steps(child);
+    }
+    return steps;
 }
 
 /* ---- together -------------------------------------------------------------------------------- */
@@ -265,6 +283,12 @@ int spec_check_mixture(const struct spec_reading *rd)
         return spec_mixture_refuse(rd, place,
                                    "has no effect without a schedule of several entries; "
                                    "leave it out");
+    spec_place_below(rd->place, "by", place);
+    if (dataset->by == MIX_BY_TOKENS && spec_mixture_has_inner_steps(dataset))
+        return spec_mixture_refuse(rd, place,
+                                   "tokens does not go with the schedule of a mix in this one: how "
+                                   "many of its samples come before a step is told by lengths; "
+                                   "leave it out, or put the schedule into the outermost mix");
     spec_place_below(rd->place, "length", place);
     if (dataset->stop == MIX_STOP_NEVER && dataset->length == 0)
         return spec_mixture_refuse(rd, place,

@@ -8,6 +8,56 @@
 /* Keeps the seeds of later epochs apart from those of children. */
 #define MIX_NESTED_STREAM UINT64_C(0x6d69782063796365)
 
+/* ---- steps of the outermost one -------------------------------------------------------------- */
+
+/* A mixture that another one stands in. */
+struct mix_around {
+    const struct mix_around *around; /* that this one stands in; NULL: it is the outermost */
+    const struct mix_shares *shares;
+    uint64_t cycle; /* positions, after which its order begins again; 0: it does not */
+    uint32_t child; /* which of its children the other one is */
+};
+
+static uint64_t mix_around_share(const struct mix_around *around, uint64_t position)
+{
+    const struct mix_shares *shares = around->shares;
+    uint64_t at = min_u64(position, MIX_POSITIONS - 1);
+
+    return mix_whole(mix_shares_at(shares, mix_shares_stretch(shares, at), around->child, at));
+}
+
+/* How many samples of the child are due of the outermost one's first `position`. */
+static uint64_t mix_around_due(const struct mix_around *around, uint64_t position)
+{
+    uint64_t at = around->around ? mix_around_due(around->around, position) : position;
+
+    if (around->cycle == 0)
+        return mix_around_share(around, at);
+    return at / around->cycle * mix_around_share(around, around->cycle) +
+           mix_around_share(around, at % around->cycle);
+}
+
+/* The schedule in samples of its own, each entry of which has one at least. */
+static int mix_around_convert(const struct plan_mix *mix, struct mix_point *points,
+                              struct mix_schedule *ret)
+{
+    const struct mix_schedule *of = &mix->schedule;
+    uint64_t position;
+
+    for (uint32_t i = 0; i < of->n_points; i++) {
+        points[i] = of->points[i];
+        if (mul_overflows(points[i].step, of->step_samples, &position) || position >= MIX_POSITIONS)
+            return -EINVAL;
+        points[i].step = mix_around_due(mix->around, position);
+        if (i > 0)
+            points[i].step = max_u64(points[i].step, points[i - 1].step + 1);
+    }
+    *ret = *of;
+    ret->points = points;
+    ret->step_samples = 1;
+    return 0;
+}
+
 /* ---- what a mixture inside another one is ---------------------------------------------------- */
 
 static uint32_t mix_nested_leaves(const struct plan_mix *mix, uint32_t child)
@@ -120,6 +170,28 @@ uint64_t mixed_nested_missing(const struct mixed_nested *nested, uint64_t nth)
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
+static int mix_nested_order(struct mix_order *order, const struct plan_mix *mix)
+{
+    struct mix_schedule schedule;
+    struct mix_point *points;
+
+    if (mix->schedule.n_points == 1)
+        return mix_order_init(order, &mix->schedule, 0, 0);
+    if (!mix->around || mix->stop != MIX_STOP_NEVER)
+        return -EINVAL;
+    points = calloc(mix->schedule.n_points, sizeof *points);
+    if (!points)
+        return -ENOMEM;
+    int r = mix_around_convert(mix, points, &schedule);
+    if (r == 0)
+        r = mix_order_init(order, &schedule, 0, 0);
+    free(points);
+    return r;
+}
+
+static int mixed_children_nest(struct mixed_children *own, const struct plan_mix *mix,
+                               struct mix_around *around);
+
 static int mix_nested_fill(struct mixed_nested *nested, const struct plan_mix *mix, uint64_t epoch,
                            bool in_turn)
 {
@@ -128,13 +200,19 @@ static int mix_nested_fill(struct mixed_nested *nested, const struct plan_mix *m
     if (r == 0 && nested->size == 0)
         r = -EINVAL;
     if (r == 0)
-        r = mix_order_init(&nested->order, &mix->schedule, 0, 0);
+        r = mix_nested_order(&nested->order, mix);
     if (r < 0)
         return r;
     nested->endless = mix->stop == MIX_STOP_NEVER;
     if (!nested->endless)
         nested->order.plain = (nested->size - 1) / MIX_WINDOW * MIX_WINDOW;
-    return mixed_children_init(&nested->own, mix, 0, epoch, in_turn);
+    r = mixed_children_init(&nested->own, mix, 0, epoch, in_turn);
+    if (r < 0)
+        return r;
+    struct mix_around around = {.around = mix->around,
+                                .shares = &nested->order.shares,
+                                .cycle = nested->endless ? 0 : nested->size};
+    return mixed_children_nest(&nested->own, mix, &around);
 }
 
 int mixed_nested_new(const struct plan_mix *mix, uint64_t epoch, bool in_turn,
@@ -167,7 +245,8 @@ uint64_t mixed_nested_bytes(const struct mixed_nested *nested)
            mixed_children_bytes(&nested->own);
 }
 
-int mixed_children_nest(struct mixed_children *own, const struct plan_mix *mix)
+static int mixed_children_nest(struct mixed_children *own, const struct plan_mix *mix,
+                               struct mix_around *around)
 {
     uint32_t leaf = 0;
     int r = 0;
@@ -180,9 +259,38 @@ int mixed_children_nest(struct mixed_children *own, const struct plan_mix *mix)
     for (uint32_t i = 0; r == 0 && i < mix->schedule.n; i++) {
         if (mix_nested_is_mix(mix, i)) {
             struct plan_mix inner = mix_nested_of(mix, i, leaf);
+            around->child = i;
+            inner.around = around;
             r = mixed_nested_new(&inner, own->epoch, own->in_turn, &own->nested[i]);
         }
         leaf += mix_nested_leaves(mix, i);
     }
+    return r;
+}
+
+static bool mix_nested_has_steps(const struct plan_mix *mix)
+{
+    bool steps = false;
+
+    for (uint32_t i = 0; mix->children && i < mix->schedule.n; i++)
+        steps = steps ||
+                (mix_nested_is_mix(mix, i) && (mix->children[i].n_points > 1 ||
+                                               spec_mixture_has_inner_steps(&mix->children[i])));
+    return steps;
+}
+
+int mixed_children_nest_all(struct mixed_children *own, const struct plan_mix *mix)
+{
+    struct mix_around around = {.shares = NULL};
+    struct mix_order order = {.seed = 0};
+    int r = 0;
+
+    /* Its shares are known with its order: where accounts are closed they hang on it. */
+    if (mix_nested_has_steps(mix))
+        r = mix_order_init(&order, &mix->schedule, 0, 0);
+    around.shares = &order.shares;
+    if (r == 0)
+        r = mixed_children_nest(own, mix, &around);
+    mix_order_deinit(&order);
     return r;
 }

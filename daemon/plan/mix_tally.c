@@ -10,27 +10,45 @@
 
 /* ---- what there is to count ------------------------------------------------------------------ */
 
+/* The schedule of an inner mixture, whose steps are those of the outermost one. 0 or an errno of
+ * mix_course_init(). */
+static int mix_ruler_set_steps(struct mix_node *node, const struct spec_dataset *mix)
+{
+    const struct plan_mix inner = plan_mix_of(mix);
+
+    if (mix->n_points == 1)
+        return 0;
+    node->steps = calloc(1, sizeof *node->steps);
+    return node->steps ? mix_course_init(node->steps, &inner.schedule, NULL) : -ENOMEM;
+}
+
 /* A child and, if it is a mixture, what it lists; NULL: it is none. */
-static void mix_ruler_add(struct mix_ruler *ruler, const struct spec_dataset *child,
-                          uint32_t parent, double weight)
+static int mix_ruler_add(struct mix_ruler *ruler, const struct spec_dataset *child,
+                         const struct mix_node *as)
 {
     uint32_t node = ruler->n_nodes++;
     double sum = 0;
 
-    ruler->nodes[node] = (struct mix_node){.parent = parent, .weight = weight};
+    ruler->nodes[node] = *as;
     if (!child || child->kind != DATASET_MIX) {
         ruler->leaves[ruler->n_leaves++] = node;
-        return;
+        return 0;
     }
     for (uint32_t i = 0; i < child->n_datasets; i++)
         sum += child->points[0].weights[i];
-    for (uint32_t i = 0; i < child->n_datasets; i++)
-        mix_ruler_add(ruler, &child->datasets[i], node, child->points[0].weights[i] / sum);
+    int r = mix_ruler_set_steps(&ruler->nodes[node], child);
+    for (uint32_t i = 0; r == 0 && i < child->n_datasets; i++)
+        r = mix_ruler_add(ruler, &child->datasets[i],
+                          &(struct mix_node){.parent = node,
+                                             .child = i,
+                                             .weight = child->points[0].weights[i] / sum});
+    return r;
 }
 
 static int mix_ruler_set_nodes(struct mix_ruler *ruler, const struct plan_mix *mix)
 {
     uint32_t n = mix->schedule.n, nodes = n;
+    int r = 0;
 
     for (uint32_t i = 0; mix->children && i < n; i++)
         nodes += spec_mixture_nodes(&mix->children[i]) - 1;
@@ -40,11 +58,12 @@ static int mix_ruler_set_nodes(struct mix_ruler *ruler, const struct plan_mix *m
     ruler->tops = calloc(n, sizeof *ruler->tops);
     if (!ruler->nodes || !ruler->leaves || !ruler->tops)
         return -ENOMEM;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; r == 0 && i < n; i++) {
         ruler->tops[i] = ruler->n_nodes;
-        mix_ruler_add(ruler, mix->children ? &mix->children[i] : NULL, MIX_NODE_NONE, 0);
+        r = mix_ruler_add(ruler, mix->children ? &mix->children[i] : NULL,
+                          &(struct mix_node){.parent = MIX_NODE_NONE, .child = i});
     }
-    return 0;
+    return r;
 }
 
 static int mix_ruler_set_ends(struct mix_ruler *ruler, const struct plan_mix *mix)
@@ -90,6 +109,11 @@ int mix_ruler_init(struct mix_ruler *ruler, const struct plan_params *params)
 void mix_ruler_deinit(struct mix_ruler *ruler)
 {
     mix_course_deinit(&ruler->course);
+    for (uint32_t i = 0; i < ruler->n_nodes; i++)
+        if (ruler->nodes[i].steps) {
+            mix_course_deinit(ruler->nodes[i].steps);
+            free(ruler->nodes[i].steps);
+        }
     free(ruler->nodes);
     free(ruler->leaves);
     free(ruler->tops);
@@ -114,35 +138,59 @@ static uint32_t mix_ruler_tokens(const struct mix_ruler *ruler, uint64_t index)
     return ruler->truncate ? ruler->limit : 0;
 }
 
-/* The weights at the batch. */
-static struct mix_spot mix_ruler_spot(const struct mix_ruler *ruler, const struct mix_batch *batch)
+/* The weights at the batch, of the outermost mixture or of an inner one. */
+static struct mix_spot mix_ruler_spot(const struct mix_ruler *ruler,
+                                      const struct mix_course *course,
+                                      const struct mix_batch *batch)
 {
     uint64_t position;
 
-    if (ruler->length == 0) /* epochs have an order each */
-        return mix_course_spot_of(&ruler->course, batch->epoch,
-                                  min_u64(batch->position, MIX_POSITIONS - 1));
+    if (ruler->length == 0) { /* epochs have an order each */
+        position = min_u64(batch->position, MIX_POSITIONS - 1);
+        return course == &ruler->course ? mix_course_spot_of(course, batch->epoch, position)
+                                        : mix_course_spot(course, position);
+    }
     if (mul_overflows(batch->epoch, ruler->length, &position) ||
         add_overflows(position, batch->position, &position))
         position = MIX_POSITIONS;
-    return mix_course_spot(&ruler->course, min_u64(position, MIX_POSITIONS - 1));
+    return mix_course_spot(course, min_u64(position, MIX_POSITIONS - 1));
+}
+
+static double mix_ruler_weight(const struct mix_ruler *ruler, const struct mix_course *course,
+                               const struct mix_batch *batch, uint32_t child)
+{
+    struct mix_spot spot = mix_ruler_spot(ruler, course, batch);
+
+    return ldexp((double)mix_spot_weight(&spot, child), -MIX_UNIT_BITS);
 }
 
 static void mix_tally_want(const struct mix_ruler *ruler, const struct mix_batch *batch,
                            double amount, struct mix_tally *tallies)
 {
-    struct mix_spot spot = mix_ruler_spot(ruler, batch);
-
-    for (uint32_t i = 0; i < ruler->course.n; i++) {
-        mix_units weight = mix_spot_weight(&spot, i);
-
-        tallies[ruler->tops[i]].wanted += amount * ldexp((double)weight, -MIX_UNIT_BITS);
-    }
+    for (uint32_t i = 0; i < ruler->course.n; i++)
+        tallies[ruler->tops[i]].wanted +=
+            amount * mix_ruler_weight(ruler, &ruler->course, batch, i);
     for (uint32_t i = 0; i < ruler->n_nodes; i++) {
         const struct mix_node *node = &ruler->nodes[i];
 
-        if (node->parent != MIX_NODE_NONE)
+        if (node->parent != MIX_NODE_NONE && !ruler->nodes[node->parent].steps)
             tallies[i].wanted = node->weight * (double)tallies[node->parent].samples;
+    }
+}
+
+/* Where an inner mixture has a schedule: what its children want of `sign` times the samples that it
+ * has so far, by its weights at the batch. */
+static void mix_tally_want_by_steps(const struct mix_ruler *ruler, const struct mix_batch *batch,
+                                    double sign, struct mix_tally *tallies)
+{
+    for (uint32_t i = 0; i < ruler->n_nodes; i++) {
+        const struct mix_node *node = &ruler->nodes[i];
+
+        if (node->parent == MIX_NODE_NONE || !ruler->nodes[node->parent].steps)
+            continue;
+        tallies[i].wanted +=
+            sign * (double)tallies[node->parent].samples *
+            mix_ruler_weight(ruler, ruler->nodes[node->parent].steps, batch, node->child);
     }
 }
 
@@ -179,10 +227,12 @@ void mix_tally_add(const struct mix_ruler *ruler, const struct mix_batch *batch,
     uint64_t samples = 0, tokens = 0;
     uint32_t length;
 
+    mix_tally_want_by_steps(ruler, batch, -1, tallies);
     for (uint32_t i = 0; i < batch->n; i++) {
         samples += mix_tally_one(ruler, batch, i, tallies, &length);
         tokens += length;
     }
+    mix_tally_want_by_steps(ruler, batch, 1, tallies);
     mix_tally_want(ruler, batch, (double)(ruler->by == MIX_BY_TOKENS ? tokens : samples), tallies);
 }
 

@@ -25,7 +25,9 @@ struct mix_tally {
 /* A child, or one of a mixture that is one. */
 struct mix_node {
     uint32_t parent; /* the mixture's node; MIX_NODE_NONE: it is a child of the outermost one */
-    double weight;   /* in that one, of all; of an inner mixture it does not change */
+    double weight;   /* in that one, of all; where that one has a schedule, there are `steps` */
+    uint32_t child;  /* in that one, counted from 0 */
+    struct mix_course *steps; /* owned; of a mixture that has a schedule; else NULL */
 };
 #define MIX_NODE_NONE UINT32_MAX
 

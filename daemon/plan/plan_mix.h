@@ -37,6 +37,7 @@
 #include "proto/mixture.h"
 
 struct spec_dataset;
+struct mix_around;
 
 struct plan_mix {
     struct mix_schedule schedule; /* n: 0: this is no mixture */
@@ -45,9 +46,10 @@ struct plan_mix {
     const struct spec_dataset *children; /* borrowed; NULL: none is a mixture */
     enum mix_stop stop;                  /* MIX_BY_TOKENS: not MIX_STOP_ALL */
     enum mix_by by;                      /* MIX_BY_TOKENS: with the lengths of plan_params.tokens */
-    enum mix_draw draw;          /* MIX_DRAW_RANDOM: with MIX_STOP_NEVER and by samples alone */
-    uint64_t length;             /* MIX_STOP_NEVER */
-    struct mix_changes *changes; /* borrowed; changed weights; NULL: none */
+    enum mix_draw draw;              /* MIX_DRAW_RANDOM: with MIX_STOP_NEVER and by samples alone */
+    uint64_t length;                 /* MIX_STOP_NEVER */
+    struct mix_changes *changes;     /* borrowed; changed weights; NULL: none */
+    const struct mix_around *around; /* mix_nested.c's own: what this one stands in; else NULL */
 };
 
 /* The mixture of one epoch, where each has an order of its own: with the weights of its last

@@ -27,14 +27,16 @@ int mixed_children_init(struct mixed_children *own, const struct plan_mix *mix, 
     own->kept = own->in_turn ? NULL : calloc(own->n_kept, sizeof *own->kept);
     if (!own->ends || (!own->kept && !own->in_turn))
         return -ENOMEM;
-    return plan_mix_ends(mix, own->ends) ? mixed_children_nest(own, mix) : -EINVAL;
+    return plan_mix_ends(mix, own->ends) ? 0 : -EINVAL;
 }
 
 int mixed_children_of(struct mixed_children *own, const struct plan_params *params)
 {
-    return mixed_children_init(own, &params->mix, params->seed,
-                               params->mix.stop == MIX_STOP_NEVER ? 0 : params->epoch,
-                               params->order == PLAN_SEQUENTIAL);
+    int r = mixed_children_init(own, &params->mix, params->seed,
+                                params->mix.stop == MIX_STOP_NEVER ? 0 : params->epoch,
+                                params->order == PLAN_SEQUENTIAL);
+
+    return r < 0 ? r : mixed_children_nest_all(own, &params->mix);
 }
 
 void mixed_children_deinit(struct mixed_children *own)

@@ -31,8 +31,9 @@ struct mixed_children {
                                        NULL; NULL: none is */
 };
 
-/* -EINVAL: a child is a mixture that cannot be; or -ENOMEM. What there is, is to be released in any
- * case. `epoch`: 0 where all epochs are one order. */
+/* -EINVAL: too many samples, or, of the latter, a child is a mixture that cannot be; or -ENOMEM.
+ * What there is, is to be released in any case. `epoch`: 0 where all epochs are one order. The
+ * former are without those children that are mixtures. */
 int _nodiscard_ mixed_children_init(struct mixed_children *own, const struct plan_mix *mix,
                                     uint64_t seed, uint64_t epoch, bool in_turn);
 int _nodiscard_ mixed_children_of(struct mixed_children *own, const struct plan_params *params);
@@ -50,8 +51,8 @@ uint64_t mixed_children_size(const struct mixed_children *own, uint32_t child);
 /* What about the child's nth sample is still to be worked out, in positions of mix_order.h. */
 uint64_t mixed_children_missing(const struct mixed_children *own, uint32_t child, uint64_t nth);
 
-/* Makes those children that are mixtures: a part of mixed_children_init(). (mix_nested.c) */
-int _nodiscard_ mixed_children_nest(struct mixed_children *own, const struct plan_mix *mix);
+/* Makes those children of the outermost one that are mixtures. (mix_nested.c) */
+int _nodiscard_ mixed_children_nest_all(struct mixed_children *own, const struct plan_mix *mix);
 
 /* The child's nth sample, as an index in the concatenation. */
 uint64_t mixed_children_index(struct mixed_children *own, uint32_t child, uint64_t nth);

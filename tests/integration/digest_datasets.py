@@ -357,6 +357,12 @@ DATASETS = [
                 pictures(case, "inner1"), pictures(case, "inner2"), {
                     "kind": "mix", "weights": [1, 4], "stop": "never", "length": 11, "datasets": [
                         pictures(case, "inmost1"), pictures(case, "inmost2")]}]}]}),
+    ("mix_in_a_mix_by_schedule", "mix", lambda case: {
+        "stop": "all", "weights": [2, 3], "datasets": [{"kind": "range", "length": ROWS}, {
+            "kind": "mix", "stop": "never", "length": 40, "global_batch": 4, "datasets": [
+                {"kind": "range", "length": 7}, {"kind": "range", "length": 50}],
+            "schedule": [{"step": 0, "weights": [1, 0]}, {"step": 3, "weights": [1, 3]},
+                         {"step": 9, "weights": [2, 1], "ramp": "linear"}]}]}),
     ("mix_in_a_mix_of_streams", "mix", lambda case: {
         "stop": "never", "length": 2 * ROWS, "weights": [1, 2], "datasets": [ranges(), {
             "kind": "mix", "weights": [1, 3], "stop": "all", "datasets": [

@@ -4,8 +4,8 @@
  * and eight end: together they have the unbroken run's samples, each as often; and of batches of
  * samples those of each step stand together in it. Every prefix of an exact order has each child's
  * share, by sums that are written down here anew; and where a child is a mixture itself, each of
- * that one's, of the samples that it has been asked for. Any step is the same when it is asked for
- * first.
+ * that one's, of the samples that it has been asked for, by its own schedule, too. Any step is the
+ * same when it is asked for first.
  */
 #include "proto/spec.h"
 #include "tests/unit/plan_case.h"
@@ -33,8 +33,8 @@ struct mixture {
     uint32_t lengths[LEAVES * SIZE];
     /* Of those that are mixtures. */
     struct spec_dataset children[CHILDREN], leaf[INNER];
-    struct mix_point inner_points[CHILDREN];
-    double inner_weights[CHILDREN][INNER];
+    struct mix_point inner_points[CHILDREN][POINTS];
+    double inner_weights[CHILDREN][POINTS][INNER];
 };
 
 /* ---- a random one ---------------------------------------------------------------------------- */
@@ -85,19 +85,28 @@ static void draw_tokens(uint64_t *g, struct mixture *m)
 static void draw_inner(uint64_t *g, struct mixture *m, uint32_t child)
 {
     struct spec_dataset *inner = &m->children[child];
+    uint64_t step = 0;
 
-    m->inner_points[child] = (struct mix_point){.weights = m->inner_weights[child]};
     *inner = (struct spec_dataset){.kind = DATASET_MIX,
                                    .datasets = m->leaf,
                                    .n_datasets = 1 + below(g, INNER),
-                                   .points = &m->inner_points[child],
+                                   .points = m->inner_points[child],
                                    .n_points = 1,
                                    .stop = MIX_STOP_FIRST + below(g, 3),
                                    .by = MIX_BY_SAMPLES,
                                    .draw = MIX_DRAW_EXACT};
     inner->length = inner->stop == MIX_STOP_NEVER ? 1 + below(g, 90) : 0;
-    for (uint32_t i = 0; i < inner->n_datasets; i++)
-        m->inner_weights[child][i] = 1 + below(g, 9);
+    if (inner->stop == MIX_STOP_NEVER && below(g, 2)) {
+        inner->n_points = 2 + below(g, POINTS - 1);
+        inner->global_batch = 1 + below(g, 16);
+    }
+    for (uint32_t p = 0; p < inner->n_points; p++) {
+        m->inner_points[child][p] = (struct mix_point){
+            .step = step, .weights = m->inner_weights[child][p], .ramp = p > 0 && below(g, 2)};
+        step += 1 + below(g, 30);
+        for (uint32_t i = 0; i < inner->n_datasets; i++)
+            m->inner_weights[child][p][i] = 1 + below(g, 9);
+    }
 }
 
 /* The children, some of which are mixtures, and their sizes. */
@@ -151,16 +160,24 @@ static void draw_mixture(uint64_t seed, struct mixture *m)
 }
 
 /* Whether there is such an epoch, and it is no longer than we can hold. */
-static bool can_be(const struct mixture *m)
+static bool can_be(const struct mixture *m, uint64_t *ret_count)
 {
     struct dl_error err;
-    uint64_t count;
 
-    if (plan_mix_count(&m->params.mix, m->params.epoch, &count, &err) < 0) {
+    if (plan_mix_count(&m->params.mix, m->params.epoch, ret_count, &err) < 0) {
         assert_int_equal(m->params.mix.stop == MIX_STOP_NEVER, 0);
         return false; /* stop: all, of one that never comes whole */
     }
-    return count <= MOST;
+    return *ret_count <= MOST;
+}
+
+/* It is told without a seed, by the choices of which an epoch may end a sample earlier or later. */
+static void check_count(const struct mixture *m, uint64_t told, uint64_t n)
+{
+    if (m->params.mix.stop == MIX_STOP_NEVER)
+        assert_int_equal(n, told);
+    else
+        assert_in_range(n + 1, told, told + 2);
 }
 
 /* ---- the unbroken run ------------------------------------------------------------------------ */
@@ -337,28 +354,58 @@ static void check_shares(const struct mixture *m, const struct run *whole)
 /* What one of its epochs, or with MIX_STOP_NEVER all of them, has so far. */
 struct inner_run {
     uint64_t had[INNER];
+    double due[INNER];
     uint32_t times[INNER][SIZE];
     uint64_t n;
 };
 
+/* What its children are due of any of its first samples; where it has a schedule, to within so
+ * much. */
+struct inner_due {
+    struct mix_point points[POINTS]; /* at its own samples */
+    struct mix_schedule schedule;
+    double slack;
+};
+
+/* A step of an inner one begins at the sample that it is due of all before the step. */
+static void find_inner_due(const struct mixture *m, uint32_t child, struct inner_due *ret)
+{
+    const struct spec_dataset *inner = &m->children[child];
+    const struct mix_schedule *outer = &m->params.mix.schedule;
+    double due = 0;
+    uint64_t k = 0;
+
+    ret->schedule = (struct mix_schedule){.n = inner->n_datasets,
+                                          .n_points = inner->n_points,
+                                          .points = ret->points,
+                                          .step_samples = 1};
+    ret->slack = (inner->n_points - 1) * (all_take_part(outer) ? 1.5 : 1.5 + 2 * POINTS);
+    for (uint32_t p = 0; p < inner->n_points; p++) {
+        ret->points[p] = inner->points[p];
+        for (; k < inner->points[p].step * inner->global_batch; k++)
+            due += weight_at(outer, child, k);
+        ret->points[p].step = (uint64_t)due;
+        if (p > 0)
+            ret->points[p].step = max_u64(ret->points[p].step, ret->points[p - 1].step + 1);
+    }
+}
+
 /* One more sample of it: shares hold of what it was given, and none comes before all others have.
  */
-static void check_inner_sample(const struct spec_dataset *inner, const uint64_t *sizes,
-                               uint64_t index, struct inner_run *run)
+static void check_inner_sample(const struct spec_dataset *inner, const struct inner_due *of,
+                               const uint64_t *sizes, uint64_t index, struct inner_run *run)
 {
-    const double *weights = inner->points[0].weights;
     uint32_t child = 0;
-    double sum = 0;
 
     for (; index >= sizes[child]; child++)
         index -= sizes[child];
-    run->n++;
     run->had[child]++;
     assert_true(++run->times[child][index] <= (run->had[child] + sizes[child] - 1) / sizes[child]);
     for (uint32_t i = 0; i < inner->n_datasets; i++)
-        sum += weights[i];
+        run->due[i] += weight_at(&of->schedule, i, run->n);
+    run->n++;
     for (uint32_t i = 0; i < inner->n_datasets; i++)
-        assert_true(fabs((double)run->had[i] - (double)run->n * weights[i] / sum) < 1 + 1e-6);
+        assert_true(fabs((double)run->had[i] - run->due[i]) < 1 + 1e-6 + of->slack);
 }
 
 static void check_inner_end(const struct spec_dataset *inner, const uint64_t *sizes,
@@ -379,15 +426,17 @@ static unsigned check_inner(const struct mixture *m, uint32_t child, const uint6
     const struct spec_dataset *inner = &m->children[child];
     uint64_t begin = child > 0 ? m->ends[child - 1] : 0, size;
     struct inner_run run = {.n = 0};
+    struct inner_due due;
     unsigned epochs = 0;
 
+    find_inner_due(m, child, &due);
     struct plan_mix alone = plan_mix_of(inner);
     alone.sizes = sizes;
     assert_int_equal(plan_mix_count(&alone, 0, &size, NULL), 0);
     for (size_t k = 0; k < whole->n; k++) {
         if (child_of(m, whole->of[k]) != child)
             continue;
-        check_inner_sample(inner, sizes, whole->of[k] - begin, &run);
+        check_inner_sample(inner, &due, sizes, whole->of[k] - begin, &run);
         if (run.n < size || inner->stop == MIX_STOP_NEVER)
             continue;
         check_inner_end(inner, sizes, &run);
@@ -459,21 +508,24 @@ static void check_seeks(const struct mixture *m, uint64_t seed)
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 struct tally {
-    unsigned checked, exact, tokens, schedules, nested, inner_epochs;
+    unsigned checked, exact, tokens, schedules, nested, inner_epochs, inner_steps;
 };
 
 static void check_mixture(uint64_t seed, struct tally *tally)
 {
     static struct mixture m;
     static struct run whole;
+    uint64_t count;
 
     draw_mixture(seed, &m);
-    if (!can_be(&m))
+    if (!can_be(&m, &count))
         return;
     bool by_tokens = m.params.tokens.tokens > 0;
     run_unbroken(m.params, &whole);
     if (!by_tokens && m.params.mix.draw == MIX_DRAW_EXACT)
         check_shares(&m, &whole);
+    if (!by_tokens)
+        check_count(&m, count, whole.n);
     if (!by_tokens)
         tally->inner_epochs += check_all_inner(&m, &whole);
     if (m.params.mix.by == MIX_BY_TOKENS && m.params.mix.schedule.n_points == 1 &&
@@ -486,6 +538,8 @@ static void check_mixture(uint64_t seed, struct tally *tally)
     tally->tokens += m.params.mix.by == MIX_BY_TOKENS;
     tally->schedules += m.params.mix.schedule.n_points > 1;
     tally->nested += m.params.mix.children != NULL;
+    for (uint32_t i = 0; !by_tokens && i < m.params.mix.schedule.n; i++)
+        tally->inner_steps += m.children[i].n_points > 1;
 }
 
 static void test_random_mixtures(void **state)
@@ -500,6 +554,7 @@ static void test_random_mixtures(void **state)
     assert_in_range(tally.schedules, CASES / 2, CASES);
     assert_in_range(tally.nested, CASES / 5, CASES);
     assert_in_range(tally.inner_epochs, CASES / 10, UINT32_MAX);
+    assert_in_range(tally.inner_steps, CASES / 20, UINT32_MAX);
 }
 
 int main(void)

@@ -208,6 +208,45 @@ static void test_nested(void **state)
     mix_ruler_deinit(&ruler);
 }
 
+/* Weights of the mixture in it change at step 2 of four samples of the outer one. */
+static void test_nested_steps(void **state)
+{
+    static double before[] = {1, 3}, after[] = {2, 0};
+    static struct mix_point inner[] = {{.weights = before}, {.step = 2, .weights = after}};
+    static struct spec_dataset leaves[2] = {{.kind = DATASET_RANGE}, {.kind = DATASET_RANGE}};
+    struct spec_dataset children[N] = {{.kind = DATASET_RANGE},
+                                       {.kind = DATASET_RANGE},
+                                       {.kind = DATASET_MIX,
+                                        .datasets = leaves,
+                                        .n_datasets = 2,
+                                        .points = inner,
+                                        .n_points = 2,
+                                        .global_batch = 4,
+                                        .stop = MIX_STOP_NEVER,
+                                        .length = 9}};
+    static const uint64_t leaf_sizes[] = {4, 0, 2, 1}, indices[] = {0, 1, 5, 6, 6, 7};
+    struct plan_params params = params_of(MIX_BY_SAMPLES, 0, false);
+    struct mix_tally got[N + 2] = {{0}};
+    struct mix_ruler ruler;
+    int r = -ENOMEM;
+
+    (void)state;
+    params.mix.children = children;
+    params.mix.sizes = leaf_sizes;
+    for (int i = 0; r < 0; i++) {
+        fail_in = i;
+        r = mix_ruler_init(&ruler, &params);
+        fail_in = -1;
+        assert_true(r == 0 || r == -ENOMEM);
+    }
+    mix_tally_add(&ruler, &(struct mix_batch){0, 4, indices, 6, NULL}, got);
+    assert_true(fabs(got[3].wanted - 0.75) < 1e-9 && fabs(got[4].wanted - 2.25) < 1e-9);
+    mix_tally_add(&ruler, &(struct mix_batch){0, 8, indices, 6, NULL}, got);
+    assert_true(fabs(got[3].wanted - 3.75) < 1e-9 && fabs(got[4].wanted - 2.25) < 1e-9);
+    assert_int_equal(got[2].samples, 6);
+    mix_ruler_deinit(&ruler);
+}
+
 static void test_refused(void **state)
 {
     struct plan_params params = params_of(MIX_BY_SAMPLES, 0, false);
@@ -233,8 +272,9 @@ static void test_refused(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_rows),   cmocka_unit_test(test_plan),    cmocka_unit_test(test_positions),
-    cmocka_unit_test(test_nested), cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_rows),         cmocka_unit_test(test_plan),
+    cmocka_unit_test(test_positions),    cmocka_unit_test(test_nested),
+    cmocka_unit_test(test_nested_steps), cmocka_unit_test(test_refused),
 };
 
 TEST_MAIN(tests)

@@ -620,6 +620,79 @@ static void test_nested_far(void **state)
     plan_free(other);
 }
 
+/* Half of what is read is the inner mixture's, whose weights change at step 10 of 10 samples, and
+ * in a line up to step 30: at its samples 50 and 150. As far as the outer one is itself in thirds
+ * of another, at theirs. */
+static void test_nested_schedule(void **state)
+{
+    static double halves[] = {1, 1}, from[] = {1, 0}, to[] = {0, 1}, back[] = {1, 1};
+    struct mix_point half = {.weights = halves};
+    struct mix_point steps[] = {{.step = 0, .weights = from},
+                                {.step = 10, .weights = to},
+                                {.step = 30, .weights = back, .ramp = true}};
+    struct spec_dataset leaves[2] = {{.kind = DATASET_RANGE}, {.kind = DATASET_RANGE}};
+    struct spec_dataset children[2] = {{.kind = DATASET_RANGE},
+                                       {.kind = DATASET_MIX,
+                                        .datasets = leaves,
+                                        .n_datasets = 2,
+                                        .points = steps,
+                                        .n_points = 3,
+                                        .global_batch = 10,
+                                        .stop = MIX_STOP_NEVER,
+                                        .length = 7,
+                                        .by = MIX_BY_SAMPLES,
+                                        .draw = MIX_DRAW_EXACT}};
+    struct spec_dataset outer = {.kind = DATASET_MIX,
+                                 .datasets = children,
+                                 .n_datasets = 2,
+                                 .points = &half,
+                                 .n_points = 1,
+                                 .stop = MIX_STOP_NEVER,
+                                 .length = 1000,
+                                 .by = MIX_BY_SAMPLES,
+                                 .draw = MIX_DRAW_EXACT};
+    const uint64_t sizes[] = {40, 30, 20};
+    static uint64_t order[MAX], later[MAX];
+    struct plan_params params = {.length = 90,
+                                 .sampler = PLAN_MIXTURE,
+                                 .order = PLAN_NATIVE,
+                                 .world = 1,
+                                 .batch_size = 8,
+                                 .mix = plan_mix_of(&outer)};
+    uint64_t inner = 0, first = 0;
+
+    params.mix.sizes = sizes;
+    assert_int_equal(whole(params, order), 1000);
+    for (uint64_t k = 0; k < 1000; k++) {
+        if (order[k] < 40)
+            continue;
+        inner++;
+        first += order[k] < 70;
+        double line = (double)(inner > 150 ? 100 : inner > 50 ? inner - 50 : 0);
+        double due = (double)min_u64(inner, 50) + line * line / 400 +
+                     (double)(inner > 150 ? inner - 150 : 0) / 2;
+        assert_true(fabs((double)first - due) < 1.5);
+    }
+    assert_int_equal(inner, 500);
+    /* Epochs of both are pieces of one order: behind the last step there are halves. */
+    params.epoch = 1;
+    assert_int_equal(whole(params, later), 1000);
+    uint64_t counts[2] = {0};
+    for (uint64_t k = 0; k < 1000; k++)
+        if (later[k] >= 40)
+            counts[later[k] >= 70]++;
+    assert_in_range(counts[0], 249, 251);
+    /* With stop: all each epoch has the schedule from its beginning. */
+    params.mix.stop = MIX_STOP_ALL;
+    assert_int_equal(whole(params, later), 80);
+    for (uint64_t k = 0; k < 80; k++)
+        assert_true(later[k] < 70);
+    outer.stop = children[1].stop = MIX_STOP_FIRST;
+    params.mix = plan_mix_of(&outer);
+    params.mix.sizes = sizes;
+    assert_int_equal(plan_new(&params, &(struct plan *){NULL}), -EINVAL);
+}
+
 static void test_nested_refused(void **state)
 {
     struct dl_error err = {0};
@@ -687,14 +760,14 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_plans),  cmocka_unit_test(test_never),
-        cmocka_unit_test(test_large),         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_whole_ends),    cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_token_shares),  cmocka_unit_test(test_token_schedule),
-        cmocka_unit_test(test_token_memory),  cmocka_unit_test(test_token_epochs),
-        cmocka_unit_test(test_token_refused), cmocka_unit_test(test_nested_shares),
-        cmocka_unit_test(test_nested_far),    cmocka_unit_test(test_nested_refused),
-        cmocka_unit_test(test_nested_memory),
+        cmocka_unit_test(test_random_plans),    cmocka_unit_test(test_never),
+        cmocka_unit_test(test_large),           cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_whole_ends),      cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_token_shares),    cmocka_unit_test(test_token_schedule),
+        cmocka_unit_test(test_token_memory),    cmocka_unit_test(test_token_epochs),
+        cmocka_unit_test(test_token_refused),   cmocka_unit_test(test_nested_shares),
+        cmocka_unit_test(test_nested_far),      cmocka_unit_test(test_nested_refused),
+        cmocka_unit_test(test_nested_schedule), cmocka_unit_test(test_nested_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -128,18 +128,31 @@ static void test_order_refused(void **state)
         {"{kind: mix, weights: [1, 1], datasets: [{kind: range, length: 9}, {kind: mix, " TWO
          ", global_batch: 8, schedule: [{step: 0, weights: [1, 1]}, {step: 9, weights: [2, 1]}]}]}",
          "dataset.datasets.1.schedule",
-         "has steps, which only the outermost mix counts; write weights, or list its datasets "
-         "there"},
+         "has steps, by which each of its epochs would have another length; write stop: never and "
+         "a length beside it"},
+        {"{kind: mix, weights: [1], datasets: [{kind: mix, datasets: [{kind: range, length: 4, "
+         "iterable: true}], stop: never, length: 9, global_batch: 8, schedule: [{step: 0, weights: "
+         "[1]}, {step: 9, weights: [2]}]}]}",
+         "dataset.datasets.0.schedule",
+         "has steps, which a mix of iterable datasets has in the outermost one alone, since each "
+         "worker makes a part of it; write weights, or list its datasets there"},
+        {"{kind: mix, by: tokens, weights: [1], datasets: [{kind: mix, weights: [1], datasets: "
+         "[{kind: mix, " TWO ", stop: never, length: 9, global_batch: 8, schedule: [{step: 0, "
+         "weights: [1, 1]}, {step: 9, weights: [2, 1]}]}]}]}",
+         "dataset.by",
+         "tokens does not go with the schedule of a mix in this one: how many of its samples come "
+         "before a step is told by lengths; leave it out, or put the schedule into the outermost "
+         "mix"},
         {"{kind: mix, weights: [1], datasets: [{kind: mix, " TWO ", weights: [1, 1], by: tokens}]}",
          "dataset.datasets.0.by",
-         "tokens: only the outermost mix takes shares of tokens; leave it out, or list its "
-         "datasets "
-         "there"},
+         "tokens: an inner mix is asked for samples, and has shares of these; leave it out, or "
+         "list its datasets in the outermost mix, their weights times that of this one"},
         {"{kind: mix, weights: [1], datasets: [{kind: mix, " TWO
          ", weights: [1, 1], draw: random, stop: never, length: 7}]}",
          "dataset.datasets.0.draw",
-         "random: only the outermost mix draws at random; leave it out, or list its datasets "
-         "there"},
+         "random: an inner mix is exact, so that a sample of it is found without those before; "
+         "leave it out, or list its datasets in the outermost mix, their weights times that of "
+         "this one"},
         {"{kind: mix, weights: [1, 1], datasets: [{kind: mix, weights: [1], datasets: [{kind: "
          "range,"
          " length: 1}]}, {kind: mix, weights: [1], datasets: [{kind: range, length: 1, iterable: "

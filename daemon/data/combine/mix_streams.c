@@ -373,10 +373,28 @@ static int mix_streams_look(struct mix_streams *mix, struct dl_error *err)
     return 0;
 }
 
+/* A worker's part of the inner one has other steps than the outermost one's. Of foreign code only
+ * what it is once it is open tells that it is iterable. */
+static int mix_streams_refuse_steps(const struct mix_streams *mix, const struct spec_dataset *spec,
+                                    struct dl_error *err)
+{
+    char path[DL_ERROR_PATH_MAX];
+
+    for (uint32_t i = 0; i < spec->n_datasets; i++) {
+        if (spec->datasets[i].kind != DATASET_MIX || spec->datasets[i].n_points == 1)
+            continue;
+        place_item(path, mix->place, "datasets", i);
+        return dl_error_set(err, EINVAL, path,
+                            "has a schedule, which a mix of iterable datasets has in the outermost "
+                            "one alone; write weights, or list its datasets there");
+    }
+    return 0;
+}
+
 static int mix_streams_open_parts(struct mix_streams *mix, const struct spec_dataset *spec,
                                   const struct data_env *env, struct dl_error *err)
 {
-    int r = 0;
+    int r = mix_streams_refuse_steps(mix, spec, err);
 
     for (uint32_t i = 1; r == 0 && i < mix->n; i++) {
         char path[DL_ERROR_PATH_MAX];
