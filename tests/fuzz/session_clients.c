@@ -5,8 +5,10 @@
 #include "tests/fuzz/session_game.h"
 
 #include "proto/fdpass.h"
+#include "proto/weight_table.h"
 
 #include <errno.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 /* ---- what a client is told ------------------------------------------------------------------ */
@@ -294,11 +296,12 @@ static void say_hello(struct client *c, uint8_t version)
 
 static void say_open(struct game *g, struct client *c, uint8_t which)
 {
-    struct value v = {.type = VALUE_STRING, .string = (char *)game_specs[which % SPECS].text};
+    uint32_t spec = which & 0x80 ? OLD_SPECS + (which & 1) : which % OLD_SPECS;
+    struct value v = {.type = VALUE_STRING, .string = (char *)game_specs[spec].text};
     char name[8];
     struct dl_buffer packed = {0};
 
-    snprintf(name, sizeof name, "s%x", which % SPECS);
+    snprintf(name, sizeof name, "s%x", spec);
     if (which & 0x40)
         v.string = name;
     if (c->requests++ >= LOADERS)
@@ -465,6 +468,69 @@ static void say_feed(struct game *g, struct client *c, uint8_t how)
                                          .indices = {(const uint8_t *)odd, n * sizeof *odd}}});
 }
 
+enum { TABLE_SAMPLES = 20 }; /* as the weighted loader's dataset has */
+
+/* Weights of the input's bytes, some of which are none, and a memfd of them. */
+static int make_table(struct game *g, bool sealed, double *weights)
+{
+    for (uint32_t i = 0; i < TABLE_SAMPLES; i++) {
+        uint8_t byte = take(&g->input);
+        weights[i] = byte < 0xF0 ? 1 + byte % 8 : 0xF8 - (double)byte;
+    }
+    return sealed ? weight_table_memfd(weights, TABLE_SAMPLES)
+                  : memfd_create("not sealed", MFD_CLOEXEC);
+}
+
+/* TABLE, right or wrong: of another sum or number, not sealed, or without its descriptor. */
+static uint64_t say_table(struct game *g, struct client *c, uint8_t how)
+{
+    enum { GOOD, OTHER_SUM, OTHER_NUMBER, NOT_SEALED, NO_DESCRIPTOR };
+    double weights[TABLE_SAMPLES];
+    int fd = make_table(g, how != NOT_SEALED, weights);
+    uint64_t sum = weight_table_sum(weights, TABLE_SAMPLES) + (how == OTHER_SUM);
+    struct dl_buffer out = {0};
+
+    FUZZ_ASSERT(fd >= 0);
+    if (how == NO_DESCRIPTOR || !c->hello)
+        break_rules(c);
+    FUZZ_ASSERT(message_encode(
+                    &(struct dl_message){
+                        .number = DL_MSG_TABLE,
+                        .table = {.samples = TABLE_SAMPLES + (how == OTHER_NUMBER), .sum = sum}},
+                    &out) == 0);
+    (void)!fdpass_send(c->sock, out.data, out.len, &fd, how != NO_DESCRIPTOR, MSG_DONTWAIT);
+    buffer_deinit(&out);
+    close_fdp(&fd);
+    c->hello = true;
+    return sum;
+}
+
+/* For the next START alone, or with WEIGHTS: of a loader that has them, or none, from a step of an
+ * epoch on; or with other weights of the mixture. */
+static void say_changes(struct game *g, struct client *c, uint8_t how)
+{
+    uint8_t what = take(&g->input);
+    uint64_t step = take_number(&g->input), epoch = what & 8 ? UINT64_MAX : what >> 4 & 1;
+    struct dl_span loader = span_str(what & 0x40 ? "s0" : "sb");
+
+    if (what & 0x80) { /* {"0": 2} */
+        say(c, &(struct dl_message){.number = DL_MSG_MIX,
+                                    .mix = {.request = 1,
+                                            .loader = span_str("sc"),
+                                            .epoch = epoch,
+                                            .step = step,
+                                            .weights = span_str("\x81\xa1"
+                                                                "0\x02")}});
+        return;
+    }
+    uint64_t sum = say_table(g, c, what & 7);
+    if (c->sock >= 0 && !(how & 0x40))
+        say(c, &(struct dl_message){
+                   .number = DL_MSG_WEIGHTS,
+                   .weights = {
+                       .request = 1, .loader = loader, .epoch = epoch, .step = step, .sum = sum}});
+}
+
 static void say_other(struct game *g, struct client *c, uint8_t how)
 {
     struct dl_message msg = {
@@ -478,6 +544,10 @@ static void say_other(struct game *g, struct client *c, uint8_t how)
         say(c, &msg);
         break;
     case 1:
+        if ((how & 0x88) == 0x88) {
+            say_changes(g, c, how);
+            break;
+        }
         msg = (struct dl_message){.number = DL_MSG_CONTROL,
                                   .control = {.request = 1, .verb = span_str("stop")}};
         if (how & 8)

@@ -11,7 +11,15 @@
 #include "daemon/serve/session/session.h"
 #include "proto/frame.h"
 
-enum { CLIENTS = 3, HELD = 64, STREAMS = 16, LOADERS = 8, SPECS = 11 };
+enum {
+    CLIENTS = 3,
+    HELD = 64,
+    STREAMS = 16,
+    LOADERS = 8,
+    OLD_SPECS = 11,
+    SPECS = 13,
+    MIX_SPEC = 12
+};
 
 struct game_spec {
     const char *text;
@@ -91,6 +99,7 @@ struct game {
     struct session_list sessions;
     uint32_t n_sessions;
     bool met; /* nodes have */
+    struct weight_tables tables;
     uint64_t next_session;
     struct budget budget;
     struct kept kept;
