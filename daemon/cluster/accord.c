@@ -65,20 +65,25 @@ uint64_t accord_hold(const struct accord *accord)
 
 /* ---- a change of one's own ------------------------------------------------------------------- */
 
+bool accord_may_ask(const struct accord *accord)
+{
+    return accord->mine == ACCORD_IDLE && accord_is_known(accord) &&
+           accord->seen.asker != accord->self;
+}
+
 void accord_ask(struct accord *accord, uint64_t position)
 {
-    assert(accord->mine == ACCORD_IDLE);
+    assert(accord_may_ask(accord));
     accord->mine = ACCORD_WANTED;
     accord->wanted = position;
     accord->wanted_at = accord->seen.number;
 }
 
-void accord_hear(struct accord *accord, struct mix_changes *list, bool withdraws)
+void accord_hear(struct accord *accord, struct mix_changes *list)
 {
     assert(accord->mine == ACCORD_ASKED);
     accord->mine = ACCORD_HEARD;
     accord->decided = mix_changes_ref(list);
-    accord->withdraws = withdraws;
 }
 
 void accord_forget(struct accord *accord)
@@ -103,7 +108,7 @@ static void accord_judge_mine(struct accord *accord)
 
     switch (accord->mine) {
     case ACCORD_WANTED:
-        if (open)
+        if (open && seen->number > accord->wanted_at && seen->asked == accord->wanted)
             accord->mine = ACCORD_ASKED;
         else if (!seen->asker && seen->number > accord->wanted_at)
             accord->mine = ACCORD_RACED;
@@ -116,9 +121,8 @@ static void accord_judge_mine(struct accord *accord)
         if (open)
             accord_hear_again(accord);
         else
-            accord->mine = !accord->withdraws && mix_changes_within(accord->decided, seen->list)
-                               ? ACCORD_DONE
-                               : ACCORD_DROPPED;
+            accord->mine =
+                mix_changes_within(accord->decided, seen->list) ? ACCORD_DONE : ACCORD_DROPPED;
         break;
     default:
         break;
@@ -154,7 +158,7 @@ static enum accord_do accord_follow(const struct accord *accord, bool asker_is_t
     const struct accord_value *seen = &accord->seen;
     bool is_own = seen->asker == accord->self;
 
-    if (is_own && accord->mine == ACCORD_HEARD && !accord->withdraws)
+    if (is_own && accord->mine == ACCORD_HEARD)
         return accord_write(accord, ret, 0, 0, accord->decided);
     if (is_own ? accord->mine != ACCORD_ASKED : !asker_is_there)
         return accord_write(accord, ret, 0, 0, seen->list);

@@ -81,8 +81,7 @@ struct accord {
     enum accord_mine mine;
     uint64_t wanted;             /* the position; */
     uint64_t wanted_at;          /* the number of the value that there was then */
-    struct mix_changes *decided; /* counted; HEARD: the list, unless it */
-    bool withdraws;
+    struct mix_changes *decided; /* counted; HEARD: the list */
 };
 
 void accord_deinit(struct accord *accord);
@@ -101,11 +100,13 @@ bool accord_is_known(const struct accord *accord);
 /* Nothing is planned at or behind that position; UINT64_MAX: there is none. */
 uint64_t accord_hold(const struct accord *accord);
 
-/* A change is wanted; mine is IDLE, and the list is known. */
+/* The list is known, and no change of this node's is on its way, nor to be withdrawn yet. */
+bool accord_may_ask(const struct accord *accord);
+/* A change is wanted, where there may be one. */
 void accord_ask(struct accord *accord, uint64_t position);
-/* All reaches are known, and the round is the same: the list that follows from them; NULL: it is
- * withdrawn. ASKED. */
-void accord_hear(struct accord *accord, struct mix_changes *list, bool withdraws);
+/* ASKED: all reaches are known, and the round is the same: the list that follows from them. */
+void accord_hear(struct accord *accord, struct mix_changes *list);
+/* Its end was heard; or it is not wanted any more: one that was asked for is withdrawn. */
 void accord_forget(struct accord *accord);
 
 /* What is to be done next. `asker_is_there`: the node seen.asker is in the round, and has not taken

@@ -202,6 +202,15 @@ static int daemon_find_place(void *context, const struct shared_loader_request *
     return shared_loader_place(d->members, request, ret, ret_place, err);
 }
 
+static struct shared_loader *daemon_find_shared(void *context, const void *loader,
+                                                const struct shared_weights_asker *asker,
+                                                uint32_t *ret_n)
+{
+    const struct daemon *d = context;
+
+    return shared_weights_find(d->members, loader, asker, ret_n);
+}
+
 static void daemon_on_stream_ended(void *context)
 {
     struct daemon *d = context;
@@ -216,6 +225,7 @@ static const struct session_events session_events = {.find_loader = registry_fin
                                                      .control = daemon_control,
                                                      .may_start = daemon_may_start,
                                                      .place = daemon_find_place,
+                                                     .find_shared = daemon_find_shared,
                                                      .stream_ended = daemon_on_stream_ended,
                                                      .ended = daemon_on_ended};
 

@@ -162,11 +162,14 @@ static void sim_decide(struct sim *sim, struct sim_node *node)
     if (change.position == 0)
         change.position = reach;
     if (change.position < reach || change.position >= POSITIONS) {
-        accord_hear(a, NULL, true);
+        accord_forget(a); /* it is withdrawn */
         return;
     }
     int r = mix_changes_with(a->seen.list, &change, 1, &list);
-    accord_hear(a, list, r == -E2BIG);
+    if (r == 0)
+        accord_hear(a, list);
+    else
+        accord_forget(a);
     mix_changes_unref(list);
 }
 
@@ -241,7 +244,7 @@ static void sim_ask(struct sim *sim, struct sim_node *node)
         sim->raced += a->mine == ACCORD_RACED;
         accord_forget(a);
     }
-    if (a->mine == ACCORD_IDLE && accord_is_known(a) && sim_draw(sim, 8) == 0)
+    if (accord_may_ask(a) && sim_draw(sim, 8) == 0)
         accord_ask(a, sim_draw(sim, 3) ? node->next + sim_draw(sim, 30) : 0);
 }
 

@@ -488,6 +488,12 @@ void core_go_on(struct core *core, struct stream *stream, uint64_t limit)
     core_touch(core, stream);
 }
 
+void core_hold(struct core *core, struct stream *stream, uint64_t step)
+{
+    stream->hold = step;
+    core_touch(core, stream);
+}
+
 /* ---- streams end ----------------------------------------------------------------------------- */
 
 void core_drop_step(struct core *core, struct stream *stream, struct step *step)

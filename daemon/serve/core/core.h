@@ -231,6 +231,8 @@ bool _nodiscard_ core_pin(struct core *core, struct stream *stream, uint64_t ste
 /* The cluster's world changes: it waits; it goes on, as far as `limit`. */
 void core_pause(struct core *core, struct stream *stream);
 void core_go_on(struct core *core, struct stream *stream, uint64_t limit);
+/* For now no step from this one on is planned; UINT64_MAX: any is. */
+void core_hold(struct core *core, struct stream *stream, uint64_t step);
 /* Nothing more is loaded for it; leases stay. */
 void core_stop(struct core *core, struct stream *stream);
 /* Stops it, gives its leases back and frees it. */

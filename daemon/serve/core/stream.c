@@ -30,7 +30,7 @@ struct stream *stream_new(const struct stream_params *params, struct epoch *epoc
     stream->params = *params;
     stream->epoch = epoch;
     stream->plan = plan;
-    stream->former_lease = stream->limit = UINT64_MAX;
+    stream->former_lease = stream->limit = stream->hold = UINT64_MAX;
     stream->to_plan = stream->to_deliver = stream->fed =
         params->first < params->steps ? params->first : params->steps;
     stream->phase = stream_is_settled(stream) ? STREAM_EXPECTED : STREAM_SETTLING;
@@ -213,6 +213,7 @@ static bool stream_is_next_due(const struct stream *stream)
 bool stream_has_room(const struct stream *stream)
 {
     return stream_rules[stream->phase].plans && stream_next(stream) < stream->limit &&
+           stream_next(stream) < stream->hold &&
            (stream->window < stream->params.credits || stream_is_next_due(stream)) &&
            stream_next(stream) < stream->params.steps && (!stream->params.fed || stream->feed);
 }

@@ -210,6 +210,7 @@ struct stream {
     uint64_t to_deliver; /* next step the client gets, if it exists; not with any_order */
     uint64_t limit;      /* it ends before this step, though its epoch goes on; UINT64_MAX: it does
                             not */
+    uint64_t hold;       /* it plans no step from this one on, for now; UINT64_MAX: it does */
     uint64_t former_lease; /* the lowest step that its client still has of a former daemon's;
                               UINT64_MAX: none */
     struct step *steps;    /* owned; by number */

@@ -75,7 +75,7 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
     loader->o = *options;
     loader->reader = credentials_copy(options->reader);
     loader->o.reader = NULL;
-    loader->ticks = UINT64_MAX;
+    loader->ticks = loader->hold = UINT64_MAX;
     loader->epochs = (struct epoch_set){
         .payer = {options->account, options->budget}, .crew = options->crew, .uid = options->uid};
     loader->spec = *spec;

@@ -157,6 +157,39 @@ struct loader_change {
 int _nodiscard_ loader_mix(struct loader *loader, struct loader_change *change,
                            struct dl_error *err);
 
+/*
+ * The same in the cluster's world, where nodes agree on a list (daemon/docs/weights-agreed.md).
+ * Whether it is read there; */
+bool loader_is_in_cluster(const struct loader *loader);
+/* whether its weights can change at all; */
+bool loader_weights_can_change(const struct loader *loader);
+/* whether there can be such a change, by what this node knows; *ret_position: nothing is to be
+ * planned there or behind while nodes agree. Errors as loader_mix(); */
+int _nodiscard_ loader_propose(struct loader *loader, const struct loader_change *wanted,
+                               uint64_t *ret_position, struct dl_error *err);
+/* all nodes have planned up to `end`, or hold at the position that loader_propose() gave: the list
+ * with the change, counted, whose place is filled in; likewise; */
+int _nodiscard_ loader_decide(struct loader *loader, struct loader_change *change, uint64_t held,
+                              uint64_t end, struct mix_changes **ret, struct dl_error *err);
+/* whether a list has that change: at its step, or where none is given as the last one with its
+ * weights; its place is then filled in; */
+bool loader_has_change(struct loader *loader, const struct mix_changes *list,
+                       struct loader_change *change);
+/* positions before this one are planned here; */
+uint64_t loader_planned(const struct loader *loader);
+/* nothing is planned at the position or behind it, until UINT64_MAX is said; */
+void loader_hold(struct loader *loader, uint64_t position);
+/* whether an epoch's length hangs on what is held there, so that none of its streams can start; */
+bool loader_holds_epoch(const struct loader *loader, uint64_t epoch, uint64_t position);
+/* the list that nodes have agreed on: from now on it is this one. If this node has planned
+ * otherwise already, the loader breaks; */
+void loader_take_changes(struct loader *loader, struct mix_changes *list);
+/* and the same for a stream that is about to start there, whose client knows of `known`, if it
+ * `tells`. -EINVAL, -EBUSY with `err`. */
+int _nodiscard_ loader_share_changes(struct loader *loader, const struct stream_params *params,
+                                     bool tells, const struct mix_changes *known,
+                                     struct mix_changes *list, struct dl_error *err);
+
 /* The daemon ends: from now on nothing is loaded or delivered, whatever is given back. */
 void loader_halt(struct loader *loader);
 /* Nothing more is loaded for it; leases stay. */

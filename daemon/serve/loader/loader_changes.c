@@ -104,7 +104,9 @@ static struct changes_reach changes_look(const struct loader *loader)
             continue;
         reach.end = max_u64(reach.end, changes_planned(loader, stream));
         reach.ranks += !stream_is_source(stream);
-        if (!reach.last || stream->params.epoch > reach.last->params.epoch)
+        if (!reach.last || stream->params.epoch > reach.last->params.epoch ||
+            (stream->params.epoch == reach.last->params.epoch &&
+             stream->params.round > reach.last->params.round))
             reach.last = stream;
     }
     return reach;
@@ -267,10 +269,6 @@ static int changes_check_ranks(const struct loader *loader, const struct changes
     uint64_t members = of->world * max_u64(of->sharers, 1), missing = 0;
     const struct stream *stream;
 
-    if (of->round > 0)
-        return dl_error_set(err, ENOTSUP, loader->spec.name,
-                            "is read in the world of a cluster, whose nodes cannot agree on new "
-                            "weights while they read; write a schedule");
     if (members > reach->ranks)
         return dl_error_set(err, EAGAIN, loader->spec.name,
                             "%llu of %llu ranks read it here, and the others would go on with the "
@@ -376,6 +374,15 @@ static int changes_find_step(struct loader *loader, const struct changes_reach *
     return 0;
 }
 
+static int changes_say_planned(const struct loader_change *change,
+                               const struct loader_change *first, struct dl_error *err)
+{
+    return dl_error_set(err, EINVAL, "step",
+                        "step %llu of epoch %llu is planned already; the first possible is step "
+                        "%llu of epoch %llu",
+                        (ull)change->step, (ull)change->epoch, (ull)first->step, (ull)first->epoch);
+}
+
 static int changes_place(struct loader *loader, const struct changes_reach *reach,
                          struct loader_change *change, struct dl_error *err)
 {
@@ -392,11 +399,7 @@ static int changes_place(struct loader *loader, const struct changes_reach *reac
     }
     int r = changes_find_step(loader, reach, change, err);
     if (r == 0 && change->position < reach->end)
-        return dl_error_set(err, EINVAL, "step",
-                            "step %llu of epoch %llu is planned already; the first possible is "
-                            "step %llu of epoch %llu",
-                            (ull)change->step, (ull)change->epoch, (ull)first.step,
-                            (ull)first.epoch);
+        return changes_say_planned(change, &first, err);
     if (r == 0 && change->position >= MIX_POSITIONS)
         return dl_error_set(err, EINVAL, "step", "lies behind 2^46 samples");
     return r;
@@ -467,8 +470,9 @@ static int changes_check_epoch(const struct loader *loader, struct mix_changes *
     return plan_mix_count(&params.mix, epoch, &count, err);
 }
 
-static int changes_add(struct loader *loader, const struct loader_change *change,
-                       struct dl_error *err)
+/* The list with that change, counted, by which its epoch can be planned. */
+static int changes_make_list(const struct loader *loader, const struct loader_change *change,
+                             struct mix_changes **ret, struct dl_error *err)
 {
     _cleanup_(mix_changes_unrefp)
     struct mix_changes *list = NULL;
@@ -481,16 +485,28 @@ static int changes_add(struct loader *loader, const struct loader_change *change
     if (r < 0)
         return dl_error_set(err, -r, loader->spec.name, "out of memory for the new weights");
     r = changes_check_epoch(loader, list, change->epoch, err);
+    if (r == 0)
+        *ret = steal_ptr(list);
+    return r;
+}
+
+static int changes_add(struct loader *loader, const struct loader_change *change,
+                       struct dl_error *err)
+{
+    _cleanup_(mix_changes_unrefp)
+    struct mix_changes *list = NULL;
+    int r = changes_make_list(loader, change, &list, err);
+
     if (r < 0)
         return r;
     changes_drop_expected(loader, change->position);
     return changes_set(loader, list, err);
 }
 
-int loader_mix(struct loader *loader, struct loader_change *change, struct dl_error *err)
+/* What of it hangs on the loader alone, and on who reads it. */
+static int changes_check_wanted(const struct loader *loader, const struct loader_change *change,
+                                struct changes_reach *ret, struct dl_error *err)
 {
-    struct changes_reach reach;
-
     if (loader->state != LOADER_OPEN)
         return dl_error_set(err, EAGAIN, loader->spec.name, "is not open yet, or broken");
     int r = changes_check_kind(loader, change->table, err);
@@ -499,11 +515,21 @@ int loader_mix(struct loader *loader, struct loader_change *change, struct dl_er
                           : changes_check_weights(loader, change->weights, err);
     if (r < 0)
         return r;
-    reach = changes_look(loader);
-    if (!reach.last)
+    *ret = changes_look(loader);
+    if (!ret->last)
         return dl_error_set(err, EAGAIN, loader->spec.name,
                             "nobody reads it; start the epoch first, or write the weights into the "
                             "spec");
+    return 0;
+}
+
+int loader_mix(struct loader *loader, struct loader_change *change, struct dl_error *err)
+{
+    struct changes_reach reach;
+    int r = changes_check_wanted(loader, change, &reach, err);
+
+    if (r < 0)
+        return r;
     r = changes_check_ranks(loader, &reach, err);
     if (r == 0)
         r = changes_place(loader, &reach, change, err);
@@ -584,7 +610,8 @@ static int changes_agree(struct loader *loader, const struct stream_params *para
         return r;
     if (mix_changes_within(list, loader->changes) && differ >= start)
         return 0; /* it learns of the rest */
-    if (mix_changes_within(loader->changes, list) && differ >= changes_look(loader).end) {
+    if (mix_changes_within(loader->changes, list) && differ >= changes_look(loader).end &&
+        !loader_is_in_cluster(loader)) {
         changes_drop_expected(loader, differ);
         return changes_set(loader, list, err);
     }
@@ -599,12 +626,6 @@ int loader_bring_changes(struct loader *loader, const struct stream_params *para
 {
     if (loader->state != LOADER_OPEN || (!list && !loader->changes))
         return 0;
-    if (params->round > 0 && (list || changes_has_readers(loader)))
-        return dl_error_set(
-            err, ENOTSUP, "state",
-            "has weights that were changed while it was read, or others that read "
-            "here have, on which the nodes of a cluster cannot agree; give rank and "
-            "world by numbers");
     if (mix_changes_equal(list, loader->changes)) {
         mix_changes_share_tables(loader->changes, list);
         return 0;
@@ -623,6 +644,245 @@ int loader_bring_changes(struct loader *loader, const struct stream_params *para
     if (r < 0)
         return r;
     changes_log(loader, "a client resumes");
+    changes_tell(loader);
+    return 0;
+}
+
+/* ---- in the cluster's world ------------------------------------------------------------------ */
+
+bool loader_is_in_cluster(const struct loader *loader)
+{
+    const struct stream *stream;
+
+    DL_FOREACH (loader->core.streams, stream) {
+        if (changes_is_read(stream) && stream->params.round > 0)
+            return true;
+    }
+    return false;
+}
+
+bool loader_weights_can_change(const struct loader *loader)
+{
+    return changes_check_kind(loader, changes_are_of_samples(loader), NULL) == 0;
+}
+
+/* Of ranks that read it here, all are in the cluster's world. */
+static int changes_check_cluster(const struct loader *loader, struct dl_error *err)
+{
+    const struct stream *stream;
+
+    DL_FOREACH (loader->core.streams, stream) {
+        if (changes_is_read(stream) && stream->params.round == 0 && !stream_is_source(stream))
+            return dl_error_set(err, EBUSY, loader->spec.name,
+                                "is read in the world of the cluster, and by others in one of "
+                                "their own; ask again when one of them has ended");
+    }
+    return 0;
+}
+
+int loader_propose(struct loader *loader, const struct loader_change *wanted,
+                   uint64_t *ret_position, struct dl_error *err)
+{
+    struct loader_change change = *wanted;
+    struct changes_reach reach;
+    int r = changes_check_wanted(loader, &change, &reach, err);
+
+    if (r == 0)
+        r = changes_check_cluster(loader, err);
+    if (r == 0)
+        r = changes_place(loader, &reach, &change, err);
+    *ret_position = change.position;
+    return r;
+}
+
+/* The step and epoch of a position. */
+static void changes_locate(const struct loader *loader, const struct changes_reach *reach,
+                           struct loader_change *change)
+{
+    bool counts = changes_count_epochs(loader);
+    const struct stream_params *of = &reach->last->params;
+
+    change->epoch = counts ? change->position : change->position / changes_length(loader);
+    change->step = 0;
+    if (!changes_need_epochs(loader) && change->epoch == of->epoch)
+        change->step =
+            changes_first_step(loader, reach->last->plan, change->epoch, change->position);
+}
+
+/* A step that was asked for keeps its position, though steps may be counted in another world by
+ * now; and no position before the one that all hold at is free of what others have planned since.
+ */
+static int changes_settle(struct loader *loader, struct changes_reach *reach,
+                          struct loader_change *change, uint64_t held, struct dl_error *err)
+{
+    bool asked = change->step != UINT64_MAX || change->epoch != UINT64_MAX;
+    struct loader_change first = {.epoch = 0};
+
+    if (!asked)
+        reach->end = max_u64(reach->end, held);
+    changes_find_first(loader, reach, &first);
+    if (asked && held < reach->end)
+        return changes_say_planned(change, &first, err);
+    change->position = held;
+    if (asked) {
+        changes_locate(loader, reach, change);
+        return 0;
+    }
+    change->epoch = first.epoch;
+    change->step = first.step;
+    return changes_find_step(loader, reach, change, err);
+}
+
+int loader_decide(struct loader *loader, struct loader_change *change, uint64_t held, uint64_t end,
+                  struct mix_changes **ret, struct dl_error *err)
+{
+    struct changes_reach reach;
+    int r = changes_check_wanted(loader, change, &reach, err);
+
+    if (r < 0)
+        return r;
+    reach.end = max_u64(reach.end, end);
+    r = changes_settle(loader, &reach, change, held, err);
+    return r < 0 ? r : changes_make_list(loader, change, ret, err);
+}
+
+static bool changes_have_weights(const struct mix_changes *list, const struct mix_change *item,
+                                 const struct loader_change *change)
+{
+    if (change->table)
+        return list->of_samples && list->n == change->table->n && item->sum == change->table->sum;
+    return !list->of_samples &&
+           memcmp(item->weights, change->weights, list->n * sizeof *item->weights) == 0;
+}
+
+bool loader_has_change(struct loader *loader, const struct mix_changes *list,
+                       struct loader_change *change)
+{
+    const struct changes_reach reach = changes_look(loader);
+    struct loader_change place = *change;
+    bool by_step = change->step != UINT64_MAX || change->epoch != UINT64_MAX;
+
+    if (!list || !reach.last)
+        return false;
+    place.step = change->step == UINT64_MAX ? 0 : change->step;
+    if (by_step && changes_find_step(loader, &reach, &place, NULL) < 0)
+        return false;
+    for (uint32_t i = list->n_changes; i > 0; i--) {
+        const struct mix_change *item = &list->items[i - 1];
+
+        if (!changes_have_weights(list, item, change) ||
+            (by_step && item->position != place.position))
+            continue;
+        place.position = item->position;
+        if (!by_step)
+            changes_locate(loader, &reach, &place);
+        *change = place;
+        return true;
+    }
+    return false;
+}
+
+uint64_t loader_planned(const struct loader *loader)
+{
+    return changes_look(loader).end;
+}
+
+void loader_hold_stream(struct loader *loader, struct stream *stream)
+{
+    uint64_t epoch = stream->params.epoch, position = loader->hold, step = UINT64_MAX;
+
+    if (!stream->plan)
+        return;
+    if (position != UINT64_MAX && changes_need_epochs(loader))
+        step = changes_begin(loader, epoch) >= position ? 0 : UINT64_MAX;
+    else if (position != UINT64_MAX)
+        step = changes_first_step(loader, stream->plan, epoch, position);
+    core_hold(&loader->core, stream, step);
+}
+
+void loader_hold(struct loader *loader, uint64_t position)
+{
+    struct stream *stream;
+
+    if (loader->hold == position || loader->state != LOADER_OPEN)
+        return;
+    loader->hold = position;
+    changes_drop_expected(loader, position);
+    DL_FOREACH (loader->core.streams, stream) {
+        if (stream->phase != STREAM_STOPPED)
+            loader_hold_stream(loader, stream);
+    }
+    loader_execute(loader);
+    loader_pump(loader);
+}
+
+bool loader_holds_epoch(const struct loader *loader, uint64_t epoch, uint64_t position)
+{
+    return changes_need_epochs(loader) && changes_begin(loader, epoch) >= position;
+}
+
+/* Nothing that anybody here has had, or may come back to, may differ. */
+static int changes_replace(struct loader *loader, struct mix_changes *list, struct dl_error *err)
+{
+    uint64_t differ = mix_changes_differ_at(list, loader->changes);
+    int r = changes_check_list(loader, list, err);
+
+    if (r < 0)
+        return r;
+    if (differ < changes_look(loader).end)
+        return dl_error_set(err, ESTALE, "state",
+                            "weights were changed from sample %llu on for the nodes of the "
+                            "cluster, and this one has planned that with others; start all ranks "
+                            "from one state",
+                            (ull)differ);
+    changes_drop_expected(loader, differ);
+    r = changes_set(loader, list, err);
+    loader_execute(loader);
+    return r;
+}
+
+void loader_take_changes(struct loader *loader, struct mix_changes *list)
+{
+    struct dl_error err = {0};
+
+    if (loader->state != LOADER_OPEN || mix_changes_equal(list, loader->changes))
+        return;
+    if (changes_replace(loader, list, &err) < 0) {
+        loader_break(loader, &err);
+        return;
+    }
+    changes_let_go(loader);
+    changes_log(loader, "weights were changed");
+    changes_tell(loader);
+    loader_pump(loader);
+}
+
+int loader_share_changes(struct loader *loader, const struct stream_params *params, bool tells,
+                         const struct mix_changes *known, struct mix_changes *list,
+                         struct dl_error *err)
+{
+    uint64_t differ = mix_changes_differ_at(known, list), start = 0;
+    int r = tells && differ < UINT64_MAX ? changes_find_start(loader, params, &start, err) : 0;
+
+    if (r < 0)
+        return r;
+    if (differ < start)
+        return dl_error_set(err, EINVAL, "state",
+                            "weights were changed from sample %llu on for this rank or for the "
+                            "nodes of the cluster, but not for both; start all ranks from one "
+                            "state, or with another rendezvous.id",
+                            (ull)differ);
+    if (mix_changes_equal(list, loader->changes))
+        return 0;
+    if (!changes_has_readers(loader) &&
+        mix_changes_differ_at(list, loader->changes) < changes_look(loader).end) {
+        core_drop_parked(&loader->core);
+        loader_execute(loader);
+    }
+    r = changes_replace(loader, list, err);
+    if (r < 0)
+        return r;
+    changes_log(loader, "a client resumes in the cluster's world");
     changes_tell(loader);
     return 0;
 }

@@ -54,6 +54,8 @@ struct loader {
                                    * NULL without batch.tokens */
     uint64_t *sizes;              /* owned; of a mix's datasets, once it is open; else NULL */
     struct mix_changes *changes;  /* counted; of its weights; NULL: none */
+    uint64_t hold;                /* nothing is planned at this position, or behind it, for now;
+                                   * UINT64_MAX: it is */
     struct mix_ruler ruler;       /* owned; what they have is counted by it; all zero: not yet */
     uint64_t first_slot_bytes;    /* what one rank's batch was thought to take at first */
     uint64_t fingerprint;
@@ -105,6 +107,11 @@ int _nodiscard_ loader_add_stream(struct loader *loader, const struct stream_par
                                   struct stream **ret, struct dl_error *err);
 /* A plan was worked out, or prepared, by a thread; `loader` is a struct loader. */
 void loader_on_planned(void *loader);
+
+/* ---- loader_changes.c */
+
+/* Where the loader holds, so does the stream. */
+void loader_hold_stream(struct loader *loader, struct stream *stream);
 
 /* ---- loader_commands.c */
 

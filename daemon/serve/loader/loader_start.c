@@ -145,6 +145,7 @@ int loader_add_stream(struct loader *loader, const struct stream_params *params,
         return r;
     }
     *ret = core_add(&loader->core, params, epoch, epoch ? epoch_plan(epoch) : NULL);
+    loader_hold_stream(loader, *ret);
     r = start_settle(loader, *ret, err);
     if (r < 0)
         core_end(&loader->core, *ret);

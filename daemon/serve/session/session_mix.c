@@ -102,6 +102,101 @@ static int session_mix_read_weights(const struct dl_spec *spec, const struct val
     return 0;
 }
 
+/* ---- on several nodes ------------------------------------------------------------------------ */
+
+/* The nodes have planned positions before place->position. */
+static int session_mix_decide(struct loader *loader, struct shared_loader *shared,
+                              struct loader_change *change, const struct shared_weights_place *end,
+                              struct dl_error *err)
+{
+    _cleanup_(mix_changes_unrefp)
+    struct mix_changes *list = NULL;
+    int r = loader_decide(loader, change, shared_weights_held(shared), end->position, &list, err);
+    if (r == -EAGAIN)
+        return 1; /* its ranks are on their way from one world to another */
+    const struct shared_weights_place place = {change->epoch, change->step, change->position};
+
+    shared_weights_decide(shared, list, &place);
+    return r < 0 ? r : 1;
+}
+
+static int session_mix_ask(struct loader *loader, struct shared_loader *shared,
+                           const struct shared_weights_asker *asker, struct loader_change *change,
+                           struct dl_error *err)
+{
+    uint64_t position;
+
+    if (change->step != UINT64_MAX &&
+        loader_has_change(loader, shared_weights_in_force(shared), change))
+        return 0; /* all nodes may say the same, one after the other */
+    int r = loader_propose(loader, change, &position, err);
+    if (r < 0)
+        return r;
+    shared_weights_ask(shared, asker, position);
+    return 1;
+}
+
+/* A change that was asked for on another node at the same time: it may be the same one. */
+static int session_mix_follow(struct loader *loader, const struct shared_loader *shared,
+                              struct loader_change *change, struct dl_error *err)
+{
+    if (loader_has_change(loader, shared_weights_in_force(shared), change))
+        return 0;
+    return dl_error_set(
+        err, EBUSY, loader_spec(loader)->name,
+        "another node has asked for a change of its weights at the same time, which "
+        "came first; see its mixture or its state, and ask again");
+}
+
+/* 0, with its place; 1: the nodes have yet to agree. */
+static int session_mix_in_cluster(struct loader *loader, struct shared_loader *shared,
+                                  const struct shared_weights_asker *asker,
+                                  struct loader_change *change, struct dl_error *err)
+{
+    struct shared_weights_place place;
+
+    switch (shared_weights_look(shared, asker, &place, err)) {
+    case SHARED_WEIGHTS_FREE:
+        return session_mix_ask(loader, shared, asker, change, err);
+    case SHARED_WEIGHTS_WAIT:
+        return 1;
+    case SHARED_WEIGHTS_DECIDE:
+        return session_mix_decide(loader, shared, change, &place, err);
+    case SHARED_WEIGHTS_OTHER:
+        return session_mix_follow(loader, shared, change, err);
+    case SHARED_WEIGHTS_FAILED:
+        return -err->code;
+    case SHARED_WEIGHTS_DONE:
+        break;
+    }
+    change->epoch = place.epoch;
+    change->step = place.step;
+    change->position = place.position;
+    return 0;
+}
+
+static int session_mix_change(struct session *s, uint64_t request, struct loader *loader,
+                              struct loader_change *change, struct dl_error *err)
+{
+    const struct shared_weights_asker asker = {s, request, s->asked ? s->asked : uv_hrtime()};
+    uint32_t n;
+    struct shared_loader *shared = s->o.events->find_shared(s->o.context, loader, &asker, &n);
+
+    if (n == 1)
+        return session_mix_in_cluster(loader, shared, &asker, change, err);
+    if (n > 1)
+        return dl_error_set(
+            err, EBUSY, loader_spec(loader)->name,
+            "is read by %u jobs in the world of the cluster, which are at different "
+            "places; ask again when one of them alone reads it",
+            n);
+    if (loader_is_in_cluster(loader))
+        return dl_error_set(err, EAGAIN, loader_spec(loader)->name,
+                            "is read by nobody now, but ranks may come back to it; ask again when "
+                            "they have");
+    return loader_mix(loader, change, err);
+}
+
 /* ---- MIX ------------------------------------------------------------------------------------- */
 
 static int session_mix_answer(struct session *s, uint64_t request, const struct loader *loader,
@@ -148,8 +243,8 @@ int session_mix(struct session *s, const struct dl_msg_mix *msg, struct dl_error
     if (r == 0)
         r = session_mix_read_weights(loader_spec(loader), &v, weights, err);
     if (r == 0)
-        r = loader_mix(loader, &change, err);
-    return r < 0 ? r : session_mix_answer(s, msg->request, loader, &change, err);
+        r = session_mix_change(s, msg->request, loader, &change, err);
+    return r != 0 ? r : session_mix_answer(s, msg->request, loader, &change, err);
 }
 
 /* ---- WEIGHTS --------------------------------------------------------------------------------- */
@@ -185,12 +280,14 @@ int session_weights(struct session *s, const struct dl_msg_weights *msg, struct 
     if (!name)
         return dl_error_set(err, ENOMEM, "loader", "out of memory");
     int r = session_tables_take(s, msg->sum, &table, err);
-    session_tables_drop(s);
     struct loader_change change = {.epoch = msg->epoch, .step = msg->step, .table = table};
     if (r == 0)
         r = s->o.events->find_open(s->o.context, s, name, &loader, err);
     if (r == 0)
-        r = loader_mix(loader, &change, err);
+        r = session_mix_change(s, msg->request, loader, &change, err);
+    if (r == 1)
+        return 1; /* and the tables stay until then */
+    session_tables_drop(s);
     return r < 0 ? r : session_mix_answer_weights(s, msg->request, loader, &change, err);
 }
 
@@ -217,8 +314,28 @@ int session_keep_changes(struct session *s, const struct dl_msg_changes *msg, st
     return 0;
 }
 
+/* In the cluster's world the nodes have one list. 1: it is not known yet. */
+static int session_mix_bring_shared(struct session *s, struct loader *loader,
+                                    struct shared_loader *shared, const struct dl_msg_start *msg,
+                                    const struct stream_params *params, struct mix_changes *known,
+                                    struct dl_error *err)
+{
+    struct mix_changes *list;
+    int r = shared_weights_list(shared, known, s->asked ? s->asked : uv_hrtime(), &list, err);
+
+    if (r != 0)
+        return r;
+    if (loader_holds_epoch(loader, params->epoch, shared_weights_held(shared)))
+        return 1;
+    if (list && known)
+        mix_changes_share_tables(list, known);
+    r = session_tables_give(s, list, err);
+    return r < 0 ? r : loader_share_changes(loader, params, msg->told, known, list, err);
+}
+
 int session_bring_changes(struct session *s, struct opened *opened, const struct dl_msg_start *msg,
-                          const struct stream_params *params, struct dl_error *err)
+                          const struct stream_params *params, struct shared_loader *shared,
+                          struct dl_error *err)
 {
     struct loader *loader = opened->user.loader;
     struct mix_changes *known = s->changes_of == msg->loader ? s->changes : NULL;
@@ -227,9 +344,12 @@ int session_bring_changes(struct session *s, struct opened *opened, const struct
     if (known)
         mix_changes_share_tables(known, loader_changes(loader));
     r = session_tables_give(s, known, err);
-    /* In a cluster's world there are none. */
-    if (r == 0 && (msg->told || params->round > 0) && params->epoch != EPOCH_RESUME)
+    if (r == 0 && shared && loader_weights_can_change(loader))
+        r = session_mix_bring_shared(s, loader, shared, msg, params, known, err);
+    else if (r == 0 && msg->told && params->epoch != EPOCH_RESUME)
         r = loader_bring_changes(loader, params, known, err);
+    if (r == 1)
+        return 1; /* and what is known is kept until then */
     if (r == 0 && !mix_changes_equal(known, loader_changes(loader)))
         session_changed(&opened->user);
     session_mix_forget(s);

@@ -151,7 +151,8 @@ int _nodiscard_ session_keep_changes(struct session *s, const struct dl_msg_chan
 /* What the client has told before its START, if it was of that loader, comes in force. */
 int _nodiscard_ session_bring_changes(struct session *s, struct opened *opened,
                                       const struct dl_msg_start *msg,
-                                      const struct stream_params *params, struct dl_error *err);
+                                      const struct stream_params *params,
+                                      struct shared_loader *shared, struct dl_error *err);
 /* 0, or negative with `err`. */
 int _nodiscard_ session_mix(struct session *s, const struct dl_msg_mix *msg, struct dl_error *err);
 
@@ -212,6 +213,8 @@ int _nodiscard_ session_ask_headspace(struct session *s, const struct dl_msg_hea
 /* ---- session_world.c ------------------------------------------------------------------------ */
 
 /* Takes the stream out of the cluster's world: its client has stopped it, or is gone. */
+/* Its stream has begun at its place, in the shared loader. */
+void session_join_world(struct client_stream *cs);
 void session_leave_world(struct client_stream *cs, bool stopped);
 /* Tells the client of a stream that was given all of its epoch (end_due) of the end, once it has
  * released that, and it is known what became of the other nodes' shares. Else nothing. */

@@ -70,6 +70,7 @@ static int session_requests_find_place(struct session *s, const struct loader *l
     const struct shared_loader_request request = {
         .identity = loader_identity(loader),
         .job = params->job,
+        .changeable = loader_weights_can_change(loader),
         .fixed = loader_is_iterable(loader) || loader_identity(loader)->order == STATE_CLIENT,
         .local = params->rank,
         .asked = session_requests_asked(s),
@@ -174,14 +175,14 @@ static int session_requests_start_stream(struct session *s, const struct dl_msg_
     int r = session_requests_read_start(s, opened, msg, &params, &shared, &place, err);
     if (r != 0)
         return r;
+    r = session_bring_changes(s, opened, msg, &params, shared, err);
+    if (r != 0)
+        return r;
     _cleanup_(dataset_states_deinit)
     struct dataset_states states = opened->states;
     opened->states = (struct dataset_states){0};
     if (states.n > 0)
         s->carried_bytes = 0;
-    r = session_bring_changes(s, opened, msg, &params, err);
-    if (r < 0)
-        return r;
     struct client_stream *cs = must_alloc(sizeof *cs);
     r = loader_start(opened->user.loader, &params, cs, &cs->stream, &extent, err);
     if (r < 0) {
@@ -205,7 +206,7 @@ static int session_requests_start_stream(struct session *s, const struct dl_msg_
     cs->stream->former_lease = msg->held;
     loader_resume(opened->user.loader, cs->stream, place.limit);
     if (shared)
-        shared_loader_started(shared, cs->local, &place, s, cs);
+        session_join_world(cs);
     session_requests_share_position(s, cs);
     opened->placed = false;
     opened->former = (struct former_place){0};

@@ -38,6 +38,33 @@ static void session_world_note_stream(struct client_stream *cs)
     shared_loader_note(cs->shared, cs->local, cs, &given, &behind);
 }
 
+static uint64_t session_world_planned(const void *loader)
+{
+    return loader_planned(loader);
+}
+
+static void session_world_hold(void *loader, uint64_t position)
+{
+    loader_hold(loader, position);
+}
+
+static void session_world_take(void *loader, struct mix_changes *list)
+{
+    loader_take_changes(loader, list);
+}
+
+static const struct shared_weights_ops session_world_ops = {
+    .planned = session_world_planned, .hold = session_world_hold, .take = session_world_take};
+
+void session_join_world(struct client_stream *cs)
+{
+    struct loader *loader = cs->opened->user.loader;
+
+    shared_loader_started(cs->shared, cs->local, &cs->place, cs->session, cs);
+    if (loader_weights_can_change(loader))
+        shared_weights_attach(cs->shared, loader, &session_world_ops);
+}
+
 void session_leave_world(struct client_stream *cs, bool stopped)
 {
     struct progress_point behind;

@@ -214,6 +214,7 @@ static void members_end_round(struct members *m, const char *reason, bool stay)
     }
     m->state = MEMBERS_JOINING;
     m->paused = stay;
+    shared_weights_leave_rounds(m);
     if (stay)
         m->events->paused(m->context, why);
     else
@@ -470,6 +471,7 @@ static void members_destroy(struct members *m)
     agree_cancel(m->root.agreement);
     shared_loaders_deinit(m);
     newcomers_deinit(m);
+    shared_weights_deinit(m);
     m->member = member_free(m->member); /* and the backend */
     left_out_deinit(m);
     m->closing = 3;

@@ -72,6 +72,8 @@ struct members {
     char trouble[sizeof(struct dl_error)]; /* of the store or what lies there; "": none */
     struct left_out *left_outs;            /* the shared loaders' */
     struct left_out_call *left_out_calls;  /* owned */
+    struct weights_call *weights_calls;    /* owned */
+    struct weights_reach *weights_reaches; /* owned */
     uint64_t left_out;                     /* samples, said so far */
     uint64_t rounds;                       /* complete ones, with this node */
     bool is_newcomer; /* it knew nothing before this round; and so it is with the others: */
@@ -104,6 +106,13 @@ void members_watch_begin(struct members *m);
 enum members_sight { MEMBERS_THERE, MEMBERS_LATE, MEMBERS_GONE, MEMBERS_REPLACED };
 enum members_sight members_look_for(const struct members *m, const struct left_out_node *node,
                                     uint64_t *ret_heir);
+
+/* ---- shared_weights.c ----------------------------------------------------------------------- */
+
+/* Now and then; the round is over; the backend is freed next. */
+void shared_weights_tick(struct members *m, uint64_t now);
+void shared_weights_leave_rounds(struct members *m);
+void shared_weights_deinit(struct members *m);
 
 /* ---- members_config.c ----------------------------------------------------------------------- */
 

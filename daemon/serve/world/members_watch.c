@@ -122,6 +122,7 @@ static void members_watch_on_timer(uv_timer_t *timer)
 
     members_watch_fence(m, now);
     members_watch_publish(m, now);
+    shared_weights_tick(m, now);
 }
 
 void members_watch_begin(struct members *m)

@@ -239,6 +239,7 @@ static void reports_learn(struct shared_loader *shared, uint64_t round,
     if (is_new && others_know)
         left_out_came(shared->left_out, begin);
     left_out_went_on(shared->left_out, begin);
+    shared_weights_enter_round(shared, round, is_new && !others_know);
     progress_point_text(begin, text);
     log_info("rendezvous %s: in round %" PRIu64 " loader %.16s continues in %s",
              shared->members->id, round, shared->key, text);

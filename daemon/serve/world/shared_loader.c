@@ -46,7 +46,8 @@ static void shared_loader_free(struct shared_loader *shared);
 /* Nobody reads it, nor waits for what nodes report of it. */
 static bool shared_loader_is_unused(const struct shared_loader *shared)
 {
-    return shared->users == 0 && !shared->report_rounds && !reports_are_due(shared);
+    return shared->users == 0 && !shared->report_rounds && !reports_are_due(shared) &&
+           shared_weights_are_idle(shared);
 }
 
 /* Of those of that user that are not in use the one that was asked for longest ago is forgotten. */
@@ -80,6 +81,7 @@ static int shared_loader_make(struct members *m, const char *key,
     shared->account = account;
     shared->key = must_strdup(key);
     shared->left_out = left_out_new(m, key, request->name, request->batch);
+    shared_weights_begin(shared, request->changeable);
     shared->ranks = must_alloc(m->local * sizeof *shared->ranks);
     for (uint32_t i = 0; i < m->local; i++)
         shared->ranks[i].progress.entered = PROGRESS_NO_ROUND;
@@ -93,6 +95,7 @@ static int shared_loader_make(struct members *m, const char *key,
 static void shared_loader_free(struct shared_loader *shared)
 {
     reports_cancel(shared);
+    shared_weights_end(shared);
     DL_DELETE(shared->members->shared_loaders, shared);
     quota_return(shared->account, QUOTA_WORLDS, 1);
     left_out_free(shared->left_out);
@@ -281,6 +284,7 @@ void shared_loader_started(struct shared_loader *shared, uint64_t local,
     rank->session = session;
     rank->stream = stream;
     rank->report_due = false;
+    shared_weights_begin_pass(shared, place->pass);
     bool is_first = rank->progress.entered == PROGRESS_NO_ROUND;
     rank->progress.entered = place->round;
     if (!progress_point_after(&rank->progress.given, place->pass, place->epoch, &place->before,
@@ -299,6 +303,8 @@ void shared_loader_leave(struct shared_loader *shared)
 {
     assert(shared->users > 0);
     shared->users--;
+    if (shared->users == 0)
+        shared_weights_detach(shared);
 }
 
 void shared_loader_note(struct shared_loader *shared, uint64_t local, const void *stream,
@@ -306,6 +312,7 @@ void shared_loader_note(struct shared_loader *shared, uint64_t local, const void
 {
     struct shared_rank *rank = &shared->ranks[local];
 
+    shared_weights_note(shared);
     if (rank->stream != stream)
         return;
     rank->progress.given = *given;
@@ -340,6 +347,7 @@ void shared_loaders_forget_session(struct members *m, const void *session)
     if (!m)
         return;
     DL_FOREACH (m->shared_loaders, shared) {
+        shared_weights_forget_session(shared, session);
         for (uint32_t i = 0; i < m->local; i++)
             if (shared->ranks[i].session == session)
                 shared->ranks[i].report_due = false;

@@ -21,6 +21,7 @@ struct shared_loader;
 struct shared_loader_request {
     const struct state_identity *identity; /* what is read and how, on all nodes, */
     const char *job;                       /* and in which job; "": it has no name */
+    bool changeable;                       /* its weights can change while it is read */
     bool fixed;                    /* each rank has an order of its own: nobody can take it over */
     uint64_t local;                /* rank of this node */
     uint64_t asked;                /* ns */

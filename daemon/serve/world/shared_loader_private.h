@@ -6,6 +6,7 @@
 #define DL_SHARED_LOADER_PRIVATE_H
 
 #include "daemon/serve/world/members_private.h"
+#include "daemon/serve/world/shared_weights.h"
 
 struct shared_rank {
     struct progress_rank progress;
@@ -26,6 +27,29 @@ struct report_round {
     uint32_t n, self;
 };
 
+/* Its changed weights; see shared_weights.h. */
+struct shared_weights {
+    bool on;   /* they can change */
+    bool busy; /* the store is asked for the value, or to change it */
+    struct accord accord;
+    uint64_t reach; /* behind all that this node has planned, */
+    uint64_t pass;  /* in this pass over epochs */
+    void *loader;   /* borrowed: of its ranks that are here; NULL: none is */
+    const struct shared_weights_ops *ops;
+    uint64_t told_number;           /* which value it knows */
+    uint64_t read_ns;               /* the value was asked for, */
+    uint64_t seen_ns;               /* another one was seen, */
+    uint64_t missing_ns;            /* none was there, though others know the loader; 0: one was */
+    char said_key[BACKEND_KEY_MAX]; /* under which its reach lies, for the value of */
+    uint64_t said_number;           /* 0: it lies nowhere */
+    const void *session;            /* who has asked for a change; only compared */
+    uint64_t request, asked_ns;
+    bool heard;                        /* of all nodes the reach: all are before */
+    uint64_t end;                      /* this position */
+    struct shared_weights_place place; /* of the change that was decided */
+    struct dl_error failure; /* why a change is not; or what lies in the store; code 0: nothing */
+};
+
 struct shared_loader {
     struct shared_loader *prev, *next; /* members.shared_loaders */
     struct members *members;
@@ -43,6 +67,7 @@ struct shared_loader {
     uint64_t published_round;   /* this one */
     struct dl_error failure;    /* of the latest round of reports; code 0: none, or it goes on */
     uint64_t failed_ns;
+    struct shared_weights weights;
 };
 
 /* ---- reports.c ------------------------------------------------------------------------------ */
@@ -61,5 +86,21 @@ void reports_write_as_new(struct shared_loader *shared, const struct resume_requ
 /* Nobody will report more: the round begins there, whatever becomes of the reports. */
 void reports_settle(struct shared_loader *shared, const struct progress_point *begin);
 void reports_cancel(struct shared_loader *shared);
+
+/* ---- shared_weights.c ----------------------------------------------------------------------- */
+
+/* The loader is new here. */
+void shared_weights_begin(struct shared_loader *shared, bool changeable);
+void shared_weights_end(struct shared_loader *shared);
+/* Where it begins in that round is known; `fresh`: all nodes are new to it. */
+void shared_weights_enter_round(struct shared_loader *shared, uint64_t round, bool fresh);
+/* Its ranks plan more, or less, from now on: how far they are by now is noted. */
+void shared_weights_note(struct shared_loader *shared);
+/* A rank begins in that pass. */
+void shared_weights_begin_pass(struct shared_loader *shared, uint64_t pass);
+/* No rank is here any more. */
+void shared_weights_detach(struct shared_loader *shared);
+bool shared_weights_are_idle(const struct shared_loader *shared);
+void shared_weights_forget_session(struct shared_loader *shared, const void *session);
 
 #endif

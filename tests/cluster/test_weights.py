@@ -1,0 +1,302 @@
+"""Weights of a mixture that are changed in the world of a cluster: for all ranks of all nodes from one step
+on, also when nodes come, go and have their daemons restarted, and the store is not there for a while. All
+ranks together read what one rank reads alone with the same changes.
+"""
+
+import json
+import signal
+import struct
+import subprocess
+import tempfile
+import unittest
+
+import stores
+from dltest import CHANGES, DLCTL, PATIENCE, START, Daemon, wait_until
+from test_daemons import WITH_ETCD, ClusterCase
+from trainers import Over, Trainer
+
+BATCH, LENGTH = 4, 2400
+MIXED = {"name": "mixed", "seed": 3, "batch": {"size": BATCH}, "sampler": {"kind": "random", "order": "native"},
+         "dataset": {"kind": "mix", "stop": "never", "length": LENGTH, "weights": [3, 2, 1],
+                     "datasets": [{"kind": "range", "length": n} for n in (500, 300, 50)]}}
+
+
+def stopping(stop):
+    dataset = {key: value for key, value in MIXED["dataset"].items() if key != "length"}
+    return {**MIXED, "dataset": {**dataset, "stop": stop}}
+
+
+class Rank(Trainer):
+    """A trainer that says what it knows of changed weights before each start, and keeps what it has read."""
+
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        self.batches = []  # (epoch, what came before, rank, world, step, samples)
+
+    def start(self):
+        client = self.client
+        if client.changes:
+            client.send(CHANGES, self.opened["loader"], client.changes)
+        client.requests += 1
+        history = b"".join(struct.pack("<QQ", *stretch) for stretch in self.before)
+        client.send(START, client.requests, self.opened["loader"], self.epoch, self.local, 0, 0, self.credits,
+                    history, "", 2 ** 64 - 1, 0, 0, 0, 1)
+        return self
+
+    def use(self):
+        batch = self.ahead[0]
+        self.batches.append((self.epoch, tuple(self.before), self.stream["rank"], self.stream["world"],
+                             self.position, batch.indices[:batch.samples - batch.repeated]))
+        super().use()
+
+
+def read_by(ranks, epoch=0):
+    """Position → sample, of all that the ranks have read of the epoch; what was read twice is the same."""
+    found = {}
+    for rank in ranks:
+        for at, before, number, world, step, samples in rank.batches:
+            first = sum(n * steps for n, steps in before) * BATCH
+            for i, sample in enumerate(samples if at == epoch else ()):
+                position = first + (step * BATCH + i) * world + number
+                assert found.setdefault(position, sample) == sample, position
+    return found
+
+
+class Weights:
+    def ranks(self, *daemons, spec=None, credits=4):
+        return [Rank(self, daemon, local, spec or MIXED, credits=credits) for daemon in daemons for local in range(2)]
+
+    def begin(self, ranks):
+        for rank in ranks:
+            rank.start()
+        return [rank.started() for rank in ranks]
+
+    def take(self, ranks, steps):
+        for _ in range(steps):
+            for rank in ranks:
+                self.assertTrue(rank.take(1))
+
+    def finish(self, ranks):
+        """The epoch, through as many worlds as it takes; all nodes are there."""
+        going = list(ranks)
+        while going:
+            for rank in list(going):
+                try:
+                    if not rank.stream:
+                        rank.start().started()
+                    if not rank.take(1):
+                        going.remove(rank)
+                except Over:
+                    pass
+
+    def mix_words(self, daemon, *weights, **options):
+        words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+        return [DLCTL, "mix", "mixed", *weights, "--json", *words, "--socket", daemon.socket]
+
+    def mix(self, daemon, *weights, **options):
+        done = subprocess.run(self.mix_words(daemon, *weights, **options), capture_output=True, text=True,
+                              timeout=PATIENCE, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), daemon.log[-3000:])
+        return json.loads(done.stdout)
+
+    def refused(self, daemon, *weights, **options):
+        done = subprocess.run(self.mix_words(daemon, *weights, **options), capture_output=True, text=True,
+                              timeout=PATIENCE, check=False)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        return done.stderr
+
+    def alone(self, changes, spec=None, epoch=0):
+        """What one rank reads of the epoch, without a cluster, with these changes."""
+        directory = tempfile.mkdtemp(dir=self.dir)
+        daemon = Daemon(directory)
+        client = self.client(daemon)
+        loader = client.open({**(spec or MIXED), "name": "alone"})["loader"]
+        found = [i for step in client.epoch_indices(loader, epoch=epoch, changes=changes) for i in step]
+        daemon.stop()
+        return found
+
+    def check(self, ranks, changes, spec=None, epoch=0, lacks=()):
+        """All positions but those of `lacks`, each as one rank has it; and the changes say something."""
+        read, due = read_by(ranks, epoch), self.alone(changes, spec, epoch)
+        self.assertEqual(set(range(len(due))) - set(read), set(lacks))
+        wrong = [position for position in read if read[position] != due[position]]
+        self.assertEqual(wrong, [])
+        self.assertNotEqual(due, self.alone(b"", spec, epoch))
+
+    def all_know(self, ranks, changes):
+        """Each client is told, before or behind what it reads."""
+        for rank in ranks:
+            self.assertEqual(rank.client.changes, changes)
+
+    # ---- all are there ------------------------------------------------------------------------
+
+    def test_all_nodes_change(self):
+        a, b, c = (self.node(name, 3, 3) for name in "abc")
+        ranks = self.ranks(a, b, c)
+        self.begin(ranks)
+        self.take(ranks, 5)
+        early = self.refused(b, "0=1", "1=1", "2=0", at=2)
+        self.assertRegex(early, r"step 2 of epoch 0 is planned already; the first possible is step \d+ of epoch 0")
+        said = self.mix(a, "0=1", "1=1", "2=0", at=40)
+        self.assertEqual((said["epoch"], said["step"], said["position"]), (0, 40, 40 * BATCH * 6))
+        # Another node says the same again, as programs do that are the same on all nodes.
+        self.assertEqual(self.mix(b, "0=1", "1=1", "2=0", at=40), said)
+        self.take(ranks, 10)
+        said = self.mix(c, "0=0", "1=0", "2=1")
+        self.assertTrue(15 <= said["step"] < 40, said)
+        self.finish(ranks)
+        changes = ranks[0].client.changes
+        self.assertEqual(len(changes), 8 + 2 * 4 * 8)
+        self.all_know(ranks, changes)
+        self.check(ranks, changes)
+        # Later epochs have them from their beginnings; and so has who resumes from a state.
+        for rank in ranks:
+            rank.next_epoch()
+        self.begin(ranks)
+        self.finish(ranks)
+        self.check(ranks, changes, epoch=1)
+
+    def test_with_the_next_epoch(self):
+        for stop in "first", "all":
+            with self.subTest(stop):
+                spec = stopping(stop)
+                run = {"id": f"run-{stop}"}
+                nodes = [self.node(f"{name}-{stop}", 2, 2, **run) for name in "ab"]
+                ranks = self.ranks(*nodes, spec=spec)
+                self.begin(ranks)
+                self.take(ranks, 5)
+                self.assertIn("weights change where an epoch begins", self.refused(nodes[0], "0=1", "1=1", "2=1", at=40))
+                said = self.mix(nodes[1], "0=1", "1=1", "2=1")
+                self.assertEqual((said["epoch"], said["step"]), (1, 0))
+                self.finish(ranks)
+                for rank in ranks:
+                    rank.next_epoch()
+                self.begin(ranks)
+                self.finish(ranks)
+                self.check(ranks, ranks[0].client.changes, spec, epoch=1)
+
+    def test_two_at_once(self):
+        """One of two different changes is made; who came second is told."""
+        a, b, c = (self.node(name, 3, 3) for name in "abc")
+        ranks = self.ranks(a, b, c)
+        self.begin(ranks)
+        self.take(ranks, 3)
+        # The third node does not answer until both have asked.
+        c.process.send_signal(signal.SIGSTOP)
+        with subprocess.Popen(self.mix_words(a, "0=1", "1=1", "2=0", at=60), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as first, \
+                subprocess.Popen(self.mix_words(b, "0=1", "1=0", "2=1", at=60), stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True) as second:
+            wait_until(lambda: all("asked for new weights" in daemon.log for daemon in (a, b)), "both to ask")
+            c.process.send_signal(signal.SIGCONT)
+            done = [program.communicate(timeout=PATIENCE) for program in (first, second)]
+            codes = [first.returncode, second.returncode]
+        self.assertEqual(sorted(codes), [0, 1], done)
+        self.assertIn("another node has asked for a change", done[codes.index(1)][1])
+        self.finish(ranks)
+        self.check(ranks, ranks[0].client.changes)
+        won = struct.unpack("<4d", ranks[0].client.changes[8:])[1:]
+        self.assertEqual(won, (1, 1, 0) if codes[0] == 0 else (1, 0, 1))
+
+    # ---- nodes come and go --------------------------------------------------------------------
+
+    def test_a_node_joins_later(self):
+        a, b = (self.node(name, 2, 3) for name in "ab")
+        ranks = self.ranks(a, b)
+        self.begin(ranks)
+        self.take(ranks, 4)
+        self.mix(a, "0=1", "1=1", "2=0", at=50)
+        third = self.node("c", 2, 3)
+        wait_until(lambda: "round 1 is complete" in third.log, "a round of three")
+        late = self.ranks(third)
+        for rank in ranks:
+            self.assertEqual(rank.told_over().path, "world")
+        self.begin(ranks + late)
+        self.assertEqual({rank.stream["world"] for rank in ranks + late}, {6})
+        self.mix(third, "0=0", "1=1", "2=3")
+        self.finish(ranks + late)
+        self.all_know(ranks + late, ranks[0].client.changes)
+        self.assertEqual(len(late[0].client.changes), 8 + 2 * 4 * 8)
+        self.check(ranks + late, ranks[0].client.changes)
+
+    def test_a_node_is_dead(self):
+        """It is asked for a change before the others know; what the dead had is theirs to lose."""
+        a, b = self.node("a", 1, 3), self.node("b", 1, 3)
+        c = self.node("c", 1, 3, kept=False)
+        for daemon in a, b, c:
+            wait_until(lambda daemon=daemon: "of 6" in daemon.log, "a round of three")
+        ranks = self.ranks(a, b, c)
+        self.begin(ranks)
+        self.take(ranks, 4)
+        c.kill()
+        with subprocess.Popen(self.mix_words(a, "0=1", "1=1", "2=0", at=80), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as asked:
+            for rank in ranks[:4]:
+                self.assertEqual(rank.told_at_once().path, "world")
+            self.begin(ranks[:4])
+            done = asked.communicate(timeout=PATIENCE)
+        self.assertEqual((asked.returncode, done[1]), (0, ""), a.log[-3000:])
+        self.finish(ranks[:4])
+        changes = ranks[0].client.changes
+        self.all_know(ranks[:4], changes)
+        self.assertEqual({rank.stream["world"] if rank.stream else 4 for rank in ranks[:4]}, {4})
+        read, due = read_by(ranks), self.alone(changes)
+        self.assertEqual([p for p in read if read[p] != due[p]], [])
+        self.assertEqual(sorted(set(range(LENGTH)) - set(read)), [])
+
+    def test_a_daemon_is_restarted(self):
+        """Its ranks bring what they know, and the store has it, too."""
+        a, b = self.node("a", 2, 2), self.node("b", 2, 2, kept=False)
+        ranks = self.ranks(a, b)
+        self.begin(ranks)
+        self.take(ranks, 4)
+        self.mix(b, "0=1", "1=1", "2=0", at=30)
+        self.take(ranks, 2)
+        b.kill()
+        again = self.ranks(self.node("b", 2, 2))
+        for rank, was in zip(again, ranks[2:]):
+            rank.before, rank.batches = [(4, was.position)], was.batches
+            rank.client.changes = was.client.changes
+        for rank in ranks[:2]:
+            rank.told_at_once()
+        self.begin(ranks[:2] + again)
+        said = self.mix(a, "0=1", "1=0", "2=1")
+        self.assertGreater(said["position"], 0)
+        self.finish(ranks[:2] + again)
+        changes = ranks[0].client.changes
+        self.assertEqual(len(changes), 8 + 2 * 4 * 8)
+        self.all_know(again, changes)
+        self.check(ranks[:2] + again, changes)
+
+
+@WITH_ETCD
+class WeightsByEtcd(Weights, ClusterCase):
+    STORE = stores.Etcd
+
+    def test_without_the_store(self):
+        """Nothing is changed meanwhile, and nobody holds afterwards."""
+        a, b = (self.node(name, 2, 2, fence="60s") for name in "ab")
+        ranks = self.ranks(a, b)
+        self.begin(ranks)
+        self.take(ranks, 4)
+        self.store.kill()
+        self.assertIn("the nodes of rendezvous run have not agreed on a step", self.refused(a, "0=1", "1=1", "2=0"))
+        self.take(ranks, 10)
+        self.store.start()
+        wait_until(lambda: subprocess.run(self.mix_words(b, "0=1", "1=0", "2=1"), capture_output=True,
+                                          check=False).returncode == 0, "the store to be used again")
+        self.finish(ranks)
+        self.check(ranks, ranks[0].client.changes)
+
+
+class WeightsByTcpStore(Weights, ClusterCase):
+    STORE = stores.C10d
+
+
+class WeightsByHosted(Weights, ClusterCase):
+    """The first node serves the store: what lay there goes with it, and is put back by the other."""
+    STORE = stores.Hosted
+
+
+if __name__ == "__main__":
+    unittest.main()
