@@ -37,7 +37,7 @@ LINKED = [("libjansson-dev",), ("libjpeg62-turbo-dev",), ("libmsgpack-c-dev", "l
           ("libncurses-dev",), ("libpcre2-dev",), ("libpng-dev",), ("libutf8proc-dev",),
           ("libuv1-dev",), ("libwebp-dev",), ("libxxhash-dev",), ("libyaml-dev",), ("zlib1g-dev",)]
 HEADERS = [("librandom123-dev",), ("uthash-dev",)]
-FOUND = [("libcurl4-openssl-dev",), ("libseccomp-dev",), ("libsndfile1-dev",)]
+FOUND = [("libcurl4-openssl-dev",), ("libseccomp-dev",), ("libsndfile1-dev",), ("libtiff-dev",)]
 
 # Archives by names other than those that pkg-config's files have for them.
 ARCHIVES = {"libuv_a.a": "libuv.a"}
@@ -52,7 +52,7 @@ STREAMS = HERE / "src/streams.c"
 
 SETTINGS = ["b_pie=true", "found_at_run_time=curl,seccomp", "sentencepiece=disabled",
             "huggingface=enabled", "seccomp=enabled", "sndfile=enabled", "ncurses=enabled",
-            "webp=enabled"]
+            "tiff=enabled", "webp=enabled"]
 
 
 def run(*command, **options):

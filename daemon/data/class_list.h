@@ -17,7 +17,7 @@ struct class_files {
     const char *const *endings; /* ".jpg", ...; NULL behind the last */
     const char *what;           /* "image" */
     const char *found;          /* "images found" */
-    const char *ends;           /* "images end in .jpg, .jpeg, .png or .webp" */
+    const char *ends;           /* "images end in .jpg, .jpeg, .png, .webp, .tif or .tiff" */
 };
 
 /* A folder with such files in it. */

@@ -22,7 +22,7 @@ static const struct kind_entry entries[] = {
     {DATASET_SPLIT, "map", "a part of a dataset"},
     {DATASET_CHAIN, "iterable", "iterable datasets, one after another"},
     {DATASET_TEXT, "map", "lines, or fields of JSON lines"},
-    {DATASET_IMAGEFOLDER, "map", "a directory of JPEG, PNG and WebP for each class"},
+    {DATASET_IMAGEFOLDER, "map", "a directory of JPEG, PNG, WebP and TIFF for each class"},
     {DATASET_TAR, "either", "WebDataset's tar shards, by index or as a stream"},
     {DATASET_MEGATRON, "map", "Megatron-LM's .bin and .idx"},
     {DATASET_MDS, "map", "MosaicML streaming's MDS shards, plain or by gzip or zstd"},
@@ -93,11 +93,15 @@ bool data_kind_lacks(enum dataset_kind kind, struct kind_lacks *ret)
     const uint32_t sounds = KIND(TAR) | KIND(ARROW) | KIND(PARQUET), bit = 1U << kind;
     const char *no_sound = bit & (sounds | KIND(AUDIOFOLDER)) ? audio_file_missing() : NULL;
 
+    const char *no_tiff = bit & PICTURED ? image_tiff_missing() : NULL;
+
     ret->text[0] = '\0';
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
         if (bit & parts[i].kinds && !parts[i].is_there())
             kinds_say(ret, "", parts[i].lacks);
     }
+    if (no_tiff)
+        kinds_say(ret, "without TIFF, as ", no_tiff);
     if (no_sound)
         kinds_say(ret, bit & sounds ? "without sound, as " : "", no_sound);
     return ret->text[0] != '\0';

@@ -219,13 +219,13 @@ def folder(case, name):
     return case.path(name)
 
 
-def webps(case, name):
+def coded(case, name, kind):
     """Pictures of the fuzzer's corpus, which Pillow wrote; behind two bytes of the fuzzer's own."""
-    if os.environ.get("WEBP") != "1":
-        raise unittest.SkipTest("built without WebP (Debian: libwebp-dev)")
-    files = sorted((SOURCE / "tests/fuzz/corpus/image").glob("webp_*"))
+    if os.environ.get(kind.upper()) != "1":
+        raise unittest.SkipTest(f"built without {kind} (Debian: lib{kind}-dev)")
+    files = sorted((SOURCE / "tests/fuzz/corpus/image").glob(f"{kind}_*"))
     for i in range(ROWS):
-        place = pathlib.Path(case.path(name)) / f"class{i % 3}" / f"{i:04}.webp"
+        place = pathlib.Path(case.path(name)) / f"class{i % 3}" / f"{i:04}.{kind}"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(files[i % len(files)].read_bytes()[2:])
     return case.path(name)
@@ -463,7 +463,9 @@ DATASETS = [
     ("imagefolder_random_crop", "imagefolder", lambda case: {
         "root": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_webp", "imagefolder", lambda case: {
-        "root": webps(case, "webps"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
+        "root": coded(case, "webps", "webp"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
+    ("imagefolder_tiff", "imagefolder", lambda case: {
+        "root": coded(case, "tiffs", "tiff"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_center_chw", "imagefolder", lambda case: {
         "root": folder(case, "centers"), "size": 12, "transform": "center_crop", "layout": "chw"}),
     ("imagefolder_transforms", "imagefolder", lambda case: {

@@ -87,6 +87,7 @@ DOORS = {
     "jpeglib.h": ("daemon/data/image/image_jpeg.c",),
     "jerror.h": ("daemon/data/image/image_jpeg.c",),
     "png.h": ("daemon/data/image/image_png.c",),
+    "tiffio.h": ("daemon/data/image/image_tiff.c",),
     "webp/": ("daemon/data/image/image_webp.c",),
     "sndfile.h": ("daemon/data/audio/audio_file.c",),
     "Random123/": ("daemon/plan/", "daemon/data/"),

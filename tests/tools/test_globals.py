@@ -14,9 +14,9 @@ OBJDUMP = shutil.which("objdump")
 SECTIONS = re.compile(r"\.(?:data|bss|tdata|tbss)$")
 
 # glob() gives its error function no argument; a signal's handler has no other way to its data, and
-# only the worker installs it. Of libsndfile, what is loaded at first use, and its table of functions, which
+# only the worker installs it. Of libsndfile and libtiff, what is loaded at first use, and its table of functions, which
 # it takes as not constant. Whether the processor has AVX2: it is slow to answer.
-DATA = {"glob_context", "installed", "before", "sndfile", "io.0", "vectors_known"}
+DATA = {"glob_context", "installed", "before", "sndfile", "libtiff", "io.0", "vectors_known"}
 ALLOWED = {
     # Of the calling thread: what dl_set_interrupt() sets.
     "DLCLIENT": {"interrupt"},

@@ -19,6 +19,7 @@ import unittest
 
 try:
     import numpy as np
+    import tiff_files
     from PIL import Image, features
 except ImportError:
     print("skipped: NumPy or PIL cannot be imported (Debian: python3-numpy, python3-pil)")
@@ -335,6 +336,127 @@ class Colours(WithTool):
         self.assertEqual(self.tool.image(self.path("o.jpg")).shape, (20, 30, 3))
 
 
+class Tiff(WithTool):
+    """transform: none, against convert("RGB"): equal, or refused with the reason."""
+
+    def setUp(self):
+        super().setUp()
+        with open(self.path("probe"), "wb") as file:
+            file.write(b"II*\0\0\0\0\0")
+        with self.assertRaises(ValueError) as raised:
+            self.tool.image(self.path("probe"))
+        if "no libtiff" in str(raised.exception) or not features.check("libtiff"):
+            self.skipTest("no TIFF in this build, on this system, or in this PIL (Debian: libtiff-dev)")
+
+    def same(self, data):
+        with open(self.path("a.tif"), "wb") as file:
+            file.write(data)
+        want = np.asarray(Image.open(self.path("a.tif")).convert("RGB"))
+        np.testing.assert_array_equal(self.tool.image(self.path("a.tif")), want)
+        return want
+
+    def refused(self, data, words):
+        with open(self.path("a.tif"), "wb") as file:
+            file.write(data)
+        with self.assertRaises(ValueError) as raised:
+            self.tool.image(self.path("a.tif"))
+        self.assertIn(words, str(raised.exception))
+
+    def samples(self, count, bits):
+        if bits == 8:
+            return np.concatenate([paint(37, 45, 1), paint(37, 45, 2)], 2)[:, :, :count]
+        return np.random.default_rng(bits).integers(0, 1 << bits, (37, 45, count))
+
+    LAYOUTS = [{}, {"rows": 7}, {"rows": 5, "deflate": True}, {"tile": (16, 32)}, {"tile": (32, 16), "deflate": True},
+               {"order": ">", "rows": 9}, {"order": ">", "deflate": True}, {"big": True}]
+    PLANES = [{"planar": 2}, {"planar": 2, "deflate": True, "rows": 6},
+              {"planar": 2, "deflate": True, "tile": (16, 16)}]
+
+    def test_colours(self):
+        palette = np.random.default_rng(3).integers(0, 65536, (3, 256))
+        cases = [(photometric, 1, bits, {}) for photometric in (0, 1) for bits in (1, 2, 4, 8)]
+        cases += [(3, 1, bits, {"colours": palette[:, :1 << bits]}) for bits in (1, 2, 4, 8)]
+        cases += [(1, 2, 8, {"extra": [2]}), (2, 3, 8, {}), (2, 3, 16, {}), (5, 4, 8, {}), (2, 4, 8, {})]
+        cases += [(2, 4, 8, {"extra": [kind]}) for kind in (0, 1, 2, 999)]
+        cases += [(2, 4, 16, {"extra": [kind]}) for kind in (0, 2)]
+        for photometric, count, bits, options in cases:
+            planes = count > 2 and bits == 8 and (count == 3 or photometric == 5 or options.get("extra") == [2])
+            for layout in self.LAYOUTS + self.PLANES * planes:
+                with self.subTest(photometric=photometric, count=count, bits=bits, **{**layout, **options}):
+                    self.same(tiff_files.tiff(self.samples(count, bits), photometric, bits, **options, **layout))
+
+    def test_deep_grey(self):
+        """16 bits: the upper 8, as of PNG; lists of transforms cut them off, as PIL does."""
+        values = self.samples(1, 16)
+        for layout in self.LAYOUTS:
+            with self.subTest(**layout), open(self.path("d.tif"), "wb") as file:
+                file.write(tiff_files.tiff(values, 1, 16, **layout))
+                file.flush()
+                np.testing.assert_array_equal(self.tool.image(self.path("d.tif")), np.repeat(values >> 8, 3, 2))
+
+    def test_orientation(self):
+        """PIL turns TIFF when it loads it."""
+        for orientation in range(10):
+            for layout in ({}, {"rows": 4}, {"tile": (16, 16), "deflate": True}):
+                with self.subTest(orientation=orientation, **layout):
+                    data = tiff_files.tiff(self.samples(3, 8), 2, t274=orientation, **layout)
+                    shape = self.same(data).shape
+                    self.assertEqual(shape, (45, 37, 3) if orientation in (5, 6, 7, 8) else (37, 45, 3))
+
+    def test_compressions(self):
+        picture = Image.fromarray(paint(61, 83))
+        done = set()
+        for mode in ("RGB", "L", "1", "P", "RGBA", "CMYK", "LA"):
+            for how in (None, "tiff_lzw", "packbits", "tiff_adobe_deflate", "tiff_deflate", "jpeg", "zstd"):
+                for options in ({}, {"tiffinfo": {317: 2}}):
+                    file = io.BytesIO()
+                    try:
+                        picture.convert(mode).save(file, "TIFF", compression=how, **options)
+                    except OSError:  # libtiff has no such file
+                        continue
+                    with self.subTest(mode=mode, how=how, **options):
+                        self.same(file.getvalue())
+                        done.add(how)
+        self.assertGreaterEqual(len(done), 6)
+
+    def test_jpeg(self):
+        picture = Image.fromarray(paint(61, 83))
+        for mode in ("RGB", "YCbCr", "L"):
+            for quality in (20, 75, 100):
+                file = io.BytesIO()
+                picture.convert(mode).save(file, "TIFF", compression="jpeg", quality=quality)
+                with self.subTest(mode=mode, quality=quality):
+                    self.same(file.getvalue())
+
+    def test_the_first_page(self):
+        picture = Image.fromarray(paint(61, 83))
+        file = io.BytesIO()
+        picture.save(file, "TIFF", save_all=True, append_images=[picture.rotate(90, expand=True)])
+        self.assertEqual(self.same(file.getvalue()).shape, (61, 83, 3))
+
+    def test_refused(self):
+        grey, deep, rgb = self.samples(1, 8), self.samples(1, 16), self.samples(3, 8)
+        for words, data in {
+                "no unsigned integers": tiff_files.tiff(deep, 1, 16, t339=2),
+                "its bits in the reverse order": tiff_files.tiff(grey, 1, t266=2),
+                "a number of bits a sample that is not read": tiff_files.tiff(deep, 0, 16),
+                "compressed in a way that is not read": tiff_files.tiff(grey, 1, t259=34712),
+                "colours that are neither grey": tiff_files.tiff(rgb, 8),
+                "photometric interpretation 6": tiff_files.tiff(rgb, 6),
+                "alpha in a way": tiff_files.tiff(self.samples(2, 8), 1, extra=[1]),
+                "another number of samples": tiff_files.tiff(self.samples(5, 8), 2, extra=[2, 0]),
+                "tiles are much larger than the picture": tiff_files.tiff(grey, 1, tile=(16, 16), t322=4096)}.items():
+            with self.subTest(words):
+                self.refused(data, words)
+
+    def test_cut(self):
+        for layout in self.LAYOUTS:
+            data = tiff_files.tiff(self.samples(3, 8), 2, **layout)
+            for share in (0.1, 0.5, 0.9, 0.99):
+                with self.subTest(share=share, **layout):
+                    self.refused(data[:int(len(data) * share)], "the image is corrupt (")
+
+
 class Transforms(WithTool):
     def sources(self):
         for i, (height, width) in enumerate([(375, 500), (500, 333), (90, 120), (16, 700)]):
@@ -425,7 +547,7 @@ class Folders(WithTool):
         root = self.path("root")
         for name in ("b/1.jpg", "b/x/2.PNG", "b/x-1/3.jpeg", "b/x/y/4.jpg", "b/x.y/5.jpg", "b/z.txt",
                      "B/10.jpg", "B/9.jpg", "a b/1.jpg", "a-b/\u00e4.jpg", "a-b/\U0001f600/1.jpg",
-                     "a-b/\uff5e/1.jpg", "b/.hidden.jpg", "0/.d/1.jpg", "b/6.webp"):
+                     "a-b/\uff5e/1.jpg", "b/.hidden.jpg", "0/.d/1.jpg", "b/6.webp", "b/7.TIF", "b/8.tiff"):
             os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
             with open(os.path.join(root, name), "w", encoding="ascii"):
                 pass
@@ -434,7 +556,7 @@ class Folders(WithTool):
         for label, name in enumerate(sorted(e.name for e in os.scandir(root) if e.is_dir())):
             for folder, _, files in sorted(os.walk(os.path.join(root, name), followlinks=True)):
                 want += [f"{label} {os.path.join(folder, file)}" for file in sorted(files)
-                         if file.lower().endswith((".jpg", ".jpeg", ".png", ".webp"))]
+                         if file.lower().endswith((".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff"))]
         got = [self.tool.ask("list", root)]
         while got[-1]:
             got.append(self.tool.child.stdout.readline().rstrip("\n"))

@@ -123,6 +123,10 @@ static void check_windows(const uint8_t *data, size_t bytes)
 static const char *const webps[] = {"webp_lossy",          "webp_lossless", "webp_alpha",
                                     "webp_lossless_alpha", "webp_animated", "webp_placed"};
 
+static const char *const tiffs[] = {"tiff_strips",  "tiff_tiles",    "tiff_planes", "tiff_alpha",
+                                    "tiff_palette", "tiff_deep",     "tiff_bits",   "tiff_cmyk",
+                                    "tiff_lzw",     "tiff_packbits", "tiff_jpeg",   "tiff_zstd"};
+
 static uint8_t *corpus(const char *name, size_t *ret)
 {
     enum { HEAD = 2, ROOM = 1 << 16 };
@@ -145,6 +149,25 @@ static void need_webp(void)
     if (!image_webp_is_built()) {
         print_message("# skipped: built without WebP (Debian: libwebp-dev)\n");
         skip();
+    }
+}
+
+static void need_tiff(void)
+{
+    if (image_tiff_missing()) {
+        print_message("# skipped: %s\n", image_tiff_missing());
+        skip();
+    }
+}
+
+static void test_windows_of_tiff(void **state)
+{
+    need_tiff();
+    for (size_t i = 0; i < ARRAY_SIZE(tiffs); i++) {
+        size_t bytes;
+        uint8_t *data = corpus(tiffs[i], &bytes);
+        check_windows(data, bytes);
+        free(data);
     }
 }
 
@@ -291,7 +314,7 @@ static void test_no_image(void **state)
     assert_int_equal(refused(&as_it_is, (const uint8_t *)"<html>__", 8, &err), EINVAL);
     assert_error(&err, EINVAL, "/some/file",
                  "is no image that is known: it begins with the bytes 3c 68 74 6d; convert it to "
-                 "JPEG, PNG or WebP, or remove it");
+                 "JPEG, PNG, WebP or TIFF, or remove it");
     assert_int_equal(refused(&as_it_is, (const uint8_t *)"\xff\xd8\xff\xd9____", 8, &err), EINVAL);
     assert_error_has(&err, "the image is corrupt (");
 }
@@ -347,6 +370,59 @@ static void test_truncated_webp(void **state)
         check_cuts(data, bytes, 7);
         free(data);
     }
+}
+
+/* Cut anywhere, or any byte changed to anything: decoded or refused in words, and nothing on
+ * standard error. What libtiff does not need of the end may be missing. */
+static void test_bad_tiff(void **state)
+{
+    struct dl_error err;
+
+    need_tiff();
+    for (size_t i = 0; i < ARRAY_SIZE(tiffs); i++) {
+        size_t bytes, wrong = 0, tried = 0;
+        uint8_t *data = corpus(tiffs[i], &bytes);
+        for (size_t n = 0; n < bytes; n += 1 + bytes / 150, tried++)
+            wrong += refused(&as_it_is, data, n, &err) != 0;
+        if (wrong < tried * 9 / 10)
+            fail_msg("%s: %zu of %zu cuts are refused", tiffs[i], wrong, tried);
+        for (size_t at = 0; at < bytes; at += 1 + bytes / 600) {
+            uint8_t was = data[at];
+            data[at] = (uint8_t)(was ^ (1U << at % 8));
+            struct image_file file = {.data = data, .bytes = bytes, .path = "/some/file"};
+            struct image_size size;
+            if (image_open(decoder, &file, &size, &err) == 0 &&
+                (uint64_t)size.height * size.width < 1 << 20)
+                (void)refused(&as_it_is, data, bytes, &err);
+            data[at] = was;
+        }
+        assert_int_equal(refused(&as_it_is, data, bytes, &err), 0);
+        free(data);
+    }
+}
+
+/* Tags say how much is allocated: what the file's size does not justify is refused. */
+static void test_bombs_of_tiff(void **state)
+{
+    size_t bytes;
+    struct dl_error err;
+
+    need_tiff();
+    uint8_t *data = corpus("tiff_strips", &bytes);
+    uint8_t *tag = memmem(data, bytes, "\x00\x01\x04\x00\x01\x00\x00\x00", 8);
+    assert_non_null(tag);
+    memcpy(tag + 8, "\xff\xff\xff\x7f", 4); /* the width */
+    assert_int_equal(refused(&as_it_is, data, bytes, &err), EFBIG);
+    assert_error_has(&err, "more than 1024 MiB when decoded");
+    free(data);
+
+    data = corpus("tiff_tiles", &bytes);
+    tag = memmem(data, bytes, "\x42\x01\x04\x00\x01\x00\x00\x00", 8);
+    assert_non_null(tag);
+    memcpy(tag + 8, "\x00\x00\x01\x00", 4); /* a tile's width */
+    assert_int_equal(refused(&as_it_is, data, bytes, &err), EINVAL);
+    assert_error_has(&err, "its tiles are much larger than the picture");
+    free(data);
 }
 
 /* A file of some bytes may claim any size: what is above the limit is not decoded, and a picture of
@@ -623,6 +699,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_windows_of_webp),
+        cmocka_unit_test(test_windows_of_tiff),
         cmocka_unit_test(test_random_boxes),
         cmocka_unit_test(test_layouts_and_mirror),
         cmocka_unit_test(test_result_size),
@@ -630,6 +707,8 @@ int main(void)
         cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_truncated_webp),
         cmocka_unit_test(test_bomb_of_webp),
+        cmocka_unit_test(test_bad_tiff),
+        cmocka_unit_test(test_bombs_of_tiff),
         cmocka_unit_test(test_corrupt),
         cmocka_unit_test(test_bombs),
         cmocka_unit_test(test_many_scans),

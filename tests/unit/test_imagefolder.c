@@ -474,7 +474,7 @@ static void test_folders_that_are_none(void **state)
     assert_int_equal(not_opened(&spec, &anywhere, &err), ENOENT);
     assert_error(&err, ENOENT, below("flat"),
                  "no image was found for the classes a, c, d, e, ...; images end in .jpg, .jpeg, "
-                 ".png or .webp; remove empty folders");
+                 ".png, .webp, .tif or .tiff; remove empty folders");
     for (size_t i = 2; i < ARRAY_SIZE(classes); i++)
         assert_int_equal(rmdir(below(classes[i])), 0);
     assert_int_equal(not_opened(&spec, &anywhere, &err), ENOENT);

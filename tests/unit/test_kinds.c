@@ -11,7 +11,7 @@
 #include "tests/lib/harness.h"
 
 static struct {
-    bool zstd, brotli, sentencepiece, tokenizer, sndfile, webp;
+    bool zstd, brotli, sentencepiece, tokenizer, sndfile, webp, tiff;
 } have;
 
 const char *audio_file_missing(void)
@@ -22,6 +22,11 @@ const char *audio_file_missing(void)
 bool parquet_codec_is_built_in(uint32_t codec)
 {
     return codec == PARQUET_BROTLI ? have.brotli : codec != PARQUET_ZSTD || have.zstd;
+}
+
+const char *image_tiff_missing(void)
+{
+    return have.tiff ? NULL : "this system has no libtiff.so.6";
 }
 
 bool image_webp_is_built(void)
@@ -73,7 +78,7 @@ static void test_some_are_missing(void **state)
     };
 
     (void)state;
-    have.tokenizer = have.webp = true;
+    have.tokenizer = have.webp = have.tiff = true;
     have.sentencepiece = false;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct kind_lacks lacks;
@@ -84,10 +89,11 @@ static void test_some_are_missing(void **state)
         if (some != (rows[i].says[0] != '\0') || strcmp(lacks.text, rows[i].says) != 0)
             fail_msg("row %zu: %s", i, lacks.text);
     }
-    have.tokenizer = have.webp = false;
+    have.tokenizer = have.webp = have.tiff = false;
     struct kind_lacks lacks;
     assert_true(data_kind_lacks(DATASET_IMAGEFOLDER, &lacks));
-    assert_string_equal(lacks.text, "without WebP, as this build has no libwebp");
+    assert_string_equal(lacks.text, "without WebP, as this build has no libwebp; without TIFF, as "
+                                    "this system has no libtiff.so.6");
     assert_false(data_kind_lacks(DATASET_NPY, &lacks));
     assert_true(data_kind_lacks(DATASET_CSV, &lacks));
     assert_non_null(strstr(lacks.text, "without tokenizer.json"));

@@ -216,6 +216,8 @@ static void test_fields(void **state)
         {"a.bin", "\xFF", "bin:<\xFF>", NULL},
         {"a.jpg", "x", NULL, "its member a.jpg at byte 0 is an image that cannot be read: it "},
         {"a.webp", "x", NULL, "its member a.webp at byte 0 is an image that cannot be read: it "},
+        {"a.tif", "x", NULL, "its member a.tif at byte 0 is an image that cannot be read: it "},
+        {"a.tiff", "x", NULL, "its member a.tiff at byte 0 is an image that cannot be read: it "},
         {"a.jpg.bin", "x", "jpg.bin:<x>", NULL},
         {"a.json", "3", "json:3", NULL},
         {"a.json", "-2.5e1", "json:-25f", NULL},

@@ -126,6 +126,7 @@ class Pictures:
         jpegs = [{"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2}, {"progressive": True},
                  {"quality": 30}, {"mode": "L"}, {"mode": "CMYK"}]
         pngs = ["RGB", "L", "P", "RGBA", "LA", "1"]
+        tiffs = [("RGB", "tiff_lzw"), ("CMYK", None), ("P", "packbits"), ("RGB", "jpeg")]
         webps = [("RGB", {"quality": 80}), ("RGBA", {"quality": 50, "method": 1}), ("RGB", {"lossless": True})]
         self.paths = []
         for i, size in enumerate(sizes):
@@ -139,6 +140,10 @@ class Pictures:
                 path = os.path.join(folder, f"{i}-{mode}.png")
                 image.convert(mode).save(path, "PNG")
                 self.paths.append(path)
+            for j, (mode, how) in enumerate(tiffs if i < 4 else tiffs[:1]):
+                path = os.path.join(folder, f"{i}-{j}.tif")
+                image.convert(mode).save(path, "TIFF", compression=how)
+                self.paths.append(path)
             for j, (mode, options) in enumerate(webps if i < 4 else webps[:1]):
                 path = os.path.join(folder, f"{i}-{j}.webp")
                 image.convert(mode).save(path, "WEBP", **options)
@@ -146,6 +151,8 @@ class Pictures:
         deep = (paint(50, 60, SEED)[:, :, 0].astype(np.uint16) * 3) << 2
         self.paths.append(os.path.join(folder, "deep.png"))
         Image.fromarray(deep).save(self.paths[-1])
+        self.paths.append(os.path.join(folder, "deep.tif"))
+        Image.fromarray(deep).save(self.paths[-1], compression="tiff_lzw")
 
 
 @functools.cache

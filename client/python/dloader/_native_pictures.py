@@ -4,7 +4,7 @@ Of a dataset that is known a copy is made, whose loader or transform is one of o
 torchvision's own code still: indices, targets, errors. Ours decodes and transforms in C, up to the
 first transform that is not known; that one and what follows are called as ever, on the result. It draws
 by calls of torch's own functions, in torchvision's order, so the worker's generators go on just as they
-would have. A picture that C cannot have (TIFF, a corrupt file, another mode) is made by the
+would have. A picture that C cannot have (BMP, a corrupt file, another mode) is made by the
 dataset's own functions, from the same state of the generators.
 
 Known are exact types with the methods of the installed torchvision, and only of versions that the
@@ -291,10 +291,15 @@ class _Probe:
     def _find(cls) -> str | None:
         if not all(cls._is_alike("JPEG", subsampling=sampling) for sampling in ("4:4:4", "4:2:2", "4:2:0")):
             return "this Pillow's JPEG decoder gives other pixels than libjpeg-turbo's"
-        webp = cls._is_alike("WEBP") if importlib.import_module("PIL.features").check("webp") else None
-        if webp:
-            cls.formats = "JPEG, PNG and WebP"
-        return "this Pillow's WebP decoder gives other pixels than libwebp's" if webp is False else None
+        names = ["JPEG", "PNG"]
+        for name, library, options in ("WebP", "webp", {}), ("TIFF", "libtiff", {"compression": "jpeg"}):
+            has_it = importlib.import_module("PIL.features").check(library)
+            alike = cls._is_alike(name.upper(), **options) if has_it else None
+            if alike is False:
+                return f"this Pillow's {name} decoder gives other pixels than {library}"
+            names += [name] * bool(alike)
+        cls.formats = f"{', '.join(names[:-1])} and {names[-1]}"
+        return None
 
     @staticmethod
     def _is_alike(format: str, **options: Any) -> bool | None:

@@ -1,10 +1,11 @@
 /*
- * From an image file's bytes to a sample's pixels: JPEG, PNG or WebP, told apart by content, to
- * 8-bit RGB, cut, scaled and mirrored as struct spec_image says (image_crop.h has the geometry,
+ * From an image file's bytes to a sample's pixels: JPEG, PNG, WebP or TIFF, told apart by content,
+ * to 8-bit RGB, cut, scaled and mirrored as struct spec_image says (image_crop.h has the geometry,
  * resample.h the filter), height × width × 3 or 3 × height × width.
  *
  * Any colours become RGB as PIL's convert("RGB") has it: grey, palette, CMYK; alpha is dropped;
- * 16 bits keep the upper 8. EXIF orientation is not applied, as PIL and torchvision do not.
+ * 16 bits keep the upper 8. EXIF orientation is not applied, as PIL and torchvision do not;
+ * TIFF's is, as PIL does on loading.
  *
  * Only what is needed of the file is decoded: rows and columns of the crop; and where a JPEG gets
  * at least 3, 6 or 12 times smaller in both directions, libjpeg's inverse DCT does 2, 4 or 8 of it.

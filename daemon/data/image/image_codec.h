@@ -1,6 +1,6 @@
 /*
- * The doors to libjpeg-turbo, libpng and libwebp. A codec reads one image file in memory at a time,
- * row by row, and is used again for the next: its tables and buffers stay.
+ * The doors to libjpeg-turbo, libpng, libwebp and libtiff. A codec reads one image file in memory
+ * at a time, row by row, and is used again for the next: its tables and buffers stay.
  *
  *   open → (begin → row … → end)      any of them may fail; open again starts anew
  *
@@ -62,6 +62,7 @@ struct image_codec {
 struct image_codec *image_jpeg_new(void);
 struct image_codec *image_png_new(void);
 struct image_codec *image_webp_new(void); /* image_webp_is_built() */
+struct image_codec *image_tiff_new(void); /* files are refused where image_tiff_missing() */
 
 /* Of all formats that this build has, the rest NULL. false: out of memory; what is not NULL is the
  * caller's to free, as ever. */
@@ -69,6 +70,8 @@ enum { IMAGE_CODECS_MAX = 4 };
 bool _nodiscard_ image_codecs_new(struct image_codec *ret[static IMAGE_CODECS_MAX]);
 
 bool image_webp_is_built(void);
+/* Why TIFF cannot be read here, in words; NULL: it can. Looks for libtiff. */
+const char *image_tiff_missing(void);
 
 /* As decoded to 8-bit RGB; a file of a few bytes can claim any size. */
 #define IMAGE_BYTES_MAX ((uint64_t)1 << 30)

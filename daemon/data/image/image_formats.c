@@ -9,6 +9,9 @@ static struct image_codec *(*const makers[])(void) = {
 #if HAVE_WEBP
     image_webp_new,
 #endif
+#if HAVE_TIFF
+    image_tiff_new,
+#endif
 };
 
 _Static_assert(ARRAY_SIZE(makers) <= IMAGE_CODECS_MAX, "image_codecs_new() has room for all");
@@ -29,23 +32,30 @@ bool image_webp_is_built(void)
     return HAVE_WEBP;
 }
 
-/* What is recognised, and not read. WebP: in a build without libwebp. */
+#if !HAVE_TIFF
+const char *image_tiff_missing(void)
+{
+    return "this build has no libtiff; build it with libtiff-dev";
+}
+#endif
+
+/* What is recognised, and not read. WebP and TIFF: in a build without them. */
 static const struct {
-    size_t at; /* of the bytes in the file */
-    const char *begins;
+    size_t at, bytes; /* in the file */
+    char begins[12];
     const char *name;
     const char *remedy;
 } others[] = {
-    {8, "WEBP", "WebP, and this build has no libwebp", "build it with libwebp-dev"},
-    {0, "II*", "TIFF, which is not read", "convert it to PNG"},
-    {0, "MM", "TIFF, which is not read", "convert it to PNG"},
-    {0, "BM", "BMP, which is not read", "convert it to PNG"},
-    {0, "GIF8", "GIF, which is not read", "convert it to PNG"},
-    {4, "ftypavif", "AVIF, which is not read", "convert it to JPEG or WebP"},
-    {4, "ftyphei", "HEIF, which is not read", "convert it to JPEG or WebP"},
-    {0, "\xff\x0a", "JPEG XL, which is not read", "convert it to JPEG or WebP"},
-    {0, "P5", "PGM, which is not read", "convert it to PNG"},
-    {0, "P6", "PPM, which is not read", "convert it to PNG"},
+    {8, 4, "WEBP", "WebP, and this build has no libwebp", "build it with libwebp-dev"},
+    {0, 3, "II*", "TIFF, and this build has no libtiff", "build it with libtiff-dev"},
+    {0, 4, "MM\0*", "TIFF, and this build has no libtiff", "build it with libtiff-dev"},
+    {0, 2, "BM", "BMP, which is not read", "convert it to PNG"},
+    {0, 4, "GIF8", "GIF, which is not read", "convert it to PNG"},
+    {4, 8, "ftypavif", "AVIF, which is not read", "convert it to JPEG or WebP"},
+    {4, 7, "ftyphei", "HEIF, which is not read", "convert it to JPEG or WebP"},
+    {0, 2, "\xff\x0a", "JPEG XL, which is not read", "convert it to JPEG or WebP"},
+    {0, 2, "P5", "PGM, which is not read", "convert it to PNG"},
+    {0, 2, "P6", "PPM, which is not read", "convert it to PNG"},
 };
 
 int image_refuse_unknown(const struct image_file *file, struct dl_error *err)
@@ -57,14 +67,14 @@ int image_refuse_unknown(const struct image_file *file, struct dl_error *err)
                             "has %zu bytes, and is not an image; replace the file, or remove it",
                             file->bytes);
     for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
-        size_t n = strlen(others[i].begins);
-        if (file->bytes < others[i].at + n || memcmp(p + others[i].at, others[i].begins, n))
+        size_t n = others[i].bytes;
+        if (file->bytes < others[i].at + n || memcmp(p + others[i].at, others[i].begins, n) != 0)
             continue;
         return dl_error_set(err, EINVAL, file->path, "is %s; %s, or remove it", others[i].name,
                             others[i].remedy);
     }
     return dl_error_set(err, EINVAL, file->path,
                         "is no image that is known: it begins with the bytes %02x %02x %02x %02x; "
-                        "convert it to JPEG, PNG or WebP, or remove it",
+                        "convert it to JPEG, PNG, WebP or TIFF, or remove it",
                         p[0], p[1], p[2], p[3]);
 }

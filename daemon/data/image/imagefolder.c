@@ -21,11 +21,13 @@
 /* A compressed image that is larger cannot be one that is allowed. */
 #define FILE_BYTES_MAX IMAGE_BYTES_MAX
 
-static const char *const image_endings[] = {".jpg", ".jpeg", ".png", ".webp", NULL};
-const struct class_files image_files = {.endings = image_endings,
-                                        .what = "image",
-                                        .found = "images found",
-                                        .ends = "images end in .jpg, .jpeg, .png or .webp"};
+static const char *const image_endings[] = {".jpg", ".jpeg", ".png", ".webp",
+                                            ".tif", ".tiff", NULL};
+const struct class_files image_files = {
+    .endings = image_endings,
+    .what = "image",
+    .found = "images found",
+    .ends = "images end in .jpg, .jpeg, .png, .webp, .tif or .tiff"};
 
 struct imagefolder {
     struct dataset base;

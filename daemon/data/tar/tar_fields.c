@@ -134,6 +134,7 @@ static const struct {
 } decoders[] = {
     {"jpg", tar_fields_add_image},     {"jpeg", tar_fields_add_image},
     {"png", tar_fields_add_image},     {"webp", tar_fields_add_image},
+    {"tif", tar_fields_add_image},     {"tiff", tar_fields_add_image},
     {"cls", tar_fields_add_integer},   {"cls2", tar_fields_add_integer},
     {"index", tar_fields_add_integer}, {"id", tar_fields_add_integer},
     {"txt", tar_fields_add_string},    {"text", tar_fields_add_string},

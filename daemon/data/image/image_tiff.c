@@ -1,0 +1,503 @@
+/*
+ * TIFF by libtiff, as PIL decodes it: the first page, turned as its tag Orientation says, which PIL
+ * does on loading. Which files are read is tiff_rows.c's to say; the others are refused with the
+ * reason.
+ *
+ * libtiff is found when the first TIFF file is opened: it brings seven libraries, and few read
+ * TIFF. It allocates what a file's tags say, so it has a limit, which goes by the file's size; its
+ * messages come here, and not to standard error; and all it sees of the world are the file's bytes.
+ * Rows come one by one from strips. Tiles are decoded one by one, and may be no larger than the
+ * picture needs.
+ */
+#include "daemon/data/image/image_codec.h"
+#include "daemon/data/image/picture.h"
+#include "daemon/data/image/tiff_rows.h"
+#include "proto/common/library.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include <tiffio.h>
+
+#define FUNCTIONS(X)                    \
+    X(ClientOpenExt)                    \
+    X(Close)                            \
+    X(GetField)                         \
+    X(GetFieldDefaulted)                \
+    X(IsTiled)                          \
+    X(OpenOptionsAlloc)                 \
+    X(OpenOptionsFree)                  \
+    X(OpenOptionsSetErrorHandlerExtR)   \
+    X(OpenOptionsSetMaxSingleMemAlloc)  \
+    X(OpenOptionsSetWarningHandlerExtR) \
+    X(ReadEncodedTile)                  \
+    X(ReadScanline)                     \
+    X(ScanlineSize)                     \
+    X(SetField)                         \
+    X(ComputeTile)                      \
+    X(TileRowSize)                      \
+    X(TileSize)
+
+/* Set once; the same whichever thread does it. */
+static struct {
+    bool is_there;
+#define X(name) __typeof__(TIFF##name) *name;
+    FUNCTIONS(X)
+#undef X
+} libtiff;
+
+enum { TILE_SIDE_MIN = 1024 }; /* a tile may be so large, however small the picture is */
+
+/* Of one allocation of libtiff's, besides some times the file's bytes: tables of its codecs. */
+static const uint64_t allocation_min = 16 << 20;
+
+struct image_tiff {
+    struct image_codec base;
+    struct image_file file;
+    TIFF *tiff;  /* owned; NULL unless an image is open */
+    uint64_t at; /* libtiff's position in the file */
+    struct tiff_tags tags;
+    struct tiff_layout layout;
+    struct image_size stored; /* as the file has it; what comes out may be turned */
+    struct picture rows;      /* what begin() decoded */
+    struct picture turned;
+    uint8_t *coded; /* owned; a row or a tile as libtiff gives it */
+    size_t coded_room;
+    uint32_t next; /* row of `rows` */
+    bool is_decoding;
+    char message[128]; /* libtiff's; "": none yet */
+};
+
+static bool image_tiff_find_library(void)
+{
+    static const char *const files[] = {"libtiff.so.6", NULL};
+    static const struct library_function functions[] = {
+#define X(name) {"TIFF" #name, &libtiff.name},
+        FUNCTIONS(X)
+#undef X
+    };
+
+    if (!libtiff.is_there)
+        libtiff.is_there = library_find(files, functions, ARRAY_SIZE(functions));
+    return libtiff.is_there;
+}
+
+const char *image_tiff_missing(void)
+{
+    if (image_tiff_find_library())
+        return NULL;
+    return "this system has no libtiff.so.6; install it (libtiff6 of Debian and Ubuntu, libtiff of "
+           "Fedora)";
+}
+
+/* ---- what libtiff calls --------------------------------------------------------------------- */
+
+static void _printf_(2, 0)
+    image_tiff_take(struct image_tiff *self, const char *format, va_list words)
+{
+    if (!self->message[0])
+        (void)vsnprintf(self->message, sizeof self->message, format, words);
+}
+
+static int image_tiff_error(TIFF *tiff, void *owner, const char *module, const char *format,
+                            va_list words)
+{
+    (void)tiff, (void)module;
+    image_tiff_take(owner, format, words);
+    return 1;
+}
+
+/* Unknown tags and the like are no faults. But what libjpeg warns of is data that are corrupt,
+ * which it replaces by grey: see image_jpeg.c. */
+static int image_tiff_warning(TIFF *tiff, void *owner, const char *module, const char *format,
+                              va_list words)
+{
+    struct image_tiff *self = owner;
+
+    (void)tiff;
+    if (self->is_decoding && module && strcmp(module, "JPEGLib") == 0)
+        image_tiff_take(self, format, words);
+    return 1;
+}
+
+static tmsize_t image_tiff_read(thandle_t owner, void *out, tmsize_t n)
+{
+    struct image_tiff *self = owner;
+    uint64_t left = self->at < self->file.bytes ? self->file.bytes - self->at : 0;
+    size_t some = n > 0 ? min_u64((uint64_t)n, left) : 0;
+
+    if (some > 0)
+        memcpy(out, self->file.data + self->at, some);
+    self->at += some;
+    return (tmsize_t)some;
+}
+
+static tmsize_t image_tiff_write(thandle_t owner, void *data, tmsize_t n)
+{
+    (void)owner, (void)data, (void)n;
+    return -1;
+}
+
+static toff_t image_tiff_seek(thandle_t owner, toff_t to, int whence)
+{
+    struct image_tiff *self = owner;
+
+    if (whence == SEEK_CUR)
+        to += self->at;
+    else if (whence == SEEK_END)
+        to += self->file.bytes;
+    self->at = to;
+    return to;
+}
+
+static int image_tiff_close_file(thandle_t owner)
+{
+    (void)owner;
+    return 0;
+}
+
+static toff_t image_tiff_bytes(thandle_t owner)
+{
+    return ((struct image_tiff *)owner)->file.bytes;
+}
+
+/* Opened to read: libtiff copies what it changes. */
+static int image_tiff_map(thandle_t owner, void **ret, toff_t *ret_bytes)
+{
+    struct image_tiff *self = owner;
+
+    *ret = (void *)(uintptr_t)self->file.data;
+    *ret_bytes = self->file.bytes;
+    return 1;
+}
+
+static void image_tiff_unmap(thandle_t owner, void *data, toff_t bytes)
+{
+    (void)owner, (void)data, (void)bytes;
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static bool image_tiff_knows(const struct image_file *file)
+{
+    /* Of BigTIFF, as PIL, what little-endian machines write. */
+    static const char begins[][5] = {"II*\0", "MM\0*", "II+\0"};
+
+    for (size_t i = 0; file->bytes >= 8 && i < ARRAY_SIZE(begins); i++) {
+        if (memcmp(file->data, begins[i], 4) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void image_tiff_close(struct image_tiff *self)
+{
+    if (self->tiff)
+        libtiff.Close(self->tiff);
+    self->tiff = NULL;
+    self->is_decoding = false;
+}
+
+static int image_tiff_give_up(struct image_tiff *self, struct dl_error *err)
+{
+    size_t n = strlen(self->message);
+
+    image_tiff_close(self);
+    while (n > 0 && (self->message[n - 1] == '.' || self->message[n - 1] == '\n'))
+        self->message[--n] = '\0';
+    return image_refuse_corrupt(self->file.path, n > 0 ? self->message : "libtiff cannot decode it",
+                                err);
+}
+
+static void image_tiff_start(struct image_tiff *self)
+{
+    TIFFOpenOptions *options = libtiff.OpenOptionsAlloc();
+    uint64_t most = allocation_min + 4 * (uint64_t)self->file.bytes;
+
+    if (!options)
+        return;
+    libtiff.OpenOptionsSetMaxSingleMemAlloc(options, (tmsize_t)most);
+    libtiff.OpenOptionsSetErrorHandlerExtR(options, image_tiff_error, self);
+    libtiff.OpenOptionsSetWarningHandlerExtR(options, image_tiff_warning, self);
+    self->tiff = libtiff.ClientOpenExt("image", "r", self, image_tiff_read, image_tiff_write,
+                                       image_tiff_seek, image_tiff_close_file, image_tiff_bytes,
+                                       image_tiff_map, image_tiff_unmap, options);
+    libtiff.OpenOptionsFree(options);
+}
+
+static void image_tiff_read_tags(struct image_tiff *self)
+{
+    struct tiff_tags *tags = &self->tags;
+    const struct {
+        uint32_t tag;
+        uint16_t *ret;
+    } numbers[] = {
+        {TIFFTAG_BITSPERSAMPLE, &tags->bits},      {TIFFTAG_COMPRESSION, &tags->compression},
+        {TIFFTAG_FILLORDER, &tags->fill_order},    {TIFFTAG_ORIENTATION, &tags->orientation},
+        {TIFFTAG_SAMPLESPERPIXEL, &tags->samples}, {TIFFTAG_PLANARCONFIG, &tags->planar},
+        {TIFFTAG_SAMPLEFORMAT, &tags->format},
+    };
+    uint16_t *extra = NULL;
+
+    *tags = (struct tiff_tags){.photometric = 0};
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+        (void)libtiff.GetFieldDefaulted(self->tiff, numbers[i].tag, numbers[i].ret);
+    (void)libtiff.GetField(self->tiff, TIFFTAG_PHOTOMETRIC, &tags->photometric);
+    if (libtiff.GetField(self->tiff, TIFFTAG_EXTRASAMPLES, &tags->n_extra, &extra) &&
+        tags->n_extra > 0)
+        tags->extra = extra[0];
+    (void)libtiff.GetField(self->tiff, TIFFTAG_IMAGEWIDTH, &self->stored.width);
+    (void)libtiff.GetField(self->tiff, TIFFTAG_IMAGELENGTH, &self->stored.height);
+}
+
+/* Of 16 bits a colour; the upper 8 count, as in PIL, also where a program wrote 8 bits alone. */
+static bool image_tiff_read_palette(struct image_tiff *self)
+{
+    uint16_t *colours[3];
+
+    if (self->layout.kind != TIFF_PALETTE)
+        return true;
+    if (!libtiff.GetField(self->tiff, TIFFTAG_COLORMAP, &colours[0], &colours[1], &colours[2]))
+        return false;
+    for (unsigned c = 0; c < 3; c++) {
+        for (unsigned i = 0; i < 1U << self->tags.bits; i++)
+            self->layout.palette[i][c] = (uint8_t)(colours[c][i] >> 8);
+    }
+    return true;
+}
+
+static int image_tiff_check(struct image_tiff *self, struct dl_error *err)
+{
+    const char *why = tiff_layout_choose(&self->tags, &self->layout);
+
+    if (why)
+        return dl_error_set(err, EINVAL, self->file.path,
+                            "is TIFF that %s (%u samples of %u bits, photometric interpretation "
+                            "%u, compression %u); convert it to PNG",
+                            why, self->tags.samples, self->tags.bits, self->tags.photometric,
+                            self->tags.compression);
+    if (!image_tiff_read_palette(self))
+        return image_refuse_corrupt(self->file.path, "it has no palette", err);
+    if (self->tags.compression == COMPRESSION_JPEG && self->tags.photometric == PHOTOMETRIC_YCBCR)
+        (void)libtiff.SetField(self->tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
+    return 0;
+}
+
+static int image_tiff_open(struct image_codec *codec, const struct image_file *file,
+                           struct image_size *ret, struct dl_error *err)
+{
+    struct image_tiff *self = container_of(codec, struct image_tiff, base);
+    const char *missing = image_tiff_missing();
+    int r;
+
+    if (missing)
+        return dl_error_set(err, ENOTSUP, file->path, "is TIFF, which libtiff decodes, but %s",
+                            missing);
+    image_tiff_close(self);
+    self->file = *file;
+    self->at = 0;
+    self->message[0] = '\0';
+    self->stored = (struct image_size){0};
+    image_tiff_start(self);
+    if (!self->tiff)
+        return image_tiff_give_up(self, err);
+    image_tiff_read_tags(self);
+    if ((r = image_check_size(self->stored, file->path, err)) < 0 ||
+        (r = image_tiff_check(self, err)) < 0) {
+        image_tiff_close(self);
+        return r;
+    }
+    *ret = self->stored;
+    if (self->tags.orientation >= 5)
+        *ret = (struct image_size){.height = self->stored.width, .width = self->stored.height};
+    return 0;
+}
+
+/* ---- decoding ------------------------------------------------------------------------------- */
+
+static int image_tiff_make_room(struct image_tiff *self, size_t bytes)
+{
+    if (bytes <= self->coded_room)
+        return 0;
+    free(self->coded);
+    self->coded = calloc(1, bytes);
+    self->coded_room = self->coded ? bytes : 0;
+    return self->coded ? 0 : -ENOMEM;
+}
+
+static bool image_tiff_say(struct image_tiff *self, const char *why)
+{
+    if (!self->message[0])
+        (void)snprintf(self->message, sizeof self->message, "%s", why);
+    return false;
+}
+
+/* Rows [0, bottom) of one plane, or of all that there is. */
+static bool image_tiff_read_strips(struct image_tiff *self, unsigned plane, uint32_t bottom,
+                                   bool clip_grey)
+{
+    for (uint32_t y = 0; y < bottom; y++) {
+        if (libtiff.ReadScanline(self->tiff, self->coded, y, (uint16_t)plane) < 0)
+            return image_tiff_say(self, "its rows cannot be decoded");
+        tiff_row_put(&self->layout, self->coded, self->stored.width, plane, clip_grey,
+                     picture_row(&self->rows, y));
+    }
+    return true;
+}
+
+/* The tile whose upper left pixel is there. */
+static void image_tiff_put_tile(struct image_tiff *self, unsigned plane, const uint32_t at[2],
+                                const struct image_size *tile, bool clip_grey)
+{
+    uint32_t height = (uint32_t)min_u64(tile->height, self->stored.height - at[0]);
+    uint32_t width = (uint32_t)min_u64(tile->width, self->stored.width - at[1]);
+    size_t row_bytes = tiff_row_bytes(&self->layout, tile->width);
+
+    for (uint32_t y = 0; y < height; y++)
+        tiff_row_put(&self->layout, self->coded + y * row_bytes, width, plane, clip_grey,
+                     picture_row(&self->rows, at[0] + y) + (size_t)at[1] * PICTURE_PIXEL);
+}
+
+static bool image_tiff_read_tiles(struct image_tiff *self, unsigned plane,
+                                  const struct image_size *tile, bool clip_grey)
+{
+    for (uint64_t y = 0; y < self->stored.height; y += tile->height) {
+        for (uint64_t x = 0; x < self->stored.width; x += tile->width) {
+            uint32_t at[2] = {(uint32_t)y, (uint32_t)x};
+            uint32_t i = libtiff.ComputeTile(self->tiff, at[1], at[0], 0, (uint16_t)plane);
+            if (libtiff.ReadEncodedTile(self->tiff, i, self->coded, (tmsize_t)self->coded_room) < 0)
+                return image_tiff_say(self, "its tiles cannot be decoded");
+            image_tiff_put_tile(self, plane, at, tile, clip_grey);
+        }
+    }
+    return true;
+}
+
+/* Whether libtiff's rows or tiles are as large as we take them for; *ret: their bytes. */
+static bool image_tiff_measure(struct image_tiff *self, struct image_size *tile, size_t *ret)
+{
+    if (!libtiff.IsTiled(self->tiff)) {
+        *ret = tiff_row_bytes(&self->layout, self->stored.width);
+        return libtiff.ScanlineSize(self->tiff) == (tmsize_t)*ret ||
+               image_tiff_say(self, "its rows are of another size than its colours");
+    }
+    (void)libtiff.GetField(self->tiff, TIFFTAG_TILEWIDTH, &tile->width);
+    (void)libtiff.GetField(self->tiff, TIFFTAG_TILELENGTH, &tile->height);
+    if (tile->width == 0 || tile->height == 0 ||
+        tile->width > max_u64(2 * (uint64_t)self->stored.width, TILE_SIDE_MIN) ||
+        tile->height > max_u64(2 * (uint64_t)self->stored.height, TILE_SIDE_MIN))
+        return image_tiff_say(self, "its tiles are much larger than the picture");
+    *ret = tiff_row_bytes(&self->layout, tile->width) * tile->height;
+    return libtiff.TileSize(self->tiff) == (tmsize_t)*ret ||
+           image_tiff_say(self, "its tiles are of another size than its colours");
+}
+
+static bool image_tiff_read_planes(struct image_tiff *self, const struct image_size *tile,
+                                   uint32_t bottom, bool clip_grey)
+{
+    for (unsigned plane = 0; plane < self->layout.planes; plane++) {
+        bool done = tile->width > 0 ? image_tiff_read_tiles(self, plane, tile, clip_grey)
+                                    : image_tiff_read_strips(self, plane, bottom, clip_grey);
+        if (!done || self->message[0])
+            return false;
+    }
+    for (uint32_t y = 0; y < bottom; y++)
+        tiff_row_finish(&self->layout, self->stored.width, picture_row(&self->rows, y));
+    return true;
+}
+
+/* As tag 274 Orientation has it: 1 as it is, 2 mirrored, 3 upside down, ... */
+static int image_tiff_turn(struct image_tiff *self)
+{
+    static const uint8_t quarters[] = {0, 0, 0, 2, 0, 1, 3, 1, 1};
+    unsigned how = self->tags.orientation;
+    int r = 0;
+
+    if (quarters[how]) {
+        r = picture_turn(&self->rows, quarters[how], &self->turned);
+        picture_swap(&self->rows, &self->turned);
+    }
+    if (r == 0 && (how == 4 || how == 5)) {
+        r = picture_flip_vertically(&self->rows, &self->turned);
+        picture_swap(&self->rows, &self->turned);
+    }
+    if (r == 0 && (how == 2 || how == 7))
+        picture_flip_horizontally(&self->rows);
+    return r;
+}
+
+static int image_tiff_begin(struct image_codec *codec, const struct image_window *window,
+                            struct image_rows *ret, struct dl_error *err)
+{
+    struct image_tiff *self = container_of(codec, struct image_tiff, base);
+    uint32_t bottom = self->tags.orientation == 1 ? window->bottom : self->stored.height;
+    struct image_size tile = {0};
+    size_t bytes = 0;
+
+    self->message[0] = '\0';
+    if (!image_tiff_measure(self, &tile, &bytes))
+        return image_tiff_give_up(self, err);
+    if (picture_set(&self->rows, self->stored, false) < 0 || image_tiff_make_room(self, bytes) < 0)
+        goto no_memory;
+    self->is_decoding = true;
+    if (!image_tiff_read_planes(self, &tile, bottom, window->clip_grey))
+        return image_tiff_give_up(self, err);
+    image_tiff_close(self);
+    if (image_tiff_turn(self) < 0)
+        goto no_memory;
+    self->next = window->top;
+    *ret = (struct image_rows){.origin = 0, .pixels = self->rows.size.width};
+    return 0;
+
+no_memory:
+    image_tiff_close(self);
+    return dl_error_set(err, ENOMEM, self->file.path, "out of memory for decoding it");
+}
+
+static int image_tiff_row(struct image_codec *codec, uint8_t *out, struct dl_error *err)
+{
+    struct image_tiff *self = container_of(codec, struct image_tiff, base);
+
+    (void)err;
+    memcpy(out, picture_row(&self->rows, self->next++),
+           (size_t)self->rows.size.width * PICTURE_PIXEL);
+    return 0;
+}
+
+static int image_tiff_end(struct image_codec *codec, struct dl_error *err)
+{
+    (void)codec, (void)err; /* begin has closed it */
+    return 0;
+}
+
+static void image_tiff_free(struct image_codec *codec)
+{
+    if (!codec)
+        return;
+    struct image_tiff *self = container_of(codec, struct image_tiff, base);
+    image_tiff_close(self);
+    picture_deinit(&self->rows);
+    picture_deinit(&self->turned);
+    free(self->coded);
+    free(self);
+}
+
+static const struct image_codec_ops tiff_ops = {
+    .knows = image_tiff_knows,
+    .open = image_tiff_open,
+    .begin = image_tiff_begin,
+    .row = image_tiff_row,
+    .end = image_tiff_end,
+    .free = image_tiff_free,
+    .most_reduced = 1,
+};
+
+struct image_codec *image_tiff_new(void)
+{
+    struct image_tiff *self = calloc(1, sizeof *self);
+
+    if (!self)
+        return NULL;
+    self->base.ops = &tiff_ops;
+    return &self->base;
+}
