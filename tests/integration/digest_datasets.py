@@ -517,6 +517,7 @@ COLLATES = {
     "mix_of_shards": {"kind": "none"},
     "tar_decoded_and_shuffled": {"kind": "none"},
     "megatron_documents": {"kind": "pad", "multiple_of": 4},
+    "litdata_of_leaves": {"kind": "pad", "fields": ["ids"]},
     "tfrecord_of_examples": {"kind": "pad", "fields": ["floats"]},
     "tfrecord_of_bytes": {"kind": "none"},
     "arrow_of_tokens": {"kind": "pad", "value": 0, "multiple_of": 4},
