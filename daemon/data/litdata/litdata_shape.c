@@ -107,7 +107,7 @@ static int litdata_shape_read(struct litdata_shape_reading *rd, const json_t *sp
 {
     const json_t *type = json_object_get(spec, "type");
     const json_t *children = json_object_get(spec, "children_spec");
-    uint32_t i;
+    uint32_t i = 0;
 
     if (!type || !json_is_array(children) || depth > LITDATA_DEPTH)
         return litdata_shape_refuse(rd, "is damaged, or nested too deeply");
