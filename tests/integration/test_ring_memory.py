@@ -282,8 +282,9 @@ class Alone(MemoryCase):
                                     r"limits\.memory: \d{8} more would exceed the limit of 20971520")
 
     def test_a_batch_that_its_user_never_gets(self):
-        self.check_a_line_of_30_mib({"bytes": "20MiB"}, r"step 2 of epoch 0 \(sample 2\): this batch takes \d{8} bytes, and "
-                                                        r"limits\.bytes of uid 0 is 20971520; lower batch\.size")
+        self.check_a_line_of_30_mib(
+            {"bytes": "20MiB"}, r"step 2 of epoch 0 \(sample 2\): this batch takes \d{8} bytes, and limits\.bytes of "
+                                r"uid 0 is 20971520; lower batch\.size")
 
     def test_one_slot_where_two_do_not_fit(self):
         """Of the user's."""

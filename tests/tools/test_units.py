@@ -109,6 +109,13 @@ class Units(unittest.TestCase):
                 lines = pathlib.Path(ENV["UNITS"], socket).read_text().splitlines()
                 self.assertIn("TriggerLimitIntervalSec=0", lines)
 
+    def test_the_daemon_is_killed_last(self):
+        """For want of memory; workers and hosts say so of themselves: test_ring_memory.py, test_py_processes.py."""
+        lines = pathlib.Path(ENV["SYSTEM_SERVICE"]).read_text().splitlines()
+        self.assertIn("OOMScoreAdjust=-900", lines)
+        for service in ("SYSTEM_SERVICE", "USER_SERVICE"):
+            self.assertIn("OOMPolicy=continue", pathlib.Path(ENV[service]).read_text().splitlines())
+
     @unittest.skipUnless(SYSUSERS, "systemd-sysusers is not installed")
     def test_sysusers_makes_the_user_of_the_unit(self):
         (self.folder / "etc").mkdir()
