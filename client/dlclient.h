@@ -210,10 +210,16 @@ DL_API int dl_client_headspace(struct dl_client *client, const char *loader, uin
  * as a whole: it is step 0 of one that no rank has started. Other clients hear of it before that
  * step. A second change of one step replaces the first.
  *
+ * In a cluster's world it is for the ranks of all nodes, which agree on it: that takes a second or
+ * two, and up to 25 s if a node or the store does not answer. It is enough that one rank asks; who
+ * asks for what another one has asked for already gets the same answer.
+ *
  * -EINVAL: no such dataset, no weights, or a step that a rank has planned: the text has the first
- * possible one; -EAGAIN: not all ranks of the world read it from this daemon; -EBUSY: several
- * worlds read it; -ENOTSUP: its datasets are iterable, it is read in a cluster's world, or in this
- * process alone (workers.count 0); -E2BIG: 64 changes were made; -ENOENT: no loader of that name.
+ * possible one; -EAGAIN: not all ranks of the world read it from this daemon, or of a cluster's
+ * world nodes have not agreed: nothing was changed; -EBUSY: several worlds read it, or another node
+ * has asked for another change at the same time; -ENOTSUP: its datasets are iterable, or it is read
+ * in this process alone (workers.count 0); -E2BIG: 64 changes were made; -ENOENT: no loader of that
+ * name.
  *
  * dl_client_mix() is for a loader of the user's that others have opened, by its name (the daemon's
  * user and root: of any user's); its answer, as msgpack, has the keys that proto/PROTOCOL.md lists.
@@ -238,7 +244,9 @@ DL_API int dl_loader_mix(struct dl_loader *loader, const struct dl_mix_weight *w
  * such a state needs. Nobody removes it.
  *
  * With replacement, draws behind the step are by the new weights; without, what has not come in the
- * epoch is drawn anew by them. `epoch` and `step` as for dl_loader_mix(), and the same errors;
+ * epoch is drawn anew by them. In a cluster's world each node has to be given the same weights with
+ * the same step, by one of its ranks; until it has them, its ranks go as far as that step, and after
+ * 30 s there get -ENOENT. `epoch` and `step` as for dl_loader_mix(), and the same errors;
  * besides -EINVAL: the sampler is not weighted, or n is not the number of samples; -EDQUOT,
  * -ENOMEM: the daemon has no room for them; and those of writing a file.
  */

@@ -129,6 +129,28 @@ int mix_changes_with(const struct mix_changes *changes, const struct mix_change 
     return mix_changes_insert(changes, added, &(struct mix_changes){.n = n}, ret);
 }
 
+int mix_changes_before(struct mix_changes *changes, uint64_t position, struct mix_changes **ret)
+{
+    uint32_t count = mix_changes_count(changes);
+
+    while (count > 0 && changes->items[count - 1].position >= position)
+        count--;
+    *ret = NULL;
+    if (count == mix_changes_count(changes))
+        *ret = mix_changes_ref(changes);
+    if (count == 0 || *ret)
+        return 0;
+    struct mix_changes form = *changes;
+    form.n_changes = count;
+    struct mix_changes *made = mix_changes_new(&form);
+    if (!made)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < count; i++)
+        mix_changes_copy(made, &made->items[i], &changes->items[i]);
+    *ret = made;
+    return 0;
+}
+
 /* ---- of samples ------------------------------------------------------------------------------ */
 
 int mix_changes_with_table(const struct mix_changes *changes, const struct mix_change *added,

@@ -65,6 +65,9 @@ int _nodiscard_ mix_changes_with(const struct mix_changes *changes, const struct
 int _nodiscard_ mix_changes_with_table(const struct mix_changes *changes,
                                        const struct mix_change *added, uint64_t count,
                                        struct mix_changes **ret);
+/* The list with those before the position alone, counted. -ENOMEM. */
+int _nodiscard_ mix_changes_before(struct mix_changes *changes, uint64_t position,
+                                   struct mix_changes **ret);
 /* Which of a list of samples an epoch's order hangs on: changes *ret_first up to the one before the
  * returned. */
 uint32_t mix_changes_of_epoch(const struct mix_changes *changes, uint64_t epoch,

@@ -429,29 +429,39 @@ class Meet(Epochs):
                                 daemon=daemon).stdout)
         self.assertEqual((rest["epochs"][0]["epoch"], rest["batches"]), (1, LENGTH // BATCH - 3))
 
-    def test_weights_stay(self):
-        """Those of a mixture, on new ones of which nodes cannot agree; nor do they take such a state."""
+    def test_weights_change(self):
+        """Those of a mixture: the list is the run's; a state that has another one is refused, and begins another
+        job.
+        """
         daemon = self.node("a", 1, 1, local=1, timeouts={"last_call": "10ms"})
         mix = {"name": "mixed", "seed": 1, "sampler": {"kind": "random", "order": "native"}, "batch": {"size": 4},
                "dataset": {"kind": "mix", "stop": "never", "length": 4000, "weights": [1, 1],
                            "datasets": [{"kind": "range", "length": n} for n in (50, 70)]}}
+        spec, state, other_state = self.spec("mixed", **mix), self.path("state"), self.path("other-state")
         trainer = Trainer(self, daemon, 0, mix)
         trainer.start().started()
         self.assertTrue(trainer.take(2))
-        said = dlctl("mix", "mixed", "0=0", "1=1", daemon=daemon, check=False)
-        self.assertEqual(said.returncode, 1)
-        self.assertIn("in the world of a cluster", said.stderr)
+        dlctl("mix", "mixed", "0=0", "1=1", "--at", "200", daemon=daemon)
         trainer.client.close()
-        wait_until(lambda: not json.loads(dlctl("epochs", "--json", daemon=daemon).stdout), "its end")
-        with self.client(daemon) as client:
+        in_cluster = ("run", spec, "--world", "cluster", "--digest", "--json")
+        dlctl(*in_cluster, "--batches", "3", "--save-state", state, daemon=daemon)
+        self.assertIn("from sample 800 on: 0 1\n", dlctl("state", state).stdout)
+        rest = json.loads(dlctl(*in_cluster, "--state", state, daemon=daemon).stdout)
+        os.mkdir(self.path("other"))
+        other = Daemon(self.path("other"))
+        self.addCleanup(other.stop)
+        alone = json.loads(dlctl("run", spec, "--digest", "--json", "--state", state, daemon=other).stdout)
+        self.assertEqual(rest["digest"], alone["digest"])
+        with self.client(other) as client:
             client.start(client.open(mix)["loader"], credits=1)
-            dlctl("mix", "mixed", "0=0", "1=1", daemon=daemon)
-            dlctl("run", "mixed", "--batches", "1", "--save-state", self.path("state"), daemon=daemon)
-        wait_until(lambda: not json.loads(dlctl("epochs", "--json", daemon=daemon).stdout), "its end")
-        said = dlctl("run", self.spec("mixed", **mix), "--world", "cluster", "--state", self.path("state"),
-                     daemon=daemon, check=False)
+            dlctl("mix", "mixed", "0=1", "1=0", "--at", "100", daemon=other)
+            dlctl("run", "mixed", "--batches", "1", "--save-state", other_state, daemon=other)
+        said = dlctl(*in_cluster, "--state", other_state, daemon=daemon, check=False)
         self.assertEqual(said.returncode, 1)
-        self.assertIn("the nodes of a cluster cannot agree; give rank", said.stderr)
+        self.assertIn("weights were changed from sample 400 on for this rank or for the nodes", said.stdout + said.stderr)
+        other_job = json.loads(dlctl(*in_cluster, "--job", "other", "--state", other_state, daemon=daemon).stdout)
+        alone = json.loads(dlctl("run", spec, "--digest", "--json", "--state", other_state, daemon=other).stdout)
+        self.assertEqual(other_job["digest"], alone["digest"])
 
 
 WITH_ETCD = unittest.skipUnless(shutil.which("etcd", path="/usr/bin:/usr/local/bin"),

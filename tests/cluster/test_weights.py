@@ -3,17 +3,24 @@ on, also when nodes come, go and have their daemons restarted, and the store is 
 ranks together read what one rank reads alone with the same changes.
 """
 
+import errno
 import json
+import os
 import signal
+import sys
 import struct
 import subprocess
 import tempfile
 import unittest
 
 import stores
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
+# pylint: disable=wrong-import-position
 from dltest import CHANGES, DLCTL, PATIENCE, START, Daemon, wait_until
 from test_daemons import WITH_ETCD, ClusterCase
-from trainers import Over, Trainer
+from test_sample_weights import N, WAYS, drawn, npy, only  # noqa: E402
+from trainers import Over, Trainer  # noqa: E402
 
 BATCH, LENGTH = 4, 2400
 MIXED = {"name": "mixed", "seed": 3, "batch": {"size": BATCH}, "sampler": {"kind": "random", "order": "native"},
@@ -267,6 +274,89 @@ class Weights:
         self.assertEqual(len(changes), 8 + 2 * 4 * 8)
         self.all_know(again, changes)
         self.check(ranks[:2] + again, changes)
+
+
+    # ---- weights of single samples ------------------------------------------------------------
+
+    def write_weights(self, *samples):
+        return npy(self.path("weights.npy"), only(*samples))
+
+    def weigh(self, daemon, samples, check=True, **options):
+        """As on a machine of its own, with its own files."""
+        words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+        done = subprocess.run([DLCTL, "weights", "drawn", self.write_weights(*samples), "--json", *words,
+                               "--socket", daemon.socket], capture_output=True, text=True, timeout=PATIENCE,
+                              check=False, env={**os.environ, "DLOADER_WEIGHTS": daemon.socket + "-weights"})
+        self.assertEqual((done.returncode, done.stderr), (0, ""), daemon.log[-3000:])
+        return json.loads(done.stdout)
+
+    def drawn_alone(self, spec, *changes):
+        """What one rank reads without a cluster, of which weights are changed at those positions."""
+        daemon = Daemon(tempfile.mkdtemp(dir=self.dir))
+        client = self.client(daemon)
+        stream = client.start(client.open(spec)["loader"], credits=1)
+        for position, samples in changes:
+            self.weigh(daemon, samples, at=position // spec["batch"]["size"])
+        found = []
+        while batches := client.next_batches():
+            for batch in batches:
+                found += batch.indices
+                batch.release()
+        self.assertEqual(len(found), stream["samples"])
+        daemon.stop()
+        return found
+
+    def test_weights_of_samples(self):
+        for way in WAYS:
+            with self.subTest(way):
+                self.check_samples(way)
+
+    def check_samples(self, way):
+        spec = drawn(way=way)
+        spec["sampler"] = {**spec["sampler"], "num_samples": LENGTH} if way != "left" else spec["sampler"]
+        spec["dataset"] = {"kind": "range", "length": N}
+        if way == "left":
+            spec["batch"] = {"size": 1}
+        a, b = (self.node(f"{name}-{way}", 2, 2, id=f"run-{way}") for name in "ab")
+        ranks = self.ranks(a, b, spec=spec, credits=2)
+        self.begin(ranks)
+        self.take(ranks, 1)
+        step = 10 if way == "left" else 60
+        said = self.weigh(a, (5, 6, 7), at=step)
+        position = step * 4 * spec["batch"]["size"]
+        self.assertEqual((said["epoch"], said["step"], said["position"]), (0, step, position))
+        # The other node has no such weights yet, and its ranks stop before them.
+        wait_until(lambda: "were given on another node and are not here" in b.log, "the other node to miss them")
+        self.take(ranks[:2], step)
+        self.take(ranks[2:], step - 1)
+        self.assertEqual(self.weigh(b, (5, 6, 7), at=step), said)
+        self.finish(ranks)
+        found = {}
+        for rank in ranks:
+            for _, _, number, world, at, samples in rank.batches:
+                for i, sample in enumerate(samples):
+                    found[(at * spec["batch"]["size"] + i) * world + number] = sample
+        got = [found[at] for at in sorted(found)]
+        self.assertEqual(got, self.drawn_alone(spec, (position, (5, 6, 7))))
+        self.assertNotEqual(got, self.drawn_alone(spec))
+        if way == "left":
+            self.assertEqual(sorted(got), list(range(N)))
+        else:
+            self.assertEqual(set(got[position:]), {5, 6, 7})
+
+    def test_weights_of_samples_that_lack(self):
+        """Who was never given them is told which, and does not go on."""
+        spec = {**drawn(), "sampler": {**drawn()["sampler"], "num_samples": LENGTH}}
+        a, b = (self.node(name, 2, 2) for name in "ab")
+        ranks = self.ranks(a, b, spec=spec, credits=2)
+        self.begin(ranks)
+        said = self.weigh(a, (5, 6, 7), at=20)
+        self.take(ranks, 20)
+        over = ranks[2].told_over()
+        self.assertEqual((over.code, over.path), (errno.ENOENT, "weights"))
+        self.assertIn(f"{said['weights']}, which drawn has from sample 320 on, were given on another node",
+                      over.message)
+        self.assertTrue(ranks[0].take(20))
 
 
 @WITH_ETCD

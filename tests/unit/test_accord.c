@@ -485,7 +485,7 @@ static void test_schedules(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= SCHEDULES; seed++)
         sim_play(seed, &totals);
-    print_message("%llu changes were made, %llu withdrawn, %llu dropped, %llu raced, %llu lists "
+    print_message("# %llu changes were made, %llu withdrawn, %llu dropped, %llu raced, %llu lists "
                   "begun, %llu nodes failed\n",
                   (unsigned long long)totals.done, (unsigned long long)totals.withdrawn,
                   (unsigned long long)totals.dropped, (unsigned long long)totals.raced,

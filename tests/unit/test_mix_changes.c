@@ -596,14 +596,37 @@ static void test_refused(void **state)
     mix_changes_unref(list);
 }
 
+/* One whose later changes are not to be known yet. */
+static void test_before(void **state)
+{
+    double weights[] = {1, 2};
+    struct mix_changes *list = NULL, *part;
+
+    (void)state;
+    assert_int_equal(mix_changes_before(NULL, 5, &part), 0);
+    assert_null(part);
+    add(&list, 10, 2, weights);
+    add(&list, 20, 2, weights);
+    assert_int_equal(mix_changes_before(list, 21, &part), 0);
+    assert_ptr_equal(part, list);
+    mix_changes_unref(part);
+    assert_int_equal(mix_changes_before(list, 10, &part), 0);
+    assert_null(part);
+    assert_int_equal(mix_changes_before(list, 20, &part), 0);
+    assert_true(part->n_changes == 1 && part->items[0].position == 10);
+    assert_true(mix_changes_within(part, list));
+    mix_changes_unref(part);
+    mix_changes_unref(list);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list),      cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_bytes),     cmocka_unit_test(test_no_lists),
-        cmocka_unit_test(test_orders),    cmocka_unit_test(test_many),
-        cmocka_unit_test(test_by_epochs), cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_before),   cmocka_unit_test(test_list),
+        cmocka_unit_test(test_weights),  cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_no_lists), cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_many),     cmocka_unit_test(test_by_epochs),
+        cmocka_unit_test(test_tokens),   cmocka_unit_test(test_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -625,7 +625,9 @@ class Loader:
 
         ValueError, which says why: no such dataset, a step that is planned already (and the first
         possible), or one within an epoch that is known as a whole.
-        DaemonError: not all ranks read from this daemon.
+        DaemonError: not all ranks read from this daemon, or in the world of its cluster, whose nodes
+        agree on the step, which takes a second or two; or another node has asked for another change
+        at the same time.
         """
         named = dict(weights) if isinstance(weights, Mapping) else dict(enumerate(weights))
         pairs = [(str(name), float(weight)) for name, weight in named.items()]
@@ -638,7 +640,8 @@ class Loader:
         One weight for each sample of the dataset: a NumPy array, a tensor or any sequence of numbers,
         finite, not negative and not all 0. With replacement, draws from the step on are by them;
         without, what has not come in the epoch is drawn anew. `step`, `epoch` and what is returned are
-        as in set_weights(), and likewise one rank calls this for all.
+        as in set_weights(), and likewise one rank calls this for all; in a cluster's world one of each
+        node, with the same weights and the same step.
 
         state_dict() has only their name from here on. They are kept in a file of 8 bytes for each
         sample, in the folder DLOADER_WEIGHTS or ~/.local/state/dloader/weights, which whoever resumes

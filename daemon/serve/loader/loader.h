@@ -168,9 +168,10 @@ bool loader_weights_can_change(const struct loader *loader);
 int _nodiscard_ loader_propose(struct loader *loader, const struct loader_change *wanted,
                                uint64_t *ret_position, struct dl_error *err);
 /* all nodes have planned up to `end`, or hold at the position that loader_propose() gave: the list
- * with the change, counted, whose place is filled in; likewise; */
-int _nodiscard_ loader_decide(struct loader *loader, struct loader_change *change, uint64_t held,
-                              uint64_t end, struct mix_changes **ret, struct dl_error *err);
+ * with the change, counted, from the one before, whose place is filled in; likewise; */
+int _nodiscard_ loader_decide(struct loader *loader, const struct mix_changes *before,
+                              struct loader_change *change, uint64_t held, uint64_t end,
+                              struct mix_changes **ret, struct dl_error *err);
 /* whether a list has that change: at its step, or where none is given as the last one with its
  * weights; its place is then filled in; */
 bool loader_has_change(struct loader *loader, const struct mix_changes *list,
@@ -182,10 +183,16 @@ void loader_hold(struct loader *loader, uint64_t position);
 /* whether an epoch's length hangs on what is held there, so that none of its streams can start; */
 bool loader_holds_epoch(const struct loader *loader, uint64_t epoch, uint64_t position);
 /* the list that nodes have agreed on: from now on it is this one. If this node has planned
- * otherwise already, the loader breaks; */
-void loader_take_changes(struct loader *loader, struct mix_changes *list);
-/* and the same for a stream that is about to start there, whose client knows of `known`, if it
- * `tells`. -EINVAL, -EBUSY with `err`. */
+ * otherwise already, the loader breaks. UINT64_MAX; or the position of a change whose weights of
+ * samples are not here: what is before is in force, and nothing is to be planned from there on
+ * until they are (loader_give_table()), which is to be asked again now and then. It breaks, too,
+ * when ranks have stood there for 30 s; */
+uint64_t loader_take_changes(struct loader *loader, struct mix_changes *list);
+/* the list has the weights that the change has, if it lacks them; */
+bool loader_give_table(struct mix_changes *list, const struct loader_change *change);
+/* and the same as loader_take_changes() for a stream that is about to start there, whose client
+ * knows of `known`, if it `tells`. -EINVAL, -EBUSY, -ENOENT (it starts behind a change whose
+ * weights are not here) with `err`. */
 int _nodiscard_ loader_share_changes(struct loader *loader, const struct stream_params *params,
                                      bool tells, const struct mix_changes *known,
                                      struct mix_changes *list, struct dl_error *err);

@@ -20,6 +20,9 @@
 
 typedef unsigned long long ull; /* for printf */
 
+/* Ranks wait so long for weights of samples that were given on another node. */
+static const uint64_t LACKS_NS = 30 * (uint64_t)1000000000;
+
 /* ---- how far it is read ---------------------------------------------------------------------- */
 
 static bool changes_are_of_samples(const struct loader *loader)
@@ -446,15 +449,15 @@ static void changes_let_go(struct loader *loader)
 }
 
 /* The list with that change. */
-static int changes_list_with(const struct loader *loader, const struct loader_change *change,
-                             struct mix_changes **ret)
+static int changes_list_with(const struct loader *loader, const struct mix_changes *before,
+                             const struct loader_change *change, struct mix_changes **ret)
 {
     const struct mix_change added = {
         .position = change->position, .weights = change->weights, .table = change->table};
 
     if (!change->table)
-        return mix_changes_with(loader->changes, &added, loader->spec.dataset.n_datasets, ret);
-    return mix_changes_with_table(loader->changes, &added, changes_length(loader), ret);
+        return mix_changes_with(before, &added, loader->spec.dataset.n_datasets, ret);
+    return mix_changes_with_table(before, &added, changes_length(loader), ret);
 }
 
 /* With some weights no dataset is ever through. */
@@ -471,12 +474,13 @@ static int changes_check_epoch(const struct loader *loader, struct mix_changes *
 }
 
 /* The list with that change, counted, by which its epoch can be planned. */
-static int changes_make_list(const struct loader *loader, const struct loader_change *change,
-                             struct mix_changes **ret, struct dl_error *err)
+static int changes_make_list(const struct loader *loader, const struct mix_changes *before,
+                             const struct loader_change *change, struct mix_changes **ret,
+                             struct dl_error *err)
 {
     _cleanup_(mix_changes_unrefp)
     struct mix_changes *list = NULL;
-    int r = changes_list_with(loader, change, &list);
+    int r = changes_list_with(loader, before, change, &list);
 
     if (r == -E2BIG)
         return dl_error_set(err, E2BIG, loader->spec.name,
@@ -495,7 +499,7 @@ static int changes_add(struct loader *loader, const struct loader_change *change
 {
     _cleanup_(mix_changes_unrefp)
     struct mix_changes *list = NULL;
-    int r = changes_make_list(loader, change, &list, err);
+    int r = changes_make_list(loader, loader->changes, change, &list, err);
 
     if (r < 0)
         return r;
@@ -733,7 +737,8 @@ static int changes_settle(struct loader *loader, struct changes_reach *reach,
     return changes_find_step(loader, reach, change, err);
 }
 
-int loader_decide(struct loader *loader, struct loader_change *change, uint64_t held, uint64_t end,
+int loader_decide(struct loader *loader, const struct mix_changes *before,
+                  struct loader_change *change, uint64_t held, uint64_t end,
                   struct mix_changes **ret, struct dl_error *err)
 {
     struct changes_reach reach;
@@ -743,7 +748,7 @@ int loader_decide(struct loader *loader, struct loader_change *change, uint64_t 
         return r;
     reach.end = max_u64(reach.end, end);
     r = changes_settle(loader, &reach, change, held, err);
-    return r < 0 ? r : changes_make_list(loader, change, ret, err);
+    return r < 0 ? r : changes_make_list(loader, before, change, ret, err);
 }
 
 static bool changes_have_weights(const struct mix_changes *list, const struct mix_change *item,
@@ -841,11 +846,80 @@ static int changes_replace(struct loader *loader, struct mix_changes *list, stru
     return r;
 }
 
-void loader_take_changes(struct loader *loader, struct mix_changes *list)
+/* The first change that the epochs from that one on need, and whose weights are not here. */
+static const struct mix_change *changes_find_lacking(const struct mix_changes *list, uint64_t epoch)
+{
+    uint32_t first = 0;
+
+    if (!list || !list->of_samples)
+        return NULL;
+    (void)mix_changes_of_epoch(list, epoch, &first);
+    for (uint32_t i = first; i < list->n_changes; i++)
+        if (!list->items[i].table)
+            return &list->items[i];
+    return NULL;
+}
+
+static int changes_say_lacking(const struct loader *loader, const struct mix_changes *list,
+                               const struct mix_change *lacking, struct dl_error *err)
+{
+    return dl_error_set(err, ENOENT, "weights",
+                        "%016llx, which %s has from sample %llu on, were given on another node and "
+                        "are not here; give the same %u weights on each node, by dlctl weights or "
+                        "set_sample_weights(), or let all nodes have one directory in "
+                        "$DLOADER_WEIGHTS, and start again from the state",
+                        (ull)lacking->sum, loader->spec.name, (ull)lacking->position, list->n);
+}
+
+static uint64_t changes_oldest_epoch(const struct loader *loader)
+{
+    const struct stream *stream;
+    uint64_t epoch = UINT64_MAX;
+
+    DL_FOREACH (loader->core.streams, stream) {
+        if (changes_is_read(stream))
+            epoch = min_u64(epoch, stream->params.epoch);
+    }
+    return epoch;
+}
+
+static bool changes_any_stands(const struct loader *loader)
+{
+    const struct stream *stream;
+
+    DL_FOREACH (loader->core.streams, stream) {
+        if (stream->sink && stream->phase == STREAM_ACTIVE && stream->window == 0 &&
+            stream->hold < stream->params.steps && stream_next(stream) >= stream->hold)
+            return true;
+    }
+    return false;
+}
+
+/* Programs that are the same on all nodes give them a moment later. */
+static void changes_wait_for_table(struct loader *loader, const struct mix_changes *list,
+                                   const struct mix_change *lacking)
+{
+    struct dl_error err = {0};
+    uint64_t now = uv_hrtime();
+
+    (void)changes_say_lacking(loader, list, lacking, &err);
+    if (loader->lacks_told != lacking->position + 1)
+        log_loader(LOG_WARNING, loader->spec.name, loader->o.uid, "%s: %s %s", loader->spec.name,
+                   err.path, err.message);
+    loader->lacks_told = lacking->position + 1;
+    if (!changes_any_stands(loader))
+        loader->lacks_ns = 0;
+    else if (!loader->lacks_ns)
+        loader->lacks_ns = now;
+    else if (now - loader->lacks_ns > LACKS_NS)
+        loader_break(loader, &err);
+}
+
+static void changes_take(struct loader *loader, struct mix_changes *list)
 {
     struct dl_error err = {0};
 
-    if (loader->state != LOADER_OPEN || mix_changes_equal(list, loader->changes))
+    if (mix_changes_equal(list, loader->changes))
         return;
     if (changes_replace(loader, list, &err) < 0) {
         loader_break(loader, &err);
@@ -857,21 +931,72 @@ void loader_take_changes(struct loader *loader, struct mix_changes *list)
     loader_pump(loader);
 }
 
-int loader_share_changes(struct loader *loader, const struct stream_params *params, bool tells,
-                         const struct mix_changes *known, struct mix_changes *list,
-                         struct dl_error *err)
+/* Of the list what can be planned by; *ret_hold: up to there. */
+static int changes_cut_list(const struct mix_change *lacking, struct mix_changes *list,
+                            struct mix_changes **ret, uint64_t *ret_hold)
+{
+    *ret_hold = lacking ? lacking->position : UINT64_MAX;
+    return mix_changes_before(list, *ret_hold, ret);
+}
+
+uint64_t loader_take_changes(struct loader *loader, struct mix_changes *list)
+{
+    _cleanup_(mix_changes_unrefp)
+    struct mix_changes *usable = NULL;
+    uint64_t hold;
+
+    if (loader->state != LOADER_OPEN)
+        return UINT64_MAX;
+    if (list && loader->changes)
+        mix_changes_share_tables(list, loader->changes);
+    const struct mix_change *lacking = changes_find_lacking(list, changes_oldest_epoch(loader));
+    if (changes_cut_list(lacking, list, &usable, &hold) < 0) {
+        loader_break(loader, &(struct dl_error){.code = ENOMEM, .message = "out of memory"});
+        return UINT64_MAX;
+    }
+    changes_take(loader, usable);
+    if (lacking && loader->state == LOADER_OPEN)
+        changes_wait_for_table(loader, list, lacking);
+    else
+        loader->lacks_ns = 0;
+    return hold;
+}
+
+bool loader_give_table(struct mix_changes *list, const struct loader_change *change)
+{
+    bool given = false;
+
+    for (uint32_t i = 0; change->table && list && list->of_samples && i < list->n_changes; i++) {
+        struct mix_change *item = &list->items[i];
+
+        if (item->table || item->sum != change->table->sum || list->n != change->table->n)
+            continue;
+        item->table = weight_table_ref(change->table);
+        given = true;
+    }
+    return given;
+}
+
+/* What the client has had is what the nodes have, and so is what it is to have. */
+static int changes_check_known(struct loader *loader, const struct stream_params *params,
+                               const struct mix_changes *known, const struct mix_changes *list,
+                               struct dl_error *err)
 {
     uint64_t differ = mix_changes_differ_at(known, list), start = 0;
-    int r = tells && differ < UINT64_MAX ? changes_find_start(loader, params, &start, err) : 0;
+    int r = differ < UINT64_MAX ? changes_find_start(loader, params, &start, err) : 0;
 
-    if (r < 0)
+    if (r < 0 || (differ >= start && mix_changes_within(known, list)))
         return r;
-    if (differ < start)
-        return dl_error_set(err, EINVAL, "state",
-                            "weights were changed from sample %llu on for this rank or for the "
-                            "nodes of the cluster, but not for both; start all ranks from one "
-                            "state, or with another rendezvous.id",
-                            (ull)differ);
+    return dl_error_set(
+        err, EINVAL, "state",
+        "weights were changed from sample %llu on for this rank or for the nodes of "
+        "the cluster, but not for both; start all ranks from one state, and with "
+        "another job name if other ranks have read on from another one",
+        (ull)differ);
+}
+
+static int changes_set_shared(struct loader *loader, struct mix_changes *list, struct dl_error *err)
+{
     if (mix_changes_equal(list, loader->changes))
         return 0;
     if (!changes_has_readers(loader) &&
@@ -879,12 +1004,34 @@ int loader_share_changes(struct loader *loader, const struct stream_params *para
         core_drop_parked(&loader->core);
         loader_execute(loader);
     }
-    r = changes_replace(loader, list, err);
+    int r = changes_replace(loader, list, err);
     if (r < 0)
         return r;
     changes_log(loader, "a client resumes in the cluster's world");
     changes_tell(loader);
     return 0;
+}
+
+int loader_share_changes(struct loader *loader, const struct stream_params *params, bool tells,
+                         const struct mix_changes *known, struct mix_changes *list,
+                         struct dl_error *err)
+{
+    uint64_t oldest = min_u64(changes_oldest_epoch(loader), params->epoch), hold, start = 0;
+    _cleanup_(mix_changes_unrefp)
+    struct mix_changes *usable = NULL;
+    int r = tells ? changes_check_known(loader, params, known, list, err) : 0;
+
+    if (r < 0)
+        return r;
+    if (list && loader->changes)
+        mix_changes_share_tables(list, loader->changes);
+    const struct mix_change *lacking = changes_find_lacking(list, oldest);
+    if (changes_cut_list(lacking, list, &usable, &hold) < 0)
+        return dl_error_set(err, ENOMEM, "weights", "out of memory");
+    r = changes_set_shared(loader, usable, err);
+    if (r == 0 && lacking)
+        r = changes_find_start(loader, params, &start, err);
+    return r == 0 && lacking && start > hold ? changes_say_lacking(loader, list, lacking, err) : r;
 }
 
 struct mix_changes *loader_changes(const struct loader *loader)

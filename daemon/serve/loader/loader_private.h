@@ -56,6 +56,9 @@ struct loader {
     struct mix_changes *changes;  /* counted; of its weights; NULL: none */
     uint64_t hold;                /* nothing is planned at this position, or behind it, for now;
                                    * UINT64_MAX: it is */
+    uint64_t lacks_ns;            /* since when ranks stand before a change whose weights of samples
+                                   * are not here; 0: none does */
+    uint64_t lacks_told;          /* the position of the one that was warned of, and one more */
     struct mix_ruler ruler;       /* owned; what they have is counted by it; all zero: not yet */
     uint64_t first_slot_bytes;    /* what one rank's batch was thought to take at first */
     uint64_t fingerprint;

@@ -111,7 +111,8 @@ static int session_mix_decide(struct loader *loader, struct shared_loader *share
 {
     _cleanup_(mix_changes_unrefp)
     struct mix_changes *list = NULL;
-    int r = loader_decide(loader, change, shared_weights_held(shared), end->position, &list, err);
+    int r = loader_decide(loader, shared_weights_in_force(shared), change,
+                          shared_weights_held(shared), end->position, &list, err);
     if (r == -EAGAIN)
         return 1; /* its ranks are on their way from one world to another */
     const struct shared_weights_place place = {change->epoch, change->step, change->position};
@@ -120,14 +121,32 @@ static int session_mix_decide(struct loader *loader, struct shared_loader *share
     return r < 0 ? r : 1;
 }
 
+/* Weights of samples that were given on another node, and lack here. */
+static bool session_mix_give(struct shared_loader *shared, const struct loader_change *change)
+{
+    if (!loader_give_table(shared_weights_in_force(shared), change))
+        return false;
+    shared_weights_again(shared);
+    return true;
+}
+
+/* It is there already: asked for on another node, at that step, or with weights that lack here. */
+static bool session_mix_has(struct loader *loader, struct shared_loader *shared,
+                            struct loader_change *change)
+{
+    bool given = session_mix_give(shared, change);
+
+    return (given || change->step != UINT64_MAX) &&
+           loader_has_change(loader, shared_weights_in_force(shared), change);
+}
+
 static int session_mix_ask(struct loader *loader, struct shared_loader *shared,
                            const struct shared_weights_asker *asker, struct loader_change *change,
                            struct dl_error *err)
 {
     uint64_t position;
 
-    if (change->step != UINT64_MAX &&
-        loader_has_change(loader, shared_weights_in_force(shared), change))
+    if (session_mix_has(loader, shared, change))
         return 0; /* all nodes may say the same, one after the other */
     int r = loader_propose(loader, change, &position, err);
     if (r < 0)
@@ -137,9 +156,10 @@ static int session_mix_ask(struct loader *loader, struct shared_loader *shared,
 }
 
 /* A change that was asked for on another node at the same time: it may be the same one. */
-static int session_mix_follow(struct loader *loader, const struct shared_loader *shared,
+static int session_mix_follow(struct loader *loader, struct shared_loader *shared,
                               struct loader_change *change, struct dl_error *err)
 {
+    (void)session_mix_give(shared, change);
     if (loader_has_change(loader, shared_weights_in_force(shared), change))
         return 0;
     return dl_error_set(

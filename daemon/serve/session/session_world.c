@@ -48,9 +48,9 @@ static void session_world_hold(void *loader, uint64_t position)
     loader_hold(loader, position);
 }
 
-static void session_world_take(void *loader, struct mix_changes *list)
+static uint64_t session_world_take(void *loader, struct mix_changes *list)
 {
-    loader_take_changes(loader, list);
+    return loader_take_changes(loader, list);
 }
 
 static const struct shared_weights_ops session_world_ops = {

@@ -62,10 +62,18 @@ static void shared_weights_tell(struct shared_loader *shared)
 
     if (!w->loader || a->seen.number == 0)
         return;
+    uint64_t lacks = UINT64_MAX;
     if (w->told_number != a->seen.number)
-        w->ops->take(w->loader, a->seen.list);
-    w->told_number = a->seen.number;
-    w->ops->hold(w->loader, accord_hold(a));
+        lacks = w->ops->take(w->loader, a->seen.list);
+    if (lacks == UINT64_MAX)
+        w->told_number = a->seen.number; /* else it is told again with each answer */
+    w->ops->hold(w->loader, min_u64(accord_hold(a), lacks));
+}
+
+void shared_weights_again(struct shared_loader *shared)
+{
+    shared->weights.told_number = 0;
+    shared_weights_tell(shared);
 }
 
 void shared_weights_attach(struct shared_loader *shared, void *loader,
@@ -75,8 +83,7 @@ void shared_weights_attach(struct shared_loader *shared, void *loader,
 
     w->loader = loader;
     w->ops = ops;
-    w->told_number = w->accord.seen.number; /* the stream began with it */
-    ops->hold(loader, accord_hold(&w->accord));
+    shared_weights_again(shared);
 }
 
 void shared_weights_begin_pass(struct shared_loader *shared, uint64_t pass)
@@ -246,6 +253,12 @@ static void shared_weights_write(struct shared_loader *shared, const struct acco
                 shared_weights_call(shared, true));
 }
 
+static void shared_weights_share(struct mix_changes *list, const struct mix_changes *with)
+{
+    if (list && with)
+        mix_changes_share_tables(list, with);
+}
+
 /* A list of which this node has the tables of weights has them again. */
 static void shared_weights_take(struct shared_loader *shared, const struct backend_answer *answer,
                                 struct accord_value *value)
@@ -253,10 +266,9 @@ static void shared_weights_take(struct shared_loader *shared, const struct backe
     struct shared_weights *w = &shared->weights;
     uint64_t number = w->accord.seen.number, now = uv_hrtime();
 
-    if (value->list) {
-        mix_changes_share_tables(value->list, w->accord.seen.list);
-        mix_changes_share_tables(value->list, w->accord.decided);
-    }
+    shared_weights_share(value->list, w->accord.seen.list);
+    shared_weights_share(value->list, w->accord.decided);
+    shared_weights_share(value->list, w->accord.own);
     accord_seen(&w->accord, answer->token, value);
     if (w->accord.seen.number > 0)
         w->missing_ns = 0;

@@ -19,7 +19,7 @@ struct shared_loader;
 struct shared_weights_ops {
     uint64_t (*planned)(const void *loader);
     void (*hold)(void *loader, uint64_t position);
-    void (*take)(void *loader, struct mix_changes *list);
+    uint64_t (*take)(void *loader, struct mix_changes *list);
 };
 
 /* A rank is about to begin, whose client knows of `known`: 0: the list, borrowed; 1: it is not
@@ -63,6 +63,8 @@ void shared_weights_ask(struct shared_loader *shared, const struct shared_weight
  * longer. */
 void shared_weights_decide(struct shared_loader *shared, struct mix_changes *list,
                            const struct shared_weights_place *place);
+/* The list has weights of samples that it lacked: the loader is told again. */
+void shared_weights_again(struct shared_loader *shared);
 /* Nothing is planned there or behind, while nodes agree; UINT64_MAX: there is no such position. */
 uint64_t shared_weights_held(const struct shared_loader *shared);
 /* The list that is in force; borrowed. */
