@@ -430,6 +430,20 @@ static void image_expect(const uint8_t *row, size_t bytes)
 }
 
 /* A row of four bytes a pixel is copied, too: one that ends the memory has nothing behind it. */
+static void image_give_row(const struct image_decoder *d, const uint8_t *row, size_t n,
+                           const struct image_sink *sink)
+{
+    bool narrow = d->open.step == COLOURS;
+
+    if (narrow && sink->narrow_row && sink->narrow_row(sink->to, row))
+        return;
+    if (narrow)
+        image_widen_row(row, n, d->row);
+    else
+        memcpy(d->row, row, n * PIXEL);
+    sink->row(sink->to, d->row);
+}
+
 static int image_copy_pixels(struct image_decoder *d, const struct picture_box *box,
                              const struct image_sink *sink, struct dl_error *err)
 {
@@ -444,11 +458,7 @@ static int image_copy_pixels(struct image_decoder *d, const struct picture_box *
         if (y + AHEAD < box->size.height)
             image_expect(row + (size_t)from->size.width * from->step * AHEAD,
                          (size_t)box->size.width * from->step);
-        if (from->step == PIXEL)
-            memcpy(d->row, row, (size_t)box->size.width * PIXEL);
-        else
-            image_widen_row(row, box->size.width, d->row);
-        sink->row(sink->to, d->row);
+        image_give_row(d, row, box->size.width, sink);
     }
     d->open.pixels = NULL;
     return 0;
@@ -502,7 +512,8 @@ int image_decode_into(struct image_decoder *d, const struct image_part *part, st
 
     if (picture_set(out, part->box.size, false) < 0)
         return image_no_memory(d, err);
-    return image_decode_part(d, part, &(struct image_sink){image_fill_row, &filling}, err);
+    return image_decode_part(d, part, &(struct image_sink){.row = image_fill_row, .to = &filling},
+                             err);
 }
 
 void image_choose_part(const struct image_decoder *d, const struct picture_box *box,

@@ -81,6 +81,9 @@ void image_choose_part(const struct image_decoder *decoder, const struct picture
  * PICTURE_SLACK bytes behind it may be read. */
 struct image_sink {
     void (*row)(void *to, const uint8_t *row);
+    /* NULL, or takes a row of three bytes a pixel instead, behind which nothing may be read; false:
+     * it does not. */
+    bool (*narrow_row)(void *to, const uint8_t *row);
     void *to;
 };
 int _nodiscard_ image_decode_part(struct image_decoder *decoder, const struct image_part *part,

@@ -319,6 +319,18 @@ void resizer_row(struct resizer *resizer, const uint8_t *row)
         resize_kernels_get(0)->across(&resizer->across, row, to);
 }
 
+bool resizer_narrow_row(struct resizer *resizer, const uint8_t *row)
+{
+    size_t bytes = (size_t)resizer->job.size.width * PIXEL;
+    const struct resize_kernels *kernels = resize_kernels_get(0);
+
+    if (resizer->keeps_width || !kernels->across_narrow ||
+        !kernels->across_narrow(&resizer->across, row, resizer->rows + resizer->next * bytes))
+        return false;
+    resizer->next++;
+    return true;
+}
+
 static void resize_finish(const struct resizer *resizer, struct picture *out)
 {
     const struct resize_job *job = &resizer->job;

@@ -101,6 +101,9 @@ int _nodiscard_ resizer_begin(struct resizer *resizer, struct image_size in,
                               const struct picture_part *part, struct image_size size,
                               enum resize_filter filter);
 void resizer_row(struct resizer *resizer, const uint8_t *row);
+/* Instead, with a row of three bytes a pixel, behind which nothing is read. False: it was not
+ * taken, and has to be widened, as all others. */
+bool _nodiscard_ resizer_narrow_row(struct resizer *resizer, const uint8_t *row);
 int _nodiscard_ resizer_end(struct resizer *resizer, struct picture *out);
 
 void resizer_deinit(struct resizer *resizer);

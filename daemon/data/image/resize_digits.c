@@ -26,16 +26,17 @@ enum {
     VECTOR = 64, /* bytes */
     DIGITS = 3,
     SPAN = VECTOR / PIXEL, /* pixels that a register has */
+    NARROW = 3,            /* bytes of a pixel without the fourth */
 };
 
 /* ---- digits of weights ------------------------------------------------------------------------
  */
 
-/* Units of one register that four outputs take: where their bytes are, and the digits of `groups`.
- */
+/* Units of one register that four outputs take: where their bytes are, of pixels of four bytes and
+ * of three, and the digits of `groups`. */
 static size_t resize_block_units(uint32_t groups)
 {
-    return 1 + (size_t)groups * DIGITS;
+    return 2 + (size_t)groups * DIGITS;
 }
 
 static size_t resize_blocks(const struct resize_axis *axis)
@@ -124,12 +125,13 @@ static bool resize_block_fits(const struct resize_axis *axis, uint32_t block)
     return last - first + FOUR <= SPAN;
 }
 
-/* Four of each channel side by side, and sixteen bytes an output. */
-static void resize_block_order(uint32_t at, uint8_t *out)
+/* Four of each channel side by side, and sixteen bytes an output, of pixels of `step` bytes; where
+ * there is no fourth channel, the third one stands twice. */
+static void resize_block_order(uint32_t at, uint32_t step, uint8_t *out)
 {
     for (uint32_t c = 0; c < PIXEL; c++) {
         for (uint32_t t = 0; t < FOUR; t++)
-            *out++ = (uint8_t)((at + t) * PIXEL + c);
+            *out++ = (uint8_t)((at + t) * step + (c < step ? c : step - 1));
     }
 }
 
@@ -143,7 +145,8 @@ RESIZE_AVX512 static void resize_block_set(struct resize_axis *axis, uint32_t bl
     for (uint32_t k = 0; k < FOUR; k++) {
         uint32_t i = resize_block_output(axis, block, k);
         uint8_t *to = order + k * VECTOR / FOUR;
-        resize_block_order(axis->from[i] - from, to);
+        resize_block_order(axis->from[i] - from, PIXEL, to);
+        resize_block_order(axis->from[i] - from, NARROW, to += VECTOR);
         for (uint32_t g = 0; g < groups; g++) {
             for (uint32_t d = 0; d < DIGITS; d++) {
                 int32_t four;
@@ -196,26 +199,29 @@ RESIZE_AVX512_INLINE __m512i resize_thirds_sum(const struct resize_thirds *t)
     return _mm512_srai_epi32(_mm512_add_epi32(_mm512_slli_epi32(sum, 8), t->s[2]), BITS);
 }
 
-/* Pixels from `p` on, of which so many are there. */
-RESIZE_AVX512_INLINE __m512i resize_load_pixels(const uint8_t *p, int64_t left)
+/* Pixels of `step` bytes from `p` on, of which so many are there. */
+RESIZE_AVX512_INLINE __m512i resize_load_pixels(const uint8_t *p, int64_t left, uint32_t step)
 {
-    if (left >= SPAN)
+    int64_t bytes = left * step;
+
+    if (bytes >= VECTOR)
         return _mm512_loadu_si512(p);
-    return _mm512_maskz_loadu_epi32((__mmask16)((1U << (left > 0 ? left : 0)) - 1), p);
+    return _mm512_maskz_loadu_epi8((1ULL << (bytes > 0 ? bytes : 0)) - 1, p);
 }
 
 RESIZE_AVX512_INLINE __m128i resize_block_pixels(const struct resize_digits *digits,
                                                  const uint8_t *row, uint32_t block,
-                                                 uint32_t groups)
+                                                 uint32_t groups, uint32_t step)
 {
     const uint8_t *unit = digits->blocks + block * resize_block_units(groups) * VECTOR;
-    __m512i order = _mm512_load_si512(unit);
+    __m512i order = _mm512_load_si512(step == NARROW ? unit + VECTOR : unit);
     struct resize_thirds sums = resize_thirds_zero();
     uint32_t from = digits->from[block];
 
+    unit += VECTOR;
     for (uint32_t g = 0; g < groups; g++, from += FOUR) {
         int64_t left = (int64_t)digits->inputs - from;
-        __m512i px = resize_load_pixels(row + (size_t)from * PIXEL, left);
+        __m512i px = resize_load_pixels(row + (size_t)from * step, left, step);
         px = _mm512_permutexvar_epi8(order, px);
         sums.s[0] = _mm512_dpbusd_epi32(sums.s[0], px, _mm512_load_si512(unit += VECTOR));
         sums.s[1] = _mm512_dpbusd_epi32(sums.s[1], px, _mm512_load_si512(unit += VECTOR));
@@ -226,39 +232,50 @@ RESIZE_AVX512_INLINE __m128i resize_block_pixels(const struct resize_digits *dig
 }
 
 RESIZE_AVX512_INLINE void resize_across_blocks(const struct resize_axis *axis, const uint8_t *row,
-                                               uint32_t groups, uint8_t *out)
+                                               uint32_t groups, uint32_t step, uint8_t *out)
 {
     uint32_t blocks = (uint32_t)resize_blocks(axis);
 
     if (axis->n < FOUR) {
-        __m128i four = resize_block_pixels(&axis->digits, row, 0, groups);
+        __m128i four = resize_block_pixels(&axis->digits, row, 0, groups, step);
         memcpy(out, &four, (size_t)axis->n * PIXEL);
         return;
     }
     for (uint32_t b = 0; b < blocks; b++) {
         uint32_t at = b + 1 < blocks ? b * FOUR : axis->n - FOUR;
         _mm_storeu_si128((void *)(out + (size_t)at * PIXEL),
-                         resize_block_pixels(&axis->digits, row, b, groups));
+                         resize_block_pixels(&axis->digits, row, b, groups, step));
     }
 }
 
 /* The numbers of groups that are usual are known where it is inlined. */
+RESIZE_AVX512_INLINE void resize_across_step(const struct resize_axis *axis, const uint8_t *row,
+                                             uint32_t step, uint8_t *out)
+{
+    if (axis->digits.groups == 1)
+        resize_across_blocks(axis, row, 1, step, out);
+    else if (axis->digits.groups == 2)
+        resize_across_blocks(axis, row, 2, step, out);
+    else
+        resize_across_blocks(axis, row, axis->digits.groups, step, out);
+}
+
 RESIZE_AVX512 static void resize_across_avx512(const struct resize_axis *axis, const uint8_t *row,
                                                uint8_t *out)
 {
-    switch (axis->digits.groups) {
-    case 0:
+    if (axis->digits.groups == 0)
         resize_kernels_get(1)->across(axis, row, out);
-        break;
-    case 1:
-        resize_across_blocks(axis, row, 1, out);
-        break;
-    case 2:
-        resize_across_blocks(axis, row, 2, out);
-        break;
-    default:
-        resize_across_blocks(axis, row, axis->digits.groups, out);
-    }
+    else
+        resize_across_step(axis, row, PIXEL, out);
+}
+
+RESIZE_AVX512 static bool resize_across_narrow(const struct resize_axis *axis, const uint8_t *row,
+                                               uint8_t *out)
+{
+    if (axis->digits.groups == 0)
+        return false;
+    resize_across_step(axis, row, NARROW, out);
+    return true;
 }
 
 /* ---- down -------------------------------------------------------------------------------------
@@ -342,6 +359,7 @@ const struct resize_kernels resize_avx512 = {
     .set_across = resize_digits_set_across,
     .set_down = resize_digits_set_down,
     .across = resize_across_avx512,
+    .across_narrow = resize_across_narrow,
     .down = resize_down_avx512,
 };
 

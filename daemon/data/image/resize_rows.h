@@ -26,6 +26,9 @@ struct resize_kernels {
     int (*set_down)(struct resize_axis *axis);
     /* One row, to axis->n pixels of 4 bytes. May read PICTURE_SLACK bytes behind the row. */
     void (*across)(const struct resize_axis *axis, const uint8_t *row, uint8_t *out);
+    /* Likewise of a row of 3 bytes a pixel, behind which nothing is read. False: not with these
+     * weights, whatever the row; NULL: it never does. */
+    bool (*across_narrow)(const struct resize_axis *axis, const uint8_t *row, uint8_t *out);
     /* Output row `i`, rows->bytes bytes. */
     void (*down)(const struct resize_axis *axis, uint32_t i, const struct resize_rows *rows,
                  uint8_t *out);

@@ -314,6 +314,11 @@ static void transforms_take_row(void *to, const uint8_t *row)
     resizer_row(to, row);
 }
 
+static bool transforms_take_narrow_row(void *to, const uint8_t *row)
+{
+    return resizer_narrow_row(to, row);
+}
+
 /* Rows are resized as they are decoded, where Pillow begins with that; else it is one after the
  * other. */
 static int transforms_begin_resized(const struct transforms *transforms,
@@ -330,8 +335,9 @@ static int transforms_begin_resized(const struct transforms *transforms,
     if (r < 0)
         return runner_take(run, r);
     if (r > 0) {
-        r = image_decode_part(decoder, &part, &(struct image_sink){transforms_take_row, resizer},
-                              run->err);
+        struct image_sink sink = {
+            .row = transforms_take_row, .narrow_row = transforms_take_narrow_row, .to = resizer};
+        r = image_decode_part(decoder, &part, &sink, run->err);
         return r < 0 ? r : runner_take(run, resizer_end(resizer, &run->spare));
     }
     if ((r = image_decode_into(decoder, &part, &run->now, run->err)) < 0)
