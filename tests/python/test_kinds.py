@@ -351,6 +351,22 @@ class TheirWriters(KindCase):
                     else:
                         self.assertEqual(list(other[name]), [value], name)
 
+    @needs("streaming")
+    def test_mosaic_order(self):
+        """Unshuffled, a DataLoader of it has the batches that we have, whatever its workers."""
+        import streaming
+        from torch.utils.data import DataLoader
+        root = str(self.folder / "order")
+        with streaming.MDSWriter(out=root, columns={"id": "int", "s": "str"}, size_limit=500) as writer:
+            for i in range(5 * ROWS):
+                writer.write({"id": i, "s": f"text {i}"})
+        ours = self.samples({"kind": "mds", "root": root}, batch={"size": 8})
+        for workers in range(4):
+            data = streaming.StreamingDataset(local=root, shuffle=False, batch_size=8)
+            theirs = list(DataLoader(data, batch_size=8, num_workers=workers))
+            self.assertEqual([(batch["id"].tolist(), batch["s"]) for batch in theirs],
+                             [(batch["id"].tolist(), list(batch["s"])) for batch in ours], workers)
+
     @needs("litdata")
     def test_litdata(self):
         """What its writer makes of leaves of every format that is read, compressed in each way and not,
@@ -369,6 +385,8 @@ class TheirWriters(KindCase):
                 "vector": torch.arange(i, dtype=torch.int16), "matrix": torch.full((2, i + 1), i / 4),
                 "bfloat": torch.full((3,), i, dtype=torch.float32), "number": torch.tensor(i),
                 "array": numpy.full((2, 1, 3), i, "u1"), "row": numpy.arange(i, dtype="f8"),
+                "list": [i, i + 1] if i % 2 else ["a", "ä"],
+                "talk": [{"role": "user", "turn": i}, {"role": "x", "turn": 2}],
                 "nested": {"flags": torch.tensor([True, False]), "pair": (torch.zeros(2), "x")}, "picture": picture,
                 "jpeg": Image.open(io.BytesIO(jpeg.getvalue()))})
         ways = [{}, *({"compression": "zstd", "compression_level": level} for level in ("chunk", "batch", "sample"))]
@@ -394,6 +412,10 @@ class TheirWriters(KindCase):
             if name == "nested":
                 self.assertEqual(mine["flags"].tolist(), [value["flags"].tolist()])
                 self.assertEqual((mine["pair"][0].tolist(), list(mine["pair"][1])), ([[0, 0]], ["x"]))
+            elif name == "list":
+                self.assertEqual(value, [part[0] if isinstance(part[0], str) else part.item() for part in mine])
+            elif name == "talk":
+                self.assertEqual(value, [{"role": turn["role"][0], "turn": turn["turn"].item()} for turn in mine])
             elif name == "jpeg":
                 want = numpy.asarray(Image.open(io.BytesIO(bytes(value))).convert("RGB"))
                 self.assertLessEqual(abs(mine[0].astype(int) - want).max(), 2)

@@ -218,6 +218,7 @@ class Explain(Case):
     def test_iterable(self):
         """Whose samples are called; of those that read files of ours, the kind is named."""
         for package, kind in (("streaming.base.dataset", "mds"), ("webdataset.compat", "tar"),
+                              ("litdata.streaming.dataset", "litdata"),
                               ("datasets.iterable_dataset", "arrow or parquet")):
             Theirs = type("Theirs", (torch.utils.data.IterableDataset,), {"__module__": package})
             Ours = type("Ours", (Theirs,), {"__iter__": lambda self: iter(range(4))})

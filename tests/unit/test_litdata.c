@@ -471,10 +471,13 @@ static const char *value_of(const char *format, const void *data, uint64_t bytes
                             node->kind == TREE_TENSOR   ? dtype_name(node->dtype)
                             : node->kind == TREE_STRING ? "string"
                             : node->kind == TREE_DICT   ? "dict"
+                            : node->kind == TREE_LIST   ? "list"
                                                         : "bytes");
     for (uint32_t i = 0; node->kind == TREE_TENSOR && i < node->ndim; i++)
         len += (size_t)snprintf(text + len, sizeof text - len, "%s%d", i ? "," : " ",
                                 (int)node->shape[i]);
+    if (node->kind == TREE_LIST)
+        len += (size_t)snprintf(text + len, sizeof text - len, " %d", (int)node->children);
     for (uint64_t i = 0; node->kind != TREE_DICT && i < node->nbytes; i++)
         len += (size_t)snprintf(text + len, sizeof text - len, "%s%02x", i ? "" : " ",
                                 ((const uint8_t *)t.sample.data[1])[i]);
@@ -520,6 +523,35 @@ static void test_formats(void **state)
         {"tensor", "\0\0\0\x0E\0\0\0\1\0\0\0\0", 12, "int16 0"},
         {"json", "{\"a\": 1}", 8, "dict"},
         {"json", "\x81", 1, "error: is not JSON"},
+        {"json", "", 0, "error: is not JSON"},
+        {"json",
+         "\0\2\0\0\0"
+         "17",
+         7, "int64 1100000000000000"},
+        {"json",
+         "\0\3\0\0\0"
+         "17",
+         7, "error: is nested in a way that is damaged"},
+        {"json", "\7\2\0\0\0ab", 7, "string 6162"},
+        {"json", "\7\2\0\0\0a\xFF", 7, "error: has a text that is not UTF-8"},
+        {"json", "\7\2\0\0\0abc", 8, "error: is nested in a way that is damaged"},
+        {"json", "\x08\2\0\0\0\0\0\0\0", 9, "int64 0200000000000000"},
+        {"json", "\x09\0\0\0\0\0\0\xF8\x7F", 9, "float64 000000000000f87f"}, /* no number */
+        {"json", "\x0A\1", 2, "bool 01"},
+        {"json", "\x0B", 1, "error: has a null"},
+        {"json", "\x0C", 1, "error: is nested in a way that is damaged"},
+        {"json", "\2\2\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 21, "list 2"},
+        {"json", "\2\2\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0", 20, "error: is nested"},
+        {"json", "\1\xFF\xFF\xFF\xFF\0\0\0\0", 9, "error: is nested"},
+        {"json", "\4\2\0\0\0\1\0", 7, "list 2"},
+        {"json", "\5\1\0\0\0\1\0\0\0k\x0A\0", 12, "dict"},
+        {"json", "\5\2\0\0\0\1\0\0\0k\x0A\0", 12, "error: is nested"},
+        {"json", "\5\1\0\0\0\1\0\0\0\0\x0A\0", 12, "error: is nested"},
+        {"json", "\6\2\0\0\0\1\0\0\0\1\0\0\0k\x14\1\x14\0", 18, "list 2"},
+        {"json", "\6\2\0\0\0\1\0\0\0\1\0\0\0k\x14\1\x10", 17, "error: has a null"},
+        {"json", "\6\1\0\0\0\1\0\0\0\1\0\0\0k\x0F\1", 16, "error: is nested"},
+        {"json", "\6\1\0\0\0\1\0\0\0\1\0\0\0k\x15\1", 16, "error: is nested"},
+        {"json", "\6\1\0\0\0\xFF\xFF\xFF\xFF", 9, "error: is nested"},
         {"jpeg", "x", 1, "error: is an image that cannot be read: it "},
         {"image:png", "x", 1, "error: is an image that cannot be read: it "},
         {"jpeg_array", "\1\0\0\0\1\0\0\0x", 9, "error: is an image that cannot be read: it "},

@@ -202,7 +202,7 @@ def lower(dataset: Any, collate: Any = None) -> Columns:
 # ---- a loader -----------------------------------------------------------------------------------
 
 # Packages whose iterable datasets read files that a kind of Loader reads as well.
-_READ_BY = {"streaming": "mds", "webdataset": "tar", "datasets": "arrow or parquet"}
+_READ_BY = {"streaming": "mds", "webdataset": "tar", "datasets": "arrow or parquet", "litdata": "litdata"}
 
 
 def _iterable_text(dataset: Any) -> str:

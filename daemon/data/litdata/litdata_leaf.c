@@ -1,8 +1,8 @@
 #include "daemon/data/litdata/litdata_leaf.h"
 
 #include "daemon/data/image/image_raw.h"
-#include "daemon/data/json_field.h"
 #include "daemon/data/lengths.h"
+#include "daemon/data/litdata/litdata_nested.h"
 #include "proto/dtype.h"
 
 #include <errno.h>
@@ -269,7 +269,7 @@ int litdata_value_add(const struct litdata_value *value, const char *name,
     case LITDATA_PIXELS:
         return image_raw_add(value->data, value->size, field, name, ret, err);
     case LITDATA_JSON:
-        return json_field_add(value->data, value->size, name, ret, err);
+        return litdata_nested_add(value->data, value->size, name, ret, err);
     case LITDATA_BYTES:
     case LITDATA_PICKLE:
     case LITDATA_UNKNOWN:

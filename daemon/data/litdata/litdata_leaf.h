@@ -13,7 +13,7 @@
  *   jpeg, image, image:EXT    a file
  *   jpeg_array                u32 n, n times u32: bytes of each; files
  *   pil                       image_raw.h
- *   json                      its text
+ *   json                      litdata_nested.h
  *   pickle                    not read: reading it would run what it says
  *
  * TYPE is a number of one of two lists, of NumPy's types and of PyTorch's (litdata/constants.py).
