@@ -2,6 +2,7 @@
  * tokens, and what is refused. */
 #include "daemon/data/litdata/litdata_chunk.h"
 #include "daemon/data/unpack.h"
+#include "tests/lib/arrow_build.h"
 #include "tests/unit/dataset_text.h"
 #include "tests/unit/fail_open.h"
 #include "tests/unit/taken.h"
@@ -439,6 +440,69 @@ static void test_tokens(void **state)
     dataset_close(ds);
 }
 
+/* A table of `n` items that are nowhere, and rows of Arrow's: a column of numbers from `first` on.
+ */
+static struct bytes rows_chunk(uint32_t n, int64_t first)
+{
+    static const struct build_type column = {.name = "id", .type = 2, .a = 64, .b = 1};
+    static struct build stream;
+    static struct build_batch batch;
+    struct bytes chunk = {.len = 0};
+    int64_t ids[4];
+
+    stream.len = 0;
+    batch = (struct build_batch){0};
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = first + i;
+    build_node(&batch, n, 0);
+    build_buffer(&batch, NULL, 0);
+    build_buffer(&batch, ids, n * sizeof ids[0]);
+    build_add_schema(&stream, &column, 1, NULL);
+    build_add_batch(&stream, &batch, n);
+    put32(&chunk, n);
+    for (uint32_t i = 0; i <= n; i++)
+        put32(&chunk, 4 * (n + 2));
+    put(&chunk, stream.data, stream.len);
+    put32(&chunk, stream.len);
+    put(&chunk, "LDARW01", 8);
+    return chunk;
+}
+
+static void test_rows_of_arrow(void **state)
+{
+    static const char config[] =
+        "\"data_format\": [\"int\"], \"data_spec\": \"" DICT("[\\\\\\\"id\\\\\\\"]", LEAF) "\"";
+    struct bytes a = rows_chunk(3, 10), b = rows_chunk(2, 20);
+    uint64_t indices[] = {4, 0}, ids[2];
+    void *dst[] = {ids};
+    char chunks[512];
+    size_t bad;
+
+    (void)state;
+    folder("arrow");
+    snprintf(chunks, sizeof chunks, "%s, %s", entry("a.bin", a.len, 3, 0),
+             entry("b.bin", b.len, 2, 0));
+    write_index("arrow", config, chunks);
+    write_in("a.bin", "arrow", a.data, a.len);
+    write_in("b.bin", "arrow", b.data, b.len);
+    struct dataset *ds = open_in("arrow", "");
+    assert_int_equal(ds->length, 5);
+    assert_true(dataset_is_fixed(ds));
+    assert_int_equal(ds->ops->read_rows(ds, &key, indices, 2, dst, &bad, NULL), 0);
+    assert_memory_equal(ids, ((uint64_t[]){21, 10}), sizeof ids);
+    assert_name(ds, 4, "/b.bin: row 1");
+    dataset_close(ds);
+    expect_refused("arrow", ", sequence_length: 2", "was not written for a TokensLoader");
+    expect_refused("arrow", ", fields: [x]", "has no column x");
+    write_in("b.bin", "arrow", b.data, b.len - 1);
+    expect_refused("arrow", "", "has no rows of Arrow's at its end");
+    memset(b.data + b.len - 12, 0xFF, 4);
+    write_in("b.bin", "arrow", b.data, b.len);
+    expect_refused("arrow", "", "has no rows of Arrow's at its end");
+    write_in("b.bin", "arrow", a.data, a.len);
+    expect_refused("arrow", "", "has 6 rows in its chunks, but index.json says 5");
+}
+
 /* ---- formats -------------------------------------------------------------------------------- */
 
 /* What becomes of the value; text for a comparison. */
@@ -674,11 +738,12 @@ static void test_memory(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),       cmocka_unit_test(test_plain),
-    cmocka_unit_test(test_compressed),   cmocka_unit_test(test_frames),
-    cmocka_unit_test(test_packed_items), cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_tokens),       cmocka_unit_test(test_formats),
-    cmocka_unit_test(test_bad_index),    cmocka_unit_test(test_damaged_chunk),
+    cmocka_unit_test(test_memory),        cmocka_unit_test(test_plain),
+    cmocka_unit_test(test_compressed),    cmocka_unit_test(test_frames),
+    cmocka_unit_test(test_packed_items),  cmocka_unit_test(test_rows),
+    cmocka_unit_test(test_rows_of_arrow), cmocka_unit_test(test_tokens),
+    cmocka_unit_test(test_formats),       cmocka_unit_test(test_bad_index),
+    cmocka_unit_test(test_damaged_chunk),
 };
 
 TEST_MAIN(tests)
