@@ -51,8 +51,8 @@ static inline bool slow_watch_sample(struct slow_watch *watch, uint64_t index)
     return longest;
 }
 
-/* The task's `n` samples, one at least, are made. If they took less on average, because a task before
- * this one was held up from outside, none was seen. */
+/* The task's `n` samples, one at least, are made. If they took less on average, because a task
+ * before this one was held up from outside, none was seen. */
 static inline void slow_watch_end(struct slow_watch *watch, uint64_t n)
 {
     watch->on = (clock_ns() - watch->began_ns) / n >= SLOW_WATCH_WORTH_NS;
