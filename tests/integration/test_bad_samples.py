@@ -2,11 +2,13 @@
 same whoever loads them, counted once, and listed.
 """
 
+import itertools
 import os
 import struct
 import sys
 import tarfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import (ERROR, FAULT, PIN, DaemonError, TestCase, dlctl, dlctl_json, main,  # noqa: E402
@@ -65,28 +67,44 @@ class BadCase(TestCase):
 
 
 class EverywhereTheSame(BadCase):
+    def ways(self, make, iterable):
+        """Of each policy and number of workers: a spec to check, and (where, spec) for each way to load it."""
+        sampler = {} if iterable else {"sampler": {"kind": "random"}}
+
+        def spec(on_error, where, count):
+            return self.write(f"{on_error}-{count}-{where}", make, on_error, **sampler,
+                              workers={"count": count, "retries": 100})
+
+        for on_error, count in itertools.product(("skip", "substitute"), (1, 3)):
+            runs = [(where, spec(on_error, where, count)) for where in ("calm", "deadly")]
+            if not iterable or count == 1:
+                runs.append(("here", spec(on_error, f"here-{count}", 0)))
+            yield on_error, count, spec(on_error, "check", count), runs
+
     def check(self, make, iterable=False):
+        """All ways are loaded at once: most wait until workers that died may start again."""
         calm = self.daemon(socket_name="calm", config={"linger": "0s"})
         deadly = self.daemon(self.bad_worker("exit-always-3"), socket_name="deadly")
-        sampler = {} if iterable else {"sampler": {"kind": "random"}}
+        daemons = {"calm": calm, "here": calm, "deadly": deadly}
         digests = set()
-        for on_error in ("skip", "substitute"):
-            for count in (1, 3):
-                def spec(name, count):
-                    return self.write(f"{on_error}-{count}-{name}", make, on_error, **sampler,
-                                      workers={"count": count, "retries": 100})
-                args = ("--digest", "--epochs", "2")
-                want = dlctl_json("check", spec("check", count), *args)
+        # All are written before the first is loaded: their datasets are the same files.
+        ways = list(self.ways(make, iterable))
+        with ThreadPoolExecutor(4) as threads:
+            def load(verb, spec, daemon=None):
+                return threads.submit(dlctl_json, verb, spec, "--digest", "--epochs", "2", daemon=daemon)
+
+            loads = [(on_error, count, load("check", check), [
+                (where, load("run", spec, daemons[where])) for where, spec in runs])
+                     for on_error, count, check, runs in ways]
+            for on_error, count, check, runs in loads:
+                want = check.result()
                 digests.add(want["digest"])
                 self.assertEqual(len(want["bad"]), len(BAD))
                 if on_error == "skip":
                     self.assertEqual(want["samples"], 2 * (COUNT - len(BAD)))
-                runs = [("calm", calm, count), ("deadly", deadly, count)]
-                if not iterable or count == 1:
-                    runs.append(("here", calm, 0))
-                for name, daemon, n in runs:
-                    with self.subTest(on_error=on_error, count=count, where=name):
-                        got = dlctl_json("run", spec(name, n), *args, daemon=daemon)
+                for where, run in runs:
+                    with self.subTest(on_error=on_error, count=count, where=where):
+                        got = run.result()
                         for key in ("digest", "batches", "samples", "bytes"):
                             self.assertEqual(got[key], want[key], key)
         self.assertIn("exited with status 0", deadly.log)
@@ -226,6 +244,7 @@ class Ranks(BadCase):
                                  [(1, 2), (2, 2), (17, 1), (58, 1)])
 
     def test_here_it_is_the_same(self):
+        daemon = self.daemon(config={"linger": "0s"})
         for make in (lines, archive):
             for mode in ("strided", "batch", "split"):
                 for count in (1, 2):
@@ -235,7 +254,7 @@ class Ranks(BadCase):
                                           workers={"count": count})
                         args = (spec, "--digest", "--world", "2")
                         want = dlctl_json("check", *args)
-                        got = dlctl_json("run", *args, daemon=self.daemon(socket_name=name))
+                        got = dlctl_json("run", *args, daemon=daemon)
                         for key in ("digest", "batches", "samples"):
                             self.assertEqual(got[key], want[key], key)
 
@@ -393,6 +412,7 @@ class Unread(BadCase):
                         seen += 1
                 self.assertEqual(seen, COUNT)
                 self.assertGreaterEqual(client.query("status")["faults"], COUNT)
+                client.close()  # else the daemon gives its epoch drain_timeout
                 daemon.stop()
 
     def test_there_is_nothing_to_pin(self):

@@ -557,6 +557,8 @@ class Alone(DispatchCase):
                 other = Rank(self, daemon, 2, step=3, job=job)
                 self.assertEqual(other.to_the_end()[:1 + WINDOW], self.rest(2, 3)[:1 + WINDOW])
                 self.assertEqual(back.to_the_end(), self.rest(3, 3 + WINDOW))
+                for rank in (back, other):
+                    rank.client.close()  # else the daemon gives their epoch drain_timeout
                 daemon.stop()
 
     def test_two_that_died_at_different_steps(self):
@@ -585,6 +587,7 @@ class Alone(DispatchCase):
         back.release()
         wait_until(lambda: back.waits_for(0, "not started"), "it to wait for rank 0")
         self.assertTrue(back.nothing_more())
+        back.client.close()
         daemon.stop()
 
         daemon = self.daemon(config={"linger": "300ms"})
