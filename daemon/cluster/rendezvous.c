@@ -299,8 +299,8 @@ static void rdzv_plan_read(struct rdzv *rdzv)
  * nodes as can be; where fewer come the first ones are empty. */
 static uint64_t rdzv_first_look(struct rdzv *rdzv)
 {
-    uint64_t slot =
-        max_u64(FIRST_SLOT_NS, min_u64(FIRST_SLOT_CALLS * rdzv->latency, rdzv->set.poll_ns));
+    uint64_t calls = min_u64(FIRST_SLOT_CALLS * rdzv->latency, rdzv->set.poll_ns);
+    uint64_t slot = max_u64(FIRST_SLOT_NS, max_u64(calls, rdzv->latency));
     uint64_t slots = 0, drawn = rdzv_draw(rdzv), before = 0;
 
     while (rdzv->set.max >> slots > 1)
