@@ -167,9 +167,9 @@ def measure_ranks(row, args, tmp, torches, socket):
     if row.kind == 'ranks-rate':
         runs = ranks.measure_rate(setting, args.runs, say)
         return rank_report.rate_result(row, runs), {n: some[0] for n, some in runs.items()}
-    if row.kind == 'ranks-dispatch':
-        runs = ranks.measure_dispatch(setting, args.runs, say)
-        return rank_report.dispatch_result(row, runs), runs
+    if row.kind in rank_report.SHARED:
+        runs = ranks.measure_shared(setting, args.runs, say)
+        return rank_report.shared_result(row, runs), runs
     packaged, _ = contenders.find_packages(torches, args.build)
     return rank_report.memory_result(
         row, ranks.measure_memory(setting, torches, packaged, say)), {}

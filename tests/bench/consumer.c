@@ -8,7 +8,8 @@
  *
  * With --lengths it counts tokens: those of the samples, and those that their batches take. With
  * --pause it rests after each batch, as a trainer computes, and looks at each wait by itself.
- * --rank and --world make it one of several, which are processes of their own.
+ * --rank and --world make it one of several, which are processes of their own; --replica and
+ * --replicas one of those that read the same batches.
  */
 #include "client/dlclient.h"
 #include "tests/bench/bench.h"
@@ -20,6 +21,8 @@ struct options {
     uint64_t epoch_offset;
     uint64_t rank;
     uint64_t world;
+    uint64_t replica;
+    uint64_t replicas;   /* 0: it reads its rank's batches alone */
     uint64_t batches;    /* of one epoch, at most; 0: all */
     double seconds;      /* no further epoch of a run is started after so long */
     unsigned touch;      /* an enum touch */
@@ -162,8 +165,11 @@ static int consume(struct dl_epoch *epoch, const struct options *opt, double beg
 static int run_epoch(struct dl_loader *loader, const struct options *opt, uint64_t number,
                      struct run *run, struct epoch_times *times)
 {
-    struct dl_epoch_options epoch_options = {
-        .epoch = number, .rank = (uint32_t)opt->rank, .world = (uint32_t)opt->world};
+    struct dl_epoch_options epoch_options = {.epoch = number,
+                                             .rank = (uint32_t)opt->rank,
+                                             .world = (uint32_t)opt->world,
+                                             .replica = (uint32_t)opt->replica,
+                                             .replicas = (uint32_t)opt->replicas};
     struct dl_epoch *epoch = NULL;
     double begun = bench_now_s();
     int r = dl_epoch_start(loader, &epoch_options, &epoch);
@@ -237,10 +243,10 @@ static int do_run(struct dl_loader *loader, const struct options *opt, uint64_t 
 
 static int usage(void)
 {
-    fprintf(stderr,
-            "usage: consumer --spec FILE [--socket PATH] [--epochs N] [--seconds S]\n"
-            "                [--batches N] [--epoch-offset N] [--touch none|first|all]\n"
-            "                [--lengths FILE] [--pause S] [--rank R --world W] [--serve]\n");
+    fprintf(stderr, "usage: consumer --spec FILE [--socket PATH] [--epochs N] [--seconds S]\n"
+                    "                [--batches N] [--epoch-offset N] [--touch none|first|all]\n"
+                    "                [--lengths FILE] [--pause S] [--rank R --world W]\n"
+                    "                [--replica R --replicas N] [--serve]\n");
     return 2;
 }
 
@@ -258,6 +264,8 @@ static bool parse_options(int argc, char **argv, struct options *opt)
         {"pause", .seconds = &opt->pause},
         {"rank", .number = &opt->rank, .max = UINT32_MAX},
         {"world", .number = &opt->world, .max = UINT32_MAX},
+        {"replica", .number = &opt->replica, .max = UINT32_MAX},
+        {"replicas", .number = &opt->replicas, .max = UINT32_MAX},
         {"serve", .flag = &opt->serve},
         {0},
     };

@@ -80,28 +80,35 @@ def rate_table(row):
         for name, c in row['contenders'].items()])
 
 
-# ---- dispatch -------------------------------------------------------------------------------
+# ---- shared batches -------------------------------------------------------------------------
 
 
-def dispatch_result(row, runs):
+SHARED = {'ranks-dispatch': ('dispatch', 'a global batch dealt to'),
+          'ranks-replicas': ('replicas', 'a batch that is shared by')}
+# What further ranks take is more than that of a batch that takes next to nothing to load.
+NO_BAR = ('ranks-replicas-1M', 'ranks-replicas-64K', 'ranks-replicas-text')
+
+
+def shared_result(row, runs):
+    name, words = SHARED[row.kind]
     results = {name: {'cpu_per_batch_s': median(run['cpu_s'] / run['batches'] for run in some),
                       'batches': sum(run['batches'] for run in some), 'runs': len(some)}
                for name, some in runs.items()}
-    ratio = results['dispatch']['cpu_per_batch_s'] / results['one rank']['cpu_per_batch_s']
+    ratios = {f'{name}/one': results[name]['cpu_per_batch_s'] / results['one rank']['cpu_per_batch_s']}
+    bars = [bar(f'{words} {row.ranks} ranks ≤ {MOST_CPU} of the processor time of one rank’s',
+                ratios[f'{name}/one'] <= MOST_CPU, **ratios)]
     return {'name': row.name, 'kind': row.kind, 'ranks': row.ranks, 'contenders': results,
-            'ratios': {'dispatch/one': ratio},
-            'bars': [bar(f'a global batch dealt to {row.ranks} ranks ≤ {MOST_CPU} of the processor'
-                         " time of one rank's", ratio <= MOST_CPU, **{'dispatch/one': ratio})]}
+            'ratios': ratios, 'bars': [] if row.name in NO_BAR else bars}
 
 
-def dispatch_table(row):
+def shared_table(row):
     return table([row['name'], 'processor time of a global batch', 'global batches'], [
-        [name, f"{c['cpu_per_batch_s'] * 1e6:,.0f} µs", number(c['batches'])]
+        [name, f"{c['cpu_per_batch_s'] * 1e6:,.1f} µs", number(c['batches'])]
         for name, c in row['contenders'].items()])
 
 
 TABLES = {'ranks-memory': memory_table, 'ranks-rate': rate_table,
-          'ranks-dispatch': dispatch_table}
+          'ranks-dispatch': shared_table, 'ranks-replicas': shared_table}
 
 
 def tables(rows):
