@@ -563,6 +563,33 @@ static void test_nothing_in_a_replica(void **state)
     sample_batch_deinit(&batch);
 }
 
+/* As it is of foreign code, of which the spec does not know that it is iterable. */
+static void test_inner_steps(void **state)
+{
+    static double one[] = {1};
+    static struct mix_point points[] = {{.weights = one}, {.step = 3, .weights = one}};
+    struct spec_dataset part = {.kind = DATASET_RANGE, .length = 9, .iterable = true};
+    struct dl_error err = {0};
+    struct dataset *ds;
+    struct mixture m;
+
+    (void)state;
+    mixture_init(&m, mixed_ones, some, MIX_STOP_ALL);
+    m.parts[1] = (struct spec_dataset){.kind = DATASET_MIX,
+                                       .datasets = &part,
+                                       .n_datasets = 1,
+                                       .points = points,
+                                       .n_points = 2,
+                                       .global_batch = 4,
+                                       .stop = MIX_STOP_NEVER,
+                                       .length = 9};
+    assert_int_equal(dataset_open(&m.spec, &env, &ds, &err), -EINVAL);
+    assert_string_equal(err.path, "dataset.datasets.1");
+    assert_string_equal(err.message, "has a schedule, which a mix of iterable datasets has in the "
+                                     "outermost one alone; write weights, or list its datasets "
+                                     "there");
+}
+
 static void test_one_sort(void **state)
 {
     struct dl_error err = {0};
@@ -641,6 +668,7 @@ int main(void)
         cmocka_unit_test(test_bad_samples_have_their_turn),
         cmocka_unit_test(test_nothing_in_a_replica),
         cmocka_unit_test(test_one_sort),
+        cmocka_unit_test(test_inner_steps),
         cmocka_unit_test(test_out_of_memory),
     };
 
