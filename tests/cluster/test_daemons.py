@@ -458,7 +458,8 @@ class Meet(Epochs):
             dlctl("run", "mixed", "--batches", "1", "--save-state", other_state, daemon=other)
         said = dlctl(*in_cluster, "--state", other_state, daemon=daemon, check=False)
         self.assertEqual(said.returncode, 1)
-        self.assertIn("weights were changed from sample 400 on for this rank or for the nodes", said.stdout + said.stderr)
+        self.assertIn("weights were changed from sample 400 on for this rank or for the nodes",
+                      said.stdout + said.stderr)
         other_job = json.loads(dlctl(*in_cluster, "--job", "other", "--state", other_state, daemon=daemon).stdout)
         alone = json.loads(dlctl("run", spec, "--digest", "--json", "--state", other_state, daemon=other).stdout)
         self.assertEqual(other_job["digest"], alone["digest"])

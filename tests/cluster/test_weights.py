@@ -172,7 +172,8 @@ class Weights:
                 ranks = self.ranks(*nodes, spec=spec)
                 self.begin(ranks)
                 self.take(ranks, 5)
-                self.assertIn("weights change where an epoch begins", self.refused(nodes[0], "0=1", "1=1", "2=1", at=40))
+                said = self.refused(nodes[0], "0=1", "1=1", "2=1", at=40)
+                self.assertIn("weights change where an epoch begins", said)
                 said = self.mix(nodes[1], "0=1", "1=1", "2=1")
                 self.assertEqual((said["epoch"], said["step"]), (1, 0))
                 self.finish(ranks)
@@ -184,7 +185,7 @@ class Weights:
 
     def test_two_at_once(self):
         """One of two different changes is made; who came second is told."""
-        a, b, c = (self.node(name, 3, 3) for name in "abc")
+        a, b, c = (self.node(name, 3, 3, heartbeat={"interval": "200ms", "missed": 200}) for name in "abc")
         ranks = self.ranks(a, b, c)
         self.begin(ranks)
         self.take(ranks, 3)
@@ -344,6 +345,11 @@ class Weights:
         else:
             self.assertEqual(set(got[position:]), {5, 6, 7})
 
+
+@WITH_ETCD
+class WeightsByEtcd(Weights, ClusterCase):
+    STORE = stores.Etcd
+
     def test_weights_of_samples_that_lack(self):
         """Who was never given them is told which, and does not go on."""
         spec = {**drawn(), "sampler": {**drawn()["sampler"], "num_samples": LENGTH}}
@@ -357,11 +363,6 @@ class Weights:
         self.assertIn(f"{said['weights']}, which drawn has from sample 320 on, were given on another node",
                       over.message)
         self.assertTrue(ranks[0].take(20))
-
-
-@WITH_ETCD
-class WeightsByEtcd(Weights, ClusterCase):
-    STORE = stores.Etcd
 
     def test_without_the_store(self):
         """Nothing is changed meanwhile, and nobody holds afterwards."""

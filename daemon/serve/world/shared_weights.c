@@ -292,6 +292,9 @@ static void shared_weights_on_answer(void *owner, const struct backend_answer *a
     free(call);
     if (!shared)
         return;
+    const struct accord *a = &shared->weights.accord;
+    const uint64_t number = a->seen.number;
+    const bool known = accord_is_known(a);
     shared->weights.busy = false;
     if (answer->status == 0 && answer->token != 0)
         r = accord_value_read(answer->data, &value);
@@ -309,7 +312,8 @@ static void shared_weights_on_answer(void *owner, const struct backend_answer *a
         return;
     if (answer->status == 0 && r == 0)
         shared_weights_go_on(shared);
-    m->events->changed(m->context);
+    if (a->seen.number != number || accord_is_known(a) != known || a->mine != ACCORD_IDLE)
+        m->events->changed(m->context);
 }
 
 /* ---- turns ----------------------------------------------------------------------------------- */
