@@ -382,11 +382,11 @@ static void test_bad_tiff(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(tiffs); i++) {
         size_t bytes, wrong = 0, tried = 0;
         uint8_t *data = corpus(tiffs[i], &bytes);
-        for (size_t n = 0; n < bytes; n += 1 + bytes / 150, tried++)
+        for (size_t n = 0; n < bytes; n += 1 + bytes / 80, tried++)
             wrong += refused(&as_it_is, data, n, &err) != 0;
         if (wrong < tried * 9 / 10)
             fail_msg("%s: %zu of %zu cuts are refused", tiffs[i], wrong, tried);
-        for (size_t at = 0; at < bytes; at += 1 + bytes / 600) {
+        for (size_t at = 0; at < bytes; at += 1 + bytes / 250) {
             uint8_t was = data[at];
             data[at] = (uint8_t)(was ^ (1U << at % 8));
             struct image_file file = {.data = data, .bytes = bytes, .path = "/some/file"};

@@ -127,7 +127,7 @@ class Pictures:
                  {"quality": 30}, {"mode": "L"}, {"mode": "CMYK"}]
         pngs = ["RGB", "L", "P", "RGBA", "LA", "1"]
         tiffs = [("RGB", "tiff_lzw"), ("CMYK", None), ("P", "packbits"), ("RGB", "jpeg")]
-        webps = [("RGB", {"quality": 80}), ("RGBA", {"quality": 50, "method": 1}), ("RGB", {"lossless": True})]
+        webps = [("RGB", {"quality": 80}), ("RGBA", {"quality": 50, "method": 1})]
         self.paths = []
         for i, size in enumerate(sizes):
             image = Image.fromarray(paint(*size, seed=SEED * 100 + i))
@@ -140,11 +140,11 @@ class Pictures:
                 path = os.path.join(folder, f"{i}-{mode}.png")
                 image.convert(mode).save(path, "PNG")
                 self.paths.append(path)
-            for j, (mode, how) in enumerate(tiffs if i < 4 else tiffs[:1]):
+            for j, (mode, how) in enumerate(tiffs if i == 1 else []):
                 path = os.path.join(folder, f"{i}-{j}.tif")
                 image.convert(mode).save(path, "TIFF", compression=how)
                 self.paths.append(path)
-            for j, (mode, options) in enumerate(webps if i < 4 else webps[:1]):
+            for j, (mode, options) in enumerate(webps if i in (0, 3) else []):
                 path = os.path.join(folder, f"{i}-{j}.webp")
                 image.convert(mode).save(path, "WEBP", **options)
                 self.paths.append(path)
