@@ -308,7 +308,7 @@ static int image_tiff_open(struct image_codec *codec, const struct image_file *f
         return r;
     }
     *ret = self->stored;
-    if (self->tags.orientation >= 5)
+    if (self->tags.orientation >= 5) /* turned by 90° */
         *ret = (struct image_size){.height = self->stored.width, .width = self->stored.height};
     return 0;
 }
