@@ -372,8 +372,8 @@ static void test_truncated_webp(void **state)
     }
 }
 
-/* Cut anywhere, or any byte changed to anything: decoded or refused in words, and nothing on
- * standard error. What libtiff does not need of the end may be missing. */
+/* Cut anywhere, or any byte changed to anything: decoded or refused in words. What libtiff does not
+ * need of the end may be missing. */
 static void test_bad_tiff(void **state)
 {
     struct dl_error err;
