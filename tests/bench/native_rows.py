@@ -1,0 +1,131 @@
+"""Rows in memory or in Arrow's files, and only the import changed: batches a second.
+
+    PYTHON native_rows.py --build BUILD [--seconds S] [--rounds N] [ROW ...]
+
+PYTHON has PyTorch, and for the row `tokens` datasets; where one is missing the line says so. tensors: a
+TensorDataset of 64 float32 and a label, batches of 1024; tokens: a datasets.Dataset of 2048 int64 a row, as
+with_format("torch") gives them, batches of 64. Both shuffled. PyTorch has 2 workers, or none. Each batch's first
+element is read. Runs take turns; printed are medians, and ratios of the same turns to ours with 2 workers.
+
+Bars: tensors >= 30 x PyTorch's 2 workers and >= 5 x its 0; tokens >= 50 x PyTorch's.
+"""
+
+import argparse
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+DATA = {
+    "tensors": """
+data = torch.utils.data.TensorDataset(torch.randn(300_000, 64), torch.arange(300_000))
+size = 1024""",
+    "tokens": """
+import datasets
+data = datasets.load_from_disk("tokens").with_format("torch")
+size = 64""",
+}
+# What is made once, before all runs.
+MAKE = {
+    "tokens": """
+import datasets, numpy, pyarrow
+datasets.disable_progress_bars()
+numbers = numpy.random.default_rng(1).integers(0, 50_000, 8_000 * 2048)
+starts = numpy.arange(0, numbers.size + 1, 2048, dtype=numpy.int32)
+rows = pyarrow.ListArray.from_arrays(starts, pyarrow.array(numbers))
+datasets.Dataset(pyarrow.table({"input_ids": rows})).save_to_disk("tokens")""",
+}
+# Of each contender: where DataLoader comes from, and the number of workers.
+CONTENDERS = {"PyTorch, 2 workers": ("torch.utils.data", 2), "PyTorch, 0 workers": ("torch.utils.data", 0),
+              "import changed": ("dloader", 2), "0 workers": ("dloader", 0)}
+OURS = "import changed"
+
+PROGRAM = """
+import time, torch
+from IMPORT import DataLoader
+DATA
+loader = DataLoader(data, batch_size=size, shuffle=True, drop_last=True, num_workers=WORKERS,
+                    persistent_workers=WORKERS > 0)
+def touch(batch):
+    for part in batch.values() if isinstance(batch, dict) else batch:
+        part.view(-1)[0].item()
+begin, n = time.perf_counter(), 0
+while time.perf_counter() - begin < SECONDS / 4:  # some of an epoch at least: memory is there
+    for batch in loader:
+        touch(batch)
+        if time.perf_counter() - begin > SECONDS / 2:
+            break
+begin, n = time.perf_counter(), 0
+while time.perf_counter() - begin < SECONDS:
+    for batch in loader:
+        touch(batch)
+        n += 1
+        if time.perf_counter() - begin > 2 * SECONDS:
+            break
+print("rate", n / (time.perf_counter() - begin), flush=True)
+"""
+
+
+def program(row, contender, seconds):
+    module, workers = CONTENDERS[contender]
+    text = PROGRAM.replace("DATA", DATA[row])
+    for word, value in {"IMPORT": module, "WORKERS": workers, "SECONDS": seconds}.items():
+        text = text.replace(word, str(value))
+    return text
+
+
+def run(text, folder, build):
+    (folder / "run.py").write_text(text)
+    env = {**os.environ, "PYTHONPATH": str(build / "client/python"), "DLOADERD": str(build / "daemon/dloaderd"),
+           "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, "-W", "ignore", "run.py"], cwd=folder, text=True, env=env,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def rate(row, contender, folder, seconds, build):
+    """Batches a second of a program of its own; or why there are none."""
+    done = run(program(row, contender, seconds), folder, build)
+    found = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("rate ")]
+    return float(found[0]) if found else (done.stderr.strip().splitlines() or ["ended early"])[-1]
+
+
+def measure(row, folder, args):
+    """{contender: the rates of its runs, or why there is none}"""
+    build = args.build.resolve()
+    if row in MAKE:
+        run(MAKE[row], folder, build)
+    runs = {name: [] for name in CONTENDERS}
+    for _ in range(args.rounds):
+        for name in CONTENDERS:
+            runs[name].append(rate(row, name, folder, args.seconds, build))
+    return runs
+
+
+def shown(runs, ours):
+    failed = [run for run in runs if not isinstance(run, float)]
+    if failed:
+        return f"none: {failed[-1]}"
+    ratios = [b / a for a, b in zip(runs, ours) if isinstance(b, float)]
+    against = f"  we are {statistics.median(ratios):.1f} x as fast" if ratios and runs is not ours else ""
+    return f"{statistics.median(runs):.1f} batches/s{against}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(DATA))
+    args = parser.parse_args()
+    print(f"load {os.getloadavg()[0]:.2f} at the start")
+    for row in args.rows or DATA:
+        with tempfile.TemporaryDirectory(prefix="bench-native-") as folder:
+            runs = measure(row, pathlib.Path(folder), args)
+        for name, of in runs.items():
+            print(f"{row:8} {name:20} {shown(of, runs[OURS])}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
