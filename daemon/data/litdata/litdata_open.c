@@ -74,7 +74,7 @@ static int litdata_mark_images(struct litdata *lit, const struct spec_dataset *s
                                struct dl_error *err)
 {
     for (uint32_t i = 0; i < spec->n_images; i++) {
-        uint32_t node;
+        uint32_t node = 0;
         int r = litdata_find_key(lit, spec->images[i], &node, err);
         if (r < 0)
             return r;
