@@ -134,7 +134,8 @@ static void test_record_forms(void **state)
          "{kind: litdata, root: /base/l, tokenizer: none, decode: false, nulls: refuse, cache: "
          "1073741824}"},
         {"{kind: litdata, root: l, decode: false, sequence_length: 8, cache: 1MiB, nulls: 3}",
-         "{kind: litdata, root: /base/l, sequence_length: 8, tokenizer: none, decode: false, nulls: "
+         "{kind: litdata, root: /base/l, sequence_length: 8, tokenizer: none, decode: false, "
+         "nulls: "
          "3, cache: 1048576}"},
         {"{kind: tfrecord, paths: ['*.tfrecord'], images: [image/encoded], fields: [label]}",
          "{kind: tfrecord, paths: ['/base/*.tfrecord'], tokenizer: none, decode: true, fields: "
