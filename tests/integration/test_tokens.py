@@ -216,7 +216,7 @@ class Measuring(TokenCase):
         self.assertEqual([ranks[i % 3][i // 3] for i in range(full)], want[:full])
 
     def test_a_client_that_leaves_disturbs_nobody(self):
-        self.json_corpus([50] * 30000)
+        self.json_corpus([50] * 9000)
         daemon = self.daemon(self.bad_worker("slow-always-1"))
         spec = self.spec("corpus.jsonl", name="slow", workers={"count": 1})
         first, second = daemon.client(), self.client(daemon)
@@ -225,9 +225,9 @@ class Measuring(TokenCase):
                    second.query("loaders")[0]["state"] == "measuring", "the measuring")
         wait_until(lambda: (second.query("workers")[0]["samples"] or "").startswith("lengths of samples"),
                    "a worker that takes lengths")
-        self.assertLess(second.query("loaders")[0]["measured"], 30000)
+        self.assertLess(second.query("loaders")[0]["measured"], 9000)
         first.close()
-        self.assertEqual(second.open(spec)["length"], 30000)
+        self.assertEqual(second.open(spec)["length"], 9000)
 
     def test_a_new_worker_finds_other_files(self):
         self.corpus()
