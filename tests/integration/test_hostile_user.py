@@ -169,7 +169,7 @@ class HostileUser(Beside):
 
     def test_what_is_kept_of_loaders_that_have_ended(self):
         """No more than limits.bytes: what is mapped still is charged still."""
-        report = self.alone("keep")
+        report = self.alone("keep", done=0, refused=1)
         self.assertEqual(report["named"], ["limits.bytes"])
         self.assertGreater(report["kept_bytes"], 8 << 20)
         self.assertLessEqual(report["kept_bytes"], 64 << 20)

@@ -195,7 +195,8 @@ static void lengths_print_spread(const struct told *t)
            s->min, s->median, s->mean, s->p95, s->p99, s->max);
     printf("overlong  %" PRIu64 ", of more than %" PRIu32 " tokens\n", t->overlong, t->limit);
     if (t->empty > 0)
-        printf("empty     %" PRIu64 ", left out of batches of tokens, padding in others\n", t->empty);
+        printf("empty     %" PRIu64 ", left out of batches of tokens, padding in others\n",
+               t->empty);
 }
 
 static void lengths_print_suggestion(const struct choices *c)

@@ -161,11 +161,12 @@ static int pool_tasks_never_fits(const struct pool *pool, uint64_t slot_bytes, s
                             (unsigned long long)slot_bytes, (unsigned long long)most);
     most = quota_limit(pool->o.account, QUOTA_BYTES);
     if (bytes > most)
-        return dl_error_set(err, EDQUOT, "limits.bytes",
-                            "this batch takes %llu bytes, and limits.bytes of uid %u is %llu; lower "
-                            "batch.size, or raise it in dloaderd.conf",
-                            (unsigned long long)slot_bytes, (unsigned)quota_uid(pool->o.account),
-                            (unsigned long long)most);
+        return dl_error_set(
+            err, EDQUOT, "limits.bytes",
+            "this batch takes %llu bytes, and limits.bytes of uid %u is %llu; lower "
+            "batch.size, or raise it in dloaderd.conf",
+            (unsigned long long)slot_bytes, (unsigned)quota_uid(pool->o.account),
+            (unsigned long long)most);
     return 0;
 }
 
