@@ -242,11 +242,13 @@ class Attack:
                     self.done += 1
 
     def keep(self):
-        """Memory of loaders that have ended, as clients that are gone have it mapped."""
+        """Memory of loaders that have ended, as clients that are gone have it mapped: until that is refused, however
+        busy the machine is, or there is twice as much of it as the tests allow a user.
+        """
         spec = {**RANGE, "dataset": {"kind": "range", "length": 3000000}, "batch": {"size": 250000},
                 "workers": {"count": 1, "prefetch": 1}}
         kept = []
-        while self.goes_on():
+        while (self.goes_on() or not self.codes) and self.kept_bytes < 128 << 20:
             if not (client := self.client()):
                 continue
             try:

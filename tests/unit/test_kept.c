@@ -123,6 +123,10 @@ static void test_mapped_and_open(void **state)
         kept_look(&f->kept, f->account);
         expect(f, BYTES, 1); /* it is mapped still */
         munmap(view, BYTES);
+        kept_forget(&f->kept, state);
+        assert_int_equal(kept_lately(&f->kept, f), BYTES);
+        kept_forget(&f->kept, f);
+        assert_int_equal(kept_lately(&f->kept, f), 0);
         kept_look(&f->kept, f->other); /* not that one's */
         expect(f, BYTES, 1);
         kept_look(&f->kept, f->account);

@@ -102,3 +102,13 @@ uint64_t kept_lately(const struct kept *kept, const void *owner)
     }
     return bytes;
 }
+
+void kept_forget(struct kept *kept, const void *owner)
+{
+    struct kept_segment *segment;
+
+    DL_FOREACH (kept->segments, segment) {
+        if (segment->owner == owner)
+            segment->owner = NULL;
+    }
+}

@@ -46,5 +46,7 @@ void kept_look(struct kept *kept, const struct quota_account *account);
  * minute: whoever was told to let go does by then, or has other plans.
  */
 uint64_t kept_lately(const struct kept *kept, const void *owner);
+/* The owner is gone: what comes to lie at its address has nothing to do with it. */
+void kept_forget(struct kept *kept, const void *owner);
 
 #endif
