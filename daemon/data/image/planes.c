@@ -14,6 +14,14 @@ enum {
     STREAM_MIN = 128 * 128, /* pixels of what is written past the cache */
 };
 
+/* Of one channel, pixels from `from` on. */
+static void planes_write_rest(const uint8_t *restrict pixels, size_t n, size_t from,
+                              uint32_t channel, uint8_t *restrict out)
+{
+    for (size_t i = from; i < n; i++)
+        out[i] = pixels[i * PIXEL + channel];
+}
+
 #ifdef PLANES_VECTORS
 
 /* Eight pixels: the bytes of each channel side by side. */
@@ -90,24 +98,6 @@ static inline __attribute__((always_inline)) size_t planes_write_one(const uint8
     return i;
 }
 
-#else
-
-static size_t planes_write_three(const uint8_t *pixels, size_t n, uint8_t *out)
-{
-    (void)pixels;
-    (void)n;
-    (void)out;
-    return 0;
-}
-
-static size_t planes_write_one(const uint8_t *pixels, size_t n, int shift, uint8_t *out)
-{
-    (void)shift;
-    return planes_write_three(pixels, n, out);
-}
-
-#endif
-
 void planes_write(const uint8_t *restrict pixels, size_t n, uint32_t channels,
                   uint8_t *restrict out)
 {
@@ -115,8 +105,19 @@ void planes_write(const uint8_t *restrict pixels, size_t n, uint32_t channels,
     size_t done = three ? planes_write_three(pixels, n, out) : 0;
 
     for (uint32_t c = 0; c < channels; c++, out += n) {
-        size_t i = three ? done : planes_write_one(pixels, n, (int)c * 8, out);
-        for (; i < n; i++)
-            out[i] = pixels[i * PIXEL + c];
+        if (!three)
+            done = planes_write_one(pixels, n, (int)c * 8, out);
+        planes_write_rest(pixels, n, done, c, out);
     }
 }
+
+#else
+
+void planes_write(const uint8_t *restrict pixels, size_t n, uint32_t channels,
+                  uint8_t *restrict out)
+{
+    for (uint32_t c = 0; c < channels; c++, out += n)
+        planes_write_rest(pixels, n, 0, c, out);
+}
+
+#endif
