@@ -5,7 +5,9 @@
  *   loader_start.c      streams begin, and clients have them do things
  *   loader_commands.c   the shell of the core: what it decides is done, turn after turn
  *   loader_tasks.c      what its pool tells of workers' tasks
- *   loader_changes.c    weights of a mixture, changed while it is read
+ *   loader_changes.c    weights that are changed while it is read
+ *   loader_reach.c      up to where it is read, for these, and other plans from there on
+ *   loader_shared_changes.c  those that the nodes of a cluster agree on
  *   loader_mixture.c    what a mixture's datasets have of what was delivered
  *   loader_measure.c    lengths, before it is open
  *   loader_verdict.c    where the time goes
@@ -111,7 +113,7 @@ int _nodiscard_ loader_add_stream(struct loader *loader, const struct stream_par
 /* A plan was worked out, or prepared, by a thread; `loader` is a struct loader. */
 void loader_on_planned(void *loader);
 
-/* ---- loader_changes.c */
+/* ---- loader_shared_changes.c */
 
 /* Where the loader holds, so does the stream. */
 void loader_hold_stream(struct loader *loader, struct stream *stream);

@@ -1,0 +1,76 @@
+/* What loader_changes.c shares with loader_reach.c and loader_shared_changes.c. */
+#ifndef DL_LOADER_CHANGES_PRIVATE_H
+#define DL_LOADER_CHANGES_PRIVATE_H
+
+#include "daemon/serve/loader/loader_private.h"
+
+typedef unsigned long long ull; /* for printf */
+
+/* ---- loader_reach.c: how far it is read, and plans by another list */
+
+bool changes_are_of_samples(const struct loader *loader);
+/* Positions of an epoch. */
+uint64_t changes_length(const struct loader *loader);
+/* Epochs have an order each, whose length depends on the weights. */
+bool changes_count_epochs(const struct loader *loader);
+/* An epoch is planned as a whole, or ranks are told how long it is: weights change with the next.
+ */
+bool changes_need_epochs(const struct loader *loader);
+/* Where an epoch begins; those beyond all orders begin at their end. */
+uint64_t changes_begin(const struct loader *loader, uint64_t epoch);
+/* Where a step of all ranks begins in the order. */
+uint64_t changes_position(const struct loader *loader, const struct plan *plan, uint64_t epoch,
+                          uint64_t step);
+/* Somebody reads it, or may come back to it; or it loads for those. */
+bool changes_is_read(const struct stream *stream);
+/* Behind all that the stream has planned. */
+uint64_t changes_planned(const struct loader *loader, const struct stream *stream);
+struct changes_reach {
+    const struct stream *last; /* of the latest epoch that is read; NULL: none is */
+    uint64_t end;              /* positions before this one are planned */
+    uint64_t ranks;            /* streams with a client, or parked */
+};
+
+struct changes_reach changes_look(const struct loader *loader);
+void changes_log(const struct loader *loader, const char *why);
+void changes_tell(struct loader *loader);
+/* All that is planned lies before what differs. */
+int changes_set(struct loader *loader, struct mix_changes *list, struct dl_error *err);
+
+/* ---- loader_changes.c */
+
+int changes_check_kind(const struct loader *loader, bool of_samples, struct dl_error *err);
+/* The first step of the plan at or behind the position; as many as there are: none. */
+uint64_t changes_first_step(const struct loader *loader, const struct plan *plan, uint64_t epoch,
+                            uint64_t position);
+/* Where the first possible step is: in the epoch that is read, or at the beginning of a later one.
+ */
+void changes_find_first(const struct loader *loader, const struct changes_reach *reach,
+                        struct loader_change *change);
+/* The position of the step that is asked for. */
+int changes_find_step(struct loader *loader, const struct changes_reach *reach,
+                      struct loader_change *change, struct dl_error *err);
+int changes_say_planned(const struct loader_change *change, const struct loader_change *first,
+                        struct dl_error *err);
+int changes_place(struct loader *loader, const struct changes_reach *reach,
+                  struct loader_change *change, struct dl_error *err);
+/* What nobody has asked for yet may have been planned beyond. */
+void changes_drop_expected(struct loader *loader, uint64_t position);
+/* Tables for epochs that nobody reads any more go: they are large. Who reads one again brings them.
+ */
+void changes_let_go(struct loader *loader);
+/* The list with that change, counted, by which its epoch can be planned. */
+int changes_make_list(const struct loader *loader, const struct mix_changes *before,
+                      const struct loader_change *change, struct mix_changes **ret,
+                      struct dl_error *err);
+/* What of it depends on the loader alone, and on who reads it. */
+int changes_check_wanted(const struct loader *loader, const struct loader_change *change,
+                         struct changes_reach *ret, struct dl_error *err);
+int changes_check_list(const struct loader *loader, const struct mix_changes *list,
+                       struct dl_error *err);
+bool changes_has_readers(const struct loader *loader);
+/* Where the stream that is about to start begins. */
+int changes_find_start(struct loader *loader, const struct stream_params *params, uint64_t *ret,
+                       struct dl_error *err);
+
+#endif

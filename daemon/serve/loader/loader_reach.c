@@ -1,0 +1,191 @@
+/*
+ * How far a loader whose weights may change is read, in positions of its order, and other plans for
+ * its streams from there on.
+ */
+#include "daemon/serve/base/log.h"
+#include "daemon/serve/base/memory.h"
+#include "daemon/serve/loader/loader_changes_private.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include <utlist.h>
+
+/* ---- how far it is read ---------------------------------------------------------------------- */
+
+bool changes_are_of_samples(const struct loader *loader)
+{
+    return loader->spec.sampler == SAMPLER_WEIGHTED;
+}
+
+uint64_t changes_length(const struct loader *loader)
+{
+    const struct plan_params params = loader_plan_params(loader);
+
+    return changes_are_of_samples(loader) ? plan_drawn(&params) : loader->spec.dataset.length;
+}
+
+bool changes_count_epochs(const struct loader *loader)
+{
+    return loader->spec.dataset.kind == DATASET_MIX && loader->spec.dataset.stop != MIX_STOP_NEVER;
+}
+
+bool changes_need_epochs(const struct loader *loader)
+{
+    return loader->spec.batch.tokens > 0 || changes_count_epochs(loader);
+}
+
+uint64_t changes_begin(const struct loader *loader, uint64_t epoch)
+{
+    uint64_t length = changes_count_epochs(loader) ? 1 : changes_length(loader), begin;
+
+    return mul_overflows(epoch, length, &begin) ? MIX_POSITIONS : min_u64(begin, MIX_POSITIONS);
+}
+
+uint64_t changes_position(const struct loader *loader, const struct plan *plan, uint64_t epoch,
+                          uint64_t step)
+{
+    uint64_t begin = changes_begin(loader, epoch);
+
+    if (changes_need_epochs(loader))
+        return begin + (step > 0);
+    return begin +
+           (step < plan_steps(plan, 0) ? plan_position(plan, 0, step) : changes_length(loader));
+}
+
+bool changes_is_read(const struct stream *stream)
+{
+    return stream->plan && stream->phase != STREAM_STOPPED &&
+           (!stream_is_expected(stream) || stream->phase == STREAM_PARKED);
+}
+
+uint64_t changes_planned(const struct loader *loader, const struct stream *stream)
+{
+    uint64_t step = stream->to_plan;
+
+    if (changes_need_epochs(loader))
+        return changes_begin(loader, min_u64(stream->params.epoch, UINT64_MAX - 1) + 1);
+
+    for (const struct step *s = stream->steps; s; s = s->hh.next)
+        step = max_u64(step, s->number + 1);
+    return changes_position(loader, stream->plan, stream->params.epoch, step);
+}
+
+struct changes_reach changes_look(const struct loader *loader)
+{
+    struct changes_reach reach = {0};
+    const struct stream *stream;
+
+    DL_FOREACH (loader->core.streams, stream) {
+        if (!changes_is_read(stream))
+            continue;
+        reach.end = max_u64(reach.end, changes_planned(loader, stream));
+        reach.ranks += !stream_is_source(stream);
+        if (!reach.last || stream->params.epoch > reach.last->params.epoch ||
+            (stream->params.epoch == reach.last->params.epoch &&
+             stream->params.round > reach.last->params.round))
+            reach.last = stream;
+    }
+    return reach;
+}
+
+/* ---- new plans ------------------------------------------------------------------------------- */
+
+struct changes_plan {
+    struct stream *stream;
+    struct epoch *epoch; /* counted */
+};
+
+void changes_log(const struct loader *loader, const char *why)
+{
+    const struct mix_changes *changes = loader->changes;
+    const char *name = loader->spec.name;
+
+    for (uint32_t i = 0; changes && changes->of_samples && i < changes->n_changes; i++)
+        log_loader(LOG_INFO, name, loader->o.uid,
+                   "%s: %s: weights from sample %llu on: %016llx of %u samples", name, why,
+                   (ull)changes->items[i].position, (ull)changes->items[i].sum, changes->n);
+    for (uint32_t i = 0; changes && !changes->of_samples && i < changes->n_changes; i++) {
+        char text[512];
+        size_t at = 0;
+
+        for (uint32_t child = 0; child < changes->n && at < sizeof text; child++)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%.6g", child ? ", " : "",
+                                   changes->items[i].weights[child]);
+        log_loader(LOG_INFO, name, loader->o.uid, "%s: %s: weights from sample %llu on: %s", name,
+                   why, (ull)changes->items[i].position, text);
+    }
+    if (!changes)
+        log_loader(LOG_INFO, name, loader->o.uid, "%s: %s: the weights of its spec", name, why);
+}
+
+void changes_tell(struct loader *loader)
+{
+    struct loader_user *user;
+
+    DL_FOREACH (loader->users, user) {
+        if (user->told && !user->left)
+            loader->o.events->changed(user);
+    }
+}
+
+static uint32_t changes_count_streams(const struct loader *loader)
+{
+    const struct stream *stream;
+    uint32_t n = 0;
+
+    DL_FOREACH (loader->core.streams, stream) {
+        n++;
+    }
+    return n;
+}
+
+/* The plans of all streams that go on, by the loader's list; 0, or negative with `err`. */
+static int changes_make_plans(struct loader *loader, struct changes_plan *plans, uint32_t *ret_n,
+                              struct dl_error *err)
+{
+    struct stream *stream;
+    int r = 0;
+
+    *ret_n = 0;
+    if (changes_need_epochs(loader))
+        return 0; /* those that are there begin before */
+    DL_FOREACH (loader->core.streams, stream) {
+        if (!stream->epoch || stream->phase == STREAM_STOPPED)
+            continue;
+        r = loader_ref_plan(loader, &stream->params, &plans[*ret_n].epoch, err);
+        if (r < 0)
+            break;
+        plans[(*ret_n)++].stream = stream;
+    }
+    return r;
+}
+
+int changes_set(struct loader *loader, struct mix_changes *list, struct dl_error *err)
+{
+    struct mix_changes *before = loader->changes;
+    _cleanup_free_ struct changes_plan *plans =
+        must_alloc((1 + changes_count_streams(loader)) * sizeof *plans);
+    uint32_t n;
+
+    loader->changes = list;
+    int r = changes_make_plans(loader, plans, &n, err);
+    if (r < 0)
+        loader->changes = before;
+    for (uint32_t i = 0; i < n; i++) {
+        struct stream *stream = plans[i].stream;
+
+        epoch_unref(&loader->epochs, r < 0 ? plans[i].epoch : stream->epoch);
+        if (r < 0)
+            continue;
+        stream->epoch = plans[i].epoch;
+        stream->plan = epoch_plan(stream->epoch);
+    }
+    if (r < 0)
+        return r;
+    mix_changes_ref(list);
+    mix_changes_unref(before);
+    mix_ruler_deinit(&loader->ruler);
+    core_planned(&loader->core); /* what waited for a plan of before waits for none now */
+    return 0;
+}
