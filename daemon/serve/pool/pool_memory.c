@@ -75,6 +75,19 @@ static int pool_memory_wait(struct pool *pool, const struct dl_error *err)
     return -err->code;
 }
 
+/* What others have let go of counts, whoever pays for it. */
+static int pool_memory_take(struct pool *pool, uint64_t bytes, struct dl_error *err)
+{
+    static const char remedy[] = "lower memory.limit, workers.prefetch or batch.size";
+    int r = budget_take(pool->o.budget, bytes, remedy, err);
+
+    if (r < 0) {
+        kept_look(pool->o.kept, NULL);
+        r = budget_take(pool->o.budget, bytes, remedy, err);
+    }
+    return r;
+}
+
 /* The user's account, and what the system has. */
 static int pool_memory_charge(struct pool *pool, uint64_t bytes, struct dl_error *err)
 {
@@ -85,8 +98,7 @@ static int pool_memory_charge(struct pool *pool, uint64_t bytes, struct dl_error
     pool->waits_for_kept = r < 0 && pool_memory_is_kept(pool, bytes);
     if (r < 0)
         return pool->waits_for_kept ? pool_memory_wait(pool, err) : r;
-    r = budget_take(pool->o.budget, bytes, "lower memory.limit, workers.prefetch or batch.size",
-                    err);
+    r = pool_memory_take(pool, bytes, err);
     if (r < 0) {
         quota_return(pool->o.account, QUOTA_BYTES, bytes);
         pool->waits_for_kept = pool_memory_is_kept(pool, bytes);
