@@ -11,7 +11,7 @@
 /* ---- what there is to count ------------------------------------------------------------------ */
 
 /* The schedule of an inner mixture, whose steps are those of the outermost one. 0 or an errno of
- * mix_course_init(). */
+ * mix_timeline_init(). */
 static int mix_ruler_set_steps(struct mix_node *node, const struct spec_dataset *mix)
 {
     const struct plan_mix inner = plan_mix_of(mix);
@@ -19,7 +19,7 @@ static int mix_ruler_set_steps(struct mix_node *node, const struct spec_dataset 
     if (mix->n_points == 1)
         return 0;
     node->steps = calloc(1, sizeof *node->steps);
-    return node->steps ? mix_course_init(node->steps, &inner.schedule, NULL) : -ENOMEM;
+    return node->steps ? mix_timeline_init(node->steps, &inner.schedule, NULL) : -ENOMEM;
 }
 
 /* A child and, if it is a mixture, what it lists; NULL: it is none. */
@@ -95,7 +95,7 @@ int mix_ruler_init(struct mix_ruler *ruler, const struct plan_params *params)
                                 .truncate = params->tokens.truncate};
     if (!plan_is_mix(params))
         return -EINVAL;
-    int r = mix_course_init(&ruler->course, &mix->schedule, mix->changes);
+    int r = mix_timeline_init(&ruler->timeline, &mix->schedule, mix->changes);
 
     if (r == 0)
         r = mix_ruler_set_nodes(ruler, mix);
@@ -108,10 +108,10 @@ int mix_ruler_init(struct mix_ruler *ruler, const struct plan_params *params)
 
 void mix_ruler_deinit(struct mix_ruler *ruler)
 {
-    mix_course_deinit(&ruler->course);
+    mix_timeline_deinit(&ruler->timeline);
     for (uint32_t i = 0; i < ruler->n_nodes; i++)
         if (ruler->nodes[i].steps) {
-            mix_course_deinit(ruler->nodes[i].steps);
+            mix_timeline_deinit(ruler->nodes[i].steps);
             free(ruler->nodes[i].steps);
         }
     free(ruler->nodes);
@@ -140,26 +140,26 @@ static uint32_t mix_ruler_tokens(const struct mix_ruler *ruler, uint64_t index)
 
 /* The weights at the batch, of the outermost mixture or of an inner one. */
 static struct mix_spot mix_ruler_spot(const struct mix_ruler *ruler,
-                                      const struct mix_course *course,
+                                      const struct mix_timeline *timeline,
                                       const struct mix_batch *batch)
 {
     uint64_t position;
 
     if (ruler->length == 0) { /* epochs have an order each */
         position = min_u64(batch->position, MIX_POSITIONS - 1);
-        return course == &ruler->course ? mix_course_spot_of(course, batch->epoch, position)
-                                        : mix_course_spot(course, position);
+        return timeline == &ruler->timeline ? mix_timeline_spot_of(timeline, batch->epoch, position)
+                                            : mix_timeline_spot(timeline, position);
     }
     if (mul_overflows(batch->epoch, ruler->length, &position) ||
         add_overflows(position, batch->position, &position))
         position = MIX_POSITIONS;
-    return mix_course_spot(course, min_u64(position, MIX_POSITIONS - 1));
+    return mix_timeline_spot(timeline, min_u64(position, MIX_POSITIONS - 1));
 }
 
-static double mix_ruler_weight(const struct mix_ruler *ruler, const struct mix_course *course,
+static double mix_ruler_weight(const struct mix_ruler *ruler, const struct mix_timeline *timeline,
                                const struct mix_batch *batch, uint32_t child)
 {
-    struct mix_spot spot = mix_ruler_spot(ruler, course, batch);
+    struct mix_spot spot = mix_ruler_spot(ruler, timeline, batch);
 
     return ldexp((double)mix_spot_weight(&spot, child), -MIX_UNIT_BITS);
 }
@@ -167,9 +167,9 @@ static double mix_ruler_weight(const struct mix_ruler *ruler, const struct mix_c
 static void mix_tally_want(const struct mix_ruler *ruler, const struct mix_batch *batch,
                            double amount, struct mix_tally *tallies)
 {
-    for (uint32_t i = 0; i < ruler->course.n; i++)
+    for (uint32_t i = 0; i < ruler->timeline.n; i++)
         tallies[ruler->tops[i]].wanted +=
-            amount * mix_ruler_weight(ruler, &ruler->course, batch, i);
+            amount * mix_ruler_weight(ruler, &ruler->timeline, batch, i);
     for (uint32_t i = 0; i < ruler->n_nodes; i++) {
         const struct mix_node *node = &ruler->nodes[i];
 

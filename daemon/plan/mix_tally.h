@@ -12,7 +12,7 @@
 #ifndef DL_MIX_TALLY_H
 #define DL_MIX_TALLY_H
 
-#include "daemon/plan/mix_course.h"
+#include "daemon/plan/mix_timeline.h"
 #include "daemon/plan/plan.h"
 
 /* Of one child. */
@@ -27,14 +27,14 @@ struct mix_node {
     uint32_t parent; /* the mixture's node; MIX_NODE_NONE: it is a child of the outermost one */
     double weight;   /* in that one, of all; where that one has a schedule, there are `steps` */
     uint32_t child;  /* in that one, counted from 0 */
-    struct mix_course *steps; /* owned; of a mixture that has a schedule; else NULL */
+    struct mix_timeline *steps; /* owned; of a mixture that has a schedule; else NULL */
 };
 #define MIX_NODE_NONE UINT32_MAX
 
 /* What samples are counted by. Nodes are in the order of the spec, each mixture before its own. */
 struct mix_ruler {
-    struct mix_course course; /* owned */
-    struct mix_node *nodes;   /* owned */
+    struct mix_timeline timeline; /* owned */
+    struct mix_node *nodes;       /* owned */
     uint32_t n_nodes;
     uint32_t n_leaves; /* nodes that are no mixtures */
     uint32_t *tops;    /* owned; nodes of the outermost one's children */

@@ -22,7 +22,7 @@
  * again.
  *
  * Weights that were changed while it was read (mix_changes.h) replace those of the schedule from
- * the first change on: mix_course.h. Where epochs have an order each, an epoch has those of its
+ * the first change on: mix_timeline.h. Where epochs have an order each, an epoch has those of its
  * last change from its beginning: plan_mix_of_epoch().
  *
  * MIX_DRAW_RANDOM draws the child at each position, as Hugging Face's interleave_datasets() does:

@@ -1,8 +1,8 @@
 /* The samples of a mixture: its order, and each child's own. See plan_mix.h. */
 #include <errno.h>
 
-#include "daemon/plan/mix_course.h"
 #include "daemon/plan/mix_nested.h"
+#include "daemon/plan/mix_timeline.h"
 #include "daemon/plan/sampler_mix.h"
 
 /* Keeps children's seeds apart from whatever else is drawn for a seed. */

@@ -12,7 +12,7 @@
  */
 #include <errno.h>
 
-#include "daemon/plan/mix_course.h"
+#include "daemon/plan/mix_timeline.h"
 #include "daemon/plan/pcg64.h"
 #include "daemon/plan/sampler_mix.h"
 
@@ -23,10 +23,10 @@ enum { DRAWN_WINDOW = 1024, DRAWN_LAST = 64, DRAWN_SPARSE = 64 };
 struct drawn_mix {
     struct sampler base;
     struct mixed_children own;
-    struct mix_course course; /* owned */
-    struct pcg64 fresh;       /* before the first draw */
-    uint64_t first;           /* position of the order where the epoch begins */
-    uint64_t window;          /* in hand; DRAWN_NONE: none */
+    struct mix_timeline timeline; /* owned */
+    struct pcg64 fresh;           /* before the first draw */
+    uint64_t first;               /* position of the order where the epoch begins */
+    uint64_t window;              /* in hand; DRAWN_NONE: none */
     uint8_t child[DRAWN_WINDOW];
     uint16_t earlier[DRAWN_WINDOW]; /* samples of that child before it, in the window */
     uint64_t last[DRAWN_LAST];      /* windows; DRAWN_NONE: none */
@@ -38,7 +38,7 @@ struct drawn_mix {
 
 static uint64_t *sampler_drawn_counts(const struct drawn_mix *drawn, uint32_t row)
 {
-    return drawn->counts + (uint64_t)row * drawn->course.n;
+    return drawn->counts + (uint64_t)row * drawn->timeline.n;
 }
 
 enum { DRAWN_BEFORE, DRAWN_BEHIND, DRAWN_ROWS };
@@ -55,7 +55,7 @@ static uint64_t *sampler_drawn_sparse(const struct drawn_mix *drawn, uint64_t i)
 
 static void sampler_drawn_copy(const struct drawn_mix *drawn, uint64_t *to, const uint64_t *from)
 {
-    memcpy(to, from, drawn->course.n * sizeof *to);
+    memcpy(to, from, drawn->timeline.n * sizeof *to);
 }
 
 /* ---- what is known --------------------------------------------------------------------------- */
@@ -144,7 +144,7 @@ static void sampler_drawn_draw(struct drawn_mix *drawn)
     pcg64_skip(&generator, begin);
     sampler_drawn_copy(drawn, behind, before);
     for (uint32_t place = 0; place < DRAWN_WINDOW; place++) {
-        struct mix_spot spot = mix_course_spot(&drawn->course, begin + place);
+        struct mix_spot spot = mix_timeline_spot(&drawn->timeline, begin + place);
 
         if (place == 0 || !mix_spot_is_as_before(&spot))
             sampler_drawn_sum_up(&spot, sums);
@@ -164,7 +164,7 @@ static void sampler_drawn_find(struct drawn_mix *drawn, uint64_t window)
     if (known)
         sampler_drawn_copy(drawn, before, known);
     else
-        memset(before, 0, drawn->course.n * sizeof *before);
+        memset(before, 0, drawn->timeline.n * sizeof *before);
     for (; at <= window; at++) {
         if (drawn->window == at - 1)
             sampler_drawn_copy(drawn, before, sampler_drawn_counts(drawn, DRAWN_BEHIND));
@@ -205,7 +205,7 @@ static void sampler_drawn_free(struct sampler *sampler)
     struct drawn_mix *drawn = container_of(sampler, struct drawn_mix, base);
 
     mixed_children_deinit(&drawn->own);
-    mix_course_deinit(&drawn->course);
+    mix_timeline_deinit(&drawn->timeline);
     free(drawn->counts);
     free(drawn);
 }
@@ -219,13 +219,13 @@ static int sampler_drawn_fill(struct drawn_mix *drawn, const struct plan_params 
     if (r == 0)
         r = mixed_children_of(&drawn->own, params);
     if (r == 0)
-        r = mix_course_init(&drawn->course, &mix->schedule, mix->changes);
+        r = mix_timeline_init(&drawn->timeline, &mix->schedule, mix->changes);
     if (r < 0)
         return r;
     drawn->counts = calloc(rows * mix->schedule.n, sizeof *drawn->counts);
     if (!drawn->counts)
         return -ENOMEM;
-    drawn->base.bytes = sizeof *drawn + mix_course_bytes(&drawn->course) +
+    drawn->base.bytes = sizeof *drawn + mix_timeline_bytes(&drawn->timeline) +
                         rows * mix->schedule.n * sizeof *drawn->counts;
     pcg64_init(&drawn->fresh, params->seed);
     drawn->first = params->epoch * mix->length;

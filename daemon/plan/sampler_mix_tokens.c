@@ -10,7 +10,7 @@
 #include <errno.h>
 
 #include "daemon/plan/lazy_zero.h"
-#include "daemon/plan/mix_course.h"
+#include "daemon/plan/mix_timeline.h"
 #include "daemon/plan/sampler_mix.h"
 
 /* Keeps the choices apart from whatever else is drawn for a seed and an epoch. */
@@ -27,7 +27,7 @@ struct mixed_tokens_child {
 struct mixed_tokens {
     struct sampler base;
     struct mixed_children own;
-    struct mix_course course;            /* owned */
+    struct mix_timeline timeline;        /* owned */
     struct mixed_tokens_child *children; /* owned */
     const uint32_t *lengths;             /* borrowed, as those of the plan */
     uint32_t limit;
@@ -56,17 +56,17 @@ static uint32_t sampler_mix_tokens_choose(const struct mixed_tokens *mixed,
     const struct sampler_key key = {
         .seed = mixed->own.seed, .epoch = mixed->own.epoch, .stream = MIXED_TOKENS_STREAM};
     struct sampler_bits bits = sampler_native_bits(&key, position);
-    uint32_t chosen = mixed->course.n;
+    uint32_t chosen = mixed->timeline.n;
     __int128 most = 0;
 
-    for (uint32_t i = 0; i < mixed->course.n; i++) {
+    for (uint32_t i = 0; i < mixed->timeline.n; i++) {
         if (mix_spot_weight(spot, i) == 0)
             continue;
         /* Other bits for each child, of which the upper ones are the better ones. */
         uint64_t mine = (bits.high + bits.low * i) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
         __int128 behind = mixed->children[i].behind + (__int128)mine * mixed->mean;
 
-        if (chosen == mixed->course.n || behind > most) {
+        if (chosen == mixed->timeline.n || behind > most) {
             chosen = i;
             most = behind;
         }
@@ -77,14 +77,14 @@ static uint32_t sampler_mix_tokens_choose(const struct mixed_tokens *mixed,
 /* Takes the next sample; returns its index in the concatenation. */
 static uint64_t sampler_mix_tokens_take(struct mixed_tokens *mixed, uint64_t position)
 {
-    struct mix_spot spot = mix_course_spot(&mixed->course, position);
-    for (uint32_t i = 0; spot.at == 0 && i < mixed->course.n; i++)
+    struct mix_spot spot = mix_timeline_spot(&mixed->timeline, position);
+    for (uint32_t i = 0; spot.at == 0 && i < mixed->timeline.n; i++)
         mixed->children[i].behind = 0; /* accounts begin with the leg */
     uint32_t child = sampler_mix_tokens_choose(mixed, &spot, position);
     uint64_t index = mixed_children_index(&mixed->own, child, mixed->children[child].nth++);
     __int128 length = sampler_mix_tokens_length(mixed, index);
 
-    for (uint32_t i = 0; i < mixed->course.n; i++) {
+    for (uint32_t i = 0; i < mixed->timeline.n; i++) {
         mix_units weight = mix_spot_weight(&spot, i);
 
         mixed->children[i].behind += (__int128)(weight >> MIXED_TOKENS_SHIFT) * length;
@@ -96,10 +96,10 @@ static uint64_t sampler_mix_tokens_take(struct mixed_tokens *mixed, uint64_t pos
 /* Whether a child that may come next has nothing left. */
 static bool sampler_mix_tokens_is_through(const struct mixed_tokens *mixed, uint64_t position)
 {
-    struct mix_spot spot = mix_course_spot(&mixed->course, position);
+    struct mix_spot spot = mix_timeline_spot(&mixed->timeline, position);
     bool through = false;
 
-    for (uint32_t i = 0; mixed->first && i < mixed->course.n; i++)
+    for (uint32_t i = 0; mixed->first && i < mixed->timeline.n; i++)
         through = through || (mixed->children[i].nth >= mixed_children_size(&mixed->own, i) &&
                               mix_spot_weight(&spot, i) > 0);
     return through;
@@ -122,7 +122,7 @@ static void sampler_mix_tokens_extend(struct sampler *sampler, uint64_t end)
 
     if (mixed->done >= end)
         return;
-    sampler_mix_tokens_measure(mixed, mixed->own.ends[mixed->course.n - 1]);
+    sampler_mix_tokens_measure(mixed, mixed->own.ends[mixed->timeline.n - 1]);
     for (; position < mixed->skip; position++)
         sampler_mix_tokens_take(mixed, position);
     for (; mixed->done < sampler->count; mixed->done++, position++) {
@@ -143,7 +143,7 @@ static void sampler_mix_tokens_free(struct sampler *sampler)
     struct mixed_tokens *mixed = container_of(sampler, struct mixed_tokens, base);
 
     mixed_children_deinit(&mixed->own);
-    mix_course_deinit(&mixed->course);
+    mix_timeline_deinit(&mixed->timeline);
     free(mixed->children);
     lazy_zero_free(mixed->list, mixed->room);
     free(mixed);
@@ -157,7 +157,7 @@ static int sampler_mix_tokens_fill(struct mixed_tokens *mixed, const struct plan
     if (r == 0)
         r = mixed_children_of(&mixed->own, params);
     if (r == 0)
-        r = mix_course_init(&mixed->course, &mix->schedule, mix->changes);
+        r = mix_timeline_init(&mixed->timeline, &mix->schedule, mix->changes);
     if (r < 0)
         return r;
     mixed->children = calloc(mix->schedule.n, sizeof *mixed->children);

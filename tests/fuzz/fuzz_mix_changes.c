@@ -3,7 +3,7 @@
  * the same bytes again, and that a mixture of as many datasets has an order for, which is what it
  * is without them before the first one; or one of samples. Behind a token they are found again.
  */
-#include "daemon/plan/mix_course.h"
+#include "daemon/plan/mix_timeline.h"
 #include "tests/fuzz/fuzz.h"
 
 /* Of samples: those of any epoch stand one after another. */
@@ -23,26 +23,26 @@ static void use(const struct mix_changes *changes)
     struct mix_point point = {.weights = even};
     struct mix_schedule schedule = {.n = changes->n, .n_points = 1, .points = &point};
     uint64_t first = changes->items[0].position;
-    struct mix_course course;
+    struct mix_timeline timeline;
     struct mix_legs legs, plain;
 
     for (uint32_t i = 0; i < changes->n; i++)
         even[i] = 1;
-    if (mix_course_init(&course, &schedule, changes) < 0 ||
+    if (mix_timeline_init(&timeline, &schedule, changes) < 0 ||
         mix_legs_init(&legs, &schedule, changes, 1, 0) < 0 ||
         mix_legs_init(&plain, &schedule, NULL, 1, 0) < 0)
         abort();
     for (uint64_t i = 0; i < 40; i++) {
         uint64_t position = min_u64(first > 20 ? first - 20 + i : i, MIX_POSITIONS - 1);
         struct mix_place place = mix_legs_at(&legs, position);
-        struct mix_spot spot = mix_course_spot(&course, position);
+        struct mix_spot spot = mix_timeline_spot(&timeline, position);
         struct mix_place as_before = mix_legs_at(&plain, position);
 
         FUZZ_ASSERT(place.child < changes->n && mix_spot_weight(&spot, place.child) > 0);
         FUZZ_ASSERT(position >= first ||
                     (place.child == as_before.child && place.nth == as_before.nth));
     }
-    mix_course_deinit(&course);
+    mix_timeline_deinit(&timeline);
     mix_legs_deinit(&legs);
     mix_legs_deinit(&plain);
 }

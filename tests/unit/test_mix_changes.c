@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "daemon/plan/mix_course.h"
+#include "daemon/plan/mix_timeline.h"
 #include "tests/unit/mix_case.h"
 
 static int fail_in = -1; /* allocations from now that still succeed; -1: all */

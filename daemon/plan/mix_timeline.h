@@ -2,16 +2,16 @@
  * The weights of a mixture all along its order: those of its schedule, and from each change on
  * (mix_changes.h) those of that change. A change begins a *leg*, a mixture of its own in all but
  * the samples its children have had: what comes before it is as if it were not there, to the bit,
- * and what comes after hangs on nothing before but their numbers.
+ * and what comes after depends on nothing before but their numbers.
  *
  * Where the order is exact each leg has one of its own (mix_order.h), whose accounts begin with the
  * leg: nobody is owed anything from before. Its positions are counted from there, and its choices
  * keyed by it.
  *
- * Pure. Not thread-safe, but for courses, which do not change once they are made.
+ * Pure. Not thread-safe, but for timelines, which do not change once they are made.
  */
-#ifndef DL_MIX_COURSE_H
-#define DL_MIX_COURSE_H
+#ifndef DL_MIX_TIMELINE_H
+#define DL_MIX_TIMELINE_H
 
 #include "daemon/plan/mix_order.h"
 #include "proto/mix_changes.h"
@@ -23,17 +23,18 @@ struct mix_leg {
     struct mix_shares shares; /* owned; without bases: only its weights are looked at */
 };
 
-struct mix_course {
+struct mix_timeline {
     uint32_t n; /* children */
     uint32_t n_legs;
     struct mix_leg *legs; /* owned */
 };
 
 /* -EINVAL: see mix_shares_init(); or -ENOMEM. `changes` may be NULL, and are copied. */
-int _nodiscard_ mix_course_init(struct mix_course *course, const struct mix_schedule *schedule,
-                                const struct mix_changes *changes);
-void mix_course_deinit(struct mix_course *course); /* all zero is fine */
-uint64_t mix_course_bytes(const struct mix_course *course);
+int _nodiscard_ mix_timeline_init(struct mix_timeline *timeline,
+                                  const struct mix_schedule *schedule,
+                                  const struct mix_changes *changes);
+void mix_timeline_deinit(struct mix_timeline *timeline); /* all zero is fine */
+uint64_t mix_timeline_bytes(const struct mix_timeline *timeline);
 
 /* The weights at one position below MIX_POSITIONS. */
 struct mix_spot {
@@ -41,11 +42,11 @@ struct mix_spot {
     uint32_t stretch;
     uint64_t at; /* the position as its shares count it */
 };
-struct mix_spot mix_course_spot(const struct mix_course *course, uint64_t position);
+struct mix_spot mix_timeline_spot(const struct mix_timeline *timeline, uint64_t position);
 /* Where each epoch has an order of its own, and changes begin with an epoch: the weights at a
  * position of one. */
-struct mix_spot mix_course_spot_of(const struct mix_course *course, uint64_t epoch,
-                                   uint64_t position);
+struct mix_spot mix_timeline_spot_of(const struct mix_timeline *timeline, uint64_t epoch,
+                                     uint64_t position);
 
 static inline mix_units mix_spot_weight(const struct mix_spot *spot, uint32_t child)
 {

@@ -1,92 +1,93 @@
-/* The weights of a mixture all along its order. See mix_course.h. */
-#include "daemon/plan/mix_course.h"
+/* The weights of a mixture all along its order. See mix_timeline.h. */
+#include "daemon/plan/mix_timeline.h"
 
 #include <errno.h>
 
-static uint32_t mix_course_changes(const struct mix_changes *changes)
+static uint32_t mix_timeline_changes(const struct mix_changes *changes)
 {
     return changes ? changes->n_changes : 0;
 }
 
 /* From a change on. */
-static struct mix_schedule mix_course_schedule(const struct mix_changes *changes,
-                                               struct mix_point *point, uint32_t i)
+static struct mix_schedule mix_timeline_schedule(const struct mix_changes *changes,
+                                                 struct mix_point *point, uint32_t i)
 {
     *point = (struct mix_point){.weights = changes->items[i].weights};
     return (struct mix_schedule){.n = changes->n, .n_points = 1, .points = point};
 }
 
-static bool mix_course_fits(const struct mix_schedule *schedule, const struct mix_changes *changes)
+static bool mix_timeline_fits(const struct mix_schedule *schedule,
+                              const struct mix_changes *changes)
 {
     return !changes || (!changes->of_samples && changes->n == schedule->n);
 }
 
 /* ---- weights alone --------------------------------------------------------------------------- */
 
-int mix_course_init(struct mix_course *course, const struct mix_schedule *schedule,
-                    const struct mix_changes *changes)
+int mix_timeline_init(struct mix_timeline *timeline, const struct mix_schedule *schedule,
+                      const struct mix_changes *changes)
 {
-    uint32_t n_changes = mix_course_changes(changes);
+    uint32_t n_changes = mix_timeline_changes(changes);
 
-    *course = (struct mix_course){.n = schedule->n};
-    if (!mix_course_fits(schedule, changes))
+    *timeline = (struct mix_timeline){.n = schedule->n};
+    if (!mix_timeline_fits(schedule, changes))
         return -EINVAL;
-    course->legs = calloc(1 + (size_t)n_changes, sizeof *course->legs);
-    if (!course->legs)
+    timeline->legs = calloc(1 + (size_t)n_changes, sizeof *timeline->legs);
+    if (!timeline->legs)
         return -ENOMEM;
-    int r = mix_shares_init(&course->legs[0].shares, schedule);
-    course->n_legs = r == 0;
+    int r = mix_shares_init(&timeline->legs[0].shares, schedule);
+    timeline->n_legs = r == 0;
     for (uint32_t i = 0; r == 0 && i < n_changes; i++) {
         struct mix_point point;
-        struct mix_schedule from = mix_course_schedule(changes, &point, i);
+        struct mix_schedule from = mix_timeline_schedule(changes, &point, i);
 
-        course->legs[course->n_legs].begin = changes->items[i].position;
-        r = mix_shares_init(&course->legs[course->n_legs].shares, &from);
-        course->n_legs += r == 0;
+        timeline->legs[timeline->n_legs].begin = changes->items[i].position;
+        r = mix_shares_init(&timeline->legs[timeline->n_legs].shares, &from);
+        timeline->n_legs += r == 0;
     }
     if (r < 0)
-        mix_course_deinit(course);
+        mix_timeline_deinit(timeline);
     return r;
 }
 
-void mix_course_deinit(struct mix_course *course)
+void mix_timeline_deinit(struct mix_timeline *timeline)
 {
-    for (uint32_t i = 0; i < course->n_legs; i++)
-        mix_shares_deinit(&course->legs[i].shares);
-    free(course->legs);
-    *course = (struct mix_course){0};
+    for (uint32_t i = 0; i < timeline->n_legs; i++)
+        mix_shares_deinit(&timeline->legs[i].shares);
+    free(timeline->legs);
+    *timeline = (struct mix_timeline){0};
 }
 
-uint64_t mix_course_bytes(const struct mix_course *course)
+uint64_t mix_timeline_bytes(const struct mix_timeline *timeline)
 {
-    uint64_t bytes = course->n_legs * sizeof *course->legs;
+    uint64_t bytes = timeline->n_legs * sizeof *timeline->legs;
 
-    for (uint32_t i = 0; i < course->n_legs; i++)
-        bytes += mix_shares_bytes(&course->legs[i].shares);
+    for (uint32_t i = 0; i < timeline->n_legs; i++)
+        bytes += mix_shares_bytes(&timeline->legs[i].shares);
     return bytes;
 }
 
-static const struct mix_leg *mix_course_leg(const struct mix_course *course, uint64_t at)
+static const struct mix_leg *mix_timeline_leg(const struct mix_timeline *timeline, uint64_t at)
 {
-    uint32_t leg = course->n_legs - 1;
+    uint32_t leg = timeline->n_legs - 1;
 
-    while (leg > 0 && course->legs[leg].begin > at)
+    while (leg > 0 && timeline->legs[leg].begin > at)
         leg--;
-    return &course->legs[leg];
+    return &timeline->legs[leg];
 }
 
-struct mix_spot mix_course_spot(const struct mix_course *course, uint64_t position)
+struct mix_spot mix_timeline_spot(const struct mix_timeline *timeline, uint64_t position)
 {
-    const struct mix_leg *leg = mix_course_leg(course, position);
+    const struct mix_leg *leg = mix_timeline_leg(timeline, position);
     uint64_t at = position - leg->begin;
 
     return (struct mix_spot){&leg->shares, mix_shares_stretch(&leg->shares, at), at};
 }
 
-struct mix_spot mix_course_spot_of(const struct mix_course *course, uint64_t epoch,
-                                   uint64_t position)
+struct mix_spot mix_timeline_spot_of(const struct mix_timeline *timeline, uint64_t epoch,
+                                     uint64_t position)
 {
-    const struct mix_shares *shares = &mix_course_leg(course, epoch)->shares;
+    const struct mix_shares *shares = &mix_timeline_leg(timeline, epoch)->shares;
 
     return (struct mix_spot){shares, mix_shares_stretch(shares, position), position};
 }
@@ -97,7 +98,7 @@ static int mix_legs_add(struct mix_legs *legs, const struct mix_changes *changes
 {
     struct mix_later *later = &legs->later[legs->n];
     struct mix_point point;
-    struct mix_schedule from = mix_course_schedule(changes, &point, legs->n);
+    struct mix_schedule from = mix_timeline_schedule(changes, &point, legs->n);
 
     later->begin = changes->items[legs->n].position;
     later->before = calloc(changes->n, sizeof *later->before);
@@ -115,10 +116,10 @@ static int mix_legs_add(struct mix_legs *legs, const struct mix_changes *changes
 int mix_legs_init(struct mix_legs *legs, const struct mix_schedule *schedule,
                   const struct mix_changes *changes, uint64_t seed, uint64_t epoch)
 {
-    uint32_t n_changes = mix_course_changes(changes);
+    uint32_t n_changes = mix_timeline_changes(changes);
 
     *legs = (struct mix_legs){.n = 0};
-    if (!mix_course_fits(schedule, changes))
+    if (!mix_timeline_fits(schedule, changes))
         return -EINVAL;
     int r = mix_order_init(&legs->first, schedule, seed, epoch);
     if (r < 0 || n_changes == 0)
