@@ -5,7 +5,9 @@ its end, with ranks, steps and samples; and a node that is cut off from the stor
 import base64
 import json
 import re
+import signal
 import subprocess
+import time
 import unittest
 
 import stores
@@ -175,6 +177,16 @@ class LeftOut(test_daemons.Epochs):
             self.assertIn("samples are not known to have been used", trainer.left_out)
             self.assertIn("ranks 4 to 5 of 6 on node c, steps 0 to 31", trainer.left_out)
 
+    def stop_after_some_steps(self, process, daemon):
+        """Where it has used one at least, and is not through: it is let go on for a moment at a time."""
+        def has_used_one():
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.01)
+            process.send_signal(signal.SIGSTOP)
+            return any(row["step"] > 1 for row in self.view("epochs", daemon))
+
+        wait_until(has_used_one, "its second step to be given out")
+
     def test_exit_status(self):
         """Of dlctl run, for a rank that has had all of its own."""
         daemons = [self.node(name, 1, 2, local=1, kept=name == "a") for name in "ab"]
@@ -183,12 +195,17 @@ class LeftOut(test_daemons.Epochs):
         spec = {**SPEC, "dataset": {"kind": "range", "length": 400000}, "name": "long"}
         with open(self.path("spec.json"), "w", encoding="utf-8") as file:
             json.dump(spec, file)
-        gone = Trainer(self, daemons[1], 0, spec, credits=1).start()
         command = [DLCTL, "run", self.path("spec.json"), "--socket", daemons[0].socket, "--world", "cluster",
                    "--rank", "0", "--credits", "1"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-            gone.started()
-            daemons[1].kill()
+            gone = Trainer(self, daemons[1], 0, spec, credits=1).start()
+            try:
+                gone.started()
+                self.stop_after_some_steps(process, daemons[0])
+                daemons[1].kill()
+                self.round_of(daemons[0], 1)
+            finally:
+                process.send_signal(signal.SIGCONT)
             error = process.stderr.read()
             self.assertEqual(process.wait(), 1, error)
         found = re.search(r"up to (\d+) of its samples are not known to have been used \(rank 1 of 2 on node b, "

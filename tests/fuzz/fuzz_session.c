@@ -272,12 +272,21 @@ static int find_open(void *context, struct session *session, const char *name, s
     return dl_error_set(err, ENOENT, name, "there is none");
 }
 
+/* No loader is read in the world of a cluster. */
+static struct shared_loader *find_shared(void *context, const void *loader,
+                                         const struct shared_weights_asker *asker, uint32_t *ret_n)
+{
+    *ret_n = 0;
+    return NULL;
+}
+
 static const struct session_events session_events = {.find_loader = find_loader,
                                                      .find_open = find_open,
                                                      .view = make_view,
                                                      .control = control,
                                                      .may_start = may_start,
                                                      .place = find_place,
+                                                     .find_shared = find_shared,
                                                      .stream_ended = stream_ended,
                                                      .ended = on_ended};
 
