@@ -144,25 +144,26 @@ static uint8_t *corpus(const char *name, size_t *ret)
     return data;
 }
 
-static void need_webp(void)
+static bool lacks_webp(void)
 {
-    if (!image_webp_is_built()) {
-        print_message("# skipped: built without WebP (Debian: libwebp-dev)\n");
-        skip();
-    }
+    if (image_webp_is_built())
+        return false;
+    print_message("# skipped: built without WebP (Debian: libwebp-dev)\n");
+    return true;
 }
 
-static void need_tiff(void)
+static bool lacks_tiff(void)
 {
-    if (image_tiff_missing()) {
-        print_message("# skipped: %s\n", image_tiff_missing());
-        skip();
-    }
+    if (!image_tiff_missing())
+        return false;
+    print_message("# skipped: %s\n", image_tiff_missing());
+    return true;
 }
 
 static void test_windows_of_tiff(void **state)
 {
-    need_tiff();
+    if (lacks_tiff())
+        return;
     for (size_t i = 0; i < ARRAY_SIZE(tiffs); i++) {
         size_t bytes;
         uint8_t *data = corpus(tiffs[i], &bytes);
@@ -173,7 +174,8 @@ static void test_windows_of_tiff(void **state)
 
 static void test_windows_of_webp(void **state)
 {
-    need_webp();
+    if (lacks_webp())
+        return;
     for (size_t i = 0; i < ARRAY_SIZE(webps); i++) {
         size_t bytes;
         uint8_t *data = corpus(webps[i], &bytes);
@@ -363,7 +365,8 @@ static void test_truncated(void **state)
 
 static void test_truncated_webp(void **state)
 {
-    need_webp();
+    if (lacks_webp())
+        return;
     for (size_t i = 0; i < ARRAY_SIZE(webps); i++) {
         size_t bytes;
         uint8_t *data = corpus(webps[i], &bytes);
@@ -378,7 +381,8 @@ static void test_bad_tiff(void **state)
 {
     struct dl_error err;
 
-    need_tiff();
+    if (lacks_tiff())
+        return;
     for (size_t i = 0; i < ARRAY_SIZE(tiffs); i++) {
         size_t bytes, wrong = 0, tried = 0;
         uint8_t *data = corpus(tiffs[i], &bytes);
@@ -407,7 +411,8 @@ static void test_bombs_of_tiff(void **state)
     size_t bytes;
     struct dl_error err;
 
-    need_tiff();
+    if (lacks_tiff())
+        return;
     uint8_t *data = corpus("tiff_strips", &bytes);
     uint8_t *tag = memmem(data, bytes, "\x00\x01\x04\x00\x01\x00\x00\x00", 8);
     assert_non_null(tag);
@@ -433,7 +438,8 @@ static void test_bomb_of_webp(void **state)
     struct dl_error err;
     size_t bytes;
 
-    need_webp();
+    if (lacks_webp())
+        return;
     assert_int_equal(refused(&as_it_is, data, sizeof data - 1, &err), EINVAL);
     assert_error_has(&err, "the image is corrupt (its chunks make no WebP picture)");
     /* The canvas of an animation may be larger than its frames. */

@@ -247,6 +247,14 @@ static void test_plain(void **state)
     expect_refused("plain", ", images: [id]", "its id is no file or bytes");
 }
 
+static bool lacks_zstd(void)
+{
+    if (compression_is_built_in(COMPRESSION_ZSTD))
+        return false;
+    print_message("# skipped: built without zstd (Debian: libzstd-dev)\n");
+    return true;
+}
+
 /* As a whole, before which it had another name; and a cache of 0 keeps the one in hand. */
 static void test_compressed(void **state)
 {
@@ -254,8 +262,8 @@ static void test_compressed(void **state)
     struct taken t;
 
     (void)state;
-    if (!compression_is_built_in(COMPRESSION_ZSTD))
-        skip();
+    if (lacks_zstd())
+        return;
     folder("packed");
     write_two("packed", CONFIG ", \"compression\": \"zstd:3\"", &a, "b.zstd:3.bin", &packed, b.len);
     struct dataset *ds = open_in("packed", ", cache: 0");
@@ -281,8 +289,8 @@ static void test_frames(void **state)
     struct bytes whole = framed_of(3, items, 2);
 
     (void)state;
-    if (!compression_is_built_in(COMPRESSION_ZSTD))
-        skip();
+    if (lacks_zstd())
+        return;
     folder("frames");
     write_index("frames", CONFIG ", \"compression\": \"zstd\", \"compression_level\": \"batch\"",
                 entry("a.bin", whole.len, 3, 0));
@@ -312,8 +320,8 @@ static void test_packed_items(void **state)
     struct taken t;
 
     (void)state;
-    if (!compression_is_built_in(COMPRESSION_ZSTD))
-        skip();
+    if (lacks_zstd())
+        return;
     for (size_t i = 0; i < 3; i++)
         items[i] = packed_of(items[i].data, items[i].len);
     whole = chunk_of(3, items);
@@ -727,8 +735,8 @@ static void test_memory(void **state)
     struct bytes whole = framed_of(3, items, 2);
 
     (void)state;
-    if (!compression_is_built_in(COMPRESSION_ZSTD))
-        skip();
+    if (lacks_zstd())
+        return;
     folder("memory");
     write_index("memory", CONFIG, entry("a.bin", whole.len, 3, 0));
     write_in("a.bin", "memory", whole.data, whole.len);
