@@ -131,6 +131,9 @@ class Overwritten(TestCase):
         self.loader = self.trainer.open({
             "name": "rows", "dataset": json.loads(json.dumps(dataset).replace("FILE", self.data)),
             "batch": {"size": 4}, "workers": {"count": 2, "prefetch": 1}})["loader"]
+        # A worker that opens a file after it was written to has another dataset than the first one.
+        wait_until(lambda: [row["state"] for row in self.trainer.query("workers")] == ["ready"] * 2,
+                   "both workers to be ready")
 
     def write(self, keep_time=False):
         """One byte, of what is no header."""
