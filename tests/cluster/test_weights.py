@@ -11,6 +11,7 @@ import sys
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 
 import stores
@@ -101,8 +102,13 @@ class Weights:
         return [DLCTL, "mix", "mixed", *weights, "--json", *words, "--socket", daemon.socket]
 
     def mix(self, daemon, *weights, **options):
-        done = subprocess.run(self.mix_words(daemon, *weights, **options), capture_output=True, text=True,
-                              timeout=PATIENCE, check=False)
+        """Asks again, as who is told to: a node may not have read yet that another's change is over."""
+        for _ in range(20):
+            done = subprocess.run(self.mix_words(daemon, *weights, **options), capture_output=True, text=True,
+                                  timeout=PATIENCE, check=False)
+            if "EBUSY" not in done.stderr:
+                break
+            time.sleep(0.2)
         self.assertEqual((done.returncode, done.stderr), (0, ""), daemon.log[-3000:])
         return json.loads(done.stdout)
 
