@@ -126,6 +126,33 @@ class SlowStorage(TestCase):
         self.storage.release()
         wait_until(lambda: self.stuck() == 0, "those that hung to end")
 
+    def test_what_a_client_has_of_it_counts_until_it_lets_go(self):
+        """Memory that it filled: also when it has ended at last."""
+        self.open_pictures(config={"linger": "0s"})
+        self.storage.hold(fuse.OPEN)
+        self.take_until_error()
+        [slow] = self.trainer.query("loaders")
+        segments, self.trainer.segments = self.trainer.segments, {}
+        self.trainer.close()
+        self.trainer = self.client(self.running)
+        wait_until(lambda: not self.trainer.query("loaders"), "the loader to be gone")
+
+        def charged():
+            [row] = self.trainer.query("users")
+            return row["memory_bytes"], row["workers"]
+
+        memory, stuck = charged()
+        self.assertEqual((memory, stuck), (slow["memory_bytes"], self.stuck()))
+        self.assertGreaterEqual(stuck, 1)
+        self.storage.release()
+        wait_until(lambda: self.stuck() == 0, "those that hung to end")
+        kept = sum(len(segment) for segment in segments.values())
+        wait_until(lambda: charged()[0] <= kept, f"what nobody has to be returned: {charged()}, {kept}")
+        self.assertEqual(charged(), (kept, 0))
+        for segment in segments.values():
+            segment.close()
+        wait_until(lambda: charged() == (0, 0), f"all to be returned: {charged()}")
+
     def test_its_loader_can_be_closed_and_the_daemon_ends(self):
         self.open_pictures(config={"linger": "0s"})
         self.storage.hold(fuse.OPEN)

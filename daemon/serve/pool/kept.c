@@ -13,9 +13,10 @@ struct kept_segment {
     struct kept_segment *prev, *next; /* kept.segments (utlist) */
     struct quota_account *account;    /* borrowed; it is there as long as it holds this */
     const void *owner;                /* for comparison only */
+    const void *keeper;               /* likewise: has it until kept_keeper_ended(); or NULL */
     uint64_t bytes;
     uint64_t since; /* ns; when it was ended */
-    int fd;         /* owned, for reading: the daemon's last of it */
+    int fd;         /* owned, for reading: the daemon's last of it; -1: only the keeper has it */
 };
 
 static void kept_on_look(uv_timer_t *timer)
@@ -39,9 +40,10 @@ static void kept_return(struct kept *kept, struct quota_account *account, uint64
 static void kept_drop(struct kept *kept, struct kept_segment *segment)
 {
     DL_DELETE(kept->segments, segment);
-    close_fdp(&segment->fd);
     kept_return(kept, segment->account, segment->bytes);
-    quota_return(segment->account, QUOTA_DESCRIPTORS, 1);
+    if (segment->fd >= 0)
+        quota_return(segment->account, QUOTA_DESCRIPTORS, 1);
+    close_fdp(&segment->fd);
     free(segment);
 }
 
@@ -60,20 +62,31 @@ void kept_end_segment(struct kept *kept, struct segment *segment, struct quota_a
                       const void *owner)
 {
     uint64_t bytes = segment->bytes;
+    const void *keeper = segment->keeper;
     int fd = segment_leave(segment);
 
-    if (fd < 0 || kept->ended) {
+    if ((fd < 0 && !keeper) || kept->ended) {
         close_fdp(&fd);
         kept_return(kept, account, bytes);
         return;
     }
     struct kept_segment *left = must_alloc(sizeof *left);
-    *left = (struct kept_segment){
-        .account = account, .owner = owner, .bytes = bytes, .since = clock_ns(), .fd = fd};
-    quota_add(account, QUOTA_DESCRIPTORS, 1);
+    *left = (struct kept_segment){.account = account,
+                                  .owner = owner,
+                                  .keeper = keeper,
+                                  .bytes = bytes,
+                                  .since = clock_ns(),
+                                  .fd = fd};
+    if (fd >= 0)
+        quota_add(account, QUOTA_DESCRIPTORS, 1);
     if (!kept->segments)
         uv_timer_start(&kept->look, kept_on_look, KEPT_LOOK_MS, KEPT_LOOK_MS);
     DL_APPEND(kept->segments, left);
+}
+
+static bool kept_is_let_go(const struct kept_segment *segment)
+{
+    return !segment->keeper && (segment->fd < 0 || segment_is_let_go(segment->fd));
 }
 
 void kept_look(struct kept *kept, const struct quota_account *account)
@@ -84,7 +97,7 @@ void kept_look(struct kept *kept, const struct quota_account *account)
     if (!kept->segments)
         return;
     DL_FOREACH_SAFE (kept->segments, segment, next) {
-        if ((!account || segment->account == account) && segment_is_let_go(segment->fd))
+        if ((!account || segment->account == account) && kept_is_let_go(segment))
             kept_drop(kept, segment);
     }
     if (!kept->segments)
@@ -101,6 +114,17 @@ uint64_t kept_lately(const struct kept *kept, const void *owner)
             bytes += segment->bytes;
     }
     return bytes;
+}
+
+void kept_keeper_ended(struct kept *kept, const void *keeper)
+{
+    struct kept_segment *segment;
+
+    DL_FOREACH (kept->segments, segment) {
+        if (segment->keeper == keeper)
+            segment->keeper = NULL;
+    }
+    kept_look(kept, NULL);
 }
 
 void kept_forget(struct kept *kept, const void *owner)

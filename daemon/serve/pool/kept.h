@@ -3,7 +3,8 @@
  * that it forked, whoever it passed a descriptor on to. The pages are in memory until the last of
  * them lets go, which no seal and no mode prevents; so that long they stay charged to the user
  * whose loader they were of, and count for limits.memory. Each costs that user a descriptor as
- * well: the one by which the daemon asks.
+ * well: the one by which the daemon asks. The kernel does not say so of a worker, whose mapping is
+ * of the memfd as it was made: one that was killed and does not end is the segment's `keeper`.
  *
  * Main thread only.
  */
@@ -31,8 +32,8 @@ void kept_end(struct kept *kept);
 
 /*
  * Ends a segment, whose pages are settled and charged to `account` (QUOTA_BYTES) and held of the
- * budget: both are returned now, or when nobody has it any more. `owner`: whose it was, for
- * kept_lately() alone.
+ * budget: both are returned now, or when nobody has it any more, its `keeper` included. `owner`:
+ * whose it was, for kept_lately() alone.
  */
 void kept_end_segment(struct kept *kept, struct segment *segment, struct quota_account *account,
                       const void *owner);
@@ -46,6 +47,8 @@ void kept_look(struct kept *kept, const struct quota_account *account);
  * minute: whoever was told to let go does by then, or has other plans.
  */
 uint64_t kept_lately(const struct kept *kept, const void *owner);
+/* That keeper of segments has ended; others may still have them. */
+void kept_keeper_ended(struct kept *kept, const void *keeper);
 /* The owner is gone: what comes to lie at its address has nothing to do with it. */
 void kept_forget(struct kept *kept, const void *owner);
 

@@ -12,24 +12,11 @@ void pool_settle_segment(struct pool *pool, struct segment *segment)
     segment->promised = false;
 }
 
-void pool_return_memory(struct pool *pool, uint64_t bytes)
-{
-    budget_return(pool->o.budget, bytes);
-    quota_return(pool->o.account, QUOTA_BYTES, bytes);
-}
-
 void pool_free_segment(struct pool *pool, struct segment *segment)
 {
-    struct stuck *keeper = segment->keeper;
-
     pool_settle_segment(pool, segment);
     pool->memory -= segment->bytes;
-    if (!keeper) {
-        kept_end_segment(pool->o.kept, segment, pool->o.account, pool);
-        return;
-    }
-    keeper->bytes += segment->bytes;
-    segment_free(segment);
+    kept_end_segment(pool->o.kept, segment, pool->o.account, pool);
 }
 
 static uint64_t pool_memory_budget(const struct pool *pool)
@@ -121,7 +108,8 @@ static int pool_memory_add_segment(struct member *m, uint32_t slots, struct dl_e
                     pool->o.spec->writable, &m->mapping, err);
     if (r < 0) {
         budget_settle(pool->o.budget, bytes);
-        pool_return_memory(pool, bytes);
+        budget_return(pool->o.budget, bytes);
+        quota_return(pool->o.account, QUOTA_BYTES, bytes);
         return r;
     }
     pool->memory += bytes;

@@ -72,7 +72,8 @@ struct member {
 
 /*
  * A process that was killed and does not end: it waits in the kernel, mostly for storage that does
- * not answer. Another has taken its place. What it has mapped stays in memory, and charged.
+ * not answer. Another has taken its place. What it has mapped stays in memory, and charged
+ * (kept.h).
  */
 struct stuck {
     struct stuck *prev, *next; /* pool.stuck (utlist) */
@@ -80,7 +81,6 @@ struct stuck {
     struct process *process;   /* owned */
     uint32_t worker;
     uint64_t since; /* ns; when it was killed */
-    uint64_t bytes; /* of its segments that the daemon has done with */
     bool charged;   /* as a worker of its own */
 };
 
@@ -169,8 +169,6 @@ void member_collect(struct member *m);
 void member_give_tasks_back(struct member *m, const char *cause);
 
 /* pool_memory.c */
-/* Of segments that nobody has any more: to the user's account, and to all. */
-void pool_return_memory(struct pool *pool, uint64_t bytes);
 /* Its pages are there. */
 void pool_settle_segment(struct pool *pool, struct segment *segment);
 void pool_free_segment(struct pool *pool, struct segment *segment);

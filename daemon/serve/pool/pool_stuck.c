@@ -51,7 +51,7 @@ static void pool_stuck_on_exited(void *owner, int signal, const char *cause)
         if (segment->keeper == s)
             segment->keeper = NULL;
     }
-    pool_return_memory(pool, s->bytes);
+    kept_keeper_ended(pool->o.kept, s);
     if (s->charged)
         quota_return(pool->o.account, QUOTA_WORKERS, 1);
     pool->members[s->worker].stuck--;

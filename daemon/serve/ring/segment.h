@@ -27,7 +27,7 @@ struct segment {
     uint32_t id;        /* unique in the daemon's life, from 1 */
     uint32_t worker;    /* number of the worker that fills it */
     const void *filler; /* which of its incarnations; for comparison only */
-    void *keeper;       /* the pool's: of a filler that is killed, and has it until it ends */
+    const void *keeper; /* a killed filler that does not end, and has it until then; or NULL */
     int fd;             /* owned memfd; once it is active, for reading only, unless `writable` */
     char *base;         /* owned mapping of the whole segment, writable */
     uint64_t bytes;
