@@ -2,9 +2,9 @@
  * Fuzzer of the loader's core: the input says of what kind the loader is, and then what its clients
  * and workers do; see core_sim.h for what must hold.
  *
- * Input: kind (a bit each: any order, iterable, dispatch, job, scarce memory, few leases,
- * two sharers of each rank), ranks
- * and workers, credits and slots, steps; then all that is drawn.
+ * Input: kind (a bit each: any order, iterable, dispatch, job, scarce memory, few leases, two
+ * sharers of each rank, slots that grow), ranks and workers, credits and slots, steps; then all
+ * that is drawn.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/lib/core_sim.h"
@@ -25,8 +25,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
                               .iterable = data[0] & 2,
                               .dispatch = data[0] & 4,
                               .job = data[0] & 8,
+                              .grows = data[0] & 128,
                               .leases = data[0] & 32 ? 3 : 0};
     rules.segments = data[0] & 16 ? rules.workers : 40;
+    if (rules.grows)
+        rules.segments = 1 + rules.dispatch;
     rules.sharers = data[0] & 64 && !rules.dispatch ? 2 : 0;
     rules.ranks *= rules.sharers ? rules.sharers : 1;
     rules.any_order = rules.any_order && !rules.dispatch && !rules.sharers;

@@ -288,6 +288,23 @@ class Fed(HostCase):
         self.assertEqual(self.collect(client), [(2, [1, 2]), (30000, big), (1, [3])])
         self.assertGreater(min(row["slot_bytes"] for row in client.query("ring")), 240000)
 
+    def test_they_grow_in_memory_for_one(self):
+        """What is whose is fixed: the workers use the same memory in turn."""
+        client = self.client(self.hosting())
+        opened = client.open(python("tight", sampler={"kind": "client"}, batch={"size": 65536},
+                                    memory={"limit": "512KiB"}))
+        stream = client.start(opened["loader"])["stream"]
+        steps = [list(range(1000 * n)) for n in range(1, 21)]
+        got = []
+        for n in range(0, 20, 4):
+            self.feed(client, stream, steps[n:n + 4], end=n == 16)
+            while len(got) < n + 4:
+                for batch in client.next_batches():
+                    got.append(batch.indices)
+                    batch.release()
+        self.assertEqual(got, steps)
+        self.assertEqual(len(client.query("ring")), 1)
+
     def test_rooms_for_indices_that_may_never_come(self):
         client = self.client(self.hosting())
         client.open(python("roomy", {"roomy": True, "length": 1 << 40}, sampler={"kind": "client"},

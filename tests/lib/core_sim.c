@@ -211,6 +211,9 @@ static void complete(struct sim *sim, uint32_t index)
     } else if (stream && !sim->rules->calm && sim_draw(sim, 32) == 1) {
         *sim_failed(sim, epoch, step) = true;
         core_fault(&sim->core, task.step, EIO, "it cannot be read", NULL);
+    } else if (sim->rules->grows && !sim->ending && sim_draw(sim, 16) == 1) {
+        sim_retire_segments(sim, CORE_ANY, false);
+        core_lost(&sim->core, task.step, false, "");
     } else {
         uint32_t samples = sim->rules->dispatch ? (uint32_t)sim_samples(sim, epoch, step) : 4;
 
@@ -224,7 +227,6 @@ static void complete(struct sim *sim, uint32_t index)
 static void kill_worker(struct sim *sim, uint32_t index)
 {
     struct sim_worker *worker = &sim->workers[index];
-    struct segment *segment, *next;
     bool culprit = true;
 
     sim->totals->kills++;
@@ -239,12 +241,7 @@ static void kill_worker(struct sim *sim, uint32_t index)
         sim_slot(sim, task.segment, task.slot, SLOT_ABORT);
         culprit = false;
     }
-    DL_FOREACH_SAFE (sim->segments, segment, next) {
-        if (segment->worker != index || !segment->active)
-            continue;
-        segment->active = false;
-        sim_settle_segment(sim, segment);
-    }
+    sim_retire_segments(sim, index, false);
 }
 
 static void work(struct sim *sim, uint32_t index)

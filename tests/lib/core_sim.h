@@ -26,7 +26,9 @@ struct sim_rules {
     uint32_t
         sharers; /* of `ranks`, so many that follow each other read the same batches; 0: none */
     bool any_order, iterable, dispatch, job;
-    bool calm; /* nobody dies, and nothing fails */
+    bool calm;  /* nobody dies, and nothing fails */
+    bool grows; /* slots turn out too small: all segments retire, and any worker takes what there is
+                   for larger ones */
 };
 
 struct sim_totals {

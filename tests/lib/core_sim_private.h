@@ -91,8 +91,10 @@ bool sim_exists(const struct sim *sim, uint64_t epoch, uint32_t rank, uint64_t s
 /* The rank's first step from that one on; STEPS_MAX: there is none. */
 uint64_t sim_next(const struct sim *sim, uint64_t epoch, uint32_t rank, uint64_t step);
 bool *sim_failed(const struct sim *sim, uint64_t epoch, uint64_t step);
-/* Each worker can have one. */
+/* Each worker can have one, unless they grow. */
 bool sim_add_segment(struct sim *sim, uint32_t worker);
+/* Those of that worker, or (CORE_ANY) of all; `unused`: only where no slot is used. */
+void sim_retire_segments(struct sim *sim, uint32_t worker, bool unused);
 void sim_settle_segment(struct sim *sim, struct segment *segment);
 void sim_slot(struct sim *sim, struct segment *segment, uint32_t slot, enum slot_event event);
 /* All plans are worked out, and prepared. */

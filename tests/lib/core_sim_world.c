@@ -79,12 +79,12 @@ static bool has_segment(const struct sim *sim, uint32_t worker)
     return false;
 }
 
-/* Each worker can have one. */
+/* Each worker can have one, unless they grow. */
 bool sim_add_segment(struct sim *sim, uint32_t worker)
 {
     uint32_t spoken_for = sim->n_segments;
 
-    for (uint32_t i = 0; i < sim->rules->workers; i++)
+    for (uint32_t i = 0; i < sim->rules->workers && !sim->rules->grows; i++)
         spoken_for += i != worker && !has_segment(sim, i);
     if (spoken_for >= sim->rules->segments)
         return false;
@@ -108,6 +108,21 @@ void sim_settle_segment(struct sim *sim, struct segment *segment)
     slot_table_deinit(&segment->slots);
     free(segment);
     sim->n_segments--;
+}
+
+void sim_retire_segments(struct sim *sim, uint32_t worker, bool unused)
+{
+    struct segment *segment, *next;
+
+    DL_FOREACH_SAFE (sim->segments, segment, next) {
+        const struct slot_table *slots = &segment->slots;
+
+        if (!segment->active || (worker != CORE_ANY && segment->worker != worker) ||
+            (unused && slots->in_state[SLOT_FREE] < slots->count))
+            continue;
+        segment->active = false;
+        sim_settle_segment(sim, segment);
+    }
 }
 
 void sim_slot(struct sim *sim, struct segment *segment, uint32_t slot, enum slot_event event)
@@ -240,6 +255,11 @@ static void grow(struct sim *sim, uint32_t worker)
         return;
     core_reclaim(&sim->core);
     sim_execute(sim);
+    if (sim_add_segment(sim, worker))
+        return;
+    for (uint32_t i = 0; i < sim->rules->workers && sim->rules->grows; i++)
+        if (i != worker)
+            sim_retire_segments(sim, i, true);
     if (sim_add_segment(sim, worker))
         return;
     dl_error_set(&err, ENOMEM, "memory.limit", "all of it is used");

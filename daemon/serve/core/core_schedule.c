@@ -77,6 +77,56 @@ bool core_wants(const struct core *core)
     return core->waiting;
 }
 
+/* The first step that is wanted: by its epoch, then by its number. */
+struct wanted {
+    uint64_t epoch, number;
+};
+
+static bool schedule_is_before(uint64_t epoch, uint64_t number, const struct wanted *other)
+{
+    return epoch < other->epoch || (epoch == other->epoch && number < other->number);
+}
+
+/* Ranks of a job wait for each other where batches are dispatched; else a stream has its own. */
+static bool schedule_waits_with(const struct stream *stream, const struct stream *other)
+{
+    return stream == other ||
+           (stream_is_source(stream) && strcmp(stream->params.job, other->params.job) == 0);
+}
+
+static void schedule_note_wanted(const struct stream *waits, const struct stream *stream,
+                                 uint64_t number, struct wanted *first)
+{
+    if (schedule_waits_with(waits, stream) &&
+        schedule_is_before(stream->params.epoch, number, first))
+        *first = (struct wanted){stream->params.epoch, number};
+}
+
+static struct wanted schedule_first_wanted(const struct core *core, const struct stream *waits)
+{
+    struct wanted first = {UINT64_MAX, UINT64_MAX};
+    const struct stream *stream;
+    const struct step *step;
+
+    for (int band = 0; band < BAND_EXPECTED; band++) {
+        for (uint32_t i = 0; i <= schedule_n_workers(core); i++) {
+            DL_FOREACH2(core->wanting[band][i], stream, queue_next)
+            schedule_note_wanted(waits, stream, stream_next(stream), &first);
+        }
+    }
+    DL_FOREACH (core->waiting, step)
+        schedule_note_wanted(waits, step->stream, step->number, &first);
+    return first;
+}
+
+static bool schedule_is_first_wanted(const struct core *core, const struct step *step)
+{
+    struct wanted first = schedule_first_wanted(core, step->stream);
+
+    return !schedule_is_before(first.epoch, first.number,
+                               &(struct wanted){step->stream->params.epoch, step->number});
+}
+
 /* ---- places ---------------------------------------------------------------------------------- */
 
 /* The worker that has least to do, of those that have a place, or that one; CORE_ANY: none has. */
@@ -118,7 +168,8 @@ static void schedule_note_lack(struct round *round, const struct stream *stream,
 
 /* ---- steps that were run before -------------------------------------------------------------- */
 
-/* One that was given up has no priority: it would take the memory that it was given up for. */
+/* One that was given up comes last, and once it is the first that is wanted: it would take the
+ * memory that it was given up for. */
 static enum core_band schedule_band_again(const struct step *step)
 {
     return step->yields ? BAND_EXPECTED : schedule_band_of(step->stream);
@@ -194,6 +245,8 @@ static void schedule_run_waiting(struct round *round, bool yielding)
 
     DL_FOREACH_SAFE (core->waiting, step, next) {
         if (step->unplanned || step->yields != yielding)
+            continue;
+        if (yielding && !schedule_is_first_wanted(core, step))
             continue;
         uint32_t needs = schedule_worker_of(core, step->stream, step->number);
         uint32_t worker = schedule_find_place(round, needs);
@@ -325,54 +378,19 @@ static void schedule_tell_all_starving(struct core *core, struct stream *wanting
     }
 }
 
-/* The first step that is wanted: by its epoch, then by its number. */
-struct wanted {
-    uint64_t epoch, number;
-};
-
-static bool schedule_is_before(uint64_t epoch, uint64_t number, const struct wanted *other)
+/* The stream's last READY step after the first that is wanted, in a slot of that worker; NULL:
+ * none. */
+static struct step *schedule_find_spare(const struct core *core, const struct stream *stream,
+                                        uint32_t worker)
 {
-    return epoch < other->epoch || (epoch == other->epoch && number < other->number);
-}
-
-static void schedule_note_wanted(const struct stream *source, const struct stream *stream,
-                                 uint64_t number, struct wanted *first)
-{
-    if (strcmp(source->params.job, stream->params.job) == 0 &&
-        schedule_is_before(stream->params.epoch, number, first))
-        *first = (struct wanted){stream->params.epoch, number};
-}
-
-/* Of the source's job. */
-static struct wanted schedule_first_wanted(const struct core *core, const struct stream *source)
-{
-    struct wanted first = {UINT64_MAX, UINT64_MAX};
-    const struct stream *stream;
-    const struct step *step;
-
-    for (int band = 0; band < BAND_EXPECTED; band++) {
-        for (uint32_t i = 0; i <= schedule_n_workers(core); i++) {
-            DL_FOREACH2(core->wanting[band][i], stream, queue_next)
-            schedule_note_wanted(source, stream, stream_next(stream), &first);
-        }
-    }
-    DL_FOREACH (core->waiting, step)
-        schedule_note_wanted(source, step->stream, step->number, &first);
-    return first;
-}
-
-/* The source's last READY step after the first that its job wants, in a slot of the worker that
- * lacks one; NULL: none. */
-static struct step *schedule_find_spare(const struct core *core, const struct stream *source)
-{
-    struct wanted last = schedule_first_wanted(core, source);
+    struct wanted last = schedule_first_wanted(core, stream);
     struct step *step, *next, *found = NULL;
 
-    HASH_ITER (hh, source->steps, step, next) {
-        struct wanted at = {source->params.epoch, step->number};
+    HASH_ITER (hh, stream->steps, step, next) {
+        struct wanted at = {stream->params.epoch, step->number};
 
         if (step->state != STEP_READY || !schedule_is_before(last.epoch, last.number, &at) ||
-            (core->lacks != CORE_ANY && step->segment->worker != core->lacks))
+            (worker != CORE_ANY && step->segment->worker != worker))
             continue;
         last = at;
         found = step;
@@ -380,19 +398,14 @@ static struct step *schedule_find_spare(const struct core *core, const struct st
     return found;
 }
 
-/*
- * A rank that has gone on to the next epoch may have had its source fill all slots with steps that
- * wait for the ranks behind it, which wait for a slot: one of these steps is given up, and made
- * again later.
- */
-static bool schedule_yield(struct core *core)
+static bool schedule_yield_slot_of(struct core *core, uint32_t worker)
 {
-    struct stream *source;
+    struct stream *stream;
     struct step *step;
 
-    DL_FOREACH2(core->sources, source, peer_next)
-    {
-        if (!(step = schedule_find_spare(core, source)))
+    DL_FOREACH (core->streams, stream) {
+        if (stream->source || stream->params.any_order ||
+            !(step = schedule_find_spare(core, stream, worker)))
             continue;
         core_slot(core, step->segment, step->slot, step->own_lease ? SLOT_RELEASE : SLOT_DISCARD);
         step->yields = true;
@@ -400,6 +413,19 @@ static bool schedule_yield(struct core *core)
         return true;
     }
     return false;
+}
+
+/*
+ * All slots may be READY with steps that wait for an earlier one, which waits for a slot: where
+ * slots have been replaced by larger and fewer ones; or where a rank has gone on to the next epoch,
+ * and had its source load what waits for the ranks behind it. One of these steps is given up, and
+ * made again later: of the worker that lacks a slot, or of another, which may then give its memory
+ * to that one.
+ */
+static bool schedule_yield(struct core *core)
+{
+    return schedule_yield_slot_of(core, core->lacks) ||
+           (core->lacks != CORE_ANY && schedule_yield_slot_of(core, CORE_ANY));
 }
 
 void core_refuse_memory(struct core *core, const struct dl_error *err, bool idle)

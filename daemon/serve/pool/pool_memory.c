@@ -199,20 +199,23 @@ void pool_settle_retiring(struct pool *pool, struct segment *segment)
     pool->o.events->retired(pool->o.owner, id);
 }
 
+static void member_retire_segment(struct member *m, struct segment *segment)
+{
+    DL_DELETE(m->segments, segment);
+    segment->active = false;
+    DL_APPEND(m->pool->retiring, segment);
+    pool_settle_retiring(m->pool, segment);
+}
+
 /* Moves the worker's segments with slots below `slot_bytes` out of use. */
 void member_retire_segments(struct member *m, uint64_t slot_bytes)
 {
-    struct pool *pool = m->pool;
     struct segment *segment;
     struct segment *next;
 
     DL_FOREACH_SAFE (m->segments, segment, next) {
-        if (segment->slot_bytes >= slot_bytes)
-            continue;
-        DL_DELETE(m->segments, segment);
-        segment->active = false;
-        DL_APPEND(pool->retiring, segment);
-        pool_settle_retiring(pool, segment);
+        if (segment->slot_bytes < slot_bytes)
+            member_retire_segment(m, segment);
     }
 }
 
@@ -221,6 +224,38 @@ void member_retire_all(struct member *m)
     if (m->mapping)
         pool_free_segment(m->pool, steal_ptr(m->mapping));
     member_retire_segments(m, UINT64_MAX);
+}
+
+/* Segments of other workers that no batch is in give way: their memory is one for all. */
+static void pool_memory_take_from_others(struct pool *pool, uint32_t worker)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        struct segment *segment, *next;
+
+        if (i == worker)
+            continue;
+        DL_FOREACH_SAFE (pool->members[i].segments, segment, next) {
+            if (segment->slots.in_state[SLOT_FREE] == segment->slots.count)
+                member_retire_segment(&pool->members[i], segment);
+        }
+    }
+}
+
+/* For one slot more; 0: there is no memory for any. */
+static uint64_t pool_memory_fit(struct pool *pool, uint32_t worker)
+{
+    uint64_t fit = pool_memory_slots_in(pool, pool_memory_budget(pool));
+
+    if (fit == 0 && pool->retiring) {
+        /* What is ready there may wait for just the step that there is no memory for. */
+        pool->o.events->reclaim(pool->o.owner);
+        fit = pool_memory_slots_in(pool, pool_memory_budget(pool));
+    }
+    if (fit == 0 && worker != POOL_ANY) {
+        pool_memory_take_from_others(pool, worker);
+        fit = pool_memory_slots_in(pool, pool_memory_budget(pool));
+    }
+    return fit;
 }
 
 bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
@@ -247,12 +282,7 @@ bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
     }
     if (!best)
         return dl_error_set(err, EIO, "workers", "no worker is alive") == 0;
-    uint64_t fit = pool_memory_slots_in(pool, pool_memory_budget(pool));
-    if (fit == 0 && pool->retiring) {
-        /* What is ready there may wait for just the step that there is no memory for. */
-        pool->o.events->reclaim(pool->o.owner);
-        fit = pool_memory_slots_in(pool, pool_memory_budget(pool));
-    }
+    uint64_t fit = pool_memory_fit(pool, worker);
     if (fit == 0)
         return pool_memory_refuse(pool, err) == 0;
     int r = pool_memory_add_segment(best, (uint32_t)min_u64(pool->o.spec->prefetch + 1, fit), err);
