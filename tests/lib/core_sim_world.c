@@ -362,7 +362,7 @@ void sim_execute(struct sim *sim)
 
 void sim_pump(struct sim *sim)
 {
-    struct core_room rooms[64];
+    struct worker_room rooms[64];
     uint32_t turns = 0;
 
     sim_execute(sim);
@@ -376,10 +376,10 @@ void sim_pump(struct sim *sim)
         sim_execute(sim);
         for (uint32_t i = 0; i < sim->rules->workers; i++) {
             const struct sim_worker *worker = &sim->workers[i];
-            rooms[i] = (struct core_room){.slots = worker->dead ? 0 : free_slots(sim, i),
-                                          .tasks = worker->dead ? 0 : TASKS_MAX - worker->n_tasks,
-                                          .has = worker->n_tasks,
-                                          .ahead = sim_draw(sim, 3)};
+            rooms[i] = (struct worker_room){.slots = worker->dead ? 0 : free_slots(sim, i),
+                                            .tasks = worker->dead ? 0 : TASKS_MAX - worker->n_tasks,
+                                            .has = worker->n_tasks,
+                                            .ahead = sim_draw(sim, 3)};
         }
         core_schedule(&sim->core, rooms);
         sim_execute(sim);

@@ -66,7 +66,7 @@ static uint32_t pump(struct bed *bed, enum core_command_kind count)
     uint32_t n = 0;
 
     do {
-        struct core_room room = {.slots = bed->segment.slots.in_state[SLOT_FREE], .tasks = 100};
+        struct worker_room room = {.slots = bed->segment.slots.in_state[SLOT_FREE], .tasks = 100};
 
         core_deliver(&bed->core, 0);
         n += execute(bed, count);
@@ -165,7 +165,7 @@ static void test_faults_hold_their_credits(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct stream_params params = {
             .world = 1, .steps = 1000, .credits = rows[i].credits, .owner = &bed_owner};
-        struct core_room room = {.slots = 100, .tasks = 100};
+        struct worker_room room = {.slots = 100, .tasks = 100};
         struct core_command c;
         uint32_t told = 0;
         struct bed bed;
@@ -207,7 +207,7 @@ static void test_an_end_takes_back_what_was_decided(void **state)
     set_up(&bed, false);
     struct stream *stream = begin(&bed, params);
     core_deliver(&bed.core, 0);
-    core_schedule(&bed.core, &(struct core_room){.slots = 9, .tasks = 9});
+    core_schedule(&bed.core, &(struct worker_room){.slots = 9, .tasks = 9});
     execute(&bed, CORE_RUN);
     core_deliver(&bed.core, 0); /* four batches are on their way, */
     core_end(&bed.core, stream);
@@ -220,7 +220,7 @@ static void test_an_end_takes_back_what_was_decided(void **state)
 
     stream = begin(&bed, params);
     core_deliver(&bed.core, 0);
-    core_schedule(&bed.core, &(struct core_room){.slots = 9, .tasks = 9});
+    core_schedule(&bed.core, &(struct worker_room){.slots = 9, .tasks = 9});
     core_end(&bed.core, stream); /* four steps are to be run */
     assert_true(core_next_command(&bed.core, &c) && c.kind == CORE_DROP);
     assert_false(core_next_command(&bed.core, &c));
@@ -260,7 +260,7 @@ static void test_priorities(void **state)
                                                             .priority = rows[i].priorities[k],
                                                             .owner = &bed_owner});
         core_deliver(&bed.core, 0);
-        core_schedule(&bed.core, &(struct core_room){.slots = 9, .tasks = rows[i].room});
+        core_schedule(&bed.core, &(struct worker_room){.slots = 9, .tasks = rows[i].room});
         for (uint32_t k = 0; k < 3; k++)
             assert_int_equal(streams[k]->window, rows[i].run[k]);
         tear_down(&bed);
@@ -282,7 +282,7 @@ static void test_priorities_of_steps_to_run_again(void **state)
     params.priority = PRIORITY_HIGH;
     struct stream *high = begin(&bed, params);
     core_deliver(&bed.core, 0);
-    core_schedule(&bed.core, &(struct core_room){.slots = 9, .tasks = 9});
+    core_schedule(&bed.core, &(struct worker_room){.slots = 9, .tasks = 9});
     assert_true(core_next_command(&bed.core, &first) && first.stream == high);
     assert_true(core_next_command(&bed.core, &second) && second.stream == low);
     core_ran(&bed.core, first.step, &bed.segment, slot_assign(&bed.segment.slots),
@@ -293,7 +293,7 @@ static void test_priorities_of_steps_to_run_again(void **state)
     slot_apply(&bed.segment.slots, second.step->slot, SLOT_ABORT);
     core_lost(&bed.core, second.step, false, "killed");
     core_lost(&bed.core, first.step, false, "killed");
-    core_schedule(&bed.core, &(struct core_room){.slots = 1, .tasks = 1});
+    core_schedule(&bed.core, &(struct worker_room){.slots = 1, .tasks = 1});
     assert_true(core_next_command(&bed.core, &again) && again.step == first.step);
     core_postpone(&bed.core, again.step, false);
     tear_down(&bed);

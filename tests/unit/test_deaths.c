@@ -59,7 +59,7 @@ static void test_a_finished_task(void **state)
         assert_true(deaths_add(&deaths, 0, &pause));
         assert_int_equal(pause > 0, i % DEATHS_MAX > 0);
         if (i % DEATHS_MAX == DEATHS_MAX - 1)
-            deaths_forget(&deaths);
+            deaths = (struct deaths){0};
     }
 }
 

@@ -65,6 +65,11 @@ uint64_t blame_swap(uint64_t key)
     return before;
 }
 
+void blame_backp(const uint64_t *before)
+{
+    blame_now = *before;
+}
+
 uint64_t blame_at(void)
 {
     return blame_now;

@@ -42,10 +42,7 @@ uint64_t blame_key(uid_t uid, uint32_t kind, const void *data, size_t len);
 uint64_t blame_swap(uint64_t key);
 uint64_t blame_at(void); /* what it is at */
 /* For _cleanup_(): what it was at before. */
-static inline void blame_backp(const uint64_t *before)
-{
-    (void)blame_swap(*before);
-}
+void blame_backp(const uint64_t *before);
 
 /* 0; or -EPERM with `err`: the daemon has died of it too often. `what` is its name for people. */
 int _nodiscard_ blame_check(uint64_t key, const char *what, struct dl_error *err);

@@ -273,16 +273,8 @@ void core_refuse_memory(struct core *core, const struct dl_error *err, bool idle
 /* Delivers what is due. */
 void core_deliver(struct core *core, uint64_t now);
 
-/* What a worker can take. */
-struct core_room {
-    uint32_t slots; /* free ones */
-    uint32_t tasks; /* that it may be given */
-    uint32_t has;   /* tasks that it has */
-    uint32_t ahead; /* steps that one stream may run before others have their turn */
-};
-
 /* Hands out all that can be. `rooms`: of each worker, used up. */
-void core_schedule(struct core *core, struct core_room *rooms);
+void core_schedule(struct core *core, struct worker_room *rooms);
 
 /* ---- views ----------------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 /* Work on its way to workers. */
 struct round {
     struct core *core;
-    struct core_room *rooms;
+    struct worker_room *rooms;
     /* The first of the first band that there is no place for; NULL: all have one. */
     const struct stream *lacking;
     enum core_band lacking_band;
@@ -135,7 +135,7 @@ static uint32_t schedule_find_place(const struct round *round, uint32_t worker)
     uint32_t best = CORE_ANY;
 
     for (uint32_t i = 0; i < schedule_n_workers(round->core); i++) {
-        const struct core_room *room = &round->rooms[i];
+        const struct worker_room *room = &round->rooms[i];
 
         if ((worker == CORE_ANY || worker == i) && room->slots > 0 && room->tasks > 0 &&
             (best == CORE_ANY || room->has < round->rooms[best].has))
@@ -146,7 +146,7 @@ static uint32_t schedule_find_place(const struct round *round, uint32_t worker)
 
 static void schedule_run(struct round *round, struct step *step, uint32_t worker)
 {
-    struct core_room *room = &round->rooms[worker];
+    struct worker_room *room = &round->rooms[worker];
     struct core_command *command = core_command(round->core, CORE_RUN, step->stream);
 
     command->step = step;
@@ -321,7 +321,7 @@ static void schedule_ask_for_memory(const struct round *round)
     core_command(round->core, CORE_GROW, NULL)->worker = round->lacks;
 }
 
-void core_schedule(struct core *core, struct core_room *rooms)
+void core_schedule(struct core *core, struct worker_room *rooms)
 {
     struct round round = {.core = core, .rooms = rooms};
     uint32_t n = schedule_n_workers(core);

@@ -218,11 +218,6 @@ bool stream_has_room(const struct stream *stream)
            stream_next(stream) < stream->params.steps && (!stream->params.fed || stream->feed);
 }
 
-uint32_t stream_next_fed(const struct stream *stream)
-{
-    return stream->feed->n;
-}
-
 static void stream_take_feed(struct stream *stream, struct step *step)
 {
     struct feed *feed = stream->feed;

@@ -313,9 +313,6 @@ uint64_t stream_cost(const struct stream *stream);
 bool stream_has_room(const struct stream *stream);
 uint64_t stream_next(const struct stream *stream);
 
-/* Indices of the next step, of a stream that is fed and has room. */
-uint32_t stream_next_fed(const struct stream *stream);
-
 /* Plans the next step: WAITING. */
 struct step *stream_plan(struct stream *stream);
 

@@ -208,6 +208,7 @@ void loader_break(struct loader *loader, const struct dl_error *err)
 void loader_attach(struct loader *loader, struct loader_user *user)
 {
     user->loader = loader;
+    user->blame = loader->o.blame;
     user->told = user->left = false;
     DL_APPEND(loader->users, user);
     uv_timer_stop(&loader->end);
@@ -266,11 +267,6 @@ bool loader_may_join(const struct loader *loader, const struct credentials *who)
 {
     return !loader->o.foreign || !loader->reader || loader->reader->ids[0] == 0 ||
            credentials_equal(loader->reader, who);
-}
-
-uint64_t loader_blame(const struct loader *loader)
-{
-    return loader->o.blame;
 }
 
 uid_t loader_uid(const struct loader *loader)

@@ -22,6 +22,7 @@ struct loader;
 struct loader_user {
     struct loader_user *prev, *next; /* loader.users (utlist) */
     struct loader *loader;           /* borrowed; NULL once the loader is gone */
+    uint64_t blame;                  /* the loader's: loader_options.blame */
     bool told;                       /* `opened` was called */
     bool left;                       /* nothing more is asked, but leases may be held still */
 };
@@ -116,7 +117,6 @@ const struct dl_spec *loader_spec(const struct loader *loader);
 uid_t loader_uid(const struct loader *loader);
 /* Whether who has these may read what its workers read for who opened it. */
 bool loader_may_join(const struct loader *loader, const struct credentials *who);
-uint64_t loader_blame(const struct loader *loader); /* base/blame.h */
 /* Once open: samples, UINT64_MAX where an iterable dataset does not know. */
 uint64_t loader_length(const struct loader *loader);
 bool loader_is_iterable(const struct loader *loader);

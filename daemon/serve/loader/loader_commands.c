@@ -1,8 +1,9 @@
 /*
- * The shell of the core: what it decides is done, and the pump, which tells it what there is room
- * for, turn after turn, until nothing more follows from it.
+ * The shell of the core: what it decides is done; what becomes of workers' tasks is told it; and
+ * the pump, which tells it what there is room for, turn after turn, until nothing more follows.
  */
 #include "daemon/serve/base/blame.h"
+#include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
 #include "proto/slot_fill.h"
 
@@ -297,7 +298,7 @@ static void commands_execute(struct loader *loader, const struct core_command *c
 }
 
 /* Also while other commands are executed: what follows from one comes after those that were there
- * before, unless the pool needs it at once (loader_tasks.c: tasks_on_reclaim()). */
+ * before, unless the pool needs it at once (loader_on_reclaim()). */
 void loader_execute_all(struct loader *loader)
 {
     struct core_command command;
@@ -316,8 +317,76 @@ void loader_execute(struct loader *loader)
     loader->executing = false;
 }
 
-/* ---- what clients give back --------------------------------------------------------------------
- */
+/* ---- what becomes of tasks ------------------------------------------------------------------- */
+
+/* Where the dataset says that the step's replica stands behind it. */
+static void commands_learn_state(struct core *core, struct step *step)
+{
+    struct stream *stream = step->stream;
+    struct dl_span record;
+
+    if (slot_read_state(segment_slot(step->segment, step->slot), step->segment->slot_bytes,
+                        &record) &&
+        record.len > 0 &&
+        dataset_states_learn(&stream->states, step_replica(stream, step->number), record) &&
+        core_pay(core, stream, NULL) < 0)
+        dataset_states_deinit(&stream->states); /* it only saves a worker's successor time */
+}
+
+void loader_on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes,
+                    const struct bad_list *bad, const struct made_times *made)
+{
+    struct loader *loader = owner;
+    _cleanup_(blame_backp)
+    _unused_ uint64_t before = blame_swap(loader->o.blame);
+    struct step *step = tag;
+
+    if (loader->measuring) {
+        measuring_took(loader->measuring, tag);
+        return;
+    }
+    if (loader->core.iterable && step->stream)
+        commands_learn_state(&loader->core, step);
+    core_done(&loader->core, step, samples, repeated, bytes, bad, made);
+    loader_execute(loader);
+}
+
+void loader_on_ended(void *owner, void *tag)
+{
+    core_ended(&((struct loader *)owner)->core, tag);
+}
+
+void loader_on_failed(void *owner, void *tag, const struct dl_error *err, const char *detail)
+{
+    struct loader *loader = owner;
+
+    if (loader->measuring)
+        measuring_refused(loader->measuring, tag, err);
+    else
+        core_fault(&loader->core, tag, err->code, err->message,
+                   detail ? must_strdup(detail) : NULL);
+}
+
+void loader_on_lost(void *owner, void *tag, bool culprit, const char *cause)
+{
+    struct loader *loader = owner;
+
+    if (loader->measuring)
+        measuring_lost(loader->measuring, tag, culprit, cause);
+    else
+        core_lost(&loader->core, tag, culprit, cause);
+}
+
+/* The pool counts what is free as soon as this returns. */
+void loader_on_reclaim(void *owner)
+{
+    struct loader *loader = owner;
+
+    core_reclaim(&loader->core);
+    loader_execute_all(loader);
+}
+
+/* ---- what clients release -------------------------------------------------------------------- */
 
 bool loader_release(struct loader *loader, struct stream *stream, uint64_t step, uint64_t now)
 {
@@ -383,15 +452,12 @@ static void commands_note_time(struct loader *loader)
 static void commands_schedule(struct loader *loader)
 {
     uint32_t n = pool_workers(loader->pool);
-
     bool still = loader->headspace && loader_stills(loader);
 
     for (uint32_t i = 0; i < n; i++) {
-        struct pool_room room;
-
-        pool_room(loader->pool, i, &room);
-        loader->rooms[i] =
-            (struct core_room){room.slots, still ? 0 : room.tasks, room.has, room.ahead};
+        loader->rooms[i] = pool_room(loader->pool, i);
+        if (still)
+            loader->rooms[i].tasks = 0;
     }
     core_schedule(&loader->core, loader->rooms);
     loader_execute(loader);
@@ -434,7 +500,7 @@ void loader_pump(struct loader *loader)
     loader->pumping = false;
 }
 
-void loader_go_on(void *loader)
+void loader_on_changed(void *loader)
 {
     loader_pump(loader);
 }

@@ -3,8 +3,9 @@
  *
  *   loader.c            its life: opening, users, what it is asked; breaking and closing
  *   loader_start.c      streams begin, and clients have them do things
- *   loader_commands.c   the shell of the core: what it decides is done, turn after turn
- *   loader_tasks.c      what its pool tells of workers' tasks
+ *   loader_commands.c   the shell of the core: what it decides is done, turn after turn, and what
+ *                       becomes of workers' tasks is told it
+ *   loader_workers.c    what its workers say of the dataset, and of its files
  *   loader_changes.c    weights that are changed while it is read
  *   loader_reach.c      up to where it is read, for these, and other plans from there on
  *   loader_shared_changes.c  those that the nodes of a cluster agree on
@@ -68,8 +69,8 @@ struct loader {
 
     struct step *due[DELIVER_AT_ONCE]; /* borrowed; CORE_DELIVER commands on their way, */
     uint32_t n_due;
-    struct stream *due_to;   /* all for this stream */
-    struct core_room *rooms; /* owned; of each worker */
+    struct stream *due_to;     /* all for this stream */
+    struct worker_room *rooms; /* owned; of each worker */
     bool pumping;
     bool executing; /* commands */
     bool halted;    /* nothing more is loaded or delivered */
@@ -124,10 +125,16 @@ void loader_hold_stream(struct loader *loader, struct stream *stream);
 void loader_execute(struct loader *loader);
 /* Also in the middle of that: for what the pool cannot wait for. */
 void loader_execute_all(struct loader *loader);
-/* loader_pump(), for who calls back. */
-void loader_go_on(void *loader);
+/* Of struct pool_events. */
+void loader_on_done(void *loader, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes,
+                    const struct bad_list *bad, const struct made_times *made);
+void loader_on_ended(void *loader, void *tag);
+void loader_on_failed(void *loader, void *tag, const struct dl_error *err, const char *detail);
+void loader_on_lost(void *loader, void *tag, bool culprit, const char *cause);
+void loader_on_reclaim(void *loader);
+void loader_on_changed(void *loader);
 
-/* ---- loader_tasks.c */
+/* ---- loader_workers.c */
 
 extern const struct pool_events loader_pool_events;
 /* Warns the stream's client of files that were written to; there is one. */

@@ -18,6 +18,7 @@
 #define DEATHS_FORGIVEN_EACH_NS (60 * UINT64_C(1000000000))
 #define DEATHS_PAUSE_MS         UINT64_C(50)
 
+/* All zero: none. So again when a task is finished. */
 struct deaths {
     uint32_t count;
 };
@@ -37,12 +38,6 @@ static inline bool _nodiscard_ deaths_add(struct deaths *deaths, uint64_t well_n
         return false;
     *ret_pause_ms = count == 0 ? 0 : DEATHS_PAUSE_MS << (count - 1);
     return true;
-}
-
-/* It has finished a task. */
-static inline void deaths_forget(struct deaths *deaths)
-{
-    deaths->count = 0;
 }
 
 #endif

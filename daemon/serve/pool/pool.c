@@ -190,6 +190,18 @@ static int pool_pay_for_spec(struct pool *pool, struct dl_error *err)
     return r;
 }
 
+/* Samples that a task's batch has at most. */
+static uint64_t pool_most_samples(const struct pool_options *options)
+{
+    const struct dl_spec *spec = options->spec;
+    uint64_t most = max_u64(spec_most_samples(spec), spec->batch.tokens ? DL_MAX_LENGTHS : 0);
+
+    if (spec->shard == SHARD_DISPATCH) /* of all ranks */
+        most = DL_MAX_BATCH_SIZE;
+    /* A client that feeds says itself how many. */
+    return python_runs(options->python) ? max_u64(most, DL_MAX_FEED_INDICES) : most;
+}
+
 int pool_new(const struct pool_options *options, struct pool **ret, struct dl_error *err)
 {
     uint32_t workers = options->spec->workers;
@@ -205,6 +217,7 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
     pool->n_members = workers;
     pool->members = must_alloc(workers * sizeof *pool->members);
     pool->next_task = 1;
+    pool->most_samples = pool_most_samples(options);
     if ((r = pool_pack_inputs(pool)) < 0)
         dl_error_set(err, -r, "", "the spec cannot be packed: %s", strerror(-r));
     else

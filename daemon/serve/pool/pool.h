@@ -101,13 +101,7 @@ struct pool *pool_free(struct pool *pool);
  */
 bool _nodiscard_ pool_take(struct pool *pool, uint32_t worker, struct place *ret);
 /* What the worker can take now. */
-struct pool_room {
-    uint32_t slots; /* free ones, which are large enough */
-    uint32_t tasks; /* that it may be given */
-    uint32_t has;   /* tasks that it has */
-    uint32_t ahead; /* how many it gets ahead, by what its last ones took: 0 when they take long */
-};
-void pool_room(const struct pool *pool, uint32_t worker, struct pool_room *ret);
+struct worker_room pool_room(const struct pool *pool, uint32_t worker);
 /*
  * How the worker's predecessor died, while it had nothing to do, in a loader that does not retry
  * and whose workers are their datasets' state: what it would have made next is lost with it. Told

@@ -10,12 +10,6 @@
 
 enum { SOME_INDICES = 4096 }; /* that a slot has room for before any have come */
 
-void pool_changed(struct pool *pool)
-{
-    if (!pool->freed)
-        pool->o.events->changed(pool->o.owner);
-}
-
 void pool_break(struct pool *pool, const struct dl_error *err)
 {
     if (pool->broken)
@@ -267,14 +261,6 @@ static void pool_lives_on_process_mapped(void *owner, uint32_t id)
     pool_changed(m->pool);
 }
 
-static void pool_lives_on_process_completed(void *owner)
-{
-    struct member *m = owner;
-
-    member_collect(m);
-    pool_changed(m->pool);
-}
-
 static void pool_lives_on_backoff(uv_timer_t *timer)
 {
     member_start(timer->data);
@@ -392,7 +378,7 @@ static const struct process_events process_events = {.opening = pool_lives_on_pr
                                                      .ready = pool_lives_on_process_ready,
                                                      .failed = pool_lives_on_process_failed,
                                                      .mapped = pool_lives_on_process_mapped,
-                                                     .completed = pool_lives_on_process_completed,
+                                                     .completed = member_on_completed,
                                                      .exited = pool_lives_on_process_exited};
 
 void member_start(struct member *m)

@@ -105,8 +105,9 @@ struct pool {
     struct dl_error refused; /* why it got no memory of the system's; code 0: it was not refused */
     bool waits_for_kept;     /* it was refused for what its clients have still to let go of */
     uint64_t next_task;
-    struct bad_list bad; /* of the completion at hand */
-    bool iterable;       /* the dataset; once opened */
+    struct bad_list bad;   /* of the completion at hand */
+    uint64_t most_samples; /* that one may have */
+    bool iterable;         /* the dataset; once opened */
     bool opened;
     const struct member
         *heard; /* borrowed; whose word counts of how far the opening is; may be NULL */
@@ -140,8 +141,6 @@ void member_kill(struct member *m);
 void member_name_kill(const struct member *m, char *text, size_t len);
 /* It has no process any more; `cause` says why. `replace`: unless it has died too often. */
 void member_lose(struct member *m, const char *cause, bool replace);
-/* Tells the owner: there may be something to collect, or to begin. */
-void pool_changed(struct pool *pool);
 /* Nothing will run any more; tells the owner, once. From the loop. */
 void pool_break(struct pool *pool, const struct dl_error *err);
 /* Others, who have segments, can do what it cannot. */
@@ -165,6 +164,9 @@ void pool_unref(struct pool *pool);
 
 /* pool_tasks.c */
 void member_collect(struct member *m);
+void member_on_completed(void *member); /* of struct process_events */
+/* Tells the owner: there may be something to collect, or to begin. */
+void pool_changed(struct pool *pool);
 /* Its worker is gone: every task it had is `lost`, the first one as the culprit. */
 void member_give_tasks_back(struct member *m, const char *cause);
 

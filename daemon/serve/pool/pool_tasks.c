@@ -60,14 +60,14 @@ uint32_t pool_workers(const struct pool *pool)
     return pool->n_members;
 }
 
-void pool_room(const struct pool *pool, uint32_t worker, struct pool_room *ret)
+struct worker_room pool_room(const struct pool *pool, uint32_t worker)
 {
     const struct member *m = &pool->members[worker];
 
-    *ret = (struct pool_room){.slots = pool_tasks_count_free(m),
-                              .tasks = pool_tasks_count_room(m),
-                              .has = in_flight(m),
-                              .ahead = pool_tasks_count_ahead(m)};
+    return (struct worker_room){.slots = pool_tasks_count_free(m),
+                                .tasks = pool_tasks_count_room(m),
+                                .has = in_flight(m),
+                                .ahead = pool_tasks_count_ahead(m)};
 }
 
 bool pool_take(struct pool *pool, uint32_t worker, struct place *ret)
@@ -207,7 +207,7 @@ static void pool_tasks_complete(struct member *m, const struct queue_done *done,
     m->begin++;
     m->front_since = now;
     m->finished++;
-    deaths_forget(&m->deaths);
+    m->deaths = (struct deaths){0};
     m->busy_ns += done->cost_ns;
     m->collate_ns += min_u64(done->collate_ns, done->cost_ns);
     m->cost_ns = m->cost_ns ? (7 * m->cost_ns + done->cost_ns) / 8 : done->cost_ns;
@@ -261,22 +261,15 @@ static bool pool_tasks_read_bad(struct pool *pool, const struct task *task)
 static bool pool_tasks_plausible(struct member *m, const struct queue_done *done,
                                  uint32_t *ret_repeated)
 {
-    const struct dl_spec *spec = m->pool->o.spec;
-    uint64_t most = max_u64(spec_most_samples(spec), spec->batch.tokens ? DL_MAX_LENGTHS : 0);
-
     if (in_flight(m) == 0 || done->task != front_task(m)->number)
         return false;
-    if (spec->shard == SHARD_DISPATCH) /* of all ranks */
-        most = DL_MAX_BATCH_SIZE;
-    if (python_runs(m->pool->o.python)) /* a client that feeds says itself how many */
-        most = max_u64(most, DL_MAX_FEED_INDICES);
     if (done->code == ENODATA)
         return m->pool->iterable;
     *ret_repeated = pool_tasks_read_repeated(m, done);
-    return done->code != 0 ||
-           (done->samples >= 1 && done->samples <= most && *ret_repeated <= done->samples &&
-            done->bytes >= SLOT_HEADER_BYTES && done->bytes <= front_task(m)->segment->slot_bytes &&
-            pool_tasks_read_bad(m->pool, front_task(m)));
+    return done->code != 0 || (done->samples >= 1 && done->samples <= m->pool->most_samples &&
+                               *ret_repeated <= done->samples && done->bytes >= SLOT_HEADER_BYTES &&
+                               done->bytes <= front_task(m)->segment->slot_bytes &&
+                               pool_tasks_read_bad(m->pool, front_task(m)));
 }
 
 /* Before what comes after it: an epoch may end with that. */
@@ -315,6 +308,20 @@ void member_collect(struct member *m)
     }
     if (m->process)
         pool_tasks_read_note(m);
+}
+
+void pool_changed(struct pool *pool)
+{
+    if (!pool->freed)
+        pool->o.events->changed(pool->o.owner);
+}
+
+void member_on_completed(void *member)
+{
+    struct member *m = member;
+
+    member_collect(m);
+    pool_changed(m->pool);
 }
 
 void pool_collect(struct pool *pool)

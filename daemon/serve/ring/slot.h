@@ -66,6 +66,15 @@ enum slot_state slot_apply(struct slot_table *table, uint32_t slot, enum slot_ev
 /* Retires all FREE slots; true when every slot is retired. */
 bool slot_table_retire(struct slot_table *table);
 
+/* What a worker can take: as its pool has it, and as the core uses it up. */
+struct worker_room {
+    uint32_t slots; /* free ones, which are large enough */
+    uint32_t tasks; /* that it may be given */
+    uint32_t has;   /* tasks that it has */
+    uint32_t ahead; /* steps that one stream may run before others have their turn, by what the
+                       worker's last ones took: 0 when they take long */
+};
+
 const char *slot_state_name(enum slot_state state);
 
 #endif

@@ -3,8 +3,10 @@
 #include "daemon/serve/base/memory.h"
 #include "proto/limits.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 static const char place[] = "dataset.host";
 
@@ -25,6 +27,7 @@ static bool brought_is_connected_stream(int fd)
 
 static void brought_remove_at(struct brought *brought, uint32_t i)
 {
+    brought->sockets -= brought->hosts[i].sock >= 0;
     close_fdp(&brought->hosts[i].sock);
     brought->n--;
     memmove(&brought->hosts[i], &brought->hosts[i + 1],
@@ -44,6 +47,7 @@ void brought_deinit(struct brought *brought)
 {
     while (brought->n > 0)
         brought_remove_at(brought, brought->n - 1);
+    assert(brought->sockets == 0);
     free(brought->hosts);
     *brought = (struct brought){0};
 }
@@ -59,14 +63,17 @@ void brought_add(struct brought *brought, uint64_t number, int sock)
     if (brought->n == BROUGHT_MAX)
         brought_remove_at(brought, 0);
     host = &brought->hosts[brought->n++];
-    *host = (struct brought_host){.number = number, .sock = sock};
-    if (brought_is_connected_stream(sock))
+    *host = (struct brought_host){.number = number, .sock = -1};
+    if (brought_is_connected_stream(sock)) {
+        host->sock = sock;
+        brought->sockets++;
         return;
+    }
     dl_error_set(&host->why, EINVAL, place,
                  "host %llu is not a connected Unix stream socket; send one end of a socket "
                  "pair whose other end the host has",
                  (unsigned long long)number);
-    close_fdp(&host->sock);
+    close(sock);
 }
 
 int brought_take(struct brought *brought, uint64_t number, int *ret_sock, struct dl_error *err)
@@ -81,17 +88,10 @@ int brought_take(struct brought *brought, uint64_t number, int *ret_sock, struct
     int r = host->sock < 0 ? -host->why.code : 0;
     if (r < 0 && err)
         *err = host->why;
-    if (r == 0)
+    if (r == 0) {
         *ret_sock = steal_fd(&host->sock);
+        brought->sockets--;
+    }
     brought_remove_at(brought, (uint32_t)(host - brought->hosts));
     return r;
-}
-
-uint32_t brought_sockets(const struct brought *brought)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < brought->n; i++)
-        n += brought->hosts[i].sock >= 0;
-    return n;
 }

@@ -21,6 +21,7 @@ struct brought {
     struct brought_host
         *hosts; /* owned array of BROUGHT_MAX, in the order of arrival; NULL: none */
     uint32_t n;
+    uint32_t sockets; /* that they have: descriptors of the daemon's */
 };
 
 void brought_deinit(struct brought *brought);
@@ -34,7 +35,5 @@ void brought_add(struct brought *brought, uint64_t number, int sock);
  */
 int _nodiscard_ brought_take(struct brought *brought, uint64_t number, int *ret_sock,
                              struct dl_error *err);
-
-uint32_t brought_sockets(const struct brought *brought);
 
 #endif

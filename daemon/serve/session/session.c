@@ -244,7 +244,7 @@ static uint64_t session_cost(const struct session *s)
 /* The daemon's, for sockets and what travels over them. */
 static uint32_t session_descriptors(const struct session *s)
 {
-    return 1 + brought_sockets(&s->brought) + peer_descriptors(&s->peer);
+    return 1 + s->brought.sockets + peer_descriptors(&s->peer);
 }
 
 static int session_pay_for(struct session *s, enum quota_kind kind, uint64_t due, uint64_t *paid,

@@ -18,7 +18,7 @@ static struct client_stream *session_requests_find_stream(struct session *s, uin
 
     HASH_FIND(hh, s->streams, &key, sizeof key, cs);
     if (cs) /* what follows is its loader's */
-        (void)blame_swap(loader_blame(cs->opened->user.loader));
+        (void)blame_swap(cs->opened->user.blame);
     else
         session_requests_unknown(err, "stream", id);
     return cs;
@@ -32,7 +32,7 @@ static struct opened *session_requests_find_opened(struct session *s, uint64_t i
 
     HASH_FIND(hh, s->opened, &key, sizeof key, opened);
     if (opened && opened->user.loader)
-        (void)blame_swap(loader_blame(opened->user.loader));
+        (void)blame_swap(opened->user.blame);
     else if (!opened)
         session_requests_unknown(err, "loader", id);
     return opened;

@@ -1,8 +1,7 @@
-/* What the pool tells of workers' tasks, and of the loader. */
+/* What workers say, by the pool, of the dataset: that it is open, how far that is, its files. */
 #include "daemon/serve/base/blame.h"
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
-#include "proto/slot_fill.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -11,7 +10,7 @@
 #include <utlist.h>
 
 /* What a worker says of a mix's datasets, if they have sizes: 0, or a negative errno with `err`. */
-static int tasks_take_sizes(struct loader *loader, struct dl_span sizes, struct dl_error *err)
+static int workers_take_sizes(struct loader *loader, struct dl_span sizes, struct dl_error *err)
 {
     bool mixes = loader->spec.dataset.kind == DATASET_MIX && !loader->core.iterable;
     uint32_t n = mixes ? spec_mixture_leaves(&loader->spec.dataset) : 0;
@@ -37,7 +36,7 @@ static int tasks_take_sizes(struct loader *loader, struct dl_span sizes, struct 
     return plan_mix_count(&params.mix, 0, &count, err);
 }
 
-static void tasks_on_ready(void *owner, const struct dl_msg_w_ready *what)
+static void workers_on_ready(void *owner, const struct dl_msg_w_ready *what)
 {
     struct loader *loader = owner;
     _cleanup_(blame_backp)
@@ -55,86 +54,19 @@ static void tasks_on_ready(void *owner, const struct dl_msg_w_ready *what)
     loader->identity.workers = core->iterable ? loader->spec.workers : 0;
     loader->first_slot_bytes = pool_slot_bytes(loader->pool);
     bool tokens = loader->spec.batch.tokens > 0;
-    if (tasks_take_sizes(loader, what->sizes, &err) < 0 ||
+    if (workers_take_sizes(loader, what->sizes, &err) < 0 ||
         (tokens && loader_measure(loader, what->fingerprint, &err) < 0))
         loader_break(loader, &err);
     else if (!tokens)
         loader_opened(loader);
 }
 
-static void tasks_on_broken(void *owner, const struct dl_error *err)
+static void workers_on_broken(void *owner, const struct dl_error *err)
 {
     loader_break(owner, err);
 }
 
-/* Where the dataset says that the step's replica stands behind it. */
-static void tasks_learn_state(struct core *core, struct step *step)
-{
-    struct stream *stream = step->stream;
-    struct dl_span record;
-
-    if (slot_read_state(segment_slot(step->segment, step->slot), step->segment->slot_bytes,
-                        &record) &&
-        record.len > 0 &&
-        dataset_states_learn(&stream->states, step_replica(stream, step->number), record) &&
-        core_pay(core, stream, NULL) < 0)
-        dataset_states_deinit(&stream->states); /* it only saves a worker's successor time */
-}
-
-static void tasks_on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated,
-                          uint64_t bytes, const struct bad_list *bad, const struct made_times *made)
-{
-    struct loader *loader = owner;
-    _cleanup_(blame_backp)
-    _unused_ uint64_t before = blame_swap(loader->o.blame);
-    struct step *step = tag;
-
-    if (loader->measuring) {
-        measuring_took(loader->measuring, tag);
-        return;
-    }
-    if (loader->core.iterable && step->stream)
-        tasks_learn_state(&loader->core, step);
-    core_done(&loader->core, step, samples, repeated, bytes, bad, made);
-    loader_execute(loader);
-}
-
-static void tasks_on_ended(void *owner, void *tag)
-{
-    core_ended(&((struct loader *)owner)->core, tag);
-}
-
-static void tasks_on_failed(void *owner, void *tag, const struct dl_error *err, const char *detail)
-{
-    struct loader *loader = owner;
-
-    if (loader->measuring)
-        measuring_refused(loader->measuring, tag, err);
-    else
-        core_fault(&loader->core, tag, err->code, err->message,
-                   detail ? must_strdup(detail) : NULL);
-}
-
-static void tasks_on_lost(void *owner, void *tag, bool culprit, const char *cause)
-{
-    struct loader *loader = owner;
-
-    if (loader->measuring)
-        measuring_lost(loader->measuring, tag, culprit, cause);
-    else
-        core_lost(&loader->core, tag, culprit, cause);
-}
-
-/* The pool counts what is free as soon as this returns. */
-static void tasks_on_reclaim(void *owner)
-{
-    struct loader *loader = owner;
-
-    core_reclaim(&loader->core);
-    loader_execute_all(loader);
-}
-
-static void tasks_on_retired(void *owner, uint32_t segment)
+static void workers_on_retired(void *owner, uint32_t segment)
 {
     struct loader *loader = owner;
 
@@ -145,7 +77,7 @@ static void tasks_on_retired(void *owner, uint32_t segment)
 
 enum { WRITTEN_MAX = 64 }; /* files that are told of by name */
 
-static bool tasks_is_known(const struct loader *loader, const char *path)
+static bool workers_is_known(const struct loader *loader, const char *path)
 {
     const struct written_file *file;
 
@@ -173,12 +105,12 @@ void loader_tell_written(struct loader *loader, struct stream *stream)
 }
 
 /* Each file once. Where nobody reads now, the next one to get a batch is told. */
-static void tasks_on_written(void *owner, const struct dl_error *what)
+static void workers_on_written(void *owner, const struct dl_error *what)
 {
     struct loader *loader = owner;
     struct stream *stream;
 
-    if (loader->n_written == WRITTEN_MAX || tasks_is_known(loader, what->path))
+    if (loader->n_written == WRITTEN_MAX || workers_is_known(loader, what->path))
         return;
     struct written_file *file = must_alloc(sizeof *file);
     file->what = *what;
@@ -196,7 +128,7 @@ static void tasks_on_written(void *owner, const struct dl_error *what)
 
 /* What it says comes five times a second, and of a new thing at once; of one that says more, no
  * more is passed on. */
-static void tasks_on_opening(void *owner, const struct dl_msg_w_opening *what)
+static void workers_on_opening(void *owner, const struct dl_msg_w_opening *what)
 {
     enum { LEAST_NS = 100 * 1000 * 1000, SOONER = 16 };
     struct loader *loader = owner;
@@ -213,7 +145,7 @@ static void tasks_on_opening(void *owner, const struct dl_msg_w_opening *what)
     loader_tell_progress(loader, what->done, what->all, fit.message);
 }
 
-static void tasks_on_slow(void *owner, const struct slow_sample *what)
+static void workers_on_slow(void *owner, const struct slow_sample *what)
 {
     struct loader *loader = owner;
 
@@ -222,15 +154,15 @@ static void tasks_on_slow(void *owner, const struct slow_sample *what)
         slow_list_add(&loader->slowest, what);
 }
 
-const struct pool_events loader_pool_events = {.opening = tasks_on_opening,
-                                               .ready = tasks_on_ready,
-                                               .broken = tasks_on_broken,
-                                               .done = tasks_on_done,
-                                               .ended = tasks_on_ended,
-                                               .failed = tasks_on_failed,
-                                               .lost = tasks_on_lost,
-                                               .reclaim = tasks_on_reclaim,
-                                               .retired = tasks_on_retired,
-                                               .written = tasks_on_written,
-                                               .slow = tasks_on_slow,
-                                               .changed = loader_go_on};
+const struct pool_events loader_pool_events = {.opening = workers_on_opening,
+                                               .ready = workers_on_ready,
+                                               .broken = workers_on_broken,
+                                               .done = loader_on_done,
+                                               .ended = loader_on_ended,
+                                               .failed = loader_on_failed,
+                                               .lost = loader_on_lost,
+                                               .reclaim = loader_on_reclaim,
+                                               .retired = workers_on_retired,
+                                               .written = workers_on_written,
+                                               .slow = workers_on_slow,
+                                               .changed = loader_on_changed};
