@@ -83,11 +83,6 @@ struct flat_table flat_root(struct flat *flat)
     return flat_table_at(flat, flat_follow(flat, 0));
 }
 
-bool flat_has(struct flat *flat, const struct flat_table *table, uint32_t id)
-{
-    return flat_field(flat, table, id, 0) != 0;
-}
-
 int64_t flat_int(struct flat *flat, const struct flat_table *table, uint32_t id, uint32_t width,
                  int64_t fallback)
 {

@@ -34,7 +34,6 @@ struct flat_vector {
 struct flat_table flat_root(struct flat *flat);
 
 /* Field `id` of a table. Absent numbers are `fallback`; `width` is 1, 2, 4 or 8 bytes, signed. */
-bool flat_has(struct flat *flat, const struct flat_table *table, uint32_t id);
 int64_t flat_int(struct flat *flat, const struct flat_table *table, uint32_t id, uint32_t width,
                  int64_t fallback);
 struct flat_table flat_sub(struct flat *flat, const struct flat_table *table, uint32_t id);
