@@ -17,21 +17,7 @@ struct timing {
     uint32_t buckets[STAGES][TIMING_BUCKETS]; /* of the first ones, and then of every eighth */
 };
 
-void timing_spread(struct timing *timing, enum stage stage, uint64_t ns);
-
-/* Of many batches only a sample enters the buckets: measuring must not cost a percent of their
- * time. */
-static inline void timing_add(struct timing *timing, enum stage stage, uint64_t ns)
-{
-    uint64_t n = timing->n[stage]++;
-
-    timing->ns[stage] += ns;
-    if (n % 8 == 0 || n < 256)
-        timing_spread(timing, stage, ns);
-}
-
-/* All that came to `more`. */
-void timing_add_all(struct timing *timing, const struct timing *more);
+void timing_add(struct timing *timing, enum stage stage, uint64_t ns);
 
 /* What that share of them took at most, up to a quarter too much; 0: there was none. */
 uint64_t timing_quantile(const struct timing *timing, enum stage stage, double share);
