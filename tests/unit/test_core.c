@@ -301,11 +301,20 @@ static void test_priorities_of_steps_to_run_again(void **state)
 
 /* ---- what a stream costs --------------------------------------------------------------------- */
 
+enum { FED = 1000 };
+
+static int feed(struct bed *bed, struct stream *stream, const uint64_t *indices)
+{
+    struct dl_error err = {0};
+
+    return core_feed(&bed->core, stream, (const uint8_t *)indices, FED, false, &err);
+}
+
 static void test_what_is_fed_is_part_of_the_cost(void **state)
 {
     struct stream_params params = {
         .world = 1, .steps = STEPS_UNKNOWN, .credits = 2, .fed = true, .owner = &bed_owner};
-    uint64_t indices[1000] = {0};
+    uint64_t indices[FED] = {0};
     struct bed bed;
 
     (void)state;
@@ -314,8 +323,8 @@ static void test_what_is_fed_is_part_of_the_cost(void **state)
     uint64_t empty = stream_cost(stream);
     assert_true(empty >= sizeof *stream);
     for (int i = 0; i < 4; i++)
-        assert_true(core_feed(&bed.core, stream, (const uint8_t *)indices, 1000));
-    assert_false(core_feed(&bed.core, stream, (const uint8_t *)indices, 1000));
+        assert_int_equal(feed(&bed, stream, indices), 0);
+    assert_int_equal(feed(&bed, stream, indices), -EPROTO);
     assert_true(stream_cost(stream) >= empty + 4 * sizeof indices);
     pump(&bed, CORE_RUN);
     for (uint64_t i = 0; i < 4; i++) {

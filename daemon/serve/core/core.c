@@ -424,12 +424,6 @@ void core_drop_parked(struct core *core)
 
 /* ---- what clients do ------------------------------------------------------------------------- */
 
-bool core_feed(struct core *core, struct stream *stream, const uint8_t *indices, uint32_t n)
-{
-    core_touch(core, stream);
-    return stream_feed(stream, indices, n);
-}
-
 /* By whole pages: small change is what limits.epochs is for. */
 static int core_pay_for(struct core *core, uint64_t bytes, uint64_t *paid, struct dl_error *err)
 {
@@ -468,10 +462,13 @@ void core_pay_for_rosters(struct core *core)
         (void)roster_book_forget(&core->rosters);
 }
 
-bool core_feed_end(struct core *core, struct stream *stream)
+int core_feed(struct core *core, struct stream *stream, const uint8_t *indices, uint32_t n,
+              bool end, struct dl_error *err)
 {
     core_touch(core, stream);
-    return stream_feed_end(stream);
+    if ((n > 0 && !stream_feed(stream, indices, n)) || (end && !stream_feed_end(stream)))
+        return -EPROTO;
+    return core_pay(core, stream, err);
 }
 
 void core_pause(struct core *core, struct stream *stream)

@@ -206,20 +206,19 @@ void loader_end(struct loader *loader, struct stream *stream);
 /* Its client is gone. As loader_end(), or it is parked. */
 void loader_lose(struct loader *loader, struct stream *stream);
 
-/* False: it is more than may be, or the end was said already; see stream_feed(). */
-bool _nodiscard_ loader_feed(struct loader *loader, struct stream *stream, const uint8_t *indices,
-                             uint32_t n);
-/* Of what was fed: -EDQUOT; see core_pay(). */
-int _nodiscard_ loader_pay(struct loader *loader, struct stream *stream, struct dl_error *err);
-bool _nodiscard_ loader_feed_end(struct loader *loader, struct stream *stream);
+/* As core_feed(). */
+int _nodiscard_ loader_feed(struct loader *loader, struct stream *stream, const uint8_t *indices,
+                            uint32_t n, bool end, struct dl_error *err);
 /* The cluster's world changes: it waits; it goes on, as far as `limit`. */
 void loader_pause(struct loader *loader, struct stream *stream);
 void loader_resume(struct loader *loader, struct stream *stream, uint64_t limit);
-/* False: the client has no such lease. Nothing can be pinned of a fault. */
-bool _nodiscard_ loader_release(struct loader *loader, struct stream *stream, uint64_t step,
-                                uint64_t now);
-bool _nodiscard_ loader_pin(struct loader *loader, struct stream *stream, uint64_t step,
-                            uint64_t now);
+/*
+ * Its client releases its leases on these steps (u64), or (`pin`) keeps them without their credits,
+ * and says that it has waited so long for others before. False: it has no lease on *ret_unknown, or
+ * that is a fault, of which nothing can be pinned; the steps before it are done with.
+ */
+bool _nodiscard_ loader_return(struct loader *loader, struct stream *stream, struct dl_span steps,
+                               bool pin, uint64_t waited_ns, uint64_t *ret_unknown);
 
 /*
  * Finds out how much faster its trainers would be if it cost nothing: headspace.h. `measured` comes
@@ -229,9 +228,6 @@ int _nodiscard_ loader_headspace(struct loader *loader, struct headspace_asker *
                                  uint32_t steps, struct dl_error *err);
 /* The asker is gone. Without a call; also fine where it waits for nothing. */
 void loader_headspace_leave(struct headspace_asker *asker);
-/* The stream's client gave back or pinned `n` batches, and says that it has waited so long. */
-void loader_returned(struct loader *loader, const struct stream *stream, uint32_t n,
-                     uint64_t waited_ns, uint64_t now);
 
 /* Collects what is done, hands out what can be, delivers what is due. After any change. */
 void loader_pump(struct loader *loader);

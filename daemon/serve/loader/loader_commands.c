@@ -388,24 +388,23 @@ void loader_on_reclaim(void *owner)
 
 /* ---- what clients release -------------------------------------------------------------------- */
 
-bool loader_release(struct loader *loader, struct stream *stream, uint64_t step, uint64_t now)
+bool loader_return(struct loader *loader, struct stream *stream, struct dl_span steps, bool pin,
+                   uint64_t waited_ns, uint64_t *ret_unknown)
 {
-    bool known = core_release(&loader->core, stream, step, now);
+    uint64_t now = uv_hrtime();
+    uint32_t leased = stream->leased;
+    bool known = true;
 
+    stream_waited(stream, waited_ns, now);
+    for (size_t at = 0; known && at < steps.len; at += sizeof *ret_unknown) {
+        memcpy(ret_unknown, steps.data + at, sizeof *ret_unknown);
+        known = pin ? core_pin(&loader->core, stream, *ret_unknown, now)
+                    : core_release(&loader->core, stream, *ret_unknown, now);
+    }
     loader_execute(loader);
+    if (known && loader->headspace)
+        loader_headspace_returned(loader, stream, leased - stream->leased, waited_ns, now);
     return known;
-}
-
-bool loader_pin(struct loader *loader, struct stream *stream, uint64_t step, uint64_t now)
-{
-    return core_pin(&loader->core, stream, step, now);
-}
-
-void loader_returned(struct loader *loader, const struct stream *stream, uint32_t n,
-                     uint64_t waited_ns, uint64_t now)
-{
-    if (loader->headspace)
-        loader_headspace_returned(loader, stream, n, waited_ns, now);
 }
 
 /* ---- the pump -------------------------------------------------------------------------------- */

@@ -289,19 +289,10 @@ int loader_bring_states(struct loader *loader, struct stream *stream, struct dat
 
 /* ---- what clients do ------------------------------------------------------------------------- */
 
-bool loader_feed(struct loader *loader, struct stream *stream, const uint8_t *indices, uint32_t n)
+int loader_feed(struct loader *loader, struct stream *stream, const uint8_t *indices, uint32_t n,
+                bool end, struct dl_error *err)
 {
-    return core_feed(&loader->core, stream, indices, n);
-}
-
-int loader_pay(struct loader *loader, struct stream *stream, struct dl_error *err)
-{
-    return core_pay(&loader->core, stream, err);
-}
-
-bool loader_feed_end(struct loader *loader, struct stream *stream)
-{
-    return core_feed_end(&loader->core, stream);
+    return core_feed(&loader->core, stream, indices, n, end, err);
 }
 
 void loader_pause(struct loader *loader, struct stream *stream)

@@ -238,41 +238,33 @@ static int session_requests_handle_feed(struct session *s, const struct dl_msg_f
     struct loader *loader = cs->opened->user.loader;
     if (cs->stream->phase == STREAM_STOPPED)
         return 0;
-    if ((n > 0 && !loader_feed(loader, cs->stream, msg->indices.data, n)) ||
-        (msg->end && !loader_feed_end(loader, cs->stream)))
+    int r = loader_feed(loader, cs->stream, msg->indices.data, n, msg->end, err);
+    if (r == -EPROTO)
         return dl_error_set(err, EPROTO, "stream",
                             "stream %llu was fed beyond its end, or more than %llu steps ahead "
                             "for each of its %u credits",
                             (unsigned long long)msg->stream, (unsigned long long)DL_MAX_FEED_AHEAD,
                             cs->stream->params.credits);
-    if (loader_pay(loader, cs->stream, err) < 0) {
+    if (r < 0) {
         loader_stop(loader, cs->stream);
         session_fault(cs->stream, UINT64_MAX, err, NULL, true);
     }
     return 0;
 }
 
-/* RELEASE and PIN: `apply` to each step; false for a lease the client does not hold. */
-static int session_requests_handle_leases(
-    struct session *s, uint64_t id, struct dl_span steps, uint64_t waited,
-    bool (*apply)(struct loader *, struct stream *, uint64_t, uint64_t), struct dl_error *err)
+/* RELEASE and PIN. */
+static int session_requests_handle_leases(struct session *s, uint64_t id, struct dl_span steps,
+                                          bool pin, uint64_t waited, struct dl_error *err)
 {
     struct client_stream *cs = session_requests_find_stream(s, id, err);
-    uint64_t now = uv_hrtime();
+    uint64_t unknown;
 
     if (!cs)
         return -err->code;
-    uint32_t leased = cs->stream->leased;
-    stream_waited(cs->stream, waited, now);
-    for (size_t at = 0; at < steps.len; at += sizeof(uint64_t)) {
-        uint64_t step;
-        memcpy(&step, steps.data + at, sizeof step);
-        if (!apply(cs->opened->user.loader, cs->stream, step, now))
-            return dl_error_set(err, EPROTO, "step",
-                                "step %llu of stream %llu is not leased to this client",
-                                (unsigned long long)step, (unsigned long long)id);
-    }
-    loader_returned(cs->opened->user.loader, cs->stream, leased - cs->stream->leased, waited, now);
+    if (!loader_return(cs->opened->user.loader, cs->stream, steps, pin, waited, &unknown))
+        return dl_error_set(err, EPROTO, "step",
+                            "step %llu of stream %llu is not leased to this client",
+                            (unsigned long long)unknown, (unsigned long long)id);
     if (cs->end_due)
         session_world_finish(cs);
     /* One that its client has stopped goes when its last lease is back. One that a broken loader
@@ -520,10 +512,10 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
         return session_requests_answer(s, m->start.request,
                                        session_requests_start_stream(s, &m->start, err), err);
     case DL_MSG_RELEASE:
-        return session_requests_handle_leases(s, m->release.stream, m->release.steps,
-                                              m->release.waited, loader_release, err);
+        return session_requests_handle_leases(s, m->release.stream, m->release.steps, false,
+                                              m->release.waited, err);
     case DL_MSG_PIN:
-        return session_requests_handle_leases(s, m->pin.stream, m->pin.steps, 0, loader_pin, err);
+        return session_requests_handle_leases(s, m->pin.stream, m->pin.steps, true, 0, err);
     case DL_MSG_HELD:
         return session_requests_handle_held(s, &m->held, err);
     case DL_MSG_FEED:
