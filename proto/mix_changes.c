@@ -219,17 +219,21 @@ static bool mix_changes_is_same(const struct mix_changes *a, const struct mix_ch
                          : memcmp(of_a->weights, of_b->weights, a->n * sizeof *of_a->weights) == 0;
 }
 
+bool mix_changes_has(const struct mix_changes *all, const struct mix_changes *part, uint32_t i)
+{
+    const struct mix_change *change = &part->items[i];
+    const struct mix_change *same = mix_changes_find(all, change->position);
+
+    return same && mix_changes_is_same(part, change, all, same);
+}
+
 /* The first position of `part` whose change `all` has not. */
 static uint64_t mix_changes_first_lacking(const struct mix_changes *part,
                                           const struct mix_changes *all)
 {
-    for (uint32_t i = 0; i < mix_changes_count(part); i++) {
-        const struct mix_change *change = &part->items[i];
-        const struct mix_change *same = mix_changes_find(all, change->position);
-
-        if (!same || !mix_changes_is_same(part, change, all, same))
-            return change->position;
-    }
+    for (uint32_t i = 0; i < mix_changes_count(part); i++)
+        if (!mix_changes_has(all, part, i))
+            return part->items[i].position;
     return UINT64_MAX;
 }
 

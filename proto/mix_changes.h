@@ -76,7 +76,8 @@ uint32_t mix_changes_of_epoch(const struct mix_changes *changes, uint64_t epoch,
 void mix_changes_share_tables(struct mix_changes *changes, const struct mix_changes *with);
 
 bool mix_changes_equal(const struct mix_changes *a, const struct mix_changes *b);
-/* Whether each change of `part` is one of `all`. */
+/* Whether change i of `part` is one of `all`; each of them. */
+bool mix_changes_has(const struct mix_changes *all, const struct mix_changes *part, uint32_t i);
 bool mix_changes_within(const struct mix_changes *part, const struct mix_changes *all);
 /* The first position that one of them has and the other has not, or with other weights; UINT64_MAX:
  * they are equal. */

@@ -7,6 +7,7 @@ void accord_deinit(struct accord *accord)
 {
     accord_value_deinit(&accord->seen);
     accord->own = mix_changes_unref(accord->own);
+    accord->before = mix_changes_unref(accord->before);
     accord->decided = mix_changes_unref(accord->decided);
 }
 
@@ -77,6 +78,9 @@ void accord_ask(struct accord *accord, uint64_t position)
     accord->mine = ACCORD_WANTED;
     accord->wanted = position;
     accord->wanted_at = accord->seen.number;
+    accord->before = mix_changes_ref(accord->seen.list);
+    accord->called_since = false;
+    accord->rivalled = false;
 }
 
 void accord_hear(struct accord *accord, struct mix_changes *list)
@@ -89,6 +93,7 @@ void accord_hear(struct accord *accord, struct mix_changes *list)
 void accord_forget(struct accord *accord)
 {
     accord->mine = ACCORD_IDLE;
+    accord->before = mix_changes_unref(accord->before);
     accord->decided = mix_changes_unref(accord->decided);
 }
 
@@ -100,6 +105,24 @@ static void accord_hear_again(struct accord *accord)
     accord->decided = mix_changes_unref(accord->decided);
 }
 
+/* Another node's request is in the way if it was in the store after this one was wanted, and
+ * weights were changed meanwhile. Else what was over by then is news to this node alone: its wish
+ * is LATE, as it may have been fulfilled, or may have to begin elsewhere. */
+static void accord_judge_wanted(struct accord *accord)
+{
+    const struct accord_value *seen = &accord->seen;
+
+    if (seen->asker == accord->self) {
+        if (seen->number > accord->wanted_at && seen->asked == accord->wanted)
+            accord->mine = ACCORD_ASKED;
+    } else if (seen->asker) {
+        accord->rivalled = accord->rivalled || accord->called_since;
+    } else if (seen->number > accord->wanted_at) {
+        bool same = mix_changes_equal(accord->before, seen->list);
+        accord->mine = accord->rivalled && !same ? ACCORD_RACED : ACCORD_LATE;
+    }
+}
+
 /* What has become of it, by what the store has. */
 static void accord_judge_mine(struct accord *accord)
 {
@@ -108,10 +131,7 @@ static void accord_judge_mine(struct accord *accord)
 
     switch (accord->mine) {
     case ACCORD_WANTED:
-        if (open && seen->number > accord->wanted_at && seen->asked == accord->wanted)
-            accord->mine = ACCORD_ASKED;
-        else if (!seen->asker && seen->number > accord->wanted_at)
-            accord->mine = ACCORD_RACED;
+        accord_judge_wanted(accord);
         break;
     case ACCORD_ASKED:
         if (!open)
@@ -180,6 +200,8 @@ enum accord_do accord_next(const struct accord *accord, bool asker_is_there,
     }
     if (accord->seen.number == 0)
         return ACCORD_NOTHING; /* who knows it puts it back */
+    if (accord->seen.asker && accord->mine == ACCORD_WANTED && !accord->called_since)
+        return ACCORD_READ; /* that may be over */
     if (accord->seen.asker)
         return accord_follow(accord, asker_is_there, ret);
     if (accord->mine == ACCORD_WANTED)
@@ -192,6 +214,7 @@ enum accord_do accord_next(const struct accord *accord, bool asker_is_there,
 void accord_call(struct accord *accord)
 {
     accord->called = accord->entered;
+    accord->called_since = true;
 }
 
 /* What is there tells what has become of a write, also of one that was answered by an error. */

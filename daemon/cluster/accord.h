@@ -60,7 +60,8 @@ enum accord_mine {
     /* Its end, which accord_forget() makes IDLE again: */
     ACCORD_DONE,
     ACCORD_DROPPED, /* withdrawn, by this node or by another one */
-    ACCORD_RACED,   /* another node has asked for one, which is decided by now */
+    ACCORD_RACED,   /* another node had asked for one, which is decided by now */
+    ACCORD_LATE,    /* what this node knew was old, but nobody else asks: it may ask again */
 };
 
 /* Zero, but for `self`: it knows nothing. */
@@ -80,7 +81,10 @@ struct accord {
     uint64_t said;            /* number of the latest value that this node has said its reach for */
     enum accord_mine mine;
     uint64_t wanted;             /* the position; */
-    uint64_t wanted_at;          /* the number of the value that there was then */
+    uint64_t wanted_at;          /* the number of the value that there was then; */
+    struct mix_changes *before;  /* counted: likewise the list; */
+    bool called_since;           /* what the store answers is not older than the wish; */
+    bool rivalled;               /* by such an answer another node's request was open */
     struct mix_changes *decided; /* counted; HEARD: the list */
 };
 

@@ -10,6 +10,7 @@
 #include "daemon/cluster/accord.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 enum { NODES = 4, POSITIONS = 400, EVENTS = 2500, SCHEDULES = 2000 };
 
@@ -32,8 +33,9 @@ struct sim_node {
     bool enters; /* it has yet to hear that the round is complete */
     struct accord accord;
     struct sim_call call;
-    uint64_t next;                    /* position that it plans next */
-    uint64_t reach;                   /* behind all that it has planned in its life */
+    uint64_t there; /* number of the value that was in the store when it wanted a change */
+    uint64_t next;  /* position that it plans next */
+    uint64_t reach; /* behind all that it has planned in its life */
     uint64_t planned[POSITIONS];      /* by which weights; 0: not */
     uint64_t said_number, said_reach; /* in the store */
 };
@@ -49,7 +51,7 @@ struct sim {
     struct dl_buffer value;  /* in the store */
     uint64_t token;
     bool lost; /* what was there, and not put back yet */
-    uint64_t done, dropped, raced, withdrawn, begun_anew, failed;
+    uint64_t done, dropped, raced, late, withdrawn, begun_anew, failed;
 };
 
 static uint64_t sim_draw(struct sim *sim, uint64_t below)
@@ -234,18 +236,38 @@ static void sim_plan(struct sim_node *node)
     node->reach = max_u64(node->reach, node->next);
 }
 
+/* Of the value in the store; 0: there is none. */
+static uint64_t sim_number(const struct sim *sim)
+{
+    struct accord_value value;
+
+    if (sim->value.len == 0)
+        return 0;
+    assert_int_equal(accord_value_read((struct dl_span){sim->value.data, sim->value.len}, &value),
+                     0);
+    uint64_t number = value.number;
+    accord_value_deinit(&value);
+    return number;
+}
+
 static void sim_ask(struct sim *sim, struct sim_node *node)
 {
     struct accord *a = &node->accord;
 
+    /* Only what another node has decided since can be in its way. */
+    if (a->mine == ACCORD_RACED)
+        assert_true(a->seen.number > node->there);
     if (a->mine > ACCORD_HEARD) {
         sim->done += a->mine == ACCORD_DONE;
         sim->dropped += a->mine == ACCORD_DROPPED;
         sim->raced += a->mine == ACCORD_RACED;
+        sim->late += a->mine == ACCORD_LATE;
         accord_forget(a);
     }
-    if (accord_may_ask(a) && sim_draw(sim, 8) == 0)
+    if (accord_may_ask(a) && sim_draw(sim, 8) == 0) {
         accord_ask(a, sim_draw(sim, 3) ? node->next + sim_draw(sim, 30) : 0);
+        node->there = sim_number(sim);
+    }
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
@@ -350,14 +372,10 @@ static void sim_restart_all(struct sim *sim)
 /* All of those that live have seen what is lost, so that it can be put back. */
 static void sim_lose_store(struct sim *sim)
 {
-    struct accord_value value;
+    uint64_t number = sim_number(sim);
 
-    if (sim->value.len == 0 || sim->open)
+    if (number == 0 || sim->open)
         return;
-    assert_int_equal(accord_value_read((struct dl_span){sim->value.data, sim->value.len}, &value),
-                     0);
-    uint64_t number = value.number;
-    accord_value_deinit(&value);
     for (unsigned i = 0; i < NODES; i++)
         if (sim->nodes[i].lives &&
             (sim->nodes[i].accord.seen.number != number || sim->nodes[i].call.what))
@@ -469,6 +487,7 @@ static void sim_play(uint64_t seed, struct sim *totals)
     totals->done += sim->done;
     totals->dropped += sim->dropped;
     totals->raced += sim->raced;
+    totals->late += sim->late;
     totals->withdrawn += sim->withdrawn;
     totals->failed += sim->failed;
     totals->begun_anew += sim->begun_anew;
@@ -485,13 +504,133 @@ static void test_schedules(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= SCHEDULES; seed++)
         sim_play(seed, &totals);
-    print_message("# %llu changes were made, %llu withdrawn, %llu dropped, %llu raced, %llu lists "
-                  "begun, %llu nodes failed\n",
+    print_message("# %llu changes were made, %llu withdrawn, %llu dropped, %llu raced, %llu late, "
+                  "%llu lists begun, %llu nodes failed\n",
                   (unsigned long long)totals.done, (unsigned long long)totals.withdrawn,
                   (unsigned long long)totals.dropped, (unsigned long long)totals.raced,
-                  (unsigned long long)totals.begun_anew, (unsigned long long)totals.failed);
+                  (unsigned long long)totals.late, (unsigned long long)totals.begun_anew,
+                  (unsigned long long)totals.failed);
     assert_true(totals.done > SCHEDULES && totals.dropped > 0 && totals.raced > 0 &&
-                totals.withdrawn > 0 && totals.begun_anew > SCHEDULES);
+                totals.late > 0 && totals.withdrawn > 0 && totals.begun_anew > SCHEDULES);
+}
+
+/* ---- two nodes ------------------------------------------------------------------------------- */
+
+/* What the other node, 2, has done to the store's value 1 when this one, 1, wants a change: values
+ * that this one had heard of before, that lay there then, and that it hears of afterwards. A letter
+ * is one value: o without a request, r with one of the other, d without one and with its change. */
+static const struct {
+    const char *heard, *there, *later;
+    enum accord_mine want;
+} rivals[] = {
+    {"o", "o", "", ACCORD_ASKED},     /* nobody else asks */
+    {"o", "ord", "", ACCORD_LATE},    /* the other was through before, of which nothing was known */
+    {"o", "oro", "", ACCORD_LATE},    /* likewise, without a change */
+    {"or", "ord", "", ACCORD_LATE},   /* it was known that it asks, but not that it is through */
+    {"ord", "ord", "", ACCORD_ASKED}, /* it was known */
+    {"o", "or", "d", ACCORD_RACED},   /* the other was about to */
+    {"or", "or", "d", ACCORD_RACED},  {"o", "or", "o", ACCORD_LATE}, /* but has not */
+    {"o", "ordr", "d", ACCORD_RACED}, {"or", "or", "drd", ACCORD_RACED},
+};
+
+struct rival_store {
+    struct mix_changes *lists[16];
+};
+
+static void rival_see(struct accord *a, const struct rival_store *store, const char *values)
+{
+    size_t n = strlen(values);
+    struct accord_value value = {.number = n, .born = 1, .list = mix_changes_ref(store->lists[n])};
+
+    value.asker = values[n - 1] == 'r' ? 2 : 0;
+    value.asked = value.asker ? 50 : 0;
+    accord_call(a);
+    accord_seen(a, n, &value);
+}
+
+/* Until its fate is known; the store executes writes that have its token. */
+static enum accord_mine rival_follow(struct accord *a, const struct rival_store *store,
+                                     const char *there, const char *later)
+{
+    char now[16];
+    struct accord_value value;
+
+    (void)snprintf(now, sizeof now, "%s", there);
+    while (a->mine == ACCORD_WANTED) {
+        enum accord_do what = accord_next(a, true, &value);
+
+        if (what == ACCORD_SAY) {
+            accord_said(a, a->seen.number);
+            continue;
+        }
+        if (what == ACCORD_WRITE && a->token == strlen(now)) {
+            mix_changes_ref(value.list);
+            accord_call(a);
+            accord_seen(a, value.number, &value);
+            continue;
+        }
+        rival_see(a, store, now);
+        if (what == ACCORD_NOTHING && *later)
+            (void)snprintf(now + strlen(now), 2, "%c", *later++);
+    }
+    return a->mine;
+}
+
+static void rival_play(size_t row)
+{
+    char all[16];
+    struct accord a = {.self = 1};
+    struct rival_store store = {0};
+
+    (void)snprintf(all, sizeof all, "%s%s", rivals[row].there, rivals[row].later);
+    for (size_t i = 0; all[i]; i++) {
+        double weights[1] = {(double)i + 2};
+        struct mix_change change = {.position = 50 + i, .weights = weights};
+
+        store.lists[i + 1] = mix_changes_ref(store.lists[i]);
+        if (all[i] != 'd')
+            continue;
+        mix_changes_unref(store.lists[i + 1]);
+        assert_int_equal(mix_changes_with(store.lists[i], &change, 1, &store.lists[i + 1]), 0);
+    }
+    accord_enter(&a, 1, false);
+    rival_see(&a, &store, rivals[row].heard);
+    accord_ask(&a, 70);
+    enum accord_mine got = rival_follow(&a, &store, rivals[row].there, rivals[row].later);
+    if (got != rivals[row].want)
+        print_message("# heard %s, there %s, later %s\n", rivals[row].heard, rivals[row].there,
+                      rivals[row].later);
+    assert_int_equal(got, rivals[row].want);
+    accord_forget(&a);
+    accord_deinit(&a);
+    for (size_t i = 0; i < sizeof store.lists / sizeof *store.lists; i++)
+        mix_changes_unref(store.lists[i]);
+}
+
+static void test_rivals(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rivals / sizeof *rivals; i++)
+        rival_play(i);
+}
+
+/* An answer to what was asked of the store before the wish says nothing of who asks now. */
+static void test_old_answer(void **state)
+{
+    struct accord a = {.self = 1};
+    struct rival_store store = {0};
+
+    (void)state;
+    accord_enter(&a, 1, false);
+    rival_see(&a, &store, "o");
+    accord_call(&a);
+    accord_ask(&a, 70);
+    struct accord_value value = {.number = 2, .born = 1, .asker = 2, .asked = 50};
+    accord_seen(&a, 2, &value);
+    assert_int_equal(accord_next(&a, true, &value), ACCORD_READ);
+    rival_see(&a, &store, "ord");
+    assert_int_equal(a.mine, ACCORD_LATE);
+    accord_deinit(&a);
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -548,8 +687,8 @@ static void test_bad_bytes(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_bytes),
-    cmocka_unit_test(test_bad_bytes),
+    cmocka_unit_test(test_bytes),     cmocka_unit_test(test_bad_bytes),
+    cmocka_unit_test(test_rivals),    cmocka_unit_test(test_old_answer),
     cmocka_unit_test(test_schedules),
 };
 

@@ -173,9 +173,9 @@ int _nodiscard_ loader_decide(struct loader *loader, const struct mix_changes *b
                               struct loader_change *change, uint64_t held, uint64_t end,
                               struct mix_changes **ret, struct dl_error *err);
 /* whether a list has that change: at its step, or where none is given as the last one with its
- * weights; its place is then filled in; */
+ * weights that `before` has not; its place is then filled in; */
 bool loader_has_change(struct loader *loader, const struct mix_changes *list,
-                       struct loader_change *change);
+                       const struct mix_changes *before, struct loader_change *change);
 /* positions before this one are planned here; */
 uint64_t loader_planned(const struct loader *loader);
 /* nothing is planned at the position or behind it, until UINT64_MAX is said; */

@@ -122,7 +122,7 @@ static bool changes_have_weights(const struct mix_changes *list, const struct mi
 }
 
 bool loader_has_change(struct loader *loader, const struct mix_changes *list,
-                       struct loader_change *change)
+                       const struct mix_changes *before, struct loader_change *change)
 {
     const struct changes_reach reach = changes_look(loader);
     struct loader_change place = *change;
@@ -137,7 +137,7 @@ bool loader_has_change(struct loader *loader, const struct mix_changes *list,
         const struct mix_change *item = &list->items[i - 1];
 
         if (!changes_have_weights(list, item, change) ||
-            (by_step && item->position != place.position))
+            (by_step ? item->position != place.position : mix_changes_has(before, list, i - 1)))
             continue;
         place.position = item->position;
         if (!by_step)

@@ -137,7 +137,7 @@ static bool session_mix_has(struct loader *loader, struct shared_loader *shared,
     bool given = session_mix_give(shared, change);
 
     return (given || change->step != UINT64_MAX) &&
-           loader_has_change(loader, shared_weights_in_force(shared), change);
+           loader_has_change(loader, shared_weights_in_force(shared), NULL, change);
 }
 
 static int session_mix_ask(struct loader *loader, struct shared_loader *shared,
@@ -155,13 +155,20 @@ static int session_mix_ask(struct loader *loader, struct shared_loader *shared,
     return 1;
 }
 
-/* A change that was asked for on another node at the same time: it may be the same one. */
-static int session_mix_follow(struct loader *loader, struct shared_loader *shared,
-                              struct loader_change *change, struct dl_error *err)
+/* Another node's change was made since this one was asked for. It may be the same one. */
+static bool session_mix_was_made(struct loader *loader, struct shared_loader *shared,
+                                 struct loader_change *change)
 {
     (void)session_mix_give(shared, change);
-    if (loader_has_change(loader, shared_weights_in_force(shared), change))
-        return 0;
+    bool made = loader_has_change(loader, shared_weights_in_force(shared),
+                                  shared_weights_before(shared), change);
+
+    shared_weights_forget(shared);
+    return made;
+}
+
+static int session_mix_say_other(const struct loader *loader, struct dl_error *err)
+{
     return dl_error_set(
         err, EBUSY, loader_spec(loader)->name,
         "another node has asked for a change of its weights at the same time, which "
@@ -174,18 +181,27 @@ static int session_mix_in_cluster(struct loader *loader, struct shared_loader *s
                                   struct loader_change *change, struct dl_error *err)
 {
     struct shared_weights_place place;
+    enum shared_weights_turn turn = shared_weights_look(shared, asker, &place, err);
+    bool is_other = turn == SHARED_WEIGHTS_OTHER;
 
-    switch (shared_weights_look(shared, asker, &place, err)) {
+    if (is_other || turn == SHARED_WEIGHTS_LATE) {
+        if (session_mix_was_made(loader, shared, change))
+            return 0;
+        if (is_other)
+            return session_mix_say_other(loader, err);
+        turn = shared_weights_look(shared, asker, &place, err);
+    }
+    switch (turn) {
     case SHARED_WEIGHTS_FREE:
         return session_mix_ask(loader, shared, asker, change, err);
     case SHARED_WEIGHTS_WAIT:
         return 1;
     case SHARED_WEIGHTS_DECIDE:
         return session_mix_decide(loader, shared, change, &place, err);
-    case SHARED_WEIGHTS_OTHER:
-        return session_mix_follow(loader, shared, change, err);
     case SHARED_WEIGHTS_FAILED:
         return -err->code;
+    case SHARED_WEIGHTS_OTHER:
+    case SHARED_WEIGHTS_LATE:
     case SHARED_WEIGHTS_DONE:
         break;
     }

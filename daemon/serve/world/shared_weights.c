@@ -461,8 +461,10 @@ static bool shared_weights_is_asker(const struct shared_weights *w,
     return w->session == asker->session && w->request == asker->request;
 }
 
-static void shared_weights_forget(struct shared_weights *w)
+void shared_weights_forget(struct shared_loader *shared)
 {
+    struct shared_weights *w = &shared->weights;
+
     accord_forget(&w->accord);
     w->session = NULL;
     w->heard = false;
@@ -476,21 +478,25 @@ static void shared_weights_give_up(struct shared_loader *shared)
 
     if (a->mine == ACCORD_HEARD)
         return; /* it is on its way */
-    shared_weights_forget(&shared->weights);
+    shared_weights_forget(shared);
     shared_weights_go_on(shared);
 }
 
-static enum shared_weights_turn shared_weights_end_turn(struct shared_weights *w,
+static enum shared_weights_turn shared_weights_end_turn(struct shared_loader *shared,
                                                         struct dl_error *err)
 {
-    enum accord_mine mine = w->accord.mine;
+    enum accord_mine mine = shared->weights.accord.mine;
 
+    if (mine == ACCORD_RACED)
+        return SHARED_WEIGHTS_OTHER;
+    if (mine == ACCORD_LATE)
+        return SHARED_WEIGHTS_LATE;
+    shared_weights_forget(shared);
+    if (mine == ACCORD_DONE)
+        return SHARED_WEIGHTS_DONE;
     dl_error_set(err, EAGAIN, "weights",
                  "another node has withdrawn the change, as this one was late; ask again");
-    shared_weights_forget(w);
-    return mine == ACCORD_DONE    ? SHARED_WEIGHTS_DONE
-           : mine == ACCORD_RACED ? SHARED_WEIGHTS_OTHER
-                                  : SHARED_WEIGHTS_FAILED;
+    return SHARED_WEIGHTS_FAILED;
 }
 
 static enum shared_weights_turn shared_weights_fail(struct shared_loader *shared,
@@ -537,12 +543,12 @@ enum shared_weights_turn shared_weights_look(struct shared_loader *shared,
     bool late = uv_hrtime() - asker->asked > WEIGHTS_ASK_NS;
 
     if (w->accord.mine > ACCORD_HEARD && !is_own)
-        shared_weights_forget(w); /* who asked is gone */
+        shared_weights_forget(shared); /* who asked is gone */
     if (accord_may_ask(&w->accord))
         return SHARED_WEIGHTS_FREE;
     *ret_place = w->place;
     if (is_own && w->accord.mine > ACCORD_HEARD)
-        return shared_weights_end_turn(w, err);
+        return shared_weights_end_turn(shared, err);
     if (is_own && w->failure.code)
         return shared_weights_fail(shared, &w->failure, err);
     if (late && (is_own || w->accord.mine == ACCORD_IDLE))
@@ -589,6 +595,11 @@ void shared_weights_decide(struct shared_loader *shared, struct mix_changes *lis
 uint64_t shared_weights_held(const struct shared_loader *shared)
 {
     return accord_hold(&shared->weights.accord);
+}
+
+struct mix_changes *shared_weights_before(const struct shared_loader *shared)
+{
+    return shared->weights.accord.before;
 }
 
 struct mix_changes *shared_weights_in_force(const struct shared_loader *shared)

@@ -47,8 +47,10 @@ enum shared_weights_turn {
     SHARED_WEIGHTS_WAIT,   /* and is told by `changed` when to look again */
     SHARED_WEIGHTS_DECIDE, /* all nodes have said how far they are: shared_weights_decide() */
     SHARED_WEIGHTS_DONE,   /* as below, once: the change is in force, at *ret_place; */
-    SHARED_WEIGHTS_OTHER,  /* another node's change has come first */
     SHARED_WEIGHTS_FAILED, /* there is none, for this reason */
+    SHARED_WEIGHTS_OTHER,  /* another node's change has come first; */
+    SHARED_WEIGHTS_LATE,   /* it was over before this one was asked for: both until one looks again
+                              behind shared_weights_forget() */
 };
 
 /* Where the asker's change stands. ret_place->position, with DECIDE: no node has planned that one,
@@ -59,6 +61,10 @@ enum shared_weights_turn shared_weights_look(struct shared_loader *shared,
                                              struct dl_error *err);
 void shared_weights_ask(struct shared_loader *shared, const struct shared_weights_asker *asker,
                         uint64_t position);
+/* OTHER, LATE: the list that was in force when the change was asked for; borrowed. */
+struct mix_changes *shared_weights_before(const struct shared_loader *shared);
+/* OTHER, LATE: it is not wanted any more, or is about to be asked for again. */
+void shared_weights_forget(struct shared_loader *shared);
 /* The list with the change at that place. NULL: there is none after all, and the asker waits no
  * longer. */
 void shared_weights_decide(struct shared_loader *shared, struct mix_changes *list,
