@@ -2,10 +2,11 @@
  * What plans over mixtures promise, over thousands of random ones: weights, schedules, stops, draws
  * and shares of either sort, in batches of samples and of tokens. Four ranks begin, three go on,
  * and eight end: together they have the unbroken run's samples, each as often; and of batches of
- * samples those of each step stand together in it. Every prefix of an exact order has each child's
- * share, by sums that are written down here anew; and where a child is a mixture itself, each of
- * that one's, of the samples that it has been asked for, by its own schedule, too. Any step is the
- * same when it is asked for first.
+ * samples those of each step stand together in it. With stop: never the weights of some are changed
+ * where one world ends, which the ranks before do not know of and the unbroken run does. Every
+ * prefix of an exact order has each child's share, by sums that are written down here anew; and
+ * where a child is a mixture itself, each of that one's, of the samples that it has been asked for,
+ * by its own schedule, too. Any step is the same when it is asked for first.
  */
 #include "proto/spec.h"
 #include "tests/unit/plan_case.h"
@@ -21,8 +22,11 @@ enum {
     SIZE = 40,
     MOST = 3000,
     TOKENS = 64,
-    LONGEST = 24
+    LONGEST = 24,
+    STRETCHES = 3
 };
+
+static const uint64_t worlds[STRETCHES] = {4, 3, 8};
 
 struct mixture {
     struct plan_params params;
@@ -35,6 +39,7 @@ struct mixture {
     struct spec_dataset children[CHILDREN], leaf[INNER];
     struct mix_point inner_points[CHILDREN][POINTS];
     double inner_weights[CHILDREN][POINTS][INNER];
+    struct mix_changes *known[STRETCHES]; /* counted: changes that the ranks of each world know */
 };
 
 /* ---- a random one ---------------------------------------------------------------------------- */
@@ -236,7 +241,8 @@ static void check_same(uint64_t *a, const uint64_t *b, size_t n)
     assert_memory_equal(a, sorted, n * sizeof *a);
 }
 
-/* The first `steps` of what is left for so many ranks. Returns whether there is more. */
+/* The first `steps` of what is left for so many ranks. Returns whether there is more. NULL: there
+ * is nothing to compare with yet. */
 static bool run_stretch(const struct plan_params *params, uint64_t steps, const struct run *whole,
                         struct run *so_far)
 {
@@ -247,27 +253,31 @@ static bool run_stretch(const struct plan_params *params, uint64_t steps, const 
         uint64_t *at = so_far->of + so_far->n, room[MOST];
         size_t n = step_of_all(plan, params->world, step, room);
 
-        assert_in_range(so_far->n + n, 1, whole->n);
+        assert_in_range(so_far->n + n, 1, whole ? whole->n : MOST);
         memcpy(at, room, n * sizeof *room);
-        if (params->tokens.tokens == 0)
+        if (whole && params->tokens.tokens == 0)
             check_same(at, whole->of + so_far->n, n);
         so_far->n += n;
     }
     return step < most;
 }
 
-static void check_chain(const struct mixture *m, uint64_t seed, const struct run *whole)
+static uint64_t steps_of_stretch(uint64_t *g, size_t i)
 {
-    static const uint64_t worlds[] = {4, 3, 8};
+    return i + 1 == STRETCHES ? UINT64_MAX : below(g, 6);
+}
+
+static void check_chain(struct mixture *m, uint64_t seed, const struct run *whole)
+{
     struct plan_params params = m->params;
     static struct run all;
 
     all.n = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(worlds); i++) {
-        bool last = i + 1 == ARRAY_SIZE(worlds);
-        uint64_t steps = last ? UINT64_MAX : below(&seed, 6);
+    for (size_t i = 0; i < STRETCHES; i++) {
+        uint64_t steps = steps_of_stretch(&seed, i);
 
         params.world = worlds[i];
+        plan_set_changes(&params, m->known[i]);
         if (!run_stretch(&params, steps, whole, &all))
             break;
         if (steps > 0)
@@ -275,6 +285,51 @@ static void check_chain(const struct mixture *m, uint64_t seed, const struct run
     }
     assert_int_equal(all.n, whole->n);
     check_same(all.of, whole->of, all.n);
+}
+
+/* ---- changes of weights between -------------------------------------------------------------- */
+
+static struct mix_changes *change_weights(uint64_t *g, const struct mixture *m, uint64_t position,
+                                          const struct mix_changes *before)
+{
+    double weights[CHILDREN];
+    const struct mix_change change = {.position = position, .weights = weights};
+    uint32_t n = m->params.mix.schedule.n;
+    struct mix_changes *list = NULL;
+
+    for (uint32_t i = 0; i < n; i++)
+        weights[i] = below(g, 4) ? 1 + below(g, 20) : 0;
+    weights[below(g, n)] += 1;
+    assert_int_equal(mix_changes_with(before, &change, n, &list), 0);
+    return list;
+}
+
+/* Where a world of check_chain() ends, as it will be by the same seed. */
+static void draw_changes(struct mixture *m, uint64_t seed)
+{
+    struct plan_params params = m->params;
+    uint64_t g = seed + 1;
+    static struct run all;
+    bool more = true;
+
+    all.n = 0;
+    for (size_t i = 0; i + 1 < STRETCHES && more; i++) {
+        uint64_t steps = steps_of_stretch(&seed, i);
+
+        params.world = worlds[i];
+        plan_set_changes(&params, m->known[i]);
+        more = run_stretch(&params, steps, NULL, &all);
+        if (!more)
+            break;
+        m->known[i + 1] =
+            change_weights(&g, m, params.epoch * params.mix.length + all.n, m->known[i]);
+        if (steps > 0)
+            assert_true(history_add(&params.before, worlds[i], steps));
+    }
+    for (size_t i = 1; !more && i < STRETCHES; i++)
+        if (!m->known[i])
+            m->known[i] = mix_changes_ref(m->known[i - 1]);
+    plan_set_changes(&m->params, m->known[STRETCHES - 1]);
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */
@@ -325,12 +380,30 @@ static uint32_t child_of(const struct mixture *m, uint64_t index)
     return child;
 }
 
-/* Of an exact order by samples, before it is cut into batches. Where children come and go, accounts
- * are closed each time: what is owed then is below a sample each time. */
+/* Likewise, with changes. */
+static double changed_weight_at(const struct mixture *m, uint32_t child, uint64_t position)
+{
+    const struct mix_changes *changes = m->params.mix.changes;
+    uint32_t n = m->params.mix.schedule.n, at = changes ? changes->n_changes : 0;
+    double sum = 0;
+
+    while (at > 0 && changes->items[at - 1].position > position)
+        at--;
+    if (at == 0)
+        return weight_at(&m->params.mix.schedule, child, position);
+    for (uint32_t i = 0; i < n; i++)
+        sum += changes->items[at - 1].weights[i];
+    return changes->items[at - 1].weights[child] / sum;
+}
+
+/* Of an exact order by samples, before it is cut into batches. Where children come and go, or
+ * weights are changed, accounts are closed each time: what is owed then is below a sample each
+ * time. */
 static void check_shares(const struct mixture *m, const struct run *whole)
 {
     const struct mix_schedule *schedule = &m->params.mix.schedule;
-    double one = all_take_part(schedule) ? 1 + 1e-6 : 1.0 + 2 * POINTS;
+    uint32_t changes = m->params.mix.changes ? m->params.mix.changes->n_changes : 0;
+    double one = (all_take_part(schedule) ? 1 + 1e-6 : 1.0 + 2 * POINTS) + changes;
     uint64_t first =
         m->params.mix.stop == MIX_STOP_NEVER ? m->params.epoch * m->params.mix.length : 0;
     double due[CHILDREN] = {0}, had[CHILDREN] = {0};
@@ -340,10 +413,10 @@ static void check_shares(const struct mixture *m, const struct run *whole)
     for (size_t k = 0; k < whole->n; k++) {
         uint32_t child = child_of(m, whole->of[k]);
 
-        assert_true(weight_at(schedule, child, k) > 0 || !all_take_part(schedule));
+        assert_true(changed_weight_at(m, child, k) > 0 || !all_take_part(schedule));
         had[child]++;
         for (uint32_t i = 0; i < schedule->n; i++) {
-            due[i] += weight_at(schedule, i, k);
+            due[i] += changed_weight_at(m, i, k);
             assert_true(fabs(had[i] - due[i]) < one);
         }
     }
@@ -508,7 +581,7 @@ static void check_seeks(const struct mixture *m, uint64_t seed)
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 struct tally {
-    unsigned checked, exact, tokens, schedules, nested, inner_epochs, inner_steps;
+    unsigned checked, exact, tokens, schedules, nested, inner_epochs, inner_steps, changed;
 };
 
 static void check_mixture(uint64_t seed, struct tally *tally)
@@ -521,6 +594,8 @@ static void check_mixture(uint64_t seed, struct tally *tally)
     if (!can_be(&m, &count))
         return;
     bool by_tokens = m.params.tokens.tokens > 0;
+    if (!by_tokens && m.params.mix.stop == MIX_STOP_NEVER && seed % 2)
+        draw_changes(&m, seed);
     run_unbroken(m.params, &whole);
     if (!by_tokens && m.params.mix.draw == MIX_DRAW_EXACT)
         check_shares(&m, &whole);
@@ -534,12 +609,15 @@ static void check_mixture(uint64_t seed, struct tally *tally)
     check_chain(&m, seed, &whole);
     check_seeks(&m, seed);
     tally->checked++;
+    tally->changed += m.params.mix.changes != NULL;
     tally->exact += !by_tokens && m.params.mix.draw == MIX_DRAW_EXACT;
     tally->tokens += m.params.mix.by == MIX_BY_TOKENS;
     tally->schedules += m.params.mix.schedule.n_points > 1;
     tally->nested += m.params.mix.children != NULL;
     for (uint32_t i = 0; !by_tokens && i < m.params.mix.schedule.n; i++)
         tally->inner_steps += m.children[i].n_points > 1;
+    for (size_t i = 0; i < STRETCHES; i++)
+        mix_changes_unref(m.known[i]);
 }
 
 static void test_random_mixtures(void **state)
@@ -555,6 +633,7 @@ static void test_random_mixtures(void **state)
     assert_in_range(tally.nested, CASES / 5, CASES);
     assert_in_range(tally.inner_epochs, CASES / 10, UINT32_MAX);
     assert_in_range(tally.inner_steps, CASES / 20, UINT32_MAX);
+    assert_in_range(tally.changed, CASES / 20, CASES);
 }
 
 int main(void)
