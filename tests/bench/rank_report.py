@@ -89,9 +89,15 @@ SHARED = {'ranks-dispatch': ('dispatch', 'a global batch dealt to'),
 NO_BAR = ('ranks-replicas-1M', 'ranks-replicas-64K', 'ranks-replicas-text')
 
 
+def shared_parts(runs):
+    """{who: processor time of a batch}."""
+    return {who: median(run['parts'][who] / run['batches'] for run in runs) for who in runs[0]['parts']}
+
+
 def shared_result(row, runs):
     name, words = SHARED[row.kind]
     results = {name: {'cpu_per_batch_s': median(run['cpu_s'] / run['batches'] for run in some),
+                      'parts_s': shared_parts(some),
                       'batches': sum(run['batches'] for run in some), 'runs': len(some)}
                for name, some in runs.items()}
     ratios = {f'{name}/one': results[name]['cpu_per_batch_s'] / results['one rank']['cpu_per_batch_s']}
@@ -102,8 +108,11 @@ def shared_result(row, runs):
 
 
 def shared_table(row):
-    return table([row['name'], 'processor time of a global batch', 'global batches'], [
-        [name, f"{c['cpu_per_batch_s'] * 1e6:,.1f} µs", number(c['batches'])]
+    def us(seconds):
+        return f'{seconds * 1e6:,.1f} µs'
+    whose = list(next(iter(row['contenders'].values()))['parts_s'])
+    return table([row['name'], 'processor time of a global batch', *whose, 'global batches'], [
+        [name, us(c['cpu_per_batch_s']), *(us(c['parts_s'][who]) for who in whose), number(c['batches'])]
         for name, c in row['contenders'].items()])
 
 

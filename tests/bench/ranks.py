@@ -189,8 +189,15 @@ def cpu_since(before):
     return sum(now - before[pid] for pid, now in cpu_seconds(before).items())
 
 
+def parts_of(daemon, trainers):
+    """{who: processor time of each of its processes so far}."""
+    return {'daemon': cpu_seconds({daemon}),
+            'workers': cpu_seconds(private_memory.descendants({daemon}) - {daemon}),
+            'trainers': cpu_seconds(trainers)}
+
+
 def measure_shared(setting, times, say):
-    """{contender: [run, ...]}: `cpu_s` and `batches`, global ones."""
+    """{contender: [run, ...]}: `cpu_s`, its `parts`, and `batches`, global ones."""
     row, data = setting.row, setting.data
     daemon = peer_of(setting.socket)
     with ExitStack() as stack:
@@ -209,11 +216,10 @@ def measure_shared(setting, times, say):
             for name in list(some)[::1 if i % 2 else -1]:
                 say(f'{row.name}: run {i + 1} of {times}: {name}')
                 # The other's trainers and workers sleep meanwhile.
-                pids = (private_memory.descendants({daemon})
-                        | {p.child.pid for p in some[name]})
-                before = cpu_seconds(pids)
+                before = parts_of(daemon, {p.child.pid for p in some[name]})
                 answers = run_all(some[name])
-                runs[name].append({'cpu_s': cpu_since(before),
+                parts = {who: cpu_since(times) for who, times in before.items()}
+                runs[name].append({'cpu_s': sum(parts.values()), 'parts': parts,
                                    'batches': answers[0]['batches'],
                                    'version': answers[0]['version']})
     return runs

@@ -55,19 +55,30 @@ class Reports(unittest.TestCase):
         self.assertTrue(got['bars'][0]['met'])
 
     def test_processor_time_is_of_a_global_batch(self):
-        runs = {'one rank': [{'cpu_s': 1, 'batches': 100}, {'cpu_s': 3, 'batches': 100},
-                             {'cpu_s': 4, 'batches': 200}],
-                'dispatch': [{'cpu_s': 3, 'batches': 100}]}
+        runs = {'one rank': [run(1, 100), run(3, 100), run(4, 200)], 'dispatch': [run(3, 100)]}
         got = rank_report.shared_result(ranks.ROWS['ranks-dispatch'], runs)
         self.assertEqual(got['ratios'], {'dispatch/one': 1.5})
         self.assertFalse(got['bars'][0]['met'])
 
     def test_replicas_have_a_bar_where_a_batch_takes_time(self):
-        runs = {'one rank': [{'cpu_s': 2, 'batches': 100}], 'replicas': [{'cpu_s': 2.08, 'batches': 100}]}
+        runs = {'one rank': [run(2, 100)], 'replicas': [run(2.08, 100)]}
         got = rank_report.shared_result(ranks.ROWS['ranks-replicas'], runs)
         self.assertEqual(got['ratios'], {'replicas/one': 1.04})
         self.assertEqual([bar['met'] for bar in got['bars']], [True])
         self.assertEqual(rank_report.shared_result(ranks.ROWS['ranks-replicas-64K'], runs)['bars'], [])
+
+    def test_whose_the_processor_time_is(self):
+        got = rank_report.shared_result(ranks.ROWS['ranks-replicas'],
+                                        {'one rank': [run(1, 100), run(2, 100), run(6, 100)]} |
+                                        {'replicas': [run(4, 100)]})
+        self.assertEqual(got['contenders']['one rank']['parts_s'], {'daemon': 0.005, 'workers': 0.015})
+        lines = rank_report.shared_table(got).splitlines()
+        self.assertRegex(lines[0], 'daemon.*workers')
+        self.assertRegex(lines[-1], 'replicas.* 40,000.0 µs.* 10,000.0 µs.* 30,000.0 µs')
+
+
+def run(seconds, batches):
+    return {'cpu_s': seconds, 'batches': batches, 'parts': {'daemon': seconds / 4, 'workers': seconds * 3 / 4}}
 
 
 class Probes(unittest.TestCase):
