@@ -4,6 +4,7 @@
 
 #include "daemon/plan/plan.h"
 #include "tests/lib/harness.h"
+#include "tests/lib/splitmix.h"
 
 static inline struct plan *prepared(struct plan_params params)
 {
@@ -20,16 +21,6 @@ static inline void free_planp(struct plan **plan)
 }
 
 #define _cleanup_plan_ _cleanup_(free_planp)
-
-/* splitmix64: numbers that look random, the same in every run. */
-static inline uint64_t next_random(uint64_t *state)
-{
-    uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
 
 static inline uint32_t below(uint64_t *state, uint32_t n)
 {

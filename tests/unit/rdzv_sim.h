@@ -10,6 +10,7 @@
 #define DL_RDZV_SIM_H
 
 #include "tests/lib/harness.h"
+#include "tests/lib/splitmix.h"
 
 #include "daemon/cluster/rendezvous.h"
 
@@ -105,11 +106,9 @@ struct sim {
 
 static inline uint64_t sim_draw(struct sim *sim, uint64_t below)
 {
-    uint64_t n = sim->draws += 0x9e3779b97f4a7c15U;
+    uint64_t n = next_random(&sim->draws);
 
-    n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9U;
-    n = (n ^ n >> 27) * 0x94d049bb133111ebU;
-    return below ? (n ^ n >> 31) % below : n ^ n >> 31;
+    return below ? n % below : n;
 }
 
 static inline struct sim_version *sim_ref(struct sim_version *version)

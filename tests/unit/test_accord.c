@@ -6,6 +6,7 @@
  * weights, which are those of the list that the store has in the end. And in the end nobody holds.
  */
 #include "tests/lib/harness.h"
+#include "tests/lib/splitmix.h"
 
 #include "daemon/cluster/accord.h"
 
@@ -56,11 +57,7 @@ struct sim {
 
 static uint64_t sim_draw(struct sim *sim, uint64_t below)
 {
-    sim->random += 0x9E3779B97F4A7C15U;
-    uint64_t z = sim->random;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return (z ^ (z >> 31)) % below;
+    return next_random(&sim->random) % below;
 }
 
 /* Which weights hold at the position: 1 of the spec, else what the change has. */

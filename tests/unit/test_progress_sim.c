@@ -11,6 +11,7 @@
  *     that is left out: a step each at most.
  */
 #include "tests/lib/harness.h"
+#include "tests/lib/splitmix.h"
 
 #include "daemon/cluster/progress.h"
 #include "proto/common/bytes.h"
@@ -56,11 +57,7 @@ struct sim {
 
 static uint64_t sim_draw(struct sim *sim, uint64_t below)
 {
-    sim->random += 0x9E3779B97F4A7C15U;
-    uint64_t z = sim->random;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return (z ^ (z >> 31)) % below;
+    return next_random(&sim->random) % below;
 }
 
 static uint64_t sim_prefix(const struct history *history)
