@@ -1,73 +1,45 @@
-/*
- * MDS: index.json, a NUL, and a shard, of any bytes. What the index says is taken or refused; a
- * sample of the shard is split into values that lie in it, and each becomes part of a sample or an
- * error.
- */
+/* MDS, as shards.h has it. */
 #include "daemon/data/mds/mds_index.h"
-#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/shards.h"
 
 #include <errno.h>
 
-enum { LARGEST = 1 << 16, SAMPLES = 100 };
-
-static void check_value(const struct mds_value *value, const struct image_field *field)
+static int add_value(const void *value, const struct image_field *field, struct sample *ret,
+                     struct dl_error *err)
 {
-    struct arena arena = {0};
-    struct sample sample = {.arena = &arena};
-    struct dl_error err = {0};
-
-    sample_begin(&sample, TREE_LIST, NULL);
-    int r = mds_value_add(value, field, &sample, &err);
-    FUZZ_ASSERT(r == 0 || sample.error < 0 || (r == -err.code && err.message[0]));
-    if (value->column->sort == MDS_ARRAY && r == 0)
-        FUZZ_ASSERT(mds_value_length(value) == min_u64(sample.tree.nodes[1].shape[0], UINT32_MAX));
-    sample_deinit(&sample);
-    arena_deinit(&arena);
+    return mds_value_add(value, field, ret, err);
 }
 
-static void check_shard(const struct mds_index *index, uint32_t i, const uint8_t *data,
-                        uint64_t bytes)
+static void check_sample(const void *index, const uint8_t *at, uint64_t size)
 {
-    static const struct spec_image image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC};
-    static const struct sample_key key;
-    static struct image_decoder *decoder;
-    uint64_t samples = index->shards.files[i].samples, size;
-    struct dl_error err = {0};
-    const uint8_t *at;
+    const struct mds_index *mds = index;
+    _cleanup_free_ struct mds_value *values = calloc(mds->n_columns, sizeof *values);
 
-    if (!decoder)
-        FUZZ_ASSERT(image_decoder_new(&decoder, NULL) == 0);
-    struct image_field field = {.decoder = decoder, .spec = &image, .key = &key};
-    if (shard_file_check(data, bytes, samples, "fuzz", &err) < 0)
-        return;
-    _cleanup_free_ struct mds_value *values = calloc(index->n_columns, sizeof *values);
     FUZZ_ASSERT(values);
-    for (uint64_t s = 0; s < samples && s < SAMPLES; s++) {
-        if (shard_file_find(data, bytes, s, "fuzz", &at, &size, &err) < 0 ||
-            !mds_columns_split(index->columns, index->n_columns, at, size, values))
-            continue;
-        FUZZ_ASSERT(at >= data && at + size <= data + bytes);
-        for (uint32_t c = 0; c < index->n_columns; c++) {
-            FUZZ_ASSERT(values[c].data >= at && values[c].data + values[c].size <= at + size);
-            check_value(&values[c], &field);
-            check_value(&values[c], NULL);
-        }
+    if (!mds_columns_split(mds->columns, mds->n_columns, at, size, values))
+        return;
+    for (uint32_t c = 0; c < mds->n_columns; c++) {
+        struct shard_value value = {.value = &values[c], .add = add_value};
+        FUZZ_ASSERT(values[c].data >= at && values[c].data + values[c].size <= at + size);
+        value.is_row = values[c].column->sort == MDS_ARRAY;
+        value.length = value.is_row ? mds_value_length(&values[c]) : 0;
+        shard_value_check_both(&value);
     }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const uint8_t *cut = size > 0 ? memchr(data, '\0', size) : NULL;
-    size_t text = cut ? (size_t)(cut - data) : size, rest = cut ? size - text - 1 : 0;
+    struct shard_input in = shard_input_of(data, size);
     struct mds_index index = {0};
     struct dl_error err = {0};
 
-    if (size > LARGEST)
+    if (size > SHARD_INPUT_MOST)
         return 0;
-    int r = mds_index_parse(data, text, "fuzz", &index, &err);
+    int r = mds_index_parse(in.text, in.text_bytes, "fuzz", &index, &err);
     FUZZ_ASSERT(r == 0 || (r == -err.code && err.message[0]));
-    if (r == 0 && index.shards.n > 0 && cut)
-        check_shard(&index, 0, cut + 1, rest);
+    if (r == 0 && index.shards.n > 0 && in.file)
+        shard_check_samples(in.file, in.file_bytes, index.shards.files[0].samples, check_sample,
+                            &index);
     mds_index_deinit(&index);
     return 0;
 }

@@ -3,16 +3,10 @@
 #define DL_PARQUET_CORPUS_H
 
 #include "daemon/data/parquet/parquet.h"
+#include "tests/lib/bytes.h"
 #include "tests/unit/data_files.h"
 
-enum { ROOM = 8192 };
-
 static const struct sample_key key;
-
-struct bytes {
-    uint8_t data[ROOM];
-    size_t len;
-};
 
 /* A file of the corpus, without the byte before it that is the fuzzer's own. */
 static struct bytes corpus(const char *name)

@@ -5,30 +5,12 @@
 #include "tests/lib/arrow_build.h"
 #include "tests/unit/dataset_text.h"
 #include "tests/unit/fail_open.h"
+#include "tests/unit/shard_dir.h"
 #include "tests/unit/taken.h"
 
 #include <errno.h>
-#include <sys/stat.h>
-
-enum { ROOM = 8192 };
 
 static const struct sample_key key;
-
-struct bytes {
-    uint8_t data[ROOM];
-    size_t len;
-};
-
-static void put(struct bytes *to, const void *data, size_t len)
-{
-    memcpy(to->data + to->len, data, len);
-    to->len += len;
-}
-
-static void put32(struct bytes *to, uint32_t n)
-{
-    put(to, &n, sizeof n);
-}
 
 /* {"id": int, "text": str} */
 static struct bytes item_of(int64_t id, const char *text)
@@ -40,22 +22,6 @@ static struct bytes item_of(int64_t id, const char *text)
     put(&item, &id, 8);
     put(&item, text, strlen(text));
     return item;
-}
-
-static struct bytes chunk_of(uint32_t n, const struct bytes *items)
-{
-    struct bytes chunk = {.len = 0};
-    uint32_t at = 4 * (n + 2);
-
-    put32(&chunk, n);
-    for (uint32_t i = 0; i < n; i++) {
-        put32(&chunk, at);
-        at += (uint32_t)items[i].len;
-    }
-    put32(&chunk, at);
-    for (uint32_t i = 0; i < n; i++)
-        put(&chunk, items[i].data, items[i].len);
-    return chunk;
 }
 
 /* A frame of zstd's with one block that is stored: below 256 bytes. */
@@ -113,14 +79,6 @@ static struct bytes framed_of(uint32_t n, const struct bytes *items, uint32_t mo
 #define SHAPE  DICT(KEYS, LEAF ", " LEAF)
 #define CONFIG "\"data_format\": [\"int\", \"str\"], \"data_spec\": \"" SHAPE "\""
 
-static void write_in(const char *name, const char *dir, const void *data, size_t len)
-{
-    char path[256];
-
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    harness_file(path, data, len);
-}
-
 /* "{\"chunk_bytes\": 9, ...}, ..." and what config has. */
 static void write_index(const char *dir, const char *config, const char *chunks)
 {
@@ -140,14 +98,6 @@ static const char *entry(const char *name, size_t bytes, int items, int tokens)
              "{\"chunk_bytes\": %zu, \"chunk_size\": %d, \"dim\": %d, \"filename\": \"%s\"}", bytes,
              items, tokens, name);
     return out;
-}
-
-static void folder(const char *name)
-{
-    char path[4200];
-
-    snprintf(path, sizeof path, "%s/%s", harness_tmpdir(), name);
-    assert_int_equal(mkdir(path, 0700), 0);
 }
 
 static struct dataset *open_in(const char *dir, const char *keys)
@@ -203,12 +153,12 @@ static void expect_all(struct dataset *ds)
 
 static struct bytes chunk_a(void)
 {
-    return chunk_of(2, (struct bytes[]){item_of(-1, "first"), item_of(5, "")});
+    return shard_of(2, (struct bytes[]){item_of(-1, "first"), item_of(5, "")});
 }
 
 static struct bytes chunk_b(void)
 {
-    return chunk_of(1, (struct bytes[]){item_of(7, "third")});
+    return shard_of(1, (struct bytes[]){item_of(7, "third")});
 }
 
 /* Chunks a.bin and b.bin, or as b is called. */
@@ -229,7 +179,7 @@ static void test_plain(void **state)
     struct bytes a = chunk_a(), b = chunk_b();
 
     (void)state;
-    folder("plain");
+    shard_dir("plain");
     write_two("plain", CONFIG, &a, "b.bin", &b, b.len);
     struct dataset *ds = open_in("plain", "");
     expect_all(ds);
@@ -264,7 +214,7 @@ static void test_compressed(void **state)
     (void)state;
     if (lacks_zstd())
         return;
-    folder("packed");
+    shard_dir("packed");
     write_two("packed", CONFIG ", \"compression\": \"zstd:3\"", &a, "b.zstd:3.bin", &packed, b.len);
     struct dataset *ds = open_in("packed", ", cache: 0");
     expect_all(ds);
@@ -291,7 +241,7 @@ static void test_frames(void **state)
     (void)state;
     if (lacks_zstd())
         return;
-    folder("frames");
+    shard_dir("frames");
     write_index("frames", CONFIG ", \"compression\": \"zstd\", \"compression_level\": \"batch\"",
                 entry("a.bin", whole.len, 3, 0));
     write_in("a.bin", "frames", whole.data, whole.len);
@@ -324,15 +274,15 @@ static void test_packed_items(void **state)
         return;
     for (size_t i = 0; i < 3; i++)
         items[i] = packed_of(items[i].data, items[i].len);
-    whole = chunk_of(3, items);
-    folder("items");
+    whole = shard_of(3, items);
+    shard_dir("items");
     write_index("items", CONFIG ", \"compression\": \"zstd\", \"compression_level\": \"sample\"",
                 entry("a.bin", whole.len, 3, 0));
     write_in("a.bin", "items", whole.data, whole.len);
     struct dataset *ds = open_in("items", "");
     expect_all(ds);
     dataset_close(ds);
-    whole = chunk_of(3, (struct bytes[]){item_of(1, "x"), items[1], items[2]});
+    whole = shard_of(3, (struct bytes[]){item_of(1, "x"), items[1], items[2]});
     write_index("items", CONFIG ", \"compression\": \"zstd\", \"compression_level\": \"sample\"",
                 entry("a.bin", whole.len, 3, 0));
     write_in("a.bin", "items", whole.data, whole.len);
@@ -362,8 +312,8 @@ static void test_rows(void **state)
         put(&items[i], &(double){(double)i / 2}, 8);
         put(&items[i], (uint8_t[]){(uint8_t)(2 * (i % 2))}, 1); /* 2 is true, too */
     }
-    struct bytes chunk = chunk_of(3, items);
-    folder("rows");
+    struct bytes chunk = shard_of(3, items);
+    shard_dir("rows");
     write_index("rows",
                 "\"data_format\": [\"int\", \"float\", \"bool\"], \"data_spec\": \"[1, "
                 "{\\\"type\\\": \\\"builtins.tuple\\\", \\\"context\\\": null, "
@@ -389,7 +339,7 @@ static void test_rows(void **state)
     dataset_close(ds);
     items[1].data[0] = 4;
     items[1].data[4] = 12;
-    chunk = chunk_of(3, items);
+    chunk = shard_of(3, items);
     write_in("a.bin", "rows", chunk.data, chunk.len);
     ds = open_in("rows", "");
     assert_int_equal(ds->ops->read_rows(ds, &key, indices, 1, dst, &bad, &err), -EINVAL);
@@ -414,9 +364,9 @@ static void test_tokens(void **state)
     (void)state;
     put(&items[0], tokens, 6);
     put(&items[1], tokens + 3, 8);
-    a = chunk_of(2, items);
-    b = chunk_of(1, items + 1);
-    folder("tokens");
+    a = shard_of(2, items);
+    b = shard_of(1, items + 1);
+    shard_dir("tokens");
     snprintf(chunks, sizeof chunks, "%s, %s", entry("a.bin", a.len, 2, 7),
              entry("b.bin", b.len, 1, 4));
     write_index("tokens", config, chunks);
@@ -487,7 +437,7 @@ static void test_rows_of_arrow(void **state)
     size_t bad;
 
     (void)state;
-    folder("arrow");
+    shard_dir("arrow");
     snprintf(chunks, sizeof chunks, "%s, %s", entry("a.bin", a.len, 3, 0),
              entry("b.bin", b.len, 2, 0));
     write_index("arrow", config, chunks);
@@ -687,7 +637,7 @@ static void test_bad_index(void **state)
     struct bytes b = chunk_b();
 
     (void)state;
-    folder("bad");
+    shard_dir("bad");
     expect_refused("bad", "", "no such file");
     write_in("index.json", "bad", "{", 1);
     expect_refused("bad", "", "is not JSON");
@@ -712,7 +662,7 @@ static void test_damaged_chunk(void **state)
     struct bytes a = chunk_a(), b = chunk_b();
 
     (void)state;
-    folder("damaged");
+    shard_dir("damaged");
     for (size_t at = 0; at < b.len; at++) {
         struct bytes changed = b;
         struct taken t;
@@ -737,7 +687,7 @@ static void test_memory(void **state)
     (void)state;
     if (lacks_zstd())
         return;
-    folder("memory");
+    shard_dir("memory");
     write_index("memory", CONFIG, entry("a.bin", whole.len, 3, 0));
     write_in("a.bin", "memory", whole.data, whole.len);
     struct dl_spec spec = read_dataset("{kind: litdata, root: memory, fields: {y: text}}");

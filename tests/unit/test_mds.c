@@ -3,43 +3,13 @@
 #include "daemon/data/mds/mds_index.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"
+#include "tests/unit/shard_dir.h"
 #include "tests/unit/taken.h"
 
 #include <errno.h>
-#include <sys/stat.h>
-
-enum { ROOM = 8192 };
 
 static const struct sample_key key;
 static struct spec_file root_file;
-
-struct bytes {
-    uint8_t data[ROOM];
-    size_t len;
-};
-
-static void put(struct bytes *to, const void *data, size_t len)
-{
-    memcpy(to->data + to->len, data, len);
-    to->len += len;
-}
-
-/* A shard of `n` samples, each with its own head of sizes. */
-static struct bytes shard_of(uint32_t n, const struct bytes *samples)
-{
-    struct bytes shard = {.len = 0};
-    uint32_t at = 4 * (n + 2);
-
-    put(&shard, &n, 4);
-    for (uint32_t i = 0; i < n; i++) {
-        put(&shard, &at, 4);
-        at += (uint32_t)samples[i].len;
-    }
-    put(&shard, &at, 4);
-    for (uint32_t i = 0; i < n; i++)
-        put(&shard, samples[i].data, samples[i].len);
-    return shard;
-}
 
 /* {"id": int, "name": str} */
 static struct bytes sample_of(int64_t id, const char *name)
@@ -59,20 +29,8 @@ static struct bytes sample_of(int64_t id, const char *name)
 
 static const char *folder(const char *name)
 {
-    static char path[4200];
-
-    snprintf(path, sizeof path, "%s/%s", harness_tmpdir(), name);
-    assert_int_equal(mkdir(path, 0700), 0);
-    root_file.path = path;
-    return path;
-}
-
-static void write_in(const char *name, const char *dir, const void *data, size_t len)
-{
-    char path[256];
-
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    harness_file(path, data, len);
+    root_file.path = shard_dir(name);
+    return root_file.path;
 }
 
 /* An index of shards a (2 samples) and b (1), of the sizes that are given; 0: leaves it out. */

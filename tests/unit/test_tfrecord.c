@@ -2,29 +2,17 @@
 #include "daemon/data/tfrecord/tfrecord.h"
 #include "daemon/data/tfrecord/tfrecord_example.h"
 #include "daemon/data/tfrecord/tfrecord_file.h"
+#include "tests/lib/bytes.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"
 #include "tests/unit/taken.h"
 
 #include <errno.h>
 
-enum { ROOM = 4096 };
-
 static const struct sample_key key;
 static const float floats[] = {1.5F, -2, 1};
 static struct crc32c crc;
 static struct spec_file file;
-
-struct bytes {
-    uint8_t data[ROOM];
-    size_t len;
-};
-
-static void put(struct bytes *to, const void *data, size_t len)
-{
-    memcpy(to->data + to->len, data, len);
-    to->len += len;
-}
 
 static void put_record(struct bytes *to, const void *data, uint64_t len)
 {
