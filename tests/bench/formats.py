@@ -28,6 +28,7 @@ import time
 
 import numpy
 import photos
+import rates
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import arrow_files  # noqa: E402
@@ -322,8 +323,7 @@ def rate(code, folder, seconds, **env):
     (folder / "run.py").write_text(code)
     done = subprocess.run([sys.executable, "-W", "ignore", "run.py"], cwd=folder, text=True,
                           env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    found = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("rate ")]
-    return float(found[0]) if found else (done.stderr.strip().splitlines() or ["ended early"])[-1]
+    return rates.rate_of(done)
 
 
 def our_rate(build, spec, folder, seconds):
@@ -369,8 +369,8 @@ def main():
     print(f"load {os.getloadavg()[0]:.2f} at the start")
     for row in args.rows or ROWS:
         with tempfile.TemporaryDirectory(prefix="bench-formats-") as folder:
-            rates = measure(row, args.build.resolve(), pathlib.Path(folder), args.seconds, args.rounds)
-        for name, value in rates.items():
+            found = measure(row, args.build.resolve(), pathlib.Path(folder), args.seconds, args.rounds)
+        for name, value in found.items():
             shown = f"{value:.1f} batches/s" if isinstance(value, float) else f"none: {value}"
             print(f"{row:10} {name:14} {shown}", flush=True)
 

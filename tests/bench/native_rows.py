@@ -17,10 +17,11 @@ and numpy.take() of as many rows takes 0.12 to 0.15 ms by itself.
 import argparse
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
+
+import rates
 
 DATA = {
     "tensors": """
@@ -91,8 +92,7 @@ def run(text, folder, build):
 def rate(row, contender, folder, seconds, build):
     """Batches a second of a program of its own; or why there are none."""
     done = run(program(row, contender, seconds), folder, build)
-    found = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("rate ")]
-    return float(found[0]) if found else (done.stderr.strip().splitlines() or ["ended early"])[-1]
+    return rates.rate_of(done)
 
 
 def measure(row, folder, args):
@@ -108,12 +108,7 @@ def measure(row, folder, args):
 
 
 def shown(runs, ours):
-    failed = [run for run in runs if not isinstance(run, float)]
-    if failed:
-        return f"none: {failed[-1]}"
-    ratios = [b / a for a, b in zip(runs, ours) if isinstance(b, float)]
-    against = f"  we are {statistics.median(ratios):.1f} x as fast" if ratios and runs is not ours else ""
-    return f"{statistics.median(runs):.1f} batches/s{against}"
+    return rates.shown(runs, ours, runs, "we are {:.1f} x as fast")
 
 
 def main():

@@ -12,12 +12,12 @@ Bars: crop >= 3 x PyTorch, and with fast=True >= 4 x; large: the same, and fast=
 import argparse
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
 
 import photos
+import rates
 
 WORKERS, BATCH = 2, 64
 COUNT, LARGE_COUNT, LARGE = 320, 128, (2000, 1500)
@@ -74,8 +74,7 @@ def rate(row, contender, folder, seconds, build):
            "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-W", "ignore", "run.py"], cwd=folder, text=True, env=env,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    found = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("rate ")]
-    return float(found[0]) if found else (done.stderr.strip().splitlines() or ["ended early"])[-1]
+    return rates.rate_of(done)
 
 
 def make(row, folder):
@@ -97,12 +96,7 @@ def measure(row, folder, args):
 
 
 def shown(runs, base):
-    failed = [run for run in runs if not isinstance(run, float)]
-    if failed:
-        return f"none: {failed[-1]}"
-    ratios = [a / b for a, b in zip(runs, base) if isinstance(b, float)]
-    against = f"  {statistics.median(ratios):.2f} x PyTorch" if ratios and runs is not base else ""
-    return f"{statistics.median(runs):.1f} batches/s{against}"
+    return rates.shown(runs, runs, base, "{:.2f} x PyTorch")
 
 
 def main():
