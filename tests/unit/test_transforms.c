@@ -464,6 +464,32 @@ static void test_fast(void **state)
 /* ---- the manual -------------------------------------------------------------------------------
  */
 
+/* ---- a flip -----------------------------------------------------------------------------------
+ */
+
+/* Of rows of each width up to some registers: what comes from both ends, and what is between. */
+static void test_flip(void **state)
+{
+    enum { HEIGHT = 3, WIDTH_MAX = 41 };
+    struct picture p = {0};
+
+    (void)state;
+    for (uint32_t w = 1; w <= WIDTH_MAX; w++) {
+        assert_int_equal(picture_set(&p, (struct image_size){HEIGHT, w}, false), 0);
+        for (size_t i = 0; i < picture_pixels(&p) * PICTURE_PIXEL; i++)
+            p.pixels[i] = (uint8_t)(i * 7);
+        picture_flip_horizontally(&p);
+        for (size_t i = 0; i < picture_pixels(&p) * PICTURE_PIXEL; i++) {
+            size_t pixel = i / PICTURE_PIXEL, x = pixel % w;
+            size_t from = (pixel - x + w - 1 - x) * PICTURE_PIXEL + i % PICTURE_PIXEL;
+            if (p.pixels[i] != (uint8_t)(from * 7))
+                fail_msg("%u pixels wide: byte %zu is %u, not %u", w, i, p.pixels[i],
+                         (uint8_t)(from * 7));
+        }
+    }
+    picture_deinit(&p);
+}
+
 static void test_the_manual_has_them_all(void **state)
 {
     FILE *file = fopen(SPEC_PAGE, "r");
@@ -483,9 +509,14 @@ static void test_the_manual_has_them_all(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_refused),       cmocka_unit_test(test_shapes),
-    cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_keyed_draws),
-    cmocka_unit_test(test_pixels),        cmocka_unit_test(test_first_generation),
-    cmocka_unit_test(test_fast),          cmocka_unit_test(test_the_manual_has_them_all),
+    cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_shapes),
+    cmocka_unit_test(test_out_of_memory),
+    cmocka_unit_test(test_keyed_draws),
+    cmocka_unit_test(test_pixels),
+    cmocka_unit_test(test_first_generation),
+    cmocka_unit_test(test_fast),
+    cmocka_unit_test(test_flip),
+    cmocka_unit_test(test_the_manual_has_them_all),
 };
 TEST_MAIN(tests)

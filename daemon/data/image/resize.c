@@ -119,21 +119,30 @@ static int32_t resize_fixed(double share)
     return (int32_t)(share < 0 ? scaled - 0.5 : scaled + 0.5);
 }
 
-/* Output `i`, whose filter is `stretch` times as wide as it is long. */
-static void resize_weigh(struct resize_axis *axis, uint32_t i, const struct resize_span *span,
-                         double stretch, enum resize_filter filter)
+/* What the outputs of an axis have in common. */
+struct resize_scale {
+    double begin;   /* in inputs */
+    double step;    /* from output to output */
+    double support; /* of the filter, in inputs */
+    double narrow;  /* outputs for an input, at most 1: what distances are multiplied by */
+    uint32_t inputs;
+};
+
+/* Output `i`. Inlined with the filter's function known. */
+static inline __attribute__((always_inline)) void resize_weigh(struct resize_axis *axis, uint32_t i,
+                                                               const struct resize_scale *scale,
+                                                               double (*weight)(double))
 {
-    double support = filters[filter].support * stretch, narrow = 1 / stretch;
-    double centre = span->begin + (i + 0.5) * (span->length / axis->n), sum = 0;
-    uint32_t inputs = span->inputs;
+    double centre = scale->begin + (i + 0.5) * scale->step, sum = 0;
     int32_t *weights = axis->weights + (size_t)i * axis->taps;
-    int64_t from = (int64_t)(centre - support + 0.5), to = (int64_t)(centre + support + 0.5);
+    int64_t from = (int64_t)(centre - scale->support + 0.5);
+    int64_t to = (int64_t)(centre + scale->support + 0.5);
 
     from = from < 0 ? 0 : from;
-    to = to > inputs ? inputs : to;
+    to = to > scale->inputs ? scale->inputs : to;
     for (int64_t x = from; x < to; x++) {
         double place = (double)x - centre + 0.5;
-        double share = filters[filter].weight(place * narrow);
+        double share = weight(place * scale->narrow);
         axis->shares[x - from] = share;
         sum += share;
     }
@@ -141,23 +150,30 @@ static void resize_weigh(struct resize_axis *axis, uint32_t i, const struct resi
     axis->count[i] = (uint32_t)(to - from);
     for (uint32_t t = 0; t < axis->count[i]; t++)
         weights[t] = resize_fixed(sum != 0 ? axis->shares[t] / sum : axis->shares[t]);
-    memset(weights + axis->count[i], 0, (axis->taps - axis->count[i]) * sizeof *weights);
+    for (uint32_t t = axis->count[i]; t < axis->taps; t++)
+        weights[t] = 0;
 }
 
 static int resize_axis_set(struct resize_axis *axis, const struct resize_span *span,
                            uint32_t outputs, enum resize_filter filter)
 {
-    double scale = span->length / outputs, stretch = scale < 1 ? 1 : scale;
-    uint32_t taps =
-        (uint32_t)align_up((uint64_t)ceil(filters[filter].support * stretch) * 2 + 2, 4);
+    double step = span->length / outputs, stretch = step < 1 ? 1 : step;
+    struct resize_scale scale = {.begin = span->begin,
+                                 .step = step,
+                                 .support = filters[filter].support * stretch,
+                                 .narrow = 1 / stretch,
+                                 .inputs = span->inputs};
+    uint32_t taps = (uint32_t)align_up((uint64_t)ceil(scale.support) * 2 + 2, 4);
     int r = resize_make_room(axis, outputs, taps);
 
     if (r < 0)
         return r;
     axis->n = outputs;
     axis->taps = taps;
-    for (uint32_t i = 0; i < outputs; i++)
-        resize_weigh(axis, i, span, stretch, filter);
+    for (uint32_t i = 0; filter == RESIZE_BILINEAR && i < outputs; i++)
+        resize_weigh(axis, i, &scale, resize_bilinear);
+    for (uint32_t i = 0; filter != RESIZE_BILINEAR && i < outputs; i++)
+        resize_weigh(axis, i, &scale, filters[filter].weight);
     return 0;
 }
 

@@ -125,15 +125,10 @@ static bool resize_block_fits(const struct resize_axis *axis, uint32_t block)
     return last - first + FOUR <= SPAN;
 }
 
-/* Four of each channel side by side, and sixteen bytes an output, of pixels of `step` bytes; where
- * there is no fourth channel, the third one stands twice. */
-static void resize_block_order(uint32_t at, uint32_t step, uint8_t *out)
-{
-    for (uint32_t c = 0; c < PIXEL; c++) {
-        for (uint32_t t = 0; t < FOUR; t++)
-            *out++ = (uint8_t)((at + t) * step + (c < step ? c : step - 1));
-    }
-}
+/* Where the bytes of an output's four inputs are, from the first of them on: four of each channel
+ * side by side. Of three channels the third one stands twice. */
+#define RESIZE_ORDER        _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)
+#define RESIZE_NARROW_ORDER _mm_setr_epi8(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11, 2, 5, 8, 11)
 
 RESIZE_AVX512 static void resize_block_set(struct resize_axis *axis, uint32_t block)
 {
@@ -145,8 +140,10 @@ RESIZE_AVX512 static void resize_block_set(struct resize_axis *axis, uint32_t bl
     for (uint32_t k = 0; k < FOUR; k++) {
         uint32_t i = resize_block_output(axis, block, k);
         uint8_t *to = order + k * VECTOR / FOUR;
-        resize_block_order(axis->from[i] - from, PIXEL, to);
-        resize_block_order(axis->from[i] - from, NARROW, to += VECTOR);
+        int at = (int)(axis->from[i] - from);
+        _mm_store_si128((void *)to, _mm_add_epi8(RESIZE_ORDER, _mm_set1_epi8((char)(at * PIXEL))));
+        _mm_store_si128((void *)(to += VECTOR),
+                        _mm_add_epi8(RESIZE_NARROW_ORDER, _mm_set1_epi8((char)(at * NARROW))));
         for (uint32_t g = 0; g < groups; g++) {
             for (uint32_t d = 0; d < DIGITS; d++) {
                 int32_t four;
@@ -199,52 +196,121 @@ RESIZE_AVX512_INLINE __m512i resize_thirds_sum(const struct resize_thirds *t)
     return _mm512_srai_epi32(_mm512_add_epi32(_mm512_slli_epi32(sum, 8), t->s[2]), BITS);
 }
 
-/* Pixels of `step` bytes from `p` on, of which so many are there. */
-RESIZE_AVX512_INLINE __m512i resize_load_pixels(const uint8_t *p, int64_t left, uint32_t step)
+/* The same of all pixels at once, one digit after the other: that takes no sums of three parts. */
+RESIZE_AVX512_INLINE __m512i resize_half(void)
 {
-    int64_t bytes = left * step;
-
-    if (bytes >= VECTOR)
-        return _mm512_loadu_si512(p);
-    return _mm512_maskz_loadu_epi8((1ULL << (bytes > 0 ? bytes : 0)) - 1, p);
+    return _mm512_set1_epi32(1 << (BITS - 1 - 16));
 }
 
-RESIZE_AVX512_INLINE __m128i resize_block_pixels(const struct resize_digits *digits,
-                                                 const uint8_t *row, uint32_t block,
-                                                 uint32_t groups, uint32_t step)
+RESIZE_AVX512_INLINE __m512i resize_sum_one(__m512i px, const __m512i digits[static DIGITS])
 {
-    const uint8_t *unit = digits->blocks + block * resize_block_units(groups) * VECTOR;
-    __m512i order = _mm512_load_si512(step == NARROW ? unit + VECTOR : unit);
-    struct resize_thirds sums = resize_thirds_zero();
-    uint32_t from = digits->from[block];
+    __m512i sum = _mm512_dpbusd_epi32(resize_half(), px, digits[0]);
 
-    unit += VECTOR;
-    for (uint32_t g = 0; g < groups; g++, from += FOUR) {
-        int64_t left = (int64_t)digits->inputs - from;
-        __m512i px = resize_load_pixels(row + (size_t)from * step, left, step);
-        px = _mm512_permutexvar_epi8(order, px);
+    sum = _mm512_dpbusd_epi32(_mm512_slli_epi32(sum, 8), px, digits[1]);
+    sum = _mm512_dpbusd_epi32(_mm512_slli_epi32(sum, 8), px, digits[2]);
+    return _mm512_srai_epi32(sum, BITS);
+}
+
+RESIZE_AVX512_INLINE __m512i resize_sum_two(__m512i px, const __m512i digits[static DIGITS],
+                                            __m512i more, const __m512i others[static DIGITS])
+{
+    __m512i sum = _mm512_dpbusd_epi32(resize_half(), px, digits[0]);
+
+    sum = _mm512_slli_epi32(_mm512_dpbusd_epi32(sum, more, others[0]), 8);
+    sum = _mm512_dpbusd_epi32(sum, px, digits[1]);
+    sum = _mm512_slli_epi32(_mm512_dpbusd_epi32(sum, more, others[1]), 8);
+    sum = _mm512_dpbusd_epi32(sum, px, digits[2]);
+    return _mm512_srai_epi32(_mm512_dpbusd_epi32(sum, more, others[2]), BITS);
+}
+
+/* A row that is resized: pixels of `step` bytes. */
+struct resize_line {
+    const struct resize_digits *digits;
+    const uint8_t *row;
+    uint32_t groups;
+    uint32_t step;
+};
+
+/* The four inputs of each output's group `g`, of which the row need not have all. */
+RESIZE_AVX512_INLINE __m512i resize_load_pixels(const struct resize_line *line, uint32_t from,
+                                                __m512i order)
+{
+    int64_t bytes = ((int64_t)line->digits->inputs - from) * line->step;
+    const uint8_t *p = line->row + (size_t)from * line->step;
+    __m512i px;
+
+    if (bytes >= VECTOR)
+        px = _mm512_loadu_si512(p);
+    else
+        px = _mm512_maskz_loadu_epi8((1ULL << (bytes > 0 ? bytes : 0)) - 1, p);
+    return _mm512_permutexvar_epi8(order, px);
+}
+
+/* Of any number of groups. */
+RESIZE_AVX512_INLINE __m512i resize_sum_groups(const struct resize_line *line, uint32_t from,
+                                               __m512i order, const uint8_t *unit)
+{
+    struct resize_thirds sums = resize_thirds_zero();
+
+    for (uint32_t g = 0; g < line->groups; g++, from += FOUR) {
+        __m512i px = resize_load_pixels(line, from, order);
         sums.s[0] = _mm512_dpbusd_epi32(sums.s[0], px, _mm512_load_si512(unit += VECTOR));
         sums.s[1] = _mm512_dpbusd_epi32(sums.s[1], px, _mm512_load_si512(unit += VECTOR));
         sums.s[2] = _mm512_dpbusd_epi32(sums.s[2], px, _mm512_load_si512(unit += VECTOR));
     }
-    __m512i sum = _mm512_max_epi32(resize_thirds_sum(&sums), _mm512_setzero_si512());
+    return resize_thirds_sum(&sums);
+}
+
+/* Four outputs' channels, not yet cut to a byte. */
+RESIZE_AVX512_INLINE __m512i resize_block_sums(const struct resize_line *line, uint32_t block)
+{
+    const uint8_t *unit = line->digits->blocks + block * resize_block_units(line->groups) * VECTOR;
+    const __m512i *digits = (const void *)(unit + 2 * (size_t)VECTOR);
+    __m512i order = _mm512_load_si512(line->step == NARROW ? unit + VECTOR : unit);
+    uint32_t from = line->digits->from[block];
+
+    if (line->groups == 1)
+        return resize_sum_one(resize_load_pixels(line, from, order), digits);
+    if (line->groups == 2)
+        return resize_sum_two(resize_load_pixels(line, from, order), digits,
+                              resize_load_pixels(line, from + FOUR, order), digits + DIGITS);
+    return resize_sum_groups(line, from, order, unit + VECTOR);
+}
+
+RESIZE_AVX512_INLINE __m128i resize_block_pixels(const struct resize_line *line, uint32_t block)
+{
+    __m512i sum = _mm512_max_epi32(resize_block_sums(line, block), _mm512_setzero_si512());
+
     return _mm512_cvtusepi32_epi8(sum);
 }
 
-RESIZE_AVX512_INLINE void resize_across_blocks(const struct resize_axis *axis, const uint8_t *row,
-                                               uint32_t groups, uint32_t step, uint8_t *out)
+/* Four blocks: packing leaves the first output of each side by side, then the second ones. */
+RESIZE_AVX512_INLINE __m512i resize_four_blocks(const struct resize_line *line, uint32_t block)
 {
-    uint32_t blocks = (uint32_t)resize_blocks(axis);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512i low =
+        _mm512_packs_epi32(resize_block_sums(line, block), resize_block_sums(line, block + 1));
+    __m512i high =
+        _mm512_packs_epi32(resize_block_sums(line, block + 2), resize_block_sums(line, block + 3));
+
+    return _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high));
+}
+
+RESIZE_AVX512_INLINE void resize_across_blocks(const struct resize_axis *axis,
+                                               const struct resize_line *line, uint8_t *out)
+{
+    uint32_t blocks = (uint32_t)resize_blocks(axis), whole = axis->n / FOUR, b = 0;
 
     if (axis->n < FOUR) {
-        __m128i four = resize_block_pixels(&axis->digits, row, 0, groups, step);
+        __m128i four = resize_block_pixels(line, 0);
         memcpy(out, &four, (size_t)axis->n * PIXEL);
         return;
     }
-    for (uint32_t b = 0; b < blocks; b++) {
+    for (; b + FOUR <= whole; b += FOUR)
+        _mm512_storeu_si512(out + (size_t)b * FOUR * PIXEL, resize_four_blocks(line, b));
+    for (; b < blocks; b++) {
         uint32_t at = b + 1 < blocks ? b * FOUR : axis->n - FOUR;
-        _mm_storeu_si128((void *)(out + (size_t)at * PIXEL),
-                         resize_block_pixels(&axis->digits, row, b, groups, step));
+        _mm_storeu_si128((void *)(out + (size_t)at * PIXEL), resize_block_pixels(line, b));
     }
 }
 
@@ -252,12 +318,15 @@ RESIZE_AVX512_INLINE void resize_across_blocks(const struct resize_axis *axis, c
 RESIZE_AVX512_INLINE void resize_across_step(const struct resize_axis *axis, const uint8_t *row,
                                              uint32_t step, uint8_t *out)
 {
-    if (axis->digits.groups == 1)
-        resize_across_blocks(axis, row, 1, step, out);
-    else if (axis->digits.groups == 2)
-        resize_across_blocks(axis, row, 2, step, out);
+    struct resize_line line = {
+        .digits = &axis->digits, .row = row, .groups = axis->digits.groups, .step = step};
+
+    if (line.groups == 1)
+        resize_across_blocks(axis, &(struct resize_line){&axis->digits, row, 1, step}, out);
+    else if (line.groups == 2)
+        resize_across_blocks(axis, &(struct resize_line){&axis->digits, row, 2, step}, out);
     else
-        resize_across_blocks(axis, row, axis->digits.groups, step, out);
+        resize_across_blocks(axis, &line, out);
 }
 
 RESIZE_AVX512 static void resize_across_avx512(const struct resize_axis *axis, const uint8_t *row,
@@ -290,6 +359,96 @@ RESIZE_AVX512_INLINE __m512i resize_digit_of(const int8_t *digits)
     return _mm512_set1_epi32(four);
 }
 
+/* Four rows from byte 0 on, and their weights. */
+struct resize_four {
+    const uint8_t *row[FOUR];
+    __m512i digits[DIGITS];
+};
+
+/* Rows `t` and on of output `i`. Behind the last one that counts: that one again, which has no
+ * weight there. */
+RESIZE_AVX512_INLINE struct resize_four resize_four_of(const struct resize_axis *axis, uint32_t i,
+                                                       const struct resize_rows *rows, uint32_t t)
+{
+    const uint8_t *first = rows->pixels + axis->from[i] * rows->bytes;
+    size_t at = (size_t)i * axis->taps + t;
+    uint32_t last = axis->count[i] - 1;
+
+    return (struct resize_four){.row = {first + min_u64(t, last) * rows->bytes,
+                                        first + min_u64(t + 1, last) * rows->bytes,
+                                        first + min_u64(t + 2, last) * rows->bytes,
+                                        first + min_u64(t + 3, last) * rows->bytes},
+                                .digits = {resize_digit_of(axis->digits.of[0] + at),
+                                           resize_digit_of(axis->digits.of[1] + at),
+                                           resize_digit_of(axis->digits.of[2] + at)}};
+}
+
+/* A register's bytes of four rows: a quarter each, in the order that unpacking leaves. */
+struct resize_quarters {
+    __m512i a, b, c, d;
+};
+
+RESIZE_AVX512_INLINE struct resize_quarters resize_four_rows(const struct resize_four *four,
+                                                             size_t at)
+{
+    __m512i r0 = _mm512_loadu_si512(four->row[0] + at), r1 = _mm512_loadu_si512(four->row[1] + at);
+    __m512i r2 = _mm512_loadu_si512(four->row[2] + at), r3 = _mm512_loadu_si512(four->row[3] + at);
+    __m512i low01 = _mm512_unpacklo_epi8(r0, r1), high01 = _mm512_unpackhi_epi8(r0, r1);
+    __m512i low23 = _mm512_unpacklo_epi8(r2, r3), high23 = _mm512_unpackhi_epi8(r2, r3);
+
+    return (struct resize_quarters){
+        _mm512_unpacklo_epi16(low01, low23), _mm512_unpackhi_epi16(low01, low23),
+        _mm512_unpacklo_epi16(high01, high23), _mm512_unpackhi_epi16(high01, high23)};
+}
+
+/* To bytes, in their order again. */
+RESIZE_AVX512_INLINE __m512i resize_pack_quarters(const struct resize_quarters *sums)
+{
+    return _mm512_packus_epi16(_mm512_packs_epi32(sums->a, sums->b),
+                               _mm512_packs_epi32(sums->c, sums->d));
+}
+
+/* The last register ends with the row, with some of what is done already. */
+RESIZE_AVX512_INLINE size_t resize_register_at(size_t at, size_t bytes)
+{
+    return at + VECTOR <= bytes ? at : bytes - VECTOR;
+}
+
+/* Of up to four rows. */
+RESIZE_AVX512_INLINE void resize_down_four(const struct resize_axis *axis, uint32_t i,
+                                           const struct resize_rows *rows, uint8_t *out)
+{
+    struct resize_four four = resize_four_of(axis, i, rows, 0);
+
+    for (size_t k = 0; k < rows->bytes; k += VECTOR) {
+        size_t at = resize_register_at(k, rows->bytes);
+        struct resize_quarters px = resize_four_rows(&four, at);
+        struct resize_quarters sums = {
+            resize_sum_one(px.a, four.digits), resize_sum_one(px.b, four.digits),
+            resize_sum_one(px.c, four.digits), resize_sum_one(px.d, four.digits)};
+        _mm512_storeu_si512(out + at, resize_pack_quarters(&sums));
+    }
+}
+
+/* Of up to eight. */
+RESIZE_AVX512_INLINE void resize_down_eight(const struct resize_axis *axis, uint32_t i,
+                                            const struct resize_rows *rows, uint8_t *out)
+{
+    struct resize_four four = resize_four_of(axis, i, rows, 0);
+    struct resize_four more = resize_four_of(axis, i, rows, FOUR);
+
+    for (size_t k = 0; k < rows->bytes; k += VECTOR) {
+        size_t at = resize_register_at(k, rows->bytes);
+        struct resize_quarters px = resize_four_rows(&four, at);
+        struct resize_quarters others = resize_four_rows(&more, at);
+        struct resize_quarters sums = {resize_sum_two(px.a, four.digits, others.a, more.digits),
+                                       resize_sum_two(px.b, four.digits, others.b, more.digits),
+                                       resize_sum_two(px.c, four.digits, others.c, more.digits),
+                                       resize_sum_two(px.d, four.digits, others.d, more.digits)};
+        _mm512_storeu_si512(out + at, resize_pack_quarters(&sums));
+    }
+}
+
 RESIZE_AVX512_INLINE void resize_thirds_add(struct resize_thirds *t, __m512i px,
                                             const __m512i digits[static DIGITS])
 {
@@ -298,60 +457,40 @@ RESIZE_AVX512_INLINE void resize_thirds_add(struct resize_thirds *t, __m512i px,
     t->s[2] = _mm512_dpbusd_epi32(t->s[2], px, digits[2]);
 }
 
-/* A register's bytes of a row: the sums of a quarter each, in the order that unpacking leaves. */
-struct resize_quarters {
-    struct resize_thirds a, b, c, d;
-};
-
-/* 64 bytes of four rows. */
-RESIZE_AVX512_INLINE void resize_add_four_rows(struct resize_quarters *q, const uint8_t *const p[],
-                                               const __m512i digits[static DIGITS])
+/* 64 bytes of any number of rows. */
+RESIZE_AVX512_INLINE __m512i resize_down_64(const struct resize_axis *axis, uint32_t i,
+                                            const struct resize_rows *rows, size_t at)
 {
-    __m512i r0 = _mm512_loadu_si512(p[0]), r1 = _mm512_loadu_si512(p[1]);
-    __m512i r2 = _mm512_loadu_si512(p[2]), r3 = _mm512_loadu_si512(p[3]);
-    __m512i low01 = _mm512_unpacklo_epi8(r0, r1), high01 = _mm512_unpackhi_epi8(r0, r1);
-    __m512i low23 = _mm512_unpacklo_epi8(r2, r3), high23 = _mm512_unpackhi_epi8(r2, r3);
+    struct resize_thirds a = resize_thirds_zero(), b = a, c = a, d = a;
 
-    resize_thirds_add(&q->a, _mm512_unpacklo_epi16(low01, low23), digits);
-    resize_thirds_add(&q->b, _mm512_unpackhi_epi16(low01, low23), digits);
-    resize_thirds_add(&q->c, _mm512_unpacklo_epi16(high01, high23), digits);
-    resize_thirds_add(&q->d, _mm512_unpackhi_epi16(high01, high23), digits);
-}
-
-/* Rows behind the last one that counts: that one again, which has no weight there. */
-RESIZE_AVX512_INLINE void resize_down_64(const struct resize_axis *axis, uint32_t i,
-                                         const struct resize_rows *rows, size_t at, uint8_t *out)
-{
-    const uint8_t *first = rows->pixels + axis->from[i] * rows->bytes + at;
-    size_t weights = (size_t)i * axis->taps;
-    uint32_t last = axis->count[i] - 1;
-    struct resize_thirds zero = resize_thirds_zero();
-    struct resize_quarters q = {zero, zero, zero, zero};
-
-    for (uint32_t t = 0; t <= last; t += FOUR, weights += FOUR) {
-        const uint8_t *p[FOUR] = {
-            first + t * rows->bytes, first + min_u64(t + 1, last) * rows->bytes,
-            first + min_u64(t + 2, last) * rows->bytes, first + min_u64(t + 3, last) * rows->bytes};
-        __m512i digits[DIGITS] = {resize_digit_of(axis->digits.of[0] + weights),
-                                  resize_digit_of(axis->digits.of[1] + weights),
-                                  resize_digit_of(axis->digits.of[2] + weights)};
-        resize_add_four_rows(&q, p, digits);
+    for (uint32_t t = 0; t < axis->count[i]; t += FOUR) {
+        struct resize_four four = resize_four_of(axis, i, rows, t);
+        struct resize_quarters px = resize_four_rows(&four, at);
+        resize_thirds_add(&a, px.a, four.digits);
+        resize_thirds_add(&b, px.b, four.digits);
+        resize_thirds_add(&c, px.c, four.digits);
+        resize_thirds_add(&d, px.d, four.digits);
     }
-    __m512i low = _mm512_packs_epi32(resize_thirds_sum(&q.a), resize_thirds_sum(&q.b));
-    __m512i high = _mm512_packs_epi32(resize_thirds_sum(&q.c), resize_thirds_sum(&q.d));
-    _mm512_storeu_si512(out + at, _mm512_packus_epi16(low, high));
+    struct resize_quarters sums = {resize_thirds_sum(&a), resize_thirds_sum(&b),
+                                   resize_thirds_sum(&c), resize_thirds_sum(&d)};
+    return resize_pack_quarters(&sums);
 }
 
-/* The last register ends with the row, with some of what is done already. */
 RESIZE_AVX512 static void resize_down_avx512(const struct resize_axis *axis, uint32_t i,
                                              const struct resize_rows *rows, uint8_t *out)
 {
     if (rows->bytes < VECTOR || !axis->digits.fit || axis->count[i] == 0) {
         resize_plain.down(axis, i, rows, out);
-        return;
+    } else if (axis->count[i] <= FOUR) {
+        resize_down_four(axis, i, rows, out);
+    } else if (axis->count[i] <= 2 * FOUR) {
+        resize_down_eight(axis, i, rows, out);
+    } else {
+        for (size_t k = 0; k < rows->bytes; k += VECTOR) {
+            size_t at = resize_register_at(k, rows->bytes);
+            _mm512_storeu_si512(out + at, resize_down_64(axis, i, rows, at));
+        }
     }
-    for (size_t at = 0; at < rows->bytes; at += VECTOR)
-        resize_down_64(axis, i, rows, at + VECTOR <= rows->bytes ? at : rows->bytes - VECTOR, out);
 }
 
 const struct resize_kernels resize_avx512 = {
