@@ -101,6 +101,27 @@ class TestOrder(Case):
             self.assertEqual(list(DataLoader(Words(), batch_size=2, num_workers=workers)),
                              [["a", "b"], ["c"]])
 
+    def test_a_state_that_wants_to_be_told(self):
+        """A dataset whose state_dict() has to be given something, as MosaicML's, is read, and not asked."""
+        class Told(datasets.Split):
+            def state_dict(self, num_samples, from_beginning):
+                raise AssertionError("it was asked")
+
+            def load_state_dict(self, state):
+                raise AssertionError("it was told")
+
+        for workers in (0, 2):
+            self.assertEqual(lists(DataLoader(Told(5), batch_size=2, num_workers=workers)),
+                             lists(DataLoader(datasets.Split(5), batch_size=2, num_workers=workers)))
+            loader = DataLoader(Told(5), batch_size=2, num_workers=workers)
+            first = next(iter(loader))
+            state = loader.state_dict()
+            again = DataLoader(Told(5), batch_size=2, num_workers=workers)
+            again.load_state_dict(state)
+            with self.assertWarnsRegex(UserWarning, "are loaded again and discarded"):
+                rest = lists(again)
+            self.assertEqual([first.tolist(), *rest], lists(DataLoader(Told(5), batch_size=2, num_workers=workers)))
+
     def test_random_arguments(self):
         rng = random.Random(seed := random.SystemRandom().getrandbits(32))
         for case in range(8 if black_box.QUICK else 24):

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data import DistributedSampler, WeightedRandomSampler
 
-from . import _blocks, _datapipes
+from . import _blocks, _datapipes, _states
 from ._seeds import MASK63, MASK64
 
 # Samplers that draw from the global generator before their first key, if at all, and never after.
@@ -82,7 +82,7 @@ def has_state(thing: Any) -> bool:
     """It can be asked for its place, and put there. A module's state is its parameters."""
     if isinstance(thing, torch.nn.Module):
         return False
-    return hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
+    return _states.knows(thing)
 
 
 def stateful_sampler(loader: Any) -> Any:

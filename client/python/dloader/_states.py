@@ -9,6 +9,8 @@ from whoever may connect to the daemon.
 from __future__ import annotations
 
 import base64
+import functools
+import inspect
 import json
 import sys
 from collections.abc import Iterator
@@ -128,8 +130,28 @@ def behind(whole: bytes) -> bytes:
 
 # ---- in a worker -------------------------------------------------------------------------------
 
-def _knows(thing: Any) -> bool:
-    return hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
+def _takes(function: Any, *args: Any) -> bool:
+    """As far as it says."""
+    try:
+        inspect.signature(function).bind(*args)
+    except TypeError:
+        return False
+    except ValueError:  # it does not say
+        pass
+    return True
+
+
+_takes_self = functools.lru_cache(maxsize=64)(lambda function: _takes(function, None))
+
+
+def knows(thing: Any) -> bool:
+    """It can be asked for its place, and put there: not so MosaicML's StreamingDataset, whose state_dict()
+    wants to be told the place.
+    """
+    if not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
+        return False
+    function = getattr(thing.state_dict, "__func__", None)
+    return _takes(thing.state_dict) if function is None else _takes_self(function)
 
 
 class Keeper:
@@ -174,7 +196,7 @@ class Keeper:
         return iterator
 
     def _load(self, thing: Any, state: Any) -> None:
-        if not _knows(thing):
+        if not knows(thing):
             raise StateError(f"{self._name}: it no longer has the load_state_dict() that the state needs; "
                              "start the epoch from its beginning")
         self._call(thing, "load_state_dict", state)
@@ -190,8 +212,8 @@ class Keeper:
 
     def take(self, iterator: Iterator) -> Any:
         """Its state: bytes; None: not now; a number: why it cannot be kept; False: it has none."""
-        own = iterator is not self._dataset and _knows(iterator)
-        shared = _knows(self._dataset)
+        own = iterator is not self._dataset and knows(iterator)
+        shared = knows(self._dataset)
         if not own and not shared:
             return False
         if shared and self._mixed:
