@@ -49,6 +49,36 @@ static void check_made(const struct tar_view *view, uint64_t begin, uint64_t end
     arena_deinit(&arena);
 }
 
+/* A member is the same from its headers alone, which are in memory of just their size. */
+static void check_head(const struct tar_view *view, uint64_t at)
+{
+    uint64_t left = view->bytes - at, have = 0, want = 0;
+    struct tar_reader whole, part;
+    struct tar_member one, other;
+    struct dl_error a = {0}, b = {0};
+
+    do {
+        have = want;
+        _cleanup_free_ uint8_t *copy = malloc(max_u64(have, 1));
+        FUZZ_ASSERT(copy);
+        memcpy(copy, view->data + at, have);
+        want = min_u64(tar_head_bytes(copy, have), left);
+    } while (want > have);
+    _cleanup_free_ uint8_t *head = malloc(max_u64(have, 1));
+    FUZZ_ASSERT(head);
+    memcpy(head, view->data + at, have);
+    struct tar_view rest = {.path = view->path, .data = head, .bytes = left, .base = at};
+    tar_reader_init(&whole, view, at);
+    tar_reader_init(&part, &rest, 0);
+    int r = tar_next(&whole, &one, &a);
+    FUZZ_ASSERT(tar_next(&part, &other, &b) == r && strcmp(a.message, b.message) == 0);
+    if (r == 0)
+        FUZZ_ASSERT(one.size == other.size && one.odd == other.odd &&
+                    strcmp(one.name, other.name) == 0 &&
+                    one.data - view->data == other.data - head + (ptrdiff_t)at &&
+                    whole.offset == at + part.offset);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct spec_image image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC};
@@ -70,10 +100,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tar_view view = {.path = "fuzz", .data = copy, .bytes = size - 1};
     while ((r = tar_scan(&view, &offset, &err)) == 0) {
         FUZZ_ASSERT(offset > begin && offset <= view.bytes);
+        check_head(&view, begin);
         check_made(&view, begin, offset, &options);
         begin = offset;
     }
     FUZZ_ASSERT(r == TAR_END || (r == -EINVAL && err.code == EINVAL && offset == begin));
+    check_head(&view, begin);
     if (r < 0) {
         struct arena arena = {0};
         struct sample sample = {.arena = &arena};

@@ -352,11 +352,177 @@ static void test_cuts(void **state)
     tar_free(&tar);
 }
 
+/* As who reads by pieces has it: the member at `at` from its headers alone, in memory of just their
+ * size. As tar_next(). */
+static int next_by_its_head(const struct tar_file *tar, uint64_t *at, struct tar_member *ret,
+                            char *ret_name, struct dl_error *err)
+{
+    uint64_t left = tar->len - *at, have = min_u64(TAR_BLOCK, left), want;
+
+    for (;;) {
+        _cleanup_free_ uint8_t *head = malloc(max_u64(have, 1));
+        assert_non_null(head);
+        memcpy(head, tar->data + *at, have);
+        want = min_u64(tar_head_bytes(head, have), left);
+        if (want <= have) {
+            struct tar_view view = {.path = "shard", .data = head, .bytes = left, .base = *at};
+            struct tar_reader reader;
+            tar_reader_init(&reader, &view, 0);
+            int r = tar_next(&reader, ret, err);
+            if (r == 0) {
+                assert_in_range(ret->data - head, 0, have);
+                ret->data = tar->data + *at + (ret->data - head);
+                snprintf(ret_name, DL_BOUND_PATH_BYTES + 1, "%s", ret->name);
+                *at += reader.offset;
+            }
+            return r;
+        }
+        have = want;
+    }
+}
+
+/* The same members, and the same error at the same byte of the file. */
+static void test_heads(void **state)
+{
+    static char name[DL_BOUND_PATH_BYTES + 1], link[3000];
+    struct tar_file whole = tar_new();
+
+    memset(link, 'z', sizeof link - 1);
+    tar_text(&whole, "a.txt", "hello");
+    tar_pax(&whole, "path", "p.txt");
+    tar_text(&whole, "b", "x");
+    tar_member(&whole, "l", 'L', link, sizeof link);
+    tar_text(&whole, "c", "y");
+    tar_member(&whole, "d", '5', "", 0);
+    for (size_t len = 0; len <= whole.len; len += len % 512 < 20 ? 1 : 61) {
+        struct tar_file tar = {.data = whole.data, .len = len};
+        struct tar_reader reader = reader_of(&tar);
+        struct tar_member one, other;
+        struct dl_error a = {0}, b = {0};
+        uint64_t at = 0;
+        int r;
+
+        do {
+            r = tar_next(&reader, &one, &a);
+            assert_int_equal(next_by_its_head(&tar, &at, &other, name, &b), r);
+            if (r != 0)
+                break;
+            assert_string_equal(one.name, name);
+            assert_ptr_equal(one.data, other.data);
+            assert_int_equal(one.size, other.size);
+            assert_int_equal(one.odd, other.odd);
+            assert_int_equal(reader.offset, at);
+        } while (true);
+        assert_string_equal(a.message, b.message);
+    }
+    tar_free(&whole);
+}
+
+/* What is asked for is no more than a header says, and no size makes it wrap around. */
+static void test_head_sizes(void **state)
+{
+    static const struct {
+        const char *size; /* with its first bit set it is binary */
+        char type;
+        uint64_t want;
+    } rows[] = {
+        {"00000000000", '0', 512},
+        {"00000001000", '0', 512},
+        {"00000000000", 'x', 1024},
+        {"00000000001", 'x', 1536},
+        {"00000001001", 'L', 2048},
+        {"77777777777", 'g', (8ULL << 30) + 1024},
+        {"nonsense\0\0\0\0", 'x', 512},
+        {"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 'x', 512},
+        {"\x80\0\0\0\x7F\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 'K', 512},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tar_file tar = tar_new();
+        uint8_t *header = tar_header(&tar, "ustar", "name", rows[i].type, 0);
+        memcpy(header + 124, rows[i].size, 12);
+        assert_int_equal(tar_head_bytes(tar.data, TAR_BLOCK), rows[i].want);
+        assert_int_equal(tar_head_bytes(tar.data, TAR_BLOCK - 1), TAR_BLOCK);
+        assert_int_equal(tar_head_bytes(tar.data, 0), TAR_BLOCK);
+        tar_free(&tar);
+    }
+}
+
+/* A header of which one field is changed, and whether programs differ over it. */
+static void test_odd(void **state)
+{
+    static const struct {
+        unsigned at;
+        const char *field;
+        unsigned len;
+        bool odd;
+    } rows[] = {
+        {0, "", 0, false},
+        {100, "\xC1", 1, true}, /* its mode is a binary number of another kind */
+        {108, "  17 \0", 6, false},
+        {108, "1 7", 3, true},
+        {116, "\x80\0\0\0\0\0\1\2", 8, false},
+        {136, "12345678901x", 12, true},
+        {329, "\xFF", 1, true},
+        {345, "folder", 6, false},
+        {257, "ustar  ", 7, false}, /* GNU's */
+        {156, "5", 1, false},
+        {156, "1", 1, false},
+        {156, "7", 1, true},
+        {156, "\0", 1, false},
+        {156, "D", 1, true},
+        {0, "file/\0", 6, true},
+        {0, "\0", 1, true},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tar_file tar = tar_new();
+        struct tar_member m;
+        uint8_t *header = tar_header(&tar, "ustar", "name", '0', 0);
+        memcpy(header + rows[i].at, rows[i].field, rows[i].len);
+        tar_sum(header);
+        struct tar_reader reader = reader_of(&tar);
+        assert_int_equal(tar_next(&reader, &m, NULL), 0);
+        if (m.odd != rows[i].odd)
+            fail_msg("row %zu", i);
+        tar_free(&tar);
+    }
+}
+
+/* Extended headers: of one that names the member programs agree. */
+static void test_odd_headers(void **state)
+{
+    static const char *const rows[] = {"x", "L", "g", "X", "K", "xL", "xx", "gx"};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tar_file tar = tar_new();
+        struct tar_member m;
+        char record[64];
+        for (const char *type = rows[i]; *type; type++) {
+            size_t len = pax_record(record, sizeof record, "path", "there.txt");
+            tar_member(&tar, "h", *type, *type == 'L' || *type == 'K' ? "there.txt" : record,
+                       *type == 'L' || *type == 'K' ? 10 : len);
+        }
+        tar_text(&tar, "a.txt", "hello");
+        struct tar_reader reader = reader_of(&tar);
+        assert_int_equal(tar_next(&reader, &m, NULL), 0);
+        if (m.odd != (i > 1))
+            fail_msg("headers %s", rows[i]);
+        tar.len -= 500; /* its block is not filled */
+        reader = reader_of(&tar);
+        assert_int_equal(tar_next(&reader, &m, NULL), 0);
+        assert_true(m.odd);
+        tar_free(&tar);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_plain),    cmocka_unit_test(test_ends),
     cmocka_unit_test(test_types),    cmocka_unit_test(test_names),
     cmocka_unit_test(test_sizes),    cmocka_unit_test(test_old_checksum),
     cmocka_unit_test(test_refusals), cmocka_unit_test(test_cuts),
+    cmocka_unit_test(test_heads),    cmocka_unit_test(test_head_sizes),
+    cmocka_unit_test(test_odd),      cmocka_unit_test(test_odd_headers),
 };
 
 TEST_MAIN(tests)

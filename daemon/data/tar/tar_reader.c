@@ -33,6 +33,7 @@ struct tar_extension {
     bool has_size;
     bool any;
     bool sparse;
+    bool odd;
 };
 
 static int tar_reader_damaged(const struct tar_reader *reader, uint64_t at, const char *what,
@@ -41,7 +42,7 @@ static int tar_reader_damaged(const struct tar_reader *reader, uint64_t at, cons
     return dl_error_set(err, EINVAL, reader->view.path,
                         "its header at byte %llu %s; the shard is damaged there, or is not a tar "
                         "file",
-                        (unsigned long long)at, what);
+                        (unsigned long long)(reader->view.base + at), what);
 }
 
 /* ---- numbers -------------------------------------------------------------------------------- */
@@ -173,6 +174,7 @@ static int tar_reader_take_extension(const struct tar_reader *reader, uint64_t a
     const struct tar_header *header = (const void *)(reader->view.data + at);
     const char *data = (const char *)header + TAR_BLOCK;
 
+    ext->odd |= ext->any || (header->type != 'x' && header->type != 'L');
     ext->any = true;
     switch (header->type) {
     case 'L':
@@ -200,7 +202,8 @@ static int tar_reader_set_name(struct tar_reader *reader, const char *a, uint64_
         return dl_error_set(err, EINVAL, reader->view.path,
                             "its member at byte %llu has a name of %llu bytes; at most %d can be "
                             "read",
-                            (unsigned long long)at, (unsigned long long)len, DL_BOUND_PATH_BYTES);
+                            (unsigned long long)(reader->view.base + at), (unsigned long long)len,
+                            DL_BOUND_PATH_BYTES);
     if (memchr(a, '\0', a_len))
         return tar_reader_damaged(reader, at, "follows a name with a NUL in it", err);
     memcpy(reader->name, a, a_len);
@@ -252,7 +255,7 @@ static int tar_reader_take_header(const struct tar_reader *reader, uint64_t at, 
     const struct tar_header *header = (const void *)(view->data + at);
     uint64_t left = view->bytes - at;
 
-    if (view->bytes == 0)
+    if (view->bytes == 0 && view->base == 0)
         return dl_error_set(err, EINVAL, view->path, "is empty; a tar file needs a header");
     if (tar_reader_is_zero(view->data + at, min_u64(left, TAR_BLOCK)))
         return TAR_END;
@@ -275,7 +278,58 @@ static int tar_reader_check_data(const struct tar_reader *reader, uint64_t at, u
     return dl_error_set(err, EINVAL, reader->view.path,
                         "its member at byte %llu has %llu bytes, but the file ends after %llu of "
                         "them; it is truncated",
-                        (unsigned long long)at, (unsigned long long)size, (unsigned long long)left);
+                        (unsigned long long)(reader->view.base + at), (unsigned long long)size,
+                        (unsigned long long)left);
+}
+
+/* Whether it is anything but octal digits with spaces around, or a large one with 0x80 before. */
+static bool tar_reader_is_odd_number(const char *field, size_t len)
+{
+    const char *at = field, *end = field + strnlen(field, len);
+    uint64_t value;
+
+    if (*field & 0x80)
+        return (uint8_t)*field != 0x80 || !tar_reader_read_number(field, len, &value);
+    while (at < end && *at == ' ')
+        at++;
+    while (at < end && *at >= '0' && *at <= '7')
+        at++;
+    while (at < end && *at == ' ')
+        at++;
+    return at < end;
+}
+
+/*
+ * Whether programs differ in what they make of the member: some take a prefix whatever the magic
+ * is, some heed global headers, or a second extended one, or all fields, whether they are used or
+ * not; of a rare type they make one thing or another; and a last block that is not filled is the
+ * file's end to some, and damage to others.
+ */
+static bool tar_reader_is_odd(const struct tar_header *header, const struct tar_extension *ext,
+                              const char *name)
+{
+    const struct {
+        const char *at;
+        size_t len;
+    } numbers[] = {{header->mode, sizeof header->mode},
+                   {header->uid, sizeof header->uid},
+                   {header->gid, sizeof header->gid},
+                   {header->size, sizeof header->size},
+                   {header->mtime, sizeof header->mtime},
+                   {header->checksum, sizeof header->checksum},
+                   {header->device, sizeof header->device / 2},
+                   {header->device + sizeof header->device / 2, sizeof header->device / 2}};
+    size_t len = strlen(name);
+
+    for (unsigned i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (tar_reader_is_odd_number(numbers[i].at, numbers[i].len))
+            return true;
+    }
+    if (header->prefix[0] && memcmp(header->magic, "ustar", 6) != 0)
+        return true;
+    if (header->type != '\0' && !strchr("0125", header->type))
+        return true;
+    return ext->odd || len == 0 || (header->type != '5' && name[len - 1] == '/');
 }
 
 static uint64_t tar_reader_behind(const struct tar_reader *reader, uint64_t at, uint64_t size)
@@ -331,18 +385,36 @@ int tar_next(struct tar_reader *reader, struct tar_member *ret, struct dl_error 
         return dl_error_set(err, EINVAL, reader->view.path,
                             "its member %s at byte %llu is sparse; write the shard without "
                             "tar's --sparse",
-                            reader->name, (unsigned long long)at);
+                            reader->name, (unsigned long long)(reader->view.base + at));
     if (ext.has_size)
         size = ext.size;
     if (!tar_reader_has_data(header->type))
         size = 0;
     if ((r = tar_reader_check_data(reader, at, size, err)) < 0)
         return r;
-    *ret = (struct tar_member){.begin = reader->offset,
-                               .name = reader->name,
-                               .data = reader->view.data + at + TAR_BLOCK,
-                               .size = size,
-                               .regular = tar_reader_is_regular(header, reader->name)};
+    *ret =
+        (struct tar_member){.begin = reader->offset,
+                            .name = reader->name,
+                            .data = reader->view.data + at + TAR_BLOCK,
+                            .size = size,
+                            .regular = tar_reader_is_regular(header, reader->name),
+                            .odd = tar_reader_is_odd(header, &ext, reader->name) ||
+                                   align_up(at + TAR_BLOCK + size, TAR_BLOCK) > reader->view.bytes};
     reader->offset = tar_reader_behind(reader, at, size);
     return 0;
+}
+
+uint64_t tar_head_bytes(const uint8_t *data, uint64_t have)
+{
+    uint64_t at = 0, size;
+
+    while (have >= TAR_BLOCK && at <= have - TAR_BLOCK) {
+        const struct tar_header *header = (const void *)(data + at);
+        if (header->type == '\0' || !strchr("LKxXg", header->type) ||
+            !tar_reader_read_number(header->size, sizeof header->size, &size) ||
+            size > UINT64_MAX / 2 - at - 2 * TAR_BLOCK)
+            break;
+        at = align_up(at + TAR_BLOCK + size, TAR_BLOCK);
+    }
+    return at + TAR_BLOCK;
 }

@@ -17,6 +17,7 @@ struct tar_view {
     const char *path; /* borrowed; of the file, for messages */
     const uint8_t *data;
     uint64_t bytes;
+    uint64_t base; /* for messages: where in the file the data begin, if they are a part of it */
 };
 
 struct tar_reader {
@@ -31,6 +32,7 @@ struct tar_member {
     const uint8_t *data; /* in the view */
     uint64_t size;       /* bytes of data */
     bool regular;        /* a file, no directory, link or device */
+    bool odd;            /* tar programs do not all read it alike: see tar_reader.c */
 };
 
 /* From the member whose first header is at `offset`, which is one, or 0. */
@@ -42,5 +44,12 @@ void tar_reader_init(struct tar_reader *reader, const struct tar_view *view, uin
  * then where it was.
  */
 int _nodiscard_ tar_next(struct tar_reader *reader, struct tar_member *ret, struct dl_error *err);
+
+/*
+ * How many bytes of a view tar_next() looks at for the member that begins at `data`, as far as the
+ * first `have` tell: where it is more than these, they have to be read, and it is to be asked
+ * again. What tar_next() returns is then right, though none of the member's own data are there.
+ */
+uint64_t tar_head_bytes(const uint8_t *data, uint64_t have);
 
 #endif
