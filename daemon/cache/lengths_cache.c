@@ -11,6 +11,7 @@
  */
 #include "daemon/cache/lengths_cache.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -137,7 +138,8 @@ static int lengths_cache_keep(struct kept_list *list, const char *name, const st
         list->room = room;
     }
     struct kept *file = &list->files[list->n++];
-    snprintf(file->name, sizeof file->name, "%s", name);
+    assert(strlen(name) == sizeof file->name - 1); /* as a cache's name is */
+    memcpy(file->name, name, sizeof file->name);
     file->bytes = (uint64_t)st->st_size;
     file->used = st->st_mtim;
     list->bytes += file->bytes;

@@ -295,7 +295,7 @@ static void test_no_memory(void **state)
         fail_in = k;
         sample_begin(&sample, TREE_DICT, NULL);
         for (int i = 0; i < 40; i++) {
-            char key[8];
+            char key[12];
             snprintf(key, sizeof key, "%d", i);
             sample_int(&sample, key, i);
         }

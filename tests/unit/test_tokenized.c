@@ -227,7 +227,7 @@ static uint64_t next_hidden(struct dataset_iter *it)
 static void test_stream(void **state)
 {
     struct tar_file tar = tar_new();
-    char text[41] = "", name[8];
+    char text[41] = "", name[16];
 
     (void)state;
     if (no_tokenizers())
