@@ -1,37 +1,12 @@
 /* Tables of 256 bytes where a byte's result depends on that byte alone and is no simple sum; else
  * pixel by pixel, for which the compiler has vectors. */
 #include "daemon/data/image/colour.h"
+#include "daemon/data/image/lookup.h"
 #include "daemon/data/image/vectors.h"
 
 #include <math.h>
 
-enum { PIXEL = PICTURE_PIXEL, COLOURS = 3, LEVELS = 256, BLOCK = 256 };
-
-struct colour_tables {
-    uint8_t of[COLOURS][LEVELS];
-};
-
-static void colour_look_up(struct picture *p, const struct colour_tables *tables)
-{
-    uint8_t *px = p->pixels;
-
-    for (size_t n = picture_pixels(p); n > 0; n--, px += PIXEL) {
-        for (unsigned c = 0; c < COLOURS; c++)
-            px[c] = tables->of[c][px[c]];
-    }
-}
-
-/* The same table for all channels. */
-static void colour_look_up_all(struct picture *p, const uint8_t table[static LEVELS])
-{
-    uint8_t *px = p->pixels;
-
-    for (size_t n = picture_pixels(p); n > 0; n--, px += PIXEL) {
-        px[0] = table[px[0]];
-        px[1] = table[px[1]];
-        px[2] = table[px[2]];
-    }
-}
+enum { PIXEL = PICTURE_PIXEL, COLOURS = LOOKUP_COLOURS, LEVELS = LOOKUP_LEVELS, BLOCK = 256 };
 
 static inline uint8_t colour_to_byte(int n)
 {
@@ -74,7 +49,7 @@ static inline uint32_t colour_mix_pixel(int32_t level, uint32_t pixel, float fac
     return mixed;
 }
 
-WIDE_VECTORS static void colour_mix_level(uint8_t *px, size_t n, int32_t level, float factor)
+WIDE_VECTORS static void colour_mix_level(uint8_t *px, size_t n, uint8_t level, float factor)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t pixel = colour_mix_pixel(level, colour_load(px, i), factor);
@@ -82,11 +57,22 @@ WIDE_VECTORS static void colour_mix_level(uint8_t *px, size_t n, int32_t level, 
     }
 }
 
+/* As colour_mix_level(): what a byte becomes depends on that byte alone. */
+static void colour_look_up_mixed(uint8_t *px, size_t n, uint8_t level, float factor)
+{
+    uint8_t table[LEVELS];
+
+    for (unsigned i = 0; i < LEVELS; i++)
+        table[i] = colour_mix(level, (uint8_t)i, factor);
+    lookup_all(px, n, table);
+}
+
 /* From one level for all pixels. */
 static void colour_blend_level(struct picture *p, uint8_t level, double factor)
 {
     if ((float)factor != 1)
-        colour_mix_level(p->pixels, picture_pixels(p), level, (float)factor);
+        (lookup_is_quick() ? colour_look_up_mixed : colour_mix_level)(p->pixels, picture_pixels(p),
+                                                                      level, (float)factor);
 }
 
 WIDE_VECTORS static void colour_mix_all(const uint8_t *restrict from, uint8_t *restrict to,
@@ -353,7 +339,7 @@ void colour_solarize(struct picture *p, double threshold)
 
     for (unsigned i = 0; i < LEVELS; i++)
         table[i] = (uint8_t)(i < threshold ? i : 255 - i);
-    colour_look_up_all(p, table);
+    lookup_all(p->pixels, picture_pixels(p), table);
 }
 
 struct colour_counts {
@@ -415,12 +401,12 @@ static void colour_stretch(const uint64_t counts[static LEVELS], uint8_t table[s
 void colour_autocontrast(struct picture *p)
 {
     struct colour_counts counts;
-    struct colour_tables tables;
+    struct lookup_tables tables;
 
     colour_count(p, &counts);
     for (unsigned c = 0; c < COLOURS; c++)
         colour_stretch(counts.of[c], tables.of[c]);
-    colour_look_up(p, &tables);
+    lookup_each(p->pixels, picture_pixels(p), &tables);
 }
 
 static void colour_level(const uint64_t counts[static LEVELS], uint64_t pixels,
@@ -440,10 +426,10 @@ static void colour_level(const uint64_t counts[static LEVELS], uint64_t pixels,
 void colour_equalize(struct picture *p)
 {
     struct colour_counts counts;
-    struct colour_tables tables;
+    struct lookup_tables tables;
 
     colour_count(p, &counts);
     for (unsigned c = 0; c < COLOURS; c++)
         colour_level(counts.of[c], picture_pixels(p), tables.of[c]);
-    colour_look_up(p, &tables);
+    lookup_each(p->pixels, picture_pixels(p), &tables);
 }
