@@ -197,7 +197,8 @@ class Job:
     collate: None: the default rules, which C knows itself. init: worker_init_fn or None. base_seed:
     of the first epoch; the generators run on from there. states: as _carried.to_send() says, or None.
     native: what is known of the dataset is done in C. pictures: how its pictures are, too
-    (_native.pictures_of()); None: they are not. pads: batches are padded at once, if the dataset is known.
+    (_native.pictures_of()), and stages of a pipeline; None: they are not. pads: batches are padded at once,
+    if the dataset is known.
     """
 
     def __init__(self, dataset: Any, iterable: bool, collate: Callable | None,
@@ -285,6 +286,8 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
         else:
             source.columns = job.columns_in_worker()
             source.dataset = job.dataset_in_worker()
+            if source.keeper is not None and source.dataset is not job.dataset:
+                source.keeper = _states.Keeper(source.dataset)
             padded = job.padded_in_worker()
             if padded is not None:
                 source.dataset, source.collate = padded

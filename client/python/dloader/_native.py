@@ -5,7 +5,8 @@ PyTorch's, is not. Known are tensors and NumPy arrays in memory, TensorDataset, 
 ConcatDataset of known ones; collate_fn must be PyTorch's default_collate. The batches are equal to
 PyTorch's, and so are the errors: an index that is no sample goes to the dataset itself.
 
-Datasets of pictures are another matter: C makes their samples, one by one (_native_pictures.py).
+Datasets of pictures are another matter: C makes their samples, one by one (_native_pictures.py); and so are
+pipelines of webdataset, some of whose stages are C's (_native_webdataset.py).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from torch.utils.data import dataset as _theirs
 from torch.utils.data._utils import collate as _collate
 
-from . import _html, _native_datasets, _native_padding, _native_pictures
+from . import _html, _native_datasets, _native_padding, _native_pictures, _native_webdataset
 from ._native_transforms import Unknown
 from ._native_transforms import name_of as _name
 
@@ -219,6 +220,10 @@ def _iterable_text(dataset: Any) -> str:
 def _check_loader(loader: Any) -> None:
     if loader._is_iterable:
         raise Unknown(_iterable_text(loader.dataset))
+    _check_batches(loader)
+
+
+def _check_batches(loader: Any) -> None:
     if not loader._auto_collation:
         raise Unknown("batch_size: None asks for single samples")
     _check_collate(loader.collate_fn)
@@ -251,9 +256,14 @@ def padded(dataset: Any, collate: Any) -> tuple[Any, Any] | None:
 
 def pictures_of(loader: Any) -> _native_pictures.How | None:
     """How C may make the pictures of its samples; None: it may not."""
-    if loader._options.native == "off" or loader._is_iterable:
+    if loader._options.native == "off" or (loader._is_iterable and not _is_pipeline(loader)):
         return None
     return _how(loader)
+
+
+def _is_pipeline(loader: Any) -> bool:
+    """Whether its dataset is a pipeline of webdataset's, of which some stages may be C's."""
+    return loader._is_iterable and _native_webdataset.is_pipeline(loader.dataset)
 
 
 def _how(loader: Any) -> _native_pictures.How:
@@ -279,6 +289,11 @@ def with_pictures(dataset: Any, how: _native_pictures.How, shared: bool) -> Any:
     """What gives the same samples, their pictures made by C where these are known. shared: by processes
     that are forked from this one.
     """
+    if _native_webdataset.is_pipeline(dataset):
+        try:
+            return _native_webdataset.lower(dataset, how).dataset
+        except Unknown:
+            return dataset
     if "torchvision" not in sys.modules:
         return dataset
     try:
@@ -296,10 +311,20 @@ def require(loader: Any) -> None:
         if pads(loader):
             _native_padding.lower(loader.dataset, loader.collate_fn)
             return
+        if _is_pipeline(loader):
+            _check_pipeline(loader)
+            return
         _check_loader(loader)
         _check_samples(loader)
     except Unknown as why:
         raise ValueError(f"native='require': {why}; see dloader.explain(), or use native='auto'") from None
+
+
+def _check_pipeline(loader: Any) -> None:
+    why = _native_webdataset.lower(loader.dataset, _how(loader)).why
+    if why:
+        raise Unknown(why)
+    _check_batches(loader)
 
 
 def _check_samples(loader: Any) -> None:
@@ -339,8 +364,8 @@ def take(dataset: Any, keys: Any, collate: Any = None) -> Any:
 
 # What explain() says to what is not all native.
 _REMEDY = ("a tensor, an array, a TensorDataset or a datasets.Dataset, torchvision's pictures with its "
-           "transforms, or Subset or ConcatDataset of such, in batches of PyTorch's default_collate; "
-           "what-runs-native.md lists them")
+           "transforms, or Subset or ConcatDataset of such, or a pipeline of webdataset's, in batches of "
+           "PyTorch's default_collate; what-runs-native.md lists them")
 
 
 # ---- for people ---------------------------------------------------------------------------------
@@ -363,7 +388,7 @@ def _why_not(check: Any, *arguments: Any) -> str | None:
 def _why_not_native(loader: Any) -> str | None:
     if loader._options.native == "off":
         return "native='off'"
-    if loader._is_iterable:
+    if loader._is_iterable and not _is_pipeline(loader):
         return _iterable_text(loader.dataset)
     if loader.num_workers == 0 and type(loader.dataset) in (Subset, ConcatDataset) and not \
             _native_pictures.has_pictures(loader.dataset):
@@ -385,6 +410,8 @@ def _stages(loader: Any) -> tuple[list[_native_pictures.Stage], bool]:
     collate = getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__)
     off = _why_not_native(loader)
     stage = _native_pictures.Stage
+    if off is None and _is_pipeline(loader):
+        return _pipeline_stages(loader, collate)
     if off is None and not loader._is_iterable and _native_pictures.has_pictures(loader.dataset):
         try:
             found = _native_pictures.lower(loader.dataset, _how(loader))
@@ -401,6 +428,18 @@ def _stages(loader: Any) -> tuple[list[_native_pictures.Stage], bool]:
     batches = off or samples or _why_not(_check_loader, loader)
     return [stage("samples", _kind_text(loader.dataset), samples or batches), *_cache_stages(loader),
             stage("batches", collate, batches)], bool(batches)
+
+
+def _pipeline_stages(loader: Any, collate: str) -> tuple[list[_native_pictures.Stage], bool]:
+    batches = _why_not(_check_batches, loader)
+    try:
+        found = _native_webdataset.lower(loader.dataset, _how(loader))
+        stages, why = found.stages, found.why
+    except Unknown as error:
+        why = str(error)
+        stages = [_native_pictures.Stage("samples", _kind_text(loader.dataset), why)]
+    return [*stages, *_cache_stages(loader), _native_pictures.Stage("batches", collate, batches)], \
+        bool(why or batches)
 
 
 def explain(loader: Any, file: Any = None) -> None:

@@ -186,7 +186,7 @@ class Loader(Made):
         made = None
         # More is known of a picture than its pixels, which is read with it; of a JPEG it comes first.
         if data and (self._items.is_tensor or data[:2] == b"\xff\xd8"):
-            made = self._with(_worker.picture_of_file, self._handle(3), data, _limit())
+            made = self._with(_worker.picture_of_file, self._handle(3), data, limit())
         if made is None:
             return self._called(self._theirs(path))
         return self._finish(made, lambda: dict(sys.modules["PIL.Image"].open(io.BytesIO(data)).info))
@@ -194,7 +194,7 @@ class Loader(Made):
     def _kept(self, path: str) -> Any:
         """Where workers keep pictures: C reads the file, if it has to be read."""
         from . import _worker  # type: ignore[attr-defined]
-        made = self._with(_worker.picture_of_path, self._handle(3), path, not self._items.is_tensor, _limit())
+        made = self._with(_worker.picture_of_path, self._handle(3), path, not self._items.is_tensor, limit())
         return self._called(self._theirs(path)) if made is None else self._finish(made, lambda: _info_of(path))
 
     def _read(self, path: Any) -> bytes:
@@ -235,7 +235,7 @@ class Transform(Made):
         return made if self._rest is None else self._rest(made)
 
 
-def _limit() -> int:
+def limit() -> int:
     limit = sys.modules["PIL.Image"].MAX_IMAGE_PIXELS
     return _NO_LIMIT if limit is None else max(0, int(limit))
 
@@ -260,10 +260,13 @@ class Lowered(NamedTuple):
     why: str | None
 
 
-def _check_versions() -> None:
+def check_versions(names: tuple[str, ...] = ("torchvision", "PIL")) -> None:
+    """Unknown: one of these packages is of a version that has not been compared."""
     if platform.machine() != "x86_64":
         raise Unknown(f"Pillow has not been compared on {platform.machine()}, where compilers may round otherwise")
     for name, known in (("torchvision", TORCHVISION), ("PIL", PILLOW)):
+        if name not in names:
+            continue
         version = getattr(sys.modules.get(name), "__version__", "")
         if not version.startswith(known):
             title = "Pillow" if name == "PIL" else name
@@ -272,7 +275,7 @@ def _check_versions() -> None:
         raise Unknown("torch's default dtype is not float32")
 
 
-class _Probe:
+class Probe:
     """Whether this Pillow's decoders give the pixels of ours: of small pictures, once. formats: what C reads."""
 
     why: str | None = None
@@ -388,32 +391,32 @@ def files_of(dataset: Any) -> int:
 
 # ---- a copy whose pictures are ours --------------------------------------------------------------
 
-def _copied(thing: Any, **attributes: Any) -> Any:
+def copied(thing: Any, **attributes: Any) -> Any:
     copy = object.__new__(type(thing))
     copy.__dict__.update(thing.__dict__, **attributes)
     return copy
 
 
-def _split(transform: Any) -> tuple[list, Any]:
+def split(transform: Any) -> tuple[list, Any]:
     """The transforms that are done one after the other, and what makes one of the last of these."""
     if _native_transforms.is_compose(transform):
-        return list(transform.transforms), lambda rest: _copied(transform, transforms=rest)
+        return list(transform.transforms), lambda rest: copied(transform, transforms=rest)
     return [transform], lambda rest: rest[0]
 
 
-def _text(transforms: list) -> str:
+def text_of(transforms: list) -> str:
     return ", ".join(getattr(one, "__name__", type(one).__name__) for one in transforms)
 
 
 def _leaf(dataset: Any, known: _Known, how: How) -> Lowered:
     check_type(dataset, ("__getitem__", "__len__"))
-    _check_versions()
-    _Probe.check()
+    check_versions()
+    Probe.check()
     if known.hook == "loader":
         _check_loader(dataset.loader)
     if dataset.transform is None:
         raise Unknown("transform: there is none, and pictures are PIL's")
-    transforms, join = _split(dataset.transform)
+    transforms, join = split(dataset.transform)
     items, why = _native_transforms.read(transforms, how.fast)
     done = len(items.known)
     if done == 0:
@@ -421,17 +424,17 @@ def _leaf(dataset: Any, known: _Known, how: How) -> Lowered:
     rest = join(transforms[done:]) if done < len(transforms) else None
     if known.hook == "loader":
         made: Made = Loader(dataset.loader, items, how, rest is None)
-        copy = _copied(dataset, loader=made, transform=rest)
+        copy = copied(dataset, loader=made, transform=rest)
     else:
-        copy = _copied(dataset, transform=Transform(rest, items, how, rest is None))
-    what = f"{_Probe.formats}; others by Pillow" + ("; fast: at a smaller scale" if how.fast else "") + \
+        copy = copied(dataset, transform=Transform(rest, items, how, rest is None))
+    what = f"{Probe.formats}; others by Pillow" + ("; fast: at a smaller scale" if how.fast else "") + \
         ("; kept decoded" if how.files else "")
     stages = [Stage("pictures", f"{type(dataset).__name__}: {what}", None)]
     if known.hook != "loader":
         stages = [Stage("pictures", type(dataset).__name__, "it makes PIL's, of memory")]
-    stages.append(Stage("transform", _text(items.known), None))
+    stages.append(Stage("transform", text_of(items.known), None))
     if rest is not None:
-        stages.append(Stage("transform", _text(transforms[done:]), why))
+        stages.append(Stage("transform", text_of(transforms[done:]), why))
     if dataset.target_transform is not None:
         target = "target_transform is called"
         stages.append(Stage("target", name_of(type(dataset.target_transform)), target))
@@ -444,7 +447,7 @@ def lower(dataset: Any, how: How) -> Lowered:
     kind = type(dataset)
     if kind is Subset:
         found = lower(dataset.dataset, how)
-        return found._replace(dataset=_copied(dataset, dataset=found.dataset))
+        return found._replace(dataset=copied(dataset, dataset=found.dataset))
     if kind is ConcatDataset:
         return _concat(dataset, how)
     known = _known_dataset(dataset)
@@ -467,7 +470,7 @@ def _concat(dataset: Any, how: How) -> Lowered:
         first = first or found.why
     if all(found.dataset is one for found, one in zip(joined, dataset.datasets, strict=True)):
         raise last or Unknown("the ConcatDataset is of no datasets")
-    return Lowered(_copied(dataset, datasets=[found.dataset for found in joined]), stages, first)
+    return Lowered(copied(dataset, datasets=[found.dataset for found in joined]), stages, first)
 
 
 # ---- long lists ----------------------------------------------------------------------------------

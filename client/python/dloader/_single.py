@@ -70,7 +70,7 @@ class SingleIterator(LoaderIterator):
         self._is_batched = loader._auto_collation
         self._drop_last = loader.drop_last
         self._is_native = _native.takes(loader)
-        self._pictures = _native.pictures_of(loader) if self._is_batched else None
+        self._pictures = _native.pictures_of(loader) if self._is_batched or loader._is_iterable else None
         self._ended = False
         self._begin()
         _datapipes.shard(self._dataset)
@@ -96,7 +96,7 @@ class SingleIterator(LoaderIterator):
         if not self._loader._is_iterable:
             return
         anew = knows and resume.finished
-        self._samples = _order.begin_anew(dataset) if anew else iter(dataset)
+        self._samples = _order.begin_anew(dataset) if anew else iter(self._native_dataset())
         if _order.has_state(self._samples):
             self._order.position.iterator = self._samples
             knows |= self._restore_iterator(resume)
@@ -105,6 +105,11 @@ class SingleIterator(LoaderIterator):
         elif resume is not None and resume.given and not knows:
             state.warn_of_loading(resume.given, 6)
             self._pass_over(resume.given)
+
+    def _native_dataset(self) -> Any:
+        """What gives the samples of the iterable dataset."""
+        how = self._pictures
+        return self._dataset if how is None else _native.with_pictures(self._dataset, how, False)
 
     def _restore_iterator(self, resume: Any) -> bool:
         """A dataset that is its own iterator keeps what iter() leaves: so it is told behind that."""
@@ -169,7 +174,7 @@ class SingleIterator(LoaderIterator):
         if batch is not None:
             return batch
         # Looked at each time: the program may change its dataset meanwhile.
-        if self._pictures is not None and len(keys) >= _native.MANY:
+        if self._pictures is not None and not self._loader._is_iterable and len(keys) >= _native.MANY:
             self._dataset = _native.with_pictures(self._loader.dataset, self._pictures, False)
         try:
             samples = self._fetch(self, keys)

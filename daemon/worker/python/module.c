@@ -3,6 +3,7 @@
 #include "daemon/worker/python/host.h"
 #include "daemon/worker/python/pictures.h"
 #include "daemon/worker/python/sample.h"
+#include "daemon/worker/python/tar_members.h"
 #include "daemon/worker/python/told.h"
 #include "proto/common/clock.h"
 
@@ -245,6 +246,8 @@ static PyMethodDef methods[] = {
     {"picture_of_file", pictures_of_file, METH_VARARGS, pictures_of_file_text},
     {"picture_of_path", pictures_of_path, METH_VARARGS, pictures_of_path_text},
     {"picture_of_pixels", pictures_of_pixels, METH_VARARGS, pictures_of_pixels_text},
+    {"tar_members", tar_members_open, METH_VARARGS, tar_members_open_text},
+    {"tar_member", tar_members_next, METH_O, tar_members_next_text},
     {"engine", (PyCFunction)(void (*)(void))module_engine, METH_VARARGS | METH_KEYWORDS,
      "engine(source, batch_size, drop_last=False, seed=0, worker=0, workers=1, tokens=0,\n"
      "       length_of=None)\n\n"

@@ -1,0 +1,15 @@
+/*
+ * The members of a tar file, one after another, for a hosted worker (daemon/data/tar/tar_reader.h).
+ * dloader._native_tar is the other side of it.
+ */
+#ifndef DL_WORKER_TAR_MEMBERS_H
+#define DL_WORKER_TAR_MEMBERS_H
+
+#include "daemon/worker/python/py.h"
+
+/* _worker.tar_members() and _worker.tar_member(), whose docstrings are these. */
+PyObject *tar_members_open(PyObject *module, PyObject *args);
+PyObject *tar_members_next(PyObject *module, PyObject *handle);
+extern const char tar_members_open_text[], tar_members_next_text[];
+
+#endif
