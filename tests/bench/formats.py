@@ -3,14 +3,14 @@
     PYTHON formats.py --build BUILD [--seconds S] [--rounds N] [ROW ...]
 
 PYTHON has NumPy, for photographs Pillow, for Parquet pyarrow, and for the others' side PyTorch and their
-libraries (webdataset, mosaicml-streaming, litdata, megatron-core, datasets, pandas, lmdb); where one is missing its
-line says so.
+libraries (webdataset, mosaicml-streaming, litdata with polars, megatron-core, datasets, pandas, lmdb); where one is
+missing its line says so.
 Each row's data are made in a private directory. Runs take turns, and only ratios of neighbours mean
 something.
 
 Bars: indexed tar shuffled >= 0.95 of sequential and >= 2 x webdataset with Pillow; MDS >= 20 x
 mosaic's reader; Megatron >= Megatron's; Arrow's token rows >= 50 x datasets; Parquet shuffled >= 0.8
-of sequential and >= 10 x datasets.
+of sequential and >= 10 x datasets; its texts >= 2 x litData's reader of Parquet.
 """
 
 import argparse
@@ -99,6 +99,15 @@ data = datasets.load_dataset('parquet', data_files='*.parquet', split='train', s
 data = data.shuffle(buffer_size=10000, seed=1).with_format('torch')
 batches = iter(torch.utils.data.DataLoader(data, batch_size=1024, num_workers=WORKERS))
 """,
+    "text": """
+import litdata
+from litdata.streaming.item_loader import ParquetLoader
+litdata.index_parquet_dataset('text')
+data = litdata.StreamingDataset('text', item_loader=ParquetLoader(), shuffle=True)
+del __file__  # else workers, which Polars wants to be spawned, would run this program, too
+batches = forever(litdata.StreamingDataLoader(data, batch_size=256, num_workers=WORKERS,
+                                              multiprocessing_context='spawn', persistent_workers=True))
+""",
     "csv": """
 import pandas, torch
 
@@ -175,7 +184,9 @@ while time.perf_counter() - begin < SECONDS:
     next(batches)
     n += 1
 print('rate', n / (time.perf_counter() - begin), flush=True)
-import os
+import multiprocessing, os
+for worker in multiprocessing.active_children():
+    worker.kill()  # those that were spawned would live on, with the pipe that we are read from
 os._exit(0)
 """
 
@@ -283,6 +294,19 @@ def make_parquet(folder, files=4, rows=400_000, group=50_000):
         pyarrow.parquet.write_table(pyarrow.table(columns), folder / f"{i}.parquet", row_group_size=group)
 
 
+def make_text(folder, files=4, rows=20_000, group=5_000):
+    """Texts of a hundred words or so, and their numbers."""
+    import pyarrow
+    import pyarrow.parquet
+    rng = random.Random(0)
+    words = ["".join(rng.choices("etaoinshrdlu", k=rng.randint(2, 9))) for _ in range(5_000)]
+    (folder / "text").mkdir()
+    for i in range(files):
+        texts = [" ".join(rng.choices(words, k=rng.randint(50, 200))) for _ in range(rows)]
+        pyarrow.parquet.write_table(pyarrow.table({"id": range(i * rows, (i + 1) * rows), "text": texts}),
+                                    folder / f"text/{i}.parquet", row_group_size=group)
+
+
 def parquet_spec(folder, **sampler):
     """Whose row groups are decoded in every epoch: the cache has room for some of them."""
     return spec({"kind": "parquet", "paths": f"{folder}/*.parquet", "cache": "48MiB"}, 1024, sampler=sampler)
@@ -309,6 +333,8 @@ ROWS = {
     "parquet": (make_parquet, lambda folder: {
         "ours": parquet_spec(folder, kind="random", order="native", block=50_000, window=8),
         "ours in order": parquet_spec(folder, kind="sequential")}),
+    "text": (make_text, lambda folder: {
+        "ours": spec({"kind": "parquet", "paths": f"{folder}/text/*.parquet"}, 256)}),
     "csv": (make_csv, lambda folder: {"ours": spec({"kind": "csv", "paths": f"{folder}/table.csv"}, 1024)}),
     "lmdb": (make_lmdb, lambda folder: {"ours": spec(
         {"kind": "lmdb", "path": f"{folder}/lmdb", "fields": ["value"]}, 256)}),
