@@ -132,5 +132,7 @@ int audio_head_check(const struct audio_head_source *source, const char *path, s
     if ((memcmp(first, "RIFF", 4) == 0 || memcmp(first, "RF64", 4) == 0) &&
         memcmp(first + 8, "WAVE", 4) == 0)
         return audio_head_check_wav(&walk, err);
-    return dl_error_set(err, EINVAL, path, "is neither a WAV, FLAC nor Ogg file");
+    return dl_error_set(err, EINVAL, path,
+                        "is neither a WAV, FLAC nor Ogg file; \"ffmpeg -i IN out.flac\" makes FLAC "
+                        "of MP3 and of others");
 }
