@@ -1,7 +1,7 @@
 /*
- * WIDE_VECTORS before a function: the compiler makes it twice, with AVX2 and without, and the
- * processor chooses when the program starts. Both give the same bytes: none of them may fuse a
- * multiplication and an addition, which is another target ("fma").
+ * WIDE_VECTORS before a function: the compiler makes it three times, with AVX-512, with AVX2 and
+ * without, and the processor chooses when the program starts. All give the same bytes: none fuses
+ * a multiplication and an addition, by -ffp-contract=off (meson.build).
  *
  * That needs GCC and a linker and libc with indirect functions; a sanitizer's code may not run as
  * early as they are resolved. Elsewhere the function is there once.
@@ -14,7 +14,7 @@
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(PLAIN_VECTORS)
-#define WIDE_VECTORS __attribute__((target_clones("avx2", "default"), optimize("O3")))
+#define WIDE_VECTORS __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3")))
 #else
 #define WIDE_VECTORS
 #endif
