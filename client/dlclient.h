@@ -244,7 +244,7 @@ DL_API int dl_loader_mix(struct dl_loader *loader, const struct dl_mix_weight *w
  * such a state needs. Nobody removes it.
  *
  * With replacement, draws behind the step are by the new weights; without, what has not come in the
- * epoch is drawn anew by them. In a cluster's world each node has to be given the same weights with
+ * epoch is drawn again by them. In a cluster's world each node has to be given the same weights with
  * the same step, by one of its ranks; until it has them, its ranks go as far as that step, and
  * after 30 s there get -ENOENT. `epoch` and `step` as for dl_loader_mix(), and the same errors;
  * besides -EINVAL: the sampler is not weighted, or n is not the number of samples; -EDQUOT,
@@ -414,7 +414,7 @@ struct dl_epoch_options {
  * says it), and DL_RESUME takes it, whatever it is; a rank that was there before goes on at the
  * first batch that it had not given back, or, if the others have left that epoch behind, in the
  * epoch where they are: dl_epoch_number() says it. What the nodes know of it is the job's: one of
- * another name begins anew. -ENOTSUP: this daemon is alone.
+ * another name starts over. -ENOTSUP: this daemon is alone.
  * When nodes come or go dl_epoch_next() says DL_E_WORLD_CHANGED, with the reason, once this rank
  * has had what it was to have in that world, and then DL_END. When a node is gone it does so at
  * once, unless options.follow is DL_FOLLOW_SAME: then it waits for the others, and goes on where
@@ -535,7 +535,7 @@ DL_API uint32_t dl_epoch_changes(const struct dl_epoch *epoch);
 /*
  * After DL_E_WORLD_CHANGED, without options.follow: waits for the next world, and the epoch goes on
  * there, as the same object: dl_epoch_rank() and dl_epoch_world() say where, before a batch is
- * taken there, so that a process group can be made anew. It is what dl_epoch_state(),
+ * taken there, so that a process group can be made again. It is what dl_epoch_state(),
  * dl_epoch_end() and dl_epoch_start() do together. At once, if the world has not changed. A rank
  * that lacks steps of the world before gets those first, and then DL_E_WORLD_CHANGED once more.
  * Errors as dl_epoch_start(); -EINVAL: the epoch is not in the cluster's world, or its ranks have

@@ -639,7 +639,7 @@ class Loader:
 
         One weight for each sample of the dataset: a NumPy array, a tensor or any sequence of numbers,
         finite, not negative and not all 0. With replacement, draws from the step on are by them;
-        without, what has not come in the epoch is drawn anew. `step`, `epoch` and what is returned are
+        without, the rest of the epoch is drawn again. `step`, `epoch` and what is returned are
         as in set_weights(), and likewise one rank calls this for all; in a cluster's world one of each
         node, with the same weights and the same step.
 
