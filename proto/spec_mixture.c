@@ -285,10 +285,11 @@ int spec_check_mixture(const struct spec_reading *rd)
                                    "leave it out");
     spec_place_below(rd->place, "by", place);
     if (dataset->by == MIX_BY_TOKENS && spec_mixture_has_inner_steps(dataset))
-        return spec_mixture_refuse(rd, place,
-                                   "tokens does not go with the schedule of a mix in this one: how "
-                                   "many of its samples come before a step is told by lengths; "
-                                   "leave it out, or put the schedule into the outermost mix");
+        return spec_mixture_refuse(
+            rd, place,
+            "tokens cannot be combined with the schedule of a nested mix: how "
+            "many of its samples come before a step depends on lengths; "
+            "leave it out, or put the schedule into the outermost mix");
     spec_place_below(rd->place, "length", place);
     if (dataset->stop == MIX_STOP_NEVER && dataset->length == 0)
         return spec_mixture_refuse(rd, place,

@@ -280,8 +280,8 @@ int lengths_cache_store(const char *dir, uint64_t fingerprint, uint64_t n, const
     r = lengths_cache_write_file(dir, name, &header, lengths);
     if (r < 0)
         return dl_error_set(err, -r, dir,
-                            "lengths of %llu samples cannot be kept there: %s; they are found out "
-                            "anew each time",
+                            "lengths of %llu samples cannot be stored there: %s; they are measured "
+                            "again each time",
                             (unsigned long long)n, strerror(-r));
     lengths_cache_make_room(dir, name);
     return 0;

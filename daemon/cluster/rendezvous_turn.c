@@ -284,7 +284,7 @@ static void rdzv_turn_say_late(const struct rdzv_turn *turn, struct dl_error *re
 
     if (count.members < state->rules.min)
         dl_error_set(ret, ETIMEDOUT, "rendezvous.timeouts.join",
-                     "%" PRIu64 " s passed, and %u of at least %u nodes are there",
+                     "%" PRIu64 " s passed, and %u of at least %u nodes have joined",
                      set->join_ns / SECOND, count.members, state->rules.min);
     else
         dl_error_set(ret, ETIMEDOUT, "rendezvous.timeouts.join",

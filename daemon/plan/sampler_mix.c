@@ -216,7 +216,7 @@ static int sampler_mix_measure(const struct plan_mix *mix, struct mix_order *ord
                                   err);
     if (end == MIX_NEVER)
         return dl_error_set(err, EINVAL, "dataset.stop",
-                            "first: no dataset is through within 2^46 samples; write stop: never, "
+                            "first: no dataset ends within 2^46 samples; write stop: never, "
                             "with a length");
     *ret = end;
     return 0;

@@ -41,11 +41,10 @@ void forked_keep(void *base, size_t bytes)
 
 void forked_say_and_end(void)
 {
-    (void)dprintf(
-        STDERR_FILENO,
-        "dloader-worker: process %d, which the dataset's code forked, came back from that "
-        "code; it ends here, and its worker goes on. Let what is forked end by "
-        "os._exit(), or start it by multiprocessing or subprocess.\n",
-        (int)getpid());
+    (void)dprintf(STDERR_FILENO,
+                  "dloader-worker: process %d, which the dataset's code forked, returned from that "
+                  "code; it ends here, and its worker continues. End forked processes with "
+                  "os._exit(), or start them with multiprocessing or subprocess.\n",
+                  (int)getpid());
     _exit(1);
 }

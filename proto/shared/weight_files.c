@@ -133,7 +133,7 @@ static int weight_files_take(int fd, const char *path, uint64_t sum, uint64_t n,
     if (table->sum != sum)
         return dl_error_set(err, EINVAL, path,
                             "is damaged: its content has the sum %016" PRIx64
-                            "; copy it anew from where the weights were given",
+                            "; copy it again from where the weights were given",
                             table->sum);
     r = weight_table_check(table->weights, n, err);
     *ret = r == 0 ? steal_ptr(table) : NULL;

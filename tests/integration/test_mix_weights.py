@@ -342,7 +342,7 @@ class Changes(TestCase):
     def test_refused(self):
         reader = self.client(self.running)
         loader = reader.open(mix())["loader"]
-        self.assertIn("nobody reads it", self.refused("mixed", "0=1", "1=1", "2=1"))
+        self.assertIn("no client reads it", self.refused("mixed", "0=1", "1=1", "2=1"))
         reader.start(loader, rank=1, world=2, credits=1)
         self.assertIn("1 of 2 ranks read it here", self.refused("mixed", "0=1", "1=1", "2=1"))
         other = self.client(self.running)

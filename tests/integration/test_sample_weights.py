@@ -222,7 +222,7 @@ class SampleWeights(TestCase):
     def test_refused(self):
         reader = self.client(self.running)
         loader = reader.open(drawn())["loader"]
-        self.assertIn("nobody reads it", self.refused(only(1)))
+        self.assertIn("no client reads it", self.refused(only(1)))
         reader.start(loader, rank=1, world=2, credits=1)
         self.assertIn("1 of 2 ranks read it here", self.refused(only(1)))
         other = self.client(self.running)

@@ -217,7 +217,7 @@ class Forks(Case):
     def check_returning(self, call):
         done = self.run_program(call)
         self.assertEqual(done.stdout, "all right\n", done.stderr)
-        self.assertIn("came back from that code; it ends here, and its worker goes on", done.stderr)
+        self.assertIn("returned from that code; it ends here, and its worker continues", done.stderr)
 
     def test_that_return_in_both_processes(self):
         self.check_returning("load('load_spec', 'Returning')")

@@ -77,7 +77,7 @@ class Weights(ClientCase):
 
     def test_refused(self):
         with self.loader() as loader:
-            for weights, where, message in (([1, 1], {}, "nobody reads it"),):
+            for weights, where, message in (([1, 1], {}, "no client reads it"),):
                 with self.assertRaisesRegex(dloader.DaemonError, message):
                     loader.set_weights(weights, **where)
             reader = iter(loader)

@@ -141,8 +141,8 @@ static void test_refusals(void **state)
                  "the directory for lengths of samples cannot be made: Not a directory");
     assert_int_equal(lengths_cache_store(below("a-file"), 1, 1, &one, &err), -ENOTDIR);
     assert_error(&err, ENOTDIR, below("a-file"),
-                 "lengths of 1 samples cannot be kept there: Not a directory; they are found out "
-                 "anew each time");
+                 "lengths of 1 samples cannot be stored there: Not a directory; they are measured "
+                 "again each time");
     /* A directory stands where the file is to be: what was begun does not stay. */
     assert_int_equal(mkdir(below("full"), 0700), 0);
     assert_int_equal(mkdir(file_of("full", 1), 0700), 0);

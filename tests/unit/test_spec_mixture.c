@@ -140,8 +140,9 @@ static void test_order_refused(void **state)
          "[{kind: mix, " TWO ", stop: never, length: 9, global_batch: 8, schedule: [{step: 0, "
          "weights: [1, 1]}, {step: 9, weights: [2, 1]}]}]}]}",
          "dataset.by",
-         "tokens does not go with the schedule of a mix in this one: how many of its samples come "
-         "before a step is told by lengths; leave it out, or put the schedule into the outermost "
+         "tokens cannot be combined with the schedule of a nested mix: how many of its samples "
+         "come "
+         "before a step depends on lengths; leave it out, or put the schedule into the outermost "
          "mix"},
         {"{kind: mix, weights: [1], datasets: [{kind: mix, " TWO ", weights: [1, 1], by: tokens}]}",
          "dataset.datasets.0.by",

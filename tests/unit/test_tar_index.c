@@ -208,7 +208,7 @@ static void test_wids(void **state)
     spec.index_path = (char *)harness_file("none.json", "{}", 2);
     expect_refused(&spec, spec.index_path, "shardlist");
     spec.index_path = (char *)harness_file("other.json", "{\"shardlist\": []}", 17);
-    expect_refused(&spec, spec.index_path, "no shard of the name");
+    expect_refused(&spec, spec.index_path, "no shard named");
     spec.index_path = (char *)harness_file("no.json", "{", 1);
     expect_refused(&spec, spec.index_path, "is not JSON");
 }

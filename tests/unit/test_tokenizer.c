@@ -435,7 +435,7 @@ static void test_chat(void **state)
     sample_clear(&t.sample);
     assert_int_equal(dataset_get(t.ds, &(struct sample_key){0}, 1, &t.sample, &err), -EINVAL);
     assert_error(&err, EINVAL, file.path,
-                 "line 2, field \"text\": it is no list of messages; each message is {\"role\": "
+                 "line 2, field \"text\": it is not a list of messages; each message is {\"role\": "
                  "..., \"content\": ...}");
     sample_clear(&t.sample);
     assert_int_equal(dataset_get(t.ds, &(struct sample_key){0}, 2, &t.sample, &err), -EINVAL);

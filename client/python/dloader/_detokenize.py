@@ -181,7 +181,7 @@ def of_file(path: str) -> Detokenizer:
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > FILE_MAX:
-            raise ValueError(f"{path}: has more than {FILE_MAX >> 20} MiB, so it is no tokenizer's file")
+            raise ValueError(f"{path}: has more than {FILE_MAX >> 20} MiB, so it is not a tokenizer file")
         data = file.read(size)  # which makes room for as much at once
     try:
         return _of_json(data) if data.lstrip()[:1] == b"{" else _of_model(data)

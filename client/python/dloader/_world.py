@@ -106,4 +106,4 @@ def warn_of_others(stacklevel: int) -> None:
         warnings.warn(
             f"this DataLoader shuffles all samples, and so does that of each of the {place.world} ranks: "
             f"for a share of them give it sampler=DistributedSampler(dataset), or rank={place.rank} and "
-            f"world_size={place.world}; with rank=0 and world_size=1 nothing is said", stacklevel=stacklevel)
+            f"world_size={place.world}; rank=0 and world_size=1 silence this warning", stacklevel=stacklevel)

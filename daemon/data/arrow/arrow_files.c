@@ -95,7 +95,7 @@ static int arrow_folder_take_state(const struct arrow_folder *folder, json_t *st
     const json_t *files = json_object_get(state, "_data_files");
 
     if (!json_is_array(files) || json_array_size(files) == 0)
-        return arrow_folder_refuse(folder, "state.json", "has no _data_files; it is no dataset");
+        return arrow_folder_refuse(folder, "state.json", "has no _data_files; it is not a dataset");
     int r = arrow_folder_add_named(folder, files, &folder->ret->data);
     if (r == 0) /* until datasets 2.9, a selection was a file of its own */
         r = arrow_folder_add_named(folder, json_object_get(state, "_indices_data_files"),

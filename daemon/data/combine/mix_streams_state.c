@@ -108,7 +108,7 @@ int mix_streams_save(struct mix_streams_iter *mi, uint8_t *buf, size_t room, siz
 static int mix_streams_state_refuse(const struct mix_streams_iter *mi, struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, mi->mix->place,
-                        "the state is not one of a mix of these datasets; begin the epoch anew");
+                        "the state is not one of a mix of these datasets; restart the epoch");
 }
 
 /* Where the dataset was, without a state of its own. */

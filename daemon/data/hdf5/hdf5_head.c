@@ -74,11 +74,11 @@ static int hdf5_continue(struct hdf5_walk *walk, const struct hdf5_message *mess
     enum { SIGNATURE = 4, SUM = 4 };
 
     if (message->bytes < 16 || walk->blocks++ == BLOCKS_MAX)
-        return hdf5_refuse(walk->view, "a header goes on without an end", err);
+        return hdf5_refuse(walk->view, "a header does not end", err);
     uint64_t n = hdf5_number(message->data + 8, 8);
     const uint8_t *data = hdf5_bytes(walk->view, hdf5_number(message->data, 8), n);
     if (!data || (walk->is_new && (n < SIGNATURE + SUM || memcmp(data, "OCHK", 4) != 0)))
-        return hdf5_refuse(walk->view, "a header goes on outside it", err);
+        return hdf5_refuse(walk->view, "a header continues outside it", err);
     return walk->is_new ? hdf5_walk_block(walk, data + SIGNATURE, n - SIGNATURE - SUM, err)
                         : hdf5_walk_block(walk, data, n, err);
 }

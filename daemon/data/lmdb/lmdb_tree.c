@@ -58,9 +58,10 @@ static uint64_t lmdb_u64(const uint8_t *at)
 static int lmdb_damaged(const struct lmdb_tree *tree, uint64_t page, const char *what,
                         struct dl_error *err)
 {
-    return dl_error_set(err, EINVAL, tree->path,
-                        "its page %llu %s; the file is damaged, or somebody writes to it",
-                        (unsigned long long)page, what);
+    return dl_error_set(
+        err, EINVAL, tree->path,
+        "its page %llu %s; the file is damaged, or another program is writing to it",
+        (unsigned long long)page, what);
 }
 
 /* A page of the tree, of the sort. NULL: it is none. */
@@ -278,9 +279,10 @@ int lmdb_tree_open(const uint8_t *data, uint64_t bytes, const char *path, struct
     if (r == 0)
         r = lmdb_walk(&tree, &walk, root, err);
     if (r == 0 && walk.records != tree.records)
-        r = dl_error_set(err, EINVAL, path,
-                         "has %llu records, but says %llu; it is damaged, or somebody writes to it",
-                         (unsigned long long)walk.records, (unsigned long long)tree.records);
+        r = dl_error_set(
+            err, EINVAL, path,
+            "has %llu records, but says %llu; it is damaged, or another program is writing to it",
+            (unsigned long long)walk.records, (unsigned long long)tree.records);
     if (r < 0)
         lmdb_tree_close(&tree);
     else
@@ -324,7 +326,7 @@ static int lmdb_refuse_record(const struct lmdb_tree *tree, uint64_t i, const ch
 int lmdb_tree_get(const struct lmdb_tree *tree, uint64_t i, struct lmdb_record *ret,
                   struct dl_error *err)
 {
-    static const char damaged[] = "is damaged, or somebody writes to the file";
+    static const char damaged[] = "is damaged, or another program is writing to the file";
     const struct lmdb_leaf *leaf = lmdb_leaf_of(tree, i);
     const uint8_t *page = lmdb_page(tree, leaf->page, PAGE_LEAF);
     uint64_t number = i - leaf->first;

@@ -36,9 +36,10 @@ static int megatron_index_check_header(const uint8_t *data, uint64_t bytes, cons
                                        struct dl_error *err)
 {
     if (bytes < HEADER_BYTES || memcmp(data, magic, sizeof magic) != 0)
-        return dl_error_set(err, EINVAL, path,
-                            "does not begin with MMIDIDX; it is no index of Megatron-LM, or one of "
-                            "the formats from before 2020: write it anew with preprocess_data.py");
+        return dl_error_set(
+            err, EINVAL, path,
+            "does not begin with MMIDIDX; it is not an index of Megatron-LM, or one of "
+            "the formats from before 2020: recreate it with preprocess_data.py");
     if (megatron_index_u64(data + sizeof magic, 0) != VERSION)
         return dl_error_set(err, EINVAL, path, "is of version %llu; version 1 can be read",
                             (unsigned long long)megatron_index_u64(data + sizeof magic, 0));

@@ -209,7 +209,7 @@ static int chunk_take_dictionary(struct chunk_decoding *d, const struct parquet_
     e.end = e.at + bytes;
     if (d->dictionary.fixed || d->dictionary.slices || c->type == PARQUET_BOOLEAN ||
         (page->encoding != ENCODING_PLAIN && page->encoding != ENCODING_PLAIN_DICTIONARY))
-        return chunk_damaged(d, "it is no dictionary");
+        return chunk_damaged(d, "it is not a dictionary");
     if (page->values > bytes / each)
         return chunk_damaged(d, "its dictionary has more values than bytes");
     d->dictionary.n = page->values;
@@ -230,8 +230,8 @@ static int chunk_take_levels(struct chunk_decoding *d, struct parquet_encoded *e
 
     if (encoding != ENCODING_RLE)
         return chunk_refuse(d, ENOTSUP,
-                            "has levels by an encoding that is not used any more; "
-                            "write the file anew");
+                            "has levels in an obsolete encoding; "
+                            "write the file again");
     if (e->end - e->at < 4)
         return chunk_damaged(d, "it has no levels");
     memcpy(&bytes, e->at, sizeof bytes);

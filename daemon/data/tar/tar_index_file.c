@@ -11,7 +11,7 @@ static int tar_index_file_refuse(const char *path, uint64_t sample, const char *
                                  struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, path,
-                        "says that sample %llu %s; write the index of this shard anew, or use "
+                        "says that sample %llu %s; recreate the index of this shard, or use "
                         "index: auto",
                         (unsigned long long)sample, what);
 }
@@ -23,7 +23,7 @@ static int tar_index_file_add(struct tar_index *index, uint64_t room, uint64_t o
     uint64_t before = index->n > 0 ? tar_index_offset(index, index->n - 1) : 0;
 
     if (index->n == room)
-        return dl_error_set(err, EINVAL, path, "has more samples than it says; write it anew");
+        return dl_error_set(err, EINVAL, path, "has more samples than it says; recreate it");
     if (offset % TAR_BLOCK != 0 || offset >= view->bytes || offset / TAR_BLOCK > UINT32_MAX ||
         (index->n > 0 && offset <= before))
         return tar_index_file_refuse(path, index->n, "begins where none of the shard can", err);

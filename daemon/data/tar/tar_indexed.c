@@ -45,7 +45,7 @@ static int tar_indexed_learn(struct tar_indexed_shard *shard, struct dl_error *e
         return 0;
     }
     r = dl_error_set(err, EINVAL, shard->archive.view.path,
-                     "has %llu samples, but its index says %llu; write the index anew, or use "
+                     "has %llu samples, but its index says %llu; recreate the index, or use "
                      "index: auto",
                      (unsigned long long)shard->index.n, (unsigned long long)shard->n);
     tar_index_deinit(&shard->index);
@@ -68,8 +68,8 @@ static int tar_indexed_get(struct dataset *ds, const struct sample_key *key, uin
     r = tar_make(&shard->archive.view, offset, &tar->options, &randomness, ret, err);
     if (r == TAR_END)
         return dl_error_set(err, EINVAL, shard->archive.view.path,
-                            "has no sample at byte %llu, where its index says; write the index "
-                            "anew, or use index: auto",
+                            "has no sample at byte %llu, where its index says; recreate the "
+                            "index, or use index: auto",
                             (unsigned long long)offset);
     return r;
 }
@@ -156,13 +156,12 @@ static int tar_indexed_count(const struct tar_counts *counts, const char *index,
     const char *path = shard->archive.view.path;
 
     if (tar_counts_find(counts, path, &shard->n) < 0)
-        return dl_error_set(err, ENOENT, index, "has no shard of the name of %s; write it anew",
-                            path);
+        return dl_error_set(err, ENOENT, index, "has no shard named %s; recreate it", path);
     /* A sample has a header and a name at least: more are none. */
     if (shard->n > shard->archive.view.bytes / TAR_BLOCK)
         return dl_error_set(err, EINVAL, index,
                             "says that %s has %llu samples, for which it is "
-                            "too small; write it anew",
+                            "too small; recreate it",
                             path, (unsigned long long)shard->n);
     return 0;
 }

@@ -100,7 +100,7 @@ int chat_write(enum chat_template chat, const json_t *messages,
     int r = chat_add(&w.text, w.form->begin);
 
     if (!json_is_array(messages)) {
-        snprintf(why, CHAT_WHY_MAX, "it is no list of messages");
+        snprintf(why, CHAT_WHY_MAX, "it is not a list of messages");
         r = -EINVAL;
     }
     for (size_t i = 0; r == 0 && i < json_array_size(messages); i++) {

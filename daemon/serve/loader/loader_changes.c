@@ -313,9 +313,10 @@ int changes_check_wanted(const struct loader *loader, const struct loader_change
         return r;
     *ret = changes_look(loader);
     if (!ret->last)
-        return dl_error_set(err, EAGAIN, loader->spec.name,
-                            "nobody reads it; start the epoch first, or write the weights into the "
-                            "spec");
+        return dl_error_set(
+            err, EAGAIN, loader->spec.name,
+            "no client reads it; start the epoch first, or write the weights into the "
+            "spec");
     return 0;
 }
 

@@ -110,7 +110,7 @@ struct table_bringing *weight_tables_bring(const struct table_wanted *wanted, in
     bringing->done = done;
     bringing->owner = owner;
     if (charge_take(&bringing->charge, &wanted->payer, wanted->n * sizeof(double),
-                    "let go of loaders with weights that were changed", &bringing->why) < 0) {
+                    "close loaders whose weights were changed", &bringing->why) < 0) {
         table_bringing_end(&bringing->job);
         return NULL;
     }

@@ -228,7 +228,7 @@ static int session_mix_change(struct session *s, uint64_t request, struct loader
             n);
     if (loader_is_in_cluster(loader))
         return dl_error_set(err, EAGAIN, loader_spec(loader)->name,
-                            "is read by nobody now, but ranks may come back to it; ask again when "
+                            "no client reads it now, but ranks may come back; try again when "
                             "they have");
     return loader_mix(loader, change, err);
 }

@@ -536,7 +536,7 @@ static int members_say_late(const struct members *m, struct dl_error *err)
                             m->join_ns / SECOND, m->id);
     return dl_error_set(err, ETIMEDOUT, "rendezvous.timeouts.join",
                         "%" PRIu64 " s passed, and rendezvous %s has no complete round: %u of "
-                        "%u to %u nodes are there (%s)",
+                        "%u to %u nodes have joined (%s)",
                         m->join_ns / SECOND, m->id, m->n_there, m->min, m->max, m->there);
 }
 
