@@ -257,9 +257,8 @@ static void grow(struct sim *sim, uint32_t worker)
     sim_execute(sim);
     if (sim_add_segment(sim, worker))
         return;
-    for (uint32_t i = 0; i < sim->rules->workers && sim->rules->grows; i++)
-        if (i != worker)
-            sim_retire_segments(sim, i, true);
+    if (!has_segment(sim, worker))
+        sim_retire_segments(sim, CORE_ANY, true);
     if (sim_add_segment(sim, worker))
         return;
     dl_error_set(&err, ENOMEM, "memory.limit", "all of it is used");

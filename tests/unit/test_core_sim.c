@@ -66,7 +66,7 @@ static void test_slots_that_grow(void **state)
         rules.grows = true;
         if (rules.any_order && rules.dispatch)
             continue;
-        struct sim_totals totals = play(&rules, 40, 400);
+        struct sim_totals totals = play(&rules, 12, 400);
         assert_true(totals.batches > 0 && totals.finished > 0);
         all.starved += totals.starved;
     }

@@ -226,14 +226,12 @@ void member_retire_all(struct member *m)
     member_retire_segments(m, UINT64_MAX);
 }
 
-/* Segments of other workers that no batch is in give way: their memory is one for all. */
-static void pool_memory_take_from_others(struct pool *pool, uint32_t worker)
+/* Segments that no batch is in give way. */
+static void pool_memory_retire_free(struct pool *pool)
 {
-    for (uint32_t i = 0; i < pool->n_members; i++) {
-        struct segment *segment, *next;
+    struct segment *segment, *next;
 
-        if (i == worker)
-            continue;
+    for (uint32_t i = 0; i < pool->n_members; i++) {
         DL_FOREACH_SAFE (pool->members[i].segments, segment, next) {
             if (segment->slots.in_state[SLOT_FREE] == segment->slots.count)
                 member_retire_segment(&pool->members[i], segment);
@@ -241,8 +239,9 @@ static void pool_memory_take_from_others(struct pool *pool, uint32_t worker)
     }
 }
 
-/* For one slot more; 0: there is no memory for any. */
-static uint64_t pool_memory_fit(struct pool *pool, uint32_t worker)
+/* How many slots there is memory for. `bare`: the worker that they are for has none, and nothing
+ * that is released helps it. */
+static uint64_t pool_memory_fit(struct pool *pool, bool bare)
 {
     uint64_t fit = pool_memory_slots_in(pool, pool_memory_budget(pool));
 
@@ -251,8 +250,8 @@ static uint64_t pool_memory_fit(struct pool *pool, uint32_t worker)
         pool->o.events->reclaim(pool->o.owner);
         fit = pool_memory_slots_in(pool, pool_memory_budget(pool));
     }
-    if (fit == 0 && worker != POOL_ANY) {
-        pool_memory_take_from_others(pool, worker);
+    if (fit == 0 && bare) {
+        pool_memory_retire_free(pool);
         fit = pool_memory_slots_in(pool, pool_memory_budget(pool));
     }
     return fit;
@@ -282,7 +281,7 @@ bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err)
     }
     if (!best)
         return dl_error_set(err, EIO, "workers", "no worker is alive") == 0;
-    uint64_t fit = pool_memory_fit(pool, worker);
+    uint64_t fit = pool_memory_fit(pool, best_slots == 0);
     if (fit == 0)
         return pool_memory_refuse(pool, err) == 0;
     int r = pool_memory_add_segment(best, (uint32_t)min_u64(pool->o.spec->prefetch + 1, fit), err);
