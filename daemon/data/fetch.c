@@ -527,6 +527,17 @@ static int fetch_fill_round(struct fetcher *f, const struct slot_task *task, voi
     return 0;
 }
 
+int fetcher_fill_samples(struct fetcher *f, const struct slot_task *task, void *slot,
+                         uint64_t slot_bytes, uint64_t *ret_used, struct dl_error *err)
+{
+    uint64_t bad = UINT64_MAX;
+
+    assert(!fetcher_is_iterable(f) && task->samples > 0 && task->planned == 0);
+    f->collate_ns = f->watch.ns = 0;
+    return (f->rows ? fetch_fill_rows : fetch_fill_collected)(f, task, slot, slot_bytes, ret_used,
+                                                              &bad, err);
+}
+
 int fetcher_fill(struct fetcher *f, void *slot, uint64_t slot_bytes, uint64_t *ret_used,
                  struct dl_error *err)
 {

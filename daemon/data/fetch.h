@@ -52,6 +52,15 @@ uint64_t fetcher_slot_bytes(const struct fetcher *fetcher);
 int _nodiscard_ fetcher_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes,
                              uint64_t *ret_used, struct dl_error *err);
 
+/*
+ * The batch of a map-style dataset's samples task->indices, wherever these lie, behind a task of
+ * `task->samples` in the slot, whichever stands there. As fetcher_fill(), but an error is in `err`
+ * alone.
+ */
+int _nodiscard_ fetcher_fill_samples(struct fetcher *fetcher, const struct slot_task *task,
+                                     void *slot, uint64_t slot_bytes, uint64_t *ret_used,
+                                     struct dl_error *err);
+
 /* Of the last fetcher_fill(): ns it took to collate. 0 where rows are read to where they stay. */
 uint64_t fetcher_collate_ns(const struct fetcher *fetcher);
 

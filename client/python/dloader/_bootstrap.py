@@ -45,8 +45,9 @@ class Source:
     reseed: is called before each step with a seed that no other step has, where the loader was
     opened by a spec; None: the generators were seeded once and run on, as PyTorch's do. keeper: of
     states that the dataset says behind each batch; None: it is not asked. columns: where samples are
-    rows of tensors in memory, these (_native.Columns); None: the dataset is called. one_by_one: a
-    __getitems__ of the dataset is a loop over __getitem__, and is passed over.
+    rows of tensors in memory, these (_native.Columns); None: the dataset is called. files: where an iterable
+    dataset gives numbers of samples, the spec, as JSON, of a loader that has these under these numbers; None:
+    it gives samples. one_by_one: a __getitems__ of the dataset is a loop over __getitem__, and is passed over.
     """
 
     def __init__(self, worker: int, workers: int, dataset: Any, iterable: bool) -> None:
@@ -61,11 +62,16 @@ class Source:
         self.carrier: _carried.Carrier | None = None
         self.keeper: _states.Keeper | None = None
         self.columns: Any = None
+        self.files: str | None = None
         self.one_by_one = not iterable and _names.is_loop(dataset)
 
     def name(self, index: int) -> str:
         """Where people find a sample; "" where nothing says so."""
         return _names.of_sample(self.dataset, index)
+
+    def samples_of(self, numbers: list, why: str) -> list:
+        """Where the dataset gives numbers of samples, and C cannot read these, and says why."""
+        return self.dataset.samples_of(numbers, why)
 
     def default_collate(self, samples: list) -> Any:
         """PyTorch's default_collate, for what the rules in C do not cover."""
@@ -215,21 +221,23 @@ class Job:
         self.pads = pads
         self.columns = self._lower()
         self.padded = self._pad()
+        self.numbered = self._number()
         self.known = self._with_pictures(True) if init is None else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the columns: they may be as large as the files that the dataset is pickled by."""
-        return {**vars(self), "columns": None, "padded": None}
+        return {**vars(self), "columns": None, "padded": None, "numbered": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self.columns = self._lower()
         self.padded = self._pad()
+        self.numbered = self._number()
 
     def _lower(self, in_worker: bool = False) -> Any:
         """What init() changes in a worker is not known before."""
         from . import _native
-        if not self.native or (self.init is not None and not in_worker):
+        if not self.native or self.iterable or (self.init is not None and not in_worker):
             return None
         try:
             return _native.lower(self.dataset, self.collate)
@@ -241,6 +249,16 @@ class Job:
         if not self.pads or (self.init is not None and not in_worker):
             return None
         return _native.padded(self.dataset, self.collate)
+
+    def _number(self, in_worker: bool = False) -> Any:
+        from . import _native
+        if not self.native or not self.iterable or (self.init is not None and not in_worker):
+            return None
+        return _native.numbered(self.dataset)
+
+    def numbered_in_worker(self) -> Any:
+        """After init(): what stands for an iterable dataset, and gives numbers of samples; None: nothing does."""
+        return self._number(True) if self.init is not None else self.numbered
 
     def padded_in_worker(self) -> Any:
         """After init(): (dataset, collate) that stand for the two; None: nothing does."""
@@ -291,6 +309,9 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
             padded = job.padded_in_worker()
             if padded is not None:
                 source.dataset, source.collate = padded
+            numbered = job.numbered_in_worker()
+            if numbered is not None:
+                source.dataset, source.files, source.keeper = numbered, numbered.files, None
     except Exception as error:
         source.dataset, source.carrier, source.keeper = _Broken(error), None, None
     return source

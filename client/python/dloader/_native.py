@@ -5,8 +5,9 @@ PyTorch's, is not. Known are tensors and NumPy arrays in memory, TensorDataset, 
 ConcatDataset of known ones; collate_fn must be PyTorch's default_collate. The batches are equal to
 PyTorch's, and so are the errors: an index that is no sample goes to the dataset itself.
 
-Datasets of pictures are another matter: C makes their samples, one by one (_native_pictures.py); and so are
-pipelines of webdataset, some of whose stages are C's (_native_webdataset.py).
+Datasets of pictures are another matter: C makes their samples, one by one (_native_pictures.py). Of
+iterable ones, pipelines of webdataset are known, some of whose stages are C's (_native_webdataset.py),
+and that of streaming over local files (_native_streaming.py).
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from torch.utils.data import dataset as _theirs
 from torch.utils.data._utils import collate as _collate
 
-from . import _html, _native_datasets, _native_padding, _native_pictures, _native_webdataset
+from . import (
+    _html,
+    _native_datasets,
+    _native_padding,
+    _native_pictures,
+    _native_streaming,
+    _native_webdataset,
+)
 from ._native_transforms import Unknown
 from ._native_transforms import name_of as _name
 
@@ -218,7 +226,7 @@ def _iterable_text(dataset: Any) -> str:
 
 
 def _check_loader(loader: Any) -> None:
-    if loader._is_iterable:
+    if loader._is_iterable and not _native_streaming.is_dataset(type(loader.dataset)):
         raise Unknown(_iterable_text(loader.dataset))
     _check_batches(loader)
 
@@ -238,6 +246,22 @@ def is_on(loader: Any) -> bool:
     except Unknown:
         return False
     return True
+
+
+def numbered(dataset: Any) -> _native_streaming.Numbers | None:
+    """What stands for an iterable dataset in a worker, and gives numbers of samples whose files C reads; None:
+    nothing does.
+    """
+    try:
+        return _native_streaming.Numbers(dataset, _native_streaming.lower(dataset))
+    except Unknown:
+        return None
+
+
+def _lower_numbered(loader: Any) -> None:
+    if loader.num_workers == 0:
+        raise Unknown("num_workers=0: without workers, it is called")
+    _native_streaming.lower(loader.dataset)
 
 
 def pads(loader: Any) -> bool:
@@ -328,6 +352,9 @@ def _check_pipeline(loader: Any) -> None:
 
 
 def _check_samples(loader: Any) -> None:
+    if loader._is_iterable:
+        _lower_numbered(loader)
+        return
     if not _native_pictures.has_pictures(loader.dataset):
         lower(loader.dataset, loader.collate_fn)
         return
@@ -340,7 +367,7 @@ def takes(loader: Any) -> bool:
     """Whether take() may make the loader's batches. What a Subset or a ConcatDataset joins may be
     changed between two of them, which would have to be looked at each time.
     """
-    return is_on(loader) and type(loader.dataset) not in (Subset, ConcatDataset)
+    return is_on(loader) and not loader._is_iterable and type(loader.dataset) not in (Subset, ConcatDataset)
 
 
 def take(dataset: Any, keys: Any, collate: Any = None) -> Any:
@@ -364,8 +391,8 @@ def take(dataset: Any, keys: Any, collate: Any = None) -> Any:
 
 # What explain() says to what is not all native.
 _REMEDY = ("a tensor, an array, a TensorDataset or a datasets.Dataset, torchvision's pictures with its "
-           "transforms, or Subset or ConcatDataset of such, or a pipeline of webdataset's, in batches of "
-           "PyTorch's default_collate; what-runs-native.md lists them")
+           "transforms, or Subset or ConcatDataset of such, or a pipeline of webdataset's, or streaming's "
+           "StreamingDataset of local files, in batches of PyTorch's default_collate; what-runs-native.md lists them")
 
 
 # ---- for people ---------------------------------------------------------------------------------
@@ -389,7 +416,8 @@ def _why_not_native(loader: Any) -> str | None:
     if loader._options.native == "off":
         return "native='off'"
     if loader._is_iterable and not _is_pipeline(loader):
-        return _iterable_text(loader.dataset)
+        is_known = _native_streaming.is_dataset(type(loader.dataset))
+        return _why_not(_lower_numbered, loader) if is_known else _iterable_text(loader.dataset)
     if loader.num_workers == 0 and type(loader.dataset) in (Subset, ConcatDataset) and not \
             _native_pictures.has_pictures(loader.dataset):
         return "num_workers=0: without workers, these are called"
@@ -424,6 +452,10 @@ def _stages(loader: Any) -> tuple[list[_native_pictures.Stage], bool]:
         unpadded = _why_not(_native_padding.lower, loader.dataset, loader.collate_fn)
         return [stage("samples", _kind_text(loader.dataset), unpadded), *_cache_stages(loader),
                 stage("batches", f"{type(loader.collate_fn).__name__}, padded by NumPy", unpadded)], bool(unpadded)
+    if off is None and loader._is_iterable:
+        batches = _why_not(_check_loader, loader)
+        return [stage("order", _kind_text(loader.dataset), "its own code, once an epoch"),
+                stage("samples", "MDS files", batches), stage("batches", collate, batches)], bool(batches)
     samples = off or _why_not(lower, loader.dataset, loader.collate_fn)
     batches = off or samples or _why_not(_check_loader, loader)
     return [stage("samples", _kind_text(loader.dataset), samples or batches), *_cache_stages(loader),

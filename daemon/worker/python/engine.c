@@ -2,6 +2,7 @@
 
 #include "daemon/worker/forked.h"
 #include "daemon/worker/python/columns.h"
+#include "daemon/worker/python/numbered.h"
 #include "daemon/worker/python/pictures.h"
 #include "daemon/worker/python/py_bad_samples.h"
 #include "daemon/worker/python/retry_cache.h"
@@ -14,6 +15,7 @@
 #include "proto/queue.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 enum {
     /* What a slot begins with, besides header and indices; it grows with what it must hold. */
@@ -28,15 +30,18 @@ struct engine {
     struct python_step step; /* the one at hand */
     struct rounds rounds;    /* of an iterable dataset */
     struct retry_cache retry_cache;
-    struct stack *stack;     /* owned */
-    struct store *store;     /* owned */
-    struct columns *columns; /* owned; NULL: the dataset has to be called */
-    uint64_t collate_ns;     /* of the last fill, */
-    uint64_t spent_ns;       /* and what pictures_spent_ns() was before it */
-    bool copied;             /* it was made of columns */
-    struct fetcher *fetcher; /* owned; where daemon/data/ collates: then nothing above is used */
-    struct data_env env;     /* the fetcher's */
-    bool foreign;            /* the client is another user: its keys are integers */
+    struct stack *stack;       /* owned */
+    struct store *store;       /* owned */
+    struct columns *columns;   /* owned; NULL: the dataset has to be called */
+    struct numbered *numbered; /* owned; NULL: so it has, for samples, */
+    bool gives_numbers;        /* of which it gives the numbers alone */
+    struct dl_error unopened;  /* why these are not open */
+    uint64_t collate_ns;       /* of the last fill, */
+    uint64_t spent_ns;         /* and what pictures_spent_ns() was before it */
+    bool copied;               /* it was made of columns, or of files */
+    struct fetcher *fetcher;   /* owned; where daemon/data/ collates: then nothing above is used */
+    struct data_env env;       /* the fetcher's */
+    bool foreign;              /* the client is another user: its keys are integers */
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -52,6 +57,7 @@ static void engine_close(void *engine)
     store_free(e->store);
     stack_free(e->stack);
     columns_free(e->columns);
+    numbered_free(e->numbered);
     py_dataset_deinit(&e->source);
     planned_deinit(&e->planned);
     free(e->length_of);
@@ -119,6 +125,27 @@ static int engine_open_columns(struct engine *e)
     return array_types_refresh() < 0 || columns_new(lowered, &e->columns) < 0 ? -1 : 0;
 }
 
+/* Files of which it gives numbers of samples. Where they cannot be opened, Python reads them. */
+static int engine_open_numbered(struct engine *e, struct guard *guard)
+{
+    _cleanup_py_ PyObject *text = PyObject_GetAttrString(e->source.object, "files");
+    struct numbered_files files = {.guard = guard};
+    Py_ssize_t len = 0;
+
+    if (!text)
+        PyErr_Clear(); /* a source by other code */
+    if (!text || text == Py_None)
+        return 0;
+    files.spec = PyUnicode_AsUTF8AndSize(text, &len);
+    if (!files.spec)
+        return -1;
+    files.len = (size_t)len;
+    e->gives_numbers = true;
+    return numbered_open(&files, &e->numbered, &e->unopened) < 0 && e->unopened.code == ENOMEM
+               ? (PyErr_NoMemory(), -1)
+               : 0;
+}
+
 static int engine_open_source(struct engine *e, const struct worker_open *how, struct dl_error *err)
 {
     const struct dl_spec *spec = how->spec;
@@ -129,7 +156,8 @@ static int engine_open_source(struct engine *e, const struct worker_open *how, s
                                    .worker = how->env->worker,
                                    .workers = how->env->workers};
 
-    if (py_dataset_open(&open, &e->source) < 0 || engine_open_columns(e) < 0)
+    if (py_dataset_open(&open, &e->source) < 0 || engine_open_columns(e) < 0 ||
+        engine_open_numbered(e, how->env->guard) < 0)
         return engine_failed("dataset", err);
     rounds_open(&e->rounds, &e->source, &e->step, &e->batches);
     return 0;
@@ -397,9 +425,48 @@ static int engine_put_sample(struct engine *e, const struct slot_task *task, str
                         ret_used);
 }
 
+/* The samples of these numbers, as the dataset itself gives them: 1, or -1. `why`: what C said. */
+static int engine_call_for_numbers(const struct engine *e, struct made *made,
+                                   const struct dl_error *why)
+{
+    char text[sizeof why->path + sizeof why->message + 2];
+
+    snprintf(text, sizeof text, "%s%s%s", why->path, why->path[0] ? ": " : "", why->message);
+    _cleanup_py_ PyObject *said = PyUnicode_DecodeFSDefault(text);
+    PyObject *samples =
+        said ? PyObject_CallMethod(e->source.object, "samples_of", "OO", made->object, said) : NULL;
+    forked_end_copy();
+    if (!samples)
+        return -1;
+    Py_DECREF(made->object);
+    made->object = samples;
+    made->are_samples = true;
+    return array_types_refresh() < 0 ? -1 : 1;
+}
+
+/* Numbers become a batch, or samples. 1: a batch; 0: too small; -1; 2: samples. */
+static int engine_put_numbers(struct engine *e, const struct slot_task *task, struct made *made,
+                              void *slot, uint64_t slot_bytes, uint64_t *ret_used)
+{
+    enum numbered_result r = NUMBERED_CANNOT;
+    struct dl_error why = e->unopened;
+
+    if (e->numbered)
+        r = numbered_batch(e->numbered, made->object, task, slot, slot_bytes, ret_used, &why);
+    e->copied = r != NUMBERED_CANNOT;
+    if (e->copied)
+        return r == NUMBERED_DONE;
+    return engine_call_for_numbers(e, made, &why) < 0 ? -1 : 2;
+}
+
 static int engine_put_batch(struct engine *e, const struct slot_task *task, struct made *made,
                             void *slot, uint64_t slot_bytes, uint64_t *ret_used)
 {
+    if (e->gives_numbers && !made->are_samples) {
+        int r = engine_put_numbers(e, task, made, slot, slot_bytes, ret_used);
+        if (r < 2)
+            return r;
+    }
     if (!made->collated && e->source.collate && engine_call_collate(e->source.collate, made) < 0)
         return -1;
     if (!made->collated && PyList_CheckExact(made->object)) {

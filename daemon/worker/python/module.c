@@ -1,6 +1,7 @@
 /* Python datasets in workers: dloader._worker. */
 #include "daemon/worker/python/engine.h"
 #include "daemon/worker/python/host.h"
+#include "daemon/worker/python/numbered.h"
 #include "daemon/worker/python/pictures.h"
 #include "daemon/worker/python/sample.h"
 #include "daemon/worker/python/tar_members.h"
@@ -242,6 +243,9 @@ static PyMethodDef methods[] = {
      "sample_names(text, base, indices): the file of each of these samples, as this process may\n"
      "read them; \"\" for a sample that there is not. None: the spec's samples are no files.\n"
      "ValueError: why the dataset cannot be opened. base: an absolute folder; indices: a list."},
+    {"open_files", numbered_open_files, METH_VARARGS,
+     "open_files(spec) -> how many samples there are in the files of this spec, a text in JSON.\n\n"
+     "ValueError: why they cannot be opened."},
     {"pictures", pictures_open, METH_VARARGS, pictures_open_text},
     {"picture_of_file", pictures_of_file, METH_VARARGS, pictures_of_file_text},
     {"picture_of_path", pictures_of_path, METH_VARARGS, pictures_of_path_text},

@@ -16,6 +16,7 @@ enum { RETRY_CACHE_MAX = 64 };
 struct made {
     PyObject *object; /* owned; samples, or a batch; NULL: nothing */
     bool collated;    /* it is the batch */
+    bool are_samples; /* and no numbers of some, which the dataset gave (numbered.h) */
     uint64_t samples;
     uint64_t *numbers; /* owned; of the samples; NULL: those of the task */
     uint32_t repeated; /* iterable: so many of the last samples are repeated ones */

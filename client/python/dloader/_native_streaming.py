@@ -1,0 +1,246 @@
+"""Lowering of MosaicML's StreamingDataset: C reads its samples, in the order that the dataset itself says.
+
+Known is streaming.StreamingDataset over MDS files that are there, of one stream or several. Which samples
+a worker has, and in which order, its own code says once an epoch in each worker, with its shared memory
+and barriers: so shuffles, partitions, weights of streams, replication, epochs and places that were loaded
+are its own. What it does for each sample, C does by the number of the sample: daemon/data/mds reads it,
+as daemon/worker/python/numbered.h has it. Encodings are those whose values default_collate makes the
+same of; a sample that C cannot read is read by the dataset, whose result, or error, it is.
+tests/python/test_with_streaming.py compares.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data._utils.collate import default_collate
+
+from ._native_transforms import Unknown
+
+# Releases whose results were compared.
+_RELEASES = ("0.13",)
+# What makes samples, and what of the dataset is asked for its order.
+_METHODS = {
+    "streaming.base.dataset": ("StreamingDataset", ("__iter__", "__getitem__", "get_item", "_get_work",
+                                                    "_each_sample_id", "_resume_incr_epoch")),
+    "streaming.base.spanner": ("Spanner", ("__getitem__",)),
+    "streaming.base.format.mds.reader": ("MDSReader", ("__getitem__", "get_item", "get_sample_data",
+                                                       "decode_sample")),
+}
+_ENCODINGS = "streaming.base.format.mds.encodings"
+_NUMBERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32",
+            "float64")
+_TEXTS = ("str", "bytes")
+_WHOLE = ("int", "str_int")
+# Ways of compression that C knows.
+_UNPACKED = ("None", "gz", "zstd")
+# Numbers that are taken from NumPy's memory at once.
+_PIECE = 4096
+
+
+# ---- is it what it seems to be ------------------------------------------------------------------
+
+def is_dataset(kind: type) -> bool:
+    """Whether the type is streaming's own, and no subclass."""
+    module = sys.modules.get("streaming.base.dataset")
+    return module is not None and kind is getattr(module, "StreamingDataset", None)
+
+
+def _check_release() -> None:
+    release = str(getattr(sys.modules.get("streaming"), "__version__", "?"))
+    if ".".join(release.split(".")[:2]) not in _RELEASES:
+        raise Unknown(f"streaming is of version {release}; known are {', '.join(_RELEASES)}")
+
+
+def _is_own(function: Any) -> bool:
+    """It is code of the package."""
+    code = getattr(function, "__code__", None)
+    home = os.path.dirname(sys.modules["streaming"].__file__ or "") + os.sep
+    return code is not None and code.co_filename.startswith(home)
+
+
+def _check_methods() -> None:
+    for module, (name, methods) in _METHODS.items():
+        kind = getattr(sys.modules.get(module), name, None)
+        for method in methods:
+            if not _is_own(getattr(kind, method, None)):
+                raise Unknown(f"{name}.{method} is not streaming's own")
+
+
+def _check_attributes(thing: Any) -> None:
+    """None of its class's methods is put in its place."""
+    for name in vars(thing):
+        if callable(getattr(type(thing), name, None)):
+            raise Unknown(f"this {type(thing).__name__} has a {name} of its own")
+
+
+def _check_dataset(dataset: Any) -> None:
+    _check_release()
+    _check_methods()
+    _check_attributes(dataset)
+    _check_attributes(dataset.spanner)
+    if type(dataset.spanner).__module__ != "streaming.base.spanner":
+        raise Unknown("the StreamingDataset's spanner is not streaming's own")
+    if dataset.cache_limit:
+        raise Unknown("cache_limit: the StreamingDataset may delete its files")
+    for number, stream in enumerate(dataset.streams):
+        if type(stream) is not sys.modules["streaming.base.stream"].Stream:
+            raise Unknown(f"stream {number} is a {type(stream).__name__}")
+        if stream.remote is not None:
+            raise Unknown(f"stream {number} has a remote, {stream.remote}; without one its files are known to be "
+                          "there")
+        if stream.validate_hash:
+            raise Unknown(f"stream {number} has validate_hash={stream.validate_hash!r}, which Python looks at")
+
+
+# ---- columns ------------------------------------------------------------------------------------
+
+@functools.lru_cache(maxsize=1)
+def _types() -> tuple[frozenset[str], frozenset[str]]:
+    """NumPy's types whose scalars, and whose arrays, keep their type in a batch of this torch."""
+    import numpy
+
+    def stays(value: Any, name: str) -> bool:
+        try:
+            return default_collate([value, value]).dtype is getattr(torch, name)
+        except (TypeError, RuntimeError, AttributeError):
+            return False
+
+    return (frozenset(name for name in _NUMBERS if stays(numpy.dtype(name).type(1), name)),
+            frozenset(name for name in _NUMBERS if stays(numpy.ones(1, name), name)))
+
+
+def _is_known(encoding: str) -> bool:
+    scalars, arrays = _types()
+    kind, _, rest = encoding.partition(":")
+    if kind == "ndarray":
+        return rest.partition(":")[0] in arrays if rest else len(arrays) == len(_NUMBERS)
+    return not rest and (kind in _TEXTS or kind in _WHOLE or kind in scalars)
+
+
+@functools.lru_cache(maxsize=256)
+def _check_encoding(encoding: str, column: str, coder: Any) -> None:
+    if not _is_known(encoding):
+        raise Unknown(f"column {column} has the encoding {encoding}, which a batch has no tensor or text of, or "
+                      "another one")
+    if not _is_own(getattr(coder, "decode", None)):
+        raise Unknown(f"the encoding {encoding} is not streaming's own")
+
+
+def _check_compression(shard: Any) -> None:
+    by = str(shard.compression).partition(":")[0]
+    if by in _UNPACKED or os.path.isfile(os.path.join(shard.dirname, shard.split, shard.raw_data.basename)):
+        return
+    raise Unknown(f"{shard.zip_data.basename} is compressed by {by}, and not unpacked yet")
+
+
+def _check_shards(dataset: Any) -> None:
+    coders = getattr(sys.modules.get(_ENCODINGS), "_encodings", {})
+    if not _is_own(getattr(sys.modules["streaming.base.format.mds.reader"], "mds_decode", None)):
+        raise Unknown("streaming's mds_decode is not its own")
+    reader = sys.modules["streaming.base.format.mds.reader"].MDSReader
+    for shard in dataset.shards:
+        if type(shard) is not reader:
+            raise Unknown(f"its files are read by {type(shard).__name__}; known are MDS files")
+        _check_attributes(shard)
+        _check_compression(shard)
+        for name, encoding in zip(shard.column_names, shard.column_encodings, strict=True):
+            _check_encoding(encoding, name, coders.get(encoding.partition(":")[0]))
+
+
+# ---- files --------------------------------------------------------------------------------------
+
+def _spec(dataset: Any) -> str:
+    """Of a loader that has the same samples under the same numbers."""
+    parts = [{"kind": "mds", "root": os.path.abspath(os.path.join(stream.local, stream.split)), "decode": False}
+             for stream in dataset.streams]
+    data = parts[0] if len(parts) == 1 else {"kind": "concat", "datasets": parts}
+    return json.dumps({"dataset": data, "batch": {"size": 1}})
+
+
+def _find_files(dataset: Any) -> str:
+    """The spec; Unknown."""
+    from . import _worker  # type: ignore[attr-defined]
+    _check_shards(dataset)
+    spec = _spec(dataset)
+    try:
+        length = _worker.open_files(spec)
+    except ValueError as error:
+        raise Unknown(str(error)) from None
+    if length != dataset.num_samples:
+        raise Unknown(f"its files have {length} samples, and the StreamingDataset {dataset.num_samples}")
+    return spec
+
+
+# What was found of the shards, as long as the dataset is there and has these.
+_found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def lower(dataset: Any) -> str:
+    """The spec, as JSON, of files that have the dataset's samples under its numbers. dataset: one that
+    is_dataset(). Unknown: why it has to be called."""
+    _check_dataset(dataset)
+    known = _found.get(dataset)
+    if known is None or known[0] is not dataset.shards:
+        known = _found[dataset] = (dataset.shards, _find_files(dataset))
+    return known[1]
+
+
+# ---- in a worker --------------------------------------------------------------------------------
+
+def _numbers_of_epoch(dataset: Any) -> Any:
+    """The numbers of this worker's samples in the epoch that begins now, an array of int64.
+
+    The dataset's own __iter__() finds them, and ends where it would begin to read.
+    """
+    found: list[Any] = []
+
+    class Asked(type(dataset)):  # type: ignore[misc]
+        def _get_work(self, epoch: int, sample_in_epoch: int) -> Any:
+            found.append(super()._get_work(epoch, sample_in_epoch))
+            return found[0][:0]
+
+        def __del__(self) -> None:
+            """What the dataset has shared is not given back."""
+
+    asked = object.__new__(Asked)
+    asked.__dict__ = vars(dataset)  # what it keeps from epoch to epoch is the dataset's
+    for sample in Asked.__iter__(asked):
+        raise AssertionError(f"no sample was asked for: {sample!r}")
+    return found[0][found[0] != -1]
+
+
+class Numbers:
+    """In the dataset's place, in a worker: gives the numbers of its samples."""
+
+    def __init__(self, dataset: Any, files: str) -> None:
+        self.files = files
+        self._dataset = dataset
+        self._rest: Any = None
+
+    def __iter__(self) -> Iterator[int]:
+        self._rest = self._each()
+        return self._rest
+
+    def _each(self) -> Iterator[int]:
+        numbers = _numbers_of_epoch(self._dataset)
+        for first in range(0, len(numbers), _PIECE):
+            yield from numbers[first:first + _PIECE].tolist()
+
+    def samples_of(self, numbers: list[int], why: str) -> list[Any]:
+        """What the dataset gives for them, if C could not read them, and said why. After an error the
+        epoch has no more samples, as it is with the dataset's own iterator."""
+        try:
+            return [self._dataset[number] for number in numbers]
+        except Exception as error:
+            self._rest.close()
+            if error.__cause__ is None:
+                error.__cause__ = OSError(why)
+            raise
