@@ -8,6 +8,8 @@ missing its line says so.
 Each row's data are made in a private directory. Runs take turns, and only ratios of neighbours mean
 something.
 
+Of "their loader" and "import changed" the program is the same but for where its DataLoader is from.
+
 Bars: indexed tar shuffled >= 0.95 of sequential and >= 2 x webdataset with Pillow; MDS >= 20 x
 mosaic's reader; Megatron >= Megatron's; Arrow's token rows >= 50 x datasets; Parquet shuffled >= 0.8
 of sequential and >= 10 x datasets; its texts >= 2 x litData's reader of Parquet.
@@ -170,6 +172,21 @@ shards = ['t-%d.tar' % i for i in range(8)]
 data = webdataset.WebDataset(shards, shardshuffle=8, workersplitter=webdataset.split_by_worker)
 data = data.shuffle(500).decode('pil').to_tuple('jpg', 'cls').map_tuple(crop, int).repeat()
 batches = iter(webdataset.WebLoader(data.batched(32), batch_size=None, num_workers=WORKERS))
+""",
+}
+# Programs of which only the import changes: LIBRARY is where their DataLoader comes from.
+SAME = {
+    "tar": """
+import torch, webdataset
+from torchvision.transforms import v2
+from LIBRARY import DataLoader
+
+crop = v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), v2.ToImage(),
+                   v2.ToDtype(torch.float32, scale=True)])
+shards = ['t-%d.tar' % i for i in range(8)]
+data = webdataset.WebDataset(shards, shardshuffle=8).shuffle(500).decode('pil')
+data = data.to_tuple('jpg', 'cls').map_tuple(crop, None).repeat()
+batches = iter(DataLoader(data, batch_size=32, num_workers=WORKERS))
 """,
 }
 OURS = """
@@ -352,7 +369,7 @@ def rate(code, folder, seconds, **env):
     return rates.rate_of(done)
 
 
-def our_rate(build, spec, folder, seconds):
+def our_rate(build, code, folder, seconds):
     """Beside a daemon of its own."""
     socket = folder / "socket"
     with subprocess.Popen([build / "daemon/dloaderd", "--private", "--socket", socket],
@@ -361,8 +378,7 @@ def our_rate(build, spec, folder, seconds):
             until = time.monotonic() + 30
             while not socket.exists() and time.monotonic() < until:
                 time.sleep(0.05)
-            return rate(f"SPEC = {spec!r}\n{OURS}", folder, seconds, DLOADER_SOCKET=str(socket),
-                        PYTHONPATH=str(build / "client/python"))
+            return rate(code, folder, seconds, DLOADER_SOCKET=str(socket), PYTHONPATH=str(build / "client/python"))
         finally:
             daemon.terminate()
 
@@ -377,7 +393,11 @@ def measure(row, build, folder, seconds, rounds):
     make(folder)
     contenders = {"theirs": lambda: rate(PEERS[row], folder, seconds)}
     for name, one in specs(folder).items():
-        contenders[name] = lambda one=one: our_rate(build, one, folder, seconds)
+        contenders[name] = lambda one=one: our_rate(build, f"SPEC = {one!r}\n{OURS}", folder, seconds)
+    if row in SAME:
+        contenders["their loader"] = lambda: rate(SAME[row].replace("LIBRARY", "torch.utils.data"), folder, seconds)
+        contenders["import changed"] = lambda: our_rate(build, SAME[row].replace("LIBRARY", "dloader"), folder,
+                                                        seconds)
     runs = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, run in contenders.items():
