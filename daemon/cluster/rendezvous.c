@@ -204,12 +204,17 @@ static uint64_t rdzv_retry_at(struct rdzv *rdzv)
 /* Of many, or where many are to come, those in front read each change, as they look at the cards;
  * others when it concerns them. Where the head does not say who is in front, all do, in their
  * turn. */
+static bool rdzv_says_front(const struct rdzv_head *head)
+{
+    return head->front[RDZV_FRONT - 1] > 0;
+}
+
 static bool rdzv_is_reader(const struct rdzv *rdzv)
 {
     const struct rdzv_head *head = &rdzv->head;
 
-    return max_u64(head->n, rdzv->set.min) <= RDZV_READERS || head->front == 0 ||
-           rdzv->self.id <= head->front;
+    return max_u64(head->n, rdzv->set.min) <= RDZV_READERS || !rdzv_says_front(head) ||
+           rdzv_head_is_in_front(head, rdzv->self.id);
 }
 
 static bool rdzv_goes_by_place(const struct rdzv *rdzv)
@@ -217,7 +222,8 @@ static bool rdzv_goes_by_place(const struct rdzv *rdzv)
     const struct rdzv_head *head = &rdzv->head;
 
     return rdzv->finds && !rdzv->wants_list && rdzv_pages(head->members) > 0 && rdzv->has_card &&
-           rdzv->self.ready && rdzv->self.id > head->front && !rdzv_is_refused(rdzv);
+           rdzv->self.ready && !rdzv_head_is_in_front(head, rdzv->self.id) &&
+           !rdzv_is_refused(rdzv);
 }
 
 /* A state that concerns this node is read soon: one by which its round is over, or another is
@@ -241,8 +247,9 @@ static void rdzv_plan_read(struct rdzv *rdzv)
         rdzv_sooner(&rdzv->read_at, rdzv->clock + rdzv_within(rdzv, min_u64(crowd, 2 * poll)));
     else if (rdzv->has_card && rdzv_is_reader(rdzv))
         rdzv_sooner(&rdzv->skim_at,
-                    rdzv->clock + (poll / 8 + rdzv_within(rdzv, poll / 4)) *
-                                      (head->front > 0 ? 1 : max_u64(1, head->n / RDZV_READERS)));
+                    rdzv->clock +
+                        (poll / 8 + rdzv_within(rdzv, poll / 4)) *
+                            (rdzv_says_front(head) ? 1 : max_u64(1, head->n / RDZV_READERS)));
 }
 
 /* Half of all draw the last of some slots, a quarter the one before it, and so on: of however many
@@ -339,9 +346,9 @@ static void rdzv_note_head_of(struct rdzv *rdzv, const struct rdzv_state *state)
                                     .complete = state->complete,
                                     .closed = state->closed[0],
                                     .n = state->n,
-                                    .front = rdzv_state_front(state),
                                     .members = rdzv_state_count(state).members,
                                     .rules = state->rules};
+    rdzv_state_front(state, rdzv->head.front);
 }
 
 static void rdzv_note_read(struct rdzv *rdzv, const struct rdzv_state *state)

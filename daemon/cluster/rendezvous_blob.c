@@ -10,12 +10,13 @@
 #include <errno.h>
 #include <inttypes.h>
 
-/* A head of an earlier release ends before `why`. */
+/* A head of an earlier release ends before `why`, or before those in front but the last. */
 enum {
     FIELDS = 15,
     NODE_FIELDS = 6,
     HEAD_FIELDS = 10,
     HEAD_LATER_FIELDS = 3,
+    HEAD_FRONT_FIELDS = RDZV_FRONT - 1,
     CARD_FIELDS = 9,
     FORMAT_FIELDS = 2
 };
@@ -129,11 +130,15 @@ void rdzv_head_pack(const struct rdzv_state *state, struct dl_buffer *out)
                                            rules->beat_ns,
                                            rules->missed};
 
-    rdzv_blob_put_array(out, HEAD_FIELDS + HEAD_LATER_FIELDS);
+    uint64_t front[RDZV_FRONT];
+
+    rdzv_state_front(state, front);
+    rdzv_blob_put_array(out, HEAD_FIELDS + HEAD_LATER_FIELDS + HEAD_FRONT_FIELDS);
     rdzv_blob_put_uints(out, numbers, HEAD_FIELDS);
     rdzv_blob_put_text(out, state->complete ? "" : state->why);
-    rdzv_blob_put_uint(out, rdzv_state_front(state));
+    rdzv_blob_put_uint(out, front[RDZV_FRONT - 1]);
     rdzv_blob_put_uint(out, rdzv_state_count(state).members);
+    rdzv_blob_put_uints(out, front, HEAD_FRONT_FIELDS);
 }
 
 void rdzv_card_pack(const struct rdzv_card *card, struct dl_buffer *out)
@@ -416,9 +421,14 @@ bool rdzv_head_unpack(struct dl_span data, struct rdzv_head *ret)
     rdzv_blob_take_rules(&in, &ret->rules);
     if (more >= HEAD_LATER_FIELDS) {
         rdzv_blob_take_text(&in, ret->why, sizeof ret->why);
-        ret->front = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
+        ret->front[RDZV_FRONT - 1] = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
         ret->members = (uint32_t)rdzv_blob_take_uint(&in, 0, RDZV_NODES_MAX);
         more -= HEAD_LATER_FIELDS;
+    }
+    if (more >= HEAD_FRONT_FIELDS) {
+        for (uint32_t i = 0; i < HEAD_FRONT_FIELDS; i++)
+            ret->front[i] = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
+        more -= HEAD_FRONT_FIELDS;
     }
     rdzv_blob_skip(&in, more);
     return !in.bad && in.left == 0;

@@ -68,11 +68,20 @@ uint32_t rdzv_pages(uint32_t members)
     return members <= RDZV_LISTED_MAX ? 0 : n < RDZV_PAGES_MAX ? n : RDZV_PAGES_MAX;
 }
 
-uint64_t rdzv_state_front(const struct rdzv_state *state)
+void rdzv_state_front(const struct rdzv_state *state, uint64_t ret[static RDZV_FRONT])
 {
-    uint32_t n = state->n < RDZV_FRONT ? state->n : RDZV_FRONT;
+    for (uint32_t i = 0; i < RDZV_FRONT; i++)
+        ret[i] = state->n > 0 ? state->nodes[min_u64(i, state->n - 1)].id : 0;
+}
 
-    return n > 0 ? state->nodes[n - 1].id : 0;
+bool rdzv_head_is_in_front(const struct rdzv_head *head, uint64_t id)
+{
+    if (head->front[0] == 0)
+        return id <= head->front[RDZV_FRONT - 1];
+    for (uint32_t i = 0; i < RDZV_FRONT; i++)
+        if (head->front[i] == id)
+            return true;
+    return false;
 }
 
 struct rdzv_node *rdzv_state_find(const struct rdzv_state *state, uint64_t id)

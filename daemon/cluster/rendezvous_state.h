@@ -21,7 +21,7 @@
  *   state   format, seq, writer, nonce, round, flags, stamp, quorum, min, max, beat_ns, missed,
  *           closed, why, nodes; each node an array: id, life, rank, local, flags, name
  *   head    format, nonce, round, flags, stamp, n, min, max, beat_ns, missed, why,
- *           front, members
+ *           the third of those in front, members, the first, the second
  *   places  format, stamp, members, world, entries; each an array: id, life, index, rank, first
  *   card    2, id, life, beat, flags, ready_for, rules, local, name, least, greatest
  *
@@ -104,8 +104,10 @@ struct rdzv_head {
     uint32_t n; /* nodes */
     struct rdzv_rules rules;
     char why[RDZV_TEXT_MAX]; /* of an open round: it was opened; "": that is not said */
-    uint64_t front;          /* id of the last of the first RDZV_FRONT nodes; 0: not said */
-    uint32_t members;        /* likewise */
+    /* Ids of the first nodes; of fewer, the last one again. 0: not said; an earlier release says
+     * the last one alone. */
+    uint64_t front[RDZV_FRONT];
+    uint32_t members; /* 0: not said */
 };
 
 struct rdzv_card {
@@ -190,8 +192,12 @@ int rdzv_name_compare(const char *a, const char *b);
 /* The place of that id among the nodes, or where it would be. */
 uint32_t rdzv_state_place_of(const struct rdzv_state *state, uint64_t id);
 
-/* Id of the last that is in front; 0: there is none. */
-uint64_t rdzv_state_front(const struct rdzv_state *state);
+/* Ids of the first nodes; of fewer, the last one again; 0: there is none. */
+void rdzv_state_front(const struct rdzv_state *state, uint64_t ret[static RDZV_FRONT]);
+
+/* The node of that id is one of the first, or may be as far as the head says; false where it says
+ * nothing. */
+bool rdzv_head_is_in_front(const struct rdzv_head *head, uint64_t id);
 
 /* These append bytes. */
 void rdzv_state_pack(const struct rdzv_state *state, struct dl_buffer *out);

@@ -204,6 +204,43 @@ static void test_head(void **state)
     assert_false(rdzv_head_unpack((struct dl_span){bytes.data, bytes.len - 1}, &head));
 }
 
+/* Ids of the nodes in front, of few and of many; of an earlier release the last of them alone: then
+ * whoever is before it may be in front. */
+static void test_head_front(void **state)
+{
+    static const struct {
+        const char *nodes;
+        uint64_t front[RDZV_FRONT];
+    } rows[] = {{"9 open", {0, 0, 0}},
+                {"9 complete 4", {4, 4, 4}},
+                {"9 complete 4 7", {4, 7, 7}},
+                {"9 complete 4 7 8 9", {4, 7, 8}}};
+    struct rdzv_head head, old;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        _cleanup_(rdzv_state_deinit)
+        struct rdzv_state from = make(rows[i].nodes);
+        _cleanup_(buffer_deinit)
+        struct dl_buffer bytes = {0};
+
+        rdzv_head_pack(&from, &bytes);
+        assert_true(rdzv_head_unpack((struct dl_span){bytes.data, bytes.len}, &head));
+        assert_memory_equal(head.front, rows[i].front, sizeof head.front);
+        bytes.data[0] -= RDZV_FRONT - 1;
+        assert_true(
+            rdzv_head_unpack((struct dl_span){bytes.data, bytes.len - (RDZV_FRONT - 1)}, &old));
+        assert_int_equal(old.front[0], 0);
+        assert_int_equal(old.front[RDZV_FRONT - 1], rows[i].front[RDZV_FRONT - 1]);
+        for (uint64_t id = 1; id < 10; id++) {
+            bool first = id == head.front[0] || id == head.front[1] || id == head.front[2];
+
+            assert_int_equal(rdzv_head_is_in_front(&head, id), first);
+            assert_int_equal(rdzv_head_is_in_front(&old, id), id <= old.front[RDZV_FRONT - 1]);
+        }
+    }
+}
+
 /* A card of a release that says nothing of formats: it knows 2. What makes no sense is no card. */
 static void test_card_formats(void **state)
 {
@@ -286,7 +323,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_names),        cmocka_unit_test(test_gone),
     cmocka_unit_test(test_blob),         cmocka_unit_test(test_later_fields),
     cmocka_unit_test(test_card_formats), cmocka_unit_test(test_head),
-    cmocka_unit_test(test_pages),
+    cmocka_unit_test(test_head_front),   cmocka_unit_test(test_pages),
 };
 
 TEST_MAIN(tests)
