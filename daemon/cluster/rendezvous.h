@@ -61,8 +61,9 @@
  *
  * Clocks are never compared. A node is dead when its beat did not change for rdzv_silence() of
  * this node's own time, between when the beat was first seen and when a later look began.
- * Time in which this node did not run, or its clock jumped, does not count, and after it, or after
- * the store failed, all watching starts anew: who slept, or was cut off, takes nobody for dead.
+ * Of time in which this node did not run, or its clock jumped, or the store was stuck, only an
+ * eighth of rdzv_silence() counts, and after it who may have slept, too, has time to show that it
+ * lives. After the store failed all watching starts anew: who was cut off takes nobody for dead.
  */
 #ifndef DL_RENDEZVOUS_H
 #define DL_RENDEZVOUS_H
@@ -163,6 +164,7 @@ struct rdzv_peer {
     uint64_t seen; /* when that beat was first seen */
     bool counts;   /* it was seen to change */
     bool suspect;  /* it was silent for too long, though perhaps not for long enough */
+    bool spared;   /* since then it was given time after a nap of this node */
     bool in_state, has_card;
     bool refused; /* it was said that it has no format in common with the others */
 };
@@ -179,7 +181,8 @@ struct rdzv {
 
     enum rdzv_do doing; /* what the store was asked; NOTHING: it is not busy */
     bool polls;         /* nobody says CHANGED */
-    bool blind;         /* watching starts anew with what is seen next */
+    bool blind;         /* watching starts anew with what is seen next, */
+    bool napped;        /* or leaves out the time since what was seen last */
     bool present;       /* in the state that was seen last */
     bool any;           /* it was in a complete round, */
     bool in_round;      /* and still is: in `round` */

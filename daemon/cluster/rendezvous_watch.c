@@ -16,7 +16,7 @@ void rdzv_pass_time(struct rdzv *rdzv, uint64_t now)
     uint64_t passed = now > rdzv->now ? now - rdzv->now : 0;
 
     if (now < rdzv->now || passed > rdzv_watch_patience(rdzv))
-        rdzv->blind = true;
+        rdzv->napped = true;
     rdzv->clock += min_u64(passed, rdzv_watch_patience(rdzv));
     rdzv->now = now;
 }
@@ -75,7 +75,7 @@ static struct rdzv_peer rdzv_watch_peer(const struct rdzv *rdzv, const struct rd
         peer.beat = card->beat;
         peer.life = card->life;
         peer.seen = rdzv->clock;
-        peer.suspect = false;
+        peer.suspect = peer.spared = false;
     }
     /* Taken out by another: it may be dead, and what it left is not a reason to let it in again. */
     if (old && old->in_state && !node && old->life == peer.life)
@@ -87,6 +87,45 @@ static struct rdzv_peer rdzv_watch_peer(const struct rdzv *rdzv, const struct rd
 static bool rdzv_watch_is_silent(const struct rdzv *rdzv, const struct rdzv_peer *peer)
 {
     return peer->id != rdzv->self.id && rdzv->clock - peer->seen > rdzv->set.beat_ns * 5 / 4;
+}
+
+/* Of the time between two looks with a nap in between so much of rdzv_silence() counts. */
+enum { RDZV_NAPS_A_SILENCE = 8 };
+
+/* How long a peer is silent, without what does not count of the time since the look before this
+ * one. A busy machine naps again and again: if each nap made an end of all silence, a death would
+ * be found there very late. So silence up to the nap stays, and of the nap a little counts. But
+ * once in a silence there is time for a beat after a nap: of those who napped, too. */
+static uint64_t rdzv_watch_silence(const struct rdzv *rdzv, struct rdzv_peer *peer)
+{
+    uint64_t silence = rdzv_silence(&rdzv->set), gap = rdzv->clock - rdzv->answered;
+    uint64_t silent = rdzv->clock - peer->seen, most = silence - rdzv_watch_patience(rdzv);
+    uint64_t skipped = gap - min_u64(gap, silence / RDZV_NAPS_A_SILENCE);
+
+    if (rdzv->blind) {
+        peer->spared = false;
+        return 0;
+    }
+    silent -= min_u64(silent, skipped);
+    if (silent <= most || peer->spared)
+        return silent;
+    peer->spared = true;
+    return most;
+}
+
+/* This node slept, or the store was stuck or failed, since the look before this one. */
+static void rdzv_watch_leave_out_gap(struct rdzv *rdzv)
+{
+    bool late = rdzv->clock - rdzv->answered > rdzv_watch_patience(rdzv);
+
+    if (!rdzv->blind && !rdzv->napped && !late)
+        return;
+    for (uint32_t i = 0; i < rdzv->n_peers; i++) {
+        struct rdzv_peer *peer = &rdzv->peers[i];
+
+        peer->counts &= peer->seen == rdzv->clock;
+        peer->seen = rdzv->clock - rdzv_watch_silence(rdzv, peer);
+    }
 }
 
 void rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state, const struct rdzv_card *cards,
@@ -111,13 +150,8 @@ void rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state, const struct 
     free(rdzv->peers);
     rdzv->peers = peers;
     rdzv->n_peers = n_peers;
-    if (rdzv->clock - rdzv->answered > rdzv_watch_patience(rdzv))
-        rdzv->blind = true;
-    for (i = 0; rdzv->blind && i < n_peers; i++) {
-        peers[i].counts &= peers[i].seen == rdzv->clock;
-        peers[i].seen = rdzv->clock;
-    }
-    rdzv->blind = false;
+    rdzv_watch_leave_out_gap(rdzv);
+    rdzv->blind = rdzv->napped = false;
     rdzv->answered = rdzv->clock;
 }
 
@@ -126,7 +160,7 @@ void rdzv_watch_none(struct rdzv *rdzv)
     free(rdzv->peers);
     rdzv->peers = NULL;
     rdzv->n_peers = 0;
-    rdzv->suspects = rdzv->blind = false;
+    rdzv->suspects = rdzv->blind = rdzv->napped = false;
     rdzv->answered = rdzv->clock;
 }
 
