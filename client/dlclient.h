@@ -244,8 +244,8 @@ DL_API int dl_loader_mix(struct dl_loader *loader, const struct dl_mix_weight *w
  * such a state needs. Nobody removes it.
  *
  * With replacement, draws behind the step are by the new weights; without, what has not come in the
- * epoch is drawn again by them. In a cluster's world each node has to be given the same weights with
- * the same step, by one of its ranks; until it has them, its ranks go as far as that step, and
+ * epoch is drawn again by them. In a cluster's world each node has to be given the same weights
+ * with the same step, by one of its ranks; until it has them, its ranks go as far as that step, and
  * after 30 s there get -ENOENT. `epoch` and `step` as for dl_loader_mix(), and the same errors;
  * besides -EINVAL: the sampler is not weighted, or n is not the number of samples; -EDQUOT,
  * -ENOMEM: the daemon has no room for them; and those of writing a file.
