@@ -5,10 +5,9 @@
 PYTHON has NumPy, for photographs Pillow, for Parquet pyarrow, and for the others' side PyTorch and their
 libraries (webdataset, mosaicml-streaming, litdata with polars, megatron-core, datasets, pandas, lmdb); where one is
 missing its line says so.
+`import changed`: their program, or `their loader`, with the DataLoader of dloader in place of PyTorch's.
 Each row's data are made in a private directory. Runs take turns, and only ratios of neighbours mean
 something.
-
-Of "their loader" and "import changed" the program is the same but for where its DataLoader is from.
 
 Bars: indexed tar shuffled >= 0.95 of sequential and >= 2 x webdataset with Pillow; MDS >= 20 x
 mosaic's reader; Megatron >= Megatron's; Arrow's token rows >= 50 x datasets; Parquet shuffled >= 0.8
@@ -82,11 +81,10 @@ batches = forever(torch.utils.data.DataLoader(Samples(1024), batch_size=32, shuf
                                               num_workers=WORKERS, persistent_workers=True))
 """,
     "mds": """
-import torch
 from streaming import StreamingDataset
+from torch.utils.data import DataLoader
 data = StreamingDataset(local='mds', shuffle=True, batch_size=256)
-batches = forever(torch.utils.data.DataLoader(data, batch_size=256, num_workers=WORKERS,
-                                              persistent_workers=True))
+batches = forever(DataLoader(data, batch_size=256, num_workers=WORKERS, persistent_workers=True))
 """,
     "litdata": """
 import litdata
@@ -180,12 +178,13 @@ data = data.shuffle(500).decode('pil').to_tuple('jpg', 'cls').map_tuple(crop, in
 batches = iter(webdataset.WebLoader(data.batched(32), batch_size=None, num_workers=WORKERS))
 """,
 }
-# Programs of which only the import changes: LIBRARY is where their DataLoader comes from.
-SAME = {
+# Programs of which only the import changes: where DataLoader comes from.
+CHANGED = {
+    "mds": PEERS["mds"],
     "tar": """
 import torch, webdataset
 from torchvision.transforms import v2
-from LIBRARY import DataLoader
+from torch.utils.data import DataLoader
 
 crop = v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), v2.ToImage(),
                    v2.ToDtype(torch.float32, scale=True)])
@@ -400,10 +399,11 @@ def measure(row, build, folder, seconds, rounds):
     contenders = {"theirs": lambda: rate(PEERS[row], folder, seconds)}
     for name, one in specs(folder).items():
         contenders[name] = lambda one=one: our_rate(build, f"SPEC = {one!r}\n{OURS}", folder, seconds)
-    if row in SAME:
-        contenders["their loader"] = lambda: rate(SAME[row].replace("LIBRARY", "torch.utils.data"), folder, seconds)
-        contenders["import changed"] = lambda: our_rate(build, SAME[row].replace("LIBRARY", "dloader"), folder,
-                                                        seconds)
+    if row in CHANGED:
+        theirs, changed = CHANGED[row], CHANGED[row].replace("from torch.utils.data", "from dloader")
+        if theirs != PEERS[row]:
+            contenders["their loader"] = lambda: rate(theirs, folder, seconds)
+        contenders["import changed"] = lambda: our_rate(build, changed, folder, seconds)
     runs = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, run in contenders.items():
