@@ -4,9 +4,10 @@
 
 PYTHON has PyTorch, torchvision and Pillow; where one is missing the line says so. Photographs are made
 in a private directory, as photos.py makes them. Runs take turns; printed are medians, and their ratio
-to PyTorch's of the same turns.
+to PyTorch's of the same turns. The rows without RandAugment also have DALI and SPDL, where they are installed.
 
-Bars: crop >= 3 x PyTorch, and with fast=True >= 4 x; large: the same, and fast=True ahead of exact.
+Bars: crop >= 3 x PyTorch, and with fast=True >= 4 x; large: the same, and fast=True ahead of exact; all ahead of DALI
+and SPDL.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import tempfile
 
 import photos
 import rates
+from picture_others import OTHERS, ROWS
 
 WORKERS, BATCH = 2, 64
 COUNT, LARGE_COUNT, LARGE = 320, 128, (2000, 1500)
@@ -46,6 +48,9 @@ normalize = t.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 data = torchvision.datasets.ImageFolder("photos", t.Compose([PIPELINE]))
 loader = DataLoader(data, batch_size=BATCH, shuffle=True, drop_last=True, num_workers=WORKERS,
                     persistent_workers=TrueMORE)
+"""
+# Of all contenders, with a loader.
+MEASURE = """
 for _ in range(2):  # from the second epoch on all memory is there
     for _ in loader:
         pass
@@ -58,10 +63,10 @@ print("rate", n / (time.perf_counter() - begin), flush=True)
 
 
 def program(row, contender, seconds):
-    module, more = CONTENDERS[contender]
+    module, more = CONTENDERS.get(contender, ("", ""))
     words = {"MODULE": MODULES.get(row, "torchvision.transforms.v2"), "IMPORT": module, "MORE": more,
              "PIPELINE": PIPELINES[row], "BATCH": str(BATCH), "WORKERS": str(WORKERS), "SECONDS": str(seconds)}
-    text = PROGRAM
+    text = OTHERS.get(contender, PROGRAM) + MEASURE
     for word in sorted(words, key=len, reverse=True):
         text = text.replace(word, words[word])
     return text
@@ -85,12 +90,17 @@ def make(row, folder):
     os.remove(folder / "photos" / photos.DONE)
 
 
+def contenders(row):
+    return [*CONTENDERS, *(OTHERS if row in ROWS else ())]
+
+
 def measure(row, folder, args):
     """{contender: the rates of its runs, or why there is none}"""
     make(row, folder)
-    runs = {name: [] for name in CONTENDERS}
+    names = contenders(row)
+    runs = {name: [] for name in names}
     for _ in range(args.rounds):
-        for name in CONTENDERS:
+        for name in names:
             runs[name].append(rate(row, name, folder, args.seconds, args.build.resolve()))
     return runs
 

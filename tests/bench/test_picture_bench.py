@@ -14,6 +14,7 @@ import unittest
 import bench
 import photos
 import pictures
+from picture_others import OTHERS
 
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = ''
@@ -32,6 +33,15 @@ class Texts(unittest.TestCase):
             self.assertEqual(ours.replace('from dloader', 'from torch.utils.data'), theirs)
             compile(ours, row, 'exec')
 
+    def test_others_have_rows_of_their_work(self):
+        self.assertNotIn('DALI', pictures.contenders('randaugment'))
+        for name in OTHERS:
+            self.assertIn(name, pictures.contenders('crop'))
+            text = pictures.program('crop', name, 1)
+            compile(text, name, 'exec')
+            self.assertNotRegex(text, 'WORKERS|BATCH|SECONDS')
+            self.assertTrue(text.endswith(pictures.program('crop', 'PyTorch', 1)[-60:]))
+
 
 class QuickRuns(unittest.TestCase):
     def test_each_has_a_line(self):
@@ -43,7 +53,7 @@ class QuickRuns(unittest.TestCase):
             self.skipTest('Python loads no module with sanitizers; set DLOADER_RELEASE_BUILD')
         out = subprocess.run([sys.executable, HERE / 'pictures.py', '--build', build, '--seconds', '0.2',
                               '--rounds', '1', 'crop'], check=True, stdout=subprocess.PIPE, text=True).stdout
-        for name in pictures.CONTENDERS:
+        for name in pictures.contenders('crop'):
             line = re.search(rf'(?m)^crop +{name} +(.*)$', out)[1]
             self.assertRegex(line, r'^([0-9.]+ batches/s.*|none: .*No module named .*)$')
 
