@@ -11,6 +11,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -66,6 +67,11 @@ class Streaming(Case):
         gc.collect()
         if "streams" not in options:
             options = {"local": self.root, **options}
+        for _ in range(100):
+            try:
+                return streaming.StreamingDataset(**options)
+            except FileExistsError:  # another program took the number of its memory that it had found free
+                time.sleep(0.05)
         return streaming.StreamingDataset(**options)
 
     def epochs(self, cls, options, count, **loading):
