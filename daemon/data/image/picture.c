@@ -112,10 +112,8 @@ static size_t picture_flip_ends(uint8_t *row, size_t w)
 
 #else
 
-static size_t picture_flip_ends(uint8_t *row, size_t w)
+static size_t picture_flip_ends(_unused_ uint8_t *row, _unused_ size_t w)
 {
-    (void)row;
-    (void)w;
     return 0;
 }
 

@@ -36,13 +36,21 @@ struct tar_extension {
     bool odd;
 };
 
+/* In the file, for messages. */
+static unsigned long long tar_reader_place(const struct tar_reader *reader, uint64_t at)
+{
+    uint64_t place = reader->view.base + at;
+
+    return place;
+}
+
 static int tar_reader_damaged(const struct tar_reader *reader, uint64_t at, const char *what,
                               struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, reader->view.path,
                         "its header at byte %llu %s; the shard is damaged there, or is not a tar "
                         "file",
-                        (unsigned long long)(reader->view.base + at), what);
+                        tar_reader_place(reader, at), what);
 }
 
 /* ---- numbers -------------------------------------------------------------------------------- */
@@ -202,7 +210,7 @@ static int tar_reader_set_name(struct tar_reader *reader, const char *a, uint64_
         return dl_error_set(err, EINVAL, reader->view.path,
                             "its member at byte %llu has a name of %llu bytes; at most %d can be "
                             "read",
-                            (unsigned long long)(reader->view.base + at), (unsigned long long)len,
+                            tar_reader_place(reader, at), (unsigned long long)len,
                             DL_BOUND_PATH_BYTES);
     if (memchr(a, '\0', a_len))
         return tar_reader_damaged(reader, at, "follows a name with a NUL in it", err);
@@ -278,7 +286,7 @@ static int tar_reader_check_data(const struct tar_reader *reader, uint64_t at, u
     return dl_error_set(err, EINVAL, reader->view.path,
                         "its member at byte %llu has %llu bytes, but the file ends after %llu of "
                         "them; it is truncated",
-                        (unsigned long long)(reader->view.base + at), (unsigned long long)size,
+                        tar_reader_place(reader, at), (unsigned long long)size,
                         (unsigned long long)left);
 }
 
@@ -385,7 +393,7 @@ int tar_next(struct tar_reader *reader, struct tar_member *ret, struct dl_error 
         return dl_error_set(err, EINVAL, reader->view.path,
                             "its member %s at byte %llu is sparse; write the shard without "
                             "tar's --sparse",
-                            reader->name, (unsigned long long)(reader->view.base + at));
+                            reader->name, tar_reader_place(reader, at));
     if (ext.has_size)
         size = ext.size;
     if (!tar_reader_has_data(header->type))
