@@ -157,6 +157,20 @@ class Nodes(NodesCase):
                 self.assertEqual(next(rest).tobytes(), want[data[dead]][step], step)
         self.assertEqual([next(one, None) for one in (*passes, rest)], [None] * RANKS)
 
+    def test_without_a_seed(self):
+        """Daemons that know nothing of each other do not draw one each, also where the data has one rank."""
+        del self.spec["seed"]
+        daemons = [self.node(name) for name in "ab"]
+        for mesh in "tp=4", "dp=1,cp=2,tp=2", "pp=2,dp=2":
+            with self.subTest(mesh):
+                loaders = [self.loader(daemons, rank, mesh) for rank in range(RANKS)]
+                self.assertEqual({loader.seed for loader in loaders}, {0})
+                steps = [[batch.tobytes() for batch in batches] for batches in zip(*loaders)]
+                self.assertEqual(len(steps), SAMPLES // SIZE // loaders[0].world_size)
+                data = [loader.rank for loader in loaders]
+                for step in steps:
+                    self.assertEqual(step, [step[data.index(place)] for place in data])
+
     def store(self, kind):
         store = kind()
         self.addCleanup(store.stop)

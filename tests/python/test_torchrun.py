@@ -272,9 +272,10 @@ class OneDaemon(Case):
 class TwoDaemons(Case):
     """Two nodes, each with a daemon that knows its own ranks alone."""
 
-    def test_all_ranks_resume_at_one_step(self):
+    def check_place(self, trainer, places):
+        """`places`: the rank and world size that the loader of each rank has."""
         program = self.path("trainer.py")
-        pathlib.Path(program).write_text(TRAINER.replace("with dloader", GROUP + "with dloader"))
+        pathlib.Path(program).write_text(trainer.replace("with dloader", GROUP + "with dloader"))
         where = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
         agents = []
         for node in "ab":
@@ -286,9 +287,18 @@ class TwoDaemons(Case):
                 XDG_RUNTIME_DIR=self.path(node)))
         for agent in agents:
             self.end(agent)
-        for rank in range(WORLD):
-            first = pathlib.Path(self.path(f"{rank}.1")).read_text().splitlines()[0]
-            self.assertEqual(first, f"{rank} {WORLD} apart {EPOCHS - 1} {min(STOPS) - 1}")
+        for number, (rank, world) in enumerate(places):
+            first = pathlib.Path(self.path(f"{number}.1")).read_text().splitlines()[0]
+            self.assertEqual(first, f"{rank} {world} apart {EPOCHS - 1} {min(STOPS) - 1}")
+
+    def test_all_ranks_resume_at_one_step(self):
+        self.check_place(TRAINER, [(rank, WORLD) for rank in range(WORLD)])
+
+    def test_all_ranks_of_a_mesh_resume_at_one_step(self):
+        """Two of them read the same batches, each from the daemon of another node."""
+        meshed = TRAINER.replace('resume="auto"', 'resume="auto", mesh="tp=2,dp=2"')
+        self.assertNotEqual(meshed, TRAINER)
+        self.check_place(meshed, [(rank % 2, 2) for rank in range(WORLD)])
 
 
 class SharedStore(Case):

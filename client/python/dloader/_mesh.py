@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from typing import Any, NamedTuple
 
 # As dl_epoch_options_set_mesh() of dlclient.h: these divide the samples, those share them.
@@ -11,12 +13,16 @@ _SHARED = ("tp", "pp", "cp", "sp")
 
 
 class MeshPlace(NamedTuple):
-    """The rank among those of the data, and the replica among those of this node that read its batches."""
+    """The rank among those of the data, the replica among those of this node that read its batches, and this
+    process's number among all ranks of the mesh, on all nodes.
+    """
 
     rank: int
     world: int
     replica: int
     replicas: int
+    number: int
+    ranks: int
 
 
 def _local_world() -> int:
@@ -47,7 +53,7 @@ def _of_device_mesh(mesh: Any) -> MeshPlace:
             world *= mesh.mesh.shape[dim]
     mine, node = mesh.get_rank(), _local_world() or 2 ** 62
     near = sorted(other for other in members.flatten().tolist() if other // node == mine // node)
-    return MeshPlace(rank, world, near.index(mine), len(near))
+    return MeshPlace(rank, world, near.index(mine), len(near), mine, mesh.mesh.numel())
 
 
 def find(mesh: Any, rank: int) -> MeshPlace:
@@ -57,4 +63,5 @@ def find(mesh: Any, rank: int) -> MeshPlace:
             raise ValueError(f"mesh: {mesh!r} is neither a text such as 'dp=4,tp=2' nor a DeviceMesh")
         return _of_device_mesh(mesh)
     from . import _client  # type: ignore[attr-defined]
-    return MeshPlace(*_client.mesh(mesh, rank, _local_world()))
+    data, world, replica, replicas = _client.mesh(mesh, rank, _local_world())  # which refuses what is no mesh
+    return MeshPlace(data, world, replica, replicas, rank, math.prod(map(int, re.findall("[0-9]+", mesh))))

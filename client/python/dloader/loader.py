@@ -286,6 +286,8 @@ class Loader:
         if device is not None and self._as != _MODES["torch"]:
             raise ValueError(f"device: {device!r} needs as_='torch', but got as_={as_!r}")
         self._replica = self._replicas = 0  # of those that read the same batches
+        # This process's number among all that share the samples or read the same ones, and how many they are.
+        self._among = 0, 1
         found = self._take_place(rank, world_size, mesh)
         self.job = job if job is not None else found
         if priority not in _PRIORITIES:
@@ -302,7 +304,7 @@ class Loader:
         if name is not None:
             self._spec.set("name", name)
         self._seed: int | None = None  # instead of one that the daemon draws
-        if (self.world_size or 1) > 1 and not self._spec.has("seed"):
+        if self._among[1] > 1 and not self._spec.has("seed"):
             self._seed = _RANKS_SEED
         self._socket = socket
         self._steps: int | None = None
@@ -342,11 +344,13 @@ class Loader:
             raise ValueError(f"rank: {place.rank} is not in the interval [0, {place.world - 1}] "
                              f"of world_size {place.world}")
         self.rank, self.world_size, self._alone = place.rank, place.world, place.alone
+        self._among = place.rank, place.world
         return place.job
 
     def _take_mesh(self, mesh: Any, rank: int | None, job: str | None) -> str | None:
         place = _mesh.find(mesh, rank or 0)
         self.rank, self.world_size = place.rank, place.world
+        self._among = place.number, place.ranks
         if place.replicas > 1:
             self._replica, self._replicas = place.replica, place.replicas
         return job
@@ -580,11 +584,10 @@ class Loader:
             if error.errno != errno.ENOENT:
                 raise
             unknown = error
-        world = self.world_size or 1
-        if self._local is not None or not _rejoin.is_needed(world):
+        if self._local is not None or not _rejoin.is_needed(self._among[1]):
             return unknown
         known = None if unknown else self._at
-        place = _rejoin.least(f"{self.job}/{self._opened().fingerprint:x}", self.rank or 0, world, known)
+        place = _rejoin.least(f"{self.job}/{self._opened().fingerprint:x}", *self._among, known)
         if place is None or place == known:
             return unknown
         self._drop_ahead()
