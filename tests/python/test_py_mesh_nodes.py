@@ -184,6 +184,15 @@ class Nodes(NodesCase):
     def test_each_group_on_both_nodes(self):
         self.check_layout(self.store(stores.Etcd), GROUPS_ON_BOTH)
 
+    @unittest.skipUnless(HAS_ETCD, "no etcd")
+    def test_by_the_spec(self):
+        """Ranks of a group that follow each other on one node need no mesh."""
+        daemons, data = self.nodes(self.store(stores.Etcd)), GROUPS_ON_A_NODE[1]
+        shared = {**self.spec, "shard": {"replicas": RANKS // WORLD}}
+        loaders = [self.loader(daemons, rank, None, spec=shared, world_size=RANKS) for rank in range(RANKS)]
+        self.check_epoch(loaders, data, 0)
+        self.check_loaded(daemons, data, 1)
+
     def test_by_a_store_that_a_node_serves(self):
         self.check_layout(self.store(stores.Hosted), GROUPS_ON_BOTH)
 
