@@ -184,7 +184,7 @@ static void test_chats(void **state)
     expect_numbers(&t.sample, "loss_mask", "0 0 1 ");
     drop(&t);
     assert_int_equal(take(ds, &key, 1, &t), -EINVAL);
-    assert_error_has(&t.err, "sample 1: its field said is no conversation: it is no list of "
+    assert_error_has(&t.err, "sample 1: its field said is no conversation: it is not a list of "
                              "messages; each message is {\"role\": ");
     drop(&t);
     assert_int_equal(take(ds, &key, 2, &t), -EINVAL);
