@@ -402,8 +402,9 @@ enum state_order spec_state_order(const struct dl_spec *spec);
 
 /*
  * The first key whose canonical values differ ("batch.size") as err->path, with both values in the
- * message and code EEXIST; false when equal. A seed absent on one side is no difference. Also true,
- * with code ENOMEM, when memory does not suffice to tell.
+ * message and code EEXIST; false when equal. Whoever wants no seed in particular takes the one that
+ * `have` has, which may have been drawn. Also true, with code ENOMEM, when memory does not suffice
+ * to tell.
  */
 bool spec_differs(const struct dl_spec *have, const struct dl_spec *want, struct dl_error *err);
 

@@ -255,8 +255,8 @@ static bool spec_canon_differs(const char *path, const struct value *have, const
     char below[DL_ERROR_PATH_MAX];
     bool maps = have && want && have->type == VALUE_MAP && want->type == VALUE_MAP;
 
-    if (strcmp(path, "seed") == 0 && (!have || !want))
-        return false;
+    if (strcmp(path, "seed") == 0)
+        return false; /* spec_canon_seed_differs() */
     if (strcmp(path, "memory.writable") == 0 && (!have || !want))
         return false; /* it is as whoever opened it first has it */
     if (have && want && have->type == VALUE_ARRAY && want->type == VALUE_ARRAY)
@@ -282,6 +282,18 @@ static bool spec_canon_differs(const char *path, const struct value *have, const
     return false;
 }
 
+/* Of who gives one, where the open loader's may have been drawn. */
+static bool spec_canon_seed_differs(const struct dl_spec *have, const struct dl_spec *want,
+                                    struct dl_error *err)
+{
+    if (!want->has_seed || have->seed == want->seed)
+        return false;
+    dl_error_set(err, EEXIST, "seed",
+                 "the open loader has %" PRIu64 "%s, this spec asks for %" PRIu64, have->seed,
+                 have->has_seed ? "" : ", which was drawn", want->seed);
+    return true;
+}
+
 bool spec_differs(const struct dl_spec *have, const struct dl_spec *want, struct dl_error *err)
 {
     _cleanup_(value_deinit)
@@ -294,5 +306,5 @@ bool spec_differs(const struct dl_spec *have, const struct dl_spec *want, struct
         dl_error_set(err, ENOMEM, "", "out of memory for comparing two loader specs");
         return true;
     }
-    return spec_canon_differs("", &left, &right, err);
+    return spec_canon_differs("", &left, &right, err) || spec_canon_seed_differs(have, want, err);
 }

@@ -262,6 +262,20 @@ class Sharing(TestCase):
         self.assertEqual(len(set(names)), 3)
         self.assertEqual(names[1:], [names[0] + "-2", names[0] + "-3"])
 
+    def test_a_seed_that_was_drawn_is_not_any_other(self):
+        client = self.client(self.daemon())
+        spec = {key: value for key, value in named("drawn").items() if key != "seed"}
+        drawn = client.open(spec)["seed"]
+        self.assertEqual([client.open({**spec, **seed})["seed"] for seed in ({}, {"seed": drawn})], [drawn] * 2)
+        with self.assertRaises(DaemonError) as caught:
+            client.open({**spec, "seed": drawn ^ 1})
+        self.assertEqual(caught.exception.path, "seed")
+        self.assertIn(f"the open loader has {drawn}, which was drawn, this spec asks for {drawn ^ 1}",
+                      caught.exception.message)
+        del spec["name"]
+        drawn = client.open(spec)["seed"]
+        self.assertEqual(client.open({**spec, "seed": drawn ^ 1})["seed"], drawn ^ 1)
+
     def test_labels_are_names_that_others_may_have(self):
         client = self.client(self.daemon())
         label = "train.py: Bilder für später"

@@ -115,7 +115,7 @@ static void test_differs(void **state)
     } cases[] = {
         {"seed: 1", "seed: 1", NULL, NULL},
         {"seed: 1", "", NULL, NULL},
-        {"", "seed: 1", NULL, NULL},
+        {"", "seed: 1", "seed", "the open loader has 0, which was drawn, this spec asks for 1"},
         {"workers: {timeout: 1500ms}", "workers: {timeout: 1.5}", NULL, NULL},
         {"memory: {limit: 1GiB}", "", NULL, NULL},
         {"seed: 1", "seed: 2", "seed", "the open loader has 1, this spec asks for 2"},
