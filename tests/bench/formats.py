@@ -16,7 +16,7 @@ of sequential and >= 10 x datasets; its texts >= 2 x litData's reader of Parquet
 Measured with two cores, on a quiet machine: Megatron 42 x, Parquet 1360 x and 1.04 of sequential, tar 1.01
 of sequential, CSV 100 x, Arrow 17 x. Under load (8 to 12): MDS 144 x, litData 162 x, tar 6 x webdataset,
 texts 12 x, LMDB 4.5 x; Arrow with rows of 512 tokens 23 to 33 x, of 128 34 to 67 x. Arrow's bar is not met,
-nor can it be by copying: a batch is 1 MiB, and numpy.take() of as many rows takes 0.14 ms of a core by
+and copying leaves no room for it: a batch is 1 MiB, and numpy.take() of as many rows takes 0.14 ms of a core by
 itself, which on two is 27 x what datasets does in all.
 """
 
