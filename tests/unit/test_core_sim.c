@@ -19,6 +19,17 @@ static struct sim_totals play(const struct sim_rules *rules, uint64_t seeds, uin
     return totals;
 }
 
+static struct sim_rules rules_of(unsigned kind)
+{
+    struct sim_rules rules = plain;
+
+    rules.any_order = kind & 1;
+    rules.iterable = kind & 2;
+    rules.dispatch = kind & 4;
+    rules.job = kind & 8;
+    return rules;
+}
+
 /* Each kind of loader, with room and without. */
 static void test_every_kind(void **state)
 {
@@ -26,12 +37,8 @@ static void test_every_kind(void **state)
 
     (void)state;
     for (unsigned kind = 0; kind < 64; kind++) {
-        struct sim_rules rules = plain;
+        struct sim_rules rules = rules_of(kind);
 
-        rules.any_order = kind & 1;
-        rules.iterable = kind & 2;
-        rules.dispatch = kind & 4;
-        rules.job = kind & 8;
         rules.segments = kind & 16 ? 2 : 12;
         rules.leases = kind & 32 ? 2 : 0;
         if (rules.any_order && rules.dispatch)
@@ -54,12 +61,8 @@ static void test_slots_that_grow(void **state)
 
     (void)state;
     for (unsigned kind = 0; kind < 64; kind++) {
-        struct sim_rules rules = plain;
+        struct sim_rules rules = rules_of(kind);
 
-        rules.any_order = kind & 1;
-        rules.iterable = kind & 2;
-        rules.dispatch = kind & 4;
-        rules.job = kind & 8;
         rules.ranks = kind & 16 ? 1 : 3;
         rules.slots = kind & 32 ? 1 : 2;
         rules.segments = rules.dispatch ? 2 : 1;
