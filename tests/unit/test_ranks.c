@@ -3,15 +3,38 @@
 
 #include "daemon/serve/core/jobs.h"
 #include <errno.h>
+#include <stdio.h>
 
 static const int mine, other_session;
 #define ME   &mine
 #define THEM &other_session
 
+struct claim {
+    const char *job; /* "": no name */
+    uint64_t world, rank, epoch;
+    const void *owner;
+    uint64_t round;
+    uint32_t sharer, sharers;
+};
+
+static struct stream_params params_of(const struct claim *claim)
+{
+    struct stream_params params = {.world = claim->world,
+                                   .rank = claim->rank,
+                                   .epoch = claim->epoch,
+                                   .owner = claim->owner,
+                                   .round = claim->round,
+                                   .sharer = claim->sharer,
+                                   .sharers = claim->sharers};
+
+    (void)snprintf(params.job, sizeof params.job, "%s", claim->job);
+    return params;
+}
+
 static const struct {
     const char *name;
-    struct rank_claim others[3]; /* job NULL: none */
-    struct rank_claim one;
+    struct claim others[3]; /* job NULL: none */
+    struct claim one;
     int want;
     const char *text;
 } rows[] = {
@@ -89,12 +112,16 @@ static const struct {
 static void test_table(void **state)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct stream_params one = params_of(&rows[i].one), others[3];
+        const struct stream_params *list[3];
         struct dl_error err = {0};
         size_t n = 0;
 
-        while (n < 3 && rows[i].others[n].job)
-            n++;
-        if (ranks_check(rows[i].others, n, &rows[i].one, &err) != rows[i].want)
+        for (; n < 3 && rows[i].others[n].job; n++) {
+            others[n] = params_of(&rows[i].others[n]);
+            list[n] = &others[n];
+        }
+        if (ranks_check(list, n, &one, &err) != rows[i].want)
             fail_msg("%s: %d, %s", rows[i].name, -err.code, err.message);
         if (rows[i].text && !strstr(err.message, rows[i].text))
             fail_msg("%s: '%s' does not say '%s'", rows[i].name, err.message, rows[i].text);
@@ -103,10 +130,14 @@ static void test_table(void **state)
 
 /* ---- how far they have come ---- */
 
+/* The rank of that job, in an epoch. */
+#define AT(job, rank, world, epoch) (&(struct stream_params){job, NULL, epoch, rank, world})
+
 static void expect(const struct positions *p, const char *job, uint64_t rank, uint64_t epoch,
                    uint64_t step)
 {
-    const struct position *at = positions_find(p, job, rank, 2);
+    const struct stream_params of = params_of(&(struct claim){job, 2, rank});
+    const struct position *at = positions_find(p, &of);
 
     assert_non_null(at);
     assert_int_equal(at->epoch, epoch);
@@ -117,13 +148,13 @@ static void test_positions(void **state)
 {
     struct positions p = {0};
 
-    assert_null(positions_find(&p, "x", 0, 2));
-    positions_set(&p, "x", 0, 2, 3, 10);
-    assert_null(positions_find(&p, "x", 1, 2));
-    assert_null(positions_find(&p, "x", 0, 3));
-    assert_null(positions_find(&p, "y", 0, 2));
+    assert_null(positions_find(&p, AT("x", 0, 2, 0)));
+    positions_set(&p, AT("x", 0, 2, 0), 3, 10);
+    assert_null(positions_find(&p, AT("x", 1, 2, 0)));
+    assert_null(positions_find(&p, AT("x", 0, 3, 0)));
+    assert_null(positions_find(&p, AT("y", 0, 2, 0)));
     expect(&p, "x", 0, 3, 10);
-    positions_set(&p, "x", 0, 2, 2, 4); /* the trainer went back by itself */
+    positions_set(&p, AT("x", 0, 2, 0), 2, 4); /* the trainer went back by itself */
     expect(&p, "x", 0, 2, 4);
     positions_deinit(&p);
 }
@@ -134,22 +165,22 @@ static void test_positions_of_two_epochs(void **state)
     for (int order = 0; order < 2; order++) {
         struct positions p = {0};
 
-        positions_set(&p, "x", 0, 2, 5, 0);
-        positions_lose(&p, "x", 0, 2, order ? 5 : 4, order ? 3 : 97, false);
-        positions_lose(&p, "x", 0, 2, order ? 4 : 5, order ? 97 : 3, false);
+        positions_set(&p, AT("x", 0, 2, 0), 5, 0);
+        positions_lose(&p, AT("x", 0, 2, order ? 5 : 4), order ? 3 : 97, false);
+        positions_lose(&p, AT("x", 0, 2, order ? 4 : 5), order ? 97 : 3, false);
         expect(&p, "x", 0, 4, 97);
         /* All of an epoch was given back: what counts is the other one. */
-        positions_set(&p, "x", 0, 2, 5, 0);
-        positions_lose(&p, "x", 0, 2, order ? 5 : 4, order ? 3 : 100, !order);
-        positions_lose(&p, "x", 0, 2, order ? 4 : 5, order ? 100 : 3, order);
+        positions_set(&p, AT("x", 0, 2, 0), 5, 0);
+        positions_lose(&p, AT("x", 0, 2, order ? 5 : 4), order ? 3 : 100, !order);
+        positions_lose(&p, AT("x", 0, 2, order ? 4 : 5), order ? 100 : 3, order);
         expect(&p, "x", 0, 5, 3);
         /* And if there was no other, the next one. */
-        positions_set(&p, "x", 0, 2, 5, 0);
-        positions_lose(&p, "x", 0, 2, 5, 100, true);
+        positions_set(&p, AT("x", 0, 2, 0), 5, 0);
+        positions_lose(&p, AT("x", 0, 2, 5), 100, true);
         expect(&p, "x", 0, 6, 0);
         /* It had stopped in the middle of that one before. */
-        positions_set(&p, "x", 0, 2, 6, 8);
-        positions_lose(&p, "x", 0, 2, 5, 100, true);
+        positions_set(&p, AT("x", 0, 2, 0), 6, 8);
+        positions_lose(&p, AT("x", 0, 2, 5), 100, true);
         expect(&p, "x", 0, 6, 8);
         positions_deinit(&p);
     }
@@ -164,13 +195,13 @@ static void test_who_pays_for_positions(void **state)
 
     (void)state;
     for (uint64_t rank = 0; rank < POSITIONS_FREE; rank++)
-        positions_set(&p, "x", rank, 2, 0, rank);
+        positions_set(&p, AT("x", rank, 2, 0), 0, rank);
     assert_int_equal(quota_held(p.account, QUOTA_HELD), 0);
     for (uint64_t rank = POSITIONS_FREE; rank < 100; rank++)
-        positions_set(&p, "x", rank, 2, 0, rank);
+        positions_set(&p, AT("x", rank, 2, 0), 0, rank);
     assert_int_equal(quota_held(p.account, QUOTA_HELD), POSITIONS_FREE * sizeof(struct position));
     assert_int_equal(quota_refused(p.account), 0);
-    assert_null(positions_find(&p, "x", 100 - 2 * POSITIONS_FREE - 1, 2));
+    assert_null(positions_find(&p, AT("x", 100 - 2 * POSITIONS_FREE - 1, 2, 0)));
     for (uint64_t rank = 100 - 2 * POSITIONS_FREE; rank < 100; rank++)
         expect(&p, "x", rank, 0, rank);
     positions_deinit(&p);
@@ -183,19 +214,19 @@ static void test_level_positions(void **state)
 {
     struct positions p = {0};
 
-    positions_level(&p, "x", 2);
-    positions_set(&p, "x", 0, 2, 3, 13);
-    positions_set(&p, "x", 1, 2, 3, 12);
-    positions_set(&p, "x", 0, 3, 1, 1); /* of another world, */
-    positions_set(&p, "y", 1, 2, 2, 2); /* and of another job */
-    positions_level(&p, "x", 2);
+    positions_level(&p, AT("x", 0, 2, 0));
+    positions_set(&p, AT("x", 0, 2, 0), 3, 13);
+    positions_set(&p, AT("x", 1, 2, 0), 3, 12);
+    positions_set(&p, AT("x", 0, 3, 0), 1, 1); /* of another world, */
+    positions_set(&p, AT("y", 1, 2, 0), 2, 2); /* and of another job */
+    positions_level(&p, AT("x", 0, 2, 0));
     expect(&p, "x", 0, 3, 12);
     expect(&p, "x", 1, 3, 12);
     expect(&p, "y", 1, 2, 2);
-    positions_lose(&p, "x", 1, 2, 3, 47, true); /* at the end of the epoch */
-    positions_level(&p, "x", 2);
+    positions_lose(&p, AT("x", 1, 2, 3), 47, true); /* at the end of the epoch */
+    positions_level(&p, AT("x", 0, 2, 0));
     expect(&p, "x", 1, 3, 12);
-    assert_int_equal(positions_find(&p, "x", 0, 3)->step, 1);
+    assert_int_equal(positions_find(&p, AT("x", 0, 3, 0))->step, 1);
     positions_deinit(&p);
 }
 
@@ -204,11 +235,11 @@ static void test_positions_are_bounded(void **state)
     struct positions p = {0};
 
     for (uint64_t i = 0; i < POSITIONS_MAX; i++)
-        positions_set(&p, "many", i, 2, i, 0);
-    positions_set(&p, "many", 0, 2, 1, 1); /* the oldest one no more */
-    positions_set(&p, "other", 0, 2, 7, 7);
+        positions_set(&p, AT("many", i, 2, 0), i, 0);
+    positions_set(&p, AT("many", 0, 2, 0), 1, 1); /* the oldest one no more */
+    positions_set(&p, AT("other", 0, 2, 0), 7, 7);
     assert_int_equal(p.count, POSITIONS_MAX);
-    assert_null(positions_find(&p, "many", 1, 2));
+    assert_null(positions_find(&p, AT("many", 1, 2, 0)));
     expect(&p, "many", 0, 1, 1);
     expect(&p, "many", POSITIONS_MAX - 1, POSITIONS_MAX - 1, 0);
     expect(&p, "other", 0, 7, 7);

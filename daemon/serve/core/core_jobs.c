@@ -11,38 +11,19 @@ static bool jobs_is_under_way(const struct stream *stream)
     return stream->sink && stream->phase != STREAM_STOPPED && !stream_done(stream);
 }
 
-static struct rank_claim jobs_claim_of(const struct stream_params *p)
-{
-    return (struct rank_claim){.job = p->job,
-                               .world = p->world,
-                               .rank = p->rank,
-                               .epoch = p->epoch,
-                               .owner = p->owner,
-                               .round = p->round,
-                               .sharer = p->sharer,
-                               .sharers = p->sharers};
-}
-
-static int jobs_check_ranks(struct core *core, const struct stream_params *params,
+static int jobs_check_ranks(const struct core *core, const struct stream_params *params,
                             struct dl_error *err)
 {
-    _cleanup_free_ struct rank_claim *others = NULL;
-    const struct rank_claim one = jobs_claim_of(params);
     const struct stream *stream;
-    size_t n = 0;
+    size_t streams, n = 0;
 
-    DL_COUNT(core->streams, stream, n);
-    if (n == 0)
-        return 0;
-    others = must_alloc(n * sizeof *others);
-    n = 0;
+    DL_COUNT(core->streams, stream, streams);
+    _cleanup_free_ const struct stream_params **others = must_alloc((streams + 1) * sizeof *others);
     DL_FOREACH (core->streams, stream) {
-        const struct stream_params *p = &stream->params;
-
         if (jobs_is_under_way(stream))
-            others[n++] = jobs_claim_of(p);
+            others[n++] = &stream->params;
     }
-    return ranks_check(others, n, &one, err);
+    return ranks_check(others, n, params, err);
 }
 
 /* Steps of an epoch that other world sizes have begun mean nothing without its history, which only
@@ -50,17 +31,6 @@ static int jobs_check_ranks(struct core *core, const struct stream_params *param
 static bool jobs_is_known(const struct stream_params *params)
 {
     return params->before.n == 0;
-}
-
-/* Each sharer of a rank has a position of its own, as if it were a rank of so many more. */
-static uint64_t jobs_place(const struct stream_params *p)
-{
-    return p->sharers ? p->rank * p->sharers + p->sharer : p->rank;
-}
-
-static uint64_t jobs_places(const struct stream_params *p)
-{
-    return p->sharers ? p->world * p->sharers : p->world;
 }
 
 /* Whether another rank of the job reads. -EBUSY: this one does. */
@@ -92,9 +62,8 @@ static int jobs_find_position(struct core *core, struct stream_params *params, s
     if (r < 0)
         return r;
     if (!others_read)
-        positions_level(positions, params->job, jobs_places(params));
-    const struct position *position =
-        positions_find(positions, params->job, jobs_place(params), jobs_places(params));
+        positions_level(positions, params);
+    const struct position *position = positions_find(positions, params);
     if (!position)
         return dl_error_set(err, ENOENT, "job",
                             "the daemon does not know rank %llu of %llu of job \"%s\" with this "
@@ -121,9 +90,9 @@ void core_note_start(struct core *core, const struct stream_params *p)
     if (!p->job[0])
         return;
     if (jobs_is_known(p))
-        positions_set(&core->positions, p->job, jobs_place(p), jobs_places(p), p->epoch, p->first);
+        positions_set(&core->positions, p, p->epoch, p->first);
     else
-        positions_forget(&core->positions, p->job, jobs_place(p), jobs_places(p));
+        positions_forget(&core->positions, p);
 }
 
 void core_note_stop(struct core *core, const struct stream *stream)
@@ -133,11 +102,9 @@ void core_note_stop(struct core *core, const struct stream *stream)
 
     if (!p->job[0] || !stream->sink || !jobs_is_known(p))
         return;
-    const struct position *known =
-        positions_find(&core->positions, p->job, jobs_place(p), jobs_places(p));
+    const struct position *known = positions_find(&core->positions, p);
     if (!known || known->epoch <= p->epoch) /* else the rank is in a later one already */
-        positions_set(&core->positions, p->job, jobs_place(p), jobs_places(p), p->epoch + done,
-                      done ? 0 : stream_position(stream));
+        positions_set(&core->positions, p, p->epoch + done, done ? 0 : stream_position(stream));
 }
 
 /* ---- clients that are gone ------------------------------------------------------------------- */
@@ -198,8 +165,7 @@ void core_lose(struct core *core, struct stream *stream, bool may_park, uint64_t
     bool done = stream_done(stream);
 
     if (p->job[0] && stream->phase != STREAM_STOPPED && jobs_is_known(p)) {
-        positions_lose(&core->positions, p->job, jobs_place(p), jobs_places(p), p->epoch,
-                       stream_position(stream), done);
+        positions_lose(&core->positions, p, stream_position(stream), done);
         if (may_park && jobs_can_park(core, stream)) {
             jobs_park(core, stream, now);
             return;

@@ -10,13 +10,13 @@ typedef unsigned long long ull; /* for printf */
 
 /* ---- agreement ------------------------------------------------------------------------------- */
 
-static bool ranks_are_compared(const struct rank_claim *a, const struct rank_claim *b)
+static bool ranks_are_compared(const struct stream_params *a, const struct stream_params *b)
 {
     return a->round == b->round && strcmp(a->job, b->job) == 0 &&
            (a->job[0] || (a->world == b->world && a->world > 1));
 }
 
-static int ranks_check_world(const struct rank_claim *other, const struct rank_claim *one,
+static int ranks_check_world(const struct stream_params *other, const struct stream_params *one,
                              struct dl_error *err)
 {
     if (other->world == one->world)
@@ -29,7 +29,7 @@ static int ranks_check_world(const struct rank_claim *other, const struct rank_c
                         (ull)other->world);
 }
 
-static int ranks_check_reader(const struct rank_claim *other, const struct rank_claim *one,
+static int ranks_check_reader(const struct stream_params *other, const struct stream_params *one,
                               struct dl_error *err)
 {
     if (!one->job[0] || other->rank != one->rank || other->epoch != one->epoch ||
@@ -51,18 +51,18 @@ static int ranks_check_reader(const struct rank_claim *other, const struct rank_
 }
 
 /* The epoch that the other one's rank is in is its latest. */
-static bool ranks_is_latest(const struct rank_claim *others, size_t n,
-                            const struct rank_claim *other)
+static bool ranks_is_latest(const struct stream_params *const *others, size_t n,
+                            const struct stream_params *other)
 {
     for (size_t i = 0; i < n; i++)
-        if (ranks_are_compared(&others[i], other) && others[i].rank == other->rank &&
-            others[i].sharer == other->sharer && others[i].epoch > other->epoch)
+        if (ranks_are_compared(others[i], other) && others[i]->rank == other->rank &&
+            others[i]->sharer == other->sharer && others[i]->epoch > other->epoch)
             return false;
     return true;
 }
 
-static int ranks_check_epoch(const struct rank_claim *others, size_t n,
-                             const struct rank_claim *other, const struct rank_claim *one,
+static int ranks_check_epoch(const struct stream_params *const *others, size_t n,
+                             const struct stream_params *other, const struct stream_params *one,
                              struct dl_error *err)
 {
     uint64_t apart =
@@ -81,19 +81,19 @@ static int ranks_check_epoch(const struct rank_claim *others, size_t n,
         (ull)other->epoch, one->job[0] ? " of job " : "", one->job);
 }
 
-int ranks_check(const struct rank_claim *others, size_t n, const struct rank_claim *one,
-                struct dl_error *err)
+int ranks_check(const struct stream_params *const *others, size_t n,
+                const struct stream_params *one, struct dl_error *err)
 {
     int r = 0;
 
     for (size_t i = 0; i < n && r == 0; i++) {
-        if (!ranks_are_compared(&others[i], one))
+        if (!ranks_are_compared(others[i], one))
             continue;
-        r = ranks_check_world(&others[i], one, err);
+        r = ranks_check_world(others[i], one, err);
         if (r == 0)
-            r = ranks_check_reader(&others[i], one, err);
+            r = ranks_check_reader(others[i], one, err);
         if (r == 0)
-            r = ranks_check_epoch(others, n, &others[i], one, err);
+            r = ranks_check_epoch(others, n, others[i], one, err);
     }
     return r;
 }
@@ -124,38 +124,44 @@ void positions_deinit(struct positions *positions)
     *positions = (struct positions){0};
 }
 
-static struct position *positions_find_entry(const struct positions *positions, const char *job,
-                                             uint64_t rank, uint64_t world)
+/* Each sharer of a rank counts as a rank, of so many more. */
+static uint64_t positions_rank(const struct stream_params *p)
+{
+    return p->sharers ? p->rank * p->sharers + p->sharer : p->rank;
+}
+
+static bool positions_is_of_job(const struct position *at, const struct stream_params *p)
+{
+    return at->world == p->world * max_u64(p->sharers, 1) && strcmp(at->job, p->job) == 0;
+}
+
+static struct position *positions_find_entry(const struct positions *positions,
+                                             const struct stream_params *rank)
 {
     for (uint32_t i = 0; i < positions->count; i++) {
         struct position *at = &positions->all[i];
 
-        if (at->rank == rank && at->world == world && strcmp(at->job, job) == 0)
+        if (at->rank == positions_rank(rank) && positions_is_of_job(at, rank))
             return at;
     }
     return NULL;
 }
 
-const struct position *positions_find(const struct positions *positions, const char *job,
-                                      uint64_t rank, uint64_t world)
+const struct position *positions_find(const struct positions *positions,
+                                      const struct stream_params *rank)
 {
-    return positions_find_entry(positions, job, rank, world);
+    return positions_find_entry(positions, rank);
 }
 
-static bool positions_is_of(const struct position *at, const char *job, uint64_t world)
-{
-    return at->world == world && strcmp(at->job, job) == 0;
-}
-
-static const struct position *positions_least(const struct positions *positions, const char *job,
-                                              uint64_t world)
+static const struct position *positions_least(const struct positions *positions,
+                                              const struct stream_params *rank)
 {
     const struct position *least = NULL;
 
     for (uint32_t i = 0; i < positions->count; i++) {
         const struct position *at = &positions->all[i];
 
-        if (positions_is_of(at, job, world) &&
+        if (positions_is_of_job(at, rank) &&
             (!least || at->epoch < least->epoch ||
              (at->epoch == least->epoch && at->step < least->step)))
             least = at;
@@ -163,14 +169,14 @@ static const struct position *positions_least(const struct positions *positions,
     return least;
 }
 
-void positions_level(struct positions *positions, const char *job, uint64_t world)
+void positions_level(struct positions *positions, const struct stream_params *rank)
 {
-    const struct position *least = positions_least(positions, job, world);
+    const struct position *least = positions_least(positions, rank);
 
     for (uint32_t i = 0; least && i < positions->count; i++) {
         struct position *at = &positions->all[i];
 
-        if (!positions_is_of(at, job, world))
+        if (!positions_is_of_job(at, rank))
             continue;
         at->epoch = least->epoch;
         at->step = least->step;
@@ -207,34 +213,36 @@ static struct position *positions_add(struct positions *positions)
 }
 
 /* The entry, new if need be: then `lost` is false and the rest is for the caller. */
-static struct position *positions_need(struct positions *positions, const char *job, uint64_t rank,
-                                       uint64_t world)
+static struct position *positions_need(struct positions *positions,
+                                       const struct stream_params *rank)
 {
-    struct position *at = positions_find_entry(positions, job, rank, world);
+    struct position *at = positions_find_entry(positions, rank);
 
     if (!at) {
         at = positions_add(positions);
-        *at = (struct position){.rank = rank, .world = world};
-        strncpy(at->job, job, sizeof at->job - 1);
+        *at = (struct position){.rank = positions_rank(rank),
+                                .world = rank->world * max_u64(rank->sharers, 1)};
+        memcpy(at->job, rank->job, sizeof at->job);
     }
     at->noted = ++positions->notes;
     return at;
 }
 
-void positions_set(struct positions *positions, const char *job, uint64_t rank, uint64_t world,
-                   uint64_t epoch, uint64_t step)
+void positions_set(struct positions *positions, const struct stream_params *rank, uint64_t epoch,
+                   uint64_t step)
 {
-    struct position *at = positions_need(positions, job, rank, world);
+    struct position *at = positions_need(positions, rank);
 
     at->epoch = epoch;
     at->step = step;
     at->lost = false;
 }
 
-void positions_lose(struct positions *positions, const char *job, uint64_t rank, uint64_t world,
-                    uint64_t epoch, uint64_t step, bool done)
+void positions_lose(struct positions *positions, const struct stream_params *rank, uint64_t step,
+                    bool done)
 {
-    struct position *at = positions_need(positions, job, rank, world);
+    struct position *at = positions_need(positions, rank);
+    uint64_t epoch = rank->epoch;
     bool earlier = epoch < at->epoch || (epoch == at->epoch && step < at->step);
 
     /* What is done is only where it goes on if nothing else was being read. */
@@ -245,9 +253,9 @@ void positions_lose(struct positions *positions, const char *job, uint64_t rank,
     at->lost = !done;
 }
 
-void positions_forget(struct positions *positions, const char *job, uint64_t rank, uint64_t world)
+void positions_forget(struct positions *positions, const struct stream_params *rank)
 {
-    struct position *at = positions_find_entry(positions, job, rank, world);
+    struct position *at = positions_find_entry(positions, rank);
 
     if (at)
         *at = positions->all[--positions->count];

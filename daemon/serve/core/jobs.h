@@ -22,27 +22,15 @@
 #define DL_JOBS_H
 
 #include "daemon/serve/base/quota.h"
-#include "proto/common/base.h"
+#include "daemon/serve/core/stream.h"
 #include "proto/common/error.h"
-#include "proto/limits.h"
 
 /* ---- agreement ------------------------------------------------------------------------------- */
 
-struct rank_claim {
-    const char *job; /* "": no name */
-    uint64_t world;
-    uint64_t rank;
-    uint64_t epoch;    /* that it is in */
-    const void *owner; /* who reads it: only compared */
-    uint64_t round;    /* of the cluster's nodes, from 1; 0: not in their world */
-    uint32_t sharer;   /* which of those that share the rank */
-    uint32_t sharers;  /* 0: it is not shared */
-};
-
 /* `one` beside the `n` others, whose epochs are not at their end: 0, or -EINVAL or -EBUSY with
  * `err`. */
-int _nodiscard_ ranks_check(const struct rank_claim *others, size_t n, const struct rank_claim *one,
-                            struct dl_error *err);
+int _nodiscard_ ranks_check(const struct stream_params *const *others, size_t n,
+                            const struct stream_params *one, struct dl_error *err);
 
 /* ---- positions ------------------------------------------------------------------------------- */
 
@@ -50,10 +38,8 @@ enum { POSITIONS_MAX = 1024, POSITIONS_FREE = 8 };
 
 struct position {
     char job[DL_BOUND_NAME_BYTES + 1];
-    uint64_t rank;
-    uint64_t world;
-    uint64_t epoch;
-    uint64_t step;
+    uint64_t rank, world; /* sharers count as ranks: positions_rank() */
+    uint64_t epoch, step;
     bool lost;      /* noted when a client was gone, and no epoch was started since */
     uint64_t noted; /* counts up */
 };
@@ -68,22 +54,23 @@ struct positions {
 
 void positions_deinit(struct positions *positions);
 
-/* NULL: not known. Valid until something is noted. */
-const struct position *positions_find(const struct positions *positions, const char *job,
-                                      uint64_t rank, uint64_t world);
+/* Of the rank that has these; a sharer has a position of its own. NULL: not known. Valid until
+ * something is noted. */
+const struct position *positions_find(const struct positions *positions,
+                                      const struct stream_params *rank);
 
 /* None of the job's ranks reads: all of them are to resume at the least of their positions. */
-void positions_level(struct positions *positions, const char *job, uint64_t world);
+void positions_level(struct positions *positions, const struct stream_params *rank);
 
 /* The rank is there: it starts there, or has stopped there. */
-void positions_set(struct positions *positions, const char *job, uint64_t rank, uint64_t world,
-                   uint64_t epoch, uint64_t step);
+void positions_set(struct positions *positions, const struct stream_params *rank, uint64_t epoch,
+                   uint64_t step);
 
-/* Its client is gone and left this epoch there, or (`done`) at its end. */
-void positions_lose(struct positions *positions, const char *job, uint64_t rank, uint64_t world,
-                    uint64_t epoch, uint64_t step, bool done);
+/* Its client is gone and left the rank's epoch there, or (`done`) at its end. */
+void positions_lose(struct positions *positions, const struct stream_params *rank, uint64_t step,
+                    bool done);
 
 /* What was known of the rank is of no use any more. */
-void positions_forget(struct positions *positions, const char *job, uint64_t rank, uint64_t world);
+void positions_forget(struct positions *positions, const struct stream_params *rank);
 
 #endif
