@@ -37,7 +37,7 @@ static const char *views_style(const struct loader *l)
 {
     if (strcmp(loader_state(l), "open") != 0)
         return NULL;
-    return loader_is_iterable(l) ? "iterable" : "map";
+    return loader_core(l)->iterable ? "iterable" : "map";
 }
 
 static int views_loaders(const struct daemon *d, struct value *ret)
@@ -55,7 +55,7 @@ static int views_loaders(const struct daemon *d, struct value *ret)
         row_string(&row, "state", loader_state(l));
         row_string(&row, "dataset", dataset_kind_name(spec->dataset.kind));
         row_string(&row, "style", views_style(l));
-        row_uint(&row, "length", loader_length(l));
+        row_uint(&row, "length", loader_core(l)->length);
         row_uint_if(&row, "measured", loader_measured(l) != UINT64_MAX, loader_measured(l));
         row_uint(&row, "batch", spec->batch_size ? spec_most_samples(spec) : 0);
         row_uint(&row, "seed", spec->seed);

@@ -378,7 +378,7 @@ static void close_all(struct sim *sim)
     for (uint32_t i = 0; i < sim->rules->ranks; i++)
         if (sim->passes[i].stream)
             core_end(&sim->core, sim->passes[i].stream);
-    core_drop_expected(&sim->core);
+    core_drop_expected(&sim->core, NULL);
     core_drop_parked(&sim->core);
     sim_execute(sim);
     for (uint32_t i = 0; i < sim->rules->workers; i++)

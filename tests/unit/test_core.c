@@ -103,7 +103,7 @@ static void tear_down(struct bed *bed)
             stream = stream->next;
         core_end(&bed->core, stream);
     }
-    core_drop_expected(&bed->core);
+    core_drop_expected(&bed->core, NULL);
     execute(bed, CORE_RUN);
     core_deinit(&bed->core);
     assert_int_equal(bed->segment.slots.in_state[SLOT_FREE], SLOTS);

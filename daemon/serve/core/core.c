@@ -29,6 +29,12 @@ void core_slot(struct core *core, struct segment *segment, uint32_t slot, enum s
     command->event = event;
 }
 
+void core_give_up_slot(struct core *core, const struct step *step)
+{
+    assert(step->state == STEP_READY && step->segment);
+    core_slot(core, step->segment, step->slot, step->own_lease ? SLOT_RELEASE : SLOT_DISCARD);
+}
+
 void core_say(struct core *core, enum core_command_kind kind, struct stream *stream,
               const char *text)
 {
@@ -368,12 +374,9 @@ static bool core_is_instead(const struct stream *stream, const struct stream_par
     return stream->params.rank == started->rank;
 }
 
-/* Drops those that nobody has asked for: all, or those that a rank starts another epoch `instead`
- * of. */
-static bool core_drop_expected_for(struct core *core, const struct stream_params *instead)
+bool core_drop_expected(struct core *core, const struct stream_params *instead)
 {
-    struct stream *stream;
-    struct stream *next;
+    struct stream *stream, *next;
     bool any = false;
 
     DL_FOREACH_SAFE (core->streams, stream, next) {
@@ -387,11 +390,6 @@ static bool core_drop_expected_for(struct core *core, const struct stream_params
     return any;
 }
 
-bool core_drop_expected(struct core *core)
-{
-    return core_drop_expected_for(core, NULL);
-}
-
 struct stream *core_take(struct core *core, const struct stream_params *params)
 {
     struct stream *stream = core_take_parked(core, params);
@@ -402,13 +400,13 @@ struct stream *core_take(struct core *core, const struct stream_params *params)
         stream = core_find(core, params, params->epoch, true);
     if (stream && stream->window <= params->credits)
         return stream;
-    core_drop_expected_for(core, params);
+    core_drop_expected(core, params);
     return NULL;
 }
 
 bool core_make_way(struct core *core)
 {
-    if (core_drop_expected_for(core, NULL))
+    if (core_drop_expected(core, NULL))
         return true;
     if (!core->parked)
         return false;
@@ -503,7 +501,7 @@ void core_drop_step(struct core *core, struct stream *stream, struct step *step)
         stream_abandon(stream, step);
         break;
     case STEP_READY:
-        core_slot(core, step->segment, step->slot, step->own_lease ? SLOT_RELEASE : SLOT_DISCARD);
+        core_give_up_slot(core, step);
         stream_forget(stream, step);
         break;
     case STEP_WAITING:
@@ -519,8 +517,7 @@ void core_drop_step(struct core *core, struct stream *stream, struct step *step)
 
 void core_drop_steps(struct core *core, struct stream *stream)
 {
-    struct step *step;
-    struct step *next;
+    struct step *step, *next;
 
     HASH_ITER (hh, stream->steps, step, next) {
         core_drop_step(core, stream, step);
@@ -557,8 +554,7 @@ static void core_keep_mixture(struct core *core, const struct stream *stream)
 void core_end_as(struct core *core, struct stream *stream, bool willed, bool lost)
 {
     struct core_command *drop;
-    struct step *step;
-    struct step *next;
+    struct step *step, *next;
 
     if (stream->phase != STREAM_STOPPED)
         core_stop_as(core, stream, willed, lost);

@@ -213,7 +213,9 @@ void core_expect(struct core *core, struct stream *stream, struct stream *next);
 
 /* Something that nobody has asked for, or that was parked, gives way. False: there is nothing. */
 bool core_make_way(struct core *core);
-bool core_drop_expected(struct core *core);
+/* Drops what nobody has asked for: all, or (not NULL) what a rank starts that epoch `instead` of.
+ */
+bool core_drop_expected(struct core *core, const struct stream_params *instead);
 void core_drop_parked(struct core *core);
 
 /* ---- what clients do ------------------------------------------------------------------------- */

@@ -42,8 +42,7 @@ static void dispatch_find_tail(struct stream *source)
 static void dispatch_trim(struct core *core, struct stream *source)
 {
     uint64_t before = source->dispatch->tail;
-    struct step *step;
-    struct step *next;
+    struct step *step, *next;
 
     dispatch_find_tail(source);
     if (source->dispatch->tail == before)

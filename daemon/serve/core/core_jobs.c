@@ -142,8 +142,7 @@ static void jobs_recall(struct core *core, struct stream *stream, struct step *s
 
 static void jobs_park(struct core *core, struct stream *stream, uint64_t now)
 {
-    struct step *step;
-    struct step *next;
+    struct step *step, *next;
 
     core_cancel(core, stream, NULL);
     HASH_ITER (hh, stream->steps, step, next) {
@@ -178,9 +177,7 @@ void core_lose(struct core *core, struct stream *stream, bool may_park, uint64_t
 
 struct stream *core_take_parked(struct core *core, const struct stream_params *params)
 {
-    struct stream *stream;
-    struct stream *next;
-    struct stream *found = NULL;
+    struct stream *stream, *next, *found = NULL;
 
     if (!params->job[0])
         return NULL;

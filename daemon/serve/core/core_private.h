@@ -25,6 +25,8 @@ struct reader {
 struct core_command *core_command(struct core *core, enum core_command_kind kind,
                                   struct stream *stream);
 void core_slot(struct core *core, struct segment *segment, uint32_t slot, enum slot_event event);
+/* Of a READY step, which nobody is to have. */
+void core_give_up_slot(struct core *core, const struct step *step);
 void core_say(struct core *core, enum core_command_kind kind, struct stream *stream,
               const char *text);
 /* What was to be done for the stream, but for its steps, or (not NULL) for that step alone, is not

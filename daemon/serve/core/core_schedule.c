@@ -240,8 +240,7 @@ void core_planned(struct core *core)
 static void schedule_run_waiting(struct round *round, bool yielding)
 {
     struct core *core = round->core;
-    struct step *step;
-    struct step *next;
+    struct step *step, *next;
 
     DL_FOREACH_SAFE (core->waiting, step, next) {
         if (step->unplanned || step->yields != yielding)
@@ -407,7 +406,7 @@ static bool schedule_yield_slot_of(struct core *core, uint32_t worker)
         if (stream->source || stream->params.any_order ||
             !(step = schedule_find_spare(core, stream, worker)))
             continue;
-        core_slot(core, step->segment, step->slot, step->own_lease ? SLOT_RELEASE : SLOT_DISCARD);
+        core_give_up_slot(core, step);
         step->yields = true;
         core_run_again(core, step);
         return true;

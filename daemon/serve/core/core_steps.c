@@ -182,8 +182,7 @@ void core_done(struct core *core, struct step *step, uint32_t samples, uint32_t 
  * become of them. Those that run are told of by their workers. */
 static void steps_drop_beyond_end(struct core *core, struct stream *stream)
 {
-    struct step *step;
-    struct step *next;
+    struct step *step, *next;
 
     HASH_ITER (hh, stream->steps, step, next) {
         if (!stream_exists(stream, step->number) && step->state != STEP_RUNNING)
@@ -229,8 +228,7 @@ void core_lost(struct core *core, struct step *step, bool culprit, const char *c
 void core_reclaim(struct core *core)
 {
     struct stream *stream;
-    struct step *step;
-    struct step *next;
+    struct step *step, *next;
 
     DL_FOREACH (core->streams, stream) {
         if (stream->source)
@@ -238,8 +236,7 @@ void core_reclaim(struct core *core)
         HASH_ITER (hh, stream->steps, step, next) {
             if (step->state != STEP_READY || step->segment->active)
                 continue;
-            core_slot(core, step->segment, step->slot,
-                      step->own_lease ? SLOT_RELEASE : SLOT_DISCARD);
+            core_give_up_slot(core, step);
             core_run_again(core, step);
         }
     }
@@ -300,12 +297,10 @@ bool core_admit(struct core *core, struct stream *stream, struct step *step)
 
 /* ---- delivery -------------------------------------------------------------------------------- */
 
-static void steps_time_ready(struct core *core, struct stream *stream, struct step *step,
-                             uint64_t now)
+static void steps_time(struct core *core, struct stream *stream, enum stage stage, uint64_t ns)
 {
-    step->delivered_ns = max_u64(now, step->made.now_ns);
-    timing_add(&stream->timing, STAGE_READY, step->delivered_ns - step->made.now_ns);
-    timing_add(&core->timing, STAGE_READY, step->delivered_ns - step->made.now_ns);
+    timing_add(&stream->timing, stage, ns);
+    timing_add(&core->timing, stage, ns);
 }
 
 static void steps_lease_batch(struct core *core, struct stream *stream, struct step *step,
@@ -314,7 +309,8 @@ static void steps_lease_batch(struct core *core, struct stream *stream, struct s
     if (!step->own_lease)
         core_slot(core, step->segment, step->slot, SLOT_LEASE);
     stream_deliver(stream, step);
-    steps_time_ready(core, stream, step, now);
+    step->delivered_ns = max_u64(now, step->made.now_ns);
+    steps_time(core, stream, STAGE_READY, step->delivered_ns - step->made.now_ns);
     core_count_lease(core, stream, 1);
     core->totals.batches++;
     core->totals.samples += step->samples;
@@ -465,14 +461,8 @@ static void steps_trace_step(struct core *core, const struct stream *stream,
                                     .released = now});
 }
 
-/* A batch is held until its client asks for the next one, however long tensors keep the slot. */
-static void steps_time_held(struct core *core, struct stream *stream, const struct step *step,
-                            uint64_t now)
-{
-    timing_add(&stream->timing, STAGE_HELD, now - step->delivered_ns);
-    timing_add(&core->timing, STAGE_HELD, now - step->delivered_ns);
-}
-
+/* A batch counts as held until its client asks for the next one, however long tensors keep the
+ * slot: until it is released or, before that, pinned. */
 bool core_release(struct core *core, struct stream *stream, uint64_t number, uint64_t now)
 {
     struct step *step = stream_lease(stream, number);
@@ -482,7 +472,7 @@ bool core_release(struct core *core, struct stream *stream, uint64_t number, uin
     if (!step->error) {
         now = step->state == STEP_PINNED ? step->pinned_ns : max_u64(now, step->delivered_ns);
         if (step->state == STEP_LEASED)
-            steps_time_held(core, stream, step, now);
+            steps_time(core, stream, STAGE_HELD, now - step->delivered_ns);
         steps_trace_step(core, stream, step, now);
     }
     core_end_lease(core, stream, step);
@@ -498,7 +488,7 @@ bool core_pin(struct core *core, struct stream *stream, uint64_t number, uint64_
         return false;
     if (step->state == STEP_LEASED) {
         step->pinned_ns = max_u64(now, step->delivered_ns);
-        steps_time_held(core, stream, step, step->pinned_ns);
+        steps_time(core, stream, STAGE_HELD, step->pinned_ns - step->delivered_ns);
     }
     stream_pin(stream, step);
     core_touch(core, stream);

@@ -399,6 +399,15 @@ void stream_pin(struct stream *stream, struct step *step)
     stream->window--;
 }
 
+/* What it owns; the rest is set anew when it is used again. */
+static void step_deinit(struct step *step)
+{
+    free(step->error);
+    free(step->detail);
+    free(step->fed);
+    bad_list_deinit(&step->bad);
+}
+
 void stream_forget(struct stream *stream, struct step *step)
 {
     if (step->state == STEP_PINNED) {
@@ -417,13 +426,7 @@ void stream_forget(struct stream *stream, struct step *step)
     stream->starving_told = 0;
     HASH_DEL(stream->steps, step);
     stream->fed_bytes -= step_fed_bytes(step);
-    free(step->error);
-    free(step->detail);
-    free(step->fed);
-    bad_list_deinit(&step->bad);
-    step->error = NULL;
-    step->detail = NULL;
-    step->fed = NULL;
+    step_deinit(step);
     step->next = stream->spare;
     stream->spare = step;
 }
@@ -440,10 +443,7 @@ void stream_abandon(struct stream *stream, struct step *step)
 
 void step_free(struct step *step)
 {
-    free(step->error);
-    free(step->detail);
-    free(step->fed);
-    bad_list_deinit(&step->bad);
+    step_deinit(step);
     free(step);
 }
 

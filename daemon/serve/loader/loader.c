@@ -130,8 +130,7 @@ static void loader_on_closed(uv_handle_t *handle)
 
 struct loader *loader_free(struct loader *loader)
 {
-    struct loader_user *user;
-    struct loader_user *next;
+    struct loader_user *user, *next;
     struct written_file *file, *other;
 
     if (!loader)
@@ -140,7 +139,7 @@ struct loader *loader_free(struct loader *loader)
     DL_FOREACH_SAFE (loader->users, user, next) {
         loader_detach(user);
     }
-    core_drop_expected(&loader->core);
+    core_drop_expected(&loader->core, NULL);
     core_drop_parked(&loader->core);
     loader_execute(loader);
     assert(!loader->epochs.epochs);
@@ -173,8 +172,7 @@ static void loader_tell_opened(struct loader *loader, struct loader_user *user)
 
 void loader_opened(struct loader *loader)
 {
-    struct loader_user *user;
-    struct loader_user *next;
+    struct loader_user *user, *next;
 
     loader->state = LOADER_OPEN;
     DL_FOREACH_SAFE (loader->users, user, next) {
@@ -184,8 +182,7 @@ void loader_opened(struct loader *loader)
 
 void loader_break(struct loader *loader, const struct dl_error *err)
 {
-    struct loader_user *user;
-    struct loader_user *next;
+    struct loader_user *user, *next;
 
     log_about(LOG_WARNING,
               &(struct log_fields){LOG_EVENT_LOADER_BROKE, .loader = loader->spec.name,
@@ -222,7 +219,7 @@ static void loader_end_if_unused(struct loader *loader)
     if (loader_users(loader) > 0)
         return;
     loader->unused_ns = uv_hrtime();
-    core_drop_expected(&loader->core);
+    core_drop_expected(&loader->core, NULL);
     loader_execute(loader);
     /* Nobody else can ask for what a client's host has: a trainer's workers go with its loader. */
     bool at_once = loader->state == LOADER_BROKEN || loader->o.python.host_number;
@@ -272,16 +269,6 @@ bool loader_may_join(const struct loader *loader, const struct credentials *who)
 uid_t loader_uid(const struct loader *loader)
 {
     return loader->o.uid;
-}
-
-uint64_t loader_length(const struct loader *loader)
-{
-    return loader->core.length;
-}
-
-bool loader_is_iterable(const struct loader *loader)
-{
-    return loader->core.iterable;
 }
 
 const char *loader_interpreter(const struct loader *loader)

@@ -117,9 +117,6 @@ const struct dl_spec *loader_spec(const struct loader *loader);
 uid_t loader_uid(const struct loader *loader);
 /* Whether who has these may read what its workers read for who opened it. */
 bool loader_may_join(const struct loader *loader, const struct credentials *who);
-/* Once open: samples, UINT64_MAX where an iterable dataset does not know. */
-uint64_t loader_length(const struct loader *loader);
-bool loader_is_iterable(const struct loader *loader);
 /* That its workers are run by; NULL: they are programs of their own. */
 const char *loader_interpreter(const struct loader *loader);
 uint64_t loader_fingerprint(const struct loader *loader);

@@ -215,7 +215,7 @@ void changes_drop_expected(struct loader *loader, uint64_t position)
                             !changes_is_read(stream) && changes_planned(loader, stream) > position);
     }
     if (beyond)
-        core_drop_expected(&loader->core);
+        core_drop_expected(&loader->core, NULL);
 }
 
 /* The first of the list that anything hangs on which is read. */
@@ -433,7 +433,7 @@ int loader_bring_changes(struct loader *loader, const struct stream_params *para
         r = changes_agree(loader, params, list, err);
     } else {
         core_drop_parked(&loader->core);
-        core_drop_expected(&loader->core);
+        core_drop_expected(&loader->core, NULL);
         r = changes_set(loader, list, err);
     }
     loader_execute(loader);

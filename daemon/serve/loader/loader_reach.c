@@ -129,17 +129,6 @@ void changes_tell(struct loader *loader)
     }
 }
 
-static uint32_t changes_count_streams(const struct loader *loader)
-{
-    const struct stream *stream;
-    uint32_t n = 0;
-
-    DL_FOREACH (loader->core.streams, stream) {
-        n++;
-    }
-    return n;
-}
-
 /* The plans of all streams that go on, by the loader's list; 0, or negative with `err`. */
 static int changes_make_plans(struct loader *loader, struct changes_plan *plans, uint32_t *ret_n,
                               struct dl_error *err)
@@ -164,10 +153,12 @@ static int changes_make_plans(struct loader *loader, struct changes_plan *plans,
 int changes_set(struct loader *loader, struct mix_changes *list, struct dl_error *err)
 {
     struct mix_changes *before = loader->changes;
-    _cleanup_free_ struct changes_plan *plans =
-        must_alloc((1 + changes_count_streams(loader)) * sizeof *plans);
+    const struct stream *any;
+    size_t streams;
     uint32_t n;
 
+    DL_COUNT(loader->core.streams, any, streams);
+    _cleanup_free_ struct changes_plan *plans = must_alloc((streams + 1) * sizeof *plans);
     loader->changes = list;
     int r = changes_make_plans(loader, plans, &n, err);
     if (r < 0)

@@ -292,26 +292,26 @@ static void changes_take(struct loader *loader, struct mix_changes *list)
     loader_pump(loader);
 }
 
-/* Of the list what can be planned by; *ret_hold: up to there. */
-static int changes_cut_list(const struct mix_change *lacking, struct mix_changes *list,
-                            struct mix_changes **ret, uint64_t *ret_hold)
+/* Of the list what can be planned by, where that epoch and later ones are read: up to *ret_lacking,
+ * or (NULL) all of it. */
+static int changes_cut_list(const struct loader *loader, struct mix_changes *list, uint64_t epoch,
+                            const struct mix_change **ret_lacking, struct mix_changes **ret)
 {
-    *ret_hold = lacking ? lacking->position : UINT64_MAX;
-    return mix_changes_before(list, *ret_hold, ret);
+    if (list && loader->changes)
+        mix_changes_share_tables(list, loader->changes);
+    *ret_lacking = changes_find_lacking(list, epoch);
+    return mix_changes_before(list, *ret_lacking ? (*ret_lacking)->position : UINT64_MAX, ret);
 }
 
 uint64_t loader_take_changes(struct loader *loader, struct mix_changes *list)
 {
     _cleanup_(mix_changes_unrefp)
     struct mix_changes *usable = NULL;
-    uint64_t hold;
+    const struct mix_change *lacking;
 
     if (loader->state != LOADER_OPEN)
         return UINT64_MAX;
-    if (list && loader->changes)
-        mix_changes_share_tables(list, loader->changes);
-    const struct mix_change *lacking = changes_find_lacking(list, changes_oldest_epoch(loader));
-    if (changes_cut_list(lacking, list, &usable, &hold) < 0) {
+    if (changes_cut_list(loader, list, changes_oldest_epoch(loader), &lacking, &usable) < 0) {
         loader_break(loader, &(struct dl_error){.code = ENOMEM, .message = "out of memory"});
         return UINT64_MAX;
     }
@@ -320,7 +320,7 @@ uint64_t loader_take_changes(struct loader *loader, struct mix_changes *list)
         changes_wait_for_table(loader, list, lacking);
     else
         loader->lacks_ns = 0;
-    return hold;
+    return lacking ? lacking->position : UINT64_MAX;
 }
 
 bool loader_give_table(struct mix_changes *list, const struct loader_change *change)
@@ -377,20 +377,20 @@ int loader_share_changes(struct loader *loader, const struct stream_params *para
                          const struct mix_changes *known, struct mix_changes *list,
                          struct dl_error *err)
 {
-    uint64_t oldest = min_u64(changes_oldest_epoch(loader), params->epoch), hold, start = 0;
+    uint64_t oldest = min_u64(changes_oldest_epoch(loader), params->epoch), start = 0;
     _cleanup_(mix_changes_unrefp)
     struct mix_changes *usable = NULL;
+    const struct mix_change *lacking;
     int r = tells ? changes_check_known(loader, params, known, list, err) : 0;
 
     if (r < 0)
         return r;
-    if (list && loader->changes)
-        mix_changes_share_tables(list, loader->changes);
-    const struct mix_change *lacking = changes_find_lacking(list, oldest);
-    if (changes_cut_list(lacking, list, &usable, &hold) < 0)
+    if (changes_cut_list(loader, list, oldest, &lacking, &usable) < 0)
         return dl_error_set(err, ENOMEM, "weights", "out of memory");
     r = changes_set_shared(loader, usable, err);
     if (r == 0 && lacking)
         r = changes_find_start(loader, params, &start, err);
-    return r == 0 && lacking && start > hold ? changes_say_lacking(loader, list, lacking, err) : r;
+    return r == 0 && lacking && start > lacking->position
+               ? changes_say_lacking(loader, list, lacking, err)
+               : r;
 }

@@ -71,7 +71,7 @@ static int session_requests_find_place(struct session *s, const struct loader *l
         .identity = loader_identity(loader),
         .job = params->job,
         .changeable = loader_weights_can_change(loader),
-        .fixed = loader_is_iterable(loader) || loader_identity(loader)->order == STATE_CLIENT,
+        .fixed = loader_core(loader)->iterable || loader_identity(loader)->order == STATE_CLIENT,
         .local = params->rank,
         .asked = session_requests_asked(s),
         .account = s->account,
