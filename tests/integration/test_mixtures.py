@@ -1,9 +1,10 @@
-"""What dlctl, top and metrics say of a mixture: the shares its datasets want, and have."""
+"""What dlctl, top and metrics say of a mixture: the shares its datasets want, and have. And what its start reads."""
 
 import json
 import os
 import random
 import re
+import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
@@ -277,6 +278,65 @@ class Mixtures(TestCase):
         self.assertEqual(self.rows(), [])
         self.assertIsNone(dlctl_json("epochs", daemon=self.running)[0]["mixture"])
         self.assertEqual(dlctl("mixtures", daemon=self.running).stdout, "no mixtures\n")
+
+
+class Blends(TestCase):
+    """Ten sets of 10^8 tokens each, as Megatron-LM has them: files of 2 GB that take no room, and real indices."""
+
+    SETS, TOKENS, DOCUMENT = 10, 100_000_000, 1000
+
+    def corpus(self, number):
+        """Megatron-LM's two files; the .bin's tokens are 0, and nowhere on the disk."""
+        path, n = self.path(f"corpus{number}"), self.TOKENS // self.DOCUMENT
+        with open(f"{path}.bin", "xb") as file:
+            file.truncate(2 * self.TOKENS)
+        with open(f"{path}.idx", "xb") as file:
+            file.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, n, n + 1)
+                       + struct.pack(f"<{n}i", *[self.DOCUMENT] * n)
+                       + struct.pack(f"<{n}q", *range(0, 2 * self.TOKENS, 2 * self.DOCUMENT))
+                       + struct.pack(f"<{n + 1}q", *range(n + 1)))
+        return path
+
+    def mapped(self, pid):
+        """{name of a file of a corpus: its bytes that this process has looked at, and those around them}"""
+        found, name = {}, None
+        with open(f"/proc/{pid}/smaps", encoding="ascii") as smaps:
+            for line in smaps:
+                words = line.split()
+                if "-" in words[0]:
+                    name = os.path.basename(words[-1]) if "corpus" in words[-1] else None
+                elif name and words[0] == "Rss:":
+                    found[name] = found.get(name, 0) + int(words[1]) * 1024
+        return found
+
+    def test_start(self):
+        """Takes the same work however many tokens there are: no list of documents or samples is made, none is read,
+        and of the tokens no more is looked at than the first batches have. (Of an index no more than its two ends:
+        test_megatron.) The kernel maps up to 64 KiB around what is touched."""
+        paths = [self.corpus(i) for i in range(self.SETS)]
+        daemon = self.daemon()
+        user = self.client(daemon)
+        loader = user.open({"seed": 1, "sampler": {"kind": "random", "order": "native"}, "batch": {"size": 4},
+                            "workers": {"count": 1}, "dataset": {
+                                "kind": "mix", "weights": list(range(1, self.SETS + 1)), "datasets": [
+                                    {"kind": "megatron", "path": path, "view": "samples", "sequence_length": 1024}
+                                    for path in paths]}})
+        per_set = (self.TOKENS - 1) // 1024
+        self.assertEqual(loader["length"], self.SETS * per_set)
+        user.start(loader["loader"], credits=1)
+        batch, = user.next_batches()
+        self.assertEqual(len(batch.indices), 4)
+        worker, = daemon.workers
+        found = self.mapped(worker)
+        self.assertEqual(len(found), 2 * self.SETS, found)
+        around = 2 * 65536
+        tokens = sum(touched for name, touched in found.items() if name.endswith(".bin"))
+        self.assertLessEqual(tokens, 32 * 4 * around, found)  # of the batches that are loaded ahead, too
+        with open(f"/proc/{worker}/io", encoding="ascii") as io:
+            read = int(re.search("rchar: ([0-9]+)", io.read())[1])
+        self.assertLess(read, self.SETS * os.stat(f"{paths[0]}.idx").st_size // 4, "an index was read")
+        self.assertEqual(sorted(name for name in os.listdir(self.dir) if name.startswith("corpus")),
+                         sorted(os.path.basename(path) + end for path in paths for end in (".bin", ".idx")))
 
 
 if __name__ == "__main__":

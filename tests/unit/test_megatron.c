@@ -7,6 +7,8 @@
 #include "tests/unit/taken.h"
 
 #include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { DOCUMENTS = 4, TOKENS = 9, IDX_BYTES = 34 + 5 * 12 + (DOCUMENTS + 1) * 8 };
 
@@ -143,6 +145,41 @@ static void test_samples(void **state)
     dataset_close(ds);
 }
 
+static void allow(uint8_t *idx, size_t at, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), first = at / page * page;
+
+    assert_int_equal(mprotect(idx + first, at + bytes - first, PROT_READ | PROT_WRITE), 0);
+}
+
+/* An index of a million documents, of which no page can be read but those of its header and of the
+ * last sequence: nothing else is looked at when it is opened. */
+static void test_large_index(void **state)
+{
+    enum { N = 1000000, LENGTHS = 34, OFFSETS = LENGTHS + 4 * N, BOUNDS = OFFSETS + 8 * N };
+    enum { BYTES = BOUNDS + 8 * (N + 1) };
+    const uint64_t head[] = {1, N, N + 1}, last = 2 * (N - 1);
+    const uint32_t length = 1;
+    struct megatron_index index;
+    struct dl_error err = {0};
+
+    (void)state;
+    uint8_t *idx = mmap(NULL, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(idx, MAP_FAILED);
+    allow(idx, 0, LENGTHS);
+    allow(idx, LENGTHS + 4 * (N - 1), sizeof length);
+    allow(idx, OFFSETS + 8 * (N - 1), sizeof last);
+    memcpy(idx, "MMIDIDX\0", 9);
+    memcpy(idx + 9, head, 8);
+    idx[17] = 8;
+    memcpy(idx + 18, head + 1, 16);
+    memcpy(idx + LENGTHS + 4 * (N - 1), &length, sizeof length);
+    memcpy(idx + OFFSETS + 8 * (N - 1), &last, sizeof last);
+    assert_int_equal(megatron_index_parse(idx, BYTES, "file", 2 * N, &index, &err), 0);
+    assert_int_equal(index.documents, N);
+    munmap(idx, BYTES);
+}
+
 /* One change of the index each. */
 static void test_bad_index(void **state)
 {
@@ -246,6 +283,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_memory),        cmocka_unit_test(test_documents),
     cmocka_unit_test(test_samples),       cmocka_unit_test(test_bad_index),
     cmocka_unit_test(test_bad_documents), cmocka_unit_test(test_missing),
+    cmocka_unit_test(test_large_index),
 };
 
 TEST_MAIN(tests)
