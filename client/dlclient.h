@@ -377,6 +377,10 @@ struct dl_epoch_options {
      * 0 and 0: it is alone, or, where the spec has shard.replicas, `rank` and `world` count
      * replicas. See dl_epoch_options_set_mesh(). */
     uint32_t replica, replicas;
+    /* Where the spec has shard.replicas: ranks of each node, which follow each other; a group of
+     * replicas may then be on several nodes, each of which loads its batches once. 0: all ranks are
+     * on this one. */
+    uint32_t local_world;
 };
 
 /* In the place of an epoch's number, with step 0: where the job's rank has left off, or, with
@@ -452,6 +456,9 @@ enum { DL_GIVEN_RANK = 1, DL_GIVEN_WORLD = 2, DL_GIVEN_JOB = 4 };
  * --virtual-local-rank from $RANK, $GROUP_RANK and their sizes), $OMPI_COMM_WORLD_LOCAL_RANK,
  * $MV2_COMM_WORLD_LOCAL_RANK, $MPI_LOCALRANKID or $SLURM_LOCALID. A world of 1 that is given has
  * rank 0, and none is read.
+ *
+ * With $RANK and $WORLD_SIZE comes `local_world`, $LOCAL_WORLD_SIZE: torchrun's ranks of a node
+ * follow each other. Where another launcher deals its ranks out so, the caller sets it.
  *
  * Where the place is found, `job_found` is the job's name, and `job` NULL: $TORCHELASTIC_RUN_ID,
  * but for "none", which is torchrun's word for a run without a name; or, not in a cluster,

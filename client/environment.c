@@ -15,6 +15,9 @@
  * --virtual-local-rank has it 0 for all trainers; then RANK among those of GROUP_RANK tells which
  * one it is.
  *
+ * How many ranks a node has says which of a group that reads the same batches are on this one,
+ * where a node's ranks follow each other: torchrun's do, whatever others do.
+ *
  * The job's name is torchrun's --rdzv-id, or Slurm's job and step, where rank and world are theirs.
  * How often it was restarted is no part of it, so that a trainer that comes back finds its place.
  * "none" is what torchrun says without --rdzv-id: many a job would have it. MPI's launchers name a
@@ -175,6 +178,17 @@ static int environment_find_rank(struct dl_epoch_options *o, unsigned given,
     return environment_check_below(o, &rank, &world, why);
 }
 
+static int environment_find_local_world(struct dl_epoch_options *o, const struct launcher *launcher,
+                                        const struct why *why)
+{
+    struct number size = environment_size(launchers[TORCHRUN].local_size);
+    int r = launcher == &launchers[TORCHRUN] ? environment_read_number(&size, why) : 0;
+
+    if (size.set)
+        o->local_world = size.value;
+    return r;
+}
+
 /* ---- one of a node's ranks ------------------------------------------------------------------ */
 
 /* Of torchrun's trainers, where all nodes have as many: the one among those of its group. */
@@ -265,7 +279,9 @@ int dl_epoch_options_from_env(struct dl_epoch_options *options, unsigned given, 
     why.text = text;
     if (!cluster)
         r = environment_find_rank(&o, given, launcher, &placed, &why);
-    else if (!(given & DL_GIVEN_RANK))
+    if (r == 0 && !cluster && placed)
+        r = environment_find_local_world(&o, launcher, &why);
+    if (cluster && !(given & DL_GIVEN_RANK))
         r = environment_find_local_rank(&o, launcher, &placed, &why);
     /* Nodes that join a cluster later may have come by another job of Slurm. */
     if (r == 0 && placed && !(given & DL_GIVEN_JOB) &&

@@ -2,6 +2,7 @@
 #include "client/internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 void epoch_unlink(struct dl_epoch *epoch)
 {
@@ -198,10 +199,12 @@ static int epoch_start_at(struct dl_loader *loader, const struct dl_epoch_option
     return r;
 }
 
-/* With shard.replicas, consecutive ranks read the same batches: the data's rank is that of them. */
+/* With shard.replicas, consecutive ranks read the same batches, as those of a mesh whose last
+ * dimension is so wide. */
 static int epoch_divide_ranks(struct dl_loader *loader, struct dl_epoch_options *o)
 {
     uint32_t n = loader->replicas, world = o->world ? o->world : 1;
+    char mesh[64], why[256];
 
     if (n <= 1)
         return 0;
@@ -216,10 +219,9 @@ static int epoch_divide_ranks(struct dl_loader *loader, struct dl_epoch_options 
     if (world % n > 0)
         return client_fail(loader->client, EINVAL, "world",
                            "%u is not a multiple of shard.replicas, %u", world, n);
-    o->replica = o->rank % n;
-    o->replicas = n;
-    o->rank /= n;
-    o->world = world / n;
+    (void)snprintf(mesh, sizeof mesh, "dp=%u,tp=%u", world / n, n);
+    if (dl_epoch_options_set_mesh(o, mesh, o->rank, o->local_world, why, sizeof why) < 0)
+        return client_fail(loader->client, EINVAL, "replicas", "%s", why);
     return 0;
 }
 

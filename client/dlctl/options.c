@@ -392,6 +392,7 @@ static int options_take_environment(struct options *o, struct dl_error *err)
     o->has_launcher = !o->has_world && said.world > 1;
     o->rank = said.rank;
     o->world = said.world;
+    o->local_world = said.local_world;
     o->job = said.job;
     if (!said.job && said.job_found[0]) {
         memcpy(o->job_found, said.job_found, sizeof o->job_found);

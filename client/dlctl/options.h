@@ -80,10 +80,11 @@ struct options {
     uint64_t rank;   /* below world; 0 with rank_all */
     bool rank_all;   /* --rank all */
     bool has_world, has_rank, has_sample;
-    bool has_launcher; /* which says that there are several ranks */
-    uint64_t from;     /* first step */
-    uint64_t steps;    /* at most; UINT64_MAX: all, or as usual */
-    uint64_t length;   /* valid if has_length */
+    bool has_launcher;    /* which says that there are several ranks */
+    uint32_t local_world; /* ranks of each node, as the launcher says; 0: not known */
+    uint64_t from;        /* first step */
+    uint64_t steps;       /* at most; UINT64_MAX: all, or as usual */
+    uint64_t length;      /* valid if has_length */
     bool has_length;
     uint64_t batches; /* at most, of each rank and epoch; UINT64_MAX: all */
     uint64_t credits; /* 0: the daemon's choice */

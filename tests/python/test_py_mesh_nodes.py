@@ -17,7 +17,7 @@ TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / "lib"), str(TESTS / "cluster")]
 
 import stores  # noqa: E402
-from dltest import Daemon, TestCase, dlctl_json, main, wait_until  # noqa: E402
+from dltest import DLCTL, PATIENCE, Daemon, TestCase, dlctl_json, main, wait_until  # noqa: E402
 
 import dloader  # noqa: E402
 
@@ -66,13 +66,13 @@ class NodesCase(TestCase):
         self.addCleanup(loader.close)
         return loader
 
-    def alone(self, epoch=0):
+    def alone(self, epoch=0, world=WORLD):
         """What each rank of the data has on a node that is the only one, as bytes."""
         os.makedirs(self.path("alone"), exist_ok=True)
         daemon = Daemon(self.path("alone"))
         found = []
-        for rank in range(WORLD):
-            with dloader.Loader(self.spec, rank=rank, world_size=WORLD, socket=daemon.socket, as_="numpy",
+        for rank in range(world):
+            with dloader.Loader(self.spec, rank=rank, world_size=world, socket=daemon.socket, as_="numpy",
                                 epoch=epoch) as loader:
                 found.append([batch.tobytes() for batch in loader])
         daemon.stop()
@@ -83,7 +83,7 @@ class NodesCase(TestCase):
         return [struct.unpack_from("<Q", batch, at)[0] for batch in batches for at in range(0, len(batch), 32)]
 
     def assert_epoch(self, want):
-        self.assertEqual([len(steps) for steps in want], [STEPS] * WORLD)
+        self.assertEqual([len(steps) for steps in want], [SAMPLES // SIZE // len(want)] * len(want))
         self.assertEqual(sorted(self.indices(sum(want, []))), list(range(SAMPLES)))
 
 
@@ -95,23 +95,24 @@ GROUPS_ON_BOTH = ("tp=2,dp=2", (0, 1, 0, 1))
 class Nodes(NodesCase):
     def check_epoch(self, loaders, data, epoch):
         """Step by step, as ranks in lock step read; each has the batches of its place, to the byte."""
-        want = self.alone(epoch)
+        want = self.alone(epoch, len(set(data)))
         self.assert_epoch(want)
         passes = [iter(loader) for loader in loaders]
-        for step in range(STEPS):
+        for step in range(len(want[0])):
             for rank, one in enumerate(passes):
                 self.assertEqual(next(one).tobytes(), want[data[rank]][step], (rank, step))
         self.assertEqual([next(one, None) for one in passes], [None] * RANKS)
 
     def check_loaded(self, daemons, data, epochs):
         """Each node has made the batches of its groups once, and no more ahead than the windows are wide."""
+        steps = SAMPLES // SIZE // len(set(data))
         for node, daemon in enumerate(daemons):
             here = data[node * LOCAL:(node + 1) * LOCAL]
             groups = len(set(here))
             made = sum(row["tasks"] for row in dlctl_json("workers", daemon=daemon))
-            self.assertIn(made - epochs * groups * STEPS, range(groups * WINDOW + 1), (node, made))
+            self.assertIn(made - epochs * groups * steps, range(groups * WINDOW + 1), (node, made))
             row, = dlctl_json("loaders", daemon=daemon)
-            self.assertEqual(row["batches"], epochs * LOCAL * STEPS)
+            self.assertEqual(row["batches"], epochs * LOCAL * steps)
 
     def check_layout(self, store, layout):
         mesh, data = layout
@@ -192,6 +193,39 @@ class Nodes(NodesCase):
         loaders = [self.loader(daemons, rank, None, spec=shared, world_size=RANKS) for rank in range(RANKS)]
         self.check_epoch(loaders, data, 0)
         self.check_loaded(daemons, data, 1)
+
+    def test_by_the_spec_on_both(self):
+        """One group by the spec, two of whose ranks are on each node; its daemons know nothing of each other."""
+        daemons, data = [self.node(name) for name in "ab"], (0, 0, 0, 0)
+        shared = {**self.spec, "shard": {"replicas": RANKS}}
+        loaders = [self.loader(daemons, rank, None, spec=shared, world_size=RANKS) for rank in range(RANKS)]
+        for epoch in range(2):
+            self.check_epoch(loaders, data, epoch)
+            self.check_loaded(daemons, data, epoch + 1)
+
+    def test_by_the_spec_with_dlctl(self):
+        """Those on this node are not kept waiting for those of the other one."""
+        daemon = self.node("a")
+        self.spec["shard"] = {"replicas": RANKS}
+        pathlib.Path(self.path("spec.json")).write_text(json.dumps(self.spec), encoding="utf-8")
+        ranks = []
+        for rank in range(LOCAL):
+            launched = {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": str(rank)}
+            ranks.append(subprocess.Popen([DLCTL, "run", self.path("spec.json"), "--digest", "--json", "--quiet",
+                                           "--socket", daemon.socket],
+                                          env={**os.environ, **launched}, stdout=subprocess.PIPE, text=True))
+        told = [json.loads(rank.communicate(timeout=4 * PATIENCE)[0]) for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [0] * LOCAL)
+        self.assertEqual([one["batches"] for one in told], [SAMPLES // SIZE] * LOCAL, told)
+
+    def test_by_the_spec_beside_a_mesh(self):
+        """Two ways to say which ranks are a group: one of them, also where the mesh has none."""
+        daemons = [self.node(name) for name in "ab"]
+        for mesh in "dp=2,tp=2", "tp=2,dp=2", "dp=4":
+            with self.subTest(mesh):
+                loader = self.loader(daemons, 0, mesh, spec={**self.spec, "shard": {"replicas": 2}})
+                with self.assertRaisesRegex(OSError, "replicas: .* beside shard.replicas 2 .* give one of them"):
+                    iter(loader)
 
     def test_by_a_store_that_a_node_serves(self):
         self.check_layout(self.store(stores.Hosted), GROUPS_ON_BOTH)

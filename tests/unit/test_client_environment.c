@@ -141,6 +141,40 @@ static void test_launchers(void **state)
     }
 }
 
+/* How many ranks a node has, of those alone whose ranks of a node follow each other. */
+static void test_local_world(void **state)
+{
+    static const struct {
+        const char *environment;
+        unsigned given;
+        uint32_t world, local_world;
+    } rows[] = {
+        {TORCHRUN, 0, 0, 2},
+        {TORCHRUN SLURM PMI OPENMPI, 0, 0, 2},
+        {"RANK=3 WORLD_SIZE=8", 0, 0, 77},
+        {"RANK=3 WORLD_SIZE=8 LOCAL_WORLD_SIZE=1048576", 0, 0, 1048576},
+        {PMI, 0, 0, 77},
+        {OPENMPI, 0, 0, 77},
+        {MVAPICH2, 0, 0, 77},
+        {SLURM " LOCAL_WORLD_SIZE=2", 0, 0, 77},
+        /* Of a place of one's own it says nothing, and is not read. */
+        {TORCHRUN, RANK | WORLD, 6, 77},
+        {TORCHRUN, RANK, 6, 77},
+        {TORCHRUN, WORLD, 6, 77},
+        {TORCHRUN, WORLD, DL_WORLD_CLUSTER, 77},
+        {"RANK=3 WORLD_SIZE=8 LOCAL_WORLD_SIZE=x", WORLD, 8, 77},
+    };
+    char why[256];
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct dl_epoch_options o = {.world = rows[i].world, .local_world = 77};
+
+        if (ask(rows[i].environment, rows[i].given, &o, why) != 0)
+            fail_msg("%s: %s", rows[i].environment, why);
+        assert_int_equal(o.local_world, rows[i].local_world);
+    }
+}
+
 /* A world of one is nobody's share. */
 static void test_alone(void **state)
 {
@@ -316,6 +350,8 @@ static void test_refused(void **state)
          "$RANK: \"4294967296\" is not a whole number from 0 to 1048575"},
         {"RANK=99999999999999999999 WORLD_SIZE=2", 0, false,
          "$RANK: \"99999999999999999999\" is not a whole number from 0 to 1048575"},
+        {"RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=0", 0, false,
+         "$LOCAL_WORLD_SIZE: \"0\" is not a whole number from 1 to 1048576"},
         {"RANK=2 WORLD_SIZE=2", 0, false, "$RANK: 2 is not below $WORLD_SIZE, 2"},
         {"OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=2", 0, false,
          "$OMPI_COMM_WORLD_RANK: 2 is not below $OMPI_COMM_WORLD_SIZE, 2"},
@@ -389,9 +425,10 @@ static void test_long_job(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_launchers), cmocka_unit_test(test_alone), cmocka_unit_test(test_taken),
-    cmocka_unit_test(test_cluster),   cmocka_unit_test(test_job),   cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_long_job),
+    cmocka_unit_test(test_launchers), cmocka_unit_test(test_local_world),
+    cmocka_unit_test(test_alone),     cmocka_unit_test(test_taken),
+    cmocka_unit_test(test_cluster),   cmocka_unit_test(test_job),
+    cmocka_unit_test(test_refused),   cmocka_unit_test(test_long_job),
 };
 
 TEST_MAIN(tests)

@@ -22,6 +22,11 @@ static void test_places(void **state)
         {"pp=2,dp=2,tp=2", 6, 4, {1, 2, 0, 2}},
         {"pp=2,dp=2,tp=2", 3, 4, {1, 2, 1, 2}},
         {"tp=8", 5, 2, {0, 1, 1, 2}},
+        /* Nodes of three, so that groups of four are cut into three and one, two and two. */
+        {"dp=3,tp=4", 2, 3, {0, 3, 2, 3}},
+        {"dp=3,tp=4", 3, 3, {0, 3, 0, 1}},
+        {"dp=3,tp=4", 5, 3, {1, 3, 1, 2}},
+        {"dp=3,tp=4", 6, 3, {1, 3, 0, 2}},
         {"tp=1", 0, 0, {0, 1, 0, 1}},
     };
 

@@ -104,6 +104,7 @@ static int run_start_ranks(struct run *run, uint64_t epoch, bool first)
                                                : epoch,
             .rank = run->o->rank_all ? i : (uint32_t)run->o->rank,
             .world = (uint32_t)run->o->world,
+            .local_world = run->o->local_world,
             .credits = (uint32_t)run->o->credits,
             .follow = run->o->world == DL_WORLD_CLUSTER,
             .state = resumes ? run->state.bytes : NULL,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 # As dl_epoch_options_set_mesh() of dlclient.h: these divide the samples, those share them.
 _DATA = ("dp", "dp_replicate", "dp_shard", "ddp", "fsdp", "data")
 _SHARED = ("tp", "pp", "cp", "sp")
+_WORLD_MAX = 2 ** 20
 
 
 class MeshPlace(NamedTuple):
@@ -25,10 +26,10 @@ class MeshPlace(NamedTuple):
     ranks: int
 
 
-def _local_world() -> int:
+def local_world() -> int:
     """Ranks on each node; 0: not known, then all are on this one."""
     given = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return int(given) if given.isdecimal() else 0
+    return min(int(given), _WORLD_MAX) if given.isdecimal() else 0
 
 
 def _of_device_mesh(mesh: Any) -> MeshPlace:
@@ -51,7 +52,7 @@ def _of_device_mesh(mesh: Any) -> MeshPlace:
         if name in _DATA:
             rank = rank * mesh.mesh.shape[dim] + here[dim]
             world *= mesh.mesh.shape[dim]
-    mine, node = mesh.get_rank(), _local_world() or 2 ** 62
+    mine, node = mesh.get_rank(), local_world() or 2 ** 62
     near = sorted(other for other in members.flatten().tolist() if other // node == mine // node)
     return MeshPlace(rank, world, near.index(mine), len(near), mine, mesh.mesh.numel())
 
@@ -63,5 +64,5 @@ def find(mesh: Any, rank: int) -> MeshPlace:
             raise ValueError(f"mesh: {mesh!r} is neither a text such as 'dp=4,tp=2' nor a DeviceMesh")
         return _of_device_mesh(mesh)
     from . import _client  # type: ignore[attr-defined]
-    data, world, replica, replicas = _client.mesh(mesh, rank, _local_world())  # which refuses what is no mesh
+    data, world, replica, replicas = _client.mesh(mesh, rank, local_world())  # which refuses what is no mesh
     return MeshPlace(data, world, replica, replicas, rank, math.prod(map(int, re.findall("[0-9]+", mesh))))

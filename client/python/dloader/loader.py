@@ -285,7 +285,7 @@ class Loader:
         self._as = _mode("torch" if as_ is None and device is not None else as_)
         if device is not None and self._as != _MODES["torch"]:
             raise ValueError(f"device: {device!r} needs as_='torch', but got as_={as_!r}")
-        self._replica = self._replicas = 0  # of those that read the same batches
+        self._replica = self._replicas = 0  # of those that read the same batches; 0: the spec says
         # This process's number among all that share the samples or read the same ones, and how many they are.
         self._among = 0, 1
         found = self._take_place(rank, world_size, mesh)
@@ -351,8 +351,7 @@ class Loader:
         place = _mesh.find(mesh, rank or 0)
         self.rank, self.world_size = place.rank, place.world
         self._among = place.number, place.ranks
-        if place.replicas > 1:
-            self._replica, self._replicas = place.replica, place.replicas
+        self._replica, self._replicas = place.replica, place.replicas
         return job
 
     @staticmethod
@@ -389,7 +388,7 @@ class Loader:
 
     def _open_in(self, client: Any) -> None:
         self._client = client
-        writable = self._as == _MODES["torch"] and not self._replicas
+        writable = self._as == _MODES["torch"] and self._replicas < 2
         with Opening() as tell:
             self._loader = client.open(self.spec, self._spec.base, writable, tell if self.progress else None)
 
@@ -519,7 +518,8 @@ class Loader:
             _world.check_alone("Loader")
         if self._local is None:
             place: dict[str, Any] = {"rank": self.rank, "world": self.world_size,
-                                     "replica": self._replica, "replicas": self._replicas}
+                                     "replica": self._replica, "replicas": self._replicas,
+                                     "local_world": _mesh.local_world()}
         else:
             place = {"rank": self._local, "world": _world.CLUSTER}
         kept = self._kept if self._local is not None else None

@@ -310,20 +310,22 @@ static PyObject *py_session_loader_close(PyObject *self, PyObject *none)
 PyDoc_STRVAR(
     start_doc,
     "start($self, /, epoch=0, rank=0, world=1, step=0, credits=0, state=None, job=None, "
-    "carried=None, follow=0, priority=0, left_out=0, replica=0, replicas=0)\n--\n\n"
+    "carried=None, follow=0, priority=0, left_out=0, replica=0, replicas=0, "
+    "local_world=0)\n--\n\n"
     "Starts a pass: its number, this consumer among `world`, the first step wanted, and how "
     "many batches are loaded ahead (0: as the spec says); or from a state, which says epoch and "
     "step by itself; or, as epoch RESUME, where this rank of the job has left off. With a step, "
     "`carried` is what stands behind the token of Epoch.state(). follow: enum dl_follow of "
     "dlclient.h. priority: 0 normal, 1 high, 2 low. left_out: 0 an error, 1 a warning, 2 nothing, "
     "where an epoch of the cluster ends without samples. replica: which of the `replicas` of this "
-    "node that read the rank's batches.");
+    "node that read the rank's batches. local_world: ranks of each node, where the spec has "
+    "shard.replicas; 0: all are on this one.");
 
 static PyObject *py_session_loader_start(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"epoch",    "rank",    "world",    "step",   "credits",
-                            "state",    "job",     "carried",  "follow", "priority",
-                            "left_out", "replica", "replicas", NULL};
+    static char *names[] = {"epoch",    "rank",    "world",    "step",        "credits",
+                            "state",    "job",     "carried",  "follow",      "priority",
+                            "left_out", "replica", "replicas", "local_world", NULL};
     struct loader_object *loader = (struct loader_object *)self;
     struct dl_epoch_options options = {.world = 1};
     struct dl_epoch *handle = NULL;
@@ -333,11 +335,11 @@ static PyObject *py_session_loader_start(PyObject *self, PyObject *args, PyObjec
     int r;
 
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "|O&O&O&O&O&z#zz#O&O&O&O&O&:start", names, to_u64, &options.epoch, to_u32,
-            &options.rank, to_u32, &options.world, to_u64, &options.step, to_u32, &options.credits,
-            &state, &state_len, &options.job, &carried, &carried_len, to_u32, &options.follow,
-            to_u32, &options.priority, to_u32, &options.left_out, to_u32, &options.replica, to_u32,
-            &options.replicas) ||
+            args, kwargs, "|O&O&O&O&O&z#zz#O&O&O&O&O&O&:start", names, to_u64, &options.epoch,
+            to_u32, &options.rank, to_u32, &options.world, to_u64, &options.step, to_u32,
+            &options.credits, &state, &state_len, &options.job, &carried, &carried_len, to_u32,
+            &options.follow, to_u32, &options.priority, to_u32, &options.left_out, to_u32,
+            &options.replica, to_u32, &options.replicas, to_u32, &options.local_world) ||
         !loader_check(loader))
         return NULL;
     options.state = state;
