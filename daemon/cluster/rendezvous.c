@@ -382,6 +382,7 @@ static void rdzv_take_turn(struct rdzv *rdzv, struct rdzv_turn *turn)
     rdzv_turn(turn);
     turn->changed &= rdzv->want != RDZV_WANT_NOTHING;
     if (turn->changed) {
+        assert(turn->next->writer == rdzv->self.id && turn->next != turn->state);
         rdzv_state_settle(turn->next);
         turn->out->store = RDZV_WRITE;
     }
@@ -620,6 +621,7 @@ static void rdzv_on_request(struct rdzv *rdzv, enum rdzv_want want, uint64_t wit
 /* Ready to be of a round. */
 static void rdzv_on_ready(struct rdzv *rdzv)
 {
+    assert(rdzv->want == RDZV_WANT_IN);
     rdzv->self.ready = true;
     if (!rdzv->in_round)
         rdzv->deadline = rdzv->clock + rdzv->set.join_ns;
@@ -751,6 +753,7 @@ static uint64_t rdzv_next_at(const struct rdzv *rdzv)
 
 static void rdzv_begin_asking(struct rdzv *rdzv, struct rdzv_out *out)
 {
+    assert(rdzv->doing == RDZV_NOTHING && rdzv->want != RDZV_WANT_NOTHING); /* one call at a time */
     rdzv->doing = out->store;
     rdzv->asked = rdzv->clock;
     rdzv->has_news = false;
@@ -771,8 +774,10 @@ void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_st
     *out = (struct rdzv_out){.wake = RDZV_NEVER};
     rdzv_pass_time(rdzv, event->now);
     rdzv_on_event(rdzv, event, next, out);
-    if (rdzv->want == RDZV_WANT_NOTHING)
+    if (rdzv->want == RDZV_WANT_NOTHING) {
+        assert(!rdzv->in_round && !rdzv->has_card && out->store == RDZV_NOTHING);
         return;
+    }
     if (out->store == RDZV_NOTHING && rdzv->doing == RDZV_NOTHING)
         out->store = rdzv_next(rdzv);
     if (out->store != RDZV_NOTHING)

@@ -36,6 +36,7 @@ static void rdzv_state_reserve(struct rdzv_state *state, uint32_t n)
 
 void rdzv_state_copy(const struct rdzv_state *from, struct rdzv_state *to)
 {
+    assert(from != to && from->n <= RDZV_NODES_MAX);
     rdzv_state_reserve(to, from->n);
     struct rdzv_node *nodes = to->nodes;
     uint32_t cap = to->cap;
@@ -126,6 +127,7 @@ int rdzv_state_add(struct rdzv_state *state, const struct rdzv_node *node)
     state->nodes[at] = *node;
     state->nodes[at].rank = RDZV_NO_RANK;
     state->n++;
+    assert(state->n <= state->cap && rdzv_state_find(state, node->id) == &state->nodes[at]);
     return 0;
 }
 
@@ -173,6 +175,7 @@ void rdzv_state_open(struct rdzv_state *state, uint64_t known, const char *why)
     state->complete = false;
     state->enough = false;
     state->stamp = 0;
+    assert(state->round > known); /* nobody takes it for one that is known */
     (void)snprintf(state->why, sizeof state->why, "%s", why);
     for (uint32_t i = 0; i < state->n; i++)
         if (state->nodes[i].member)
@@ -263,6 +266,7 @@ static void rdzv_state_assign_ranks(struct rdzv_state *state, uint32_t members)
         while (taken[rank])
             rank++;
         others[i]->rank = rank++;
+        assert(rank <= members); /* as many ranks as members, from 0 */
     }
 }
 
@@ -276,6 +280,7 @@ void rdzv_state_complete(struct rdzv_state *state)
     state->enough = false;
     uint64_t drawn = rdzv_mix(state->nonce + RDZV_MIX_STEP);
     state->stamp = (rdzv_mix((state->writer ^ drawn) + RDZV_MIX_STEP) & RDZV_NUMBER_MAX) | 1;
+    assert(state->stamp != 0); /* which an open round has */
 }
 
 /* ---- what follows of itself ----------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 
 void rdzv_finish(struct rdzv *rdzv, struct rdzv_out *out, enum rdzv_news news)
 {
+    assert(news == RDZV_LEFT || news == RDZV_CLOSED || (news == RDZV_FAILED && out->error.code));
     out->news = news;
     rdzv->want = RDZV_WANT_NOTHING;
     rdzv->in_round = rdzv->unlisted = rdzv->present = rdzv->self.ready = false;
@@ -41,6 +42,7 @@ static void rdzv_turn_begin(struct rdzv_turn *turn, const struct rdzv_state *fro
     next->writer = rdzv->self.id;
     next->nonce = rdzv_draw(rdzv);
     turn->changed = true;
+    assert(next != from && (!from || next->seq > from->seq));
 }
 
 static void rdzv_turn_change(struct rdzv_turn *turn)
@@ -81,6 +83,7 @@ static void rdzv_turn_notice_round(struct rdzv_turn *turn)
 {
     struct rdzv *rdzv = turn->rdzv;
 
+    assert(!rdzv->in_round && turn->state->complete && turn->me->member);
     rdzv->in_round = rdzv->any = true;
     rdzv->round = turn->state->round;
     rdzv->stamp = turn->state->stamp;
@@ -149,7 +152,9 @@ static void rdzv_turn_take_out(struct rdzv_turn *turn, uint64_t id, const char *
 static void rdzv_turn_say_ready(struct rdzv_turn *turn, uint64_t id)
 {
     rdzv_turn_change(turn);
-    rdzv_state_find(turn->next, id)->ready = true;
+    struct rdzv_node *node = rdzv_state_find(turn->next, id);
+    assert(node && node->member && !turn->next->complete);
+    node->ready = true;
 }
 
 /* Whoever looks says it once of each. */
@@ -300,6 +305,7 @@ static void rdzv_turn_give_up(struct rdzv_turn *turn)
     struct rdzv *rdzv = turn->rdzv;
 
     rdzv_turn_say_late(turn, &rdzv->failure);
+    assert(rdzv->want == RDZV_WANT_IN && rdzv->failure.code);
     rdzv->want = RDZV_WANT_OUT;
     rdzv->deadline = rdzv->clock + RDZV_ROLLBACK_NS;
     rdzv->look_at = rdzv->clock;
@@ -473,6 +479,7 @@ static void rdzv_turn_choose_format(struct rdzv_turn *turn)
 
 void rdzv_turn(struct rdzv_turn *turn)
 {
+    assert(!turn->changed && turn->out->store == RDZV_NOTHING);
     if (turn->looked)
         turn->formats =
             rdzv_formats_of(&turn->rdzv->formats, turn->state, turn->cards, turn->n_cards);

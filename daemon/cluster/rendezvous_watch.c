@@ -2,6 +2,8 @@
 
 #include "daemon/serve/base/memory.h"
 
+#include <assert.h>
+
 /* Longer than that between two steps, and this node was asleep; a shorter nap, or a store that was
  * stuck as long, is told from a death: with the beat that was just not due yet it is no silence. */
 static uint64_t rdzv_watch_patience(const struct rdzv *rdzv)
@@ -102,6 +104,7 @@ static uint64_t rdzv_watch_silence(const struct rdzv *rdzv, struct rdzv_peer *pe
     uint64_t silent = rdzv->clock - peer->seen, most = silence - rdzv_watch_patience(rdzv);
     uint64_t skipped = gap - min_u64(gap, silence / RDZV_NAPS_A_SILENCE);
 
+    assert(most > 0 && most <= silence);
     if (rdzv->blind) {
         peer->spared = false;
         return 0;
@@ -125,6 +128,7 @@ static void rdzv_watch_leave_out_gap(struct rdzv *rdzv)
 
         peer->counts &= peer->seen == rdzv->clock;
         peer->seen = rdzv->clock - rdzv_watch_silence(rdzv, peer);
+        assert(peer->seen <= rdzv->clock);
     }
 }
 
@@ -147,6 +151,7 @@ void rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state, const struct 
         i += of_node;
         k += of_card;
     }
+    assert(n_peers <= nodes + n);
     free(rdzv->peers);
     rdzv->peers = peers;
     rdzv->n_peers = n_peers;

@@ -1,10 +1,13 @@
-"""Checks that names of static functions are the only ones of the tree.
+"""Checks that names of static functions are the only ones of the tree, and that pure machines assert.
 
     statics.py [ROOT]     prints FILE:LINE: what is wrong; exit status 1 if there was anything
 
 A backtrace, a profile and a debugger's `break` show the bare name of a function. So each static
 function has its file's or its module's prefix: no other function of the tree has its name, and it is
 more than one word.
+
+What is wrong inside a pure machine shows where it happens only if it is looked for: after a change of
+state, and where something ends. So each has ASSERTS_A_KLOC assertions in 1,000 lines of code.
 """
 
 import collections
@@ -19,6 +22,17 @@ EXAMPLES = ("client/examples/", "daemon/examples/")
 SILENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'
                     r"__attribute__\(\(.*?\)\)|\b_[a-z]+_\([^()]*\)", re.DOTALL)
 FUNCTION = re.compile(r"^(?P<type>[A-Za-z_][\w\s*()]*?[\s*])(?P<name>\w+)\((?:[^;{}]*)\)\s*\n\{", re.MULTILINE)
+
+
+# Pure machines, and the files of each.
+MACHINES = {
+    "the loader's core": ("daemon/serve/core/*.[ch]",),
+    "slots and segments": ("daemon/serve/ring/*.[ch]",),
+    "the rendezvous": tuple(f"daemon/cluster/rendezvous{part}.[ch]" for part in ("", "_state", "_turn", "_watch")),
+    "turns": ("daemon/serve/session/turns.[ch]", "daemon/serve/session/scheduler.[ch]",
+              "daemon/serve/loader/crew*.[ch]"),
+}
+ASSERTS_A_KLOC = 10
 
 
 def blank(match):
@@ -47,8 +61,27 @@ def all_functions(root):
     return found
 
 
+def asserts_of(root, patterns):
+    """How many assertions these files have, and lines of code: neither blank nor a comment."""
+    asserts = lines = 0
+    for file in sorted(file for pattern in patterns for file in root.glob(pattern)):
+        text = SILENT.sub(blank, file.read_text(encoding="utf-8"))
+        asserts += len(re.findall(r"\bassert\(", text))
+        lines += sum(1 for line in text.splitlines() if line.strip())
+    return asserts, lines
+
+
+def too_few_asserts(root):
+    for machine, patterns in MACHINES.items():
+        asserts, lines = asserts_of(root, patterns)
+        least = lines * ASSERTS_A_KLOC // 1000
+        if asserts < least:
+            yield (f"{patterns[0]}:1: {machine} has {asserts} assertions in {lines} lines, and should have {least}; "
+                   "assert what holds after a change of state, and where something ends")
+
+
 def check(root):
-    wrong = []
+    wrong = list(too_few_asserts(pathlib.Path(root)))
     for name, places in all_functions(pathlib.Path(root)).items():
         for path, line, static in places:
             if not static:

@@ -48,6 +48,15 @@ class Statics(unittest.TestCase):
         self.assertEqual(self.wrong({"daemon/plan/a.c": text}),
                          ["daemon/plan/a.c:5: find() is one word; give it the prefix of its file"])
 
+    def test_a_machine_asserts(self):
+        code = "int a_go(int i)\n{\n" + "    i++; /* assert(i); */\n" * 400 + "%s    return i;\n}\n"
+        for asserts, found in (4, 0), (3, 1):
+            with self.subTest(asserts=asserts):
+                wrong = self.wrong({"daemon/serve/core/a.c": code % ("    assert(i);\n" * asserts),
+                                    "daemon/plan/a.c": code.replace("a_go", "b_go") % ""})
+                self.assertEqual(len(wrong), found, wrong)
+                self.assertTrue(all("the loader's core has 3 assertions" in line for line in wrong), wrong)
+
     def test_what_is_none_of_it(self):
         text = ("int find(void)\n{\n    return 0;\n}\n"             # not static
                 "static int look(void);\n"                          # only declared

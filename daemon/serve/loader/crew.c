@@ -98,7 +98,7 @@ static void crew_on_done(uv_work_t *work, int status)
     _cleanup_(blame_backp)
     _unused_ uint64_t before = blame_swap(job->blame);
 
-    (void)status; /* nobody cancels it */
+    assert(status == 0 && !job->waits); /* nobody cancels it */
     crew_turns_end(&crew->turns, &user->place);
     crew_let_go(user);
     crew_put_to_work(crew);

@@ -56,6 +56,7 @@ struct crew_place *crew_turns_next(struct crew_turns *turns)
     place->running++;
     turns->running++;
     crew_turns_go_last(turns, place);
+    assert(place->running <= turns->limit && turns->running <= turns->threads);
     return place;
 }
 

@@ -39,6 +39,7 @@ void turns_remove(struct turns *turns, struct turn *turn)
     if (!user)
         return;
     turns_wait_no_more(turns, turn);
+    assert(user == &turns->door || user->sessions > 0);
     turn->user = NULL;
     if (user == &turns->door || --user->sessions > 0)
         return;
@@ -88,6 +89,7 @@ struct turn *turns_next(struct turns *turns, uint64_t now_ns)
         return NULL;
     turns->floor_ns = max_u64(turns->floor_ns, least->used_ns);
     turn = least->first;
+    assert(turn && turn->waits && turn->user == least);
     turns_wait_no_more(turns, turn);
     return turn;
 }
