@@ -81,7 +81,7 @@ static int pages_unpack_row(const uint8_t *data, size_t len, size_t *at, struct 
     size_t bytes;
 
     if (value_scan(data + *at, len - *at, &bytes) < 0)
-        return dl_error_set(err, EBADMSG, "", "a row of a list is no value within the limits");
+        return dl_error_set(err, EBADMSG, "", "a row of a list is not a value within the limits");
     if (value_push(list, &row) < 0)
         return dl_error_set(err, ENOMEM, "", "out of memory for a list of %zu bytes", len);
     int r = value_unpack(data + *at, bytes, row, err);

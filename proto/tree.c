@@ -253,7 +253,7 @@ static int tree_check_key(const struct check *check, const struct tree_node *nod
     if (node->key_len == 0)
         return node->key_off ? damaged(check, "%u: a place for no key", check->index) : 0;
     if (!in_dict)
-        return damaged(check, "%u: a key, but its parent is no dict", check->index);
+        return damaged(check, "%u: a key, but its parent is not a dict", check->index);
     if (node->key_len > DL_MAX_NAME_BYTES)
         return damaged(check, "%u: a key of %u bytes", check->index, node->key_len);
     if (node->key_off < keys_at || add_overflows(node->key_off, node->key_len, &end) ||

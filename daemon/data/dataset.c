@@ -247,7 +247,7 @@ static int dataset_open_kind(const struct spec_dataset *spec, const char *place,
                             "a dataset of kind python needs a Python interpreter; open the loader "
                             "at a daemon, whose workers have one");
     }
-    return dl_error_set(err, EINVAL, "dataset.kind", "%u is no kind of dataset",
+    return dl_error_set(err, EINVAL, "dataset.kind", "%u is not a kind of dataset",
                         (unsigned)spec->kind);
 }
 

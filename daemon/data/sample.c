@@ -227,9 +227,10 @@ int sample_check(const struct sample *sample, struct dl_error *err)
     case -EFAULT:
         return dl_error_set(err, EINVAL, "", "a leaf of the sample has a size but no bytes (NULL)");
     default:
-        return dl_error_set(err, EINVAL, "",
-                            "the sample is no tree: a second root, a key outside a dict or none in "
-                            "one, an end without its beginning, an unknown kind of node, or a key "
-                            "that is not UTF-8");
+        return dl_error_set(
+            err, EINVAL, "",
+            "the sample is not a tree: a second root, a key outside a dict or none in "
+            "one, an end without its beginning, an unknown kind of node, or a key "
+            "that is not UTF-8");
     }
 }

@@ -42,10 +42,11 @@ int shard_file_check(const uint8_t *data, uint64_t bytes, uint64_t samples, cons
     if (bytes >= 8 && shard_file_u32(data, 0) == samples && samples <= bytes / 4 - 2 &&
         shard_file_u32(data, 1 + samples) == bytes)
         return 0;
-    return dl_error_set(err, EINVAL, path,
-                        "is no shard of %llu samples and %llu bytes; it is truncated or damaged, "
-                        "or index.json is not its own",
-                        (unsigned long long)samples, (unsigned long long)bytes);
+    return dl_error_set(
+        err, EINVAL, path,
+        "is not a shard of %llu samples and %llu bytes; it is truncated or damaged, "
+        "or index.json is not its own",
+        (unsigned long long)samples, (unsigned long long)bytes);
 }
 
 int shard_file_find(const uint8_t *data, uint64_t bytes, uint64_t i, const char *path,

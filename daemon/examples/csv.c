@@ -135,7 +135,7 @@ static int add_cell(const struct csv *csv, const struct column *column, const st
         return host->string(sample, column->name, text, len);
     }
     if (cell_number(cell, &number) < 0)
-        return host->fail(host, EINVAL, "line %llu: \"%.*s\" in column %s is no number",
+        return host->fail(host, EINVAL, "line %llu: \"%.*s\" in column %s is not a number",
                           line_of(csv, cell->text), (int)(cell->len < 40 ? cell->len : 40),
                           cell->text, column->name);
     return host->real(sample, column->name, number);

@@ -109,11 +109,11 @@ static int read_index(struct indexed *indexed, const char *path, const char *ind
 
     if (bytes < HEADER_BYTES || memcmp(index, magic, MAGIC_BYTES) != 0 ||
         memcmp(index + MAGIC_BYTES, &version, sizeof version) != 0)
-        return host->fail(host, EINVAL, "%s: is no index of version 1: it does not begin as one",
-                          path);
+        return host->fail(host, EINVAL,
+                          "%s: is not an index of version 1: it does not begin as one", path);
     type = (uint8_t)index[TYPE_AT];
     if (type >= sizeof types / sizeof types[0] || types[type].bytes == 0)
-        return host->fail(host, EINVAL, "%s: %u is no type of tokens", path, type);
+        return host->fail(host, EINVAL, "%s: %u is not a type of tokens", path, type);
     indexed->type = types[type];
     memcpy(&indexed->n, index + COUNT_AT, sizeof indexed->n);
     if (indexed->n > (bytes - HEADER_BYTES) / (sizeof(int32_t) + sizeof(uint64_t)))
@@ -133,7 +133,7 @@ static int map_both(struct indexed *indexed, const char *prefix)
     int r;
 
     if (snprintf(path, sizeof path, "%s.idx", prefix) >= PATH_ROOM)
-        return host->fail(host, ENAMETOOLONG, "%.200s...: is no path", prefix);
+        return host->fail(host, ENAMETOOLONG, "%.200s...: is not a path", prefix);
     r = host->map(host, path, &data, &bytes);
     if (r == 0)
         r = read_index(indexed, path, data, bytes);

@@ -130,7 +130,7 @@ static int ragged_collate(void *handle, const struct dl_plugin_sample *const *sa
 
     host->node(samples[0], 0, &first);
     if (first.kind != DL_PLUGIN_DICT || first.children + 1 != host->nodes(samples[0]))
-        return host->fail(host, EINVAL, "sample %llu is no dict of leaves",
+        return host->fail(host, EINVAL, "sample %llu is not a dict of leaves",
                           (unsigned long long)numbers[0]);
     host->begin(result, DL_PLUGIN_DICT, NULL);
     for (uint32_t i = 1; i < host->nodes(samples[0]); i++) {

@@ -74,7 +74,7 @@ int main(int argc, char **argv)
         case OPT_CLIENT:
         case OPT_STDERR:
             if (!dloaderd_parse_fd(optarg, c == OPT_CLIENT ? &o.client : &o.errors)) {
-                fprintf(stderr, "dloaderd: --%s: \"%s\" is no open descriptor above 2\n",
+                fprintf(stderr, "dloaderd: --%s: \"%s\" is not an open descriptor above 2\n",
                         c == OPT_CLIENT ? "client" : "stderr", optarg);
                 return 2;
             }

@@ -119,7 +119,7 @@ static int weight_files_take(int fd, const char *path, uint64_t sum, uint64_t n,
     if (fstat(fd, &st) < 0)
         return dl_error_set(err, errno, path, "%s", strerror(errno));
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != n * sizeof(double))
-        return dl_error_set(err, EINVAL, path, "is no file of %" PRIu64 " weights", n);
+        return dl_error_set(err, EINVAL, path, "is not a file of %" PRIu64 " weights", n);
     double *weights = malloc(max_u64(n, 1) * sizeof *weights);
     if (!weights)
         return dl_error_set(err, ENOMEM, path, "no memory for %" PRIu64 " weights", n);

@@ -540,7 +540,7 @@ class Private(LifeCase):
     def test_descriptors_that_are_none(self):
         for option in ("--client", "--stderr"):
             for fd in ("1", "99", "x", ""):
-                self.assert_does_not_start(f"{option}: \"{fd}\" is no open descriptor", "--private",
+                self.assert_does_not_start(f"{option}: \"{fd}\" is not an open descriptor", "--private",
                                            option, fd, status=2)
         with open("/dev/null", "w") as null:
             for option in ("--client", "--stderr"):

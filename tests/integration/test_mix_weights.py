@@ -348,7 +348,7 @@ class Changes(TestCase):
         other = self.client(self.running)
         other.start(other.open(mix())["loader"], rank=0, world=2, credits=1)
         for words, message in (
-                (("0=1", "1=1", "3=1"), "3: is no dataset of the mix; give its number, 0 to 2"),
+                (("0=1", "1=1", "3=1"), "3: is not a dataset of the mix; give its number, 0 to 2"),
                 (("0=1", "1=1"), "there is none for dataset 2 (range)"),
                 (("range=1", "1=1", "2=1"), "range: is the name of 3 datasets"),
                 (("0=0", "1=0", "2=0"), "all weights are 0"),
@@ -363,7 +363,7 @@ class Changes(TestCase):
             self.assertEqual(dlctl("mix", "mixed", *words, check=False, daemon=self.running).returncode, 2, words)
         self.assertIn("no loader of that name", self.refused("unknown", "0=1"))
         for name, keys, message in (
-                ("range", {"dataset": {"kind": "range", "length": 9}}, "is no mix"),
+                ("range", {"dataset": {"kind": "range", "length": 9}}, "is not a mix"),
         ):
             spec = mix(name, **keys)
             spec["dataset"] = {key: value for key, value in spec["dataset"].items() if value is not None}

@@ -124,7 +124,7 @@ class Plugins(BuildCase):
         for text, message in [
                 ("a,b\n1,2\n3\n", "sample 1: line 3 has 1 cells, and the first line 2"),
                 ("a,b\n1,2\n3,4,5\n", "sample 1: line 3 has more cells than the first line: 2"),
-                ("a\n1\nx\n", 'sample 1: line 3: "x" in column a is no number'),
+                ("a\n1\nx\n", 'sample 1: line 3: "x" in column a is not a number'),
                 ('a\n"1\n', "open(): line 2: the quotes of a cell do not end with it"),
                 ('"a"b\n', "open(): line 1: the quotes of a cell do not end with it"),
                 ("a,,b\n", "open(): column 2 has a name of 0 bytes"),
@@ -211,12 +211,12 @@ class Plugins(BuildCase):
         tokens.write_bytes(tokens.read_bytes()[:-1])
         self.refused(plugin, config, "sample 1: its 3 tokens from byte 4 on lie outside the file")
         for broken, message in [
-                (b"", "open(): " + str(index) + ": is no index of version 1"),
-                (whole[:33], "is no index of version 1"),
-                (b"x" + whole[1:], "is no index of version 1"),
-                (whole[:9] + b"\2" + whole[10:], "is no index of version 1"),
-                (whole[:17] + b"\7" + whole[18:], "7 is no type of tokens"),
-                (whole[:17] + b"\x63" + whole[18:], "99 is no type of tokens"),
+                (b"", "open(): " + str(index) + ": is not an index of version 1"),
+                (whole[:33], "is not an index of version 1"),
+                (b"x" + whole[1:], "is not an index of version 1"),
+                (whole[:9] + b"\2" + whole[10:], "is not an index of version 1"),
+                (whole[:17] + b"\7" + whole[18:], "7 is not a type of tokens"),
+                (whole[:17] + b"\x63" + whole[18:], "99 is not a type of tokens"),
                 (whole[:57], "is too short for the 2 sequences it says it has"),
                 (whole[:18] + b"\xff" * 8 + whole[26:], "is too short for the 184467440737")]:
             with self.subTest(broken=broken):
@@ -299,7 +299,7 @@ class Loaders(BuildCase):
         daemon = self.daemon({"plugins": [str(self.folder)]})
         spec = self.spec("numbers", name="numbers", dataset={"kind": "range", "length": 9},
                          batch={"size": 4}, collate=self.ragged())
-        self.assertIn("ragged.so: collate(): sample 0 is no dict of leaves",
+        self.assertIn("ragged.so: collate(): sample 0 is not a dict of leaves",
                       self.run_in_vain(daemon, spec))
 
     def state_list(self, whole):
@@ -395,7 +395,7 @@ class Loaders(BuildCase):
         spec = self.spec("bad", name="bad", batch={"size": 2},
                          dataset={"kind": "plugin", "path": str(self.example("csv")),
                                   "config": {"path": path}})
-        self.assertIn('csv.so: sample 1: line 3: "x" in column a is no number',
+        self.assertIn('csv.so: sample 1: line 3: "x" in column a is not a number',
                       self.run_in_vain(daemon, spec))
 
 

@@ -250,7 +250,7 @@ class SampleWeights(TestCase):
             with self.client(self.running) as client:
                 client.start(client.open({**drawn(name), **keys})["loader"], credits=1)
                 self.assertIn(message, self.refused(only(1), name=name))
-        self.assertIn("its dataset is no mix", dlctl("mix", "drawn", "0=1", check=False, daemon=self.running).stderr)
+        self.assertIn("its dataset is not a mix", dlctl("mix", "drawn", "0=1", check=False, daemon=self.running).stderr)
         for words in (), ("drawn",), ("drawn", "a", "b"):
             self.assertEqual(dlctl("weights", *words, check=False, daemon=self.running).returncode, 2, words)
         with open(self.path("w.npy"), "wb") as file:

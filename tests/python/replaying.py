@@ -77,5 +77,5 @@ class Replaying(DataLoader):
         if not isinstance(state, dict) or state.get("version") != VERSION:
             raise ValueError("state_dict: not a state of this class; give what state_dict() gave")
         if not isinstance(state["given"], int) or not 0 <= state["given"] < 1 << 40:
-            raise ValueError(f"state_dict: given: {state['given']!r} is no number of batches")
+            raise ValueError(f"state_dict: given: {state['given']!r} is not a number of batches")
         self.place, self.loaded = dict(state), True

@@ -305,7 +305,7 @@ class Tokens(Look):
         """The loader opens elsewhere before: here alone it can be damaged."""
         (self.folder / "m.json").write_text("{}")
         from dloader import _detokenize
-        with self.assertRaisesRegex(ValueError, "m.json: is no tokenizer.json"):
+        with self.assertRaisesRegex(ValueError, "m.json: is not a tokenizer.json"):
             _detokenize.of_spec({"dataset": {"tokenizer": "huggingface", "model": "m.json"}}, str(self.folder))
 
 

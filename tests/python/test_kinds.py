@@ -534,7 +534,7 @@ class TheirWriters(KindCase):
         dataset = {"kind": "hdf5", "path": path}
         for fields, says in ((["text"], "its dataset text is of no numbers that are read"), (["big"], "big-endian"),
                              (["scalar"], "has no dimensions"), (["lzf"], "by a filter that is not read"),
-                             (["group"], "its dataset group is no dataset"), (["none"], "has no dataset none"),
+                             (["group"], "its dataset group is not a dataset"), (["none"], "has no dataset none"),
                              (["three", "four"], "its dataset three has 3 rows, but four has 4")):
             self.assert_refused({**dataset, "fields": fields}, says)
 

@@ -132,7 +132,7 @@ class Unknown(Case):
                 (TensorDataset(rows.t()), "tensor 0 of the TensorDataset is a view"),
                 (TensorDataset(rows.clone().requires_grad_()), "tensor 0 of the TensorDataset requires"),
                 (TensorDataset(torch.nn.Parameter(rows)), "is of type torch.nn.parameter.Parameter"),
-                (TensorDataset(rows.to_sparse()), "no dense tensor"),
+                (TensorDataset(rows.to_sparse()), "not a dense tensor"),
                 (torch.zeros(0, 3), "no rows with elements"),
                 (numpy.array(["a", "b"]), "elements of type <U1"),
                 (numpy.arange(12).reshape(3, 4).T, "a view whose rows are not in order"),

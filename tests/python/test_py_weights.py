@@ -84,7 +84,7 @@ class Weights(ClientCase):
             next(reader)
             for weights, where, message in (
                     ([1], {}, "there is none for dataset 1"),
-                    ({"x": 1, 0: 1}, {}, "x: is no dataset of the mix|is no dataset of the mix"),
+                    ({"x": 1, 0: 1}, {}, "x: is not a dataset of the mix|is not a dataset of the mix"),
                     ([0, 0], {}, "all weights are 0"),
                     ([1, 1], {"step": 0}, "the first possible is"),
                     ([1, 1], {"step": -1}, "step: -1 is not an integer")):
@@ -139,7 +139,7 @@ class SampleWeights(ClientCase):
                     (last, {"step": -1}, "step: -1 is not an integer")):
                 with self.subTest(message), self.assertRaisesRegex(ValueError, message):
                     loader.set_sample_weights(weights, **where)
-            with self.assertRaisesRegex(ValueError, "its dataset is no mix"):
+            with self.assertRaisesRegex(ValueError, "its dataset is not a mix"):
                 loader.set_weights([1])
 
     def test_resume_with_other_ranks_and_another_daemon(self):

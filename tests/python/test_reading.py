@@ -118,7 +118,7 @@ class Model(Files):
                         b'{"model": {"vocab": [[]]}}', b'{"model": {"vocab": {}}, "added_tokens": [5]}', b"[" * 100000,
                         b"{" * 100000, file[:9], b'{"model": {"vocab": {}}, "decoder": {"type": ["x"]}}'):
             with self.subTest(content=content[:40]):
-                with self.assertRaisesRegex(ValueError, "tokenizer: is no tokenizer.json"):
+                with self.assertRaisesRegex(ValueError, "tokenizer: is not a tokenizer.json"):
                     self.of(content)
         for whole in file, good:
             for _ in range(300):

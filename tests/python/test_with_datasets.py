@@ -225,7 +225,7 @@ class TestNative(Case):
                 (rows.Dataset.from_dict({"input_ids": [[1], None]}), collate, "column input_ids has nulls"),
                 (data.with_format("numpy"), collate, "format is numpy"),
                 (data, named, ".pad is not transformers' own"),
-                ([1, 2], collate, "list is no datasets.Dataset")]:
+                ([1, 2], collate, "list is not a datasets.Dataset")]:
             with self.subTest(says), self.assertRaisesRegex(ValueError, says):
                 DataLoader(dataset, batch_size=2, num_workers=1, collate_fn=function, native="require")
         longest = transformers.DataCollatorWithPadding(tokenizer(), padding="max_length", max_length=9)

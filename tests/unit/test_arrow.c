@@ -268,7 +268,7 @@ static void test_nulls(void **state)
                         "int64 0100000000000000; string; int32 0; float32 2 0000803f0000803f; "
                         "bool 01; ");
     spec.nulls = (struct value){.type = VALUE_FLOAT, .number = 0.5};
-    expect_refused(&spec, "0.5 is no value of the column id, whose numbers are int64");
+    expect_refused(&spec, "0.5 is not a value of the column id, whose numbers are int64");
 }
 
 static void test_lengths(void **state)
@@ -401,9 +401,10 @@ static void test_features(void **state)
     assert_string_equal(opened_sample(&spec, 0), "bytes 616263; uint8 2,2 01020304; ");
     spec = spec_of(media_file((uint32_t[]){0, 1, 4}, features));
     spec.decode = false;
-    assert_string_equal(opened_sample(&spec, 0),
-                        "error: row 0: its column grid is no array: its inner lists have 1 and 3 "
-                        "elements");
+    assert_string_equal(
+        opened_sample(&spec, 0),
+        "error: row 0: its column grid is not an array: its inner lists have 1 and 3 "
+        "elements");
     /* Without features: what the types say. */
     spec = spec_of(media_file((uint32_t[]){0, 1, 4}, "{\"info\": 3}"));
     spec.nulls = (struct value){.type = VALUE_INT};
@@ -478,7 +479,7 @@ static void test_saved_to_disk(void **state)
     write_indices("saved/i.arrow", 0, 2);
     assert_string_equal(opened_sample(&spec, 1), "error: index 1 is row 2, but there are 2 rows");
     harness_file("saved/i.arrow", b->data, b->len);
-    expect_refused(&spec, "is no list of indices");
+    expect_refused(&spec, "is not a list of indices");
     write_text("saved/state.json", "{\"_data_files\": [{\"filename\": \"../a.arrow\"}]}");
     expect_refused(&spec, "names a file that does not lie in the directory");
     write_text("saved/state.json", "{\"_data_files\": []}");

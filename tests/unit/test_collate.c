@@ -248,7 +248,7 @@ static void test_kinds(void **state)
     assert_string_equal(err.message, "is not the absolute path of a plug-in");
     spec.collate.kind = 99;
     assert_int_equal(collate_new(&spec, &anywhere, &c, &err), -EINVAL);
-    assert_error(&err, EINVAL, "collate.kind", "99 is no kind of collate");
+    assert_error(&err, EINVAL, "collate.kind", "99 is not a kind of collate");
     assert_null(c);
     assert_null(collate_free(NULL));
 }

@@ -212,7 +212,8 @@ static const struct collate_case bad[] = {
      "0: collate: the samples have a field position_ids, which packing would add; rename it"},
     {"kind: pack, length: 4, value: -1, lengths: [1], rows: [1]",
      "[{a: {$tensor: [uint8, [1], 1]}}]",
-     "0: collate.value: -1 is no uint8, at a; choose another value, or name the fields to pad in "
+     "0: collate.value: -1 is not a value of uint8, at a; choose another value, or name the fields "
+     "to pad in "
      "collate.fields"},
 };
 

@@ -165,7 +165,8 @@ static const struct collate_case bad[] = {
      "0: collate: the samples have a field _mask, which padding  would add; rename it, or leave  "
      "out of collate.fields"},
     {"kind: pad, value: -1", "[{a: [{$tensor: [uint8, [1], 1]}]}]",
-     "0: collate.value: -1 is no uint8, at a.0; choose another value, or name the fields to pad in "
+     "0: collate.value: -1 is not a value of uint8, at a.0; choose another value, or name the "
+     "fields to pad in "
      "collate.fields"},
     {"kind: pad, multiple_of: 9223372036854775807",
      "[{$tensor: [uint8, [1], 1]}, {$tensor: [uint8, [2], 1]}]",

@@ -335,9 +335,10 @@ static void test_later_type(void **state)
     struct spec_dataset spec = spec_of("later.csv", text);
     struct dataset *ds = must_open(&spec);
     assert_int_equal(take(ds, &key, CSV_ROWS_JUDGED, &t), -EINVAL);
-    assert_error(&t.err, EINVAL, files[0].path,
-                 "line 1002: its a is \"2.5\", which is no int64; give the column another type "
-                 "with dataset.types, such as {a: string}");
+    assert_error(
+        &t.err, EINVAL, files[0].path,
+        "line 1002: its a is \"2.5\", which is not of type int64; give the column another type "
+        "with dataset.types, such as {a: string}");
     drop(&t);
     dataset_close(ds);
     assert_int_equal(value_set_string(&spec.types, "a", "float64"), 0);
@@ -362,9 +363,9 @@ static void test_refusals(void **state)
         {"a,\"b\n", NULL, NULL, "its first row has a cell whose quotes do not end"},
         {"a,b\n1,2\n3,\"4\n5,6\n", NULL, NULL, "line 3 has a cell whose quotes do not end"},
         {"\x1F\x8B\x08zip", NULL, NULL, "unpack it with gunzip"},
-        {"a\n1\n", "b", "int8", "is no column of the files"},
-        {"a\n1\n", "a", "float16", "is no type of a column; give one of string, bool"},
-        {"a\n1\n", "a", "number", "is no type of a column; give one of string, bool"},
+        {"a\n1\n", "b", "int8", "is not a column of the files"},
+        {"a\n1\n", "a", "float16", "is not a type of a column; give one of string, bool"},
+        {"a\n1\n", "a", "number", "is not a type of a column; give one of string, bool"},
     };
 
     (void)state;

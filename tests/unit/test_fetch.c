@@ -260,7 +260,7 @@ static void test_bad_files(void **state)
     assert_int_equal(refuse(&spec, &err), EINVAL);
     spec.dataset.kind = 99;
     assert_int_equal(refuse(&spec, &err), EINVAL);
-    assert_error(&err, EINVAL, "dataset.kind", "99 is no kind of dataset");
+    assert_error(&err, EINVAL, "dataset.kind", "99 is not a kind of dataset");
     free(files[0].path);
 }
 

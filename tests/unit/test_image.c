@@ -314,9 +314,10 @@ static void test_no_image(void **state)
     assert_error(&err, EINVAL, "/some/file",
                  "is GIF, which is not read; convert it to PNG, or remove it");
     assert_int_equal(refused(&as_it_is, (const uint8_t *)"<html>__", 8, &err), EINVAL);
-    assert_error(&err, EINVAL, "/some/file",
-                 "is no image that is known: it begins with the bytes 3c 68 74 6d; convert it to "
-                 "JPEG, PNG, WebP or TIFF, or remove it");
+    assert_error(
+        &err, EINVAL, "/some/file",
+        "is not an image that is known: it begins with the bytes 3c 68 74 6d; convert it to "
+        "JPEG, PNG, WebP or TIFF, or remove it");
     assert_int_equal(refused(&as_it_is, (const uint8_t *)"\xff\xd8\xff\xd9____", 8, &err), EINVAL);
     assert_error_has(&err, "the image is corrupt (");
 }

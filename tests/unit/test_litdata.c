@@ -194,7 +194,7 @@ static void test_plain(void **state)
     dataset_close(ds);
     expect_refused("plain", ", fields: [x]", "has no samples with a key x");
     expect_refused("plain", ", sequence_length: 2", "was not written for a TokensLoader");
-    expect_refused("plain", ", images: [id]", "its id is no file or bytes");
+    expect_refused("plain", ", images: [id]", "its id is not a file or bytes");
 }
 
 static bool lacks_zstd(void)
@@ -394,7 +394,7 @@ static void test_tokens(void **state)
     ds = open_in("tokens", ", sequence_length: 2");
     struct dl_error err = {0};
     assert_int_equal(ds->ops->read_rows(ds, &key, indices, 1, dst, &bad, &err), -EINVAL);
-    assert_error_has(&err, "is no shard of 2 samples");
+    assert_error_has(&err, "is not a shard of 2 samples");
     dataset_close(ds);
 }
 
@@ -610,7 +610,7 @@ static void test_bad_index(void **state)
         {"\"data_format\": [\"int\"], \"data_spec\": \"[2, " LEAF "]\"", "", "is not of version 1"},
         {"\"data_format\": [\"int\"], \"data_spec\": \"[1, {}]\"", "", "is damaged"},
         {"\"data_format\": [\"int\"], \"data_spec\": \"" SHAPE "\"", "", "not as many formats"},
-        {"\"data_format\": [1], \"data_spec\": \"[1, " LEAF "]\"", "", "a format that is no text"},
+        {"\"data_format\": [1], \"data_spec\": \"[1, " LEAF "]\"", "", "a format that is not text"},
         {"\"data_format\": [\"int\"], \"data_spec\": \"" DICT(KEYS, LEAF) "\"", "",
          "keys are not as many"},
         {"\"data_format\": [\"int\"], \"data_spec\": \"" DICT("[1]", LEAF) "\"", "",
@@ -623,8 +623,8 @@ static void test_bad_index(void **state)
         {CONFIG ", \"item_loader\": \"MyLoader\"", "", "written for a MyLoader"},
         {CONFIG ", \"item_loader\": \"TokensLoader\"", "", "no tensors of one dimension"},
         {CONFIG, "1", "chunk 0 has a filename"},
-        {CONFIG, "{\"filename\": \"../x\"}", "no file below the directory"},
-        {CONFIG, "{\"filename\": \"/etc/passwd\"}", "no file below the directory"},
+        {CONFIG, "{\"filename\": \"../x\"}", "not a file below the directory"},
+        {CONFIG, "{\"filename\": \"/etc/passwd\"}", "not a file below the directory"},
         {CONFIG, "{\"filename\": \"x\"}", "cannot be"},
         {CONFIG, "{\"filename\": \"x\", \"chunk_bytes\": 15, \"chunk_size\": 2}", "cannot be"},
         {CONFIG, "{\"filename\": \"x\", \"chunk_bytes\": 8589934592, \"chunk_size\": 2}",

@@ -289,7 +289,7 @@ static void test_bad_index(void **state)
         {"{\"shards\": [{\"format\": \"mds\", \"version\": 2, \"samples\": 1, \"column_names\": "
          "[\"x\"], \"column_encodings\": [\"ndarray:int32:0\"], \"column_sizes\": [null], "
          "\"raw_data\": {\"bytes\": 99, \"basename\": \"x\"}}]}",
-         "no type and shape"},
+         "not a type and shape"},
         {"{\"shards\": [{\"format\": \"mds\", \"version\": 2, \"samples\": 1, \"column_names\": "
          "[\"x\"], \"column_encodings\": [\"int\"], \"column_sizes\": [], \"raw_data\": "
          "{\"bytes\": 99, \"basename\": \"x\"}}]}",
@@ -300,10 +300,10 @@ static void test_bad_index(void **state)
          "no such file"},
         {"{\"shards\": [{\"format\": \"mds\", \"version\": 2, \"samples\": 1, " COLUMNS
          ", \"raw_data\": {\"bytes\": 99, \"basename\": \"a/../../x\"}}]}",
-         "no file below the directory"},
+         "not a file below the directory"},
         {"{\"shards\": [{\"format\": \"mds\", \"version\": 2, \"samples\": 1, " COLUMNS
          ", \"raw_data\": {\"bytes\": 99, \"basename\": \"/etc/passwd\"}}]}",
-         "no file below the directory"},
+         "not a file below the directory"},
     };
 
     (void)state;

@@ -78,7 +78,7 @@ static void test_two_at_once(void **state)
     dataset_close(good);
 }
 
-#define NO_TREE "the sample is no tree: a second root, a key outside a dict or none in one, "
+#define NO_TREE "the sample is not a tree: a second root, a key outside a dict or none in one, "
 
 /* What a get() does, and how begins what is said of it, after "sample 3: ". */
 static const struct {
@@ -105,11 +105,11 @@ static const struct {
     {"key not UTF-8", EINVAL, "\"?\": " NO_TREE},
     {"too many", E2BIG, "\"x\": the sample has more than "},
     {"too deep", E2BIG, "\"x\": the sample has more than "},
-    {"a tensor begins", EINVAL, "1 is no kind of container"},
-    {"77 begins", EINVAL, "77 is no kind of container"},
-    {"type 0", EINVAL, "0 is no type of a tensor's elements"},
-    {"type 99", EINVAL, "99 is no type of a tensor's elements"},
-    {"faults are ignored", EINVAL, "\"first\": 99 is no type of a tensor's elements"},
+    {"a tensor begins", EINVAL, "1 is not a kind of container"},
+    {"77 begins", EINVAL, "77 is not a kind of container"},
+    {"type 0", EINVAL, "0 is not a type of a tensor's elements"},
+    {"type 99", EINVAL, "99 is not a type of a tensor's elements"},
+    {"faults are ignored", EINVAL, "\"first\": 99 is not a type of a tensor's elements"},
     {"nine dimensions", EINVAL, "a tensor of 9 dimensions; the maximum is 8"},
     {"no shape", EINVAL, "a tensor of 2 dimensions has no shape: NULL"},
     {"huge shape", EINVAL, "a tensor of 2^63 bytes or more"},

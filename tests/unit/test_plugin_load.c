@@ -362,7 +362,7 @@ static void test_what_json_does_not_have(void **state)
     assert_int_equal(value_set_string(&v, "text", "\xff"), 0);
     expect_no_text(&v, "dataset.config.text", "is not UTF-8, which text in JSON must be");
     v.type = (enum value_type)99;
-    expect_no_text(&v, "dataset.config", "is no value");
+    expect_no_text(&v, "dataset.config", "is not a value");
 }
 
 static const struct CMUnitTest tests[] = {

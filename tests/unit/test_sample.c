@@ -190,7 +190,7 @@ static void test_refused(void **state)
         const char *has;
     } rows[] = {
         {second_root, EINVAL, "a second root"},
-        {key_of_root, EINVAL, "no tree"},
+        {key_of_root, EINVAL, "not a tree"},
         {key_in_list, EINVAL, "a key outside a dict"},
         {no_key_in_dict, EINVAL, "none in one"},
         {end_alone, EINVAL, "an end without its beginning"},

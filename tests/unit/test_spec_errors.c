@@ -434,7 +434,8 @@ static const struct refusal key_refusals[] = {
     {"name: a b", "name", "\"a b\" is not a name: 1 to 128 letters, digits and . _ - /"},
     {"name: \xC3\xA9", "name", "\"\xC3\xA9\" is not a name: 1 to 128 letters, digits and . _ - /"},
     {"collate: {mixup: 0.2}", "collate.classes",
-     "null is no number of classes, of which mixup and cutmix make shares of each label; write it, "
+     "null is not a number of classes, of which mixup and cutmix make shares of each label; write "
+     "it, "
      "such as 1000"},
     {"collate: {classes: 10}", "collate.classes",
      "10 only applies to mixup and cutmix; write one of them, or leave classes out"},

@@ -239,7 +239,7 @@ static void test_fields(void **state)
         {"a.npy", "x", NULL, "its member a.npy at byte 0 cannot be read: it does not start with"},
         {"a.npy", "", NULL, "cannot be read: it is empty"},
         {"a.__key__", "x", NULL, "is the second field \"__key__\" of its sample"},
-        {"a.\xFF", "x", NULL, "cannot be part of its sample: the sample is no tree"},
+        {"a.\xFF", "x", NULL, "cannot be part of its sample: the sample is not a tree"},
         {"\xFF.x", "x", NULL, "has a name that is not UTF-8"},
     };
 

@@ -184,11 +184,11 @@ static void test_chats(void **state)
     expect_numbers(&t.sample, "loss_mask", "0 0 1 ");
     drop(&t);
     assert_int_equal(take(ds, &key, 1, &t), -EINVAL);
-    assert_error_has(&t.err, "sample 1: its field said is no conversation: it is not a list of "
+    assert_error_has(&t.err, "sample 1: its field said is not a conversation: it is not a list of "
                              "messages; each message is {\"role\": ");
     drop(&t);
     assert_int_equal(take(ds, &key, 2, &t), -EINVAL);
-    assert_error_has(&t.err, "is no conversation: message 0 has no strings role and content");
+    assert_error_has(&t.err, "is not a conversation: message 0 has no strings role and content");
     drop(&t);
     dataset_close(ds);
 }

@@ -337,9 +337,9 @@ static void test_bos_and_eos(void **state)
     expect_open_refusal(&spec, "dataset.max_length",
                         "2 leaves no room for a text beside 2 special");
     spec.eos = token("c");
-    expect_open_refusal(&spec, "dataset.eos", "\"c\" is no token of ");
+    expect_open_refusal(&spec, "dataset.eos", "\"c\" is not a token of ");
     spec.eos = (struct value){.type = VALUE_INT, .integer = 5};
-    expect_open_refusal(&spec, "dataset.eos", "5 is no token of ");
+    expect_open_refusal(&spec, "dataset.eos", "5 is not a token of ");
     spec.eos.integer = 0;
     spec.max_length = 4;
     take_sample(&t, &spec, 0, 0);

@@ -152,7 +152,7 @@ static void test_files(void **state)
     assert_int_equal(table->sum, sum);
     weight_table_unref(table);
     assert_int_equal(weight_files_load(dir, sum, 4, &table, &err), -EINVAL);
-    assert_ptr_not_equal(strstr(err.message, "is no file of 4 weights"), NULL);
+    assert_ptr_not_equal(strstr(err.message, "is not a file of 4 weights"), NULL);
     int fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, "x", 1, 3), 1);
     close(fd);

@@ -16,9 +16,10 @@ static int weights_convert(const char *path, const struct array *array, double *
     bool wide = array->dtype == DL_FLOAT64;
 
     if (array->ndim != 0 || (!wide && array->dtype != DL_FLOAT32))
-        return dl_error_set(err, EINVAL, path,
-                            "is no array of float64 or float32 with one axis, a weight for each "
-                            "sample");
+        return dl_error_set(
+            err, EINVAL, path,
+            "is not an array of float64 or float32 with one axis, a weight for each "
+            "sample");
     if (wide) {
         memcpy(ret, array->rows, array->count * sizeof *ret);
         return 0;

@@ -123,7 +123,7 @@ def _made(op: Any, arg: Any, taken: list) -> tuple[str, Any]:
     if after is pickletools.markobject:
         return _MARK
     if _MARK in taken:
-        raise ValueError("a mark is no object")
+        raise ValueError("a mark is not an object")
     if op.name in _TAKES:
         return taken[0]
     if op.name in _CALLS:

@@ -186,7 +186,7 @@ def of_file(path: str) -> Detokenizer:
     try:
         return _of_json(data) if data.lstrip()[:1] == b"{" else _of_model(data)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error, RecursionError) as error:
-        raise ValueError(f"{path}: is no tokenizer.json and no .model file of sentencepiece: "
+        raise ValueError(f"{path}: is not a tokenizer.json or a .model file of sentencepiece: "
                          f"{type(error).__name__}: {error}") from None
 
 

@@ -95,7 +95,7 @@ def _check_tensor(tensor: Any, what: str) -> None:
     if type(tensor) is not torch.Tensor:
         raise Unknown(f"{what} is of type {_name(type(tensor))}, no plain tensor")
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
-        raise Unknown(f"{what} is no dense tensor in the CPU's memory")
+        raise Unknown(f"{what} is not a dense tensor in the CPU's memory")
     if tensor.requires_grad:
         raise Unknown(f"{what} requires a gradient; detach() it")
     if tensor.dim() == 0 or tensor.numel() == 0:

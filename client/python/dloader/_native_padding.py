@@ -246,7 +246,7 @@ def lower(dataset: Any, collate: Any) -> tuple[Rows, Any]:
     if not is_collator(collate):
         raise Unknown("collate_fn is none of transformers' that are known")
     if not _native_datasets.is_dataset(type(dataset)):
-        raise Unknown(f"{type(dataset).__name__} is no datasets.Dataset")
+        raise Unknown(f"{type(dataset).__name__} is not a datasets.Dataset")
     tokenizer = _check_collator(collate)
     _native_datasets._check_version("datasets", _native_datasets._DATASETS)
     _native_datasets._check_methods(dataset)

@@ -100,7 +100,7 @@ static PyObject *py_module_state_json(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "y#:state_json", &state, &len))
         return NULL;
     if (dl_state_json(state, (size_t)len, json, sizeof json) < 0)
-        return PyErr_Format(PyExc_ValueError, "this is no state that this release knows");
+        return PyErr_Format(PyExc_ValueError, "this is not a state that this release knows");
     return text_of(json);
 }
 

@@ -325,7 +325,7 @@ static int arrow_check_null(const struct arrow *arrow, const char *place, struct
     for (uint32_t i = 0; arrow->fill && i < table->n_columns; i++)
         if (!arrow_value_has_null(&table->schema, table->columns[i], arrow->null, &dtype))
             return dl_error_set(
-                err, EINVAL, key, "%g is no value of the column %s, whose numbers are %s",
+                err, EINVAL, key, "%g is not a value of the column %s, whose numbers are %s",
                 arrow->null, table->schema.fields[table->columns[i]].name, dtype_name(dtype));
     return 0;
 }
@@ -340,7 +340,7 @@ static int arrow_check_indices(const struct arrow *arrow, struct dl_error *err)
         (field->dtype == DL_DTYPE_UINT64 || field->dtype == DL_DTYPE_INT64))
         return 0;
     return dl_error_set(err, EINVAL, indices->files[0].path,
-                        "is no list of indices: one column of 64-bit numbers");
+                        "is not a list of indices: one column of 64-bit numbers");
 }
 
 static int arrow_open_indices(struct arrow *arrow, const struct data_env *env, struct dl_error *err)

@@ -215,7 +215,7 @@ int arrow_elements_descend(const struct arrow_reading *reading, struct arrow_ele
         }
         if (own != n || begin != first + at * n)
             return dl_error_set(err, EINVAL, "",
-                                "is no array: its inner lists have %llu and %llu elements",
+                                "is not an array: its inner lists have %llu and %llu elements",
                                 (unsigned long long)n, (unsigned long long)own);
     }
     elements->shape[elements->ndim++] = n;

@@ -288,7 +288,7 @@ static int arrow_table_add_message(struct arrow_opening *o, struct arrow_message
     if (message->type == ARROW_DICTIONARY)
         return arrow_table_add_dictionary(o, message);
     return dl_error_set(o->err, EINVAL, o->view.path,
-                        "has a message at byte %llu that is no batch of rows",
+                        "has a message at byte %llu that is not a batch of rows",
                         (unsigned long long)message->at);
 }
 

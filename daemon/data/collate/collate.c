@@ -92,7 +92,7 @@ static int collate_check_kind(const struct spec_collate *spec, struct dl_error *
     case COLLATE_PYTHON:
         break;
     }
-    return dl_error_set(err, EINVAL, "collate.kind", "%u is no kind of collate",
+    return dl_error_set(err, EINVAL, "collate.kind", "%u is not a kind of collate",
                         (unsigned)spec->kind);
 }
 

@@ -140,11 +140,11 @@ static int collate_layout_check_value(struct emit *e)
 
     if (collate_element(e->c->value, leaf->like->dtype, element) == 0)
         return 0;
-    return dl_error_set(e->err, EINVAL, "collate.value",
-                        "%.17g is no %s%s; choose another value, or name the fields to pad in "
-                        "collate.fields",
-                        e->c->value, dtype_name(leaf->like->dtype),
-                        collate_layout_place_of(e, place));
+    return dl_error_set(
+        e->err, EINVAL, "collate.value",
+        "%.17g is not a value of %s%s; choose another value, or name the fields to pad in "
+        "collate.fields",
+        e->c->value, dtype_name(leaf->like->dtype), collate_layout_place_of(e, place));
 }
 
 /* A padded leaf's three tensors, under these keys. */

@@ -98,11 +98,11 @@ static int csv_refuse_number(const struct csv_row *row, const struct csv_column 
         return dl_error_set(err, ENOMEM, csv_path(row), "out of memory for a sample");
     for (size_t i = 0; i < cell->len && i < SHOWN; i++)
         shown[i] = cell->text[i] >= 0x20 && cell->text[i] < 0x7F ? cell->text[i] : '?';
-    return dl_error_set(err, EINVAL, csv_path(row),
-                        "line %llu: its %s is \"%s\", which is no %s; give the column another "
-                        "type with dataset.types, such as {%s: string}",
-                        csv_line(row), column->name, shown, dtype_name(column->dtype),
-                        column->name);
+    return dl_error_set(
+        err, EINVAL, csv_path(row),
+        "line %llu: its %s is \"%s\", which is not of type %s; give the column another "
+        "type with dataset.types, such as {%s: string}",
+        csv_line(row), column->name, shown, dtype_name(column->dtype), column->name);
 }
 
 /* ---- samples -------------------------------------------------------------------------------- */

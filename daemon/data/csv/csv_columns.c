@@ -16,7 +16,7 @@ static int csv_columns_name(const struct csv_cell *cell, bool header, uint32_t i
                    memchr(cell->text, '\0', cell->len) || !utf8_text(cell->text, cell->len)))
         return dl_error_set(err, EINVAL, path,
                             "its first row has no name of 1 to %llu bytes of UTF-8 for column %u; "
-                            "write header: false if the row is no names",
+                            "write header: false if the row has no names",
                             (unsigned long long)DL_MAX_NAME_BYTES, i);
     *ret = calloc(1, header ? cell->len + 1 : 12);
     if (!*ret)
@@ -66,7 +66,7 @@ static int csv_columns_check_names(const struct csv_columns *columns, const char
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
             return dl_error_set(err, EINVAL, path,
                                 "its first row has the name %s twice; write header: false if the "
-                                "row is no names",
+                                "row has no names",
                                 sorted[i]->name);
     return 0;
 }
@@ -153,12 +153,12 @@ static int csv_columns_set_type(const struct csv_columns *columns, const struct 
 
     snprintf(at, sizeof at, "%s.types.%s", place, type->key);
     if (!column)
-        return dl_error_set(err, EINVAL, at, "is no column of the files");
+        return dl_error_set(err, EINVAL, at, "is not a column of the files");
     bool text = type->type == VALUE_STRING && strcmp(type->string, "string") == 0;
     if (!text && (type->type != VALUE_STRING || dtype_from_name(type->string, &dtype) < 0 ||
                   !csv_has_dtype(dtype)))
         return dl_error_set(err, EINVAL, at,
-                            "is no type of a column; give one of string, bool, int8 to int64, "
+                            "is not a type of a column; give one of string, bool, int8 to int64, "
                             "uint8 to uint64, float32, float64");
     column->dtype = dtype;
     return 0;

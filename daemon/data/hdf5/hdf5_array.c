@@ -272,7 +272,7 @@ int hdf5_array_open(const struct hdf5_view *view, uint64_t at, const char *name,
     if (r < 0)
         return r;
     if (!opening.has_space || !opening.has_type || !opening.has_layout)
-        return hdf5_array_refuse(ret, EINVAL, "is no dataset, such as a group", err);
+        return hdf5_array_refuse(ret, EINVAL, "is not a dataset, such as a group", err);
     if (!tensor_bytes(ret->dtype, ret->ndim - 1, ret->dims + 1, &ret->row_bytes) ||
         mul_overflows(ret->row_bytes, ret->dims[0], &all) || all > INT64_MAX)
         return hdf5_array_refuse(ret, EINVAL, "has 2^63 bytes or more", err);

@@ -73,8 +73,9 @@ int image_refuse_unknown(const struct image_file *file, struct dl_error *err)
         return dl_error_set(err, EINVAL, file->path, "is %s; %s, or remove it", others[i].name,
                             others[i].remedy);
     }
-    return dl_error_set(err, EINVAL, file->path,
-                        "is no image that is known: it begins with the bytes %02x %02x %02x %02x; "
-                        "convert it to JPEG, PNG, WebP or TIFF, or remove it",
-                        p[0], p[1], p[2], p[3]);
+    return dl_error_set(
+        err, EINVAL, file->path,
+        "is not an image that is known: it begins with the bytes %02x %02x %02x %02x; "
+        "convert it to JPEG, PNG, WebP or TIFF, or remove it",
+        p[0], p[1], p[2], p[3]);
 }

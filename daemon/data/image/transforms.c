@@ -49,7 +49,7 @@ static int transforms_refuse_name(const struct transform_reading *rd, const stru
     word_list_begin(&list, v->string);
     for (size_t i = 0; transforms_name(i); i++)
         word_list_add(&list, transforms_name(i));
-    return transform_refuse(rd, v, "is no transform that is known here%s%s%s",
+    return transform_refuse(rd, v, "is not a transform that is known here%s%s%s",
                             list.best ? "; did you mean " : "; dloader-spec(5) lists them",
                             list.best ? list.best : "", list.best ? "?" : "");
 }

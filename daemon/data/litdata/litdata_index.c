@@ -54,7 +54,7 @@ static int litdata_index_read_leaves(struct litdata_index_reading *rd, const jso
     for (uint32_t i = 0; i < index->shape.leaves; i++) {
         const char *format = json_string_value(json_array_get(formats, i));
         if (!format)
-            return litdata_index_refuse(rd, "config.data_format has a format that is no text");
+            return litdata_index_refuse(rd, "config.data_format has a format that is not text");
         index->leaves[i].format = strdup(format);
         if (!index->leaves[i].format)
             return litdata_index_no_memory(rd);
@@ -166,7 +166,7 @@ static int litdata_index_read_chunk(struct litdata_index_reading *rd, const json
 
     if (!name || !shard_file_good_name(name))
         return litdata_index_refuse_chunk(rd, number,
-                                          "has a filename that is no file below the directory");
+                                          "has a filename that is not a file below the directory");
     /* A table of places; of what is compressed, and then has fewer bytes, too. */
     if (items <= 0 || bytes < 8 || bytes > UINT32_MAX || items > bytes / 4 - 2)
         return litdata_index_refuse_chunk(rd, number,

@@ -81,7 +81,7 @@ static int litdata_mark_images(struct litdata *lit, const struct spec_dataset *s
         uint32_t leaf = lit->index.shape.nodes[node].leaf;
         if (leaf == LITDATA_NO_LEAF || lit->index.leaves[leaf].sort != LITDATA_BYTES)
             return dl_error_set(err, EINVAL, lit->root,
-                                "its %s is no file or bytes, which a picture could be; see "
+                                "its %s is not a file or bytes, which a picture could be; see "
                                 "dataset.images",
                                 spec->images[i]);
         lit->index.leaves[leaf].sort = LITDATA_IMAGE;

@@ -128,7 +128,7 @@ static int lmdb_read_meta(struct lmdb_tree *tree, uint64_t *ret_root, uint16_t *
 
     if (!meta)
         return dl_error_set(err, EINVAL, tree->path,
-                            "is no file of LMDB, such as data.mdb, of a machine of 64 bits and "
+                            "is not a file of LMDB, such as data.mdb, of a machine of 64 bits and "
                             "version 1");
     tree->page_bytes = lmdb_u32(meta + 40);
     uint16_t flags = lmdb_u16(meta + 92);

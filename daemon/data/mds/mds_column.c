@@ -114,7 +114,7 @@ int mds_column_parse(struct mds_column *column, const char *path, struct dl_erro
     column->sort = encodings[i].sort;
     column->dtype = encodings[i].dtype;
     if (column->sort == MDS_ARRAY && !mds_column_parse_array(column, rest))
-        return mds_column_refuse(column, path, "which is no type and shape", err);
+        return mds_column_refuse(column, path, "which is not a type and shape", err);
     if (mds_column_bytes(column) != column->size)
         return mds_column_refuse(column, path, "whose values have another size than it says", err);
     return 0;

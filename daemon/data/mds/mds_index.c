@@ -95,7 +95,8 @@ static int mds_index_copy_name(struct mds_index_reading *rd, size_t number, cons
     if (!name)
         return 0;
     if (!shard_file_good_name(name))
-        return mds_index_refuse(rd, number, "has a basename that is no file below the directory");
+        return mds_index_refuse(rd, number,
+                                "has a basename that is not a file below the directory");
     *ret = strdup(name);
     return *ret ? 0 : mds_index_no_memory(rd);
 }

@@ -328,7 +328,7 @@ int parquet_schema_make(const struct parquet_footer *footer, const char *path,
     parquet_schema_deinit(&w.schema);
     return dl_error_set(err, -w.error, path, "%s",
                         w.error == -ENOMEM ? "out of memory for its schema"
-                                           : "its schema is no tree; the file is damaged");
+                                           : "its schema is not a tree; the file is damaged");
 }
 
 const struct parquet_column *parquet_schema_find(const struct parquet_schema *schema,

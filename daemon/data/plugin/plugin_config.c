@@ -95,7 +95,7 @@ static int plugin_config_write_value(struct writing *w, const struct value *v, j
     case VALUE_MAP:
         return plugin_config_write_children(w, v, ret);
     }
-    return plugin_config_refuse(w, "is no value");
+    return plugin_config_refuse(w, "is not a value");
 }
 
 int plugin_config_text(const struct value *config, const char *place, char **ret,

@@ -135,7 +135,7 @@ static int plugin_host_begin(struct dl_plugin_sample *sample, uint32_t kind, con
     if (!s)
         return -EPERM;
     if (kind != TREE_DICT && kind != TREE_LIST && kind != TREE_TUPLE)
-        return plugin_host_refuse(sample, key, "%u is no kind of container", kind);
+        return plugin_host_refuse(sample, key, "%u is not a kind of container", kind);
     return plugin_host_note(sample, key, sample_begin(s, kind, key));
 }
 
@@ -172,7 +172,7 @@ static int plugin_host_tensor(struct dl_plugin_sample *sample, const char *key, 
     if (!s)
         return -EPERM;
     if (dtype_bytes(type) == 0)
-        return plugin_host_refuse(sample, key, "%u is no type of a tensor's elements", type);
+        return plugin_host_refuse(sample, key, "%u is not a type of a tensor's elements", type);
     if (ndim > TREE_DIMS)
         return plugin_host_refuse(sample, key, "a tensor of %u dimensions; the maximum is %d", ndim,
                                   TREE_DIMS);

@@ -50,9 +50,10 @@ static int tar_index_file_parse_energon(const uint8_t *data, uint64_t bytes, con
     int r;
 
     if (bytes % sizeof n != 0 || n == 0)
-        return dl_error_set(err, EINVAL, path,
-                            "is no index of Energon or DALI: %llu bytes are not numbers of 64 bits",
-                            (unsigned long long)bytes);
+        return dl_error_set(
+            err, EINVAL, path,
+            "is not an index of Energon or DALI: %llu bytes are not numbers of 64 bits",
+            (unsigned long long)bytes);
     r = tar_index_file_alloc(index, n - 1, path, err);
     for (uint64_t i = 0; r == 0 && i + 1 < n; i++) {
         memcpy(&offset, data + i * sizeof offset, sizeof offset);

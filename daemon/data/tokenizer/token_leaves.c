@@ -41,14 +41,15 @@ static int token_leaves_find(const struct token_leaves *leaves, const char *plac
     if (token->type == VALUE_STRING) {
         if (tokenizer_find(leaves->tokenizer, token->string, strlen(token->string), ret))
             return 0;
-        return dl_error_set(err, EINVAL, where, "\"%s\" is no token of %s; write one that is",
+        return dl_error_set(err, EINVAL, where, "\"%s\" is not a token of %s; write one that is",
                             token->string, path);
     }
     *ret = (uint32_t)token->integer;
     if (!leaves->tokenizer || *ret < tokenizer_size(leaves->tokenizer))
         return 0;
-    return dl_error_set(err, EINVAL, where, "%u is no token of %s, which has %u; write one that is",
-                        *ret, path, tokenizer_size(leaves->tokenizer));
+    return dl_error_set(err, EINVAL, where,
+                        "%u is not a token of %s, which has %u; write one that is", *ret, path,
+                        tokenizer_size(leaves->tokenizer));
 }
 
 static int token_leaves_find_mask(struct token_leaves *leaves, const char *place, const char *path,

@@ -59,7 +59,8 @@ static int tokenized_tell(const struct tokenized_making *m, int r, const char *w
                                 "bytes");
     if (r == -EINVAL && token_leaves_has_chat(m->tokenized->leaves))
         snprintf(what, sizeof what,
-                 "is no conversation: %s; each message is {\"role\": ..., \"content\": ...}", why);
+                 "is not a conversation: %s; each message is {\"role\": ..., \"content\": ...}",
+                 why);
     else
         snprintf(what, sizeof what, "cannot be made into tokens (%s); cut it into shorter ones",
                  why);

@@ -231,7 +231,7 @@ int tokenizer_open(const char *path, const char *place, const struct data_env *e
         return r;
     if (bytes > TOKENIZER_BYTES_MAX)
         return dl_error_set(err, EINVAL, path,
-                            "has %llu bytes and is no tokenizer.json; name the one that "
+                            "has %llu bytes and is not a tokenizer.json; name the one that "
                             "save_pretrained() or Tokenizer.save() wrote",
                             (unsigned long long)bytes);
     data = malloc(bytes + 1);

@@ -32,7 +32,7 @@ int changes_check_kind(const struct loader *loader, bool of_samples, struct dl_e
         return 0;
     if (dataset->kind != DATASET_MIX)
         return dl_error_set(err, EINVAL, name,
-                            "its dataset is no mix, and has no weights of datasets");
+                            "its dataset is not a mix, and has no weights of datasets");
     if (loader->core.iterable)
         return dl_error_set(err, ENOTSUP, name,
                             "iterable datasets are mixed by each worker; write a schedule");

@@ -57,7 +57,7 @@ static int session_mix_find(const struct spec_dataset *mix, const char *name, ui
                             "mixtures",
                             found, mix->n_datasets - 1);
     return dl_error_set(err, EINVAL, name,
-                        "is no dataset of the mix; give its number, 0 to %u, or its name, as in "
+                        "is not a dataset of the mix; give its number, 0 to %u, or its name, as in "
                         "dlctl mixtures",
                         mix->n_datasets - 1);
 }
@@ -78,10 +78,10 @@ static int session_mix_read_weights(const struct dl_spec *spec, const struct val
 
     if (mix->kind != DATASET_MIX)
         return dl_error_set(err, EINVAL, spec->name,
-                            "its dataset is no mix, and has no weights of datasets");
+                            "its dataset is not a mix, and has no weights of datasets");
     if (v->type != VALUE_MAP)
         return dl_error_set(err, EINVAL, "weights",
-                            "is no mapping of datasets, by number or name, to weights");
+                            "is not a mapping of datasets, by number or name, to weights");
     for (uint32_t i = 0; i < v->count; i++) {
         int r = session_mix_find(mix, v->items[i].key, &child, err);
 
