@@ -107,14 +107,14 @@ int lengths_cache_load(const char *dir, uint64_t fingerprint, uint64_t n, uint32
 
 /* ---- making room ---------------------------------------------------------------------------- */
 
-struct kept {
+struct cache_file {
     char name[NAME_DIGITS + sizeof SUFFIX];
     uint64_t bytes;
     struct timespec used;
 };
 
-struct kept_list {
-    struct kept *files; /* owned */
+struct cache_list {
+    struct cache_file *files; /* owned */
     size_t n;
     size_t room;
     uint64_t bytes;
@@ -127,17 +127,17 @@ static bool lengths_cache_is_cache_name(const char *name)
            strcmp(name + NAME_DIGITS, SUFFIX) == 0;
 }
 
-static int lengths_cache_keep(struct kept_list *list, const char *name, const struct stat *st)
+static int lengths_cache_keep(struct cache_list *list, const char *name, const struct stat *st)
 {
     if (list->n == list->room) {
         size_t room = list->room > 0 ? 2 * list->room : 64;
-        struct kept *files = realloc(list->files, room * sizeof *files);
+        struct cache_file *files = realloc(list->files, room * sizeof *files);
         if (!files)
             return -ENOMEM;
         list->files = files;
         list->room = room;
     }
-    struct kept *file = &list->files[list->n++];
+    struct cache_file *file = &list->files[list->n++];
     assert(strlen(name) == sizeof file->name - 1); /* as a cache's name is */
     memcpy(file->name, name, sizeof file->name);
     file->bytes = (uint64_t)st->st_size;
@@ -147,7 +147,7 @@ static int lengths_cache_keep(struct kept_list *list, const char *name, const st
 }
 
 /* Lists the files of the cache, and removes what dead writers left behind. */
-static int lengths_cache_list_files(int dir_fd, DIR *stream, struct kept_list *list)
+static int lengths_cache_list_files(int dir_fd, DIR *stream, struct cache_list *list)
 {
     time_t now = time(NULL);
     struct dirent *entry;
@@ -170,7 +170,7 @@ static int lengths_cache_list_files(int dir_fd, DIR *stream, struct kept_list *l
 /* The one used last comes first. */
 static int lengths_cache_compare_use(const void *a, const void *b)
 {
-    const struct kept *x = a, *y = b;
+    const struct cache_file *x = a, *y = b;
 
     if (x->used.tv_sec != y->used.tv_sec)
         return x->used.tv_sec > y->used.tv_sec ? -1 : 1;
@@ -182,7 +182,7 @@ static int lengths_cache_compare_use(const void *a, const void *b)
 /* Failures are no matter: the next store tries again. */
 static void lengths_cache_make_room(const char *dir, const char *but)
 {
-    struct kept_list list = {0};
+    struct cache_list list = {0};
     DIR *stream = opendir(dir);
     int dir_fd = stream ? dirfd(stream) : -1;
 
@@ -191,7 +191,7 @@ static void lengths_cache_make_room(const char *dir, const char *but)
     if (lengths_cache_list_files(dir_fd, stream, &list) == 0 && list.n > 0) {
         qsort(list.files, list.n, sizeof *list.files, lengths_cache_compare_use);
         for (size_t i = list.n; i-- > 0 && list.bytes > LENGTHS_CACHE_BYTES;) {
-            const struct kept *file = &list.files[i];
+            const struct cache_file *file = &list.files[i];
             if (strcmp(file->name, but) != 0 && unlinkat(dir_fd, file->name, 0) == 0)
                 list.bytes -= file->bytes;
         }

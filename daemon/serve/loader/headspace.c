@@ -20,15 +20,15 @@ enum { FLOOR_MAX = 4 };
 
 /* `n` steps that took so long each, and what their client said there that it had waited, which may
  * be of some before. */
-struct kept {
+struct pace {
     double ns;
     double waited_ns;
     uint32_t n;
 };
 
 struct steps {
-    struct kept *kept; /* owned */
-    size_t n_kept, cap;
+    struct pace *paces; /* owned */
+    size_t n_paces, cap;
     uint64_t n;
     double ns, waited_ns; /* of them all */
 };
@@ -74,8 +74,8 @@ struct headspace *headspace_free(struct headspace *h)
 {
     if (!h)
         return NULL;
-    free(h->as_is.kept);
-    free(h->perfect.kept);
+    free(h->as_is.paces);
+    free(h->perfect.paces);
     free(h->tracks);
     free(h);
     return NULL;
@@ -96,19 +96,19 @@ static void *headspace_grow(void *items, size_t n, size_t *cap, size_t size)
     return must_realloc(items, *cap * size);
 }
 
-static void headspace_add(struct steps *steps, const struct kept *kept)
+static void headspace_add(struct steps *steps, const struct pace *pace)
 {
-    steps->kept = headspace_grow(steps->kept, steps->n_kept, &steps->cap, sizeof *steps->kept);
-    steps->kept[steps->n_kept++] = *kept;
-    steps->n += kept->n;
-    steps->ns += kept->ns * kept->n;
-    steps->waited_ns += kept->waited_ns * kept->n;
+    steps->paces = headspace_grow(steps->paces, steps->n_paces, &steps->cap, sizeof *steps->paces);
+    steps->paces[steps->n_paces++] = *pace;
+    steps->n += pace->n;
+    steps->ns += pace->ns * pace->n;
+    steps->waited_ns += pace->waited_ns * pace->n;
 }
 
-static void headspace_keep(struct steps *steps, uint64_t ns, uint64_t waited_ns, uint32_t n)
+static void headspace_note_pace(struct steps *steps, uint64_t ns, uint64_t waited_ns, uint32_t n)
 {
-    if (steps->n_kept < HEADSPACE_KEPT_MAX)
-        headspace_add(steps, &(struct kept){(double)ns / n, (double)waited_ns / n, n});
+    if (steps->n_paces < HEADSPACE_PACES_MAX)
+        headspace_add(steps, &(struct pace){(double)ns / n, (double)waited_ns / n, n});
 }
 
 static uint64_t headspace_mean(const struct steps *steps)
@@ -178,22 +178,22 @@ void headspace_returned(struct headspace *h, uint64_t key, uint32_t n, uint64_t 
     if (last == 0)
         return;
     if (h->phase == HEADSPACE_WATCH)
-        headspace_keep(&h->as_is, now - min_u64(last, now), waited, n);
+        headspace_note_pace(&h->as_is, now - min_u64(last, now), waited, n);
     else if (h->phase == HEADSPACE_BURST && track->bursting &&
              (now - min_u64(last, now)) / n <= headspace_idle_limit(h))
-        headspace_keep(&h->perfect, now - min_u64(last, now), waited, n);
+        headspace_note_pace(&h->perfect, now - min_u64(last, now), waited, n);
 }
 
 /* As it is, trainers wait as well, which does not make a pause; those that pin batches say so some
  * steps later. */
 static bool headspace_is_pause(const struct steps *steps, size_t at, uint64_t limit)
 {
-    const struct kept *kept = &steps->kept[at];
+    const struct pace *pace = &steps->paces[at];
     double waited = 0;
 
-    for (size_t i = at; i < steps->n_kept && i <= at + LATE_STEPS; i++)
-        waited += steps->kept[i].waited_ns * steps->kept[i].n;
-    return kept->ns - waited / kept->n > (double)limit;
+    for (size_t i = at; i < steps->n_paces && i <= at + LATE_STEPS; i++)
+        waited += steps->paces[i].waited_ns * steps->paces[i].n;
+    return pace->ns - waited / pace->n > (double)limit;
 }
 
 static void headspace_drop_pauses(struct headspace *h)
@@ -202,10 +202,10 @@ static void headspace_drop_pauses(struct headspace *h)
     uint64_t limit = headspace_idle_limit(h);
 
     h->as_is = (struct steps){0};
-    for (size_t i = 0; i < all.n_kept; i++)
+    for (size_t i = 0; i < all.n_paces; i++)
         if (!headspace_is_pause(&all, i, limit))
-            headspace_add(&h->as_is, &all.kept[i]);
-    free(all.kept);
+            headspace_add(&h->as_is, &all.paces[i]);
+    free(all.paces);
 }
 
 /* ---- phases --------------------------------------------------------------------------------- */
@@ -236,7 +236,7 @@ _printf_(4, 5) static void fail(struct headspace *h, uint64_t now, int code, con
 
 static uint64_t headspace_wanted(const struct headspace *h)
 {
-    return min_u64((uint64_t)h->wanted * h->ranks, HEADSPACE_KEPT_MAX);
+    return min_u64((uint64_t)h->wanted * h->ranks, HEADSPACE_PACES_MAX);
 }
 
 /* Nobody comes any more: what was measured is told, if it is anything. */
@@ -460,9 +460,9 @@ bool headspace_look(struct headspace *h, const struct headspace_now *now)
 
 /* ---- what is told --------------------------------------------------------------------------- */
 
-static int headspace_compare_kept(const void *a, const void *b)
+static int headspace_compare_paces(const void *a, const void *b)
 {
-    double x = ((const struct kept *)a)->ns, y = ((const struct kept *)b)->ns;
+    double x = ((const struct pace *)a)->ns, y = ((const struct pace *)b)->ns;
 
     return (x > y) - (x < y);
 }
@@ -473,13 +473,13 @@ static struct headspace_spread headspace_spread_of(struct steps *steps)
     uint64_t below = 0;
     size_t at = 0;
 
-    if (steps->n_kept == 0)
+    if (steps->n_paces == 0)
         return spread;
-    qsort(steps->kept, steps->n_kept, sizeof *steps->kept, headspace_compare_kept);
+    qsort(steps->paces, steps->n_paces, sizeof *steps->paces, headspace_compare_paces);
     for (unsigned quarter = 1; quarter <= 3; quarter++) {
-        while (at < steps->n_kept - 1 && 4 * (below + steps->kept[at].n) < quarter * steps->n)
-            below += steps->kept[at++].n;
-        spread.quartile_ns[quarter - 1] = steps->kept[at].ns;
+        while (at < steps->n_paces - 1 && 4 * (below + steps->paces[at].n) < quarter * steps->n)
+            below += steps->paces[at++].n;
+        spread.quartile_ns[quarter - 1] = steps->paces[at].ns;
     }
     return spread;
 }

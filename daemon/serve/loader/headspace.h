@@ -40,11 +40,11 @@ enum headspace_phase {
 };
 
 enum {
-    HEADSPACE_LEAST = 3,          /* batches of a burst: the step of the first does not count */
-    HEADSPACE_STEPS_MAX = 10000,  /* of each rank */
-    HEADSPACE_FEW = 4,            /* steps, of all ranks: with fewer nothing is told */
-    HEADSPACE_BARREN = 8,         /* bursts one after another without a step: it is given up */
-    HEADSPACE_KEPT_MAX = 1 << 16, /* steps of all ranks: more are not waited for */
+    HEADSPACE_LEAST = 3,           /* batches of a burst: the step of the first does not count */
+    HEADSPACE_STEPS_MAX = 10000,   /* of each rank */
+    HEADSPACE_FEW = 4,             /* steps, of all ranks: with fewer nothing is told */
+    HEADSPACE_BARREN = 8,          /* bursts one after another without a step: it is given up */
+    HEADSPACE_PACES_MAX = 1 << 16, /* steps of all ranks: more are not waited for */
 };
 
 #define HEADSPACE_S        ((uint64_t)1000000000)

@@ -21,7 +21,7 @@ static const char *const views_shown[] = {"status",   "loaders", "epochs",     "
                                           "mixtures", "lately",  "specs",      "slowest"};
 
 /* What was made, for whoever asks within a while. */
-struct kept {
+struct ready_answer {
     struct MHD_Response *response; /* owned; NULL: none was made yet */
     uint64_t until_ms;
 };
@@ -32,7 +32,7 @@ struct answers {
     char *token; /* owned; NULL: none */
     page_view view;
     void *context;
-    struct kept metrics, totals, views[ARRAY_SIZE(views_shown)];
+    struct ready_answer metrics, totals, views[ARRAY_SIZE(views_shown)];
 };
 
 /* ---- answers in general --------------------------------------------------------------------- */
@@ -85,13 +85,13 @@ static enum MHD_Result answers_say_memory(struct MHD_Connection *connection)
     return answers_say(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "Out of memory.\n");
 }
 
-/* ---- what is kept --------------------------------------------------------------------------- */
+/* ---- answers that are ready ------------------------------------------------------------------ */
 
-static void answers_forget(struct kept *kept)
+static void answers_forget(struct ready_answer *answer)
 {
-    if (kept->response)
-        MHD_destroy_response(kept->response); /* who is still reading it keeps it */
-    *kept = (struct kept){0};
+    if (answer->response)
+        MHD_destroy_response(answer->response); /* who is still reading it keeps it */
+    *answer = (struct ready_answer){0};
 }
 
 /* When it was made, in seconds of a clock of the daemon's: what rates are worked out by. */
@@ -104,8 +104,8 @@ static void answers_add_clock(const struct answers *a, struct MHD_Response *resp
 }
 
 /* Takes the text, which is empty then. False: no memory. */
-static bool answers_keep(const struct answers *a, struct kept *kept, struct dl_buffer *text,
-                         const char *type, uint64_t until_ms)
+static bool answers_keep(const struct answers *a, struct ready_answer *answer,
+                         struct dl_buffer *text, const char *type, uint64_t until_ms)
 {
     size_t len = text->len;
     struct MHD_Response *response =
@@ -115,14 +115,14 @@ static bool answers_keep(const struct answers *a, struct kept *kept, struct dl_b
         return false;
     answers_add_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     answers_add_clock(a, response);
-    answers_forget(kept);
-    *kept = (struct kept){.response = response, .until_ms = until_ms};
+    answers_forget(answer);
+    *answer = (struct ready_answer){.response = response, .until_ms = until_ms};
     return true;
 }
 
-static bool answers_is_fresh(const struct answers *a, const struct kept *kept)
+static bool answers_is_fresh(const struct answers *a, const struct ready_answer *answer)
 {
-    return kept->response && uv_now(a->loop) < kept->until_ms;
+    return answer->response && uv_now(a->loop) < answer->until_ms;
 }
 
 /* Of a processor, whoever else uses it. */
@@ -225,7 +225,7 @@ static enum MHD_Result answers_give_page(struct answers *a, struct MHD_Connectio
 }
 
 /* `unset`: keys that it lacks then; NULL ends them. */
-static bool answers_make_view(struct answers *a, struct kept *kept, const char *name,
+static bool answers_make_view(struct answers *a, struct ready_answer *answer, const char *name,
                               const char *const *unset)
 {
     _cleanup_(value_deinit)
@@ -240,7 +240,7 @@ static bool answers_make_view(struct answers *a, struct kept *kept, const char *
     for (; *unset; unset++)
         value_unset(&view, *unset);
     return value_json_write(&view, &text) == 0 && buffer_append(&text, "\n", 1) == 0 &&
-           answers_keep(a, kept, &text, "application/json", answers_fresh_until(a, begun));
+           answers_keep(a, answer, &text, "application/json", answers_fresh_until(a, begun));
 }
 
 /* The daemon as a whole, without anything that says whose loaders there are, or what of. */
