@@ -35,6 +35,20 @@ class QuickRuns(unittest.TestCase):
             theirs = re.search(rf'(?m)^{row} +theirs +(.*)$', out)[1]
             self.assertRegex(theirs, r'^([0-9.]+ batches/s|none: .*No module named .*)$')
 
+    def test_start_of_a_blend(self):
+        """Has a line, and processes alone another; how long it takes is not judged here."""
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            self.skipTest('no NumPy')
+        build = os.environ.get('DLOADER_RELEASE_BUILD', BUILD)
+        if bench.build_options(build)['b_sanitize'] != 'none':
+            self.skipTest('Python loads no module with sanitizers; set DLOADER_RELEASE_BUILD')
+        out = subprocess.run([sys.executable, HERE / 'blend_start.py', '--build', build, '--rounds', '1'], check=True,
+                             stdout=subprocess.PIPE, text=True).stdout
+        for row in ('blend', 'range'):
+            self.assertRegex(out, rf'(?m)^{row} +first batch after [0-9.]+ ms, ')
+
 
 if __name__ == '__main__':
     BUILD = sys.argv.pop(1)
