@@ -184,11 +184,17 @@ void mix_shares_settle(struct mix_shares *shares, uint32_t stretch, const uint64
 
 uint32_t mix_shares_stretch(const struct mix_shares *shares, uint64_t position)
 {
-    uint32_t stretch = shares->n_stretches - 1;
+    uint32_t low = 0, high = shares->n_stretches - 1;
 
-    while (shares->stretches[stretch].begin > position)
-        stretch--;
-    return stretch;
+    while (low < high) {
+        uint32_t middle = low + (high - low + 1) / 2;
+
+        if (shares->stretches[middle].begin > position)
+            high = middle - 1;
+        else
+            low = middle;
+    }
+    return low;
 }
 
 uint32_t mix_shares_era(const struct mix_shares *shares, uint32_t stretch)

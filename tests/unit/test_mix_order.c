@@ -10,7 +10,7 @@
 
 #include "tests/unit/mix_case.h"
 
-enum { CHILDREN = 12, POINTS = 4, POSITIONS = 2500, LAGS = 300 };
+enum { CHILDREN = 12, POINTS = DL_BOUND_MIX_POINTS, FEW = 4, POSITIONS = 2500, LAGS = 300 };
 
 struct mixture {
     struct mix_schedule schedule;
@@ -34,19 +34,19 @@ static void draw_weights(struct mt19937 *g, uint32_t n, double *ret)
     ret[draw(g, n)] = 1;
 }
 
-static void draw_mixture(struct mt19937 *g, struct mixture *m)
+static void draw_mixture(struct mt19937 *g, uint32_t n_points, uint32_t longest, struct mixture *m)
 {
     uint64_t step = 0;
 
     m->schedule = (struct mix_schedule){.n = 1 + draw(g, CHILDREN),
-                                        .n_points = 1 + draw(g, POINTS),
+                                        .n_points = n_points,
                                         .points = m->points,
                                         .step_samples = 1 + draw(g, 3)};
     for (uint32_t p = 0; p < m->schedule.n_points; p++) {
         draw_weights(g, m->schedule.n, m->weights[p]);
         m->points[p] = (struct mix_point){
             .step = step, .weights = m->weights[p], .ramp = p > 0 && draw(g, 2) == 0};
-        step += 1 + draw(g, draw(g, 2) ? 10 : 700);
+        step += 1 + draw(g, draw(g, 2) ? 10 : longest);
     }
 }
 
@@ -128,7 +128,42 @@ static void test_random_mixtures(void **state)
 
     mt19937_init(&g, 1);
     for (uint64_t round = 0; round < 150; round++) {
-        draw_mixture(&g, &m);
+        draw_mixture(&g, 1 + draw(&g, FEW), 700, &m);
+        check_in_turn(&m, round, places);
+        check_at_random(&g, &m, round, places);
+    }
+}
+
+/* The stretch of a position as whoever reads the schedule from its beginning finds it. */
+static uint32_t stretch_in_turn(const struct mix_shares *shares, uint64_t position)
+{
+    uint32_t stretch = 0;
+
+    while (stretch + 1 < shares->n_stretches && shares->stretches[stretch + 1].begin <= position)
+        stretch++;
+    return stretch;
+}
+
+/* Schedules of as many entries as there may be: shares hold in and at the end of each. */
+static void test_long_schedules(void **state)
+{
+    static struct mix_place places[POSITIONS];
+    static struct mixture m;
+    struct mt19937 g;
+
+    (void)state;
+    mt19937_init(&g, 2);
+    for (uint64_t round = 0; round < 8; round++) {
+        struct mix_order order;
+
+        draw_mixture(&g, POINTS, 10, &m);
+        assert_int_equal(mix_order_init(&order, &m.schedule, round, 3), 0);
+        assert_int_equal(order.shares.n_stretches, DL_MAX_MIX_POINTS);
+        for (uint64_t k = 0; k < POSITIONS; k++)
+            assert_int_equal(mix_shares_stretch(&order.shares, k),
+                             stretch_in_turn(&order.shares, k));
+        assert_int_equal(mix_shares_stretch(&order.shares, MIX_POSITIONS - 1), POINTS - 1);
+        mix_order_deinit(&order);
         check_in_turn(&m, round, places);
         check_at_random(&g, &m, round, places);
     }
@@ -207,7 +242,7 @@ static void test_refused(void **state)
         {{.n = 0, .n_points = 1}, one, 0, 1},
         {{.n = 257, .n_points = 1}, one, 0, 1},
         {{.n = 1, .n_points = 0}, one, 0, 1},
-        {{.n = 1, .n_points = 65}, one, 0, 1},
+        {{.n = 1, .n_points = DL_MAX_MIX_POINTS + 1}, one, 0, 1},
         {{.n = 1, .n_points = 1}, zero, 0, 1},
         {{.n = 1, .n_points = 1}, bad, 0, 1},
         {{.n = 1, .n_points = 1}, one, 1, 2},
@@ -233,9 +268,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_mixtures),
-        cmocka_unit_test(test_no_periods),
-        cmocka_unit_test(test_far_and_small),
+        cmocka_unit_test(test_random_mixtures), cmocka_unit_test(test_long_schedules),
+        cmocka_unit_test(test_no_periods),      cmocka_unit_test(test_far_and_small),
         cmocka_unit_test(test_refused),
     };
 

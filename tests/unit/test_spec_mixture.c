@@ -94,6 +94,35 @@ static void test_weights_refused(void **state)
     EXPECT_REFUSALS("dataset: {kind: mix, " TWO, cases);
 }
 
+/* As many entries as there may be, and one more. */
+static void test_longest_schedule(void **state)
+{
+    (void)state;
+    for (unsigned more = 0; more < 2; more++) {
+        _cleanup_(spec_deinit)
+        struct dl_spec spec = {0};
+        _cleanup_free_ char *text = NULL;
+        size_t size;
+        FILE *out = open_memstream(&text, &size);
+
+        assert_non_null(out);
+        (void)fprintf(out, "dataset: {kind: mix, " TWO ", global_batch: 8, schedule: [");
+        for (unsigned i = 0; i < DL_MAX_MIX_POINTS + more; i++)
+            (void)fprintf(out, "%s{step: %u, weights: [1, %u]}", i ? ", " : "", i * 3, i % 5);
+        (void)fprintf(out, "]}");
+        assert_int_equal(fclose(out), 0);
+        if (more) {
+            const struct refusal refusal = {text, "dataset.schedule",
+                                            "257 entries are above the maximum of 256"};
+            expect_refusals("", &refusal, 1);
+            continue;
+        }
+        expect_spec(text, &spec);
+        assert_int_equal(spec.dataset.n_points, DL_MAX_MIX_POINTS);
+        assert_true(spec.dataset.points[255].step == 765 && spec.dataset.points[3].weights[1] == 3);
+    }
+}
+
 static void test_order_refused(void **state)
 {
     static const struct refusal cases[] = {
@@ -220,7 +249,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forms), cmocka_unit_test(test_iterable),
-        cmocka_unit_test(test_weights_refused), cmocka_unit_test(test_order_refused)};
+        cmocka_unit_test(test_weights_refused), cmocka_unit_test(test_longest_schedule),
+        cmocka_unit_test(test_order_refused)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
