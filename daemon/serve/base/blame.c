@@ -2,13 +2,13 @@
 
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
+#include "daemon/serve/base/own_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -125,16 +125,6 @@ static void blame_leave_signals(void)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* Nobody else's: its directory may be one that others write to. */
-static int blame_check_file(int fd)
-{
-    struct stat st;
-
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    return S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_nlink == 1 ? 0 : -EPERM;
-}
-
 /* Keeps those that count. 1: there are others, which had better go; or a record is not whole. */
 static int blame_read(int fd)
 {
@@ -157,17 +147,6 @@ static int blame_read(int fd)
     return got < 0 ? -errno : got > 0 ? 1 : r;
 }
 
-static int blame_open_file(const char *path, int flags, int *ret)
-{
-    _cleanup_fd_ int fd =
-        open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
-    int r = fd < 0 ? -errno : blame_check_file(fd);
-
-    if (r == 0)
-        *ret = steal_fd(&fd);
-    return r;
-}
-
 /* A new file in the place of the old one: who is killed meanwhile has lost nothing. */
 static int blame_write(const char *path, int *ret)
 {
@@ -179,7 +158,7 @@ static int blame_write(const char *path, int *ret)
         return -ENOMEM;
     }
     (void)unlink(fresh);
-    int r = blame_open_file(fresh, O_EXCL, ret);
+    int r = own_file_open(fresh, O_APPEND | O_EXCL, ret);
     if (r < 0)
         return r;
     ssize_t written = write(*ret, blame.deaths, bytes);
@@ -191,7 +170,7 @@ static int blame_write(const char *path, int *ret)
 int blame_open(const char *path, struct dl_error *err)
 {
     _cleanup_fd_ int old = -1, fresh = -1;
-    int r = blame_open_file(path, 0, &old);
+    int r = own_file_open(path, O_APPEND, &old);
 
     if (r == 0)
         r = blame_read(old);
