@@ -442,6 +442,11 @@ static void member_on_answer(void *owner, const struct backend_answer *answer)
 
 /* ---- the owner ------------------------------------------------------------------------------ */
 
+void member_replace(struct member *member, uint64_t id)
+{
+    rdzv_replace(&member->rdzv, id);
+}
+
 void member_join(struct member *member)
 {
     member_request(member, RDZV_JOIN, NULL);

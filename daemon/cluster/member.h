@@ -50,6 +50,9 @@ int _nodiscard_ member_new(const struct member_options *options, struct member *
 /* Without a word to the others. NULL is fine; returns NULL. */
 struct member *member_free(struct member *member);
 
+/* Before member_join(): this node takes the place of the one of that id, whose process has ended.
+ */
+void member_replace(struct member *member, uint64_t id);
 void member_join(struct member *member);
 void member_ready(struct member *member);
 void member_leave(struct member *member);

@@ -94,7 +94,8 @@ static struct rdzv_card rdzv_card_of(const struct rdzv *rdzv)
                              .ready = rdzv->self.ready,
                              .rules = rdzv_rules_hash(&rules),
                              .local = rdzv->self.local,
-                             .formats = rdzv->formats};
+                             .formats = rdzv->formats,
+                             .replaces = rdzv->replaces};
     bool may_be_in = rdzv->any || rdzv->present;
 
     /* By what was read: a head can be one that was left behind, unless it is of a later round. A
@@ -402,6 +403,15 @@ static void rdzv_yield(struct rdzv *rdzv)
         rdzv->look_at = rdzv->clock + rdzv_patience(rdzv);
 }
 
+/* The one that it replaces is in what was read: of few, or where that one was in front, this node
+ * sees to it. Among many those in front do, who may have died as well. */
+static bool rdzv_sees_replaced(const struct rdzv *rdzv, const struct rdzv_state *state)
+{
+    return rdzv->want == RDZV_WANT_IN && rdzv->replaces != 0 &&
+           rdzv_state_find(state, rdzv->replaces) &&
+           (state->n <= RDZV_READERS || rdzv_state_place_of(state, rdzv->replaces) < RDZV_FRONT);
+}
+
 /* After a state that was read, or written, when to look. */
 static void rdzv_plan_after(struct rdzv *rdzv, const struct rdzv_turn *turn, bool lost)
 {
@@ -415,6 +425,8 @@ static void rdzv_plan_after(struct rdzv *rdzv, const struct rdzv_turn *turn, boo
         rdzv->look_at = clock;
     else if (rdzv->want == RDZV_WANT_OUT)
         rdzv_plan_look(rdzv);
+    else if (turn->state && rdzv_sees_replaced(rdzv, turn->state))
+        rdzv_sooner(&rdzv->look_at, clock);
     else if (turn->state && rdzv_turn_is_stale(turn))
         rdzv_sooner(&rdzv->look_at, clock + rdzv_within(rdzv, poll / 4));
     else if (turn->state && !rdzv_is_placed(rdzv) && rdzv->look_at <= clock)

@@ -29,7 +29,7 @@
  *   in               cards of members that are ready     ready
  *                    for this round
  *   in, or out       cards of nodes that want out        takes them out
- *   in               others are dead                     takes them out
+ *   in               others are dead, or replaced        takes them out
  *   in               complete, places left, some wait    opens the next round
  *   in               open, members enough and ready,     complete
  *                    last call over
@@ -64,6 +64,10 @@
  * Of time in which this node did not run, or its clock jumped, or the store was stuck, only an
  * eighth of rdzv_silence() counts, and after it who may have slept, too, has time to show that it
  * lives. After the store failed all watching starts anew: who was cut off takes nobody for dead.
+ *
+ * A node whose owner knows that another one is dead, as a daemon does of the one before it, says so
+ * on its card: it replaces that one, which whoever looks takes out at once, however short its
+ * silence. No node is ever there again under the id of a dead one, so that this stays true.
  */
 #ifndef DL_RENDEZVOUS_H
 #define DL_RENDEZVOUS_H
@@ -165,6 +169,7 @@ struct rdzv_peer {
     bool counts;   /* it was seen to change */
     bool suspect;  /* it was silent for too long, though perhaps not for long enough */
     bool spared;   /* since then it was given time after a nap of this node */
+    bool replaced; /* another says that it is dead */
     bool in_state, has_card;
     bool refused; /* it was said that it has no format in common with the others */
 };
@@ -175,6 +180,7 @@ struct rdzv {
     struct rdzv_settings set;
     struct rdzv_node self;       /* id, life, name, local; ready: what the owner said */
     struct rdzv_formats formats; /* that it knows */
+    uint64_t replaces;           /* a dead node's id; 0: none */
     enum rdzv_want want;
     uint32_t lost; /* writes, one after another */
     char reason[RDZV_TEXT_MAX];
@@ -241,6 +247,10 @@ struct rdzv_rules rdzv_rules_of(const struct rdzv_settings *settings);
 
 /* The next look is due, though the node's turn has not come. */
 void rdzv_look_soon(struct rdzv *rdzv);
+
+/* This node comes in the place of the one of that id, which is dead: its process has ended. Before
+ * RDZV_JOIN; 0: of none. */
+void rdzv_replace(struct rdzv *rdzv, uint64_t id);
 
 /* The owner needs no more of a round of many than its place, until rdzv_want_list(). */
 void rdzv_go_by_places(struct rdzv *rdzv);

@@ -10,7 +10,8 @@
 #include <errno.h>
 #include <inttypes.h>
 
-/* A head of an earlier release ends before `why`, or before those in front but the last. */
+/* A head of an earlier release ends before `why`, or before those in front but the last; a card
+ * before the formats, or before whom it replaces. */
 enum {
     FIELDS = 15,
     NODE_FIELDS = 6,
@@ -18,7 +19,8 @@ enum {
     HEAD_LATER_FIELDS = 3,
     HEAD_FRONT_FIELDS = RDZV_FRONT - 1,
     CARD_FIELDS = 9,
-    FORMAT_FIELDS = 2
+    FORMAT_FIELDS = 2,
+    CARD_LATER_FIELDS = 1
 };
 enum { PAGE_FIELDS = 5, PLACE_FIELDS = 5 };
 enum { FLAG_COMPLETE = 1, FLAG_ENOUGH = 2, FLAG_CLOSED = 4 };
@@ -148,10 +150,11 @@ void rdzv_card_pack(const struct rdzv_card *card, struct dl_buffer *out)
                                 flags,     card->ready_for, card->rules, card->local};
     const uint64_t formats[FORMAT_FIELDS] = {card->formats.least, card->formats.greatest};
 
-    rdzv_blob_put_array(out, CARD_FIELDS + FORMAT_FIELDS);
+    rdzv_blob_put_array(out, CARD_FIELDS + FORMAT_FIELDS + CARD_LATER_FIELDS);
     rdzv_blob_put_uints(out, numbers, ARRAY_SIZE(numbers));
     rdzv_blob_put_text(out, card->name);
     rdzv_blob_put_uints(out, formats, FORMAT_FIELDS);
+    rdzv_blob_put_uint(out, card->replaces);
 }
 
 static bool rdzv_blob_is_on_page(const struct rdzv_node *node, uint32_t page, uint32_t pages)
@@ -454,6 +457,10 @@ bool rdzv_card_unpack(struct dl_span data, struct rdzv_card *ret)
     ret->local = (uint32_t)rdzv_blob_take_uint(&in, 0, RDZV_LOCAL_MAX);
     rdzv_blob_take_text(&in, ret->name, sizeof ret->name);
     rdzv_blob_take_formats(&in, &more, &ret->formats);
+    if (more >= CARD_LATER_FIELDS) {
+        ret->replaces = rdzv_blob_take_uint(&in, 0, UINT64_MAX);
+        more -= CARD_LATER_FIELDS;
+    }
     rdzv_blob_skip(&in, more);
     return !in.bad && in.left == 0;
 }

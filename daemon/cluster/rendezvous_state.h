@@ -23,7 +23,7 @@
  *   head    format, nonce, round, flags, stamp, n, min, max, beat_ns, missed, why,
  *           the third of those in front, members, the first, the second
  *   places  format, stamp, members, world, entries; each an array: id, life, index, rank, first
- *   card    2, id, life, beat, flags, ready_for, rules, local, name, least, greatest
+ *   card    2, id, life, beat, flags, ready_for, rules, local, name, least, greatest, replaces
  *
  * A release that has more to say adds fields at the end of an array, of a node's, too, and takes
  * those that are missing for what they were not: so nodes of old and new releases are in one run,
@@ -119,6 +119,7 @@ struct rdzv_card {
     uint32_t local;
     char name[RDZV_NAME_MAX];
     struct rdzv_formats formats;
+    uint64_t replaces; /* id of a node that is dead, as this one knows; 0: of none */
 };
 
 bool rdzv_rules_same(const struct rdzv_rules *a, const struct rdzv_rules *b);

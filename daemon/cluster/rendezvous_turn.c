@@ -222,8 +222,11 @@ static void rdzv_turn_remove_dead(struct rdzv_turn *turn)
 
         if (!peer || !rdzv_is_dead(rdzv, peer) || !rdzv_state_find(rdzv_turn_now(turn), node->id))
             continue;
-        (void)snprintf(why, sizeof why, "%s sent no heartbeat for %g s", node->name,
-                       (double)rdzv_silence(&rdzv->set) / (double)SECOND);
+        if (peer->replaced)
+            (void)snprintf(why, sizeof why, "%s was started again", node->name);
+        else
+            (void)snprintf(why, sizeof why, "%s sent no heartbeat for %g s", node->name,
+                           (double)rdzv_silence(&rdzv->set) / (double)SECOND);
         rdzv_turn_change(turn);
         rdzv_state_remove(turn->next, node->id, why);
     }

@@ -116,6 +116,22 @@ static uint64_t rdzv_watch_silence(const struct rdzv *rdzv, struct rdzv_peer *pe
     return most;
 }
 
+void rdzv_replace(struct rdzv *rdzv, uint64_t id)
+{
+    rdzv->replaces = id;
+}
+
+static void rdzv_watch_note_replaced(struct rdzv *rdzv, const struct rdzv_card *cards, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        struct rdzv_peer *peer =
+            cards[i].replaces ? rdzv_watch_find(rdzv, cards[i].replaces) : NULL;
+
+        if (peer && peer->id != cards[i].id)
+            peer->replaced = true;
+    }
+}
+
 /* This node slept, or the store was stuck or failed, since the look before this one. */
 static void rdzv_watch_leave_out_gap(struct rdzv *rdzv)
 {
@@ -155,6 +171,7 @@ void rdzv_watch(struct rdzv *rdzv, const struct rdzv_state *state, const struct 
     free(rdzv->peers);
     rdzv->peers = peers;
     rdzv->n_peers = n_peers;
+    rdzv_watch_note_replaced(rdzv, cards, n);
     rdzv_watch_leave_out_gap(rdzv);
     rdzv->blind = rdzv->napped = false;
     rdzv->answered = rdzv->clock;
@@ -171,11 +188,13 @@ void rdzv_watch_none(struct rdzv *rdzv)
 
 bool rdzv_is_dead(const struct rdzv *rdzv, const struct rdzv_peer *peer)
 {
-    return peer->id != rdzv->self.id && rdzv->asked > peer->seen &&
-           rdzv->asked - peer->seen > rdzv_silence(&rdzv->set);
+    if (peer->id == rdzv->self.id)
+        return false;
+    return peer->replaced ||
+           (rdzv->asked > peer->seen && rdzv->asked - peer->seen > rdzv_silence(&rdzv->set));
 }
 
 bool rdzv_is_alive(const struct rdzv_peer *peer)
 {
-    return !peer->suspect && (peer->counts || peer->beat <= RDZV_YOUNG_BEATS);
+    return !peer->suspect && !peer->replaced && (peer->counts || peer->beat <= RDZV_YOUNG_BEATS);
 }

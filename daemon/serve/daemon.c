@@ -667,19 +667,26 @@ static void daemon_begin_to_watch(struct daemon *d)
         uv_timer_start(&d->deadline, daemon_on_deadline, PRIVATE_PATIENCE_MS, 0);
 }
 
-/* A service manager's directory outlives the daemon, as that of a socket of its own does. */
-static void daemon_note_crashes(const struct daemon *d)
+/* For the next daemon. A service manager's directory outlives this one, as that of a socket of its
+ * own does. Neither has as many bytes as a path can have. */
+static void daemon_name_file(const struct daemon *d, const char *name, char path[static PATH_MAX])
 {
     const char *dir = getenv("RUNTIME_DIRECTORY");
     bool given = dir && dir[0] == '/';
+
+    (void)snprintf(path, PATH_MAX, "%s%s%s", given ? dir : d->config.socket, given ? "/" : ".",
+                   name);
+}
+
+static void daemon_note_crashes(const struct daemon *d)
+{
     struct dl_error err = {0};
     char path[PATH_MAX];
 
     if (d->options.private) /* nobody starts it again */
         return;
-    int n = snprintf(path, sizeof path, "%s%scrashes", given ? dir : d->config.socket,
-                     given ? "/" : ".");
-    if (n > 0 && (size_t)n < sizeof path && blame_open(path, &err) < 0)
+    daemon_name_file(d, "crashes", path);
+    if (blame_open(path, &err) < 0)
         log_info("%s: %s", err.path, err.message);
 }
 
@@ -697,6 +704,7 @@ static void daemon_bound_descriptors(struct daemon *d)
 
 static int daemon_begin(struct daemon *d, struct dl_error *err)
 {
+    char path[PATH_MAX];
     int r = daemon_configure(d, err);
 
     if (r < 0)
@@ -725,7 +733,8 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
     daemon_note_crashes(d);
     daemon_begin_to_watch(d);
     daemon_serve_owner(d);
-    members_join(d->members);
+    daemon_name_file(d, "node", path);
+    members_join(d->members, path);
     return 0;
 }
 

@@ -225,6 +225,27 @@ class Meet(Epochs):
     def test_killed(self):
         self.lose(lambda daemon: daemon.kill(), "b sent no heartbeat")
 
+    def test_killed_and_started_again(self):
+        """The next daemon of its socket knows that it is dead, and is not waited for. Another one of the
+        same name, by mistake, is another node, and takes nobody's place."""
+        more = {"heartbeat": {"interval": "200ms", "missed": 1000}}  # longer than this test waits
+        a, b = [self.node(name, 1, 3, kept=name == "a", **more) for name in "ab"]
+        for daemon in (a, b):
+            wait_until(lambda daemon=daemon: "of 4" in daemon.log, "a round of both")
+        b.kill()
+        self.assertTrue(os.path.exists(b.socket + ".node"))
+        os.makedirs(self.path("elsewhere"))
+        namesake = Daemon(self.path("elsewhere"), self.configure("b", 1, 3, **more))
+        self.addCleanup(namesake.stop)
+        wait_until(lambda: a.log.count("node b has joined") == 2, "the one of the same name")
+        self.assertNotIn("was started again", a.log)
+        b = self.node("b", 1, 3, kept=False, **more)
+        wait_until(lambda: "node b has left: it was started again" in a.log, "the dead one to be gone")
+        wait_until(lambda: "of 6" in b.log, "a round of all three")
+        self.assertNotIn("sent no heartbeat", a.log)
+        b.stop()
+        self.assertFalse(os.path.exists(b.socket + ".node"))
+
     def test_killed_in_lock_step(self):
         """Of the ranks one asks; the others wait for it in a collective, and ask nothing."""
         daemons = [self.node(name, 2, 3, kept=name != "b") for name in ("a", "b", "c")]

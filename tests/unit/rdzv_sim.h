@@ -44,7 +44,9 @@ struct sim_node {
     struct rdzv rdzv;
     struct rdzv_node self;
     bool dead, asleep, cut;
-    uint64_t since; /* it died, slept or was cut off; of one that lives, it does again */
+    bool heir;           /* dead, and started again as another node */
+    uint64_t since;      /* it died, slept or was cut off; of one that lives, it does again */
+    uint64_t naps_until; /* until then it does not run; too short for anybody to take it for dead */
     /* Its clock: so much at `from`, and running at `rate` thousandths. */
     uint64_t from, shows, rate;
     uint64_t ticks, calls;
@@ -679,6 +681,10 @@ static inline void sim_event(struct sim *sim, const struct sim_event *event)
             sim_arrives(sim, event->node); /* under way already */
         else if (event->kind != SIM_ARRIVES && event->kind != SIM_CHANGED)
             sim_plan(sim, sim->now + 100 * SIM_MS, later.kind, later.node, later.turn);
+        return;
+    }
+    if (sim->now < node->naps_until && event->kind != SIM_ARRIVES) { /* all that came, at once */
+        sim_plan(sim, node->naps_until, event->kind, event->node, event->turn);
         return;
     }
     switch (event->kind) {

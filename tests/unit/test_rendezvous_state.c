@@ -134,7 +134,7 @@ static void test_later_fields(void **state)
     _cleanup_(buffer_deinit)
     struct dl_buffer bytes = {0}, longer = {0};
     struct rdzv_card card = {
-        .id = 5, .in = true, .name = "node", .formats = {.least = 2, .greatest = 7}};
+        .id = 5, .in = true, .name = "node", .formats = {.least = 2, .greatest = 7}, .replaces = 9};
     struct rdzv_card card_again;
     struct rdzv_head head;
     struct dl_error err = {0};
@@ -173,6 +173,7 @@ static void test_later_fields(void **state)
     assert_true(rdzv_card_unpack((struct dl_span){longer.data, longer.len}, &card_again));
     assert_string_equal(card_again.name, "node");
     assert_true(card_again.formats.least == 2 && card_again.formats.greatest == 7);
+    assert_int_equal(card_again.replaces, 9);
     assert_false(rdzv_card_unpack((struct dl_span){longer.data, longer.len - 1}, &card_again));
 }
 
@@ -255,18 +256,22 @@ static void test_card_formats(void **state)
     (void)state;
     rdzv_card_pack(&card, &bytes);
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        bytes.data[bytes.len - 2] = rows[i].least;
-        bytes.data[bytes.len - 1] = rows[i].greatest;
+        bytes.data[bytes.len - 3] = rows[i].least;
+        bytes.data[bytes.len - 2] = rows[i].greatest;
         assert_int_equal(rdzv_card_unpack((struct dl_span){bytes.data, bytes.len}, &again),
                          rows[i].reads);
         assert_true(!rows[i].reads || again.formats.greatest == rows[i].greatest);
     }
-    assert_int_equal(bytes.data[0], 0x9b);
-    bytes.data[0] = 0x99; /* as it was before */
-    assert_true(rdzv_card_unpack((struct dl_span){bytes.data, bytes.len - 2}, &again));
+    assert_int_equal(bytes.data[0], 0x9c);
+    bytes.data[0] = 0x9b; /* before a card said whom its node replaces */
+    bytes.data[bytes.len - 3] = 2;
+    assert_true(rdzv_card_unpack((struct dl_span){bytes.data, bytes.len - 1}, &again));
+    assert_true(again.formats.greatest == 2 && again.replaces == 0);
+    bytes.data[0] = 0x99; /* as it was before that */
+    assert_true(rdzv_card_unpack((struct dl_span){bytes.data, bytes.len - 3}, &again));
     assert_true(again.formats.least == 2 && again.formats.greatest == 2);
     bytes.data[0] = 0x9a; /* one field more, of a release that never was */
-    assert_true(rdzv_card_unpack((struct dl_span){bytes.data, bytes.len - 1}, &again));
+    assert_true(rdzv_card_unpack((struct dl_span){bytes.data, bytes.len - 2}, &again));
     assert_true(again.formats.least == 2 && again.formats.greatest == 2);
 }
 

@@ -330,6 +330,8 @@ static void members_on_ended(void *owner, enum rdzv_news how, const struct dl_er
 
     if (m->ending) {
         members_log_left(m, how, err);
+        if (how == RDZV_LEFT)
+            predecessor_forget(m->predecessor);
         if (!members_stay_a_while(m, how))
             members_destroy(m);
         return;
@@ -423,10 +425,22 @@ int members_new(uv_loop_t *loop, const struct config_rendezvous *config,
     return 0;
 }
 
-void members_join(struct members *m)
+/* Without it the others wait until the one before this daemon has been silent for long enough. */
+static void members_succeed(struct members *m, const char *path)
+{
+    struct dl_error err = {0};
+    uint64_t before = 0;
+
+    if (predecessor_open(path, member_id(m->member), &m->predecessor, &before, &err) < 0)
+        log_info("rendezvous %s: %s: %s", m->id, err.path, err.message);
+    member_replace(m->member, before);
+}
+
+void members_join(struct members *m, const char *path)
 {
     if (!m)
         return;
+    members_succeed(m, path);
     log_info("rendezvous %s: joining %u to %u nodes by %s", m->id, m->min, m->max, m->backend_name);
     if (m->max > NODES_TESTED)
         log_warning("rendezvous %s: rendezvous.nodes.max is %u; more than %d nodes are not tested: "
@@ -474,6 +488,7 @@ static void members_destroy(struct members *m)
     shared_weights_deinit(m);
     m->member = member_free(m->member); /* and the backend */
     left_out_deinit(m);
+    m->predecessor = predecessor_close(m->predecessor);
     m->closing = 3;
     uv_close((uv_handle_t *)&m->watch, members_on_closed);
     uv_close((uv_handle_t *)&m->again, members_on_closed);

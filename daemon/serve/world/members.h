@@ -46,8 +46,9 @@ int _nodiscard_ members_new(uv_loop_t *loop, const struct config_rendezvous *con
  * all else is as it was, with a word in the log where `now` differs. NULL is fine. */
 int _nodiscard_ members_reload(struct members *members, const struct config_rendezvous *before,
                                const struct config_rendezvous *now, struct dl_error *err);
-/* Joins the rendezvous. NULL is fine. */
-void members_join(struct members *members);
+/* Joins the rendezvous. In the file at `path` daemons of one socket note which node they are, so
+ * that the next one takes its place at once (predecessor.h). `members` NULL is fine. */
+void members_join(struct members *members, const char *path);
 /*
  * Closes the run for all nodes and for good: streams in its world end, and no node can join under
  * this id any more. The view `members` says when that is done, or has failed. `members` NULL:

@@ -9,6 +9,7 @@
 
 #include "daemon/cluster/agree.h"
 #include "daemon/cluster/allgather.h"
+#include "daemon/serve/base/predecessor.h"
 #include "daemon/serve/world/left_out.h"
 #include "daemon/serve/world/members.h"
 #include "daemon/serve/world/shared_loader.h"
@@ -81,6 +82,7 @@ struct members {
     struct newcomers_word *newcomers_words; /* owned: of this round, or of earlier ones */
     struct root_seed root;
     bool joined;
+    struct predecessor *predecessor; /* owned; NULL: nothing is noted for the next daemon */
     bool ending;
     unsigned closing; /* timers that are not closed yet */
 };
