@@ -232,6 +232,14 @@ static void rdzv_turn_remove_dead(struct rdzv_turn *turn)
     }
 }
 
+/* By it alone who comes now knows that another one, whose card is there, is dead. */
+static bool rdzv_turn_is_witness(const struct rdzv_turn *turn, const struct rdzv_card *card)
+{
+    const struct rdzv_peer *peer = card->replaces ? rdzv_peer(turn->rdzv, card->replaces) : NULL;
+
+    return peer && peer->has_card;
+}
+
 /* What a dead one has left that is not taken into account any more. */
 static void rdzv_turn_drop_card(struct rdzv_turn *turn)
 {
@@ -239,6 +247,7 @@ static void rdzv_turn_drop_card(struct rdzv_turn *turn)
         const struct rdzv_peer *peer = rdzv_peer(turn->rdzv, turn->cards[i].id);
 
         if (peer && rdzv_is_dead(turn->rdzv, peer) &&
+            !rdzv_turn_is_witness(turn, &turn->cards[i]) &&
             !rdzv_state_find(rdzv_turn_now(turn), peer->id)) {
             turn->out->drops = true;
             turn->out->dropped = peer->id;
