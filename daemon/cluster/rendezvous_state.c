@@ -151,6 +151,17 @@ static const char *rdzv_state_said_of(const struct rdzv_state *state, const char
                                                                          : NULL;
 }
 
+/* A node of that name has come in its stead. */
+static bool rdzv_state_is_again(const struct rdzv_state *before, const struct rdzv_state *now,
+                                const struct rdzv_node *node)
+{
+    for (uint32_t i = 0; i < now->n; i++)
+        if (strcmp(now->nodes[i].name, node->name) == 0 &&
+            !rdzv_state_find(before, now->nodes[i].id))
+            return true;
+    return false;
+}
+
 void rdzv_state_gone(const struct rdzv_state *before, const struct rdzv_state *now,
                      const struct rdzv_node *node, char ret[RDZV_TEXT_MAX])
 {
@@ -164,7 +175,10 @@ void rdzv_state_gone(const struct rdzv_state *before, const struct rdzv_state *n
     else if (one_write && now->writer == node->id)
         (void)snprintf(ret, RDZV_TEXT_MAX, "has left");
     else if (writer)
-        (void)snprintf(ret, RDZV_TEXT_MAX, "sent no heartbeat, says %s", writer->name);
+        (void)snprintf(ret, RDZV_TEXT_MAX, "%s, says %s",
+                       rdzv_state_is_again(before, now, node) ? "was started again"
+                                                              : "sent no heartbeat",
+                       writer->name);
     else
         (void)snprintf(ret, RDZV_TEXT_MAX, "has left, or sent no heartbeat");
 }

@@ -147,7 +147,7 @@ void rdzv_state_remove(struct rdzv_state *state, uint64_t id, const char *why);
 
 /*
  * How a node of `before` came not to be in `now`, which was seen next, as far as the two tell: "has
- * left", "gave no sign of life for 6 s".
+ * left", "sent no heartbeat for 6 s".
  */
 void rdzv_state_gone(const struct rdzv_state *before, const struct rdzv_state *now,
                      const struct rdzv_node *node, char ret[RDZV_TEXT_MAX]);

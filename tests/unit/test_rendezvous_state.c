@@ -65,6 +65,16 @@ static void test_gone(void **state)
         rdzv_state_deinit(&before);
         rdzv_state_deinit(&now);
     }
+    struct rdzv_state before = make("3 complete 1 2 5"), now = make("4 open 3 5");
+    memcpy(now.nodes[0].name, "node1", 6); /* in its stead */
+    now.seq = before.seq + 1;
+    now.writer = 5;
+    rdzv_state_gone(&before, &now, rdzv_state_find(&before, 1), why);
+    assert_string_equal(why, "was started again, says node5");
+    rdzv_state_gone(&before, &now, rdzv_state_find(&before, 2), why);
+    assert_string_equal(why, "sent no heartbeat, says node5");
+    rdzv_state_deinit(&before);
+    rdzv_state_deinit(&now);
 }
 
 static void test_blob(void **state)
