@@ -139,7 +139,7 @@ static void test_other_lines(void **state)
     assert_int_equal(told(path, 7), 6);
     /* A copy is another file. */
     read_all(path, line);
-    char copy[512];
+    char copy[600];
     (void)snprintf(copy, sizeof copy, "%s.copy", path);
     write_all(copy, line, LINE);
     assert_int_equal(chmod(copy, 0600), 0);
@@ -154,7 +154,7 @@ static void test_no_files(void **state)
     const char *path = path_of("none");
     struct predecessor *predecessor = NULL;
     struct dl_error err = {0};
-    char other[512];
+    char other[600];
     uint64_t before;
 
     (void)state;
