@@ -220,7 +220,7 @@ static void test_alone(void **state)
     assert_int_equal(value_get(&view, "nodes")->type, VALUE_ARRAY);
     assert_int_equal(value_get(&view, "world")->type, VALUE_NULL);
     value_deinit(&view);
-    members_join(NULL);
+    members_join(NULL, "");
     assert_null(members_end(NULL));
 }
 
