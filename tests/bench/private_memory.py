@@ -49,6 +49,16 @@ def rollup(text):
     return out
 
 
+def private_of(pid):
+    """Private bytes of this process alone; 0: it has ended."""
+    try:
+        with open(f'/proc/{pid}/smaps_rollup', encoding='ascii', errors='replace') as f:
+            sums = rollup(f.read())
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return sums['Private_Clean'] + sums['Private_Dirty']
+
+
 def measure(tag=None):
     """Of this process, its descendants, and the tagged ones with theirs."""
     return measure_of({os.getpid()} | (tagged(tag) if tag else set()))
