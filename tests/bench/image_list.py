@@ -88,8 +88,8 @@ SPEC = """
 import dloader
 
 def loader(workers):
-    return dloader.Loader({"name": f"list-{workers}", "seed": 1, "workers": {"count": workers}, "batch": {"size": BATCH},
-                           "sampler": {"kind": "random"}, "dataset": {
+    return dloader.Loader({"name": f"list-{workers}", "seed": 1, "workers": {"count": workers},
+                           "batch": {"size": BATCH}, "sampler": {"kind": "random"}, "dataset": {
                                "kind": "imagefolder", "root": os.path.abspath("pictures"),
                                "transforms": [{"kind": "Resize", "size": [8, 8]}]}})
 

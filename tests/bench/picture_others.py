@@ -1,9 +1,9 @@
-"""Programs of other libraries that do the work of pictures.py's rows `crop`, `v2` and `large`: photographs of a
-folder, shuffled, decoded, RandomResizedCrop(224), flip, float32 and normalised, as batches [64, 3, 224, 224] and
-labels for PyTorch; two threads.
+"""Programs of other libraries that do the work of pictures.py's rows `crop`, `v2`, `large` and `resize`: photographs
+of a folder, shuffled, decoded, RandomResizedCrop(224) and flip, or Resize(256) and CenterCrop(224), float32 and
+normalised, as batches [64, 3, 224, 224] and labels for PyTorch; two threads.
 
-DALI decodes the crop alone and works on batches in C. SPDL decodes and crops by FFmpeg, which no other process takes
-part in; torch normalises. Neither gives Pillow's bytes; both draw of their own.
+DALI decodes a random crop alone and works on batches in C. SPDL decodes and crops by FFmpeg, which no other process
+takes part in; torch normalises. Neither gives Pillow's bytes; both draw of their own.
 
 From PyPI: nvidia-dali-cuda120, which needs optree, makefun, astunparse and gast, and nvidia-nvimgcodec-cu12, whose
 library $LD_LIBRARY_PATH has to name; spdl with spdl_core and spdl_io, which need FFmpeg's libraries (Debian 12:
@@ -29,11 +29,18 @@ def box(width, height):
             return w, h, random.randint(0, width - w), random.randint(0, height - h)
     return width, height, 0, 0
 
+def cropped(width, height):
+    w, h, x, y = box(width, height)
+    flip = "hflip," if random.random() < 0.5 else ""
+    return f"crop={w}:{h}:{x}:{y}:exact=1,scale=224:224:flags=bilinear,{flip}format=pix_fmts=rgb24"
+
+def resized(width, height):
+    w, h = (256, 256 * height // width) if width <= height else (256 * width // height, 256)
+    return f"scale={w}:{h}:flags=bilinear,crop=224:224,format=pix_fmts=rgb24"
+
 def decode(item):
     packets = spdl.io.demux_image(item[0])
-    w, h, x, y = box(packets.width, packets.height)
-    flip = "hflip," if random.random() < 0.5 else ""
-    filters = f"crop={w}:{h}:{x}:{y}:exact=1,scale=224:224:flags=bilinear,{flip}format=pix_fmts=rgb24"
+    filters = FILTERS(packets.width, packets.height)
     return spdl.io.decode_packets(packets, filter_desc=filters), item[1]
 
 def collate(items):
@@ -60,11 +67,9 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator
 @pipeline_def(batch_size=BATCH, num_threads=WORKERS, device_id=None, seed=1)
 def pipeline():
     files, labels = fn.readers.file(file_root="photos", random_shuffle=True, name="files")
-    pictures = fn.decoders.image_random_crop(files, device="cpu", random_area=(0.08, 1),
-                                             random_aspect_ratio=(3 / 4, 4 / 3))
-    pictures = fn.resize(pictures, size=(224, 224), interp_type=types.INTERP_TRIANGULAR)
-    pictures = fn.crop_mirror_normalize(pictures, mirror=fn.random.coin_flip(), dtype=types.FLOAT,
-                                        output_layout="CHW", mean=[m * 255 for m in (0.485, 0.456, 0.406)],
+    pictures = PICTURES
+    pictures = fn.crop_mirror_normalize(pictures, MORE, dtype=types.FLOAT, output_layout="CHW",
+                                        mean=[m * 255 for m in (0.485, 0.456, 0.406)],
                                         std=[s * 255 for s in (0.229, 0.224, 0.225)])
     return pictures, labels
 
@@ -73,4 +78,14 @@ loader = DALIGenericIterator(pipeline(), ["image", "label"], reader_name="files"
 """
 
 OTHERS = {"DALI": DALI, "SPDL": SPDL}
-ROWS = ("crop", "v2", "large")  # whose work it is
+_CROP = {
+    "PICTURES": """fn.decoders.image_random_crop(files, device="cpu", random_area=(0.08, 1),
+                                             random_aspect_ratio=(3 / 4, 4 / 3))
+    pictures = fn.resize(pictures, size=(224, 224), interp_type=types.INTERP_TRIANGULAR)""",
+    "MORE": "mirror=fn.random.coin_flip()", "FILTERS": "cropped"}
+_RESIZE = {
+    "PICTURES": """fn.decoders.image(files, device="cpu")
+    pictures = fn.resize(pictures, resize_shorter=256, interp_type=types.INTERP_TRIANGULAR)""",
+    "MORE": "crop=(224, 224)", "FILTERS": "resized"}
+# Whose work it is: what stands in the programs of a row.
+ROWS = {"crop": _CROP, "v2": _CROP, "large": _CROP, "resize": _RESIZE}

@@ -4,7 +4,7 @@
 
 PYTHON has PyTorch, torchvision and Pillow; where one is missing the line says so. Photographs are made
 in a private directory, as photos.py makes them. Runs take turns; printed are medians, and their ratio
-to PyTorch's of the same turns. The rows without RandAugment also have DALI and SPDL, where they are installed.
+to PyTorch's of the same turns. All rows but that of RandAugment also have DALI and SPDL, where they are installed.
 
 Bars: crop >= 3 x PyTorch, and with fast=True >= 4 x; large: the same, and fast=True ahead of exact; all ahead of DALI
 and SPDL.
@@ -34,9 +34,12 @@ PIPELINES = {
     t.ToImage(), t.ToDtype(torch.float32, scale=True), normalize, t.RandomErasing(0.25)""",
     "large": """
     t.RandomResizedCrop(224), t.RandomHorizontalFlip(), t.ToTensor(), normalize""",
+    "resize": """
+    t.Resize(256), t.CenterCrop(224), t.ToTensor(), normalize""",
 }
 # The generation of each row's transforms.
-MODULES = {"crop": "torchvision.transforms", "large": "torchvision.transforms"}
+MODULES = {"crop": "torchvision.transforms", "large": "torchvision.transforms",
+           "resize": "torchvision.transforms"}
 CONTENDERS = {"PyTorch": ("torch.utils.data", ""), "import changed": ("dloader", ""),
               "fast": ("dloader", ", fast=True"), "cached": ("dloader", ', cache="4GiB"')}
 
@@ -66,6 +69,7 @@ def program(row, contender, seconds):
     module, more = CONTENDERS.get(contender, ("", ""))
     words = {"MODULE": MODULES.get(row, "torchvision.transforms.v2"), "IMPORT": module, "MORE": more,
              "PIPELINE": PIPELINES[row], "BATCH": str(BATCH), "WORKERS": str(WORKERS), "SECONDS": str(seconds)}
+    words |= ROWS.get(row, {}) if contender in OTHERS else {}
     text = OTHERS.get(contender, PROGRAM) + MEASURE
     for word in sorted(words, key=len, reverse=True):
         text = text.replace(word, words[word])

@@ -4,6 +4,7 @@
     test_picture_bench.py BUILD [unittest options]
 """
 
+import itertools
 import os
 import pathlib
 import re
@@ -35,12 +36,15 @@ class Texts(unittest.TestCase):
 
     def test_others_have_rows_of_their_work(self):
         self.assertNotIn('DALI', pictures.contenders('randaugment'))
-        for name in OTHERS:
-            self.assertIn(name, pictures.contenders('crop'))
-            text = pictures.program('crop', name, 1)
+        for row, name in itertools.product(('crop', 'v2', 'large', 'resize'), OTHERS):
+            self.assertIn(name, pictures.contenders(row))
+            text = pictures.program(row, name, 1)
             compile(text, name, 'exec')
-            self.assertNotRegex(text, 'WORKERS|BATCH|SECONDS')
-            self.assertTrue(text.endswith(pictures.program('crop', 'PyTorch', 1)[-60:]))
+            self.assertNotRegex(text, 'WORKERS|BATCH|SECONDS|PICTURES|MORE|FILTERS')
+            self.assertTrue(text.endswith(pictures.program(row, 'PyTorch', 1)[-60:]))
+        whole, part = (pictures.program(row, 'DALI', 1) for row in ('resize', 'crop'))
+        self.assertIn('resize_shorter=256', whole)
+        self.assertIn('image_random_crop', part)
 
 
 class QuickRuns(unittest.TestCase):
