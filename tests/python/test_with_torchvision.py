@@ -308,6 +308,17 @@ class Samples(Pictures):
             dataset = self.folder(*steps)
             self.assert_alike(dataset, range(len(dataset)))
 
+    def test_a_folder_by_its_own_rules(self):
+        """DatasetFolder with torchvision's loader, which finds its files by an ending or a function."""
+        folder, steps = torchvision.datasets.folder, v2.Compose([v2.RandomResizedCrop(20), v2.ToTensor()])
+        for options in ({"extensions": (".jpg", ".png")}, {"is_valid_file": lambda path: path.endswith(".webp")}):
+            dataset = torchvision.datasets.DatasetFolder(self.root, folder.default_loader, transform=steps, **options)
+            self.assertIsNone(_native_pictures.lower(dataset, EXACT).why)
+            for index in range(len(dataset)):
+                theirs, picture = outcome(lambda index=index: dataset[index], index)
+                lowered = _native_pictures.lower(dataset, EXACT).dataset
+                self.assertEqual(outcome(lambda index=index: lowered[index], index, picture)[0], theirs)
+
     def test_what_the_file_says(self):
         """Where the transforms before keep it, what is unknown finds it."""
         dataset = self.folder(v2.RandomResizedCrop(20), v2.RandomHorizontalFlip(), untold)
@@ -357,7 +368,8 @@ class Samples(Pictures):
             with self.subTest(case=case):
                 for kind in (torchvision.datasets.CIFAR10, torchvision.datasets.CIFAR100):
                     self.assert_alike(self.memory(kind, small, list(range(20)), coloured), [0, 7, -1], case)
-                for kind in (torchvision.datasets.MNIST, torchvision.datasets.FashionMNIST):
+                for kind in (torchvision.datasets.MNIST, torchvision.datasets.FashionMNIST,
+                             torchvision.datasets.KMNIST, torchvision.datasets.EMNIST):
                     self.assert_alike(self.memory(kind, grey, torch.arange(20), plain), [0, 7, 19], case)
 
 
@@ -754,6 +766,11 @@ class Known(Pictures):
                 (mock.patch.object(torchvision, "get_image_backend", lambda: "accimage"), "image backend")]:
             with self.subTest(words), patch:
                 self.assertIn(words, self.why(dataset))
+                out = io.StringIO()
+                dloader.explain(DataLoader(dataset, num_workers=2), out)
+                self.assertIn(words, out.getvalue())
+                self.assertNotRegex(out.getvalue(), r"(?m)^\w+ +C ")
+                self.assertIs(_native.with_pictures(dataset, EXACT, True), dataset)  # it is called
 
     def test_explain(self):
         out = io.StringIO()
