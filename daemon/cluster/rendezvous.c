@@ -61,7 +61,6 @@ static uint64_t rdzv_about(struct rdzv *rdzv, uint64_t ns)
     return ns * 3 / 4 + rdzv_draw(rdzv) % (ns / 2 + 1);
 }
 
-/* Up to that long. */
 static uint64_t rdzv_within(struct rdzv *rdzv, uint64_t ns)
 {
     return rdzv_draw(rdzv) % (ns + 1);
