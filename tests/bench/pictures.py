@@ -88,9 +88,12 @@ def rate(row, contender, folder, seconds, build):
 
 def make(row, folder):
     (folder / "photos").mkdir()
-    if row == "large":
-        photos.SIZES = (LARGE,)
-    photos.make(str(folder / "photos"), LARGE_COUNT if row == "large" else COUNT)
+    ordinary = photos.SIZES
+    photos.SIZES = (LARGE,) if row == "large" else ordinary
+    try:
+        photos.make(str(folder / "photos"), LARGE_COUNT if row == "large" else COUNT)
+    finally:
+        photos.SIZES = ordinary  # of the next row
     os.remove(folder / "photos" / photos.DONE)
 
 

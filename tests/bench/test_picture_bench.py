@@ -10,7 +10,9 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
+from unittest import mock
 
 import bench
 import photos
@@ -45,6 +47,21 @@ class Texts(unittest.TestCase):
         whole, part = (pictures.program(row, 'DALI', 1) for row in ('resize', 'crop'))
         self.assertIn('resize_shorter=256', whole)
         self.assertIn('image_random_crop', part)
+
+
+class Photographs(unittest.TestCase):
+    def test_large_ones_are_of_their_row_alone(self):
+        if not photos.can_make():
+            self.skipTest('no PIL')
+        sizes = []
+        with mock.patch.multiple(pictures, COUNT=2, LARGE_COUNT=1):
+            for row in ('large', 'resize'):
+                with tempfile.TemporaryDirectory() as folder:
+                    pictures.make(row, pathlib.Path(folder))
+                    found = [path for path in pathlib.Path(folder).rglob('*.jpg')]
+                    sizes.append({photos.Image.open(path).size for path in found})
+        self.assertEqual(sizes[0], {pictures.LARGE})
+        self.assertNotIn(pictures.LARGE, sizes[1])
 
 
 class QuickRuns(unittest.TestCase):
