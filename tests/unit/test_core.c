@@ -19,12 +19,13 @@ struct bed {
     struct segment segment;
 };
 
-static void set_up(struct bed *bed, bool dispatch)
+/* Several workers have the steps in turn. */
+static void set_up_workers(struct bed *bed, bool dispatch, uint32_t workers)
 {
     static const struct config_limits limits = {
         .bytes = 1000000, .epochs = 1000000, .leases = 1000000, .held = 1000000};
 
-    *bed = (struct bed){.spec = {.workers = 1,
+    *bed = (struct bed){.spec = {.workers = workers,
                                  .batch_size = 4,
                                  .shard = dispatch ? SHARD_DISPATCH : SHARD_STRIDED,
                                  .dataset = {.kind = DATASET_RANGE}},
@@ -32,8 +33,14 @@ static void set_up(struct bed *bed, bool dispatch)
     bed->quota = quota_new(&limits);
     core_init(&bed->core, &(struct core_options){.spec = &bed->spec,
                                                  .account = quota_account(bed->quota, 1),
-                                                 .linger_ns = 1000});
+                                                 .linger_ns = 1000,
+                                                 .in_turn = workers > 1});
     slot_table_init(&bed->segment.slots, SLOTS);
+}
+
+static void set_up(struct bed *bed, bool dispatch)
+{
+    set_up_workers(bed, dispatch, 1);
 }
 
 /* Executes what there is: steps run and are ready at once, all READY slots are leased. */
@@ -267,6 +274,42 @@ static void test_priorities(void **state)
     }
 }
 
+/* Wherever an epoch begins, each worker has at once what it has room for: none waits until another
+ * has finished, which may itself wait for the first one. */
+static void test_workers_in_turn(void **state)
+{
+    static const struct {
+        uint64_t first;
+        uint32_t workers, credits, room; /* of each worker */
+        uint32_t run;
+    } rows[] = {
+        {0, 2, 5, 2, 4}, {1, 2, 5, 2, 4}, {2, 2, 5, 2, 4}, {1, 2, 2, 9, 2},
+        {1, 2, 9, 9, 9}, {2, 3, 7, 9, 7}, {1, 3, 9, 1, 3}, {7, 5, 64, 16, 64},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct worker_room rooms[5];
+        struct bed bed;
+
+        set_up_workers(&bed, false, rows[i].workers);
+        for (uint32_t k = 0; k < rows[i].workers; k++)
+            rooms[k] = (struct worker_room){.slots = 99, .tasks = rows[i].room, .ahead = 1};
+        struct stream *stream = begin(&bed, (struct stream_params){.world = 1,
+                                                                   .first = rows[i].first,
+                                                                   .steps = 1000,
+                                                                   .credits = rows[i].credits,
+                                                                   .owner = &bed_owner});
+        core_deliver(&bed.core, 0);
+        core_schedule(&bed.core, rooms);
+        assert_int_equal(stream->window, rows[i].run);
+        for (uint32_t k = 0; k < rows[i].workers; k++)
+            assert_in_range(rooms[k].has, rows[i].run / rows[i].workers,
+                            (rows[i].run - 1) / rows[i].workers + 1);
+        tear_down(&bed);
+    }
+}
+
 /* What a worker's death has left is run first, of the first band first. */
 static void test_priorities_of_steps_to_run_again(void **state)
 {
@@ -415,6 +458,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_faults_hold_their_credits),
     cmocka_unit_test(test_an_end_takes_back_what_was_decided),
     cmocka_unit_test(test_priorities),
+    cmocka_unit_test(test_workers_in_turn),
     cmocka_unit_test(test_priorities_of_steps_to_run_again),
     cmocka_unit_test(test_what_is_fed_is_part_of_the_cost),
     cmocka_unit_test(test_rosters_are_paid_for),

@@ -288,18 +288,37 @@ static void schedule_run_next(struct round *round, struct stream *stream, uint32
         core_touch(core, stream);
 }
 
-/* Those that wait for that worker, in turn, as long as it has room. */
-static void schedule_serve(struct round *round, struct stream **queue, uint32_t needs)
+/* Those that wait for that worker, in turn, as long as it has room. False: nothing was run. */
+static bool schedule_serve(struct round *round, struct stream **queue, uint32_t needs)
 {
-    while (*queue) {
+    bool any = false;
+
+    for (; *queue; any = true) {
         uint32_t worker = schedule_find_place(round, needs);
 
         if (worker == CORE_ANY) {
             schedule_note_lack(round, *queue, schedule_band_of(*queue), needs);
-            return;
+            return any;
         }
         schedule_run_next(round, *queue, worker);
     }
+    return any;
+}
+
+/* Whoever was served may now wait for a worker that was looked at before: workers can depend on
+ * each other, as those do whose datasets meet at a barrier, and no event would come. */
+static void schedule_serve_band(struct round *round, enum core_band band)
+{
+    struct stream **queues = round->core->wanting[band];
+    uint32_t n = schedule_n_workers(round->core);
+    bool any;
+
+    (void)schedule_serve(round, &queues[n], CORE_ANY);
+    do {
+        any = false;
+        for (uint32_t i = 0; i < n; i++)
+            any |= schedule_serve(round, &queues[i], i);
+    } while (any);
 }
 
 static bool schedule_has_slot(const struct round *round, uint32_t worker)
@@ -323,16 +342,13 @@ static void schedule_ask_for_memory(const struct round *round)
 void core_schedule(struct core *core, struct worker_room *rooms)
 {
     struct round round = {.core = core, .rooms = rooms};
-    uint32_t n = schedule_n_workers(core);
 
     core->again = core->starved = false;
     schedule_run_waiting(&round, false);
-    for (int band = 0; band < BANDS; band++) {
+    for (enum core_band band = 0; band < BANDS; band++) {
         if (band == BAND_EXPECTED)
             schedule_run_waiting(&round, true);
-        schedule_serve(&round, &core->wanting[band][n], CORE_ANY);
-        for (uint32_t i = 0; i < n; i++)
-            schedule_serve(&round, &core->wanting[band][i], i);
+        schedule_serve_band(&round, band);
     }
     schedule_ask_for_memory(&round);
 }
