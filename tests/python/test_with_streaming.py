@@ -5,6 +5,7 @@ DataLoader, which calls it.
 import gc
 import io
 import itertools
+import json
 import multiprocessing
 import os
 import shutil
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import time
 import unittest
+import warnings
 from unittest import mock
 
 import numpy
@@ -226,6 +228,54 @@ class Batches(Streaming):
         self.same(found[DataLoader], found[TorchLoader])
         seen = {i for part in found[DataLoader][:2] for batch in part for i in batch["id"].tolist()}
         self.assertEqual(len(seen), N)
+
+    def resume_loader(self, theirs, stop, **loading):
+        """Epoch 0, `stop` batches of the next one, a new dataset, and the rest: those are PyTorch's."""
+        options = {"batch_size": 5, "shuffle": True, "num_canonical_nodes": 2}
+        loader = DataLoader(self.data(**options), batch_size=5, **loading)
+        found = [list(loader)]
+        batches = iter(loader)
+        seen = list(itertools.islice(batches, stop))
+        state = json.loads(json.dumps(loader.state_dict()))
+        list(batches)  # in one process; else threads and barriers of the dataset that is left are there still
+        del batches, loader
+        gc.collect()
+        loader = DataLoader(self.data(**options), batch_size=5, **loading)
+        loader.load_state_dict(state)
+        self.same(loader.state_dict(), state)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those before are loaded again
+            found += [[*seen, *loader], list(loader)]
+        del loader
+        self.same(found, theirs)
+
+    def test_resuming_a_loader(self):
+        """By the loader's own state: the dataset counts on from the epoch that it was in."""
+        write(self.root)
+        for workers in (0, 2):
+            theirs = self.epochs(TorchLoader, {"batch_size": 5, "shuffle": True, "num_canonical_nodes": 2}, 3,
+                                 batch_size=5, num_workers=workers)
+            self.assertNotEqual(str(theirs[0]), str(theirs[1]))
+            for stop in (1, 4):
+                self.resume_loader(theirs, stop, num_workers=workers)
+            if workers:
+                self.resume_loader(theirs, 4, num_workers=workers, persistent_workers=True)
+
+    def test_resuming_behind_an_epoch(self):
+        write(self.root)
+        options = {"batch_size": 5, "shuffle": True, "num_canonical_nodes": 2}
+        theirs = self.epochs(TorchLoader, options, 3, batch_size=5, num_workers=2)
+        loader = DataLoader(self.data(**options), batch_size=5, num_workers=2)
+        found = [list(loader), list(loader)]
+        state = loader.state_dict()
+        self.assertEqual(state["streaming_epoch"], 2)
+        del loader
+        loader = DataLoader(self.data(**options), batch_size=5, num_workers=2)
+        for wrong in (-1, 1.5, "2", True, 2**63):
+            with self.assertRaisesRegex(ValueError, "^streaming_epoch: "):
+                loader.load_state_dict({**state, "streaming_epoch": wrong})
+        loader.load_state_dict(state)
+        self.same([*found, list(loader)], theirs)
 
 
 class Ranks(Streaming):

@@ -53,6 +53,13 @@ def is_dataset(kind: type) -> bool:
     return module is not None and kind is getattr(module, "StreamingDataset", None)
 
 
+def next_epoch(dataset: Any) -> int | None:
+    """The number of the epoch that the dataset begins next, by which it shuffles; None: it is not of that type, or
+    of one derived from it. It is in memory that the workers share."""
+    kind = getattr(sys.modules.get("streaming.base.dataset"), "StreamingDataset", None)
+    return int(dataset.next_epoch) if kind is not None and isinstance(dataset, kind) else None
+
+
 def _check_release() -> None:
     release = str(getattr(sys.modules.get("streaming"), "__version__", "?"))
     if ".".join(release.split(".")[:2]) not in _RELEASES:

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data import DistributedSampler, WeightedRandomSampler
 
-from . import _blocks, _datapipes, _states
+from . import _blocks, _datapipes, _native_streaming, _states
 from ._seeds import MASK63, MASK64
 
 # Samplers that draw from the global generator before their first key, if at all, and never after.
@@ -48,6 +48,7 @@ class Position:
         self.pipes: Any = None  # see _datapipes
         self.sampler_epochs: list[int] = []  # of samplers that go by them
         self.resume: Any = None  # what this epoch went on from
+        self.streaming_epoch: int | None = None  # a StreamingDataset's own number of it
 
     def unused_resume(self) -> Any:
         """What was gone on from, if nobody has asked for a batch since."""
@@ -179,6 +180,7 @@ class Order:
             self._instead.generator = loader._instead
         before = loader._position
         self.position = Position(loader._next_epoch, capture(loader, self._instead.generator))
+        self.position.streaming_epoch = _native_streaming.next_epoch(loader.dataset)
         self.position.resume = resume
         loader._position = self.position
         loader._next_epoch += 1

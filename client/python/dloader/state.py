@@ -20,6 +20,8 @@ Version 2:
     sampler      state_dict() of a sampler that has one, else null
     sampler_epochs  the numbers that samplers were given by set_epoch() for this epoch; [] where the
                  one to come is told anew
+    streaming_epoch  the number that MosaicML's StreamingDataset has for this epoch, or for the next
+                 one; absent with other datasets
     dataset, iterator, workers      states of the dataset itself, or of its iterators, where there
                  are any, else null
 
@@ -40,7 +42,7 @@ from typing import Any
 
 import torch
 
-from . import _carried, _lightning, _made, _order
+from . import _carried, _lightning, _made, _native_streaming, _order
 from ._errors import StateError
 from ._seeds import MASK63
 
@@ -113,6 +115,7 @@ def take(loader: Any) -> dict[str, Any]:
         stateful = _order.stateful_sampler(loader)
         sampler = stateful.state_dict() if stateful is not None else None
     return {
+        **_streaming_epoch(loader, goes_on),
         "version": VERSION,
         "epoch": position.epoch if goes_on else loader._next_epoch,
         "batches": position.given if goes_on else 0,
@@ -133,6 +136,12 @@ def take(loader: Any) -> dict[str, Any]:
         "sampler_epochs": _sampler_epochs(loader, goes_on, counted_out),
         **_dataset_states(loader, position, finished),
     }
+
+
+def _streaming_epoch(loader: Any, goes_on: bool) -> dict[str, int]:
+    """Of MosaicML's StreamingDataset, which counts epochs itself: the number of this one, or of the next."""
+    epoch = loader._position.streaming_epoch if goes_on else _native_streaming.next_epoch(loader.dataset)
+    return {} if epoch is None else {"streaming_epoch": epoch}
 
 
 def _sampler_epochs(loader: Any, goes_on: bool, counted_out: bool) -> list[int]:
@@ -194,6 +203,7 @@ class Resume:
         self.passed = _field(state, "passed", int)
         self.sampler = state.get("sampler")
         self.sampler_epochs = self._read_sampler_epochs()
+        self.streaming_epoch = self._read_streaming_epoch()
         self.dataset = state.get("dataset")
         self.iterator = state.get("iterator")
         self.workers = _field(state, "workers", (dict, type(None))) or {}
@@ -215,6 +225,12 @@ class Resume:
         if not isinstance(epochs, list) or any(type(epoch) is not int or epoch < 0 for epoch in epochs):
             raise StateError(f"sampler_epochs: {epochs!r}: not numbers of epochs")
         return epochs
+
+    def _read_streaming_epoch(self) -> int | None:
+        epoch = self.state.get("streaming_epoch")
+        if epoch is not None and (type(epoch) is not int or not 0 <= epoch < 2**63):
+            raise StateError(f"streaming_epoch: {epoch!r}: not the number of an epoch")
+        return epoch
 
     def _read_carried(self) -> bytes | None:
         """What the iterators of the workers' datasets said."""
@@ -279,6 +295,8 @@ class Resume:
         """
         if self.knows_dataset(loader):
             _carried.put_back(loader.dataset, self.dataset, self.finished)
+        if self.streaming_epoch is not None and _native_streaming.next_epoch(loader.dataset) is not None:
+            loader.dataset.next_epoch = self.streaming_epoch
         loader._next_epoch = self.epoch
         if self.seed is not None:
             loader._key_seed = self.seed
