@@ -56,6 +56,20 @@ static inline size_t make_gzip(const void *data, size_t len, uint8_t *out, size_
     return z.total_out;
 }
 
+/* A frame of zstd's with one block that is stored, of at most 64 KiB; returns its length. */
+static inline size_t make_zstd(const void *data, size_t len, uint8_t *out)
+{
+    size_t at = 5, wide = len < 256 ? 1 : 2; /* two bytes count from 256 on */
+    uint32_t size = (uint32_t)(wide == 1 ? len : len - 256), block = (uint32_t)len << 3 | 1;
+
+    assert_true(len < 1 << 16);
+    memcpy(out, wide == 1 ? "\x28\xB5\x2F\xFD\x20" : "\x28\xB5\x2F\xFD\x60", at);
+    memcpy(out + at, &size, wide);
+    memcpy(out + at + wide, &block, 3);
+    memcpy(out + at + wide + 3, data, len);
+    return at + wide + 3 + len;
+}
+
 /* An IDX header; returns its length. */
 static inline size_t make_idx(uint8_t *out, uint8_t type, uint8_t ndim, const uint32_t *dims)
 {
