@@ -158,7 +158,7 @@ class Texts(unittest.TestCase):
         self.assertTrue(0.75 < masks < 0.85, masks)
 
     def expect_talks(self, ours, inside=None):
-        """As kind: text makes them of JSON lines, whose own test has them from transformers."""
+        """As kind: text makes them of JSON lines, which Templates compares with transformers."""
         for i, (sample, want) in enumerate(zip(ours, self.lines)):
             sample = sample[inside] if inside else sample
             self.assertEqual(sample["tokens"].tolist(), want["tokens"].tolist(), i)
@@ -181,6 +181,60 @@ class Texts(unittest.TestCase):
         shard = self.write_shard()
         self.keys["field"] = "json.messages"
         self.expect_talks(self.samples(kind="tar", shards=shard, fields=["json"], index="auto"), "json")
+
+
+# What Llama 3 splits texts by, which takes newlines by themselves, as templates want it.
+SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+         r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+SAID = "{% if m.role == 'assistant' %}{% generation %}{{ WORDS }}{% endgeneration %}{% else %}{{ WORDS }}{% endif %}"
+# The two formats as Jinja has them, what a loss is taken of in `generation`; and their tokens.
+TEMPLATES = {
+    "chatml": (r"{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+               + SAID.replace("WORDS", "m.content + '<|im_end|>'") + r"{{ '\n' }}{% endfor %}",
+               ["<|im_start|>", "<|im_end|>"]),
+    "llama3": (r"{{ '<|begin_of_text|>' }}{% for m in messages %}"
+               r"{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' }}"
+               + SAID.replace("WORDS", "(m.content | trim) + '<|eot_id|>'") + "{% endfor %}",
+               ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]),
+}
+
+
+@unittest.skipUnless(has("tokenizers") and has("transformers"), "tokenizers and transformers are not installed")
+class Templates(unittest.TestCase):
+    """Conversations beside apply_chat_template(): the tokens, and those of the assistant."""
+
+    def check(self, folder, name):
+        import tokenizers
+        import transformers
+        template, special = TEMPLATES[name]
+        rng = random.Random(name)
+        talks = [talk for talk in (conversation_of(rng) for _ in range(ROWS)) if talk]
+        for turn in (turn for talk in talks for turn in talk if turn["content"]):
+            turn["content"] = rng.choice(["", " ", "  "]) + turn["content"] + rng.choice(["", " ", "\n"])
+        made = tokenizers.Tokenizer(tokenizers.models.BPE())
+        made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([
+            tokenizers.pre_tokenizers.Split(tokenizers.Regex(SPLIT), "isolated"),
+            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        made.train_from_iterator([turn["content"] for talk in talks for turn in talk], tokenizers.trainers.BpeTrainer(
+            vocab_size=400, special_tokens=special, show_progress=False,
+            initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
+        made.save(str(folder / "tokenizer.json"))
+        (folder / "talks.jsonl").write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in talks))
+        spec = {"dataset": {"kind": "text", "paths": str(folder / "talks.jsonl"), "field": "messages", "chat": name,
+                            "tokenizer": "huggingface", "model": str(folder / "tokenizer.json")},
+                "batch": {"size": None}, "workers": {"count": 0}, "seed": 1}
+        theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=made)
+        with Loader(spec, as_="numpy") as loader:
+            for talk, ours in zip(talks, loader, strict=True):
+                want = theirs.apply_chat_template(talk, chat_template=template, tokenize=True, return_dict=True,
+                                                  return_assistant_tokens_mask=True)
+                self.assertEqual(ours["tokens"].tolist(), want["input_ids"], talk)
+                self.assertEqual(ours["loss_mask"].tolist(), list(map(bool, want["assistant_masks"])), talk)
+
+    def test_templates(self):
+        for name in TEMPLATES:
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                self.check(pathlib.Path(folder), name)
 
 
 if __name__ == "__main__":
