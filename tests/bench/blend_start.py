@@ -15,12 +15,12 @@ import os
 import pathlib
 import statistics
 import struct
-import subprocess
 import sys
 import tempfile
 import time
 
 import numpy
+import rates
 
 SETS, TOKENS, DOCUMENT, SEQUENCE = 10, 100_000_000, 1000, 1024
 
@@ -80,16 +80,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="blend-") as name:
         folder = pathlib.Path(name)
         make(folder)
-        socket = folder / "socket"
-        with subprocess.Popen([build / "daemon/dloaderd", "--private", "--socket", socket],
-                              stderr=subprocess.DEVNULL) as daemon:
-            try:
-                until = time.monotonic() + 30
-                while not socket.exists() and time.monotonic() < until:
-                    time.sleep(0.05)
-                found = measure(folder, socket, args.rounds)
-            finally:
-                daemon.terminate()
+        with rates.daemon(build, folder) as socket:
+            found = measure(folder, socket, args.rounds)
     for row, took in found.items():
         print(f"{row:6} first batch after {statistics.median(took):.1f} ms, {min(took):.1f} to {max(took):.1f}")
 

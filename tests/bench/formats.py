@@ -31,7 +31,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 
 import numpy
 import photos
@@ -376,16 +375,8 @@ def rate(code, folder, seconds, **env):
 
 def our_rate(build, code, folder, seconds):
     """Beside a daemon of its own."""
-    socket = folder / "socket"
-    with subprocess.Popen([build / "daemon/dloaderd", "--private", "--socket", socket],
-                          stderr=subprocess.DEVNULL) as daemon:
-        try:
-            until = time.monotonic() + 30
-            while not socket.exists() and time.monotonic() < until:
-                time.sleep(0.05)
-            return rate(code, folder, seconds, DLOADER_SOCKET=str(socket), PYTHONPATH=str(build / "client/python"))
-        finally:
-            daemon.terminate()
+    with rates.daemon(build, folder) as socket:
+        return rate(code, folder, seconds, DLOADER_SOCKET=str(socket), PYTHONPATH=str(build / "client/python"))
 
 
 def best(runs):

@@ -1,6 +1,25 @@
-"""What benchmarks share whose contenders are programs that print "rate N", batches a second, and take turns."""
+"""What benchmarks share whose contenders are programs that print "rate N", batches a second, and take turns; and a
+daemon for ours."""
 
+import contextlib
 import statistics
+import subprocess
+import time
+
+
+@contextlib.contextmanager
+def daemon(build, folder):
+    """A daemon of one's own; its socket, which is in `folder`."""
+    socket = folder / "socket"
+    with subprocess.Popen([build / "daemon/dloaderd", "--private", "--socket", socket],
+                          stderr=subprocess.DEVNULL) as process:
+        try:
+            until = time.monotonic() + 30
+            while not socket.exists() and time.monotonic() < until:
+                time.sleep(0.05)
+            yield socket
+        finally:
+            process.terminate()
 
 
 def rate_of(done):

@@ -18,17 +18,19 @@ BUILD = ''
 
 
 class QuickRuns(unittest.TestCase):
-    def test_ours_and_theirs_have_a_line(self):
-        """Ours with a rate; theirs with one, or with what is missing."""
+    def setUp(self):
         try:
             import numpy  # noqa: F401
         except ImportError:
             self.skipTest('no NumPy')
-        build = os.environ.get('DLOADER_RELEASE_BUILD', BUILD)
-        if bench.build_options(build)['b_sanitize'] != 'none':
+        self.build = os.environ.get('DLOADER_RELEASE_BUILD', BUILD)
+        if bench.build_options(self.build)['b_sanitize'] != 'none':
             self.skipTest('Python loads no module with sanitizers; set DLOADER_RELEASE_BUILD')
+
+    def test_ours_and_theirs_have_a_line(self):
+        """Ours with a rate; theirs with one, or with what is missing."""
         rows = ['megatron', 'csv']
-        out = subprocess.run([sys.executable, HERE / 'formats.py', '--build', build, '--seconds', '0.2',
+        out = subprocess.run([sys.executable, HERE / 'formats.py', '--build', self.build, '--seconds', '0.2',
                               '--rounds', '1', *rows], check=True, stdout=subprocess.PIPE, text=True).stdout
         for row in rows:
             self.assertRegex(out, rf'(?m)^{row} +ours +[1-9][0-9]*\.[0-9] batches/s$')
@@ -37,15 +39,8 @@ class QuickRuns(unittest.TestCase):
 
     def test_start_of_a_blend(self):
         """Has a line, and processes alone another; how long it takes is not judged here."""
-        try:
-            import numpy  # noqa: F401
-        except ImportError:
-            self.skipTest('no NumPy')
-        build = os.environ.get('DLOADER_RELEASE_BUILD', BUILD)
-        if bench.build_options(build)['b_sanitize'] != 'none':
-            self.skipTest('Python loads no module with sanitizers; set DLOADER_RELEASE_BUILD')
-        out = subprocess.run([sys.executable, HERE / 'blend_start.py', '--build', build, '--rounds', '1'], check=True,
-                             stdout=subprocess.PIPE, text=True).stdout
+        out = subprocess.run([sys.executable, HERE / 'blend_start.py', '--build', self.build, '--rounds', '1'],
+                             check=True, stdout=subprocess.PIPE, text=True).stdout
         for row in ('blend', 'range'):
             self.assertRegex(out, rf'(?m)^{row} +first batch after [0-9.]+ ms, ')
 
