@@ -3,6 +3,7 @@
 
 #include "proto/spec.h"
 
+#include <assert.h>
 #include <errno.h>
 
 /* Keeps the seeds of later epochs apart from those of children. */
@@ -152,6 +153,7 @@ uint64_t mixed_nested_index(struct mixed_nested *nested, uint64_t seed, uint64_t
 
     mix_nested_key(nested, seed, cycle);
     struct mix_place place = mix_order_at(&nested->order, nth - cycle * nested->size);
+    assert(place.child < nested->own.n);
     return mixed_children_index(&nested->own, place.child, place.nth);
 }
 
@@ -204,6 +206,7 @@ static int mix_nested_fill(struct mixed_nested *nested, const struct plan_mix *m
     if (r < 0)
         return r;
     nested->endless = mix->stop == MIX_STOP_NEVER;
+    assert(nested->order.shares.n == mix->schedule.n);
     if (!nested->endless)
         nested->order.plain = (nested->size - 1) / MIX_WINDOW * MIX_WINDOW;
     r = mixed_children_init(&nested->own, mix, 0, epoch, in_turn);

@@ -1,6 +1,7 @@
 /* The weights of a mixture all along its order. See mix_timeline.h. */
 #include "daemon/plan/mix_timeline.h"
 
+#include <assert.h>
 #include <errno.h>
 
 static uint32_t mix_timeline_changes(const struct mix_changes *changes)
@@ -45,6 +46,7 @@ int mix_timeline_init(struct mix_timeline *timeline, const struct mix_schedule *
         r = mix_shares_init(&timeline->legs[timeline->n_legs].shares, &from);
         timeline->n_legs += r == 0;
     }
+    assert(r < 0 || timeline->n_legs == 1 + n_changes);
     if (r < 0)
         mix_timeline_deinit(timeline);
     return r;
@@ -71,6 +73,7 @@ static const struct mix_leg *mix_timeline_leg(const struct mix_timeline *timelin
 {
     uint32_t leg = timeline->n_legs - 1;
 
+    assert(timeline->n_legs > 0);
     while (leg > 0 && timeline->legs[leg].begin > at)
         leg--;
     return &timeline->legs[leg];
@@ -128,6 +131,7 @@ int mix_legs_init(struct mix_legs *legs, const struct mix_schedule *schedule,
     r = legs->later ? 0 : -ENOMEM;
     while (r == 0 && legs->n < n_changes)
         r = mix_legs_add(legs, changes, seed);
+    assert(r < 0 || legs->n == n_changes);
     if (r < 0)
         mix_legs_deinit(legs);
     return r;

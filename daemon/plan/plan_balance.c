@@ -4,6 +4,7 @@
  */
 #include "daemon/plan/token_plan.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -108,6 +109,7 @@ static void plan_balance_order_units(const struct dealing *deal, struct unit_pla
                 if (items[i].item < places[u].least)
                     places[u].least = items[i].item;
         }
+        assert(places[u].least < UINT32_MAX);
     }
     qsort(places, deal->units, sizeof *places, plan_balance_earlier);
 }
@@ -146,6 +148,7 @@ int token_deal(const struct token_plan *plan, struct token_priced *items, size_t
     struct dealing deal = {
         .items = items, .world = plan->world, .each = each, .unit = unit, .units = n / size};
 
+    assert(n % size == 0);
     if (n == 0)
         return 0;
     _cleanup_free_ struct unit_place *places = calloc(deal.units, sizeof *places);

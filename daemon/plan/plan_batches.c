@@ -4,6 +4,7 @@
  */
 #include "daemon/plan/token_plan.h"
 
+#include <assert.h>
 #include <errno.h>
 
 /* ---- groups --------------------------------------------------------------------------------- */
@@ -43,6 +44,7 @@ static int plan_batches_deal(struct token_plan *plan, uint64_t first, uint64_t n
 static int plan_batches_group(struct token_plan *plan, uint64_t before, uint64_t unit,
                               uint64_t *ret_end)
 {
+    assert(before <= plan->made.n_batches);
     uint64_t there = plan->made.n_batches - before, size = unit * plan->world;
     uint64_t n = there - there % size;
     int r = plan->params.balance && n > 0 ? plan_batches_deal(plan, before, n, unit) : 0;
@@ -102,6 +104,7 @@ static int plan_batches_group_short(struct token_plan *plan, uint64_t before)
         return 0;
     int r = plan_batches_halve(plan, before, min_u64(plan->world, samples));
 
+    assert(plan->made.n_batches - before <= plan->world);
     return r < 0 ? r : token_plan_add(plan, before, plan->made.n_batches - before);
 }
 
@@ -173,6 +176,7 @@ static int plan_batches_group_windows(struct token_plan *plan, uint64_t *at)
         plan->made.n_batches = *at + window;
         r = token_group_batches(plan, *at, at);
     }
+    assert(*at <= all);
     plan->made.n_batches = all;
     return r;
 }

@@ -6,6 +6,7 @@
  */
 #include "daemon/plan/token_plan.h"
 
+#include <assert.h>
 #include <errno.h>
 
 static int plan_bucket_make_buckets(struct token_plan *plan)
@@ -135,6 +136,7 @@ static int plan_bucket_list_buckets(const struct token_plan *plan, const uint32_
         return -ENOMEM;
     for (uint32_t b = 0; b < plan->n_buckets; at += plan->buckets[b].members, b++)
         starts[b] = (uint32_t)at;
+    assert(at == plan->count);
     if (!plan->shuffled) {
         for (uint64_t i = 0; i < plan->count; i++)
             listed[starts[numbers[i]]++] = order[i];
@@ -165,6 +167,7 @@ static void plan_bucket_write_bucket(const struct token_plan *plan, uint32_t b,
         uint64_t before = bucket->carried > k ? bucket->carried - k : 0; /* this epoch's first */
         uint64_t back = before > 0 ? (before - 1) / n + 1 : 0;           /* epochs */
         uint64_t i = before > 0 ? back * n - before : k - bucket->carried;
+        assert(i < n && back <= plan->epoch);
 
         if (plan->shuffled && back != shuffled_for) {
             struct token_plan then = {.seed = plan->seed, .epoch = plan->epoch - back};
@@ -288,6 +291,7 @@ static int plan_bucket_emit_leftover(struct token_plan *plan, uint64_t first)
             first += count;
         }
     }
+    assert(first <= end && end == plan->count);
     return first < end ? token_plan_add(plan, first, end - first) : 0;
 }
 

@@ -16,6 +16,7 @@
 #include "daemon/plan/token_plan.h"
 #include "proto/common/bisect.h"
 
+#include <assert.h>
 #include <errno.h>
 
 enum {
@@ -242,6 +243,7 @@ static struct mixed_list *plan_mixed_choose(const struct mixed_steps *steps, uin
 
 static uint32_t plan_mixed_take(struct mixed_steps *steps, struct mixed_list *list, uint32_t i)
 {
+    assert(i < list->n_looks && steps->left > 0);
     struct mixed_look taken = list->looks[i];
 
     for (uint32_t c = 0; c < steps->children->n; c++)
@@ -265,8 +267,10 @@ static void plan_mixed_run(struct mixed_steps *steps, uint32_t *turn)
         plan_mixed_load_enough(steps);
         plan_mixed_rate(steps);
         struct mixed_list *list = plan_mixed_choose(steps, &place);
+        assert(list);
         turn[at] = plan_mixed_take(steps, list, place);
     }
+    assert(steps->left == 0 && steps->loaded == steps->units);
 }
 
 /* ---- making it ------------------------------------------------------------------------------- */

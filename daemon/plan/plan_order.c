@@ -84,6 +84,7 @@ static void plan_order_leave_out(struct token_plan *plan, uint32_t *order, uint3
         order[kept++] = order[i];
         plan->longest = (uint32_t)max_u64(plan->longest, token_length(plan, order[i]));
     }
+    assert(kept <= plan->count);
     plan->count = kept;
 }
 
@@ -179,6 +180,7 @@ static void plan_order_keep_rest(struct token_plan *plan, struct leaving *leavin
             plan->longest = (uint32_t)max_u64(plan->longest, token_length(plan, sample));
         }
     }
+    assert(plan->count <= carry->n);
     plan->made.members = members;
 }
 

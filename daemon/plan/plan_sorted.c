@@ -5,6 +5,7 @@
  */
 #include "daemon/plan/token_plan.h"
 
+#include <assert.h>
 #include <errno.h>
 
 /*
@@ -81,6 +82,7 @@ static int plan_sorted_cut_last_dropping(struct token_plan *plan, uint64_t first
         r = plan_sorted_cut_back(plan, first, &end);
     if (r == 0)
         r = plan_sorted_cut_front(plan, &first, end, end);
+    assert(first <= end);
     plan->totals.leftover = end - first;
     return r;
 }
@@ -169,6 +171,7 @@ static void plan_sorted_drop_batches(struct token_plan *plan, uint64_t before, u
         at++;
     memmove(batches + at, batches + at + drop, (n - drop - at) * sizeof *batches);
     made->n_batches -= drop;
+    assert((made->n_batches - before) % (plan->unit * plan->world) == 0);
 }
 
 /* As plan_sorted_cut_last_dropping(). */
@@ -231,6 +234,7 @@ int token_cut_sorted(struct token_plan *plan)
 
     while (end < plan->count) {
         end = max_u64(token_plan_window(plan, first), end + 1);
+        assert(first < end && end <= plan->count);
         int r = plan_grow(&scratch, &room, end - first, sizeof *scratch);
         if (r < 0)
             return r;

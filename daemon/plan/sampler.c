@@ -2,6 +2,7 @@
 #include "daemon/plan/sampler.h"
 
 #include <Random123/philox.h>
+#include <assert.h>
 #include <errno.h>
 
 struct sampler *sampler_free(struct sampler *sampler)
@@ -112,7 +113,10 @@ static int sampler_range_new(const struct plan_params *params, uint64_t length, 
         [PLAN_TORCH] = {sampler_permuted_torch_new, sampler_drawn_torch_new},
         [PLAN_NATIVE] = {sampler_permuted_native_new, sampler_drawn_native_new},
     };
-    return orders[params->order][params->replacement](params, length, count, ret);
+    sampler_make *make = orders[params->order][params->replacement];
+
+    assert(make); /* a sequence has no replacement: sampler_samples_fit() */
+    return make(params, length, count, ret);
 }
 
 /* ---- the kinds ------------------------------------------------------------------------------ */

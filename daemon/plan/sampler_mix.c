@@ -1,4 +1,5 @@
 /* The samples of a mixture: its order, and each child's own. See plan_mix.h. */
+#include <assert.h>
 #include <errno.h>
 
 #include "daemon/plan/mix_nested.h"
@@ -102,6 +103,7 @@ static uint64_t mixed_children_seed(const struct mixed_children *own, uint32_t c
 static uint64_t mixed_children_permuted(struct mixed_children *own, uint32_t child, uint64_t size,
                                         uint64_t nth)
 {
+    assert(size > 0 && child < own->n);
     struct mixed_permutation *kept = &own->kept[child % own->n_kept];
     uint64_t cycle = nth / size;
 

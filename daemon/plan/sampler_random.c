@@ -6,6 +6,7 @@
  */
 #include "daemon/plan/sampler.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "daemon/plan/permute.h"
@@ -96,6 +97,7 @@ static uint64_t sampler_permuted_native_seek(struct permuted_native *permuted, u
                             cycle);
         permuted->cycle = cycle;
     }
+    assert(position < permuted->length);
     return position;
 }
 

@@ -19,6 +19,7 @@
  */
 #include "daemon/plan/sampler.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -261,7 +262,10 @@ static void sampler_weighted_sorted_extend(struct sampler *sampler, uint64_t end
 
 static uint64_t sampler_weighted_sorted_at(struct sampler *sampler, uint64_t position)
 {
-    return sampler_weighted_of(sampler)->waiting[position].index;
+    const struct weighted *weighted = sampler_weighted_of(sampler);
+
+    assert(weighted->ready && position < weighted->length);
+    return weighted->waiting[position].index;
 }
 
 /* ---- making one ----------------------------------------------------------------------------- */
@@ -319,6 +323,7 @@ static int sampler_weighted_take_legs(struct weighted *weighted, const struct pl
             (struct weighted_leg){.begin = position > begin ? position - begin : 0,
                                   .table = weight_table_ref(changes->items[i].table)};
     }
+    assert(weighted->n_legs > 0 && weighted->legs[0].begin == 0);
     if (weighted->legs[0].table || !params->weights)
         return 0;
     weighted->weights = calloc(params->length, sizeof *weighted->weights);

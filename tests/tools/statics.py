@@ -29,6 +29,8 @@ MACHINES = {
     "the loader's core": ("daemon/serve/core/*.[ch]",),
     "slots and segments": ("daemon/serve/ring/*.[ch]",),
     "the rendezvous": tuple(f"daemon/cluster/rendezvous{part}.[ch]" for part in ("", "_state", "_turn", "_watch")),
+    "the plan": ("daemon/plan/*.[ch]",),
+    "sessions": ("daemon/serve/session/*.[ch]",),
     "turns": ("daemon/serve/session/turns.[ch]", "daemon/serve/session/scheduler.[ch]",
               "daemon/serve/loader/crew*.[ch]"),
 }

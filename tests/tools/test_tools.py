@@ -53,7 +53,7 @@ class Statics(unittest.TestCase):
         for asserts, found in (4, 0), (3, 1):
             with self.subTest(asserts=asserts):
                 wrong = self.wrong({"daemon/serve/core/a.c": code % ("    assert(i);\n" * asserts),
-                                    "daemon/plan/a.c": code.replace("a_go", "b_go") % ""})
+                                    "daemon/data/a.c": code.replace("a_go", "b_go") % ""})
                 self.assertEqual(len(wrong), found, wrong)
                 self.assertTrue(all("the loader's core has 3 assertions" in line for line in wrong), wrong)
 

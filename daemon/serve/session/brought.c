@@ -27,6 +27,7 @@ static bool brought_is_connected_stream(int fd)
 
 static void brought_remove_at(struct brought *brought, uint32_t i)
 {
+    assert(i < brought->n && brought->sockets <= brought->n);
     brought->sockets -= brought->hosts[i].sock >= 0;
     close_fdp(&brought->hosts[i].sock);
     brought->n--;

@@ -80,6 +80,7 @@ void session_send_error(struct session *s, uint64_t request, const struct dl_err
 static void session_drop_stream(struct session *s, struct client_stream *cs,
                                 void (*end)(struct loader *, struct stream *))
 {
+    assert(cs->session == s && cs->opened->session == s);
     session_leave_world(cs, false);
     if (cs->shared)
         shared_loader_leave(cs->shared);
@@ -106,6 +107,7 @@ static void session_drop_loader(struct session *s, struct opened *opened,
         if (cs->opened == opened)
             session_drop_stream(s, cs, end);
     }
+    assert(opened->session == s);
     loader_detach(&opened->user);
     HASH_DEL(s->opened, opened);
     if (opened->states.n > 0)
@@ -187,7 +189,11 @@ static void session_on_closed(void *owner)
     quota_return(account, QUOTA_HELD, s->paid_bytes);
     quota_return(account, QUOTA_DESCRIPTORS, s->paid_descriptors);
     peer_deinit(&s->peer);
-    assert(!s->streams && !s->opened && !s->waiting);
+    assert(s->ending);
+    assert(!s->streams && !s->opened && !s->segments);
+    assert(!s->waiting && s->n_waiting == 0 && s->waiting_bytes == 0);
+    assert(!s->opening && !s->changes);
+    assert(!s->tables.bringing && !s->tables.all && s->tables.n == 0);
     uint64_t took = uv_hrtime() - began;
     quota_add_loop_time(account, took);
     scheduler_charge(s->o.scheduler, &s->turn, took);
@@ -375,6 +381,7 @@ static bool session_do_anew(struct session *s, const struct waiting *waiting)
 
 static void session_free_waiting(struct session *s, struct waiting *waiting)
 {
+    assert(s->n_waiting > 0 && s->waiting_bytes >= waiting->bytes);
     DL_DELETE(s->waiting, waiting);
     s->n_waiting--;
     s->waiting_bytes -= waiting->bytes;

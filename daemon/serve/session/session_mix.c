@@ -5,6 +5,7 @@
 #include "daemon/serve/base/row.h"
 #include "daemon/serve/session/session_private.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -199,6 +200,7 @@ static int session_mix_in_cluster(struct loader *loader, struct shared_loader *s
     case SHARED_WEIGHTS_DECIDE:
         return session_mix_decide(loader, shared, change, &place, err);
     case SHARED_WEIGHTS_FAILED:
+        assert(err->code > 0);
         return -err->code;
     case SHARED_WEIGHTS_OTHER:
     case SHARED_WEIGHTS_LATE:
@@ -239,6 +241,7 @@ static int session_mix_answer(struct session *s, uint64_t request, const struct 
                               const struct loader_change *change, struct dl_error *err)
 {
     uint32_t n = loader_spec(loader)->dataset.n_datasets;
+    assert(change->weights && n > 0);
     _cleanup_(value_deinit)
     struct value v = {0};
     struct row row = row_begin(&v);
@@ -290,6 +293,7 @@ static int session_mix_answer_weights(struct session *s, uint64_t request,
                                       const struct loader_change *change, struct dl_error *err)
 {
     char sum[17];
+    assert(change->table);
     _cleanup_(value_deinit)
     struct value v = {0};
     struct row row = row_begin(&v);

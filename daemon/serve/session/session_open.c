@@ -8,6 +8,7 @@
 
 #include "proto/yaml.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include <utlist.h>
@@ -179,6 +180,7 @@ static void session_open_on_read(struct crew_job *job)
         opening_free(opening);
         return;
     }
+    assert(s->opening == opening);
     s->opening = NULL;
     if (s->ending) {
         opening_free(opening);
@@ -206,6 +208,7 @@ int session_open(struct session *s, const struct dl_msg_open *msg, struct dl_err
         session_open_read(&opening->job);
         return session_open_go_on(s, opening, err);
     }
+    assert(!s->opening); /* nothing is heard meanwhile */
     s->opening = opening;
     peer_hold(&s->peer, true);
     crew_start(s->o.crew, s->who.uid, &opening->job, session_open_read, session_open_on_read);

@@ -2,6 +2,7 @@
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/session/session_private.h"
 
+#include <assert.h>
 #include <errno.h>
 
 static int session_requests_unknown(struct dl_error *err, const char *what, uint64_t id)
@@ -17,6 +18,7 @@ static struct client_stream *session_requests_find_stream(struct session *s, uin
     struct client_stream *cs;
 
     HASH_FIND(hh, s->streams, &key, sizeof key, cs);
+    assert(!cs || (cs->session == s && cs->id == key));
     if (cs) /* what follows is its loader's */
         (void)blame_swap(cs->opened->user.blame);
     else
@@ -31,6 +33,7 @@ static struct opened *session_requests_find_opened(struct session *s, uint64_t i
     struct opened *opened;
 
     HASH_FIND(hh, s->opened, &key, sizeof key, opened);
+    assert(!opened || (opened->session == s && opened->id == key));
     if (opened && opened->user.loader)
         (void)blame_swap(opened->user.blame);
     else if (!opened)

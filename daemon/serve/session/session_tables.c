@@ -5,10 +5,12 @@
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/session/session_private.h"
 
+#include <assert.h>
 #include <errno.h>
 
 static void session_tables_pop(struct session_tables *tables)
 {
+    assert(tables->n > 0);
     weight_table_unref(tables->all[0].table);
     memmove(&tables->all[0], &tables->all[1], --tables->n * sizeof tables->all[0]);
 }
@@ -41,6 +43,7 @@ static void session_tables_put(struct session *s, struct weight_table *table,
         session_tables_pop(tables);
     tables->all[tables->n++] = (struct session_table){
         .table = table, .n = s->tables.wanted_n, .sum = s->tables.wanted_sum, .why = *why};
+    assert(tables->n <= DL_BOUND_MIX_CHANGES && (table || why->code));
 }
 
 static void session_tables_on_brought(void *owner, struct weight_table *table,
@@ -66,6 +69,7 @@ int session_tables_bring(struct session *s, const struct dl_msg_table *msg, stru
                                         .sum = msg->sum};
     int fd = frame_reader_take_fd(&s->peer.reader);
 
+    assert(!s->tables.bringing && !s->tables.held); /* nothing is heard meanwhile */
     if (fd < 0)
         return dl_error_set(err, EPROTO, "TABLE", "it came without its file descriptor");
     s->tables.wanted_n = msg->samples;

@@ -86,6 +86,7 @@ void session_started(struct stream *stream, const struct loader_extent *extent,
     struct client_stream *cs = stream->sink;
     struct session *s = cs->session;
 
+    assert(cs->stream == stream);
     if (extent) {
         session_answer_start(cs, extent);
         session_flush(s);
@@ -100,6 +101,7 @@ static void session_tells_introduce(struct session *s, const struct segment *seg
 {
     struct known_segment *known;
 
+    assert(segment->id > 0); /* 0: none is known */
     if (segment->id == s->last_known)
         return;
     s->last_known = segment->id;
@@ -123,7 +125,7 @@ void session_deliver(struct stream *stream, struct step *const *steps, uint32_t 
     struct session *s = cs->session;
     struct dl_descriptor descriptors[256];
 
-    assert(n <= ARRAY_SIZE(descriptors));
+    assert(n > 0 && n <= ARRAY_SIZE(descriptors));
     for (uint32_t i = 0; i < n; i++) {
         const struct step *step = steps[i];
         session_tells_introduce(s, step->segment);
@@ -170,6 +172,7 @@ void session_fault_with(struct stream *stream, uint64_t number, const struct dl_
 
 void session_tells_end(struct client_stream *cs)
 {
+    assert(!cs->end_due);
     session_send(cs->session,
                  &(struct dl_message){.number = DL_MSG_FINISHED, .finished = {.stream = cs->id}});
 }

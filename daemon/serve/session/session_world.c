@@ -1,6 +1,7 @@
 /* Streams of a session when the world of the cluster changes. */
 #include "daemon/serve/session/session_private.h"
 
+#include <assert.h>
 #include <errno.h>
 
 /* The point in the order of the stream's epoch after so many steps of its rank. */
@@ -60,6 +61,7 @@ void session_join_world(struct client_stream *cs)
 {
     struct loader *loader = cs->opened->user.loader;
 
+    assert(loader && cs->shared);
     shared_loader_started(cs->shared, cs->local, &cs->place, cs->session, cs);
     if (loader_weights_can_change(loader))
         shared_weights_attach(cs->shared, loader, &session_world_ops);
@@ -135,6 +137,7 @@ static void session_world_cut(struct client_stream *cs, const struct dl_error *w
         session_started(cs->stream, NULL, why);
         return;
     }
+    assert(cs->opened->user.loader);
     if (cs->shared)
         session_world_leave_at_cut(cs);
     loader_stop(cs->opened->user.loader, cs->stream);
@@ -227,6 +230,7 @@ void session_world_finish(struct client_stream *cs)
     struct dl_error missing = {0};
     int r;
 
+    assert(cs->end_due && cs->shared);
     if (cs->stream->leased > 0)
         return;
     if (!cs->end_ns)
