@@ -142,7 +142,9 @@ class SlowStorage(TestCase):
             return row["memory_bytes"], row["workers"]
 
         memory, stuck = charged()
-        self.assertEqual((memory, stuck), (slow["memory_bytes"], self.stuck()))
+        # Another may have got stuck since the look at the loader, with memory of its own.
+        self.assertGreaterEqual(memory, slow["memory_bytes"])
+        self.assertEqual(stuck, self.stuck())
         self.assertGreaterEqual(stuck, 1)
         self.storage.release()
         wait_until(lambda: self.stuck() == 0, "those that hung to end")
