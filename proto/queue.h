@@ -58,8 +58,8 @@ struct queue_end {
     _Alignas(64) _Atomic uint32_t sleeping; /* the consumer waits on its bell */
 };
 
-/* A sample that took long to make. */
-enum { SLOW_NAME = 256 };
+/* A sample that took long to make. A worker tells of so many, and then only of slower ones. */
+enum { SLOW_NAME = 256, SLOW_SAMPLES = 16 };
 struct slow_sample {
     uint64_t index; /* in the dataset */
     uint64_t epoch;
@@ -68,10 +68,11 @@ struct slow_sample {
     char name[SLOW_NAME]; /* where people find it, the end of that; "": it has none */
 };
 
-/* One of these: likewise, as the note below. */
+/* Those that the daemon has not read yet: it may hear of many tasks at once. */
 struct queue_slow {
-    _Alignas(64) _Atomic uint32_t full;
-    struct slow_sample what;
+    _Alignas(64) _Atomic uint64_t tail; /* ever put; written by the worker */
+    _Alignas(64) _Atomic uint64_t head; /* ever taken; written by the daemon */
+    struct slow_sample samples[SLOW_SAMPLES];
 };
 
 /* One text: the worker writes it while it is empty, and the daemon empties it. */
@@ -187,25 +188,36 @@ static inline bool note_take(struct queue_note *note, struct dl_error *ret)
     return true;
 }
 
-/* The worker. False: the last one has not been read. */
+/* The worker. Whether there is room for one. */
+static inline bool slow_has_room(const struct queue_slow *slow)
+{
+    return atomic_load_explicit(&slow->tail, memory_order_relaxed) -
+               atomic_load_explicit(&slow->head, memory_order_acquire) <
+           SLOW_SAMPLES;
+}
+
+/* The worker. False: there is no room. */
 static inline bool slow_put(struct queue_slow *slow, const struct slow_sample *what)
 {
-    if (atomic_load_explicit(&slow->full, memory_order_acquire))
+    uint64_t tail = atomic_load_explicit(&slow->tail, memory_order_relaxed);
+
+    if (!slow_has_room(slow))
         return false;
-    slow->what = *what;
-    atomic_store_explicit(&slow->full, 1, memory_order_release);
+    slow->samples[tail % SLOW_SAMPLES] = *what;
+    atomic_store_explicit(&slow->tail, tail + 1, memory_order_release);
     return true;
 }
 
 /* The daemon. False: there is none. Its name is made fit to be shown. */
 static inline bool slow_take(struct queue_slow *slow, struct slow_sample *ret)
 {
+    uint64_t head = atomic_load_explicit(&slow->head, memory_order_relaxed);
     struct dl_error fit;
 
-    if (!atomic_load_explicit(&slow->full, memory_order_acquire))
+    if (atomic_load_explicit(&slow->tail, memory_order_acquire) == head)
         return false;
-    *ret = slow->what;
-    atomic_store_explicit(&slow->full, 0, memory_order_release);
+    *ret = slow->samples[head % SLOW_SAMPLES];
+    atomic_store_explicit(&slow->head, head + 1, memory_order_release);
     ret->name[SLOW_NAME - 1] = '\0';
     (void)dl_error_set(&fit, 1, "", "%s", ret->name);
     memcpy(ret->name, fit.message, min_u64(SLOW_NAME, sizeof fit.message));

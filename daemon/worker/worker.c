@@ -25,7 +25,6 @@ enum {
      */
     ANNOUNCE_NS = 200 * 1000,
     TELL_NS = 200 * 1000 * 1000, /* between two words of how far the opening is */
-    SLOW_TOLD = 16, /* of the slowest samples, to be told of again only when a slower one comes */
     /* How often a worker that never runs out of tasks looks at its socket. */
     SOCKET_CHECK_NS = 1000 * 1000,
     /*
@@ -71,17 +70,17 @@ struct worker {
     struct guard guard;       /* of the files that it maps */
     struct segment *segments; /* owned array */
     uint32_t n_segments;
-    uint64_t unannounced;         /* completions the daemon was not woken for */
-    uint64_t unannounced_since;   /* ns; when the first of them was begun */
-    bool rested;                  /* it waited for work since its last completion */
-    uint64_t look_at;             /* ns; not before this are files looked at again */
-    bool unlooked;                /* a task was done since they were looked at */
-    struct dl_error found;        /* what was found then and is not noted yet; code 0: nothing */
-    bool noted;                   /* something was */
-    uint64_t slow_ns[SLOW_TOLD];  /* of samples that the daemon was told of */
-    struct data_progress opening; /* of the dataset; told of until it is open */
-    const char *opening_what;     /* static; told of last */
-    uint64_t opening_told;        /* ns; when that was */
+    uint64_t unannounced;           /* completions the daemon was not woken for */
+    uint64_t unannounced_since;     /* ns; when the first of them was begun */
+    bool rested;                    /* it waited for work since its last completion */
+    uint64_t look_at;               /* ns; not before this are files looked at again */
+    bool unlooked;                  /* a task was done since they were looked at */
+    struct dl_error found;          /* what was found then and is not noted yet; code 0: nothing */
+    bool noted;                     /* something was */
+    uint64_t slow_ns[SLOW_SAMPLES]; /* of samples that the daemon was told of */
+    struct data_progress opening;   /* of the dataset; told of until it is open */
+    const char *opening_what;       /* static; told of last */
+    uint64_t opening_told;          /* ns; when that was */
 };
 
 /* ---- talking to the daemon ------------------------------------------------------------------ */
@@ -529,7 +528,7 @@ static void worker_name_sample(const struct worker *w, struct slow_sample *what)
     slow_watch_cut(path, min_u64(len, sizeof path - 1), what->name);
 }
 
-/* One that is among the slowest of this worker so far, if the daemon has read of the one before. */
+/* One that is among the slowest of this worker so far. */
 static void worker_tell_slow(struct worker *w, const void *slot)
 {
     const struct slow_watch *watch = w->engine->slowest ? w->engine->slowest(w->dataset) : NULL;
@@ -537,9 +536,9 @@ static void worker_tell_slow(struct worker *w, const void *slot)
 
     if (!watch || watch->ns == 0)
         return;
-    for (size_t i = 1; i < SLOW_TOLD; i++)
+    for (size_t i = 1; i < SLOW_SAMPLES; i++)
         least = w->slow_ns[i] < w->slow_ns[least] ? i : least;
-    if (watch->ns <= w->slow_ns[least] || atomic_load(&w->queues->slow.full))
+    if (watch->ns <= w->slow_ns[least] || !slow_has_room(&w->queues->slow))
         return;
     struct slow_sample what = {.index = watch->index,
                                .epoch = ((const struct slot_header *)slot)->epoch,

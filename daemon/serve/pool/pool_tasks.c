@@ -280,7 +280,8 @@ static void pool_tasks_read_note(struct member *m)
 
     if (process_take_note(m->process, &what))
         m->pool->o.events->written(m->pool->o.owner, &what);
-    if (process_take_slow(m->process, &slow))
+    /* No more than there is room for: a worker may write what it likes there. */
+    for (int n = 0; n < SLOW_SAMPLES && process_take_slow(m->process, &slow); n++)
         m->pool->o.events->slow(m->pool->o.owner, &slow);
 }
 
