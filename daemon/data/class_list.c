@@ -96,11 +96,30 @@ static int class_list_compare_names(const void *a, const void *b, void *text)
                   (const char *)text + *(const uint32_t *)b);
 }
 
-static void class_list_names_sort(struct names *names)
+/* Text and all: readdir() gives an order of its own to each folder, even of equal names. -ENOMEM.
+ */
+static int class_list_names_sort(struct names *names)
 {
-    if (names->n > 0)
-        qsort_r(names->offsets, names->n, sizeof *names->offsets, class_list_compare_names,
-                names->text);
+    char *text = names->n > 0 ? malloc(names->used) : NULL;
+    size_t used = 0;
+
+    if (names->n == 0)
+        return 0;
+    if (!text)
+        return -ENOMEM;
+    qsort_r(names->offsets, names->n, sizeof *names->offsets, class_list_compare_names,
+            names->text);
+    for (uint32_t i = 0; i < names->n; i++) {
+        const char *name = names->text + names->offsets[i];
+        size_t len = strlen(name) + 1;
+        memcpy(text + used, name, len);
+        names->offsets[i] = (uint32_t)used;
+        used += len;
+    }
+    free(names->text);
+    names->text = text;
+    names->text_room = used;
+    return 0;
 }
 
 /* Gives the names to `dir`, in no more memory than they need. */
@@ -186,10 +205,10 @@ static int class_list_read_folder(const struct walk *walk, const char *path, str
     }
     if (errno != 0)
         return dl_error_set(err, errno, path, "cannot be listed: %s", strerror(errno));
-    class_list_names_sort(dirs);
-    if (files)
-        class_list_names_sort(files);
-    return 0;
+    r = class_list_names_sort(dirs);
+    if (r == 0 && files)
+        r = class_list_names_sort(files);
+    return r < 0 ? class_list_no_memory(path, err) : 0;
 }
 
 /* ---- walking through one class -------------------------------------------------------------- */

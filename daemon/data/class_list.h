@@ -23,7 +23,7 @@ struct class_files {
 /* A folder with such files in it. */
 struct class_dir {
     char *path;     /* owned; from the root, without it */
-    char *names;    /* owned; each with its NUL */
+    char *names;    /* owned; each with its NUL, in the order of their bytes */
     uint32_t *name; /* owned; where each begins in `names` */
     uint64_t first; /* its first file, of all */
     uint32_t n;

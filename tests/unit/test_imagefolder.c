@@ -183,6 +183,39 @@ static void test_order(void **state)
     class_list_deinit(&list);
 }
 
+static uint64_t fingerprint_of(const char *name)
+{
+    struct class_list list = {0};
+
+    assert_int_equal(class_list_make(below(name), &image_files, &anywhere, &list, NULL), 0);
+    uint64_t fingerprint = class_list_fingerprint(&list);
+    class_list_deinit(&list);
+    return fingerprint;
+}
+
+/* Whatever order the file system lists them in: each name counts, and nothing else. */
+static void test_fingerprint(void **state)
+{
+    enum { FILES = 40 };
+    uint64_t last = 0;
+    char name[64];
+
+    make_dir("f");
+    make_dir("f/a");
+    make_dir("g");
+    make_dir("g/a");
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof name, "f/a/%d.png", i);
+        (void)harness_file(name, "", 0);
+        snprintf(name, sizeof name, "g/a/%d.png", FILES - 1 - i);
+        (void)harness_file(name, "", 0);
+        uint64_t now = fingerprint_of("f");
+        assert_true(now != 0 && now != last);
+        last = now;
+    }
+    assert_int_equal(fingerprint_of("g"), last);
+}
+
 static void test_broken_links_count(void **state)
 {
     struct spec_dataset spec = folder_spec(below("broken"), TRANSFORM_RESIZE);
@@ -683,6 +716,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_progress),
         cmocka_unit_test(test_order),
+        cmocka_unit_test(test_fingerprint),
         cmocka_unit_test(test_broken_links_count),
         cmocka_unit_test(test_as_they_are),
         cmocka_unit_test(test_read_rows),
