@@ -14,10 +14,11 @@
 
 enum { PATH_ROOM = DL_BOUND_PATH_BYTES };
 
-/* A folder that was met; it becomes a class_dir when there are files in it. */
+/* A folder that was met. */
 struct met {
-    struct class_dir dir; /* owned */
-    size_t parent;        /* of the walk's; SIZE_MAX: a class, or the root */
+    struct class_index_dir dir; /* its path and place in the list follow at the end */
+    char *path;                 /* owned */
+    size_t parent;              /* of the walk's; SIZE_MAX: a class, or the root */
     dev_t dev;
     ino_t ino;
 };
@@ -30,6 +31,7 @@ struct walk {
     struct met *met; /* owned; in the order they were met */
     size_t n;
     size_t room;
+    struct dl_buffer out; /* owned; the index so far: head and names */
 };
 
 /* ---- growing -------------------------------------------------------------------------------- */
@@ -37,13 +39,6 @@ struct walk {
 static int class_list_no_memory(const char *path, struct dl_error *err)
 {
     return dl_error_set(err, ENOMEM, path, "out of memory for the list of its files");
-}
-
-static void class_list_dir_deinit(struct class_dir *dir)
-{
-    free(dir->path);
-    free(dir->names);
-    free(dir->name);
 }
 
 /* Names of what a folder holds, while it is read. */
@@ -122,16 +117,26 @@ static int class_list_names_sort(struct names *names)
     return 0;
 }
 
-/* Gives the names to `dir`, in no more memory than they need. */
-static void class_list_names_hand_over(struct names *names, struct class_dir *dir)
+/* Appends so many bytes behind gaps of 0 up to a multiple of `align`; where they stand. -ENOMEM. */
+static int class_list_put(struct dl_buffer *out, const void *data, size_t bytes, size_t align,
+                          uint64_t *ret_at)
 {
-    char *text = realloc(names->text, names->used);
-    uint32_t *offsets = reallocarray(names->offsets, names->n, sizeof *offsets);
+    static const uint8_t gap[8];
+    int r = buffer_append(out, gap, align_up(out->len, align) - out->len);
 
-    dir->names = text ? text : names->text;
-    dir->name = offsets ? offsets : names->offsets;
-    dir->n = names->n;
-    *names = (struct names){0};
+    *ret_at = out->len;
+    return r < 0 ? r : buffer_append(out, data, bytes);
+}
+
+static int class_list_put_names(struct dl_buffer *out, const struct names *names,
+                                struct class_index_dir *dir)
+{
+    int r = class_list_put(out, names->offsets, names->n * sizeof *names->offsets,
+                           sizeof *names->offsets, &dir->name);
+
+    dir->files = names->n;
+    dir->name_bytes = names->used;
+    return r < 0 ? r : class_list_put(out, names->text, names->used, 1, &dir->names);
 }
 
 /* ---- reading one folder --------------------------------------------------------------------- */
@@ -224,8 +229,8 @@ static int class_list_add_met(struct walk *walk, const char *path, uint32_t labe
         walk->room = room;
     }
     struct met *met = &walk->met[walk->n];
-    *met = (struct met){.dir = {.path = strdup(path), .label = label}, .parent = parent};
-    if (!met->dir.path)
+    *met = (struct met){.path = strdup(path), .dir = {.label = label}, .parent = parent};
+    if (!met->path)
         return -ENOMEM;
     walk->n++;
     return 0;
@@ -265,7 +270,7 @@ static int class_list_read_met(struct walk *walk, size_t i, struct names *dirs, 
     struct stat st;
     int r;
 
-    if ((r = class_list_full_path(walk, walk->met[i].dir.path, path, err)) < 0 ||
+    if ((r = class_list_full_path(walk, walk->met[i].path, path, err)) < 0 ||
         (r = class_list_read_folder(walk, path, dirs, files, &st, err)) < 0)
         return r;
     walk->met[i].dev = st.st_dev;
@@ -273,7 +278,7 @@ static int class_list_read_met(struct walk *walk, size_t i, struct names *dirs, 
     if ((r = class_list_check_loop(walk, i, path, err)) < 0)
         return r;
     for (uint32_t d = 0; d < dirs->n; d++) {
-        int len = snprintf(below, sizeof below, "%s/%s", walk->met[i].dir.path,
+        int len = snprintf(below, sizeof below, "%s/%s", walk->met[i].path,
                            dirs->text + dirs->offsets[d]);
         if (len < 0 || (size_t)len >= sizeof below)
             return class_list_full_path(walk, below, path, err);
@@ -282,14 +287,14 @@ static int class_list_read_met(struct walk *walk, size_t i, struct names *dirs, 
     }
     walk->files += files->n;
     data_tell(walk->env, walk->of->found, walk->files, UINT64_MAX);
-    if (files->n > 0)
-        class_list_names_hand_over(files, &walk->met[i].dir);
+    if (files->n > 0 && class_list_put_names(&walk->out, files, &walk->met[i].dir) < 0)
+        return class_list_no_memory(path, err);
     return 0;
 }
 
 static int class_list_compare_paths(const void *a, const void *b)
 {
-    return strcmp(((const struct met *)a)->dir.path, ((const struct met *)b)->dir.path);
+    return strcmp(((const struct met *)a)->path, ((const struct met *)b)->path);
 }
 
 /* Everything below one class; *ret_found: whether there is a file. */
@@ -308,7 +313,7 @@ static int class_list_walk_class(struct walk *walk, const char *name, uint32_t l
         class_list_names_deinit(&files);
         if (r < 0)
             return r;
-        found = found || walk->met[i].dir.n > 0;
+        found = found || walk->met[i].dir.files > 0;
     }
     qsort(walk->met + first, walk->n - first, sizeof *walk->met, class_list_compare_paths);
     *ret_found = found;
@@ -320,27 +325,80 @@ static int class_list_walk_class(struct walk *walk, const char *name, uint32_t l
 static void class_list_walk_deinit(struct walk *walk)
 {
     for (size_t i = 0; i < walk->n; i++)
-        class_list_dir_deinit(&walk->met[i].dir);
+        free(walk->met[i].path);
     free(walk->met);
+    buffer_deinit(&walk->out);
 }
 
-/* Folders with files, in order; the others are forgotten. */
-static int class_list_keep(struct walk *walk, struct class_list *list, struct dl_error *err)
+/* Names alone: to open each file, or only to ask for its size, would take minutes. */
+static uint64_t class_list_hash(const struct walk *walk)
 {
-    list->root = strdup(walk->root);
-    list->dirs = calloc(walk->n + 1, sizeof *list->dirs);
-    if (!list->root || !list->dirs)
-        return class_list_no_memory(walk->root, err);
+    struct file_hasher hasher;
+
+    file_hasher_begin(&hasher, NULL);
     for (size_t i = 0; i < walk->n; i++) {
-        struct class_dir *dir = &walk->met[i].dir;
-        if (dir->n == 0)
+        const struct met *met = &walk->met[i];
+
+        if (met->dir.files == 0)
             continue;
-        dir->first = list->n;
-        list->n += dir->n;
-        list->dirs[list->n_dirs++] = *dir;
-        *dir = (struct class_dir){0};
+        file_hasher_add(&hasher, met->path, strlen(met->path));
+        file_hasher_add_number(&hasher, met->dir.label);
+        file_hasher_add(&hasher, walk->out.data + met->dir.names, met->dir.name_bytes - 1);
     }
-    return 0;
+    return file_hasher_end(&hasher);
+}
+
+static int class_list_put_text(struct dl_buffer *out, const char *text, uint64_t *ret_at)
+{
+    return class_list_put(out, text, strlen(text) + 1, 1, ret_at);
+}
+
+/* Puts down folders with files, in order; the others are forgotten. -ENOMEM. */
+static int class_list_put_dirs(struct walk *walk, struct class_index_head *head)
+{
+    uint64_t at;
+    int r = 0;
+
+    for (size_t i = 0; i < walk->n && r == 0; i++) {
+        struct met *met = &walk->met[i];
+        if (met->dir.files > 0)
+            r = class_list_put_text(&walk->out, met->path, &met->dir.path);
+    }
+    if (r == 0)
+        r = class_list_put(&walk->out, NULL, 0, sizeof(uint64_t), &head->dirs);
+    for (size_t i = 0; i < walk->n && r == 0; i++) {
+        struct class_index_dir *dir = &walk->met[i].dir;
+        if (dir->files == 0)
+            continue;
+        dir->first = head->files;
+        head->files += dir->files;
+        head->n_dirs++;
+        r = class_list_put(&walk->out, dir, sizeof *dir, 1, &at);
+    }
+    return r;
+}
+
+/* The index is what it should be. */
+static void class_list_read(struct class_list *list, struct shared_index *index)
+{
+    const struct class_index_head *head = (const void *)index->data;
+
+    *list = (struct class_list){.index = *index,
+                                .dirs = (const void *)(index->data + head->dirs),
+                                .root = (const char *)index->data + head->root,
+                                .n = head->files,
+                                .fingerprint = head->fingerprint,
+                                .n_dirs = head->n_dirs,
+                                .classes = head->classes};
+    *index = (struct shared_index){0};
+}
+
+bool class_list_of(struct shared_index *index, struct class_list *ret)
+{
+    if (!class_index_is_sound(index->data, index->bytes))
+        return false;
+    class_list_read(ret, index);
+    return true;
 }
 
 static int class_list_walk_classes(struct walk *walk, const struct names *classes,
@@ -369,41 +427,86 @@ static int class_list_walk_classes(struct walk *walk, const struct names *classe
                         walk->of->ends);
 }
 
+/* The whole index of what is below the root, in walk->out. */
+static int class_list_walk(struct walk *walk, struct dl_error *err)
+{
+    struct class_index_head head = {0};
+    struct names classes = {0};
+    struct stat st;
+    int r = class_list_read_folder(walk, walk->root, &classes, NULL, &st, err);
+
+    head.classes = classes.n;
+    if (r == 0 && classes.n == 0)
+        r = dl_error_set(err, ENOENT, walk->root,
+                         "has no class folder; put the %ss of each class into a folder named "
+                         "for the class",
+                         walk->of->what);
+    if (r == 0 && (buffer_append(&walk->out, &head, sizeof head) < 0 ||
+                   class_list_put_text(&walk->out, walk->root, &head.root) < 0))
+        r = class_list_no_memory(walk->root, err);
+    if (r == 0)
+        r = class_list_walk_classes(walk, &classes, err);
+    class_list_names_deinit(&classes);
+    if (r < 0)
+        return r;
+    head.fingerprint = class_list_hash(walk);
+    if (class_list_put_dirs(walk, &head) < 0)
+        return class_list_no_memory(walk->root, err);
+    memcpy(walk->out.data, &head, sizeof head);
+    return 0;
+}
+
+static int class_list_make_at(const char *root, const struct class_files *of, const char *place,
+                              const struct data_env *env, struct class_list *ret,
+                              struct dl_error *err)
+{
+    struct walk walk = {.root = root, .of = of, .env = env};
+    struct shared_index index;
+    int r = class_list_walk(&walk, err);
+
+    if (r == 0) {
+        shared_index_make(place ? env : NULL, place, SHARED_INDEX_CLASS_LIST, &walk.out, &index);
+        class_list_read(ret, &index);
+    }
+    class_list_walk_deinit(&walk);
+    return r;
+}
+
 int class_list_make(const char *root, const struct class_files *of, const struct data_env *env,
                     struct class_list *ret, struct dl_error *err)
 {
-    struct walk walk = {.root = root, .of = of, .env = env};
-    struct class_list list = {0};
-    struct names classes = {0};
-    struct stat st;
-    int r;
+    return class_list_make_at(root, of, NULL, env, ret, err);
+}
 
-    r = class_list_read_folder(&walk, root, &classes, NULL, &st, err);
-    if (r == 0 && classes.n == 0)
-        r = dl_error_set(err, ENOENT, root,
-                         "has no class folder; put the %ss of each class into a folder named "
-                         "for the class",
-                         of->what);
-    if (r == 0)
-        r = class_list_walk_classes(&walk, &classes, err);
-    if (r == 0)
-        r = class_list_keep(&walk, &list, err);
-    list.classes = classes.n;
-    class_list_names_deinit(&classes);
-    class_list_walk_deinit(&walk);
-    if (r < 0)
-        class_list_deinit(&list);
-    else
-        *ret = list;
-    return r;
+/* Places of a deeply nested spec are cut, and may be alike: then the root tells. */
+static bool class_list_find(const char *root, const char *place, const struct data_env *env,
+                            struct class_list *ret)
+{
+    struct shared_index index;
+
+    if (!shared_index_find(env, place, SHARED_INDEX_CLASS_LIST, &index))
+        return false;
+    if (!class_list_of(&index, ret)) {
+        shared_index_deinit(&index);
+        return false;
+    }
+    if (strcmp(ret->root, root) == 0)
+        return true;
+    class_list_deinit(ret);
+    return false;
+}
+
+int class_list_open(const char *root, const struct class_files *of, const char *place,
+                    const struct data_env *env, struct class_list *ret, struct dl_error *err)
+{
+    return class_list_find(root, place, env, ret)
+               ? 0
+               : class_list_make_at(root, of, place, env, ret, err);
 }
 
 void class_list_deinit(struct class_list *list)
 {
-    for (size_t i = 0; i < list->n_dirs; i++)
-        class_list_dir_deinit(&list->dirs[i]);
-    free(list->dirs);
-    free(list->root);
+    shared_index_deinit(&list->index);
     *list = (struct class_list){0};
 }
 
@@ -411,26 +514,11 @@ uint32_t class_list_get(const struct class_list *list, uint64_t i, char *path, s
                         size_t *ret_len)
 {
     assert(i < list->n);
-    const struct class_dir *dir =
+    const uint8_t *data = list->index.data;
+    const struct class_index_dir *dir =
         &list->dirs[bisect_firsts(&list->dirs[0].first, sizeof *dir, list->n_dirs, i)];
-    const char *name = dir->names + dir->name[i - dir->first];
-    *ret_len = (size_t)snprintf(path, room, "%s/%s/%s", list->root, dir->path, name);
+    const uint32_t *name = (const void *)(data + dir->name);
+    *ret_len = (size_t)snprintf(path, room, "%s/%s/%s", list->root, (const char *)data + dir->path,
+                                (const char *)data + dir->names + name[i - dir->first]);
     return dir->label;
-}
-
-/* Names alone: to open each file, or only to ask for its size, would take minutes. */
-uint64_t class_list_fingerprint(const struct class_list *list)
-{
-    struct file_hasher hasher;
-
-    file_hasher_begin(&hasher, NULL);
-    for (size_t i = 0; i < list->n_dirs; i++) {
-        const struct class_dir *dir = &list->dirs[i];
-        const char *last = dir->names + dir->name[dir->n - 1];
-
-        file_hasher_add(&hasher, dir->path, strlen(dir->path));
-        file_hasher_add_number(&hasher, dir->label);
-        file_hasher_add(&hasher, dir->names, (uint64_t)(last - dir->names) + strlen(last));
-    }
-    return file_hasher_end(&hasher);
 }

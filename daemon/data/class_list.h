@@ -5,12 +5,16 @@
  * too. What is wanted shows by the end of its name, of any case; whether it is such a file shows
  * when it is read.
  *
- * Names are held once, those of a folder together: about 4 bytes and its name for each file.
+ * Names are held once, those of a folder together: about 4 bytes and its name for each file; of all
+ * workers of a loader once (class_list_open()). So what another worker of it has listed stands,
+ * whatever has become of the folder since: a file that is missing is an error of its sample.
  */
 #ifndef DL_DATA_CLASS_LIST_H
 #define DL_DATA_CLASS_LIST_H
 
+#include "daemon/data/class_index.h"
 #include "daemon/data/dataset.h"
+#include "daemon/data/shared_index.h"
 
 /* Which files are wanted, and how people call them. */
 struct class_files {
@@ -20,21 +24,13 @@ struct class_files {
     const char *ends;           /* "images end in .jpg, .jpeg, .png, .webp, .tif or .tiff" */
 };
 
-/* A folder with such files in it. */
-struct class_dir {
-    char *path;     /* owned; from the root, without it */
-    char *names;    /* owned; each with its NUL, in the order of their bytes */
-    uint32_t *name; /* owned; where each begins in `names` */
-    uint64_t first; /* its first file, of all */
-    uint32_t n;
-    uint32_t label; /* its class: 0 for the first */
-};
-
 struct class_list {
-    char *root;             /* owned; absolute */
-    struct class_dir *dirs; /* owned */
-    size_t n_dirs;
-    uint64_t n; /* files */
+    struct shared_index index; /* owned */
+    const struct class_index_dir *dirs;
+    const char *root; /* absolute */
+    uint64_t n;       /* files */
+    uint64_t fingerprint;
+    uint32_t n_dirs;
     uint32_t classes;
 };
 
@@ -46,6 +42,14 @@ struct class_list {
 int _nodiscard_ class_list_make(const char *root, const struct class_files *of,
                                 const struct data_env *env, struct class_list *ret,
                                 struct dl_error *err);
+/* The same, of the dataset at `place` of a spec: what another worker of the loader has listed, or
+ * what others then need not list. */
+int _nodiscard_ class_list_open(const char *root, const struct class_files *of, const char *place,
+                                const struct data_env *env, struct class_list *ret,
+                                struct dl_error *err);
+/* The list of an index that another process has made, which it takes over. False: it is none, and
+ * stays the caller's. */
+bool _nodiscard_ class_list_of(struct shared_index *index, struct class_list *ret);
 void class_list_deinit(struct class_list *list);
 
 /* The class of file `i` < list->n, and its path, cut at `room` bytes, as snprintf() does. */
@@ -54,6 +58,9 @@ uint32_t class_list_get(const struct class_list *list, uint64_t i, char *path, s
 
 /* Changes when a file is added, removed or renamed, wherever the root lies; never 0 but for want of
  * memory. */
-uint64_t class_list_fingerprint(const struct class_list *list);
+static inline uint64_t class_list_fingerprint(const struct class_list *list)
+{
+    return list->fingerprint;
+}
 
 #endif

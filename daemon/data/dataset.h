@@ -21,6 +21,7 @@
 #include "proto/tree.h"
 
 struct dataset;
+struct shared_indexes;
 
 #define DATASET_LENGTH_UNKNOWN UINT64_MAX
 
@@ -183,6 +184,7 @@ struct data_env {
     uint64_t seed;                  /* of the worker, for plug-ins that want one at their start */
     struct data_pictures *pictures; /* of the folders of dataset.cache, */
     uint32_t n_pictures;            /* so many; of others nothing is kept */
+    struct shared_indexes *indexes; /* NULL: nobody shares any, see shared_index.h */
     struct guard *guard; /* of the files that are mapped; NULL: nobody looks at them again */
     const struct data_progress *progress; /* NULL: nobody wants to know */
     /*

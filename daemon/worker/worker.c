@@ -1,6 +1,7 @@
 #include "daemon/worker/worker.h"
 
 #include "daemon/data/lengths.h"
+#include "daemon/data/shared_index.h"
 #include "daemon/worker/forked.h"
 #include "proto/common/clock.h"
 #include "proto/fdpass.h"
@@ -53,6 +54,7 @@ struct inputs {
     struct value plugins;
     uint32_t *reader_ids; /* owned; user and groups of reader */
     struct reader reader;
+    struct shared_indexes indexes; /* until the dataset is open */
     struct data_env env; /* its arrays are owned; their strings are those of the values above */
 };
 
@@ -85,20 +87,26 @@ struct worker {
 
 /* ---- talking to the daemon ------------------------------------------------------------------ */
 
-static int worker_send_message(struct worker *w, const struct dl_message *msg)
+/* `fd`: -1, or what goes with it, and stays the caller's. */
+static int worker_send_with(struct worker *w, const struct dl_message *msg, int fd)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer out = {0};
     int r = message_encode(msg, &out);
 
     for (size_t at = 0; r == 0 && at < out.len;) {
-        ssize_t n = fdpass_send(w->sock, out.data + at, out.len - at, NULL, 0, 0);
+        ssize_t n = fdpass_send(w->sock, out.data + at, out.len - at, &fd, at == 0 && fd >= 0, 0);
         if (n < 0)
             r = (int)n;
         else
             at += (size_t)n;
     }
     return r;
+}
+
+static int worker_send_message(struct worker *w, const struct dl_message *msg)
+{
+    return worker_send_with(w, msg, -1);
 }
 
 static int worker_send_failed(struct worker *w, uint32_t segment, const struct dl_error *err)
@@ -124,6 +132,16 @@ static void worker_tell_opening(void *owner, const char *what, uint64_t done, ui
     (void)worker_send_message(
         w, &(struct dl_message){.number = DL_MSG_W_OPENING,
                                 .w_opening = {.done = done, .all = all, .what = span_str(what)}});
+}
+
+/* As shared_indexes.offer. */
+static int worker_offer_index(void *owner, const char *place, uint32_t form, int fd)
+{
+    return worker_send_with(
+        owner,
+        &(struct dl_message){.number = DL_MSG_W_INDEXED,
+                             .w_indexed = {.place = span_str(place), .form = form}},
+        fd);
 }
 
 static void worker_announce(struct worker *w)
@@ -223,6 +241,7 @@ static void worker_forget_pictures(struct data_env *env)
 static void worker_inputs_deinit(struct inputs *inputs)
 {
     worker_forget_pictures(&inputs->env);
+    shared_indexes_deinit(&inputs->indexes);
     free(inputs->env.roots);
     free(inputs->env.seen_as);
     free(inputs->env.plugins);
@@ -301,12 +320,17 @@ static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg
     worker_close_in(w, (enum sandbox_level)msg->sandbox, &spec);
     w->opening = (struct data_progress){.tell = worker_tell_opening, .owner = w};
     in->env.progress = &w->opening;
+    in->indexes.offer = worker_offer_index;
+    in->indexes.owner = w;
+    in->env.indexes = &in->indexes;
     /* Before the dataset is opened: should the files change now, the lengths are taken anew. */
     if (spec.batch.tokens)
         w->fingerprint = lengths_fingerprint(&spec.dataset, spec.batch.length_of, &in->env);
     in->env.seed = dataset_replica_seed(spec.seed, UINT64_MAX, 0, in->env.workers, in->env.worker);
     r = w->engine->open(&(struct worker_open){.spec = &spec, .env = &in->env}, &w->dataset, err);
     in->env.progress = NULL;
+    in->env.indexes = NULL;
+    shared_indexes_deinit(&in->indexes);
     forked_end_copy();
     return r;
 }
@@ -432,6 +456,15 @@ static int worker_handle_pictures(struct worker *w, const struct dl_msg_w_pictur
     return 0;
 }
 
+static int worker_handle_index(struct worker *w, const struct dl_msg_w_index *msg)
+{
+    _cleanup_fd_ int fd = frame_reader_take_fd(&w->reader);
+
+    if (w->queues || fd < 0)
+        return -EPROTO;
+    return shared_indexes_add(&w->inputs.indexes, msg->place, (uint32_t)msg->form, steal_fd(&fd));
+}
+
 static int worker_handle_message(struct worker *w, const struct dl_message *msg)
 {
     switch (msg->number) {
@@ -439,6 +472,8 @@ static int worker_handle_message(struct worker *w, const struct dl_message *msg)
         return worker_handle_open(w, &msg->w_open);
     case DL_MSG_W_PICTURES:
         return worker_handle_pictures(w, &msg->w_pictures);
+    case DL_MSG_W_INDEX:
+        return worker_handle_index(w, &msg->w_index);
     case DL_MSG_W_SEGMENT:
         return worker_handle_segment(w, &msg->w_segment);
     case DL_MSG_W_UNMAP:
@@ -653,6 +688,7 @@ static void worker_leave(void *owner)
     close_fdp(&w->done_bell);
     for (uint32_t i = 0; i < w->inputs.env.n_pictures; i++)
         close_fdp(&w->inputs.env.pictures[i].cache.fd);
+    shared_indexes_deinit(&w->inputs.indexes);
     frame_reader_deinit(&w->reader);
 }
 

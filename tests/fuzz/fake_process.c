@@ -14,6 +14,7 @@ struct process {
     const struct process_events *events;
     void *owner;
     char *label; /* owned */
+    bool open;   /* process_open() was called */
     bool ready;
     bool killed;
     const struct segment *segments[SEGMENTS_MAX]; /* sent to it; borrowed, until unmapped */
@@ -45,6 +46,12 @@ int process_start(const struct process_options *o, struct process **ret, struct 
     fakes.count++;
     *ret = p;
     return 0;
+}
+
+void process_open(struct process *p, const struct process_options *o)
+{
+    FUZZ_ASSERT(!p->open && o->owner == p->owner && strcmp(o->label, p->label) == 0);
+    p->open = true;
 }
 
 struct process *process_free(struct process *p)
@@ -161,6 +168,11 @@ void fake_ready(struct process *p, const struct dl_msg_w_ready *what)
     p->events->ready(p->owner, what);
 }
 
+void fake_indexed(struct process *p, const struct dl_msg_w_indexed *what, int fd)
+{
+    p->events->indexed(p->owner, what, fd);
+}
+
 void fake_mapped(struct process *p, uint32_t id)
 {
     if (id == 0 && p->unmapped > 0)
@@ -213,6 +225,11 @@ void fake_done(struct process *p, const struct queue_done *done, bool late)
 bool fake_was_killed(const struct process *p)
 {
     return p->killed;
+}
+
+bool fake_is_open(const struct process *p)
+{
+    return p->open;
 }
 
 bool fake_is_ready(const struct process *p)

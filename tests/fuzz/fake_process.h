@@ -22,6 +22,8 @@ struct process *fake_pick(uint32_t n);
 
 /* It says that its dataset is open; what that is. */
 void fake_ready(struct process *p, const struct dl_msg_w_ready *what);
+/* What it has found out about files; `fd` is the daemon's from then on. */
+void fake_indexed(struct process *p, const struct dl_msg_w_indexed *what, int fd);
 /* The slots' size that it should ask for, and what it reads. */
 const char *fake_label(const struct process *p);
 /* It has mapped the segment it was sent last; else `id`, if that is not 0. */
@@ -39,6 +41,7 @@ bool fake_take(struct process *p, struct fake_task *ret);
 void fake_done(struct process *p, const struct queue_done *done, bool late);
 
 bool fake_was_killed(const struct process *p);
+bool fake_is_open(const struct process *p); /* the dataset, or it may */
 bool fake_is_ready(const struct process *p);
 /* It ends, and `p` is gone. */
 void fake_exit(struct process *p, int signal);

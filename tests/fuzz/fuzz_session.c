@@ -11,12 +11,14 @@
  * Input: a byte, whether timers (bit 0) run out at once or never; then events of one to four bytes,
  * see play().
  */
+#include "proto/common/sealed.h"
 #include "tests/fuzz/fake_process.h"
 #include "tests/fuzz/session_game.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <utlist.h>
 
@@ -65,6 +67,10 @@ const struct game_spec game_specs[SPECS] = {
      "range, length: 20}]}, sampler: {kind: random, order: native}, batch: {size: 4}, seed: 1, "
      "workers: {count: 2, prefetch: 1}, memory: {limit: 131072}}",
      20, false},
+    {"{name: sd, dataset: {kind: concat, datasets: [{kind: imagefolder, root: /x, transform: "
+     "resize, size: [1, 1]}, {kind: imagefolder, root: /y, transform: resize, size: "
+     "[1, 1]}]}, batch: {size: 4}, seed: 1, workers: {count: 3}, memory: {limit: 131072}}",
+     30, false},
 };
 
 /* ---- time and threads ----------------------------------------------------------------------- */
@@ -157,7 +163,7 @@ static const struct loader_events loader_events = {SESSION_LOADER_EVENTS, .retir
 
 int which_spec(const char *name, size_t len)
 {
-    static const char ends[SPECS + 1] = "0123456789abc";
+    static const char ends[SPECS + 1] = "0123456789abcd";
     const char *end = len == 2 && name[0] == 's' && name[1] ? strchr(ends, name[1]) : NULL;
 
     return end ? (int)(end - ends) : -1;
@@ -451,7 +457,7 @@ static void be_ready(struct game *g, struct process *p, bool any)
     uint64_t size = htole64(game_specs[which].length);
     if (which == MIX_SPEC)
         what.sizes = (struct dl_span){(const uint8_t *)&size, sizeof size};
-    if (fake_is_ready(p) && !any)
+    if ((fake_is_ready(p) || !fake_is_open(p)) && !any)
         return;
     what.length = game_specs[which].length;
     what.iterable = game_specs[which].iterable;
@@ -461,6 +467,21 @@ static void be_ready(struct game *g, struct process *p, bool any)
         what.slot_bytes = take_number(&g->input) << 6;
     }
     fake_ready(p, &what);
+}
+
+/* A sealed memfd, as large as the input has it, of one of two places; or a descriptor of anything.
+ */
+static void send_index(struct game *g, struct process *p)
+{
+    static const uint8_t bytes[1 << 16];
+    uint8_t how = take(&g->input);
+    struct dl_msg_w_indexed what = {.place = span_str(how & 1 ? "dataset.datasets.0" : "dataset.x"),
+                                    .form = how >> 1 & 1};
+    int fd = how & 0x80 ? memfd_create("unsealed", MFD_CLOEXEC)
+                        : sealed_new("index", bytes, 1 + (take_number(&g->input) & 0xFFFF));
+
+    if (fd >= 0)
+        fake_indexed(p, &what, fd);
 }
 
 /* How long its samples are: 1, 2, 3 and so on, or as the input has it, or nowhere. */
@@ -549,7 +570,10 @@ static void work_one(struct game *g, uint8_t who, uint8_t how)
         be_ready(g, p, how & 1);
         break;
     case 1:
-        fake_mapped(p, how & 1 ? take(&g->input) : 0);
+        if (how & 2)
+            send_index(g, p);
+        else
+            fake_mapped(p, how & 1 ? take(&g->input) : 0);
         break;
     case 2:
         fake_failed(p, how & 1, ENOMEM);

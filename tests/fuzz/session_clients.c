@@ -297,6 +297,10 @@ static void say_hello(struct client *c, uint8_t version)
 static void say_open(struct game *g, struct client *c, uint8_t which)
 {
     uint32_t spec = which & 0x80 ? OLD_SPECS + (which & 1) : which % OLD_SPECS;
+
+    if ((which & 0xA0) == 0xA0)
+        spec = INDEX_SPEC;
+
     struct value v = {.type = VALUE_STRING, .string = (char *)game_specs[spec].text};
     char name[8];
     struct dl_buffer packed = {0};

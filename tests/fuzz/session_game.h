@@ -17,8 +17,9 @@ enum {
     STREAMS = 16,
     LOADERS = 8,
     OLD_SPECS = 11,
-    SPECS = 13,
-    MIX_SPEC = 12
+    SPECS = 14,
+    MIX_SPEC = 12,
+    INDEX_SPEC = 13
 };
 
 struct game_spec {

@@ -227,7 +227,8 @@ int audiofolder_open(const struct spec_dataset *spec, const char *place, const s
     ds->ops = &audiofolder_varying_ops;
     folder->env = env;
     if ((r = audio_decoder_new(spec, place, &folder->decoder, err)) < 0 ||
-        (r = class_list_make(spec->files[0].path, &audio_files, env, &folder->list, err)) < 0)
+        (r = class_list_open(spec->files[0].path, &audio_files, place, env, &folder->list, err)) <
+            0)
         return r;
     ds->length = folder->list.n;
     ds->content = class_list_fingerprint(&folder->list);

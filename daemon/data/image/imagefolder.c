@@ -354,7 +354,8 @@ int imagefolder_open(const struct spec_dataset *spec, const char *place, const s
     if (folder->views.n > 0 ? folder->views.is_fixed : spec->image.transform != TRANSFORM_NONE)
         ds->ops = &fixed_ops;
     if ((r = image_decoder_new(&folder->decoder, err)) < 0 ||
-        (r = class_list_make(spec->files[0].path, &image_files, env, &folder->list, err)) < 0)
+        (r = class_list_open(spec->files[0].path, &image_files, place, env, &folder->list, err)) <
+            0)
         return r;
     ds->length = folder->list.n;
     kept_pictures_init(&folder->kept, spec, ds->length, env);

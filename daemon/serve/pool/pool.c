@@ -218,6 +218,7 @@ int pool_new(const struct pool_options *options, struct pool **ret, struct dl_er
     pool->members = must_alloc(workers * sizeof *pool->members);
     pool->next_task = 1;
     pool->most_samples = pool_most_samples(options);
+    pool->wanted_indexes = index_list_wanted(&options->spec->dataset);
     if ((r = pool_pack_inputs(pool)) < 0)
         dl_error_set(err, -r, "", "the spec cannot be packed: %s", strerror(-r));
     else
@@ -297,6 +298,7 @@ void pool_end_workers(struct pool *pool)
         m->process = process_free(m->process);
         member_retire_all(m);
     }
+    index_list_deinit(&pool->indexes);
     quota_return(pool->o.account, QUOTA_WORKERS, pool->n_members);
     quota_return(pool->o.account, QUOTA_DESCRIPTORS, pool->n_members * POOL_WORKER_DESCRIPTORS);
 }

@@ -167,7 +167,7 @@ static void pool_lives_on_process_opening(void *owner, const struct dl_msg_w_ope
     if (m->state != WORKER_STARTING || pool->opened || pool->broken)
         return;
     /* All find the same: one at a time is heard. */
-    if (!pool->heard || pool->heard->state != WORKER_STARTING)
+    if (!pool->heard || pool->heard->state != WORKER_STARTING || !pool->heard->opens)
         pool->heard = m;
     if (pool->heard == m)
         pool->o.events->opening(pool->o.owner, what);
@@ -183,7 +183,7 @@ static void pool_lives_on_process_ready(void *owner, const struct dl_msg_w_ready
     uint64_t length = what->length;
     bool iterable = what->iterable;
     uint64_t slot_bytes = pool_lives_first_slot_bytes(pool, length, iterable, what->slot_bytes);
-    if (m->state != WORKER_STARTING || slot_bytes == 0) {
+    if (m->state != WORKER_STARTING || !m->opens || slot_bytes == 0) {
         member_kill(m);
         return;
     }
@@ -210,6 +210,7 @@ static void pool_lives_on_process_ready(void *owner, const struct dl_msg_w_ready
         pool->opened = true;
         pool->o.events->ready(pool->o.owner, what);
     }
+    pool_let_open(pool);
     pool_changed(pool);
 }
 
@@ -326,7 +327,7 @@ void member_lose(struct member *m, const char *cause, bool replace)
         free(m->death_cause);
         m->death_cause = must_strdup(cause);
     }
-    m->timed_out = m->condemned = m->to_ring = false;
+    m->opens = m->timed_out = m->condemned = m->to_ring = false;
     m->killed_since = 0;
     member_give_tasks_back(m, cause);
     member_retire_all(m);
@@ -337,6 +338,7 @@ void member_lose(struct member *m, const char *cause, bool replace)
     else
         pool_lives_give_up(m, cause);
     m->open_error.code = 0;
+    pool_let_open(pool);
     pool_changed(pool);
 }
 
@@ -375,16 +377,18 @@ static void pool_lives_on_process_exited(void *owner, int signal, const char *ca
 }
 
 static const struct process_events process_events = {.opening = pool_lives_on_process_opening,
+                                                     .indexed = pool_indexes_on_indexed,
                                                      .ready = pool_lives_on_process_ready,
                                                      .failed = pool_lives_on_process_failed,
                                                      .mapped = pool_lives_on_process_mapped,
                                                      .completed = member_on_completed,
                                                      .exited = pool_lives_on_process_exited};
 
-void member_start(struct member *m)
+static struct process_options pool_lives_options(struct member *m)
 {
-    struct pool *pool = m->pool;
-    struct process_options options = {
+    const struct pool *pool = m->pool;
+
+    return (struct process_options){
         .loop = pool->o.loop,
         .path = pool->o.config->worker,
         .hosts = pool->o.hosts,
@@ -396,6 +400,7 @@ void member_start(struct member *m)
         .seen_as = {.data = pool->seen_as.data, .len = pool->seen_as.len},
         .plugins = {.data = pool->plugins.data, .len = pool->plugins.len},
         .pictures = pool->o.pictures,
+        .indexes = &pool->indexes,
         .sandbox = pool_lives_sandbox_of(pool),
         .foreign = pool->o.foreign,
         .reader = pool->o.reader,
@@ -404,10 +409,25 @@ void member_start(struct member *m)
         .events = &process_events,
         .owner = m,
     };
+}
+
+void member_open(struct member *m)
+{
+    const struct process_options options = pool_lives_options(m);
+
+    assert(m->state == WORKER_STARTING && !m->opens);
+    m->opens = true;
+    m->started_since = uv_hrtime();
+    process_open(m->process, &options);
+}
+
+void member_start(struct member *m)
+{
+    struct pool *pool = m->pool;
+    const struct process_options options = pool_lives_options(m);
     struct dl_error err = {0};
 
     member_become(m, WORKER_STARTING);
-    m->started_since = uv_hrtime();
     if (process_start(&options, &m->process, &err) < 0) {
         m->open_error = err;
         log_about(LOG_ERROR,
@@ -417,4 +437,5 @@ void member_start(struct member *m)
                   "%s: %s", pool->o.spec->name, err.message);
         pool_lives_restart_later(m, 0, err.message);
     }
+    pool_let_open(pool);
 }

@@ -1,18 +1,19 @@
 /*
- * The inside of the pool, shared by pool.c, pool_lives.c (lives of workers), pool_stuck.c (those
- * that do not end), pool_tasks.c (what they are given) and pool_memory.c (what they fill). Nobody
- * else includes it.
+ * The inside of the pool, shared by pool.c, pool_lives.c (lives of workers), pool_indexes.c (what
+ * they share of the dataset), pool_stuck.c (those that do not end), pool_tasks.c (what they are
+ * given) and pool_memory.c (what they fill). Nobody else includes it.
  */
 #ifndef DL_POOL_PRIVATE_H
 #define DL_POOL_PRIVATE_H
 
 #include "daemon/serve/pool/deaths.h"
 #include "daemon/serve/pool/pool.h"
+#include "daemon/serve/ring/indexes.h"
 
 #include <assert.h>
 
 enum worker_state {
-    WORKER_STARTING, /* its process opens the dataset */
+    WORKER_STARTING, /* its process opens the dataset, or waits for what another finds out */
     WORKER_READY,    /* it may be given tasks */
     WORKER_WAITING,  /* it died, and is started again after a pause */
     WORKER_GIVEN_UP, /* it is not started again */
@@ -53,6 +54,7 @@ struct member {
     uint64_t started_since; /* ns; while STARTING */
     uint64_t killed_since;  /* ns; its process was killed and has not ended; 0: it was not */
     uint32_t stuck;         /* processes before this one that have not ended */
+    bool opens;             /* while STARTING: its process was told to open the dataset */
     bool timed_out;         /* killed because its task, or opening the dataset, took too long */
     bool condemned;    /* killed because it reported nonsense: nothing it says counts any more */
     bool wants_memory; /* has no segment because memory.limit is used up */
@@ -95,13 +97,15 @@ struct pool {
     struct dl_buffer spec; /* canonical, packed */
     struct dl_buffer roots, seen_as;
     struct dl_buffer plugins;
-    struct stuck *stuck;     /* owned list */
-    uint64_t opening_ns;     /* how long the first opening of the dataset took */
-    uint64_t length;         /* samples in the dataset, once opened */
-    uint64_t fingerprint;    /* of their lengths, once opened */
-    uint64_t dataset;        /* of the data */
-    uint64_t slot_bytes;     /* 0 until the first worker is ready */
-    uint64_t memory;         /* bytes in segments */
+    struct index_list indexes; /* of the dataset, so far */
+    uint32_t wanted_indexes;   /* so many will there be */
+    struct stuck *stuck;       /* owned list */
+    uint64_t opening_ns;       /* how long the first opening of the dataset took */
+    uint64_t length;           /* samples in the dataset, once opened */
+    uint64_t fingerprint;      /* of their lengths, once opened */
+    uint64_t dataset;          /* of the data */
+    uint64_t slot_bytes;       /* 0 until the first worker is ready */
+    uint64_t memory;           /* bytes in segments */
     struct dl_error refused; /* why it got no memory of the system's; code 0: it was not refused */
     bool waits_for_kept;     /* it was refused for what its clients have still to let go of */
     uint64_t next_task;
@@ -136,6 +140,8 @@ static inline struct task *front_task(struct member *m)
 
 /* pool_lives.c */
 void member_start(struct member *m);
+/* Its process is there, and waits: it opens the dataset now. */
+void member_open(struct member *m);
 /* Its exit follows, or member_leave_stuck(). */
 void member_kill(struct member *m);
 void member_name_kill(const struct member *m, char *text, size_t len);
@@ -151,6 +157,12 @@ bool member_has_stand_in(const struct member *m);
  * loader that nobody works for, do not wait.
  */
 void member_without_memory(struct member *m, const struct dl_error *err);
+
+/* pool_indexes.c */
+/* Has those open the dataset who wait for it, as far as they may. */
+void pool_let_open(struct pool *pool);
+/* Of struct process_events. */
+void pool_indexes_on_indexed(void *member, const struct dl_msg_w_indexed *what, int fd);
 
 /* pool_stuck.c */
 /* Its process was killed and does not end: another takes its place. */

@@ -20,6 +20,12 @@ static void pool_stuck_ignore_ready(void *owner, const struct dl_msg_w_ready *wh
     (void)owner, (void)what;
 }
 
+static void pool_stuck_ignore_indexed(void *owner, const struct dl_msg_w_indexed *what, int fd)
+{
+    (void)owner, (void)what;
+    close_fdp(&fd);
+}
+
 static void pool_stuck_ignore_failed(void *owner, uint32_t segment, const struct dl_error *err)
 {
     (void)owner, (void)segment, (void)err;
@@ -62,6 +68,7 @@ static void pool_stuck_on_exited(void *owner, int signal, const char *cause)
 }
 
 static const struct process_events pool_stuck_events = {.opening = pool_stuck_ignore_opening,
+                                                        .indexed = pool_stuck_ignore_indexed,
                                                         .ready = pool_stuck_ignore_ready,
                                                         .failed = pool_stuck_ignore_failed,
                                                         .mapped = pool_stuck_ignore_mapped,

@@ -5,6 +5,7 @@
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/base/peer.h"
 #include "daemon/serve/base/relay.h"
+#include "daemon/serve/ring/indexes.h"
 #include "daemon/serve/ring/pictures.h"
 #include "proto/common/library.h"
 
@@ -28,6 +29,7 @@ struct process {
     bool running;
     bool abandoned; /* process_free() was called */
     struct peer peer;
+    int queues_fd;                /* owned; until it is told to open the dataset */
     int task_bell;                /* owned */
     int done_bell;                /* owned */
     struct worker_queues *queues; /* owned mapping */
@@ -48,6 +50,7 @@ static void process_release(struct process *p)
         return;
     if (p->queues)
         munmap(p->queues, sizeof *p->queues);
+    close_fdp(&p->queues_fd);
     close_fdp(&p->task_bell);
     close_fdp(&p->done_bell);
     peer_deinit(&p->peer);
@@ -211,6 +214,29 @@ static void process_on_errors(uv_stream_t *stream, ssize_t n, const uv_buf_t *bu
     log_debug("%s: worker %u: %.*s", p->label, p->number, (int)n, buf->base);
 }
 
+/* A worker that breaks the protocol is killed; its exit is then handled as any other. */
+static void process_violation(struct process *p, const char *what)
+{
+    log_about(LOG_WARNING,
+              &(struct log_fields){.loader = p->label,
+                                   .worker = LOG_N(p->number),
+                                   .worker_pid = LOG_N(p->pid),
+                                   .client_uid = LOG_N(p->uid)},
+              "%s: worker %u (pid %d) is killed: %s", p->label, p->number, p->pid, what);
+    peer_stop(&p->peer);
+    process_kill(p);
+}
+
+static void process_on_indexed(struct process *p, const struct dl_msg_w_indexed *what)
+{
+    int fd = frame_reader_take_fd(&p->peer.reader);
+
+    if (fd < 0)
+        process_violation(p, "W_INDEXED came without its file descriptor");
+    else
+        p->events->indexed(p->owner, what, fd);
+}
+
 static void process_on_message(void *owner, const struct dl_message *msg, struct dl_span payload)
 {
     struct process *p = owner;
@@ -221,6 +247,9 @@ static void process_on_message(void *owner, const struct dl_message *msg, struct
     switch (msg->number) {
     case DL_MSG_W_OPENING:
         p->events->opening(p->owner, &msg->w_opening);
+        break;
+    case DL_MSG_W_INDEXED:
+        process_on_indexed(p, &msg->w_indexed);
         break;
     case DL_MSG_W_READY:
         p->events->ready(p->owner, &msg->w_ready);
@@ -241,19 +270,6 @@ static void process_on_message(void *owner, const struct dl_message *msg, struct
     }
 }
 
-/* A worker that breaks the protocol is killed; its exit is then handled as any other. */
-static void process_violation(struct process *p, const char *what)
-{
-    log_about(LOG_WARNING,
-              &(struct log_fields){.loader = p->label,
-                                   .worker = LOG_N(p->number),
-                                   .worker_pid = LOG_N(p->pid),
-                                   .client_uid = LOG_N(p->uid)},
-              "%s: worker %u (pid %d) is killed: %s", p->label, p->number, p->pid, what);
-    peer_stop(&p->peer);
-    process_kill(p);
-}
-
 static void process_on_lost(void *owner, int r)
 {
     struct process *p = owner;
@@ -265,7 +281,10 @@ static void process_on_lost(void *owner, int r)
 
 static void process_on_violation(void *owner, const struct dl_error *err)
 {
-    process_violation(owner, err->message);
+    struct process *p = owner;
+
+    frame_reader_deinit(&p->peer.reader); /* descriptors that came are closed now */
+    process_violation(p, err->message);
 }
 
 static const struct peer_events peer_events = {.message = process_on_message,
@@ -405,7 +424,7 @@ static int process_fork_off(struct process *p, const struct process_options *o, 
                             &p->child, err);
 }
 
-static int process_make_queues(struct process *p, int *ret_fd)
+static int process_make_queues(struct process *p)
 {
     _cleanup_fd_ int fd = memfd_create("dloader-queues", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -423,7 +442,7 @@ static int process_make_queues(struct process *p, int *ret_fd)
     p->done_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (p->task_bell < 0 || p->done_bell < 0)
         return -errno;
-    *ret_fd = steal_fd(&fd);
+    p->queues_fd = steal_fd(&fd);
     return 0;
 }
 
@@ -456,7 +475,7 @@ static struct dl_span process_reader(const struct process_options *o)
                             .len = reader->n * sizeof reader->ids[0]};
 }
 
-static void process_send_open(struct process *p, const struct process_options *o, int queues_fd)
+static void process_send_open(struct process *p, const struct process_options *o)
 {
     process_send_message(p,
                          &(struct dl_message){.number = DL_MSG_W_OPEN,
@@ -470,7 +489,7 @@ static void process_send_open(struct process *p, const struct process_options *o
                                                          .sandbox = o->sandbox,
                                                          .reader = process_reader(o),
                                                          .foreign = process_is_foreign(o)}},
-                         (int[]){queues_fd, p->task_bell, p->done_bell}, 3);
+                         (int[]){p->queues_fd, p->task_bell, p->done_bell}, 3);
 }
 
 static void process_send_pictures(struct process *p, const struct pictures_list *list)
@@ -488,12 +507,33 @@ static void process_send_pictures(struct process *p, const struct pictures_list 
     }
 }
 
+static void process_send_indexes(struct process *p, const struct index_list *list)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        const struct index *index = &list->items[i];
+
+        process_send_message(
+            p,
+            &(struct dl_message){.number = DL_MSG_W_INDEX,
+                                 .w_index = {.place = span_str(index->place), .form = index->form}},
+            &index->fd, 1);
+    }
+}
+
+void process_open(struct process *p, const struct process_options *o)
+{
+    assert(p->queues_fd >= 0);
+    process_send_pictures(p, o->pictures);
+    process_send_indexes(p, o->indexes);
+    process_send_open(p, o);
+    close_fdp(&p->queues_fd);
+}
+
 static int process_begin(struct process *p, const struct process_options *o, struct dl_error *err)
 {
     _cleanup_fd_ int child_sock = -1;
-    _cleanup_fd_ int queues_fd = -1;
     int pair[2];
-    int r = process_make_queues(p, &queues_fd);
+    int r = process_make_queues(p);
 
     if (r < 0)
         return r;
@@ -502,7 +542,8 @@ static int process_begin(struct process *p, const struct process_options *o, str
     child_sock = pair[1];
     const struct peer_options how = {.from = FROM_WORKER,
                                      .limit = OUTGOING_LIMIT,
-                                     .fd_rule = "it sends file descriptors",
+                                     .sends_fds = true,
+                                     .fd_rule = "it sends file descriptors that nobody asked for",
                                      .events = &peer_events,
                                      .owner = p};
     r = peer_open(&p->peer, &how, o->loop, pair[0]);
@@ -518,18 +559,14 @@ static int process_begin(struct process *p, const struct process_options *o, str
     if (r < 0)
         return r;
     p->running = true;
-    if ((r = process_watch(p, o->loop)) < 0)
-        return r;
-    process_send_pictures(p, o->pictures);
-    process_send_open(p, o, queues_fd);
-    return 0;
+    return process_watch(p, o->loop);
 }
 
 int process_start(const struct process_options *o, struct process **ret, struct dl_error *err)
 {
     struct process *p = must_alloc(sizeof *p);
 
-    p->peer.sock = p->task_bell = p->done_bell = -1;
+    p->peer.sock = p->queues_fd = p->task_bell = p->done_bell = -1;
     p->events = o->events;
     p->owner = o->owner;
     p->words.relay = python_runs(o->python) ? hosts_relay(o->hosts) : NULL;

@@ -21,12 +21,15 @@
 
 #include <uv.h>
 
+struct index_list;
 struct pictures_list;
 
 struct process;
 
 struct process_events {
     void (*opening)(void *owner, const struct dl_msg_w_opening *what);
+    /* `fd` is the owner's to close. */
+    void (*indexed)(void *owner, const struct dl_msg_w_indexed *what, int fd);
     void (*ready)(void *owner, const struct dl_msg_w_ready *what);
     /* segment 0: the dataset could not be opened. */
     void (*failed)(void *owner, uint32_t segment, const struct dl_error *err);
@@ -49,6 +52,7 @@ struct process_options {
     struct dl_span seen_as;               /* likewise */
     struct dl_span plugins;               /* likewise */
     const struct pictures_list *pictures; /* borrowed for the call */
+    const struct index_list *indexes;     /* likewise */
     enum sandbox_level sandbox;
     bool foreign;                        /* opened by another user than the daemon's, */
     const struct credentials *reader;    /* this one; borrowed for the call */
@@ -58,8 +62,11 @@ struct process_options {
     void *owner;
 };
 
+/* It waits for process_open(). */
 int _nodiscard_ process_start(const struct process_options *options, struct process **ret,
                               struct dl_error *err);
+/* Has it open the dataset, by the same options; once. */
+void process_open(struct process *process, const struct process_options *options);
 
 /* Kills it if it lives, gives everything back once the loop has let go. NULL is fine. */
 struct process *process_free(struct process *process);

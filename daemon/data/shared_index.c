@@ -1,0 +1,108 @@
+#include "daemon/data/shared_index.h"
+
+#include "daemon/data/dataset.h"
+#include "proto/common/sealed.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sys/mman.h>
+
+void shared_index_deinit(struct shared_index *index)
+{
+    if (index->mapped)
+        munmap((void *)index->data, index->bytes);
+    else
+        free((void *)index->data);
+    *index = (struct shared_index){0};
+}
+
+static int shared_index_map(int fd, struct shared_index *ret)
+{
+    uint64_t bytes;
+    int r = sealed_size(fd, &bytes);
+
+    if (r < 0)
+        return r;
+    const void *data = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (data == MAP_FAILED)
+        return -errno;
+    *ret = (struct shared_index){.data = data, .bytes = bytes, .mapped = true};
+    return 0;
+}
+
+/* ---- those that were given ------------------------------------------------------------------ */
+
+int shared_indexes_add(struct shared_indexes *indexes, struct dl_span place, uint32_t form, int fd)
+{
+    struct shared_index_given one = {.place = span_dup(place), .form = form, .fd = fd};
+    struct shared_index_given *grown =
+        one.place ? reallocarray(indexes->given, indexes->n + 1, sizeof *grown) : NULL;
+
+    if (!grown) {
+        free(one.place);
+        close_fdp(&one.fd);
+        return -ENOMEM;
+    }
+    indexes->given = grown;
+    indexes->given[indexes->n++] = one;
+    return 0;
+}
+
+void shared_indexes_deinit(struct shared_indexes *indexes)
+{
+    for (uint32_t i = 0; i < indexes->n; i++) {
+        free(indexes->given[i].place);
+        close_fdp(&indexes->given[i].fd);
+    }
+    free(indexes->given);
+    *indexes = (struct shared_indexes){0};
+}
+
+bool shared_index_find(const struct data_env *env, const char *place, enum shared_index_form form,
+                       struct shared_index *ret)
+{
+    const struct shared_indexes *indexes = env ? env->indexes : NULL;
+
+    for (uint32_t i = 0; indexes && i < indexes->n; i++) {
+        const struct shared_index_given *given = &indexes->given[i];
+        if (given->form == form && strcmp(given->place, place) == 0)
+            return shared_index_map(given->fd, ret) == 0;
+    }
+    return false;
+}
+
+/* ---- those that are made -------------------------------------------------------------------- */
+
+static int shared_index_share(const struct shared_indexes *indexes, const char *place,
+                              enum shared_index_form form, const struct dl_buffer *bytes,
+                              struct shared_index *ret)
+{
+    _cleanup_fd_ int fd = sealed_new("dloader-index", bytes->data, bytes->len);
+    struct shared_index index;
+
+    if (fd < 0)
+        return fd;
+    int r = shared_index_map(fd, &index);
+    if (r < 0)
+        return r;
+    if ((r = indexes->offer(indexes->owner, place, form, fd)) < 0)
+        shared_index_deinit(&index);
+    else
+        *ret = index;
+    return r;
+}
+
+void shared_index_make(const struct data_env *env, const char *place, enum shared_index_form form,
+                       struct dl_buffer *bytes, struct shared_index *ret)
+{
+    const struct shared_indexes *indexes = env ? env->indexes : NULL;
+
+    assert(bytes->len > 0);
+    if (indexes && shared_index_share(indexes, place, form, bytes, ret) == 0) {
+        buffer_deinit(bytes);
+        return;
+    }
+    uint8_t *fit = realloc(bytes->data, bytes->len);
+    *ret = (struct shared_index){.data = fit ? fit : bytes->data, .bytes = bytes->len};
+    *bytes = (struct dl_buffer){0};
+}

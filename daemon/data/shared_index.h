@@ -1,0 +1,72 @@
+/*
+ * Shared indexes: what a dataset finds out about its files when it opens (which they are, where
+ * samples lie in them), as bytes that hold no addresses. The first worker that opens the dataset
+ * makes them, in a sealed memfd; the daemon keeps that for the loader's life, and every other
+ * worker, those that replace one that died, too, maps it instead of looking at the files again: one
+ * copy in memory, one look, and one answer for all, should the files change meanwhile.
+ *
+ * An index belongs to the dataset at its place in the spec, and has a form: which layout of bytes
+ * it is. Its content is another process's word, and that process may have been of another release:
+ * whoever finds one checks it, and makes it anew where it is not what it should be. It cannot
+ * change once it is mapped.
+ *
+ * Where nobody is there to share with, in a trainer's own process or dlctl, an index is memory of
+ * one's own. Not thread-safe.
+ */
+#ifndef DL_DATA_SHARED_INDEX_H
+#define DL_DATA_SHARED_INDEX_H
+
+#include "proto/common/bytes.h"
+
+struct data_env;
+
+/* Numbers of layouts, never used again for another one: who changes one takes the next. */
+enum shared_index_form {
+    SHARED_INDEX_CLASS_LIST = 1, /* class_index.h */
+};
+
+/* All zero: none. */
+struct shared_index {
+    const uint8_t *data; /* owned */
+    uint64_t bytes;
+    bool mapped; /* else of malloc() */
+};
+void shared_index_deinit(struct shared_index *index); /* zeroes it */
+
+/* One that was given and is not mapped yet. */
+struct shared_index_given {
+    char *place; /* owned */
+    uint32_t form;
+    int fd; /* owned */
+};
+
+/* What a worker has of them while it opens its dataset. */
+struct shared_indexes {
+    struct shared_index_given *given; /* owned array */
+    uint32_t n;
+    /* Gives one to all others: 0, or a negative errno. `fd` stays the caller's. */
+    int (*offer)(void *owner, const char *place, uint32_t form, int fd);
+    void *owner;
+};
+
+/* Consumes `fd`, also on failure. -ENOMEM. */
+int _nodiscard_ shared_indexes_add(struct shared_indexes *indexes, struct dl_span place,
+                                   uint32_t form, int fd);
+/* Those that nobody has asked for are closed. */
+void shared_indexes_deinit(struct shared_indexes *indexes);
+
+/*
+ * The index that another worker made for the dataset at `place`. False: there is none of that form,
+ * or it cannot be mapped. `env` may be NULL.
+ */
+bool _nodiscard_ shared_index_find(const struct data_env *env, const char *place,
+                                   enum shared_index_form form, struct shared_index *ret);
+
+/*
+ * Makes an index of `bytes`, of which there are some and which are taken over, and gives it to all
+ * others. One that the system has no shared memory for remains this process's own.
+ */
+void shared_index_make(const struct data_env *env, const char *place, enum shared_index_form form,
+                       struct dl_buffer *bytes, struct shared_index *ret);
+
+#endif
