@@ -1,12 +1,12 @@
 #include "proto/weight_table.h"
 
+#include "proto/common/sealed.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -66,8 +66,6 @@ int weight_table_of(double *weights, uint64_t n, struct weight_table **ret)
 
 /* ---- in a sealed memfd ----------------------------------------------------------------------- */
 
-enum { WEIGHT_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
-
 static void weight_table_unmap(struct weight_table *table)
 {
     munmap((double *)table->weights, table->n * sizeof *table->weights);
@@ -76,19 +74,19 @@ static void weight_table_unmap(struct weight_table *table)
 
 static int weight_table_check_fd(int fd, uint64_t n, struct dl_error *err)
 {
-    struct stat st;
-    int seals = fcntl(fd, F_GET_SEALS);
+    uint64_t bytes;
+    int r = sealed_size(fd, &bytes);
 
-    if (seals < 0 || (seals & WEIGHT_SEALS) != WEIGHT_SEALS)
+    if (r == -EINVAL)
         return dl_error_set(
             err, EINVAL, "weights",
             "are in no memfd that is sealed against writing, shrinking and growing");
-    if (fstat(fd, &st) < 0)
-        return dl_error_set(err, errno, "weights", "cannot be read: %s", strerror(errno));
-    if (n == 0 || n > UINT32_MAX || (uint64_t)st.st_size != n * sizeof(double))
+    if (r < 0)
+        return dl_error_set(err, -r, "weights", "cannot be read: %s", strerror(-r));
+    if (n == 0 || n > UINT32_MAX || bytes != n * sizeof(double))
         return dl_error_set(err, EINVAL, "weights",
-                            "are %lld bytes, not %" PRIu64 " numbers of 8 bytes each",
-                            (long long)st.st_size, n);
+                            "are %" PRIu64 " bytes, not %" PRIu64 " numbers of 8 bytes each", bytes,
+                            n);
     return 0;
 }
 
@@ -139,12 +137,5 @@ int weight_table_write(int fd, const double *weights, uint64_t n)
 
 int weight_table_memfd(const double *weights, uint64_t n)
 {
-    _cleanup_fd_ int fd = memfd_create("dloader-weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (fd < 0)
-        return -errno;
-    int r = weight_table_write(fd, weights, n);
-    if (r == 0 && fcntl(fd, F_ADD_SEALS, WEIGHT_SEALS | F_SEAL_SEAL) < 0)
-        r = -errno;
-    return r < 0 ? r : steal_fd(&fd);
+    return sealed_new("dloader-weights", weights, n * sizeof *weights);
 }
