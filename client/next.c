@@ -206,6 +206,13 @@ void epoch_flush_if_due(struct dl_epoch *epoch)
 
 /* ---- next ---- */
 
+/* Whether a look would find nothing: a user who is back at once has just been given all that had
+ * come. One who was away for longer finds the next batch there as a rule. */
+static bool next_looks_in_vain(const struct dl_epoch *epoch)
+{
+    return epoch->hurried && !client_is_away(epoch->loader->client) && !feed_is_due(epoch);
+}
+
 /* Until an entry is there, or nothing more will come. */
 static int next_wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block)
 {
@@ -216,7 +223,7 @@ static int next_wait_entry(struct dl_epoch *epoch, uint64_t deadline, bool block
 
         feed_catch_up(epoch);
         r = client_flush(client);
-        if (r == 0)
+        if (r == 0 && (turn > 0 || !block || !next_looks_in_vain(epoch)))
             r = client_pump(client);
         if (r < 0)
             return client_fatal(client);
