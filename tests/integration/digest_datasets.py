@@ -6,6 +6,7 @@ what there is to read. COLLATES and ITERABLE say by name what is not as usual.
 
 import ctypes
 import gzip
+import io
 import json
 import math
 import os
@@ -16,7 +17,9 @@ import shlex
 import shutil
 import struct
 import subprocess
+import tarfile
 import unittest
+import zipfile
 
 import dltest
 import media
@@ -117,6 +120,22 @@ def shards(case, prefix):
         media.shard(case.path(f"{prefix}-{i}.tar"), first, count)
         first += count
     return case.path(f"{prefix}-{{0..7}}.tar")
+
+
+def shards_of_arrays(case, prefix):
+    """Two shards, ROWS samples together, of an .npz of two arrays each, stored or deflated."""
+    for first, count in ((0, 20), (20, ROWS - 20)):
+        with tarfile.open(case.path(f"{prefix}-{first}.tar"), "w") as tar:
+            for i in range(first, first + count):
+                packed = io.BytesIO()
+                with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED if i % 2 else zipfile.ZIP_STORED) as archive:
+                    for name, shape, descr, width in (("ids", (7,), "<i8", 56), ("mask", (2, 3), "|u1", 6)):
+                        path = case.npy(f"{prefix}-{name}.npy", shape, descr, noise(f"{name}{i}", width))
+                        archive.write(path, f"{name}.npy")
+                info = tarfile.TarInfo(f"{i:03}.npz")
+                info.size = len(packed.getvalue())
+                tar.addfile(info, io.BytesIO(packed.getvalue()))
+    return case.path(f"{prefix}-*.tar")
 
 
 def megatron(case, name):
@@ -404,6 +423,7 @@ DATASETS = [
     ("tar_indexed", "tar", lambda case: {
         "shards": shards(case, "indexed"), "index": "auto", "size": 12, "transform": "random_crop",
         "fields": {"picture": "jpg;png", "label": "cls", "name": "__key__"}}),
+    ("tar_of_arrays", "tar", lambda case: {"shards": shards_of_arrays(case, "arrays"), "index": "auto"}),
     ("megatron_documents", "megatron", lambda case: {"path": megatron(case, "documents")}),
     ("megatron_samples", "megatron", lambda case: megatron_windows(case, "samples")),
     ("mds_of_rows", "mds", lambda case: {"root": mds(case, "mds-rows"), "fields": ["id", "array"]}),

@@ -275,20 +275,24 @@ class TheirWriters(KindCase):
                 for i in range(ROWS):
                     writer.write({"__key__": f"k{i:03}", "cls": i, "txt": f"text {i}",
                                   "left.npy": numpy.arange(i, dtype="f4"),
-                                  "right.npy": numpy.full((2, i + 1), i), "json": {"i": i}})
+                                  "right.npy": numpy.full((2, i + 1), i), "json": {"i": i},
+                                  "npz": {"one": numpy.arange(i), "two": numpy.array(i, "f4")}})
             theirs = list(webdataset.WebDataset(path, shardshuffle=False).decode().rename(
-                label="cls", left="left.npy", right="right.npy", text="text;txt", json="json"))
+                label="cls", left="left.npy", right="right.npy", text="text;txt", json="json",
+                arrays="npz"))
             ours = self.samples({"kind": "tar", "shards": path, "index": "off" if packed else "auto",
                                  "fields": {"label": "cls", "left": "left.npy", "right": "right.npy",
-                                            "text": "text;txt", "json": "json"}})
+                                            "text": "text;txt", "json": "json", "arrays": "npz"}})
             self.assertEqual(len(theirs), len(ours))
             for one, other in zip(theirs, ours):
                 self.assertEqual(one["label"], other["label"].item())
                 self.assertEqual([one["text"]], list(other["text"]))
                 self.assertEqual(one["json"]["i"], other["json"]["i"].item())
-                for side in ("left", "right"):
-                    numpy.testing.assert_array_equal(one[side], other[side][0])
-                    self.assertEqual(one[side].dtype, other[side].dtype)
+                sides = [(one[side], other[side]) for side in ("left", "right")]
+                sides += [(one["arrays"][name], other["arrays"][name]) for name in ("one", "two")]
+                for side, batch in sides:
+                    numpy.testing.assert_array_equal(side, batch[0])
+                    self.assertEqual(side.dtype, batch.dtype)
 
     @needs("wids")
     def test_wids(self):
@@ -682,6 +686,47 @@ class Shards(KindCase):
                              "fields": {"a": "left.jpg;left.png", "b": "right.png"}})
         self.assertEqual([(batch["a"].shape, batch["b"].shape) for batch in read],
                          [((1, 4, 5, 3), (1, 4, 7, 3))] * 3)
+
+    def test_arrays(self):
+        """Members .npz, as numpy.savez() and savez_compressed() write them, beside numpy.load()."""
+        rng = numpy.random.default_rng(0)
+        types = ["b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"]
+        written = []
+        with tarfile.open(self.folder / "a.tar", "w") as tar:
+            for i in range(200):
+                arrays = {f"a/{k} \u00e4": (rng.random(rng.integers(0, 5, size=rng.integers(0, 4))) * 100).astype(
+                    types[rng.integers(len(types))]) for k in range(rng.integers(0, 6))}
+                data = io.BytesIO()
+                (numpy.savez if i % 2 else numpy.savez_compressed)(data, **arrays)
+                written.append(dict(numpy.load(io.BytesIO(data.getvalue()))))
+                info = tarfile.TarInfo(f"{i:03}.npz")
+                info.size = len(data.getvalue())
+                tar.addfile(info, io.BytesIO(data.getvalue()))
+        for index in ("auto", "off"):
+            read = self.samples({"kind": "tar", "shards": str(self.folder / "a.tar"), "index": index})
+            self.assertEqual(len(read), len(written))
+            for batch, arrays in zip(read, written):
+                ours = batch.get("npz", {})
+                self.assertEqual(set(ours), set(arrays))
+                for name, array in arrays.items():
+                    numpy.testing.assert_array_equal(ours[name][0], array)
+                    self.assertEqual(ours[name].dtype, array.dtype)
+
+    def test_arrays_that_are_refused(self):
+        for name, array, says in (
+                ("object", numpy.array([1, "a"], dtype=object), r"000\.npz at byte 0 cannot be read: its array x "
+                                                                 r"its dtype '\|O' is not a number type"),
+                ("text", numpy.array(["a", "b"]), "its array x its dtype '<U1' is not a number type"),
+                ("big", numpy.array([1, 2], ">i4"), "its array x is big-endian")):
+            data = io.BytesIO()
+            numpy.savez(data, x=array)
+            with tarfile.open(self.folder / f"{name}.tar", "w") as tar:
+                info = tarfile.TarInfo("000.npz")
+                info.size = len(data.getvalue())
+                tar.addfile(info, io.BytesIO(data.getvalue()))
+            dataset = {"kind": "tar", "shards": str(self.folder / f"{name}.tar"), "index": "auto"}
+            self.assert_refused(dataset, says)
+            self.assertEqual(bytes(self.samples({**dataset, "decode": False})[0]["npz"][0]), data.getvalue())
 
 
 if __name__ == "__main__":

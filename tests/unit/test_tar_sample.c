@@ -2,6 +2,7 @@
 #include "daemon/data/tar/tar_sample.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/make_tar.h"
+#include "tests/unit/make_zip.h"
 
 #include <errno.h>
 
@@ -288,6 +289,163 @@ static void test_npy(void **state)
     tar_free(&tar);
 }
 
+/* ---- several arrays -------------------------------------------------------------------------- */
+
+static size_t an_npy(uint8_t *out, const char *dict, const char *data)
+{
+    size_t len = make_npy(out, 1, dict);
+
+    memcpy(out + len, data, strlen(data));
+    return len + strlen(data);
+}
+
+/* Of a matrix, a number and what is no array; the first is `dict` or a matrix. */
+static struct zip_file *an_npz(bool deflated, const char *dict)
+{
+    static struct zip_file zip;
+    uint8_t data[300];
+    size_t len;
+
+    memset(&zip, 0, sizeof zip);
+    len = an_npy(data, dict ? dict : "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }",
+                 "abcdefghijkl");
+    zip_add(&zip, "x.npy", data, len, deflated, 20);
+    len =
+        an_npy(data, "{'descr': '<i8', 'fortran_order': False, 'shape': (), }", "\7\1\1\1\1\1\1\1");
+    memset(data + len - 7, 0, 7);
+    zip_add(&zip, "in/y.npy", data, len, deflated, 0);
+    zip_add(&zip, "note", "hello", 5, deflated, 0);
+    return &zip;
+}
+
+static void make_npz_shard(struct tar_file *tar, const void *data, size_t len)
+{
+    tar->len = 0;
+    tar_text(tar, "a.cls", "1");
+    tar_member(tar, "a.npz", '0', data, len);
+    tar_end(tar);
+}
+
+static void test_npz(void **state)
+{
+    struct tar_file tar = tar_new();
+
+    for (int way = 0; way < 4; way++) {
+        struct zip_file *zip = an_npz(way % 2, NULL);
+        zip_end(zip, way < 2 ? "" : "a comment with PK\5\6 and more than 22 bytes in it");
+        make_npz_shard(&tar, zip->data, zip->len);
+        expect(&tar, &decoded, "{__key__:\"a\" cls:1 npz:{x:int16(2, 3) in/y:7 note:<hello>}}");
+    }
+    struct zip_file nothing = {0};
+    zip_end(&nothing, "");
+    make_npz_shard(&tar, nothing.data, nothing.len);
+    expect(&tar, &decoded, "{__key__:\"a\" cls:1 npz:{}}");
+    tar_free(&tar);
+}
+
+/* One place of a whole archive, and what is said then. */
+static void test_bad_npz(void **state)
+{
+    enum { DIRECTORY = 1 << 16, END = 1 << 17 }; /* from where a place counts */
+    static const struct {
+        size_t at;
+        uint32_t value;
+        int bytes;
+        const char *says;
+    } rows[] = {
+        {END + 0, 'x', 1, "is no zip archive"},
+        {END + 20, 1, 2, "is no zip archive"},
+        {END + 4, 1, 2, "is a part of a zip archive"},
+        {END + 8, 2, 2, "is a part of a zip archive"},
+        {END + 16, UINT32_MAX, 4, "more than 65,534 members or 4 GiB"},
+        {END + 16, 100000, 4, "its directory lies outside"},
+        {END + 12, 100000, 4, "its directory lies outside"},
+        {END + 12, 10, 4, "its directory ends too soon"},
+        {DIRECTORY + 0, 'x', 1, "its directory ends too soon"},
+        {DIRECTORY + 28, 60000, 2, "its directory ends too soon"},
+        {DIRECTORY + 30, 60000, 2, "its directory ends too soon"},
+        {DIRECTORY + 8, 1, 2, "has an encrypted member"},
+        {DIRECTORY + 10, 12, 2, "has a member packed by method 12 of zip"},
+        {DIRECTORY + 20, UINT32_MAX, 4, "has a member of 4 GiB or more"},
+        {DIRECTORY + 24, UINT32_MAX, 4, "has a member of 4 GiB or more"},
+        {DIRECTORY + 42, UINT32_MAX, 4, "has a member of 4 GiB or more"},
+        {DIRECTORY + 42, 1, 4, "a member is not where its directory says"},
+        {DIRECTORY + 42, 100000, 4, "a member is not where its directory says"},
+        {DIRECTORY + 20, 100000, 4, "a member ends behind its end"},
+        {DIRECTORY + 24, 1 << 30, 4, "a member has another size"},
+        {DIRECTORY + 24, 3, 4, NULL},
+        {DIRECTORY + 16, 3, 4, "a member's CRC is wrong"},
+        {DIRECTORY + 46, 0xff, 1, "whose name is not marked as UTF-8"},
+        {DIRECTORY + 46, 0, 1, "whose name is not marked as UTF-8"},
+    };
+    struct tar_file tar = tar_new();
+
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(rows); i++) {
+        struct zip_file *zip = an_npz(i % 2, NULL);
+        size_t directory = zip->len, at = rows[i / 2].at;
+        zip_end(zip, "");
+        at = at >= END ? zip->len - ZIP_END + at - END : directory + at - DIRECTORY;
+        zip_put(zip->data + at, rows[i / 2].value, rows[i / 2].bytes);
+        make_npz_shard(&tar, zip->data, zip->len);
+        expect_refusal(&tar, rows[i / 2].says ? rows[i / 2].says
+                             : i % 2          ? "a member cannot be unpacked"
+                                              : "a member has another size");
+    }
+    /* Cut, or with another byte somewhere, it is taken or refused, and nothing worse. */
+    for (int deflated = 0; deflated < 2; deflated++) {
+        struct zip_file *zip = an_npz(deflated, NULL);
+        zip_end(zip, "");
+        for (size_t n = 0; n < zip->len; n++) {
+            struct words words;
+            struct dl_error err;
+            make_npz_shard(&tar, zip->data, n);
+            expect_refusal(&tar, "is no zip archive");
+            zip->data[n] ^= 0xff;
+            make_npz_shard(&tar, zip->data, zip->len);
+            read_all(&tar, &decoded, &words, &err);
+            zip->data[n] ^= 0xff;
+        }
+    }
+    tar_free(&tar);
+}
+
+static void test_bad_arrays(void **state)
+{
+    static const struct {
+        const char *dict;
+        const char *says;
+    } rows[] = {
+        {"{'descr': '|O', 'fortran_order': False, 'shape': (2, 3), }",
+         "its member a.npz at byte 1024 cannot be read: its array x its dtype '|O' is not"},
+        {"{'descr': '<i2', 'fortran_order': True, 'shape': (2, 3), }",
+         "cannot be read: its array x is in Fortran order"},
+        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2, 4), }",
+         "cannot be read: its array x shape (2, 4) of int16 needs a file of"},
+        {"{'descr': '<i2', 'fortran_order': False, 'shape': (), }", "cannot be read: its array x"},
+    };
+    struct tar_file tar = tar_new();
+    struct zip_file twice = {0};
+
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(rows); i++) {
+        struct zip_file *zip = an_npz(i % 2, rows[i / 2].dict);
+        zip_end(zip, "");
+        make_npz_shard(&tar, zip->data, zip->len);
+        expect_refusal(&tar, rows[i / 2].says);
+    }
+    for (int i = 0; i < 2; i++)
+        zip_add(&twice, i ? "x" : "x.npy", "1", 1, false, 0);
+    zip_end(&twice, "");
+    make_npz_shard(&tar, twice.data, twice.len);
+    expect_refusal(&tar, "has the array x twice");
+    memset(&twice, 0, sizeof twice);
+    zip_end(&twice, "");
+    zip_put(twice.data + 8, 1025, 2);
+    zip_put(twice.data + 10, 1025, 2);
+    make_npz_shard(&tar, twice.data, twice.len);
+    expect_refusal(&tar, "has 1025 arrays, and may have 1024");
+    tar_free(&tar);
+}
+
 static void test_duplicates(void **state)
 {
     struct tar_file tar = tar_new();
@@ -377,6 +535,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_groups),
     cmocka_unit_test_setup_teardown(test_fields, make_decoder, free_decoder),
     cmocka_unit_test(test_npy),
+    cmocka_unit_test(test_npz),
+    cmocka_unit_test(test_bad_npz),
+    cmocka_unit_test(test_bad_arrays),
     cmocka_unit_test(test_duplicates),
     cmocka_unit_test(test_limits),
     cmocka_unit_test(test_damage),

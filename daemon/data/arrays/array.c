@@ -145,14 +145,15 @@ const char *shape_text(uint32_t ndim, const uint64_t *shape, char text[static SH
 int array_header_measure(struct array_header *header, const char *path, struct dl_error *err)
 {
     char text[SHAPE_TEXT_MAX];
+    uint32_t axes = header->ndim > 0 ? header->ndim - 1 : 0;
     uint64_t row_bytes;
 
     /*
      * The rows by themselves too: a first axis of 0 must not hide a row size that no batch could
      * hold.
      */
-    if (header->shape[0] > INT64_MAX ||
-        !tensor_bytes(header->dtype, header->ndim - 1, header->shape + 1, &row_bytes) ||
+    if ((header->ndim > 0 && header->shape[0] > INT64_MAX) ||
+        !tensor_bytes(header->dtype, axes, header->shape + 1, &row_bytes) ||
         !tensor_bytes(header->dtype, header->ndim, header->shape, &header->data_bytes))
         return dl_error_set(
             err, EINVAL, path, "its shape %s of %s is more than 2^63 bytes; its header is damaged",

@@ -13,7 +13,7 @@
 
 struct array_header {
     uint32_t dtype;
-    uint32_t ndim; /* 1..TREE_DIMS; the first is the rows */
+    uint32_t ndim; /* up to TREE_DIMS; the first is the rows; 0: of npy_parse_value() alone */
     uint64_t shape[TREE_DIMS];
     uint64_t data_off;   /* bytes before the first row */
     uint64_t data_bytes; /* product of shape times element size */
@@ -76,6 +76,9 @@ int _nodiscard_ npy_open(const char *path, const struct data_env *env, struct ar
 bool npy_is(const uint8_t *data, uint64_t len); /* by how it starts */
 int _nodiscard_ npy_parse(const uint8_t *data, uint64_t len, const char *path,
                           struct array_header *ret, struct dl_error *err);
+/* The same of one array that is a value by itself, and may have no dimension: ret->ndim 0. */
+int _nodiscard_ npy_parse_value(const uint8_t *data, uint64_t len, const char *path,
+                                struct array_header *ret, struct dl_error *err);
 
 /* Raw records of the spec's dtype and shape, after its offset; used in place. */
 int _nodiscard_ records_open(const struct spec_dataset *spec, const struct data_env *env,

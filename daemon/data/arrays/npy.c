@@ -242,12 +242,17 @@ static int npy_parse_descr(const struct npy_text *text, const char *descr, uint3
     return 0;
 }
 
-static int npy_check_order(const struct npy_text *text, const struct npy_dict *dict)
+static int npy_check_rows(const struct npy_text *text, const struct npy_dict *dict)
 {
     if (dict->ndim == 0)
         return dl_error_set(text->err, EINVAL, text->path,
                             "holds a single number without dimensions; the first dimension "
                             "counts the samples");
+    return 0;
+}
+
+static int npy_check_order(const struct npy_text *text, const struct npy_dict *dict)
+{
     if (dict->fortran && dict->ndim > 1)
         return dl_error_set(text->err, EINVAL, text->path,
                             "is in Fortran order, so its rows are not contiguous; convert it "
@@ -305,8 +310,8 @@ bool npy_is(const uint8_t *data, uint64_t len)
     return len >= sizeof npy_magic && memcmp(data, npy_magic, sizeof npy_magic) == 0;
 }
 
-int npy_parse(const uint8_t *data, uint64_t len, const char *path, struct array_header *ret,
-              struct dl_error *err)
+static int npy_parse_either(const uint8_t *data, uint64_t len, const char *path, bool rows,
+                            struct array_header *ret, struct dl_error *err)
 {
     struct npy_text text = {.path = path, .err = err};
     struct array_header header = {0};
@@ -321,7 +326,7 @@ int npy_parse(const uint8_t *data, uint64_t len, const char *path, struct array_
     text.end = text.at + text_len;
     if ((r = npy_take_dict(&text, &dict)) < 0 ||
         (r = npy_parse_descr(&text, dict.descr, &header.dtype)) < 0 ||
-        (r = npy_check_order(&text, &dict)) < 0)
+        (rows && (r = npy_check_rows(&text, &dict)) < 0) || (r = npy_check_order(&text, &dict)) < 0)
         return r;
     header.ndim = dict.ndim;
     memcpy(header.shape, dict.shape, dict.ndim * sizeof *dict.shape);
@@ -331,6 +336,18 @@ int npy_parse(const uint8_t *data, uint64_t len, const char *path, struct array_
         return r;
     *ret = header;
     return 0;
+}
+
+int npy_parse(const uint8_t *data, uint64_t len, const char *path, struct array_header *ret,
+              struct dl_error *err)
+{
+    return npy_parse_either(data, len, path, true, ret, err);
+}
+
+int npy_parse_value(const uint8_t *data, uint64_t len, const char *path, struct array_header *ret,
+                    struct dl_error *err)
+{
+    return npy_parse_either(data, len, path, false, ret, err);
 }
 
 int npy_open(const char *path, const struct data_env *env, struct array *ret, struct dl_error *err)

@@ -1,5 +1,6 @@
 /* What becomes of a member by its extension. */
 #include "daemon/data/arrays/array.h"
+#include "daemon/data/arrays/npz.h"
 #include "daemon/data/image/image_field.h"
 #include "daemon/data/json_field.h"
 #include "daemon/data/tar/tar_sample.h"
@@ -8,7 +9,7 @@
 #include <ctype.h>
 #include <errno.h>
 
-enum { NUMBER_DIGITS = 64, MEMBER_UNPACKED_MAX = 1 << 30 };
+enum { NUMBER_DIGITS = 64, MEMBER_UNPACKED_MAX = 1 << 30, NPZ_ARRAYS_MAX = 1024 };
 
 typedef int (*add_fn)(const struct tar_field *f, const struct tar_options *options,
                       const struct tar_randomness *randomness, struct sample *ret,
@@ -79,6 +80,89 @@ static int tar_fields_add_npy(const struct tar_field *f, const struct tar_option
                          f->data + header.data_off);
 }
 
+/* ---- several arrays ------------------------------------------------------------------------- */
+
+/* Its bytes, in place where they are stored. */
+static int tar_fields_npz_bytes(const struct npz_member *member, struct sample *ret,
+                                const uint8_t **ret_data, struct dl_error *err)
+{
+    if (!member->deflated) {
+        *ret_data = member->packed;
+        return npz_check(member, err);
+    }
+    if (member->bytes > MEMBER_UNPACKED_MAX)
+        return dl_error_set(err, EFBIG, "", "has more bytes than the %d that it may have",
+                            MEMBER_UNPACKED_MAX);
+    uint8_t *data = malloc(max_u64(member->bytes, 1));
+    if (!data || arena_hold(ret->arena, free, data) < 0) {
+        free(data);
+        return dl_error_set(err, ENOMEM, "", "ran out of memory");
+    }
+    *ret_data = data;
+    return npz_unpack(member, data, err);
+}
+
+/* Among the leaves behind node `dict`. */
+static bool tar_fields_has_array(const struct sample *sample, uint32_t dict, const char *key)
+{
+    size_t len = strlen(key);
+
+    for (uint32_t i = dict + 1; i < sample->tree.count; i++) {
+        const struct tree_node *node = &sample->tree.nodes[i];
+        if (node->key_len == len && memcmp(sample->tree.keys + node->key_off, key, len) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* An array; what is none is bytes, as numpy.load() has it. */
+static int tar_fields_add_npz_member(const struct npz_member *member, uint32_t dict,
+                                     struct sample *ret, struct dl_error *err)
+{
+    _cleanup_free_ char *key =
+        span_dup((struct dl_span){(const uint8_t *)member->name, member->name_len});
+    struct array_header header = {0};
+    struct dl_error why = {0};
+    const uint8_t *data = NULL;
+    int r = tar_fields_npz_bytes(member, ret, &data, err);
+
+    if (r < 0)
+        return r;
+    if (!key)
+        return dl_error_set(err, ENOMEM, "", "ran out of memory");
+    if (tar_fields_has_array(ret, dict, key))
+        return dl_error_set(err, EINVAL, "", "has the array %s twice", key);
+    if (!npy_is(data, member->bytes))
+        return sample_text(ret, TREE_BYTES, key, data, member->bytes);
+    if ((r = npy_parse_value(data, member->bytes, "", &header, &why)) < 0 ||
+        (r = array_header_fits(&header, member->bytes, "", &why)) < 0)
+        return dl_error_set(err, -r, "", "cannot be read: its array %s %s", key, why.message);
+    return sample_tensor(ret, key, header.dtype, header.ndim, header.shape, data + header.data_off);
+}
+
+/* A mapping of its arrays' names to arrays. */
+static int tar_fields_add_npz(const struct tar_field *f, const struct tar_options *options,
+                              const struct tar_randomness *randomness, struct sample *ret,
+                              struct dl_error *err)
+{
+    struct dl_error why = {0};
+    uint32_t dict = ret->tree.count;
+    struct npz_member member;
+    struct npz npz;
+    int r = npz_begin(&npz, f->data, f->size, &why);
+
+    if (r == 0 && npz.left > NPZ_ARRAYS_MAX)
+        r = dl_error_set(&why, E2BIG, "", "has %u arrays, and may have %d; divide it", npz.left,
+                         NPZ_ARRAYS_MAX);
+    if (r == 0)
+        sample_begin(ret, TREE_DICT, f->key);
+    while (r == 0 && ret->error == 0 && (r = npz_next(&npz, &member, &why)) == 0)
+        r = tar_fields_add_npz_member(&member, dict, ret, &why);
+    if (why.code)
+        return tar_field_error(f, why.code, err, "%s", why.message);
+    return sample_end(ret);
+}
+
 static int tar_fields_add_json(const struct tar_field *f, const struct tar_options *options,
                                const struct tar_randomness *randomness, struct sample *ret,
                                struct dl_error *err)
@@ -139,6 +223,7 @@ static const struct {
     {"index", tar_fields_add_integer}, {"id", tar_fields_add_integer},
     {"txt", tar_fields_add_string},    {"text", tar_fields_add_string},
     {"json", tar_fields_add_json},     {"npy", tar_fields_add_npy},
+    {"npz", tar_fields_add_npz},
 };
 
 static int tar_fields_add_plain(const struct tar_field *f, const struct tar_options *options,

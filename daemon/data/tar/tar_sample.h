@@ -12,6 +12,7 @@
  *   txt text            string (UTF-8), as it is
  *   json                the same nested: numbers, bool, strings, lists and dicts
  *   npy                 tensor
+ *   npz                 a dict of the tensors that are in it, by their names (npz.h)
  *   those of dataset.audio   tensor of a sound, as audio.h makes it
  *   gz zst              what the extension before it says, of what is unpacked
  *   others, or all if they are not to be decoded: bytes
