@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import random
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -30,6 +31,15 @@ ROWS = 23
 def needs(module):
     return unittest.skipUnless(importlib.util.find_spec(module.partition(".")[0]),
                                f"the package of {module} is not installed")
+
+
+def needs_all_of(module):
+    """The module itself, not only the package that it is in."""
+    try:
+        found = importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        found = False
+    return unittest.skipUnless(found, f"{module} is not installed")
 
 
 def has_libsndfile():
@@ -310,6 +320,63 @@ class TheirWriters(KindCase):
         for i in range(ROWS):
             self.assertEqual(int(theirs[i][".cls"].read()), ours[i]["cls"].item())
             self.assertEqual([theirs[i][".bin"].read()], list(ours[i]["bin"]))
+
+    def three_shards(self, lengths):
+        """Shards as each of tarfile's formats has them: samples in folders whose names are so long, of several fields
+        each, and of data of no byte up to some blocks."""
+        rng = random.Random(3)
+        for k, form in enumerate((tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)):
+            with tarfile.open(self.folder / f"s{k}.tar", "w", format=form) as tar:
+                for i in range(40):
+                    folder = "f" * rng.choice(lengths) + f"/{k}-{i // 7}"
+                    if i % 7 == 0 and len(lengths) > 1:
+                        info = tarfile.TarInfo(folder)
+                        info.type = tarfile.DIRTYPE
+                        tar.addfile(info)
+                    for field in rng.sample(["bin", "a.bin", "txt", "cls"], rng.randint(1, 4)):
+                        data = b"%d" % (1000 * k + i) if field == "cls" else b"x" * rng.choice([0, 1, 511, 512, 1300])
+                        info = tarfile.TarInfo(f"{folder}/{i:03}.{field}")
+                        info.size = len(data)
+                        tar.addfile(info, io.BytesIO(data))
+        return [str(self.folder / f"s{k}.tar") for k in range(3)]
+
+    def assert_same_as_scanned(self, index):
+        dataset = {"kind": "tar", "shards": str(self.folder / "s[0-2].tar"), "decode": False}
+        theirs = self.samples({**dataset, "index": str(index)})
+        ours = self.samples({**dataset, "index": "auto"})
+        self.assertEqual(len(theirs), len(ours))
+        self.assertEqual(len(ours), 120)
+        for one, other in zip(theirs, ours):
+            self.assertEqual({key: list(value) for key, value in one.items()},
+                             {key: list(value) for key, value in other.items()})
+
+    @needs_all_of("wids.wids_index")
+    def test_index_of_wids(self):
+        path = self.folder / "index.json"
+        subprocess.run([sys.executable, "-m", "wids.wids_index", "create", *self.three_shards([1]), "-o", str(path)],
+                       check=True, capture_output=True)
+        self.assert_same_as_scanned(path)
+
+    @needs_all_of("megatron.energon")
+    def test_index_of_energon(self):
+        from megatron.energon.flavors.webdataset.prepare import WebdatasetPreparator
+        names = [os.path.basename(path) for path in self.three_shards([1, 9, 120])]
+        WebdatasetPreparator.prepare_dataset(self.folder, names, split_parts_ratio=[("train", 1.0)], workers=1)
+        self.assertEqual(sorted(path.name for path in self.folder.glob("*.idx")), [f"s{k}.tar.idx" for k in range(3)])
+        self.assert_same_as_scanned(self.folder)
+
+    @needs_all_of("wds2idx")
+    def test_index_of_dali(self):
+        import wds2idx
+        for lengths in ([1], [120]):
+            for path in self.three_shards(lengths):
+                with wds2idx.IndexCreator(path, path.replace(".tar", ".idx"), verbose=False) as creator:
+                    creator.create_index()
+            if lengths == [1]:
+                self.assert_same_as_scanned(self.folder)
+        # Of names that take more than one header, its places lie in one of these.
+        self.assert_refused({"kind": "tar", "shards": str(self.folder / "s1.tar"), "index": str(self.folder)},
+                            "s1.tar: its header at byte .* has a wrong checksum")
 
     @needs("streaming")
     def test_mosaic(self):
