@@ -174,6 +174,10 @@ class Mixtures(TestCase):
             self.assertLess(abs(row["token_share"] - 0.5), 0.05)
             self.assertEqual(row["due"], (short["tokens"] + long["tokens"]) / 2)
         self.assertEqual(short["dataset"], self.path("short"))
+        told = re.findall(r'^dloader_mixture_tokens_total\{loader="mixed",job_name="",child="(\d)",dataset="([^"]*)"\} '
+                          r"(\S+)$", dlctl("metrics", daemon=self.running).stdout, re.M)
+        self.assertEqual([(child, path, float(n)) for child, path, n in told],
+                         [(row["child"], row["dataset"], row["tokens"]) for row in (short, long)])
 
     def test_what_is_skipped_is_not_counted(self):
         with open(self.path("bad.jsonl"), "w") as file:
