@@ -78,7 +78,7 @@ static int shared_index_share(const struct shared_indexes *indexes, const char *
                               struct shared_index *ret)
 {
     _cleanup_fd_ int fd = sealed_new("dloader-index", bytes->data, bytes->len);
-    struct shared_index index;
+    struct shared_index index = {0};
 
     if (fd < 0)
         return fd;

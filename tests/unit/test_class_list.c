@@ -149,7 +149,7 @@ static void check_list(const struct class_list *list, const char *root)
 static struct kept first_of(const char *root)
 {
     struct kept kept = {.fd = -1};
-    struct class_list list;
+    struct class_list list = {0};
 
     assert_int_equal(open_list(root, "dataset", -1, NULL, &kept, &list), 0);
     check_list(&list, root);
@@ -163,7 +163,7 @@ static struct kept first_of(const char *root)
 /* The folder is gone: it is not looked at. */
 static void test_listed_once(void **state)
 {
-    struct class_list list;
+    struct class_list list = {0};
     char root[512];
 
     (void)state;
@@ -192,7 +192,7 @@ static void test_nobody_to_share_with(void **state)
 {
     const struct data_env alone = {0};
     struct kept kept = {.fd = -1, .answer = -EPIPE};
-    struct class_list list;
+    struct class_list list = {0};
     char root[512];
 
     (void)state;
@@ -223,7 +223,7 @@ static bool is_list(const uint8_t *data, uint64_t bytes)
 {
     uint8_t *copy = malloc(bytes ? bytes : 1);
     struct shared_index index = {.data = copy, .bytes = bytes};
-    struct class_list list;
+    struct class_list list = {0};
 
     assert_non_null(copy);
     memcpy(copy, data, bytes);
@@ -274,7 +274,7 @@ static void test_any_bytes(void **state)
 static void test_bad_ones_are_not_used(void **state)
 {
     struct kept again;
-    struct class_list list;
+    struct class_list list = {0};
     char root[512];
     uint64_t bytes;
 
@@ -302,7 +302,7 @@ static void test_bad_ones_are_not_used(void **state)
 static void test_out_of_memory(void **state)
 {
     int listed = 0, failed = 0;
-    struct class_list list;
+    struct class_list list = {0};
     char root[512];
 
     (void)state;
