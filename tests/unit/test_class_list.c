@@ -69,7 +69,7 @@ static const uint32_t labels[] = {0, 0, 0, 1, 1};
 
 static const char *below(const char *name)
 {
-    static char path[2][512];
+    static char path[2][4400];
     static unsigned turn;
     char *ret = path[turn++ % 2];
 
