@@ -18,6 +18,7 @@ from black_box import QUICK, Case, TorchLoader
 from dloader import DataLoader
 
 rows, transformers = trainers.need("datasets", "transformers")
+import pyarrow  # noqa: E402
 from datasets.distributed import split_dataset_by_node  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
 from tokenizers.models import WordLevel  # noqa: E402
@@ -142,6 +143,21 @@ def numbers(draw, length):
                                    for name, value in columns.items()}, rows.Features(features))
 
 
+def texts(draw, length):
+    """Columns of texts, and one of numbers."""
+    letters = "ab \0\u00e9\u4e2d\U0001f600"
+    columns = {}
+    for number, kind in enumerate(draw.choices(["string", "large_string", "binary", "large_binary"], k=3)):
+        made = ["".join(draw.choices(letters, k=draw.choice([0, 1, 3, 40]))) for _ in range(length)]
+        values = [text.encode() for text in made] if "binary" in kind else made
+        columns[f"{kind}_{number}"] = (rows.Value(kind), values)
+    columns["n"] = (rows.Value("int16"), list(range(length)))
+    columns = dict(draw.sample([*columns.items()], len(columns)))
+    whole = rows.Dataset.from_dict({name: value[1] for name, value in columns.items()},
+                                   rows.Features({name: value[0] for name, value in columns.items()}))
+    return rows.concatenate_datasets([whole.select(range(7)), whole.select(range(7, length))])
+
+
 def scalars(data):
     return data.select_columns([name for name in data.column_names if "List" not in str(data.features[name])
                                 and "Sequence" not in str(data.features[name])])
@@ -179,6 +195,55 @@ class TestNative(Case):
             data = chosen(draw, data if kind is None else data.with_format(kind))
             with self.subTest(f"seed {seed}: {kind}, {name}: {data}"):
                 self.check_native(data, draw.choice([0, 1, 2]), **collate)
+
+    def test_texts(self):
+        """Of any characters, zeroes at their ends too, as str and as bytes, beside numbers."""
+        for seed in range(6 if QUICK else 24):
+            draw = random.Random(seed)
+            data = texts(draw, 25)
+            if draw.random() < 0.5:
+                data = data.remove_columns(draw.choice(data.column_names))
+            kind = draw.choice(["torch", None])
+            data = chosen(draw, data.with_format(kind))
+            with self.subTest(f"seed {seed}: {kind}: {data}"):
+                for batch in self.check_native(data, draw.choice([0, 1, 2, 3])):
+                    self.assertTrue(any(type(column) is list for column in batch.values()), batch)
+
+    def test_texts_of_chosen_columns(self):
+        data = table().with_format("torch", columns=["name"])
+        self.check_native(data, 1)
+        self.check_native(table().with_format("torch"), 2)
+        self.check_native(torch.utils.data.ConcatDataset([data, data.select([4, 2])]), 1)
+        self.check_native(torch.utils.data.ConcatDataset([table(5).select_columns("name")] * 2), 2)
+
+    def test_texts_are_not_called_for(self):
+        """Nothing of the dataset's own code reads rows, in workers or without."""
+        called = mock.Mock(side_effect=AssertionError("the dataset was called"))
+        with mock.patch("datasets.arrow_dataset.query_table", called):
+            for data in (texts(random.Random(1), 25), table().with_format("torch")):
+                for workers in (0, 1):
+                    loader = DataLoader(data, batch_size=9, num_workers=workers, drop_last=True)
+                    self.assertEqual(len(list(loader)), 2)
+
+    def test_a_damaged_text(self):
+        """One that is no UTF-8 is PyTorch's error, in workers and without; the batches before it are native."""
+        starts = pyarrow.array(range(0, 2 * N + 1, 2), "int32")
+        for at in (0, N - 1):
+            values = bytearray(b"ab" * N)
+            values[2 * at] = 0xFF
+            array = pyarrow.Array.from_buffers(pyarrow.string(), N, [None, starts.buffers()[1],
+                                                                     pyarrow.py_buffer(values)])
+            data = rows.Dataset(pyarrow.table({"name": array, "n": list(range(N))}))
+            for workers in (0, 1, 2):
+                said = []
+                for cls in (TorchLoader, DataLoader):
+                    read = []
+                    with self.assertRaisesRegex((UnicodeDecodeError, RuntimeError), "can't decode byte 0xff") as caught:
+                        for batch in cls(data, batch_size=11, num_workers=workers):
+                            read += batch["name"]
+                    said.append((read, type(caught.exception), str(caught.exception).splitlines()[-1]))
+                self.assertEqual(said[0], said[1])
+                self.assertEqual(len(said[0][0]), 0 if at == 0 else 11)
 
     def test_several_batches_of_a_file(self):
         folder = tempfile.TemporaryDirectory()
@@ -238,14 +303,17 @@ class TestNative(Case):
         class Other(rows.Dataset):
             pass
 
-        plain, torches = table().select_columns(["x", "y"]), table().with_format("torch")
+        plain = table().select_columns(["x", "y"])
         ragged = rows.Dataset.from_dict({"x": [[1], [1, 2]]})
         missing = rows.Dataset.from_dict({"x": [1, None]})
         arrays = plain.with_format("numpy")
         labels = {"collate_fn": transformers.default_data_collator}
         for data, says, keys in [
                 (plain, "become lists of tensors", {}),
-                (torches, "column name is of type string", {}),
+                (table().with_format("numpy"), "become NumPy's", {}),
+                (rows.Dataset.from_dict({"name": ["a", None]}), "column name has nulls", {}),
+                (rows.Dataset.from_dict({"names": [["a"], ["b"]]}), "column names is of type string", {}),
+                (rows.Dataset.from_dict({"data": [b"a", b"b"]}), "column data is of type binary", labels),
                 (ragged.with_format("torch"), "lists of several lengths", {}),
                 (missing.with_format("torch"), "column x has nulls", {}),
                 (plain.with_format("arrow"), "format is arrow", {}),

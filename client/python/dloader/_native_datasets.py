@@ -1,11 +1,11 @@
 """Lowering of Hugging Face's datasets: tables whose rows C copies from Arrow's memory, without calling them.
 
 Known is datasets.Dataset itself, in the formats torch, numpy and none, its selection of rows included
-(select(), shuffle(), train_test_split(), ...), where each column has numbers, or lists of numbers that
-are all of one length; and as collate_fn PyTorch's default_collate and transformers'
+(select(), shuffle(), train_test_split(), ...), where each column has numbers, lists of numbers that are all
+of one length, or texts; and as collate_fn PyTorch's default_collate and transformers'
 default_data_collator. What becomes of a column's type is what these make of it: _target() has the rules,
-which tests/python/test_with_datasets.py compares with theirs. Columns with nulls, texts and pictures are
-for Python to read.
+which tests/python/test_with_datasets.py compares with theirs. Columns with nulls and other lists are for
+Python to read, and of pictures _native_images.py has more.
 """
 
 from __future__ import annotations
@@ -110,9 +110,72 @@ def _check_feature(feature: Any, name: str) -> None:
 
 # ---- columns ------------------------------------------------------------------------------------
 
+class Texts:
+    """A column of texts of one batch of the table: row i is bytes[starts[i]:starts[i + 1]].
+
+    starts: an array of int32 or int64; bytes: one of uint8. is_bytes: bytes and no str. trims: without the zeroes at
+    its end, as NumPy's texts, which the formatter of torch makes on its way, have none.
+    """
+
+    __slots__ = ("bytes", "is_bytes", "starts", "trims")
+
+    def __init__(self, array: Any, trims: bool) -> None:
+        import numpy
+        import pyarrow
+        kind, (_, starts, values) = array.type, array.buffers()
+        wide = pyarrow.types.is_large_string(kind) or pyarrow.types.is_large_binary(kind)
+        self.starts = numpy.frombuffer(starts, "int64" if wide else "int32")[array.offset:array.offset + len(array) + 1]
+        self.bytes = numpy.frombuffer(values or b"", "uint8")
+        self.is_bytes = not _is_text(kind)
+        self.trims = trims
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def dtype(self) -> tuple:
+        """What distinguishes it from others."""
+        return self.is_bytes, self.trims
+
+    @property
+    def shape(self) -> tuple:
+        return (len(self),)
+
+    @property
+    def ndim(self) -> int:
+        return 1
+
+    def text(self, row: int) -> str | bytes:
+        """UnicodeDecodeError, ValueError: it is damaged."""
+        start, end = int(self.starts[row]), int(self.starts[row + 1])
+        if not 0 <= start <= end <= len(self.bytes):
+            raise ValueError(f"row {row} leads out of the column's {len(self.bytes)} bytes")
+        found = self.bytes[start:end].tobytes()
+        found = found.rstrip(b"\0") if self.trims else found
+        return found if self.is_bytes else found.decode()
+
+
 def _is_text(kind: Any) -> bool:
     import pyarrow
     return pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)
+
+
+def _is_bytes(kind: Any) -> bool:
+    import pyarrow
+    return pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind)
+
+
+def _column(array: Any, name: str, how: _How) -> Any:
+    """A column of one batch: Texts, or what _values() gives."""
+    if not (_is_text(array.type) or _is_bytes(array.type)):
+        return _values(array, name)
+    if array.null_count:
+        raise Unknown(f"column {name} has nulls")
+    if how.labels:
+        raise Unknown(f"column {name} is of type {array.type}")
+    if how.format == "numpy":
+        raise Unknown(f"column {name}: texts of a Dataset in the format numpy become NumPy's; use with_format('torch')")
+    return Texts(array, how.format == "torch")
 
 
 def _values(array: Any, name: str) -> Any:
@@ -139,8 +202,12 @@ def _values(array: Any, name: str) -> Any:
     return inner.reshape(rows, len(inner) // rows, *inner.shape[1:])
 
 
-def _target(values: Any, name: str, how: _How) -> str:
-    """The type that the column has in a batch."""
+def _target(values: Any, name: str, how: _How) -> Any:
+    """PyTorch's type that the column has in a batch; None: it has texts."""
+    return None if type(values) is Texts else getattr(torch, _number_target(values, name, how))
+
+
+def _number_target(values: Any, name: str, how: _How) -> str:
     kind, scalar = values.dtype.name, values.ndim == 1
     if how.format is None and not how.labels and not scalar:
         raise Unknown(f"column {name}: lists of a Dataset without a format become lists of tensors; use "
@@ -207,7 +274,7 @@ def _lower(dataset: Any, how: _How) -> Any:
     for batch in dataset._data.table.select(names).to_batches():
         if not len(batch):
             continue
-        part = tuple(_values(column, name) for name, column in zip(names, batch.columns, strict=True))
+        part = tuple(_column(column, name, how) for name, column in zip(names, batch.columns, strict=True))
         shapes = [(values.dtype, values.shape[1:]) for values in part]
         if first is not None and shapes != first:
             raise Unknown("the Dataset has lists of several lengths")
@@ -216,8 +283,7 @@ def _lower(dataset: Any, how: _How) -> Any:
     if not parts:
         raise Unknown("the Dataset is empty")
     keys = tuple(_key(values, name, how, names) for name, values in zip(names, parts[0], strict=True))
-    kinds = tuple(getattr(torch, _target(values, name, how))
-                  for name, values in zip(names, parts[0], strict=True))
+    kinds = tuple(_target(values, name, how) for name, values in zip(names, parts[0], strict=True))
     total = sum(len(part[0]) for part in parts)
     rows = _rows(dataset, total)
     return Columns(tuple(parts), False, rows, total if rows is None else len(rows), keys, kinds, _apart(how))
@@ -268,12 +334,20 @@ def _gather(columns: Any, number: int, rows: Any, part_of: Any, firsts: Any) -> 
     return torch.from_numpy(found).to(columns.dtypes[number])
 
 
-def take(columns: Any, rows: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The batch of these samples, each of which there is."""
+def _texts(columns: Any, number: int, rows: Any, part_of: Any, firsts: Any) -> list[str | bytes]:
+    return [columns.parts[part][number].text(row - firsts[part])
+            for row, part in zip(rows.tolist(), part_of.tolist(), strict=True)]
+
+
+def take(columns: Any, rows: torch.Tensor) -> dict[str, Any] | None:
+    """The batch of these samples, each of which there is; None: something in it is damaged."""
     import numpy
     chosen = (rows if columns.rows is None else columns.rows[rows]).numpy()
     ends = numpy.cumsum([len(part[0]) for part in columns.parts])
     part_of = numpy.searchsorted(ends, chosen, "right")
     firsts = numpy.concatenate(([0], ends))
-    return {key: _gather(columns, number, chosen, part_of, firsts)
-            for number, key in enumerate(columns.keys)}
+    try:
+        return {key: (_texts if columns.dtypes[number] is None else _gather)(columns, number, chosen, part_of, firsts)
+                for number, key in enumerate(columns.keys)}
+    except ValueError:
+        return None

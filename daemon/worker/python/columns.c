@@ -1,6 +1,7 @@
 #include "daemon/worker/python/columns.h"
 
 #include "daemon/data/arrays/widen.h"
+#include "daemon/worker/python/column_texts.h"
 #include "proto/common/bisect.h"
 #include "proto/dtype.h"
 
@@ -10,11 +11,13 @@ typedef void (*columns_convert_fn)(uint32_t dtype, const void *from, void *to, u
 /* The rows of one column that one of the joined datasets has. */
 struct piece {
     const char *bytes;
-    Py_buffer buffer; /* of an array, held; obj NULL: a tensor's */
+    Py_buffer buffer;          /* of an array, held; obj NULL: a tensor's */
+    struct column_texts texts; /* of a column of texts, in place of all that */
 };
 
 struct column {
-    struct leaf row; /* of one sample */
+    bool is_text;
+    struct leaf row; /* of one sample; all zeroes of texts */
     uint64_t row_bytes;
     const char *key; /* borrowed of the names; NULL: the batch is a list */
     uint32_t dtype;  /* in a batch; that of the row, unless convert says otherwise */
@@ -28,10 +31,13 @@ struct columns {
     uint32_t n;
     struct column *columns; /* owned */
     uint32_t n_parts;
-    uint64_t *ends;      /* owned; rows of the parts up to each, itself included */
-    const int64_t *rows; /* of each sample; NULL: sample i is row i */
-    uint64_t length;     /* samples */
-    struct tree tree;    /* kept from batch to batch */
+    uint64_t *ends;            /* owned; rows of the parts up to each, itself included */
+    const int64_t *rows;       /* of each sample; NULL: sample i is row i */
+    uint64_t length;           /* samples */
+    struct tree tree;          /* kept from batch to batch */
+    uint32_t n_texts;          /* columns of texts */
+    struct column_span *spans; /* owned; the texts of the batch at hand, column by column */
+    uint64_t room;             /* of spans */
 };
 
 /* ---- other types ------------------------------------------------------------------------------
@@ -109,24 +115,40 @@ static bool columns_take_rows(struct leaf *leaf, uint64_t *ret_rows, uint64_t *r
     return tensor_bytes(leaf->dtype, leaf->ndim, leaf->shape, ret_row_bytes) && *ret_row_bytes > 0;
 }
 
+/* Numbers, or texts. 1; 0: neither, or nothing plain; -1. */
+static int columns_read_rows_of(struct piece *to, PyObject *object, struct column *ret,
+                                uint64_t *ret_rows)
+{
+    int r;
+
+    if (!array_types_is_tensor(object) && !array_types_is_array(object)) {
+        ret->is_text = true;
+        return column_texts_read(object, &to->texts, ret_rows);
+    }
+    if ((r = columns_read_bytes(object, to, &ret->row)) > 0)
+        r = columns_take_rows(&ret->row, ret_rows, &ret->row_bytes);
+    return r;
+}
+
 static int columns_read_piece(struct columns *c, uint32_t column, uint32_t part, PyObject *object)
 {
-    struct column *to = &c->columns[column];
-    uint64_t before = part ? c->ends[part - 1] : 0, rows, row_bytes;
-    struct leaf leaf = {0};
+    struct column *to = &c->columns[column], found = {0};
+    uint64_t before = part ? c->ends[part - 1] : 0, rows;
 
-    int r = columns_read_bytes(object, &to->pieces[part], &leaf);
+    int r = columns_read_rows_of(&to->pieces[part], object, &found, &rows);
     if (r <= 0)
         return r;
-    if (!columns_take_rows(&leaf, &rows, &row_bytes))
-        return 0;
     if (part == 0) {
-        to->row = leaf;
-        to->row_bytes = row_bytes;
+        to->is_text = found.is_text;
+        to->row = found.row;
+        to->row_bytes = found.row_bytes;
+        c->n_texts += found.is_text;
     }
     if (column == 0)
         c->ends[part] = before + rows;
-    return memcmp(&to->row, &leaf, sizeof leaf) == 0 && c->ends[part] == before + rows;
+    return to->is_text == found.is_text && memcmp(&to->row, &found.row, sizeof found.row) == 0 &&
+           to->pieces[0].texts.kind == to->pieces[part].texts.kind &&
+           c->ends[part] == before + rows;
 }
 
 static int columns_read_part(struct columns *c, uint32_t part, PyObject *objects)
@@ -197,7 +219,7 @@ static int columns_read_dtypes(struct columns *c, PyObject *dtypes)
     for (uint32_t i = 0; i < c->n; i++) {
         struct column *column = &c->columns[i];
         column->dtype = column->row.dtype;
-        if (dtypes != Py_None)
+        if (dtypes != Py_None && !column->is_text)
             column->dtype = array_types_torch_dtype(PyTuple_GetItem(dtypes, i));
         if (!columns_find_convert(column->row.dtype, column->dtype, &column->convert))
             return 0;
@@ -250,14 +272,17 @@ int columns_new(PyObject *lowered, struct columns **ret)
 struct columns *columns_free(struct columns *c)
 {
     for (uint32_t i = 0; c && c->columns && i < c->n; i++) {
-        for (uint32_t part = 0; c->columns[i].pieces && part < c->n_parts; part++)
+        for (uint32_t part = 0; c->columns[i].pieces && part < c->n_parts; part++) {
             PyBuffer_Release(&c->columns[i].pieces[part].buffer);
+            column_texts_deinit(&c->columns[i].pieces[part].texts);
+        }
         free(c->columns[i].pieces);
     }
     if (c) {
         tree_deinit(&c->tree);
         free(c->columns);
         free(c->ends);
+        free(c->spans);
         Py_CLEAR(c->lowered);
         free(c);
     }
@@ -314,36 +339,109 @@ static void columns_copy(const struct columns *c, const struct column *column,
     }
 }
 
-/* default_collate makes a list of each tuple, and a dict of each dict. */
-static int columns_make_tree(struct columns *c, uint64_t samples)
+static bool columns_find_text(const struct columns *c, const struct column *column, uint64_t word,
+                              struct column_span *ret)
 {
+    uint64_t row;
+
+    if (!columns_find_row(c, word, &row))
+        return false;
+    uint32_t part = columns_find_part(c, row);
+    return column_texts_find(&column->pieces[part].texts, row - (part ? c->ends[part - 1] : 0),
+                             ret);
+}
+
+/*
+ * Where all texts of the batch lie. They have several lengths: so each index is read here and not
+ * again, as the client may write to the indices meanwhile. False: one is damaged, or there is no
+ * memory.
+ */
+static bool columns_find_texts(struct columns *c, const struct slot_task *task)
+{
+    uint64_t n = (uint64_t)c->n_texts * task->samples;
+    struct column_span *spans =
+        n > c->room ? realloc(c->spans, (size_t)n * sizeof *spans) : c->spans;
+
+    if (n && !spans)
+        return false;
+    c->spans = spans;
+    c->room = max_u64(c->room, n);
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (!c->columns[i].is_text)
+            continue;
+        for (uint32_t at = 0; at < task->samples; at++, spans++) {
+            uint64_t word = __atomic_load_n(&task->indices[at], __ATOMIC_RELAXED);
+            if (!columns_find_text(c, &c->columns[i], word, spans))
+                return false;
+        }
+    }
+    return true;
+}
+
+static int columns_add_texts(struct columns *c, const struct column *column,
+                             const struct column_span *spans, uint32_t samples)
+{
+    int r = tree_add_text(&c->tree, column->pieces[0].texts.kind, column->key,
+                          column_texts_size(spans, samples));
+
+    if (r == 0) {
+        struct tree_node *node = &c->tree.nodes[c->tree.count - 1];
+        node->ndim = 1;
+        node->shape[0] = samples;
+    }
+    return r;
+}
+
+/* default_collate makes a list of each tuple and of texts, and a dict of each dict. */
+static int columns_make_tree(struct columns *c, uint32_t samples)
+{
+    const struct column_span *spans = c->spans;
     uint64_t shape[TREE_DIMS] = {samples};
 
     tree_clear(&c->tree);
     enum tree_kind kind = c->columns[0].key ? TREE_DICT : TREE_LIST;
     int r = c->bare ? 0 : tree_add(&c->tree, kind, NULL, c->n);
     for (uint32_t i = 0; r == 0 && i < c->n; i++) {
-        const struct leaf *row = &c->columns[i].row;
-        memcpy(&shape[1], row->shape, row->ndim * sizeof *shape);
-        r = tree_add_tensor(&c->tree, c->columns[i].key, c->columns[i].dtype, row->ndim + 1, shape);
+        const struct column *column = &c->columns[i];
+        if (column->is_text) {
+            r = columns_add_texts(c, column, spans, samples);
+            spans += samples;
+            continue;
+        }
+        memcpy(&shape[1], column->row.shape, column->row.ndim * sizeof *shape);
+        r = tree_add_tensor(&c->tree, column->key, column->dtype, column->row.ndim + 1, shape);
     }
     return r;
 }
 
 static bool columns_lay_out(struct columns *c, struct batch_layout *layout)
 {
-    for (uint32_t i = 0; i < c->tree.count; i++)
-        if (c->tree.nodes[i].kind == TREE_TENSOR && !batch_layout_place(layout, &c->tree.nodes[i]))
+    for (uint32_t i = c->bare ? 0 : 1; i < c->tree.count; i++)
+        if (!batch_layout_place(layout, &c->tree.nodes[i]))
             return false;
     return true;
+}
+
+/* All columns, each at its leaf. */
+static void columns_write(const struct columns *c, const struct slot_task *task, char *slot)
+{
+    const struct tree_node *leaf = &c->tree.nodes[c->bare ? 0 : 1];
+    const struct column_span *spans = c->spans;
+
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (!c->columns[i].is_text) {
+            columns_copy(c, &c->columns[i], task, slot + leaf[i].offset);
+            continue;
+        }
+        column_texts_write(spans, task->samples, slot + leaf[i].offset);
+        spans += task->samples;
+    }
 }
 
 enum stack_result columns_batch(struct columns *c, const struct slot_task *task, void *slot,
                                 uint64_t slot_bytes, uint64_t *ret_used)
 {
-    const struct tree_node *leaf;
-
-    if (task->samples == 0 || !columns_all_there(c, task) ||
+    if (task->samples == 0 || !columns_all_there(c, task) || !columns_find_texts(c, task) ||
         columns_make_tree(c, task->samples) < 0)
         return STACK_NOT_PLAIN;
     struct batch_layout layout = batch_layout_begin(slot_task_end(task), &c->tree);
@@ -352,9 +450,7 @@ enum stack_result columns_batch(struct columns *c, const struct slot_task *task,
     *ret_used = layout.used;
     if (layout.used > slot_bytes)
         return STACK_TOO_SMALL;
-    leaf = &c->tree.nodes[c->bare ? 0 : 1];
-    for (uint32_t i = 0; i < c->n; i++)
-        columns_copy(c, &c->columns[i], task, (char *)slot + leaf[i].offset);
+    columns_write(c, task, slot);
     batch_layout_zero_gaps(&layout, c->tree.nodes, slot);
     tree_encode(&c->tree, (char *)slot + layout.tree_off);
     slot_put_batch(slot, task->samples, &layout);
