@@ -1,6 +1,8 @@
 """Hugging Face's datasets, of rows in a table and of streams, in a program's own loop."""
 
+import gc
 import io
+import itertools
 import json
 import os
 import random
@@ -19,6 +21,8 @@ from dloader import DataLoader
 
 rows, transformers = trainers.need("datasets", "transformers")
 import pyarrow  # noqa: E402
+from PIL import Image  # noqa: E402
+from PIL.PngImagePlugin import PngInfo  # noqa: E402
 from datasets.distributed import split_dataset_by_node  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
 from tokenizers.models import WordLevel  # noqa: E402
@@ -170,6 +174,166 @@ def chosen(draw, data):
                         lambda: data.shuffle(seed=3).select(range(4, 19)),
                         lambda: torch.utils.data.random_split(data, [0.5, 0.5])[1],
                         lambda: rows.concatenate_datasets([data, data.select(range(3))])])()
+
+
+def encoded(picture, format, **options):
+    file = io.BytesIO()
+    picture.save(file, format, **options)
+    return file.getvalue()
+
+
+def painted(draw, mode, size):
+    pixels = numpy.random.default_rng(draw.randrange(1 << 30)).integers(0, 256, (size[1] // 8, size[0] // 8, 3))
+    return Image.fromarray(pixels.astype("uint8")).resize(size, Image.Resampling.BICUBIC).convert(mode)
+
+
+def orientation(value):
+    exif = Image.Exif()
+    exif[0x0112] = value
+    exif[0x010F] = "a camera's maker"
+    return exif.tobytes()
+
+
+def plain_picture(draw, size):
+    """A file whose picture C makes: (its bytes, its channels)."""
+    mode = draw.choice(["RGB", "L"])
+    picture = painted(draw, mode, size)
+    kind = draw.choice(["JPEG", "progressive", "exif", "upright", "PNG", "PNG and more"])
+    if kind == "PNG":
+        data = encoded(picture, "PNG", optimize=draw.random() < 0.3)
+    elif kind == "PNG and more":
+        info = PngInfo()
+        info.add_text("Software", "a test")
+        data = encoded(picture, "PNG", pnginfo=info, dpi=(72, 72), transparency=(1, 2, 3) if mode == "RGB" else 7)
+    else:
+        more = {"progressive": {"progressive": True}, "exif": {"exif": orientation(1), "quality": 50},
+                "upright": {"subsampling": draw.choice(["4:4:4", "4:2:2", "4:2:0"]), "comment": b"upright"}}
+        data = encoded(picture, "JPEG", **more.get(kind, {}))
+    return data, len(mode) if mode == "RGB" else 1
+
+
+def other_pictures(draw, size):
+    """Files that datasets has to make pictures of: {what it is: its bytes}."""
+    rgb, xmp = painted(draw, "RGB", size), b'<x tiff:Orientation="6"/>'
+    text, damaged = PngInfo(), bytearray(encoded(rgb, "PNG", dpi=(72, 72)))
+    text.add_itxt("XML:com.adobe.xmp", xmp.decode())
+    damaged[damaged.index(b"pHYs") + 5] ^= 1
+    found = {f"turned {value}": encoded(rgb, "JPEG", exif=orientation(value)) for value in range(2, 9)}
+    return {**found, "XMP": encoded(rgb, "JPEG", xmp=xmp), "PNG, XMP": encoded(rgb, "PNG", pnginfo=text),
+            "PNG, EXIF": encoded(rgb, "PNG", exif=orientation(6)), "CMYK": encoded(painted(draw, "CMYK", size), "JPEG"),
+            "palette": encoded(rgb.quantize(16), "PNG"), "alpha": encoded(rgb.convert("RGBA"), "PNG"),
+            "bits": encoded(rgb.convert("1"), "PNG"), "16 bits": encoded(rgb.convert("I").convert("I;16"), "PNG"),
+            "WebP": encoded(rgb, "WEBP", lossless=True), "GIF": encoded(rgb, "GIF"), "BMP": encoded(rgb, "BMP"),
+            "damaged": bytes(damaged), "cut": encoded(rgb, "JPEG")[:-200], "cut PNG": encoded(rgb, "PNG")[:-40],
+            "empty": b"", "no picture": b"\xff\xd8\xff\xe1\0\x08Exif\0\0", "text": b"hello"}
+
+
+def pictures(files, mode=None, **columns):
+    features = {"image": rows.Image(mode=mode), "n": rows.Value("int32")}
+    features.update({name: rows.Image(mode="RGB") if name == "other" else rows.Value("string") for name in columns})
+    return rows.Dataset.from_dict({"image": files, "n": list(range(len(files))), **columns}, rows.Features(features))
+
+
+def as_they_are(samples):
+    """A collate_fn."""
+    return samples
+
+
+class TestImages(Case):
+    def check_alike(self, data, workers, **keys):
+        return self.check(lambda cls: cls(data, num_workers=workers, **{"batch_size": 9, **keys}))
+
+    def test_random_pictures(self):
+        """Of one size, with what is beside them, in batches."""
+        for seed in range(6 if QUICK else 24):
+            draw = random.Random(seed)
+            size = draw.choice([(32, 32), (57, 43), (200, 151)])
+            mode, kind = draw.choice([None, "RGB"]), draw.choice(["torch", "numpy"])
+            found = [plain_picture(draw, size) for _ in range(40)]
+            channels = draw.choice([1, 3])
+            files = [data for data, had in found if mode or had == channels][:25]
+            names = {"name": [f"picture {i}" for i in range(len(files))]} if draw.random() < 0.5 else {}
+            data = chosen(draw, pictures(files * 25, mode, **{name: of * 25 for name, of in names.items()})
+                          .select(range(23)).with_format(kind))
+            with self.subTest(f"seed {seed}: {kind}, {mode}: {data}"):
+                self.assertTrue(self.check(lambda cls: cls(
+                    data, batch_size=9, shuffle=True, num_workers=draw.choice([0, 1, 2, 3]),
+                    **({} if cls is TorchLoader else {"native": "require"}))))
+
+    def test_other_pictures(self):
+        """One by one, whatever they are: what comes of each, or its error, is PyTorch's."""
+        draw = random.Random(1)
+        files = {**other_pictures(draw, (57, 43)), "plain": plain_picture(draw, (57, 43))[0]}
+        for kind, mode in itertools.product(("torch", "numpy"), (None, "RGB")):
+            data = pictures([*files.values()], mode).with_format(kind)
+            theirs, ours = (self.samples_and_errors(cls, data) for cls in (TorchLoader, DataLoader))
+            for name, expected, found in zip(files, theirs, ours, strict=True):
+                with self.subTest(f"{name}, {kind}, {mode}"):
+                    self.assertEqual(found, expected)
+            errors = [name for name, found in zip(files, ours, strict=True) if len(found) == 2]
+            self.assertEqual(errors, ["damaged", "cut", "cut PNG", "empty", "no picture", "text"])
+
+    def samples_and_errors(self, cls, data):
+        """Of each sample what it is, or the error that is raised in its place."""
+        batches, found = iter(cls(data, batch_size=1, num_workers=1, collate_fn=as_they_are)), []
+        for _ in range(len(data)):
+            try:
+                image = next(batches)[0]["image"]
+                found.append((type(image), image.dtype, image.shape, image.tolist()))
+            except Exception as error:
+                found.append((type(error), str(error).splitlines()[-1].partition("<_io")[0]))
+        del batches
+        gc.collect()  # errors keep PyTorch's iterator, which no child is to find
+        return found
+
+    def test_what_is_plain_is_not_left_to_pillow(self):
+        loads = mock.Mock(side_effect=AssertionError("Pillow was called"))
+        draw = random.Random(2)
+        for mode in (None, "RGB"):
+            for kind in ("torch", "numpy"):
+                data = pictures([plain_picture(draw, (57, 43))[0] for _ in range(30)], mode).with_format(kind)
+                loader = DataLoader(data, batch_size=10, num_workers=1, collate_fn=as_they_are)
+                dloader.explain(loader, io.StringIO())  # it compares Pillow's decoders, once
+                with mock.patch("PIL.ImageFile.ImageFile.load", loads):
+                    self.assertEqual(len(list(loader)), 3)
+
+    def test_pictures_and_others(self):
+        """Of unequal sizes, turned ones among them, None, several columns; and files."""
+        draw = random.Random(3)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        files = [plain_picture(draw, draw.choice([(40, 32), (32, 40)]))[0] for _ in range(20)]
+        for number in range(0, 20, 3):
+            path = os.path.join(folder.name, str(number))
+            with open(path, "wb") as file:
+                file.write(files[number])
+            files[number] = path
+        files[5] = encoded(painted(draw, "RGB", (48, 32)), "JPEG", exif=orientation(6))
+        files[7] = None
+        for kind in ("torch", "numpy"):
+            data = pictures(files, other=files[::-1]).with_format(kind)
+            for made in (data, data.shuffle(seed=1), torch.utils.data.ConcatDataset([data, data.select([5, 7])]),
+                         torch.utils.data.Subset(data, [7, 3, 5]), data.with_format(kind, columns=["other"])):
+                for workers in (0, 2):
+                    self.assertTrue(self.check_alike(made, workers, collate_fn=as_they_are))
+            self.check_alike(data.select(range(4)), 1, batch_size=None)
+            self.check_alike(data.select([0, 1, 2]), 1, collate_fn=as_they_are, multiprocessing_context="spawn")
+
+    def test_explain(self):
+        data = pictures([plain_picture(random.Random(4), (40, 32))[0]])
+        out = io.StringIO()
+        dloader.explain(DataLoader(data.with_format("torch"), num_workers=1), out)
+        self.assertEqual(out.getvalue().splitlines(), [
+            "samples   Python  Dataset  (its own code, but for the pictures)",
+            "pictures  C       columns image: JPEG and PNG, grey or RGB; others by Pillow",
+            "batches   C       default_collate"])
+        for unknown, says in [(data, "column image: a Dataset without a format gives PIL's pictures"),
+                              (pictures([None], "L").with_format("torch"), "column image has pictures of mode L"),
+                              (data.with_transform(as_they_are), "format is custom")]:
+            with self.assertRaisesRegex(ValueError, says):
+                DataLoader(unknown, num_workers=1, native="require")
+        with mock.patch("PIL.__version__", "1.0"), self.assertRaisesRegex(ValueError, "Pillow 1.0 has not been"):
+            DataLoader(data.with_format("torch"), num_workers=1, native="require")
 
 
 class TestNative(Case):

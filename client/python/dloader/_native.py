@@ -318,8 +318,6 @@ def with_pictures(dataset: Any, how: _native_pictures.How, shared: bool) -> Any:
             return _native_webdataset.lower(dataset, how).dataset
         except Unknown:
             return dataset
-    if "torchvision" not in sys.modules:
-        return dataset
     try:
         copy = _native_pictures.lower(dataset, how).dataset
     except Unknown:

@@ -358,14 +358,13 @@ def _known_dataset(dataset: Any) -> _Known | None:
 
 
 def has_pictures(dataset: Any) -> bool:
-    """Whether one of torchvision's datasets that lower() knows is in it."""
-    if "torchvision" not in sys.modules:
-        return False
+    """Whether a dataset is in it whose pictures lower() knows."""
+    from . import _native_images
     if type(dataset) is Subset:
         return has_pictures(dataset.dataset)
     if type(dataset) is ConcatDataset:
         return any(map(has_pictures, dataset.datasets))
-    return _known_dataset(dataset) is not None
+    return _known_dataset(dataset) is not None or _native_images.has_pictures(dataset)
 
 
 def _folders(dataset: Any) -> list[Any]:
@@ -450,6 +449,9 @@ def lower(dataset: Any, how: How) -> Lowered:
         return found._replace(dataset=copied(dataset, dataset=found.dataset))
     if kind is ConcatDataset:
         return _concat(dataset, how)
+    from . import _native_images
+    if _native_images.has_pictures(dataset):
+        return _native_images.lower(dataset, how)
     known = _known_dataset(dataset)
     if known is None:
         raise Unknown(f"{name_of(kind)} is not one of the datasets that are known")
