@@ -117,7 +117,7 @@ static void metrics_http_run(struct metrics_http *http, uint64_t began_ns)
 static void metrics_http_pause(struct metrics_http *http)
 {
     http->paused = true;
-    listener_hold(http->listener, true);
+    listener_pause(http->listener, true);
     uv_poll_stop(&http->poll);
 }
 
@@ -126,7 +126,7 @@ static void metrics_http_resume(struct metrics_http *http)
 {
     http->paused = false;
     (void)uv_poll_start(&http->poll, UV_READABLE, metrics_http_on_event);
-    listener_hold(http->listener, false);
+    listener_pause(http->listener, false);
 }
 
 /* Until the server wants to be run, or a visitor has been here for long enough; UINT64_MAX: nothing

@@ -24,7 +24,7 @@ struct listener {
     uv_poll_t poll;
     uv_timer_t pause;
     uint32_t handles;
-    bool held;
+    bool paused;
     int fd;      /* owned */
     int lock_fd; /* owned; -1 when the socket was passed to us */
     char *path;  /* owned; NULL when the socket was passed to us */
@@ -40,16 +40,16 @@ static void listener_on_pause_over(uv_timer_t *timer)
 {
     struct listener *l = timer->data;
 
-    if (!l->held)
+    if (!l->paused)
         uv_poll_start(&l->poll, UV_READABLE, listener_on_readable);
 }
 
-void listener_hold(struct listener *l, bool held)
+void listener_pause(struct listener *l, bool paused)
 {
-    if (l->held == held)
+    if (l->paused == paused)
         return;
-    l->held = held;
-    if (held) {
+    l->paused = paused;
+    if (paused) {
         uv_poll_stop(&l->poll);
     } else if (!uv_is_active((uv_handle_t *)&l->pause)) {
         uv_poll_start(&l->poll, UV_READABLE, listener_on_readable);
@@ -83,7 +83,7 @@ static void listener_on_readable(uv_poll_t *poll, int status, int events)
         l->waits(l->context);
         return;
     }
-    for (int i = 0; i < ACCEPT_AT_ONCE && !l->held && listener_let_in(l); i++)
+    for (int i = 0; i < ACCEPT_AT_ONCE && !l->paused && listener_let_in(l); i++)
         ;
 }
 

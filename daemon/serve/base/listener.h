@@ -23,9 +23,9 @@ int _nodiscard_ listener_new(uv_loop_t *loop, const struct config *config, int p
 void listener_ask(struct listener *listener, void (*waits)(void *context));
 /* Lets one in. False: nobody waits, or nobody can be. */
 bool listener_let_in(struct listener *listener);
-/* Nobody is let in while it is held: who comes waits in the kernel's queue. When it is no more,
- * they are let in before it returns, until it is held again. */
-void listener_hold(struct listener *listener, bool held);
+/* Nobody is let in while it is paused: who comes waits in the kernel's queue. When it is no more,
+ * they are let in before it returns, until it is paused again. */
+void listener_pause(struct listener *listener, bool paused);
 /* Closes it and removes what it made. NULL is fine. */
 struct listener *listener_free(struct listener *listener);
 

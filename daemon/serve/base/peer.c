@@ -81,15 +81,15 @@ static void peer_heed(struct peer *peer, size_t pending)
 {
     bool was_deaf = peer->deaf;
 
-    peer->deaf = peer->held || (peer->o.mark && pending > peer->o.mark);
+    peer->deaf = peer->muted || (peer->o.mark && pending > peer->o.mark);
     peer_watch(peer, (peer->deaf ? 0 : UV_READABLE) | (pending ? UV_WRITABLE : 0));
     if (was_deaf && !peer->deaf && !peer->stopped && peer->o.events->heard)
         peer->o.events->heard(peer->o.owner); /* what was read before */
 }
 
-void peer_hold(struct peer *peer, bool held)
+void peer_mute(struct peer *peer, bool muted)
 {
-    peer->held = held;
+    peer->muted = muted;
     if (!peer->stopped)
         peer_heed(peer, outbox_pending(&peer->out));
 }

@@ -44,7 +44,7 @@ struct peer {
     int watched;
     bool open;    /* the loop has it */
     bool stopped; /* nothing more is read or watched for */
-    bool held;    /* nothing more is read until peer_hold() says so, */
+    bool muted;   /* nothing more is read until peer_mute() says so, */
     bool deaf;    /* or until it has taken its answers */
     struct frame_reader reader;
     struct outbox out;
@@ -77,9 +77,9 @@ void peer_read(struct peer *peer);
  * True: there is more. */
 bool peer_read_some(struct peer *peer, uint32_t messages, uint64_t ends_ns);
 
-/* What it says further waits; or, `held` false, is heard again. Only of one that is read in turns.
+/* What it says further waits; or, `muted` false, is heard again. Only of one that is read in turns.
  */
-void peer_hold(struct peer *peer, bool held);
+void peer_mute(struct peer *peer, bool muted);
 
 /* The same by hand: reads once, as fdpass_recv(); and the next message of what was read: 1; 0:
  * there is no whole one; or a negative errno with `err`. */

@@ -41,7 +41,7 @@ static void door_on_rested(uv_timer_t *timer)
 {
     struct door *door = timer->data;
 
-    listener_hold(door->listener, false);
+    listener_pause(door->listener, false);
 }
 
 /* The kernel's queue is not even looked at. */
@@ -51,7 +51,7 @@ static void door_rest(struct door *door, uint64_t now)
 
     if (due <= now || !door->listener)
         return;
-    listener_hold(door->listener, true);
+    listener_pause(door->listener, true);
     uv_timer_start(&door->rest, door_on_rested, (due - now) / 1000000 + 1, 0);
 }
 

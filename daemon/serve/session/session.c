@@ -426,7 +426,7 @@ static void session_on_heard(void *owner)
     if (!scheduler_wait(s->o.scheduler, &s->turn) || s->muted || s->ending)
         return;
     s->muted = true; /* else its socket would wake the loop again and again */
-    peer_hold(&s->peer, true);
+    peer_mute(&s->peer, true);
 }
 
 uint64_t session_take_turn(struct turn *turn, uint64_t now)
@@ -435,7 +435,7 @@ uint64_t session_take_turn(struct turn *turn, uint64_t now)
 
     if (s->muted) {
         s->muted = false;
-        peer_hold(&s->peer, false);
+        peer_mute(&s->peer, false);
     }
     if (peer_read_some(&s->peer, TURN_MESSAGES, now + TURN_NS))
         (void)scheduler_wait(s->o.scheduler, turn);

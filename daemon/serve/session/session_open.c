@@ -191,7 +191,7 @@ static void session_open_on_read(struct crew_job *job)
     if (!s->ending)
         session_pump(s);
     session_flush(s);
-    peer_hold(&s->peer, false);
+    peer_mute(&s->peer, false);
 }
 
 int session_open(struct session *s, const struct dl_msg_open *msg, struct dl_error *err)
@@ -210,7 +210,7 @@ int session_open(struct session *s, const struct dl_msg_open *msg, struct dl_err
     }
     assert(!s->opening); /* nothing is heard meanwhile */
     s->opening = opening;
-    peer_hold(&s->peer, true);
+    peer_mute(&s->peer, true);
     crew_start(s->o.crew, s->who.uid, &opening->job, session_open_read, session_open_on_read);
     return 0;
 }

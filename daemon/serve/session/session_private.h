@@ -69,7 +69,7 @@ struct session_tables {
     uint32_t n;
     struct table_bringing *bringing; /* borrowed of the thread that maps it; NULL: none; of */
     uint64_t wanted_n, wanted_sum;
-    bool held; /* the session is not heard until it is there */
+    bool muted; /* the session is not heard until it is there */
 };
 
 struct opening;

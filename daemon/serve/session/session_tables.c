@@ -53,10 +53,10 @@ static void session_tables_on_brought(void *owner, struct weight_table *table,
 
     s->tables.bringing = NULL;
     session_tables_put(s, table, why);
-    if (!s->tables.held || s->ending)
+    if (!s->tables.muted || s->ending)
         return;
-    s->tables.held = false;
-    peer_hold(&s->peer, false);
+    s->tables.muted = false;
+    peer_mute(&s->peer, false);
 }
 
 int session_tables_bring(struct session *s, const struct dl_msg_table *msg, struct dl_error *err)
@@ -69,7 +69,7 @@ int session_tables_bring(struct session *s, const struct dl_msg_table *msg, stru
                                         .sum = msg->sum};
     int fd = frame_reader_take_fd(&s->peer.reader);
 
-    assert(!s->tables.bringing && !s->tables.held); /* nothing is heard meanwhile */
+    assert(!s->tables.bringing && !s->tables.muted); /* nothing is heard meanwhile */
     if (fd < 0)
         return dl_error_set(err, EPROTO, "TABLE", "it came without its file descriptor");
     s->tables.wanted_n = msg->samples;
@@ -82,8 +82,8 @@ int session_tables_bring(struct session *s, const struct dl_msg_table *msg, stru
     }
     s->tables.bringing = weight_tables_bring(&wanted, fd, session_tables_on_brought, s);
     if (s->tables.bringing) {
-        s->tables.held = true;
-        peer_hold(&s->peer, true);
+        s->tables.muted = true;
+        peer_mute(&s->peer, true);
     }
     return 0;
 }
