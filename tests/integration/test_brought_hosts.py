@@ -37,7 +37,7 @@ def open_fds(daemon):
     return len(open_links(daemon))
 
 
-W_FORK, W_KILL, W_HOSTING, W_STARTED, W_EXITED = 69, 70, 99, 100, 101
+W_FORK, W_KILL, W_HOSTING, W_STARTED, W_EXITED, W_INDEXED = 69, 70, 99, 100, 101, 103
 
 
 class Channel:
@@ -382,6 +382,25 @@ class BadHosts(HostCase):
             self.assertEqual(host.hear(), [W_KILL, child])
             self.assertEqual(open_fds(daemon), before)
         self.assertIn("is killed: it sends file descriptors", daemon.log)
+
+    def test_whose_worker_sends_no_index(self):
+        memory = os.memfd_create("unsealed")
+        self.addCleanup(os.close, memory)
+        daemon = self.daemon()
+        for number, fds, why in ((1, [], "W_INDEXED came without its file descriptor"),
+                                 (2, [memory], "W_INDEXED: its file descriptor is no sealed memfd")):
+            with self.subTest(why):
+                client = self.client(daemon)
+                host = PlayedHost(self, client, number)
+                client.send(OPEN, 1, "/", hosted(f"bad{number}", number, workers={"count": 1}))
+                host.say(W_HOSTING, 1)
+                child = host.asked()
+                host.say(W_STARTED, child, 1)
+                worker = Channel(self, socket.socket(fileno=host.fds.pop(0)))
+                worker.say(W_INDEXED, "dataset", 1, fds=fds)
+                self.assertEqual(host.hear(), [W_KILL, child])
+                self.assertIn(f"is killed: {why}", daemon.log)
+                client.close()
 
 
 class Ends(HostCase):

@@ -140,6 +140,13 @@ class SharedList(TestCase):
         self.assertEqual(caught.exception.code, errno.ENOENT)
         self.assertIn("class0/0000.png", str(caught.exception))
 
+    def test_workers_that_are_closed_in(self):
+        folder = self.pictures()
+        client = self.client(self.daemon({"sandbox": "strict", "data_roots": [self.dir]}))
+        self.assertEqual(client.open(self.keys(folder))["length"], 24)
+        maps = [mapped(pid, "dloader-index") for pid in self.ready(client)]
+        self.assertEqual((len(maps[0]), maps), (1, [maps[0]] * WORKERS))
+
     def test_each_dataset_has_its_own(self):
         folders = [self.pictures("one", 12), self.pictures("two", 9)]
         client = self.client(self.daemon())
