@@ -102,7 +102,7 @@ void shared_index_make(const struct data_env *env, const char *place, enum share
         buffer_deinit(bytes);
         return;
     }
-    uint8_t *fit = realloc(bytes->data, bytes->len);
-    *ret = (struct shared_index){.data = fit ? fit : bytes->data, .bytes = bytes->len};
+    /* What it has room for besides was never touched. */
+    *ret = (struct shared_index){.data = bytes->data, .bytes = bytes->len};
     *bytes = (struct dl_buffer){0};
 }

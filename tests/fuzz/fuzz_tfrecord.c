@@ -1,15 +1,16 @@
 /*
  * TFRecord files of any bytes. The first byte chooses: a file of records, whose sums are made good
- * first where it is odd, without which nothing gets past them; or, from 128 on, one Example by
- * itself. What is found lies in the file, and becomes a sample or an error.
+ * first where it is odd, without which nothing gets past them; from 64 to 67, an index of none to
+ * three files, as another worker sends it; or, from 128 on, one Example by itself. What is found
+ * lies in the file, and becomes a sample or an error.
  */
 #include "daemon/data/tfrecord/tfrecord_example.h"
-#include "daemon/data/tfrecord/tfrecord_file.h"
+#include "daemon/data/tfrecord/tfrecord_index.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>
 
-enum { LARGEST = 1 << 18 };
+enum { LARGEST = 1 << 18, FILES = 4 };
 
 static struct crc32c crc;
 
@@ -59,22 +60,35 @@ static void check_example(const uint8_t *data, uint64_t bytes)
 static void check_file(const uint8_t *data, uint64_t size)
 {
     struct tfrecord_view view = {.path = "fuzz", .data = data, .bytes = size, .crc = &crc};
-    struct tfrecord_places places = {0};
+    struct dl_buffer places = {0};
     struct dl_error err = {0};
     int r = tfrecord_scan(&view, &places, &err);
+    const uint64_t *offsets = (const uint64_t *)(const void *)places.data;
 
-    FUZZ_ASSERT(r == 0 || (r == -EINVAL && err.code == EINVAL && !places.offsets));
-    for (uint64_t i = 0; i < places.n; i++) {
+    FUZZ_ASSERT(r == 0 || (r == -EINVAL && err.code == EINVAL));
+    for (uint64_t i = 0; i < places.len / sizeof *offsets; i++) {
         const uint8_t *at;
         uint64_t bytes;
-        r = tfrecord_data(&view, places.offsets[i], i, &at, &bytes, &err);
+        r = tfrecord_data(&view, offsets[i], i, &at, &bytes, &err);
         FUZZ_ASSERT(r == 0 || r == -EINVAL);
         if (r == 0) {
             FUZZ_ASSERT(at >= data && bytes <= size && at + bytes <= data + size);
             check_example(at, bytes);
         }
     }
-    tfrecord_places_deinit(&places);
+    buffer_deinit(&places);
+}
+
+static void check_index(const uint8_t *data, uint64_t size, uint32_t files)
+{
+    if (!tfrecord_index_is_sound(data, size, files))
+        return;
+    const uint64_t *offset = tfrecord_index_offsets(data, files);
+    for (uint32_t i = 0; i < files; i++) {
+        const struct tfrecord_index_file *file = &tfrecord_index_files(data)[i];
+        for (uint64_t k = 0; k < file->records; k++)
+            FUZZ_ASSERT(*offset++ < file->bytes);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -88,6 +102,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(copy, data + 1, size - 1);
     if (data[0] >= 128) {
         check_example(copy, size - 1);
+        return 0;
+    }
+    if (data[0] >= 64 && data[0] < 64 + FILES) {
+        check_index(copy, size - 1, data[0] - 64);
         return 0;
     }
     if (data[0] & 1)

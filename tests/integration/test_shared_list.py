@@ -173,6 +173,17 @@ class SharedList(TestCase):
         self.assertEqual((len(maps[0]), maps), (1, [maps[0]] * WORKERS))
         self.assertEqual(set(opened.look().values()), {1}, opened.counts)
 
+    def test_records(self):
+        path = self.path("numbers.tfrecord")
+        media.tfrecord(path, 0, 40)
+        client = self.client(self.daemon())
+        loader = client.open(self.keys(None, dataset={"kind": "tfrecord", "paths": path},
+                                       batch={"size": 1}))
+        self.assertEqual(loader["length"], 40)
+        maps = [mapped(pid, "dloader-index") for pid in self.ready(client)]
+        self.assertEqual((len(maps[0]), maps), (1, [maps[0]] * WORKERS))
+        self.assertEqual(sum(client.epoch_indices(loader["loader"]), []), list(range(40)))
+
     def stop_who_lists(self, daemon, opened):
         """Stops the daemon's workers while one of them lists; that one, and the others."""
         wait_until(lambda: any(opened.look().values()), "a folder to be opened")

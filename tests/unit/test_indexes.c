@@ -102,6 +102,7 @@ static void test_who_has_some(void **state)
         {"{kind: range, length: 4}", 0},
         {"{kind: imagefolder, root: a}", 1},
         {"{kind: audiofolder, root: a}", 1},
+        {"{kind: tfrecord, paths: a}", 1},
         {"{kind: concat, datasets: [{kind: imagefolder, root: a}, {kind: subset, indices: [1], "
          "dataset: {kind: imagefolder, root: b}}]}",
          2},

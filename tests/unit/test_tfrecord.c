@@ -1,13 +1,16 @@
 /* TFRecord files: sums, Examples of every kind of list, and what is refused. */
+#include "daemon/data/shared_index.h"
 #include "daemon/data/tfrecord/tfrecord.h"
 #include "daemon/data/tfrecord/tfrecord_example.h"
-#include "daemon/data/tfrecord/tfrecord_file.h"
+#include "daemon/data/tfrecord/tfrecord_index.h"
+#include "proto/common/sealed.h"
 #include "tests/lib/bytes.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_open.h"
 #include "tests/unit/taken.h"
 
 #include <errno.h>
+#include <fcntl.h>
 
 static const struct sample_key key;
 static const float floats[] = {1.5F, -2, 1};
@@ -330,6 +333,119 @@ static void test_memory(void **state)
     expect_memory_failures(&spec, 3);
 }
 
+/* ---- what workers share --------------------------------------------------------------------- */
+
+static int keep_index(void *owner, const char *place, uint32_t form, int fd)
+{
+    int *kept = owner;
+
+    assert_int_equal(*kept, -1);
+    assert_string_equal(place, "dataset");
+    assert_int_equal(form, SHARED_INDEX_TFRECORD);
+    *kept = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return 0;
+}
+
+/* A worker that was given `fd`, unless it is -1; what it offers. The dataset has so many records.
+ */
+static int index_of(const struct spec_dataset *spec, int fd, uint64_t records)
+{
+    int kept = -1;
+    struct shared_indexes indexes = {.offer = keep_index, .owner = &kept};
+    struct data_env env = {.indexes = &indexes};
+    struct dataset *ds = NULL;
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+    struct dl_error err = {0};
+
+    if (fd >= 0)
+        assert_int_equal(shared_indexes_add(&indexes, span_str("dataset"), SHARED_INDEX_TFRECORD,
+                                            fcntl(fd, F_DUPFD_CLOEXEC, 0)),
+                         0);
+    assert_int_equal(dataset_open(spec, &env, &ds, &err), 0);
+    env.indexes = NULL;
+    shared_indexes_deinit(&indexes);
+    assert_int_equal(ds->length, records);
+    for (uint64_t i = 0; i < records; i++) {
+        assert_int_equal(dataset_get(ds, &key, i, &sample, &err), 0);
+        sample_clear(&sample);
+    }
+    dataset_close(ds);
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+    return kept;
+}
+
+static struct bytes some_records(size_t n)
+{
+    struct bytes records = {.len = 0};
+
+    for (size_t i = 0; i < n; i++)
+        put_record(&records, "record", i % 7);
+    return records;
+}
+
+static void test_scanned_once(void **state)
+{
+    struct bytes records = some_records(10), more = some_records(11);
+    struct spec_dataset spec = spec_of("shared.tfrecord", &records);
+
+    (void)state;
+    spec.decode = false;
+    int kept = index_of(&spec, -1, 10);
+    assert_true(kept >= 0);
+    assert_int_equal(index_of(&spec, kept, 10), -1); /* which makes none */
+
+    /* A file of another size, and what is no index: it is scanned again. */
+    spec = spec_of("shared.tfrecord", &more);
+    spec.decode = false;
+    int again = index_of(&spec, kept, 11);
+    assert_true(again >= 0);
+    close(kept);
+    kept = sealed_new("none", "0123456789abcdef", 16);
+    int other = index_of(&spec, kept, 11);
+    assert_true(other >= 0);
+    close(kept);
+    close(again);
+    close(other);
+}
+
+static void test_indexes_of_any_bytes(void **state)
+{
+    struct bytes records = some_records(3);
+    const struct tfrecord_view view = {
+        .path = "any", .data = records.data, .bytes = records.len, .crc = &crc};
+    static const uint8_t values[] = {0, 1, 0x7F, 0x80, 0xFF};
+    struct dl_buffer index = {0};
+    unsigned refused = 0;
+
+    (void)state;
+    assert_int_equal(tfrecord_index_begin(&index, 2), 0);
+    assert_int_equal(tfrecord_index_add(&index, 0, &view, NULL), 0);
+    assert_int_equal(tfrecord_index_add(&index, 1, &view, NULL), 0);
+    assert_true(tfrecord_index_is_sound(index.data, index.len, 2));
+    assert_false(tfrecord_index_is_sound(index.data, index.len, 1));
+    assert_false(tfrecord_index_is_sound(index.data, index.len, 3));
+    for (size_t cut = 0; cut < index.len; cut++)
+        assert_false(tfrecord_index_is_sound(index.data, cut, 2));
+    for (size_t i = 0; i < index.len; i++) {
+        uint8_t was = index.data[i];
+        for (size_t v = 0; v < ARRAY_SIZE(values); v++) {
+            index.data[i] = values[v];
+            if (!tfrecord_index_is_sound(index.data, index.len, 2)) {
+                refused++;
+                continue;
+            }
+            const uint64_t *offset = tfrecord_index_offsets(index.data, 2);
+            for (uint32_t k = 0; k < 6; k++)
+                assert_true(offset[k] < tfrecord_index_files(index.data)[k / 3].bytes);
+        }
+        index.data[i] = was;
+    }
+    assert_true(refused > 200);
+    buffer_deinit(&index);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(test_memory, setup),
     cmocka_unit_test_setup(test_crc, setup),
@@ -339,6 +455,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_chosen),
     cmocka_unit_test(test_damaged),
     cmocka_unit_test(test_compressed),
+    cmocka_unit_test_setup(test_scanned_once, setup),
+    cmocka_unit_test_setup(test_indexes_of_any_bytes, setup),
 };
 
 TEST_MAIN(tests)

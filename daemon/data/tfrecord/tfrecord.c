@@ -2,9 +2,10 @@
 
 #include "daemon/data/field_choice.h"
 #include "daemon/data/globs.h"
+#include "daemon/data/shared_index.h"
 #include "daemon/data/source.h"
 #include "daemon/data/tfrecord/tfrecord_example.h"
-#include "daemon/data/tfrecord/tfrecord_file.h"
+#include "daemon/data/tfrecord/tfrecord_index.h"
 #include "daemon/data/unpack.h"
 #include "proto/common/bisect.h"
 
@@ -13,14 +14,15 @@
 struct tfrecord_part {
     struct source source; /* owned */
     struct tfrecord_view view;
-    struct tfrecord_places places; /* owned */
-    uint64_t first;                /* sample: its first record */
+    const uint64_t *offsets; /* in the index: where its records begin */
+    uint64_t first;          /* sample: its first record */
 };
 
 struct tfrecord {
     struct dataset base;
     struct file_list list;       /* owned */
     struct tfrecord_part *parts; /* owned; list.n of them */
+    struct shared_index index;   /* owned */
     struct field_choice choice;  /* owned */
     char **images;               /* owned, and each of them; the features that are images */
     uint32_t n_images;
@@ -45,7 +47,7 @@ static int tfrecord_refuse(const struct tfrecord_sample *s, const char *feature,
 {
     return dl_error_set(err, why->code, s->part->view.path, "its record %llu at byte %llu%s%s %s",
                         (unsigned long long)s->number,
-                        (unsigned long long)s->part->places.offsets[s->number],
+                        (unsigned long long)s->part->offsets[s->number],
                         feature ? ": its feature " : "", feature ? feature : "", why->message);
 }
 
@@ -130,7 +132,7 @@ static int tfrecord_get(struct dataset *ds, const struct sample_key *key, uint64
         .decoder = records->decoder, .spec = &records->image, .key = key, .index = index};
     struct tfrecord_sample s = {
         .records = records, .part = part, .number = number, .image = &image};
-    int r = tfrecord_data(&part->view, part->places.offsets[number], number, &data, &bytes, err);
+    int r = tfrecord_data(&part->view, part->offsets[number], number, &data, &bytes, err);
     if (r < 0)
         return r;
     return records->decode ? tfrecord_make_example(&s, data, bytes, ret, err)
@@ -142,7 +144,7 @@ static void tfrecord_expect(struct dataset *ds, uint64_t index)
     const struct tfrecord *records = container_of(ds, struct tfrecord, base);
     const struct tfrecord_part *part = tfrecord_part_of(records, index);
 
-    __builtin_prefetch(part->view.data + part->places.offsets[index - part->first]);
+    __builtin_prefetch(part->view.data + part->offsets[index - part->first]);
 }
 
 static size_t tfrecord_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
@@ -157,10 +159,9 @@ static void tfrecord_close(struct dataset *ds)
 {
     struct tfrecord *records = container_of(ds, struct tfrecord, base);
 
-    for (uint32_t i = 0; records->parts && i < records->list.n; i++) {
-        tfrecord_places_deinit(&records->parts[i].places);
+    for (uint32_t i = 0; records->parts && i < records->list.n; i++)
         source_close(&records->parts[i].source);
-    }
+    shared_index_deinit(&records->index);
     for (uint32_t i = 0; i < records->n_images; i++)
         free(records->images[i]);
     image_decoder_free(records->decoder);
@@ -208,10 +209,63 @@ static int tfrecord_open_part(struct tfrecord *records, uint32_t i, const struct
                             "numbers; unpack it with gunzip");
     part->view = (struct tfrecord_view){
         .path = path, .data = part->source.data, .bytes = part->source.bytes, .crc = &records->crc};
-    part->first = records->base.length;
-    r = tfrecord_scan(&part->view, &part->places, err);
-    records->base.length += part->places.n;
-    return r;
+    return 0;
+}
+
+/* By the index of another worker, if each file is as large as it was then. */
+static bool tfrecord_find_index(struct tfrecord *records, const char *place,
+                                const struct data_env *env)
+{
+    struct shared_index index;
+    uint32_t n = records->list.n;
+
+    if (!shared_index_find(env, place, SHARED_INDEX_TFRECORD, &index))
+        return false;
+    bool fits = tfrecord_index_is_sound(index.data, index.bytes, n);
+    for (uint32_t i = 0; fits && i < n; i++)
+        fits = tfrecord_index_files(index.data)[i].bytes == records->parts[i].view.bytes;
+    if (fits)
+        records->index = index;
+    else
+        shared_index_deinit(&index);
+    return fits;
+}
+
+static int tfrecord_make_index(struct tfrecord *records, const char *place,
+                               const struct data_env *env, struct dl_error *err)
+{
+    _cleanup_(buffer_deinit)
+    struct dl_buffer bytes = {0};
+
+    if (tfrecord_index_begin(&bytes, records->list.n) < 0)
+        return dl_error_set(err, ENOMEM, place, "out of memory for the places of its records");
+    for (uint32_t i = 0; i < records->list.n; i++) {
+        int r = tfrecord_index_add(&bytes, i, &records->parts[i].view, err);
+        if (r < 0)
+            return r;
+        data_tell(env, "files indexed", i + 1, records->list.n);
+    }
+    shared_index_make(env, place, SHARED_INDEX_TFRECORD, &bytes, &records->index);
+    return 0;
+}
+
+static int tfrecord_index_parts(struct tfrecord *records, const char *place,
+                                const struct data_env *env, struct dl_error *err)
+{
+    int r = tfrecord_find_index(records, place, env)
+                ? 0
+                : tfrecord_make_index(records, place, env, err);
+
+    if (r < 0)
+        return r;
+    const struct tfrecord_index_file *files = tfrecord_index_files(records->index.data);
+    const uint64_t *offsets = tfrecord_index_offsets(records->index.data, records->list.n);
+    for (uint32_t i = 0; i < records->list.n; i++) {
+        records->parts[i].first = records->base.length;
+        records->parts[i].offsets = offsets + records->base.length;
+        records->base.length += files[i].records;
+    }
+    return 0;
 }
 
 int tfrecord_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
@@ -237,10 +291,10 @@ int tfrecord_open(const struct spec_dataset *spec, const char *place, const stru
     records->parts = calloc(records->list.n, sizeof *records->parts);
     if (!records->parts)
         return dl_error_set(err, ENOMEM, place, "out of memory");
-    for (uint32_t i = 0; r == 0 && i < records->list.n; i++) {
+    for (uint32_t i = 0; r == 0 && i < records->list.n; i++)
         r = tfrecord_open_part(records, i, env, err);
-        data_tell(env, "files indexed", i + 1, records->list.n);
-    }
+    if (r == 0)
+        r = tfrecord_index_parts(records, place, env, err);
     if (r == 0)
         *ret = steal_ptr(ds);
     return r;

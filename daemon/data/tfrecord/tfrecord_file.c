@@ -4,12 +4,6 @@
 
 enum { HEAD_BYTES = 12, TAIL_BYTES = 4 };
 
-void tfrecord_places_deinit(struct tfrecord_places *places)
-{
-    free(places->offsets);
-    *places = (struct tfrecord_places){0};
-}
-
 static int tfrecord_file_damaged(const struct tfrecord_view *view, uint64_t offset, uint64_t i,
                                  const char *what, struct dl_error *err)
 {
@@ -47,38 +41,18 @@ static int tfrecord_file_length(const struct tfrecord_view *view, uint64_t offse
     return 0;
 }
 
-static int tfrecord_file_add(struct tfrecord_places *places, uint64_t offset, const char *path,
-                             struct dl_error *err)
+int tfrecord_scan(const struct tfrecord_view *view, struct dl_buffer *offsets, struct dl_error *err)
 {
-    if (places->n == places->room) {
-        uint64_t room = places->room ? 2 * places->room : 256;
-        uint64_t *bigger = realloc(places->offsets, room * sizeof *bigger);
-        if (!bigger)
-            return dl_error_set(err, ENOMEM, path, "out of memory for the places of its records");
-        places->offsets = bigger;
-        places->room = room;
-    }
-    places->offsets[places->n++] = offset;
-    return 0;
-}
-
-int tfrecord_scan(const struct tfrecord_view *view, struct tfrecord_places *ret,
-                  struct dl_error *err)
-{
-    struct tfrecord_places places = {0};
     uint64_t offset = 0, length = 0;
     int r = 0;
 
-    while (r == 0 && offset < view->bytes) {
-        r = tfrecord_file_length(view, offset, places.n, &length, err);
-        if (r == 0)
-            r = tfrecord_file_add(&places, offset, view->path, err);
+    for (uint64_t i = 0; r == 0 && offset < view->bytes; i++) {
+        r = tfrecord_file_length(view, offset, i, &length, err);
+        if (r == 0 && buffer_append(offsets, &offset, sizeof offset) < 0)
+            r = dl_error_set(err, ENOMEM, view->path,
+                             "out of memory for the places of its records");
         offset += HEAD_BYTES + length + TAIL_BYTES;
     }
-    if (r < 0)
-        tfrecord_places_deinit(&places);
-    else
-        *ret = places;
     return r;
 }
 

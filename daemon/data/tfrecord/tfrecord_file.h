@@ -7,6 +7,7 @@
 #define DL_DATA_TFRECORD_FILE_H
 
 #include "daemon/data/tfrecord/crc32c.h"
+#include "proto/common/bytes.h"
 #include "proto/common/error.h"
 
 struct tfrecord_view {
@@ -16,21 +17,14 @@ struct tfrecord_view {
     const struct crc32c *crc; /* borrowed */
 };
 
-struct tfrecord_places { /* all zero: no records */
-    uint64_t *offsets;   /* owned; where each record begins */
-    uint64_t n;
-    uint64_t room;
-};
-
-void tfrecord_places_deinit(struct tfrecord_places *places);
-
-/* All records of the file, by their lengths, whose sums are checked. -EINVAL with `err` naming file
- * and record: a wrong sum, a file that ends too soon; -ENOMEM. */
-int _nodiscard_ tfrecord_scan(const struct tfrecord_view *view, struct tfrecord_places *ret,
+/* All records of the file, by their lengths, whose sums are checked: where each begins is appended,
+ * a uint64_t. -EINVAL with `err` naming file and record: a wrong sum, a file that ends too soon;
+ * -ENOMEM. */
+int _nodiscard_ tfrecord_scan(const struct tfrecord_view *view, struct dl_buffer *offsets,
                               struct dl_error *err);
 
-/* The data of the record that begins at `offset`, number `i` of the file, their sum checked.
- * -EINVAL with `err`. */
+/* The data of the record that begins at `offset`, in the file, number `i` of the file, their sum
+ * checked. -EINVAL with `err`. */
 int _nodiscard_ tfrecord_data(const struct tfrecord_view *view, uint64_t offset, uint64_t i,
                               const uint8_t **ret, uint64_t *ret_bytes, struct dl_error *err);
 
