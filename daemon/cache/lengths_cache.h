@@ -8,22 +8,15 @@
 
 #include "proto/common/error.h"
 
-#include <limits.h>
-
 /*
  * The cache of lengths: one file for each fingerprint in the directory `dir`, made if it is not
  * there (mode 0700). Loading gives 0, or -ENOENT where there is none, it is of another number of
  * samples, or it is damaged (XXH3 of the contents does not fit); `ret` means nothing then. Storing
- * replaces a file at once or not at all; when the directory has more than LENGTHS_CACHE_BYTES, the
- * files go that were not loaded or stored for longest, all but the one just stored.
+ * replaces a file at once or not at all, as disk_cache.h says.
  */
-#define LENGTHS_CACHE_BYTES (UINT64_C(1) << 30)
 int _nodiscard_ lengths_cache_load(const char *dir, uint64_t fingerprint, uint64_t n,
                                    uint32_t *ret);
 int _nodiscard_ lengths_cache_store(const char *dir, uint64_t fingerprint, uint64_t n,
                                     const uint32_t *lengths, struct dl_error *err);
-
-/* Where this user's cache is: $XDG_CACHE_HOME/dloader, or ~/.cache/dloader; "": nowhere. */
-void lengths_cache_dir(char ret[PATH_MAX]);
 
 #endif

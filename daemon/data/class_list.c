@@ -465,7 +465,7 @@ static int class_list_make_at(const char *root, const struct class_files *of, co
     int r = class_list_walk(&walk, err);
 
     if (r == 0) {
-        shared_index_make(place ? env : NULL, place, SHARED_INDEX_CLASS_LIST, &walk.out, &index);
+        shared_index_make(place ? env : NULL, place, SHARED_INDEX_CLASS_LIST, 0, &walk.out, &index);
         class_list_read(ret, &index);
     }
     class_list_walk_deinit(&walk);

@@ -181,10 +181,11 @@ struct data_env {
     bool foreign;                /* for another user: what that one sends is not unpickled */
     uint32_t worker;             /* who opens it: this one of `workers`; 0 of 0: no worker */
     uint32_t workers;
-    uint64_t seed;                  /* of the worker, for plug-ins that want one at their start */
-    struct data_pictures *pictures; /* of the folders of dataset.cache, */
-    uint32_t n_pictures;            /* so many; of others nothing is kept */
-    struct shared_indexes *indexes; /* NULL: nobody shares any, see shared_index.h */
+    uint64_t seed;                   /* of the worker, for plug-ins that want one at their start */
+    struct data_pictures *pictures;  /* of the folders of dataset.cache, */
+    uint32_t n_pictures;             /* so many; of others nothing is kept */
+    struct shared_indexes *indexes;  /* NULL: nobody shares any, see shared_index.h */
+    struct index_files *index_files; /* NULL: none are kept on disk, see index_files.h */
     struct guard *guard; /* of the files that are mapped; NULL: nobody looks at them again */
     const struct data_progress *progress; /* NULL: nobody wants to know */
     /*

@@ -1,5 +1,6 @@
 #include "daemon/data/local.h"
 
+#include "daemon/data/index_files.h"
 #include "daemon/data/local_plan.h"
 #include "proto/shared/words.h"
 #include "proto/slot_cut.h"
@@ -15,6 +16,7 @@ struct local {
     struct fetcher **fetchers; /* owned, n of them: one, or of an iterable dataset one for each
                                   worker that there would be */
     uint32_t n;
+    struct index_files index_files; /* while datasets are opened */
     struct guard guard;
     struct timespec looked; /* when its files were looked at */
     uint32_t passes;        /* ever */
@@ -63,6 +65,7 @@ static int local_add_fetcher(struct local *local, const struct data_env *env, ui
     *own = *env;
     own->worker = local->n;
     own->guard = &local->guard;
+    own->index_files = &local->index_files;
     own->workers = local->spec->workers; /* 0: no worker, and no worker's init */
     own->seed = dataset_replica_seed(local->spec->seed, UINT64_MAX, 0, workers, local->n);
     int r = fetcher_new(local->spec, own, &local->fetchers[local->n], err);
@@ -95,11 +98,13 @@ int local_new(const struct dl_spec *spec, const struct data_env *env, struct loc
     local->fetchers = calloc(workers, sizeof(struct fetcher *));
     if (!local->envs || !local->fetchers)
         return dl_error_set(err, ENOMEM, "", "out of memory");
+    index_files_begin_own(&local->index_files, &spec->dataset);
     int r = local_add_fetcher(local, env, workers, err);
     if (r == 0)
         r = local_check_spec(local, err);
     while (r == 0 && local_is_iterable(local) && local->n < workers)
         r = local_add_fetcher(local, env, workers, err);
+    index_files_end(&local->index_files);
     if (r < 0)
         return r;
     local->quarantine.limit = spec_max_bad(spec, local_length(local));

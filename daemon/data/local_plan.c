@@ -1,6 +1,6 @@
 #include "daemon/data/local_plan.h"
 
-#include "daemon/cache/lengths_cache.h"
+#include "daemon/cache/disk_cache.h"
 #include "daemon/data/lengths_take.h"
 
 #include <assert.h>
@@ -20,7 +20,7 @@ static int local_plan_local_plans_measure(struct local_plans *plans, struct data
 
     if (!plans->spec->batch.tokens || plans->lengths)
         return 0;
-    lengths_cache_dir(dir);
+    disk_cache_dir(dir);
     return lengths_take(ds, plans->spec, plans->env, dir, &plans->lengths, err);
 }
 

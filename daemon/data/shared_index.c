@@ -74,8 +74,8 @@ bool shared_index_find(const struct data_env *env, const char *place, enum share
 /* ---- those that are made -------------------------------------------------------------------- */
 
 static int shared_index_share(const struct shared_indexes *indexes, const char *place,
-                              enum shared_index_form form, const struct dl_buffer *bytes,
-                              struct shared_index *ret)
+                              enum shared_index_form form, uint64_t key,
+                              const struct dl_buffer *bytes, struct shared_index *ret)
 {
     _cleanup_fd_ int fd = sealed_new("dloader-index", bytes->data, bytes->len);
     struct shared_index index = {0};
@@ -85,7 +85,7 @@ static int shared_index_share(const struct shared_indexes *indexes, const char *
     int r = shared_index_map(fd, &index);
     if (r < 0)
         return r;
-    if ((r = indexes->offer(indexes->owner, place, form, fd)) < 0)
+    if ((r = indexes->offer(indexes->owner, place, form, key, fd)) < 0)
         shared_index_deinit(&index);
     else
         *ret = index;
@@ -93,12 +93,12 @@ static int shared_index_share(const struct shared_indexes *indexes, const char *
 }
 
 void shared_index_make(const struct data_env *env, const char *place, enum shared_index_form form,
-                       struct dl_buffer *bytes, struct shared_index *ret)
+                       uint64_t key, struct dl_buffer *bytes, struct shared_index *ret)
 {
     const struct shared_indexes *indexes = env ? env->indexes : NULL;
 
     assert(bytes->len > 0);
-    if (indexes && shared_index_share(indexes, place, form, bytes, ret) == 0) {
+    if (indexes && shared_index_share(indexes, place, form, key, bytes, ret) == 0) {
         buffer_deinit(bytes);
         return;
     }

@@ -23,6 +23,7 @@ struct data_env;
 /* Numbers of layouts, never used again for another one: who changes one takes the next. */
 enum shared_index_form {
     SHARED_INDEX_CLASS_LIST = 1, /* class_index.h */
+    SHARED_INDEX_TAR = 2,        /* tar/tar_kept.h */
     SHARED_INDEX_TFRECORD = 3,   /* tfrecord/tfrecord_index.h */
 };
 
@@ -45,8 +46,9 @@ struct shared_index_given {
 struct shared_indexes {
     struct shared_index_given *given; /* owned array */
     uint32_t n;
-    /* Gives one to all others: 0, or a negative errno. `fd` stays the caller's. */
-    int (*offer)(void *owner, const char *place, uint32_t form, int fd);
+    /* Gives one to all others, and has it kept on disk under `key`, unless that is 0: 0, or a
+     * negative errno. `fd` stays the caller's. */
+    int (*offer)(void *owner, const char *place, uint32_t form, uint64_t key, int fd);
     void *owner;
 };
 
@@ -65,9 +67,10 @@ bool _nodiscard_ shared_index_find(const struct data_env *env, const char *place
 
 /*
  * Makes an index of `bytes`, of which there are some and which are taken over, and gives it to all
- * others. One that the system has no shared memory for remains this process's own.
+ * others. One that the system has no shared memory for remains this process's own. `key`: under
+ * which it is worth being kept on disk (index_files.h), or 0.
  */
 void shared_index_make(const struct data_env *env, const char *place, enum shared_index_form form,
-                       struct dl_buffer *bytes, struct shared_index *ret);
+                       uint64_t key, struct dl_buffer *bytes, struct shared_index *ret);
 
 #endif

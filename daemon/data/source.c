@@ -237,22 +237,31 @@ static int source_open_checked(const char *path, int flags, const struct data_en
     return 0;
 }
 
-int source_open_file(const char *path, const struct data_env *env, int *ret_fd, uint64_t *ret_bytes,
-                     struct dl_error *err)
+static int source_open_regular(const char *path, const struct data_env *env, int *ret_fd,
+                               struct stat *ret_st, struct dl_error *err)
 {
     _cleanup_fd_ int fd = -1;
-    struct stat st;
     int r;
 
     if ((r = source_open_checked(path, 0, env, &fd, err)) < 0)
         return r;
-    if (fstat(fd, &st) < 0)
+    if (fstat(fd, ret_st) < 0)
         return dl_error_set(err, errno, path, "its size cannot be read: %s", strerror(errno));
-    if ((r = source_check_type(&st, path, err)) < 0)
+    if ((r = source_check_type(ret_st, path, err)) < 0)
         return r;
-    *ret_bytes = (uint64_t)st.st_size;
     *ret_fd = steal_fd(&fd);
     return 0;
+}
+
+int source_open_file(const char *path, const struct data_env *env, int *ret_fd, uint64_t *ret_bytes,
+                     struct dl_error *err)
+{
+    struct stat st;
+    int r = source_open_regular(path, env, ret_fd, &st, err);
+
+    if (r == 0)
+        *ret_bytes = (uint64_t)st.st_size;
+    return r;
 }
 
 int source_open_directory(const char *path, const struct data_env *env, int *ret_fd,
@@ -279,13 +288,21 @@ int source_stat(const char *path, bool follow, const struct data_env *env, struc
 int source_open(const char *path, const struct data_env *env, struct source *ret,
                 struct dl_error *err)
 {
+    struct stat st;
+
+    return source_open_known(path, env, ret, &st, err);
+}
+
+int source_open_known(const char *path, const struct data_env *env, struct source *ret,
+                      struct stat *ret_st, struct dl_error *err)
+{
     _cleanup_fd_ int fd = -1;
     char place[PATH_MAX];
-    uint64_t bytes = 0;
     int r;
 
-    if ((r = source_open_file(path, env, &fd, &bytes, err)) < 0)
+    if ((r = source_open_regular(path, env, &fd, ret_st, err)) < 0)
         return r;
+    uint64_t bytes = (uint64_t)ret_st->st_size;
     if ((r = source_map_file(fd, bytes, path, ret, err)) < 0 || bytes == 0 || !env->guard)
         return r;
     ret->guarded = guard_add(env->guard, ret->data, bytes, fd, path, seen_place(env, path, place));

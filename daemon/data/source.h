@@ -28,6 +28,10 @@ struct source {
 int _nodiscard_ source_open(const char *path, const struct data_env *env, struct source *ret,
                             struct dl_error *err);
 
+/* The same; *ret_st is what fstat() says of what was opened. */
+int _nodiscard_ source_open_known(const char *path, const struct data_env *env, struct source *ret,
+                                  struct stat *ret_st, struct dl_error *err);
+
 /*
  * The same, opened only: a descriptor to be read from, and how many bytes there are. For files
  * that are read once: one that somebody truncates then ends early, and nobody dies of it.

@@ -1,5 +1,6 @@
 #include "daemon/worker/worker.h"
 
+#include "daemon/data/index_files.h"
 #include "daemon/data/lengths.h"
 #include "daemon/data/shared_index.h"
 #include "daemon/worker/forked.h"
@@ -54,7 +55,8 @@ struct inputs {
     struct value plugins;
     uint32_t *reader_ids; /* owned; user and groups of reader */
     struct reader reader;
-    struct shared_indexes indexes; /* until the dataset is open */
+    struct shared_indexes indexes;  /* until the dataset is open */
+    struct index_files index_files; /* likewise */
     struct data_env env; /* its arrays are owned; their strings are those of the values above */
 };
 
@@ -135,12 +137,12 @@ static void worker_tell_opening(void *owner, const char *what, uint64_t done, ui
 }
 
 /* As shared_indexes.offer. */
-static int worker_offer_index(void *owner, const char *place, uint32_t form, int fd)
+static int worker_offer_index(void *owner, const char *place, uint32_t form, uint64_t key, int fd)
 {
     return worker_send_with(
         owner,
         &(struct dl_message){.number = DL_MSG_W_INDEXED,
-                             .w_indexed = {.place = span_str(place), .form = form}},
+                             .w_indexed = {.place = span_str(place), .form = form, .key = key}},
         fd);
 }
 
@@ -242,6 +244,7 @@ static void worker_inputs_deinit(struct inputs *inputs)
 {
     worker_forget_pictures(&inputs->env);
     shared_indexes_deinit(&inputs->indexes);
+    index_files_end(&inputs->index_files);
     free(inputs->env.roots);
     free(inputs->env.seen_as);
     free(inputs->env.plugins);
@@ -295,6 +298,16 @@ static void worker_close_in(struct worker *w, enum sandbox_level level, const st
     w->sandbox |= sandbox_files_hold(&files);
 }
 
+/* In the cache, where it cannot look later. */
+static void worker_find_indexes(struct inputs *in, const struct dl_msg_w_open *msg,
+                                const struct dl_spec *spec)
+{
+    _cleanup_free_ char *cache = span_dup(msg->cache);
+
+    index_files_begin(&in->index_files, cache ? cache : "", (uint32_t)msg->uid, &spec->dataset);
+    in->env.index_files = &in->index_files;
+}
+
 static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg,
                                struct dl_error *err)
 {
@@ -317,6 +330,7 @@ static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg
         (r = worker_read_reader(in, msg->reader)) < 0 || (r = worker_read_roots(in)) < 0 ||
         (r = worker_list_strings(&in->plugins, &in->env.plugins, &in->env.n_plugins)) < 0)
         return r;
+    worker_find_indexes(in, msg, &spec);
     worker_close_in(w, (enum sandbox_level)msg->sandbox, &spec);
     w->opening = (struct data_progress){.tell = worker_tell_opening, .owner = w};
     in->env.progress = &w->opening;
@@ -330,7 +344,9 @@ static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg
     r = w->engine->open(&(struct worker_open){.spec = &spec, .env = &in->env}, &w->dataset, err);
     in->env.progress = NULL;
     in->env.indexes = NULL;
+    in->env.index_files = NULL;
     shared_indexes_deinit(&in->indexes);
+    index_files_end(&in->index_files);
     forked_end_copy();
     return r;
 }
@@ -689,6 +705,7 @@ static void worker_leave(void *owner)
     for (uint32_t i = 0; i < w->inputs.env.n_pictures; i++)
         close_fdp(&w->inputs.env.pictures[i].cache.fd);
     shared_indexes_deinit(&w->inputs.indexes);
+    index_files_end(&w->inputs.index_files);
     frame_reader_deinit(&w->reader);
 }
 

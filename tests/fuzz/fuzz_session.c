@@ -476,7 +476,8 @@ static void send_index(struct game *g, struct process *p)
     static const uint8_t bytes[1 << 16];
     uint8_t how = take(&g->input);
     struct dl_msg_w_indexed what = {.place = span_str(how & 1 ? "dataset.datasets.0" : "dataset.x"),
-                                    .form = how >> 1 & 1};
+                                    .form = how >> 1 & 1,
+                                    .key = how >> 2 & 1};
     int fd = how & 0x80 ? memfd_create("unsealed", MFD_CLOEXEC)
                         : sealed_new("index", bytes, 1 + (take_number(&g->input) & 0xFFFF));
 

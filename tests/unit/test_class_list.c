@@ -100,10 +100,11 @@ struct kept {
     int answer;
 };
 
-static int keep(void *owner, const char *place, uint32_t form, int fd)
+static int keep(void *owner, const char *place, uint32_t form, uint64_t key, int fd)
 {
     struct kept *kept = owner;
 
+    assert_int_equal(key, 0); /* it is not kept on disk */
     assert_int_equal(kept->fd, -1);
     if (kept->answer < 0)
         return kept->answer;

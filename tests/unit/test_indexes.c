@@ -103,6 +103,9 @@ static void test_who_has_some(void **state)
         {"{kind: imagefolder, root: a}", 1},
         {"{kind: audiofolder, root: a}", 1},
         {"{kind: tfrecord, paths: a}", 1},
+        {"{kind: tar, shards: a.tar, index: auto}", 1},
+        {"{kind: tar, shards: a.tar, index: a.json}", 0},
+        {"{kind: tar, shards: a.tar}", 0},
         {"{kind: concat, datasets: [{kind: imagefolder, root: a}, {kind: subset, indices: [1], "
          "dataset: {kind: imagefolder, root: b}}]}",
          2},

@@ -1,4 +1,5 @@
 /* The cache of lengths, and the fingerprint that it is asked by. */
+#include "daemon/cache/disk_cache.h"
 #include "daemon/cache/lengths_cache.h"
 #include "daemon/data/lengths.h"
 #include "tests/unit/dataset_text.h"
@@ -138,11 +139,10 @@ static void test_refusals(void **state)
     assert_false(exists(below("none")));
     assert_int_equal(lengths_cache_store(below("a-file/x"), 1, 1, &one, &err), -ENOTDIR);
     assert_error(&err, ENOTDIR, below("a-file/x"),
-                 "the directory for lengths of samples cannot be made: Not a directory");
+                 "the directory for the cache cannot be made: Not a directory");
     assert_int_equal(lengths_cache_store(below("a-file"), 1, 1, &one, &err), -ENOTDIR);
     assert_error(&err, ENOTDIR, below("a-file"),
-                 "lengths of 1 samples cannot be stored there: Not a directory; they are measured "
-                 "again each time");
+                 "lengths of 1 samples cannot be stored there: Not a directory");
     /* A directory stands where the file is to be: what was begun does not stay. */
     assert_int_equal(mkdir(below("full"), 0700), 0);
     assert_int_equal(mkdir(file_of("full", 1), 0700), 0);
@@ -164,7 +164,7 @@ static const char *make_old(const char *name, uint64_t bytes, time_t when)
 
 static void test_eviction(void **state)
 {
-    const uint64_t third = LENGTHS_CACHE_BYTES / 3;
+    const uint64_t third = DISK_CACHE_BYTES / 3;
     const time_t now = time(NULL);
     uint32_t one = 1, got;
 

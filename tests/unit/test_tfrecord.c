@@ -335,10 +335,11 @@ static void test_memory(void **state)
 
 /* ---- what workers share --------------------------------------------------------------------- */
 
-static int keep_index(void *owner, const char *place, uint32_t form, int fd)
+static int keep_index(void *owner, const char *place, uint32_t form, uint64_t kept_by, int fd)
 {
     int *kept = owner;
 
+    assert_int_equal(kept_by, 0); /* it is not kept on disk */
     assert_int_equal(*kept, -1);
     assert_string_equal(place, "dataset");
     assert_int_equal(form, SHARED_INDEX_TFRECORD);

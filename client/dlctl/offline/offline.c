@@ -5,7 +5,8 @@
 #include "client/dlctl/offline/offline.h"
 
 #include "client/dlctl/state.h"
-#include "daemon/cache/lengths_cache.h"
+#include "daemon/cache/disk_cache.h"
+#include "daemon/data/index_files.h"
 #include "daemon/data/lengths.h"
 #include "daemon/data/lengths_take.h"
 #include "daemon/plan/plan.h"
@@ -140,7 +141,7 @@ static int offline_take_lengths(struct dataset *ds, const struct dl_spec *spec,
 {
     char dir[PATH_MAX];
 
-    lengths_cache_dir(dir);
+    disk_cache_dir(dir);
     return lengths_take(ds, spec, env, dir, ret, err);
 }
 
@@ -190,6 +191,7 @@ int offline_measure(const struct options *o, const struct dl_spec *spec, bool co
                     struct offline_measures *ret, struct dl_error *err)
 {
     struct dataset *ds = NULL;
+    struct index_files files;
     struct offline_watch watch;
     int r;
 
@@ -206,7 +208,11 @@ int offline_measure(const struct options *o, const struct dl_spec *spec, bool co
                             "batches of tokens need the length of each sample, not only the "
                             "number of samples; leave it out");
     offline_watch_begin(&watch, o);
+    index_files_begin_own(&files, &spec->dataset);
+    watch.env.index_files = &files;
     r = dataset_open(&spec->dataset, &watch.env, &ds, err);
+    watch.env.index_files = NULL;
+    index_files_end(&files);
     if (r == 0)
         r = offline_measure_dataset(ds, spec, &watch.env, compare, ret, err);
     offline_watch_end(&watch);

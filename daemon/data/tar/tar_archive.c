@@ -3,9 +3,10 @@
 #include <errno.h>
 
 static int tar_archive_open_source(const char *path, const struct data_env *env, struct source *ret,
-                                   enum compression *ret_by, struct dl_error *err)
+                                   struct stat *ret_st, enum compression *ret_by,
+                                   struct dl_error *err)
 {
-    int r = source_open(path, env, ret, err);
+    int r = source_open_known(path, env, ret, ret_st, err);
 
     if (r < 0)
         return r;
@@ -22,7 +23,8 @@ int tar_archive_check(const char *path, const struct data_env *env, enum compres
                       struct dl_error *err)
 {
     struct source source = {0};
-    int r = tar_archive_open_source(path, env, &source, ret_by, err);
+    struct stat st;
+    int r = tar_archive_open_source(path, env, &source, &st, ret_by, err);
 
     source_close(&source);
     return r;
@@ -33,7 +35,7 @@ int tar_archive_open(const char *path, const struct data_env *env, struct tar_ar
 {
     struct tar_archive archive = {0};
     enum compression by;
-    int r = tar_archive_open_source(path, env, &archive.source, &by, err);
+    int r = tar_archive_open_source(path, env, &archive.source, &archive.st, &by, err);
 
     if (r < 0)
         return r;

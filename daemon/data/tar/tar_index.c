@@ -6,7 +6,8 @@
 
 void tar_index_deinit(struct tar_index *index)
 {
-    free(index->blocks);
+    if (!index->lent)
+        free(index->blocks);
     *index = (struct tar_index){0};
 }
 

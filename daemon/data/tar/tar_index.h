@@ -22,6 +22,7 @@ struct tar_index {    /* all zero: of no sample */
     uint32_t *blocks; /* owned: sample i begins at 512 · blocks[i] */
     uint64_t n;
     uint64_t room;
+    bool lent; /* the blocks are another one's, and only read */
 };
 
 void tar_index_deinit(struct tar_index *index);

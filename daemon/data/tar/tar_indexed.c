@@ -1,13 +1,19 @@
 /* Tar shards as a map-style dataset. */
 #include "daemon/data/globs.h"
+#include "daemon/data/index_files.h"
 #include "daemon/data/tar/tar.h"
 #include "daemon/data/tar/tar_archive.h"
 #include "daemon/data/tar/tar_index.h"
+#include "daemon/data/tar/tar_kept.h"
 #include "daemon/data/tar/tar_sample.h"
 #include "proto/common/bisect.h"
+#include "proto/common/clock.h"
 
 #include <errno.h>
 #include <stdio.h>
+
+/* What took less, or has fewer samples, is not worth a file in the cache. */
+enum { WORTH_SAMPLES = 1024, WORTH_NS = 100 * 1000 * 1000 };
 
 struct tar_indexed_shard {
     struct tar_archive archive; /* owned */
@@ -22,6 +28,9 @@ struct tar_indexed {
     struct file_list list;            /* owned */
     struct tar_indexed_shard *shards; /* owned; list.n of them */
     struct tar_options options;       /* owned */
+    struct shared_index shared;       /* owned; lent to shards, by */
+    struct tar_kept kept;             /* what it has */
+    uint64_t scanned;                 /* samples that were found by a walk along headers */
 };
 
 /* ---- samples -------------------------------------------------------------------------------- */
@@ -105,6 +114,7 @@ static void tar_indexed_close(struct dataset *ds)
         tar_index_deinit(&tar->shards[i].index);
     }
     free(tar->shards);
+    shared_index_deinit(&tar->shared);
     tar_options_deinit(&tar->options);
     file_list_deinit(&tar->list);
     free(tar);
@@ -166,8 +176,19 @@ static int tar_indexed_count(const struct tar_counts *counts, const char *index,
     return 0;
 }
 
+/* As it is kept, or by a walk along its headers. */
+static int tar_indexed_scan(struct tar_indexed *tar, struct tar_indexed_shard *shard,
+                            struct dl_error *err)
+{
+    if (tar_kept_find(&tar->kept, &shard->archive.st, &shard->index))
+        return 0;
+    int r = tar_index_scan(&shard->archive.view, &shard->index, err);
+    tar->scanned += r < 0 ? 0 : shard->index.n;
+    return r;
+}
+
 /* `counts` of wids' index, or NULL. */
-static int tar_indexed_find_samples(const struct spec_dataset *spec,
+static int tar_indexed_find_samples(struct tar_indexed *tar, const struct spec_dataset *spec,
                                     const struct tar_counts *counts,
                                     struct tar_indexed_shard *shard, const struct data_env *env,
                                     struct dl_error *err)
@@ -177,7 +198,7 @@ static int tar_indexed_find_samples(const struct spec_dataset *spec,
     if (counts)
         return tar_indexed_count(counts, spec->index_path, shard, err);
     r = spec->index == INDEX_FILE ? tar_indexed_read_index(spec->index_path, shard, env, err)
-                                  : tar_index_scan(&shard->archive.view, &shard->index, err);
+                                  : tar_indexed_scan(tar, shard, err);
     if (r < 0)
         return r;
     shard->known = true;
@@ -205,7 +226,7 @@ static int tar_indexed_open_shard(struct tar_indexed *tar, uint32_t i,
     if (r < 0)
         return r;
     shard->first = tar->base.length;
-    r = tar_indexed_find_samples(spec, counts, shard, env, err);
+    r = tar_indexed_find_samples(tar, spec, counts, shard, env, err);
     tar->base.length += r < 0 ? 0 : shard->n;
     return r;
 }
@@ -234,6 +255,91 @@ static int tar_indexed_open_shards(struct tar_indexed *tar, const struct spec_da
     tar_counts_deinit(&counts);
     source_close(&source);
     return r;
+}
+
+/* ---- what is kept of them ------------------------------------------------------------------- */
+
+/* Shards look there from now on, and what they had goes. */
+static void tar_indexed_lend(struct tar_indexed *tar)
+{
+    for (uint32_t i = 0; i < tar->list.n; i++) {
+        struct tar_index kept;
+        if (!tar_kept_find(&tar->kept, &tar->shards[i].archive.st, &kept))
+            continue;
+        tar_index_deinit(&tar->shards[i].index);
+        tar->shards[i].index = kept;
+    }
+}
+
+static void tar_indexed_make(const struct tar_indexed *tar, struct dl_buffer *ret)
+{
+    _cleanup_free_ struct tar_kept_item *items = calloc(tar->list.n, sizeof *items);
+
+    for (uint32_t i = 0; items && i < tar->list.n; i++)
+        items[i] = (struct tar_kept_item){&tar->shards[i].archive.st, &tar->shards[i].index};
+    if (items)
+        (void)!tar_kept_make(items, tar->list.n, ret);
+}
+
+/*
+ * What is known by now, for other workers, and for those who open these shards later, if `key` is
+ * not 0. Without memory for it all stays as it is.
+ */
+static void tar_indexed_share(struct tar_indexed *tar, const char *place, uint64_t key,
+                              const struct data_env *env)
+{
+    struct shared_index before = tar->shared;
+    struct dl_buffer bytes = {0};
+
+    if (tar->scanned > 0) {
+        tar_indexed_make(tar, &bytes);
+    } else { /* all of it was kept, and is this process's own */
+        bytes = (struct dl_buffer){(uint8_t *)(uintptr_t)before.data, before.bytes, before.bytes};
+        before = (struct shared_index){0};
+    }
+    if (bytes.len == 0)
+        return;
+    shared_index_make(env, place, SHARED_INDEX_TAR, key, &bytes, &tar->shared);
+    if (key)
+        index_files_keep(env->index_files, key,
+                         (struct dl_span){tar->shared.data, tar->shared.bytes});
+    if (tar_kept_view(tar->shared.data, tar->shared.bytes, &tar->kept) == 0)
+        tar_indexed_lend(tar);
+    shared_index_deinit(&before);
+}
+
+/* By another worker, or in the cache; *ret_given: the former. */
+static void tar_indexed_find(struct tar_indexed *tar, const char *place, uint64_t key,
+                             const struct data_env *env, bool *ret_given)
+{
+    struct dl_buffer found = {0};
+
+    *ret_given = shared_index_find(env, place, SHARED_INDEX_TAR, &tar->shared);
+    if (!*ret_given && key && index_files_find(env->index_files, key, &found) == 0)
+        tar->shared = (struct shared_index){.data = found.data, .bytes = found.len};
+    if (tar_kept_view(tar->shared.data, tar->shared.bytes, &tar->kept) == 0)
+        return;
+    shared_index_deinit(&tar->shared);
+    *ret_given = false;
+}
+
+/* By scans, but for what is known already. */
+static int tar_indexed_open_known(struct tar_indexed *tar, const struct spec_dataset *spec,
+                                  const char *place, const struct data_env *env,
+                                  struct dl_error *err)
+{
+    uint64_t key = tar_kept_key(spec), began = clock_ns();
+    bool given, worth;
+
+    tar_indexed_find(tar, place, key, env, &given);
+    int r = tar_indexed_open_shards(tar, spec, env, err);
+    if (r < 0)
+        return r;
+    worth =
+        tar->scanned > 0 && (tar->base.length >= WORTH_SAMPLES || clock_ns() - began > WORTH_NS);
+    if (worth || (env->indexes && !given))
+        tar_indexed_share(tar, place, worth ? key : 0, env);
+    return 0;
 }
 
 int tar_list_index(const struct spec_dataset *spec, const struct data_env *env,
@@ -271,7 +377,8 @@ int tar_indexed_open(const struct spec_dataset *spec, const char *place, const s
     tar->shards = calloc(tar->list.n, sizeof *tar->shards);
     if (!tar->shards)
         return dl_error_set(err, ENOMEM, place, "out of memory");
-    r = tar_indexed_open_shards(tar, spec, env, err);
+    r = spec->index == INDEX_AUTO ? tar_indexed_open_known(tar, spec, place, env, err)
+                                  : tar_indexed_open_shards(tar, spec, env, err);
     if (r < 0)
         return r;
     *ret = steal_ptr(ds);

@@ -245,7 +245,7 @@ static int tfrecord_make_index(struct tfrecord *records, const char *place,
             return r;
         data_tell(env, "files indexed", i + 1, records->list.n);
     }
-    shared_index_make(env, place, SHARED_INDEX_TFRECORD, &bytes, &records->index);
+    shared_index_make(env, place, SHARED_INDEX_TFRECORD, 0, &bytes, &records->index);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 #include "daemon/serve/loader/length_table.h"
 
+#include "daemon/cache/disk_cache.h"
 #include "daemon/cache/lengths_cache.h"
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
@@ -59,7 +60,7 @@ void length_cache_locate(char **dir)
 
     if (strcmp(*dir, "auto") != 0)
         return;
-    lengths_cache_dir(own);
+    disk_cache_dir(own);
     free(*dir);
     *dir = must_strdup(given && given[0] == '/' ? given : own);
 }

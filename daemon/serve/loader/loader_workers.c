@@ -1,6 +1,7 @@
 /* What workers say, by the pool, of the dataset: that it is open, how far that is, its files. */
 #include "daemon/serve/base/blame.h"
 #include "daemon/serve/base/memory.h"
+#include "daemon/serve/loader/index_keep.h"
 #include "daemon/serve/loader/loader_private.h"
 
 #include <endian.h>
@@ -145,6 +146,17 @@ static void workers_on_opening(void *owner, const struct dl_msg_w_opening *what)
     loader_tell_progress(loader, what->done, what->all, fit.message);
 }
 
+static void workers_on_indexed(void *owner, uint64_t key, int fd)
+{
+    const struct loader *loader = owner;
+
+    index_keep(&(struct index_keep_for){.crew = loader->o.crew,
+                                        .uid = loader->o.uid,
+                                        .dir = loader->o.config->cache,
+                                        .label = loader->spec.name},
+               key, fd);
+}
+
 static void workers_on_slow(void *owner, const struct slow_sample *what)
 {
     struct loader *loader = owner;
@@ -155,6 +167,7 @@ static void workers_on_slow(void *owner, const struct slow_sample *what)
 }
 
 const struct pool_events loader_pool_events = {.opening = workers_on_opening,
+                                               .indexed = workers_on_indexed,
                                                .ready = workers_on_ready,
                                                .broken = workers_on_broken,
                                                .done = loader_on_done,

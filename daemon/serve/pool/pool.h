@@ -37,6 +37,9 @@ struct place {
 struct pool_events {
     /* A worker says how far it is with that, while none has it open. */
     void (*opening)(void *owner, const struct dl_msg_w_opening *what);
+    /* What a worker has found out about files is in the sealed memfd `fd`, borrowed, and is worth
+     * being kept on disk under `key`. Its word: as are the bytes. */
+    void (*indexed)(void *owner, uint64_t key, int fd);
     /* The dataset is open in the first worker, which says what it is. */
     void (*ready)(void *owner, const struct dl_msg_w_ready *what);
     /* The dataset cannot be opened, or no worker stays alive: nothing will run any more. */

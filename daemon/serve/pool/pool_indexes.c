@@ -51,6 +51,7 @@ void pool_indexes_on_indexed(void *owner, const struct dl_msg_w_indexed *what, i
         return;
     }
     const struct payer payer = {pool->o.account, pool->o.budget};
+    uint32_t n = pool->indexes.n;
     int r = index_list_add(&pool->indexes, &payer, what->place, (uint32_t)what->form, fd, &err);
     if (r == -EPROTO) {
         log_about(LOG_WARNING,
@@ -63,6 +64,8 @@ void pool_indexes_on_indexed(void *owner, const struct dl_msg_w_indexed *what, i
         member_kill(m);
     } else if (r < 0) {
         pool_break(pool, &err);
+    } else if (what->key && pool->indexes.n > n && n < pool->wanted_indexes) {
+        pool->o.events->indexed(pool->o.owner, what->key, pool->indexes.items[n].fd);
     }
     pool_let_open(pool);
 }

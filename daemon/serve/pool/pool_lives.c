@@ -401,6 +401,7 @@ static struct process_options pool_lives_options(struct member *m)
         .plugins = {.data = pool->plugins.data, .len = pool->plugins.len},
         .pictures = pool->o.pictures,
         .indexes = &pool->indexes,
+        .cache = pool->o.config->cache,
         .sandbox = pool_lives_sandbox_of(pool),
         .foreign = pool->o.foreign,
         .reader = pool->o.reader,

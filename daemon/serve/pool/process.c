@@ -488,7 +488,9 @@ static void process_send_open(struct process *p, const struct process_options *o
                                                          .plugins = o->plugins,
                                                          .sandbox = o->sandbox,
                                                          .reader = process_reader(o),
-                                                         .foreign = process_is_foreign(o)}},
+                                                         .foreign = process_is_foreign(o),
+                                                         .cache = span_str(o->cache),
+                                                         .uid = o->uid}},
                          (int[]){p->queues_fd, p->task_bell, p->done_bell}, 3);
 }
 

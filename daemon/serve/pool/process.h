@@ -53,6 +53,7 @@ struct process_options {
     struct dl_span plugins;               /* likewise */
     const struct pictures_list *pictures; /* borrowed for the call */
     const struct index_list *indexes;     /* likewise */
+    const char *cache;                    /* the directory on disk; "": none */
     enum sandbox_level sandbox;
     bool foreign;                        /* opened by another user than the daemon's, */
     const struct credentials *reader;    /* this one; borrowed for the call */

@@ -8,7 +8,8 @@
 static bool index_list_has_one(const struct spec_dataset *dataset)
 {
     return dataset->kind == DATASET_IMAGEFOLDER || dataset->kind == DATASET_AUDIOFOLDER ||
-           dataset->kind == DATASET_TFRECORD;
+           dataset->kind == DATASET_TFRECORD ||
+           (dataset->kind == DATASET_TAR && dataset->index == INDEX_AUTO);
 }
 
 uint32_t index_list_wanted(const struct spec_dataset *dataset)

@@ -1,0 +1,249 @@
+#include "daemon/cache/disk_cache.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define TEMPORARY "new-" /* how the names of files begin that are being written */
+
+enum {
+    HASH_DIGITS = 16,
+    ABANDONED_S = 3600, /* a file that is being written for so long, nobody writes any more */
+};
+
+/* How the names of files end; others in the directory are not the cache's. */
+static const char *const suffixes[] = {".lengths", ".index"};
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+int disk_cache_open(const char *dir, const char *name, uint64_t *ret_bytes)
+{
+    _cleanup_fd_ int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_fd_ int fd = -1;
+    struct stat st;
+
+    if (dir_fd >= 0)
+        fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return -ENOENT;
+    *ret_bytes = (uint64_t)st.st_size;
+    return steal_fd(&fd);
+}
+
+bool disk_cache_read(int fd, void *out, uint64_t bytes)
+{
+    uint64_t done = 0;
+
+    while (done < bytes) {
+        ssize_t got = read(fd, (char *)out + done, bytes - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return false;
+        done += (uint64_t)got;
+    }
+    return true;
+}
+
+void disk_cache_touch(int fd)
+{
+    (void)futimens(fd, NULL);
+}
+
+/* ---- making room ---------------------------------------------------------------------------- */
+
+struct cache_file {
+    char name[DISK_CACHE_NAME_MAX];
+    uint64_t bytes;
+    struct timespec used;
+};
+
+struct cache_list {
+    struct cache_file *files; /* owned */
+    size_t n;
+    size_t room;
+    uint64_t bytes;
+};
+
+/* Sixteen digits of a hash, perhaps behind a user and a dash, and one of the suffixes. */
+static bool disk_cache_is_cache_name(const char *name)
+{
+    const char *dash = strchr(name, '-'), *hash = dash ? dash + 1 : name;
+
+    if (dash && (dash == name || strspn(name, "0123456789") != (size_t)(dash - name)))
+        return false;
+    if (strlen(name) >= DISK_CACHE_NAME_MAX || strspn(hash, "0123456789abcdef") != HASH_DIGITS)
+        return false;
+    for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {
+        if (strcmp(hash + HASH_DIGITS, suffixes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int disk_cache_keep(struct cache_list *list, const char *name, const struct stat *st)
+{
+    if (list->n == list->room) {
+        size_t room = list->room > 0 ? 2 * list->room : 64;
+        struct cache_file *files = realloc(list->files, room * sizeof *files);
+        if (!files)
+            return -ENOMEM;
+        list->files = files;
+        list->room = room;
+    }
+    struct cache_file *file = &list->files[list->n++];
+    size_t len = strlen(name);
+    assert(len < sizeof file->name); /* as a cache's name is */
+    memcpy(file->name, name, len + 1);
+    file->bytes = (uint64_t)st->st_size;
+    file->used = st->st_mtim;
+    list->bytes += file->bytes;
+    return 0;
+}
+
+/* Lists the files of the cache, and removes what dead writers left behind. */
+static int disk_cache_list_files(int dir_fd, DIR *stream, struct cache_list *list)
+{
+    time_t now = time(NULL);
+    struct dirent *entry;
+    int r = 0;
+
+    while (r == 0 && (entry = readdir(stream))) {
+        struct stat st;
+        bool begun = strncmp(entry->d_name, TEMPORARY, strlen(TEMPORARY)) == 0;
+        if ((!begun && !disk_cache_is_cache_name(entry->d_name)) ||
+            fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+            continue;
+        if (!begun)
+            r = disk_cache_keep(list, entry->d_name, &st);
+        else if (st.st_mtim.tv_sec + ABANDONED_S < now)
+            (void)unlinkat(dir_fd, entry->d_name, 0);
+    }
+    return r;
+}
+
+/* The one used last comes first. */
+static int disk_cache_compare_use(const void *a, const void *b)
+{
+    const struct cache_file *x = a, *y = b;
+
+    if (x->used.tv_sec != y->used.tv_sec)
+        return x->used.tv_sec > y->used.tv_sec ? -1 : 1;
+    if (x->used.tv_nsec != y->used.tv_nsec)
+        return x->used.tv_nsec > y->used.tv_nsec ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+/* Failures are no matter: the next store tries again. */
+static void disk_cache_make_room(const char *dir, const char *but)
+{
+    struct cache_list list = {0};
+    DIR *stream = opendir(dir);
+    int dir_fd = stream ? dirfd(stream) : -1;
+
+    if (!stream)
+        return;
+    if (disk_cache_list_files(dir_fd, stream, &list) == 0 && list.n > 0) {
+        qsort(list.files, list.n, sizeof *list.files, disk_cache_compare_use);
+        for (size_t i = list.n; i-- > 0 && list.bytes > DISK_CACHE_BYTES;) {
+            const struct cache_file *file = &list.files[i];
+            if (strcmp(file->name, but) != 0 && unlinkat(dir_fd, file->name, 0) == 0)
+                list.bytes -= file->bytes;
+        }
+    }
+    closedir(stream);
+    free(list.files);
+}
+
+/* ---- storing -------------------------------------------------------------------------------- */
+
+/* The directory, and those it is in. */
+static int disk_cache_make_dir(const char *dir, struct dl_error *err)
+{
+    _cleanup_free_ char *path = strdup(dir);
+
+    if (!path)
+        return dl_error_set(err, ENOMEM, dir, "out of memory");
+    for (char *slash = strchr(path + (path[0] == '/'), '/'); slash;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        (void)mkdir(path, 0700); /* what goes wrong here, the last one tells */
+        *slash = '/';
+    }
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return dl_error_set(err, errno, dir, "the directory for the cache cannot be made: %s",
+                            strerror(errno));
+    return 0;
+}
+
+static int disk_cache_write_all(int fd, const void *data, uint64_t bytes)
+{
+    uint64_t done = 0;
+
+    while (done < bytes) {
+        ssize_t put = write(fd, (const char *)data + done, bytes - done);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return -errno;
+        done += (uint64_t)put;
+    }
+    return 0;
+}
+
+/* Under a name of its own first. What a crash leaves half written, loading sees by its hash. */
+static int disk_cache_write_file(const char *dir, const char *name,
+                                 const struct disk_cache_part parts[static 2])
+{
+    _cleanup_free_ char *begun = NULL, *path = NULL;
+    _cleanup_fd_ int fd = -1;
+    int r = 0;
+
+    if (asprintf(&begun, "%s/" TEMPORARY "XXXXXX", dir) < 0)
+        begun = NULL;
+    if (asprintf(&path, "%s/%s", dir, name) < 0)
+        path = NULL;
+    if (!begun || !path)
+        return -ENOMEM;
+    fd = mkostemp(begun, O_CLOEXEC); /* mode 0600 */
+    if (fd < 0)
+        return -errno;
+    for (size_t i = 0; r == 0 && i < 2; i++)
+        r = disk_cache_write_all(fd, parts[i].data, parts[i].bytes);
+    if (r == 0 && rename(begun, path) < 0)
+        r = -errno;
+    if (r < 0)
+        (void)unlink(begun);
+    return r;
+}
+
+int disk_cache_store(const char *dir, const char *name,
+                     const struct disk_cache_part parts[static 2], const char *what,
+                     struct dl_error *err)
+{
+    int r = disk_cache_make_dir(dir, err);
+
+    if (r < 0)
+        return r;
+    r = disk_cache_write_file(dir, name, parts);
+    if (r < 0)
+        return dl_error_set(err, -r, dir, "%s cannot be stored there: %s", what, strerror(-r));
+    disk_cache_make_room(dir, name);
+    return 0;
+}
+
+void disk_cache_dir(char ret[PATH_MAX])
+{
+    const char *base = getenv("XDG_CACHE_HOME"), *below = "dloader";
+
+    if (!base || base[0] != '/') {
+        base = getenv("HOME");
+        below = ".cache/dloader";
+    }
+    if (!base || base[0] != '/' || snprintf(ret, PATH_MAX, "%s/%s", base, below) >= PATH_MAX)
+        ret[0] = '\0';
+}
