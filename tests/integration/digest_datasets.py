@@ -132,6 +132,7 @@ def shards_of_arrays(case, prefix):
                     for name, shape, descr, width in (("ids", (7,), "<i8", 56), ("mask", (2, 3), "|u1", 6)):
                         path = case.npy(f"{prefix}-{name}.npy", shape, descr, noise(f"{name}{i}", width))
                         archive.write(path, f"{name}.npy")
+                        os.unlink(path)
                 info = tarfile.TarInfo(f"{i:03}.npz")
                 info.size = len(packed.getvalue())
                 tar.addfile(info, io.BytesIO(packed.getvalue()))
