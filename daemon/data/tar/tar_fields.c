@@ -156,8 +156,11 @@ static int tar_fields_add_npz(const struct tar_field *f, const struct tar_option
                          NPZ_ARRAYS_MAX);
     if (r == 0)
         sample_begin(ret, TREE_DICT, f->key);
-    while (r == 0 && ret->error == 0 && (r = npz_next(&npz, &member, &why)) == 0)
-        r = tar_fields_add_npz_member(&member, dict, ret, &why);
+    while (r == 0 && ret->error == 0) {
+        r = npz_next(&npz, &member, &why);
+        if (r == 0)
+            r = tar_fields_add_npz_member(&member, dict, ret, &why);
+    }
     if (why.code)
         return tar_field_error(f, why.code, err, "%s", why.message);
     return sample_end(ret);
