@@ -1,7 +1,8 @@
 """Pictures of Hugging Face's datasets: columns of the feature Image, made by C code in the formats torch and numpy.
 
-Rows are datasets' own still, but for their pictures, which are asked for undecoded: of the file's bytes C makes the
-tensor, or the array, that the format would make of Pillow's picture. It does so only for JPEG and PNG files of which
+Rows are datasets' own still, but for their pictures. Files are taken from Arrow's memory, or rows are asked for with
+their pictures undecoded: of the file's bytes C makes the tensor, or the array, that the format would make of Pillow's
+picture. It does so only for JPEG and PNG files of which
 a look at their heads says that Pillow gives a grey or an RGB picture, and datasets does not turn it: that depends on
 EXIF and XMP. Of others, and of damaged ones, datasets makes it, picture by picture, with its errors.
 tests/python/test_with_datasets.py compares.
@@ -9,12 +10,15 @@ tests/python/test_with_datasets.py compares.
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import importlib
+import itertools
 import sys
 import weakref
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -181,6 +185,39 @@ class _Column:
 
 # ---- a dataset ----------------------------------------------------------------------------------
 
+class _Files:
+    """The bytes of a column's files in Arrow's memory. Unknown: it has nulls, or paths."""
+
+    def __init__(self, dataset: Any, name: str) -> None:
+        self._parts = []
+        for chunk in dataset._data.table.column(name).chunks:
+            files = chunk.field("bytes")
+            if chunk.null_count or files.null_count or not _native_datasets._is_bytes(files.type):
+                raise Unknown(f"column {name} has nulls, or paths")
+            if len(chunk):
+                self._parts.append(_native_datasets.Texts(files, False))
+        self._ends = list(itertools.accumulate(map(len, self._parts)))
+        if not self._ends:
+            raise Unknown("the Dataset is empty")
+        self._rows = _native_datasets._rows(dataset, self._ends[-1])
+
+    def data(self, key: int) -> Any:
+        """ValueError: the file's place is damaged."""
+        row = key if self._rows is None else int(self._rows[key])
+        part = bisect.bisect_right(self._ends, row)
+        return self._parts[part].text(row - (self._ends[part - 1] if part else 0))
+
+
+class _Copies(NamedTuple):
+    """What stands for a dataset. undecoded: the same, with its pictures undecoded. files: by the names of columns that
+    need not be asked for. rest: it without these; None: there is nothing else.
+    """
+
+    undecoded: Any
+    files: dict[str, _Files]
+    rest: Any
+
+
 class Rows:
     """In the dataset's place: gives the same rows, one by one or several."""
 
@@ -190,7 +227,8 @@ class Rows:
 
     def _prepare(self) -> None:
         columns = _columns(self._dataset)
-        self._undecoded = _undecoded_of(self._dataset, columns)
+        self._copies = _copies_of(self._dataset, columns)
+        self._names = _names(self._dataset)
         self._columns = {name: _Column(feature, self._dataset._format_type, self._bare)
                          for name, feature in columns.items()}
 
@@ -205,15 +243,34 @@ class Rows:
         return len(self._dataset)
 
     def _made(self, row: dict) -> dict:
-        for name, column in self._columns.items():
-            row[name] = column(row[name])
-        return row
+        return {name: self._columns[name](row[name]) if name in self._columns else row[name] for name in self._names}
 
     def __getitem__(self, key: Any) -> Any:
-        return self._made(self._undecoded[key]) if type(key) is int else self._dataset[key]
+        return self._made(self._copies.undecoded[key]) if type(key) is int else self._dataset[key]
 
     def __getitems__(self, keys: list) -> list:
-        return [self._made(row) for row in self._undecoded.__getitems__(keys)]
+        rows = self._with_files(keys)
+        return [self._made(row) for row in (self._copies.undecoded.__getitems__(keys) if rows is None else rows)]
+
+    def _with_files(self, keys: list) -> list[dict] | None:
+        """Rows that have their pictures undecoded; None: the dataset has to be asked for all of it."""
+        files, rest = self._copies.files, self._copies.rest
+        if not files or set(map(type, keys)) != {int} or not -len(self) <= min(keys) <= max(keys) < len(self):
+            return None
+        rows = [{} for _ in keys] if rest is None else rest.__getitems__(keys)
+        try:
+            for row, key in zip(rows, keys, strict=True):
+                for name, column in files.items():
+                    row[name] = {"bytes": column.data(key % len(self)), "path": None}
+        except ValueError:
+            return None
+        return rows
+
+
+def _names(dataset: Any) -> list[str]:
+    """The columns that its rows have, in their order."""
+    chosen = dataset._format_columns
+    return [name for name in dataset._data.column_names if chosen is None or name in chosen]
 
 
 def _columns(dataset: Any) -> dict[str, Any]:
@@ -233,15 +290,23 @@ def has_pictures(dataset: Any) -> bool:
 _found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
-def _undecoded_of(dataset: Any, columns: dict[str, Any]) -> Any:
+def _copies_of(dataset: Any, columns: dict[str, Any]) -> _Copies:
     now = dataset._data, dataset._indices, dataset._format_type, dataset._format_columns, list(columns)
     known = _found.get(dataset)
     if known is None or known[0][0] is not now[0] or known[0][1] is not now[1] or known[0][2:] != now[2:]:
-        copy = dataset
-        for name, feature in columns.items():
-            copy = copy.cast_column(name, type(feature)(mode=feature.mode, decode=False))
-        known = _found[dataset] = now, copy
+        known = _found[dataset] = now, _copy(dataset, columns)
     return known[1]
+
+
+def _copy(dataset: Any, columns: dict[str, Any]) -> _Copies:
+    undecoded, files = dataset, {}
+    for name, feature in columns.items():
+        undecoded = undecoded.cast_column(name, type(feature)(mode=feature.mode, decode=False))
+        with contextlib.suppress(Unknown):
+            files[name] = _Files(dataset, name)
+    names = [name for name in _names(dataset) if name not in files]
+    rest = undecoded.with_format(dataset._format_type, columns=names) if names else None
+    return _Copies(undecoded, files, rest)
 
 
 def _check_own(function: Any, home: str) -> None:
