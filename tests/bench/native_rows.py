@@ -6,20 +6,22 @@ PYTHON has PyTorch, for the rows `tokens` and `lists` datasets, and for `lists` 
 the line says so. tensors: a TensorDataset of 64 float32 and a label, batches of 1024; tokens: a datasets.Dataset of
 2048 int64 a row, as with_format("torch") gives them, batches of 64; lists: the same, as a datasets.Dataset gives them
 unasked, lists of numbers, of which transformers' default_data_collator makes tensors. All shuffled. PyTorch has 2
-workers, or none. Each batch's first element is read. Runs take turns; printed are medians, and ratios of the same
-turns to ours with 2 workers.
+workers, or none. Each batch's first element is read. Beside them stands what copying alone takes: numpy.take() of as
+many rows as a batch has from as many places, by one thread, into memory that is there. Runs take turns; printed are
+medians, and ratios of the same turns to ours with 2 workers, and how many bytes a second these batches are.
 
 Bars: tensors >= 30 x PyTorch's 2 workers and >= 5 x its 0; lists and tokens >= 50 x PyTorch's. On a busy machine
-(load 9 to 12, two cores), two rounds, lists: 2432 and 16.3 batches/s, 149 x PyTorch's 2 workers, and 242 x none. Of
-the others only processor time could be compared, of all processes, for one batch: tensors 0.19 ms, PyTorch 7.7 with 2
-workers and 5.2 with none: 40 x and 27 x. tokens 0.20 to 0.26 ms, PyTorch 3.4 and 1.8: 13 to 17 x, and 7 to 9 x. That
-bar is not met where datasets makes tensors, nor can it be by copying: a batch is 1 MiB, of which two thirds of our
-time are the copy in the workers, 0.13 ms, and numpy.take() of as many rows takes 0.12 to 0.15 ms by itself.
+(load 6 to 9, two cores), three rounds: lists 1868 batches/s, 98 x PyTorch's 2 workers and 117 x its 0 (149 x and 242 x
+at another time). tokens 3208, 9.3 x and 9.6 x; in processor time, of all processes, 13 to 17 x and 7 to 9 x. That bar is
+not met where datasets makes tensors, nor can it be by copying: a batch is 1 MiB, copying alone makes 4002 of them a
+second, and 50 x would be 16,800. tensors could only be compared by processor time, for one batch 0.19 ms, PyTorch 7.7
+with 2 workers and 5.2 with none: 40 x and 27 x.
 """
 
 import argparse
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -40,6 +42,9 @@ from transformers import default_data_collator as collate
 data = datasets.load_from_disk("tokens")
 size = 64""",
 }
+# Of what a batch is: the rows there are, the numbers in one, their type, and the rows of a batch.
+SHAPES = {"tensors": (300_000, 64, "float32", 1024), "tokens": (8_000, 2048, "int64", 64),
+          "lists": (8_000, 2048, "int64", 64)}
 # What is made once, before all runs.
 TOKENS = """
 import datasets, numpy, pyarrow
@@ -52,7 +57,7 @@ MAKE = {"tokens": TOKENS, "lists": TOKENS}
 # Of each contender: where DataLoader comes from, and the number of workers.
 CONTENDERS = {"PyTorch, 2 workers": ("torch.utils.data", 2), "PyTorch, 0 workers": ("torch.utils.data", 0),
               "import changed": ("dloader", 2), "0 workers": ("dloader", 0)}
-OURS = "import changed"
+OURS, COPYING = "import changed", "copying alone"
 
 PROGRAM = """
 import time, torch
@@ -81,7 +86,26 @@ print("rate", n / (time.perf_counter() - begin), flush=True)
 """
 
 
+COPY = """
+import time, numpy
+rows, width, dtype, size = SHAPE
+data, batch = numpy.ones((rows, width), dtype), numpy.empty((size, width), dtype)
+def epoch():
+    order = numpy.random.default_rng(1).permutation(rows)
+    for first in range(0, rows - size + 1, size):
+        numpy.take(data, order[first:first + size], 0, batch, "clip")
+    return rows // size
+epoch()
+begin, n = time.perf_counter(), 0
+while time.perf_counter() - begin < SECONDS:
+    n += epoch()
+print("rate", n / (time.perf_counter() - begin), flush=True)
+"""
+
+
 def program(row, contender, seconds):
+    if contender == COPYING:
+        return COPY.replace("SHAPE", repr(SHAPES[row])).replace("SECONDS", str(seconds))
     module, workers = CONTENDERS[contender]
     text = PROGRAM.replace("DATA", DATA[row])
     for word, value in {"IMPORT": module, "WORKERS": workers, "SECONDS": seconds}.items():
@@ -108,11 +132,23 @@ def measure(row, folder, args):
     build = args.build.resolve()
     if row in MAKE:
         run(MAKE[row], folder, build)
-    runs = {name: [] for name in CONTENDERS}
+    runs = {name: [] for name in (*CONTENDERS, COPYING)}
     for _ in range(args.rounds):
-        for name in CONTENDERS:
+        for name in runs:
             runs[name].append(rate(row, name, folder, args.seconds, build))
     return runs
+
+
+def bytes_of(row):
+    """Of a batch's numbers."""
+    _, width, dtype, size = SHAPES[row]
+    return size * width * {"float32": 4, "int64": 8}[dtype]
+
+
+def bandwidth(row, runs):
+    """What the rates come to; nothing where there is none."""
+    rates_only = [run for run in runs if isinstance(run, float)]
+    return f"  {statistics.median(rates_only) * bytes_of(row) / 1e9:.2f} GB/s" if rates_only else ""
 
 
 def shown(runs, ours):
@@ -131,7 +167,7 @@ def main():
         with tempfile.TemporaryDirectory(prefix="bench-native-") as folder:
             runs = measure(row, pathlib.Path(folder), args)
         for name, of in runs.items():
-            print(f"{row:8} {name:20} {shown(of, runs[OURS])}", flush=True)
+            print(f"{row:8} {name:20} {shown(of, runs[OURS])}{bandwidth(row, of)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,11 @@ class Texts(unittest.TestCase):
             self.assertEqual(ours.replace('from dloader', 'from torch.utils.data'), theirs)
             compile(ours, row, 'exec')
 
+    def test_what_a_batch_weighs(self):
+        self.assertEqual(native_rows.bytes_of('tokens'), 1 << 20)
+        self.assertEqual(native_rows.bandwidth('tokens', [1000.0, 2000.0, 9000.0]), '  2.10 GB/s')
+        self.assertEqual(native_rows.bandwidth('tokens', ['no torch']), '')
+
 
 class QuickRuns(unittest.TestCase):
     def test_each_has_a_line(self):
@@ -41,7 +46,7 @@ class QuickRuns(unittest.TestCase):
         out = subprocess.run([sys.executable, HERE / 'native_rows.py', '--build', build, '--seconds', '0.2',
                               '--rounds', '1'], check=True, stdout=subprocess.PIPE, text=True).stdout
         for row in native_rows.DATA:
-            for name in native_rows.CONTENDERS:
+            for name in (*native_rows.CONTENDERS, native_rows.COPYING):
                 line = re.search(rf'(?m)^{row} +{name} +(.*)$', out)[1]
                 self.assertRegex(line, r'^([0-9.]+ batches/s.*|none: .*No module named .*)$')
 
