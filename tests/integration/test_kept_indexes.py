@@ -13,7 +13,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import Daemon, TestCase, main, wait_until  # noqa: E402
+from dltest import Daemon, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
 
 WORKERS = 3
 SAMPLES = 600  # of a shard, each of a page or more, so that a walk along their headers touches all pages
@@ -156,6 +156,25 @@ class KeptIndexes(TestCase):
             client.close()
             daemon.stop()
         self.assertEqual(pathlib.Path(place).read_bytes(), b"")
+
+    def test_without_a_daemon(self):
+        """dlctl and loading in a process have the same cache, of the same user."""
+        first, second = self.shards()
+        self.addCleanup(os.environ.__setitem__, "XDG_CACHE_HOME", os.environ["XDG_CACHE_HOME"])
+        os.environ["XDG_CACHE_HOME"] = self.dir
+        spec = self.spec("local", **self.keys())
+        digest = dlctl_json("check", spec, "--digest")["digest"]
+        kept = self.kept()
+        before = kept.stat()
+        self.assertEqual(dlctl_json("check", spec, "--digest")["digest"], digest)
+        dlctl("plan", spec)
+        self.assertEqual(kept.stat().st_ino, before.st_ino)  # nothing was found out anew
+        client = self.client(self.daemon())
+        client.open(self.keys())
+        self.assertEqual([self.walkers(client, path) for path in (first, second)], [0, 0])
+        kept.write_bytes(b"damaged")
+        self.assertEqual(dlctl_json("check", spec, "--digest")["digest"], digest)
+        self.assertEqual(self.kept().stat().st_size, before.st_size)
 
     def test_two_at_once(self):
         self.shards()
