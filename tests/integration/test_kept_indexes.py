@@ -11,9 +11,10 @@ import sys
 import tarfile
 import threading
 import time
+import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import Daemon, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
+from dltest import Daemon, RawClient, TestCase, as_user, dlctl, dlctl_json, main, wait_until  # noqa: E402
 
 WORKERS = 3
 SAMPLES = 600  # of a shard, each of a page or more, so that a walk along their headers touches all pages
@@ -175,6 +176,28 @@ class KeptIndexes(TestCase):
         kept.write_bytes(b"damaged")
         self.assertEqual(dlctl_json("check", spec, "--digest")["digest"], digest)
         self.assertEqual(self.kept().stat().st_size, before.st_size)
+
+    @unittest.skipIf(os.getuid() != 0, "only root acts for others")
+    def test_users_do_not_share(self):
+        """What a worker of one user says of files, only loaders of that user believe."""
+        def open_as(uid, name):
+            def work():
+                with RawClient(daemon.socket) as client:
+                    return client.open(self.keys(name))["length"]
+            self.assertEqual(as_user(uid, work), 2 * SAMPLES)
+            return self.walkers(root, self.path("a.tar"), name)
+
+        os.chmod(self.dir, 0o755)
+        self.shards()
+        daemon = self.daemon({"socket_mode": "0666", "data_roots": [self.dir]})
+        root = self.client(daemon)
+        self.assertEqual(open_as(61001, "one"), 1)
+        kept = self.kept()
+        self.assertTrue(kept.name.startswith("61001-"), kept)
+        self.assertEqual(open_as(61001, "same"), 0)
+        self.assertEqual(open_as(61002, "other"), 1)
+        wait_until(lambda: list(kept.parent.glob("61002-*.index")), "the other user's file")
+        self.assertEqual(open_as(61002, "again"), 0)
 
     def test_two_at_once(self):
         self.shards()
