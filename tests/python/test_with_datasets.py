@@ -162,9 +162,10 @@ def texts(draw, length):
     return rows.concatenate_datasets([whole.select(range(7)), whole.select(range(7, length))])
 
 
-def scalars(data):
-    return data.select_columns([name for name in data.column_names if "List" not in str(data.features[name])
-                                and "Sequence" not in str(data.features[name])])
+def flat(data):
+    """Without lists of lists."""
+    return data.select_columns([name for name in data.column_names if str(data.features[name]).count("List(") < 2
+                                and str(data.features[name]).count("Sequence(") < 2])
 
 
 def chosen(draw, data):
@@ -353,7 +354,7 @@ class TestNative(Case):
             data = numbers(draw, 23)
             kind, (name, collate) = draw.choice(["torch", "numpy", None]), draw.choice([*collators.items()])
             if kind is None and name == "default":
-                data = scalars(data)
+                data = flat(data)
             if "bool" in data.column_names and draw.random() < 0.5:
                 data = data.remove_columns("bool")
             data = chosen(draw, data if kind is None else data.with_format(kind))
@@ -372,6 +373,16 @@ class TestNative(Case):
             with self.subTest(f"seed {seed}: {kind}: {data}"):
                 for batch in self.check_native(data, draw.choice([0, 1, 2, 3])):
                     self.assertTrue(any(type(column) is list for column in batch.values()), batch)
+
+    def test_lists_of_a_plain_table(self):
+        """Become lists of tensors, each of its own, as many as a row has elements."""
+        data = table().select_columns(["x", "name"])
+        for workers in (0, 2):
+            batch = self.check_native(data, workers)[0]
+            self.assertEqual([len(batch["x"]), batch["x"][0].shape, batch["x"][0].dtype], [3, (9,), torch.float64])
+        wide = rows.Dataset.from_dict({"input_ids": [list(range(i, i + 1500)) for i in range(20)], "n": [0] * 20})
+        self.check_native(wide, 1)
+        self.check_native(wide.with_format(None, columns=["input_ids"]), 0)
 
     def test_texts_of_chosen_columns(self):
         data = table().with_format("torch", columns=["name"])
@@ -419,7 +430,7 @@ class TestNative(Case):
 
     def test_joined(self):
         for kind in ("torch", None):
-            data = scalars(numbers(random.Random(2), 20)).with_format(kind)
+            data = flat(numbers(random.Random(2), 20)).with_format(kind)
             self.check_native(torch.utils.data.ConcatDataset([data, data.select([4, 2])]), 1)
 
     def test_texts_are_left_out_for_labels(self):
@@ -473,7 +484,7 @@ class TestNative(Case):
         arrays = plain.with_format("numpy")
         labels = {"collate_fn": transformers.default_data_collator}
         for data, says, keys in [
-                (plain, "become lists of tensors", {}),
+                (rows.Dataset.from_dict({"x": [[[1], [2]]]}), "become lists of lists of tensors", {}),
                 (table().with_format("numpy"), "become NumPy's", {}),
                 (rows.Dataset.from_dict({"name": ["a", None]}), "column name has nulls", {}),
                 (rows.Dataset.from_dict({"names": [["a"], ["b"]]}), "column names is of type string", {}),

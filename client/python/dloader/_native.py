@@ -47,8 +47,9 @@ class Columns(NamedTuple):
     rows. bare: a sample is a row of the only column, else a tuple of one of each. rows: the row of
     each sample, counted through all parts, an int64 tensor; None: sample i is row i. length: samples.
     keys: what each column is called, and a batch is a dict; None: it is a list. dtypes: what the columns
-    become in a batch, PyTorch's types; None: they stay. apart: why samples that are asked for one by one
-    are others, which matters to a ConcatDataset; None: they are not.
+    become in a batch, PyTorch's types; None: they stay. spreads: of each column whether a batch has a list
+    with a tensor for each element of its rows; None: none has. apart: why samples that are asked for one by
+    one are others, which matters to a ConcatDataset; None: they are not.
     """
 
     parts: tuple
@@ -57,6 +58,7 @@ class Columns(NamedTuple):
     length: int
     keys: Any = None
     dtypes: Any = None
+    spreads: Any = None
     apart: str | None = None
 
 
@@ -133,7 +135,7 @@ def _tensors(dataset: Any) -> Columns:
 def _schema(columns: Columns) -> tuple:
     part = columns.parts[0]
     shapes = [(type(column), column.dtype, tuple(column.shape[1:])) for column in part]
-    return columns.bare, shapes, columns.keys, columns.dtypes
+    return columns.bare, shapes, columns.keys, columns.dtypes, columns.spreads
 
 
 def _integers(indices: Any) -> torch.Tensor:

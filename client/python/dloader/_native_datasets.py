@@ -208,10 +208,10 @@ def _target(values: Any, name: str, how: _How) -> Any:
 
 
 def _number_target(values: Any, name: str, how: _How) -> str:
-    kind, scalar = values.dtype.name, values.ndim == 1
-    if how.format is None and not how.labels and not scalar:
-        raise Unknown(f"column {name}: lists of a Dataset without a format become lists of tensors; use "
-                       "with_format('torch')")
+    kind = values.dtype.name
+    if how.format is None and not how.labels and values.ndim > 2:
+        raise Unknown(f"column {name}: lists of lists of a Dataset without a format become lists of lists of tensors; "
+                      "use with_format('torch')")
     if kind == "bool" and not (how.labels and name in ("label", "label_ids")):
         return kind
     if kind in _INTEGERS:
@@ -286,7 +286,8 @@ def _lower(dataset: Any, how: _How) -> Any:
     kinds = tuple(_target(values, name, how) for name, values in zip(names, parts[0], strict=True))
     total = sum(len(part[0]) for part in parts)
     rows = _rows(dataset, total)
-    return Columns(tuple(parts), False, rows, total if rows is None else len(rows), keys, kinds, _apart(how))
+    spreads = tuple(how.format is None and not how.labels and values.ndim > 1 for values in parts[0])
+    return Columns(tuple(parts), False, rows, total if rows is None else len(rows), keys, kinds, spreads, _apart(how))
 
 
 def _apart(how: _How) -> str | None:
@@ -324,14 +325,15 @@ def _lower_or_why(dataset: Any, how: _How) -> Any:
 
 # ---- a batch in this process --------------------------------------------------------------------
 
-def _gather(columns: Any, number: int, rows: Any, part_of: Any, firsts: Any) -> torch.Tensor:
+def _gather(columns: Any, number: int, rows: Any, part_of: Any, firsts: Any) -> torch.Tensor | list[torch.Tensor]:
     import numpy
     pieces = [part[number] for part in columns.parts]
     found = numpy.empty((len(rows), *pieces[0].shape[1:]), pieces[0].dtype)
     for part in set(part_of.tolist()):
         mine = part_of == part
         found[mine] = pieces[part][rows[mine] - firsts[part]]
-    return torch.from_numpy(found).to(columns.dtypes[number])
+    made = torch.from_numpy(found).to(columns.dtypes[number])
+    return [one.contiguous() for one in made.unbind(1)] if columns.spreads[number] else made
 
 
 def _texts(columns: Any, number: int, rows: Any, part_of: Any, firsts: Any) -> list[str | bytes]:

@@ -5,6 +5,8 @@
 #include "proto/common/bisect.h"
 #include "proto/dtype.h"
 
+#include <errno.h>
+
 /* Copies `n` elements to another type; NULL: to the same. */
 typedef void (*columns_convert_fn)(uint32_t dtype, const void *from, void *to, uint64_t n);
 
@@ -17,6 +19,8 @@ struct piece {
 
 struct column {
     bool is_text;
+    bool spreads;    /* a batch has a list with a tensor for each element of the row, which has one
+                        dimension */
     struct leaf row; /* of one sample; all zeroes of texts */
     uint64_t row_bytes;
     const char *key; /* borrowed of the names; NULL: the batch is a list */
@@ -214,6 +218,19 @@ static int columns_read_keys(struct columns *c, PyObject *keys)
     return 1;
 }
 
+static int columns_read_spreads(struct columns *c, PyObject *spreads)
+{
+    for (uint32_t i = 0; spreads != Py_None && i < c->n; i++) {
+        PyObject *spread = PyTuple_GetItem(spreads, i);
+        if (!spread)
+            return -1;
+        c->columns[i].spreads = spread == Py_True;
+        if (c->columns[i].spreads && (c->columns[i].is_text || c->columns[i].row.ndim != 1))
+            return 0;
+    }
+    return 1;
+}
+
 static int columns_read_dtypes(struct columns *c, PyObject *dtypes)
 {
     for (uint32_t i = 0; i < c->n; i++) {
@@ -232,8 +249,11 @@ static int columns_read_names(struct columns *c, PyObject *lowered)
 {
     _cleanup_py_ PyObject *keys = PyObject_GetAttrString(lowered, "keys");
     _cleanup_py_ PyObject *dtypes = keys ? PyObject_GetAttrString(lowered, "dtypes") : NULL;
-    int r = dtypes ? columns_read_keys(c, keys) : -1;
+    _cleanup_py_ PyObject *spreads = dtypes ? PyObject_GetAttrString(lowered, "spreads") : NULL;
+    int r = spreads ? columns_read_keys(c, keys) : -1;
 
+    if (r > 0)
+        r = columns_read_spreads(c, spreads);
     return r > 0 ? columns_read_dtypes(c, dtypes) : r;
 }
 
@@ -319,23 +339,56 @@ static uint32_t columns_find_part(const struct columns *c, uint64_t row)
     return (uint32_t)bisect_ends(c->ends, c->n_parts - 1, row);
 }
 
+/* Where the row of an index lies. False: there is none. */
+static bool columns_find_bytes(const struct columns *c, const struct column *column, uint64_t word,
+                               const char **ret)
+{
+    uint64_t row;
+
+    if (!columns_find_row(c, word, &row))
+        return false;
+    uint32_t part = columns_find_part(c, row);
+    *ret = column->pieces[part].bytes + (row - (part ? c->ends[part - 1] : 0)) * column->row_bytes;
+    return true;
+}
+
+static void columns_copy_elements(const struct column *column, const char *from, char *to,
+                                  uint64_t n)
+{
+    if (column->convert)
+        column->convert(column->row.dtype, from, to, n);
+    else
+        memcpy(to, from, n * dtype_bytes(column->dtype));
+}
+
 /* The client may write to the indices meanwhile: what is no sample any more is left out. */
 static void columns_copy(const struct columns *c, const struct column *column,
                          const struct slot_task *task, char *to)
 {
-    uint64_t bytes = column->row_bytes, elements = bytes / dtype_bytes(column->row.dtype), row;
+    uint64_t elements = column->row_bytes / dtype_bytes(column->row.dtype);
     uint64_t step = elements * dtype_bytes(column->dtype);
+    const char *from;
 
     for (uint32_t i = 0; i < task->samples; i++, to += step) {
-        if (!columns_find_row(c, __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED), &row))
+        uint64_t word = __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
+        if (columns_find_bytes(c, column, word, &from))
+            columns_copy_elements(column, from, to, elements);
+    }
+}
+
+/* Likewise, element e of each row to leaf e. */
+static void columns_spread(const struct columns *c, const struct column *column,
+                           const struct slot_task *task, const struct tree_node *leaves, char *slot)
+{
+    uint64_t size = dtype_bytes(column->row.dtype), step = dtype_bytes(column->dtype);
+    const char *from;
+
+    for (uint32_t i = 0; i < task->samples; i++) {
+        uint64_t word = __atomic_load_n(&task->indices[i], __ATOMIC_RELAXED);
+        if (!columns_find_bytes(c, column, word, &from))
             continue;
-        uint32_t part = columns_find_part(c, row);
-        row -= part ? c->ends[part - 1] : 0;
-        const char *from = column->pieces[part].bytes + row * bytes;
-        if (column->convert)
-            column->convert(column->row.dtype, from, to, elements);
-        else
-            memcpy(to, from, bytes);
+        for (uint64_t e = 0; e < column->row.shape[0]; e++)
+            columns_copy_elements(column, from + e * size, slot + leaves[e].offset + i * step, 1);
     }
 }
 
@@ -392,49 +445,71 @@ static int columns_add_texts(struct columns *c, const struct column *column,
     return r;
 }
 
+/* Of a row's list default_collate makes one, too. */
+static int columns_add_spread(struct columns *c, const struct column *column, uint64_t samples)
+{
+    uint64_t n = column->row.shape[0];
+    int r = n <= UINT32_MAX ? tree_add(&c->tree, TREE_LIST, column->key, (uint32_t)n) : -E2BIG;
+
+    for (uint64_t e = 0; r == 0 && e < n; e++)
+        r = tree_add_tensor(&c->tree, NULL, column->dtype, 1, &samples);
+    return r;
+}
+
+static int columns_add_tensor(struct columns *c, const struct column *column, uint64_t samples)
+{
+    uint64_t shape[TREE_DIMS] = {samples};
+
+    if (column->spreads)
+        return columns_add_spread(c, column, samples);
+    memcpy(&shape[1], column->row.shape, column->row.ndim * sizeof *shape);
+    return tree_add_tensor(&c->tree, column->key, column->dtype, column->row.ndim + 1, shape);
+}
+
 /* default_collate makes a list of each tuple and of texts, and a dict of each dict. */
 static int columns_make_tree(struct columns *c, uint32_t samples)
 {
     const struct column_span *spans = c->spans;
-    uint64_t shape[TREE_DIMS] = {samples};
 
     tree_clear(&c->tree);
     enum tree_kind kind = c->columns[0].key ? TREE_DICT : TREE_LIST;
     int r = c->bare ? 0 : tree_add(&c->tree, kind, NULL, c->n);
     for (uint32_t i = 0; r == 0 && i < c->n; i++) {
         const struct column *column = &c->columns[i];
-        if (column->is_text) {
-            r = columns_add_texts(c, column, spans, samples);
-            spans += samples;
-            continue;
-        }
-        memcpy(&shape[1], column->row.shape, column->row.ndim * sizeof *shape);
-        r = tree_add_tensor(&c->tree, column->key, column->dtype, column->row.ndim + 1, shape);
+        r = column->is_text ? columns_add_texts(c, column, spans, samples)
+                            : columns_add_tensor(c, column, samples);
+        spans += column->is_text ? samples : 0;
     }
     return r;
 }
 
 static bool columns_lay_out(struct columns *c, struct batch_layout *layout)
 {
-    for (uint32_t i = c->bare ? 0 : 1; i < c->tree.count; i++)
-        if (!batch_layout_place(layout, &c->tree.nodes[i]))
+    for (uint32_t i = 0; i < c->tree.count; i++) {
+        struct tree_node *node = &c->tree.nodes[i];
+        bool is_leaf = node->kind != TREE_DICT && node->kind != TREE_LIST;
+        if (is_leaf && !batch_layout_place(layout, node))
             return false;
+    }
     return true;
 }
 
-/* All columns, each at its leaf. */
+/* All columns, each at its leaf or leaves. */
 static void columns_write(const struct columns *c, const struct slot_task *task, char *slot)
 {
-    const struct tree_node *leaf = &c->tree.nodes[c->bare ? 0 : 1];
+    const struct tree_node *node = &c->tree.nodes[c->bare ? 0 : 1];
     const struct column_span *spans = c->spans;
 
-    for (uint32_t i = 0; i < c->n; i++) {
-        if (!c->columns[i].is_text) {
-            columns_copy(c, &c->columns[i], task, slot + leaf[i].offset);
-            continue;
+    for (uint32_t i = 0; i < c->n; i++, node = tree_skip(node)) {
+        const struct column *column = &c->columns[i];
+        if (column->is_text) {
+            column_texts_write(spans, task->samples, slot + node->offset);
+            spans += task->samples;
+        } else if (column->spreads) {
+            columns_spread(c, column, task, node + 1, slot);
+        } else {
+            columns_copy(c, column, task, slot + node->offset);
         }
-        column_texts_write(spans, task->samples, slot + leaf[i].offset);
-        spans += task->samples;
     }
 }
 
