@@ -12,9 +12,9 @@ medians, and ratios of the same turns to ours with 2 workers, and how many bytes
 
 Bars: tensors >= 30 x PyTorch's 2 workers and >= 5 x its 0; lists and tokens >= 50 x PyTorch's. On a busy machine
 (load 6 to 9, two cores), three rounds: lists 1868 batches/s, 98 x PyTorch's 2 workers and 117 x its 0 (149 x and 242 x
-at another time). tokens 3208, 9.3 x and 9.6 x; in processor time, of all processes, 13 to 17 x and 7 to 9 x. That bar is
-not met where datasets makes tensors, nor can it be by copying: a batch is 1 MiB, copying alone makes 4002 of them a
-second, and 50 x would be 16,800. tensors could only be compared by processor time, for one batch 0.19 ms, PyTorch 7.7
+at another time). tokens 3208, 9.3 x and 9.6 x; in processor time, of all processes, 13 to 17 x and 7 to 9 x. That bar
+is not met where datasets makes tensors, nor can it be by copying: a batch is 1 MiB, copying alone makes 4002 of them
+a second, and 50 x would be 16,800. tensors could only be compared by processor time, for one batch 0.19 ms, PyTorch 7.7
 with 2 workers and 5.2 with none: 40 x and 27 x.
 """
 
