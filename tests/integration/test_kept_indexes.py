@@ -14,7 +14,8 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import Daemon, RawClient, TestCase, as_user, dlctl, dlctl_json, main, wait_until  # noqa: E402
+from dltest import (Daemon, RawClient, TestCase, as_user, dlctl, dlctl_json, main, ready_workers,  # noqa: E402
+                    wait_until)
 
 WORKERS = 3
 SAMPLES = 600  # of a shard, each of a page or more, so that a walk along their headers touches all pages
@@ -53,14 +54,7 @@ class KeptIndexes(TestCase):
         return found
 
     def ready(self, client, name="shards"):
-        """The processes of the loader's workers, once all have the dataset open."""
-        def all_are():
-            rows[:] = [row for row in client.query("workers") if row["loader"] == name]
-            return len(rows) == WORKERS and all(row["state"] == "ready" for row in rows)
-
-        rows = []
-        wait_until(all_are, lambda: f"{WORKERS} workers to be ready: {rows}")
-        return [row["pid"] for row in rows]
+        return ready_workers(client, name, WORKERS)
 
     def touched(self, pid, path):
         """Which part of its mapping of the file the process has in its page table."""

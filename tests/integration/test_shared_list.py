@@ -13,7 +13,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import media  # noqa: E402
-from dltest import DaemonError, TestCase, main, wait_until  # noqa: E402
+from dltest import DaemonError, TestCase, main, ready_workers, wait_until  # noqa: E402
 
 IN_OPEN, IN_ISDIR = 0x20, 0x40000000
 WORKERS = 4
@@ -94,14 +94,7 @@ class SharedList(TestCase):
         return opened
 
     def ready(self, client, name="pictures"):
-        """The processes of the loader's workers, once all have the dataset open."""
-        def all_are():
-            rows[:] = [row for row in client.query("workers") if row["loader"] == name]
-            return len(rows) == WORKERS and all(row["state"] == "ready" for row in rows)
-
-        rows = []
-        wait_until(all_are, lambda: f"{WORKERS} workers to be ready: {rows}")
-        return [row["pid"] for row in rows]
+        return ready_workers(client, name, WORKERS)
 
     def replace_one(self, daemon, client):
         """Kills one of them; the one in its place."""

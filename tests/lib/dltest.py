@@ -358,6 +358,17 @@ def wait_until(condition, what, patience=PATIENCE):
         time.sleep(0.005)
 
 
+def ready_workers(client, loader, count):
+    """The processes of the loader's workers, once all have the dataset open."""
+    def all_are():
+        rows[:] = [row for row in client.query("workers") if row["loader"] == loader]
+        return len(rows) == count and all(row["state"] == "ready" for row in rows)
+
+    rows = []
+    wait_until(all_are, lambda: f"{count} workers to be ready: {rows}")
+    return [row["pid"] for row in rows]
+
+
 def children_of(pid):
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as file:
