@@ -18,6 +18,8 @@ import sys
 import tempfile
 import unittest
 
+# Before torch is imported: threads of its own spin while they wait for each other, and pictures are small.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 try:
     import numpy as np
     import torch
