@@ -397,7 +397,7 @@ class BadHosts(HostCase):
                 child = host.asked()
                 host.say(W_STARTED, child, 1)
                 worker = Channel(self, socket.socket(fileno=host.fds.pop(0)))
-                worker.say(W_INDEXED, "dataset", 1, fds=fds)
+                worker.say(W_INDEXED, "dataset", 1, 0, fds=fds)
                 self.assertEqual(host.hear(), [W_KILL, child])
                 self.assertIn(f"is killed: {why}", daemon.log)
                 client.close()

@@ -37,7 +37,7 @@ HAS_SECCOMP = os.environ.get("DLOADER_SECCOMP") == "1"
 HAS_LANDLOCK = ctypes.CDLL(None).syscall(444, None, 0, 1) > 0
 DONES_AT = TASKS_AT + QUEUE_RECORDS * 16
 DONE_BYTES = 64
-NOTE_BYTES, SLOW_BYTES = 1344, 320
+NOTE_BYTES, SLOW_BYTES = 1344, 4736
 QUEUES_BYTES = DONES_AT + QUEUE_RECORDS * DONE_BYTES + NOTE_BYTES + SLOW_BYTES
 
 
@@ -108,7 +108,7 @@ class Worker(Peer):
                 "batch": {"size": batch}, "seed": 5,
                 "sampler": {"kind": "client"}, "collate": collate or {"kind": "python"},
                 "workers": {"count": 1}, **more}
-        self.send(W_OPEN, 0, 1, QUEUES_BYTES, spec, list(roots), [], [], sandbox, b"", foreign,
+        self.send(W_OPEN, 0, 1, QUEUES_BYTES, spec, list(roots), [], [], sandbox, b"", foreign, "", 0,
                   fds=[memory, *self.bells])
         os.close(memory)
 
