@@ -34,7 +34,7 @@ static const struct shape {
      {.keys = "loader uid segment slots leased ready filling free memory_bytes state slot_bytes "
               "worker"}},
     {"users",
-     {.keys = "uid sessions control_group loaders workers memory_bytes held_bytes descriptors "
+     {.keys = "uid sessions control_group loaders workers memory_bytes overhead_bytes descriptors "
               "epochs leases "
               "worlds threads waiting_jobs log_lines_left_out refused loop_s"}},
     {"quarantine",

@@ -170,9 +170,9 @@ static bool registry_make_way(void *context, struct loader *loader)
 static bool registry_fits(const struct quota_account *account, enum quota_kind kind, uint64_t n,
                           uint64_t returned)
 {
-    uint64_t held = quota_held(account, kind), limit = quota_limit(account, kind);
+    uint64_t in_use = quota_in_use(account, kind), limit = quota_limit(account, kind);
 
-    return n <= limit && held - min_u64(held, returned) <= limit - n;
+    return n <= limit && in_use - min_u64(in_use, returned) <= limit - n;
 }
 
 /* There would be room if all that nobody uses gave way: else none of it has to. */

@@ -206,13 +206,13 @@ static void views_add_quotas(struct row *row, const struct quota_account *accoun
     for (int i = 0; i < QUOTA_KINDS; i++) {
         enum quota_kind kind = (enum quota_kind)i;
         const char *name = quota_kind_name(kind);
-        bool bytes = kind == QUOTA_BYTES || kind == QUOTA_HELD;
-        char held[64];
+        bool bytes = kind == QUOTA_BYTES || kind == QUOTA_OVERHEAD;
+        char key[64];
 
-        (void)snprintf(held, sizeof held, kind == QUOTA_BYTES ? "memory_bytes" : "%s%s", name,
+        (void)snprintf(key, sizeof key, kind == QUOTA_BYTES ? "memory_bytes" : "%s%s", name,
                        bytes ? "_bytes" : "");
-        (void)snprintf(limit, sizeof limit, "limit_%s", held);
-        row_uint(row, held, quota_held(account, kind));
+        (void)snprintf(limit, sizeof limit, "limit_%s", key);
+        row_uint(row, key, quota_in_use(account, kind));
         row_uint(row, limit, quota_limit(account, kind));
     }
 }

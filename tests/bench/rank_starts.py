@@ -20,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 
 from dltest import RawClient, wait_until  # noqa: E402
 
-LIMITS = {"limits": {"epochs": 100000, "leases": 1000000, "bytes": "8GiB", "held": "4GiB"}}
+LIMITS = {"limits": {"epochs": 100000, "leases": 1000000, "bytes": "8GiB", "overhead": "4GiB"}}
 SPEC = {"name": "ranks", "dataset": {"kind": "range", "length": 1 << 20}, "batch": {"size": 4}, "seed": 1,
         "workers": {"count": 2}}
 

@@ -396,11 +396,11 @@ static void check(const struct game *g)
         loaders++;
     }
     /* One that is gone may still have leases, and workers until it is freed. */
-    FUZZ_ASSERT(quota_held(g->account, QUOTA_BYTES) >= held.bytes);
-    FUZZ_ASSERT(quota_held(g->account, QUOTA_LEASES) >= held.leases);
-    FUZZ_ASSERT(quota_held(g->account, QUOTA_WORKERS) >= held.workers);
-    FUZZ_ASSERT(quota_held(g->account, QUOTA_LOADERS) >= loaders);
-    FUZZ_ASSERT(quota_held(g->account, QUOTA_SESSIONS) == g->n_sessions);
+    FUZZ_ASSERT(quota_in_use(g->account, QUOTA_BYTES) >= held.bytes);
+    FUZZ_ASSERT(quota_in_use(g->account, QUOTA_LEASES) >= held.leases);
+    FUZZ_ASSERT(quota_in_use(g->account, QUOTA_WORKERS) >= held.workers);
+    FUZZ_ASSERT(quota_in_use(g->account, QUOTA_LOADERS) >= loaders);
+    FUZZ_ASSERT(quota_in_use(g->account, QUOTA_SESSIONS) == g->n_sessions);
 }
 
 static void settle(struct game *g)
@@ -657,7 +657,7 @@ static void end(struct game *g)
     for (uint32_t i = 0; i < CLIENTS; i++)
         hang_up(&g->clients[i]);
     settle(g);
-    FUZZ_ASSERT(g->n_sessions == 0 && quota_held(g->account, QUOTA_LEASES) == 0);
+    FUZZ_ASSERT(g->n_sessions == 0 && quota_in_use(g->account, QUOTA_LEASES) == 0);
     for (uint32_t i = 0; i < SPECS; i++) {
         struct loader *loader = g->loaders[i];
         g->loaders[i] = NULL;
@@ -673,7 +673,7 @@ static void end(struct game *g)
     settle(g);
     FUZZ_ASSERT(fakes.count == 0 && world.n == 0 && !g->tables.tables);
     for (int kind = 0; kind < QUOTA_KINDS; kind++)
-        FUZZ_ASSERT(quota_held(g->account, (enum quota_kind)kind) == 0);
+        FUZZ_ASSERT(quota_in_use(g->account, (enum quota_kind)kind) == 0);
     g->crew = crew_free(g->crew);
     FUZZ_ASSERT(uv_loop_close(&g->loop) == 0);
     hosts_free(g->hosts);

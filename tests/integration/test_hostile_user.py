@@ -18,7 +18,7 @@ HONEST, HOSTILE = 60201, 60202
 SECONDS = float(os.environ.get("DLOADER_HOSTILE_SECONDS", 6))  # of all attacks at once
 SHORT = 1 if QUICK else 2  # of one alone, or until it has come to what its case is about
 
-LIMITS = {"sessions": 256, "loaders": 8, "workers": 8, "bytes": "64MiB", "held": "16MiB", "descriptors": 200}
+LIMITS = {"sessions": 256, "loaders": 8, "workers": 8, "bytes": "64MiB", "overhead": "16MiB", "descriptors": 200}
 SPEC = {"name": "honest", "dataset": {"kind": "range", "length": 640}, "batch": {"size": 64}, "seed": 1,
         "workers": {"count": 1}}
 
@@ -151,11 +151,11 @@ class HostileUser(Beside):
 
     def test_what_is_fed(self):
         report = self.alone("feed", refused=1)
-        self.assertEqual(report["named"], ["limits.held"])
+        self.assertEqual(report["named"], ["limits.overhead"])
 
     def test_what_is_said_in_part(self):
         report = self.alone("partial", refused=1)
-        self.assertEqual(report["named"], ["limits.held"])
+        self.assertEqual(report["named"], ["limits.overhead"])
 
     def test_descriptors(self):
         report = self.alone("descriptors", refused=1)
@@ -190,19 +190,19 @@ class HostileUser(Beside):
         self.assertLess(self.most_resident(), before + (192 << 20))
 
     def test_rosters_of_dispatched_epochs(self):
-        """A quarter of a megabyte for a million ranks: so many jobs of one user as limits.held has room for."""
+        """A quarter of a megabyte for a million ranks: so many jobs of one user as limits.overhead has room for."""
         self.most_resident()
         before = self.resident()
         report = self.alone("rosters", done=16, refused=1)
         self.assertGreaterEqual(report["done"], 16)
-        self.assertEqual(report["named"], ["limits.held"])
+        self.assertEqual(report["named"], ["limits.overhead"])
         self.assertLess(self.most_resident(), before + (96 << 20))
 
     def test_states_that_are_carried(self):
         """A quarter of a megabyte for each stream."""
         report = self.alone("carried", done=16, refused=1)
         self.assertGreaterEqual(report["done"], 16)
-        self.assertEqual(report["named"], ["limits.held"])
+        self.assertEqual(report["named"], ["limits.overhead"])
 
     def seconds_to_read(self):
         """Of processor time, for one spec such as these: by dlctl, whose plan of it is one line."""
@@ -215,11 +215,11 @@ class HostileUser(Beside):
 
     def test_specs_that_are_kept(self):
         with self.client(self.server) as client:
-            before = self.users()[0]["held_bytes"]
+            before = self.users()[0]["overhead_bytes"]
             loader = client.open(large_spec(1))["loader"]
-            self.assertGreater(self.users()[0]["held_bytes"], before + 35000 * (3 + 8))
+            self.assertGreater(self.users()[0]["overhead_bytes"], before + 35000 * (3 + 8))
             client.send(CLOSE, loader)
-        wait_until(lambda: self.users()[0]["held_bytes"] <= before, "the loader to end")
+        wait_until(lambda: self.users()[0]["overhead_bytes"] <= before, "the loader to end")
 
     def test_lines_of_the_log(self):
         report = self.alone("noise", done=201)
@@ -271,7 +271,7 @@ class BusyThreads(Beside):
             while (message := client.recv())[0] != ERROR:
                 pass
             ends.append(message[3])
-        self.assertEqual(set(ends), {"limits.held", "spec"})
+        self.assertEqual(set(ends), {"limits.overhead", "spec"})
         for client in (busy, *asking):
             client.close()
         self.assert_all_is_back(*self.before)

@@ -268,13 +268,13 @@ static void begin(struct sim *sim)
                                              .bytes = UINT64_MAX / 2,
                                              .epochs = 1000000,
                                              .leases = 1000000,
-                                             .held = UINT64_MAX / 2};
+                                             .overhead = UINT64_MAX / 2};
     struct config_limits limits = any;
 
     if (sim->rules->leases)
         limits.leases = sim->rules->leases;
-    if (sim->rules->held)
-        limits.held = sim->rules->held;
+    if (sim->rules->overhead)
+        limits.overhead = sim->rules->overhead;
     sim->quota = quota_new(&limits);
     sim->account = quota_account(sim->quota, 1000);
     sim->spec = (struct dl_spec){.workers = sim->rules->workers,

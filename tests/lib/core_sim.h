@@ -21,7 +21,7 @@ struct sim_rules {
     uint32_t slots;    /* of a segment */
     uint32_t segments; /* that there is memory for */
     uint32_t leases;   /* that the user may have; 0: any number */
-    uint64_t held;     /* bytes of the daemon's own memory, likewise */
+    uint64_t overhead; /* bytes of the daemon's own memory, likewise */
     uint32_t retries;
     uint32_t
         sharers; /* of `ranks`, so many that follow each other read the same batches; 0: none */

@@ -9,11 +9,11 @@ enum { KIB = 1024 };
 static void expect_refused(struct budget *budget, uint64_t bytes, int code, const char *text)
 {
     struct dl_error err = {0};
-    uint64_t held = budget->held, promised = budget->promised;
+    uint64_t held = budget->in_use, promised = budget->promised;
 
     assert_int_equal(budget_take(budget, bytes, "eat less", &err), -code);
     assert_non_null(strstr(err.message, text));
-    assert_int_equal(budget->held, held);
+    assert_int_equal(budget->in_use, held);
     assert_int_equal(budget->promised, promised);
 }
 
@@ -49,7 +49,7 @@ static void test_the_ceiling_of_all_users(void **state)
     assert_int_equal(budget_take(&budget, 10 * KIB, "eat less", &err), 0);
     budget_settle(&budget, 50 * KIB);
     budget_return(&budget, 50 * KIB);
-    assert_int_equal(budget.held + budget.promised, 0);
+    assert_int_equal(budget.in_use + budget.promised, 0);
 }
 
 /* Of a machine whose memory nobody takes meanwhile: what is promised is gone. */

@@ -32,7 +32,7 @@ static int teardown(void **state)
 {
     struct fixture *f = *state;
 
-    assert_int_equal(f->budget.held + f->budget.promised, 0);
+    assert_int_equal(f->budget.in_use + f->budget.promised, 0);
     quota_free(f->quota); /* asserts that all is returned */
     free(f);
     return 0;
@@ -40,8 +40,8 @@ static int teardown(void **state)
 
 static void expect(const struct fixture *f, uint64_t account, uint64_t held, uint64_t promised)
 {
-    assert_int_equal(quota_held(f->payer.account, QUOTA_BYTES), account);
-    assert_int_equal(f->budget.held, held);
+    assert_int_equal(quota_in_use(f->payer.account, QUOTA_BYTES), account);
+    assert_int_equal(f->budget.in_use, held);
     assert_int_equal(f->budget.promised, promised);
 }
 
@@ -121,7 +121,7 @@ static void test_refused(void **state)
     assert_int_equal(charge_take(&second, &f->other, 7 * MIB, "eat less", &err), -EDQUOT);
     assert_string_equal(err.path, "limits.memory");
     assert_non_null(strstr(err.message, "; close loaders, eat less, or raise limits.memory"));
-    assert_int_equal(quota_held(f->other.account, QUOTA_BYTES), 0);
+    assert_int_equal(quota_in_use(f->other.account, QUOTA_BYTES), 0);
     assert_int_equal(second.bytes, 0);
     expect(f, 10 * MIB, 10 * MIB, 10 * MIB);
     charge_return(&first);

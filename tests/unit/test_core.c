@@ -23,7 +23,7 @@ struct bed {
 static void set_up_workers(struct bed *bed, bool dispatch, uint32_t workers)
 {
     static const struct config_limits limits = {
-        .bytes = 1000000, .epochs = 1000000, .leases = 1000000, .held = 1000000};
+        .bytes = 1000000, .epochs = 1000000, .leases = 1000000, .overhead = 1000000};
 
     *bed = (struct bed){.spec = {.workers = workers,
                                  .batch_size = 4,
@@ -381,7 +381,7 @@ static void test_what_is_fed_is_part_of_the_cost(void **state)
 /* ---- who is awaited, and for what --------------------------------------------------------------
  */
 
-enum { ROSTER = 1048576 / 4, FITTING = 3 /* of DL_MAX_WORLD_SIZE ranks, in limits.held */ };
+enum { ROSTER = 1048576 / 4, FITTING = 3 /* of DL_MAX_WORLD_SIZE ranks, in limits.overhead */ };
 
 static struct stream_params member(const char *job, uint64_t rank)
 {
@@ -392,9 +392,9 @@ static struct stream_params member(const char *job, uint64_t rank)
     return params;
 }
 
-static uint64_t held(const struct bed *bed)
+static uint64_t overhead(const struct bed *bed)
 {
-    return quota_held(bed->core.o.account, QUOTA_HELD);
+    return quota_in_use(bed->core.o.account, QUOTA_OVERHEAD);
 }
 
 /* A source waits for a million ranks: its user pays for that, and may not have any number. */
@@ -409,17 +409,17 @@ static void test_rosters_are_paid_for(void **state)
     set_up(&bed, true);
     for (uint64_t i = 0; i < FITTING; i++) {
         begin(&bed, member(jobs[i], 0));
-        assert_in_range(held(&bed), (i + 1) * ROSTER, (i + 2) * ROSTER);
+        assert_in_range(overhead(&bed), (i + 1) * ROSTER, (i + 2) * ROSTER);
     }
     begin(&bed, member("a", 1)); /* the same source's */
-    assert_in_range(held(&bed), FITTING * ROSTER, (FITTING + 1) * ROSTER);
+    assert_in_range(overhead(&bed), FITTING * ROSTER, (FITTING + 1) * ROSTER);
 
     struct stream *rank = core_add(&bed.core, &params, NULL, NULL);
     assert_null(core_find_source(&bed.core, rank));
     struct stream_params all = core_source_params(&params, params.credits);
     struct stream *source = core_add(&bed.core, &all, NULL, NULL);
     assert_int_equal(core_add_source(&bed.core, source, rank, &err), -EDQUOT);
-    assert_string_equal(err.path, "limits.held");
+    assert_string_equal(err.path, "limits.overhead");
     core_end(&bed.core, source);
     core_end(&bed.core, rank);
     tear_down(&bed);
@@ -441,7 +441,7 @@ static void test_rosters_that_are_kept(void **state)
         core_lose(&bed.core, died, false, 0);
         execute(&bed, CORE_DROP);
         assert_int_equal(bed.core.rosters.n, i + 1);
-        assert_in_range(held(&bed), (i + 1) * ROSTER, (i + 2) * ROSTER);
+        assert_in_range(overhead(&bed), (i + 1) * ROSTER, (i + 2) * ROSTER);
     }
     begin(&bed, member("d", 0));
     assert_int_equal(bed.core.rosters.n, FITTING - 1);
@@ -449,7 +449,7 @@ static void test_rosters_that_are_kept(void **state)
 
     begin(&bed, member("b", 0)); /* another pass */
     assert_int_equal(bed.core.rosters.n, FITTING - 2);
-    assert_in_range(held(&bed), FITTING * ROSTER, (FITTING + 1) * ROSTER);
+    assert_in_range(overhead(&bed), FITTING * ROSTER, (FITTING + 1) * ROSTER);
     tear_down(&bed);
 }
 

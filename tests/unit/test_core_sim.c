@@ -113,7 +113,7 @@ static void test_sources_that_are_not_paid_for(void **state)
         rules.ranks = 6;
         rules.iterable = kind & 2;
         rules.job = kind & 4;
-        rules.held = 4 * sizeof(struct stream);
+        rules.overhead = 4 * sizeof(struct stream);
         struct sim_totals totals = play(&rules, 40, 400);
         assert_true(totals.batches > 0 && totals.finished > 0);
         unpaid += totals.unpaid;

@@ -152,7 +152,7 @@ static void test_memory_is_charged(void **state)
         params[i].length = BYTES / 4;
         params[i].epoch = i;
         epochs[i] = ref(f, &params[i]);
-        assert_int_equal(quota_held(account, QUOTA_BYTES), (i + 1) * BYTES);
+        assert_int_equal(quota_in_use(account, QUOTA_BYTES), (i + 1) * BYTES);
     }
     assert_ptr_equal(ref(f, &params[2]), epochs[2]);
     params[0].epoch = 3;
@@ -162,9 +162,9 @@ static void test_memory_is_charged(void **state)
     epoch_unref(&f->set, ref(f, &params[0]));
     for (size_t i = 0; i < ARRAY_SIZE(params); i++)
         epoch_unref(&f->set, epochs[i]);
-    assert_int_equal(quota_held(account, QUOTA_BYTES), BYTES);
+    assert_int_equal(quota_in_use(account, QUOTA_BYTES), BYTES);
     epoch_unref(&f->set, epochs[2]);
-    assert_int_equal(quota_held(account, QUOTA_BYTES), 0);
+    assert_int_equal(quota_in_use(account, QUOTA_BYTES), 0);
     f->set.payer.account = NULL;
     quota_free(quota);
 }
@@ -437,7 +437,7 @@ static struct quota *charge(struct fixture *f, uint64_t bytes)
 
 static void charge_no_more(struct fixture *f, struct quota *quota)
 {
-    assert_int_equal(quota_held(f->set.payer.account, QUOTA_BYTES), 0);
+    assert_int_equal(quota_in_use(f->set.payer.account, QUOTA_BYTES), 0);
     f->set.payer.account = NULL;
     quota_free(quota);
 }
@@ -456,7 +456,7 @@ static void test_given_up_plans_are_charged(void **state)
         struct epoch *epoch = ref(f, &params);
         assert_false(prepare(f, epoch, 0, 14999));
         epoch_unref(&f->set, epoch);
-        assert_int_equal(quota_held(f->set.payer.account, QUOTA_BYTES),
+        assert_int_equal(quota_in_use(f->set.payer.account, QUOTA_BYTES),
                          min_u64(i + 1, CREW_JOBS) * each);
     }
     uv_run(&f->loop, UV_RUN_DEFAULT);
@@ -475,13 +475,13 @@ static void test_batches_of_tokens_are_charged(void **state)
     struct dl_error err = {0};
 
     assert_int_equal(epoch_ref(&f->set, &params, table, &epoch, NULL), 0);
-    assert_int_equal(quota_held(f->set.payer.account, QUOTA_BYTES), (4 + 20) * SAMPLES);
+    assert_int_equal(quota_in_use(f->set.payer.account, QUOTA_BYTES), (4 + 20) * SAMPLES);
     params.epoch++;
     assert_int_equal(epoch_ref(&f->set, &params, table, &other, &err), -EDQUOT);
     assert_int_equal(work_out(f, epoch), 1);
     uv_run(&f->loop, UV_RUN_DEFAULT);
     assert_int_equal(f->calls, 1);
-    uint64_t kept = quota_held(f->set.payer.account, QUOTA_BYTES);
+    uint64_t kept = quota_in_use(f->set.payer.account, QUOTA_BYTES);
     assert_int_equal(kept, plan_bytes(epoch_plan(epoch)));
     assert_in_range(kept, 4 * SAMPLES, 10 * SAMPLES);
     epoch_unref(&f->set, epoch);
@@ -506,13 +506,14 @@ static void test_lists_are_charged(void **state)
     drawn.weights = weights;
     drawn.order = PLAN_NATIVE;
     struct epoch *a = ref(f, &listed);
-    assert_int_equal(quota_held(f->set.payer.account, QUOTA_BYTES),
+    assert_int_equal(quota_in_use(f->set.payer.account, QUOTA_BYTES),
                      3 * (8 + 4)); /* and the places */
     struct epoch *b = ref(f, &drawn);
-    assert_int_equal(quota_held(f->set.payer.account, QUOTA_BYTES), 3 * (8 + 4) + 4 * (8 + 16));
+    assert_int_equal(quota_in_use(f->set.payer.account, QUOTA_BYTES), 3 * (8 + 4) + 4 * (8 + 16));
     drawn.replacement = true;
     struct epoch *c = ref(f, &drawn);
-    assert_int_equal(quota_held(f->set.payer.account, QUOTA_BYTES), 3 * (8 + 4) + 4 * (8 + 16 + 8));
+    assert_int_equal(quota_in_use(f->set.payer.account, QUOTA_BYTES),
+                     3 * (8 + 4) + 4 * (8 + 16 + 8));
     epoch_unref(&f->set, a);
     epoch_unref(&f->set, b);
     epoch_unref(&f->set, c);

@@ -36,7 +36,7 @@ static int teardown(void **state)
     struct fixture *f = *state;
 
     index_list_deinit(&f->list);
-    assert_int_equal(f->budget.held + f->budget.promised, 0);
+    assert_int_equal(f->budget.in_use + f->budget.promised, 0);
     quota_free(f->quota); /* asserts that all is returned */
     free(f);
     return 0;
@@ -60,8 +60,8 @@ static void test_kept_and_paid_for(void **state)
     assert_int_equal(add(f, "dataset.datasets.0", 1, 2 * MIB, NULL), 0);
     assert_int_equal(f->list.n, 2);
     assert_string_equal(f->list.items[1].place, "dataset.datasets.0");
-    assert_int_equal(quota_held(f->payer.account, QUOTA_BYTES), 3 * MIB);
-    assert_int_equal(quota_held(f->payer.account, QUOTA_DESCRIPTORS), 2);
+    assert_int_equal(quota_in_use(f->payer.account, QUOTA_BYTES), 3 * MIB);
+    assert_int_equal(quota_in_use(f->payer.account, QUOTA_DESCRIPTORS), 2);
     assert_int_equal(f->budget.promised, 0); /* it is there */
     /* The first one stays. */
     assert_int_equal(add(f, "dataset", 1, 3 * MIB, NULL), 0);

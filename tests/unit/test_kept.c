@@ -42,7 +42,7 @@ static int teardown(void **state)
         kept_end(&f->kept);
     assert_int_equal(uv_run(&f->loop, UV_RUN_DEFAULT), 0);
     assert_int_equal(uv_loop_close(&f->loop), 0);
-    assert_int_equal(f->budget.held + f->budget.promised, 0);
+    assert_int_equal(f->budget.in_use + f->budget.promised, 0);
     quota_free(f->quota); /* asserts that all is returned */
     free(f);
     return 0;
@@ -75,9 +75,9 @@ static void *map(int fd)
 
 static void expect(const struct fixture *f, uint64_t bytes, uint64_t descriptors)
 {
-    assert_int_equal(quota_held(f->account, QUOTA_BYTES), bytes);
-    assert_int_equal(quota_held(f->account, QUOTA_DESCRIPTORS), descriptors);
-    assert_true(f->budget.held >= bytes);
+    assert_int_equal(quota_in_use(f->account, QUOTA_BYTES), bytes);
+    assert_int_equal(quota_in_use(f->account, QUOTA_DESCRIPTORS), descriptors);
+    assert_true(f->budget.in_use >= bytes);
 }
 
 static void test_what_nobody_has(void **state)

@@ -220,7 +220,7 @@ static void test_so_many(void **state)
 
 static void test_who_pays(void **state)
 {
-    struct config_limits limits = {.held = 2 * sizeof(struct lately_rank) + 1};
+    struct config_limits limits = {.overhead = 2 * sizeof(struct lately_rank) + 1};
     struct quota *quota = quota_new(&limits);
     struct quota_account *account = quota_account(quota, 1000);
     struct lately_book book = {.account = account};
@@ -229,10 +229,10 @@ static void test_who_pays(void **state)
     (void)state;
     for (key.rank = 0; key.rank < 4; key.rank++)
         assert_int_equal(!!lately_book_join(&book, &key, NULL, BEGIN), key.rank < 2);
-    assert_int_equal(quota_held(account, QUOTA_HELD), 2 * sizeof(struct lately_rank));
+    assert_int_equal(quota_in_use(account, QUOTA_OVERHEAD), 2 * sizeof(struct lately_rank));
     assert_int_equal(quota_refused(account), 0); /* nobody asked for it */
     lately_book_deinit(&book);
-    assert_int_equal(quota_held(account, QUOTA_HELD), 0);
+    assert_int_equal(quota_in_use(account, QUOTA_OVERHEAD), 0);
     quota_free(quota);
 }
 

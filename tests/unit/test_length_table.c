@@ -180,15 +180,15 @@ static void test_it_is_charged(void **state)
     struct dl_error err = {0};
 
     assert_int_equal(length_table_new(SAMPLES, &payer, &table, &err), 0);
-    assert_int_equal(quota_held(account, QUOTA_BYTES), 4 * SAMPLES);
+    assert_int_equal(quota_in_use(account, QUOTA_BYTES), 4 * SAMPLES);
     assert_int_equal(length_table_new(1, &payer, &other, &err), -EDQUOT);
     assert_string_equal(err.path, "limits.bytes");
     struct length_cache_load *l = begin_load(f, table, &rule);
     length_table_unref(table);
     length_cache_forget(l);
-    assert_int_equal(quota_held(account, QUOTA_BYTES), 4 * SAMPLES);
+    assert_int_equal(quota_in_use(account, QUOTA_BYTES), 4 * SAMPLES);
     uv_run(&f->loop, UV_RUN_DEFAULT);
-    assert_int_equal(quota_held(account, QUOTA_BYTES), 0);
+    assert_int_equal(quota_in_use(account, QUOTA_BYTES), 0);
     quota_free(quota);
 }
 

@@ -49,10 +49,11 @@ static const struct row rows[] = {
      "dloader_draining 1\n"
      "dloader_sessions 4\n"},
     {"status", "{version: 7, sessions: x, state: running}", "dloader_draining 0\n"},
-    {"users", "[{uid: 0, refused: 3, held_bytes: 4096}, {uid: 60001, loop_s: 0.5, descriptors: 7}]",
+    {"users",
+     "[{uid: 0, refused: 3, overhead_bytes: 4096}, {uid: 60001, loop_s: 0.5, descriptors: 7}]",
      "dloader_user_refusals_total{uid=\"0\"} 3\n"
      "dloader_user_loop_seconds_total{uid=\"60001\"} 0.5\n"
-     "dloader_user_held_bytes{uid=\"0\"} 4096\n"
+     "dloader_user_overhead_bytes{uid=\"0\"} 4096\n"
      "dloader_user_descriptors{uid=\"60001\"} 7\n"},
     /* Ranks of a job together; tokens are not known. */
     {"mixtures",

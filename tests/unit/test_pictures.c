@@ -37,7 +37,7 @@ static int teardown(void **state)
     struct fixture *f = *state;
 
     assert_null(f->set.head);
-    assert_int_equal(f->budget.held + f->budget.promised, 0);
+    assert_int_equal(f->budget.in_use + f->budget.promised, 0);
     quota_free(f->quota); /* asserts that all is returned */
     free(f);
     return 0;
@@ -71,12 +71,12 @@ static void test_who_shares(void **state)
     assert_ptr_not_equal(one.items[0], theirs.items[0]);
     assert_int_equal(pictures_bytes(again.items[0]), 4 * MIB); /* the first one's wish */
     assert_string_equal(pictures_root(one.items[0]), "/base/a");
-    assert_int_equal(quota_held(f->payer.account, QUOTA_BYTES), 6 * MIB);
-    assert_int_equal(quota_held(f->other.account, QUOTA_BYTES), 5 * MIB);
+    assert_int_equal(quota_in_use(f->payer.account, QUOTA_BYTES), 6 * MIB);
+    assert_int_equal(quota_in_use(f->other.account, QUOTA_BYTES), 5 * MIB);
     pictures_list_deinit(&one);
-    assert_int_equal(quota_held(f->payer.account, QUOTA_BYTES), 6 * MIB);
+    assert_int_equal(quota_in_use(f->payer.account, QUOTA_BYTES), 6 * MIB);
     pictures_list_deinit(&again);
-    assert_int_equal(quota_held(f->payer.account, QUOTA_BYTES), 2 * MIB);
+    assert_int_equal(quota_in_use(f->payer.account, QUOTA_BYTES), 2 * MIB);
     pictures_list_deinit(&theirs);
     pictures_list_deinit(&elsewhere);
 }
@@ -97,14 +97,14 @@ static void test_a_host_shares(void **state)
     assert_int_equal(session.n, 1);
     pictures_list_deinit(&folder);
     pictures_list_deinit(&host);
-    assert_int_equal(quota_held(f->payer.account, QUOTA_BYTES), 4 * MIB);
+    assert_int_equal(quota_in_use(f->payer.account, QUOTA_BYTES), 4 * MIB);
     assert_int_equal(
         make(f, &f->payer, "{kind: python, host: 8, root: a, cache: 8MiB}", &host, NULL), 0);
     assert_ptr_equal(host.items[0], session.items[0]);
     pictures_list_deinit(&session);
-    assert_int_equal(quota_held(f->payer.account, QUOTA_BYTES), 4 * MIB);
+    assert_int_equal(quota_in_use(f->payer.account, QUOTA_BYTES), 4 * MIB);
     pictures_list_deinit(&host);
-    assert_int_equal(quota_held(f->payer.account, QUOTA_BYTES), 0);
+    assert_int_equal(quota_in_use(f->payer.account, QUOTA_BYTES), 0);
 }
 
 static void test_datasets_in_datasets(void **state)
@@ -160,7 +160,7 @@ static void test_limits(void **state)
         assert_int_equal(make(f, &f->payer, rows[i].dataset, &list, &err), -EDQUOT);
         assert_string_equal(err.path, rows[i].path);
         assert_int_equal(list.n, 0);
-        assert_int_equal(quota_held(f->payer.account, QUOTA_BYTES), 0);
+        assert_int_equal(quota_in_use(f->payer.account, QUOTA_BYTES), 0);
     }
     f->share.bytes = 2 * MIB;
     struct pictures_list list;
@@ -197,7 +197,7 @@ static void test_a_worker_fills_it(void **state)
     assert_true(counts.used_bytes > 1500000);
     pictures_set_settle(&f->set);
     assert_int_equal(f->budget.promised, 4 * MIB - counts.used_bytes);
-    assert_int_equal(f->budget.held, 4 * MIB);
+    assert_int_equal(f->budget.in_use, 4 * MIB);
     pictures_cache_close(&cache);
     pictures_list_deinit(&list);
 }

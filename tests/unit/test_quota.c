@@ -12,7 +12,7 @@ static const struct config_limits limits = {.sessions = 3,
                                             .bytes = 1000,
                                             .epochs = 9,
                                             .leases = 11,
-                                            .held = 13,
+                                            .overhead = 13,
                                             .descriptors = 17,
                                             .worlds = 19};
 
@@ -21,10 +21,10 @@ static const struct {
     const char *name;
     uint64_t limit;
 } kinds[QUOTA_KINDS] = {
-    {QUOTA_SESSIONS, "limits.sessions", 3}, {QUOTA_LOADERS, "limits.loaders", 5},
-    {QUOTA_WORKERS, "limits.workers", 7},   {QUOTA_BYTES, "limits.bytes", 1000},
-    {QUOTA_EPOCHS, "limits.epochs", 9},     {QUOTA_LEASES, "limits.leases", 11},
-    {QUOTA_HELD, "limits.held", 13},        {QUOTA_DESCRIPTORS, "limits.descriptors", 17},
+    {QUOTA_SESSIONS, "limits.sessions", 3},  {QUOTA_LOADERS, "limits.loaders", 5},
+    {QUOTA_WORKERS, "limits.workers", 7},    {QUOTA_BYTES, "limits.bytes", 1000},
+    {QUOTA_EPOCHS, "limits.epochs", 9},      {QUOTA_LEASES, "limits.leases", 11},
+    {QUOTA_OVERHEAD, "limits.overhead", 13}, {QUOTA_DESCRIPTORS, "limits.descriptors", 17},
     {QUOTA_WORLDS, "limits.worlds", 19}};
 
 static void test_each_kind_to_its_limit(void **state)
@@ -49,12 +49,12 @@ static void test_each_kind_to_its_limit(void **state)
                  "some, or raise it in dloaderd.conf",
                  (unsigned long long)kinds[i].limit, (unsigned long long)kinds[i].limit);
         assert_string_equal(err.message, text);
-        assert_int_equal(quota_held(account, kind), kinds[i].limit);
+        assert_int_equal(quota_in_use(account, kind), kinds[i].limit);
         assert_int_equal(quota_charge(account, kind, 1, NULL), -EDQUOT);
         quota_return(account, kind, 1);
         assert_int_equal(quota_charge(account, kind, 1, &err), 0);
         quota_return(account, kind, kinds[i].limit);
-        assert_int_equal(quota_held(account, kind), 0);
+        assert_int_equal(quota_in_use(account, kind), 0);
     }
     assert_null(quota_free(quota));
 }
@@ -72,7 +72,7 @@ static void test_absurd_charges(void **state)
         assert_int_equal(quota_charge(account, QUOTA_BYTES, held, NULL), 0);
         for (size_t i = 0; i < ARRAY_SIZE(charges); i++) {
             assert_int_equal(quota_charge(account, QUOTA_BYTES, charges[i], NULL), -EDQUOT);
-            assert_int_equal(quota_held(account, QUOTA_BYTES), held);
+            assert_int_equal(quota_in_use(account, QUOTA_BYTES), held);
         }
         quota_return(account, QUOTA_BYTES, held);
     }
@@ -91,7 +91,7 @@ static void test_users_do_not_share(void **state)
         for (int i = 0; i < 3; i++)
             assert_int_equal(quota_charge(accounts[uid], QUOTA_SESSIONS, 1, NULL), 0);
         assert_int_equal(quota_charge(accounts[uid], QUOTA_SESSIONS, 1, NULL), -EDQUOT);
-        assert_int_equal(quota_held(accounts[uid], QUOTA_LOADERS), 0);
+        assert_int_equal(quota_in_use(accounts[uid], QUOTA_LOADERS), 0);
     }
     for (uid_t uid = 0; uid < USERS; uid++) {
         assert_ptr_equal(quota_account(quota, uid * 7919), accounts[uid]);
@@ -111,7 +111,7 @@ static void test_new_limits(void **state)
     assert_int_equal(quota_charge(account, QUOTA_WORKERS, 6, NULL), 0);
     lower.workers = 2;
     quota_set_limits(quota, &lower);
-    assert_int_equal(quota_held(account, QUOTA_WORKERS), 6); /* what is held stays */
+    assert_int_equal(quota_in_use(account, QUOTA_WORKERS), 6); /* what is held stays */
     assert_int_equal(quota_charge(account, QUOTA_WORKERS, 1, &err), -EDQUOT);
     assert_non_null(strstr(err.message, "limit of 2 for uid 4294967295, which uses 6;"));
     quota_return(account, QUOTA_WORKERS, 4);
@@ -181,7 +181,7 @@ static void test_groups_are_forgotten(void **state)
     assert_int_equal(count_accounts(quota), 1 + QUOTA_GROUPS_MAX);
     assert_ptr_equal(quota_account(quota, 7), user);
     assert_ptr_equal(quota_account_in(quota, 7, "/first"), first);
-    assert_int_equal(quota_held(first, QUOTA_SESSIONS), 1);
+    assert_int_equal(quota_in_use(first, QUOTA_SESSIONS), 1);
     /* All hold something: none can go. */
     struct quota_account *all[QUOTA_GROUPS_MAX + 3];
     for (unsigned i = 0; i < ARRAY_SIZE(all); i++) {

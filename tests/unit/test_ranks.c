@@ -189,23 +189,24 @@ static void test_positions_of_two_epochs(void **state)
 /* The loader's user pays, but for a few; without room the oldest gives way. */
 static void test_who_pays_for_positions(void **state)
 {
-    struct config_limits limits = {.held = 10 * sizeof(struct position)};
+    struct config_limits limits = {.overhead = 10 * sizeof(struct position)};
     struct quota *quota = quota_new(&limits);
     struct positions p = {.account = quota_account(quota, 1000)};
 
     (void)state;
     for (uint64_t rank = 0; rank < POSITIONS_FREE; rank++)
         positions_set(&p, AT("x", rank, 2, 0), 0, rank);
-    assert_int_equal(quota_held(p.account, QUOTA_HELD), 0);
+    assert_int_equal(quota_in_use(p.account, QUOTA_OVERHEAD), 0);
     for (uint64_t rank = POSITIONS_FREE; rank < 100; rank++)
         positions_set(&p, AT("x", rank, 2, 0), 0, rank);
-    assert_int_equal(quota_held(p.account, QUOTA_HELD), POSITIONS_FREE * sizeof(struct position));
+    assert_int_equal(quota_in_use(p.account, QUOTA_OVERHEAD),
+                     POSITIONS_FREE * sizeof(struct position));
     assert_int_equal(quota_refused(p.account), 0);
     assert_null(positions_find(&p, AT("x", 100 - 2 * POSITIONS_FREE - 1, 2, 0)));
     for (uint64_t rank = 100 - 2 * POSITIONS_FREE; rank < 100; rank++)
         expect(&p, "x", rank, 0, rank);
     positions_deinit(&p);
-    assert_int_equal(quota_held(quota_account(quota, 1000), QUOTA_HELD), 0);
+    assert_int_equal(quota_in_use(quota_account(quota, 1000), QUOTA_OVERHEAD), 0);
     quota_free(quota);
 }
 

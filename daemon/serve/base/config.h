@@ -21,7 +21,7 @@ struct config_limits {
     uint64_t bytes;
     uint64_t epochs;
     uint64_t leases;
-    uint64_t held;
+    uint64_t overhead;
     uint64_t descriptors;
     uint64_t worlds;
     uint64_t threads;

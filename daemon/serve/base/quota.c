@@ -14,7 +14,7 @@ struct quota_account {
     uid_t uid;
     char *key;   /* owned: the uid, and the group behind a colon */
     size_t used; /* when it was asked for last: quota.asked */
-    uint64_t held[QUOTA_KINDS];
+    uint64_t in_use[QUOTA_KINDS];
     uint64_t refused; /* charges */
     bool told;
     uint64_t loop_ns;
@@ -23,7 +23,7 @@ struct quota_account {
 struct quota {
     uint64_t limits[QUOTA_KINDS];
     struct {
-        uint64_t held;
+        uint64_t in_use;
         uint64_t all, one; /* at most: of all users, of one, */
     } totals[QUOTA_KINDS];
     struct quota_account *accounts; /* by key */
@@ -41,7 +41,7 @@ static const struct {
     KIND(QUOTA_SESSIONS, sessions), KIND(QUOTA_LOADERS, loaders),
     KIND(QUOTA_WORKERS, workers),   KIND(QUOTA_BYTES, bytes),
     KIND(QUOTA_EPOCHS, epochs),     KIND(QUOTA_LEASES, leases),
-    KIND(QUOTA_HELD, held),         KIND(QUOTA_DESCRIPTORS, descriptors),
+    KIND(QUOTA_OVERHEAD, overhead), KIND(QUOTA_DESCRIPTORS, descriptors),
     KIND(QUOTA_WORLDS, worlds),
 #undef KIND
 };
@@ -72,7 +72,7 @@ void quota_set_limits(struct quota *quota, const struct config_limits *limits)
 static bool quota_is_idle(const struct quota_account *account)
 {
     for (int kind = 0; kind < QUOTA_KINDS; kind++)
-        if (account->held[kind] > 0)
+        if (account->in_use[kind] > 0)
             return false;
     return true;
 }
@@ -150,23 +150,23 @@ uint64_t quota_limit(const struct quota_account *account, enum quota_kind kind)
 int quota_check(const struct quota_account *account, enum quota_kind kind, uint64_t n,
                 struct dl_error *err)
 {
-    uint64_t all = account->quota->totals[kind].all, held = account->quota->totals[kind].held;
+    uint64_t all = account->quota->totals[kind].all, in_use = account->quota->totals[kind].in_use;
     uint64_t limit = quota_limit(account, kind);
 
-    if (n > limit || account->held[kind] > limit - n)
+    if (n > limit || account->in_use[kind] > limit - n)
         return dl_error_set(err, EDQUOT, quota_kinds[kind].key,
                             "%llu more would exceed the limit of %llu for uid %u%s%s, which uses "
                             "%llu; release some, or raise it in dloaderd.conf",
                             (unsigned long long)n, (unsigned long long)limit,
                             (unsigned)account->uid,
                             *quota_group(account) ? " in control group " : "", quota_group(account),
-                            (unsigned long long)account->held[kind]);
-    if (n > all || held > all - n)
+                            (unsigned long long)account->in_use[kind]);
+    if (n > all || in_use > all - n)
         return dl_error_set(err, EDQUOT, quota_kinds[kind].key,
                             "%llu more would exceed the %llu that all users together may have, "
                             "who use %llu; try again later",
                             (unsigned long long)n, (unsigned long long)all,
-                            (unsigned long long)held);
+                            (unsigned long long)in_use);
     return 0;
 }
 
@@ -198,20 +198,20 @@ int quota_charge(struct quota_account *account, enum quota_kind kind, uint64_t n
 
 void quota_add(struct quota_account *account, enum quota_kind kind, uint64_t n)
 {
-    account->held[kind] += n;
-    account->quota->totals[kind].held += n;
+    account->in_use[kind] += n;
+    account->quota->totals[kind].in_use += n;
 }
 
 void quota_return(struct quota_account *account, enum quota_kind kind, uint64_t n)
 {
-    assert(account->held[kind] >= n && account->quota->totals[kind].held >= n);
-    account->held[kind] -= n;
-    account->quota->totals[kind].held -= n;
+    assert(account->in_use[kind] >= n && account->quota->totals[kind].in_use >= n);
+    account->in_use[kind] -= n;
+    account->quota->totals[kind].in_use -= n;
 }
 
-uint64_t quota_held(const struct quota_account *account, enum quota_kind kind)
+uint64_t quota_in_use(const struct quota_account *account, enum quota_kind kind)
 {
-    return account->held[kind];
+    return account->in_use[kind];
 }
 
 void quota_add_loop_time(struct quota_account *account, uint64_t ns)

@@ -17,8 +17,8 @@ enum quota_kind {
     QUOTA_BYTES,
     QUOTA_EPOCHS,
     QUOTA_LEASES,
-    QUOTA_HELD,        /* bytes of the daemon's own memory: what clients were told and do not read,
-                          have said in part, or have said and cannot be done yet */
+    QUOTA_OVERHEAD,    /* bytes of the daemon's own memory: what clients were told and do not read,
+                      have said in part, or have said and cannot be done yet */
     QUOTA_DESCRIPTORS, /* of the daemon's */
     QUOTA_WORLDS       /* loaders that are read in the cluster's world */
 };
@@ -30,7 +30,7 @@ struct quota_account; /* of one uid, or a group of it; counted by its charges */
 struct quota *quota_new(const struct config_limits *limits);
 struct quota *quota_free(struct quota *quota);
 
-/* New limits for later charges; what is held already stays held. */
+/* New limits for later charges; what is in use already stays so. */
 void quota_set_limits(struct quota *quota, const struct config_limits *limits);
 
 /* All users together have `all` at most, and each of them `one`, whatever the limit is. */
@@ -47,7 +47,7 @@ struct quota_account *quota_account(struct quota *quota, uid_t uid);
 enum { QUOTA_GROUPS_MAX = 1024 };
 struct quota_account *quota_account_in(struct quota *quota, uid_t uid, const char *group);
 
-/* 0, or -EDQUOT with `err` saying what was asked, what is held and what the limit is. */
+/* 0, or -EDQUOT with `err` saying what was asked, what is in use and what the limit is. */
 int _nodiscard_ quota_charge(struct quota_account *account, enum quota_kind kind, uint64_t n,
                              struct dl_error *err);
 /* Of what is there already, and cannot be refused; the limit may be exceeded. */
@@ -62,7 +62,7 @@ bool quota_tell_once(struct quota_account *account);
 
 void quota_count_refusal(struct quota_account *account);
 
-uint64_t quota_held(const struct quota_account *account, enum quota_kind kind);
+uint64_t quota_in_use(const struct quota_account *account, enum quota_kind kind);
 
 /* The loop was busy with the user's sessions for so long. */
 void quota_add_loop_time(struct quota_account *account, uint64_t ns);

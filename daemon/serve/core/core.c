@@ -428,10 +428,10 @@ static int core_pay_for(struct core *core, uint64_t bytes, uint64_t *paid, struc
     enum { PAGE = 4096 };
     uint64_t due = bytes / PAGE * PAGE;
 
-    if (due > *paid && quota_charge(core->o.account, QUOTA_HELD, due - *paid, err) < 0)
+    if (due > *paid && quota_charge(core->o.account, QUOTA_OVERHEAD, due - *paid, err) < 0)
         return -EDQUOT;
     if (due < *paid)
-        quota_return(core->o.account, QUOTA_HELD, *paid - due);
+        quota_return(core->o.account, QUOTA_OVERHEAD, *paid - due);
     *paid = due;
     return 0;
 }
@@ -575,7 +575,7 @@ void core_end_as(struct core *core, struct stream *stream, bool willed, bool los
     drop = core_command(core, CORE_DROP, NULL);
     drop->epoch = stream->epoch;
     drop->number = stream->params.replicas ? stream->number : 0;
-    quota_return(core->o.account, QUOTA_HELD, stream->paid_bytes);
+    quota_return(core->o.account, QUOTA_OVERHEAD, stream->paid_bytes);
     core_pay_for_rosters(core);
     core_keep_mixture(core, stream);
     stream_free(stream);

@@ -224,8 +224,9 @@ void core_drop_parked(struct core *core);
  * `err`: it is more than may be, or the end was said already; or what core_pay() says. */
 int _nodiscard_ core_feed(struct core *core, struct stream *stream, const uint8_t *indices,
                           uint32_t n, bool end, struct dl_error *err);
-/* Charges the user for what the stream takes by now (QUOTA_HELD), as is done at each core_deliver()
- * besides. -EDQUOT: it is more than the user may have, and what it grew by is not paid for. */
+/* Charges the user for what the stream takes by now (QUOTA_OVERHEAD), as is done at each
+ * core_deliver() besides. -EDQUOT: it is more than the user may have, and what it grew by is not
+ * paid for. */
 int _nodiscard_ core_pay(struct core *core, struct stream *stream, struct dl_error *err);
 /* False: the client has no such lease. A fault can be released, and not pinned. */
 bool _nodiscard_ core_release(struct core *core, struct stream *stream, uint64_t step,

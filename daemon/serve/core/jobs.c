@@ -112,14 +112,15 @@ static bool positions_pay(const struct positions *positions, uint32_t cap)
 {
     uint64_t more = positions_cost(cap) - positions_cost(positions->cap);
 
-    return !positions->account || (quota_check(positions->account, QUOTA_HELD, more, NULL) == 0 &&
-                                   quota_charge(positions->account, QUOTA_HELD, more, NULL) == 0);
+    return !positions->account ||
+           (quota_check(positions->account, QUOTA_OVERHEAD, more, NULL) == 0 &&
+            quota_charge(positions->account, QUOTA_OVERHEAD, more, NULL) == 0);
 }
 
 void positions_deinit(struct positions *positions)
 {
     if (positions->account)
-        quota_return(positions->account, QUOTA_HELD, positions_cost(positions->cap));
+        quota_return(positions->account, QUOTA_OVERHEAD, positions_cost(positions->cap));
     free(positions->all);
     *positions = (struct positions){0};
 }

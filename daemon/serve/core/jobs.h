@@ -45,8 +45,8 @@ struct position {
 };
 
 struct positions {
-    struct quota_account *account; /* borrowed: pays QUOTA_HELD beyond POSITIONS_FREE; NULL: nobody
-                                      does */
+    struct quota_account *account; /* borrowed: pays QUOTA_OVERHEAD beyond POSITIONS_FREE; NULL:
+                                      nobody does */
     struct position *all;          /* owned */
     uint32_t count, cap;
     uint64_t notes;

@@ -162,7 +162,7 @@ static void lately_book_drop(struct lately_book *book, struct lately_rank *rank)
 {
     HASH_DELETE(hh, book->ranks, rank);
     if (book->account)
-        quota_return(book->account, QUOTA_HELD, sizeof *rank);
+        quota_return(book->account, QUOTA_OVERHEAD, sizeof *rank);
     free(rank);
 }
 
@@ -188,8 +188,8 @@ static struct lately_rank *lately_book_add(struct lately_book *book, const struc
 
     /* That a line is not kept is no refusal that anybody would want to know of. */
     if (!lately_book_make_room(book) ||
-        (book->account && (quota_check(book->account, QUOTA_HELD, sizeof *rank, NULL) < 0 ||
-                           quota_charge(book->account, QUOTA_HELD, sizeof *rank, NULL) < 0)))
+        (book->account && (quota_check(book->account, QUOTA_OVERHEAD, sizeof *rank, NULL) < 0 ||
+                           quota_charge(book->account, QUOTA_OVERHEAD, sizeof *rank, NULL) < 0)))
         return NULL;
     rank = must_alloc(sizeof *rank);
     rank->key = *key;

@@ -88,7 +88,7 @@ struct lately_rank {
 
 /* All zero, but for the account, which may be NULL. */
 struct lately_book {
-    struct quota_account *account; /* borrowed: pays QUOTA_HELD for each rank */
+    struct quota_account *account; /* borrowed: pays QUOTA_OVERHEAD for each rank */
     struct lately_rank *ranks;     /* owned; in the order of their coming */
     struct lately_totals totals;
 };

@@ -184,7 +184,7 @@ static int pool_pay_for_spec(struct pool *pool, struct dl_error *err)
     const struct dl_spec *spec = pool->o.spec;
     uint64_t numbers = pool_count_indices(&spec->dataset) + spec->n_indices + spec->n_weights;
     uint64_t bytes = 2 * pool->spec.len + numbers * sizeof *spec->indices;
-    int r = quota_charge(pool->o.account, QUOTA_HELD, bytes, err);
+    int r = quota_charge(pool->o.account, QUOTA_OVERHEAD, bytes, err);
 
     pool->paid_bytes = r < 0 ? 0 : bytes;
     return r;
@@ -308,7 +308,7 @@ struct pool *pool_free(struct pool *pool)
     if (!pool)
         return NULL;
     pool->freed = true;
-    quota_return(pool->o.account, QUOTA_HELD, pool->paid_bytes);
+    quota_return(pool->o.account, QUOTA_OVERHEAD, pool->paid_bytes);
     pool_end_workers(pool);
     for (uint32_t i = 0; i < pool->n_members; i++)
         uv_close((uv_handle_t *)&pool->members[i].backoff, pool_on_backoff_close);

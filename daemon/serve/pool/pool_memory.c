@@ -51,7 +51,7 @@ static bool pool_memory_is_kept(const struct pool *pool, uint64_t bytes)
     uint64_t limit = quota_limit(pool->o.account, QUOTA_BYTES);
 
     return kept > 0 && bytes <= limit &&
-           quota_held(pool->o.account, QUOTA_BYTES) - kept <= limit - bytes &&
+           quota_in_use(pool->o.account, QUOTA_BYTES) - kept <= limit - bytes &&
            budget_would_take(pool->o.budget, bytes, kept);
 }
 

@@ -56,18 +56,18 @@ int budget_take(struct budget *b, uint64_t bytes, const char *remedy, struct dl_
 {
     budget_read(b);
     uint64_t ceiling = budget_ceiling(b->share, b->available.total);
-    if (bytes > ceiling || b->held > ceiling - bytes)
+    if (bytes > ceiling || b->in_use > ceiling - bytes)
         return dl_error_set(
             err, EDQUOT, "limits.memory",
             "%llu more would exceed the limit of %llu for the loaders of all users, "
             "which use %llu; close loaders, %s, or raise limits.memory in "
             "dloaderd.conf",
-            (unsigned long long)bytes, (unsigned long long)ceiling, (unsigned long long)b->held,
+            (unsigned long long)bytes, (unsigned long long)ceiling, (unsigned long long)b->in_use,
             remedy);
     if (bytes > b->left)
         return budget_refuse(b, bytes, remedy, err);
     b->left -= bytes;
-    b->held += bytes;
+    b->in_use += bytes;
     b->promised += bytes;
     b->read_ns = 0;
     return 0;
@@ -77,7 +77,7 @@ bool budget_would_take(const struct budget *b, uint64_t bytes, uint64_t returned
 {
     uint64_t ceiling = budget_ceiling(b->share, b->available.total);
 
-    return bytes <= ceiling && b->held - min_u64(b->held, returned) <= ceiling - bytes &&
+    return bytes <= ceiling && b->in_use - min_u64(b->in_use, returned) <= ceiling - bytes &&
            bytes <= b->left + returned;
 }
 
@@ -89,7 +89,7 @@ void budget_settle(struct budget *b, uint64_t bytes)
 
 void budget_return(struct budget *b, uint64_t bytes)
 {
-    assert(b->held >= bytes && b->held - bytes >= b->promised);
-    b->held -= bytes;
+    assert(b->in_use >= bytes && b->in_use - bytes >= b->promised);
+    b->in_use -= bytes;
     b->read_ns = 0;
 }

@@ -12,7 +12,7 @@
 
 struct budget {
     const struct config_share *share; /* borrowed: limits.memory */
-    uint64_t held;                    /* bytes that were taken */
+    uint64_t in_use;                  /* bytes that were taken */
     uint64_t promised;          /* of that: of which nobody has said yet that they are there */
     uint64_t left;              /* of what was available when it was read */
     uint64_t read_ns;           /* when; 0: it must be read anew */
@@ -29,7 +29,7 @@ void budget_init(struct budget *budget, const struct config_share *share);
  * -ENOMEM, the system has no more. `remedy` is what else may be done then: "lower memory.limit". */
 int _nodiscard_ budget_take(struct budget *budget, uint64_t bytes, const char *remedy,
                             struct dl_error *err);
-/* Whether budget_take() would give them if `returned` bytes of what is held came back. As of the
+/* Whether budget_take() would give them if `returned` bytes of those in use came back. As of the
  * last time it was asked. */
 bool budget_would_take(const struct budget *budget, uint64_t bytes, uint64_t returned);
 /* They are there now. */

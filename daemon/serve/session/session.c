@@ -186,7 +186,7 @@ static void session_on_closed(void *owner)
 
     session_let_go(s);
     quota_return(account, QUOTA_SESSIONS, 1);
-    quota_return(account, QUOTA_HELD, s->paid_bytes);
+    quota_return(account, QUOTA_OVERHEAD, s->paid_bytes);
     quota_return(account, QUOTA_DESCRIPTORS, s->paid_descriptors);
     peer_deinit(&s->peer);
     assert(s->ending);
@@ -272,7 +272,8 @@ void session_pay(struct session *s)
 
     if (s->ending || s->violated)
         return;
-    if (session_pay_for(s, QUOTA_HELD, session_cost(s) / PAGE * PAGE, &s->paid_bytes, &err) < 0 ||
+    if (session_pay_for(s, QUOTA_OVERHEAD, session_cost(s) / PAGE * PAGE, &s->paid_bytes, &err) <
+            0 ||
         session_pay_for(s, QUOTA_DESCRIPTORS, session_descriptors(s), &s->paid_descriptors, &err) <
             0)
         session_violates(s, &err);
