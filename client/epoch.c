@@ -154,7 +154,7 @@ struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,
     msg.start.before = (struct dl_span){before, history_write(&epoch->before, before)};
     msg.start.job = span_str(epoch->job);
     msg.start.priority = epoch->priority;
-    msg.start.held = former_leases_lowest(epoch);
+    msg.start.former_lease = former_leases_lowest(epoch);
     msg.start.replica = epoch->replica;
     msg.start.replicas = epoch->replicas;
     msg.start.told = epoch->loader->weights.known;

@@ -2,8 +2,8 @@
  * Leases of a daemon that is gone: what the next daemon must know of them.
  *
  * Their batches need nothing of it. But where its job's rank resumes, should this process die, must
- * not be behind a batch that was never released. So START says the lowest step among them, and HELD
- * the new lowest after some were released.
+ * not be behind a batch that was never released. So START says the lowest step among them, and
+ * FORMER_LEASE the new lowest after some were released.
  */
 #include "client/internal.h"
 
@@ -50,13 +50,13 @@ void former_leases_note_returned(struct dl_epoch *epoch)
 
 void former_leases_report(struct dl_epoch *epoch)
 {
-    struct dl_message msg = {.number = DL_MSG_HELD};
+    struct dl_message msg = {.number = DL_MSG_FORMER_LEASE};
     uint64_t reported = epoch->lowest_former;
 
     if (epoch->n_former_returned == 0 || !epoch_rules_of(epoch)->daemon_has_it ||
         former_leases_lowest(epoch) == reported)
         return;
-    msg.held.stream = epoch->stream;
-    msg.held.step = epoch->lowest_former;
+    msg.former_lease.stream = epoch->stream;
+    msg.former_lease.step = epoch->lowest_former;
     client_send(epoch->loader->client, &msg);
 }

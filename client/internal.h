@@ -481,7 +481,7 @@ int _nodiscard_ world_change_follow(struct dl_epoch *epoch);
 uint64_t former_leases_lowest(struct dl_epoch *epoch);
 /* One of them was released. */
 void former_leases_note_returned(struct dl_epoch *epoch);
-/* Queues HELD where the lowest step has changed. */
+/* Queues FORMER_LEASE where the lowest step has changed. */
 void former_leases_report(struct dl_epoch *epoch);
 
 /* ---- hosts.c ---- */

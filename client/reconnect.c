@@ -79,7 +79,7 @@ static int reconnect_put_timer(struct dl_client *client)
 
 /* A batch that the user holds must be what it was: the daemon may have ended the session and lived
  * on. */
-static int reconnect_check_held(struct dl_client *client)
+static int reconnect_check_leased(struct dl_client *client)
 {
     for (const struct dl_batch *batch = client->batches; batch; batch = batch->next) {
         struct slot_header header;
@@ -158,7 +158,7 @@ int client_lost(struct dl_client *client, const struct dl_error *why)
         rc->cause = *why;
     else
         dl_error_set(&rc->cause, ECONNRESET, "", "it closed the session");
-    r = reconnect_check_held(client);
+    r = reconnect_check_leased(client);
     if (r < 0)
         return r;
     rc->ended = rc->life;

@@ -118,18 +118,19 @@ enum tcpstore_dialect tcpstore_peer_dialect(const struct tcpstore_peer *peer)
 
 /* ---- buffers -------------------------------------------------------------------------------- */
 
-static size_t tcpstore_peer_held(const struct tcpstore_peer *peer)
+static size_t tcpstore_peer_buffered(const struct tcpstore_peer *peer)
 {
     return peer->in.cap + peer->out.cap;
 }
 
 /* Of those that are not broken; NULL: none of them holds anything. */
-static struct tcpstore_peer *tcpstore_peer_largest_holder(const struct tcpstore *store)
+static struct tcpstore_peer *tcpstore_peer_most_buffered(const struct tcpstore *store)
 {
     struct tcpstore_peer *largest = NULL, *peer;
 
     DL_FOREACH (store->peers, peer) {
-        if (!peer->why && tcpstore_peer_held(peer) > (largest ? tcpstore_peer_held(largest) : 0))
+        if (!peer->why &&
+            tcpstore_peer_buffered(peer) > (largest ? tcpstore_peer_buffered(largest) : 0))
             largest = peer;
     }
     return largest;
@@ -150,7 +151,7 @@ static int tcpstore_peer_append(struct tcpstore_peer *peer, struct dl_buffer *bu
     if (r < 0)
         return tcpstore_break(peer, ENOMEM, "there is no memory for its request");
     while (store->counts.buffered_bytes > store->limits.buffered_bytes) {
-        struct tcpstore_peer *largest = tcpstore_peer_largest_holder(store);
+        struct tcpstore_peer *largest = tcpstore_peer_most_buffered(store);
         if (!largest) /* one whose request is being done is, and will be dropped in a moment */
             break;
         tcpstore_break(largest, ENOBUFS, "too much data is pending, and it has the most");
@@ -250,7 +251,7 @@ static ssize_t tcpstore_peer_do_requests(struct tcpstore_peer *peer, const uint8
 }
 
 /* Those that had to wait, and what came after them. */
-static int tcpstore_peer_do_kept(struct tcpstore_peer *peer)
+static int tcpstore_peer_do_buffered(struct tcpstore_peer *peer)
 {
     ssize_t done;
 
@@ -280,7 +281,7 @@ int tcpstore_peer_feed(struct tcpstore_peer *peer, const uint8_t *data, size_t l
         return -peer->code;
     if (peer->in.len > 0) {
         r = tcpstore_peer_append(peer, &peer->in, data, len);
-        return r < 0 ? r : tcpstore_peer_do_kept(peer);
+        return r < 0 ? r : tcpstore_peer_do_buffered(peer);
     }
     done = tcpstore_peer_do_requests(peer, data, len);
     if (done < 0)
@@ -314,5 +315,5 @@ int tcpstore_peer_sent(struct tcpstore_peer *peer, size_t len)
         memmove(peer->out.data, peer->out.data + peer->out_begin, peer->out.len);
         peer->out_begin = 0;
     }
-    return waited && tcpstore_peer_wants_input(peer) ? tcpstore_peer_do_kept(peer) : 0;
+    return waited && tcpstore_peer_wants_input(peer) ? tcpstore_peer_do_buffered(peer) : 0;
 }

@@ -330,14 +330,14 @@ static void say_start(struct game *g, struct client *c, uint8_t how, char job, b
                                        .world = 1 + (how >> 4 & 1),
                                        .rank = how >> 5 & 1,
                                        .credits = how >> 6,
-                                       .held = UINT64_MAX,
+                                       .former_lease = UINT64_MAX,
                                        .job = {(const uint8_t *)&job, job != '\0'}}};
 
     if (how >= 0xF8) { /* numbers of any size, of any loader */
         msg.start.loader = take(&g->input);
         msg.start.step = take_number(&g->input);
         msg.start.epoch = take_number(&g->input);
-        msg.start.held = take_number(&g->input);
+        msg.start.former_lease = take_number(&g->input);
         msg.start.priority = take_number(&g->input) % 3;
         loader = find_told(c, msg.start.loader);
     }

@@ -10,7 +10,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (ERROR, FEED, HELD, PATIENCE, STOP, DaemonError, TestCase, main, named, wait_until)  # noqa: E402
+from dltest import (ERROR, FEED, FORMER_LEASE, PATIENCE, STOP, DaemonError, TestCase,  # noqa: E402
+                    main, named, wait_until)
 
 TRAINER = os.environ.get("TRAINER", "trainer")
 RESUME = 2 ** 64 - 1
@@ -335,7 +336,7 @@ class Followed(JobCase):
         spec = {"name": name, "dataset": {"kind": "range", "length": 100}, "batch": {"size": 2},
                 **self.KINDS[kind]}
         loader = client.open(spec)["loader"]
-        start = client.start(loader, job="h", step=40, credits=5, held=held)
+        start = client.start(loader, job="h", step=40, credits=5, former_lease=held)
         if kind == "fed":
             for step in range(40, 50):
                 client.send(FEED, start["stream"], 0, struct.pack("<QQ", 2 * step, 2 * step + 1))
@@ -347,7 +348,7 @@ class Followed(JobCase):
         if kind != "any order":
             self.assertEqual(steps, list(range(40, 45)))
         for step in then:
-            client.send(HELD, start["stream"], step)
+            client.send(FORMER_LEASE, start["stream"], step)
         client.query("status")  # it has read all of it
         client.close()
         self.gone(watcher)
@@ -375,7 +376,7 @@ class Followed(JobCase):
         daemon = self.daemon()
         client = self.client(daemon)
         loader = client.open(named("ahead", batch={"size": 2}))["loader"]
-        client.start(loader, job="a", step=6, credits=4, held=3)
+        client.start(loader, job="a", step=6, credits=4, former_lease=3)
         batches = []
         while len(batches) < 4:
             batches += client.next_batches()
@@ -399,10 +400,10 @@ class Followed(JobCase):
             with self.subTest(job):
                 client = self.client(daemon)
                 loader = client.open(named("end", batch={"size": 2}))["loader"]
-                start = client.start(loader, epoch=3, job=job, step=50, held=48)
+                start = client.start(loader, epoch=3, job=job, step=50, former_lease=48)
                 self.assertEqual(client.next_batches(), [])
                 for step in then:
-                    client.send(HELD, start["stream"], step)
+                    client.send(FORMER_LEASE, start["stream"], step)
                 client.send(STOP, start["stream"])
                 start = client.start(loader, epoch=RESUME, job=job)
                 self.assertEqual((start["epoch"], start["first"]), place)
@@ -410,9 +411,9 @@ class Followed(JobCase):
     def test_nothing_is_held_again(self):
         client = self.client(self.daemon())
         loader = client.open(named("again"))["loader"]
-        stream = client.start(loader, job="x", step=5, held=2)["stream"]
-        client.send(HELD, stream, 3)
-        client.send(HELD, stream, 2)
+        stream = client.start(loader, job="x", step=5, former_lease=2)["stream"]
+        client.send(FORMER_LEASE, stream, 3)
+        client.send(FORMER_LEASE, stream, 2)
         message = client.recv_number(ERROR)
         self.assertEqual(message[:3], [ERROR, 0, errno.EPROTO])
         self.assertRegex(message[4], "step 2 of stream [0-9]+ was already released")

@@ -35,7 +35,7 @@ QUICK = bool(os.environ.get("DLOADER_TEST_QUICK"))
 PATIENCE = 60.0
 
 (HELLO, OPEN, START, RELEASE, PIN, STOP, CLOSE, QUERY, CONTROL, FEED, HOST,
- LEAVE, HELD, CARRY, HEADSPACE, PLACE, CHANGES, MIX) = range(1, 19)
+ LEAVE, FORMER_LEASE, CARRY, HEADSPACE, PLACE, CHANGES, MIX) = range(1, 19)
 WELCOME, OPENED, STARTED, SEGMENT, RETIRE, DELIVER, FINISHED, FAULT, ERROR, INFO = range(32, 42)
 WARNING = 42
 PROGRESS = 43
@@ -271,7 +271,7 @@ class RawClient:
         return dict(zip(keys, message[1:]))
 
     def start(self, loader, epoch=0, rank=0, world=1, step=0, credits=0, before=(), job="",
-              held=2 ** 64 - 1, priority=0, replica=0, replicas=0, changes=None):
+              former_lease=2 ** 64 - 1, priority=0, replica=0, replicas=0, changes=None):
         """`before`: pairs of world size and steps, of those who had the epoch before; `changes`: weights
         of a mixture that were changed, as CHANGES has them; None: those in force."""
         self.requests += 1
@@ -279,7 +279,7 @@ class RawClient:
             self.send(CHANGES, loader, changes)
         history = b"".join(struct.pack("<QQ", *stretch) for stretch in before)
         self.send(START, self.requests, loader, epoch, rank, world, step, credits, history, job,
-                  held, priority, replica, replicas, int(changes is not None))
+                  former_lease, priority, replica, replicas, int(changes is not None))
         message = self.recv_number(STARTED, ERROR)
         if message[0] == ERROR:
             raise DaemonError(*message[2:])

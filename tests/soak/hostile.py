@@ -12,7 +12,7 @@ import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (CLOSE, CONTROL, FEED, HELD, HELLO, HOST, LEAVE, OPEN, PIN, QUERY, RELEASE,  # noqa: E402
+from dltest import (CLOSE, CONTROL, FEED, FORMER_LEASE, HELLO, HOST, LEAVE, OPEN, PIN, QUERY, RELEASE,  # noqa: E402
                     START, STOP, DaemonError, RawClient, pack)
 
 RANGE = {"dataset": {"kind": "range", "length": 50}, "batch": {"size": 5}, "seed": 1,
@@ -71,7 +71,7 @@ class Hostile:
         """Well formed ones, of a session that has a loader and a stream."""
         kinds = [(HELLO, "ns"), (OPEN, "nss"), (START, "nnnnnnn"), (RELEASE, "n8n"), (PIN, "n8"),
                  (STOP, "n"), (CLOSE, "n"), (QUERY, "nsn"), (CONTROL, "ns"), (FEED, "nnb"),
-                 (HOST, "n"), (LEAVE, "n"), (HELD, "nn")]
+                 (HOST, "n"), (LEAVE, "n"), (FORMER_LEASE, "nn")]
         with self.client() as client:
             client.start(client.open({**RANGE, "name": "no-order"})["loader"])
             for _ in range(self.rng.randrange(20)):

@@ -10,17 +10,17 @@ static void give_job(struct fake *f)
     f->epoch->job = strdup("nine");
 }
 
-static void expect_held(struct fake *f, uint64_t step)
+static void expect_former_lease(struct fake *f, uint64_t step)
 {
-    struct dl_message msg = fake_expect(f, DL_MSG_HELD);
+    struct dl_message msg = fake_expect(f, DL_MSG_FORMER_LEASE);
 
-    assert_int_equal(msg.held.stream, NEXT_STREAM);
-    assert_int_equal(msg.held.step, step);
+    assert_int_equal(msg.former_lease.stream, NEXT_STREAM);
+    assert_int_equal(msg.former_lease.step, step);
 }
 
 /* Pinned, kept by a tensor, in hand and not given out yet: none is passed before it is given back,
  * which is told as often as releases are. */
-static void test_held(void **state)
+static void test_leases(void **state)
 {
     struct dl_batch *pinned;
     struct DLManagedTensor *tensor;
@@ -36,20 +36,20 @@ static void test_held(void **state)
     turn(&f);
     lose(&f);
     come_and_open(&f, 0);
-    assert_int_equal(start_again(&f, 8, 6).start.held, 0);
+    assert_int_equal(start_again(&f, 8, 6).start.former_lease, 0);
     segment_again(&f);
     dl_batch_release(pinned);
     fake_expect_silence(&f); /* as a release, it waits for company */
     fake_next(&f, 3);
-    expect_held(&f, 1);
+    expect_former_lease(&f, 1);
     delete_tensor(tensor);
     fake_next(&f, 4);
-    expect_held(&f, 4);
+    expect_former_lease(&f, 4);
     fake_next(&f, 5);
-    expect_held(&f, 5);
+    expect_former_lease(&f, 5);
     deliver(&f, NEXT_STREAM, 6);
     fake_next(&f, 6);
-    expect_held(&f, UINT64_MAX);
+    expect_former_lease(&f, UINT64_MAX);
     deliver(&f, NEXT_STREAM, 7);
     fake_next(&f, 7);
     expect_release(&f, 6); /* from here on it is as ever */
@@ -58,7 +58,7 @@ static void test_held(void **state)
 }
 
 /* What the trainer has in its hands is not acknowledged, wherever it lies. */
-static void test_held_in_a_copy(void **state)
+static void test_lease_on_a_copy(void **state)
 {
     struct fake f;
 
@@ -69,16 +69,16 @@ static void test_held_in_a_copy(void **state)
     turn(&f);
     lose(&f);
     come_and_open(&f, 0);
-    assert_int_equal(start_again(&f, 4, 2).start.held, 0);
+    assert_int_equal(start_again(&f, 4, 2).start.former_lease, 0);
     segment_again(&f);
     fake_next(&f, 1);
     turn(&f);
-    expect_held(&f, 1);
+    expect_former_lease(&f, 1);
     fake_end(&f);
 }
 
 /* Given back while no daemon is there, or held through several of them, or by no job. */
-static void test_held_by_whom(void **state)
+static void test_leases_of_whom(void **state)
 {
     for (int job = 0; job < 2; job++) {
         struct dl_batch *pinned[2];
@@ -94,22 +94,22 @@ static void test_held_by_whom(void **state)
         lose(&f);
         come_and_open(&f, 0);
         dl_batch_release(pinned[0]); /* START is on its way */
-        assert_int_equal(start_again(&f, 8, 2).start.held, job ? 0 : UINT64_MAX);
+        assert_int_equal(start_again(&f, 8, 2).start.former_lease, job ? 0 : UINT64_MAX);
         if (job)
-            expect_held(&f, 1);
+            expect_former_lease(&f, 1);
         deliver_there(&f, 2);
         fake_next(&f, 2);
         turn(&f);
         lose(&f);
         come(&f, NEXT_LIFE + 1);
         open_again(&f, 0);
-        assert_int_equal(start_again(&f, 8, 3).start.held, job ? 1 : UINT64_MAX);
+        assert_int_equal(start_again(&f, 8, 3).start.former_lease, job ? 1 : UINT64_MAX);
         assert_int_equal(dl_batch_detach(pinned[1]), 0); /* a copy is no lease */
         if (job)
-            expect_held(&f, 2);
+            expect_former_lease(&f, 2);
         f.epoch = dl_epoch_end(f.epoch);
         if (job)
-            expect_held(&f, UINT64_MAX);
+            expect_former_lease(&f, UINT64_MAX);
         fake_expect(&f, DL_MSG_STOP);
         dl_batch_release(pinned[1]);
         fake_expect_silence(&f);
@@ -118,7 +118,7 @@ static void test_held_by_whom(void **state)
 }
 
 /* In any order: what had come stays held, though the daemon makes it again. */
-static void test_held_in_any_order(void **state)
+static void test_leases_in_any_order(void **state)
 {
     struct fake f;
 
@@ -129,12 +129,12 @@ static void test_held_in_any_order(void **state)
     turn(&f);
     lose(&f);
     come_and_open(&f, ANY_ORDER);
-    assert_int_equal(start_again(&f, 4, 0).start.held, 2);
+    assert_int_equal(start_again(&f, 4, 0).start.former_lease, 2);
     segment_again(&f);
     deliver(&f, NEXT_STREAM, 2);
     deliver(&f, NEXT_STREAM, 0);
     fake_next(&f, 0);
-    expect_held(&f, UINT64_MAX);
+    expect_former_lease(&f, UINT64_MAX);
     expect_release(&f, 2);
     fake_end(&f);
 }
@@ -163,7 +163,8 @@ static void test_all_had_come(void **state)
         lose(&f);
         assert_int_equal(dl_epoch_next(f.epoch, 0, &batch), DL_END); /* whoever is there */
         come_and_open(&f, 0);
-        assert_int_equal(start_again(&f, kind == FED ? DL_UNKNOWN : 2, 2).start.held, UINT64_MAX);
+        assert_int_equal(start_again(&f, kind == FED ? DL_UNKNOWN : 2, 2).start.former_lease,
+                         UINT64_MAX);
         if (kind == FED)
             assert_int_equal(fake_expect(&f, DL_MSG_FEED).feed.end, 1);
         finish(&f);
@@ -217,7 +218,7 @@ static void test_all_had_come_and_ended(void **state)
     turn(&f);
     lose(&f);
     come_and_open(&f, 0);
-    assert_int_equal(start_again(&f, 1, 1).start.held, 0);
+    assert_int_equal(start_again(&f, 1, 1).start.former_lease, 0);
     f.epoch = dl_epoch_end(f.epoch);
     fake_expect(&f, DL_MSG_STOP); /* and not a word of step 0: it is held still */
     finish(&f);
@@ -231,10 +232,10 @@ static void test_all_had_come_and_ended(void **state)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
-    T(test_held),
-    T(test_held_in_a_copy),
-    T(test_held_by_whom),
-    T(test_held_in_any_order),
+    T(test_leases),
+    T(test_lease_on_a_copy),
+    T(test_leases_of_whom),
+    T(test_leases_in_any_order),
     T(test_all_had_come),
     T(test_all_had_come_and_refused),
     T(test_all_had_come_and_ended),

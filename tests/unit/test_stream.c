@@ -596,11 +596,11 @@ static void test_rewind(void **state)
 }
 
 /* What the client has of a daemon before this one holds the position, and goes with the client. */
-static void test_held_of_another_daemon(void **state)
+static void test_lease_of_a_former_daemon(void **state)
 {
     enum { FIRST = 4, STEPS = 6 };
     static const struct {
-        uint64_t held, given_back; /* of this daemon's steps, these many */
+        uint64_t former_lease, given_back; /* of this daemon's steps, these many */
         uint64_t position;
         bool done;
     } rows[] = {
@@ -619,7 +619,7 @@ static void test_held_of_another_daemon(void **state)
         struct stream *stream = stream_of(FIRST, STEPS, 8);
         struct step *step;
 
-        stream->former_lease = rows[i].held;
+        stream->former_lease = rows[i].former_lease;
         for (uint64_t number = 0; number < rows[i].given_back; number++) {
             ready_next(stream);
             step = stream_deliverable(stream);
@@ -656,7 +656,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_used_steps_are_reused),
     cmocka_unit_test(test_stop_at_every_state),
     cmocka_unit_test(test_faulted_steps_are_forgotten_whole),
-    cmocka_unit_test(test_held_of_another_daemon),
+    cmocka_unit_test(test_lease_of_a_former_daemon),
     cmocka_unit_test(test_misuse_aborts),
     cmocka_unit_test(test_null),
     cmocka_unit_test(test_rewind),

@@ -125,7 +125,7 @@ int bpe_read(const struct file_node *node, struct model *model)
 struct bpe_word {
     struct model *model;
     struct growing_ids *to;
-    bool unknown; /* one is held back, for the next to be fused with */
+    bool unknown; /* one is pending, for the next to be fused with */
 };
 
 static int bpe_add(struct bpe_word *word, uint32_t id)
@@ -144,7 +144,7 @@ static int bpe_add_unknown(struct bpe_word *word, const uint8_t *text, size_t n)
 
     for (size_t i = 0; all && i < n; i++)
         all = model->byte_ids[text[i]] != VOCAB_NONE;
-    /* An unknown one that is held back stays so, as there. */
+    /* An unknown one that is pending stays so, as there. */
     for (size_t i = 0; all && r == 0 && i < n; i++)
         r = growing_ids_add_one(word->to, model->byte_ids[text[i]]);
     if (all || model->unk == VOCAB_NONE)

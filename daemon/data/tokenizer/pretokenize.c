@@ -21,20 +21,20 @@ struct pre_split {
     struct pretokenizer *pre;
     const struct piece *whole;
     unsigned step;
-    size_t start; /* of the piece that is held back */
+    size_t start; /* of the piece that is pending */
     size_t end;
-    bool held;
+    bool pending;
     bool was_match; /* the segment before this one */
 };
 
-/* The held piece goes; start..end is held in its place. */
-static int pretokenize_hold(struct pre_split *split, size_t start, size_t end)
+/* The pending piece goes; start..end is pending in its place. */
+static int pretokenize_defer(struct pre_split *split, size_t start, size_t end)
 {
-    int r = split->held
+    int r = split->pending
                 ? pretokenize_part(split->pre, split->step, split->whole, split->start, split->end)
                 : 0;
 
-    split->held = true;
+    split->pending = true;
     split->start = start;
     split->end = end;
     return r;
@@ -53,18 +53,18 @@ static int pretokenize_segment(struct pre_split *split, size_t start, size_t end
     case SPLIT_REMOVED:
         return match ? 0 : pretokenize_part(split->pre, split->step, split->whole, start, end);
     case SPLIT_CONTIGUOUS:
-        if (match != was_match || !split->held)
-            return pretokenize_hold(split, start, end);
+        if (match != was_match || !split->pending)
+            return pretokenize_defer(split, start, end);
         split->end = end;
         return 0;
     case SPLIT_MERGED_WITH_PREVIOUS:
-        if (!match || was_match || !split->held)
-            return pretokenize_hold(split, start, end);
+        if (!match || was_match || !split->pending)
+            return pretokenize_defer(split, start, end);
         split->end = end;
         return 0;
     case SPLIT_MERGED_WITH_NEXT:
-        if (match || !was_match || !split->held)
-            return pretokenize_hold(split, start, end);
+        if (match || !was_match || !split->pending)
+            return pretokenize_defer(split, start, end);
         split->end = end;
         return 0;
     default:
@@ -75,7 +75,7 @@ static int pretokenize_segment(struct pre_split *split, size_t start, size_t end
 
 static int pretokenize_finish(struct pre_split *split)
 {
-    return split->held ? pretokenize_hold(split, 0, 0) : 0;
+    return split->pending ? pretokenize_defer(split, 0, 0) : 0;
 }
 
 /* ---- what matches ---------------------------------------------------------------------------- */

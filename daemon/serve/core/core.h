@@ -112,13 +112,13 @@ struct core_commands {
 };
 
 /* All zero, then core_init(). Others read `streams`, `totals`, `quarantine`, `starved` and
- * `starving`, and set what core_opened() says and `held_back`. */
+ * `starving`, and set what core_opened() says and `delivery_paused`. */
 struct core {
     struct core_options o;
     uint64_t length; /* samples; UINT64_MAX: iterable, and not known */
     bool iterable;
-    bool can_skip;  /* the dataset passes over samples without making them */
-    bool held_back; /* nothing is delivered: somebody measures headspace */
+    bool can_skip;        /* the dataset passes over samples without making them */
+    bool delivery_paused; /* nothing is delivered: somebody measures headspace */
 
     struct stream *streams; /* owned list */
     struct stream *touched; /* something happened to them: what is due is delivered, and so on */
@@ -126,7 +126,7 @@ struct core {
                                        for any one (the last) */
     struct stream *parked;          /* the first to be parked comes first */
     struct stream *later;           /* to be touched anew at the next turn: what is due cannot be
-                                       delivered, as the user has no lease left, or `held_back` */
+                                       delivered, as the user has no lease left, or is paused */
     struct stream *sources;         /* borrowed list (by peer_prev, peer_next) */
     struct step *waiting;           /* steps to run again, borrowed */
     struct reader *readers;         /* by owner: what each holds of the loader */

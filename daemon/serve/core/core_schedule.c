@@ -457,7 +457,7 @@ void core_refuse_memory(struct core *core, const struct dl_error *err, bool idle
     }
     core->starving = *err;
     core->starved = true;
-    if (core->held_back) /* what is there comes soon */
+    if (core->delivery_paused) /* what is there comes soon */
         return;
     for (int band = 0; band < BAND_EXPECTED; band++)
         for (uint32_t i = 0; i <= schedule_n_workers(core); i++)

@@ -396,7 +396,7 @@ static void steps_deliver(struct core *core, struct stream *stream, uint64_t now
     steps_warn_of_passing(core, stream);
     if (stream->source)
         core_take_steps(core, stream);
-    if (core->held_back) {
+    if (core->delivery_paused) {
         core_touch_later(core, stream);
         return;
     }

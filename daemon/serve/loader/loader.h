@@ -167,7 +167,7 @@ int _nodiscard_ loader_propose(struct loader *loader, const struct loader_change
 /* all nodes have planned up to `end`, or hold at the position that loader_propose() gave: the list
  * with the change, counted, from the one before, whose place is filled in; likewise; */
 int _nodiscard_ loader_decide(struct loader *loader, const struct mix_changes *before,
-                              struct loader_change *change, uint64_t held, uint64_t end,
+                              struct loader_change *change, uint64_t position, uint64_t end,
                               struct mix_changes **ret, struct dl_error *err);
 /* whether a list has that change: at its step, or where none is given as the last one with its
  * weights that `before` has not; its place is then filled in; */
@@ -177,7 +177,7 @@ bool loader_has_change(struct loader *loader, const struct mix_changes *list,
 uint64_t loader_planned(const struct loader *loader);
 /* nothing is planned at the position or behind it, until UINT64_MAX is said; */
 void loader_hold(struct loader *loader, uint64_t position);
-/* whether an epoch's length hangs on what is held there, so that none of its streams can start; */
+/* whether an epoch's length depends on what follows there, so that its streams cannot start; */
 bool loader_holds_epoch(const struct loader *loader, uint64_t epoch, uint64_t position);
 /* the list that nodes have agreed on: from now on it is this one. If this node has planned
  * otherwise already, the loader breaks. UINT64_MAX; or the position of a change whose weights of

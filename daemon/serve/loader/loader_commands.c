@@ -468,7 +468,7 @@ static bool commands_turn(struct loader *loader)
 {
     struct core *core = &loader->core;
 
-    core->held_back = loader->headspace && loader_holds(loader);
+    core->delivery_paused = loader->headspace && loader_pauses_delivery(loader);
     core_deliver(core, loader->now);
     loader_execute(loader);
     if (loader->state == LOADER_OPEN)

@@ -25,7 +25,7 @@ static bool loader_headspace_is_in(const struct loader *loader, enum headspace_p
     return headspace_phase(loader->headspace->measure) == phase;
 }
 
-bool loader_holds(const struct loader *loader)
+bool loader_pauses_delivery(const struct loader *loader)
 {
     return loader_headspace_is_in(loader, HEADSPACE_HOLD);
 }

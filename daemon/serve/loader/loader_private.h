@@ -190,7 +190,7 @@ void loader_lately_end(struct loader *loader, struct stream *stream);
 
 /* ---- loader_headspace.c, of a loader that has one */
 
-bool loader_holds(const struct loader *loader);  /* deliveries are held back */
+bool loader_pauses_delivery(const struct loader *loader);
 bool loader_stills(const struct loader *loader); /* no task is begun */
 /* After each turn of the pump. True: there is to be another. */
 bool loader_headspace_look(struct loader *loader);

@@ -78,17 +78,17 @@ static void changes_locate(const struct loader *loader, const struct changes_rea
  * now; and no position before the one that all hold at is free of what others have planned since.
  */
 static int changes_settle(struct loader *loader, struct changes_reach *reach,
-                          struct loader_change *change, uint64_t held, struct dl_error *err)
+                          struct loader_change *change, uint64_t position, struct dl_error *err)
 {
     bool asked = change->step != UINT64_MAX || change->epoch != UINT64_MAX;
     struct loader_change first = {.epoch = 0};
 
     if (!asked)
-        reach->end = max_u64(reach->end, held);
+        reach->end = max_u64(reach->end, position);
     changes_find_first(loader, reach, &first);
-    if (asked && held < reach->end)
+    if (asked && position < reach->end)
         return changes_say_planned(change, &first, err);
-    change->position = held;
+    change->position = position;
     if (asked) {
         changes_locate(loader, reach, change);
         return 0;
@@ -99,7 +99,7 @@ static int changes_settle(struct loader *loader, struct changes_reach *reach,
 }
 
 int loader_decide(struct loader *loader, const struct mix_changes *before,
-                  struct loader_change *change, uint64_t held, uint64_t end,
+                  struct loader_change *change, uint64_t position, uint64_t end,
                   struct mix_changes **ret, struct dl_error *err)
 {
     struct changes_reach reach;
@@ -108,7 +108,7 @@ int loader_decide(struct loader *loader, const struct mix_changes *before,
     if (r < 0)
         return r;
     reach.end = max_u64(reach.end, end);
-    r = changes_settle(loader, &reach, change, held, err);
+    r = changes_settle(loader, &reach, change, position, err);
     return r < 0 ? r : changes_make_list(loader, before, change, ret, err);
 }
 

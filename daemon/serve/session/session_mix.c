@@ -113,7 +113,7 @@ static int session_mix_decide(struct loader *loader, struct shared_loader *share
     _cleanup_(mix_changes_unrefp)
     struct mix_changes *list = NULL;
     int r = loader_decide(loader, shared_weights_in_force(shared), change,
-                          shared_weights_held(shared), end->position, &list, err);
+                          shared_weights_hold_position(shared), end->position, &list, err);
     if (r == -EAGAIN)
         return 1; /* its ranks are on their way from one world to another */
     const struct shared_weights_place place = {change->epoch, change->step, change->position};
@@ -365,7 +365,7 @@ static int session_mix_bring_shared(struct session *s, struct loader *loader,
 
     if (r != 0)
         return r;
-    if (loader_holds_epoch(loader, params->epoch, shared_weights_held(shared)))
+    if (loader_holds_epoch(loader, params->epoch, shared_weights_hold_position(shared)))
         return 1;
     if (list && known)
         mix_changes_share_tables(list, known);

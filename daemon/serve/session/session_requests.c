@@ -206,7 +206,7 @@ static int session_requests_start_stream(struct session *s, const struct dl_msg_
     cs->shared = shared;
     cs->local = msg->rank;
     cs->place = place;
-    cs->stream->former_lease = msg->held;
+    cs->stream->former_lease = msg->former_lease;
     loader_resume(opened->user.loader, cs->stream, place.limit);
     if (shared)
         session_join_world(cs);
@@ -278,8 +278,9 @@ static int session_requests_handle_leases(struct session *s, uint64_t id, struct
 }
 
 /* What the client has of a daemon before this one becomes less. */
-static int session_requests_handle_held(struct session *s, const struct dl_msg_held *msg,
-                                        struct dl_error *err)
+static int session_requests_handle_former_lease(struct session *s,
+                                                const struct dl_msg_former_lease *msg,
+                                                struct dl_error *err)
 {
     struct client_stream *cs = session_requests_find_stream(s, msg->stream, err);
 
@@ -519,8 +520,8 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
                                               m->release.waited, err);
     case DL_MSG_PIN:
         return session_requests_handle_leases(s, m->pin.stream, m->pin.steps, true, 0, err);
-    case DL_MSG_HELD:
-        return session_requests_handle_held(s, &m->held, err);
+    case DL_MSG_FORMER_LEASE:
+        return session_requests_handle_former_lease(s, &m->former_lease, err);
     case DL_MSG_FEED:
         return session_requests_handle_feed(s, &m->feed, err);
     case DL_MSG_STOP:

@@ -592,7 +592,7 @@ void shared_weights_decide(struct shared_loader *shared, struct mix_changes *lis
     }
 }
 
-uint64_t shared_weights_held(const struct shared_loader *shared)
+uint64_t shared_weights_hold_position(const struct shared_loader *shared)
 {
     return accord_hold(&shared->weights.accord);
 }

@@ -72,7 +72,7 @@ void shared_weights_decide(struct shared_loader *shared, struct mix_changes *lis
 /* The list has weights of samples that it lacked: the loader is told again. */
 void shared_weights_again(struct shared_loader *shared);
 /* Nothing is planned there or behind, while nodes agree; UINT64_MAX: there is no such position. */
-uint64_t shared_weights_held(const struct shared_loader *shared);
+uint64_t shared_weights_hold_position(const struct shared_loader *shared);
 /* The list that is in force; borrowed. */
 struct mix_changes *shared_weights_in_force(const struct shared_loader *shared);
 /* The shared loader that this loader's ranks are in, or that was asked already, if there is one
