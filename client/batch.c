@@ -189,7 +189,7 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
     struct view *view;
     int r = batch_read_slot(epoch, entry, &header, &view);
 
-    if (r == 0 && epoch_states_note(epoch, entry, &header) < 0) {
+    if (r == 0 && saved_states_note(epoch, entry, &header) < 0) {
         view_unref(view);
         r = batch_bad_slot(epoch, entry, "a state at", header.state_off, 0);
     }
@@ -223,7 +223,7 @@ int batch_new(struct dl_epoch *epoch, struct entry *entry, struct dl_batch **ret
     batch->repeated = entry->descriptor.repeated;
     batch->stream = epoch->stream;
     batch->mapping->leases++;
-    batch->pinned = batch->kept = batch->detached = false;
+    batch->pinned = batch->tensor_owned = batch->detached = false;
     batch->withheld = NULL;
     atomic_init(&batch->refs, 1);
     batch_link(&client->batches, batch);
@@ -294,9 +294,9 @@ void batch_finish(struct dl_client *client, struct dl_batch *batch)
         batch->mapping = mapping_unref(batch->mapping);
     else
         batch_end_lease(client, batch);
-    if (batch->kept) {
-        batch_unlink(&client->kept, batch);
-        loader_unkeep(batch->loader);
+    if (batch->tensor_owned) {
+        batch_unlink(&client->tensor_owned, batch);
+        loader_drop_tensor_owned(batch->loader);
     }
     batch->reclaim = reclaim_unref(batch->reclaim);
     batch->next = client->pool;
@@ -325,9 +325,9 @@ void batch_give_back(struct dl_batch *batch)
         batch_mark_pinned(batch);
     }
     if (!batch->detached) {
-        batch->kept = true;
-        batch_link(&client->kept, batch);
-        batch->loader->n_kept++;
+        batch->tensor_owned = true;
+        batch_link(&client->tensor_owned, batch);
+        batch->loader->n_tensor_owned++;
     }
     reclaim_drop(batch);
 }

@@ -27,7 +27,7 @@ static struct dl_epoch *epoch_free(struct dl_epoch *epoch)
     if (epoch->loader->client->reconnect.call.epoch == epoch)
         epoch->loader->client->reconnect.call.epoch = NULL;
     view_unref(epoch->slice);
-    epoch_states_deinit(epoch);
+    saved_states_deinit(epoch);
     fault_free(epoch->cut);
     world_change_drop_position(epoch);
     free(epoch->job);
@@ -168,7 +168,7 @@ int epoch_start_remote(struct dl_epoch *epoch)
     struct dl_message msg = epoch_start_message(epoch, epoch->first, before);
 
     if (!client_is_away(client))
-        epoch_states_queue(epoch);
+        saved_states_queue(epoch);
     client->call =
         (struct call){.request = msg.start.request, .answer = DL_MSG_STARTED, .epoch = epoch};
     /* Where nodes have to meet first, the daemon says how long that may take. */
@@ -324,7 +324,7 @@ void epoch_leave_stream(struct dl_epoch *epoch)
         client_stop_stream(client, epoch->stream, epoch->phase == EPOCH_OVER);
     epoch_give_entries_back(epoch);
     epoch_disown(epoch, client->batches);
-    epoch_disown(epoch, client->kept);
+    epoch_disown(epoch, client->tensor_owned);
     epoch_queue_pending(epoch);
 }
 
@@ -341,7 +341,7 @@ struct dl_epoch *dl_epoch_end(struct dl_epoch *epoch)
         batch_give_back(epoch->current);
     if (epoch->local) {
         epoch_disown(epoch, client->batches);
-        epoch_disown(epoch, client->kept);
+        epoch_disown(epoch, client->tensor_owned);
         local_epoch_end(epoch);
         return epoch_free(epoch);
     }

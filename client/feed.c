@@ -101,7 +101,7 @@ void feed_rewind(struct dl_epoch *epoch)
     struct feed *feed = &epoch->feed;
 
     feed->unsent = feed->head;
-    feed->sent = feed->first_kept;
+    feed->sent = feed->first_buffered;
     feed->ahead = 0;
     feed->end_sent = false;
 }
@@ -118,7 +118,7 @@ static void feed_drop_first(struct feed *feed)
     feed->head = fed->next;
     if (!feed->head)
         feed->tail = NULL;
-    feed->first_kept++;
+    feed->first_buffered++;
     free(fed);
 }
 
@@ -128,7 +128,7 @@ void feed_arrived(struct dl_epoch *epoch)
 
     if (feed->ahead > 0)
         feed->ahead--;
-    while (feed->head && feed->first_kept < epoch->expected - epoch->first)
+    while (feed->head && feed->first_buffered < epoch->expected - epoch->first)
         feed_drop_first(feed);
 }
 

@@ -32,7 +32,7 @@ static uint64_t former_leases_find(const struct dl_epoch *epoch)
             lowest = min_u64(lowest, entry->descriptor.step);
     }
     lowest = former_leases_lowest_of(epoch, client->batches, lowest);
-    return former_leases_lowest_of(epoch, client->kept, lowest);
+    return former_leases_lowest_of(epoch, client->tensor_owned, lowest);
 }
 
 uint64_t former_leases_lowest(struct dl_epoch *epoch)

@@ -6,7 +6,7 @@
  *   io.c             socket, poll, one request at a time
  *   dispatch.c       what each message of the daemon does
  *   stream.c         what those of one epoch do
- *   epoch_states.c   the dataset's own states, for resuming
+ *   saved_states.c   the dataset's own states, for resuming
  *   step_set.c       the steps that have arrived
  *   loader.c         open and close
  *   epoch.c          start and end
@@ -118,12 +118,12 @@ struct dl_client {
     uint32_t n_segments, cap_segments;
     struct stopped *stopped; /* owned */
     uint32_t n_stopped, cap_stopped;
-    struct dl_batch *batches; /* owned: in the user's hands; dl_batch.next/prev */
-    struct dl_batch *kept;    /* borrowed: those that tensors alone hold; dl_batch.next/prev */
-    struct dl_batch *pool;    /* owned: unused; dl_batch.next */
-    struct reclaim *reclaim;  /* counted */
-    struct pin *pin;          /* counted: segments that come are page-locked with it; or NULL */
-    struct dl_buffer answer;  /* of the last query */
+    struct dl_batch *batches;      /* owned: in the user's hands; dl_batch.next/prev */
+    struct dl_batch *tensor_owned; /* borrowed: that tensors alone hold; dl_batch.next/prev */
+    struct dl_batch *pool;         /* owned: unused; dl_batch.next */
+    struct reclaim *reclaim;       /* counted */
+    struct pin *pin;         /* counted: segments that come are page-locked with it; or NULL */
+    struct dl_buffer answer; /* of the last query */
     struct {
         /* NULL: nobody is told */
         void (*tell)(void *data, uint64_t done, uint64_t all, const char *what);
@@ -146,14 +146,14 @@ struct dl_loader {
     struct dl_client *client; /* borrowed: outlives it */
     struct dl_epoch *epochs;  /* owned; dl_epoch.next */
     uint32_t id;
-    uint32_t credits;      /* the daemon's choice */
-    uint32_t n_kept;       /* batches that only tensors hold */
-    uint32_t extra_leases; /* beyond the current batches': pinned, or kept by tensors */
-    uint64_t held_bytes;   /* of their slots */
-    bool closed;           /* by the user; the daemon is told when `n_kept` is 0 */
-    bool needs_open;       /* the daemon that had it is gone, and the next has not opened it yet */
-    bool iterable;         /* its steps may leave numbers out */
-    bool in_order;         /* batches come in the order of their steps */
+    uint32_t credits;        /* the daemon's choice */
+    uint32_t n_tensor_owned; /* batches that only tensors hold */
+    uint32_t extra_leases;   /* beyond the current batches': pinned, or kept by tensors */
+    uint64_t held_bytes;     /* of their slots */
+    bool closed;             /* by the user; the daemon is told when `n_tensor_owned` is 0 */
+    bool needs_open; /* the daemon that had it is gone, and the next has not opened it yet */
+    bool iterable;   /* its steps may leave numbers out */
+    bool in_order;   /* batches come in the order of their steps */
     bool drop_last;
     uint32_t replicas;           /* ranks that read the same batches, by the spec */
     bool wants_writable;         /* dl_client_set_writable(), when it was opened */
@@ -212,23 +212,23 @@ struct feed {
     uint64_t steps;      /* that the user has fed */
     uint64_t sent;  /* of them, those that the daemon was sent, or one before it had delivered */
     uint64_t ahead; /* sent to this daemon, and not arrived */
-    /* Owned list of the steps from `first_kept` on, counted from the epoch's first. */
+    /* Owned list of the steps from `first_buffered` on, counted from the epoch's first. */
     struct fed *head, *tail;
     struct fed *unsent; /* borrowed: the step `sent` in it; NULL: all were sent */
-    uint64_t first_kept;
+    uint64_t first_buffered;
 };
 
 /* The dataset's state after a batch of one worker. */
-struct kept_state {
+struct saved_state {
     uint8_t *bytes; /* owned; a record of proto/dataset_state.h; NULL: none */
     size_t len;
     uint64_t after; /* good from this step on */
 };
 
 /* The states of an iterable dataset that has them. */
-struct epoch_states {
-    struct worker_states {
-        struct kept_state latest, before;
+struct saved_states {
+    struct worker_saved_states {
+        struct saved_state latest, before;
     } * workers;        /* owned; NULL: there was none so far */
     bool loss_reported; /* the user was warned that a state cannot be kept */
 };
@@ -284,16 +284,16 @@ struct dl_epoch {
     struct rank_position *used; /* owned; shared with the daemon; NULL: it does not ask */
     char *job;                  /* owned; "": none */
     uint64_t number, steps, samples;
-    uint64_t first;             /* step asked for in START */
-    struct history before;      /* what other world sizes had of the epoch */
-    struct epoch_states states; /* after the batches that next() gave out */
-    uint64_t position;          /* behind the last step that next() gave out; else `first` */
-    uint64_t expected;          /* no step below it comes any more: each of them has */
-    struct step_set arrived;    /* not in order: steps above it that have arrived */
-    uint64_t delivered;         /* steps that came, as batch or fault */
-    uint64_t received;          /* of them, those that next() gave out */
-    struct local_pass *local;   /* owned; NULL: a stream of the daemon's */
-    uint64_t made;              /* of a local one: samples */
+    uint64_t first;                   /* step asked for in START */
+    struct history before;            /* what other world sizes had of the epoch */
+    struct saved_states saved_states; /* after the batches that next() gave out */
+    uint64_t position;                /* behind the last step that next() gave out; else `first` */
+    uint64_t expected;                /* no step below it comes any more: each of them has */
+    struct step_set arrived;          /* not in order: steps above it that have arrived */
+    uint64_t delivered;               /* steps that came, as batch or fault */
+    uint64_t received;                /* of them, those that next() gave out */
+    struct local_pass *local;         /* owned; NULL: a stream of the daemon's */
+    uint64_t made;                    /* of a local one: samples */
     struct feed feed;
 
     uint32_t credits;
@@ -329,7 +329,7 @@ struct dl_epoch {
  * to zero ends the lease: the client's thread at once, another one through `reclaim`.
  */
 struct dl_batch {
-    struct dl_batch *next, *prev; /* client.batches, kept or pool: one at a time */
+    struct dl_batch *next, *prev; /* client.batches, tensor_owned or pool: one at a time */
     struct dl_batch *dropped;     /* reclaim's list */
     struct dl_client *client;     /* borrowed; dangles once the client is closed */
     struct dl_epoch *epoch;       /* borrowed; NULL once the epoch has ended */
@@ -349,7 +349,7 @@ struct dl_batch {
     uint64_t generation; /* of the slot */
     bool pinned;         /* PIN was queued: the credit is back, the lease stays */
     bool detached;       /* `mapping` is a private copy of the slot, and the lease is back */
-    bool kept;           /* by tensors alone: the user gave it back; not of a detached one */
+    bool tensor_owned;   /* by tensors alone: the user gave it back; not of a detached one */
     atomic_uint refs;
 };
 
@@ -506,7 +506,7 @@ struct brought_host *hosts_free(struct brought_host *list); /* returns NULL */
 struct dl_message loader_open_message(struct dl_loader *loader);
 
 /* One batch fewer is held by tensors alone; the last one of a closed loader ends it. */
-void loader_unkeep(struct dl_loader *loader);
+void loader_drop_tensor_owned(struct dl_loader *loader);
 struct dl_loader *loader_free(struct dl_loader *loader); /* unlinks; tells nobody; returns NULL */
 
 /* ---- epoch.c ---- */
@@ -598,22 +598,22 @@ int _nodiscard_ weights_read_answer(struct dl_client *client, const void *data, 
  * they are not found, or without where the socket fails. */
 int _nodiscard_ sample_weights_bring(struct dl_epoch *epoch, bool waits, struct dl_error *err);
 
-/* ---- epoch_states.c ---- */
+/* ---- saved_states.c ---- */
 
 /* Keeps the state in the slot of a batch that is given out: 0, or -EPROTO, not latched. Without
  * memory it is not kept, and nothing else fails. */
-int _nodiscard_ epoch_states_note(struct dl_epoch *epoch, const struct entry *entry,
+int _nodiscard_ saved_states_note(struct dl_epoch *epoch, const struct entry *entry,
                                   const struct slot_header *header);
 /* Takes over a list that stood behind a state; records of other ranks are left out. */
-int _nodiscard_ epoch_states_take(struct dl_epoch *epoch, struct dl_span list);
+int _nodiscard_ saved_states_take(struct dl_epoch *epoch, struct dl_span list);
 /* Writes the list of a state at `step`; nothing if there is none. -ENOMEM. */
-int _nodiscard_ epoch_states_write(const struct dl_epoch *epoch, uint64_t step,
+int _nodiscard_ saved_states_write(const struct dl_epoch *epoch, uint64_t step,
                                    struct dl_buffer *ret);
 /* Queues them for the daemon, before START; the client is not away, or has just come back. */
-void epoch_states_queue(struct dl_epoch *epoch);
+void saved_states_queue(struct dl_epoch *epoch);
 /* The state of worker 0; empty: there is none. */
-struct dl_span epoch_states_first(const struct dl_epoch *epoch);
-void epoch_states_deinit(struct dl_epoch *epoch);
+struct dl_span saved_states_first(const struct dl_epoch *epoch);
+void saved_states_deinit(struct dl_epoch *epoch);
 
 /* ---- state.c ---- */
 

@@ -230,10 +230,10 @@ static void loader_send_leave(struct dl_loader *loader)
     client_send(loader->client, &msg);
 }
 
-void loader_unkeep(struct dl_loader *loader)
+void loader_drop_tensor_owned(struct dl_loader *loader)
 {
-    assert(loader->n_kept > 0);
-    if (--loader->n_kept == 0 && loader->closed)
+    assert(loader->n_tensor_owned > 0);
+    if (--loader->n_tensor_owned == 0 && loader->closed)
         loader_end_and_free(loader);
 }
 
@@ -250,7 +250,7 @@ struct dl_loader *dl_loader_close(struct dl_loader *loader)
         dl_epoch_end(loader->epochs);
     loader_give_batches_back(loader);
     loader->closed = true;
-    if (loader->n_kept == 0)
+    if (loader->n_tensor_owned == 0)
         loader_end_and_free(loader);
     else if (!loader->local && !loader->needs_open)
         loader_send_leave(loader);

@@ -207,7 +207,7 @@ static void local_warn_of_passing(struct dl_epoch *epoch, const struct local_fac
 {
     char text[512];
 
-    if (!facts->iterable || facts->can_skip || epoch->first == 0 || epoch->states.workers)
+    if (!facts->iterable || facts->can_skip || epoch->first == 0 || epoch->saved_states.workers)
         return;
     words_passing(facts->label, epoch->first, facts->batch_size, text, sizeof text);
     epoch->warning = strdup(text); /* without memory there is none: nothing fails by it */
@@ -221,7 +221,7 @@ int local_epoch_start(struct dl_epoch *epoch, uint32_t rank)
                                 .rank = rank,
                                 .world = (uint32_t)epoch->world,
                                 .before = &epoch->before,
-                                .state = epoch_states_first(epoch),
+                                .state = saved_states_first(epoch),
                                 .changes = weights_of(loader)};
     struct local_extent extent;
     struct local_facts facts;

@@ -117,10 +117,10 @@ void reclaim_close(struct dl_client *client)
         return;
     /* From the exchange on any of these may vanish with its last tensor: none must be reached by
      * its neighbour in the list. */
-    while (client->kept) {
-        struct dl_batch *batch = client->kept;
+    while (client->tensor_owned) {
+        struct dl_batch *batch = client->tensor_owned;
 
-        client->kept = batch->next;
+        client->tensor_owned = batch->next;
         batch->next = batch->prev = NULL;
     }
     /* Acquire for what is taken; release so that orphans' threads see the batches as we left them.

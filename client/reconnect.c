@@ -284,7 +284,7 @@ static int reconnect_start_again(struct dl_client *client, struct dl_epoch *epoc
                                err.message);
     if (r < 0) /* what does not go at once with a new socket is tried with another one */
         return client_lost(client, NULL);
-    epoch_states_queue(epoch);
+    saved_states_queue(epoch);
     weights_send(epoch->loader);
     client_send(client, &msg);
     return 1;

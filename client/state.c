@@ -65,7 +65,7 @@ int state_take_dataset_states(struct dl_epoch *epoch, const struct dl_epoch_opti
 
     if (state.data && epoch->first > 0)
         list = dataset_state_split(&state);
-    if (list.len == 0 || epoch_states_take(epoch, list) == 0)
+    if (list.len == 0 || saved_states_take(epoch, list) == 0)
         return 0;
     return client_fail(epoch->loader->client, EINVAL, "state",
                        "the dataset's own state is not of this loader");
@@ -170,7 +170,7 @@ int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_
         place = (struct state_place){.epoch = epoch->number + 1};
     else if (epoch->received > 0)
         r = state_check_order(epoch->loader);
-    if (r == 0 && place.epoch == epoch->number && epoch_states_write(epoch, place.step, &list) < 0)
+    if (r == 0 && place.epoch == epoch->number && saved_states_write(epoch, place.step, &list) < 0)
         r = client_fail(epoch->loader->client, ENOMEM, "", "no memory for a state");
     if (r < 0)
         return r;
@@ -180,7 +180,7 @@ int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_
 
 int dl_epoch_carries(const struct dl_epoch *epoch)
 {
-    return epoch->states.workers != NULL;
+    return epoch->saved_states.workers != NULL;
 }
 
 int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *options, void *buf,

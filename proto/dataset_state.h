@@ -28,7 +28,7 @@ enum {
 
 /* Why a slot has no state, where the dataset has one. */
 enum dataset_state_loss {
-    DATASET_STATE_KEPT,
+    DATASET_STATE_SAVED,
     DATASET_STATE_TOO_LARGE, /* more than DATASET_STATE_BYTES_MAX */
     DATASET_STATE_NOT_PLAIN, /* a Python object that is no plain value */
     DATASET_STATE_LOSS_END,

@@ -120,7 +120,7 @@ static void slot_fill_put_nothing(struct slot_header *header)
     header->bad_count = 0;
     header->state_off = 0;
     header->state_len = 0;
-    header->state_lost = DATASET_STATE_KEPT;
+    header->state_lost = DATASET_STATE_SAVED;
 }
 
 void slot_put_batch(void *slot, uint64_t samples, const struct batch_layout *layout)

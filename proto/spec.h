@@ -210,9 +210,10 @@ struct spec_dataset {
 
     struct value config; /* owned; plugin: what it is opened with, python: args; null: nothing */
 
-    char *object;  /* owned; python: "module:name"; NULL: host */
-    uint64_t host; /* python: which of the hosts that the client brought; 0: object */
-    char *kept;    /* owned; python with a cache: the folder of its pictures; NULL: there is none */
+    char *object;        /* owned; python: "module:name"; NULL: host */
+    uint64_t host;       /* python: which of the hosts that the client brought; 0: object */
+    char *pictures_root; /* owned; python with a cache: the folder of its pictures; NULL: there is
+                            none */
 };
 
 /*

@@ -175,7 +175,7 @@ const char *spec_canon_path_of(const struct dl_spec *spec, const struct spec_key
     if (strcmp(key->key, "model") == 0)
         return spec->dataset.model;
     if (spec->dataset.kind == DATASET_PYTHON && strcmp(key->key, "root") == 0)
-        return spec->dataset.kept;
+        return spec->dataset.pictures_root;
     return spec->dataset.n_files > 0 ? spec->dataset.files[0].path : NULL;
 }
 

@@ -136,7 +136,7 @@ int spec_read_path(struct spec_reading *rd, const struct spec_key *key, const st
     if (strcmp(key->key, "model") == 0) /* beside the files */
         return spec_resolve_path(rd, place, v, &rd->spec->dataset.model);
     if (rd->spec->dataset.kind == DATASET_PYTHON && strcmp(key->key, "root") == 0)
-        return spec_resolve_path(rd, place, v, &rd->spec->dataset.kept);
+        return spec_resolve_path(rd, place, v, &rd->spec->dataset.pictures_root);
     int r = spec_dataset_alloc_files(rd, 1);
     return r < 0 ? r : spec_dataset_add_file(rd, place, NULL, v);
 }

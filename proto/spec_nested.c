@@ -31,7 +31,7 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     free(dataset->index_path);
     spec_fields_deinit(dataset);
     free(dataset->object);
-    free(dataset->kept);
+    free(dataset->pictures_root);
     value_deinit(&dataset->config);
     value_deinit(&dataset->transforms);
     value_deinit(&dataset->views);
@@ -299,15 +299,15 @@ int spec_read_parts(struct spec_reading *rd, const struct spec_key *key, const s
 }
 
 /* Pictures are kept where the client's host decodes files of one directory. */
-static int spec_nested_check_kept(const struct spec_reading *rd)
+static int spec_nested_check_pictures(const struct spec_reading *rd)
 {
     const struct spec_dataset *dataset = &rd->spec->dataset;
     char place[DL_ERROR_PATH_MAX];
 
-    spec_place(rd, spec_key_find("dataset", dataset->kept ? "root" : "cache"), place);
-    if (!dataset->kept == !dataset->cache && (!dataset->kept || dataset->host))
+    spec_place(rd, spec_key_find("dataset", dataset->pictures_root ? "root" : "cache"), place);
+    if (!dataset->pictures_root == !dataset->cache && (!dataset->pictures_root || dataset->host))
         return 0;
-    if (dataset->cache && !dataset->kept)
+    if (dataset->cache && !dataset->pictures_root)
         return dl_error_set(rd->err, EINVAL, place,
                             "is given without root, the directory whose pictures are kept");
     return dl_error_set(rd->err, EINVAL, place, "%s",
@@ -329,7 +329,7 @@ static int spec_nested_check_python_dataset(const struct spec_reading *rd)
                             "is given beside host, which already runs; leave out one of them");
     }
     if (!dataset->object != !dataset->host)
-        return spec_nested_check_kept(rd);
+        return spec_nested_check_pictures(rd);
     spec_place(rd, spec_key_find("dataset", "object"), place);
     return dl_error_set(rd->err, EINVAL, place, "%s",
                         dataset->object ? "is given beside host; leave out one of them"

@@ -38,7 +38,7 @@ void etcd_keep_history_short(struct etcd *etcd, uint64_t revision)
 
 /* ---- the token and the lease ---------------------------------------------------------------- */
 
-static void etcd_keep_on_kept(void *owner, const struct http_answer *with)
+static void etcd_keep_on_answer(void *owner, const struct http_answer *with)
 {
     struct etcd *etcd = owner;
     bool alive;
@@ -52,7 +52,7 @@ void etcd_keep_lease(uv_timer_t *timer)
 {
     struct etcd *etcd = container_of(timer, struct etcd, keep);
     struct http_request request = {
-        .timeout_ns = etcd->timeout_ns, .done = etcd_keep_on_kept, .owner = etcd};
+        .timeout_ns = etcd->timeout_ns, .done = etcd_keep_on_answer, .owner = etcd};
 
     if (!etcd->keeping)
         (void)!etcd_client_post(&etcd->client, "lease/keepalive", etcd_keepalive_body(etcd->lease),

@@ -8,7 +8,7 @@ enum {
     /* Bytes that a peer may leave unread before its next requests wait. */
     ENOUGH_OUTPUT = 256 << 10,
     /* Bytes that an idle buffer keeps. */
-    KEPT = 16 << 10,
+    RETAINED_MAX = 16 << 10,
 };
 
 /* ---- peers ---------------------------------------------------------------------------------- */
@@ -267,7 +267,7 @@ static int tcpstore_peer_do_buffered(struct tcpstore_peer *peer)
     peer->in.len -= (size_t)done;
     if (done > 0 && peer->in.len > 0)
         memmove(peer->in.data, peer->in.data + done, peer->in.len);
-    if (peer->in.len == 0 && peer->in.cap > KEPT)
+    if (peer->in.len == 0 && peer->in.cap > RETAINED_MAX)
         tcpstore_peer_drop_buffer(peer, &peer->in);
     return 0;
 }
@@ -308,7 +308,7 @@ int tcpstore_peer_sent(struct tcpstore_peer *peer, size_t len)
     peer->out_begin += len;
     if (peer->out_begin == peer->out.len) {
         peer->out_begin = peer->out.len = 0;
-        if (peer->out.cap > KEPT)
+        if (peer->out.cap > RETAINED_MAX)
             tcpstore_peer_drop_buffer(peer, &peer->out);
     } else if (peer->out_begin > peer->out.len / 2) {
         peer->out.len -= peer->out_begin;

@@ -505,7 +505,7 @@ static int fetch_fill_round(struct fetcher *f, const struct slot_task *task, voi
     if (r == 0 && batch->n > 0)
         slow_watch_end(&f->watch, batch->n);
     if (r == -EAGAIN) {
-        *ret_used = replica_kept_bytes(set, task->stream);
+        *ret_used = replica_retained_bytes(set, task->stream);
         return -ENOBUFS;
     }
     if (r != 0)
@@ -519,7 +519,7 @@ static int fetch_fill_round(struct fetcher *f, const struct slot_task *task, voi
     if (r == 0 && f->dataset->saves_state)
         r = fetch_put_state(f, &round, slot, slot_bytes, ret_used, err);
     if (r == -ENOBUFS)
-        replica_keep(set, &round, *ret_used);
+        replica_retain(set, &round, *ret_used);
     if (r != 0)
         return r;
     memcpy(slot_indices(slot), batch->numbers, batch->n * sizeof *batch->numbers);

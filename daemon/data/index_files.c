@@ -1,7 +1,7 @@
 #include "daemon/data/index_files.h"
 
 #include "daemon/cache/disk_cache.h"
-#include "daemon/data/tar/tar_kept.h"
+#include "daemon/data/tar/tar_cached.h"
 
 #include <errno.h>
 
@@ -10,7 +10,7 @@ static bool index_files_key(const struct spec_dataset *spec, uint64_t *ret)
 {
     if (spec->kind != DATASET_TAR || spec->index != INDEX_AUTO)
         return false;
-    *ret = tar_kept_key(spec);
+    *ret = tar_cached_key(spec);
     return *ret != 0;
 }
 

@@ -172,13 +172,13 @@ int replica_round(struct replica_set *set, const struct round *round, struct sam
         replica = replica_add(set, round->stream);
     if (!replica)
         return dl_error_set(err, ENOMEM, "", "out of memory for a replica of the dataset");
-    if (replica->kept && replica->rounds == round->number + 1) {
+    if (replica->retained && replica->rounds == round->number + 1) {
         *ret = &replica->batch;
         return 0;
     }
-    if (replica->kept && replica->rounds <= round->number && replica->rounds > round->settled)
+    if (replica->retained && replica->rounds <= round->number && replica->rounds > round->settled)
         return -EAGAIN;
-    replica->kept = false;
+    replica->retained = false;
     sample_batch_deinit(&replica->batch);
     *ret = &set->batch;
     if (mul_overflows(round->number, replica_part(set, round).round, &want))
@@ -203,7 +203,7 @@ int replica_save(struct replica_set *set, const struct round *round, struct data
     size_t len = 0;
 
     *ret = (struct dataset_state){0};
-    *ret_lost = DATASET_STATE_KEPT;
+    *ret_lost = DATASET_STATE_SAVED;
     if (!set->dataset->saves_state || !replica || !replica->iter)
         return 0;
     assert(replica->rounds == round->number + 1);
@@ -211,7 +211,7 @@ int replica_save(struct replica_set *set, const struct round *round, struct data
         return replica_refuse_memory(err);
     int r = replica->iter->ops->save(replica->iter, set->state, DATASET_STATE_BYTES_MAX, &len,
                                      ret_lost, err);
-    if (r < 0 || *ret_lost != DATASET_STATE_KEPT)
+    if (r < 0 || *ret_lost != DATASET_STATE_SAVED)
         return r == -ENOTSUP ? 0 : r;
     *ret = (struct dataset_state){.round = round->number + 1,
                                   .position = replica->position,
@@ -223,22 +223,22 @@ int replica_save(struct replica_set *set, const struct round *round, struct data
     return 0;
 }
 
-void replica_keep(struct replica_set *set, const struct round *round, uint64_t need)
+void replica_retain(struct replica_set *set, const struct round *round, uint64_t need)
 {
     struct replica *replica = replica_find(set, round->stream);
 
     assert(replica && replica->rounds == round->number + 1);
-    if (!replica->kept) {
+    if (!replica->retained) {
         replica->batch = set->batch;
         set->batch = (struct sample_batch){0};
     }
-    replica->kept = true;
+    replica->retained = true;
     replica->need = need;
 }
 
-uint64_t replica_kept_bytes(const struct replica_set *set, uint32_t stream)
+uint64_t replica_retained_bytes(const struct replica_set *set, uint32_t stream)
 {
     const struct replica *replica = replica_find(set, stream);
 
-    return replica && replica->kept ? replica->need : 0;
+    return replica && replica->retained ? replica->need : 0;
 }

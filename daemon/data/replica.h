@@ -95,9 +95,9 @@ int _nodiscard_ replica_round(struct replica_set *set, const struct round *round
                               struct sample_batch **ret, uint64_t *ret_bad, struct dl_error *err);
 
 /* The round made last did not fit: `need` bytes. It stays until it goes, or is settled. */
-void replica_keep(struct replica_set *set, const struct round *round, uint64_t need);
+void replica_retain(struct replica_set *set, const struct round *round, uint64_t need);
 /* What the round that goes first (-EAGAIN) needs. */
-uint64_t replica_kept_bytes(const struct replica_set *set, uint32_t stream);
+uint64_t replica_retained_bytes(const struct replica_set *set, uint32_t stream);
 
 /*
  * The dataset's state behind the round that was made last: 0 and *ret, borrowed until the next call

@@ -15,7 +15,7 @@ struct replica {
     uint64_t begun;            /* of them, before the last round */
     uint64_t good;             /* of them, those that could be had */
     bool ended;
-    bool kept; /* the last round is in `batch`, because it did not fit */
+    bool retained; /* the last round is in `batch`, because it did not fit */
     uint64_t need;
     struct sample_batch batch;
 };

@@ -23,7 +23,7 @@ struct data_env;
 /* Numbers of layouts, never used again for another one: who changes one takes the next. */
 enum shared_index_form {
     SHARED_INDEX_CLASS_LIST = 1, /* class_index.h */
-    SHARED_INDEX_TAR = 2,        /* tar/tar_kept.h */
+    SHARED_INDEX_TAR = 2,        /* tar/tar_cached.h */
     SHARED_INDEX_TFRECORD = 3,   /* tfrecord/tfrecord_index.h */
 };
 

@@ -24,9 +24,10 @@ int mixed_children_init(struct mixed_children *own, const struct plan_mix *mix, 
     *own = (struct mixed_children){
         .seed = seed, .epoch = epoch, .n = mix->schedule.n, .in_turn = in_turn};
     own->ends = calloc(mix->schedule.n, sizeof *own->ends);
-    own->n_kept = mix->schedule.n <= MIXED_KEPT ? mix->schedule.n : 1;
-    own->kept = own->in_turn ? NULL : calloc(own->n_kept, sizeof *own->kept);
-    if (!own->ends || (!own->kept && !own->in_turn))
+    own->n_permutations = mix->schedule.n <= MIXED_PERMUTATIONS ? mix->schedule.n : 1;
+    own->permutations =
+        own->in_turn ? NULL : calloc(own->n_permutations, sizeof *own->permutations);
+    if (!own->ends || (!own->permutations && !own->in_turn))
         return -ENOMEM;
     return plan_mix_ends(mix, own->ends) ? 0 : -EINVAL;
 }
@@ -46,17 +47,17 @@ void mixed_children_deinit(struct mixed_children *own)
         mixed_nested_free(own->nested[i]);
     free(own->nested);
     free(own->ends);
-    free(own->kept);
+    free(own->permutations);
     own->nested = NULL;
     own->ends = NULL;
-    own->kept = NULL;
+    own->permutations = NULL;
 }
 
 void mixed_children_key(struct mixed_children *own, uint64_t seed)
 {
     own->seed = seed;
-    for (uint32_t i = 0; own->kept && i < own->n_kept; i++)
-        own->kept[i].perm.length = 0;
+    for (uint32_t i = 0; own->permutations && i < own->n_permutations; i++)
+        own->permutations[i].perm.length = 0;
 }
 
 static const struct mixed_nested *mixed_children_nested(const struct mixed_children *own,
@@ -104,15 +105,15 @@ static uint64_t mixed_children_permuted(struct mixed_children *own, uint32_t chi
                                         uint64_t nth)
 {
     assert(size > 0 && child < own->n);
-    struct mixed_permutation *kept = &own->kept[child % own->n_kept];
+    struct mixed_permutation *mine = &own->permutations[child % own->n_permutations];
     uint64_t cycle = nth / size;
 
-    if (kept->perm.length == 0 || kept->child != child || kept->cycle != cycle) {
-        kept->child = child;
-        kept->cycle = cycle;
-        permute_native_init(&kept->perm, size, mixed_children_seed(own, child), own->epoch, cycle);
+    if (mine->perm.length == 0 || mine->child != child || mine->cycle != cycle) {
+        mine->child = child;
+        mine->cycle = cycle;
+        permute_native_init(&mine->perm, size, mixed_children_seed(own, child), own->epoch, cycle);
     }
-    return permute_native_at(&kept->perm, nth - cycle * size);
+    return permute_native_at(&mine->perm, nth - cycle * size);
 }
 
 uint64_t mixed_children_index(struct mixed_children *own, uint32_t child, uint64_t nth)

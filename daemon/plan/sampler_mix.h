@@ -10,7 +10,7 @@
 /* Of so few children each one's permutation is kept. Of more, that of the last sample alone: making
  * one anew is 5 % of what finding a sample takes, and those of all would take most of the memory.
  */
-enum { MIXED_KEPT = 4 };
+enum { MIXED_PERMUTATIONS = 4 };
 
 struct mixed_permutation {
     uint32_t child;
@@ -25,10 +25,10 @@ struct mixed_children {
     uint64_t *ends; /* owned; of the children in the concatenation */
     uint32_t n;
     bool in_turn;
-    uint32_t n_kept;
-    struct mixed_permutation *kept; /* owned; NULL: in_turn */
-    struct mixed_nested **nested;   /* owned, with what it lists: each child that is a mixture, else
-                                       NULL; NULL: none is */
+    uint32_t n_permutations;
+    struct mixed_permutation *permutations; /* owned; NULL: in_turn */
+    struct mixed_nested **nested; /* owned, with what it lists: each child that is a mixture, else
+                                     NULL; NULL: none is */
 };
 
 /* -EINVAL: too many samples, or, of the latter, a child is a mixture that cannot be; or -ENOMEM.

@@ -485,7 +485,7 @@ static void daemon_finish(struct daemon *d)
     uv_close((uv_handle_t *)&d->reload, NULL);
     if (d->owner_fd >= 0)
         uv_close((uv_handle_t *)&d->owner, NULL);
-    kept_end(&d->kept);
+    retired_end(&d->retired);
     uv_timer_start(&d->end, daemon_on_end, END_MS, 0);
 }
 
@@ -715,7 +715,7 @@ static int daemon_begin(struct daemon *d, struct dl_error *err)
     budget_init(&d->budget, &d->config.limits.memory);
     d->budget.look = pictures_set_settle;
     d->budget.looker = &d->pictures;
-    kept_begin(&d->kept, &d->loop, &d->budget);
+    retired_begin(&d->retired, &d->loop, &d->budget);
     daemon_bound_descriptors(d);
     d->scheduler = scheduler_new(&d->loop, session_take_turn);
     d->relay = d->options.errors >= 0 ? relay_new(d->options.errors) : NULL;
@@ -776,8 +776,8 @@ int daemon_run(const struct daemon_options *options)
         d.members = members_end(d.members);
         door_close(&d.door);
         d.scheduler = scheduler_free(d.scheduler);
-        if (d.kept.budget)
-            kept_end(&d.kept);
+        if (d.retired.budget)
+            retired_end(&d.retired);
     } else {
         log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_STARTED}, "listening on %s",
                   d.config.socket);

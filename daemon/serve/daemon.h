@@ -51,8 +51,8 @@ struct daemon {
     uint64_t life; /* drawn at the start; 0: private */
     uint64_t next_session;
     uint64_t sessions_ever;
-    struct budget budget; /* of all rings */
-    struct kept kept;     /* of them: what clients have of loaders that have ended */
+    struct budget budget;   /* of all rings */
+    struct retired retired; /* of them: segments that clients still map */
     struct pictures_set pictures;
     struct weight_tables tables;
     uint32_t next_segment;

@@ -215,7 +215,7 @@ static int registry_make_room(struct daemon *d, struct session *session, const s
     struct quota_account *account = session_account(session);
     struct loader *unused;
 
-    kept_look(&d->kept, account);
+    retired_look(&d->retired, account);
     while (registry_check_room(account, spec, NULL) < 0 &&
            registry_can_make_room(d, session, spec) &&
            (unused = registry_find_unused(d, session_uid(session))))
@@ -293,7 +293,7 @@ static int registry_make_loader(struct daemon *d, struct session *session, struc
                                      .uid = session_uid(session),
                                      .blame = blame_at(),
                                      .budget = &d->budget,
-                                     .kept = &d->kept,
+                                     .retired = &d->retired,
                                      .pictures = &d->pictures,
                                      .next_segment = &d->next_segment,
                                      .told_sandbox = &d->told_sandbox,

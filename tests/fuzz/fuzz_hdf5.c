@@ -16,26 +16,26 @@ struct playing {
 
 static void read_rows(struct hdf5_array *array)
 {
-    struct hdf5_kept kept = {.most = CHUNK_BYTES};
+    struct hdf5_cache cache = {.most = CHUNK_BYTES};
     struct dl_error err = {0};
     bool small = array->row_bytes <= ROW_BYTES && array->chunk_bytes <= CHUNK_BYTES;
     uint8_t *out = small ? malloc(array->row_bytes + 1) : NULL;
 
     for (uint64_t row = 0; out && row < array->dims[0] && row < ROWS; row++) {
-        int r = hdf5_array_read(array, &kept, row, out, &err);
+        int r = hdf5_array_read(array, &cache, row, out, &err);
         FUZZ_ASSERT(r == 0 || (r == -err.code && err.message[0]));
-        FUZZ_ASSERT(kept.bytes <= kept.most + array->chunk_bytes);
+        FUZZ_ASSERT(cache.bytes <= cache.most + array->chunk_bytes);
     }
     free(out);
-    hdf5_array_close(array, &kept);
-    FUZZ_ASSERT(kept.bytes == 0 && !kept.oldest && !kept.latest);
+    hdf5_array_close(array, &cache);
+    FUZZ_ASSERT(cache.bytes == 0 && !cache.oldest && !cache.latest);
 }
 
 static int play(void *owner, const char *name, size_t len, uint64_t at, struct dl_error *err)
 {
     struct playing *playing = owner;
     struct hdf5_array array = {0};
-    struct hdf5_kept none = {0};
+    struct hdf5_cache none = {0};
 
     FUZZ_ASSERT(
         hdf5_bytes(playing->view, (uint64_t)((const uint8_t *)name - playing->view->data), len));

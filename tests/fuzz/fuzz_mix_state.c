@@ -74,14 +74,14 @@ static struct dataset_iter *resume(struct dataset *ds, struct dl_span state, uin
 static void go_on(struct dataset *ds, struct dataset_iter *it, uint64_t position)
 {
     struct mix_streams_iter *mi = container_of(it, struct mix_streams_iter, base);
-    enum dataset_state_loss lost = DATASET_STATE_KEPT;
+    enum dataset_state_loss lost = DATASET_STATE_SAVED;
     int64_t numbers[SAMPLES + 1] = {0}, again[SAMPLES + 1] = {0};
     uint8_t buf[STATE_ROOM];
     struct dl_error err;
     size_t len;
 
     FUZZ_ASSERT(mix_streams_save(mi, buf, sizeof buf, &len, &lost, &err) == 0);
-    FUZZ_ASSERT(lost == DATASET_STATE_KEPT && len > 0);
+    FUZZ_ASSERT(lost == DATASET_STATE_SAVED && len > 0);
     struct dataset_iter *other = resume(ds, (struct dl_span){buf, len}, position);
     FUZZ_ASSERT(other);
     take(it, numbers);

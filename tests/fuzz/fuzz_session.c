@@ -181,7 +181,7 @@ static int find_loader(void *context, struct session *session, struct loader_wan
                                      .account = session_account(session),
                                      .uid = session_uid(session),
                                      .budget = &g->budget,
-                                     .kept = &g->kept,
+                                     .retired = &g->retired,
                                      .next_segment = &g->next_segment,
                                      .told_sandbox = &g->told_sandbox,
                                      .stuck = &g->stuck,
@@ -642,7 +642,7 @@ static void begin(struct game *g)
     *g->config.cache = '\0'; /* lengths are not kept */
     g->quota = quota_new(&g->config.limits);
     budget_init(&g->budget, &g->config.limits.memory);
-    kept_begin(&g->kept, &g->loop, &g->budget);
+    retired_begin(&g->retired, &g->loop, &g->budget);
     g->scheduler = scheduler_new(&g->loop, session_take_turn);
     g->crew = crew_new(&g->loop, 4);
     g->account = quota_account(g->quota, getuid());
@@ -667,9 +667,9 @@ static void end(struct game *g)
     hosts_end(g->hosts);
     g->scheduler = scheduler_free(g->scheduler);
     settle(g);
-    kept_look(&g->kept, NULL);
-    FUZZ_ASSERT(!g->kept.segments); /* clients have closed what they were sent */
-    kept_end(&g->kept);
+    retired_look(&g->retired, NULL);
+    FUZZ_ASSERT(!g->retired.segments); /* clients have closed what they were sent */
+    retired_end(&g->retired);
     settle(g);
     FUZZ_ASSERT(fakes.count == 0 && world.n == 0 && !g->tables.tables);
     for (int kind = 0; kind < QUOTA_KINDS; kind++)

@@ -103,7 +103,7 @@ struct game {
     struct weight_tables tables;
     uint64_t next_session;
     struct budget budget;
-    struct kept kept;
+    struct retired retired;
     uint32_t next_segment;
     bool told_sandbox;
     uint64_t stuck;

@@ -65,7 +65,7 @@ static int fake_save(struct dataset_iter *base, void *buf, size_t room, size_t *
     if (faked.stateless)
         return -ENOTSUP;
     *ret_lost = room < 8 ? DATASET_STATE_TOO_LARGE : (enum dataset_state_loss)faked.loses;
-    if (*ret_lost == DATASET_STATE_KEPT) {
+    if (*ret_lost == DATASET_STATE_SAVED) {
         memcpy(buf, &it->next, 8);
         *ret_len = 8;
     }

@@ -67,7 +67,7 @@ static void expect(uint64_t bytes, const char *place)
     snprintf(path, sizeof path, "%s%s", *place == '/' ? machine : "", place);
     assert_string_equal(a.place, path);
     assert_int_equal(a.bytes, bytes);
-    assert_true(a.pressure || a.bytes + a.used + a.kept == a.limit);
+    assert_true(a.pressure || a.bytes + a.used + a.reserve == a.limit);
 }
 
 static void test_a_machine_without_groups(void **state)

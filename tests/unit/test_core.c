@@ -445,7 +445,7 @@ static void test_rosters_that_are_kept(void **state)
     }
     begin(&bed, member("d", 0));
     assert_int_equal(bed.core.rosters.n, FITTING - 1);
-    assert_string_equal(bed.core.rosters.kept[0].epoch.job, "b");
+    assert_string_equal(bed.core.rosters.entries[0].epoch.job, "b");
 
     begin(&bed, member("b", 0)); /* another pass */
     assert_int_equal(bed.core.rosters.n, FITTING - 2);

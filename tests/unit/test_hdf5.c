@@ -157,17 +157,17 @@ static int play(const struct hdf5_view *view, struct dl_error *err)
 
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         struct hdf5_array array = {0};
-        struct hdf5_kept kept = {.most = 100};
+        struct hdf5_cache cache = {.most = 100};
         int one = hdf5_find(view, names[i], &at, err);
         if (one == 0)
             one = hdf5_array_open(view, at, names[i], &array, err);
         uint8_t *out =
             one == 0 && array.row_bytes < 4096 ? __real_malloc(array.row_bytes + 1) : NULL;
         for (uint64_t row = 0; out && one == 0 && row < ROWS && row < array.dims[0]; row++)
-            one = hdf5_array_read(&array, &kept, row, out, err);
+            one = hdf5_array_read(&array, &cache, row, out, err);
         free(out);
-        hdf5_array_close(&array, &kept);
-        assert_int_equal(kept.bytes, 0);
+        hdf5_array_close(&array, &cache);
+        assert_int_equal(cache.bytes, 0);
         assert_true(one == 0 || (one == -err->code && err->message[0]));
         r = one < 0 ? one : r;
     }
@@ -203,7 +203,7 @@ static void test_sums(void **state)
     size_t n;
     _cleanup_free_ uint8_t *data = corpus("rows", &n);
     struct hdf5_view view = {.data = data, .bytes = n, .path = "rows"};
-    struct hdf5_kept kept = {0};
+    struct hdf5_cache cache = {0};
     struct hdf5_array array;
     struct dl_error err = {0};
     uint8_t row[20];
@@ -214,10 +214,10 @@ static void test_sums(void **state)
     assert_int_equal(hdf5_array_open(&view, at, "image", &array, &err), 0);
     assert_int_equal(array.n_filters, 3);
     data[array.chunks[0].at + array.chunks[0].bytes - 1] ^= 1;
-    assert_int_equal(hdf5_array_read(&array, &kept, 0, row, &err), -EINVAL);
+    assert_int_equal(hdf5_array_read(&array, &cache, 0, row, &err), -EINVAL);
     assert_error(&err, EINVAL, "rows", "its dataset image has a chunk that is damaged");
-    assert_int_equal(hdf5_array_read(&array, &kept, 8, row, &err), 0);
-    hdf5_array_close(&array, &kept);
+    assert_int_equal(hdf5_array_read(&array, &cache, 8, row, &err), 0);
+    hdf5_array_close(&array, &cache);
 }
 
 /* Each allocation of ours fails once, while it is opened and all rows are read. */

@@ -311,7 +311,7 @@ static void test_skips(void **state)
 static size_t save_behind(struct dataset *ds, uint64_t from, uint8_t *buf, size_t room)
 {
     struct dataset_iter *it = begin(ds, &only);
-    enum dataset_state_loss lost = DATASET_STATE_KEPT;
+    enum dataset_state_loss lost = DATASET_STATE_SAVED;
     struct sample_batch batch = {0};
     struct dl_error err = {0};
     size_t len = 0;
@@ -322,7 +322,7 @@ static size_t save_behind(struct dataset *ds, uint64_t from, uint8_t *buf, size_
     assert_true(r == 0 || r == -ENOTSUP);
     it->ops->close(it);
     sample_batch_deinit(&batch);
-    return r == 0 && lost == DATASET_STATE_KEPT ? len : 0;
+    return r == 0 && lost == DATASET_STATE_SAVED ? len : 0;
 }
 
 static struct replica_params resumed(const uint8_t *state, size_t len, uint64_t position)
@@ -377,7 +377,7 @@ static void test_states_that_are_lost(void **state)
     assert_int_equal(save_behind(ds, 30, buf, len), len);
     faked.loses = DATASET_STATE_NOT_PLAIN;
     assert_int_equal(save_behind(ds, 30, buf, sizeof buf), 0);
-    faked.loses = DATASET_STATE_KEPT;
+    faked.loses = DATASET_STATE_SAVED;
     faked.stateless = true; /* they skip instead */
     assert_in_range(save_behind(ds, 30, buf, sizeof buf), 1, len - 3 * 8);
     dataset_close(ds);

@@ -300,7 +300,7 @@ static void save_behind(struct replica_set *set, uint64_t number, uint8_t ret[st
     for (uint64_t i = 0; i <= number; i++)
         expect_round(set, i, 0);
     assert_int_equal(replica_save(set, &round, &at, &lost, &err), 0);
-    assert_int_equal(lost, DATASET_STATE_KEPT);
+    assert_int_equal(lost, DATASET_STATE_SAVED);
     assert_int_equal(at.round, number + 1);
     dataset_state_write_head(&at, ret);
     assert_int_equal(at.state.len, sizeof(uint64_t));
@@ -362,8 +362,8 @@ static void test_what_cannot_be_saved(void **state)
         enum dataset_state_loss loses;
         int r;
     } cases[] = {{0, DATASET_STATE_TOO_LARGE, 0},
-                 {-ENOTSUP, DATASET_STATE_KEPT, 0},
-                 {-EBADMSG, DATASET_STATE_KEPT, -EBADMSG}};
+                 {-ENOTSUP, DATASET_STATE_SAVED, 0},
+                 {-EBADMSG, DATASET_STATE_SAVED, -EBADMSG}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct replica_set set = make_set(5, false, false);
         struct round round = round_of(7, 0, 0);
@@ -415,15 +415,15 @@ static void test_a_round_that_did_not_fit_is_kept(void **state)
     (void)state;
     expect_round(&set, 0, 0);
     expect_round(&set, 1, 1);
-    replica_keep(&set, &kept, 12345);
+    replica_retain(&set, &kept, 12345);
     /* Those behind it wait for it, other streams do not. */
     assert_int_equal(ask(&set, round_of(7, 2, 1), &first, &n), -EAGAIN);
-    assert_int_equal(replica_kept_bytes(&set, 7), 12345);
+    assert_int_equal(replica_retained_bytes(&set, 7), 12345);
     assert_int_equal(ask(&set, round_of(8, 0, 0), &first, &n), 0);
-    assert_int_equal(replica_kept_bytes(&set, 8), 0);
+    assert_int_equal(replica_retained_bytes(&set, 8), 0);
     unsigned made = told.made;
     expect_round(&set, 1, 1);
-    replica_keep(&set, &kept, 12346); /* still too small */
+    replica_retain(&set, &kept, 12346); /* still too small */
     expect_round(&set, 1, 1);
     assert_int_equal(told.made, made);
     /* It went to a slot: the next one comes. */
@@ -440,7 +440,7 @@ static void test_a_kept_round_nobody_wants_gives_way(void **state)
 
     (void)state;
     expect_round(&set, 1, 1);
-    replica_keep(&set, &kept, 1 << 20);
+    replica_retain(&set, &kept, 1 << 20);
     expect_round(&set, 2, 2); /* settled: it became a fault */
     expect_round(&set, 3, 3);
     replica_set_deinit(&set);

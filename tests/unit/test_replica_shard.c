@@ -405,7 +405,7 @@ static void test_a_round_that_did_not_fit_keeps_what_is_repeated(void **state)
 
     (void)state;
     expect_round(&set, &rule, 1);
-    replica_keep(&set, &second, 1 << 20);
+    replica_retain(&set, &second, 1 << 20);
     unsigned made = told.made;
     expect_round(&set, &rule, 1);
     assert_int_equal(told.made, made);

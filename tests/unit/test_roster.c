@@ -144,7 +144,7 @@ static const struct roster *come(struct roster_book *book, uint64_t rank)
 static void test_epochs_that_all_have_left(void **state)
 {
     static const struct {
-        const char *kept[2];
+        const char *entries[2];
         uint64_t comes;
         const char *want; /* who is done; NULL: nothing is known */
     } rows[] = {
@@ -163,8 +163,8 @@ static void test_epochs_that_all_have_left(void **state)
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct roster_book book = {0};
-        for (size_t k = 0; k < 2 && rows[i].kept[k]; k++)
-            roster_book_keep(&book, &base, roster_with(rows[i].kept[k]));
+        for (size_t k = 0; k < 2 && rows[i].entries[k]; k++)
+            roster_book_keep(&book, &base, roster_with(rows[i].entries[k]));
         const struct roster *known = come(&book, rows[i].comes);
         assert_int_equal(known != NULL, rows[i].want != NULL);
         if (known) {
@@ -183,17 +183,17 @@ static void test_the_oldest_gives_way(void **state)
     struct roster_book book = {0};
     struct stream_params params = base;
 
-    for (params.epoch = 0; params.epoch <= ROSTERS_KEPT; params.epoch++) {
+    for (params.epoch = 0; params.epoch <= ROSTERS_MAX; params.epoch++) {
         roster_book_keep(&book, &params, roster_with("ddded"));
         struct stream_params first = base;
         first.epoch = 0, first.rank = 3;
         /* Whoever asks for it keeps it young. */
         assert_non_null(roster_book_come(&book, &first));
     }
-    assert_int_equal(book.n, ROSTERS_KEPT);
+    assert_int_equal(book.n, ROSTERS_MAX);
     params.rank = 3, params.epoch = 1;
     assert_null(roster_book_come(&book, &params));
-    params.epoch = ROSTERS_KEPT;
+    params.epoch = ROSTERS_MAX;
     assert_non_null(roster_book_come(&book, &params));
     roster_book_deinit(&book);
 }

@@ -304,9 +304,9 @@ static int arrow_describe(struct arrow *arrow, struct dl_error *err)
         uint64_t shape[DL_BOUND_TENSOR_DIMS];
         uint32_t ndim = 0, base = arrow_schema_base(&table->schema, table->columns[i],
                                                     DL_BOUND_TENSOR_DIMS - 1, &ndim, shape);
-        r = base == ARROW_NOT_KEPT ? -E2BIG
-                                   : tree_add_tensor(schema, arrow_name(arrow, i),
-                                                     table->schema.fields[base].dtype, ndim, shape);
+        r = base == ARROW_NONE ? -E2BIG
+                               : tree_add_tensor(schema, arrow_name(arrow, i),
+                                                 table->schema.fields[base].dtype, ndim, shape);
     }
     if (r < 0)
         return dl_error_set(err, -r, path, "its rows cannot be described: %s", strerror(-r));

@@ -78,7 +78,7 @@ static bool body_packed(const struct body_making *m, uint32_t i, const uint8_t *
 }
 
 /* Gives the next `n` buffers their places, or none. */
-static bool body_place(struct body_making *m, uint64_t n, bool kept)
+static bool body_place(struct body_making *m, uint64_t n, bool wanted)
 {
     if (n > m->buffers.n - m->body.n)
         return false;
@@ -88,7 +88,7 @@ static bool body_place(struct body_making *m, uint64_t n, bool kept)
         uint64_t bytes, size = 0;
         if (!body_packed(m, m->body.n++, &packed, &bytes))
             return false;
-        if (kept && bytes > 0)
+        if (wanted && bytes > 0)
             size = body_u64(packed) == UINT64_MAX ? bytes - LENGTH : body_u64(packed);
         if (size > INT64_MAX / 2 - m->bytes)
             return false;
@@ -116,7 +116,7 @@ static bool body_place_fields(struct body_making *m, const struct arrow_schema *
                 return false;
             n += parts;
         }
-        if (!body_place(m, n, field->slot != ARROW_NOT_KEPT))
+        if (!body_place(m, n, field->slot != ARROW_NONE))
             return false;
     }
     return m->body.n == m->buffers.n;

@@ -193,11 +193,11 @@ static int arrow_column_check(const struct arrow_column_walk *walk,
 {
     for (uint32_t i = 0; i < schema->n; i += schema->fields[i].span) {
         uint32_t slot = schema->fields[i].slot;
-        if (slot != ARROW_NOT_KEPT && columns[slot].length != rows)
+        if (slot != ARROW_NONE && columns[slot].length != rows)
             return arrow_column_refuse(walk, "has columns of unequal lengths");
     }
     for (uint32_t i = 0; i < schema->n; i++)
-        if (schema->fields[i].slot != ARROW_NOT_KEPT && !arrow_column_fits(schema, i, columns))
+        if (schema->fields[i].slot != ARROW_NONE && !arrow_column_fits(schema, i, columns))
             return arrow_column_refuse(walk, "has a column whose parts are shorter than itself");
     return 0;
 }
@@ -222,9 +222,9 @@ int arrow_columns_find(const struct arrow_view *view, struct arrow_message *mess
         const struct arrow_field *field = &schema->fields[i];
         struct arrow_column column = {0};
         next = field->has_dictionary ? i + field->span : i + 1;
-        walk.passing = body && field->slot == ARROW_NOT_KEPT;
+        walk.passing = body && field->slot == ARROW_NONE;
         arrow_column_take(&walk, field, field->has_dictionary, &column);
-        if (field->slot == ARROW_NOT_KEPT)
+        if (field->slot == ARROW_NONE)
             continue;
         if (field->has_dictionary)
             column.dictionary = dictionaries->of_field[i];

@@ -104,7 +104,7 @@ static int arrow_elements_copy_lists(const struct arrow_reading *reading, uint32
     if (!reading->fill)
         return arrow_refuse_null(err);
     uint32_t base = arrow_schema_base(reading->schema, i, ARROW_MOST_DIMS, &ndim, shape);
-    if (base == ARROW_NOT_KEPT)
+    if (base == ARROW_NONE)
         return arrow_refuse_dimensions(err);
     const struct arrow_field *number = &reading->schema->fields[base];
     uint64_t bytes = field->row_bytes, elements = bytes / dtype_bytes(number->dtype);
@@ -174,7 +174,7 @@ int arrow_elements_add(const struct arrow_reading *reading, struct arrow_element
     const uint8_t *data = NULL;
     uint8_t *copy;
 
-    if (base == ARROW_NOT_KEPT)
+    if (base == ARROW_NONE)
         return arrow_refuse_dimensions(err);
     uint32_t dtype = reading->schema->fields[base].dtype;
     data = arrow_elements_in_place(reading, elements);

@@ -77,7 +77,7 @@ static int arrow_features_find(struct arrow_schema *schema, const char *source, 
 {
     uint32_t found = arrow_schema_find(schema, source);
 
-    if (found == ARROW_NOT_KEPT)
+    if (found == ARROW_NONE)
         return dl_error_set(err, EINVAL, path, "has no column %s; see dataset.%s", source, key);
     *ret = &schema->fields[found];
     if (arrow_features_is_file(*ret))

@@ -204,7 +204,7 @@ static int arrow_schema_append(const struct arrow_schema_walk *walk, uint32_t *r
         schema->room = room;
     }
     *ret = schema->n;
-    schema->fields[schema->n++] = (struct arrow_field){.slot = ARROW_NOT_KEPT};
+    schema->fields[schema->n++] = (struct arrow_field){.slot = ARROW_NONE};
     return 0;
 }
 
@@ -329,7 +329,7 @@ uint32_t arrow_schema_find(const struct arrow_schema *schema, const char *name)
     for (uint32_t i = 0; i < schema->n; i += schema->fields[i].span)
         if (strcmp(schema->fields[i].name, name) == 0)
             return i;
-    return ARROW_NOT_KEPT;
+    return ARROW_NONE;
 }
 
 void arrow_schema_keep(struct arrow_schema *schema, uint32_t i)
@@ -337,7 +337,7 @@ void arrow_schema_keep(struct arrow_schema *schema, uint32_t i)
     const struct arrow_field *column = &schema->fields[i];
 
     for (uint32_t at = i; at < i + column->span; at++)
-        if (schema->fields[at].slot == ARROW_NOT_KEPT)
+        if (schema->fields[at].slot == ARROW_NONE)
             schema->fields[at].slot = schema->n_slots++;
 }
 
@@ -377,7 +377,7 @@ uint32_t arrow_schema_base(const struct arrow_schema *schema, uint32_t i, uint32
 {
     for (; schema->fields[i].sort == ARROW_FIXED_LIST; i++) {
         if (*ret_ndim == most)
-            return ARROW_NOT_KEPT;
+            return ARROW_NONE;
         ret_shape[(*ret_ndim)++] = schema->fields[i].width;
     }
     return i;

@@ -20,7 +20,7 @@ enum arrow_sort {
     ARROW_STRUCT,
 };
 
-enum { ARROW_NOT_KEPT = UINT32_MAX };
+enum { ARROW_NONE = UINT32_MAX };
 
 /*
  * A column, or what a list or a struct is made of. All stand in one array in preorder: the first
@@ -48,7 +48,7 @@ struct arrow_field {
     bool is_image;       /* likewise: an encoded image */
     bool is_sound;       /* likewise: a sound, which is decoded */
     bool is_rectangular; /* lists of lists that are an array */
-    uint32_t slot;       /* in arrow_batch.columns; ARROW_NOT_KEPT: no sample needs it */
+    uint32_t slot;       /* in arrow_batch.columns; ARROW_NONE: no sample needs it */
 };
 
 struct arrow_schema {
@@ -68,7 +68,7 @@ int _nodiscard_ arrow_schema_read(struct flat *flat, const struct flat_table *sc
                                   const char *path, struct arrow_schema *ret, struct dl_error *err);
 void arrow_schema_deinit(struct arrow_schema *schema);
 
-/* The column of that name, or ARROW_NOT_KEPT. */
+/* The column of that name, or ARROW_NONE. */
 uint32_t arrow_schema_find(const struct arrow_schema *schema, const char *name);
 
 /* Field `i` and all below it are needed: they get slots. */
@@ -83,7 +83,7 @@ const struct arrow_field *arrow_schema_unread(const struct arrow_schema *schema,
 
 /*
  * What stands at the bottom of fixed lists: its field, and the shape in *ret_ndim dimensions of at
- * most `most`, appended to ret_shape. ARROW_NOT_KEPT: too many.
+ * most `most`, appended to ret_shape. ARROW_NONE: too many.
  */
 uint32_t arrow_schema_base(const struct arrow_schema *schema, uint32_t i, uint32_t most,
                            uint32_t *ret_ndim, uint64_t *ret_shape);

@@ -51,7 +51,7 @@ static int arrow_table_check_column(const struct arrow_opening *o, uint32_t i)
 static int arrow_table_find_column(const struct arrow_opening *o, const char *name, uint32_t *ret)
 {
     *ret = arrow_schema_find(&o->schema, name);
-    if (*ret == ARROW_NOT_KEPT)
+    if (*ret == ARROW_NONE)
         return dl_error_set(o->err, EINVAL, o->view.path, "has no column %s; see dataset.fields",
                             name);
     return arrow_table_check_column(o, *ret);
@@ -233,7 +233,7 @@ static int arrow_table_add_dictionary(struct arrow_opening *o, struct arrow_mess
 
     for (uint32_t i = 0; i < o->used->n; i++) {
         const struct arrow_field *field = &o->used->fields[i];
-        if (!field->has_dictionary || field->dictionary != id || field->slot == ARROW_NOT_KEPT)
+        if (!field->has_dictionary || field->dictionary != id || field->slot == ARROW_NONE)
             continue;
         if (!values) {
             int r = arrow_table_find_values(o, message, field, &values);

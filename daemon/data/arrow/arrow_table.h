@@ -28,7 +28,7 @@ struct arrow_file {
 struct arrow_unpacked {
     uint32_t refs;
     uint64_t batch;                     /* of the table */
-    struct arrow_unpacked *prev, *next; /* table.kept (utlist) */
+    struct arrow_unpacked *prev, *next; /* table.cached (utlist) */
     struct arrow_body body;             /* owned */
     struct arrow_column columns[];      /* schema.n_slots of them, in the body */
 };
@@ -57,8 +57,8 @@ struct arrow_table {          /* all zero: empty */
     uint64_t batches_room;
     void **dictionaries; /* owned, and each of them: columns that others point to */
     uint64_t n_dictionaries, dictionaries_room;
-    struct arrow_unpacked *kept;     /* the latest first */
-    uint64_t kept_bytes, most_bytes; /* the latter is whose opens the table */
+    struct arrow_unpacked *cached;     /* the latest first */
+    uint64_t cached_bytes, most_bytes; /* the latter is whose opens the table */
 };
 
 /*

@@ -24,10 +24,10 @@ struct arrow_unpacked *arrow_unpacked_ref(struct arrow_unpacked *unpacked)
 /* Those that were of no use for longest, but the first one. */
 static void arrow_unpacked_forget(struct arrow_table *table)
 {
-    while (table->kept_bytes > table->most_bytes && table->kept->next) {
-        struct arrow_unpacked *oldest = table->kept->prev; /* of the head: the last one */
-        DL_DELETE(table->kept, oldest);
-        table->kept_bytes -= oldest->body.bytes;
+    while (table->cached_bytes > table->most_bytes && table->cached->next) {
+        struct arrow_unpacked *oldest = table->cached->prev; /* of the head: the last one */
+        DL_DELETE(table->cached, oldest);
+        table->cached_bytes -= oldest->body.bytes;
         table->batches[oldest->batch].unpacked = NULL;
         arrow_unpacked_unref(oldest);
     }
@@ -71,8 +71,8 @@ static int arrow_unpacked_new(struct arrow_table *table, struct arrow_batch *bat
         return r;
     }
     batch->unpacked = unpacked;
-    DL_PREPEND(table->kept, unpacked);
-    table->kept_bytes += unpacked->body.bytes;
+    DL_PREPEND(table->cached, unpacked);
+    table->cached_bytes += unpacked->body.bytes;
     arrow_unpacked_forget(table);
     return 0;
 }
@@ -89,9 +89,9 @@ int arrow_table_columns(struct arrow_table *table, const struct arrow_batch *fou
         int r = arrow_unpacked_new(table, batch, err);
         if (r < 0)
             return r;
-    } else if (table->kept != batch->unpacked) {
-        DL_DELETE(table->kept, batch->unpacked);
-        DL_PREPEND(table->kept, batch->unpacked);
+    } else if (table->cached != batch->unpacked) {
+        DL_DELETE(table->cached, batch->unpacked);
+        DL_PREPEND(table->cached, batch->unpacked);
     }
     *ret = batch->unpacked->columns;
     return 0;

@@ -228,7 +228,7 @@ static int arrow_value_add_filled(const struct arrow_value *value, struct sample
     uint32_t ndim = 0;
     uint32_t base = arrow_schema_base(schema, value->i, ARROW_MOST_DIMS, &ndim, shape);
 
-    if (base == ARROW_NOT_KEPT)
+    if (base == ARROW_NONE)
         return arrow_refuse_dimensions(err);
     uint32_t dtype = schema->fields[base].dtype;
     uint8_t *data = sample_alloc(ret, field->row_bytes);

@@ -70,7 +70,7 @@ static int mix_streams_state_write(struct mix_streams_iter *mi, uint32_t i, uint
     }
     int r = mix_streams_state_save_part(mi, i, buf + MIX_STREAMS_ITEM, room - MIX_STREAMS_ITEM,
                                         &own, ret_lost, err);
-    if (r < 0 || *ret_lost != DATASET_STATE_KEPT)
+    if (r < 0 || *ret_lost != DATASET_STATE_SAVED)
         return r;
     mix_streams_state_put(buf, stream->cycle);
     mix_streams_state_put(buf + 8, stream->count);
@@ -95,7 +95,7 @@ int mix_streams_save(struct mix_streams_iter *mi, uint8_t *buf, size_t room, siz
     for (uint32_t i = 0; i < mi->mix->n; i++) {
         size_t more = 0;
         int r = mix_streams_state_write(mi, i, buf + len, room - len, &more, ret_lost, err);
-        if (r < 0 || *ret_lost != DATASET_STATE_KEPT)
+        if (r < 0 || *ret_lost != DATASET_STATE_SAVED)
             return r;
         len += more;
     }

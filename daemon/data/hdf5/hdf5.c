@@ -13,7 +13,7 @@ struct hdf5 {
     struct hdf5_array *arrays; /* owned; base.n_leaves of them */
     struct spec_field *fields; /* owned; of each its name in the sample, and in the file */
     uint32_t n_fields;
-    struct hdf5_kept kept;
+    struct hdf5_cache cache;
 };
 
 /* ---- samples -------------------------------------------------------------------------------- */
@@ -33,7 +33,7 @@ static int hdf5_read_row(struct hdf5 *hdf5, uint64_t index, size_t i, void *cons
     for (uint32_t leaf = 0; r == 0 && leaf < hdf5->base.n_leaves; leaf++) {
         struct hdf5_array *array = &hdf5->arrays[leaf];
         uint8_t *out = (uint8_t *)dst[leaf] + i * array->row_bytes;
-        r = hdf5_array_read(array, &hdf5->kept, index, out, err);
+        r = hdf5_array_read(array, &hdf5->cache, index, out, err);
         if (r == 0 && array->dtype == DL_DTYPE_BOOL)
             hdf5_make_bools(out, array->row_bytes);
     }
@@ -69,7 +69,7 @@ static void hdf5_close(struct dataset *ds)
     struct hdf5 *hdf5 = container_of(ds, struct hdf5, base);
 
     for (uint32_t i = 0; hdf5->arrays && i < hdf5->n_fields; i++)
-        hdf5_array_close(&hdf5->arrays[i], &hdf5->kept);
+        hdf5_array_close(&hdf5->arrays[i], &hdf5->cache);
     for (uint32_t i = 0; i < hdf5->n_fields; i++) {
         free(hdf5->fields[i].name);
         free(hdf5->fields[i].source);
@@ -216,7 +216,7 @@ int hdf5_open(const struct spec_dataset *spec, const char *place, const struct d
         return dl_error_set(err, ENOMEM, place, "out of memory");
     ds = &hdf5->base;
     ds->ops = &hdf5_ops;
-    hdf5->kept.most = spec->cache;
+    hdf5->cache.most = spec->cache;
     hdf5->path = strdup(spec->files[0].path);
     if (!hdf5->path)
         return dl_error_set(err, ENOMEM, place, "out of memory");

@@ -25,7 +25,7 @@ struct hdf5_chunk {
 };
 
 /* Chunks that are kept unpacked. */
-struct hdf5_kept {
+struct hdf5_cache {
     uint64_t most; /* bytes, besides the one in hand */
     uint64_t bytes;
     struct hdf5_chunk *oldest, *latest;
@@ -58,13 +58,13 @@ struct hdf5_array {
  */
 int _nodiscard_ hdf5_array_open(const struct hdf5_view *view, uint64_t at, const char *name,
                                 struct hdf5_array *ret, struct dl_error *err);
-void hdf5_array_close(struct hdf5_array *array, struct hdf5_kept *kept);
+void hdf5_array_close(struct hdf5_array *array, struct hdf5_cache *cache);
 
 /* Its chunks, for hdf5_array_open(): hdf5_chunks.c */
 int _nodiscard_ hdf5_chunks_list(struct hdf5_array *array, struct dl_error *err);
 
 /* Copies row `row` < dims[0]. -EINVAL: a chunk is damaged; -ENOMEM. */
-int _nodiscard_ hdf5_array_read(struct hdf5_array *array, struct hdf5_kept *kept, uint64_t row,
+int _nodiscard_ hdf5_array_read(struct hdf5_array *array, struct hdf5_cache *cache, uint64_t row,
                                 void *out, struct dl_error *err);
 
 /* "its dataset x: ", and what; -code. */

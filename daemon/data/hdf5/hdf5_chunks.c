@@ -106,40 +106,40 @@ static struct hdf5_chunk *hdf5_chunks_find(const struct hdf5_array *array, uint6
 /* ---- those that are kept ----------------------------------------------------------------------
  */
 
-static void hdf5_kept_take_out(struct hdf5_kept *kept, struct hdf5_chunk *chunk)
+static void hdf5_cache_take_out(struct hdf5_cache *cache, struct hdf5_chunk *chunk)
 {
-    *(chunk->before ? &chunk->before->after : &kept->oldest) = chunk->after;
-    *(chunk->after ? &chunk->after->before : &kept->latest) = chunk->before;
+    *(chunk->before ? &chunk->before->after : &cache->oldest) = chunk->after;
+    *(chunk->after ? &chunk->after->before : &cache->latest) = chunk->before;
     chunk->before = chunk->after = NULL;
 }
 
-static void hdf5_kept_put(struct hdf5_kept *kept, struct hdf5_chunk *chunk)
+static void hdf5_cache_put(struct hdf5_cache *cache, struct hdf5_chunk *chunk)
 {
-    chunk->before = kept->latest;
-    *(kept->latest ? &kept->latest->after : &kept->oldest) = chunk;
-    kept->latest = chunk;
+    chunk->before = cache->latest;
+    *(cache->latest ? &cache->latest->after : &cache->oldest) = chunk;
+    cache->latest = chunk;
 }
 
-static void hdf5_kept_drop(struct hdf5_kept *kept, struct hdf5_chunk *chunk)
+static void hdf5_cache_drop(struct hdf5_cache *cache, struct hdf5_chunk *chunk)
 {
-    hdf5_kept_take_out(kept, chunk);
+    hdf5_cache_take_out(cache, chunk);
     free(chunk->unpacked);
     chunk->unpacked = NULL;
-    kept->bytes -= chunk->unpacked_bytes;
+    cache->bytes -= chunk->unpacked_bytes;
 }
 
 /* But for the one in hand. */
-static void hdf5_kept_shrink(struct hdf5_kept *kept, const struct hdf5_chunk *hand)
+static void hdf5_cache_shrink(struct hdf5_cache *cache, const struct hdf5_chunk *hand)
 {
-    while (kept->bytes > kept->most && kept->oldest && kept->oldest != hand)
-        hdf5_kept_drop(kept, kept->oldest);
+    while (cache->bytes > cache->most && cache->oldest && cache->oldest != hand)
+        hdf5_cache_drop(cache, cache->oldest);
 }
 
-void hdf5_array_close(struct hdf5_array *array, struct hdf5_kept *kept)
+void hdf5_array_close(struct hdf5_array *array, struct hdf5_cache *cache)
 {
     for (size_t i = 0; i < array->n_chunks; i++)
         if (array->chunks[i].unpacked)
-            hdf5_kept_drop(kept, &array->chunks[i]);
+            hdf5_cache_drop(cache, &array->chunks[i]);
     free(array->chunks);
     *array = (struct hdf5_array){0};
 }
@@ -250,7 +250,7 @@ static int hdf5_chunks_unpack(const struct hdf5_array *array, const struct hdf5_
 }
 
 /* The numbers of a chunk, where they lie or unpacked; *ret NULL: it was never written. */
-static int hdf5_chunks_get(struct hdf5_array *array, struct hdf5_kept *kept, uint64_t number,
+static int hdf5_chunks_get(struct hdf5_array *array, struct hdf5_cache *cache, uint64_t number,
                            const uint8_t **ret, struct dl_error *err)
 {
     struct hdf5_chunk *chunk = hdf5_chunks_find(array, number);
@@ -264,13 +264,13 @@ static int hdf5_chunks_get(struct hdf5_array *array, struct hdf5_kept *kept, uin
         return chunk->bytes == array->chunk_bytes ? 0 : hdf5_chunks_damaged(array, err);
     }
     if (chunk->unpacked)
-        hdf5_kept_take_out(kept, chunk);
+        hdf5_cache_take_out(cache, chunk);
     else if ((r = hdf5_chunks_unpack(array, chunk, &chunk->unpacked, err)) < 0)
         return r;
     else
-        kept->bytes += chunk->unpacked_bytes;
-    hdf5_kept_put(kept, chunk);
-    hdf5_kept_shrink(kept, chunk);
+        cache->bytes += chunk->unpacked_bytes;
+    hdf5_cache_put(cache, chunk);
+    hdf5_cache_shrink(cache, chunk);
     *ret = chunk->unpacked;
     return 0;
 }
@@ -336,7 +336,7 @@ static bool hdf5_row_step(struct hdf5_row *row)
     return false;
 }
 
-static int hdf5_row_take(struct hdf5_row *row, struct hdf5_array *array, struct hdf5_kept *kept,
+static int hdf5_row_take(struct hdf5_row *row, struct hdf5_array *array, struct hdf5_cache *cache,
                          uint64_t in_chunk, uint8_t *out, struct dl_error *err)
 {
     uint64_t number = row->index[0], to = 0;
@@ -347,13 +347,13 @@ static int hdf5_row_take(struct hdf5_row *row, struct hdf5_array *array, struct 
             number * ((array->dims[d] + array->chunk[d] - 1) / array->chunk[d]) + row->index[d];
         to += row->index[d] * array->chunk[d] * row->to_step[d];
     }
-    int r = hdf5_chunks_get(array, kept, number, &data, err);
+    int r = hdf5_chunks_get(array, cache, number, &data, err);
     if (r == 0)
         hdf5_row_copy(row, 1, data ? data + in_chunk * row->from_step[0] : NULL, out + to);
     return r;
 }
 
-int hdf5_array_read(struct hdf5_array *array, struct hdf5_kept *kept, uint64_t number, void *out,
+int hdf5_array_read(struct hdf5_array *array, struct hdf5_cache *cache, uint64_t number, void *out,
                     struct dl_error *err)
 {
     struct hdf5_row row;
@@ -370,7 +370,7 @@ int hdf5_array_read(struct hdf5_array *array, struct hdf5_kept *kept, uint64_t n
     }
     hdf5_row_begin(&row, array, number);
     do {
-        r = hdf5_row_take(&row, array, kept, number % array->chunk[0], out, err);
+        r = hdf5_row_take(&row, array, cache, number % array->chunk[0], out, err);
     } while (r == 0 && hdf5_row_step(&row));
     return r;
 }

@@ -13,9 +13,9 @@
 enum {
     PIXEL = 4,
     SIGNATURE_BYTES = 8,
-    CHUNK_FRAME = 12,      /* length, type, checksum */
-    CHUNK_MAX = 8 << 20,   /* of what is no pixel: texts, profiles */
-    CHUNKS_KEPT_MAX = 128, /* likewise */
+    CHUNK_FRAME = 12,        /* length, type, checksum */
+    CHUNK_MAX = 8 << 20,     /* of what is no pixel: texts, profiles */
+    CHUNKS_CACHED_MAX = 128, /* likewise */
 };
 
 struct image_png {
@@ -132,7 +132,7 @@ static int image_png_start(struct image_png *self, struct dl_error *err)
     png_set_read_fn(self->png, self, image_png_read_bytes);
     png_set_user_limits(self->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
     png_set_chunk_malloc_max(self->png, CHUNK_MAX);
-    png_set_chunk_cache_max(self->png, CHUNKS_KEPT_MAX);
+    png_set_chunk_cache_max(self->png, CHUNKS_CACHED_MAX);
     return 0;
 }
 

@@ -8,10 +8,10 @@
  * an error of its own.
  */
 #include "daemon/data/combine/combine.h"
+#include "daemon/data/image/cached_pictures.h"
 #include "daemon/data/image/image.h"
 #include "daemon/data/image/image_files.h"
 #include "daemon/data/image/image_views.h"
-#include "daemon/data/image/kept_pictures.h"
 #include "daemon/data/source.h"
 
 #include <assert.h>
@@ -35,7 +35,7 @@ struct imagefolder {
     struct class_list list;                /* owned */
     struct image_decoder *decoder;         /* owned */
     struct image_views views;              /* none: spec.image says what is done */
-    struct kept_pictures kept;             /* of which others decode, too: dataset.cache */
+    struct cached_pictures cached;         /* of which others decode, too: dataset.cache */
     const struct data_env *env;            /* borrowed */
     uint64_t image_bytes[IMAGE_VIEWS_MAX]; /* of each view, or of the result, if alike */
     uint8_t *file;                         /* owned; the file being decoded */
@@ -102,16 +102,16 @@ static int imagefolder_open_image(struct imagefolder *folder, uint64_t index, in
                             sizeof folder->path - 1);
     if ((r = source_open_file(folder->path, folder->env, &fd, &bytes, err)) < 0)
         return r;
-    if (kept_pictures_open(&folder->kept, fd, folder->decoder, ret))
+    if (cached_pictures_open(&folder->cached, fd, folder->decoder, ret))
         return 0;
     if ((r = imagefolder_make_room(folder, bytes, err)) < 0 ||
         (r = imagefolder_read_all(folder, fd, bytes, &file.bytes, err)) < 0)
         return r;
     file.data = folder->file;
     r = image_open(folder->decoder, &file, ret, err);
-    if (r < 0 || !kept_pictures_wants(&folder->kept, fd, *ret))
+    if (r < 0 || !cached_pictures_wants(&folder->cached, fd, *ret))
         return r;
-    return kept_pictures_add(&folder->kept, folder->decoder, &file, err);
+    return cached_pictures_add(&folder->cached, folder->decoder, &file, err);
 }
 
 /* By the spec's `transform`, of the image that is open. */
@@ -286,7 +286,7 @@ static void imagefolder_close(struct dataset *ds)
 {
     struct imagefolder *folder = container_of(ds, struct imagefolder, base);
 
-    kept_pictures_deinit(&folder->kept);
+    cached_pictures_deinit(&folder->cached);
     class_list_deinit(&folder->list);
     image_decoder_free(folder->decoder);
     image_views_deinit(&folder->views);
@@ -358,7 +358,7 @@ int imagefolder_open(const struct spec_dataset *spec, const char *place, const s
             0)
         return r;
     ds->length = folder->list.n;
-    kept_pictures_init(&folder->kept, spec, ds->length, env);
+    cached_pictures_init(&folder->cached, spec, ds->length, env);
     ds->content = class_list_fingerprint(&folder->list);
     if (dataset_is_fixed(ds) && (r = imagefolder_describe(folder)) < 0)
         return dl_error_set(err, -r, place, "its samples cannot be described: %s", strerror(-r));

@@ -1,9 +1,9 @@
 /*
  * Row groups that are decoded, column by column, and kept as long as there is room for them.
  *
- * Where there is room for all, or others may use them (kept.h), each is decoded whole. Else, if the
- * files have page indexes, a group is decoded by pages: of each column the one that has the row in
- * hand. It is decoded whole where it would be there still when it is wanted again: once its rows
+ * Where there is room for all, or others may use them (shared.h), each is decoded whole. Else, if
+ * the files have page indexes, a group is decoded by pages: of each column the one that has the row
+ * in hand. It is decoded whole where it would be there still when it is wanted again: once its rows
  * are asked for twice in a row so soon after each other that there would have been room for it
  * meanwhile. That is so in order, and in a shuffle of blocks near each other. At random it is so by
  * chance alone: each group that was forgotten before it was of use doubles how often it must be so.
@@ -101,7 +101,7 @@ static struct parquet_decoded *cache_new(struct parquet_table *table, struct par
         }
     }
     group->decoded = decoded;
-    DL_PREPEND(table->kept, decoded);
+    DL_PREPEND(table->cached, decoded);
     return decoded;
 }
 
@@ -115,8 +115,8 @@ static void cache_drop(struct parquet_table *table, struct parquet_decoded *deco
         table->strikes = 0;
     else if (!decoded->paged && table->strikes < STRIKES)
         table->strikes++;
-    DL_DELETE(table->kept, decoded);
-    table->kept_bytes -= decoded->bytes;
+    DL_DELETE(table->cached, decoded);
+    table->cached_bytes -= decoded->bytes;
     group->decoded = NULL;
     parquet_decoded_unref(decoded);
 }
@@ -124,8 +124,8 @@ static void cache_drop(struct parquet_table *table, struct parquet_decoded *deco
 /* Those that were of no use for longest, but the first one. */
 static void cache_forget(struct parquet_table *table)
 {
-    while (table->kept_bytes > table->most_bytes && table->kept->next)
-        cache_drop(table, table->kept->prev); /* of the head: the last one */
+    while (table->cached_bytes > table->most_bytes && table->cached->next)
+        cache_drop(table, table->cached->prev); /* of the head: the last one */
 }
 
 /* Nulls become what the spec says, once and for all; whatever cannot stays null, and is told when
@@ -214,16 +214,16 @@ static void cache_count(struct parquet_table *table, struct parquet_decoded *dec
                         uint64_t bytes)
 {
     decoded->bytes += bytes;
-    table->kept_bytes += bytes;
+    table->cached_bytes += bytes;
     cache_forget(table);
 }
 
 void parquet_table_touch(struct parquet_table *table, const struct parquet_group *group)
 {
-    if (!group->decoded || table->kept == group->decoded)
+    if (!group->decoded || table->cached == group->decoded)
         return;
-    DL_DELETE(table->kept, group->decoded);
-    DL_PREPEND(table->kept, group->decoded);
+    DL_DELETE(table->cached, group->decoded);
+    DL_PREPEND(table->cached, group->decoded);
 }
 
 int parquet_table_column(struct parquet_table *table, struct parquet_group *group, uint32_t column,
@@ -325,7 +325,7 @@ void parquet_table_keep_rows(struct parquet_table *table, struct parquet_group *
 {
     struct parquet_decoded *decoded = group->decoded;
 
-    table->kept_bytes = table->kept_bytes - decoded->bytes + bytes;
+    table->cached_bytes = table->cached_bytes - decoded->bytes + bytes;
     cache_drop_columns(decoded);
     decoded->bytes = bytes;
     decoded->rows = rows;

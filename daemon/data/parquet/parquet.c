@@ -4,8 +4,8 @@
 #include "daemon/data/image/image_field.h"
 #include "daemon/data/lengths.h"
 #include "daemon/data/parquet/filter.h"
-#include "daemon/data/parquet/kept.h"
 #include "daemon/data/parquet/row.h"
+#include "daemon/data/parquet/shared.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -337,7 +337,7 @@ int parquet_open(const struct spec_dataset *spec, const char *place, const struc
     parquet->table.most_bytes = spec->cache;
     parquet->table.nulls.fill = spec->nulls.type != VALUE_NULL;
     parquet->table.nulls.value = value_real(&spec->nulls);
-    parquet_kept_init(&parquet->table, spec, env);
+    parquet_shared_init(&parquet->table, spec, env);
     if ((r = parquet_filter_check(&spec->filter, place, err)) < 0 ||
         (r = parquet_table_open(&parquet->table, spec, env, err)) < 0 ||
         (r = parquet_fields_make(spec, place, &parquet->table, &parquet->fields, err)) < 0 ||

@@ -1,6 +1,6 @@
 #include "daemon/data/parquet/rows.h"
 
-#include "daemon/data/parquet/kept.h"
+#include "daemon/data/parquet/shared.h"
 
 #include <errno.h>
 
@@ -87,7 +87,7 @@ int parquet_rows_take(struct parquet_table *table, const struct parquet_layout *
         *ret = group->decoded->rows;
         return 0;
     }
-    *ret = parquet_kept_find(table, layout, group);
+    *ret = parquet_shared_find(table, layout, group);
     if (*ret) {
         parquet_table_keep_rows(table, group, *ret, NULL, 0);
         return 0;
@@ -101,7 +101,7 @@ int parquet_rows_take(struct parquet_table *table, const struct parquet_layout *
         return dl_error_set(err, ENOMEM, table->files.list.paths[group->file],
                             "out of memory for a row group");
     rows_fill(table, layout, group->decoded, n, rows);
-    *ret = parquet_kept_add(table, layout, group, rows);
+    *ret = parquet_shared_add(table, layout, group, rows);
     if (*ret) {
         free(rows);
         parquet_table_keep_rows(table, group, *ret, NULL, 0);

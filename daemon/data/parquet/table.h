@@ -25,12 +25,12 @@ struct parquet_decoded {
     struct parquet_paged *paged;         /* owned; n_columns; NULL: columns are decoded whole */
     uint64_t uses;                       /* samples that were read while it was there */
     uint64_t group;                      /* of the table */
-    struct parquet_decoded *prev, *next; /* table.kept (utlist) */
+    struct parquet_decoded *prev, *next; /* table.cached (utlist) */
     struct parquet_values **columns;     /* owned, and each; NULL: not yet. In the same memory */
     uint32_t n_columns;
     bool has_nulls;      /* rows.h: a column has, */
     const uint8_t *rows; /* else they are here in place of columns; NULL: not yet */
-    uint8_t *own_rows;   /* owned; the same, or NULL: they are others' as well (kept.h) */
+    uint8_t *own_rows;   /* owned; the same, or NULL: they are others' as well (shared.h) */
 };
 
 /* A value of a partition; of the same key in all files. */
@@ -81,8 +81,8 @@ struct parquet_table {
     struct parquet_nulls nulls;
     const struct pictures_cache *shared; /* borrowed; NULL: nothing is kept for others */
     const struct data_env *env;          /* borrowed */
-    struct parquet_decoded *kept;        /* the latest first */
-    uint64_t kept_bytes, most_bytes;
+    struct parquet_decoded *cached;      /* the latest first */
+    uint64_t cached_bytes, most_bytes;
     uint64_t last;      /* the group that was asked for last */
     uint64_t all_bytes; /* that all groups would have, by what the files say */
     uint64_t clock;     /* samples that were asked for */

@@ -3,8 +3,8 @@
 #include "daemon/data/index_files.h"
 #include "daemon/data/tar/tar.h"
 #include "daemon/data/tar/tar_archive.h"
+#include "daemon/data/tar/tar_cached.h"
 #include "daemon/data/tar/tar_index.h"
-#include "daemon/data/tar/tar_kept.h"
 #include "daemon/data/tar/tar_sample.h"
 #include "proto/common/bisect.h"
 #include "proto/common/clock.h"
@@ -29,7 +29,7 @@ struct tar_indexed {
     struct tar_indexed_shard *shards; /* owned; list.n of them */
     struct tar_options options;       /* owned */
     struct shared_index shared;       /* owned; lent to shards, by */
-    struct tar_kept kept;             /* what it has */
+    struct tar_cached cached;         /* what it has */
     uint64_t scanned;                 /* samples that were found by a walk along headers */
 };
 
@@ -180,7 +180,7 @@ static int tar_indexed_count(const struct tar_counts *counts, const char *index,
 static int tar_indexed_scan(struct tar_indexed *tar, struct tar_indexed_shard *shard,
                             struct dl_error *err)
 {
-    if (tar_kept_find(&tar->kept, &shard->archive.st, &shard->index))
+    if (tar_cached_find(&tar->cached, &shard->archive.st, &shard->index))
         return 0;
     int r = tar_index_scan(&shard->archive.view, &shard->index, err);
     tar->scanned += r < 0 ? 0 : shard->index.n;
@@ -263,22 +263,22 @@ static int tar_indexed_open_shards(struct tar_indexed *tar, const struct spec_da
 static void tar_indexed_lend(struct tar_indexed *tar)
 {
     for (uint32_t i = 0; i < tar->list.n; i++) {
-        struct tar_index kept;
-        if (!tar_kept_find(&tar->kept, &tar->shards[i].archive.st, &kept))
+        struct tar_index cached;
+        if (!tar_cached_find(&tar->cached, &tar->shards[i].archive.st, &cached))
             continue;
         tar_index_deinit(&tar->shards[i].index);
-        tar->shards[i].index = kept;
+        tar->shards[i].index = cached;
     }
 }
 
 static void tar_indexed_make(const struct tar_indexed *tar, struct dl_buffer *ret)
 {
-    _cleanup_free_ struct tar_kept_item *items = calloc(tar->list.n, sizeof *items);
+    _cleanup_free_ struct tar_cached_item *items = calloc(tar->list.n, sizeof *items);
 
     for (uint32_t i = 0; items && i < tar->list.n; i++)
-        items[i] = (struct tar_kept_item){&tar->shards[i].archive.st, &tar->shards[i].index};
+        items[i] = (struct tar_cached_item){&tar->shards[i].archive.st, &tar->shards[i].index};
     if (items)
-        (void)!tar_kept_make(items, tar->list.n, ret);
+        (void)!tar_cached_make(items, tar->list.n, ret);
 }
 
 /*
@@ -303,7 +303,7 @@ static void tar_indexed_share(struct tar_indexed *tar, const char *place, uint64
     if (key)
         index_files_keep(env->index_files, key,
                          (struct dl_span){tar->shared.data, tar->shared.bytes});
-    if (tar_kept_view(tar->shared.data, tar->shared.bytes, &tar->kept) == 0)
+    if (tar_cached_view(tar->shared.data, tar->shared.bytes, &tar->cached) == 0)
         tar_indexed_lend(tar);
     shared_index_deinit(&before);
 }
@@ -317,7 +317,7 @@ static void tar_indexed_find(struct tar_indexed *tar, const char *place, uint64_
     *ret_given = shared_index_find(env, place, SHARED_INDEX_TAR, &tar->shared);
     if (!*ret_given && key && index_files_find(env->index_files, key, &found) == 0)
         tar->shared = (struct shared_index){.data = found.data, .bytes = found.len};
-    if (tar_kept_view(tar->shared.data, tar->shared.bytes, &tar->kept) == 0)
+    if (tar_cached_view(tar->shared.data, tar->shared.bytes, &tar->cached) == 0)
         return;
     shared_index_deinit(&tar->shared);
     *ret_given = false;
@@ -328,7 +328,7 @@ static int tar_indexed_open_known(struct tar_indexed *tar, const struct spec_dat
                                   const char *place, const struct data_env *env,
                                   struct dl_error *err)
 {
-    uint64_t key = tar_kept_key(spec), began = clock_ns();
+    uint64_t key = tar_cached_key(spec), began = clock_ns();
     bool given, worth;
 
     tar_indexed_find(tar, place, key, env, &given);

@@ -11,14 +11,14 @@ enum {
     /* Per cent of the last 10 s in which processes waited for memory: from here on it is worse
      * spent on batches that are loaded ahead. */
     PRESSURE_MOST = 40,
-    KEPT_LEAST_MIB = 8,
+    RESERVE_LEAST_MIB = 8,
 };
 
-#define KEPT_LEAST ((uint64_t)KEPT_LEAST_MIB << 20)
-#define KEPT_MOST  ((uint64_t)1 << 30)
-#define KEPT_PART  16                  /* of the limit */
-#define NO_LIMIT   ((uint64_t)1 << 60) /* v1 has a number for "none" */
-#define NOT_THERE  UINT64_MAX
+#define RESERVE_LEAST ((uint64_t)RESERVE_LEAST_MIB << 20)
+#define RESERVE_MOST  ((uint64_t)1 << 30)
+#define RESERVE_PART  16                  /* of the limit */
+#define NO_LIMIT      ((uint64_t)1 << 60) /* v1 has a number for "none" */
+#define NOT_THERE     UINT64_MAX
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
@@ -85,18 +85,18 @@ static void available_name_place(struct available *least, const char *dir, const
 static void available_consider(struct available *least, uint64_t limit, uint64_t used,
                                const char *dir, const char *name)
 {
-    uint64_t kept = max_u64(limit / KEPT_PART, KEPT_LEAST);
+    uint64_t reserve = max_u64(limit / RESERVE_PART, RESERVE_LEAST);
     uint64_t left = limit > used ? limit - used : 0;
 
-    kept = min_u64(kept, KEPT_MOST);
+    reserve = min_u64(reserve, RESERVE_MOST);
     least->total = min_u64(least->total, limit);
-    left -= min_u64(left, kept);
+    left -= min_u64(left, reserve);
     if (left >= least->bytes)
         return;
     least->bytes = left;
     least->limit = limit;
     least->used = used;
-    least->kept = kept;
+    least->reserve = reserve;
     available_name_place(least, dir, name);
 }
 

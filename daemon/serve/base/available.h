@@ -16,7 +16,7 @@ struct available {
     uint64_t bytes; /* that may be taken */
     uint64_t limit;
     uint64_t used;
-    uint64_t kept;     /* for others: not in bytes */
+    uint64_t reserve;  /* for others: not in bytes */
     unsigned pressure; /* not 0: per cent of the last 10 s in which processes waited for memory, as
                           `place` has it; then bytes is 0 */
     uint64_t total;    /* the lowest limit there is: of the machine, or of a group */

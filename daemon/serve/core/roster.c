@@ -106,7 +106,7 @@ bool roster_same_epoch(const struct stream_params *a, const struct stream_params
 void roster_book_deinit(struct roster_book *book)
 {
     for (uint32_t i = 0; i < book->n; i++)
-        free(book->kept[i].roster);
+        free(book->entries[i].roster);
     *book = (struct roster_book){0};
 }
 
@@ -114,13 +114,13 @@ void roster_book_deinit(struct roster_book *book)
 static struct roster *roster_book_take(struct roster_book *book, const struct stream_params *epoch)
 {
     for (uint32_t i = 0; i < book->n; i++) {
-        struct roster *roster = book->kept[i].roster;
+        struct roster *roster = book->entries[i].roster;
 
-        if (!roster_same_epoch(&book->kept[i].epoch, epoch))
+        if (!roster_same_epoch(&book->entries[i].epoch, epoch))
             continue;
         book->n--;
         book->bytes -= roster_bytes(roster);
-        memmove(&book->kept[i], &book->kept[i + 1], (book->n - i) * sizeof book->kept[0]);
+        memmove(&book->entries[i], &book->entries[i + 1], (book->n - i) * sizeof book->entries[0]);
         return roster;
     }
     return NULL;
@@ -129,18 +129,18 @@ static struct roster *roster_book_take(struct roster_book *book, const struct st
 static void roster_book_put(struct roster_book *book, const struct stream_params *epoch,
                             struct roster *roster)
 {
-    if (book->n == ROSTERS_KEPT)
+    if (book->n == ROSTERS_MAX)
         (void)roster_book_forget(book);
     book->bytes += roster_bytes(roster);
-    book->kept[book->n].epoch = *epoch;
-    book->kept[book->n++].roster = roster;
+    book->entries[book->n].epoch = *epoch;
+    book->entries[book->n++].roster = roster;
 }
 
 bool roster_book_forget(struct roster_book *book)
 {
     if (book->n == 0)
         return false;
-    free(roster_book_take(book, &book->kept[0].epoch));
+    free(roster_book_take(book, &book->entries[0].epoch));
     return true;
 }
 

@@ -10,14 +10,14 @@
  *
  * A roster outlives its source if some of the ranks died: a rank that comes back waits for the
  * others that died, and not for those that are DONE. A DONE rank that starts the epoch again begins
- * another pass, and the roster is dropped. At most ROSTERS_KEPT are kept, the latest ones.
+ * another pass, and the roster is dropped. At most ROSTERS_MAX are kept, the latest ones.
  */
 #ifndef DL_ROSTER_H
 #define DL_ROSTER_H
 
 #include "daemon/serve/core/stream.h"
 
-enum { ROSTERS_KEPT = 16 };
+enum { ROSTERS_MAX = 16 };
 
 enum roster_mark { ROSTER_AWAITED, ROSTER_EXCUSED, ROSTER_DONE };
 
@@ -57,7 +57,7 @@ struct roster_book {
     struct {
         struct stream_params epoch;
         struct roster *roster; /* owned; only who is DONE counts */
-    } kept[ROSTERS_KEPT];      /* the oldest first */
+    } entries[ROSTERS_MAX];    /* the oldest first */
     uint32_t n;
     uint64_t bytes; /* of all that are kept, by roster_bytes() */
 };

@@ -57,7 +57,7 @@ static int loader_start_pool(struct loader *loader, struct dl_error *err)
                                            .pictures = &loader->pictures,
                                            .account = o->account,
                                            .budget = o->budget,
-                                           .kept = o->kept,
+                                           .retired = o->retired,
                                            .next_segment = o->next_segment,
                                            .told_sandbox = o->told_sandbox,
                                            .stuck = o->stuck,

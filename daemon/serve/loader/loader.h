@@ -81,7 +81,7 @@ struct loader_options {
     const struct credentials *reader; /* of who opens it; copied; may be NULL */
     uint64_t blame;                   /* the key of who asked for it: base/blame.h */
     struct budget *budget;
-    struct kept *kept;             /* of all loaders; borrowed */
+    struct retired *retired;       /* of all loaders; borrowed */
     struct pictures_set *pictures; /* of all loaders; borrowed */
     uint32_t *next_segment;
     bool *told_sandbox;

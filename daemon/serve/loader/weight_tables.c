@@ -6,54 +6,54 @@
 
 #include <utlist.h>
 
-/* ---- kept ------------------------------------------------------------------------------------ */
+/* ---- those that are here --------------------------------------------------------------------- */
 
-struct kept_table {
-    struct weight_table table;      /* what users have: the mapped one's weights */
-    struct kept_table *prev, *next; /* weight_tables.tables */
-    struct weight_tables *of;       /* borrowed, outlives it */
-    struct weight_table *mapped;    /* counted */
+struct table_entry {
+    struct weight_table table;       /* what users have: the mapped one's weights */
+    struct table_entry *prev, *next; /* weight_tables.tables */
+    struct weight_tables *set;       /* borrowed, outlives it */
+    struct weight_table *mapped;     /* counted */
     struct charge charge;
     uint32_t uid;
 };
 
 static void weight_tables_drop(struct weight_table *table)
 {
-    struct kept_table *kept = container_of(table, struct kept_table, table);
+    struct table_entry *entry = container_of(table, struct table_entry, table);
 
-    DL_DELETE(kept->of->tables, kept);
-    weight_table_unref(kept->mapped);
-    charge_return(&kept->charge);
-    free(kept);
+    DL_DELETE(entry->set->tables, entry);
+    weight_table_unref(entry->mapped);
+    charge_return(&entry->charge);
+    free(entry);
 }
 
 /* Takes both over. */
 static struct weight_table *weight_tables_keep(const struct table_wanted *wanted,
                                                struct weight_table *mapped, struct charge *charge)
 {
-    struct kept_table *kept = must_alloc(sizeof *kept);
+    struct table_entry *entry = must_alloc(sizeof *entry);
 
-    kept->table = *mapped;
-    kept->table.refs = 1;
-    kept->table.free = weight_tables_drop;
-    kept->of = wanted->tables;
-    kept->mapped = mapped;
-    kept->charge = *charge;
-    kept->uid = wanted->uid;
-    charge_settle(&kept->charge);
+    entry->table = *mapped;
+    entry->table.refs = 1;
+    entry->table.free = weight_tables_drop;
+    entry->set = wanted->tables;
+    entry->mapped = mapped;
+    entry->charge = *charge;
+    entry->uid = wanted->uid;
+    charge_settle(&entry->charge);
     *charge = (struct charge){.bytes = 0};
-    DL_APPEND(kept->of->tables, kept);
-    return &kept->table;
+    DL_APPEND(entry->set->tables, entry);
+    return &entry->table;
 }
 
 struct weight_table *weight_tables_find(const struct weight_tables *tables, uint32_t uid,
                                         uint64_t n, uint64_t sum)
 {
-    struct kept_table *kept;
+    struct table_entry *entry;
 
-    DL_FOREACH (tables->tables, kept) {
-        if (kept->uid == uid && kept->table.n == n && kept->table.sum == sum)
-            return weight_table_ref(&kept->table);
+    DL_FOREACH (tables->tables, entry) {
+        if (entry->uid == uid && entry->table.n == n && entry->table.sum == sum)
+            return weight_table_ref(&entry->table);
     }
     return NULL;
 }

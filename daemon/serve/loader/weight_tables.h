@@ -12,11 +12,11 @@
 #include "daemon/serve/ring/charge.h"
 #include "proto/weight_table.h"
 
-struct kept_table;
+struct table_entry;
 
 /* Zero: none. */
 struct weight_tables {
-    struct kept_table *tables; /* borrowed of those who use them */
+    struct table_entry *tables; /* borrowed of those who use them */
 };
 
 /* What is to be brought. */

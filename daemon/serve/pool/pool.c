@@ -258,7 +258,7 @@ static void pool_destroy(struct pool *pool)
         free(m->death_cause);
     }
     assert(!pool->retiring && !pool->stuck);
-    kept_forget(pool->o.kept, pool);
+    retired_forget(pool->o.retired, pool);
     free(pool->members);
     buffer_deinit(&pool->spec);
     buffer_deinit(&pool->roots);

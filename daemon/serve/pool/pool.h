@@ -12,8 +12,8 @@
 #define DL_POOL_H
 
 #include "daemon/serve/base/quota.h"
-#include "daemon/serve/pool/kept.h"
 #include "daemon/serve/pool/process.h"
+#include "daemon/serve/pool/retired.h"
 #include "daemon/serve/ring/budget.h"
 #include "daemon/serve/ring/timing.h"
 #include "proto/queue.h"
@@ -79,10 +79,10 @@ struct pool_options {
     const struct pictures_list *pictures; /* of the spec; borrowed, outlives the pool */
     struct quota_account *account;        /* who pays */
     uint32_t *next_segment;               /* the daemon's counter of segment ids */
-    bool *told_sandbox;    /* the daemon's: the log has what workers are not kept from */
-    uint64_t *stuck;       /* the daemon's count of killed workers that do not end */
-    struct budget *budget; /* of all rings' memory */
-    struct kept *kept;     /* of all loaders: what others have of it still */
+    bool *told_sandbox;      /* the daemon's: the log has what workers are not kept from */
+    uint64_t *stuck;         /* the daemon's count of killed workers that do not end */
+    struct budget *budget;   /* of all rings' memory */
+    struct retired *retired; /* borrowed; of all loaders */
     const struct pool_events *events;
     void *owner;
 };

@@ -16,7 +16,7 @@ void pool_free_segment(struct pool *pool, struct segment *segment)
 {
     pool_settle_segment(pool, segment);
     pool->memory -= segment->bytes;
-    kept_end_segment(pool->o.kept, segment, pool->o.account, pool);
+    retired_end_segment(pool->o.retired, segment, pool->o.account, pool);
 }
 
 static uint64_t pool_memory_budget(const struct pool *pool)
@@ -45,14 +45,14 @@ static int pool_memory_refuse(const struct pool *pool, struct dl_error *err)
 
 /* Whether so much would be there if the loader's clients had let go of what it has retired, as they
  * were told to. */
-static bool pool_memory_is_kept(const struct pool *pool, uint64_t bytes)
+static bool pool_memory_retired_suffices(const struct pool *pool, uint64_t bytes)
 {
-    uint64_t kept = kept_lately(pool->o.kept, pool);
+    uint64_t retired = retired_lately(pool->o.retired, pool);
     uint64_t limit = quota_limit(pool->o.account, QUOTA_BYTES);
 
-    return kept > 0 && bytes <= limit &&
-           quota_in_use(pool->o.account, QUOTA_BYTES) - kept <= limit - bytes &&
-           budget_would_take(pool->o.budget, bytes, kept);
+    return retired > 0 && bytes <= limit &&
+           quota_in_use(pool->o.account, QUOTA_BYTES) - retired <= limit - bytes &&
+           budget_would_take(pool->o.budget, bytes, retired);
 }
 
 static int pool_memory_wait(struct pool *pool, const struct dl_error *err)
@@ -69,7 +69,7 @@ static int pool_memory_take(struct pool *pool, uint64_t bytes, struct dl_error *
     int r = budget_take(pool->o.budget, bytes, remedy, err);
 
     if (r < 0) {
-        kept_look(pool->o.kept, NULL);
+        retired_look(pool->o.retired, NULL);
         r = budget_take(pool->o.budget, bytes, remedy, err);
     }
     return r;
@@ -78,17 +78,17 @@ static int pool_memory_take(struct pool *pool, uint64_t bytes, struct dl_error *
 /* The user's account, and what the system has. */
 static int pool_memory_charge(struct pool *pool, uint64_t bytes, struct dl_error *err)
 {
-    kept_look(pool->o.kept, pool->o.account);
+    retired_look(pool->o.retired, pool->o.account);
     int r = quota_charge(pool->o.account, QUOTA_BYTES, bytes, err);
 
     pool->refused.code = 0;
-    pool->waits_for_kept = r < 0 && pool_memory_is_kept(pool, bytes);
+    pool->waits_for_retired = r < 0 && pool_memory_retired_suffices(pool, bytes);
     if (r < 0)
-        return pool->waits_for_kept ? pool_memory_wait(pool, err) : r;
+        return pool->waits_for_retired ? pool_memory_wait(pool, err) : r;
     r = pool_memory_take(pool, bytes, err);
     if (r < 0) {
         quota_return(pool->o.account, QUOTA_BYTES, bytes);
-        pool->waits_for_kept = pool_memory_is_kept(pool, bytes);
+        pool->waits_for_retired = pool_memory_retired_suffices(pool, bytes);
         return pool_memory_wait(pool, err);
     }
     return 0;
@@ -138,7 +138,7 @@ void member_add_first_segment(struct member *m)
         return;
     }
     int r = pool_memory_add_segment(m, (uint32_t)min_u64(spec->prefetch + 1, fit), &err);
-    if (r < 0 && pool->refused.code && (member_has_stand_in(m) || pool->waits_for_kept))
+    if (r < 0 && pool->refused.code && (member_has_stand_in(m) || pool->waits_for_retired))
         m->wants_memory = true; /* what others have may come back, and nobody says so */
     else if (r < 0)
         member_without_memory(m, &err);
@@ -164,7 +164,8 @@ static bool pool_memory_serves(const struct member *m)
 void pool_memory_ask_again(struct pool *pool)
 {
     struct dl_error err = pool->refused;
-    bool waits = pool->retiring || (pool->waits_for_kept && kept_lately(pool->o.kept, pool) > 0);
+    bool waits =
+        pool->retiring || (pool->waits_for_retired && retired_lately(pool->o.retired, pool) > 0);
 
     pool->refused.code = 0;
     for (uint32_t i = 0; err.code && !waits && i < pool->n_members; i++) {

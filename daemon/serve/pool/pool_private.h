@@ -75,7 +75,7 @@ struct member {
 /*
  * A process that was killed and does not end: it waits in the kernel, mostly for storage that does
  * not answer. Another has taken its place. What it has mapped stays in memory, and charged
- * (kept.h).
+ * (retired.h).
  */
 struct stuck {
     struct stuck *prev, *next; /* pool.stuck (utlist) */
@@ -107,7 +107,7 @@ struct pool {
     uint64_t slot_bytes;       /* 0 until the first worker is ready */
     uint64_t memory;           /* bytes in segments */
     struct dl_error refused; /* why it got no memory of the system's; code 0: it was not refused */
-    bool waits_for_kept;     /* it was refused for what its clients have still to let go of */
+    bool waits_for_retired;  /* it was refused for what its clients have still to let go of */
     uint64_t next_task;
     struct bad_list bad;   /* of the completion at hand */
     uint64_t most_samples; /* that one may have */

@@ -57,7 +57,7 @@ static void pool_stuck_on_exited(void *owner, int signal, const char *cause)
         if (segment->keeper == s)
             segment->keeper = NULL;
     }
-    kept_keeper_ended(pool->o.kept, s);
+    retired_keeper_ended(pool->o.retired, s);
     if (s->charged)
         quota_return(pool->o.account, QUOTA_WORKERS, 1);
     pool->members[s->worker].stuck--;

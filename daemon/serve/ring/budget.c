@@ -49,7 +49,7 @@ static int budget_refuse(const struct budget *b, uint64_t bytes, const char *rem
                         "daemon more memory",
                         (unsigned long long)bytes, (unsigned long long)b->left, a->place,
                         (unsigned long long)a->limit, (unsigned long long)a->used,
-                        (unsigned long long)b->promised, (unsigned long long)a->kept, remedy);
+                        (unsigned long long)b->promised, (unsigned long long)a->reserve, remedy);
 }
 
 int budget_take(struct budget *b, uint64_t bytes, const char *remedy, struct dl_error *err)

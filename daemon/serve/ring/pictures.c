@@ -88,7 +88,7 @@ static struct pictures *pictures_set_find(const struct pictures_set *set, const 
 /* Where what the dataset wants to keep comes from: its folder or first file. */
 static const char *pictures_wish_root(const struct spec_dataset *dataset)
 {
-    return dataset->kind == DATASET_PYTHON ? dataset->kept : dataset->files[0].path;
+    return dataset->kind == DATASET_PYTHON ? dataset->pictures_root : dataset->files[0].path;
 }
 
 /* How much memory it wants to have together with others; 0: none. */
@@ -97,7 +97,7 @@ static uint64_t pictures_wish(const struct spec_dataset *dataset)
     if (dataset->kind == DATASET_PARQUET)
         return dataset->shared;
     if (dataset->kind == DATASET_PYTHON)
-        return dataset->kept ? dataset->cache : 0;
+        return dataset->pictures_root ? dataset->cache : 0;
     return dataset->kind == DATASET_IMAGEFOLDER ? dataset->cache : 0;
 }
 

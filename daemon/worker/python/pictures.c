@@ -3,7 +3,7 @@
 #include "daemon/worker/python/picture_draws.h"
 #include "daemon/worker/python/stack.h"
 
-#include "daemon/data/image/kept_pictures.h"
+#include "daemon/data/image/cached_pictures.h"
 #include "daemon/data/image/transforms.h"
 #include "proto/common/clock.h"
 #include "proto/dtype.h"
@@ -50,7 +50,7 @@ struct pictures {
     struct transforms_runner *run; /* owned */
     struct image_decoder *decoder; /* owned; NULL: there was no file yet */
     PyObject *calls;               /* owned; of draws */
-    struct kept_pictures kept;
+    struct cached_pictures cached;
     uint8_t *file; /* owned; what was read of the last one, */
     size_t room;   /* and how much can be */
     uint64_t files;
@@ -59,8 +59,8 @@ struct pictures {
     bool busy; /* another thread runs it */
 };
 
-static const struct pictures_cache *pictures_kept; /* borrowed */
-static uint64_t pictures_spent;                    /* ns; with the GIL */
+static const struct pictures_cache *pictures_shared; /* borrowed */
+static uint64_t pictures_spent;                      /* ns; with the GIL */
 
 uint64_t pictures_spent_ns(void)
 {
@@ -69,7 +69,7 @@ uint64_t pictures_spent_ns(void)
 
 void pictures_keep_in(const struct pictures_cache *cache)
 {
-    pictures_kept = cache;
+    pictures_shared = cache;
 }
 
 static struct pictures *pictures_free(struct pictures *p)
@@ -79,7 +79,7 @@ static struct pictures *pictures_free(struct pictures *p)
         transforms_runner_free(p->run);
         image_decoder_free(p->decoder);
         Py_CLEAR(p->calls);
-        kept_pictures_deinit(&p->kept);
+        cached_pictures_deinit(&p->cached);
         free(p->file);
         free(p);
     }
@@ -299,18 +299,18 @@ static int pictures_open_file(struct pictures *p, int fd, uint64_t most)
     struct image_size size;
     struct dl_error err;
 
-    p->kept.cache = pictures_kept;
-    p->kept.files = p->files;
-    if (kept_pictures_open(&p->kept, fd, p->decoder, &size))
+    p->cached.cache = pictures_shared;
+    p->cached.files = p->files;
+    if (cached_pictures_open(&p->cached, fd, p->decoder, &size))
         return (uint64_t)size.height * size.width > most ? -1 : 0;
     if (pictures_read_path(p, fd, &file.bytes) < 0)
         return -1;
     file.data = p->file;
     if (image_open(p->decoder, &file, &size, &err) < 0 || (uint64_t)size.height * size.width > most)
         return -1;
-    if (!kept_pictures_wants(&p->kept, fd, size))
+    if (!cached_pictures_wants(&p->cached, fd, size))
         return 0;
-    return kept_pictures_add(&p->kept, p->decoder, &file, &err);
+    return cached_pictures_add(&p->cached, p->decoder, &file, &err);
 }
 
 static int pictures_run_path(struct pictures *p, const char *path, bool jpeg, uint64_t most,

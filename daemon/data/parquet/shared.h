@@ -8,26 +8,26 @@
  * opened is neither found nor kept. What is read there are numbers of any value, at places that
  * this process knows: who writes to it meanwhile can change what they are, and nothing else.
  */
-#ifndef DL_DATA_PARQUET_KEPT_H
-#define DL_DATA_PARQUET_KEPT_H
+#ifndef DL_DATA_PARQUET_SHARED_H
+#define DL_DATA_PARQUET_SHARED_H
 
 #include "daemon/data/parquet/table.h"
 
 struct parquet_layout;
 
 /* As `spec` and `env` have it; to be called before the files are opened. */
-void parquet_kept_init(struct parquet_table *table, const struct spec_dataset *spec,
-                       const struct data_env *env);
+void parquet_shared_init(struct parquet_table *table, const struct spec_dataset *spec,
+                         const struct data_env *env);
 
 /* The group's rows; NULL: they are not there. They are there as long as the arena is. */
-const uint8_t *parquet_kept_find(const struct parquet_table *table,
-                                 const struct parquet_layout *layout,
-                                 const struct parquet_group *group);
+const uint8_t *parquet_shared_find(const struct parquet_table *table,
+                                   const struct parquet_layout *layout,
+                                   const struct parquet_group *group);
 
 /* They were not found, and are made in this process by now: keeps them, if there is room and they
  * are among those that are kept. The rows to use from now on, or NULL: they are not kept. */
-const uint8_t *parquet_kept_add(const struct parquet_table *table,
-                                const struct parquet_layout *layout,
-                                const struct parquet_group *group, const uint8_t *rows);
+const uint8_t *parquet_shared_add(const struct parquet_table *table,
+                                  const struct parquet_layout *layout,
+                                  const struct parquet_group *group, const uint8_t *rows);
 
 #endif

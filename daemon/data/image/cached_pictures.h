@@ -9,14 +9,14 @@
  * that cannot be decoded whole is not kept: an image of which only the part in need is decoded may
  * be good there.
  */
-#ifndef DL_DATA_KEPT_PICTURES_H
-#define DL_DATA_KEPT_PICTURES_H
+#ifndef DL_DATA_CACHED_PICTURES_H
+#define DL_DATA_CACHED_PICTURES_H
 
 #include "daemon/data/dataset.h"
 #include "daemon/data/image/image.h"
 
 /* All zero: nothing is kept. */
-struct kept_pictures {
+struct cached_pictures {
     const struct pictures_cache *cache; /* borrowed; NULL: none */
     uint64_t files;                     /* of the folder */
     struct pictures_key key;            /* of the file that was not found */
@@ -24,23 +24,23 @@ struct kept_pictures {
 };
 
 /* As `spec` and `env` have it; of a folder of `files`. */
-void kept_pictures_init(struct kept_pictures *kept, const struct spec_dataset *spec, uint64_t files,
-                        const struct data_env *env);
-void kept_pictures_deinit(struct kept_pictures *kept);
+void cached_pictures_init(struct cached_pictures *cached, const struct spec_dataset *spec,
+                          uint64_t files, const struct data_env *env);
+void cached_pictures_deinit(struct cached_pictures *cached);
 
 /* Opens the picture of the file `fd` in the decoder, which has its size from there; false: it is
  * not kept. */
-bool _nodiscard_ kept_pictures_open(struct kept_pictures *kept, int fd,
-                                    struct image_decoder *decoder, struct image_size *ret);
+bool _nodiscard_ cached_pictures_open(struct cached_pictures *cached, int fd,
+                                      struct image_decoder *decoder, struct image_size *ret);
 
 /* After open() was false: the file `fd` was read since. Whether its picture, of that size, is to be
  * kept. */
-bool _nodiscard_ kept_pictures_wants(const struct kept_pictures *kept, int fd,
-                                     struct image_size size);
+bool _nodiscard_ cached_pictures_wants(const struct cached_pictures *cached, int fd,
+                                       struct image_size size);
 
 /* Then: decodes the image that is open, which is `file`, keeps it, and opens it again in the
  * decoder. Errors as image_open(). */
-int _nodiscard_ kept_pictures_add(struct kept_pictures *kept, struct image_decoder *decoder,
-                                  const struct image_file *file, struct dl_error *err);
+int _nodiscard_ cached_pictures_add(struct cached_pictures *cached, struct image_decoder *decoder,
+                                    const struct image_file *file, struct dl_error *err);
 
 #endif

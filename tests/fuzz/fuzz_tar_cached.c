@@ -2,7 +2,7 @@
  * What is kept of tar shards, of any bytes: whichever shard is found in them, its places lie in the
  * bytes and in the shard, one behind another.
  */
-#include "daemon/data/tar/tar_kept.h"
+#include "daemon/data/tar/tar_cached.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { LARGEST = 1 << 16 };
@@ -13,7 +13,7 @@ static struct timespec time_of(int64_t ns)
 }
 
 /* A file that is what the record says, if there can be one. */
-static void check_shard(const struct tar_kept *kept, const struct pictures_key *file)
+static void check_shard(const struct tar_cached *cached, const struct pictures_key *file)
 {
     const struct stat st = {.st_dev = file->dev,
                             .st_ino = file->ino,
@@ -22,9 +22,9 @@ static void check_shard(const struct tar_kept *kept, const struct pictures_key *
                             .st_ctim = time_of(file->changed_ns)};
     struct tar_index index;
 
-    if (!tar_kept_find(kept, &st, &index))
+    if (!tar_cached_find(cached, &st, &index))
         return;
-    FUZZ_ASSERT(index.lent && index.n <= kept->n_blocks && index.blocks >= kept->blocks);
+    FUZZ_ASSERT(index.lent && index.n <= cached->n_blocks && index.blocks >= cached->blocks);
     for (uint64_t i = 0; i < index.n; i++)
         FUZZ_ASSERT(tar_index_offset(&index, i) < file->bytes &&
                     (i == 0 || index.blocks[i] > index.blocks[i - 1]));
@@ -33,7 +33,7 @@ static void check_shard(const struct tar_kept *kept, const struct pictures_key *
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct tar_kept kept;
+    struct tar_cached cached;
 
     if (size > LARGEST)
         return 0;
@@ -42,9 +42,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_ASSERT(copy);
     if (size > 0)
         memcpy(copy, data, size);
-    if (tar_kept_view((const uint8_t *)copy, size, &kept) == 0)
-        for (uint64_t i = 0; i < kept.n_shards; i++)
-            check_shard(&kept, &kept.shards[i].file);
+    if (tar_cached_view((const uint8_t *)copy, size, &cached) == 0)
+        for (uint64_t i = 0; i < cached.n_shards; i++)
+            check_shard(&cached, &cached.shards[i].file);
     free(copy);
     return 0;
 }

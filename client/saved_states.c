@@ -12,79 +12,79 @@
 
 #include <errno.h>
 
-static uint64_t epoch_states_workers(const struct dl_epoch *epoch)
+static uint64_t saved_states_workers(const struct dl_epoch *epoch)
 {
     return epoch->loader->identity.workers;
 }
 
-static void epoch_states_free(struct kept_state *record)
+static void saved_states_free(struct saved_state *record)
 {
     free(record->bytes);
-    *record = (struct kept_state){0};
+    *record = (struct saved_state){0};
 }
 
-void epoch_states_deinit(struct dl_epoch *epoch)
+void saved_states_deinit(struct dl_epoch *epoch)
 {
-    for (uint64_t i = 0; epoch->states.workers && i < epoch_states_workers(epoch); i++) {
-        epoch_states_free(&epoch->states.workers[i].latest);
-        epoch_states_free(&epoch->states.workers[i].before);
+    for (uint64_t i = 0; epoch->saved_states.workers && i < saved_states_workers(epoch); i++) {
+        saved_states_free(&epoch->saved_states.workers[i].latest);
+        saved_states_free(&epoch->saved_states.workers[i].before);
     }
-    free(epoch->states.workers);
-    epoch->states.workers = NULL;
+    free(epoch->saved_states.workers);
+    epoch->saved_states.workers = NULL;
 }
 
 /* Keeps a copy, good from step `after` on. Without memory the state before stays. */
-static void epoch_states_keep(struct dl_epoch *epoch, uint64_t worker, struct dl_span record,
+static void saved_states_keep(struct dl_epoch *epoch, uint64_t worker, struct dl_span record,
                               uint64_t after)
 {
-    struct epoch_states *states = &epoch->states;
+    struct saved_states *states = &epoch->saved_states;
 
     if (!states->workers)
-        states->workers = calloc(epoch_states_workers(epoch), sizeof *states->workers);
+        states->workers = calloc(saved_states_workers(epoch), sizeof *states->workers);
     uint8_t *bytes = states->workers ? malloc(record.len) : NULL;
     if (!bytes)
         return;
     memcpy(bytes, record.data, record.len);
-    struct worker_states *kept = &states->workers[worker];
-    epoch_states_free(&kept->before);
-    kept->before = kept->latest;
-    kept->latest = (struct kept_state){bytes, record.len, after};
+    struct worker_saved_states *saved = &states->workers[worker];
+    saved_states_free(&saved->before);
+    saved->before = saved->latest;
+    saved->latest = (struct saved_state){bytes, record.len, after};
 }
 
 /* Warns once, and never replaces a warning the user has not seen yet. Without memory there is no
  * warning, and nothing else fails. */
-static void epoch_states_warn(struct dl_epoch *epoch, enum dataset_state_loss why)
+static void saved_states_warn(struct dl_epoch *epoch, enum dataset_state_loss why)
 {
     char text[512];
 
-    if (epoch->states.loss_reported || epoch->warning)
+    if (epoch->saved_states.loss_reported || epoch->warning)
         return;
-    epoch->states.loss_reported = true;
+    epoch->saved_states.loss_reported = true;
     words_state_lost(why, text, sizeof text);
     epoch->warning = strdup(text);
 }
 
-int epoch_states_note(struct dl_epoch *epoch, const struct entry *entry,
+int saved_states_note(struct dl_epoch *epoch, const struct entry *entry,
                       const struct slot_header *header)
 {
     uint64_t size = entry->mapping->slot_bytes;
     struct dl_span record;
 
-    if (!epoch->loader->iterable || epoch_states_workers(epoch) == 0)
+    if (!epoch->loader->iterable || saved_states_workers(epoch) == 0)
         return 0;
-    if (header->state_lost > DATASET_STATE_KEPT && header->state_lost < DATASET_STATE_LOSS_END)
-        epoch_states_warn(epoch, (enum dataset_state_loss)header->state_lost);
+    if (header->state_lost > DATASET_STATE_SAVED && header->state_lost < DATASET_STATE_LOSS_END)
+        saved_states_warn(epoch, (enum dataset_state_loss)header->state_lost);
     if (header->state_len == 0)
         return 0;
     if (header->state_off < SLOT_HEADER_BYTES || header->state_off > size ||
         header->state_len > size - header->state_off || header->state_len > DATASET_STATE_MAX)
         return -EPROTO;
     record = (struct dl_span){entry->slot + header->state_off, header->state_len};
-    epoch_states_keep(epoch, header->step % epoch_states_workers(epoch), record, header->step + 1);
+    saved_states_keep(epoch, header->step % saved_states_workers(epoch), record, header->step + 1);
     return 0;
 }
 
-int epoch_states_take(struct dl_epoch *epoch, struct dl_span list)
+int saved_states_take(struct dl_epoch *epoch, struct dl_span list)
 {
     struct dl_span record;
     struct dataset_state state;
@@ -93,32 +93,33 @@ int epoch_states_take(struct dl_epoch *epoch, struct dl_span list)
     int r;
 
     while ((r = dataset_state_list_next(list, &at, &worker, &record)) > 0) {
-        if (worker >= epoch_states_workers(epoch) || !dataset_state_read(record, &state))
+        if (worker >= saved_states_workers(epoch) || !dataset_state_read(record, &state))
             return -EINVAL;
         if (state.world == 1 || (state.world == epoch->world && state.rank == epoch->rank))
-            epoch_states_keep(epoch, worker, record,
-                              (state.round - 1) * epoch_states_workers(epoch) + worker + 1);
+            saved_states_keep(epoch, worker, record,
+                              (state.round - 1) * saved_states_workers(epoch) + worker + 1);
     }
     return r;
 }
 
 /* The newest state that is good at `step`. */
-static const struct kept_state *epoch_states_newest(const struct dl_epoch *epoch, uint64_t worker,
-                                                    uint64_t step)
+static const struct saved_state *saved_states_newest(const struct dl_epoch *epoch, uint64_t worker,
+                                                     uint64_t step)
 {
-    const struct worker_states *kept = &epoch->states.workers[worker];
+    const struct worker_saved_states *saved = &epoch->saved_states.workers[worker];
 
-    if (kept->latest.bytes && kept->latest.after <= step)
-        return &kept->latest;
-    return kept->before.bytes && kept->before.after <= step ? &kept->before : NULL;
+    if (saved->latest.bytes && saved->latest.after <= step)
+        return &saved->latest;
+    return saved->before.bytes && saved->before.after <= step ? &saved->before : NULL;
 }
 
-int epoch_states_write(const struct dl_epoch *epoch, uint64_t step, struct dl_buffer *ret)
+int saved_states_write(const struct dl_epoch *epoch, uint64_t step, struct dl_buffer *ret)
 {
     int r = 0;
 
-    for (uint64_t i = 0; epoch->states.workers && r == 0 && i < epoch_states_workers(epoch); i++) {
-        const struct kept_state *record = epoch_states_newest(epoch, i, step);
+    for (uint64_t i = 0; epoch->saved_states.workers && r == 0 && i < saved_states_workers(epoch);
+         i++) {
+        const struct saved_state *record = saved_states_newest(epoch, i, step);
         struct dataset_state state;
         /* It came from shared memory, and was not checked until now. */
         if (record && dataset_state_read((struct dl_span){record->bytes, record->len}, &state))
@@ -128,13 +129,13 @@ int epoch_states_write(const struct dl_epoch *epoch, uint64_t step, struct dl_bu
     return r == 0 && ret->len > 0 ? dataset_state_list_end(ret) : r;
 }
 
-void epoch_states_queue(struct dl_epoch *epoch)
+void saved_states_queue(struct dl_epoch *epoch)
 {
     struct dl_message msg = {.number = DL_MSG_CARRY};
     size_t sent = 0;
 
-    for (uint64_t i = 0; epoch->states.workers && i < epoch_states_workers(epoch); i++) {
-        const struct kept_state *record = epoch_states_newest(epoch, i, UINT64_MAX);
+    for (uint64_t i = 0; epoch->saved_states.workers && i < saved_states_workers(epoch); i++) {
+        const struct saved_state *record = saved_states_newest(epoch, i, UINT64_MAX);
         struct dataset_state state;
 
         if (!record || (sent += record->len) > DATASET_STATES_MAX ||
@@ -147,10 +148,10 @@ void epoch_states_queue(struct dl_epoch *epoch)
     }
 }
 
-struct dl_span epoch_states_first(const struct dl_epoch *epoch)
+struct dl_span saved_states_first(const struct dl_epoch *epoch)
 {
-    const struct kept_state *record =
-        epoch->states.workers ? epoch_states_newest(epoch, 0, UINT64_MAX) : NULL;
+    const struct saved_state *record =
+        epoch->saved_states.workers ? saved_states_newest(epoch, 0, UINT64_MAX) : NULL;
 
     return record ? (struct dl_span){record->bytes, record->len} : (struct dl_span){0};
 }

@@ -1,4 +1,4 @@
-#include "daemon/data/parquet/kept.h"
+#include "daemon/data/parquet/shared.h"
 
 #include "daemon/data/parquet/rows.h"
 
@@ -7,8 +7,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-void parquet_kept_init(struct parquet_table *table, const struct spec_dataset *spec,
-                       const struct data_env *env)
+void parquet_shared_init(struct parquet_table *table, const struct spec_dataset *spec,
+                         const struct data_env *env)
 {
     for (uint32_t i = 0; env && spec->shared > 0 && i < env->n_pictures; i++) {
         if (strcmp(env->pictures[i].root, spec->files[0].path) == 0)
@@ -18,8 +18,8 @@ void parquet_kept_init(struct parquet_table *table, const struct spec_dataset *s
 }
 
 /* What the group's rows are made of, besides the file; not 0. */
-static uint64_t kept_part(const struct parquet_table *table, const struct parquet_layout *layout,
-                          uint32_t group)
+static uint64_t parquet_shared_part(const struct parquet_table *table,
+                                    const struct parquet_layout *layout, uint32_t group)
 {
     const struct parquet_nulls *nulls = &table->nulls;
     uint64_t filled = 0, hash;
@@ -39,7 +39,7 @@ static uint64_t kept_part(const struct parquet_table *table, const struct parque
 
 /* Written to so lately that another write might leave the times as they are: file systems count
  * them in ticks of some milliseconds. */
-static bool kept_is_settled(const struct pictures_key *key)
+static bool parquet_shared_is_settled(const struct pictures_key *key)
 {
     enum { SETTLED_NS = 100 * 1000 * 1000 };
     struct timespec now;
@@ -50,8 +50,9 @@ static bool kept_is_settled(const struct pictures_key *key)
 }
 
 /* Of the file that is open, if its path is still its name. */
-static bool kept_key(const struct parquet_table *table, const struct parquet_layout *layout,
-                     const struct parquet_group *group, struct pictures_key *ret)
+static bool parquet_shared_key(const struct parquet_table *table,
+                               const struct parquet_layout *layout,
+                               const struct parquet_group *group, struct pictures_key *ret)
 {
     const struct parquet_file *file = &table->file[group->file];
     struct stat st;
@@ -62,43 +63,45 @@ static bool kept_key(const struct parquet_table *table, const struct parquet_lay
     pictures_key_of(&st, ret);
     if (!file->is_known || memcmp(ret, &file->identity, sizeof *ret) != 0)
         return false;
-    ret->part = kept_part(table, layout, group->number);
+    ret->part = parquet_shared_part(table, layout, group->number);
     return true;
 }
 
-static uint64_t kept_rows(const struct parquet_table *table, const struct parquet_group *group)
+static uint64_t parquet_shared_rows(const struct parquet_table *table,
+                                    const struct parquet_group *group)
 {
     return table->file[group->file].footer.groups[group->number].rows;
 }
 
-const uint8_t *parquet_kept_find(const struct parquet_table *table,
-                                 const struct parquet_layout *layout,
-                                 const struct parquet_group *group)
+const uint8_t *parquet_shared_find(const struct parquet_table *table,
+                                   const struct parquet_layout *layout,
+                                   const struct parquet_group *group)
 {
     struct pictures_entry entry;
     struct pictures_key key;
 
-    if (!kept_key(table, layout, group, &key) ||
+    if (!parquet_shared_key(table, layout, group, &key) ||
         !pictures_cache_find(table->shared, &key, &entry) ||
-        entry.height != kept_rows(table, group) || entry.width != layout->bytes)
+        entry.height != parquet_shared_rows(table, group) || entry.width != layout->bytes)
         return NULL;
     return entry.pixels;
 }
 
-const uint8_t *parquet_kept_add(const struct parquet_table *table,
-                                const struct parquet_layout *layout,
-                                const struct parquet_group *group, const uint8_t *rows)
+const uint8_t *parquet_shared_add(const struct parquet_table *table,
+                                  const struct parquet_layout *layout,
+                                  const struct parquet_group *group, const uint8_t *rows)
 {
-    uint64_t n = kept_rows(table, group);
+    uint64_t n = parquet_shared_rows(table, group);
     struct pictures_room room;
     struct pictures_key key;
 
-    if (n > UINT32_MAX || !kept_key(table, layout, group, &key) || !kept_is_settled(&key) ||
+    if (n > UINT32_MAX || !parquet_shared_key(table, layout, group, &key) ||
+        !parquet_shared_is_settled(&key) ||
         !pictures_cache_wants(table->shared, &key, (uint32_t)n, layout->bytes, table->n_groups) ||
         !pictures_cache_take(table->shared, &key, (uint32_t)n, layout->bytes, &room))
         return NULL;
     memcpy(room.pixels, rows, n * layout->bytes);
     /* Who was slower finds what the other one made. */
     return pictures_cache_publish(table->shared, &room) ? room.pixels
-                                                        : parquet_kept_find(table, layout, group);
+                                                        : parquet_shared_find(table, layout, group);
 }

@@ -1,6 +1,6 @@
 """Photographs that are kept decoded (dataset.cache): batches a second with none, half and all of them kept.
 
-    PYTHON kept_pictures.py --build BUILD [--epochs N] [--rounds N] [--large]
+    PYTHON cached_pictures.py --build BUILD [--epochs N] [--rounds N] [--large]
 
 PYTHON has Pillow, which makes the photographs, as photos.py has them. RandomResizedCrop(224) and a flip, to
 uint8, 2 workers; --large: fewer photographs, of 3 megapixels. A daemon of its own; each run's first epochs fill
@@ -105,7 +105,7 @@ def main():
     args = parser.parse_args()
     if not photos.can_make():
         sys.exit(f"{sys.executable} has no Pillow, which makes the photographs; name another interpreter")
-    with tempfile.TemporaryDirectory(prefix="bench-kept-") as name:
+    with tempfile.TemporaryDirectory(prefix="bench-cached-") as name:
         directory = pathlib.Path(name)
         (directory / "photos").mkdir()
         if args.large:

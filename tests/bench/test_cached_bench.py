@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Does the benchmark of kept pictures measure what it says? As test_bench.py.
 
-    test_kept_bench.py BUILD [unittest options]
+    test_cached_bench.py BUILD [unittest options]
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import unittest
 
-import kept_pictures
+import cached_pictures
 import photos
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -23,7 +23,7 @@ class Texts(unittest.TestCase):
     def test_medians_and_ratios_of_turns(self):
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            kept_pictures.report({'none': [(10, 4.0), (20, 4.0), (30, 4.0)],
+            cached_pictures.report({'none': [(10, 4.0), (20, 4.0), (30, 4.0)],
                                   'half': [(20, 3.0), (30, 3.0), (50, 3.0)],
                                   'all': [(40, 1.0), (40, 1.0), (300, 1.0)]})
         self.assertEqual(said.getvalue().splitlines(), [
@@ -37,7 +37,7 @@ class QuickRuns(unittest.TestCase):
     def test_each_has_a_line(self):
         if not photos.can_make():
             self.skipTest('no PIL')
-        said = subprocess.run([sys.executable, HERE / 'kept_pictures.py', '--build', BUILD, '--rounds', '1',
+        said = subprocess.run([sys.executable, HERE / 'cached_pictures.py', '--build', BUILD, '--rounds', '1',
                                '--epochs', '1'], check=True, stdout=subprocess.PIPE, text=True).stdout
         self.assertEqual(re.findall(r'^(none|half|all) +\d', said, re.MULTILINE), ['none', 'half', 'all'])
 

@@ -1,4 +1,4 @@
-#include "daemon/data/tar/tar_kept.h"
+#include "daemon/data/tar/tar_cached.h"
 
 #include "daemon/data/file_hasher.h"
 
@@ -10,11 +10,11 @@ struct header {
     uint64_t n_shards;
     uint64_t n_blocks;
 };
-_Static_assert(sizeof(struct header) == 24 && sizeof(struct tar_kept_shard) == 64, "the format");
+_Static_assert(sizeof(struct header) == 24 && sizeof(struct tar_cached_shard) == 64, "the format");
 
 static const char magic[8] = {'d', 'l', 't', 'a', 'r', 'i', 'x', '1'};
 
-uint64_t tar_kept_key(const struct spec_dataset *spec)
+uint64_t tar_cached_key(const struct spec_dataset *spec)
 {
     struct file_hasher hasher;
 
@@ -27,62 +27,63 @@ uint64_t tar_kept_key(const struct spec_dataset *spec)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static bool tar_kept_fits(const struct header *header, uint64_t bytes)
+static bool tar_cached_fits(const struct header *header, uint64_t bytes)
 {
     uint64_t shards, blocks;
 
     return memcmp(header->magic, magic, sizeof magic) == 0 &&
-           !mul_overflows(header->n_shards, sizeof(struct tar_kept_shard), &shards) &&
+           !mul_overflows(header->n_shards, sizeof(struct tar_cached_shard), &shards) &&
            !mul_overflows(header->n_blocks, sizeof(uint32_t), &blocks) &&
            shards <= bytes - sizeof *header && blocks == bytes - sizeof *header - shards;
 }
 
-int tar_kept_view(const uint8_t *data, uint64_t bytes, struct tar_kept *ret)
+int tar_cached_view(const uint8_t *data, uint64_t bytes, struct tar_cached *ret)
 {
     const struct header *header = (const void *)data;
 
-    if (bytes < sizeof *header || !tar_kept_fits(header, bytes))
+    if (bytes < sizeof *header || !tar_cached_fits(header, bytes))
         return -EINVAL;
-    *ret = (struct tar_kept){.shards = (const void *)(header + 1),
-                             .n_shards = header->n_shards,
-                             .n_blocks = header->n_blocks};
+    *ret = (struct tar_cached){.shards = (const void *)(header + 1),
+                               .n_shards = header->n_shards,
+                               .n_blocks = header->n_blocks};
     ret->blocks = (const void *)(ret->shards + ret->n_shards);
     return 0;
 }
 
-static int tar_kept_compare(const void *a, const void *b)
+static int tar_cached_compare(const void *a, const void *b)
 {
-    const struct tar_kept_shard *x = a, *y = b;
+    const struct tar_cached_shard *x = a, *y = b;
 
     return memcmp(&x->file, &y->file, sizeof x->file);
 }
 
 /* Whoever wrote it may have been wrong. */
-static bool tar_kept_is_sound(const struct tar_kept *kept, const struct tar_kept_shard *shard)
+static bool tar_cached_is_sound(const struct tar_cached *cached,
+                                const struct tar_cached_shard *shard)
 {
     uint64_t end = shard->file.bytes / TAR_BLOCK;
     uint32_t ordered = 1;
 
-    if (shard->first > kept->n_blocks || shard->n > kept->n_blocks - shard->first)
+    if (shard->first > cached->n_blocks || shard->n > cached->n_blocks - shard->first)
         return false;
-    const uint32_t *blocks = kept->blocks + shard->first;
+    const uint32_t *blocks = cached->blocks + shard->first;
     for (uint64_t i = 1; i < shard->n; i++) /* without a branch: there are millions */
         ordered &= blocks[i - 1] < blocks[i];
     return ordered && (shard->n == 0 || blocks[shard->n - 1] < end);
 }
 
-bool tar_kept_find(const struct tar_kept *kept, const struct stat *st, struct tar_index *ret)
+bool tar_cached_find(const struct tar_cached *cached, const struct stat *st, struct tar_index *ret)
 {
-    struct tar_kept_shard wanted = {0};
+    struct tar_cached_shard wanted = {0};
 
-    if (kept->n_shards == 0)
+    if (cached->n_shards == 0)
         return false;
     pictures_key_of(st, &wanted.file);
-    const struct tar_kept_shard *shard =
-        bsearch(&wanted, kept->shards, kept->n_shards, sizeof wanted, tar_kept_compare);
-    if (!shard || !tar_kept_is_sound(kept, shard))
+    const struct tar_cached_shard *shard =
+        bsearch(&wanted, cached->shards, cached->n_shards, sizeof wanted, tar_cached_compare);
+    if (!shard || !tar_cached_is_sound(cached, shard))
         return false;
-    *ret = (struct tar_index){.blocks = (uint32_t *)(uintptr_t)(kept->blocks + shard->first),
+    *ret = (struct tar_index){.blocks = (uint32_t *)(uintptr_t)(cached->blocks + shard->first),
                               .n = shard->n,
                               .lent = true};
     return true;
@@ -91,7 +92,7 @@ bool tar_kept_find(const struct tar_kept *kept, const struct stat *st, struct ta
 /* ---- making --------------------------------------------------------------------------------- */
 
 /* File systems count times in ticks of some milliseconds. */
-static bool tar_kept_is_settled(const struct stat *st, const struct timespec *now)
+static bool tar_cached_is_settled(const struct stat *st, const struct timespec *now)
 {
     enum { SETTLED_NS = 100 * 1000 * 1000 };
     int64_t age = (int64_t)(now->tv_sec - st->st_ctim.tv_sec);
@@ -103,29 +104,29 @@ static bool tar_kept_is_settled(const struct stat *st, const struct timespec *no
 }
 
 /* The shards, ordered; `first` of each is yet its item's number. */
-static uint64_t tar_kept_list(const struct tar_kept_item *items, uint64_t n,
-                              struct tar_kept_shard *ret)
+static uint64_t tar_cached_list(const struct tar_cached_item *items, uint64_t n,
+                                struct tar_cached_shard *ret)
 {
     struct timespec now;
-    uint64_t kept = 0;
+    uint64_t cached = 0;
 
     (void)clock_gettime(CLOCK_REALTIME, &now);
     for (uint64_t i = 0; i < n; i++) {
-        struct tar_kept_shard shard = {.first = i, .n = items[i].index->n};
-        if (!items[i].index->lent && !tar_kept_is_settled(items[i].st, &now))
+        struct tar_cached_shard shard = {.first = i, .n = items[i].index->n};
+        if (!items[i].index->lent && !tar_cached_is_settled(items[i].st, &now))
             continue; /* one that was kept, was settled then */
         pictures_key_of(items[i].st, &shard.file);
-        ret[kept++] = shard;
+        ret[cached++] = shard;
     }
-    qsort(ret, kept, sizeof *ret, tar_kept_compare);
-    return kept;
+    qsort(ret, cached, sizeof *ret, tar_cached_compare);
+    return cached;
 }
 
-static void tar_kept_write(void *data, struct tar_kept_shard *shards,
-                           const struct tar_kept_item *items, uint64_t n, uint64_t n_blocks)
+static void tar_cached_write(void *data, struct tar_cached_shard *shards,
+                             const struct tar_cached_item *items, uint64_t n, uint64_t n_blocks)
 {
     struct header header = {.n_shards = n, .n_blocks = n_blocks};
-    struct tar_kept_shard *at = (void *)((char *)data + sizeof header);
+    struct tar_cached_shard *at = (void *)((char *)data + sizeof header);
     uint32_t *blocks = (void *)(at + n);
     uint64_t first = 0;
 
@@ -141,14 +142,14 @@ static void tar_kept_write(void *data, struct tar_kept_shard *shards,
     }
 }
 
-int tar_kept_make(const struct tar_kept_item *items, uint64_t n, struct dl_buffer *ret)
+int tar_cached_make(const struct tar_cached_item *items, uint64_t n, struct dl_buffer *ret)
 {
-    _cleanup_free_ struct tar_kept_shard *shards = calloc(max_u64(n, 1), sizeof *shards);
+    _cleanup_free_ struct tar_cached_shard *shards = calloc(max_u64(n, 1), sizeof *shards);
     uint64_t n_blocks = 0, bytes;
 
     if (!shards)
         return -ENOMEM;
-    n = tar_kept_list(items, n, shards);
+    n = tar_cached_list(items, n, shards);
     for (uint64_t i = 0; i < n; i++)
         n_blocks += shards[i].n;
     if (n == 0)
@@ -157,7 +158,7 @@ int tar_kept_make(const struct tar_kept_item *items, uint64_t n, struct dl_buffe
     int r = buffer_reserve(ret, bytes);
     if (r < 0)
         return r;
-    tar_kept_write(ret->data, shards, items, n, n_blocks);
+    tar_cached_write(ret->data, shards, items, n, n_blocks);
     ret->len = bytes;
     return 0;
 }

@@ -1,5 +1,5 @@
 /* Segments that others still have when the daemon has done with them: charged until they let go. */
-#include "daemon/serve/pool/kept.h"
+#include "daemon/serve/pool/retired.h"
 #include "tests/lib/harness.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ struct fixture {
     struct budget budget;
     struct quota *quota;
     struct quota_account *account, *other;
-    struct kept kept;
+    struct retired retired;
     bool ended;
 };
 
@@ -29,7 +29,7 @@ static int setup(void **state)
     f->quota = quota_new(&(struct config_limits){.bytes = 12 * MIB, .descriptors = 1});
     f->account = quota_account(f->quota, 1000);
     f->other = quota_account(f->quota, 1001);
-    kept_begin(&f->kept, &f->loop, &f->budget);
+    retired_begin(&f->retired, &f->loop, &f->budget);
     *state = f;
     return 0;
 }
@@ -39,7 +39,7 @@ static int teardown(void **state)
     struct fixture *f = *state;
 
     if (!f->ended)
-        kept_end(&f->kept);
+        retired_end(&f->retired);
     assert_int_equal(uv_run(&f->loop, UV_RUN_DEFAULT), 0);
     assert_int_equal(uv_loop_close(&f->loop), 0);
     assert_int_equal(f->budget.in_use + f->budget.promised, 0);
@@ -85,9 +85,9 @@ static void test_what_nobody_has(void **state)
     struct fixture *f = *state;
 
     for (int writable = 0; writable < 2; writable++) {
-        kept_end_segment(&f->kept, make(f, f->account, writable, NULL), f->account, f);
+        retired_end_segment(&f->retired, make(f, f->account, writable, NULL), f->account, f);
         expect(f, 0, 0);
-        assert_int_equal(kept_lately(&f->kept, f), 0);
+        assert_int_equal(retired_lately(&f->retired, f), 0);
     }
 }
 
@@ -102,7 +102,7 @@ static void test_what_was_never_sealed(void **state)
     assert_int_equal(budget_take(&f->budget, BYTES, "eat less", &err), 0);
     budget_settle(&f->budget, BYTES);
     assert_int_equal(segment_new(1, 0, 1, SLOT_BYTES, false, &segment, &err), 0);
-    kept_end_segment(&f->kept, segment, f->account, f);
+    retired_end_segment(&f->retired, segment, f->account, f);
     expect(f, 0, 0);
 }
 
@@ -115,23 +115,23 @@ static void test_mapped_and_open(void **state)
         struct segment *segment = make(f, f->account, writable, &client);
         void *view = map(client);
 
-        kept_end_segment(&f->kept, segment, f->account, f);
+        retired_end_segment(&f->retired, segment, f->account, f);
         expect(f, BYTES, 1);
-        assert_int_equal(kept_lately(&f->kept, f), BYTES);
-        assert_int_equal(kept_lately(&f->kept, state), 0);
+        assert_int_equal(retired_lately(&f->retired, f), BYTES);
+        assert_int_equal(retired_lately(&f->retired, state), 0);
         close(client);
-        kept_look(&f->kept, f->account);
+        retired_look(&f->retired, f->account);
         expect(f, BYTES, 1); /* it is mapped still */
         munmap(view, BYTES);
-        kept_forget(&f->kept, state);
-        assert_int_equal(kept_lately(&f->kept, f), BYTES);
-        kept_forget(&f->kept, f);
-        assert_int_equal(kept_lately(&f->kept, f), 0);
-        kept_look(&f->kept, f->other); /* not that one's */
+        retired_forget(&f->retired, state);
+        assert_int_equal(retired_lately(&f->retired, f), BYTES);
+        retired_forget(&f->retired, f);
+        assert_int_equal(retired_lately(&f->retired, f), 0);
+        retired_look(&f->retired, f->other); /* not that one's */
         expect(f, BYTES, 1);
-        kept_look(&f->kept, f->account);
+        retired_look(&f->retired, f->account);
         expect(f, 0, 0);
-        assert_int_equal(kept_lately(&f->kept, f), 0);
+        assert_int_equal(retired_lately(&f->retired, f), 0);
     }
 }
 
@@ -142,15 +142,15 @@ static void test_above_the_limit(void **state)
     int clients[3];
 
     for (int i = 0; i < 3; i++)
-        kept_end_segment(&f->kept, make(f, f->account, false, &clients[i]), f->account, f);
+        retired_end_segment(&f->retired, make(f, f->account, false, &clients[i]), f->account, f);
     expect(f, 3 * BYTES, 3);
     assert_int_equal(quota_charge(f->account, QUOTA_DESCRIPTORS, 1, NULL), -EDQUOT);
     close(clients[1]);
-    kept_look(&f->kept, NULL);
+    retired_look(&f->retired, NULL);
     expect(f, 2 * BYTES, 2);
     close(clients[0]);
     close(clients[2]);
-    kept_look(&f->kept, NULL);
+    retired_look(&f->retired, NULL);
     expect(f, 0, 0);
 }
 
@@ -160,15 +160,15 @@ static void test_it_looks_by_itself(void **state)
     struct fixture *f = *state;
     int client;
 
-    kept_end_segment(&f->kept, make(f, f->account, false, &client), f->account, f);
-    assert_true(uv_is_active((uv_handle_t *)&f->kept.look));
+    retired_end_segment(&f->retired, make(f, f->account, false, &client), f->account, f);
+    assert_true(uv_is_active((uv_handle_t *)&f->retired.look));
     uv_run(&f->loop, UV_RUN_ONCE);
     expect(f, BYTES, 1);
     close(client);
     while (uv_run(&f->loop, UV_RUN_ONCE))
         ;
     expect(f, 0, 0);
-    assert_false(uv_is_active((uv_handle_t *)&f->kept.look));
+    assert_false(uv_is_active((uv_handle_t *)&f->retired.look));
 }
 
 static void test_the_end(void **state)
@@ -177,11 +177,11 @@ static void test_the_end(void **state)
     int clients[2];
     struct segment *later = make(f, f->account, false, &clients[0]);
 
-    kept_end_segment(&f->kept, make(f, f->account, false, &clients[1]), f->account, f);
-    kept_end(&f->kept);
+    retired_end_segment(&f->retired, make(f, f->account, false, &clients[1]), f->account, f);
+    retired_end(&f->retired);
     f->ended = true;
     expect(f, BYTES, 0);
-    kept_end_segment(&f->kept, later, f->account, f);
+    retired_end_segment(&f->retired, later, f->account, f);
     expect(f, 0, 0);
     close(clients[0]);
     close(clients[1]);

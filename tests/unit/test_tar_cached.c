@@ -1,6 +1,6 @@
 /* What is known of a dataset's tar shards, kept on disk and handed to others. */
 #include "daemon/data/index_files.h"
-#include "daemon/data/tar/tar_kept.h"
+#include "daemon/data/tar/tar_cached.h"
 #include "proto/common/clock.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
@@ -70,16 +70,16 @@ static struct spec_dataset spec_of_all(void)
 static struct dataset *open_as(uint32_t uid, struct shared_indexes *indexes)
 {
     struct spec_dataset spec = spec_of_all();
-    struct index_files kept;
-    struct data_env env = {.index_files = &kept, .indexes = indexes};
+    struct index_files cached;
+    struct data_env env = {.index_files = &cached, .indexes = indexes};
     struct dataset *ds = NULL;
     struct dl_error err = {0};
 
-    index_files_begin(&kept, cache, uid, &spec);
-    kept.dir = indexes ? NULL : strdup(cache);
+    index_files_begin(&cached, cache, uid, &spec);
+    cached.dir = indexes ? NULL : strdup(cache);
     if (dataset_open(&spec, &env, &ds, &err) < 0)
         fail_msg("%s: %s", err.path, err.message);
-    index_files_end(&kept);
+    index_files_end(&cached);
     return ds;
 }
 
@@ -115,7 +115,7 @@ static struct index_cache_key key_of(uint32_t uid)
 {
     struct spec_dataset spec = spec_of_all();
 
-    return (struct index_cache_key){.key = tar_kept_key(&spec), .uid = uid};
+    return (struct index_cache_key){.key = tar_cached_key(&spec), .uid = uid};
 }
 
 static int read_kept(uint32_t uid, struct dl_buffer *ret)
@@ -126,9 +126,9 @@ static int read_kept(uint32_t uid, struct dl_buffer *ret)
     return fd < 0 ? fd : index_cache_read(fd, &key, ret);
 }
 
-static struct tar_kept_shard *shard_in(struct dl_buffer *bytes, const char *path)
+static struct tar_cached_shard *shard_in(struct dl_buffer *bytes, const char *path)
 {
-    struct tar_kept_shard *shards = (void *)(bytes->data + 24);
+    struct tar_cached_shard *shards = (void *)(bytes->data + 24);
     struct stat st;
 
     assert_int_equal(stat(path, &st), 0);
@@ -148,7 +148,7 @@ static void forge(uint32_t uid)
     struct dl_buffer bytes = {0};
 
     assert_int_equal(read_kept(uid, &bytes), 0);
-    struct tar_kept_shard *shard = shard_in(&bytes, paths[0]);
+    struct tar_cached_shard *shard = shard_in(&bytes, paths[0]);
     shard->first++;
     shard->n--;
     assert_int_equal(index_cache_store(cache, &key, (struct dl_span){bytes.data, bytes.len}, NULL),
@@ -206,7 +206,7 @@ static void test_unsettled(void **state)
     expect_opens(UID, 0);
     assert_int_equal(stat(paths[2], &st), 0);
     if (read_kept(UID, &bytes) == 0) {
-        const struct tar_kept_shard *shard = shard_in(&bytes, paths[2]);
+        const struct tar_cached_shard *shard = shard_in(&bytes, paths[2]);
         struct timespec later;
         (void)clock_gettime(CLOCK_REALTIME, &later);
         int64_t age = (int64_t)(later.tv_sec - st.st_ctim.tv_sec) * 1000 +
@@ -256,8 +256,8 @@ static void test_not_worth_it(void **state)
 {
     struct spec_dataset spec = spec_of_all();
     struct tar_file tar = tar_new();
-    struct index_files kept = {.uid = UID, .dir = strdup(cache)};
-    struct data_env env = {.index_files = &kept};
+    struct index_files cached = {.uid = UID, .dir = strdup(cache)};
+    struct data_env env = {.index_files = &cached};
     struct dataset *ds = NULL;
 
     (void)state;
@@ -273,7 +273,7 @@ static void test_not_worth_it(void **state)
     else
         print_message("# skipped: to open one file took this machine 100 ms\n");
     dataset_close(ds);
-    index_files_end(&kept);
+    index_files_end(&cached);
     tar_free(&tar);
 }
 
@@ -344,15 +344,15 @@ static void test_memory(void **state)
         bool failed = true;
         for (int k = 0; failed; k++) {
             struct shared_indexes indexes = {.offer = on_offer, .owner = &offered};
-            struct index_files kept;
-            struct data_env env = {.index_files = &kept, .indexes = way == 2 ? &indexes : NULL};
+            struct index_files cached;
+            struct data_env env = {.index_files = &cached, .indexes = way == 2 ? &indexes : NULL};
             struct dataset *ds = NULL;
             struct dl_error err = {0};
             if (way == 0)
                 snprintf(cache, sizeof cache, "%s/memory-%d", harness_tmpdir(), k);
             fail_in = k;
-            index_files_begin(&kept, cache, UID, &spec);
-            kept.dir = strdup(cache);
+            index_files_begin(&cached, cache, UID, &spec);
+            cached.dir = strdup(cache);
             int r = dataset_open(&spec, &env, &ds, &err);
             failed = fail_in < 0;
             fail_in = -1;
@@ -362,7 +362,7 @@ static void test_memory(void **state)
                 assert_int_equal(number_at(ds, SAMPLES), SAMPLES);
             }
             dataset_close(ds);
-            index_files_end(&kept);
+            index_files_end(&cached);
         }
     }
     close_fdp(&offered.fd);
@@ -388,26 +388,26 @@ static void test_unsound(void **state)
     };
     struct stat st = {.st_ino = 7, .st_size = 2048};
     struct tar_index index = {.blocks = (uint32_t[]){0, 1, 3}, .n = 3};
-    struct tar_kept_item item = {&st, &index};
+    struct tar_cached_item item = {&st, &index};
     struct dl_buffer good = {0};
     struct tar_index found;
-    struct tar_kept kept;
+    struct tar_cached cached;
 
     (void)state;
-    assert_int_equal(tar_kept_make(&item, 1, &good), 0);
+    assert_int_equal(tar_cached_make(&item, 1, &good), 0);
     assert_int_equal(good.len, 24 + 64 + 12);
-    assert_int_equal(tar_kept_view(good.data, good.len, &kept), 0);
-    assert_true(tar_kept_find(&kept, &st, &found));
+    assert_int_equal(tar_cached_view(good.data, good.len, &cached), 0);
+    assert_true(tar_cached_find(&cached, &st, &found));
     assert_int_equal(found.n, 3);
     assert_memory_equal(found.blocks, index.blocks, 12);
     for (size_t len = 0; len < good.len; len++)
-        assert_int_equal(tar_kept_view(good.data, len, &kept), -EINVAL);
+        assert_int_equal(tar_cached_view(good.data, len, &cached), -EINVAL);
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         uint64_t bytes[16];
         memcpy(bytes, good.data, good.len);
         memcpy((uint8_t *)bytes + rows[i].at, &rows[i].value, rows[i].bytes);
-        int r = tar_kept_view((uint8_t *)bytes, good.len, &kept);
-        if ((r == 0) != rows[i].seen || (r == 0 && tar_kept_find(&kept, &st, &found)))
+        int r = tar_cached_view((uint8_t *)bytes, good.len, &cached);
+        if ((r == 0) != rows[i].seen || (r == 0 && tar_cached_find(&cached, &st, &found)))
             fail_msg("row %zu is taken", i);
     }
     buffer_deinit(&good);
