@@ -365,8 +365,8 @@ struct dl_epoch_options {
     const char *job; /* name of the training job that the ranks are of, or NULL; see below */
     /* With a step of an iterable dataset, and no state: what dl_epoch_whole_state() wrote behind
      * the token. NULL: nothing. */
-    const void *carried;
-    size_t carried_len;
+    const void *dataset_states;
+    size_t dataset_states_len;
     uint32_t priority;   /* enum dl_priority; where batches are dispatched, that of the rank which
                           * comes first is all ranks' */
     uint32_t left_out;   /* enum dl_left_out */
@@ -606,7 +606,8 @@ DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
  * each; it goes wherever a token does. Of a step other than that it is at hand for a few batches
  * back; what lacks is passed over, as all is with the token alone. Where each rank has samples of
  * its own (shard.mode strided), what the dataset says is of this rank, and passed over by others.
- * dl_epoch_carries() is 1 once the dataset has said anything. -ENOSPC: *len is what it takes.
+ * dl_epoch_has_dataset_state() is 1 once the dataset has said anything. -ENOSPC: *len is what it
+ * takes.
  *
  * Where the client is the sampler the world size must stay, too, and what is fed begins behind the
  * state's steps.
@@ -620,7 +621,7 @@ DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
 #define DL_STATE_MAX 1023
 DL_API int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len);
 DL_API int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_t *len);
-DL_API int dl_epoch_carries(const struct dl_epoch *epoch);
+DL_API int dl_epoch_has_dataset_state(const struct dl_epoch *epoch);
 DL_API int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *options,
                            void *buf, size_t *len);
 DL_API int dl_loader_find_state(struct dl_loader *loader, const void *state, size_t len,

@@ -131,7 +131,7 @@ int saved_states_write(const struct dl_epoch *epoch, uint64_t step, struct dl_bu
 
 void saved_states_queue(struct dl_epoch *epoch)
 {
-    struct dl_message msg = {.number = DL_MSG_CARRY};
+    struct dl_message msg = {.number = DL_MSG_DATASET_STATE};
     size_t sent = 0;
 
     for (uint64_t i = 0; epoch->saved_states.workers && i < saved_states_workers(epoch); i++) {
@@ -141,9 +141,9 @@ void saved_states_queue(struct dl_epoch *epoch)
         if (!record || (sent += record->len) > DATASET_STATES_MAX ||
             !dataset_state_read((struct dl_span){record->bytes, record->len}, &state))
             continue;
-        msg.carry.loader = epoch->loader->id;
-        msg.carry.worker = i;
-        msg.carry.record = (struct dl_span){record->bytes, record->len};
+        msg.dataset_state.loader = epoch->loader->id;
+        msg.dataset_state.worker = i;
+        msg.dataset_state.record = (struct dl_span){record->bytes, record->len};
         client_send(epoch->loader->client, &msg);
     }
 }

@@ -59,8 +59,8 @@ int state_find_place(struct dl_loader *loader, const struct dl_epoch_options *o,
 
 int state_take_dataset_states(struct dl_epoch *epoch, const struct dl_epoch_options *o)
 {
-    struct dl_span state = {o->state ? o->state : o->carried,
-                            o->state ? o->state_len : o->carried_len};
+    struct dl_span state = {o->state ? o->state : o->dataset_states,
+                            o->state ? o->state_len : o->dataset_states_len};
     struct dl_span list = {0};
 
     if (state.data && epoch->first > 0)
@@ -178,7 +178,7 @@ int dl_epoch_whole_state(struct dl_epoch *epoch, uint64_t step, void *buf, size_
                        weights_of(epoch->loader), buf, len);
 }
 
-int dl_epoch_carries(const struct dl_epoch *epoch)
+int dl_epoch_has_dataset_state(const struct dl_epoch *epoch)
 {
     return epoch->saved_states.workers != NULL;
 }

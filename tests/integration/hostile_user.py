@@ -17,7 +17,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (CARRY, CLOSE, ERROR, FAULT, FEED, HELLO, HOST, OPEN, PATIENCE, QUERY, START,  # noqa: E402
+from dltest import (CLOSE, DATASET_STATE, ERROR, FAULT, FEED, HELLO, HOST, OPEN, PATIENCE, QUERY, START,  # noqa: E402
                     STARTED, STOP, DaemonError, RawClient, pack)
 
 RANGE = {"dataset": {"kind": "range", "length": 1000}, "batch": {"size": 8}, "seed": 1, "workers": {"count": 1}}
@@ -311,10 +311,10 @@ class Attack:
                     client.start(loader, world=1 << 20, credits=1, job=f"job-{job}")
                     self.done += 1
 
-    def carried(self):
+    def dataset_states(self):
         """States of a dataset, for one stream after the other, of which none is read."""
         record = struct.pack("<6Q", 1, 8, 8, 0, 1, 0) + bytes(65536)
-        spec = {**RANGE, "name": "carried", "dataset": {"kind": "range", "length": 8000, "iterable": True},
+        spec = {**RANGE, "name": "dataset_states", "dataset": {"kind": "range", "length": 8000, "iterable": True},
                 "workers": {"count": 4}}
         job = 0
         for client in self.one_by_one():
@@ -323,7 +323,7 @@ class Attack:
                 while self.goes_on():
                     job += 1
                     for worker in range(4):
-                        client.send(CARRY, loader, worker, record)
+                        client.send(DATASET_STATE, loader, worker, record)
                     client.start(loader, step=4, credits=1, job=f"job-{job}")
                     self.done += 1
 
@@ -368,7 +368,7 @@ class Attack:
 
 
 ATTACKS = ("flood", "views", "unread", "feed", "partial", "descriptors", "dead_hosts", "churn", "keep", "large",
-           "gone", "given_up", "rosters", "carried", "worlds", "noise", "knock")
+           "gone", "given_up", "rosters", "dataset_states", "worlds", "noise", "knock")
 
 
 def main():

@@ -198,9 +198,9 @@ class HostileUser(Beside):
         self.assertEqual(report["named"], ["limits.overhead"])
         self.assertLess(self.most_resident(), before + (96 << 20))
 
-    def test_states_that_are_carried(self):
+    def test_dataset_states(self):
         """A quarter of a megabyte for each stream."""
-        report = self.alone("carried", done=16, refused=1)
+        report = self.alone("dataset_states", done=16, refused=1)
         self.assertGreaterEqual(report["done"], 16)
         self.assertEqual(report["named"], ["limits.overhead"])
 

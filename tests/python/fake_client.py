@@ -110,7 +110,7 @@ def decode(words):
 
 
 class Epoch:
-    carries = False
+    has_dataset_state = False
 
     def __init__(self, loader, options):
         self.loader, self.options = loader, options
@@ -210,8 +210,8 @@ class Loader:
         self.workers = [Worker(self, number) for number in range(spec["workers"]["count"])]
         self.iterable = self.workers[0].source.iterable
 
-    def start(self, epoch=0, rank=0, world=1, step=0, credits=0, carried=None):
-        assert carried is None  # as long as Epoch.carries says so
+    def start(self, epoch=0, rank=0, world=1, step=0, credits=0, dataset_states=None):
+        assert dataset_states is None  # as long as Epoch.has_dataset_state says so
         self.epoch = Epoch(self, {"epoch": epoch, "step": step, "credits": credits})
         return self.epoch
 

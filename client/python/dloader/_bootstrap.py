@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _carried, _info, _names, _seeds, _states
+from . import _dataset_state, _info, _names, _seeds, _states
 from ._errors import StateError
 
 # A line of text for the daemon's log and `dlctl`; the whole report travels besides.
@@ -59,7 +59,7 @@ class Source:
         self.collate: Callable | None = None
         self.convert: Callable = _convert
         self.reseed: Callable[[int], None] | None = None
-        self.carrier: _carried.Carrier | None = None
+        self.saver: _dataset_state.Saver | None = None
         self.keeper: _states.Keeper | None = None
         self.columns: Any = None
         self.files: str | None = None
@@ -94,7 +94,7 @@ class Source:
                 pipes.begin_epoch(self.dataset)
             if self.keeper is not None:
                 return self.keeper.begin(state)
-            return iter(self.dataset) if self.carrier is None else self.carrier.iterate()
+            return iter(self.dataset) if self.saver is None else self.saver.iterate()
         except StateError:
             raise
         except Exception as error:
@@ -188,20 +188,20 @@ def _open_named(worker: int, workers: int, seed: int, name: str, args: Any) -> S
     return source
 
 
-def _carry(source: Source, states: dict) -> None:
+def _save_states(source: Source, states: dict) -> None:
     """Each batch takes the dataset's state along."""
-    carrier = _carried.Carrier(source.worker, source.dataset, states["states"].get(source.worker),
-                               finished=states["finished"], drop_last=states["drop_last"])
-    source.collate = carrier.with_state(source.collate or source.default_collate)
-    source.convert = carrier.with_state(source.convert)
-    source.carrier = carrier
+    saver = _dataset_state.Saver(source.worker, source.dataset, states["states"].get(source.worker),
+                                 finished=states["finished"], drop_last=states["drop_last"])
+    source.collate = saver.with_state(source.collate or source.default_collate)
+    source.convert = saver.with_state(source.convert)
+    source.saver = saver
 
 
 class Job:
     """What the workers of a DataLoader do.
 
     collate: None: the default rules, which C knows itself. init: worker_init_fn or None. base_seed:
-    of the first epoch; the generators run on from there. states: as _carried.to_send() says, or None.
+    of the first epoch; the generators run on from there. states: as _dataset_state.to_send() says, or None.
     native: what is known of the dataset is done in C. pictures: how its pictures are, too
     (_native.pictures_of()), and stages of a pipeline; None: they are not. pads: batches are padded at once,
     if the dataset is known.
@@ -300,7 +300,7 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
         if job.init is not None:
             job.init(place)
         if states is not None:
-            _carry(source, states)
+            _save_states(source, states)
         else:
             source.columns = job.columns_in_worker()
             source.dataset = job.dataset_in_worker()
@@ -313,7 +313,7 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
             if numbered is not None:
                 source.dataset, source.files, source.keeper = numbered, numbered.files, None
     except Exception as error:
-        source.dataset, source.carrier, source.keeper = _Broken(error), None, None
+        source.dataset, source.saver, source.keeper = _Broken(error), None, None
     return source
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data._utils.collate import default_collate, default_convert
 
-from . import (_arguments, _bootstrap, _carried, _datapipes, _device, _hosting, _keys, _label,
+from . import (_arguments, _bootstrap, _dataset_state, _datapipes, _device, _hosting, _keys, _label,
                _native, _order, _private, _reraise, _states, state)
 from ._errors import DaemonError
 from ._single import LoaderIterator
@@ -156,10 +156,10 @@ class WorkerIterator(LoaderIterator):
         position = self._order.position
         # Epochs are started by their own numbers, so the first one adds nothing to them.
         args = {"base_seed": position.base_seed, "epoch": 0, "seed": loader._key_seed}
-        self._carried: dict | None = None  # what the workers were told of states
+        self._sent_states: dict | None = None  # what the workers were told of states
         if _order.has_state(loader.dataset):
-            self._carried = _carried.to_send(self._order.resume, loader)
-        self._connection = Connection(loader, args, self._carried)
+            self._sent_states = _dataset_state.to_send(self._order.resume, loader)
+        self._connection = Connection(loader, args, self._sent_states)
         self._start()
 
     @property
@@ -171,7 +171,7 @@ class WorkerIterator(LoaderIterator):
     @property
     def is_shifted(self) -> bool:
         """Its workers took over in the middle of a turn, and would begin each epoch there."""
-        return self._carried is not None and self._carried["turn"] != 0
+        return self._sent_states is not None and self._sent_states["turn"] != 0
 
     def again(self) -> None:
         """Another epoch with the same workers."""
@@ -180,21 +180,21 @@ class WorkerIterator(LoaderIterator):
         before = self._order.position
         self._begin(draw_base=False)
         self._start()
-        if before.finished and self._carried is not None:
-            self._order.position.workers = _carried.of_the_epoch_before(before.workers)
+        if before.finished and self._sent_states is not None:
+            self._order.position.workers = _dataset_state.of_the_epoch_before(before.workers)
 
     def _start(self) -> None:
         loader, resume = self._loader, self._order.resume
-        step, carried = 0, None
+        step, iterator_states = 0, None
         self._steps_before = 0  # of the epoch, that the workers do not count
-        if self._carried is not None and self._carried["states"] and resume is not None:
-            self._order.position.workers = (_carried.of_the_epoch_before(resume.workers)
+        if self._sent_states is not None and self._sent_states["states"] and resume is not None:
+            self._order.position.workers = (_dataset_state.of_the_epoch_before(resume.workers)
                                             if resume.finished else dict(resume.workers))
             self._steps_before = resume.step
         elif resume is not None and loader._is_iterable and resume.given:
-            step, carried = resume.step, resume.carried
+            step, iterator_states = resume.step, resume.iterator_states
             self._order.position.iterators = resume.iterators
-            if carried is None:
+            if iterator_states is None:
                 state.warn_of_loading(resume.given, 6)
         # Kept: what was fed and not received, by step; to say what a worker was at.
         self._tasks: collections.deque = collections.deque()
@@ -212,7 +212,7 @@ class WorkerIterator(LoaderIterator):
         self._taken = 0.0  # when the last batch came
         try:
             self._epoch = self._connection.loader.start(  # type: ignore[union-attr]
-                epoch=self._order.position.epoch, step=step, carried=carried,
+                epoch=self._order.position.epoch, step=step, dataset_states=iterator_states,
                 credits=self._most_ahead + 1)  # one is in the user's hands
         except OSError as error:
             self._fail(error)
@@ -264,10 +264,10 @@ class WorkerIterator(LoaderIterator):
                 raise StopIteration
             self._order.position.step = self._steps_before + batch.step + 1
             self._received(batch.nbytes)
-            if self._carried is None:
+            if self._sent_states is None:
                 return batch.data
-            data, carried, is_batch = _carried.split(batch.data)
-            self._loose.append(carried)
+            data, saved, is_batch = _dataset_state.split(batch.data)
+            self._loose.append(saved)
             if is_batch:
                 self._states.append(self._loose)
                 self._loose = []
@@ -275,7 +275,7 @@ class WorkerIterator(LoaderIterator):
 
     def _keep(self, states: list) -> None:
         for one in states:
-            _carried.keep(self._order.position, one)
+            _dataset_state.keep(self._order.position, one)
 
     def _finished(self) -> None:
         super()._finished()
@@ -285,7 +285,7 @@ class WorkerIterator(LoaderIterator):
         super()._count()
         if self._states:
             self._keep(self._states.popleft())
-        elif self._loader._is_iterable and self._loader.in_order and self._epoch.carries:
+        elif self._loader._is_iterable and self._loader.in_order and self._epoch.has_dataset_state:
             position = self._order.position
             said = _states.behind(self._epoch.state(position.step))
             position.iterators = base64.b64encode(said).decode()

@@ -43,7 +43,7 @@ class Position:
         self.sampler: Any = None
         self.iterator: Any = None  # of the dataset, in this process, if it has a state
         self.behind: dict | None = None  # their states behind the last batch, where more are made
-        self.workers: dict[str, Any] = {}  # states of their datasets; see _carried
+        self.workers: dict[str, Any] = {}  # states of their datasets; see _dataset_state
         self.iterators: str | None = None  # what those said that have none; see _states
         self.pipes: Any = None  # see _datapipes
         self.sampler_epochs: list[int] = []  # of samplers that go by them

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import _arguments, _carried, _datapipes, _device, _native, _order, random, state
+from . import _arguments, _dataset_state, _datapipes, _device, _native, _order, random, state
 
 
 class LoaderIterator(_device.BatchIterator):
@@ -91,7 +91,7 @@ class SingleIterator(LoaderIterator):
         resume, dataset = self._order.resume, self._dataset
         knows = resume is not None and resume.knows_dataset(self._loader)
         if not knows and self._loader._was_put_back:
-            _carried.move_on(dataset)
+            _dataset_state.move_on(dataset)
         self._loader._was_put_back = knows
         if not self._loader._is_iterable:
             return

@@ -155,7 +155,7 @@ class _Pass(_device.BatchIterator):
     def _note(self) -> None:
         """In a cluster's world the daemon says where that is."""
         loader, epoch = self._loader, self._epoch
-        if loader._local is None or epoch.carries:
+        if loader._local is None or epoch.has_dataset_state:
             return
         try:
             self._token = epoch.state()
@@ -184,7 +184,7 @@ class _Pass(_device.BatchIterator):
         epoch, self._epoch = self._epoch, None
         if epoch is not None and self.pid == os.getpid():
             try:
-                if epoch.carries:
+                if epoch.has_dataset_state:
                     self._loader._kept = (self._number, self._step), epoch.state(self._step)
             except (OSError, ValueError):
                 pass
@@ -197,7 +197,7 @@ class _Pass(_device.BatchIterator):
         """The state there, with what the dataset says; None: that is another's, or nothing."""
         if self._epoch is None or (number, step) != (self._number, self._step):
             return None
-        return self._epoch.state(step) if self._epoch.carries else None
+        return self._epoch.state(step) if self._epoch.has_dataset_state else None
 
     def __del__(self) -> None:
         if getattr(self, "_epoch", None) is not None:

@@ -42,7 +42,7 @@ from typing import Any
 
 import torch
 
-from . import _carried, _lightning, _made, _native_streaming, _order
+from . import _dataset_state, _lightning, _made, _native_streaming, _order
 from ._errors import StateError
 from ._seeds import MASK63
 
@@ -215,7 +215,7 @@ class Resume:
         self._now = _field(state, "now", str)
         if not self.drawn and self.base_seed is None:
             raise StateError("base_seed: missing, but this epoch does not draw one")
-        self.carried = self._read_carried()
+        self.iterator_states = self._read_iterator_states()
         if self.given or self.passed:
             self._check_batches(loader)
         self._check(loader)
@@ -232,7 +232,7 @@ class Resume:
             raise StateError(f"streaming_epoch: {epoch!r}: not the number of an epoch")
         return epoch
 
-    def _read_carried(self) -> bytes | None:
+    def _read_iterator_states(self) -> bytes | None:
         """What the iterators of the workers' datasets said."""
         try:
             return None if self.iterators is None else base64.b64decode(self.iterators,
@@ -294,7 +294,7 @@ class Resume:
         A dataset in this process comes first, as its state may be that of torch's global generator.
         """
         if self.knows_dataset(loader):
-            _carried.put_back(loader.dataset, self.dataset, self.finished)
+            _dataset_state.put_back(loader.dataset, self.dataset, self.finished)
         if self.streaming_epoch is not None and _native_streaming.next_epoch(loader.dataset) is not None:
             loader.dataset.next_epoch = self.streaming_epoch
         loader._next_epoch = self.epoch

@@ -478,11 +478,12 @@ static PyObject *py_epoch_number(PyObject *self, void *closure)
     Py_RETURN_NONE;
 }
 
-static PyObject *py_epoch_carries(PyObject *self, void *closure)
+static PyObject *py_epoch_has_dataset_state(PyObject *self, void *closure)
 {
     const struct epoch_object *epoch = (struct epoch_object *)self;
 
-    return py_epoch_check(epoch) ? PyBool_FromLong(dl_epoch_carries(epoch->handle)) : NULL;
+    return py_epoch_check(epoch) ? PyBool_FromLong(dl_epoch_has_dataset_state(epoch->handle))
+                                 : NULL;
 }
 
 static PyObject *py_epoch_hold_bytes(PyObject *self, void *closure)
@@ -529,8 +530,8 @@ static PyGetSetDef epoch_getset[] = {
     NUMBER("samples", NUMBER_SAMPLES, "Of this rank, in the whole epoch; None: not known."),
     NUMBER("wait_ns", NUMBER_WAIT, "Nanoseconds that next() has waited for batches."),
     NUMBER("held_bytes", NUMBER_HELD, "Shared memory that kept batches of the loader take."),
-    {"carries", py_epoch_carries, NULL, "Whether the dataset has said anything of its own place.",
-     NULL},
+    {"has_dataset_state", py_epoch_has_dataset_state, NULL,
+     "Whether the dataset has said anything of its own place.", NULL},
     {"hold_bytes", py_epoch_hold_bytes, py_epoch_set_hold_bytes,
      "Above so much held_bytes further batches are copied to private memory; 256 MiB.", NULL},
     {0},

@@ -310,12 +310,12 @@ static PyObject *py_session_loader_close(PyObject *self, PyObject *none)
 PyDoc_STRVAR(
     start_doc,
     "start($self, /, epoch=0, rank=0, world=1, step=0, credits=0, state=None, job=None, "
-    "carried=None, follow=0, priority=0, left_out=0, replica=0, replicas=0, "
+    "dataset_states=None, follow=0, priority=0, left_out=0, replica=0, replicas=0, "
     "local_world=0)\n--\n\n"
     "Starts a pass: its number, this consumer among `world`, the first step wanted, and how "
     "many batches are loaded ahead (0: as the spec says); or from a state, which says epoch and "
     "step by itself; or, as epoch RESUME, where this rank of the job has left off. With a step, "
-    "`carried` is what stands behind the token of Epoch.state(). follow: enum dl_follow of "
+    "`dataset_states` is what stands behind the token of Epoch.state(). follow: enum dl_follow of "
     "dlclient.h. priority: 0 normal, 1 high, 2 low. left_out: 0 an error, 1 a warning, 2 nothing, "
     "where an epoch of the cluster ends without samples. replica: which of the `replicas` of this "
     "node that read the rank's batches. local_world: ranks of each node, where the spec has "
@@ -323,29 +323,30 @@ PyDoc_STRVAR(
 
 static PyObject *py_session_loader_start(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"epoch",    "rank",    "world",    "step",        "credits",
-                            "state",    "job",     "carried",  "follow",      "priority",
-                            "left_out", "replica", "replicas", "local_world", NULL};
+    static char *names[] = {"epoch",    "rank",    "world",          "step",        "credits",
+                            "state",    "job",     "dataset_states", "follow",      "priority",
+                            "left_out", "replica", "replicas",       "local_world", NULL};
     struct loader_object *loader = (struct loader_object *)self;
     struct dl_epoch_options options = {.world = 1};
     struct dl_epoch *handle = NULL;
-    const char *state = NULL, *carried = NULL;
-    Py_ssize_t state_len = 0, carried_len = 0;
+    const char *state = NULL, *dataset_states = NULL;
+    Py_ssize_t state_len = 0, dataset_states_len = 0;
     PyThreadState *thread;
     int r;
 
     if (!PyArg_ParseTupleAndKeywords(
             args, kwargs, "|O&O&O&O&O&z#zz#O&O&O&O&O&O&:start", names, to_u64, &options.epoch,
             to_u32, &options.rank, to_u32, &options.world, to_u64, &options.step, to_u32,
-            &options.credits, &state, &state_len, &options.job, &carried, &carried_len, to_u32,
-            &options.follow, to_u32, &options.priority, to_u32, &options.left_out, to_u32,
-            &options.replica, to_u32, &options.replicas, to_u32, &options.local_world) ||
+            &options.credits, &state, &state_len, &options.job, &dataset_states,
+            &dataset_states_len, to_u32, &options.follow, to_u32, &options.priority, to_u32,
+            &options.left_out, to_u32, &options.replica, to_u32, &options.replicas, to_u32,
+            &options.local_world) ||
         !loader_check(loader))
         return NULL;
     options.state = state;
     options.state_len = (size_t)state_len;
-    options.carried = carried;
-    options.carried_len = (size_t)carried_len;
+    options.dataset_states = dataset_states;
+    options.dataset_states_len = (size_t)dataset_states_len;
     thread = client_begin_call(loader->client);
     r = dl_epoch_start(loader->handle, &options, &handle);
     client_end_call(loader->client, thread);

@@ -131,8 +131,8 @@ int _nodiscard_ loader_start(struct loader *loader, const struct stream_params *
                              struct dl_error *err);
 /* Gives a stream that has just been started what its client knows of its replicas; all of it is
  * moved, and *states is empty then. -EDQUOT. */
-int _nodiscard_ loader_bring_states(struct loader *loader, struct stream *stream,
-                                    struct dataset_states *states, struct dl_error *err);
+int _nodiscard_ loader_bring_dataset_states(struct loader *loader, struct stream *stream,
+                                            struct dataset_states *states, struct dl_error *err);
 /*
  * Changed weights of its mixture (loader_changes.c). What is in force, borrowed; NULL: none are.
  */

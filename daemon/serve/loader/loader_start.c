@@ -272,8 +272,8 @@ int loader_start(struct loader *loader, const struct stream_params *wanted, void
 
 /* Where batches are dispatched it is the source that loads. Ranks that join it later know the same,
  * or less. */
-int loader_bring_states(struct loader *loader, struct stream *stream, struct dataset_states *states,
-                        struct dl_error *err)
+int loader_bring_dataset_states(struct loader *loader, struct stream *stream,
+                                struct dataset_states *states, struct dl_error *err)
 {
     struct stream *loads = stream->source ? stream->source : stream;
 

@@ -110,9 +110,9 @@ static void session_drop_loader(struct session *s, struct opened *opened,
     assert(opened->session == s);
     loader_detach(&opened->user);
     HASH_DEL(s->opened, opened);
-    if (opened->states.n > 0)
-        s->carried_bytes = 0;
-    dataset_states_deinit(&opened->states);
+    if (opened->dataset_states.n > 0)
+        s->dataset_state_bytes = 0;
+    dataset_states_deinit(&opened->dataset_states);
     free(opened);
     if (loader)
         loader_pump(loader); /* others may want what was just released */
@@ -238,7 +238,7 @@ static void session_on_violation(void *owner, const struct dl_error *err)
 /* Of the daemon's memory: loaders and streams of their own pay for themselves. */
 static uint64_t session_cost(const struct session *s)
 {
-    return peer_memory(&s->peer) + s->waiting_bytes + s->view_bytes + s->carried_bytes +
+    return peer_memory(&s->peer) + s->waiting_bytes + s->view_bytes + s->dataset_state_bytes +
            mix_changes_bytes(s->changes) +
            (s->tables.all ? DL_BOUND_MIX_CHANGES * sizeof *s->tables.all : 0) +
            (s->opening ? opening_bytes(s->opening) : 0) +

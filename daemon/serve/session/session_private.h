@@ -28,9 +28,9 @@ struct opened {
     struct session *session;
     uint32_t id;
     uint64_t request;
-    struct dataset_states states; /* from CARRY, until the next START */
-    struct former_place former;   /* from PLACE, likewise, */
-    bool placed;                  /* if there was one */
+    struct dataset_states dataset_states; /* from DATASET_STATE, until the next START */
+    struct former_place former;           /* from PLACE, likewise, */
+    bool placed;                          /* if there was one */
 };
 
 struct client_stream {
@@ -107,7 +107,7 @@ struct session {
     struct mix_changes *changes; /* counted; for the next START, of the loader of this id: */
     uint64_t changes_of;
     struct session_tables tables; /* likewise, and for the next WEIGHTS */
-    uint64_t carried_bytes;       /* of states, for the loader that they were sent for last */
+    uint64_t dataset_state_bytes; /* of states, for the loader that they were sent for last */
     uint64_t paid_bytes;          /* of what it takes, charged to its user, */
     uint64_t paid_descriptors;
     uint64_t asked;      /* when the request being retried first arrived; 0: it is a new one */

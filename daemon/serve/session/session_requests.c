@@ -182,17 +182,17 @@ static int session_requests_start_stream(struct session *s, const struct dl_msg_
     if (r != 0)
         return r;
     _cleanup_(dataset_states_deinit)
-    struct dataset_states states = opened->states;
-    opened->states = (struct dataset_states){0};
+    struct dataset_states states = opened->dataset_states;
+    opened->dataset_states = (struct dataset_states){0};
     if (states.n > 0)
-        s->carried_bytes = 0;
+        s->dataset_state_bytes = 0;
     struct client_stream *cs = must_alloc(sizeof *cs);
     r = loader_start(opened->user.loader, &params, cs, &cs->stream, &extent, err);
     if (r < 0) {
         free(cs);
         return r;
     }
-    int paid = loader_bring_states(opened->user.loader, cs->stream, &states, err);
+    int paid = loader_bring_dataset_states(opened->user.loader, cs->stream, &states, err);
     if (paid < 0) {
         loader_end(opened->user.loader, cs->stream);
         free(cs);
@@ -327,17 +327,18 @@ static int session_requests_handle_host(struct session *s, const struct dl_msg_h
 }
 
 /* Its client has begun to say those of another loader. */
-static void session_requests_drop_states_but(struct session *s, const struct opened *keep)
+static void session_requests_drop_dataset_states_but(struct session *s, const struct opened *keep)
 {
     for (struct opened *opened = s->opened; opened; opened = opened->hh.next) {
         if (opened != keep)
-            dataset_states_deinit(&opened->states);
+            dataset_states_deinit(&opened->dataset_states);
     }
 }
 
 /* For the next START, whatever becomes of that. */
-static int session_requests_handle_carry(struct session *s, const struct dl_msg_carry *msg,
-                                         struct dl_error *err)
+static int session_requests_handle_dataset_state(struct session *s,
+                                                 const struct dl_msg_dataset_state *msg,
+                                                 struct dl_error *err)
 {
     struct opened *opened = session_requests_find_opened(s, msg->loader, err);
 
@@ -345,15 +346,15 @@ static int session_requests_handle_carry(struct session *s, const struct dl_msg_
         return -err->code;
     if (!opened->user.loader || !opened->user.told)
         return session_requests_unknown(err, "loader", msg->loader), -err->code;
-    if (opened->states.n == 0)
-        session_requests_drop_states_but(s, opened);
+    if (opened->dataset_states.n == 0)
+        session_requests_drop_dataset_states_but(s, opened);
     if (msg->worker >= max_u64(loader_spec(opened->user.loader)->workers, 1) ||
-        !dataset_states_bring(&opened->states, (uint32_t)msg->worker, msg->record))
+        !dataset_states_bring(&opened->dataset_states, (uint32_t)msg->worker, msg->record))
         return dl_error_set(
-            err, EPROTO, "CARRY",
+            err, EPROTO, "DATASET_STATE",
             "not a state of one of the loader's workers, or more than %u bytes in all",
             DATASET_STATES_MAX);
-    s->carried_bytes = opened->states.bytes;
+    s->dataset_state_bytes = opened->dataset_states.bytes;
     return 0;
 }
 
@@ -499,8 +500,8 @@ int session_handle(struct session *s, const struct dl_message *m, struct dl_erro
         return session_open(s, &m->open, err);
     case DL_MSG_HOST:
         return session_requests_handle_host(s, &m->host, err);
-    case DL_MSG_CARRY:
-        return session_requests_handle_carry(s, &m->carry, err);
+    case DL_MSG_DATASET_STATE:
+        return session_requests_handle_dataset_state(s, &m->dataset_state, err);
     case DL_MSG_PLACE:
         return session_requests_handle_place(s, &m->place, err);
     case DL_MSG_CHANGES:

@@ -25,7 +25,7 @@ void session_loader_opened(struct loader_user *user, const struct dl_error *err)
     if (err) {
         session_send_error(s, opened->request, err);
         HASH_DEL(s->opened, opened);
-        dataset_states_deinit(&opened->states);
+        dataset_states_deinit(&opened->dataset_states);
         free(opened);
         return;
     }

@@ -1,4 +1,4 @@
-"""States of datasets that have one, carried from the workers with each batch.
+"""States of datasets that have one, which come from the workers with each batch.
 
 A worker's batch is then a pair: the batch, and a pickle of where that worker's dataset stands behind
 it. The client keeps the latest of each worker that the user got a batch of; to go on, it sends them
@@ -65,7 +65,7 @@ class _Watched:
         return _END
 
 
-class Carrier:
+class Saver:
     """In a worker: makes the pairs, and begins its first epoch where the state says.
 
     worker: its number among the old ones. state: what take() made for it, or None: then the dataset
