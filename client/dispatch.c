@@ -197,7 +197,7 @@ static int dispatch_on_changed(struct dl_client *client, const struct dl_message
     if (r < 0 || (loader && weights_set(loader, msg->changed.changes) < 0))
         return no_memory_for(client, msg);
     if (loader)
-        loader->weights.told = client->incarnation + 1;
+        loader->weights.sent_to = client->incarnation + 1;
     return 0;
 }
 
@@ -223,7 +223,7 @@ static int dispatch_on_started(struct dl_client *client, const struct dl_message
                         (ull)started->epoch, (ull)started->first, (ull)epoch->number,
                         (ull)epoch->first);
     epoch->loader->weights.known = true; /* CHANGED has said what START did not know */
-    epoch->loader->weights.told = client->incarnation + 1;
+    epoch->loader->weights.sent_to = client->incarnation + 1;
     epoch->loader->weights.from = started->epoch;
     epoch->number = started->epoch;
     epoch->first = epoch->expected = epoch->position = started->first;

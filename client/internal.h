@@ -171,9 +171,9 @@ struct dl_loader {
     struct {
         struct dl_buffer list; /* as in CHANGED */
         bool known;            /* that is all of them, as far as the client has been told */
-        uint32_t told; /* of samples: 1 + the client's incarnation whose daemon has the tables, */
-        uint64_t from; /* for epochs from this one on */
-    } weights;         /* changed ones, of a mixture or of samples */
+        uint32_t sent_to;      /* of samples: 1 + the incarnation whose daemon has the tables, */
+        uint64_t from;         /* for epochs from this one on */
+    } weights;                 /* changed ones, of a mixture or of samples */
 };
 
 struct fault {

@@ -54,7 +54,7 @@ static bool sample_weights_are_there(const struct dl_epoch *epoch)
 {
     const struct dl_loader *loader = epoch->loader;
 
-    return loader->weights.told == loader->client->incarnation + 1 &&
+    return loader->weights.sent_to == loader->client->incarnation + 1 &&
            epoch->number >= loader->weights.from;
 }
 

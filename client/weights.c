@@ -20,7 +20,7 @@ int weights_set(struct dl_loader *loader, struct dl_span list)
     buffer_deinit(&loader->weights.list);
     loader->weights.list = copy;
     loader->weights.known = true;
-    loader->weights.told = 0;
+    loader->weights.sent_to = 0;
     return 0;
 }
 

@@ -179,7 +179,7 @@ struct walk {
     struct module_state *state;
     struct dl_batch *batch;
     enum mode mode;
-    uint32_t at; /* the next node */
+    uint32_t next_node;
 };
 
 static PyObject *py_batch_build(struct walk *walk);
@@ -232,7 +232,7 @@ static PyObject *py_batch_build_dict(struct walk *walk, const struct dl_node *no
         PyObject *key = NULL, *item = NULL;
         struct dl_node child;
 
-        if (dl_batch_node(walk->batch, walk->at, &child) == 0) {
+        if (dl_batch_node(walk->batch, walk->next_node, &child) == 0) {
             key = PyUnicode_DecodeUTF8(child.key ? child.key : "", (Py_ssize_t)child.key_len,
                                        "surrogateescape");
             item = key ? py_batch_build(walk) : NULL;
@@ -262,10 +262,11 @@ static PyObject *py_batch_build_list(struct walk *walk, const struct dl_node *no
     return tuple;
 }
 
-/* The object of the subtree at walk->at, which moves behind it. Depth is bounded by the tree's. */
+/* The object of the subtree at walk->next_node, which moves behind it. Depth is bounded by the
+ * tree's. */
 static PyObject *py_batch_build(struct walk *walk)
 {
-    uint32_t number = walk->at++;
+    uint32_t number = walk->next_node++;
     struct dl_node node;
 
     if (dl_batch_node(walk->batch, number, &node) < 0)
@@ -282,7 +283,7 @@ static PyObject *py_batch_build(struct walk *walk)
     case DL_NODE_BYTES:
         return py_batch_build_text(walk, &node, number);
     case DL_NODE_OBJECT:
-        walk->at = batch_skip(walk->batch, number);
+        walk->next_node = batch_skip(walk->batch, number);
         return unpickle(walk->state, walk->batch, number);
     }
     return PyErr_Format(PyExc_SystemError, "node %u is of kind %d", number, (int)node.kind);

@@ -15,8 +15,8 @@ struct quota_account {
     char *key;   /* owned: the uid, and the group behind a colon */
     size_t used; /* when it was asked for last: quota.asked */
     uint64_t in_use[QUOTA_KINDS];
-    uint64_t refused; /* charges */
-    bool told;
+    uint64_t refused;  /* charges */
+    bool notice_given; /* by quota_tell_once() */
     uint64_t loop_ns;
 };
 
@@ -172,10 +172,10 @@ int quota_check(const struct quota_account *account, enum quota_kind kind, uint6
 
 bool quota_tell_once(struct quota_account *account)
 {
-    bool told = account->told;
+    bool first = !account->notice_given;
 
-    account->told = true;
-    return !told;
+    account->notice_given = true;
+    return first;
 }
 
 void quota_count_refusal(struct quota_account *account)

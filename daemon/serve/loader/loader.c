@@ -161,7 +161,7 @@ struct loader *loader_free(struct loader *loader)
 
 static void loader_tell_opened(struct loader *loader, struct loader_user *user)
 {
-    user->told = true;
+    user->answered = true;
     if (loader->state == LOADER_BROKEN) {
         loader_detach(user);
         loader->o.events->opened(user, &loader->why_broken);
@@ -195,7 +195,7 @@ void loader_break(struct loader *loader, const struct dl_error *err)
     loader_execute(loader);
     loader_say_gone(loader);
     DL_FOREACH_SAFE (loader->users, user, next) {
-        if (!user->told)
+        if (!user->answered)
             loader_tell_opened(loader, user);
     }
     if (!loader->users)
@@ -206,7 +206,7 @@ void loader_attach(struct loader *loader, struct loader_user *user)
 {
     user->loader = loader;
     user->blame = loader->o.blame;
-    user->told = user->left = false;
+    user->answered = user->leaving = false;
     DL_APPEND(loader->users, user);
     uv_timer_stop(&loader->end);
     if (loader->state != LOADER_OPENING)
@@ -229,7 +229,7 @@ static void loader_end_if_unused(struct loader *loader)
 
 void loader_leave(struct loader_user *user)
 {
-    user->left = true;
+    user->leaving = true;
     loader_end_if_unused(user->loader);
 }
 
@@ -241,7 +241,7 @@ void loader_detach(struct loader_user *user)
         return;
     DL_DELETE(loader->users, user);
     user->loader = NULL;
-    if (!user->left)
+    if (!user->leaving)
         loader_end_if_unused(loader);
     else if (!loader->users && loader->pool && !uv_is_active((uv_handle_t *)&loader->end))
         loader_end_after(loader, 0); /* its workers have ended already */
@@ -364,7 +364,7 @@ uint32_t loader_users(const struct loader *loader)
     uint32_t n = 0;
 
     DL_FOREACH (loader->users, user) {
-        n += !user->left;
+        n += !user->leaving;
     }
     return n;
 }

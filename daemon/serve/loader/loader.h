@@ -23,8 +23,8 @@ struct loader_user {
     struct loader_user *prev, *next; /* loader.users (utlist) */
     struct loader *loader;           /* borrowed; NULL once the loader is gone */
     uint64_t blame;                  /* the loader's: loader_options.blame */
-    bool told;                       /* `opened` was called */
-    bool left;                       /* nothing more is asked, but leases may be held still */
+    bool answered;                   /* `opened` was called */
+    bool leaving;                    /* nothing more is asked, but leases may be held still */
 };
 
 /* Who waits to hear of a loader's headspace; embedded in the session. */

@@ -124,7 +124,7 @@ void changes_tell(struct loader *loader)
     struct loader_user *user;
 
     DL_FOREACH (loader->users, user) {
-        if (user->told && !user->left)
+        if (user->answered && !user->leaving)
             loader->o.events->changed(user);
     }
 }

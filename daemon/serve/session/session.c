@@ -156,8 +156,8 @@ static void session_free_waiting(struct session *s, struct waiting *waiting);
  * breaks meanwhile may take others of these with it. */
 static void session_let_go(struct session *s)
 {
-    struct known_segment *segment;
-    struct known_segment *next_segment;
+    struct sent_segment *segment;
+    struct sent_segment *next_segment;
 
     loader_headspace_leave(&s->asker);
     s->changes = mix_changes_unref(s->changes);
@@ -244,7 +244,7 @@ static uint64_t session_cost(const struct session *s)
            (s->opening ? opening_bytes(s->opening) : 0) +
            HASH_COUNT(s->opened) * sizeof(struct opened) +
            HASH_COUNT(s->streams) * sizeof(struct client_stream) +
-           HASH_COUNT(s->segments) * sizeof(struct known_segment);
+           HASH_COUNT(s->segments) * sizeof(struct sent_segment);
 }
 
 /* The daemon's, for sockets and what travels over them. */

@@ -51,7 +51,7 @@ struct client_stream {
     uint64_t end_ns; /* since then only because other nodes are waited for; 0: it has leases yet */
 };
 
-struct known_segment {
+struct sent_segment {
     UT_hash_handle hh; /* session.segments, by id */
     uint32_t id;
 };
@@ -96,11 +96,11 @@ struct session {
     char *agent;                     /* owned; NULL before HELLO */
     struct opened *opened;
     struct client_stream *streams;
-    struct known_segment *segments; /* those the client was sent */
-    struct brought brought;         /* hosts that no loader has taken yet */
-    struct pictures_list pictures;  /* of its own hosts, which are kept as long as it lasts */
-    struct waiting *waiting;        /* owned (utlist) */
-    struct opening *opening;        /* borrowed of the thread that reads it; NULL: none */
+    struct sent_segment *segments; /* those the client was sent */
+    struct brought brought;        /* hosts that no loader has taken yet */
+    struct pictures_list pictures; /* of its own hosts, which are kept as long as it lasts */
+    struct waiting *waiting;       /* owned (utlist) */
+    struct opening *opening;       /* borrowed of the thread that reads it; NULL: none */
     uint32_t n_waiting;
     size_t waiting_bytes;
     uint64_t view_bytes;
@@ -110,8 +110,8 @@ struct session {
     uint64_t dataset_state_bytes; /* of states, for the loader that they were sent for last */
     uint64_t paid_bytes;          /* of what it takes, charged to its user, */
     uint64_t paid_descriptors;
-    uint64_t asked;      /* when the request being retried first arrived; 0: it is a new one */
-    uint32_t last_known; /* the segment looked up last, which is mostly the next one as well */
+    uint64_t asked;     /* when the request being retried first arrived; 0: it is a new one */
+    uint32_t last_sent; /* the segment looked up last, which is mostly the next one as well */
     struct value
         view; /* that was asked for last, as long as there are rows to send; its next row */
     uint32_t view_row;

@@ -125,10 +125,10 @@ static int session_requests_read_start(struct session *s, const struct opened *o
                             ret->sharers);
     if (!history_read(msg->before, &ret->before))
         return dl_error_set(err, EPROTO, "before", "not a history of an epoch");
-    if (opened->user.left)
+    if (opened->user.leaving)
         return dl_error_set(err, EINVAL, "loader", "loader %llu was left; open it again",
                             (unsigned long long)msg->loader);
-    if (!opened->user.loader || !opened->user.told)
+    if (!opened->user.loader || !opened->user.answered)
         return dl_error_set(err, EAGAIN, "loader", "loader %llu is not open yet",
                             (unsigned long long)msg->loader);
     int r = s->o.events->may_start(s->o.context, err);
@@ -344,7 +344,7 @@ static int session_requests_handle_dataset_state(struct session *s,
 
     if (!opened)
         return -err->code;
-    if (!opened->user.loader || !opened->user.told)
+    if (!opened->user.loader || !opened->user.answered)
         return session_requests_unknown(err, "loader", msg->loader), -err->code;
     if (opened->dataset_states.n == 0)
         session_requests_drop_dataset_states_but(s, opened);
@@ -384,9 +384,9 @@ static int session_requests_handle_leave(struct session *s, const struct dl_msg_
 
     if (!opened)
         return -err->code;
-    if (!opened->user.loader || !opened->user.told)
+    if (!opened->user.loader || !opened->user.answered)
         return session_requests_unknown(err, "loader", msg->loader), -err->code;
-    if (opened->user.left)
+    if (opened->user.leaving)
         return 0;
     HASH_ITER (hh, s->streams, cs, next) {
         if (cs->opened == opened)

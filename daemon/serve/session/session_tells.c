@@ -99,18 +99,18 @@ void session_started(struct stream *stream, const struct loader_extent *extent,
 /* The client gets a segment before the first batch in it. */
 static void session_tells_introduce(struct session *s, const struct segment *segment)
 {
-    struct known_segment *known;
+    struct sent_segment *sent;
 
     assert(segment->id > 0); /* 0: none is known */
-    if (segment->id == s->last_known)
+    if (segment->id == s->last_sent)
         return;
-    s->last_known = segment->id;
-    HASH_FIND(hh, s->segments, &segment->id, sizeof segment->id, known);
-    if (known)
+    s->last_sent = segment->id;
+    HASH_FIND(hh, s->segments, &segment->id, sizeof segment->id, sent);
+    if (sent)
         return;
-    known = must_alloc(sizeof *known);
-    known->id = segment->id;
-    HASH_ADD(hh, s->segments, id, sizeof known->id, known);
+    sent = must_alloc(sizeof *sent);
+    sent->id = segment->id;
+    HASH_ADD(hh, s->segments, id, sizeof sent->id, sent);
     session_queue(
         s,
         &(struct dl_message){
@@ -203,14 +203,14 @@ void session_warning(struct stream *stream, const char *message)
 
 void session_segment_retired(struct session *s, uint32_t segment)
 {
-    struct known_segment *known;
+    struct sent_segment *sent;
 
-    HASH_FIND(hh, s->segments, &segment, sizeof segment, known);
-    if (!known)
+    HASH_FIND(hh, s->segments, &segment, sizeof segment, sent);
+    if (!sent)
         return;
-    HASH_DEL(s->segments, known);
-    free(known);
-    if (s->last_known == segment)
-        s->last_known = 0;
+    HASH_DEL(s->segments, sent);
+    free(sent);
+    if (s->last_sent == segment)
+        s->last_sent = 0;
     session_send(s, &(struct dl_message){.number = DL_MSG_RETIRE, .retire = {.id = segment}});
 }
