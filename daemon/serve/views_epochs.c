@@ -20,7 +20,7 @@ static void views_epochs_add_waiting(struct row *row, const struct stream *strea
 static uint32_t views_epochs_count_all(const struct stream *stream, enum step_state state)
 {
     const struct stream *source = stream->source;
-    uint32_t n = stream_count(stream, state);
+    uint32_t n = stream->in_state[state];
 
     for (const struct step *step = source ? source->steps : NULL; step; step = step->hh.next)
         n += step->state == state && step->number >= stream->to_plan;
@@ -123,8 +123,8 @@ static void views_epochs_add_epoch(struct row *row, const struct loader *l, cons
     views_epochs_add_before(row, &s->params.before);
     row_uint(row, "running", views_epochs_count_all(s, STEP_RUNNING));
     row_uint(row, "ready", views_epochs_count_all(s, STEP_READY));
-    row_uint(row, "leased", s->leased);
-    row_uint(row, "pinned", s->pinned);
+    row_uint(row, "leased", s->in_state[STEP_LEASED]);
+    row_uint(row, "pinned", s->in_state[STEP_PINNED]);
     row_uint(row, "credits", s->params.credits);
     row_string(row, "priority", priorities[s->params.priority]);
     row_uint(row, "samples", s->samples);

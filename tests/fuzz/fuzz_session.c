@@ -324,12 +324,13 @@ static void check_stream(const struct stream *stream, struct due *due)
     uint32_t undelivered =
         counts[STEP_WAITING] + counts[STEP_RUNNING] + counts[STEP_READY] + counts[STEP_FAULTED];
     uint32_t leased = counts[STEP_LEASED] + counts[STEP_PINNED];
-    FUZZ_ASSERT(stream->leased == counts[STEP_LEASED] && stream->pinned == counts[STEP_PINNED]);
-    FUZZ_ASSERT(stream->undelivered == undelivered && stream->faults_told == told);
-    FUZZ_ASSERT(stream->window == undelivered + counts[STEP_LEASED]);
+    FUZZ_ASSERT(stream->in_state[STEP_LEASED] == counts[STEP_LEASED] &&
+                stream->in_state[STEP_PINNED] == counts[STEP_PINNED]);
+    FUZZ_ASSERT(stream_undelivered(stream) == undelivered && stream->faults_told == told);
+    FUZZ_ASSERT(stream_window(stream) == undelivered + counts[STEP_LEASED]);
     /* One that was parked with pins has them in its window again, and its client may ask for less.
      */
-    FUZZ_ASSERT(stream->window <= stream->params.credits || stream->params.job[0]);
+    FUZZ_ASSERT(stream_window(stream) <= stream->params.credits || stream->params.job[0]);
     FUZZ_ASSERT(!stream_is_source(stream) || leased == 0);
     due->filling += counts[STEP_RUNNING];
     due->ready += counts[STEP_READY] - held;

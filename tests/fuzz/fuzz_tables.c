@@ -121,17 +121,17 @@ static void check_stream(const struct game *game, const struct model *model,
     }
     uint32_t leased = counts[LEASED] + counts[TOLD];
     uint32_t window = counts[WAITING] + counts[RUNNING] + counts[READY] + counts[FAULTED] + leased;
-    FUZZ_ASSERT(stream->window == window && window <= game->params.credits);
+    FUZZ_ASSERT(stream_window(stream) == window && window <= game->params.credits);
     FUZZ_ASSERT(HASH_COUNT(stream->steps) == window + counts[PINNED]);
-    FUZZ_ASSERT(stream->leased == leased && stream->faults_told == counts[TOLD]);
-    FUZZ_ASSERT(stream->pinned == counts[PINNED]);
+    FUZZ_ASSERT(stream->in_state[STEP_LEASED] == leased && stream->faults_told == counts[TOLD]);
+    FUZZ_ASSERT(stream->in_state[STEP_PINNED] == counts[PINNED]);
     FUZZ_ASSERT(stream->to_plan == model->planned);
     FUZZ_ASSERT(game->params.any_order || stream->to_deliver == model->due);
     FUZZ_ASSERT(stream->delivered == model->delivered && stream->bytes == model->bytes);
     FUZZ_ASSERT(stream->samples == 2 * model->delivered);
-    FUZZ_ASSERT(stream->undelivered == window - leased);
+    FUZZ_ASSERT(stream_undelivered(stream) == window - leased);
     FUZZ_ASSERT(stream_finished(stream) ==
-                (stream->undelivered == 0 && model->planned == game->params.steps));
+                (stream_undelivered(stream) == 0 && model->planned == game->params.steps));
     FUZZ_ASSERT(
         stream_has_room(stream) ==
         (!model->stopped && model->planned < game->params.steps && window < game->params.credits));

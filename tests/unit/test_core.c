@@ -150,7 +150,7 @@ static void test_a_release_looks_at_its_own_stream(void **state)
         /* Of a dispatched batch of four samples the first four ranks have rows, and hold it. */
         pump(&bed, CORE_DELIVER);
         assert_int_equal(count_touched(&bed.core), 0);
-        assert_int_equal(ranks[2]->leased, dispatch ? 2 : 1);
+        assert_int_equal(ranks[2]->in_state[STEP_LEASED], dispatch ? 2 : 1);
         assert_true(core_release(&bed.core, ranks[2], 0, 0));
         assert_int_equal(count_touched(&bed.core), 1);
         assert_ptr_equal(bed.core.touched, ranks[2]);
@@ -189,8 +189,8 @@ static void test_faults_hold_their_credits(void **state)
             }
         }
         assert_int_equal(told, rows[i].told);
-        assert_int_equal(stream->leased, rows[i].told);
-        assert_int_equal(stream->window, rows[i].credits);
+        assert_int_equal(stream->in_state[STEP_LEASED], rows[i].told);
+        assert_int_equal(stream_window(stream), rows[i].credits);
         assert_false(core_pin(&bed.core, stream, 0, 0)); /* there is nothing to keep */
         assert_true(core_release(&bed.core, stream, 0, 0));
         assert_false(core_release(&bed.core, stream, 0, 0));
@@ -269,7 +269,7 @@ static void test_priorities(void **state)
         core_deliver(&bed.core, 0);
         core_schedule(&bed.core, &(struct worker_room){.slots = 9, .tasks = rows[i].room});
         for (uint32_t k = 0; k < 3; k++)
-            assert_int_equal(streams[k]->window, rows[i].run[k]);
+            assert_int_equal(stream_window(streams[k]), rows[i].run[k]);
         tear_down(&bed);
     }
 }
@@ -302,7 +302,7 @@ static void test_workers_in_turn(void **state)
                                                                    .owner = &bed_owner});
         core_deliver(&bed.core, 0);
         core_schedule(&bed.core, rooms);
-        assert_int_equal(stream->window, rows[i].run);
+        assert_int_equal(stream_window(stream), rows[i].run);
         for (uint32_t k = 0; k < rows[i].workers; k++)
             assert_in_range(rooms[k].has, rows[i].run / rows[i].workers,
                             (rows[i].run - 1) / rows[i].workers + 1);

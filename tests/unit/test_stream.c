@@ -67,9 +67,9 @@ static void forget_all(struct stream *stream)
 static void end(struct stream *stream)
 {
     forget_all(stream);
-    assert_int_equal(stream->window, 0);
-    assert_int_equal(stream->leased, 0);
-    assert_int_equal(stream->pinned, 0);
+    assert_int_equal(stream_window(stream), 0);
+    assert_int_equal(stream->in_state[STEP_LEASED], 0);
+    assert_int_equal(stream->in_state[STEP_PINNED], 0);
     assert_null(stream_free(stream));
 }
 
@@ -94,7 +94,7 @@ static void test_credits_bound_the_window(void **state)
         steps[i] = run_next(stream);
         assert_int_equal(steps[i]->number, i);
         assert_ptr_equal(steps[i]->stream, stream);
-        assert_int_equal(stream->window, i + 1);
+        assert_int_equal(stream_window(stream), i + 1);
     }
     assert_false(stream_has_room(stream));
     step_ready(steps[0], 4, 8);
@@ -173,7 +173,7 @@ static void test_delivery_is_in_order(void **state)
         }
         assert_int_equal(due, 9);
         assert_true(stream_finished(stream));
-        assert_int_equal(stream->leased, 4);
+        assert_int_equal(stream->in_state[STEP_LEASED], 4);
         assert_int_equal(stream->delivered, 4);
         assert_int_equal(stream->samples, 16);
         assert_int_equal(stream->bytes, 40);
@@ -225,9 +225,9 @@ static void test_faults_stand_in_their_step_s_place(void **state)
     assert_string_equal(steps[1]->error->path, "file");
     assert_string_equal(steps[1]->error->message, "broken");
     assert_null(steps[1]->segment);
-    assert_int_equal(stream->window, 3);
+    assert_int_equal(stream_window(stream), 3);
     stream_deliver(stream, steps[1]);
-    assert_int_equal(stream->window, 3); /* until its client has read it */
+    assert_int_equal(stream_window(stream), 3); /* until its client has read it */
     assert_ptr_equal(stream_lease(stream, 1), steps[1]);
     assert_int_equal(stream->faults_told, 1);
 
@@ -235,9 +235,9 @@ static void test_faults_stand_in_their_step_s_place(void **state)
     stream_deliver(stream, steps[2]);
     assert_true(stream_finished(stream));
     assert_int_equal(stream->delivered, 2);
-    assert_int_equal(stream->leased, 3);
+    assert_int_equal(stream->in_state[STEP_LEASED], 3);
     stream_forget(stream, steps[1]);
-    assert_int_equal(stream->window, 2);
+    assert_int_equal(stream_window(stream), 2);
     assert_int_equal(stream->faults_told, 0);
     end(stream);
 }
@@ -254,7 +254,7 @@ static void test_lost_steps_run_again(void **state)
     assert_null(a->segment);
     step_lost(b); /* ready, but its memory was taken back */
     assert_int_equal(b->state, STEP_WAITING);
-    assert_int_equal(stream->window, 2);
+    assert_int_equal(stream_window(stream), 2);
     assert_null(stream_deliverable(stream));
     step_run(a, &segment, 7, 2);
     assert_int_equal(a->slot, 7);
@@ -282,16 +282,16 @@ static void test_pins_return_their_credit(void **state)
         stream_pin(stream, step);
         assert_int_equal(step->state, STEP_PINNED);
         stream_pin(stream, step); /* again: no change */
-        assert_int_equal(stream->window, 0);
-        assert_int_equal(stream->leased, 0);
-        assert_int_equal(stream->pinned, i + 1);
+        assert_int_equal(stream_window(stream), 0);
+        assert_int_equal(stream->in_state[STEP_LEASED], 0);
+        assert_int_equal(stream->in_state[STEP_PINNED], i + 1);
         assert_ptr_equal(stream_lease(stream, i), step);
     }
     stream->starving_told = 5;
     stream_forget(stream, stream_lease(stream, 2));
     assert_int_equal(stream->starving_told, 0);
-    assert_int_equal(stream->pinned, 4);
-    assert_int_equal(stream->window, 0);
+    assert_int_equal(stream->in_state[STEP_PINNED], 4);
+    assert_int_equal(stream_window(stream), 0);
     assert_null(stream_lease(stream, 2));
     end(stream);
 }
@@ -341,8 +341,8 @@ static void test_release_in_any_order(void **state)
             stream_forget(stream, step);
             left[pick] = left[n - 1];
             assert_int_equal(HASH_COUNT(stream->steps), n - 1);
-            assert_int_equal(stream->leased + stream->pinned, n - 1);
-            assert_int_equal(stream->window, stream->leased);
+            assert_int_equal(stream_client_has(stream), n - 1);
+            assert_int_equal(stream_window(stream), stream->in_state[STEP_LEASED]);
         }
         assert_null(stream_free(stream));
     }
@@ -394,7 +394,7 @@ static void test_stop_at_every_state(void **state)
     step_lost(run_next(stream));                                                         /* 4 */
     step_fault(run_next(stream), &(struct dl_error){.code = EIO, .message = "x"}, NULL); /* 5 */
     assert_int_equal(stream_deliverable(stream)->number, 2);
-    window = stream->window;
+    window = stream_window(stream);
     assert_int_equal(window, 5);
 
     stop_stream(stream);
@@ -402,16 +402,16 @@ static void test_stop_at_every_state(void **state)
     assert_false(stream_has_room(stream));
     assert_null(stream_deliverable(stream));
     assert_false(stream_finished(stream));
-    assert_int_equal(stream->window, window);
+    assert_int_equal(stream_window(stream), window);
     HASH_FIND(hh, stream->steps, &(uint64_t){3}, sizeof(uint64_t), step);
     step_ready(step, 4, 1); /* the worker goes on */
     assert_null(stream_deliverable(stream));
     assert_int_equal(stream_lease(stream, 0)->state, STEP_PINNED);
     stream_pin(stream, stream_lease(stream, 1));
-    assert_int_equal(stream->pinned, 2);
+    assert_int_equal(stream->in_state[STEP_PINNED], 2);
     stream_forget(stream, stream_lease(stream, 1));
     stream_forget(stream, stream_lease(stream, 0));
-    assert_int_equal(stream->window, 4);
+    assert_int_equal(stream_window(stream), 4);
     end(stream);
 }
 
@@ -577,7 +577,7 @@ static void test_rewind(void **state)
                 assert_true(given_back[i]);
             assert_true(position == REWOUND_STEPS || !given_back[position]);
             lose_client(stream);
-            assert_int_equal(stream->leased + stream->pinned, 0);
+            assert_int_equal(stream_client_has(stream), 0);
             assert_int_equal(HASH_COUNT(stream->steps), there);
             assert_int_equal(stream_position(stream), position);
             memset(given_back + position, 0, REWOUND_STEPS - position);

@@ -200,7 +200,7 @@ void core_set_sink(struct core *core, struct stream *stream, void *sink)
     const void *owner = stream->params.owner;
     struct reader *reader = core_find_reader(core, owner);
 
-    assert(!stream->sink != !sink && stream->leased + stream->pinned == 0);
+    assert(!stream->sink != !sink && stream_client_has(stream) == 0);
     if (!reader) {
         reader = must_alloc(sizeof *reader);
         reader->owner = owner;
@@ -398,7 +398,7 @@ struct stream *core_take(struct core *core, const struct stream_params *params)
         return stream;
     if (params->first == 0 && params->before.n == 0)
         stream = core_find(core, params, params->epoch, true);
-    if (stream && stream->window <= params->credits)
+    if (stream && stream_window(stream) <= params->credits)
         return stream;
     core_drop_expected(core, params);
     return NULL;

@@ -347,7 +347,7 @@ uint64_t core_waits_for(const struct stream *stream, bool *ret_started)
     uint64_t lowest = UINT64_MAX;
 
     if (!source || !stream_has_room(stream) || dispatch_place_of(stream) < source->to_plan ||
-        source->window < source->params.credits)
+        stream_window(source) < source->params.credits)
         return UINT64_MAX;
     const struct dispatch *d = source->dispatch;
     *ret_started = d->roster->awaited == 0;

@@ -36,7 +36,7 @@ static bool schedule_wants_step(const struct stream *stream)
     if (stream->source || stream->unplanned || !stream_has_room(stream))
         return false;
     const struct stream *before = stream->predecessor;
-    return !before || before->window + stream->window < stream->params.credits;
+    return !before || stream_window(before) + stream_window(stream) < stream->params.credits;
 }
 
 static enum core_band schedule_band_of(const struct stream *stream)
@@ -365,7 +365,7 @@ static void schedule_tell_starving(struct core *core, struct stream *stream)
     const struct dl_error *err = &core->starving;
     char text[sizeof err->path + sizeof err->message + 64];
 
-    if (!stream->sink || !stream_has_room(stream) || stream->window > 0)
+    if (!stream->sink || !stream_has_room(stream) || stream_window(stream) > 0)
         return;
     uint32_t leases = core_leases(core, stream);
     if (leases > 0 && leases != stream->starving_told) {

@@ -332,7 +332,7 @@ static void steps_lease_fault(struct core *core, struct stream *stream, struct s
  * long. */
 static bool steps_may_lease(const struct stream *stream, const struct step *step)
 {
-    return stream->leased < stream->params.credits &&
+    return stream->in_state[STEP_LEASED] < stream->params.credits &&
            (step->state == STEP_READY || stream->faults_told < FAULTS_TOLD_MAX);
 }
 

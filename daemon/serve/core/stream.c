@@ -55,7 +55,7 @@ struct stream *stream_free(struct stream *stream)
 
     if (!stream)
         return NULL;
-    assert(!stream->steps && stream->leased == 0 && stream->pinned == 0 && stream->window == 0);
+    assert(!stream->steps && stream_client_has(stream) == 0 && stream->faults_told == 0);
     assert(!stream->queue && !stream->touched_in && !stream->source);
     while ((step = stream->spare)) {
         stream->spare = step->next;
@@ -187,6 +187,51 @@ bool stream_feed_end(struct stream *stream)
     return true;
 }
 
+/* ---- states --------------------------------------------------------------------------------- */
+
+/* Which may follow, a bit each. */
+#define STEP_BIT(state) (1U << STEP_##state)
+static const unsigned step_next[STEP_STATES] = {
+    [STEP_WAITING] = STEP_BIT(RUNNING) | STEP_BIT(FAULTED),
+    [STEP_RUNNING] = STEP_BIT(WAITING) | STEP_BIT(READY) | STEP_BIT(FAULTED),
+    [STEP_READY] = STEP_BIT(WAITING) | STEP_BIT(FAULTED) | STEP_BIT(LEASED),
+    [STEP_FAULTED] = STEP_BIT(LEASED),
+    [STEP_LEASED] = STEP_BIT(READY) | STEP_BIT(FAULTED) | STEP_BIT(PINNED),
+    [STEP_PINNED] = STEP_BIT(READY),
+};
+
+/* The stream delivers it when its turn comes, not when its number does. */
+static bool step_is_due(const struct step *step)
+{
+    return step->stream->params.any_order &&
+           (step->state == STEP_READY || step->state == STEP_FAULTED);
+}
+
+static void step_enter(struct step *step, enum step_state state)
+{
+    step->state = state;
+    step->stream->in_state[state]++;
+    step->stream->faults_told += state == STEP_LEASED && step->error;
+    if (step_is_due(step))
+        DL_APPEND(step->stream->due, step);
+}
+
+static void step_leave(struct step *step)
+{
+    assert(step->stream->in_state[step->state] > 0);
+    step->stream->in_state[step->state]--;
+    step->stream->faults_told -= step->state == STEP_LEASED && step->error;
+    if (step_is_due(step))
+        DL_DELETE(step->stream->due, step);
+}
+
+static void step_become(struct step *step, enum step_state state)
+{
+    assert(step_next[step->state] & 1U << state);
+    step_leave(step);
+    step_enter(step, state);
+}
+
 /* ---- planning ------------------------------------------------------------------------------- */
 
 uint64_t stream_next(const struct stream *stream)
@@ -214,7 +259,7 @@ bool stream_has_room(const struct stream *stream)
 {
     return stream_rules[stream->phase].plans && stream_next(stream) < stream->limit &&
            stream_next(stream) < stream->hold &&
-           (stream->window < stream->params.credits || stream_is_next_due(stream)) &&
+           (stream_window(stream) < stream->params.credits || stream_is_next_due(stream)) &&
            stream_next(stream) < stream->params.steps && (!stream->params.fed || stream->feed);
 }
 
@@ -240,15 +285,14 @@ struct step *stream_plan(struct stream *stream)
         stream->spare = step->next;
     else
         step = must_alloc(sizeof *step);
-    *step = (struct step){.stream = stream, .number = stream_next(stream), .state = STEP_WAITING};
+    *step = (struct step){.stream = stream, .number = stream_next(stream)};
     stream->to_plan = step->number + 1;
     assert(!stream_find(stream, step->number));
     if (stream->params.fed)
         stream_take_feed(stream, step);
     HASH_ADD(hh, stream->steps, number, sizeof step->number, step);
+    step_enter(step, STEP_WAITING);
     stream_pass_over(stream);
-    stream->window++;
-    stream->undelivered++;
     return step;
 }
 
@@ -258,18 +302,11 @@ void stream_skip(struct stream *stream, uint64_t number)
     stream->to_plan = max_u64(stream->to_plan, number);
 }
 
-/* ---- states --------------------------------------------------------------------------------- */
-
-static void step_becomes_due(struct step *step)
-{
-    if (step->stream->params.any_order)
-        DL_APPEND(step->stream->due, step);
-}
+/* ---- what becomes of a step ----------------------------------------------------------------- */
 
 void step_run(struct step *step, struct segment *segment, uint32_t slot, uint32_t samples)
 {
-    assert(step->state == STEP_WAITING);
-    step->state = STEP_RUNNING;
+    step_become(step, STEP_RUNNING);
     step->segment = segment;
     step->slot = slot;
     step->samples = samples;
@@ -278,21 +315,17 @@ void step_run(struct step *step, struct segment *segment, uint32_t slot, uint32_
 void step_ready(struct step *step, uint32_t samples, uint64_t bytes)
 {
     assert(step->state == STEP_RUNNING);
-    step->state = STEP_READY;
+    step_become(step, STEP_READY);
     step->samples = step->all = samples;
     step->repeated = (uint32_t)min_u64(step->repeated, samples);
     step->bytes = bytes;
-    step_becomes_due(step);
 }
 
 void step_lost(struct step *step)
 {
     struct stream *stream = step->stream;
 
-    assert(step->state == STEP_RUNNING || step->state == STEP_READY);
-    if (step->state == STEP_READY && stream->params.any_order)
-        DL_DELETE(stream->due, step);
-    step->state = STEP_WAITING;
+    step_become(step, STEP_WAITING);
     bad_list_deinit(&step->bad);
     step->segment = NULL;
     step->own_lease = false;
@@ -305,17 +338,12 @@ void step_lost(struct step *step)
 
 void step_fault(struct step *step, const struct dl_error *err, char *detail)
 {
-    assert(step->state == STEP_RUNNING || step->state == STEP_WAITING ||
-           (step->state == STEP_READY && step->bad.n > 0));
-    assert(!step->error);
-    if (step->state == STEP_READY && step->stream->params.any_order)
-        DL_DELETE(step->stream->due, step);
-    step->state = STEP_FAULTED;
+    assert(!step->error && (step->state != STEP_READY || step->bad.n > 0));
+    step_become(step, STEP_FAULTED);
     step->segment = NULL;
     step->error = must_alloc(sizeof *step->error);
     *step->error = *err;
     step->detail = detail;
-    step_becomes_due(step);
 }
 
 /* ---- delivery ------------------------------------------------------------------------------- */
@@ -341,16 +369,9 @@ struct step *stream_deliverable(struct stream *stream)
 void stream_deliver(struct stream *stream, struct step *step)
 {
     assert(step == stream_next_due(stream));
-    assert(step->state == STEP_READY || step->state == STEP_FAULTED);
     stream->handed++;
-    if (stream->params.any_order)
-        DL_DELETE(stream->due, step);
-    else
-        stream->to_deliver++;
-    step->state = STEP_LEASED;
-    stream->undelivered--;
-    stream->leased++;
-    stream->faults_told += step->error != NULL;
+    stream->to_deliver += !stream->params.any_order;
+    step_become(step, STEP_LEASED);
     if (step->error)
         return;
     stream->delivered++;
@@ -363,7 +384,7 @@ void stream_deliver(struct stream *stream, struct step *step)
 
 bool stream_finished(const struct stream *stream)
 {
-    return stream->undelivered == 0 && stream_is_settled(stream) &&
+    return stream_undelivered(stream) == 0 && stream_is_settled(stream) &&
            stream_next(stream) >= stream->params.steps;
 }
 
@@ -372,7 +393,7 @@ bool stream_at_limit(struct stream *stream)
     if (!stream_is_settled(stream) || stream->limit >= stream->params.steps)
         return false;
     if (stream->params.any_order)
-        return stream->undelivered == 0 && stream_next(stream) >= stream->limit;
+        return stream_undelivered(stream) == 0 && stream_next(stream) >= stream->limit;
     return stream_next_existing(stream, stream->to_deliver) >= stream->limit;
 }
 
@@ -390,13 +411,9 @@ struct step *stream_lease(struct stream *stream, uint64_t number)
 
 void stream_pin(struct stream *stream, struct step *step)
 {
-    if (step->state == STEP_PINNED)
-        return;
-    assert(step->state == STEP_LEASED && !step->error);
-    step->state = STEP_PINNED;
-    stream->leased--;
-    stream->pinned++;
-    stream->window--;
+    assert(step->stream == stream && !step->error);
+    if (step->state != STEP_PINNED)
+        step_become(step, STEP_PINNED);
 }
 
 /* What it owns; the rest is set anew when it is used again. */
@@ -410,19 +427,7 @@ static void step_deinit(struct step *step)
 
 void stream_forget(struct stream *stream, struct step *step)
 {
-    if (step->state == STEP_PINNED) {
-        stream->pinned--;
-    } else {
-        if (step->state == STEP_LEASED) {
-            stream->leased--;
-            stream->faults_told -= step->error != NULL;
-        } else {
-            stream->undelivered--;
-        }
-        stream->window--;
-    }
-    if (stream->params.any_order && (step->state == STEP_READY || step->state == STEP_FAULTED))
-        DL_DELETE(stream->due, step);
+    step_leave(step);
     stream->starving_told = 0;
     HASH_DEL(stream->steps, step);
     stream->fed_bytes -= step_fed_bytes(step);
@@ -434,10 +439,9 @@ void stream_forget(struct stream *stream, struct step *step)
 void stream_abandon(struct stream *stream, struct step *step)
 {
     assert(step->stream == stream && step->state == STEP_RUNNING);
+    step_leave(step);
     HASH_DEL(stream->steps, step);
     stream->fed_bytes -= step_fed_bytes(step);
-    stream->window--;
-    stream->undelivered--;
     step->stream = NULL;
 }
 
@@ -466,13 +470,14 @@ uint64_t stream_position(const struct stream *stream)
 
 uint64_t stream_used(const struct stream *stream, bool *ret_all)
 {
-    *ret_all = stream_finished(stream) && stream->leased == 0 && stream->former_lease == UINT64_MAX;
+    *ret_all = stream_finished(stream) && stream->in_state[STEP_LEASED] == 0 &&
+               stream->former_lease == UINT64_MAX;
     return stream_find_lowest(stream, false);
 }
 
 bool stream_done(const struct stream *stream)
 {
-    return stream_finished(stream) && stream->leased + stream->pinned == 0 &&
+    return stream_finished(stream) && stream_client_has(stream) == 0 &&
            stream->former_lease == UINT64_MAX;
 }
 
@@ -497,22 +502,13 @@ void stream_waited(struct stream *stream, uint64_t ns, uint64_t now)
 
 void stream_recall(struct stream *stream, struct step *step)
 {
-    assert(step->state == STEP_LEASED || step->state == STEP_PINNED);
-    if (step->state == STEP_PINNED) {
-        stream->pinned--;
-        stream->window++;
-    } else {
-        stream->leased--;
-        stream->faults_told -= step->error != NULL;
-    }
-    step->state = step->error ? STEP_FAULTED : STEP_READY;
-    stream->undelivered++;
-    step_becomes_due(step);
+    assert(step->stream == stream && stream_lease(stream, step->number) == step);
+    step_become(step, step->error ? STEP_FAULTED : STEP_READY);
 }
 
 void stream_rewind(struct stream *stream)
 {
-    assert(stream->leased + stream->pinned == 0);
+    assert(stream_client_has(stream) == 0);
     stream->params.first = stream->to_deliver = stream_position(stream);
     stream->rewound = stream->rewound || stream_has_gaps(stream);
     if (stream->rewound)
@@ -522,14 +518,4 @@ void stream_rewind(struct stream *stream)
     stream->handed = 0;
     stream->told &= ~(unsigned)TOLD_END;
     stream->starving_told = 0;
-}
-
-uint32_t stream_count(const struct stream *stream, enum step_state state)
-{
-    const struct step *step;
-    uint32_t n = 0;
-
-    for (step = stream->steps; step; step = step->hh.next)
-        n += step->state == state;
-    return n;
 }

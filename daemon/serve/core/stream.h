@@ -94,6 +94,7 @@ static const struct stream_rules stream_rules[STREAM_PHASES] = {
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 enum step_state { STEP_WAITING, STEP_RUNNING, STEP_READY, STEP_FAULTED, STEP_LEASED, STEP_PINNED };
+enum { STEP_STATES = 6 };
 
 enum { STEP_NAMED = 8 /* indices that a step is known by in words */ };
 
@@ -214,22 +215,19 @@ struct stream {
     uint64_t former_lease; /* the lowest step that its client still has of a former daemon's;
                               UINT64_MAX: none */
     struct step *steps;    /* owned; by number */
-    struct step *due;      /* READY and FAULTED steps as they came (utlist); with any_order */
-    struct step *spare;    /* owned; used steps for reuse, linked by `next` */
-    uint64_t *ends;        /* owned; rounds that each replica has; UINT64_MAX: not known */
-    uint64_t *settled;     /* owned; of each replica: no step before this one is to be run */
+    uint32_t in_state[STEP_STATES]; /* how many of these are in each state */
+    uint32_t faults_told;           /* of those in LEASED: they are faults */
+    struct step *due;   /* READY and FAULTED steps as they came (utlist); with any_order */
+    struct step *spare; /* owned; used steps for reuse, linked by `next` */
+    uint64_t *ends;     /* owned; rounds that each replica has; UINT64_MAX: not known */
+    uint64_t *settled;  /* owned; of each replica: no step before this one is to be run */
     struct dataset_states states; /* of its replicas, as far as the dataset says them */
     struct feed *feed;            /* owned list: fed, not yet planned (utlist) */
     uint64_t fed;                 /* steps before this one were fed */
     uint64_t fed_bytes;           /* of it: the feed's, and that of steps */
     uint64_t paid_bytes;          /* of stream_cost(), charged to the user */
     uint64_t handed;              /* steps and faults delivered */
-    uint32_t undelivered;         /* steps planned and not delivered */
     uint32_t turn;                /* steps run since others had theirs */
-    uint32_t window;
-    uint32_t leased;      /* steps in LEASED */
-    uint32_t pinned;      /* steps in PINNED */
-    uint32_t faults_told; /* of those in LEASED: they are faults */
 
     uint64_t parked_ns;
     uint64_t begun_ns;
@@ -299,10 +297,29 @@ static inline bool stream_is_expected(const struct stream *stream)
     return !stream->sink;
 }
 
+/* Steps that its client has: leased, or pinned. */
+static inline uint32_t stream_client_has(const struct stream *stream)
+{
+    return stream->in_state[STEP_LEASED] + stream->in_state[STEP_PINNED];
+}
+
+/* Steps planned and not delivered, */
+static inline uint32_t stream_undelivered(const struct stream *stream)
+{
+    return HASH_COUNT(stream->steps) - stream_client_has(stream);
+}
+
+/* and those that take a credit. */
+static inline uint32_t stream_window(const struct stream *stream)
+{
+    return HASH_COUNT(stream->steps) - stream->in_state[STEP_PINNED];
+}
+
 /* Its client waits, and there is no memory for its next step. */
 static inline bool stream_starves(const struct stream *stream)
 {
-    return stream->window == 0 && (stream->starving_told > 0 || stream->told & TOLD_STARVING);
+    return stream_window(stream) == 0 &&
+           (stream->starving_told > 0 || stream->told & TOLD_STARVING);
 }
 
 /* Bytes of the daemon's memory that the stream takes: its steps, and what its client has fed it and
@@ -405,8 +422,5 @@ void stream_rewind(struct stream *stream);
 
 /* Its client says that it has waited for batches for so long since it said so last. */
 void stream_waited(struct stream *stream, uint64_t ns, uint64_t now);
-
-/* How many of its steps are in that state. */
-uint32_t stream_count(const struct stream *stream, enum step_state state);
 
 #endif

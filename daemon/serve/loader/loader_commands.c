@@ -392,7 +392,7 @@ bool loader_return(struct loader *loader, struct stream *stream, struct dl_span 
                    uint64_t waited_ns, uint64_t *ret_unknown)
 {
     uint64_t now = uv_hrtime();
-    uint32_t leased = stream->leased;
+    uint32_t leased = stream->in_state[STEP_LEASED];
     bool known = true;
 
     stream_waited(stream, waited_ns, now);
@@ -403,7 +403,8 @@ bool loader_return(struct loader *loader, struct stream *stream, struct dl_span 
     }
     loader_execute(loader);
     if (known && loader->headspace)
-        loader_headspace_returned(loader, stream, leased - stream->leased, waited_ns, now);
+        loader_headspace_returned(loader, stream, leased - stream->in_state[STEP_LEASED], waited_ns,
+                                  now);
     return known;
 }
 

@@ -123,8 +123,8 @@ static void loader_headspace_end_well(struct loader *loader)
 /* What is delivered can still be read when all is. */
 static bool loader_headspace_is_consumed(const struct stream *stream)
 {
-    return stream->sink && (stream->phase == STREAM_ACTIVE ||
-                            (stream->phase == STREAM_FINISHED && stream->leased > 0));
+    return stream->sink && (stream->phase == STREAM_ACTIVE || (stream->phase == STREAM_FINISHED &&
+                                                               stream->in_state[STEP_LEASED] > 0));
 }
 
 static size_t loader_headspace_add_ranks(const struct loader *loader, struct headspace_rank *ranks)
@@ -136,8 +136,8 @@ static size_t loader_headspace_add_ranks(const struct loader *loader, struct hea
         uint64_t next = stream_next(stream);
         if (loader_headspace_is_consumed(stream))
             ranks[n++] = (struct headspace_rank){.key = stream->number,
-                                                 .leased = stream->leased,
-                                                 .ready = stream_count(stream, STEP_READY),
+                                                 .leased = stream->in_state[STEP_LEASED],
+                                                 .ready = stream->in_state[STEP_READY],
                                                  .ending = next >= stream->params.steps ||
                                                            next >= stream->limit};
     }

@@ -6,8 +6,8 @@
 /* It waits, though it says so when that is over: there is nothing for it, and there will be. */
 static bool lately_is_empty(const struct stream *stream)
 {
-    return stream->leased == 0 && stream_count(stream, STEP_READY) == 0 &&
-           (stream->undelivered > 0 || stream->source || stream_starves(stream));
+    return stream->in_state[STEP_LEASED] == 0 && stream->in_state[STEP_READY] == 0 &&
+           (stream_undelivered(stream) > 0 || stream->source || stream_starves(stream));
 }
 
 static struct lately_look lately_look_at(const struct stream *stream, uint64_t now)

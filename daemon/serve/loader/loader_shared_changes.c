@@ -249,7 +249,7 @@ static bool changes_any_stands(const struct loader *loader)
     const struct stream *stream;
 
     DL_FOREACH (loader->core.streams, stream) {
-        if (stream->sink && stream->phase == STREAM_ACTIVE && stream->window == 0 &&
+        if (stream->sink && stream->phase == STREAM_ACTIVE && stream_window(stream) == 0 &&
             stream->hold < stream->params.steps && stream_next(stream) >= stream->hold)
             return true;
     }

@@ -602,8 +602,8 @@ void session_view(const struct session *s, struct session_view *ret)
                                  .streams = HASH_COUNT(s->streams),
                                  .pending_bytes = peer_pending(&s->peer)};
     for (cs = s->streams; cs; cs = cs->hh.next) {
-        ret->leased += cs->stream->leased;
-        ret->pinned += cs->stream->pinned;
+        ret->leased += cs->stream->in_state[STEP_LEASED];
+        ret->pinned += cs->stream->in_state[STEP_PINNED];
     }
 }
 

@@ -272,7 +272,7 @@ static int session_requests_handle_leases(struct session *s, uint64_t id, struct
         session_world_finish(cs);
     /* One that its client has stopped goes when its last lease is back. One that a broken loader
      * has ended is there until the client has done with it. */
-    if (cs->stopped && cs->stream->leased + cs->stream->pinned == 0)
+    if (cs->stopped && stream_client_has(cs->stream) == 0)
         session_end_stream(s, cs);
     return 0;
 }
@@ -299,7 +299,7 @@ static void session_requests_stop_stream(struct session *s, struct client_stream
     cs->stopped = true;
     session_leave_world(cs, true);
     loader_stop(cs->opened->user.loader, cs->stream);
-    if (cs->stream->leased + cs->stream->pinned == 0)
+    if (stream_client_has(cs->stream) == 0)
         session_end_stream(s, cs);
 }
 

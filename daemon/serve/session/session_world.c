@@ -231,7 +231,7 @@ void session_world_finish(struct client_stream *cs)
     int r;
 
     assert(cs->end_due && cs->shared);
-    if (cs->stream->leased > 0)
+    if (cs->stream->in_state[STEP_LEASED] > 0)
         return;
     if (!cs->end_ns)
         cs->end_ns = uv_hrtime();
