@@ -47,6 +47,7 @@ static int views_loaders(const struct daemon *d, struct value *ret)
         const struct loader *l = registered_loader(e);
         const struct dl_spec *spec = loader_spec(l);
         const struct core_totals *totals = &loader_core(l)->totals;
+        const struct delivered *delivered = &totals->delivered;
         const char *starved_by = loader_core(l)->starving.path;
         struct row row = row_push(ret);
 
@@ -61,11 +62,11 @@ static int views_loaders(const struct daemon *d, struct value *ret)
         row_uint(&row, "seed", spec->seed);
         row_uint(&row, "users", loader_users(l));
         row_uint(&row, "workers", spec->workers);
-        row_uint(&row, "batches", totals->batches);
-        row_uint(&row, "samples", totals->samples);
-        row_uint(&row, "delivered_bytes", totals->bytes);
-        row_uint_if(&row, "tokens", spec->batch.tokens > 0, totals->tokens);
-        row_uint_if(&row, "padded", spec->batch.tokens > 0, totals->padded);
+        row_uint(&row, "batches", delivered->batches);
+        row_uint(&row, "samples", delivered->samples);
+        row_uint(&row, "delivered_bytes", delivered->bytes);
+        row_uint_if(&row, "tokens", spec->batch.tokens > 0, delivered->tokens);
+        row_uint_if(&row, "padded", spec->batch.tokens > 0, delivered->padded);
         view_add_lengths(&row, l);
         view_add_whole_mixture(&row, l);
         row_uint(&row, "retries", totals->retries);
@@ -327,18 +328,18 @@ static void views_add_sums(struct row *row, const struct daemon *d)
         loaders++;
         workers += pool_workers(loader_pool(l));
         memory += pool_memory(loader_pool(l));
-        sum.batches += totals->batches;
-        sum.samples += totals->samples;
-        sum.bytes += totals->bytes;
+        sum.delivered.batches += totals->delivered.batches;
+        sum.delivered.samples += totals->delivered.samples;
+        sum.delivered.bytes += totals->delivered.bytes;
         sum.retries += totals->retries;
         sum.faults += totals->faults;
     }
     row_uint(row, "loaders", loaders);
     row_uint(row, "workers", workers);
     row_uint(row, "memory_bytes", memory);
-    row_uint(row, "batches", sum.batches);
-    row_uint(row, "samples", sum.samples);
-    row_uint(row, "delivered_bytes", sum.bytes);
+    row_uint(row, "batches", sum.delivered.batches);
+    row_uint(row, "samples", sum.delivered.samples);
+    row_uint(row, "delivered_bytes", sum.delivered.bytes);
     row_uint(row, "retries", sum.retries);
     row_uint(row, "faults", sum.faults);
 }

@@ -61,8 +61,8 @@ static void views_epochs_add_tokens(struct row *row, const struct stream *s, uin
         const char *key;
         uint64_t n;
     } all[] = {
-        {"tokens", s->tokens},
-        {"padded", s->padded},
+        {"tokens", s->delivered.tokens},
+        {"padded", s->delivered.padded},
         {"overlong", totals ? totals->overlong : 0},
         {"empty", totals ? totals->empty : 0},
         {"leftover", totals ? totals->leftover : 0},
@@ -73,7 +73,8 @@ static void views_epochs_add_tokens(struct row *row, const struct stream *s, uin
     for (size_t i = 0; i < ARRAY_SIZE(all); i++)
         row_uint_if(row, all[i].key, totals, all[i].n);
     if (totals)
-        row_real(row, "tokens_per_s", (double)s->tokens * 1e9 / (double)max_u64(age_ns, 1));
+        row_real(row, "tokens_per_s",
+                 (double)s->delivered.tokens * 1e9 / (double)max_u64(age_ns, 1));
     else
         row_null(row, "tokens_per_s");
     views_epochs_add_buckets(row, totals ? plan : NULL);
@@ -127,7 +128,7 @@ static void views_epochs_add_epoch(struct row *row, const struct loader *l, cons
     row_uint(row, "pinned", s->in_state[STEP_PINNED]);
     row_uint(row, "credits", s->params.credits);
     row_string(row, "priority", priorities[s->params.priority]);
-    row_uint(row, "samples", s->samples);
+    row_uint(row, "samples", s->delivered.samples);
     row_uint(row, "left_out", session_left_out(s));
     views_epochs_add_tokens(row, s, age_ns);
     view_add_mixture(row, l, s);

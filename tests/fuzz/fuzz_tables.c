@@ -127,8 +127,9 @@ static void check_stream(const struct game *game, const struct model *model,
     FUZZ_ASSERT(stream->in_state[STEP_PINNED] == counts[PINNED]);
     FUZZ_ASSERT(stream->to_plan == model->planned);
     FUZZ_ASSERT(game->params.any_order || stream->to_deliver == model->due);
-    FUZZ_ASSERT(stream->delivered == model->delivered && stream->bytes == model->bytes);
-    FUZZ_ASSERT(stream->samples == 2 * model->delivered);
+    FUZZ_ASSERT(stream->delivered.batches == model->delivered &&
+                stream->delivered.bytes == model->bytes);
+    FUZZ_ASSERT(stream->delivered.samples == 2 * model->delivered);
     FUZZ_ASSERT(stream_undelivered(stream) == window - leased);
     FUZZ_ASSERT(stream_finished(stream) ==
                 (stream_undelivered(stream) == 0 && model->planned == game->params.steps));

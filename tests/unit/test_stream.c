@@ -174,9 +174,9 @@ static void test_delivery_is_in_order(void **state)
         assert_int_equal(due, 9);
         assert_true(stream_finished(stream));
         assert_int_equal(stream->in_state[STEP_LEASED], 4);
-        assert_int_equal(stream->delivered, 4);
-        assert_int_equal(stream->samples, 16);
-        assert_int_equal(stream->bytes, 40);
+        assert_int_equal(stream->delivered.batches, 4);
+        assert_int_equal(stream->delivered.samples, 16);
+        assert_int_equal(stream->delivered.bytes, 40);
         end(stream);
     }
 }
@@ -191,14 +191,14 @@ static void test_tokens_are_counted_at_delivery(void **state)
     step->tokens = 30;
     step->padded = 32;
     step_ready(step, 4, 10);
-    assert_int_equal(stream->tokens, 0);
+    assert_int_equal(stream->delivered.tokens, 0);
     stream_deliver(stream, step);
-    assert_int_equal(stream->tokens, 30);
-    assert_int_equal(stream->padded, 32);
+    assert_int_equal(stream->delivered.tokens, 30);
+    assert_int_equal(stream->delivered.padded, 32);
     stream_forget(stream, step);
     assert_ptr_equal(lease_next(stream), step);
-    assert_int_equal(stream->tokens, 30);
-    assert_int_equal(stream->padded, 32);
+    assert_int_equal(stream->delivered.tokens, 30);
+    assert_int_equal(stream->delivered.padded, 32);
     end(stream);
 }
 
@@ -234,7 +234,7 @@ static void test_faults_stand_in_their_step_s_place(void **state)
     assert_ptr_equal(stream_deliverable(stream), steps[2]);
     stream_deliver(stream, steps[2]);
     assert_true(stream_finished(stream));
-    assert_int_equal(stream->delivered, 2);
+    assert_int_equal(stream->delivered.batches, 2);
     assert_int_equal(stream->in_state[STEP_LEASED], 3);
     stream_forget(stream, steps[1]);
     assert_int_equal(stream_window(stream), 2);

@@ -327,7 +327,7 @@ static void test_a_share(void **state)
     assert_int_equal(step->repeated, 4);
     assert_int_equal(step_bytes(step), 400);
     stream_deliver(stream, step);
-    assert_int_equal(stream->bytes, 400);
+    assert_int_equal(stream->delivered.bytes, 400);
     stream_forget(stream, step);
     assert_null(stream_free(stream));
 }

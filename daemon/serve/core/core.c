@@ -69,11 +69,6 @@ void core_cancel(struct core *core, const struct stream *stream, const struct st
 
 /* ---- the core's life ------------------------------------------------------------------------- */
 
-static uint32_t core_count_queues(const struct core *core)
-{
-    return core->o.spec->workers + 1;
-}
-
 void core_init(struct core *core, const struct core_options *options)
 {
     core->o = *options;
@@ -81,8 +76,7 @@ void core_init(struct core *core, const struct core_options *options)
     /* What Python code keeps from one sample to the next must not see an epoch that nobody asked
      * for. */
     core->expecting = options->spec->dataset.kind != DATASET_PYTHON;
-    for (int i = 0; i < BANDS; i++)
-        core->wanting[i] = must_alloc(core_count_queues(core) * sizeof *core->wanting[i]);
+    core->wanting = must_alloc(core_n_queues(core, BANDS) * sizeof *core->wanting);
 }
 
 void core_deinit(struct core *core)
@@ -93,8 +87,7 @@ void core_deinit(struct core *core)
         free(command.text);
     assert(!core->streams && !core->touched && !core->later && !core->parked && !core->sources);
     assert(!core->waiting && !core->readers && core->n_parked == 0);
-    for (int i = 0; i < BANDS; i++)
-        free(core->wanting[i]);
+    free(core->wanting);
     free(core->commands.items);
     positions_deinit(&core->positions);
     roster_book_deinit(&core->rosters);
@@ -261,7 +254,7 @@ int core_settle(struct core *core, struct stream *stream, uint64_t steps, struct
     core_touch(core, stream);
     if (stream->phase == STREAM_PAUSED)
         return 0;
-    if (stream->dispatch && stream->dispatch->here > 0)
+    if (stream->dispatch && stream->dispatch->ranks)
         stream_become(stream, STREAM_SOURCE);
     else
         stream_become(stream, stream->sink ? STREAM_ACTIVE : STREAM_EXPECTED);

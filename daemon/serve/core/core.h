@@ -98,12 +98,9 @@ struct core_options {
 };
 
 struct core_totals {
-    uint64_t batches;
-    uint64_t samples;
-    uint64_t bytes;
+    struct delivered delivered;
     uint64_t faults;
-    uint64_t retries;        /* steps run again after a worker's death */
-    uint64_t tokens, padded; /* of batches of tokens; without and with padding */
+    uint64_t retries; /* steps run again after a worker's death */
 };
 
 struct core_commands {
@@ -120,16 +117,16 @@ struct core {
     bool can_skip;        /* the dataset passes over samples without making them */
     bool delivery_paused; /* nothing is delivered: somebody measures headspace */
 
-    struct stream *streams; /* owned list */
-    struct stream *touched; /* something happened to them: what is due is delivered, and so on */
-    struct stream **wanting[BANDS]; /* owned: those that have a step to load: for each worker, and
-                                       for any one (the last) */
-    struct stream *parked;          /* the first to be parked comes first */
-    struct stream *later;           /* to be touched anew at the next turn: what is due cannot be
-                                       delivered, as the user has no lease left, or is paused */
-    struct stream *sources;         /* borrowed list (by peer_prev, peer_next) */
-    struct step *waiting;           /* steps to run again, borrowed */
-    struct reader *readers;         /* by owner: what each holds of the loader */
+    struct stream *streams;  /* owned list */
+    struct stream *touched;  /* something happened to them: what is due is delivered, and so on */
+    struct stream **wanting; /* owned: those that have a step to load: of each band, for each
+                                worker, and for any one (the last) */
+    struct stream *parked;   /* the first to be parked comes first */
+    struct stream *later;    /* to be touched anew at the next turn: what is due cannot be
+                                delivered, as the user has no lease left, or is paused */
+    struct stream *sources;  /* borrowed list (by peer_prev, peer_next) */
+    struct step *waiting;    /* steps to run again, borrowed */
+    struct reader *readers;  /* by owner: what each holds of the loader */
     uint32_t n_parked;
     uint32_t streams_made;
     bool expecting; /* epochs have followed each other so far */

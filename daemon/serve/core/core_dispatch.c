@@ -219,7 +219,7 @@ void core_join(struct core *core, struct stream *stream, struct stream *source, 
     roster_come(d->roster, stream_member(&stream->params));
     DL_APPEND2(d->ranks, stream, peer_prev, peer_next);
     stream->source = source;
-    if (d->here++ == 0 && source->phase == STREAM_EXPECTED)
+    if (source->phase == STREAM_EXPECTED)
         stream_become(source, STREAM_SOURCE);
     core_unlink_expected(core, source);
     core_touch(core, source);
@@ -261,7 +261,7 @@ void core_leave(struct core *core, struct stream *stream, bool lost)
     DL_DELETE2(d->ranks, stream, peer_prev, peer_next);
     if (!lost)
         roster_done(d->roster, stream_member(&stream->params));
-    if (--d->here == 0)
+    if (!d->ranks)
         core_end(core, source);
     else
         dispatch_trim(core, source);

@@ -12,6 +12,13 @@
 
 typedef unsigned long long ull; /* for printf */
 
+/* Queues of streams that have a step to load, in so many bands, which come first in core.wanting.
+ */
+static inline uint32_t core_n_queues(const struct core *core, int bands)
+{
+    return (uint32_t)bands * (core->o.spec->workers + 1);
+}
+
 /* Whoever has started streams of the loader. */
 struct reader {
     UT_hash_handle hh;

@@ -51,8 +51,8 @@ static struct stream **schedule_queue_of(const struct core *core, const struct s
 {
     uint32_t worker = schedule_worker_of(core, stream, stream_next(stream));
 
-    return &core->wanting[schedule_band_of(stream)]
-                         [worker == CORE_ANY ? schedule_n_workers(core) : worker];
+    return &core->wanting[core_n_queues(core, schedule_band_of(stream)) +
+                          (worker == CORE_ANY ? schedule_n_workers(core) : worker)];
 }
 
 static void schedule_requeue(struct core *core, struct stream *stream, bool at_front)
@@ -70,10 +70,9 @@ void core_requeue(struct core *core, struct stream *stream)
 
 bool core_wants(const struct core *core)
 {
-    for (int band = 0; band < BAND_EXPECTED; band++)
-        for (uint32_t i = 0; i <= schedule_n_workers(core); i++)
-            if (core->wanting[band][i])
-                return true;
+    for (uint32_t i = 0; i < core_n_queues(core, BAND_EXPECTED); i++)
+        if (core->wanting[i])
+            return true;
     return core->waiting;
 }
 
@@ -108,11 +107,9 @@ static struct wanted schedule_first_wanted(const struct core *core, const struct
     const struct stream *stream;
     const struct step *step;
 
-    for (int band = 0; band < BAND_EXPECTED; band++) {
-        for (uint32_t i = 0; i <= schedule_n_workers(core); i++) {
-            DL_FOREACH2(core->wanting[band][i], stream, queue_next)
-            schedule_note_wanted(waits, stream, stream_next(stream), &first);
-        }
+    for (uint32_t i = 0; i < core_n_queues(core, BAND_EXPECTED); i++) {
+        DL_FOREACH2(core->wanting[i], stream, queue_next)
+        schedule_note_wanted(waits, stream, stream_next(stream), &first);
     }
     DL_FOREACH (core->waiting, step)
         schedule_note_wanted(waits, step->stream, step->number, &first);
@@ -309,7 +306,7 @@ static bool schedule_serve(struct round *round, struct stream **queue, uint32_t 
  * each other, as those do whose datasets meet at a barrier, and no event would come. */
 static void schedule_serve_band(struct round *round, enum core_band band)
 {
-    struct stream **queues = round->core->wanting[band];
+    struct stream **queues = &round->core->wanting[core_n_queues(round->core, band)];
     uint32_t n = schedule_n_workers(round->core);
     bool any;
 
@@ -459,7 +456,6 @@ void core_refuse_memory(struct core *core, const struct dl_error *err, bool idle
     core->starved = true;
     if (core->delivery_paused) /* what is there comes soon */
         return;
-    for (int band = 0; band < BAND_EXPECTED; band++)
-        for (uint32_t i = 0; i <= schedule_n_workers(core); i++)
-            schedule_tell_all_starving(core, core->wanting[band][i]);
+    for (uint32_t i = 0; i < core_n_queues(core, BAND_EXPECTED); i++)
+        schedule_tell_all_starving(core, core->wanting[i]);
 }

@@ -70,13 +70,17 @@ static void steps_touch_takers(struct core *core, struct stream *stream)
     core_touch(core, rank);
 }
 
-/* A step nobody waits for any more, while a worker still had it. */
-static bool steps_free_if_abandoned(struct step *step)
+/* A step that a worker has had: nobody may wait for it any more, or its replica may have ended
+ * before it, and then there is no such step. */
+static bool steps_is_wanted(struct core *core, struct step *step)
 {
+    if (step->stream && stream_exists(step->stream, step->number))
+        return true;
     if (step->stream)
-        return false;
-    step_free(step);
-    return true;
+        core_ended(core, step);
+    else
+        step_free(step);
+    return false;
 }
 
 void core_ran(struct core *core, struct step *step, struct segment *segment, uint32_t slot,
@@ -96,12 +100,7 @@ void core_fault(struct core *core, struct step *step, int code, const char *what
     struct dl_error err = {0};
     char name[384];
 
-    if (steps_free_if_abandoned(step)) {
-        free(detail);
-        return;
-    }
-    if (!stream_exists(step->stream, step->number)) {
-        core_ended(core, step);
+    if (!steps_is_wanted(core, step)) {
         free(detail);
         return;
     }
@@ -156,12 +155,7 @@ void core_done(struct core *core, struct step *step, uint32_t samples, uint32_t 
     struct segment *segment = step->segment;
     uint32_t slot = step->slot;
 
-    if (steps_free_if_abandoned(step)) {
-        core_slot(core, segment, slot, SLOT_DISCARD);
-        return;
-    }
-    if (!stream_exists(step->stream, step->number)) {
-        core_ended(core, step);
+    if (!steps_is_wanted(core, step)) {
         core_slot(core, segment, slot, SLOT_DISCARD);
         return;
     }
@@ -195,8 +189,10 @@ void core_ended(struct core *core, struct step *step)
     struct stream *stream = step->stream;
     uint64_t number = step->number;
 
-    if (steps_free_if_abandoned(step))
+    if (!stream) {
+        step_free(step);
         return;
+    }
     assert(step->state == STEP_RUNNING);
     stream_forget(stream, step);
     stream_end_replica(stream, number);
@@ -208,12 +204,8 @@ void core_lost(struct core *core, struct step *step, bool culprit, const char *c
 {
     char what[DL_ERROR_MESSAGE_MAX];
 
-    if (steps_free_if_abandoned(step))
+    if (!steps_is_wanted(core, step))
         return;
-    if (!stream_exists(step->stream, step->number)) {
-        core_ended(core, step);
-        return;
-    }
     step->attempts += culprit;
     core->totals.retries += culprit;
     if (step->attempts <= core->o.spec->retries) {
@@ -312,11 +304,7 @@ static void steps_lease_batch(struct core *core, struct stream *stream, struct s
     step->delivered_ns = max_u64(now, step->made.now_ns);
     steps_time(core, stream, STAGE_READY, step->delivered_ns - step->made.now_ns);
     core_count_lease(core, stream, 1);
-    core->totals.batches++;
-    core->totals.samples += step->samples;
-    core->totals.bytes += step_bytes(step);
-    core->totals.tokens += step->tokens;
-    core->totals.padded += step->padded;
+    delivered_add(&core->totals.delivered, step);
     core_command(core, CORE_DELIVER, stream)->step = step;
 }
 
@@ -358,7 +346,7 @@ static void steps_lease_due(struct core *core, struct stream *stream, uint64_t n
 
 static void steps_warn_of_length(struct core *core, struct stream *stream)
 {
-    uint64_t samples = stream->samples - stream->repeated;
+    uint64_t samples = stream->delivered.samples - stream->delivered.repeated;
     char text[512];
 
     if (!core->iterable || stream->told & TOLD_LENGTH || samples <= core->length)

@@ -64,7 +64,7 @@ struct stream *stream_free(struct stream *stream)
     DL_FOREACH_SAFE (stream->feed, feed, next)
         free(feed);
     if (stream->dispatch) {
-        assert(stream->dispatch->here == 0 && !stream->dispatch->ranks);
+        assert(!stream->dispatch->ranks);
         free(stream->dispatch->roster);
         free(stream->dispatch);
     }
@@ -366,20 +366,24 @@ struct step *stream_deliverable(struct stream *stream)
                : NULL;
 }
 
+void delivered_add(struct delivered *delivered, const struct step *step)
+{
+    delivered->batches++;
+    delivered->samples += step->samples;
+    delivered->repeated += step->repeated;
+    delivered->bytes += step_bytes(step);
+    delivered->tokens += step->tokens;
+    delivered->padded += step->padded;
+}
+
 void stream_deliver(struct stream *stream, struct step *step)
 {
     assert(step == stream_next_due(stream));
     stream->handed++;
     stream->to_deliver += !stream->params.any_order;
     step_become(step, STEP_LEASED);
-    if (step->error)
-        return;
-    stream->delivered++;
-    stream->samples += step->samples;
-    stream->repeated += step->repeated;
-    stream->bytes += step_bytes(step);
-    stream->tokens += step->tokens;
-    stream->padded += step->padded;
+    if (!step->error)
+        delivered_add(&stream->delivered, step);
 }
 
 bool stream_finished(const struct stream *stream)

@@ -134,6 +134,17 @@ struct step {
     struct bad_list bad;    /* READY: its bad samples, until they are counted */
 };
 
+/* What was delivered: to a stream, or of a loader in all. */
+struct delivered {
+    uint64_t batches;
+    uint64_t samples, repeated; /* the latter: of these, there only to even the ranks out */
+    uint64_t bytes;
+    uint64_t tokens, padded; /* of batches of tokens: without and with padding */
+};
+
+/* A batch more. */
+void delivered_add(struct delivered *delivered, const struct step *step);
+
 /* ---- streams --------------------------------------------------------------------------------- */
 
 /* Whose steps are loaded first, where workers or slots do not suffice for all; as START says
@@ -175,7 +186,6 @@ enum {
 struct dispatch {
     struct roster *roster;  /* owned; which members it waits for: ranks, or sharers of a rank */
     struct stream *ranks;   /* borrowed list (by peer_prev, peer_next): those that take from it */
-    uint64_t here;          /* how many these are */
     uint64_t tail;          /* the first step that some rank has yet to take */
     uint64_t at_tail;       /* how many ranks are there, of those that are here */
     uint64_t patience_ends; /* ns; for ranks that are awaited in the middle of an epoch; 0: never */
@@ -231,12 +241,7 @@ struct stream {
 
     uint64_t parked_ns;
     uint64_t begun_ns;
-    uint64_t delivered; /* batches, in this stream's life */
-    uint64_t samples;
-    uint64_t repeated; /* of these */
-    uint64_t bytes;
-    uint64_t tokens; /* of batches of tokens, delivered; without and with padding */
-    uint64_t padded;
+    struct delivered delivered; /* in this stream's life */
     struct mix_tally *mixture; /* owned; the shell's: of each dataset of a mixture, delivered; NULL:
                                   nothing was */
     uint32_t n_mixture;
@@ -293,7 +298,7 @@ static inline bool stream_is_settled(const struct stream *stream)
 static inline bool stream_is_expected(const struct stream *stream)
 {
     if (stream_is_source(stream))
-        return stream->dispatch && stream->dispatch->here == 0;
+        return stream->dispatch && !stream->dispatch->ranks;
     return !stream->sink;
 }
 

@@ -15,7 +15,7 @@ static struct lately_look lately_look_at(const struct stream *stream, uint64_t n
     return (struct lately_look){.begun_ns = stream->begun_ns,
                                 .now = now,
                                 .waited_ns = stream->waited_ns,
-                                .delivered = stream->delivered,
+                                .delivered = stream->delivered.batches,
                                 .empty = lately_is_empty(stream)};
 }
 
@@ -48,14 +48,14 @@ void loader_lately_begin(struct loader *loader, struct stream *stream)
 
 void loader_lately_look(struct loader *loader)
 {
-    const struct core_totals *totals = &loader->core.totals;
+    const struct delivered *all = &loader->core.totals.delivered;
     struct stream *stream;
 
     DL_FOREACH (loader->core.streams, stream) {
         if (lately_is_read(stream))
             lately_look_stream(stream, loader->now);
     }
-    lately_totals_look(&loader->lately.totals, loader->now, totals->batches, totals->bytes);
+    lately_totals_look(&loader->lately.totals, loader->now, all->batches, all->bytes);
     lately_book_tidy(&loader->lately, loader->now);
 }
 
@@ -97,6 +97,8 @@ void loader_lately_line(const struct lately_rank *rank, uint64_t until, struct l
 
 void loader_lately_totals(const struct loader *loader, uint64_t until, struct lately_totals *ret)
 {
+    const struct delivered *all = &loader->core.totals.delivered;
+
     *ret = loader->lately.totals;
-    lately_totals_look(ret, until, loader->core.totals.batches, loader->core.totals.bytes);
+    lately_totals_look(ret, until, all->batches, all->bytes);
 }

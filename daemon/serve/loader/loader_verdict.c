@@ -11,12 +11,12 @@ void loader_mark(struct loader *loader)
     struct stream *stream;
 
     recent_mark(&loader->marked, loader->now);
-    recent_mark(&loader->recently_delivered, core->totals.batches);
+    recent_mark(&loader->recently_delivered, core->totals.delivered.batches);
     for (int stage = 0; stage < STAGES; stage++)
         recent_mark(&loader->recently[stage], core->timing.ns[stage]);
     DL_FOREACH (core->streams, stream) {
         recent_mark(&stream->recently_waited, stream->waited_ns);
-        recent_mark(&stream->recently_delivered, stream->delivered);
+        recent_mark(&stream->recently_delivered, stream->delivered.batches);
     }
     pool_mark(loader->pool);
     loader_lately_look(loader);
@@ -61,7 +61,7 @@ static size_t verdict_add_ranks(const struct loader *loader, const struct stream
             .rank = stream->params.rank,
             .span_ns = now - min_u64(since, now),
             .waited_ns = recent_since(&stream->recently_waited, stream->waited_ns),
-            .batches = recent_since(&stream->recently_delivered, stream->delivered)};
+            .batches = recent_since(&stream->recently_delivered, stream->delivered.batches)};
     }
     return n;
 }
@@ -104,14 +104,14 @@ static void loader_verdict_find(const struct loader *loader, const struct stream
         must_alloc(pool_workers(loader->pool) * sizeof *workers);
     for (uint32_t i = 0; i < pool_workers(loader->pool); i++)
         pool_recent(loader->pool, i, &workers[i]);
-    struct verdict_case c = {.ranks = ranks,
-                             .n_ranks = verdict_add_ranks(loader, last, now, ranks),
-                             .workers = workers,
-                             .n_workers = pool_workers(loader->pool),
-                             .span_ns = now - min_u64(verdict_reading_since(loader, last), now),
-                             .batches =
-                                 recent_since(&loader->recently_delivered, core->totals.batches),
-                             .starving = loader_is_starving(loader) ? core->starving.path : NULL};
+    struct verdict_case c = {
+        .ranks = ranks,
+        .n_ranks = verdict_add_ranks(loader, last, now, ranks),
+        .workers = workers,
+        .n_workers = pool_workers(loader->pool),
+        .span_ns = now - min_u64(verdict_reading_since(loader, last), now),
+        .batches = recent_since(&loader->recently_delivered, core->totals.delivered.batches),
+        .starving = loader_is_starving(loader) ? core->starving.path : NULL};
     for (int stage = 0; stage < STAGES; stage++)
         c.ns[stage] = recent_since(&loader->recently[stage], core->timing.ns[stage]);
     verdict_find(&c, ret);
