@@ -149,7 +149,9 @@ struct loader *loader_free(struct loader *loader)
     core_deinit(&loader->core);
     loader->measuring = measuring_free(loader->measuring);
     loader->lengths = length_table_unref(loader->lengths);
-    loader_mixture_deinit(loader);
+    mix_ruler_deinit(&loader->ruler);
+    loader->changes = mix_changes_unref(loader->changes);
+    free(loader->sizes);
     lately_book_deinit(&loader->lately);
     LL_FOREACH_SAFE (loader->written, file, other)
         free(file);

@@ -1,6 +1,6 @@
 /*
- * The shell of the core: what it decides is done; what becomes of workers' tasks is told it; and
- * the pump, which tells it what there is room for, turn after turn, until nothing more follows.
+ * The shell of the core: what it decides is done; and the pump, which tells it what there is room
+ * for, turn after turn, until nothing more follows.
  */
 #include "daemon/serve/base/blame.h"
 #include "daemon/serve/base/memory.h"
@@ -180,6 +180,63 @@ static void commands_run(struct loader *loader, struct step *step, uint32_t work
         pool_run(loader->pool, &place, step);
 }
 
+/* ---- what a mixture's datasets have of what was delivered ---------------------------------- */
+
+/* Once sizes and lengths are known: as soon as the first batch is delivered. */
+static const struct mix_ruler *commands_mixture_ruler(struct loader *loader)
+{
+    struct plan_params params = loader_plan_params(loader);
+
+    if (loader->ruler.nodes || mix_ruler_init(&loader->ruler, &params) == 0)
+        return &loader->ruler;
+    return NULL;
+}
+
+/* Whose each sample of a batch is, and about where in the order it begins: false: not known. Where
+ * the datasets are iterable the worker says so, and all ranks' steps are equally long. */
+static bool commands_look_at_mixture(const struct loader *loader, const struct stream *stream,
+                                     const struct step *step, struct mix_batch *ret)
+{
+    const struct stream_params *of = &stream->params;
+    const void *slot = segment_slot(step->segment, step->slot);
+    uint64_t all = max_u64(loader->spec.batch_size, 1) * max_u64(of->world, 1);
+
+    *ret = (struct mix_batch){.epoch = of->epoch, .n = step->samples};
+    if (!loader->core.iterable) {
+        if (!loader->sizes || !stream->plan)
+            return false;
+        ret->indices = slot_indices((void *)slot) + step->first;
+        ret->position = plan_position(stream->plan, of->rank, step->number);
+        return true;
+    }
+    ret->origins =
+        slot_read_origins(slot, step->segment->slot_bytes, (uint64_t)step->first + step->samples);
+    if (!ret->origins)
+        return false;
+    ret->origins += step->first;
+    if (mul_overflows(step->number, all, &ret->position))
+        ret->position = MIX_POSITIONS;
+    return true;
+}
+
+static void commands_count_mixture(struct loader *loader, struct stream *stream,
+                                   const struct step *step)
+{
+    struct mix_batch batch;
+
+    if (!step->segment || !commands_look_at_mixture(loader, stream, step, &batch))
+        return;
+    const struct mix_ruler *ruler = commands_mixture_ruler(loader);
+
+    if (!ruler)
+        return; /* for want of memory */
+    if (!stream->mixture) {
+        stream->n_mixture = ruler->n_nodes;
+        stream->mixture = must_alloc(stream->n_mixture * sizeof *stream->mixture);
+    }
+    mix_tally_add(ruler, &batch, stream->mixture);
+}
+
 /* ---- commands -------------------------------------------------------------------------------- */
 
 static void commands_grow(struct loader *loader, uint32_t worker)
@@ -247,7 +304,7 @@ static void commands_deliver(struct loader *loader, const struct core_command *c
     if (loader->n_due == DELIVER_AT_ONCE || loader->due_to != c->stream)
         commands_flush_due(loader);
     if (loader->spec.dataset.kind == DATASET_MIX)
-        loader_count_mixture(loader, c->stream, c->step);
+        commands_count_mixture(loader, c->stream, c->step);
     loader->due_to = c->stream;
     loader->due[loader->n_due++] = c->step;
 }
@@ -317,75 +374,6 @@ void loader_execute(struct loader *loader)
     loader->executing = false;
 }
 
-/* ---- what becomes of tasks ------------------------------------------------------------------- */
-
-/* Where the dataset says that the step's replica stands behind it. */
-static void commands_learn_state(struct core *core, struct step *step)
-{
-    struct stream *stream = step->stream;
-    struct dl_span record;
-
-    if (slot_read_state(segment_slot(step->segment, step->slot), step->segment->slot_bytes,
-                        &record) &&
-        record.len > 0 &&
-        dataset_states_learn(&stream->states, step_replica(stream, step->number), record) &&
-        core_pay(core, stream, NULL) < 0)
-        dataset_states_deinit(&stream->states); /* it only saves a worker's successor time */
-}
-
-void loader_on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes,
-                    const struct bad_list *bad, const struct made_times *made)
-{
-    struct loader *loader = owner;
-    _cleanup_(blame_backp)
-    _unused_ uint64_t before = blame_swap(loader->o.blame);
-    struct step *step = tag;
-
-    if (loader->measuring) {
-        measuring_took(loader->measuring, tag);
-        return;
-    }
-    if (loader->core.iterable && step->stream)
-        commands_learn_state(&loader->core, step);
-    core_done(&loader->core, step, samples, repeated, bytes, bad, made);
-    loader_execute(loader);
-}
-
-void loader_on_ended(void *owner, void *tag)
-{
-    core_ended(&((struct loader *)owner)->core, tag);
-}
-
-void loader_on_failed(void *owner, void *tag, const struct dl_error *err, const char *detail)
-{
-    struct loader *loader = owner;
-
-    if (loader->measuring)
-        measuring_refused(loader->measuring, tag, err);
-    else
-        core_fault(&loader->core, tag, err->code, err->message,
-                   detail ? must_strdup(detail) : NULL);
-}
-
-void loader_on_lost(void *owner, void *tag, bool culprit, const char *cause)
-{
-    struct loader *loader = owner;
-
-    if (loader->measuring)
-        measuring_lost(loader->measuring, tag, culprit, cause);
-    else
-        core_lost(&loader->core, tag, culprit, cause);
-}
-
-/* The pool counts what is free as soon as this returns. */
-void loader_on_reclaim(void *owner)
-{
-    struct loader *loader = owner;
-
-    core_reclaim(&loader->core);
-    loader_execute_all(loader);
-}
-
 /* ---- what clients release -------------------------------------------------------------------- */
 
 bool loader_return(struct loader *loader, struct stream *stream, struct dl_span steps, bool pin,
@@ -402,7 +390,7 @@ bool loader_return(struct loader *loader, struct stream *stream, struct dl_span 
                     : core_release(&loader->core, stream, *ret_unknown, now);
     }
     loader_execute(loader);
-    if (known && loader->headspace)
+    if (known)
         loader_headspace_returned(loader, stream, leased - stream->in_state[STEP_LEASED], waited_ns,
                                   now);
     return known;
@@ -452,7 +440,7 @@ static void commands_note_time(struct loader *loader)
 static void commands_schedule(struct loader *loader)
 {
     uint32_t n = pool_workers(loader->pool);
-    bool still = loader->headspace && loader_stills(loader);
+    bool still = loader_headspace_phase(loader) == HEADSPACE_BURST;
 
     for (uint32_t i = 0; i < n; i++) {
         loader->rooms[i] = pool_room(loader->pool, i);
@@ -469,12 +457,12 @@ static bool commands_turn(struct loader *loader)
 {
     struct core *core = &loader->core;
 
-    core->delivery_paused = loader->headspace && loader_pauses_delivery(loader);
+    core->delivery_paused = loader_headspace_phase(loader) == HEADSPACE_HOLD;
     core_deliver(core, loader->now);
     loader_execute(loader);
     if (loader->state == LOADER_OPEN)
         commands_schedule(loader);
-    bool again = loader->headspace && loader_headspace_look(loader);
+    bool again = loader_headspace_look(loader);
     return loader->state == LOADER_OPEN && (again || core_has_work(core));
 }
 
@@ -498,9 +486,4 @@ void loader_pump(struct loader *loader)
     }
     loader->starves = loader->core.starved && loader_is_starving(loader);
     loader->pumping = false;
-}
-
-void loader_on_changed(void *loader)
-{
-    loader_pump(loader);
 }

@@ -1,7 +1,7 @@
 /*
  * What headspace.h measures, at the loader that it is about: who reads, and what there is for them
  * is told after each turn of the pump, which a timer sees to as well, and what follows from the
- * phase is asked for by deliver() and schedule().
+ * phase is asked for by the pump.
  */
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/loader/loader_private.h"
@@ -20,19 +20,9 @@ struct loader_headspace {
     struct headspace *measure;     /* owned */
 };
 
-static bool loader_headspace_is_in(const struct loader *loader, enum headspace_phase phase)
+enum headspace_phase loader_headspace_phase(const struct loader *loader)
 {
-    return headspace_phase(loader->headspace->measure) == phase;
-}
-
-bool loader_pauses_delivery(const struct loader *loader)
-{
-    return loader_headspace_is_in(loader, HEADSPACE_HOLD);
-}
-
-bool loader_stills(const struct loader *loader)
-{
-    return loader_headspace_is_in(loader, HEADSPACE_BURST);
+    return loader->headspace ? headspace_phase(loader->headspace->measure) : HEADSPACE_ENDED;
 }
 
 static void loader_headspace_on_timer(uv_timer_t *timer)
@@ -155,6 +145,8 @@ bool loader_headspace_look(struct loader *loader)
     const struct stream *stream;
     size_t streams = 0;
 
+    if (!loader->headspace)
+        return false;
     DL_COUNT(loader->core.streams, stream, streams);
     _cleanup_free_ struct headspace_rank *ranks = must_alloc(max_u64(streams, 1) * sizeof *ranks);
     struct headspace *measure = loader->headspace->measure;
@@ -175,5 +167,6 @@ bool loader_headspace_look(struct loader *loader)
 void loader_headspace_returned(struct loader *loader, const struct stream *stream, uint32_t n,
                                uint64_t waited_ns, uint64_t now)
 {
-    headspace_returned(loader->headspace->measure, stream->number, n, waited_ns, now);
+    if (loader->headspace)
+        headspace_returned(loader->headspace->measure, stream->number, n, waited_ns, now);
 }

@@ -3,16 +3,13 @@
  *
  *   loader.c            its life: opening, users, what it is asked; breaking and closing
  *   loader_start.c      streams begin, and clients have them do things
- *   loader_commands.c   the shell of the core: what it decides is done, turn after turn, and what
- *                       becomes of workers' tasks is told it
- *   loader_workers.c    what its workers say of the dataset, and of its files
+ *   loader_commands.c   the shell of the core: what it decides is done, turn after turn
+ *   loader_workers.c    what its workers say: of the dataset, of its files, and of their tasks
  *   loader_changes.c    weights that are changed while it is read
  *   loader_reach.c      up to where it is read, for these, and other plans from there on
  *   loader_shared_changes.c  those that the nodes of a cluster agree on
- *   loader_mixture.c    what a mixture's datasets have of what was delivered
  *   loader_measure.c    lengths, before it is open
- *   loader_verdict.c    where the time goes
- *   loader_lately.c     the last ten minutes, for whoever looks later
+ *   loader_lately.c     where the time went: lately, and in the last ten minutes
  *   loader_headspace.c  what a faster one would be worth
  */
 #ifndef DL_LOADER_PRIVATE_H
@@ -125,26 +122,12 @@ void loader_hold_stream(struct loader *loader, struct stream *stream);
 void loader_execute(struct loader *loader);
 /* Also in the middle of that: for what the pool cannot wait for. */
 void loader_execute_all(struct loader *loader);
-/* Of struct pool_events. */
-void loader_on_done(void *loader, void *tag, uint32_t samples, uint32_t repeated, uint64_t bytes,
-                    const struct bad_list *bad, const struct made_times *made);
-void loader_on_ended(void *loader, void *tag);
-void loader_on_failed(void *loader, void *tag, const struct dl_error *err, const char *detail);
-void loader_on_lost(void *loader, void *tag, bool culprit, const char *cause);
-void loader_on_reclaim(void *loader);
-void loader_on_changed(void *loader);
 
 /* ---- loader_workers.c */
 
 extern const struct pool_events loader_pool_events;
 /* Warns the stream's client of files that were written to; there is one. */
 void loader_tell_written(struct loader *loader, struct stream *stream);
-
-/* ---- loader_mixture.c */
-
-/* Of a mixture: a batch is delivered to the stream. */
-void loader_count_mixture(struct loader *loader, struct stream *stream, const struct step *step);
-void loader_mixture_deinit(struct loader *loader); /* with the datasets' sizes */
 
 /* ---- loader_measure.c */
 
@@ -166,7 +149,7 @@ void measuring_took(struct measuring *m, void *tag);
 void measuring_refused(struct measuring *m, void *tag, const struct dl_error *err);
 void measuring_lost(struct measuring *m, void *tag, bool culprit, const char *cause);
 
-/* ---- loader_verdict.c */
+/* ---- loader_lately.c */
 
 /* A mark each so often: a while, which the verdict is about, is between one and two of these. */
 #define MARK_NS ((uint64_t)10 * 1000000000)
@@ -180,18 +163,14 @@ void loader_mark_anew(struct loader *loader); /* what was until now is no while 
  * the last while now, is said afterwards. */
 void loader_note_verdict(struct loader *loader, const struct stream *stream);
 
-/* ---- loader_lately.c */
-
-/* The stream has a client, which reads from now on. */
+/* The stream has a client, which reads from now on; it is about to end. */
 void loader_lately_begin(struct loader *loader, struct stream *stream);
-/* Once in a while, and when a stream is about to end: what was until now. */
-void loader_lately_look(struct loader *loader);
 void loader_lately_end(struct loader *loader, struct stream *stream);
 
-/* ---- loader_headspace.c, of a loader that has one */
+/* ---- loader_headspace.c */
 
-bool loader_pauses_delivery(const struct loader *loader);
-bool loader_stills(const struct loader *loader); /* no task is begun */
+/* In HOLD, deliveries are held back; in BURST, no task is begun. */
+enum headspace_phase loader_headspace_phase(const struct loader *loader);
 /* After each turn of the pump. True: there is to be another. */
 bool loader_headspace_look(struct loader *loader);
 /* Its client has released `n` batches of the stream, and waited for others before. */

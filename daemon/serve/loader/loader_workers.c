@@ -1,12 +1,18 @@
-/* What workers say, by the pool, of the dataset: that it is open, how far that is, its files. */
+/* What workers say, by the pool: of the dataset, that it is open, how far that is, its files; and
+ * of their tasks. */
+#include "daemon/cache/index_cache.h"
 #include "daemon/serve/base/blame.h"
+#include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
-#include "daemon/serve/loader/index_keep.h"
 #include "daemon/serve/loader/loader_private.h"
+#include "proto/common/sealed.h"
+#include "proto/slot_fill.h"
 
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
 #include <utlist.h>
 
@@ -146,17 +152,6 @@ static void workers_on_opening(void *owner, const struct dl_msg_w_opening *what)
     loader_tell_progress(loader, what->done, what->all, fit.message);
 }
 
-static void workers_on_indexed(void *owner, uint64_t key, int fd)
-{
-    const struct loader *loader = owner;
-
-    index_keep(&(struct index_keep_for){.crew = loader->o.crew,
-                                        .uid = loader->o.uid,
-                                        .dir = loader->o.config->cache,
-                                        .label = loader->spec.name},
-               key, fd);
-}
-
 static void workers_on_slow(void *owner, const struct slow_sample *what)
 {
     struct loader *loader = owner;
@@ -166,16 +161,157 @@ static void workers_on_slow(void *owner, const struct slow_sample *what)
         slow_list_add(&loader->slowest, what);
 }
 
+/* ---- indexes of files ------------------------------------------------------------------------ */
+
+/* One on its way to the cache on disk, which workers cannot write to. */
+struct index_store {
+    struct crew_job job;
+    struct index_cache_key key;
+    int fd;      /* owned */
+    char *dir;   /* owned */
+    char *label; /* owned */
+    struct dl_error err;
+    int r;
+};
+
+static void index_store_thread(struct crew_job *job)
+{
+    struct index_store *store = container_of(job, struct index_store, job);
+    uint64_t bytes;
+
+    store->r = sealed_size(store->fd, &bytes);
+    if (store->r < 0) {
+        (void)dl_error_set(&store->err, -store->r, store->dir, "the index is in no sealed memory");
+        return;
+    }
+    void *data = mmap(NULL, bytes, PROT_READ, MAP_SHARED, store->fd, 0);
+    if (data == MAP_FAILED) {
+        store->r = dl_error_set(&store->err, errno, store->dir, "the index cannot be mapped: %s",
+                                strerror(errno));
+        return;
+    }
+    store->r =
+        index_cache_store(store->dir, &store->key, (struct dl_span){data, bytes}, &store->err);
+    munmap(data, bytes);
+}
+
+static void index_store_done(struct crew_job *job)
+{
+    struct index_store *store = container_of(job, struct index_store, job);
+
+    if (store->r < 0)
+        log_loader(LOG_WARNING, store->label, store->key.uid,
+                   "%s: its files' index is not kept, and made anew when they are opened next: "
+                   "%s: %s",
+                   store->label, store->err.path, store->err.message);
+    close_fdp(&store->fd);
+    free(store->dir);
+    free(store->label);
+    free(store);
+}
+
+static void workers_on_indexed(void *owner, uint64_t key, int fd)
+{
+    const struct loader *loader = owner;
+    const char *dir = loader->o.config->cache;
+    int own = *dir ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
+
+    if (own < 0)
+        return;
+    struct index_store *store = must_alloc(sizeof *store);
+    store->key = (struct index_cache_key){.key = key, .uid = loader->o.uid};
+    store->fd = own;
+    store->dir = must_strdup(dir);
+    store->label = must_strdup(loader->spec.name);
+    crew_start(loader->o.crew, loader->o.uid, &store->job, index_store_thread, index_store_done);
+}
+
+/* ---- what becomes of tasks ------------------------------------------------------------------- */
+
+/* Where the dataset says that the step's replica stands behind it. */
+static void workers_learn_state(struct core *core, struct step *step)
+{
+    struct stream *stream = step->stream;
+    struct dl_span record;
+
+    if (slot_read_state(segment_slot(step->segment, step->slot), step->segment->slot_bytes,
+                        &record) &&
+        record.len > 0 &&
+        dataset_states_learn(&stream->states, step_replica(stream, step->number), record) &&
+        core_pay(core, stream, NULL) < 0)
+        dataset_states_deinit(&stream->states); /* it only saves a worker's successor time */
+}
+
+static void workers_on_done(void *owner, void *tag, uint32_t samples, uint32_t repeated,
+                            uint64_t bytes, const struct bad_list *bad,
+                            const struct made_times *made)
+{
+    struct loader *loader = owner;
+    _cleanup_(blame_backp)
+    _unused_ uint64_t before = blame_swap(loader->o.blame);
+    struct step *step = tag;
+
+    if (loader->measuring) {
+        measuring_took(loader->measuring, tag);
+        return;
+    }
+    if (loader->core.iterable && step->stream)
+        workers_learn_state(&loader->core, step);
+    core_done(&loader->core, step, samples, repeated, bytes, bad, made);
+    loader_execute(loader);
+}
+
+static void workers_on_ended(void *owner, void *tag)
+{
+    core_ended(&((struct loader *)owner)->core, tag);
+}
+
+static void workers_on_failed(void *owner, void *tag, const struct dl_error *err,
+                              const char *detail)
+{
+    struct loader *loader = owner;
+
+    if (loader->measuring)
+        measuring_refused(loader->measuring, tag, err);
+    else
+        core_fault(&loader->core, tag, err->code, err->message,
+                   detail ? must_strdup(detail) : NULL);
+}
+
+static void workers_on_lost(void *owner, void *tag, bool culprit, const char *cause)
+{
+    struct loader *loader = owner;
+
+    if (loader->measuring)
+        measuring_lost(loader->measuring, tag, culprit, cause);
+    else
+        core_lost(&loader->core, tag, culprit, cause);
+}
+
+/* The pool counts what is free as soon as this returns. */
+static void workers_on_reclaim(void *owner)
+{
+    struct loader *loader = owner;
+
+    core_reclaim(&loader->core);
+    loader_execute_all(loader);
+}
+
+static void workers_on_changed(void *owner)
+{
+    loader_pump(owner);
+}
+
 const struct pool_events loader_pool_events = {.opening = workers_on_opening,
                                                .indexed = workers_on_indexed,
                                                .ready = workers_on_ready,
                                                .broken = workers_on_broken,
-                                               .done = loader_on_done,
-                                               .ended = loader_on_ended,
-                                               .failed = loader_on_failed,
-                                               .lost = loader_on_lost,
-                                               .reclaim = loader_on_reclaim,
+                                               .done = workers_on_done,
+                                               .ended = workers_on_ended,
+                                               .failed = workers_on_failed,
+                                               .lost = workers_on_lost,
+                                               .reclaim = workers_on_reclaim,
                                                .retired = workers_on_retired,
                                                .written = workers_on_written,
                                                .slow = workers_on_slow,
-                                               .changed = loader_on_changed};
+                                               .changed = workers_on_changed};
