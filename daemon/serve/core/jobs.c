@@ -136,8 +136,7 @@ static bool positions_is_of_job(const struct position *at, const struct stream_p
     return at->world == p->world * max_u64(p->sharers, 1) && strcmp(at->job, p->job) == 0;
 }
 
-static struct position *positions_find_entry(const struct positions *positions,
-                                             const struct stream_params *rank)
+struct position *positions_find(const struct positions *positions, const struct stream_params *rank)
 {
     for (uint32_t i = 0; i < positions->count; i++) {
         struct position *at = &positions->all[i];
@@ -146,12 +145,6 @@ static struct position *positions_find_entry(const struct positions *positions,
             return at;
     }
     return NULL;
-}
-
-const struct position *positions_find(const struct positions *positions,
-                                      const struct stream_params *rank)
-{
-    return positions_find_entry(positions, rank);
 }
 
 static const struct position *positions_least(const struct positions *positions,
@@ -217,7 +210,7 @@ static struct position *positions_add(struct positions *positions)
 static struct position *positions_need(struct positions *positions,
                                        const struct stream_params *rank)
 {
-    struct position *at = positions_find_entry(positions, rank);
+    struct position *at = positions_find(positions, rank);
 
     if (!at) {
         at = positions_add(positions);
@@ -256,7 +249,7 @@ void positions_lose(struct positions *positions, const struct stream_params *ran
 
 void positions_forget(struct positions *positions, const struct stream_params *rank)
 {
-    struct position *at = positions_find_entry(positions, rank);
+    struct position *at = positions_find(positions, rank);
 
     if (at)
         *at = positions->all[--positions->count];

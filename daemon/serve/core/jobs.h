@@ -56,8 +56,8 @@ void positions_deinit(struct positions *positions);
 
 /* Of the rank that has these; a sharer has a position of its own. NULL: not known. Valid until
  * something is noted. */
-const struct position *positions_find(const struct positions *positions,
-                                      const struct stream_params *rank);
+struct position *positions_find(const struct positions *positions,
+                                const struct stream_params *rank);
 
 /* None of the job's ranks reads: all of them are to resume at the least of their positions. */
 void positions_level(struct positions *positions, const struct stream_params *rank);

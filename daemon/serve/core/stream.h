@@ -66,7 +66,6 @@ enum { STREAM_PHASES = 8 };
 #define PHASE_BIT(phase) (1U << STREAM_##phase)
 
 struct stream_rules {
-    const char *name;
     bool plans;    /* further steps, as far as its window reaches */
     bool delivers; /* what is due, to its client */
     bool is_read;  /* a client waits for its batches, or will */
@@ -74,21 +73,21 @@ struct stream_rules {
 };
 
 static const struct stream_rules stream_rules[STREAM_PHASES] = {
-    [STREAM_SETTLING] = {"settling", false, false, false,
+    [STREAM_SETTLING] = {false, false, false,
                          PHASE_BIT(EXPECTED) | PHASE_BIT(ACTIVE) | PHASE_BIT(SOURCE) |
                              PHASE_BIT(PAUSED) | PHASE_BIT(STOPPED)},
-    [STREAM_EXPECTED] = {"expected", true, false, false,
+    [STREAM_EXPECTED] = {true, false, false,
                          PHASE_BIT(ACTIVE) | PHASE_BIT(SOURCE) | PHASE_BIT(STOPPED)},
-    [STREAM_ACTIVE] = {"active", true, true, true,
+    [STREAM_ACTIVE] = {true, true, true,
                        PHASE_BIT(PAUSED) | PHASE_BIT(FINISHED) | PHASE_BIT(PARKED) |
                            PHASE_BIT(STOPPED)},
-    [STREAM_SOURCE] = {"source", true, false, false, PHASE_BIT(STOPPED)},
-    [STREAM_PAUSED] = {"paused", false, false, true,
+    [STREAM_SOURCE] = {true, false, false, PHASE_BIT(STOPPED)},
+    [STREAM_PAUSED] = {false, false, true,
                        PHASE_BIT(SETTLING) | PHASE_BIT(ACTIVE) | PHASE_BIT(PARKED) |
                            PHASE_BIT(STOPPED)},
-    [STREAM_FINISHED] = {"finished", false, false, false, PHASE_BIT(PARKED) | PHASE_BIT(STOPPED)},
-    [STREAM_PARKED] = {"parked", false, false, false, PHASE_BIT(ACTIVE) | PHASE_BIT(STOPPED)},
-    [STREAM_STOPPED] = {"stopped", false, false, false, 0},
+    [STREAM_FINISHED] = {false, false, false, PHASE_BIT(PARKED) | PHASE_BIT(STOPPED)},
+    [STREAM_PARKED] = {false, false, false, PHASE_BIT(ACTIVE) | PHASE_BIT(STOPPED)},
+    [STREAM_STOPPED] = {false, false, false, 0},
 };
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -256,11 +255,6 @@ struct stream *stream_new(const struct stream_params *params, struct epoch *epoc
                           const struct plan *plan);
 /* All steps must be gone: drop them, then give back what is leased. */
 struct stream *stream_free(struct stream *stream);
-
-static inline const struct stream_rules *stream_rules_of(const struct stream *stream)
-{
-    return &stream_rules[stream->phase];
-}
 
 /* Asserts that the table allows it. */
 void stream_become(struct stream *stream, enum stream_phase phase);

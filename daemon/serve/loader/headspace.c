@@ -51,7 +51,6 @@ struct headspace {
     bool resting;      /* APART until that is so */
     uint32_t wanted;   /* steps of each rank */
     uint32_t ranks;    /* most that were seen at once */
-    bool seen;         /* ranks, once */
     struct track *tracks;
     size_t n_tracks, cap_tracks;
     struct steps as_is, perfect;
@@ -257,7 +256,7 @@ static void headspace_look_watch(struct headspace *h, const struct headspace_now
     bool enough = h->as_is.n >= headspace_wanted(h) ||
                   (lasted >= HEADSPACE_WATCH_NS && h->as_is.n >= HEADSPACE_FEW);
 
-    if (!h->seen && now->n_ranks == 0) {
+    if (h->ranks == 0) {
         fail(h, now->ns, ENODATA, "no trainer reads it; measure while one does");
     } else if (now->n_ranks == 0 && now->ns - min_u64(h->moved_ns, now->ns) >= HEADSPACE_APART_NS) {
         headspace_finish(h, now->ns);
@@ -453,7 +452,6 @@ bool headspace_look(struct headspace *h, const struct headspace_now *now)
     case HEADSPACE_ENDED:
         break;
     }
-    h->seen = h->seen || now->n_ranks > 0;
     headspace_forget_gone(h, now);
     return h->phase != before;
 }
