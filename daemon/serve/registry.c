@@ -285,27 +285,27 @@ static int registry_make_loader(struct daemon *d, struct session *session, struc
                                 struct dl_error *err)
 {
     char key[KEY_MAX];
-    struct loader_options options = {.loop = &d->loop,
+    struct loader_options options = {.pool = {.loop = &d->loop,
+                                              .config = &d->config,
+                                              .hosts = d->hosts,
+                                              .account = session_account(session),
+                                              .budget = &d->budget,
+                                              .retired = &d->retired,
+                                              .next_segment = &d->next_segment,
+                                              .told_sandbox = &d->told_sandbox,
+                                              .stuck = &d->stuck},
                                      .crew = d->crew,
-                                     .config = &d->config,
-                                     .hosts = d->hosts,
-                                     .account = session_account(session),
                                      .uid = session_uid(session),
                                      .blame = blame_at(),
-                                     .budget = &d->budget,
-                                     .retired = &d->retired,
                                      .pictures = &d->pictures,
-                                     .next_segment = &d->next_segment,
-                                     .told_sandbox = &d->told_sandbox,
-                                     .stuck = &d->stuck,
                                      .events = &loader_events,
                                      .context = d};
 
     const struct rights_asker asker = {
         .config = &d->config, .private = d->options.private, .uid = options.uid, .own = geteuid()};
 
-    options.foreign = rights_is_other(&asker);
-    options.reader = session_credentials(session);
+    options.pool.foreign = rights_is_other(&asker);
+    options.pool.reader = session_credentials(session);
     registry_write_key(options.uid, spec->name, key);
     int r = rights_check(&asker, spec, err);
     if (r == 0)

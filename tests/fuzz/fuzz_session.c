@@ -174,17 +174,17 @@ static int find_loader(void *context, struct session *session, struct loader_wan
                        struct dl_error *err)
 {
     struct game *g = context;
-    struct loader_options options = {.loop = &g->loop,
+    struct loader_options options = {.pool = {.loop = &g->loop,
+                                              .config = &g->config,
+                                              .hosts = g->hosts,
+                                              .account = session_account(session),
+                                              .budget = &g->budget,
+                                              .retired = &g->retired,
+                                              .next_segment = &g->next_segment,
+                                              .told_sandbox = &g->told_sandbox,
+                                              .stuck = &g->stuck},
                                      .crew = g->crew,
-                                     .config = &g->config,
-                                     .hosts = g->hosts,
-                                     .account = session_account(session),
                                      .uid = session_uid(session),
-                                     .budget = &g->budget,
-                                     .retired = &g->retired,
-                                     .next_segment = &g->next_segment,
-                                     .told_sandbox = &g->told_sandbox,
-                                     .stuck = &g->stuck,
                                      .events = &loader_events,
                                      .context = g};
     int which, r;

@@ -45,39 +45,29 @@ static void loader_end_after(struct loader *loader, uint64_t ms)
 
 static int loader_start_pool(struct loader *loader, struct dl_error *err)
 {
-    const struct loader_options *o = &loader->o;
+    struct pool_options *o = &loader->o.pool;
 
-    return pool_new(&(struct pool_options){.loop = o->loop,
-                                           .config = o->config,
-                                           .spec = &loader->spec,
-                                           .hosts = o->hosts,
-                                           .python = &o->python,
-                                           .foreign = o->foreign,
-                                           .reader = loader->reader,
-                                           .pictures = &loader->pictures,
-                                           .account = o->account,
-                                           .budget = o->budget,
-                                           .retired = o->retired,
-                                           .next_segment = o->next_segment,
-                                           .told_sandbox = o->told_sandbox,
-                                           .stuck = o->stuck,
-                                           .events = &loader_pool_events,
-                                           .owner = loader},
-                    &loader->pool, err);
+    o->spec = &loader->spec;
+    o->python = &loader->o.python;
+    o->reader = loader->reader;
+    o->pictures = &loader->pictures;
+    o->events = &loader_pool_events;
+    o->owner = loader;
+    return pool_new(o, &loader->pool, err);
 }
 
 int loader_new(const struct loader_options *options, struct dl_spec *spec, struct loader **ret,
                struct dl_error *err)
 {
     struct loader *loader = must_alloc(sizeof *loader);
-    int r = quota_charge(options->account, QUOTA_LOADERS, 1, err);
+    int r = quota_charge(options->pool.account, QUOTA_LOADERS, 1, err);
 
     loader->o = *options;
-    loader->reader = credentials_copy(options->reader);
-    loader->o.reader = NULL;
+    loader->reader = credentials_copy(options->pool.reader);
     loader->ticks = loader->hold = UINT64_MAX;
-    loader->epochs = (struct epoch_set){
-        .payer = {options->account, options->budget}, .crew = options->crew, .uid = options->uid};
+    loader->epochs = (struct epoch_set){.payer = {options->pool.account, options->pool.budget},
+                                        .crew = options->crew,
+                                        .uid = options->uid};
     loader->spec = *spec;
     *spec = (struct dl_spec){0};
     if (r < 0)
@@ -91,22 +81,22 @@ int loader_new(const struct loader_options *options, struct dl_spec *spec, struc
                                 &loader->pictures, err)) < 0 ||
         (r = loader_start_pool(loader, err)) < 0)
         goto charged;
-    uv_timer_init(options->loop, &loader->end);
-    uv_timer_init(options->loop, &loader->tick);
+    uv_timer_init(options->pool.loop, &loader->end);
+    uv_timer_init(options->pool.loop, &loader->tick);
     loader->end.data = loader->tick.data = loader;
     loader->open_handles = 2;
     core_init(&loader->core, &(struct core_options){.spec = &loader->spec,
-                                                    .account = options->account,
-                                                    .linger_ns = options->config->linger,
+                                                    .account = options->pool.account,
+                                                    .linger_ns = options->pool.config->linger,
                                                     .in_turn = python_in_turn(&loader->spec)});
-    loader->lately.account = options->account;
+    loader->lately.account = options->pool.account;
     loader->rooms = must_alloc(loader->spec.workers * sizeof *loader->rooms);
     *ret = loader;
     return 0;
 
 charged:
     pictures_list_deinit(&loader->pictures);
-    quota_return(options->account, QUOTA_LOADERS, 1);
+    quota_return(options->pool.account, QUOTA_LOADERS, 1);
 refused:
     python_run_deinit(&loader->o.python);
     spec_deinit(&loader->spec);
@@ -155,7 +145,7 @@ struct loader *loader_free(struct loader *loader)
     lately_book_deinit(&loader->lately);
     LL_FOREACH_SAFE (loader->written, file, other)
         free(file);
-    quota_return(loader->o.account, QUOTA_LOADERS, 1);
+    quota_return(loader->o.pool.account, QUOTA_LOADERS, 1);
     uv_close((uv_handle_t *)&loader->end, loader_on_closed);
     uv_close((uv_handle_t *)&loader->tick, loader_on_closed);
     return NULL;
@@ -226,7 +216,7 @@ static void loader_end_if_unused(struct loader *loader)
     /* Nobody else can ask for what a client's host has: a trainer's workers go with its loader. */
     bool at_once = loader->state == LOADER_BROKEN || loader->o.python.host_number;
     if (loader->pool)
-        loader_end_after(loader, at_once ? 0 : loader->o.config->linger / 1000000);
+        loader_end_after(loader, at_once ? 0 : loader->o.pool.config->linger / 1000000);
 }
 
 void loader_leave(struct loader_user *user)
@@ -264,7 +254,7 @@ const struct dl_spec *loader_spec(const struct loader *loader)
 
 bool loader_may_join(const struct loader *loader, const struct credentials *who)
 {
-    return !loader->o.foreign || !loader->reader || loader->reader->ids[0] == 0 ||
+    return !loader->o.pool.foreign || !loader->reader || loader->reader->ids[0] == 0 ||
            credentials_equal(loader->reader, who);
 }
 

@@ -70,22 +70,14 @@ struct loader_events {
 };
 
 struct loader_options {
-    uv_loop_t *loop;
+    /* But for what only the loader knows: its spec, python, pictures, events and owner. `reader`,
+     * of who opens it, is copied, and may be NULL. */
+    struct pool_options pool;
     struct crew *crew;
-    const struct config *config; /* borrowed */
-    struct hosts *hosts;
     struct python_run python; /* consumed by loader_new(), also on failure */
-    struct quota_account *account;
     uid_t uid;
-    bool foreign;                     /* another user's than the daemon's: see rights.h */
-    const struct credentials *reader; /* of who opens it; copied; may be NULL */
-    uint64_t blame;                   /* the key of who asked for it: base/blame.h */
-    struct budget *budget;
-    struct retired *retired;       /* of all loaders; borrowed */
-    struct pictures_set *pictures; /* of all loaders; borrowed */
-    uint32_t *next_segment;
-    bool *told_sandbox;
-    uint64_t *stuck;                    /* the daemon's count of killed workers that do not end */
+    uint64_t blame;                     /* the key of who asked for it: base/blame.h */
+    struct pictures_set *pictures;      /* of all loaders; borrowed */
     const struct loader_events *events; /* borrowed, static */
     void *context;
 };

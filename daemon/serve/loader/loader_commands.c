@@ -271,7 +271,7 @@ static void commands_drop(struct loader *loader, const struct core_command *c)
         epoch_unref(&loader->epochs, c->epoch);
     if (c->number)
         pool_forget(loader->pool, c->number);
-    quota_return(loader->o.account, QUOTA_EPOCHS, 1);
+    quota_return(loader->o.pool.account, QUOTA_EPOCHS, 1);
 }
 
 static void commands_say(struct loader *loader, const struct core_command *c)

@@ -46,7 +46,7 @@ int loader_headspace(struct loader *loader, struct headspace_asker *asker, uint3
     h->loader = loader;
     h->asker = asker;
     h->measure = headspace_new(steps, uv_hrtime());
-    uv_timer_init(loader->o.loop, &h->timer);
+    uv_timer_init(loader->o.pool.loop, &h->timer);
     h->timer.data = h;
     uv_timer_start(&h->timer, loader_headspace_on_timer, 0, LOOK_MS);
     loader->headspace = h;

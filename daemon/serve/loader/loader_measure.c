@@ -80,7 +80,7 @@ static void measure_log_lengths(const struct measuring *m)
 static struct length_cache_for measure_cache(const struct loader *loader)
 {
     return (struct length_cache_for){
-        .crew = loader->o.crew, .uid = loader->o.uid, .dir = loader->o.config->cache};
+        .crew = loader->o.crew, .uid = loader->o.uid, .dir = loader->o.pool.config->cache};
 }
 
 static void measure_finish(struct measuring *m)

@@ -135,13 +135,13 @@ int loader_add_stream(struct loader *loader, const struct stream_params *params,
     if (r == 0)
         r = spec_check_history(&loader->spec, &params->before, err);
     if (r == 0)
-        r = quota_charge(loader->o.account, QUOTA_EPOCHS, 1, err);
+        r = quota_charge(loader->o.pool.account, QUOTA_EPOCHS, 1, err);
     if (r < 0)
         return r;
     if (!params->replicas && !params->fed)
         r = loader_ref_plan(loader, params, &epoch, err);
     if (r < 0) {
-        quota_return(loader->o.account, QUOTA_EPOCHS, 1);
+        quota_return(loader->o.pool.account, QUOTA_EPOCHS, 1);
         return r;
     }
     *ret = core_add(&loader->core, params, epoch, epoch ? epoch_plan(epoch) : NULL);

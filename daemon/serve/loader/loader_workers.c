@@ -213,7 +213,7 @@ static void index_store_done(struct crew_job *job)
 static void workers_on_indexed(void *owner, uint64_t key, int fd)
 {
     const struct loader *loader = owner;
-    const char *dir = loader->o.config->cache;
+    const char *dir = loader->o.pool.config->cache;
     int own = *dir ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
 
     if (own < 0)
