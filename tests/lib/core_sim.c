@@ -115,6 +115,15 @@ static bool somebody_reads(const struct sim *sim)
     return false;
 }
 
+static uint32_t count_parked(const struct sim *sim)
+{
+    const struct stream *stream;
+    uint32_t n;
+
+    DL_COUNT2(sim->core.parked, stream, n, queue_next);
+    return n;
+}
+
 /* Its client is gone; a job comes back at the lowest step that was not released: of this rank, or
  * where no other reads, of all. */
 static void die(struct sim *sim, struct sim_pass *pass)
@@ -123,10 +132,10 @@ static void die(struct sim *sim, struct sim_pass *pass)
     uint32_t rank = pass->rank;
     uint64_t epoch = pass->epoch, position = position_of(sim, pass);
     bool stopped = pass->stopped, was_parked, alone;
-    uint32_t parked = sim->core.n_parked;
+    uint32_t parked = count_parked(sim);
 
     core_lose(&sim->core, pass->stream, true, sim->now);
-    was_parked = sim->core.n_parked > parked;
+    was_parked = count_parked(sim) > parked;
     sim->totals->parked += was_parked;
     *pass = (struct sim_pass){0};
     sim_execute(sim);

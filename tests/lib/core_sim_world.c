@@ -248,6 +248,7 @@ static bool is_idle(const struct sim *sim)
 static void grow(struct sim *sim, uint32_t worker)
 {
     struct dl_error err = {0};
+    uint32_t lacks = worker;
 
     if (worker == CORE_ANY)
         worker = sim_draw(sim, sim->rules->workers);
@@ -262,7 +263,7 @@ static void grow(struct sim *sim, uint32_t worker)
     if (sim_add_segment(sim, worker))
         return;
     dl_error_set(&err, ENOMEM, "memory.limit", "all of it is used");
-    core_refuse_memory(&sim->core, &err, is_idle(sim));
+    core_refuse_memory(&sim->core, lacks, &err, is_idle(sim));
 }
 
 static struct plan *plan_of(const struct sim *sim, const struct stream_params *params)

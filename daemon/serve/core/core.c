@@ -86,7 +86,7 @@ void core_deinit(struct core *core)
     while (core_next_command(core, &command))
         free(command.text);
     assert(!core->streams && !core->touched && !core->later && !core->parked && !core->sources);
-    assert(!core->waiting && !core->readers && core->n_parked == 0);
+    assert(!core->waiting && !core->readers);
     free(core->wanting);
     free(core->commands.items);
     positions_deinit(&core->positions);
@@ -519,7 +519,6 @@ void core_drop_steps(struct core *core, struct stream *stream)
 
 static void core_stop_as(struct core *core, struct stream *stream, bool willed, bool lost)
 {
-    core->n_parked -= stream->phase == STREAM_PARKED;
     if (willed)
         core_note_stop(core, stream);
     core_leave(core, stream, lost);

@@ -127,11 +127,9 @@ struct core {
     struct stream *sources;  /* borrowed list (by peer_prev, peer_next) */
     struct step *waiting;    /* steps to run again, borrowed */
     struct reader *readers;  /* by owner: what each holds of the loader */
-    uint32_t n_parked;
     uint32_t streams_made;
     bool expecting; /* epochs have followed each other so far */
     bool again;     /* there may be more to schedule, without any event */
-    uint32_t lacks; /* CORE_GROW was said for that worker last */
     bool starved;   /* when work was handed out last, there was no memory for what is asked for */
     struct dl_error starving; /* what streams starve by; path "": none has */
 
@@ -266,8 +264,9 @@ void core_fault(struct core *core, struct step *step, int code, const char *what
 
 /* Memory is short: READY steps in retiring segments are given up, to be made again. */
 void core_reclaim(struct core *core);
-/* CORE_GROW failed with `err`. `idle`: no worker has anything to do, or is coming. */
-void core_refuse_memory(struct core *core, const struct dl_error *err, bool idle);
+/* CORE_GROW for that worker failed with `err`. `idle`: no worker has anything to do, or is coming.
+ */
+void core_refuse_memory(struct core *core, uint32_t worker, const struct dl_error *err, bool idle);
 
 /* ---- turns ----------------------------------------------------------------------------------- */
 

@@ -142,7 +142,9 @@ static void jobs_recall(struct core *core, struct stream *stream, struct step *s
 
 static void jobs_park(struct core *core, struct stream *stream, uint64_t now)
 {
+    const struct stream *parked;
     struct step *step, *next;
+    uint32_t n;
 
     core_cancel(core, stream, NULL);
     HASH_ITER (hh, stream->steps, step, next) {
@@ -154,7 +156,8 @@ static void jobs_park(struct core *core, struct stream *stream, uint64_t now)
     stream_become(stream, STREAM_PARKED);
     stream->parked_ns = now;
     core_enqueue(stream, &core->parked, false);
-    if (++core->n_parked > PARKED_MAX)
+    DL_COUNT2(core->parked, parked, n, queue_next);
+    if (n > PARKED_MAX)
         core_drop_oldest(core);
 }
 
@@ -197,7 +200,6 @@ struct stream *core_take_parked(struct core *core, const struct stream_params *p
     if (!found)
         return NULL;
     core_enqueue(found, NULL, false);
-    core->n_parked--;
     return found;
 }
 

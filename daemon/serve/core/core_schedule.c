@@ -332,7 +332,6 @@ static void schedule_ask_for_memory(const struct round *round)
     if (!round->lacking || stream_is_expected(round->lacking) ||
         schedule_has_slot(round, round->lacks))
         return;
-    round->core->lacks = round->lacks;
     core_command(round->core, CORE_GROW, NULL)->worker = round->lacks;
 }
 
@@ -434,24 +433,20 @@ static bool schedule_yield_slot_of(struct core *core, uint32_t worker)
  * made again later: of the worker that lacks a slot, or of another, which may then give its memory
  * to that one.
  */
-static bool schedule_yield(struct core *core)
+static bool schedule_yield(struct core *core, uint32_t worker)
 {
-    return schedule_yield_slot_of(core, core->lacks) ||
-           (core->lacks != CORE_ANY && schedule_yield_slot_of(core, CORE_ANY));
+    return schedule_yield_slot_of(core, worker) ||
+           (worker != CORE_ANY && schedule_yield_slot_of(core, CORE_ANY));
 }
 
-void core_refuse_memory(struct core *core, const struct dl_error *err, bool idle)
+void core_refuse_memory(struct core *core, uint32_t worker, const struct dl_error *err, bool idle)
 {
-    if (core_make_way(core)) {
+    if (core_make_way(core) || (idle && schedule_yield(core, worker))) {
         core->again = true;
         return;
     }
     if (!idle)
         return;
-    if (schedule_yield(core)) {
-        core->again = true;
-        return;
-    }
     core->starving = *err;
     core->starved = true;
     if (core->delivery_paused) /* what is there comes soon */

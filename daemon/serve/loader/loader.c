@@ -33,7 +33,7 @@ static void loader_on_end(uv_timer_t *timer)
 
 uint64_t loader_unused_since(const struct loader *loader, bool *ret_parked)
 {
-    *ret_parked = loader->core.n_parked > 0;
+    *ret_parked = loader->core.parked;
     return loader_users(loader) > 0 || loader->executing || loader->pumping ? UINT64_MAX
                                                                             : loader->unused_ns;
 }

@@ -336,8 +336,7 @@ int loader_mix(struct loader *loader, struct loader_change *change, struct dl_er
     if (r < 0)
         return r;
     changes_let_go(loader);
-    changes_log(loader, "weights were changed");
-    changes_tell(loader);
+    changes_tell(loader, "weights were changed");
     loader_pump(loader);
     return 0;
 }
@@ -439,8 +438,7 @@ int loader_bring_changes(struct loader *loader, const struct stream_params *para
     loader_execute(loader);
     if (r < 0)
         return r;
-    changes_log(loader, "a client resumes");
-    changes_tell(loader);
+    changes_tell(loader, "a client resumes");
     return 0;
 }
 

@@ -32,8 +32,8 @@ struct changes_reach {
 };
 
 struct changes_reach changes_look(const struct loader *loader);
-void changes_log(const struct loader *loader, const char *why);
-void changes_tell(struct loader *loader);
+/* The list is another, and why: for the log, and for who has opened it. */
+void changes_tell(struct loader *loader, const char *why);
 /* All that is planned lies before what differs. */
 int changes_set(struct loader *loader, struct mix_changes *list, struct dl_error *err);
 

@@ -248,7 +248,7 @@ static void commands_grow(struct loader *loader, uint32_t worker)
            loader->o.events->make_way(loader->o.context, loader))
         err = (struct dl_error){0};
     if (!grown)
-        core_refuse_memory(&loader->core, &err, pool_idle(loader->pool));
+        core_refuse_memory(&loader->core, worker, &err, pool_idle(loader->pool));
 }
 
 /* Failing is no loss: the epoch then starts when it is asked for. */
@@ -291,21 +291,23 @@ static void commands_say(struct loader *loader, const struct core_command *c)
 
 static void commands_flush_due(struct loader *loader)
 {
-    if (loader->n_due > 0 && loader->written_told < loader->n_written)
-        loader_tell_written(loader, loader->due_to);
-    if (loader->n_due > 0)
-        loader->o.events->deliver(loader->due_to, loader->due, loader->n_due);
+    if (loader->n_due == 0)
+        return;
+    struct stream *stream = loader->due[0]->stream;
+    if (loader->written_told < loader->n_written)
+        loader_tell_written(loader, stream);
+    loader->o.events->deliver(stream, loader->due, loader->n_due);
     loader->n_due = 0;
 }
 
 /* Batches of a stream go to its client together. */
 static void commands_deliver(struct loader *loader, const struct core_command *c)
 {
-    if (loader->n_due == DELIVER_AT_ONCE || loader->due_to != c->stream)
+    if (loader->n_due == DELIVER_AT_ONCE ||
+        (loader->n_due > 0 && loader->due[0]->stream != c->stream))
         commands_flush_due(loader);
     if (loader->spec.dataset.kind == DATASET_MIX)
         commands_count_mixture(loader, c->stream, c->step);
-    loader->due_to = c->stream;
     loader->due[loader->n_due++] = c->step;
 }
 

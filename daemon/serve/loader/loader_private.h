@@ -64,9 +64,8 @@ struct loader {
     uint64_t fingerprint;
     struct state_identity identity; /* whole once it is open */
 
-    struct step *due[DELIVER_AT_ONCE]; /* borrowed; CORE_DELIVER commands on their way, */
+    struct step *due[DELIVER_AT_ONCE]; /* borrowed; of one stream; CORE_DELIVER on their way */
     uint32_t n_due;
-    struct stream *due_to;     /* all for this stream */
     struct worker_room *rooms; /* owned; of each worker */
     bool pumping;
     bool executing; /* commands */

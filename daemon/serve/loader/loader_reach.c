@@ -96,7 +96,7 @@ struct changes_plan {
     struct epoch *epoch; /* counted */
 };
 
-void changes_log(const struct loader *loader, const char *why)
+static void changes_log(const struct loader *loader, const char *why)
 {
     const struct mix_changes *changes = loader->changes;
     const char *name = loader->spec.name;
@@ -119,10 +119,11 @@ void changes_log(const struct loader *loader, const char *why)
         log_loader(LOG_INFO, name, loader->o.uid, "%s: %s: the weights of its spec", name, why);
 }
 
-void changes_tell(struct loader *loader)
+void changes_tell(struct loader *loader, const char *why)
 {
     struct loader_user *user;
 
+    changes_log(loader, why);
     DL_FOREACH (loader->users, user) {
         if (user->answered && !user->leaving)
             loader->o.events->changed(user);

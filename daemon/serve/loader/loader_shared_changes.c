@@ -287,8 +287,7 @@ static void changes_take(struct loader *loader, struct mix_changes *list)
         return;
     }
     changes_let_go(loader);
-    changes_log(loader, "weights were changed");
-    changes_tell(loader);
+    changes_tell(loader, "weights were changed");
     loader_pump(loader);
 }
 
@@ -368,8 +367,7 @@ static int changes_set_shared(struct loader *loader, struct mix_changes *list, s
     int r = changes_replace(loader, list, err);
     if (r < 0)
         return r;
-    changes_log(loader, "a client resumes in the cluster's world");
-    changes_tell(loader);
+    changes_tell(loader, "a client resumes in the cluster's world");
     return 0;
 }
 
