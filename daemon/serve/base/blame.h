@@ -41,8 +41,12 @@ uint64_t blame_key(uid_t uid, uint32_t kind, const void *data, size_t len);
 /* What this thread is at from now on, 0: nothing that anybody asked for; what it was at before. */
 uint64_t blame_swap(uint64_t key);
 uint64_t blame_at(void); /* what it is at */
-/* For _cleanup_(): what it was at before. */
 void blame_backp(const uint64_t *before);
+/* A declaration: this thread is at that up to the end of the block, and then at what it was before.
+ */
+#define BLAMING(key)       \
+    _cleanup_(blame_backp) \
+    _unused_ uint64_t blame_before = blame_swap(key)
 
 /* 0; or -EPERM with `err`: the daemon has died of it too often. `what` is its name for people. */
 int _nodiscard_ blame_check(uint64_t key, const char *what, struct dl_error *err);

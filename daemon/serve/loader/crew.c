@@ -49,8 +49,7 @@ struct crew *crew_free(struct crew *crew)
 static void crew_on_run(uv_work_t *work)
 {
     struct crew_job *job = container_of(work, struct crew_job, work);
-    _cleanup_(blame_backp)
-    _unused_ uint64_t before = blame_swap(job->blame);
+    BLAMING(job->blame);
 
     job->run(job);
 }
@@ -95,8 +94,7 @@ static void crew_on_done(uv_work_t *work, int status)
     struct crew_job *job = container_of(work, struct crew_job, work);
     struct crew_user *user = steal_ptr(job->user);
     struct crew *crew = user->crew;
-    _cleanup_(blame_backp)
-    _unused_ uint64_t before = blame_swap(job->blame);
+    BLAMING(job->blame);
 
     assert(status == 0 && !job->waits); /* nobody cancels it */
     crew_turns_end(&crew->turns, &user->place);

@@ -403,8 +403,7 @@ bool loader_return(struct loader *loader, struct stream *stream, struct dl_span 
 static void commands_on_tick(uv_timer_t *timer)
 {
     struct loader *loader = timer->data;
-    _cleanup_(blame_backp)
-    _unused_ uint64_t before = blame_swap(loader->o.blame);
+    BLAMING(loader->o.blame);
     uint64_t due = loader->ticks; /* it may come early by what it rounds to */
 
     loader->ticks = UINT64_MAX;
@@ -473,8 +472,7 @@ void loader_pump(struct loader *loader)
     if (loader->pumping || loader->executing || loader->halted ||
         (loader->state != LOADER_OPEN && !loader->measuring))
         return;
-    _cleanup_(blame_backp)
-    _unused_ uint64_t before = blame_swap(loader->o.blame);
+    BLAMING(loader->o.blame);
     loader->pumping = true;
     commands_note_time(loader);
     pool_collect(loader->pool);

@@ -111,8 +111,7 @@ static void start_on_worked_out(struct loader *loader, struct stream *stream)
 void loader_on_planned(void *owner)
 {
     struct loader *loader = owner;
-    _cleanup_(blame_backp)
-    _unused_ uint64_t before = blame_swap(loader->o.blame);
+    BLAMING(loader->o.blame);
     struct stream *stream, *next;
 
     DL_FOREACH_SAFE (loader->core.streams, stream, next) {

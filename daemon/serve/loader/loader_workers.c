@@ -46,8 +46,7 @@ static int workers_take_sizes(struct loader *loader, struct dl_span sizes, struc
 static void workers_on_ready(void *owner, const struct dl_msg_w_ready *what)
 {
     struct loader *loader = owner;
-    _cleanup_(blame_backp)
-    _unused_ uint64_t before = blame_swap(loader->o.blame);
+    BLAMING(loader->o.blame);
     struct core *core = &loader->core;
     struct dl_error err = {0};
 
@@ -247,8 +246,7 @@ static void workers_on_done(void *owner, void *tag, uint32_t samples, uint32_t r
                             const struct made_times *made)
 {
     struct loader *loader = owner;
-    _cleanup_(blame_backp)
-    _unused_ uint64_t before = blame_swap(loader->o.blame);
+    BLAMING(loader->o.blame);
     struct step *step = tag;
 
     if (loader->measuring) {

@@ -134,8 +134,7 @@ static bool session_is_last_word(enum message_number number)
  */
 static void session_hear_last_words(struct session *s)
 {
-    _cleanup_(blame_backp)
-    _unused_ uint64_t before = blame_swap(blame_at()); /* messages name loaders */
+    BLAMING(blame_at()); /* messages name loaders */
     struct dl_error err = {0};
     struct dl_span payload;
     struct dl_message msg;
@@ -316,8 +315,7 @@ static int session_do(struct session *s, const struct dl_message *msg, struct dl
     }
     if (r < 0 && msg->number != DL_MSG_CONTROL) /* by which it is stopped */
         return r;
-    _cleanup_(blame_backp)
-    _unused_ uint64_t before = blame_swap(key);
+    BLAMING(key);
     return session_handle(s, msg, err);
 }
 

@@ -135,8 +135,7 @@ static void session_open_read(struct crew_job *job)
 int session_try_opening(struct session *s, struct opening *opening, uint64_t asked,
                         struct dl_error *err)
 {
-    _cleanup_(blame_backp)
-    _unused_ uint64_t before = blame_swap(opening->blame);
+    BLAMING(opening->blame);
     struct loader *loader;
     int r = opening->r;
 
