@@ -118,23 +118,6 @@ int weight_table_map(int fd, uint64_t n, uint64_t sum, struct weight_table **ret
     return 0;
 }
 
-int weight_table_write(int fd, const double *weights, uint64_t n)
-{
-    const char *from = (const char *)weights;
-    uint64_t len = n * sizeof *weights, at = 0;
-
-    while (at < len) {
-        ssize_t wrote = write(fd, from + at, min_u64(len - at, 1 << 30));
-
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote <= 0)
-            return wrote < 0 ? -errno : -ENOSPC;
-        at += (uint64_t)wrote;
-    }
-    return 0;
-}
-
 int weight_table_memfd(const double *weights, uint64_t n)
 {
     return sealed_new("dloader-weights", weights, n * sizeof *weights);

@@ -57,7 +57,4 @@ int _nodiscard_ weight_table_map(int fd, uint64_t n, uint64_t sum, struct weight
 /* Such a memfd of them; negative errno. The caller closes it. */
 int _nodiscard_ weight_table_memfd(const double *weights, uint64_t n);
 
-/* All of their bytes, to where the file is at. Negative errno. */
-int _nodiscard_ weight_table_write(int fd, const double *weights, uint64_t n);
-
 #endif

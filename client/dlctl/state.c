@@ -3,6 +3,7 @@
 
 #include "client/dlctl/options.h"
 #include "client/dlctl/report.h"
+#include "proto/common/fd_io.h"
 #include "proto/dataset_state.h"
 #include "proto/mix_changes.h"
 #include "proto/state_token.h"
@@ -31,16 +32,13 @@ void state_file_deinit(struct state_file *file)
 static int state_read_more(int fd, struct state_file *file)
 {
     uint8_t *grown = realloc(file->bytes, file->len + FILE_STEP);
-    ssize_t n;
 
     if (!grown)
         return -ENOMEM;
     file->bytes = grown;
-    do {
-        n = read(fd, grown + file->len, FILE_STEP);
-    } while (n < 0 && errno == EINTR);
+    int64_t n = fd_read_all(fd, grown + file->len, FILE_STEP);
     file->len += n > 0 ? (size_t)n : 0;
-    return n < 0 ? -errno : n > 0;
+    return n < 0 ? (int)n : n > 0;
 }
 
 int state_file_read(const char *path, struct state_file *ret, struct dl_error *err)
@@ -65,21 +63,6 @@ int state_file_read(const char *path, struct state_file *ret, struct dl_error *e
     return 0;
 }
 
-static int state_write_all(int fd, const uint8_t *bytes, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, bytes, len);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        bytes += n;
-        len -= (size_t)n;
-    }
-    return fsync(fd) < 0 && errno != EINVAL ? -errno : 0; /* of what is no file: nothing to do */
-}
-
 int state_file_write(const char *path, const struct state_file *state, struct dl_error *err)
 {
     char part[PATH_MAX];
@@ -90,7 +73,9 @@ int state_file_write(const char *path, const struct state_file *state, struct dl
     _cleanup_fd_ int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
     if (fd < 0)
         return dl_error_set(err, errno, part, "%s", strerror(errno));
-    int r = state_write_all(fd, state->bytes, state->len);
+    int r = fd_write_all(fd, state->bytes, state->len);
+    if (r == 0 && fsync(fd) < 0 && errno != EINVAL) /* of what is no file: nothing to do */
+        r = -errno;
     if (r == 0 && rename(part, path) < 0)
         r = -errno;
     if (r == 0)

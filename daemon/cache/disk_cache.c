@@ -1,5 +1,7 @@
 #include "daemon/cache/disk_cache.h"
 
+#include "proto/common/fd_io.h"
+
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -36,17 +38,7 @@ int disk_cache_open(const char *dir, const char *name, uint64_t *ret_bytes)
 
 bool disk_cache_read(int fd, void *out, uint64_t bytes)
 {
-    uint64_t done = 0;
-
-    while (done < bytes) {
-        ssize_t got = read(fd, (char *)out + done, bytes - done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return false;
-        done += (uint64_t)got;
-    }
-    return true;
+    return fd_read_all(fd, out, bytes) == (int64_t)bytes;
 }
 
 void disk_cache_touch(int fd)
@@ -180,21 +172,6 @@ static int disk_cache_make_dir(const char *dir, struct dl_error *err)
     return 0;
 }
 
-static int disk_cache_write_all(int fd, const void *data, uint64_t bytes)
-{
-    uint64_t done = 0;
-
-    while (done < bytes) {
-        ssize_t put = write(fd, (const char *)data + done, bytes - done);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0)
-            return -errno;
-        done += (uint64_t)put;
-    }
-    return 0;
-}
-
 /* Under a name of its own first. What a crash leaves half written, loading sees by its hash. */
 static int disk_cache_write_file(const char *dir, const char *name,
                                  const struct disk_cache_part parts[static 2])
@@ -213,7 +190,7 @@ static int disk_cache_write_file(const char *dir, const char *name,
     if (fd < 0)
         return -errno;
     for (size_t i = 0; r == 0 && i < 2; i++)
-        r = disk_cache_write_all(fd, parts[i].data, parts[i].bytes);
+        r = fd_write_all(fd, parts[i].data, parts[i].bytes);
     if (r == 0 && rename(begun, path) < 0)
         r = -errno;
     if (r < 0)

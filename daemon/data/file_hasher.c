@@ -1,6 +1,7 @@
 #include "daemon/data/file_hasher.h"
 
 #include "daemon/data/source.h"
+#include "proto/common/fd_io.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -41,18 +42,14 @@ void file_hasher_add_number(struct file_hasher *hasher, uint64_t number)
 static void file_hasher_add_edge(struct file_hasher *hasher, int fd, uint64_t begin, uint64_t bytes)
 {
     uint8_t edge[EDGE_BYTES];
-    uint64_t done = 0;
 
-    while (done < bytes && hasher->r == 0) {
-        ssize_t got = pread(fd, edge + done, bytes - done, (off_t)(begin + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0) /* it became shorter, and its hash would be that of no file */
-            hasher->r = got < 0 ? -errno : -EIO;
-        else
-            done += (uint64_t)got;
-    }
-    file_hasher_add(hasher, edge, done);
+    if (hasher->r < 0)
+        return;
+    int64_t got = fd_pread_all(fd, edge, bytes, begin);
+    if (got == (int64_t)bytes)
+        file_hasher_add(hasher, edge, bytes);
+    else /* it became shorter, and its hash would be that of no file */
+        hasher->r = got < 0 ? (int)got : -EIO;
 }
 
 int file_hasher_add_file(struct file_hasher *hasher, const char *path)

@@ -1,6 +1,7 @@
 /* Opening, checking and mapping of data files; gzip by zlib. */
 #include "daemon/data/source.h"
 #include "daemon/data/seen.h"
+#include "proto/common/fd_io.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -262,6 +263,17 @@ int source_open_file(const char *path, const struct data_env *env, int *ret_fd, 
     if (r == 0)
         *ret_bytes = (uint64_t)st.st_size;
     return r;
+}
+
+int source_read_file(int fd, const char *path, uint8_t *out, uint64_t bytes, uint64_t *ret,
+                     struct dl_error *err)
+{
+    int64_t got = fd_read_all(fd, out, bytes);
+
+    if (got < 0)
+        return dl_error_set(err, (int)-got, path, "cannot be read: %s", strerror((int)-got));
+    *ret = (uint64_t)got;
+    return 0;
 }
 
 int source_open_directory(const char *path, const struct data_env *env, int *ret_fd,

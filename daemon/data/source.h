@@ -39,6 +39,10 @@ int _nodiscard_ source_open_known(const char *path, const struct data_env *env, 
 int _nodiscard_ source_open_file(const char *path, const struct data_env *env, int *ret_fd,
                                  uint64_t *ret_bytes, struct dl_error *err);
 
+/* Up to `bytes` of such a file into `out`, fewer at its end: how many, in *ret. */
+int _nodiscard_ source_read_file(int fd, const char *path, uint8_t *out, uint64_t bytes,
+                                 uint64_t *ret, struct dl_error *err);
+
 /* A directory to be listed; its roots are checked as a file's are. -ENOTDIR. */
 int _nodiscard_ source_open_directory(const char *path, const struct data_env *env, int *ret_fd,
                                       struct dl_error *err);

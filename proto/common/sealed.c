@@ -1,5 +1,7 @@
 #include "proto/common/sealed.h"
 
+#include "proto/common/fd_io.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -7,27 +9,13 @@
 
 enum { SEALED_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
 
-static int sealed_write(int fd, const char *from, uint64_t len)
-{
-    for (uint64_t at = 0; at < len;) {
-        ssize_t n = write(fd, from + at, min_u64(len - at, 1 << 30));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? -errno : -ENOSPC;
-        at += (uint64_t)n;
-    }
-    return 0;
-}
-
 int sealed_new(const char *name, const void *data, uint64_t len)
 {
     _cleanup_fd_ int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (fd < 0)
         return -errno;
-    int r = sealed_write(fd, data, len);
+    int r = fd_write_all(fd, data, len);
     if (r == 0 && fcntl(fd, F_ADD_SEALS, SEALED_SEALS | F_SEAL_SEAL) < 0)
         r = -errno;
     return r < 0 ? r : steal_fd(&fd);

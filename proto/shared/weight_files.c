@@ -1,5 +1,7 @@
 #include "proto/shared/weight_files.h"
 
+#include "proto/common/fd_io.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -78,7 +80,7 @@ int weight_files_store(const char *dir, const double *weights, uint64_t n, struc
                             "weights cannot be kept there: %s; see "
                             "DLOADER_WEIGHTS",
                             strerror(errno));
-    r = weight_table_write(fd, weights, n);
+    r = fd_write_all(fd, weights, n * sizeof *weights);
     if (r == 0 && fsync(fd) < 0)
         r = -errno;
     if (r == 0 && rename(draft, path) < 0)
@@ -91,23 +93,6 @@ int weight_files_store(const char *dir, const double *weights, uint64_t n, struc
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-
-static int weight_files_read(int fd, double *ret, uint64_t n)
-{
-    char *to = (char *)ret;
-    uint64_t len = n * sizeof *ret, at = 0;
-
-    while (at < len) {
-        ssize_t got = pread(fd, to + at, min_u64(len - at, 1 << 30), (off_t)at);
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return got < 0 ? -errno : -EINVAL;
-        at += (uint64_t)got;
-    }
-    return 0;
-}
 
 static int weight_files_take(int fd, const char *path, uint64_t sum, uint64_t n,
                              struct weight_table **ret, struct dl_error *err)
@@ -123,10 +108,11 @@ static int weight_files_take(int fd, const char *path, uint64_t sum, uint64_t n,
     double *weights = malloc(max_u64(n, 1) * sizeof *weights);
     if (!weights)
         return dl_error_set(err, ENOMEM, path, "no memory for %" PRIu64 " weights", n);
-    int r = weight_files_read(fd, weights, n);
-    if (r < 0) {
+    int64_t got = fd_pread_all(fd, weights, n * sizeof *weights, 0);
+    if (got != st.st_size) {
+        int code = got < 0 ? (int)-got : EINVAL;
         free(weights);
-        return dl_error_set(err, -r, path, "%s", strerror(-r));
+        return dl_error_set(err, code, path, "%s", strerror(code));
     }
     if (weight_table_of(weights, n, &table) < 0)
         return dl_error_set(err, ENOMEM, path, "%s", strerror(ENOMEM));
@@ -135,7 +121,7 @@ static int weight_files_take(int fd, const char *path, uint64_t sum, uint64_t n,
                             "is damaged: its content has the sum %016" PRIx64
                             "; copy it again from where the weights were given",
                             table->sum);
-    r = weight_table_check(table->weights, n, err);
+    int r = weight_table_check(table->weights, n, err);
     *ret = r == 0 ? steal_ptr(table) : NULL;
     return r;
 }

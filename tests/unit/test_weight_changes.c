@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "daemon/plan/sampler.h"
+#include "proto/common/fd_io.h"
 #include "proto/shared/weight_files.h"
 
 static int fail_in = -1; /* allocations from now that still succeed; -1: all */
@@ -99,7 +100,7 @@ static void test_memfds(void **state)
 
     (void)state;
     assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
-    assert_int_equal(weight_table_write(open_one, weights, 3), 0);
+    assert_int_equal(fd_write_all(open_one, weights, sizeof weights), 0);
     const struct {
         int fd;
         uint64_t n, sum;

@@ -10,6 +10,7 @@
 #include "daemon/data/lengths.h"
 #include "daemon/data/lengths_take.h"
 #include "daemon/plan/plan.h"
+#include "proto/common/fd_io.h"
 #include "proto/shared/weight_files.h"
 #include "proto/yaml.h"
 
@@ -27,26 +28,19 @@ static int offline_read_text(const char *path, char **ret_text, size_t *ret_len,
 {
     _cleanup_free_ char *text = malloc(DL_MAX_SPEC_TEXT + 1);
     _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    size_t len = 0;
-    ssize_t n = 0;
 
     if (fd < 0)
         return dl_error_set(err, errno, path, "%s", strerror(errno));
     if (!text)
         return dl_error_set(err, ENOMEM, path, "%s", strerror(ENOMEM));
-    do {
-        n = read(fd, text + len, DL_MAX_SPEC_TEXT + 1 - len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return dl_error_set(err, errno, path, "%s", strerror(errno));
-        len += (size_t)n;
-    } while (n != 0 && len <= DL_MAX_SPEC_TEXT);
-    if (len > DL_MAX_SPEC_TEXT)
+    int64_t len = fd_read_all(fd, text, DL_MAX_SPEC_TEXT + 1);
+    if (len < 0)
+        return dl_error_set(err, (int)-len, path, "%s", strerror((int)-len));
+    if ((uint64_t)len > DL_MAX_SPEC_TEXT)
         return dl_error_set(err, EFBIG, path, "a loader spec has at most %" PRIu64 " bytes",
                             DL_MAX_SPEC_TEXT);
     *ret_text = steal_ptr(text);
-    *ret_len = len;
+    *ret_len = (size_t)len;
     return 0;
 }
 

@@ -11,6 +11,7 @@
 #include "client/dlctl/options.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
+#include "proto/common/fd_io.h"
 #include "proto/spec.h"
 
 #include <assert.h>
@@ -30,15 +31,8 @@ struct out {
 
 static void plan_out_flush(struct out *out)
 {
-    size_t at = 0;
-
-    while (at < out->len && out->error == 0) {
-        ssize_t n = write(STDOUT_FILENO, out->data + at, out->len - at);
-        if (n >= 0)
-            at += (size_t)n;
-        else if (errno != EINTR)
-            out->error = -errno;
-    }
+    if (out->error == 0)
+        out->error = fd_write_all(STDOUT_FILENO, out->data, out->len);
     out->len = 0;
 }
 

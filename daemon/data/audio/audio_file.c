@@ -1,6 +1,7 @@
 #include "daemon/data/audio/audio_file.h"
 
 #include "daemon/data/audio/audio_head.h"
+#include "proto/common/fd_io.h"
 #include "proto/common/library.h"
 
 #include <errno.h>
@@ -81,31 +82,13 @@ struct audio_file *audio_file_free(struct audio_file *file)
 
 /* ---- its bytes ------------------------------------------------------------------------------ */
 
-/* As pread(), but all that there is. */
-static int64_t audio_file_pread(const struct audio_source *source, void *out, size_t n, uint64_t at)
-{
-    size_t done = 0;
-
-    while (done < n) {
-        ssize_t got = pread(source->fd, (char *)out + done, n - done, (off_t)(at + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return -errno;
-        if (got == 0)
-            break;
-        done += (size_t)got;
-    }
-    return (int64_t)done;
-}
-
 /* What is small comes out of the block that was read last. */
 static int64_t audio_file_read_block(struct audio_file *file, void *out, size_t n, uint64_t at)
 {
     if (n > sizeof file->data / 2)
-        return audio_file_pread(&file->source, out, n, at);
+        return fd_pread_all(file->source.fd, out, n, at);
     if (at < file->block_at || at + n > file->block_at + file->block) {
-        int64_t got = audio_file_pread(&file->source, file->data, sizeof file->data, at);
+        int64_t got = fd_pread_all(file->source.fd, file->data, sizeof file->data, at);
         file->block = got < 0 ? 0 : (size_t)got;
         file->block_at = at;
         if (got < 0)

@@ -63,25 +63,6 @@ static int imagefolder_make_room(struct imagefolder *folder, uint64_t bytes, str
                         (unsigned long long)bytes);
 }
 
-static int imagefolder_read_all(struct imagefolder *folder, int fd, size_t bytes, size_t *ret,
-                                struct dl_error *err)
-{
-    size_t done = 0;
-
-    while (done < bytes) {
-        ssize_t n = read(fd, folder->file + done, bytes - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return dl_error_set(err, errno, folder->path, "cannot be read: %s", strerror(errno));
-        if (n == 0)
-            break;
-        done += (size_t)n;
-    }
-    *ret = done;
-    return 0;
-}
-
 /*
  * Opens file `index`, which is read unless its picture is at hand; the class and the image's size.
  * What is at hand goes by the rights of who reads it now: the file is opened in any case.
@@ -105,7 +86,7 @@ static int imagefolder_open_image(struct imagefolder *folder, uint64_t index, in
     if (cached_pictures_open(&folder->cached, fd, folder->decoder, ret))
         return 0;
     if ((r = imagefolder_make_room(folder, bytes, err)) < 0 ||
-        (r = imagefolder_read_all(folder, fd, bytes, &file.bytes, err)) < 0)
+        (r = source_read_file(fd, folder->path, folder->file, bytes, &file.bytes, err)) < 0)
         return r;
     file.data = folder->file;
     r = image_open(folder->decoder, &file, ret, err);

@@ -8,25 +8,6 @@
 /* Models have some megabytes. What has more is another file, and is not read into memory. */
 enum { MODEL_BYTES_MAX = 256 << 20 };
 
-static int text_model_read_all(int fd, const char *path, uint8_t *out, uint64_t bytes,
-                               uint64_t *ret, struct dl_error *err)
-{
-    uint64_t done = 0;
-
-    while (done < bytes) {
-        ssize_t n = read(fd, out + done, bytes - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return dl_error_set(err, errno, path, "cannot be read: %s", strerror(errno));
-        if (n == 0)
-            break;
-        done += (uint64_t)n;
-    }
-    *ret = done;
-    return 0;
-}
-
 /* The library begins with where in its source it was; people want what comes behind that. */
 static const char *text_model_words_of(const char *why)
 {
@@ -82,7 +63,7 @@ int text_model_open(const struct spec_dataset *spec, const char *place, const st
     data = malloc(bytes);
     if (!data)
         return dl_error_set(err, ENOMEM, spec->model, "out of memory for the model");
-    if ((r = text_model_read_all(fd, spec->model, data, bytes, &bytes, err)) < 0)
+    if ((r = source_read_file(fd, spec->model, data, bytes, &bytes, err)) < 0)
         return r;
     return text_model_load(spec->model, data, bytes, ret, err);
 }

@@ -224,7 +224,7 @@ int tokenizer_open(const char *path, const char *place, const struct data_env *e
 {
     _cleanup_free_ uint8_t *data = NULL;
     _cleanup_fd_ int fd = -1;
-    uint64_t bytes, done = 0;
+    uint64_t bytes;
     int r = source_open_file(path, env, &fd, &bytes, err);
 
     if (r < 0)
@@ -237,15 +237,9 @@ int tokenizer_open(const char *path, const char *place, const struct data_env *e
     data = malloc(bytes + 1);
     if (!data)
         return dl_error_set(err, ENOMEM, path, "out of memory for the tokenizer");
-    while (done < bytes) {
-        ssize_t n = read(fd, data + done, bytes - done);
-        if (n < 0 && errno != EINTR)
-            return dl_error_set(err, errno, path, "cannot be read: %s", strerror(errno));
-        if (n == 0)
-            break;
-        done += n > 0 ? (uint64_t)n : 0;
-    }
-    return tokenizer_read(data, done, path, ret, err);
+    if ((r = source_read_file(fd, path, data, bytes, &bytes, err)) < 0)
+        return r;
+    return tokenizer_read(data, bytes, path, ret, err);
 }
 
 void tokenizer_free(struct hf_tokenizer *tokenizer)

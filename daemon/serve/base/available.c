@@ -1,5 +1,7 @@
 #include "daemon/serve/base/available.h"
 
+#include "proto/common/fd_io.h"
+
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -34,17 +36,13 @@ static void available_join(const char *dir, const char *name, char ret[static PA
 static bool available_read_text(const char *dir, const char *name, char text[static TEXT_MAX])
 {
     char path[PATH_MAX];
-    size_t len = 0;
+    int64_t len = 0;
 
     available_join(dir, name, path);
     _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && len < TEXT_MAX - 1) {
-        ssize_t n = read(fd, text + len, TEXT_MAX - 1 - len);
-        if (n <= 0)
-            break;
-        len += (size_t)n;
-    }
-    text[len] = '\0';
+    if (fd >= 0)
+        len = fd_read_all(fd, text, TEXT_MAX - 1);
+    text[len > 0 ? len : 0] = '\0';
     return len > 0;
 }
 

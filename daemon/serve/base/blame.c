@@ -3,6 +3,7 @@
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/base/memory.h"
 #include "daemon/serve/base/own_file.h"
+#include "proto/common/fd_io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -161,10 +162,8 @@ static int blame_write(const char *path, int *ret)
     int r = own_file_open(fresh, O_APPEND | O_EXCL, ret);
     if (r < 0)
         return r;
-    ssize_t written = write(*ret, blame.deaths, bytes);
-    if (written < 0 || rename(fresh, path) < 0)
-        return -errno;
-    return (size_t)written == bytes ? 0 : -ENOSPC;
+    r = fd_write_all(*ret, blame.deaths, bytes);
+    return r == 0 && rename(fresh, path) < 0 ? -errno : r;
 }
 
 int blame_open(const char *path, struct dl_error *err)

@@ -1,5 +1,6 @@
 #include "daemon/serve/base/control_group.h"
 
+#include "proto/common/fd_io.h"
 #include "proto/common/utf8.h"
 
 #include <errno.h>
@@ -74,21 +75,12 @@ bool control_group_parse(const char *text, char ret[static CONTROL_GROUP_MAX])
 static int control_group_read(const char *path, char text[static CONTROL_GROUP_TEXT_MAX])
 {
     _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t len = 0;
 
     if (fd < 0)
         return -errno;
-    while (len < CONTROL_GROUP_TEXT_MAX - 1) {
-        ssize_t n = read(fd, text + len, CONTROL_GROUP_TEXT_MAX - 1 - len);
-
-        if (n < 0)
-            return -errno;
-        if (n == 0)
-            break;
-        len += (size_t)n;
-    }
-    text[len] = '\0';
-    return 0;
+    int64_t len = fd_read_all(fd, text, CONTROL_GROUP_TEXT_MAX - 1);
+    text[len > 0 ? len : 0] = '\0';
+    return len < 0 ? (int)len : 0;
 }
 
 /* ---- whose it is ---------------------------------------------------------------------------- */

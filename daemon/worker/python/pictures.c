@@ -6,6 +6,7 @@
 #include "daemon/data/image/cached_pictures.h"
 #include "daemon/data/image/transforms.h"
 #include "proto/common/clock.h"
+#include "proto/common/fd_io.h"
 #include "proto/dtype.h"
 #include "proto/yaml.h"
 
@@ -262,7 +263,6 @@ PyObject *pictures_of_file(PyObject *module, PyObject *args)
 static int pictures_read_path(struct pictures *p, int fd, size_t *ret)
 {
     struct stat st;
-    size_t done = 0;
 
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0)
         return -1;
@@ -273,15 +273,10 @@ static int pictures_read_path(struct pictures *p, int fd, size_t *ret)
         p->file = grown;
         p->room = (size_t)st.st_size;
     }
-    while (done < (size_t)st.st_size) {
-        ssize_t n = pread(fd, p->file + done, (size_t)st.st_size - done, (off_t)done);
-        if (n < 0 && errno != EINTR)
-            return -1;
-        if (n == 0)
-            break;
-        done += n > 0 ? (size_t)n : 0;
-    }
-    *ret = done;
+    int64_t got = fd_pread_all(fd, p->file, (uint64_t)st.st_size, 0);
+    if (got < 0)
+        return -1;
+    *ret = (size_t)got;
     return 0;
 }
 

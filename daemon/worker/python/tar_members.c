@@ -1,6 +1,7 @@
 #include "daemon/worker/python/tar_members.h"
 
 #include "daemon/data/tar/tar_reader.h"
+#include "proto/common/fd_io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -92,19 +93,15 @@ PyObject *tar_members_open(PyObject *module, PyObject *args)
 static int tar_members_read(const struct tar_members *t, uint8_t *to, uint64_t size, uint64_t at,
                             uint64_t *ret)
 {
-    uint64_t done = 0;
-    ssize_t n = 1;
+    PyThreadState *released = PyEval_SaveThread();
+    int64_t n = fd_pread_all(t->fd, to, size, at);
 
-    Py_BEGIN_ALLOW_THREADS while (done < size && n != 0)
-    {
-        n = pread(t->fd, to + done, size - done, (off_t)(at + done));
-        if (n < 0 && errno != EINTR)
-            break;
-        done += n > 0 ? (uint64_t)n : 0;
-    }
-    Py_END_ALLOW_THREADS *ret = done;
-    if (done == size || n == 0)
+    PyEval_RestoreThread(released);
+    if (n >= 0) {
+        *ret = (uint64_t)n;
         return 0;
+    }
+    errno = (int)-n;
     PyErr_SetFromErrnoWithFilename(PyExc_OSError, t->path);
     return -1;
 }
