@@ -1,9 +1,10 @@
 /*
- * Writes the seed inputs of the frame, message, tree, report and state harnesses, and the
- * dictionary of message heads, below the directory given (tests/fuzz): to be run again when
- * messages.def changes.
+ * The seed inputs of the frame, message, tree, report and state harnesses, and the dictionary of
+ * message heads, below the directory given (tests/fuzz).
  *
- *   make_seeds tests/fuzz
+ *   make_seeds DIRECTORY            exit 0 when they are there, as they should be; else 1, and the
+ *                                   names of those that are not on standard error
+ *   make_seeds --update DIRECTORY   writes them
  */
 #include "proto/codec.h"
 #include "proto/dataset_state.h"
@@ -15,6 +16,7 @@
 #include <stdio.h>
 
 static const char *root;
+static bool updating, failed;
 
 static void fail(const char *what)
 {
@@ -22,27 +24,78 @@ static void fail(const char *what)
     exit(1);
 }
 
-/* A file below `root`, of two parts. */
+static void write_file(const char *path, const struct dl_buffer *content)
+{
+    FILE *file = fopen(path, "wb");
+
+    if (!file)
+        fail(path);
+    fwrite(content->data, 1, content->len, file);
+    if (fclose(file) != 0)
+        fail(path);
+}
+
+static void check_file(const char *path, const struct dl_buffer *content)
+{
+    _cleanup_free_ char *there = malloc(content->len + 1);
+    FILE *file = fopen(path, "rb");
+    size_t len;
+
+    if (!there)
+        fail(path);
+    len = file ? fread(there, 1, content->len + 1, file) : SIZE_MAX;
+    if (len != content->len || memcmp(there, content->data, len) != 0) {
+        fprintf(stderr, "%s is %s; update it with make_seeds --update %s\n", path,
+                file ? "another than messages.def makes now" : "missing", root);
+        failed = true;
+    }
+    if (file)
+        fclose(file);
+}
+
+/* A file below `root`. */
+static void put_file(const char *dir, const char *name, const struct dl_buffer *content)
+{
+    char path[4096];
+
+    snprintf(path, sizeof path, "%s/%s/%s", root, dir, name);
+    (updating ? write_file : check_file)(path, content);
+}
+
+/* The same, of two parts. */
 static void write_seed(const char *dir, const char *name, const void *head, size_t head_len,
                        const void *body, size_t body_len)
 {
-    char path[4096];
-    FILE *file;
+    _cleanup_(buffer_deinit)
+    struct dl_buffer content = {0};
 
-    snprintf(path, sizeof path, "%s/%s/%s", root, dir, name);
-    file = fopen(path, "wb");
-    if (!file)
-        fail(path);
-    fwrite(head, 1, head_len, file);
-    fwrite(body, 1, body_len, file);
-    if (fclose(file) != 0)
-        fail(path);
+    if (buffer_append(&content, head, head_len) < 0 || buffer_append(&content, body, body_len) < 0)
+        fail(name);
+    put_file(dir, name, &content);
 }
 
 /* {"kind": ["range", 10]} */
 static const uint8_t any[] = {0x81, 0xA4, 'k', 'i', 'n', 'd', 0x92,
                               0xA5, 'r',  'a', 'n', 'g', 'e', 10};
 static const uint8_t zeros[192];
+
+/* The heads of all messages, by their names: an array of so many fields, and the number. */
+static struct dl_buffer dictionary;
+
+static void dictionary_add(const char *name, const uint8_t *payload)
+{
+    enum { ARRAY_16 = 0xDC, UINT_8 = 0xCC }; /* msgpack: the count, or the number, is behind it */
+    char line[160];
+    size_t array = payload[0] == ARRAY_16 ? 3 : 1;
+    size_t head = array + (payload[array] == UINT_8 ? 2 : 1);
+    int len = snprintf(line, sizeof line, "# %s\n\"", name);
+
+    for (size_t i = 0; i < head; i++)
+        len += snprintf(line + len, sizeof line - (size_t)len, "\\x%02X", payload[i]);
+    len += snprintf(line + len, sizeof line - (size_t)len, "\"\n");
+    if (buffer_append(&dictionary, line, (size_t)len) < 0)
+        fail(name);
+}
 
 static void message_seed(const char *name, const struct dl_message *msg)
 {
@@ -53,6 +106,7 @@ static void message_seed(const char *name, const struct dl_message *msg)
         fail(name);
     write_seed("corpus/message", name, &direction, 1, out.data + FRAME_HEADER_BYTES,
                out.len - FRAME_HEADER_BYTES);
+    dictionary_add(message_name(msg->number), out.data + FRAME_HEADER_BYTES);
     buffer_deinit(&out);
 }
 
@@ -75,35 +129,8 @@ static void message_seeds(void)
 #undef BIN
 #undef ANY
 #undef END
-}
-
-/* The heads of all messages: an array of so many fields, and the number. */
-static void message_dictionary(void)
-{
-    char path[4096];
-    unsigned n;
-
-    snprintf(path, sizeof path, "%s/fuzz_message.dict", root);
-    FILE *file = fopen(path, "wb");
-    if (!file)
-        fail(path);
-#define MESSAGE(NAME, name, number, direction, fds, meaning) \
-    n = number;                                              \
-    fprintf(file, "# " #NAME "\n\"\\x%02X\\x%02X\"\n", 0x91
-#define U64(name, field, max, meaning)       +1
-#define STR(name, field, max, meaning)       +1
-#define BIN(name, field, max, unit, meaning) +1
-#define ANY(name, field, meaning)            +1
-#define END(name)                            , n);
-#include "proto/messages.def"
-#undef MESSAGE
-#undef U64
-#undef STR
-#undef BIN
-#undef ANY
-#undef END
-    if (fclose(file) != 0)
-        fail(path);
+    put_file(".", "fuzz_message.dict", &dictionary);
+    buffer_deinit(&dictionary);
 }
 
 static void frame_seeds(void)
@@ -280,17 +307,17 @@ static void dataset_state_seed(void)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s DIRECTORY\n", argv[0]);
+    updating = argc == 3 && strcmp(argv[1], "--update") == 0;
+    if (argc != 2 + updating) {
+        fprintf(stderr, "usage: %s [--update] DIRECTORY\n", argv[0]);
         return 2;
     }
-    root = argv[1];
+    root = argv[1 + updating];
     frame_seeds();
     message_seeds();
-    message_dictionary();
     tree_seeds();
     report_seeds();
     state_seeds();
     dataset_state_seed();
-    return 0;
+    return failed ? 1 : 0;
 }
