@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import importlib
 import itertools
 import sys
 import weakref
@@ -328,12 +327,7 @@ def _check(dataset: Any) -> None:
     for name, feature in columns.items():
         if feature.mode not in (None, "RGB"):
             raise Unknown(f"column {name} has pictures of mode {feature.mode}; RGB and none are known")
-    try:
-        importlib.import_module("PIL.Image")
-    except ImportError as error:
-        raise Unknown(f"Pillow cannot be imported: {error}") from None
-    _native_pictures.check_versions(("PIL",))
-    _native_pictures.Probe.check()
+    _native_pictures.check_pillow()
     _check_own(type(feature).decode_example, "datasets.features.image")
     _check_own(sys.modules["PIL.Image"].open, "PIL.Image")
     formatter = sys.modules["datasets.formatting"]._FORMAT_TYPES[format]

@@ -319,6 +319,16 @@ class Probe:
         return None if made is None else made == image.open(file).tobytes()
 
 
+def check_pillow(where: str = "") -> None:
+    """Unknown: there is no Pillow, or none that was compared. where: what asks for it, ahead of the reason."""
+    try:
+        importlib.import_module("PIL.Image")
+    except ImportError as error:
+        raise Unknown(f"{where}Pillow cannot be imported: {error}") from None
+    check_versions(("PIL",))
+    Probe.check()
+
+
 def _check_loader(loader: Any) -> None:
     folder = sys.modules["torchvision.datasets.folder"]
     known = (folder.default_loader, folder.pil_loader)

@@ -16,7 +16,6 @@ Known are exact functions and types of the versions of webdataset that the tests
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import os
 import sys
@@ -203,12 +202,7 @@ def _decoding(part: _Part) -> _Decoding | None:
         raise Unknown("decode: there is more than one handler of pictures")
     if found[0].imagespec not in _native_tar.SPECS:
         raise Unknown(f"decode: {found[0].imagespec!r} is not one of {', '.join(_native_tar.SPECS)}")
-    try:
-        importlib.import_module("PIL.Image")
-    except ImportError as error:
-        raise Unknown(f"decode: Pillow cannot be imported: {error}") from None
-    _native_pictures.check_versions(("PIL",))
-    _native_pictures.Probe.check()
+    _native_pictures.check_pillow("decode: ")
     return _Decoding(part, decoder, found[0])
 
 
