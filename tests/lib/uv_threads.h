@@ -2,6 +2,8 @@
 #ifndef DL_TEST_UV_THREADS_H
 #define DL_TEST_UV_THREADS_H
 
+#include "tests/lib/harness.h"
+
 #include <stdlib.h>
 #include <uv.h>
 
@@ -21,5 +23,14 @@ static inline void uv_threads_start(void)
     uv_run(&loop, UV_RUN_DEFAULT);
     uv_loop_close(&loop);
 }
+
+/* TEST_MAIN() of what uses them. */
+#define UV_TEST_MAIN(tests)                                                      \
+    int main(void)                                                               \
+    {                                                                            \
+        uv_threads_start();                                                      \
+        harness_begin();                                                         \
+        return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL)); \
+    }
 
 #endif

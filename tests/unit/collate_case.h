@@ -4,6 +4,7 @@
 
 #include "tests/lib/batch_text.h"
 #include "tests/unit/data_files.h"
+#include "tests/unit/fail_alloc.h"
 
 struct collate_case {
     const char *how;     /* keys of collate and batch.size, as one flow mapping without braces */
@@ -16,36 +17,8 @@ enum { CASE_SAMPLES = 16, CASE_SLOT = 1 << 16, CASE_BEGIN = 136 };
 static const uint64_t case_numbers[CASE_SAMPLES] = {10, 11, 12, 13, 14, 15, 16, 17,
                                                     18, 19, 20, 21, 22, 23, 24, 25};
 
-/* fail_new: what fail_in becomes when a collate is made; before that, texts are parsed. */
-static int fail_in = -1, fail_new = -1, allocations;
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-char *__real_strdup(const char *s);
-char *__wrap_strdup(const char *s);
-
-static bool fails(void)
-{
-    allocations++;
-    return fail_in >= 0 && fail_in-- == 0;
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fails() ? NULL : __real_realloc(old, size);
-}
-
-char *__wrap_strdup(const char *s)
-{
-    return fails() ? NULL : __real_strdup(s);
-}
+/* What fail_in becomes when a collate is made; before that, texts are parsed. */
+static int fail_new = -1;
 
 static inline const struct value *must_parse(const char *text, struct value *ret)
 {
@@ -240,9 +213,9 @@ static inline void check_no_memory(const char *how, const char *samples)
         }
         if (c) {
             assert_int_equal(measure_case(c, &s, &layout, &bad, &err), 0);
-            int before = allocations;
+            unsigned before = asked_times;
             assert_int_equal(measure_case(c, &s, &layout, &bad, &err), 0);
-            assert_int_equal(allocations, before);
+            assert_int_equal(asked_times, before);
         }
         collate_free(c);
     }

@@ -307,9 +307,4 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_store_forgets), cmocka_unit_test(test_cancel),
 };
 
-int main(void)
-{
-    uv_threads_start();
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
-}
+UV_TEST_MAIN(tests)

@@ -2,45 +2,18 @@
  * Loaders whose batches are made in the client's own process, through libdlclient and the module
  * that was built; $DLOADER_LOCAL_MODULE names it, $LOCAL_STUB one of another release.
  */
+#include "tests/unit/fail_alloc.h"
 #include "tests/unit/fake_daemon.h"
 
 #include <stdio.h>
 
 /* ---- allocations of the library alone (not of the module) ---- */
 
-static int64_t left = -1; /* that succeed before one fails; < 0: all do */
-
-static bool fails(void)
-{
-    return left >= 0 && left-- == 0;
-}
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_malloc(size_t size)
-{
-    return fails() ? NULL : __real_malloc(size);
-}
-
-char *__real_strdup(const char *s);
-char *__wrap_strdup(const char *s);
-char *__wrap_strdup(const char *s)
-{
-    return fails() ? NULL : __real_strdup(s);
-}
-
 void *__real_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off);
 void *__wrap_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off);
 void *__wrap_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
 {
-    if (!fails())
+    if (!alloc_fails(len))
         return __real_mmap(at, len, prot, flags, fd, off);
     errno = ENOMEM;
     return MAP_FAILED;
@@ -735,15 +708,15 @@ static void test_every_allocation(void **state)
     do {
         struct here h = {0};
 
-        left = k++;
+        fail_in = k++;
         r = use(&h);
         if (r < 0)
             assert_int_equal(r, -ENOMEM);
         if (h.client && r < 0)
             assert_true(dl_client_error(h.client)[0] != '\0');
         dl_client_close(h.client);
-    } while (left < 0 && k < 100);
-    left = -1;
+    } while (fail_in < 0 && k < 100);
+    fail_in = -1;
     assert_int_equal(r, DL_END);
     assert_in_range(k, 8, 99);
 }

@@ -2,62 +2,21 @@
  * libdlclient when memory runs out: the k-th allocation of a whole session fails, for every k. Each
  * time the call that needed it says -ENOMEM, later ones say it again or succeed, and all is freed.
  */
+#include "tests/unit/fail_alloc.h"
 #include "tests/unit/fake_daemon.h"
 
-static int64_t left = -1; /* allocations that succeed before one fails; < 0: all do */
-
-static bool fails(void)
-{
-    return left >= 0 && left-- == 0;
-}
-
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_malloc(size_t size)
-{
-    return fails() ? NULL : __real_malloc(size);
-}
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__real_realloc(void *p, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-void *__wrap_realloc(void *p, size_t size)
-{
-    return fails() ? NULL : __real_realloc(p, size);
-}
-
-void *__real_reallocarray(void *p, size_t n, size_t size);
-void *__wrap_reallocarray(void *p, size_t n, size_t size);
-void *__wrap_reallocarray(void *p, size_t n, size_t size)
-{
-    return fails() ? NULL : __real_reallocarray(p, n, size);
-}
-
-char *__real_strndup(const char *s, size_t n);
-char *__wrap_strndup(const char *s, size_t n);
-char *__wrap_strndup(const char *s, size_t n)
-{
-    return fails() ? NULL : __real_strndup(s, n);
-}
-
 /* Allocations of the library alone are counted: the fake daemon's happen outside. */
-static int64_t armed;
+static int armed;
 
 static void arm(void)
 {
-    left = armed;
+    fail_in = armed;
 }
 
 static void disarm(void)
 {
-    armed = left;
-    left = -1;
+    armed = fail_in;
+    fail_in = -1;
 }
 
 #define LIB(call)    \

@@ -4,6 +4,7 @@
  * widest forms, since the encoder would not write it.
  */
 #include "tests/lib/harness.h"
+#include "tests/unit/fail_alloc.h"
 
 #include "proto/codec.h"
 #include "proto/frame.h"
@@ -74,23 +75,6 @@ static const struct row *row_of(uint32_t number)
 }
 
 /* ---- allocation that fails when told -------------------------------------------------------- */
-
-static int fail_in = -1; /* allocations of proto/ until one fails; -1 = none does */
-
-void *__real_malloc(size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_malloc(size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_realloc(old, size);
-}
 
 /* ---- writing payloads by hand -------------------------------------------------------------- */
 

@@ -552,9 +552,4 @@ static const struct CMUnitTest tests[] = {
     TEST(test_plain_plans_have_nothing_to_work_out),
 };
 
-int main(void)
-{
-    uv_threads_start();
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
-}
+UV_TEST_MAIN(tests)

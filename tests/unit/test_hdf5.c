@@ -13,14 +13,6 @@ enum { ROOM = 1 << 16, ROWS = 61 };
 static const struct sample_key key;
 static struct spec_file file;
 
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_malloc(size);
-}
-
 /* A file of the corpus, in memory of exactly its size, so that ASan sees one byte too far. */
 static uint8_t *corpus(const char *name, size_t *ret)
 {

@@ -547,8 +547,4 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_random),
 };
 
-int main(void)
-{
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
-}
+TEST_MAIN(tests)

@@ -2,62 +2,13 @@
 #include "daemon/data/combine/combine.h"
 #include "daemon/data/image/image_files.h"
 #include "proto/yaml.h"
+#include "tests/unit/fail_alloc.h"
 #include "tests/unit/image_files.h"
 
 #include <errno.h>
 #include <sys/stat.h>
 
 /* ---- memory that runs out ------------------------------------------------------------------- */
-
-static long fail_in = -1; /* allocations of ours until one fails; below 0: none does */
-
-static bool fails(void)
-{
-    return fail_in >= 0 && fail_in-- == 0;
-}
-
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-void *__real_reallocarray(void *old, size_t n, size_t size);
-void *__wrap_reallocarray(void *old, size_t n, size_t size);
-char *__real_strdup(const char *text);
-char *__wrap_strdup(const char *text);
-char *__real_strndup(const char *text, size_t n);
-char *__wrap_strndup(const char *text, size_t n);
-
-void *__wrap_malloc(size_t size)
-{
-    return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fails() ? NULL : __real_realloc(old, size);
-}
-
-void *__wrap_reallocarray(void *old, size_t n, size_t size)
-{
-    return fails() ? NULL : __real_reallocarray(old, n, size);
-}
-
-char *__wrap_strdup(const char *text)
-{
-    return fails() ? NULL : __real_strdup(text);
-}
-
-char *__wrap_strndup(const char *text, size_t n)
-{
-    return fails() ? NULL : __real_strndup(text, n);
-}
 
 /* ---- making folders ------------------------------------------------------------------------- */
 

@@ -5,22 +5,13 @@
  * between changes have the samples of the unbroken run.
  */
 #include "proto/mix_changes.h"
+#include "tests/unit/fail_alloc.h"
 
 #include <errno.h>
 #include <math.h>
 
 #include "daemon/plan/mix_timeline.h"
 #include "tests/unit/mix_case.h"
-
-static int fail_in = -1; /* allocations from now that still succeed; -1: all */
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
-}
 
 enum { CHILDREN = 5, POINTS = 3, CHANGES = 5, LENGTH = 3000 };
 

@@ -4,6 +4,7 @@
  * all of them, over random mixtures and schedules.
  */
 #include "daemon/plan/pcg64.h"
+#include "tests/unit/fail_alloc.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,16 +12,6 @@
 #include "daemon/plan/mix_shares.h"
 #include "daemon/plan/sampler.h"
 #include "tests/unit/mix_case.h"
-
-static int fail_in = -1; /* allocations from now that still succeed; -1: all */
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
-}
 
 enum { CHILDREN = 6, POINTS = 3 };
 

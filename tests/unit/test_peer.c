@@ -311,9 +311,4 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_what_waits), cmocka_unit_test(test_lost_with_more_to_read),
 };
 
-int main(void)
-{
-    uv_threads_start();
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
-}
+UV_TEST_MAIN(tests)

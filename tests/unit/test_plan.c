@@ -7,16 +7,7 @@
 #include <errno.h>
 
 #include "tests/lib/harness.h"
-
-static int fail_in = -1; /* allocations from now that still succeed; -1: all */
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
-}
+#include "tests/unit/fail_alloc.h"
 
 static struct plan *make(struct plan_params params)
 {

@@ -10,19 +10,8 @@
 
 #include "daemon/plan/sampler.h"
 #include "proto/spec.h"
+#include "tests/unit/fail_alloc.h"
 #include "tests/unit/mix_case.h"
-
-static int fail_in = -1; /* allocations from now that still succeed; -1: all */
-static uint64_t asked;   /* bytes, of all of them */
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    asked += n * size;
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
-}
 
 enum { MAX = 20000, CHILDREN = 6, POINTS = 3 };
 
@@ -207,11 +196,11 @@ static void test_large(void **state)
     plan_free(plan);
 
     struct sampler *sampler;
-    asked = 0;
+    asked_bytes = 0;
     assert_int_equal(sampler_new(&params, &sampler), 0);
     uint64_t index = sampler->ops->at(sampler, UINT64_C(512) * 1000000);
     assert_true(index < params.length);
-    assert_true(asked <= 1024);
+    assert_true(asked_bytes <= 1024);
     sampler_free(sampler);
 }
 

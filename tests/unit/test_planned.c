@@ -1,21 +1,13 @@
 /* What the plan knows, taken out of a slot that anything may have written to. */
 #include "daemon/data/planned.h"
 #include "tests/unit/data_files.h"
+#include "tests/unit/fail_alloc.h"
 
 #include <errno.h>
 
 enum { SLOT_BYTES = 4096 };
 
 static _Alignas(64) uint8_t slot[SLOT_BYTES];
-
-static int fail_in = -1;
-
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_realloc(old, size);
-}
 
 /* A planned block, and what is wrong with it. */
 struct row {

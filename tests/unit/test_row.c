@@ -1,26 +1,10 @@
 /* Mappings built by a chain of setters: of all kinds, and when memory runs out in the middle. */
 #include "daemon/serve/base/row.h"
 #include "tests/lib/harness.h"
+#include "tests/unit/fail_alloc.h"
 
 #include <errno.h>
 #include <math.h>
-
-static int fail_in = -1; /* so many more allocations succeed; -1: all */
-
-void *__real_reallocarray(void *old, size_t n, size_t size);
-void *__wrap_reallocarray(void *old, size_t n, size_t size);
-char *__real_strndup(const char *s, size_t n);
-char *__wrap_strndup(const char *s, size_t n);
-
-void *__wrap_reallocarray(void *old, size_t n, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_reallocarray(old, n, size);
-}
-
-char *__wrap_strndup(const char *s, size_t n)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_strndup(s, n);
-}
 
 static int build(struct value *ret)
 {

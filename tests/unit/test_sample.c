@@ -1,26 +1,10 @@
 /* Building samples: what a tree may be, how the first failure sticks, and what it is told as. */
 #include "tests/unit/data_files.h"
+#include "tests/unit/fail_alloc.h"
 
 #include "daemon/data/sample_batch.h"
 
 #include <errno.h>
-
-static int fail_in = -1;
-
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-void *__real_aligned_alloc(size_t align, size_t size);
-void *__wrap_aligned_alloc(size_t align, size_t size);
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_realloc(old, size);
-}
-
-void *__wrap_aligned_alloc(size_t align, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_aligned_alloc(align, size);
-}
 
 static struct arena arena;
 static struct sample sample = {.arena = &arena};

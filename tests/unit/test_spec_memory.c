@@ -5,58 +5,9 @@
 #include "proto/spec.h"
 #include "proto/yaml.h"
 #include "tests/lib/harness.h"
+#include "tests/unit/fail_alloc.h"
 
 #include <errno.h>
-
-void *__real_realloc(void *mem, size_t size);
-void *__real_reallocarray(void *mem, size_t n, size_t size);
-void *__real_calloc(size_t n, size_t size);
-char *__real_strdup(const char *s);
-char *__real_strndup(const char *s, size_t n);
-void *__wrap_realloc(void *mem, size_t size);
-void *__wrap_reallocarray(void *mem, size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-char *__wrap_strdup(const char *s);
-char *__wrap_strndup(const char *s, size_t n);
-
-/* Allocations until the one that fails; negative: none does. */
-static long countdown = -1;
-static bool failed;
-
-static bool fails(void)
-{
-    if (countdown < 0)
-        return false;
-    if (countdown-- > 0)
-        return false;
-    failed = true;
-    return true;
-}
-
-void *__wrap_realloc(void *mem, size_t size)
-{
-    return fails() ? NULL : __real_realloc(mem, size);
-}
-
-void *__wrap_reallocarray(void *mem, size_t n, size_t size)
-{
-    return fails() ? NULL : __real_reallocarray(mem, n, size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-char *__wrap_strdup(const char *s)
-{
-    return fails() ? NULL : __real_strdup(s);
-}
-
-char *__wrap_strndup(const char *s, size_t n)
-{
-    return fails() ? NULL : __real_strndup(s, n);
-}
 
 static const char text[] =
     "{name: n, dataset: {kind: idx, files: {label: l.gz, image: i.gz, x: x, y: y, z: z}},\n"
@@ -237,13 +188,14 @@ static void test_every_allocation(void **state)
     assert_int_equal(spec_from_value(&parsed, "/base", &spec, &err), 0);
     assert_int_equal(value_pack(&parsed, &packed), 0);
     for (size_t i = 0; i < ARRAY_SIZE(sweeps); i++) {
+        bool failed;
         int r, n = 0;
         do {
             err = (struct dl_error){0};
-            failed = false;
-            countdown = n++;
+            fail_in = n++;
             r = sweeps[i].run(&err);
-            countdown = -1;
+            failed = fail_in < 0;
+            fail_in = -1;
             assert_int_equal(r, failed ? -ENOMEM : 0);
             assert_int_equal(err.code, failed && sweeps[i].tells ? ENOMEM : 0);
             assert_int_equal(err.message[0] != '\0', failed && sweeps[i].tells);

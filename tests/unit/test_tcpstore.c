@@ -9,14 +9,6 @@
 
 #include <errno.h>
 
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_malloc(size);
-}
-
 #define HELLO_V2 "00 ce f7 85 3c 0d 90 1f 00 00 "
 
 enum { PEERS = 3 };

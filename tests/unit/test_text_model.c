@@ -11,14 +11,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_malloc(size);
-}
-
 static struct spec_file file;
 
 static struct spec_dataset text_by(const char *model)

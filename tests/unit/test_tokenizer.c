@@ -10,14 +10,6 @@
 
 #include <errno.h>
 
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_malloc(size);
-}
-
 static bool skipped(void)
 {
     if (tokenizer_is_built())
@@ -507,8 +499,4 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_memory),
 };
 
-int main(void)
-{
-    harness_begin();
-    return harness_end(__FILE__, cmocka_run_group_tests(tests, NULL, NULL));
-}
+TEST_MAIN(tests)

@@ -1,45 +1,8 @@
 /* Memory that runs out on the way from a look to the screen. */
+#include "tests/unit/fail_alloc.h"
 #include "tests/unit/top_case.h"
 
 #include <errno.h>
-
-#pragma GCC visibility push(default) /* the linker takes libdlclient's calls for calls of these */
-void *__real_reallocarray(void *mem, size_t n, size_t size);
-void *__real_calloc(size_t n, size_t size);
-char *__real_strdup(const char *s);
-char *__real_strndup(const char *s, size_t n);
-void *__wrap_reallocarray(void *mem, size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-char *__wrap_strdup(const char *s);
-char *__wrap_strndup(const char *s, size_t n);
-#pragma GCC visibility pop
-
-static int fail_in = -1; /* so many allocations more succeed; -1: all */
-
-static bool fails(void)
-{
-    return fail_in >= 0 && fail_in-- == 0;
-}
-
-void *__wrap_reallocarray(void *mem, size_t n, size_t size)
-{
-    return fails() ? NULL : __real_reallocarray(mem, n, size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-char *__wrap_strdup(const char *s)
-{
-    return fails() ? NULL : __real_strdup(s);
-}
-
-char *__wrap_strndup(const char *s, size_t n)
-{
-    return fails() ? NULL : __real_strndup(s, n);
-}
 
 static const struct top_texts TEXTS = {
     "{version: 1, state: running, pid: 1}",

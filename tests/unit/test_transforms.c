@@ -3,20 +3,11 @@
 #include "daemon/data/image/transforms.h"
 #include "proto/dtype.h"
 #include "proto/yaml.h"
+#include "tests/unit/fail_alloc.h"
 #include "tests/unit/image_files.h"
 
 #include <errno.h>
 #include <math.h>
-
-static long fail_in = -1; /* allocations of ours until one fails; below 0: none does */
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
-}
 
 static int read_list(const char *text, struct transforms **ret, struct dl_error *err)
 {

@@ -1,19 +1,10 @@
 /* Trees built, encoded and checked; then the same bytes with one thing wrong at a time. */
 #include "tests/lib/harness.h"
+#include "tests/unit/fail_alloc.h"
 
 #include "proto/limits.h"
 #include "proto/tree.h"
 #include <errno.h>
-
-static int fail_in = -1; /* reallocations of proto/ until one fails; -1 = none does */
-
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_realloc(old, size);
-}
 
 enum { SLOT = 1 << 20 };
 

@@ -3,6 +3,7 @@
  * that names them, and the order, over thousands of random samplers: what comes before a change is
  * as if it were not there, to the bit; what comes after is what is written down here anew.
  */
+#include "tests/unit/fail_alloc.h"
 #include "tests/unit/plan_case.h"
 
 #include <errno.h>
@@ -15,16 +16,6 @@
 #include "daemon/plan/sampler.h"
 #include "proto/common/fd_io.h"
 #include "proto/shared/weight_files.h"
-
-static int fail_in = -1; /* allocations from now that still succeed; -1: all */
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fail_in >= 0 && fail_in-- == 0 ? NULL : __real_calloc(n, size);
-}
 
 static struct weight_table *table_of(const double *weights, uint64_t n)
 {
