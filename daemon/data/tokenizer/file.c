@@ -135,3 +135,22 @@ int file_type(const struct file_node *node, const char **ret)
         *ret = "";
     return r;
 }
+
+int file_read_each(const struct file_node *node, const char *list, file_read_fn *read, void *owner)
+{
+    const struct file_node all = file_member(node, list);
+    const char *type;
+    int r = file_type(node, &type);
+
+    if (r < 0)
+        return r;
+    if (strcmp(type, "Sequence") != 0)
+        return read(node, type, owner);
+    if (!json_is_array(all.value))
+        return file_refuse(&all, "is not a list");
+    for (size_t i = 0; r == 0 && i < file_items(&all); i++) {
+        const struct file_node item = file_item(&all, i);
+        r = file_read_each(&item, list, read, owner);
+    }
+    return r;
+}

@@ -43,4 +43,12 @@ int _nodiscard_ file_need_text(const struct file_node *node, const char **ret, s
 /* The string `type` of an object; "" where it has none. */
 int _nodiscard_ file_type(const struct file_node *node, const char **ret);
 
+typedef int file_read_fn(const struct file_node *node, const char *type, void *owner);
+/*
+ * read() of the object and its type; of a Sequence, of each item of its list at `list`, and of
+ * Sequences in it likewise. -EINVAL, or what read() returns first that is below 0.
+ */
+int _nodiscard_ file_read_each(const struct file_node *node, const char *list, file_read_fn *read,
+                               void *owner);
+
 #endif

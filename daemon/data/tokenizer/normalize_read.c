@@ -103,7 +103,7 @@ static int normalize_read_replace(const struct file_node *node, struct normalize
     return r < 0 ? file_refuse(&regex, "cannot be used: %s", why) : 0;
 }
 
-static int normalize_read_one(const struct file_node *node, struct normalizer *all)
+static int normalize_read_one(const struct file_node *node, const char *name, void *owner)
 {
     static const struct {
         const char *type;
@@ -123,14 +123,9 @@ static int normalize_read_one(const struct file_node *node, struct normalizer *a
         {"StripAccents", NORMALIZE_WITHOUT_MARKS, NULL},
     };
     const struct file_node type = file_member(node, "type");
+    struct normalizer *all = owner;
     struct normalize_step *step;
-    const char *name;
-    int r = file_type(node, &name);
 
-    if (r < 0)
-        return r;
-    if (strcmp(name, "Sequence") == 0)
-        return normalizer_read(node, all);
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
         if (strcmp(types[i].type, name) == 0)
             return types[i].read ? types[i].read(node, all)
@@ -140,21 +135,7 @@ static int normalize_read_one(const struct file_node *node, struct normalizer *a
 
 int normalizer_read(const struct file_node *node, struct normalizer *ret)
 {
-    const struct file_node all = file_member(node, "normalizers");
-    const char *type;
-    int r = 0;
-
-    if (!node->value || (r = file_type(node, &type)) < 0)
-        return r;
-    if (strcmp(type, "Sequence") != 0)
-        return normalize_read_one(node, ret);
-    if (!json_is_array(all.value))
-        return file_refuse(&all, "is not a list");
-    for (size_t i = 0; r == 0 && i < file_items(&all); i++) {
-        const struct file_node item = file_item(&all, i);
-        r = normalize_read_one(&item, ret);
-    }
-    return r;
+    return node->value ? file_read_each(node, "normalizers", normalize_read_one, ret) : 0;
 }
 
 void normalizer_deinit(struct normalizer *normalizer)

@@ -107,40 +107,21 @@ static int post_read_template(const struct file_node *node, struct post *post)
     return post_put_behind(node, post, ids[1], n[1]);
 }
 
-static int post_read_one(const struct file_node *node, struct post *post)
+static int post_read_one(const struct file_node *node, const char *name, void *owner)
 {
     const struct file_node type = file_member(node, "type");
-    const char *name;
-    int r = file_type(node, &name);
+    struct post *post = owner;
 
-    if (r < 0)
-        return r;
     if (strcmp(name, "ByteLevel") == 0)
         return 0; /* it moves offsets, which nobody asks for */
     if (strcmp(name, "TemplateProcessing") == 0)
         return post_read_template(node, post);
     if (strcmp(name, "BertProcessing") == 0 || strcmp(name, "RobertaProcessing") == 0)
         return post_read_bert(node, post);
-    if (strcmp(name, "Sequence") == 0)
-        return post_read(node, post);
     return file_unsupported(&type, POST_HAS);
 }
 
 int post_read(const struct file_node *node, struct post *ret)
 {
-    const struct file_node all = file_member(node, "processors");
-    const char *type;
-    int r = 0;
-
-    if (!node->value || (r = file_type(node, &type)) < 0)
-        return r;
-    if (strcmp(type, "Sequence") != 0)
-        return post_read_one(node, ret);
-    if (!json_is_array(all.value))
-        return file_refuse(&all, "is not a list");
-    for (size_t i = 0; r == 0 && i < file_items(&all); i++) {
-        const struct file_node item = file_item(&all, i);
-        r = post_read_one(&item, ret);
-    }
-    return r;
+    return node->value ? file_read_each(node, "processors", post_read_one, ret) : 0;
 }

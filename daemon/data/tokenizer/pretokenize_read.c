@@ -236,7 +236,7 @@ static int pre_read_words(const struct file_node *node, struct pretokenizer *pre
     return r;
 }
 
-static int pre_read_one(const struct file_node *node, struct pretokenizer *pre)
+static int pre_read_one(const struct file_node *node, const char *name, void *owner)
 {
     static const struct {
         const char *type;
@@ -253,13 +253,8 @@ static int pre_read_one(const struct file_node *node, struct pretokenizer *pre)
         {"WhitespaceSplit", pre_read_spaces},
     };
     const struct file_node type = file_member(node, "type");
-    const char *name;
-    int r = file_type(node, &name);
+    struct pretokenizer *pre = owner;
 
-    if (r < 0)
-        return r;
-    if (strcmp(name, "Sequence") == 0)
-        return pretokenizer_read(node, pre);
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
         if (strcmp(types[i].type, name) == 0)
             return types[i].read(node, pre);
@@ -268,21 +263,7 @@ static int pre_read_one(const struct file_node *node, struct pretokenizer *pre)
 
 int pretokenizer_read(const struct file_node *node, struct pretokenizer *ret)
 {
-    const struct file_node all = file_member(node, "pretokenizers");
-    const char *type;
-    int r = 0;
-
-    if (!node->value || (r = file_type(node, &type)) < 0)
-        return r;
-    if (strcmp(type, "Sequence") != 0)
-        return pre_read_one(node, ret);
-    if (!json_is_array(all.value))
-        return file_refuse(&all, "is not a list");
-    for (size_t i = 0; r == 0 && i < file_items(&all); i++) {
-        const struct file_node item = file_item(&all, i);
-        r = pre_read_one(&item, ret);
-    }
-    return r;
+    return node->value ? file_read_each(node, "pretokenizers", pre_read_one, ret) : 0;
 }
 
 void pretokenizer_deinit(struct pretokenizer *pre)
