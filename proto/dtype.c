@@ -37,6 +37,22 @@ const char *dtype_numpy(uint32_t dtype)
     return row ? row->numpy : "";
 }
 
+uint32_t dtype_integer(int64_t bits, bool is_signed)
+{
+    switch (bits) {
+    case 8:
+        return is_signed ? DL_DTYPE_INT8 : DL_DTYPE_UINT8;
+    case 16:
+        return is_signed ? DL_DTYPE_INT16 : DL_DTYPE_UINT16;
+    case 32:
+        return is_signed ? DL_DTYPE_INT32 : DL_DTYPE_UINT32;
+    case 64:
+        return is_signed ? DL_DTYPE_INT64 : DL_DTYPE_UINT64;
+    default:
+        return 0;
+    }
+}
+
 int dtype_dlpack_code(uint32_t dtype)
 {
     const struct dtype_row *row = dtype_find(dtype);

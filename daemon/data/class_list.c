@@ -522,3 +522,16 @@ uint32_t class_list_get(const struct class_list *list, uint64_t i, char *path, s
                                 (const char *)data + dir->names + name[i - dir->first]);
     return dir->label;
 }
+
+int class_list_path(const struct class_list *list, uint64_t i,
+                    char path[static DL_BOUND_PATH_BYTES], int64_t *ret_label, struct dl_error *err)
+{
+    size_t len;
+
+    *ret_label = class_list_get(list, i, path, DL_BOUND_PATH_BYTES, &len);
+    if (len < DL_BOUND_PATH_BYTES)
+        return 0;
+    return dl_error_set(err, ENAMETOOLONG, path,
+                        "is the beginning of a path of %zu bytes; %d can be opened", len,
+                        DL_BOUND_PATH_BYTES - 1);
+}

@@ -56,6 +56,11 @@ void class_list_deinit(struct class_list *list);
 uint32_t class_list_get(const struct class_list *list, uint64_t i, char *path, size_t room,
                         size_t *ret_len);
 
+/* The same, whole, of a file that is to be opened. -ENAMETOOLONG. */
+int _nodiscard_ class_list_path(const struct class_list *list, uint64_t i,
+                                char path[static DL_BOUND_PATH_BYTES], int64_t *ret_label,
+                                struct dl_error *err);
+
 /* Changes when a file is added, removed or renamed, wherever the root lies; never 0 but for want of
  * memory. */
 static inline uint64_t class_list_fingerprint(const struct class_list *list)

@@ -201,6 +201,20 @@ static int shard_files_find(const struct shard_files *files, const struct shard_
                         (unsigned long long)bytes, (unsigned long long)file->raw_bytes);
 }
 
+int shard_files_list(const struct shard_files *files, const char *root, const struct data_env *env,
+                     struct file_list *ret, struct dl_error *err)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/index.json", root);
+    int r = file_list_add(ret, path, err);
+    for (uint32_t i = 0; r == 0 && i < files->n; i++) {
+        (void)shard_file_is_packed(&files->files[i], root, env, path);
+        r = file_list_add(ret, path, err);
+    }
+    return r;
+}
+
 int shard_files_begin(struct shard_files *files, uint64_t *ret_samples, struct dl_error *err)
 {
     int r = 0;

@@ -15,6 +15,7 @@
 #ifndef DL_DATA_SHARD_FILE_H
 #define DL_DATA_SHARD_FILE_H
 
+#include "daemon/data/globs.h"
 #include "daemon/data/source.h"
 
 #include <limits.h>
@@ -83,6 +84,11 @@ int _nodiscard_ shard_file_find(const uint8_t *data, uint64_t bytes, uint64_t i,
  * Counts their samples, which *ret_samples are. Errors name the file. */
 int _nodiscard_ shard_files_begin(struct shard_files *files, uint64_t *ret_samples,
                                   struct dl_error *err);
+
+/* Adds to *ret the directory's index.json and the files, as they are there. */
+int _nodiscard_ shard_files_list(const struct shard_files *files, const char *root,
+                                 const struct data_env *env, struct file_list *ret,
+                                 struct dl_error *err);
 
 /* The file that has sample `index`, which there is. */
 struct shard_file *shard_files_of(const struct shard_files *files, uint64_t index);

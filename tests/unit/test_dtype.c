@@ -4,6 +4,7 @@
 #include "proto/dtype.h"
 #include <complex.h>
 #include <errno.h>
+#include <stdio.h>
 
 static const struct {
     uint32_t number;
@@ -68,9 +69,25 @@ static void test_unknown(void **state)
     assert_int_equal(number, 99);
 }
 
+static void test_integers(void **state)
+{
+    static const int64_t no_bits[] = {INT64_MIN, -8, 0, 1, 7, 24, 128, INT64_MAX};
+    char name[16];
+
+    for (int bits = 8; bits <= 64; bits *= 2) {
+        snprintf(name, sizeof name, "int%d", bits);
+        assert_string_equal(dtype_name(dtype_integer(bits, true)), name);
+        snprintf(name, sizeof name, "uint%d", bits);
+        assert_string_equal(dtype_name(dtype_integer(bits, false)), name);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(no_bits); i++)
+        assert_int_equal(dtype_integer(no_bits[i], i % 2), 0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_known),
     cmocka_unit_test(test_unknown),
+    cmocka_unit_test(test_integers),
 };
 
 TEST_MAIN(tests)

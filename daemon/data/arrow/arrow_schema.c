@@ -42,22 +42,6 @@ static void arrow_schema_number(struct arrow_field *field, uint32_t dtype)
     field->type = dtype ? dtype_name(dtype) : "a number";
 }
 
-static uint32_t arrow_schema_int_type(int64_t bits, bool is_signed)
-{
-    switch (bits) {
-    case 8:
-        return is_signed ? DL_DTYPE_INT8 : DL_DTYPE_UINT8;
-    case 16:
-        return is_signed ? DL_DTYPE_INT16 : DL_DTYPE_UINT16;
-    case 32:
-        return is_signed ? DL_DTYPE_INT32 : DL_DTYPE_UINT32;
-    case 64:
-        return is_signed ? DL_DTYPE_INT64 : DL_DTYPE_UINT64;
-    default:
-        return 0;
-    }
-}
-
 static uint32_t arrow_schema_float_type(int64_t precision)
 {
     static const uint32_t types[] = {DL_DTYPE_FLOAT16, DL_DTYPE_FLOAT32, DL_DTYPE_FLOAT64};
@@ -109,8 +93,8 @@ static void arrow_schema_read_details(struct flat *flat, const struct flat_table
 {
     switch (number) {
     case 2:
-        arrow_schema_number(field, arrow_schema_int_type(flat_int(flat, type, 0, 4, 0),
-                                                         flat_int(flat, type, 1, 1, 0) != 0));
+        arrow_schema_number(field, dtype_integer(flat_int(flat, type, 0, 4, 0),
+                                                 flat_int(flat, type, 1, 1, 0) != 0));
         break;
     case 3:
         arrow_schema_number(field, arrow_schema_float_type(flat_int(flat, type, 0, 2, 0)));
@@ -124,7 +108,7 @@ static void arrow_schema_read_details(struct flat *flat, const struct flat_table
                                        : DL_DTYPE_INT64);
         break;
     case 9:
-        arrow_schema_number(field, arrow_schema_int_type(flat_int(flat, type, 1, 4, 32), true));
+        arrow_schema_number(field, dtype_integer(flat_int(flat, type, 1, 4, 32), true));
         break;
     case 10:
     case 18:
@@ -174,8 +158,8 @@ static void arrow_schema_read_dictionary(struct flat *flat, const struct flat_ta
     field->dictionary = flat_int(flat, &dictionary, DICTIONARY_ID, 8, 0);
     field->index_type = DL_DTYPE_INT32;
     if (index.at != 0)
-        field->index_type = arrow_schema_int_type(flat_int(flat, &index, 0, 4, 0),
-                                                  flat_int(flat, &index, 1, 1, 0) != 0);
+        field->index_type =
+            dtype_integer(flat_int(flat, &index, 0, 4, 0), flat_int(flat, &index, 1, 1, 0) != 0);
     if (field->index_type == 0 || field->is_view)
         field->sort = ARROW_OTHER;
 }

@@ -45,14 +45,11 @@ static void audiofolder_close_file(struct audiofolder_file *file)
 static int audiofolder_open_file(struct audiofolder *folder, uint64_t index,
                                  struct audiofolder_file *ret, struct dl_error *err)
 {
-    size_t len;
+    int r = class_list_path(&folder->list, index, folder->path, &ret->label, err);
 
-    ret->label = class_list_get(&folder->list, index, folder->path, sizeof folder->path, &len);
-    if (len >= sizeof folder->path)
-        return dl_error_set(err, ENAMETOOLONG, folder->path,
-                            "is the beginning of a path of %zu bytes; %zu can be opened", len,
-                            sizeof folder->path - 1);
-    int r = source_open_file(folder->path, folder->env, &ret->fd, &ret->source.bytes, err);
+    if (r < 0)
+        return r;
+    r = source_open_file(folder->path, folder->env, &ret->fd, &ret->source.bytes, err);
     ret->source.fd = ret->fd;
     ret->source.path = folder->path;
     return r;

@@ -73,14 +73,10 @@ static int imagefolder_open_image(struct imagefolder *folder, uint64_t index, in
     struct image_file file = {.path = folder->path};
     _cleanup_fd_ int fd = -1;
     uint64_t bytes;
-    size_t len;
-    int r;
+    int r = class_list_path(&folder->list, index, folder->path, ret_label, err);
 
-    *ret_label = class_list_get(&folder->list, index, folder->path, sizeof folder->path, &len);
-    if (len >= sizeof folder->path)
-        return dl_error_set(err, ENAMETOOLONG, folder->path,
-                            "is the beginning of a path of %zu bytes; %zu can be opened", len,
-                            sizeof folder->path - 1);
+    if (r < 0)
+        return r;
     if ((r = source_open_file(folder->path, folder->env, &fd, &bytes, err)) < 0)
         return r;
     if (cached_pictures_open(&folder->cached, fd, folder->decoder, ret))

@@ -299,17 +299,11 @@ int litdata_list_files(const struct spec_dataset *spec, const struct data_env *e
 {
     const char *root = spec->files[0].path;
     struct litdata_index index = {0};
-    char path[PATH_MAX];
     int r = litdata_read_index(root, env, &index, err);
 
     if (r < 0)
         return r;
-    snprintf(path, sizeof path, "%s/index.json", root);
-    r = file_list_add(ret, path, err);
-    for (uint32_t i = 0; r == 0 && i < index.chunks.n; i++) {
-        (void)shard_file_is_packed(&index.chunks.files[i], root, env, path);
-        r = file_list_add(ret, path, err);
-    }
+    r = shard_files_list(&index.chunks, root, env, ret, err);
     litdata_index_deinit(&index);
     return r;
 }

@@ -337,17 +337,11 @@ int mds_list_files(const struct spec_dataset *spec, const struct data_env *env,
 {
     const char *root = spec->files[0].path;
     struct mds_index index = {0};
-    char path[PATH_MAX];
     int r = mds_read_index(root, env, &index, err);
 
     if (r < 0)
         return r;
-    snprintf(path, sizeof path, "%s/index.json", root);
-    r = file_list_add(ret, path, err);
-    for (uint32_t i = 0; r == 0 && i < index.shards.n; i++) {
-        (void)shard_file_is_packed(&index.shards.files[i], root, env, path);
-        r = file_list_add(ret, path, err);
-    }
+    r = shard_files_list(&index.shards, root, env, ret, err);
     mds_index_deinit(&index);
     return r;
 }

@@ -46,18 +46,10 @@ static void schema_set_number(struct parquet_column *c, uint32_t dtype, uint32_t
         c->convert = width == 12 ? PARQUET_NANOSECONDS : PARQUET_NARROW;
 }
 
+/* 64 bits, unless the file says one of the others. */
 static uint32_t schema_integer(uint32_t bits, bool has_sign)
 {
-    switch (bits) {
-    case 8:
-        return has_sign ? DL_DTYPE_INT8 : DL_DTYPE_UINT8;
-    case 16:
-        return has_sign ? DL_DTYPE_INT16 : DL_DTYPE_UINT16;
-    case 32:
-        return has_sign ? DL_DTYPE_INT32 : DL_DTYPE_UINT32;
-    default:
-        return has_sign ? DL_DTYPE_INT64 : DL_DTYPE_UINT64;
-    }
+    return dtype_integer(bits == 8 || bits == 16 || bits == 32 ? bits : 64, has_sign);
 }
 
 static void schema_set_fixed(struct parquet_column *c, const struct parquet_element *e)
