@@ -245,18 +245,6 @@ void mix_tally_merge(struct mix_tally *tallies, const struct mix_tally *more, ui
     }
 }
 
-struct mix_tally mix_tally_sum(const struct mix_tally *tallies, uint32_t n)
-{
-    struct mix_tally sum = {0};
-
-    for (uint32_t i = 0; i < n; i++) {
-        sum.wanted += tallies[i].wanted;
-        sum.samples += tallies[i].samples;
-        sum.tokens += tallies[i].tokens;
-    }
-    return sum;
-}
-
 static double mix_tally_part(double part, double sum)
 {
     return sum > 0 ? part / sum : 0;

@@ -69,8 +69,7 @@ void mix_tally_add(const struct mix_ruler *ruler, const struct mix_batch *batch,
 /* Adds `n` tallies to as many others. */
 void mix_tally_merge(struct mix_tally *tallies, const struct mix_tally *more, uint32_t n);
 
-/* What children have together; and a child's shares of that, 0 where there is nothing. */
-struct mix_tally mix_tally_sum(const struct mix_tally *tallies, uint32_t n);
+/* A child's shares of what all have together, 0 where there is nothing. */
 double mix_tally_wanted(const struct mix_tally *child, const struct mix_tally *sum);
 double mix_tally_share(const struct mix_tally *child, const struct mix_tally *sum);
 double mix_tally_token_share(const struct mix_tally *child, const struct mix_tally *sum);

@@ -23,7 +23,7 @@
  *
  * Weights that were changed while it was read (mix_changes.h) replace those of the schedule from
  * the first change on: mix_timeline.h. Where epochs have an order each, an epoch has those of its
- * last change from its beginning: plan_mix_of_epoch().
+ * last change from its beginning.
  *
  * MIX_DRAW_RANDOM draws the child at each position, as Hugging Face's interleave_datasets() does:
  * sampler_mix_random.c. Which of its samples it is only the draws before tell: a position costs
@@ -51,11 +51,6 @@ struct plan_mix {
     struct mix_changes *changes;     /* borrowed; changed weights; NULL: none */
     const struct mix_around *around; /* mix_nested.c's own: what this one stands in; else NULL */
 };
-
-/* The mixture of one epoch, where each has an order of its own: with the weights of its last
- * change, which *point holds, and without changes. With MIX_STOP_NEVER it is as it was. */
-struct plan_mix plan_mix_of_epoch(const struct plan_mix *mix, uint64_t epoch,
-                                  struct mix_point *point);
 
 static inline bool plan_mix_equal(const struct plan_mix *a, const struct plan_mix *b)
 {

@@ -285,8 +285,10 @@ static int sampler_mix_length(const struct plan_mix *mix, struct mix_order *orde
     return 0;
 }
 
-struct plan_mix plan_mix_of_epoch(const struct plan_mix *mix, uint64_t epoch,
-                                  struct mix_point *point)
+/* The mixture of one epoch, where each has an order of its own: with the weights of its last
+ * change, which *point holds, and without changes. With MIX_STOP_NEVER it is as it was. */
+static struct plan_mix sampler_mix_of_epoch(const struct plan_mix *mix, uint64_t epoch,
+                                            struct mix_point *point)
 {
     const struct mix_changes *changes = mix->changes;
     struct plan_mix of = *mix;
@@ -310,7 +312,7 @@ int plan_mix_count(const struct plan_mix *mix, uint64_t epoch, uint64_t *ret, st
     uint64_t sizes[DL_BOUND_MIX_CHILDREN];
     struct mix_legs legs = {.n = 0};
     struct mix_point point;
-    struct plan_mix of = plan_mix_of_epoch(mix, epoch, &point), flat;
+    struct plan_mix of = sampler_mix_of_epoch(mix, epoch, &point), flat;
     int r = plan_mix_flatten(&of, sizes, &flat, err);
 
     if (r == 0)
@@ -396,6 +398,6 @@ int sampler_mix_new(const struct plan_params *params, struct sampler **ret)
     struct mix_point point;
     struct plan_params of = *params;
 
-    of.mix = plan_mix_of_epoch(&params->mix, params->epoch, &point);
+    of.mix = sampler_mix_of_epoch(&params->mix, params->epoch, &point);
     return sampler_mix_make(&of, ret);
 }

@@ -109,7 +109,9 @@ static void test_plan(void **state)
         for (uint32_t c = 0; c < N; c++)
             assert_true(fabs(tallies[c].wanted - (double)tallies[c].samples) < 1);
     }
-    struct mix_tally sum = mix_tally_sum(tallies, N);
+    struct mix_tally sum = {0};
+    for (uint32_t c = 0; c < N; c++)
+        mix_tally_merge(&sum, &tallies[c], 1);
     assert_int_equal(sum.samples, 20);
     assert_int_equal(tallies[0].samples, 6);
     assert_true(fabs(mix_tally_wanted(&tallies[0], &sum) - 0.3) < 1e-12);

@@ -405,8 +405,10 @@ static int mix_streams_open_parts(struct mix_streams *mix, const struct spec_dat
     return r < 0 ? r : mix_streams_look(mix, err);
 }
 
-int mix_streams_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
-                     struct dataset *first, struct dataset **ret, struct dl_error *err)
+/* Of parts that are iterable, as the first is, which becomes the mixture's in any case. */
+static int mix_streams_open(const struct spec_dataset *spec, const char *place,
+                            const struct data_env *env, struct dataset *first, struct dataset **ret,
+                            struct dl_error *err)
 {
     _cleanup_(dataset_closep)
     struct dataset *ds = NULL, *part = first;

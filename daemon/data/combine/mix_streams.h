@@ -65,9 +65,4 @@ int mix_streams_save(struct mix_streams_iter *mi, uint8_t *buf, size_t room, siz
 int _nodiscard_ mix_streams_resume(struct mix_streams_iter *mi, struct dl_span state,
                                    struct dl_error *err);
 
-/* Of parts that are iterable, as the first is, which becomes the mixture's in any case. */
-int _nodiscard_ mix_streams_open(const struct spec_dataset *spec, const char *place,
-                                 const struct data_env *env, struct dataset *first,
-                                 struct dataset **ret, struct dl_error *err);
-
 #endif

@@ -52,11 +52,6 @@ int runner_refuse(const struct transforms_runner *run, const char *name, const c
 /* ---- one transform ------------------------------------------------------------------------------
  */
 
-struct transform_fill {
-    bool is_given;
-    struct picture_colour colour;
-};
-
 /* One number for a square or the shorter side, or height and width. */
 struct transform_size {
     uint32_t n; /* 0: none, 1, 2 */
@@ -72,7 +67,6 @@ struct transform {
     enum resize_filter filter;
     struct picture_colour fill;
     struct picture_margins margins;
-    bool has_margins;
     bool flag;          /* expand, pad_if_needed, vertical_flip, scale: the kind's one switch */
     uint32_t choice;    /* of the words that its one argument with words has */
     uint32_t count[3];  /* whole numbers */
@@ -159,7 +153,6 @@ static inline bool transform_is_skipped(const struct transform *t, struct transf
 /* Reads a list; used again for lists within it. */
 int _nodiscard_ transform_read_list(const struct transform_reading *rd, const struct value *list,
                                     struct transform **ret, uint32_t *ret_n);
-void transform_free_list(struct transform *list, uint32_t n);
 /* The shape after all of a list. */
 int _nodiscard_ transform_shape_list(const struct transform_reading *rd,
                                      const struct transform *list, uint32_t n,

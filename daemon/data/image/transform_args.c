@@ -273,7 +273,6 @@ ARG_READER(arg_padding)
     t->margins.top = side[1];
     t->margins.right = side[2];
     t->margins.bottom = side[3];
-    t->has_margins = true;
     return 0;
 }
 

@@ -154,10 +154,10 @@ int transform_read_list(const struct transform_reading *rd, const struct value *
     return r;
 }
 
-void transform_free_list(struct transform *list, uint32_t n)
+static void transforms_free_list(struct transform *list, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        transform_free_list(list[i].inner, list[i].n_inner);
+        transforms_free_list(list[i].inner, list[i].n_inner);
         free(list[i].weights);
         free(list[i].shares);
     }
@@ -224,7 +224,7 @@ int transforms_read_as(const struct value *list, const char *place,
 struct transforms *transforms_free(struct transforms *transforms)
 {
     if (transforms)
-        transform_free_list(transforms->list, transforms->n);
+        transforms_free_list(transforms->list, transforms->n);
     free(transforms);
     return NULL;
 }

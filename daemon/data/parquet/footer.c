@@ -441,11 +441,9 @@ int parquet_footer_groups(struct parquet_footer *footer, const uint32_t *leaves,
 
     if (r < 0)
         return r;
-    for (uint32_t i = 0; i < footer->n_groups; i++) {
-        footer->groups[i].first_row = rows;
+    for (uint32_t i = 0; i < footer->n_groups; i++)
         if (add_overflows(rows, footer->groups[i].rows, &rows) || rows > footer->rows)
             break;
-    }
     if (rows != footer->rows)
         return footer_damaged(path, "has another number of rows than its row groups", err);
     return 0;

@@ -61,7 +61,6 @@ struct parquet_chunk {    /* one column of a row group */
 
 struct parquet_row_group {
     uint64_t rows;
-    uint64_t first_row; /* of the file */
 };
 
 struct parquet_footer {
