@@ -343,7 +343,8 @@ DL_API uint64_t dl_loader_fingerprint(const struct dl_loader *loader);
 enum dl_priority { DL_PRIORITY_NORMAL, DL_PRIORITY_HIGH, DL_PRIORITY_LOW };
 
 /* At the end of an epoch in the cluster's world, if nodes that are gone have left samples out:
- * dl_epoch_next() returns DL_E_LEFT_OUT before DL_END; or dl_epoch_warning() says so; or neither. */
+ * dl_epoch_next() returns DL_E_LEFT_OUT before DL_END; or dl_epoch_warning() says so; or neither.
+ */
 enum dl_left_out { DL_LEFT_OUT_ERROR, DL_LEFT_OUT_WARN, DL_LEFT_OUT_IGNORE };
 
 /* What dl_epoch_next() does when the cluster's world has changed: it returns DL_E_WORLD_CHANGED; it
@@ -357,7 +358,7 @@ struct dl_epoch_options {
     uint32_t world;   /* number of consumers; 0 = 1; or DL_WORLD_CLUSTER */
     uint64_t step;    /* first step wanted: 0, or where a former run stopped */
     uint32_t credits; /* most batches loaded ahead; 0: prefetch × workers + 1 of the spec */
-    uint32_t follow; /* enum dl_follow, with DL_WORLD_CLUSTER: what to do when that has changed */
+    uint32_t follow;  /* enum dl_follow, with DL_WORLD_CLUSTER: what to do when that has changed */
 
     /* Continues from here instead: the state of any rank, by dl_epoch_state() or
      * dl_epoch_whole_state(); epoch and step are then 0. NULL: from the step above. */
