@@ -3,10 +3,10 @@
     from dloader import DataLoader          replaces PyTorch's DataLoader
     from dloader import Dataset, random_split, …   the other names of torch.utils.data
     from dloader import Loader              a dataset that the daemon reads, described by a spec
-    from dloader import StatefulDataLoader  DataLoader by torchdata's name
-    from dloader import adopt               dloaderd's workers for a loader that a library made
-    from dloader import explain             what of a DataLoader's work runs in C, and what does not
-    from dloader import show                what is in a batch, as pictures and text
+    from dloader import StatefulDataLoader  a DataLoader with torchdata's name
+    from dloader import adopt               makes a loader of a library use dloaderd's workers
+    from dloader import explain             which of a DataLoader's work runs in C, and which does not
+    from dloader import show                draws a batch, as pictures and text
     from dloader import sample_rng          inside a Dataset: a NumPy generator for this sample
 
 Importing this package imports neither torch nor NumPy. DataLoader needs torch, and raises ImportError

@@ -82,13 +82,13 @@ def _check(loader: Any) -> None:
 
 
 def adopt(loader: Any) -> Any:
-    """Gives a loader dloaderd's workers, with the same batches.
+    """Makes a loader use dloaderd's workers, with the same batches.
 
-    loader: a torch.utils.data.DataLoader that a library made, or one that Accelerate's prepare()
-    or skip_first_batches() or Ray Train's prepare_data_loader() gave. Of the first kind another
-    loader is returned; in the others the loader inside is replaced, and the loader itself is
-    returned. A dloader.DataLoader is returned as it is. TypeError: it is none of these, or its class
-    loads in its own way.
+    loader: a torch.utils.data.DataLoader that a library made, or the result of Accelerate's
+    prepare() or skip_first_batches() or of Ray Train's prepare_data_loader(). For the first kind
+    another loader is returned; in the others the inner loader is replaced, and the loader itself is
+    returned. A dloader.DataLoader is returned unchanged. TypeError: it is none of these, or its
+    class loads in its own way.
     """
     if getattr(loader, "base_dataloader", None) is not None:
         _adopt_inner(loader)

@@ -475,7 +475,7 @@ def _pipeline_stages(loader: Any, collate: str) -> tuple[list[_native_pictures.S
 
 
 def explain(loader: Any, file: Any = None) -> None:
-    """Prints, stage by stage, what of a DataLoader's work C does, what Python does, and why; in a
+    """Prints, stage by stage, which of a DataLoader's work C does, which Python does, and why; in a
     notebook it shows a table.
 
     file: where to print, instead of sys.stdout.

@@ -89,9 +89,9 @@ class PackedList(list):
         self.samples = dloader.PackedList(samples)
 
     All its elements must have exactly one of these types: str, bytes, int (of 64 bits), float, or
-    tuples of one length whose columns have such types; else ValueError. It is a list for isinstance()
-    and behaves as one; each access makes a new element, equal to the packed one. Changing it makes it
-    an ordinary list. `other += packed` rebinds `other` to a new list.
+    tuples of one length whose columns have such types; else ValueError. It is a list for
+    isinstance() and behaves like one; each access makes a new element, equal to the packed one. A
+    change turns it into an ordinary list. `other += packed` rebinds `other` to a new list.
     """
 
     __slots__ = ("_read", "_length")

@@ -6,15 +6,15 @@ from typing import Any
 
 
 def sequence_part(tensor: Any, part: int, parts: int, *, zigzag: bool = False, dim: int = 1) -> Any:
-    """A view of what context parallel rank `part` of `parts` has of a tensor or array; nothing is copied.
+    """A view of the part of a tensor or array that context parallel rank `part` of `parts` has; nothing is copied.
 
-    dim: the dimension of tokens. Contiguous, the result is the part-th of `parts` stretches of it. With
-    zigzag it is two of 2 * parts stretches, the part-th from the start and the part-th from the end, so
-    that all ranks have like work where tokens see those before them only: dim then becomes two
-    dimensions, of 2 stretches and of their tokens, which flatten(dim, dim + 1) joins with a copy.
+    dim: the dimension of tokens. Contiguous, the result is the part-th of `parts` stretches of it. With zigzag it is
+    two of 2 * parts stretches, the part-th from the start and the part-th from the end, which balances the work of all
+    ranks if tokens only see earlier ones: dim then becomes two dimensions, of 2 stretches and of their tokens, which
+    flatten(dim, dim + 1) joins with a copy.
 
-    Of `position_ids`, or of arange(length) with dim=0, it is the positions of these tokens. ValueError:
-    part is not below parts, or the length is no multiple of as many stretches.
+    For `position_ids`, or arange(length) with dim=0, it is the positions of these tokens. ValueError: part is not below
+    parts, or the length is not a multiple of parts or, with zigzag, 2 * parts.
     """
     if not 0 <= part < parts:
         raise ValueError(f"part: {part} is not in the interval [0, {parts - 1}] of parts={parts}")

@@ -53,7 +53,7 @@ def _cells_of(field: Field) -> list[str]:
 class View:
     """What show() returns. A notebook shows it as HTML, print() as text; save() writes it to a file.
 
-    Made at once: a batch may be changed, or given back, afterwards.
+    It is drawn immediately, so the batch may be changed or released afterwards.
     """
 
     def __init__(self, fields: Sequence[Field], samples: Sequence[_fields.Sample], told: _sheet.Told,
@@ -169,19 +169,19 @@ def show(batch: Any, loader: Any = None, *, classes: Sequence[str] | None = None
 
         dloader.show(next(iter(loader)))
 
-    Images become a contact sheet: uint8 or normalised floating point, channels first or last, one or three of
-    them, with masks of the same size over them and labels below. Sounds become waveforms, tokens text.
+    Images become a contact sheet: uint8 or normalised floating point, channels first or last, one or three channels,
+    with masks of the same size over them and labels below. Sounds become waveforms, tokens text.
 
-    batch: what any loader gives: tensors and arrays, numbers and text in dicts, lists and tuples. It is neither
-        changed nor kept.
-    loader: where it comes from: a Loader tells its tokenizer and how its images were normalised, a DataLoader
+    batch: a batch of any loader: tensors, arrays, numbers and text, in dicts, lists and tuples. It is neither changed
+        nor kept.
+    loader: where it comes from: a Loader provides its tokenizer and how its images were normalised, a DataLoader
         dataset.classes.
     classes: names of the labels 0, 1, …
     tokenizer: the path of a tokenizer.json or of a .model file of sentencepiece, or an object with decode().
-    indices: the samples' numbers, to be shown.
-    title: what stands above it.
+    indices: numbers of the samples, to be shown.
+    title: text above the samples.
 
-    TypeError, ValueError, OSError: of tokenizer.
+    TypeError, ValueError, OSError: from the tokenizer.
     """
     fields = _fields.of_batch(batch)
     samples = _fields.samples_of(fields, None if indices is None else len(indices))

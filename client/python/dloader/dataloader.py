@@ -40,36 +40,38 @@ class DataLoader(TorchLoader[T_co]):
     """Batches of a Dataset; replaces torch.utils.data.DataLoader.
 
     It is a subclass of PyTorch's class, for libraries that look for that class, divide its samples
-    among ranks or rebuild a loader from its attributes, as Lightning does. The arguments up
-    to `in_order` are PyTorch's, with the checks, samplers and messages of the imported torch.
-    So are the order of the samples, the draws from torch's generators and the seeds in
-    the workers. Workers are processes of dloaderd, which starts when this process first needs
-    it. Batches lie in shared memory, and stay writable as long as anything refers to them.
-    `multiprocessing_context` starts the process that forks the workers, for every
-    iter(), or only for the first with persistent_workers.
+    among ranks or rebuild a loader from its attributes, as Lightning does. The arguments up to
+    `in_order` are PyTorch's, with the checks, samplers and messages of the imported torch. The same
+    holds for the order of the samples, the draws from torch's generators and the seeds in the
+    workers. Workers are processes of dloaderd, which starts when this process first needs it.
+    Batches are in shared memory, and stay writable as long as anything refers to them.
+    `multiprocessing_context` starts the process that forks the workers, for every iter(), or only
+    for the first with persistent_workers.
 
     Additional keyword arguments:
 
-    seed: everything that the loader draws (base seeds, shuffling, samplers without their own
-        generator) depends on this number and not on torch's global generator: epochs differ,
-        and a second run repeats them. Like generator=torch.Generator().manual_seed(seed).
-    rank, world_size: take a DistributedSampler's share of a map-style dataset, shuffled as
-        `shuffle` says, from `seed` (0 if there is none) and the number of the epoch;
-        set_epoch() is not needed. Absent: all samples, as with PyTorch's class, and a warning if
-        `shuffle` is given where a launcher or torch.distributed has several ranks.
+    seed: all random draws of the loader (base seeds, shuffling, samplers without their own
+        generator) depend on this number, not on torch's global generator: epochs differ, and a
+        second run repeats them. Like generator=torch.Generator().manual_seed(seed).
+    rank, world_size: take a DistributedSampler's share of a map-style dataset, shuffled if
+        `shuffle` says so, from `seed` (0 if there is none) and the number of the epoch; set_epoch()
+        is not needed. By default all samples, as with PyTorch's class, with a warning if `shuffle`
+        is given and a launcher or torch.distributed has several ranks.
     device: batches arrive on this device, one copied ahead on a side stream.
-    socket: the daemon's socket; absent: $DLOADER_SOCKET, or a private daemon.
-    native: "auto": batches of a dataset that dloader knows, such as a TensorDataset, are made in C,
-        without calling it, and are the same; dloader.explain() says what runs where. "off": the
-        dataset is always called. "require": ValueError, which says why, if it has to be.
-    fast: a JPEG that its first transform, Resize or RandomResizedCrop, makes at least 3, 6 or 12 times
-        smaller in both directions is decoded at a half, a quarter or an eighth of its size, where
-        native decodes it. Pixels then differ from Pillow's, by 0.3 steps of 255 in the mean of
-        24 photographs. GaussianBlur is made in C, too. What is drawn, and all else, is the same.
-    cache: bytes of shared memory, as a number or a text such as "8GiB", in which workers keep pictures
-        of files decoded, where native decodes them; one for all loaders of the same user and folder
-        (dataset.root), of the size that the first of them has, as long as this loader is there.
-        Batches are the same. If it has no room for all, as many are kept as it has room for.
+    socket: the daemon's socket; by default $DLOADER_SOCKET, or a private daemon.
+    native: "auto": batches of a dataset that dloader recognises, such as a TensorDataset, are made
+        in C without calling it, and are the same; dloader.explain() says what runs where. "off":
+        the dataset is always called. "require": ValueError, which says why, if it has to be called.
+    fast: if the first transform, Resize or RandomResizedCrop, makes a JPEG at least 3, 6 or 12
+        times smaller in both directions, the JPEG is decoded at a half, a quarter or an eighth of
+        its size, where native decodes it. Pixels then differ from Pillow's, by 0.3 steps of 255 on
+        average over 24 photographs. GaussianBlur also runs in C. Random draws and all else are the
+        same.
+    cache: bytes of shared memory, as a number or a text such as "8GiB", in which workers keep
+        decoded pictures of files, where native decodes them. All loaders of the same user and
+        folder (dataset.root) share it; the first of them sets its size, and it lasts as long as one
+        of them does. Batches are the same. If it is too small for all pictures, it keeps as many as
+        fit.
 
     One loader may have several iterators at once. Only one thread at a time may use it.
     """
@@ -198,33 +200,33 @@ class DataLoader(TorchLoader[T_co]):
     def set_epoch(self, epoch: int) -> None:
         """The number of the next epoch, which otherwise counts up from 0 with each iter().
 
-        sample_rng() is keyed by it, and the order with rank and world_size is drawn from it.
+        It is a key of sample_rng(), and with rank and world_size the order is drawn from it.
         """
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
             raise ValueError(f"epoch: {epoch!r} is not a non-negative integer")
         self._next_epoch = epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this loader stands, to be kept with a checkpoint; made for JSON.
+        """The position of this loader, to be stored in a checkpoint, also as JSON.
 
-        Batches count as soon as next() gave them, whatever was loaded ahead. Of several iterators
-        the last one begun counts. After the last batch, but inside of the loop, the epoch goes on,
-        and has nothing left; after the loop the next epoch is what is resumed.
+        Batches count once next() has returned them, whatever was loaded ahead. Of several iterators
+        the last one begun counts. After the last batch, but inside the loop, the state belongs to
+        this epoch with nothing left; after the loop it belongs to the next epoch.
         """
         return state.take(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The next iter() goes on from there, as does one more before a batch is taken. {} begins
-        anew.
+        """The next iter() continues from the state, and so does another one before a batch is
+        taken. {} starts anew.
 
-        With a dataset that has a length nothing before that place is loaded. The streams of random
-        numbers inside the workers are not part of it: they start from the epoch's own seeds again;
-        those of sample_rng() are as they would have been.
+        With a dataset that has a length, nothing before that position is loaded. The state does not
+        include the streams of random numbers inside the workers: they start from the epoch's own
+        seeds again; those of sample_rng() are not affected.
 
-        In the middle of an epoch the loader must give the batches that the one in the state would
-        have: num_workers may be another one, and with the options rank and world_size the number of
-        ranks, too; then each sample that is left of the epoch comes once. StateError (a ValueError):
-        no such state, or of a loader with other generators, or with another batch size, order or
-        length, all of which are named.
+        In the middle of an epoch the loader must give the batches that the state's loader would
+        have given. num_workers may differ, and with the options rank and world_size the number of
+        ranks, too; then each remaining sample of the epoch comes once. StateError (a ValueError):
+        not such a state, or of a loader with other generators, or with another batch size, order or
+        length; the error names them all.
         """
         state.load(self, state_dict)

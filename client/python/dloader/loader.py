@@ -180,7 +180,7 @@ class _Pass(_device.BatchIterator):
         self._loader._stand(self._following, 0)
 
     def end(self) -> None:
-        """Stops loading; further next() say StopIteration."""
+        """Stops loading; further calls of next() raise StopIteration."""
         epoch, self._epoch = self._epoch, None
         if epoch is not None and self.pid == os.getpid():
             try:
@@ -213,61 +213,62 @@ class Loader:
 
     spec: a dict, a text in YAML or JSON, or the path of a file with it; relative paths in a file
         start from its folder. Errors name the key, the value and the remedy.
-    rank, world_size: of this consumer; absent: $RANK and $WORLD_SIZE, as set by torchrun, else those
-        of torch.distributed's process group, of Ray Train, of MPI or Slurm, else a single rank.
-        ValueError if only one of the two is set, or if one is invalid; RuntimeError by iter() if
-        torch.distributed has several ranks by then. rank=0, world_size=1 is for processes that
-        have nothing to do with each other. With several ranks a spec without `seed` has 0, so that all
-        get shares of one order. world_size="cluster" takes the world of the daemon's cluster:
-        `rank` (absent: $LOCAL_RANK, or as MPI or Slurm say it) is then the rank on this node, and
-        from the first epoch on the attributes `rank` and `world_size` have the values that the nodes
-        agreed on. iter() and len() wait until all nodes have requested the first epoch; OSError,
-        with its errno, if that takes too long (ETIMEDOUT, with the missing nodes), if the others
-        are in another epoch (EINVAL), or if the daemon is in no cluster (ENOTSUP). resume=True,
-        which then needs no job, takes the epoch of the others; a rank that was in it continues at
-        the first batch that it had not released.
-    mesh: ranks of several dimensions, of which this process is one: "dp=4,tp=2", the dimension whose
-        ranks are furthest apart first, or torch's DeviceMesh with names. Ranks that differ in dp,
-        dp_replicate, dp_shard, ddp, fsdp or data have samples of their own; those that differ in tp,
-        pp, cp or sp alone read the same batches, which their node loads once. The attributes `rank`
-        and `world_size` are then those of the samples. `rank` may be given beside a text: this
-        process's among all. Batches are read-only; torch gets copies of them.
+    rank, world_size: of this consumer; by default $RANK and $WORLD_SIZE, as set by torchrun, else
+        those of torch.distributed's process group, of Ray Train, of MPI or Slurm, else a single
+        rank. ValueError if only one of the two is set, or if one is invalid; RuntimeError by iter()
+        if torch.distributed has several ranks by then. rank=0, world_size=1 is for independent
+        processes. With several ranks a spec without `seed` has 0, so that all get shares of one
+        order. world_size="cluster" takes the world of the daemon's cluster: `rank` (by default
+        $LOCAL_RANK, or from MPI or Slurm) is then the rank on this node, and from the first epoch
+        on the attributes `rank` and `world_size` have the values on which the nodes have agreed.
+        iter() and len() wait until all nodes have requested the first epoch; OSError, with its
+        errno, if that takes too long (ETIMEDOUT, with the missing nodes), if the others are in
+        another epoch (EINVAL), or if the daemon is not in a cluster (ENOTSUP). resume=True, which
+        then needs no job, takes the epoch of the others; a rank that was in it continues at the
+        first batch that it had not released.
+    mesh: ranks of several dimensions, of which this process is one: "dp=4,tp=2", the dimension
+        whose ranks are furthest apart first, or torch's DeviceMesh with names. Ranks that differ in
+        dp, dp_replicate, dp_shard, ddp, fsdp or data have different samples; those that differ only
+        in tp, pp, cp or sp read the same batches, which their node loads once. The attributes
+        `rank` and `world_size` are then those of the samples. With a text, `rank` may be given:
+        this process's rank among all. Batches are read-only; torch gets copies of them.
     follow: with world_size="cluster": the epoch continues when nodes join or leave, and `rank`,
-        `world_size` and len() change from some batch on. False: iterating raises
-        WorldChangedError once this rank has had its part of the old world, at the same step on all
-        ranks, and not at all if this rank and the world are the same again; after
-        load_state_dict(state_dict()) the next iter() continues in the new one.
-    left_out: with world_size="cluster", if an epoch ends and samples of it are not known to have been
-        used, because a node died or was cut off: "raise" raises SamplesLeftOutError after the last
-        batch, with their ranks and steps; the next iter() is the next epoch. "warn" warns instead.
-    socket: the daemon's socket; absent: $DLOADER_SOCKET, the user's own daemon if it listens, the
-        system's, or a private one: without a warning if there is no other, or if the spec names code
-        (a Python object, a plug-in) that the daemon does not run for this user, and with one if the
-        user may not use the system's. A spec with workers.count 0 needs none.
-    epoch: number of the first epoch; it decides the order together with the seed.
-    as_: "torch", "numpy", or "dlpack" (objects with __dlpack__, for any library); absent: torch's
-        tensors if torch was imported, else NumPy's arrays. Nothing is copied: the arrays are views
-        of shared memory. They are writable if the spec says `memory: {writable: true}`, or if it
-        does not set it and torch, which has no read-only tensors, opens the loader. If another
-        client has opened it read-only, torch gets copies.
+        `world_size` and len() change from some batch on. False: iterating raises WorldChangedError
+        once this rank has had its share of the old world, at the same step on all ranks, but not if
+        this rank and the world are the same again; after load_state_dict(state_dict()) the next
+        iter() continues in the new one.
+    left_out: with world_size="cluster", if an epoch ends and some of its samples are not known to
+        have been used, because a node died or was cut off: "raise" raises SamplesLeftOutError after
+        the last batch, with their ranks and steps; the next iter() is the next epoch. "warn" warns
+        instead; "ignore" says nothing.
+    socket: the daemon's socket; by default $DLOADER_SOCKET, the user's own daemon if it listens,
+        the system's, or a private one: without a warning if there is no other, or if the spec names
+        code (a Python object, a plug-in) that the daemon does not run for this user, and with one
+        if the user may not use the system's. A spec with workers.count 0 needs none.
+    epoch: number of the first epoch; with the seed it determines the order.
+    as_: "torch", "numpy", or "dlpack" (objects with __dlpack__, for any library); by default
+        torch's tensors if torch was imported, else NumPy's arrays. Nothing is copied: the arrays
+        are views of shared memory. They are writable if the spec says `memory: {writable: true}`,
+        or if it does not set it and torch, which has no read-only tensors, opens the loader. If
+        another client has opened it read-only, torch gets copies.
     pin_memory: page-locks the ring once, so that a device can read from it at full speed.
     device: batches arrive on this device, one copied ahead (torch only).
     name: clients that open the same name with the same spec share workers and memory.
-    progress: shows the progress on standard error, by tqdm if that can be imported: of each epoch,
-        and before that of what the daemon's workers do: images that are found, shards that are
-        indexed, lengths of samples that are taken.
-    job: name of the training job of the ranks. Ranks of a job must agree on the epoch and on their
+    progress: shows progress on standard error, by tqdm if that can be imported: of each epoch, and
+        before that of the daemon's workers while they find images, index shards or measure samples.
+    job: name of the ranks' training job. Ranks of a job must agree on the epoch and on their
         number, and the daemon remembers which batches each has released: after each next(), all
-        that nothing refers to. Absent, if neither rank nor world_size is given: torchrun's
-        --rdzv-id, Slurm's job and step, or the name of Ray Train's run, if there is one; "": no job.
+        that nothing refers to. By default, if neither rank nor world_size is given: torchrun's
+        --rdzv-id, Slurm's job and step, or the name of Ray Train's run, if there is one; "": no
+        job.
     resume: begins at the first batch that a rank of the job has not released, in whichever epoch
         that is, instead of with `epoch`: all ranks at the same step, if none of them was reading
-        when the first of them came back; a rank that comes back alone, at its own. Batches loaded
-        ahead are still there. StateError if the daemon does not know this rank: it never began, or
+        when the first of them came back; a rank that comes back alone, at its own step. Batches
+        loaded ahead are kept. StateError if the daemon does not know this rank: it never began, or
         the loader was closed for longer than the daemon keeps one (linger in dloaderd.conf(5)).
         "auto" then begins with `epoch`, and also if there is no job.
-    priority: "high", "normal" or "low": whose batches are loaded first, among the readers of the
-        loader, if its workers or its memory do not suffice for all. "low" gets what the others leave.
+    priority: "high", "normal" or "low": which reader's batches are loaded first if workers or
+        memory do not suffice for all readers of the loader. "low" gets what the others leave.
 
     Arrays stay valid as long as anything refers to them, also after close(). Only one thread at a time
     may use it.
@@ -454,13 +455,13 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch that is under way, or else of the next one."""
+        """Number of the current epoch, or of the next one."""
         return self._at[0]
 
     @property
     def repeated(self) -> int:
-        """How many samples of the batch given last, its last ones, are there only so that all
-        ranks get equally many (shard.even): metrics leave them out."""
+        """How many of the last samples of the last batch are repeats, so that all ranks get equally
+        many (shard.even): leave them out of metrics."""
         return self._repeated
 
     def __repr__(self) -> str:
@@ -551,9 +552,9 @@ class Loader:
     def wait_world(self) -> tuple[int, int]:
         """With world_size="cluster": waits until the nodes have met; returns rank and world size.
 
-        Before the first iter(), and with follow=False after a WorldChangedError, when the next iter()
-        goes on with the epoch: the time to make a process group. A rank that lacks steps of the world
-        before gets those first, and then another WorldChangedError.
+        Call it before the first iter(), and with follow=False after a WorldChangedError, when the
+        next iter() continues the epoch: it is the time to make a process group. A rank that lacks
+        steps of the previous world gets those first, and then another WorldChangedError.
         """
         if self._local is None:
             raise ValueError(f"world_size: {self.world_size!r} was given; wait_world() is for 'cluster'")
@@ -615,22 +616,23 @@ class Loader:
 
     def set_weights(self, weights: Mapping[str | int, float] | Sequence[float], step: int | None = None,
                     epoch: int | None = None) -> tuple[int, int]:
-        """New weights of a mixture (dataset.kind mix), for all ranks from one later step on.
+        """Sets new weights of a mixture (dataset.kind mix), for all ranks from one later step on.
 
-        One weight for each dataset: a sequence of them, or a mapping of its number, or of its name as
-        `dlctl mixtures` has it, to its weight, 0 where it is to be left out. `step` is the first step
-        with them, of all ranks alike, in `epoch`, by default the one that is read; without it, the
-        first that no rank has planned yet. Returns (epoch, step) of it. It is enough that one rank
-        calls this: the others hear of it before that step. The weights hold until they are set
-        again, and are part of state_dict() from here on.
+        One weight for each dataset: a sequence of them, or a mapping from its number, or its name
+        in `dlctl mixtures`, to its weight, 0 to leave it out. `step` is the first step with them,
+        the same for all ranks, in `epoch`, by default the current one; without it, the first step
+        that no rank has planned yet. Returns its (epoch, step). One rank is enough: the others are
+        informed before that step. The weights apply until they are set again, and are part of
+        state_dict() from here on.
 
         With stop: first or all, and with batches of tokens, weights begin with an epoch: step 0.
 
-        ValueError, which says why: no such dataset, a step that is planned already (and the first
-        possible), or one within an epoch that is known as a whole.
-        DaemonError: not all ranks read from this daemon, or in the world of its cluster, whose nodes
-        agree on the step, which takes a second or two; or another node has asked for another change
-        at the same time.
+        ValueError, which says why: no such dataset, a step that is already planned (with the first
+        possible one), or a step within an epoch that is planned as a whole.
+
+        DaemonError: not all ranks read from this daemon, or in the world of its cluster, whose
+        nodes agree on the step, which takes a second or two; or another node has asked for another
+        change at the same time.
         """
         named = dict(weights) if isinstance(weights, Mapping) else dict(enumerate(weights))
         pairs = [(str(name), float(weight)) for name, weight in named.items()]
@@ -638,21 +640,22 @@ class Loader:
 
     def set_sample_weights(self, weights: Sequence[float], step: int | None = None,
                            epoch: int | None = None) -> tuple[int, int]:
-        """New weights of single samples (sampler.kind weighted), for all ranks from one later step on.
+        """Sets new weights of single samples (sampler.kind weighted), for all ranks from one later
+        step on.
 
-        One weight for each sample of the dataset: a NumPy array, a tensor or any sequence of numbers,
-        finite, not negative and not all 0. With replacement, draws from the step on are by them;
-        without, the rest of the epoch is drawn again. `step`, `epoch` and what is returned are
-        as in set_weights(), and likewise one rank calls this for all; in a cluster's world one of each
-        node, with the same weights and the same step.
+        One weight for each sample of the dataset: a NumPy array, a tensor or any sequence of
+        numbers, finite, not negative and not all 0. With replacement, draws from the step on use
+        them; without, the rest of the epoch is drawn again. `step`, `epoch` and the result are as
+        in set_weights(), and likewise one rank calls this for all; in a cluster's world one rank of
+        each node does, with the same weights and the same step.
 
-        state_dict() has only their name from here on. They are kept in a file of 8 bytes for each
-        sample, in the folder DLOADER_WEIGHTS or ~/.local/state/dloader/weights, which whoever resumes
-        needs and nobody removes.
+        state_dict() has only their name from here on. The weights are kept in a file of 8 bytes for
+        each sample, in the folder DLOADER_WEIGHTS or ~/.local/state/dloader/weights, which a resume
+        needs. It is never removed.
 
-        ValueError, which says why: no such weights, another number of them than samples, a step that
-        is planned already, or a sampler that is not weighted. DaemonError: not all
-        ranks read from this daemon, or it has no room for them.
+        ValueError, which says why: invalid weights, another number of them than samples, a step
+        that is already planned, or a sampler that is not weighted. DaemonError: not all ranks read
+        from this daemon, or it has no room for them.
         """
         return self._change(self._opened().sample_weights, _float64s(weights), step, epoch)
 
@@ -668,16 +671,16 @@ class Loader:
     # ---- its place -----------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Less than 2 KiB that JSON can hold, to be kept with a checkpoint; load_state_dict() goes
-        on from there. What set_weights() has changed takes some more.
+        """The state, less than 2 KiB that JSON can hold, to be stored in a checkpoint;
+        load_state_dict() continues from it. Changes by set_weights() take some more.
 
-        The state of one rank serves all, once all were given equally many batches. What counts is
-        "token"; the rest is for people.
+        The state of one rank serves all, once all were given equally many batches. Only "token"
+        counts; the rest is for people.
 
-        Of an iterable dataset that has state_dict() and load_state_dict(), or whose iterators have,
-        it holds what each worker's said besides: then it goes on there at once, where else all
-        that lies before is made again. Such a state may be plain values, NumPy arrays and CPU
-        tensors, up to 64 KiB for each worker; where ranks have samples of their own, each rank
+        For an iterable dataset that has state_dict() and load_state_dict(), or whose iterators do,
+        it also contains the state of each worker. The dataset then continues there at once;
+        otherwise all earlier samples are made again. Such a state may be plain values, NumPy arrays
+        and CPU tensors, up to 64 KiB for each worker; if ranks have different samples, each rank
         needs its own.
         """
         token = self._token(*self._at)
@@ -701,12 +704,13 @@ class Loader:
             raise StateError(str(error.strerror)) from None
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The next iter() goes on from there, at the same cost at any place. {}: from the start.
+        """The next iter() continues from the state, at the same cost at any place. {}: from the
+        start.
 
-        With as many ranks as then, the batches are those that would have come; with more or fewer,
-        each sample that is left of the epoch comes once. A spec that gives no seed takes the one in
-        the state. StateError (a ValueError): no such state, or of other data or another spec, which
-        says what differs.
+        With the same number of ranks, the batches are those that would have come; with more or
+        fewer, each remaining sample of the epoch comes once. A spec without a seed takes the one in
+        the state. StateError (a ValueError): not such a state, or of other data or another spec;
+        the error says what differs.
         """
         if state_dict == {}:
             self.set_epoch(0)

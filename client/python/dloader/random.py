@@ -15,7 +15,7 @@ _own = threading.local()
 
 
 def sample_rng(index: int | None = None) -> np.random.Generator:
-    """A NumPy generator for the present sample, inside `Dataset.__getitem__`.
+    """A NumPy generator for the current sample, inside `Dataset.__getitem__`.
 
     Its stream depends only on (seed, epoch, sample index): it is the same for any number of
     workers, including 0, differs between epochs, and repeats in a second run with the same seed.
@@ -24,7 +24,7 @@ def sample_rng(index: int | None = None) -> np.random.Generator:
     index: replaces the sample's number; required in `__getitems__`, in iterable datasets, and for
     keys that are not integers.
 
-    Raises RuntimeError outside of a sample.
+    Raises RuntimeError outside a sample.
     """
     key = _key()
     if key is None:
