@@ -3,13 +3,13 @@
 
     fashion_cnn.py [--epochs N] [--loader dloader|native|torch]...
 
-`dloader` is the drop-in: a Dataset in Python, in workers of dloaderd. `native` is the same images
-read by the daemon itself, by fashion.yaml beside this file. `torch` is PyTorch's own DataLoader, to
-compare with. Each trains a network of its own from the same seed; by default dloader, then native.
+`dloader` is the drop-in: a Dataset in Python, in workers of dloaderd. `native` reads the same images
+with the daemon itself, by fashion.yaml beside this file. `torch` is PyTorch's own DataLoader, for
+comparison. Each trains its own network from the same seed; the default is dloader, then native.
 
-For each epoch a line: loss, accuracy on the 10,000 test images, images per second of the training
-pass, and the share of its time that was spent waiting for batches. The data are those of the Debian
-package dataset-fashion-mnist. Exit status: 0 trained, 1 an accuracy below 0.85, 2 usage.
+For each epoch it prints a line: loss, accuracy on the 10,000 test images, images per second during
+training, and the share of that time spent waiting for batches. The data is the Debian package
+dataset-fashion-mnist. Exit status: 0 trained, 1 an accuracy below 0.85, 2 usage.
 """
 
 import argparse
@@ -32,7 +32,7 @@ ENOUGH = 0.85
 
 
 class FashionMNIST(Dataset):
-    """Of `train` or `t10k`: ([1, 28, 28] float32 from 0 to 1, label)."""
+    """The samples of `train` or `t10k`: ([1, 28, 28] float32 from 0 to 1, label)."""
 
     def __init__(self, part, flip=False):
         with gzip.open(FOLDER / f"{part}-images-idx3-ubyte.gz") as file:
@@ -46,7 +46,7 @@ class FashionMNIST(Dataset):
 
     def __getitem__(self, index):
         image = self.images[index]
-        # With PyTorch, too, these differ between workers and epochs; with older ones they did not.
+        # These draws differ between workers and epochs, as in PyTorch since 1.9.
         if self.flip and np.random.randint(2):
             image = image[:, :, ::-1]
         return image.astype(np.float32) / 255, self.labels[index]
@@ -60,7 +60,7 @@ def network():
 
 
 def python_loaders(loader):
-    """The drop-in or PyTorch's: everything but the import is the same."""
+    """The drop-in or PyTorch's loader: only the import differs."""
     if loader == "torch":
         from torch.utils.data import DataLoader
     else:
@@ -83,7 +83,7 @@ def native_loaders():
 
 
 class Waiting:
-    """Iterates, and knows how many seconds it waited for that."""
+    """Iterates over a loader, and counts the seconds that it waits."""
 
     def __init__(self, iterable):
         self.iterable = iterable
@@ -99,7 +99,7 @@ class Waiting:
 
 
 def train_epoch(model, optimizer, batches, prepare):
-    """Returns the mean loss of an image, and how many there were."""
+    """Returns the mean loss of an image, and the number of images."""
     model.train()
     total, images = 0.0, 0
     for batch in batches:
@@ -154,7 +154,7 @@ def main():
     if not FOLDER.is_dir():
         sys.exit(f"fashion_cnn: {FOLDER} is not there; apt install dataset-fashion-mnist")
 
-    # The workers need cores, too: threads that spin while they wait would take them.
+    # The workers also need cores, which threads that spin while they wait would take.
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) - WORKERS))
     print(f"torch {torch.__version__}, threads: {torch.get_num_threads()}")
     results = {loader: train(loader, arguments.epochs)

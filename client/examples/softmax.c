@@ -5,8 +5,8 @@
  *   softmax [--epochs N] [--socket PATH] fashion.yaml fashion-test.yaml
  *
  * Every batch is read in place, in the daemon's shared memory: `image` is uint8 [n, ...], `label`
- * is uint8 [n]. Minibatch gradient descent, float32, a bias for each class, no other library but
- * libm. Exit status: 0 trained, 1 failed or the accuracy is below 0.80, 2 usage.
+ * is uint8 [n]. Minibatch gradient descent in float32, with a bias for each class; libm is the only
+ * other library. Exit status: 0 trained, 1 failed or the accuracy is below 0.80, 2 usage.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime(), isatty() under -std=c11 */
 
@@ -37,7 +37,7 @@ struct options {
     const char *socket, *train, *test;
 };
 
-/* One pass: what the line on the terminal says. */
+/* The figures of one epoch, as the terminal shows them. */
 struct progress {
     unsigned epoch, epochs;
     uint64_t steps, done, samples;
@@ -74,7 +74,7 @@ static void model_free(struct model *model)
     free(model->x);
 }
 
-/* Eight sums side by side: the compiler may not reorder one, and so could not vectorise it. */
+/* Eight parallel sums: the compiler may not reorder a single one, and so could not vectorise it. */
 static float dot(const float *restrict a, const float *restrict b, size_t n)
 {
     float sums[8] = {0}, sum = 0;
@@ -157,14 +157,14 @@ static size_t count_correct(struct model *model, const uint8_t *images, const ui
 
 /* ---- batches ------------------------------------------------------------------------------- */
 
-/* What is no failure of the library's; main() has nothing to add to it. */
+/* Reports a failure that is not the library's; main() adds nothing to it. */
 static int fail(const char *what)
 {
     fprintf(stderr, "softmax: %s\n", what);
     return -ECANCELED;
 }
 
-/* Images and labels of a batch, in place. Sets the model up at the first one. */
+/* Images and labels of a batch, in place. Sets up the model at the first one. */
 static int view_batch(struct model *model, struct dl_batch *batch, const uint8_t **images,
                       const uint8_t **labels, size_t *n)
 {
