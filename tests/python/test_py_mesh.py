@@ -155,10 +155,10 @@ class Sequences(TestCase):
         whole = np.zeros((2, 10))
         for args, words in (((whole, 2, 2), r"2 is not in the interval \[0, 1\]"),
                             ((whole, -1, 2), "-1 is not in the interval"),
-                            ((whole, 0, 3), "10 tokens are no multiple of 3 stretches; write collate: {multiple_of")):
+                            ((whole, 0, 3), "10 tokens are not a multiple of 3 stretches; write collate: {mult")):
             with self.assertRaisesRegex(ValueError, words):
                 dloader.sequence_part(*args)
-        with self.assertRaisesRegex(ValueError, "no multiple of 4"):
+        with self.assertRaisesRegex(ValueError, "not a multiple of 4"):
             dloader.sequence_part(whole, 0, 2, zigzag=True)
         with self.assertRaisesRegex(ValueError, "2 is not a dimension"):
             dloader.sequence_part(whole, 0, 2, dim=2)

@@ -63,7 +63,7 @@ class SampleRng(unittest.TestCase):
         self.assertNotEqual(dloader.sample_rng(3).random(), dloader.sample_rng(4).random())
 
     def test_outside(self):
-        with self.assertRaisesRegex(RuntimeError, "outside of a sample.*__getitem__"):
+        with self.assertRaisesRegex(RuntimeError, "outside a sample.*__getitem__"):
             dloader.sample_rng()
         keyed.set_key(1, 2, "name")
         with self.assertRaisesRegex(RuntimeError, r"has no number.*sample_rng\(index\)"):

@@ -233,7 +233,7 @@ class Ours(unittest.TestCase):
         self.assertEqual(len({str(value) for epoch in first for value in epoch}), 20)
         shuffled = [int(v) for v in DataLoader(Keyed(), seed=3, shuffle=True)]
         self.assertEqual(sorted(shuffled), sorted(v[1][0] for v in first[0]))
-        with self.assertRaisesRegex(RuntimeError, "outside of a sample"):
+        with self.assertRaisesRegex(RuntimeError, "outside a sample"):
             dloader.sample_rng()
 
 

@@ -95,7 +95,7 @@ def _check_collate(function: Any) -> None:
 
 def _check_tensor(tensor: Any, what: str) -> None:
     if type(tensor) is not torch.Tensor:
-        raise Unknown(f"{what} is of type {_name(type(tensor))}, no plain tensor")
+        raise Unknown(f"{what} is of type {_name(type(tensor))}, not a plain tensor")
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
         raise Unknown(f"{what} is not a dense tensor in the CPU's memory")
     if tensor.requires_grad:
@@ -150,7 +150,7 @@ def _integers(indices: Any) -> torch.Tensor:
         return torch.from_numpy(indices.astype("int64"))
     if type(indices) in (list, tuple) and set(map(type, indices)) <= {int}:
         return torch.tensor(indices, dtype=torch.int64)
-    raise Unknown(f"the indices of the Subset are {_name(type(indices))}, no integers")
+    raise Unknown(f"the indices of the Subset are {_name(type(indices))}, not integers")
 
 
 def _subset(dataset: Any, collate: Any) -> Columns:

@@ -149,7 +149,7 @@ class Texts:
         """UnicodeDecodeError, ValueError: it is damaged."""
         start, end = int(self.starts[row]), int(self.starts[row + 1])
         if not 0 <= start <= end <= len(self.bytes):
-            raise ValueError(f"row {row} leads out of the column's {len(self.bytes)} bytes")
+            raise ValueError(f"row {row} ends outside the column's {len(self.bytes)} bytes")
         found = self.bytes[start:end].tobytes()
         found = found.rstrip(b"\0") if self.trims else found
         return found if self.is_bytes else found.decode()

@@ -322,7 +322,7 @@ def _check(dataset: Any) -> None:
     format = _native_datasets._check_format(dataset)
     name = next(iter(columns))
     if format is None:
-        raise Unknown(f"column {name}: a Dataset without a format gives PIL's pictures, which know more than pixels; "
+        raise Unknown(f"column {name}: a Dataset without a format gives PIL's pictures, which carry more than pixels; "
                       "use with_format('torch')")
     for name, feature in columns.items():
         if feature.mode not in (None, "RGB"):

@@ -244,7 +244,7 @@ class _Tokenizer:
 def lower(dataset: Any, collate: Any) -> tuple[Rows, Any]:
     """What gives batches together as these two do; Unknown: why they have to be called."""
     if not is_collator(collate):
-        raise Unknown("collate_fn is none of transformers' that are known")
+        raise Unknown("collate_fn is not one of transformers' that are recognised")
     if not _native_datasets.is_dataset(type(dataset)):
         raise Unknown(f"{type(dataset).__name__} is not a datasets.Dataset")
     tokenizer = _check_collator(collate)

@@ -424,7 +424,7 @@ def _leaf(dataset: Any, known: _Known, how: How) -> Lowered:
     if known.hook == "loader":
         _check_loader(dataset.loader)
     if dataset.transform is None:
-        raise Unknown("transform: there is none, and pictures are PIL's")
+        raise Unknown("transform: there is none, so pictures are PIL's")
     transforms, join = split(dataset.transform)
     items, why = _native_transforms.read(transforms, how.fast)
     done = len(items.known)
@@ -481,7 +481,7 @@ def _concat(dataset: Any, how: How) -> Lowered:
         stages += [stage for stage in found.stages if stage not in stages]
         first = first or found.why
     if all(found.dataset is one for found, one in zip(joined, dataset.datasets, strict=True)):
-        raise last or Unknown("the ConcatDataset is of no datasets")
+        raise last or Unknown("the ConcatDataset has no datasets")
     return Lowered(copied(dataset, datasets=[found.dataset for found in joined]), stages, first)
 
 

@@ -104,7 +104,7 @@ def _check_dataset(dataset: Any) -> None:
             raise Unknown(f"stream {number} has a remote, {stream.remote}; without one its files are known to be "
                           "there")
         if stream.validate_hash:
-            raise Unknown(f"stream {number} has validate_hash={stream.validate_hash!r}, which Python looks at")
+            raise Unknown(f"stream {number} has validate_hash={stream.validate_hash!r}, which Python checks")
 
 
 # ---- columns ------------------------------------------------------------------------------------
@@ -135,8 +135,8 @@ def _is_known(encoding: str) -> bool:
 @functools.lru_cache(maxsize=256)
 def _check_encoding(encoding: str, column: str, coder: Any) -> None:
     if not _is_known(encoding):
-        raise Unknown(f"column {column} has the encoding {encoding}, which a batch has no tensor or text of, or "
-                      "another one")
+        raise Unknown(f"column {column} has the encoding {encoding}, which a batch cannot hold, or only "
+                      "as another type")
     if not _is_own(getattr(coder, "decode", None)):
         raise Unknown(f"the encoding {encoding} is not streaming's own")
 

@@ -142,7 +142,7 @@ def check_type(thing: Any, methods: tuple[str, ...] | None = None) -> None:
         if name.endswith("_hooks") and hooks:
             raise Unknown(f"this {name_of(kind)} has hooks")
     if any(getattr(torch.nn.modules.module, name, None) for name in _GLOBAL_HOOKS):
-        raise Unknown("there are hooks of all modules")
+        raise Unknown("torch has global module hooks")
 
 
 def _generation(transform: Any) -> str | None:
@@ -209,7 +209,7 @@ def _as_written(kind: str, generation: str, found: dict[str, Any]) -> dict[str, 
     if kind == "RandomApply" and not second:
         found["p"] = _next_float(found["p"])
     if kind == "RandomChoice" and second and sum(found["p"]) != 1:
-        raise Unknown("RandomChoice: the sum of p is not 1 but for rounding")
+        raise Unknown("RandomChoice: p sums to 1 only after rounding")
     return found
 
 
@@ -305,7 +305,7 @@ class _Reading:
     def _converted(self, item: _Item) -> list[dict[str, Any]]:
         """The first generation divides by 255, as ToTensor, where the second multiplies."""
         if item.written["dtype"] != "float32" or not self.items or self.items[-1] != {"kind": "PILToTensor"}:
-            raise Unknown("ConvertImageDtype of torchvision.transforms is known right behind PILToTensor, "
+            raise Unknown("ConvertImageDtype of torchvision.transforms is recognised only directly after PILToTensor, "
                           "to float32")
         return [*self.items[:-1], {"kind": "ToTensor"}]
 

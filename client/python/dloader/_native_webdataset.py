@@ -93,7 +93,7 @@ def _check(dataset: Any, kind: type) -> None:
         if not _is_own(function):
             raise Unknown("functions of webdataset.tariterators are not its own")
     if (tar.meta_prefix, tar.meta_suffix) != ("__", "__") or sys.getfilesystemencoding() != "utf-8":
-        raise Unknown("names of members are not read as ever")
+        raise Unknown("webdataset's meta_prefix or meta_suffix was changed, or file names are not UTF-8")
 
 
 # ---- stages --------------------------------------------------------------------------------------
@@ -160,12 +160,12 @@ def _foreign(part: _Part) -> str | None:
 def _members(part: _Part) -> Any:
     """What stands for a stage that reads tar files."""
     if not _reraises(part):
-        raise Unknown(f"handler: {_called(part.kw['handler'])} may go on behind an error")
+        raise Unknown(f"handler: {_called(part.kw['handler'])} may continue after an error")
     for name in ("select_files", "rename_files"):
         if part.kw.get(name) is not None:
             raise Unknown(f"{name}: {_called(part.kw[name])} is called")
     if part.args or not set(part.kw) <= {"handler", "select_files", "rename_files"}:
-        raise Unknown(f"{part.name} has other arguments than are known")
+        raise Unknown(f"{part.name} has arguments that are not recognised")
     tar = _module("tariterators")
     handler = {"handler": part.kw["handler"]} if "handler" in part.kw else {}
     members = _native_tar.Members(functools.partial(tar.tar_file_expander, eof_value=None, **handler))

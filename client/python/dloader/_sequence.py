@@ -23,7 +23,7 @@ def sequence_part(tensor: Any, part: int, parts: int, *, zigzag: bool = False, d
         raise ValueError(f"dim: {dim} is not a dimension of a tensor of shape {tuple(tensor.shape)}")
     length, pieces = tensor.shape[dim], (2 * parts if zigzag else parts)
     if length % pieces:
-        raise ValueError(f"tensor: {length} tokens are no multiple of {pieces} stretches; write collate: "
+        raise ValueError(f"tensor: {length} tokens are not a multiple of {pieces} stretches; write collate: "
                          f"{{multiple_of: {pieces}}}, or a length that is one")
     size = length // pieces
     before = (slice(None),) * dim

@@ -124,7 +124,7 @@ class View:
         no pictures for a .png; OSError."""
         place = pathlib.Path(path)
         if place.suffix.lower() not in _SUFFIXES:
-            raise ValueError(f"path: {str(place)!r} ends in none of {', '.join(_SUFFIXES)}, which say what is written")
+            raise ValueError(f"path: {str(place)!r} ends in none of {', '.join(_SUFFIXES)}, which decide the format")
         if place.suffix.lower() == ".png":
             place.write_bytes(self.png())
         else:

@@ -64,7 +64,7 @@ def _float64s(weights: Any) -> bytes:
     if hasattr(weights, "astype"):
         weights = weights.astype("<f8")
         if weights.ndim != 1:
-            raise ValueError(f"weights: {weights.ndim} axes, where one is a weight for each sample")
+            raise ValueError(f"weights: {weights.ndim} axes; give one, with a weight for each sample")
         return weights.tobytes()
     return array.array("d", [float(weight) for weight in weights]).tobytes()
 
@@ -333,7 +333,7 @@ class Loader:
             raise ValueError(f"world_size: {world_size!r} is neither an integer nor 'cluster'")
         rank = _integer("rank", rank, 0, _WORLD_MAX - 1)
         if mesh is not None and world_size is not None:
-            raise ValueError(f"world_size: {world_size!r} was given beside mesh, which says it; leave it out")
+            raise ValueError(f"world_size: {world_size!r} was given beside mesh, which determines it; leave it out")
         if mesh is not None:
             given = _world.find(rank, None)
             return self._take_mesh(mesh, given.rank, given.job)

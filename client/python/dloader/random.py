@@ -28,14 +28,14 @@ def sample_rng(index: int | None = None) -> np.random.Generator:
     """
     key = _key()
     if key is None:
-        raise RuntimeError("sample_rng() was called outside of a sample: no (seed, epoch, index) is "
+        raise RuntimeError("sample_rng() was called outside a sample: no (seed, epoch, index) is "
                            "known; call it in the dataset's __getitem__, or use your own "
                            "numpy.random.default_rng()")
     seed, epoch, own_index = key
     if index is None:
         index = own_index
     if index is None:
-        raise RuntimeError("sample_rng(): the present sample has no number; give one: sample_rng(index)")
+        raise RuntimeError("sample_rng(): the current sample has no number; give one: sample_rng(index)")
     bits = np.random.Philox(key=np.array([seed & _MASK64, epoch & _MASK64], dtype=np.uint64),
                             counter=np.array([0, 0, int(index) & _MASK64, 0], dtype=np.uint64))
     return np.random.Generator(bits)
