@@ -1,34 +1,32 @@
-"""The place of a DataLoader in its epoch, as a dict that JSON can hold, and the way back to it.
+"""The position of a DataLoader in its epoch, as a dict that JSON can hold, and how to return to it.
 
-Version 2:
-
-    version      1
-    epoch        number of the epoch that is resumed, from 0
+    version      2
+    epoch        number of the epoch to resume, from 0
     batches      of it that the user got
-    loader       what decides which samples are in them (see _made)
-    world_size   the option, or null; passed: samples of the epoch that were taken before, by
-                 another number of ranks
-    step         of the workers' numbering of batches, which leaves some out over iterable datasets
-    num_workers  which decides that numbering
-    finished     the epoch before was taken to its end, so that the one to come is a new one
-    exhausted    an iterable dataset has nothing left, though the epoch is not finished
-    seed         what sample_rng() is keyed by; null before the first epoch
+    loader       what determines which samples are in them (see _made)
+    world_size   the option, or null; passed: samples of the epoch that another number of ranks had
+                 taken before
+    step         of the workers' numbering of batches, which skips some over iterable datasets
+    num_workers  which determines that numbering
+    finished     the previous epoch was read to its end, so the next one is new
+    exhausted    an iterable dataset has nothing left, although the epoch is not finished
+    seed         the key of sample_rng(); null before the first epoch
     base_seed    of rank 0's workers; drawn: whether this epoch draws it
     rng          {"global", "generators"}: states of torch's generators before the epoch's first
                  draw, in base64
     now          SHA-1 of the global generator's state when this was made, in hexadecimal
     sampler      state_dict() of a sampler that has one, else null
-    sampler_epochs  the numbers that samplers were given by set_epoch() for this epoch; [] where the
-                 one to come is told anew
+    sampler_epochs  the numbers that samplers got by set_epoch() for this epoch; [] if they get
+                 others for the next
     streaming_epoch  the number that MosaicML's StreamingDataset has for this epoch, or for the next
                  one; absent with other datasets
-    dataset, iterator, workers      states of the dataset itself, or of its iterators, where there
+    dataset, iterator, workers      states of the dataset itself, or of its iterators, if there
                  are any, else null
 
-Taking it costs the same at any place. With a dataset that has a length, resuming loads nothing of
-what lies before; the sampler is asked for its keys again. Where the user put torch's global
-generator back to where it was, later epochs draw from it; otherwise they draw from the one in the
-state, as the run that was interrupted would have, and the global one is left alone.
+Making it costs the same at any position. With a dataset that has a length, resuming loads no earlier
+samples; only the sampler makes its keys again. If the user restored torch's global generator to where
+it was, later epochs draw from it; otherwise they draw from the one in the state, as the interrupted
+run would have, and the global one is not touched.
 """
 
 from __future__ import annotations
@@ -68,12 +66,13 @@ def _digest(state: torch.Tensor) -> str:
 # ---- taking it ---------------------------------------------------------------------------------
 
 def asks_dataset(loader: Any, position: Any) -> bool:
-    """The dataset in this process, or its iterator, knows where it stands."""
+    """The dataset in this process, or its iterator, can save its position."""
     return position.iterator is not None or _order.has_state(loader.dataset)
 
 
 def of_dataset(loader: Any, position: Any) -> dict[str, Any]:
-    """What these two say now; the state of a dataset that is its own iterator is the iterator's."""
+    """The current states of these two; the state of a dataset that is its own iterator is the
+    iterator's."""
     states = {}
     iterator = position.iterator if position else None
     if _order.has_state(loader.dataset) and iterator is not loader.dataset:
@@ -173,7 +172,7 @@ def _field(state: dict, name: str, kinds: Any) -> Any:
 
 
 class Resume:
-    """A state that was loaded, until iter() goes on from it."""
+    """A loaded state, until iter() continues from it."""
 
     def __init__(self, loader: Any, state: Any) -> None:
         if not isinstance(state, dict):
@@ -279,17 +278,17 @@ class Resume:
         self.given = self.step = 0
 
     def prepare(self, loader: Any) -> None:
-        """What is to be known before the epoch begins: len(loader) is that of what is left."""
+        """What must be known before the epoch begins: len(loader) is that of the rest."""
         if loader._share is not None:
             loader._share.passed = self.passed
 
     def knows_dataset(self, loader: Any) -> bool:
-        """There is a state of the dataset in this process."""
+        """The state includes one of the dataset in this process."""
         return (loader.num_workers == 0 and self.dataset is not None
                 and _order.has_state(loader.dataset))
 
     def enter(self, loader: Any) -> Any:
-        """Puts `loader` there; returns what stands in for the global generator in this epoch.
+        """Sets `loader` to the position; returns what replaces the global generator in this epoch.
 
         A dataset in this process comes first, as its state may be that of torch's global generator.
         """
@@ -338,7 +337,7 @@ def _warn_of_batches_ahead() -> None:
 
 
 def warn_of_loading(batches: int, stacklevel: int) -> None:
-    """Where nothing but reading gets there."""
+    """Warns if the position can only be reached by reading."""
     warnings.warn(f"the {batches} batches before this position are loaded again and discarded: "
                   "the dataset is iterable, and has no state_dict() and load_state_dict() to "
                   "skip them", UserWarning, stacklevel=stacklevel + 1)
