@@ -218,11 +218,9 @@ DL_API int dl_client_headspace(struct dl_client *client, const char *loader, uin
  * cluster's world have not agreed: nothing was changed; -EBUSY: several worlds read it, or another
  * node has asked for another change at the same time; -ENOTSUP: its datasets are iterable, or it is
  * read only in this process (workers.count 0); -E2BIG: 64 changes were made; -ENOENT: no loader of
- * that name.
- *
- * dl_client_mix() is for a loader that other clients of the same user have opened, by its name (the
- * daemon's user and root: of any user); its answer, as msgpack, has the keys that proto/PROTOCOL.md
- * lists.
+ * that name. dl_client_mix() is for a loader that other clients of the same user have opened, by
+ * its name (the daemon's user and root: of any user); its answer, as msgpack, has the keys that
+ * proto/PROTOCOL.md lists.
  */
 struct dl_mix_weight {
     const char *dataset; /* its number or name; UTF-8 */
@@ -431,13 +429,11 @@ struct dl_epoch_options {
  * was, and then the error once more: so each sample of the epoch comes once, although no two ranks
  * were at the same step. With DL_FOLLOW_ANY dl_epoch_next() does all this itself, and may wait
  * longer than its timeout; dl_epoch_changes() then counts up. If the others have finished the
- * epoch, it ends with a warning, and dl_epoch_number() returns their epoch. Iterable datasets and
- * client samplers, where each rank has its own order, are not followed.
- *
- * An epoch's end waits, at most rendezvous.fence, until no node is late with its heartbeat. If the
- * share of a node that is gone is not known to have been used to the end, DL_E_LEFT_OUT says which
- * steps of which ranks, and how many samples at most; options.left_out may turn that into a
- * warning.
+ * epoch, it ends with a warning, and dl_epoch_number() returns their epoch. None of this applies
+ * to iterable datasets and client samplers, where each rank has its own order. An epoch's end
+ * waits, at most rendezvous.fence, until no node is late with its heartbeat. If the share of a node
+ * that is gone is not known to have been used to the end, DL_E_LEFT_OUT says which steps of which
+ * ranks, and how many samples at most; options.left_out may turn that into a warning.
  */
 DL_API int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *options,
                           struct dl_epoch **ret);
@@ -480,10 +476,9 @@ DL_API int dl_epoch_options_from_env(struct dl_epoch_options *options, unsigned 
  * differ in dp, dp_replicate, dp_shard, ddp, fsdp or data have different samples; those that differ
  * only in tp, pp, cp or sp read the same batches. `rank`: this rank's number in the mesh;
  * `local_world`: the number of ranks on each node, which are consecutive; 0: all are on this one.
- * If a group spans several nodes, each node loads its batches once.
- *
- * -EINVAL, with a line in `why`, cut to `size` bytes, and nothing changed: the text is not a mesh,
- * or has no such rank. `why` may be NULL with size 0. Thread-safe.
+ * If a group spans several nodes, each node loads its batches once. -EINVAL, with a line in `why`,
+ * cut to `size` bytes, and nothing changed: the text is not a mesh, or has no such rank. `why` may
+ * be NULL with size 0. Thread-safe.
  */
 DL_API int dl_epoch_options_set_mesh(struct dl_epoch_options *options, const char *mesh,
                                      uint32_t rank, uint32_t local_world, char *why, size_t size);
@@ -517,10 +512,9 @@ DL_API int dl_epoch_next(struct dl_epoch *epoch, int64_t timeout_ns, struct dl_b
  *
  * dl_epoch_next() returns -ENODATA, at once, when all fed steps are received but the end was not:
  * feed more. After dl_epoch_feed_end() it returns DL_END after the last step. An index that the
- * dataset does not have is an error of its step alone, which dl_epoch_next() returns.
- *
- * -EINVAL: the loader has a sampler of its own, the end was fed before, an incomplete batch waits,
- * or `n` is not a valid size of a batch. batch.size may be at most 65536.
+ * dataset does not have is an error of its step alone, which dl_epoch_next() returns. -EINVAL: the
+ * loader has a sampler of its own, the end was fed before, an incomplete batch waits, or `n` is not
+ * a valid size of a batch. batch.size may be at most 65536.
  */
 DL_API int64_t dl_epoch_feed(struct dl_epoch *epoch, const uint64_t *indices, size_t n);
 DL_API int dl_epoch_feed_batch(struct dl_epoch *epoch, const uint64_t *indices, size_t n);
