@@ -127,10 +127,9 @@ int fetcher_new(const struct dl_spec *spec, const struct data_env *env, struct f
     if (dataset_is_fixed(f->dataset) && spec->collate.kind <= COLLATE_DEFAULT && !f->tokens)
         r = fetch_open_rows(f, &spec->collate, err);
     else if (batch_mix_is_wanted(&spec->collate))
-        r = dl_error_set(
-            err, EINVAL, "collate",
-            "mixup and cutmix need samples that are all of one shape, such as pictures "
-            "behind RandomResizedCrop or CenterCrop, and an index");
+        r = dl_error_set(err, EINVAL, "collate",
+                         "mixup and cutmix need samples that are all of one shape, such as "
+                         "pictures after RandomResizedCrop or CenterCrop, and an index");
     else
         r = collate_new(spec, env, &f->collate, err);
     if (r == 0)

@@ -12,12 +12,12 @@
 
 static const struct kind_entry entries[] = {
     {DATASET_RANGE, "either", "nothing: sample i is the number i"},
-    {DATASET_IDX, "map", "files of MNIST, plain or by gzip"},
+    {DATASET_IDX, "map", "files of MNIST, plain or with gzip"},
     {DATASET_NPY, "map", "NumPy's .npy"},
     {DATASET_RECORDS, "map", "raw rows of one type and shape"},
     {DATASET_TOKENS, "map", "a flat file of token ids, in windows"},
     {DATASET_CONCAT, "map", "datasets, one after another"},
-    {DATASET_MIX, "either", "datasets by weights, each in an order of its own"},
+    {DATASET_MIX, "either", "datasets mixed by weights, each in its own order"},
     {DATASET_SUBSET, "map", "some samples of a dataset"},
     {DATASET_SPLIT, "map", "a part of a dataset"},
     {DATASET_CHAIN, "iterable", "iterable datasets, one after another"},
@@ -25,17 +25,17 @@ static const struct kind_entry entries[] = {
     {DATASET_IMAGEFOLDER, "map", "a directory of JPEG, PNG, WebP and TIFF for each class"},
     {DATASET_TAR, "either", "WebDataset's tar shards, by index or as a stream"},
     {DATASET_MEGATRON, "map", "Megatron-LM's .bin and .idx"},
-    {DATASET_MDS, "map", "MosaicML streaming's MDS shards, plain or by gzip or zstd"},
-    {DATASET_LITDATA, "map", "litData's chunks, plain or by zstd"},
+    {DATASET_MDS, "map", "MosaicML streaming's MDS shards, plain or with gzip or zstd"},
+    {DATASET_LITDATA, "map", "litData's chunks, plain or with zstd"},
     {DATASET_TFRECORD, "map", "TFRecord files, as Examples or bytes"},
     {DATASET_PARQUET, "map", "Parquet files, and directories of them"},
     {DATASET_ARROW, "map", "Arrow IPC files and streams, and Hugging Face's datasets on disk"},
     {DATASET_CSV, "map", "comma- or tab-separated values, by columns of numbers or text"},
     {DATASET_LMDB, "map", "the keys and values of LMDB, without its lock file"},
     {DATASET_AUDIOFOLDER, "map", "a directory of WAV, FLAC and Ogg for each class"},
-    {DATASET_HDF5, "map", "datasets of numbers of an HDF5 file, plain or by gzip"},
-    {DATASET_PLUGIN, "either", "what its shared library reads"},
-    {DATASET_PYTHON, "either", "what its Python code reads"},
+    {DATASET_HDF5, "map", "datasets of numbers of an HDF5 file, plain or with gzip"},
+    {DATASET_PLUGIN, "either", "samples from its shared library"},
+    {DATASET_PYTHON, "either", "samples from its Python code"},
 };
 
 static bool kinds_have_zstd(void)

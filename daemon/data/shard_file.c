@@ -42,11 +42,10 @@ int shard_file_check(const uint8_t *data, uint64_t bytes, uint64_t samples, cons
     if (bytes >= 8 && shard_file_u32(data, 0) == samples && samples <= bytes / 4 - 2 &&
         shard_file_u32(data, 1 + samples) == bytes)
         return 0;
-    return dl_error_set(
-        err, EINVAL, path,
-        "is not a shard of %llu samples and %llu bytes; it is truncated or damaged, "
-        "or index.json is not its own",
-        (unsigned long long)samples, (unsigned long long)bytes);
+    return dl_error_set(err, EINVAL, path,
+                        "is not a shard of %llu samples and %llu bytes; it is truncated or "
+                        "damaged, or index.json belongs to other shards",
+                        (unsigned long long)samples, (unsigned long long)bytes);
 }
 
 int shard_file_find(const uint8_t *data, uint64_t bytes, uint64_t i, const char *path,
@@ -58,11 +57,11 @@ int shard_file_find(const uint8_t *data, uint64_t bytes, uint64_t i, const char 
     *ret_bytes = end - begin;
     if (begin <= end && end <= bytes)
         return 0;
-    return dl_error_set(err, EINVAL, path,
-                        "its sample %llu lies from byte %llu to %llu, and not in its %llu bytes; "
-                        "the shard is damaged",
-                        (unsigned long long)i, (unsigned long long)begin, (unsigned long long)end,
-                        (unsigned long long)bytes);
+    return dl_error_set(
+        err, EINVAL, path,
+        "its sample %llu lies from byte %llu to %llu, outside its %llu bytes; the shard is damaged",
+        (unsigned long long)i, (unsigned long long)begin, (unsigned long long)end,
+        (unsigned long long)bytes);
 }
 
 bool shard_file_good_name(const char *name)
@@ -121,9 +120,7 @@ static int shard_file_unpack(struct shard_file *file, const char *path, const st
     enum compression by = compression_of(source.data, source.bytes);
     if (by == COMPRESSION_NONE)
         r = dl_error_set(err, EINVAL, path,
-                         "is compressed in a way that cannot be read; gzip and zstd can: unpack it "
-                         "to %s",
-                         file->raw);
+                         "uses a compression other than gzip and zstd; unpack it to %s", file->raw);
     else
         r = unpack(by, source.data, source.bytes, file->raw_bytes, path, &data, &bytes, err);
     source_close(&source);

@@ -56,7 +56,7 @@ struct unpacked {
 static int unpack_too_large(const struct unpacked *out, struct dl_error *err)
 {
     return dl_error_set(err, EFBIG, out->path,
-                        "has more bytes when it is unpacked than the %llu that it may have",
+                        "unpacks to more than the %llu bytes that it may have",
                         (unsigned long long)out->most);
 }
 
@@ -71,7 +71,7 @@ static int unpack_make_room(struct unpacked *out, struct dl_error *err)
     room = min_u64(room, out->most + 1); /* one more: whether there is one */
     uint8_t *bigger = realloc(out->data, room);
     if (!bigger)
-        return dl_error_set(err, ENOMEM, out->path, "needs more memory to unpack it than there is");
+        return dl_error_set(err, ENOMEM, out->path, "needs more memory to unpack than there is");
     out->data = bigger;
     out->room = room;
     return 0;

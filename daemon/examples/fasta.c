@@ -178,7 +178,7 @@ static int fasta_load_state(void *handle, const struct dl_plugin_replica *replic
     struct fasta_place place;
 
     if (bytes != sizeof place)
-        return fasta->host->fail(fasta->host, EINVAL, "a state of %zu bytes is none", bytes);
+        return fasta->host->fail(fasta->host, EINVAL, "%zu bytes are not a state", bytes);
     memcpy(&place, state, sizeof place);
     if (place.offset > size || (place.offset < size && fasta->data[place.offset] != '>'))
         return fasta->host->fail(fasta->host, EINVAL,
@@ -223,7 +223,8 @@ static int map_file(struct fasta *fasta, const char *path)
     fasta->data = data;
     fasta->end = fasta->data + bytes;
     if (bytes > 0 && *fasta->data != '>')
-        return host->fail(host, EINVAL, "%s: is no FASTA file: it does not begin with '>'", path);
+        return host->fail(host, EINVAL, "%s: is not a FASTA file: it does not begin with '>'",
+                          path);
     return 0;
 }
 

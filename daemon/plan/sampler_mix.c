@@ -214,8 +214,8 @@ static int sampler_mix_measure(const struct plan_mix *mix, struct mix_order *ord
         end = near;
     if (end == MIX_NEVER && mix->stop == MIX_STOP_ALL)
         return sampler_mix_refuse(never,
-                                  "never comes whole with these weights, as stop: all needs; write "
-                                  "stop: never, with a length",
+                                  "is never completed with these weights, as stop: all requires; "
+                                  "write stop: never and a length",
                                   err);
     if (end == MIX_NEVER)
         return dl_error_set(err, EINVAL, "dataset.stop",
@@ -236,7 +236,7 @@ static int sampler_mix_check(const struct plan_mix *mix, uint64_t epoch, struct 
         if (mix->sizes[i] == 0 &&
             (sampler_mix_takes_part(&mix->schedule, i) || sampler_mix_joins(mix->changes, i)))
             return sampler_mix_refuse(
-                i, "has no samples, but a weight; write weight 0, or leave it out", err);
+                i, "has a weight, but no samples; write weight 0, or leave it out", err);
     if (mix->stop != MIX_STOP_NEVER)
         return 0;
     if (mul_overflows(epoch, mix->length, &end) || end > MIX_POSITIONS - mix->length)

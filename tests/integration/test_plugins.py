@@ -157,7 +157,7 @@ class Plugins(BuildCase):
             self.assertEqual(self.samples(plugin, {"path": path}, 0, 0, worker, 3),
                              want[worker::3])
         self.assertEqual(self.samples(plugin, {"path": self.file("none.fa", "")}), [])
-        self.refused(plugin, {"path": self.file("no.fa", "ACGT\n")}, "is no FASTA file")
+        self.refused(plugin, {"path": self.file("no.fa", "ACGT\n")}, "is not a FASTA file")
         self.refused(plugin, {"path": path, "window": -1}, "config is not {path: text, window")
 
     def test_fasta_takes_random_windows(self):

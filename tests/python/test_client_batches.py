@@ -168,7 +168,7 @@ class Values(ClientCase):
     def test_transforms_that_cannot_be(self):
         for transforms, words in (
                 (["ToTenso"],
-                 "transforms.0: \"ToTenso\" is not a transform that is known here; did you mean ToTensor?"),
+                 'transforms.0: "ToTenso" is not a known transform; did you mean ToTensor?'),
                 ([{"kind": "Resize", "size": 0}], "transforms.0.size: 0 is neither a number of pixels"),
                 ([{"size": 3}], "transforms.0: has no kind"),
                 (["ToTensor", "RandomHorizontalFlip"], "transforms.1: RandomHorizontalFlip is for pictures")):

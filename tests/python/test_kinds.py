@@ -218,8 +218,8 @@ class OurWriters(KindCase):
         # What is listed is a sound, or an error that says where.
         self.assert_refused({**tar, "audio": ["cls"]},
                             r"s\.tar: its member 00000\.cls at byte \d+ is a sound that cannot be read: it has 1 bytes")
-        self.assert_refused({**arrow, "audio": ["id"]}, "arrow: its column id is of type int64, no bytes, and cannot "
-                            "be a sound; see dataset.audio")
+        self.assert_refused({**arrow, "audio": ["id"]}, "arrow: its column id is of type int64, not bytes, "
+                            "and cannot be a sound; see dataset.audio")
         self.assert_refused({**arrow, "audio": ["other"]}, "has no column other; see dataset.audio")
         self.assert_refused({**parquet, "audio": ["id"]}, "its column id has no sounds, which are bytes")
         self.assert_refused({**parquet, "fields": ["id"]}, "dataset.audio has a column that is not among the fields")
@@ -618,8 +618,9 @@ class TheirWriters(KindCase):
             file["three"], file["four"] = numpy.zeros(3), numpy.zeros(4)
             file.create_group("group")
         dataset = {"kind": "hdf5", "path": path}
-        for fields, says in ((["text"], "its dataset text is of no numbers that are read"), (["big"], "big-endian"),
-                             (["scalar"], "has no dimensions"), (["lzf"], "by a filter that is not read"),
+        for fields, says in ((["text"], "its dataset text does not hold integers, floats or bools"),
+                             (["big"], "big-endian"),
+                             (["scalar"], "has no dimensions"), (["lzf"], "by a filter that is not supported"),
                              (["group"], "its dataset group is not a dataset"), (["none"], "has no dataset none"),
                              (["three", "four"], "its dataset three has 3 rows, but four has 4")):
             self.assert_refused({**dataset, "fields": fields}, says)

@@ -339,7 +339,7 @@ class Files(unittest.TestCase):
             load(path, fields=["l"])
         read = load(path, 3, fields=["x"], nulls=-1)
         self.assertEqual(read[0]["x"].tolist(), [1, -1, 3])
-        with self.assertRaisesRegex(Exception, "its type has not the number"):
+        with self.assertRaisesRegex(Exception, "its type cannot hold the number"):
             load(path, 3, fields=["x"], nulls=0.5)
         read = load(path, 1, fields=["l"], nulls=9)
         self.assertEqual([batch["l"][0].tolist() for batch in read], [[1], [], [9]])

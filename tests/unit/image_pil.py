@@ -437,14 +437,14 @@ class Tiff(WithTool):
     def test_refused(self):
         grey, deep, rgb = self.samples(1, 8), self.samples(1, 16), self.samples(3, 8)
         for words, data in {
-                "no unsigned integers": tiff_files.tiff(deep, 1, 16, t339=2),
-                "its bits in the reverse order": tiff_files.tiff(grey, 1, t266=2),
-                "a number of bits a sample that is not read": tiff_files.tiff(deep, 0, 16),
-                "compressed in a way that is not read": tiff_files.tiff(grey, 1, t259=34712),
+                "not unsigned integers": tiff_files.tiff(deep, 1, 16, t339=2),
+                "its bits in reverse order": tiff_files.tiff(grey, 1, t266=2),
+                "a number of bits per sample that is not supported": tiff_files.tiff(deep, 0, 16),
+                "compressed in a way that is not supported": tiff_files.tiff(grey, 1, t259=34712),
                 "colours that are neither grey": tiff_files.tiff(rgb, 8),
                 "photometric interpretation 6": tiff_files.tiff(rgb, 6),
-                "alpha in a way": tiff_files.tiff(self.samples(2, 8), 1, extra=[1]),
-                "another number of samples": tiff_files.tiff(self.samples(5, 8), 2, extra=[2, 0]),
+                "alpha of a kind": tiff_files.tiff(self.samples(2, 8), 1, extra=[1]),
+                "does not match its colours and alpha": tiff_files.tiff(self.samples(5, 8), 2, extra=[2, 0]),
                 "tiles are much larger than the picture": tiff_files.tiff(grey, 1, tile=(16, 16), t322=4096)}.items():
             with self.subTest(words):
                 self.refused(data, words)

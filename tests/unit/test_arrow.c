@@ -413,7 +413,7 @@ static void test_features(void **state)
                         "uint8 3 020304; ");
     spec.images = (char *[]){(char *)"grid"};
     spec.n_images = 1;
-    expect_refused(&spec, "its column grid is of type list, no bytes");
+    expect_refused(&spec, "its column grid is of type list, not bytes");
 }
 
 static void folder(const char *name)
@@ -481,7 +481,7 @@ static void test_saved_to_disk(void **state)
     harness_file("saved/i.arrow", b->data, b->len);
     expect_refused(&spec, "is not a list of indices");
     write_text("saved/state.json", "{\"_data_files\": [{\"filename\": \"../a.arrow\"}]}");
-    expect_refused(&spec, "names a file that does not lie in the directory");
+    expect_refused(&spec, "names a file that is not in the directory");
     write_text("saved/state.json", "{\"_data_files\": []}");
     expect_refused(&spec, "has no _data_files");
     write_text("saved/state.json", "{");
@@ -641,7 +641,8 @@ static void test_compressed(void **state)
     assert_non_null(strstr(opened_sample(&spec, 0), "has a buffer that cannot be unpacked; it is"));
     text[5] = 1; /* of its length */
     spec = spec_of(write_built("large", packed_stream(&bad, 0, 1)));
-    assert_non_null(strstr(opened_sample(&spec, 0), "unpacks to more than its bytes can be "));
+    assert_non_null(
+        strstr(opened_sample(&spec, 0), "claims to unpack to more than its compressed bytes can"));
     text[5] = 0;
     spec = spec_of(write_built("zstd", packed_stream(&bad, 1, 1)));
     assert_non_null(strstr(opened_sample(&spec, 0), "unpack"));
@@ -713,8 +714,8 @@ static void test_offsets(void **state)
         struct spec_dataset spec = spec_of(media_file(bad[i], features));
         spec.decode = false;
         assert_string_equal(opened_sample(&spec, 0),
-                            "error: row 0: its column grid has offsets that lead out of its data; "
-                            "the file is damaged");
+                            "error: row 0: its column grid has offsets that point outside its "
+                            "data; the file is damaged");
     }
 }
 

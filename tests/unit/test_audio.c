@@ -263,12 +263,12 @@ static void test_ogg(void **state)
         const char *says;
     } rows[] = {
         {"opus.opus", 0, NOT_READ},
-        {"opus.opus", 4, "has no page of Ogg at byte 0"},
-        {"opus.opus", 23, "has another sum than it says in the page at byte 0"},
-        {"opus.opus", 30, "has another sum than it says in the page at byte 0"},
-        {"opus.opus", 60, "has another sum than it says in the page at byte 47"},
-        {"vorbis.ogg", 100, "has another sum than it says in the page at byte 58"},
-        {"vorbis.ogg", 2000, "has another sum than it says in the page at byte 58"},
+        {"opus.opus", 4, "has no Ogg page at byte 0"},
+        {"opus.opus", 23, "has a wrong checksum in the page at byte 0"},
+        {"opus.opus", 30, "has a wrong checksum in the page at byte 0"},
+        {"opus.opus", 60, "has a wrong checksum in the page at byte 47"},
+        {"vorbis.ogg", 100, "has a wrong checksum in the page at byte 58"},
+        {"vorbis.ogg", 2000, "has a wrong checksum in the page at byte 58"},
     };
     static struct bytes file;
 
@@ -296,9 +296,9 @@ static void test_lengths_that_lie(void **state)
     from_corpus(&file, "cut.flac");
     expect_refused(&file, EINVAL, "");
     from_corpus(&file, "long.flac");
-    expect_refused(&file, EFBIG, "has more than 268435456 numbers of sound");
+    expect_refused(&file, EFBIG, "has more than 268435456 values");
     file.data[21] &= 0xF0; /* 2^32 - 1 frames: not too many to look for them */
-    expect_refused(&file, EINVAL, "ends behind 300 of its 4294967295 frames; it is truncated");
+    expect_refused(&file, EINVAL, "ends after 300 of its 4294967295 frames; it is truncated");
     from_corpus(&file, "stereo.flac");
     file.data[file.n - 40] ^= 0x10;
     expect_refused(&file, EINVAL, "");

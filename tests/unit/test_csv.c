@@ -301,10 +301,12 @@ static void test_bad_rows(void **state)
         uint64_t bad;
         const char *why;
     } rows[] = {
-        {"a,b\n1,2\n3\n", 1, "line 3 has only 1 cells, and the first line 2; a cell"},
-        {"a,b\n1,2\n\n3,4,5\n", 1, "line 4 has more than 2 cells, and the first line 2; a cell"},
-        {"a\n\"x\ny\"\n\"x\"y\n", 1, "line 4: its a has something behind its closing quote"},
-        {"a,b\n1,2\n3,\n", 1, "line 3: its b is empty; say what that is with dataset.nulls"},
+        {"a,b\n1,2\n3\n", 1, "line 3 has only 1 cells, and the first line 2; put a cell"},
+        {"a,b\n1,2\n\n3,4,5\n", 1,
+         "line 4 has more than 2 cells, and the first line 2; put a cell"},
+        {"a\n\"x\ny\"\n\"x\"y\n", 1, "line 4: its a has something after its closing quote"},
+        {"a,b\n1,2\n3,\n", 1,
+         "line 3: its b is empty; give empty cells a value with dataset.nulls"},
         {"a\n\xFFx\n", 0, "line 2: its a is not UTF-8; convert the file with iconv"},
     };
     struct taken t;
@@ -360,8 +362,8 @@ static void test_refusals(void **state)
         {"a,a\n", NULL, NULL, "its first row has the name a twice"},
         {"a,,b\n", NULL, NULL, "its first row has no name of 1 to 128 bytes of UTF-8 for column 1"},
         {"a,\xFF\n", NULL, NULL, "its first row has no name"},
-        {"a,\"b\n", NULL, NULL, "its first row has a cell whose quotes do not end"},
-        {"a,b\n1,2\n3,\"4\n5,6\n", NULL, NULL, "line 3 has a cell whose quotes do not end"},
+        {"a,\"b\n", NULL, NULL, "its first row has a cell without its closing quote"},
+        {"a,b\n1,2\n3,\"4\n5,6\n", NULL, NULL, "line 3 has a cell without its closing quote"},
         {"\x1F\x8B\x08zip", NULL, NULL, "unpack it with gunzip"},
         {"a\n1\n", "b", "int8", "is not a column of the files"},
         {"a\n1\n", "a", "float16", "is not a type of a column; give one of string, bool"},
@@ -392,7 +394,7 @@ static void test_unequal_files(void **state)
     spec.n_files = 2;
     assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -EINVAL);
     assert_string_equal(err.path, files[1].path);
-    assert_error_has(&err, "its first row has not the 2 columns of the first file");
+    assert_error_has(&err, "its first row does not have the 2 columns of the first file");
 }
 
 /* No rows, with names and without. */

@@ -136,7 +136,7 @@ static void test_other_files(void **state)
     dataset_close(ds);
     spec = spec_of("dense", 0);
     assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -ENOTSUP);
-    assert_error_has(&err, "has a group with its links in a heap, which is not read; write it "
+    assert_error_has(&err, "has a group with its links in a heap, which is not supported; write it "
                            "with libver=\"earliest\"");
 }
 

@@ -312,11 +312,11 @@ static void test_no_image(void **state)
                  "has 0 bytes, and is not an image; replace the file, or remove it");
     assert_int_equal(refused(&as_it_is, (const uint8_t *)"GIF89a__", 8, &err), EINVAL);
     assert_error(&err, EINVAL, "/some/file",
-                 "is GIF, which is not read; convert it to PNG, or remove it");
+                 "is GIF, which is not supported; convert it to PNG, or remove it");
     assert_int_equal(refused(&as_it_is, (const uint8_t *)"<html>__", 8, &err), EINVAL);
     assert_error(
         &err, EINVAL, "/some/file",
-        "is not an image that is known: it begins with the bytes 3c 68 74 6d; convert it to "
+        "is not an image of a known format: it begins with the bytes 3c 68 74 6d; convert it to "
         "JPEG, PNG, WebP or TIFF, or remove it");
     assert_int_equal(refused(&as_it_is, (const uint8_t *)"\xff\xd8\xff\xd9____", 8, &err), EINVAL);
     assert_error_has(&err, "the image is corrupt (");
@@ -442,7 +442,7 @@ static void test_bomb_of_webp(void **state)
     if (lacks_webp())
         return;
     assert_int_equal(refused(&as_it_is, data, sizeof data - 1, &err), EINVAL);
-    assert_error_has(&err, "the image is corrupt (its chunks make no WebP picture)");
+    assert_error_has(&err, "the image is corrupt (its chunks do not form a WebP picture)");
     /* The canvas of an animation may be larger than its frames. */
     uint8_t *placed = corpus("webp_placed", &bytes);
     memcpy(placed + 24, "\x1f\x4e\0\x1f\x4e\0", 6);

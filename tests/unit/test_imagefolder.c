@@ -490,7 +490,7 @@ static void test_bad_files(void **state)
     } table[] = {
         {"bad/c/1.jpg", EINVAL, "has 0 bytes, and is not an image"},
         {"bad/c/2.jpg", EINVAL,
-         "is not an image that is known: it begins with the bytes 3c 68 74 6d"},
+         "is not an image of a known format: it begins with the bytes 3c 68 74 6d"},
         {"bad/c/3.jpg", EINVAL, "the image file is truncated"},
         {"bad/c/4.png", EINVAL, "the image file is truncated"},
         {"bad/c/5.jpg", EINVAL, "is not a regular file"},

@@ -190,7 +190,7 @@ static void test_plain(void **state)
     dataset_close(ds);
     expect_refused("plain", ", fields: [x]", "has no samples with a key x");
     expect_refused("plain", ", sequence_length: 2", "was not written for a TokensLoader");
-    expect_refused("plain", ", images: [id]", "its id is not a file or bytes");
+    expect_refused("plain", ", images: [id]", "its id is neither a file nor bytes");
 }
 
 static bool lacks_zstd(void)
@@ -339,7 +339,7 @@ static void test_rows(void **state)
     write_in("a.bin", "rows", chunk.data, chunk.len);
     ds = open_in("rows", "");
     assert_int_equal(ds->ops->read_rows(ds, &key, indices, 1, dst, &bad, &err), -EINVAL);
-    assert_error_has(&err, "sample 1: a number of its has 4 bytes, not 8");
+    assert_error_has(&err, "sample 1: one of its numbers has 4 bytes, not 8");
     dataset_close(ds);
 }
 
@@ -383,7 +383,7 @@ static void test_tokens(void **state)
     dataset_close(ds);
     expect_refused("tokens", ", fields: [x]", "has no samples with a key x");
     write_index("tokens", config, entry("a.bin", a.len, 2, 8));
-    expect_refused("tokens", ", sequence_length: 2", "a number of tokens that cannot be");
+    expect_refused("tokens", ", sequence_length: 2", "an impossible number of tokens");
     ds = NULL;
     write_in("a.bin", "tokens", a.data, a.len - 2);
     write_index("tokens", config, entry("a.bin", a.len - 2, 2, 6));
@@ -449,10 +449,10 @@ static void test_rows_of_arrow(void **state)
     expect_refused("arrow", ", sequence_length: 2", "was not written for a TokensLoader");
     expect_refused("arrow", ", fields: [x]", "has no column x");
     write_in("b.bin", "arrow", b.data, b.len - 1);
-    expect_refused("arrow", "", "has no rows of Arrow's at its end");
+    expect_refused("arrow", "", "has no Arrow rows at its end");
     memset(b.data + b.len - 12, 0xFF, 4);
     write_in("b.bin", "arrow", b.data, b.len);
-    expect_refused("arrow", "", "has no rows of Arrow's at its end");
+    expect_refused("arrow", "", "has no Arrow rows at its end");
     write_in("b.bin", "arrow", a.data, a.len);
     expect_refused("arrow", "", "has 6 rows in its chunks, but index.json says 5");
 }
@@ -608,23 +608,24 @@ static void test_bad_index(void **state)
         {"\"data_format\": [\"int\"], \"data_spec\": \"" SHAPE "\"", "", "not as many formats"},
         {"\"data_format\": [1], \"data_spec\": \"[1, " LEAF "]\"", "", "a format that is not text"},
         {"\"data_format\": [\"int\"], \"data_spec\": \"" DICT(KEYS, LEAF) "\"", "",
-         "keys are not as many"},
+         "unequal numbers of keys and values"},
         {"\"data_format\": [\"int\"], \"data_spec\": \"" DICT("[1]", LEAF) "\"", "",
-         "keys that are no text"},
+         "keys that are not text"},
         {"\"data_format\": [\"int\"], \"data_spec\": \"[1, {\\\"type\\\": \\\"a.Point\\\", "
          "\\\"context\\\": null, \\\"children_spec\\\": []}]\"",
          "", "has a a.Point; dicts, lists and tuples can be read"},
         {CONFIG ", \"encryption\": {\"level\": \"chunk\"}", "", "encrypted"},
         {CONFIG ", \"item_loader\": \"ParquetLoader\"", "", "by kind: parquet"},
         {CONFIG ", \"item_loader\": \"MyLoader\"", "", "written for a MyLoader"},
-        {CONFIG ", \"item_loader\": \"TokensLoader\"", "", "no tensors of one dimension"},
+        {CONFIG ", \"item_loader\": \"TokensLoader\"", "", "not tensors of one dimension"},
         {CONFIG, "1", "chunk 0 has a filename"},
         {CONFIG, "{\"filename\": \"../x\"}", "not a file below the directory"},
         {CONFIG, "{\"filename\": \"/etc/passwd\"}", "not a file below the directory"},
-        {CONFIG, "{\"filename\": \"x\"}", "cannot be"},
-        {CONFIG, "{\"filename\": \"x\", \"chunk_bytes\": 15, \"chunk_size\": 2}", "cannot be"},
+        {CONFIG, "{\"filename\": \"x\"}", "has an impossible size or number"},
+        {CONFIG, "{\"filename\": \"x\", \"chunk_bytes\": 15, \"chunk_size\": 2}",
+         "has an impossible size or number"},
         {CONFIG, "{\"filename\": \"x\", \"chunk_bytes\": 8589934592, \"chunk_size\": 2}",
-         "cannot be"},
+         "has an impossible size or number"},
         {CONFIG, "{\"filename\": \"x\", \"chunk_bytes\": 16, \"chunk_size\": 2}", "no such file"},
         {"\"data_format\": [\"pickle\"], \"data_spec\": \"[1, " LEAF "]\"", "", "is pickled"},
         {"\"data_format\": [\"blob\"], \"data_spec\": \"[1, " LEAF "]\"", "",

@@ -309,7 +309,7 @@ static void test_bad_records(void **state)
     struct spec_dataset spec = spec_of("bad.mdb", &pages, sizeof pages);
     ds = must_open(&spec);
     assert_int_equal(take(ds, &key, 3, &t), -EINVAL);
-    assert_error_has(&t.err, "its record 3 is a database of its own");
+    assert_error_has(&t.err, "its record 3 is a named database");
     drop(&t);
     assert_int_equal(take(ds, &key, 4, &t), -EINVAL);
     assert_error_has(&t.err, "its record 4 is damaged");

@@ -561,8 +561,9 @@ static void test_refused(void **state)
     params.mix.changes = list;
     assert_false(plan_params_equal(&params, &other));
     assert_int_equal(plan_mix_count(&params.mix, 0, &count, &err), -EINVAL);
-    assert_string_equal(err.message, "number 1, counted from 0, has no samples, but a weight; "
-                                     "write weight 0, or leave it out");
+    assert_string_equal(
+        err.message,
+        "number 1, counted from 0, has a weight, but no samples; write weight 0, or leave it out");
     assert_int_equal(plan_new(&params, &plan), -EINVAL);
     add(&list, 4, 2, weights);
     other.mix.changes = params.mix.changes = list;

@@ -592,7 +592,7 @@ static void test_one_sort(void **state)
     assert_int_equal(dataset_open(&m.spec, &env, &ds, &err), -EINVAL);
     assert_string_equal(err.path, "dataset.datasets.2");
     assert_string_equal(err.message, "is map-style, and dataset.datasets.0 iterable; a mix takes "
-                                     "datasets of one sort");
+                                     "only map-style or only iterable datasets");
     m.parts[0] = m.parts[2];
     assert_int_equal(dataset_open(&m.spec, &env, &ds, &err), -EINVAL);
     assert_string_equal(err.path, "dataset.datasets.1");

@@ -475,7 +475,7 @@ static void test_wrong_sum(void **state)
         spec = spec_of(&b, "sum");
         spec.nulls = number(1);
         if (read_all(&spec, &n, &err) < 0)
-            found += strstr(err.message, "the sum (CRC-32) that it says") != NULL;
+            found += strstr(err.message, "the checksum (CRC-32) that it says") != NULL;
         b.data[at] ^= 1;
     }
     assert_true(found > 100);

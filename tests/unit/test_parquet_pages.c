@@ -101,12 +101,12 @@ static void test_pages_in_need(void **state)
     assert_int_equal(read_numbers(ds, rows, 2, got, &err), 0);
     assert_memory_equal(got, ((int64_t[]){5, 6}), 2 * sizeof *got);
     assert_int_equal(read_numbers(ds, rows + 2, 1, got, &err), -EINVAL);
-    assert_error_has(&err, "the sum (CRC-32)");
+    assert_error_has(&err, "the checksum (CRC-32)");
     dataset_close(ds);
 
     assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
     assert_int_equal(read_numbers(ds, (uint64_t[]){1}, 1, got, &err), -EINVAL);
-    assert_error_has(&err, "page 0: its bytes do not have the sum (CRC-32)");
+    assert_error_has(&err, "page 0: its bytes do not have the checksum (CRC-32)");
     assert_int_equal(read_numbers(ds, (uint64_t[]){21}, 1, got, &err), 0);
     assert_int_equal(got[0], 1); /* null */
     dataset_close(ds);

@@ -214,7 +214,7 @@ static void test_refused(void **state)
         const char *path, *message;
     } cases[] = {
         {both, MIX_STOP_FIRST, "dataset.datasets",
-         "number 1, counted from 0, has no samples, but a weight; write weight 0, or leave it out"},
+         "number 1, counted from 0, has a weight, but no samples; write weight 0, or leave it out"},
         {one, MIX_STOP_ALL, NULL, NULL},
     };
     struct plan_params wrong = {.length = 4, .sampler = PLAN_MIXTURE, .world = 1};
@@ -692,9 +692,9 @@ static void test_nested_refused(void **state)
     m.sizes[DEPTH] = 0;
     assert_int_equal(plan_mix_count(&m.params.mix, 0, &count, &err), -EINVAL);
     assert_string_equal(err.path, "dataset.datasets.1.datasets.1.datasets");
-    assert_string_equal(err.message,
-                        "number 1, counted from 0, has no samples, but a weight; write "
-                        "weight 0, or leave it out");
+    assert_string_equal(
+        err.message,
+        "number 1, counted from 0, has a weight, but no samples; write weight 0, or leave it out");
     m.params.length -= 5;
     assert_int_equal(plan_new(&m.params, &(struct plan *){NULL}), -EINVAL);
     m.sizes[DEPTH] = 5;

@@ -233,7 +233,7 @@ static void test_bad_index(void **state)
         {"abcdefg", "are not numbers of 64 bits"},
         {"", "are not numbers of 64 bits"},
         {"12345678ABCDEFGH", "begins where none"},
-        {"\0\4\0\0\0\0\0\0\0\0\0\0\0\0\0\1", "ends behind"},
+        {"\0\4\0\0\0\0\0\0\0\0\0\0\0\0\0\1", "ends beyond"},
         {"\0\2\0\0\0\0\0\0\0\4\0\0\0\0\0\0", "no header"},
     };
     static const size_t lens[ARRAY_SIZE(rows)] = {[12] = 16, [13] = 16};

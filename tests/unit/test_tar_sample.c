@@ -353,13 +353,13 @@ static void test_bad_npz(void **state)
         int bytes;
         const char *says;
     } rows[] = {
-        {END + 0, 'x', 1, "is no zip archive"},
-        {END + 20, 1, 2, "is no zip archive"},
-        {END + 4, 1, 2, "is a part of a zip archive"},
-        {END + 8, 2, 2, "is a part of a zip archive"},
+        {END + 0, 'x', 1, "is not a zip archive"},
+        {END + 20, 1, 2, "is not a zip archive"},
+        {END + 4, 1, 2, "is only a part of a zip archive"},
+        {END + 8, 2, 2, "is only a part of a zip archive"},
         {END + 16, UINT32_MAX, 4, "more than 65,534 members or 4 GiB"},
-        {END + 16, 100000, 4, "its directory lies outside"},
-        {END + 12, 100000, 4, "its directory lies outside"},
+        {END + 16, 100000, 4, "its directory lies outside the file"},
+        {END + 12, 100000, 4, "its directory lies outside the file"},
         {END + 12, 10, 4, "its directory ends too soon"},
         {DIRECTORY + 0, 'x', 1, "its directory ends too soon"},
         {DIRECTORY + 28, 60000, 2, "its directory ends too soon"},
@@ -371,8 +371,8 @@ static void test_bad_npz(void **state)
         {DIRECTORY + 42, UINT32_MAX, 4, "has a member of 4 GiB or more"},
         {DIRECTORY + 42, 1, 4, "a member is not where its directory says"},
         {DIRECTORY + 42, 100000, 4, "a member is not where its directory says"},
-        {DIRECTORY + 20, 100000, 4, "a member ends behind its end"},
-        {DIRECTORY + 24, 1 << 30, 4, "a member has another size"},
+        {DIRECTORY + 20, 100000, 4, "a member extends beyond the file"},
+        {DIRECTORY + 24, 1 << 30, 4, "a member's size is not what its directory says"},
         {DIRECTORY + 24, 3, 4, NULL},
         {DIRECTORY + 16, 3, 4, "a member's CRC is wrong"},
         {DIRECTORY + 46, 0xff, 1, "whose name is not marked as UTF-8"},
@@ -389,7 +389,7 @@ static void test_bad_npz(void **state)
         make_npz_shard(&tar, zip->data, zip->len);
         expect_refusal(&tar, rows[i / 2].says ? rows[i / 2].says
                              : i % 2          ? "a member cannot be unpacked"
-                                              : "a member has another size");
+                                              : "a member's size is not what its directory says");
     }
     /* Cut, or with another byte somewhere, it is taken or refused, and nothing worse. */
     for (int deflated = 0; deflated < 2; deflated++) {
@@ -399,7 +399,7 @@ static void test_bad_npz(void **state)
             struct words words;
             struct dl_error err;
             make_npz_shard(&tar, zip->data, n);
-            expect_refusal(&tar, "is no zip archive");
+            expect_refusal(&tar, "is not a zip archive");
             zip->data[n] ^= 0xff;
             make_npz_shard(&tar, zip->data, zip->len);
             read_all(&tar, &decoded, &words, &err);

@@ -255,8 +255,8 @@ static void test_fields_refused(void **state)
         uint32_t n;
         const char *file, *path, *says;
     } rows[] = {
-        {other, 1, "r.jsonl", "dataset.field", "text is none of dataset.fields; add it to them"},
-        {taken, 2, "r.jsonl", "dataset.fields", "tokens is what the field text becomes"},
+        {other, 1, "r.jsonl", "dataset.field", "text is not one of dataset.fields; add it to them"},
+        {taken, 2, "r.jsonl", "dataset.fields", "tokens is already made from the field text"},
         {other, 1, "r.txt", NULL, "is read as plain lines, which have no fields"},
     };
 

@@ -254,7 +254,7 @@ static void test_chosen(void **state)
     spec.n_images = 1;
     ds = must_open(&spec);
     assert_int_equal(take(ds, &key, 0, &t), -EINVAL);
-    assert_error_has(&t.err, "is a list of numbers, and no image");
+    assert_error_has(&t.err, "is a list of numbers, not an image");
     drop(&t);
     dataset_close(ds);
 }

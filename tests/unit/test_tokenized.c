@@ -324,7 +324,7 @@ static void test_refused(void **state)
     (void)state;
     snprintf(text, sizeof text,
              "{kind: csv, paths: '%s', fields: [n], tokenizer: bytes, field: text}", rows);
-    expect_refused(text, EINVAL, "dataset.field", "text is none of dataset.fields; add it");
+    expect_refused(text, EINVAL, "dataset.field", "text is not one of dataset.fields; add it");
     snprintf(text, sizeof text,
              "{kind: csv, paths: '%s', tokenizer: huggingface, model: /nonexistent}", rows);
     if (tokenizer_is_built())

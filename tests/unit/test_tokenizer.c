@@ -84,11 +84,12 @@ static const struct {
      "pre_tokenizer.behavior is not one of Isolated, Removed, Contiguous, "},
     {WITH("\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
           "\"ByteLevel\"}, {\"type\": \"Digits\"}]}"),
-     "pre_tokenizer.pretokenizers[1] comes behind ByteLevel; put it before"},
+     "pre_tokenizer.pretokenizers[1] comes after ByteLevel; put it before"},
     {WITH("\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"ab\"}"),
      "pre_tokenizer.replacement is not one character"},
     {WITH("\"added_tokens\": [{\"id\": 9, \"content\": \"<s>\"}]"),
-     "added_tokens[0].id is 9, but tokenizers counts it as 3: model.vocab has it, or ends there"},
+     "added_tokens[0].id is 9, but tokenizers counts it as 3: by model.vocab, or by where that "
+     "ends"},
     {WITH("\"added_tokens\": [{\"id\": 3}]"), "added_tokens[0].content is missing"},
     {WITH("\"post_processor\": {\"type\": \"BertProcessing\", \"cls\": [\"a\"]}"),
      "post_processor.cls is not [TOKEN, ID]"},
@@ -96,8 +97,8 @@ static const struct {
      "post_processor.single has no {\"Sequence\": {\"id\": \"A\"}}"},
     {WITH("\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": "
           "{\"id\": \"<s>\"}}]}"),
-     "post_processor.single[0].SpecialToken.id is \"<s>\", which post_processor.special_tokens has "
-     "no ids of"},
+     "post_processor.single[0].SpecialToken.id is \"<s>\", for which post_processor.special_tokens "
+     "has no ids"},
 };
 
 static void test_refusals(void **state)

@@ -62,18 +62,19 @@ int npz_begin(struct npz *npz, const uint8_t *data, uint64_t bytes, struct dl_er
 
     *npz = (struct npz){.data = data, .bytes = bytes};
     if (!npz_find_end(npz, &end))
-        return dl_error_set(err, EINVAL, "",
-                            "is no zip archive, as .npz says, or it is truncated; write it with "
-                            "numpy.savez");
+        return dl_error_set(
+            err, EINVAL, "",
+            "is not a zip archive, as .npz says, or is truncated; write it with numpy.savez");
     const uint8_t *record = data + end;
     uint32_t entries = npz_u16(record + 10), offset = npz_u32(record + 16);
     if (npz_u16(record + 4) != 0 || npz_u16(record + 8) != entries)
-        return dl_error_set(err, ENOTSUP, "", "is a part of a zip archive; write it as one file");
+        return dl_error_set(err, ENOTSUP, "",
+                            "is only a part of a zip archive; write it as one file");
     if (entries == UINT16_MAX || offset == UINT32_MAX)
         return dl_error_set(err, ENOTSUP, "",
                             "is a zip archive of more than 65,534 members or 4 GiB; divide it");
     if (offset > end || npz_u32(record + 12) > end - offset)
-        return npz_damaged("its directory lies outside", err);
+        return npz_damaged("its directory lies outside the file", err);
     npz->at = offset;
     npz->end = offset + npz_u32(record + 12);
     npz->left = entries;
@@ -108,7 +109,7 @@ static int npz_find_data(const struct npz *npz, uint64_t local, struct npz_membe
     const uint8_t *header = npz->data + local;
     uint64_t at = local + LOCAL_BYTES + npz_u16(header + 26) + npz_u16(header + 28);
     if (!npz_has(npz, at, member->packed_bytes))
-        return npz_damaged("a member ends behind its end", err);
+        return npz_damaged("a member extends beyond the file", err);
     member->packed = npz->data + at;
     return 0;
 }
@@ -117,7 +118,7 @@ static int npz_check_sizes(const struct npz_member *member, struct dl_error *err
 {
     if (member->deflated ? member->bytes / DEFLATE_MOST > member->packed_bytes
                          : member->bytes != member->packed_bytes)
-        return npz_damaged("a member has another size than its directory says", err);
+        return npz_damaged("a member's size is not what its directory says", err);
     return 0;
 }
 

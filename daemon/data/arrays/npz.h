@@ -31,7 +31,7 @@ struct npz_member {
     bool deflated;
 };
 
-/* -EINVAL with `err`, which goes on from the name of a file: "is no zip archive". */
+/* -EINVAL with `err`, which goes on from the name of a file: "is not a zip archive". */
 int _nodiscard_ npz_begin(struct npz *npz, const uint8_t *data, uint64_t bytes,
                           struct dl_error *err);
 /* The next one, in the directory's order. 0; NPZ_END; -EINVAL, or -ENOTSUP for what is refused. */

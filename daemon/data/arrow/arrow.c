@@ -426,10 +426,10 @@ int arrow_open_chunks(const struct spec_dataset *spec, const char *place,
     if (r < 0)
         return r;
     if (ds->length != rows)
-        return dl_error_set(err, EINVAL, spec->files[0].path,
-                            "has %llu rows in its chunks, but index.json says %llu; it is not "
-                            "their own",
-                            (unsigned long long)ds->length, (unsigned long long)rows);
+        return dl_error_set(
+            err, EINVAL, spec->files[0].path,
+            "has %llu rows in its chunks, but index.json says %llu and belongs to other chunks",
+            (unsigned long long)ds->length, (unsigned long long)rows);
     *ret = steal_ptr(ds);
     return 0;
 }

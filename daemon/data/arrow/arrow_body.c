@@ -166,7 +166,7 @@ static int body_make_room(struct body_making *m)
     uint64_t head = ((uint64_t)BUFFER * max_u64(m->buffers.n, 1) + 63) & ~UINT64_C(63);
 
     if (m->bytes > arrow_body_most(m->message))
-        return body_refuse(m, "unpacks to more than its bytes can be believed to have");
+        return body_refuse(m, "claims to unpack to more than its compressed bytes can hold");
     uint8_t *data = realloc(m->body.data, head + m->bytes);
     if (!data)
         return dl_error_set(m->err, ENOMEM, m->view->path, "out of memory for a batch");

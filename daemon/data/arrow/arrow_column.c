@@ -198,7 +198,8 @@ static int arrow_column_check(const struct arrow_column_walk *walk,
     }
     for (uint32_t i = 0; i < schema->n; i++)
         if (schema->fields[i].slot != ARROW_NONE && !arrow_column_fits(schema, i, columns))
-            return arrow_column_refuse(walk, "has a column whose parts are shorter than itself");
+            return arrow_column_refuse(walk,
+                                       "has a column whose parts are shorter than the column");
     return 0;
 }
 

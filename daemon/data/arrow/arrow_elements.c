@@ -17,7 +17,7 @@ int arrow_refuse_null(struct dl_error *err)
 int arrow_refuse_offsets(struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, "",
-                        "has offsets that lead out of its data; the file is damaged");
+                        "has offsets that point outside its data; the file is damaged");
 }
 
 int arrow_refuse_dimensions(struct dl_error *err)

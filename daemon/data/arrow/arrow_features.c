@@ -83,7 +83,7 @@ static int arrow_features_find(struct arrow_schema *schema, const char *source, 
     if (arrow_features_is_file(*ret))
         return 0;
     return dl_error_set(err, EINVAL, path,
-                        "its column %s is of type %s, no bytes, and cannot be %s; see dataset.%s",
+                        "its column %s is of type %s, not bytes, and cannot be %s; see dataset.%s",
                         source, (*ret)->type, strcmp(key, "audio") == 0 ? "a sound" : "an image",
                         key);
 }

@@ -72,7 +72,7 @@ static int arrow_folder_add(const struct arrow_folder *folder, struct file_list 
 
     if (!name || !name[0] || strchr(name, '/') || strcmp(name, "..") == 0)
         return arrow_folder_refuse(folder, "state.json",
-                                   "names a file that does not lie in the directory");
+                                   "names a file that is not in the directory");
     if (snprintf(path, sizeof path, "%s/%s", folder->root, name) >= (int)sizeof path)
         return arrow_folder_refuse(folder, "state.json", "names a file whose path is too long");
     return file_list_add(list, path, folder->err);
@@ -116,7 +116,7 @@ static int arrow_folder_add_split(const struct arrow_folder *folder, const char 
 
     if (!name || n > ARROW_MOST_SHARDS)
         return arrow_folder_refuse(folder, "dataset_info.json",
-                                   "does not say how its files are called; name them instead");
+                                   "does not say what its files are called; name them instead");
     for (size_t i = 0; r == 0 && i < max_u64(n, 1); i++) {
         if (n > 1)
             snprintf(file, sizeof file, "%.80s-%.80s-%05zu-of-%05zu.arrow", name, split, i, n);
@@ -203,8 +203,8 @@ static int arrow_files_take(const char *path, bool alone, const struct data_env 
     int r = arrow_folder_take(&folder);
     if (r == 0 && ret->indices.n > 0 && !alone)
         r = dl_error_set(err, EINVAL, path,
-                         "has a selection of its rows (indices), which can be read only where it "
-                         "is the only path; join datasets by kind: concat");
+                         "has a selection of its rows (indices), which can be read only if it is "
+                         "the only path; join datasets with kind: concat");
     return r;
 }
 

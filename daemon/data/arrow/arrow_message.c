@@ -81,7 +81,7 @@ int arrow_message_read(const struct arrow_view *view, uint64_t at, struct arrow_
     int64_t body = flat_int(&message.flat, &root, MESSAGE_BODY_BYTES, 8, 0);
     uint64_t begin = metadata + message.flat.bytes;
     if (message.flat.bad || root.at == 0 || message.header.at == 0)
-        return arrow_message_refuse(view, at, "has no message of Arrow's", err);
+        return arrow_message_refuse(view, at, "has no Arrow message", err);
     if (version < VERSION_4 || version > VERSION_5)
         return dl_error_set(err, EINVAL, view->path,
                             "is of version %d of Arrow's metadata; 4 and 5 can be read: write it "
@@ -107,7 +107,7 @@ int arrow_footer_read(const struct arrow_view *view, struct arrow_footer *ret, s
     uint64_t tail = view->bytes - FOOTER_TAIL;
 
     if (view->bytes < 8 + FOOTER_TAIL || memcmp(view->data + tail + 4, arrow_mark, MARK) != 0)
-        return arrow_message_refuse(view, view->bytes, "has no footer that ends", err);
+        return arrow_message_refuse(view, view->bytes, "has a footer without an end", err);
     footer.flat.bytes = arrow_message_u32(view, tail);
     if (footer.flat.bytes > tail)
         return arrow_message_refuse(view, tail, "has a footer larger than itself", err);
@@ -117,7 +117,7 @@ int arrow_footer_read(const struct arrow_view *view, struct arrow_footer *ret, s
     footer.dictionaries = flat_vector(&footer.flat, &root, FOOTER_DICTIONARIES, BLOCK);
     footer.records = flat_vector(&footer.flat, &root, FOOTER_RECORDS, BLOCK);
     if (footer.flat.bad || footer.schema.at == 0)
-        return arrow_message_refuse(view, tail, "has no footer of Arrow's", err);
+        return arrow_message_refuse(view, tail, "has no Arrow footer", err);
     *ret = footer;
     return 0;
 }

@@ -261,7 +261,7 @@ static int arrow_table_add_block(struct arrow_opening *o, uint64_t at, enum arro
         return r;
     if (r == ARROW_END || message.type != (int64_t)type)
         return dl_error_set(o->err, EINVAL, o->view.path,
-                            "has something else at byte %llu than its footer says; it is damaged",
+                            "does not have at byte %llu what its footer says; it is damaged",
                             (unsigned long long)at);
     return type == ARROW_RECORDS ? arrow_table_add_batch(o, &message)
                                  : arrow_table_add_dictionary(o, &message);
@@ -298,8 +298,9 @@ static int arrow_table_read_stream(struct arrow_opening *o)
     int r = arrow_message_read(&o->view, 0, &message, o->err);
 
     if (r == ARROW_END || (r == 0 && message.type != ARROW_SCHEMA))
-        return dl_error_set(o->err, EINVAL, o->view.path,
-                            "is no Arrow file, nor a stream: it does not begin with a schema");
+        return dl_error_set(
+            o->err, EINVAL, o->view.path,
+            "is neither an Arrow file nor an Arrow stream: it does not begin with a schema");
     if (r == 0)
         r = arrow_table_take_schema(o, &message.flat, &message.header);
     while (r == 0) {
@@ -328,8 +329,8 @@ static int arrow_table_find_file(struct arrow_view *view, struct dl_error *err)
         memcpy(&bytes, view->data + view->bytes - CHUNK_TAIL, sizeof bytes);
     if (bytes == 0 || bytes > view->bytes - CHUNK_TAIL)
         return dl_error_set(err, EINVAL, view->path,
-                            "has no rows of Arrow's at its end, as the first chunk has; it is "
-                            "truncated or damaged, or index.json is not its own");
+                            "has no Arrow rows at its end, unlike the first chunk; it is truncated "
+                            "or damaged, or index.json belongs to other chunks");
     view->data += view->bytes - CHUNK_TAIL - bytes;
     view->bytes = bytes;
     return 0;

@@ -209,8 +209,8 @@ static int arrow_value_add_file(const struct arrow_value *value, struct sample *
         field == own ? value->column : &value->reading->columns[field->slot];
     if (arrow_column_is_null(column, value->row))
         return dl_error_set(err, EINVAL, "",
-                            "has no bytes, but the name of a file elsewhere; have the files "
-                            "embedded by save_to_disk()");
+                            "names a file elsewhere instead of holding its bytes; have "
+                            "save_to_disk() embed the files");
     if (!arrow_value_bytes(field, column, value->row, &file.data, &file.bytes))
         return arrow_refuse_offsets(err);
     return arrow_value_decode(value, &file, ret, err);

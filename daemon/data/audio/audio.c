@@ -100,7 +100,7 @@ static int audio_no_memory(const struct audio_decoder *decoder, struct dl_error 
 static int audio_too_large(const struct audio_decoder *decoder, struct dl_error *err)
 {
     return dl_error_set(err, EFBIG, decoder->path,
-                        "has more than %llu numbers of sound; divide it, or write frames: n",
+                        "has more than %llu values; divide it, or write frames: n",
                         (unsigned long long)AUDIO_VALUES_MAX);
 }
 
@@ -249,7 +249,7 @@ static int audio_decode(struct audio_decoder *decoder, uint64_t first, uint64_t 
         if (end == AUDIO_FRAMES_UNKNOWN)
             break;
         return dl_error_set(
-            err, EINVAL, decoder->path, "ends behind %llu of its %llu frames; it is truncated",
+            err, EINVAL, decoder->path, "ends after %llu of its %llu frames; it is truncated",
             (unsigned long long)first + decoder->frames, (unsigned long long)decoder->info.frames);
     }
     return r;

@@ -204,9 +204,10 @@ static int audio_file_check(const struct audio_file *file, const SF_INFO *info,
     const char *path = file->source.path;
 
     if (!audio_file_is_known(info->format))
-        return dl_error_set(err, EINVAL, path,
-                            "has a coding that is not read (libsndfile's 0x%x); convert it to FLAC",
-                            (unsigned)info->format);
+        return dl_error_set(
+            err, EINVAL, path,
+            "has a coding that is not supported (libsndfile's 0x%x); convert it to FLAC",
+            (unsigned)info->format);
     if (info->channels < 1 || info->channels > AUDIO_CHANNELS_MAX)
         return dl_error_set(err, EINVAL, path, "has %d channels; 1 to %d can be read",
                             info->channels, AUDIO_CHANNELS_MAX);
@@ -267,7 +268,7 @@ int audio_file_seek(struct audio_file *file, uint64_t frame, struct dl_error *er
         return 0;
     if (file->error < 0 || sndfile.error(file->sound) != SF_ERR_NO_ERROR)
         return audio_file_refuse(file, err);
-    return dl_error_set(err, EINVAL, file->source.path, "has no frame %llu, or none that is found",
+    return dl_error_set(err, EINVAL, file->source.path, "has no frame %llu, or it cannot be found",
                         (unsigned long long)frame);
 }
 

@@ -64,8 +64,8 @@ static int audio_head_check_format(struct wav_walk *walk, struct dl_error *err)
         coding == CODING_ULAW)
         return 0;
     return dl_error_set(err, EINVAL, walk->path,
-                        "is a WAV file of coding 0x%04x; PCM, float, A-law and mu-law are read: "
-                        "convert it to FLAC",
+                        "is a WAV file of coding 0x%04x; PCM, float, A-law and mu-law are "
+                        "supported: convert it to FLAC",
                         coding);
 }
 

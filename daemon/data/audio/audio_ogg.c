@@ -75,8 +75,7 @@ static int audio_ogg_check_sum(struct ogg_walk *walk, size_t head_bytes, struct 
         sum = audio_ogg_sum(sum, part, n);
         at += n;
     }
-    return sum == want ? 0
-                       : audio_ogg_refuse(walk, "has another sum than it says in the page", err);
+    return sum == want ? 0 : audio_ogg_refuse(walk, "has a wrong checksum in the page", err);
 }
 
 /* Reads the page and goes on behind it. */
@@ -88,7 +87,7 @@ static int audio_ogg_step(struct ogg_walk *walk, struct dl_error *err)
         return r;
     walk->segments = walk->head[SEGMENTS_AT];
     if (memcmp(walk->head, "OggS\0", 5) != 0)
-        return audio_ogg_refuse(walk, "has no page of Ogg", err);
+        return audio_ogg_refuse(walk, "has no Ogg page", err);
     r = audio_ogg_read(walk, walk->head + PAGE_BYTES, walk->segments, walk->at + PAGE_BYTES, err);
     if (r < 0)
         return r;
@@ -132,7 +131,7 @@ int audio_head_check_ogg(const struct audio_head_source *source, const char *pat
         return r;
     for (int i = 0; walk.packets < packets; i++) {
         if (i == PAGES_MAX)
-            return audio_ogg_refuse(&walk, "still has headers", err);
+            return audio_ogg_refuse(&walk, "has too many headers: another begins", err);
         if ((r = audio_ogg_step(&walk, err)) < 0)
             return r;
     }

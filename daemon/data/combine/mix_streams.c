@@ -361,8 +361,8 @@ static int mix_streams_look(struct mix_streams *mix, struct dl_error *err)
         place_item(path, mix->place, "datasets", i);
         if (!dataset_is_iterable(part))
             return dl_error_set(err, EINVAL, path,
-                                "is map-style, and %s.datasets.0 iterable; a mix takes datasets of "
-                                "one sort",
+                                "is map-style, and %s.datasets.0 iterable; a mix takes only "
+                                "map-style or only iterable datasets",
                                 mix->place);
         mix->base.content = dataset_fingerprint_join(mix->base.content, part->content);
         mix->base.can_skip = mix->base.can_skip && part->can_skip;

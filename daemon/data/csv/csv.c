@@ -69,8 +69,8 @@ static int csv_refuse_cells(const struct csv_row *row, const char *what, uint32_
                             struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, csv_path(row),
-                        "line %llu has %s %u cells, and the first line %u; a cell with a separator "
-                        "or a quote in it stands in quotes",
+                        "line %llu has %s %u cells, and the first line %u; put a cell that "
+                        "contains a separator or a quote in quotes",
                         csv_line(row), what, cells, row->csv->columns.n);
 }
 
@@ -88,12 +88,12 @@ static int csv_refuse_number(const struct csv_row *row, const struct csv_column 
     uint8_t shown[SHOWN + 1] = {0};
 
     if (r == -ENODATA)
-        return csv_refuse_cell(row, column, EINVAL,
-                               row->csv->filled
-                                   ? "is empty, and its type has not the number of dataset.nulls"
-                                   : "is empty; say what that is with dataset.nulls, such as "
-                                     "nulls: 0, or choose other columns with dataset.fields",
-                               err);
+        return csv_refuse_cell(
+            row, column, EINVAL,
+            row->csv->filled ? "is empty, and its type cannot hold the number in dataset.nulls"
+                             : "is empty; give empty cells a value with dataset.nulls, such as "
+                               "nulls: 0, or choose other columns with dataset.fields",
+            err);
     if (r == -ENOMEM)
         return dl_error_set(err, ENOMEM, csv_path(row), "out of memory for a sample");
     for (size_t i = 0; i < cell->len && i < SHOWN; i++)
@@ -130,10 +130,10 @@ static int csv_split(const struct csv_row *row, struct dl_error *err)
             return csv_refuse_cells(row, "only", i, err);
         at = csv_cell_read(at, end, file->separator, cell);
         if (!at || cell->bad)
-            return csv_refuse_cell(row, &csv->columns.all[i], EINVAL,
-                                   "has something behind its closing quote; a quote within a cell "
-                                   "is written twice",
-                                   err);
+            return csv_refuse_cell(
+                row, &csv->columns.all[i], EINVAL,
+                "has something after its closing quote; a quote within a cell is written twice",
+                err);
     }
     return csv->cells[csv->columns.n - 1].last
                ? 0
@@ -322,8 +322,8 @@ static int csv_take_columns(struct csv *csv, uint32_t i, const uint8_t *end, str
     }
     if (!csv_columns_equal(&csv->columns, &columns))
         r = dl_error_set(err, EINVAL, csv->list.paths[i],
-                         "its first row has not the %u columns of the first file in their order; "
-                         "all files of a dataset need the same",
+                         "its first row does not have the %u columns of the first file in the same "
+                         "order; all files of a dataset need the same columns",
                          csv->columns.n);
     csv_columns_deinit(&columns);
     return r;
@@ -343,10 +343,11 @@ static int csv_index_rows(struct csv *csv, uint32_t i, const uint8_t *end, struc
     if (file->source.bytes > 0)
         (void)madvise((void *)file->source.data, file->source.bytes, MADV_NORMAL);
     if (r == -EINVAL)
-        return dl_error_set(err, EINVAL, csv->list.paths[i],
-                            "line %llu has a cell whose quotes do not end; a quote within a quoted "
-                            "cell is written twice",
-                            csv_line_at(file, file->begin + bad));
+        return dl_error_set(
+            err, EINVAL, csv->list.paths[i],
+            "line %llu has a cell without its closing quote; a quote within a quoted "
+            "cell is written twice",
+            csv_line_at(file, file->begin + bad));
     if (r < 0)
         return dl_error_set(err, ENOMEM, csv->list.paths[i],
                             "out of memory for the places of its rows");

@@ -84,7 +84,8 @@ int csv_columns_read(const uint8_t *at, const uint8_t *end, uint8_t separator, b
     while (r == 0 && !cell.last) {
         at = csv_cell_read(at, end, separator, &cell);
         if (!at)
-            r = dl_error_set(err, EINVAL, path, "its first row has a cell whose quotes do not end");
+            r = dl_error_set(err, EINVAL, path,
+                             "its first row has a cell without its closing quote");
         if (r == 0)
             r = csv_columns_add(&columns, &room, path, err);
         char *name = NULL;

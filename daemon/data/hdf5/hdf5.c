@@ -181,8 +181,8 @@ static int hdf5_open_arrays(struct hdf5 *hdf5, struct dl_error *err)
             return r;
         if (array->dims[0] != hdf5->arrays[0].dims[0])
             return dl_error_set(err, EINVAL, hdf5->path,
-                                "its dataset %s has %llu rows, but %s has %llu; choose such of "
-                                "equally many with dataset.fields",
+                                "its dataset %s has %llu rows, but %s has %llu; choose datasets "
+                                "with equally many rows with dataset.fields",
                                 source, (unsigned long long)array->dims[0], hdf5->fields[0].source,
                                 (unsigned long long)hdf5->arrays[0].dims[0]);
     }

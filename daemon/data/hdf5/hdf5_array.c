@@ -23,7 +23,7 @@ int hdf5_array_refuse(const struct hdf5_array *array, int code, const char *what
 
 static int hdf5_array_short(const struct hdf5_array *array, struct dl_error *err)
 {
-    return hdf5_array_refuse(array, EINVAL, "is damaged: its header says too little", err);
+    return hdf5_array_refuse(array, EINVAL, "is damaged: its header is incomplete", err);
 }
 
 /* ---- dimensions ----------------------------------------------------------------------------- */
@@ -108,10 +108,9 @@ static int hdf5_array_take_type(struct hdf5_opening *opening, const struct hdf5_
     else if (class == CLASS_ENUM && hdf5_array_is_bool(message))
         array->dtype = DL_DTYPE_BOOL;
     if (!array->dtype)
-        return hdf5_array_refuse(array, ENOTSUP,
-                                 "is of no numbers that are read: integers, floats or bool; choose "
-                                 "others with dataset.fields",
-                                 err);
+        return hdf5_array_refuse(
+            array, ENOTSUP,
+            "does not hold integers, floats or bools; choose others with dataset.fields", err);
     array->element = (unsigned)size;
     opening->has_type = true;
     return 0;
@@ -129,7 +128,7 @@ static int hdf5_array_take_chunks(struct hdf5_opening *opening, const struct hdf
     array->is_chunked = true;
     if (message->data[0] != 3)
         return hdf5_array_refuse(array, ENOTSUP,
-                                 "has an index of chunks that is not read; write it with "
+                                 "has an index of chunks that is not supported; write it with "
                                  "libver=\"earliest\"",
                                  err);
     if (ndim < 2 || ndim > HDF5_DIMS_MAX + 1 || message->bytes < 11 + 4 * (uint64_t)ndim)
@@ -151,7 +150,8 @@ static int hdf5_array_take_layout(struct hdf5_opening *opening, const struct hdf
 
     if (message->bytes < 4 || data[0] < 3 || data[0] > 4)
         return hdf5_array_refuse(
-            array, ENOTSUP, "has a layout of a version that is not read; copy it by h5repack", err);
+            array, ENOTSUP,
+            "has a layout of a version that is not supported; copy it with h5repack", err);
     opening->has_layout = true;
     if (data[1] == LAYOUT_CHUNKED)
         return hdf5_array_take_chunks(opening, message, err);
@@ -161,8 +161,8 @@ static int hdf5_array_take_layout(struct hdf5_opening *opening, const struct hdf
         return opening->whole_bytes <= message->bytes - 4 ? 0 : hdf5_array_short(array, err);
     }
     if (data[1] != LAYOUT_CONTIGUOUS)
-        return hdf5_array_refuse(array, ENOTSUP, "is virtual, or of a layout that is not read",
-                                 err);
+        return hdf5_array_refuse(array, ENOTSUP,
+                                 "is virtual, or has a layout that is not supported", err);
     if (message->bytes < 18)
         return hdf5_array_short(array, err);
     opening->whole_bytes = hdf5_number(data + 10, 8);
@@ -193,8 +193,8 @@ static int hdf5_array_take_filters(struct hdf5_opening *opening, const struct hd
         uint64_t id = hdf5_number(filter, 2), n = hdf5_number(filter + head - 2, 2);
         if (id < HDF5_DEFLATE || id > HDF5_FLETCHER32)
             return hdf5_array_refuse(array, ENOTSUP,
-                                     "is packed by a filter that is not read: shuffle, deflate "
-                                     "(gzip) and fletcher32 are; copy it by h5repack",
+                                     "is packed by a filter that is not supported: shuffle, "
+                                     "deflate (gzip) and fletcher32 are; copy it with h5repack",
                                      err);
         array->filters[i] = (enum hdf5_filter)id;
         at += head + (old ? (hdf5_number(filter + 2, 2) + 7) / 8 * 8 + 4 * (n % 2) : 0) + 4 * n;
@@ -226,7 +226,7 @@ static int hdf5_array_take(void *owner, const struct hdf5_message *message, stru
     if (message->is_shared && (message->type == HDF5_DATATYPE || message->type == HDF5_FILTERS ||
                                message->type == HDF5_DATASPACE))
         return hdf5_array_refuse(opening->array, ENOTSUP,
-                                 "has a type with a name of its own, which is not read", err);
+                                 "has a named type, which is not supported", err);
     switch (message->type) {
     case HDF5_DATASPACE:
         return hdf5_array_take_space(opening, message, err);
@@ -240,7 +240,7 @@ static int hdf5_array_take(void *owner, const struct hdf5_message *message, stru
         hdf5_array_take_fill(opening, message);
         return 0;
     case HDF5_EXTERNAL:
-        return hdf5_array_refuse(opening->array, ENOTSUP, "lies in other files", err);
+        return hdf5_array_refuse(opening->array, ENOTSUP, "is stored in other files", err);
     default:
         return 0;
     }
@@ -279,6 +279,6 @@ int hdf5_array_open(const struct hdf5_view *view, uint64_t at, const char *name,
     if (ret->is_chunked)
         return hdf5_array_check_chunks(ret, opening.whole_bytes, err);
     if (ret->whole && opening.whole_bytes < all)
-        return hdf5_array_refuse(ret, EINVAL, "has fewer bytes than its dimensions say", err);
+        return hdf5_array_refuse(ret, EINVAL, "has fewer bytes than its dimensions need", err);
     return 0;
 }

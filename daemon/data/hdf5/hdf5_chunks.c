@@ -31,7 +31,7 @@ static int hdf5_chunks_add(struct hdf5_listing *listing, const uint8_t *key, uin
             return place % array->chunk[i] == 0
                        ? 0 /* of an array that became smaller */
                        : hdf5_array_refuse(array, EINVAL,
-                                           "is damaged: a chunk is where none can be", err);
+                                           "is damaged: a chunk is at an impossible place", err);
         /* Below the number of elements, which is below 2^63. */
         chunk.number = chunk.number * ((array->dims[i] + array->chunk[i] - 1) / array->chunk[i]) +
                        place / array->chunk[i];
@@ -45,7 +45,7 @@ static int hdf5_chunks_add(struct hdf5_listing *listing, const uint8_t *key, uin
         size_t room = 2 * listing->room + 16;
         struct hdf5_chunk *chunks = reallocarray(array->chunks, room, sizeof *chunks);
         if (!chunks)
-            return hdf5_array_refuse(array, ENOMEM, "has too many chunks for the memory", err);
+            return hdf5_array_refuse(array, ENOMEM, "has more chunks than memory can hold", err);
         array->chunks = chunks;
         listing->room = room;
     }

@@ -89,7 +89,7 @@ static int hdf5_group_take_link(struct hdf5_group *group, const struct hdf5_mess
     const uint8_t *at = message->data, *end = at + message->bytes;
 
     if (message->bytes < 2 || at[0] != 1)
-        return hdf5_refuse(group->view, "a link is of no known version", err);
+        return hdf5_refuse(group->view, "a link is of an unknown version", err);
     uint8_t flags = at[1];
     unsigned length_bytes = 1U << (flags & 3);
     bool is_hard = !(flags & 8) || (message->bytes > 2 && at[2] == 0);
@@ -112,12 +112,13 @@ static int hdf5_group_check_info(const struct hdf5_group *group, const struct hd
     uint64_t at = message->bytes > 1 && message->data[1] & 1 ? 10 : 2;
 
     if (message->bytes < at + 8)
-        return hdf5_refuse(group->view, "a group says too little", err);
+        return hdf5_refuse(group->view, "a group is incomplete", err);
     if (hdf5_number(message->data + at, 8) == HDF5_NONE)
         return 0;
-    return dl_error_set(err, ENOTSUP, group->view->path,
-                        "has a group with its links in a heap, which is not read; write it with "
-                        "libver=\"earliest\", or put fewer things into one group");
+    return dl_error_set(
+        err, ENOTSUP, group->view->path,
+        "has a group with its links in a heap, which is not supported; write it with "
+        "libver=\"earliest\", or put fewer things into one group");
 }
 
 static int hdf5_group_take(void *owner, const struct hdf5_message *message, struct dl_error *err)

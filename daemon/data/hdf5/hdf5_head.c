@@ -28,18 +28,18 @@ int hdf5_find_root(const struct hdf5_view *view, uint64_t *ret, struct dl_error 
     const uint8_t *first = hdf5_bytes(view, 0, sizeof signature + 1);
 
     if (!first || memcmp(first, signature, sizeof signature) != 0)
-        return dl_error_set(err, EINVAL, view->path, "is no HDF5 file");
+        return dl_error_set(err, EINVAL, view->path, "is not an HDF5 file");
     if (first[8] >= ARRAY_SIZE(versions))
         return dl_error_set(err, ENOTSUP, view->path,
-                            "has a superblock of version %u; 0 to 3 are read", first[8]);
+                            "has a superblock of version %u; 0 to 3 are supported", first[8]);
     const struct hdf5_super *super = &versions[first[8]];
     if (!hdf5_bytes(view, 0, super->bytes))
         return hdf5_refuse(view, "it ends in its superblock", err);
     if (first[super->offsets] != ADDRESS || first[super->lengths] != ADDRESS ||
         hdf5_number(first + super->base, ADDRESS) != 0)
         return dl_error_set(err, ENOTSUP, view->path,
-                            "has addresses of %u bytes, or not from its beginning on; copy it by "
-                            "h5repack",
+                            "has addresses of %u bytes, or addresses not counted from its "
+                            "beginning; copy it with h5repack",
                             first[super->offsets]);
     uint64_t end = hdf5_number(first + super->end, ADDRESS);
     if (end > view->bytes)
@@ -146,6 +146,6 @@ int hdf5_walk_messages(const struct hdf5_view *view, uint64_t at, hdf5_message_f
     uint64_t n = hdf5_number(head + 8, 4);
     const uint8_t *data = hdf5_bytes(view, at + HEAD, n);
     if (head[0] != 1 || !data)
-        return hdf5_refuse(view, "a header is not in it, or of no known version", err);
+        return hdf5_refuse(view, "a header is not in it, or of an unknown version", err);
     return hdf5_walk_block(&walk, data, n, err);
 }

@@ -49,13 +49,13 @@ static const struct {
     {8, 4, "WEBP", "WebP, and this build has no libwebp", "build it with libwebp-dev"},
     {0, 3, "II*", "TIFF, and this build has no libtiff", "build it with libtiff-dev"},
     {0, 4, "MM\0*", "TIFF, and this build has no libtiff", "build it with libtiff-dev"},
-    {0, 2, "BM", "BMP, which is not read", "convert it to PNG"},
-    {0, 4, "GIF8", "GIF, which is not read", "convert it to PNG"},
-    {4, 8, "ftypavif", "AVIF, which is not read", "convert it to JPEG or WebP"},
-    {4, 7, "ftyphei", "HEIF, which is not read", "convert it to JPEG or WebP"},
-    {0, 2, "\xff\x0a", "JPEG XL, which is not read", "convert it to JPEG or WebP"},
-    {0, 2, "P5", "PGM, which is not read", "convert it to PNG"},
-    {0, 2, "P6", "PPM, which is not read", "convert it to PNG"},
+    {0, 2, "BM", "BMP, which is not supported", "convert it to PNG"},
+    {0, 4, "GIF8", "GIF, which is not supported", "convert it to PNG"},
+    {4, 8, "ftypavif", "AVIF, which is not supported", "convert it to JPEG or WebP"},
+    {4, 7, "ftyphei", "HEIF, which is not supported", "convert it to JPEG or WebP"},
+    {0, 2, "\xff\x0a", "JPEG XL, which is not supported", "convert it to JPEG or WebP"},
+    {0, 2, "P5", "PGM, which is not supported", "convert it to PNG"},
+    {0, 2, "P6", "PPM, which is not supported", "convert it to PNG"},
 };
 
 int image_refuse_unknown(const struct image_file *file, struct dl_error *err)
@@ -75,7 +75,7 @@ int image_refuse_unknown(const struct image_file *file, struct dl_error *err)
     }
     return dl_error_set(
         err, EINVAL, file->path,
-        "is not an image that is known: it begins with the bytes %02x %02x %02x %02x; "
+        "is not an image of a known format: it begins with the bytes %02x %02x %02x %02x; "
         "convert it to JPEG, PNG, WebP or TIFF, or remove it",
         p[0], p[1], p[2], p[3]);
 }

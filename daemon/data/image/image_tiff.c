@@ -379,7 +379,7 @@ static bool image_tiff_measure(struct image_tiff *self, struct image_size *tile,
     if (!libtiff.IsTiled(self->tiff)) {
         *ret = tiff_row_bytes(&self->layout, self->stored.width);
         return libtiff.ScanlineSize(self->tiff) == (tmsize_t)*ret ||
-               image_tiff_say(self, "its rows are of another size than its colours");
+               image_tiff_say(self, "its rows do not have the size of its colours");
     }
     (void)libtiff.GetField(self->tiff, TIFFTAG_TILEWIDTH, &tile->width);
     (void)libtiff.GetField(self->tiff, TIFFTAG_TILELENGTH, &tile->height);
@@ -389,7 +389,7 @@ static bool image_tiff_measure(struct image_tiff *self, struct image_size *tile,
         return image_tiff_say(self, "its tiles are much larger than the picture");
     *ret = tiff_row_bytes(&self->layout, tile->width) * tile->height;
     return libtiff.TileSize(self->tiff) == (tmsize_t)*ret ||
-           image_tiff_say(self, "its tiles are of another size than its colours");
+           image_tiff_say(self, "its tiles do not have the size of its colours");
 }
 
 static bool image_tiff_read_planes(struct image_tiff *self, const struct image_size *tile,

@@ -80,7 +80,7 @@ static int image_webp_open(struct image_codec *codec, const struct image_file *f
     if (!image_webp_is_whole(file))
         return image_refuse_truncated(file->path, err);
     if (!image_webp_find_frame(self))
-        return image_refuse_corrupt(file->path, "its chunks make no WebP picture", err);
+        return image_refuse_corrupt(file->path, "its chunks do not form a WebP picture", err);
     if ((r = image_check_size(self->size, file->path, err)) < 0)
         return r;
     *ret = self->size;
@@ -133,8 +133,8 @@ static int image_webp_decode(struct image_webp *self, const struct picture_box *
 
     if (!WebPInitDecoderConfig(&config))
         return dl_error_set(err, ENOTSUP, self->file.path,
-                            "cannot be decoded: this libwebp is of another generation than the one "
-                            "that the daemon was built with; update both");
+                            "cannot be decoded: this libwebp is not compatible with the one that "
+                            "the daemon was built with; update both");
     if (is_whole)
         memset(self->rows.pixels, 0, bytes);
     config.options.use_cropping = !is_whole;

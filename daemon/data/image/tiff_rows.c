@@ -64,12 +64,12 @@ static const char *tiff_check_bits(const struct tiff_tags *tags, const struct ti
     bool deep = is->kind == TIFF_GREY ? !is->inverted : is->kind == TIFF_RGB;
 
     if (tags->format != FORMAT_UNSIGNED)
-        return "has samples that are no unsigned integers";
+        return "has samples that are not unsigned integers";
     if (bits == 8 || (bits == 16 && deep && tags->planar == 1))
         return NULL;
     if ((bits == 1 || bits == 2 || bits == 4) && is->kind <= TIFF_PALETTE)
         return NULL;
-    return "has a number of bits a sample that is not read with its colours";
+    return "has a number of bits per sample that is not supported with its colours";
 }
 
 /* Of what a pixel has besides its colour: one sample at most, alpha or nothing in particular. */
@@ -81,7 +81,7 @@ static const char *tiff_check_extra(const struct tiff_tags *tags, const struct t
     if (tags->samples == colours)
         return NULL;
     if (tags->samples != colours + 1 || tags->n_extra > 1)
-        return "has another number of samples a pixel than its colours and alpha";
+        return "has a number of samples per pixel that does not match its colours and alpha";
     if (is->kind == TIFF_RGB && tags->planar == 1 && (!alpha_in || tags->bits == 8))
         return NULL;
     /* A plane that is not said to be alpha is some for PIL, and some not. */
@@ -91,7 +91,7 @@ static const char *tiff_check_extra(const struct tiff_tags *tags, const struct t
     if (is->kind == TIFF_GREY && tags->bits == 8 && tags->planar == 1 && tags->n_extra == 1 &&
         !is->inverted && !alpha_in)
         return NULL;
-    return "has alpha in a way that is not read";
+    return "has alpha of a kind that is not supported";
 }
 
 const char *tiff_layout_choose(const struct tiff_tags *tags, struct tiff_layout *ret)
@@ -100,13 +100,13 @@ const char *tiff_layout_choose(const struct tiff_tags *tags, struct tiff_layout 
 
     *ret = (struct tiff_layout){.bits = tags->bits};
     if (!tiff_compression_is_known(tags->compression))
-        return "is compressed in a way that is not read";
+        return "is compressed in a way that is not supported";
     if (tags->fill_order != 1)
-        return "has its bits in the reverse order";
+        return "has its bits in reverse order";
     if (tags->planar != 1 && tags->planar != 2)
         return "has neither pixels nor planes";
     if (tags->orientation < 1 || tags->orientation > 8)
-        return "has an orientation that is none";
+        return "has an invalid orientation";
     unsigned colours = tiff_choose_kind(tags, ret);
     if (colours == 0)
         return "has colours that are neither grey, RGB, CMYK, of a palette, nor a JPEG's";

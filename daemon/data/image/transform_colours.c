@@ -11,8 +11,8 @@ static int colours_shape_grey(const struct transform_reading *rd, const struct t
 {
     if (shape->is_tensor)
         return dl_error_set(rd->err, EINVAL, rd->place,
-                            "%s is for pictures, and stands behind what makes a tensor of them; "
-                            "move it before that one",
+                            "%s is for pictures, but comes after the transform that makes them a "
+                            "tensor; move it before that one",
                             t->kind->name);
     shape->channels = t->count[0];
     return 0;

@@ -19,11 +19,10 @@ static int crops_keep_picture(const struct transform_reading *rd, const struct t
 {
     if (!shape->is_tensor)
         return 0;
-    return dl_error_set(
-        rd->err, EINVAL, rd->place,
-        "%s is for pictures, and stands behind what makes a tensor of them; move it "
-        "before that one",
-        t->kind->name);
+    return dl_error_set(rd->err, EINVAL, rd->place,
+                        "%s is for pictures, but comes after the transform that makes them a "
+                        "tensor; move it before that one",
+                        t->kind->name);
 }
 
 static int crops_fix_size(const struct transform_reading *rd, const struct transform *t,

@@ -12,8 +12,8 @@ enum { INNER_MAX = 64 };
 static int lists_check_inner(const struct transform_reading *rd, struct transform *t)
 {
     if (t->n_inner > INNER_MAX)
-        return dl_error_set(rd->err, EINVAL, rd->place, "has %u transforms; %d are the most",
-                            t->n_inner, INNER_MAX);
+        return dl_error_set(rd->err, EINVAL, rd->place,
+                            "has %u transforms; at most %d are possible", t->n_inner, INNER_MAX);
     if (t->weights && t->count[0] != t->n_inner)
         return dl_error_set(rd->err, EINVAL, rd->place,
                             "has %u weights for %u transforms; give one for each", t->count[0],
@@ -47,11 +47,10 @@ static int lists_shape_any(const struct transform_reading *rd, const struct tran
             return r;
         if (after.is_tensor != before.is_tensor || after.stack != before.stack ||
             after.dtype != before.dtype || after.channels != before.channels)
-            return dl_error_set(
-                rd->err, EINVAL, rd->place,
-                "%s has a %s in it, which makes something else of the sample; write "
-                "that one before or behind it",
-                t->kind->name, t->inner[i].kind->name);
+            return dl_error_set(rd->err, EINVAL, rd->place,
+                                "%s contains a %s, which changes the kind of sample; write that "
+                                "one before or after it",
+                                t->kind->name, t->inner[i].kind->name);
         if (!after.is_fixed || after.size.height != before.size.height ||
             after.size.width != before.size.width)
             shape->is_fixed = false;

@@ -45,7 +45,7 @@ static int tensors_shape_convert(const struct transform_reading *rd, const struc
 {
     if (shape->is_tensor)
         return dl_error_set(rd->err, EINVAL, rd->place,
-                            "%s is for pictures, and here is a tensor already; leave it out",
+                            "%s is for pictures, but its input is already a tensor; leave it out",
                             t->kind->name);
     shape->is_tensor = true;
     shape->dtype = t->flag ? DL_DTYPE_FLOAT32 : DL_DTYPE_UINT8;
@@ -58,7 +58,7 @@ static int tensors_need_tensor(const struct transform_reading *rd, const struct 
     if (shape->is_tensor)
         return 0;
     return dl_error_set(rd->err, EINVAL, rd->place,
-                        "%s is for tensors, and here is a picture; write ToImage or ToTensor "
+                        "%s is for tensors, but its input is a picture; write ToImage or ToTensor "
                         "before it",
                         t->kind->name);
 }
@@ -90,11 +90,11 @@ static int tensors_check_narrow(const struct transform_reading *rd, const struct
         float mean = narrow_round(dtype, (float)t->numbers[c]);
         float deviation = narrow_round(dtype, (float)t->deviations[c]);
         if (!isfinite(mean) || !isfinite(deviation) || deviation == 0)
-            return dl_error_set(
-                rd->err, EINVAL, rd->place,
-                "Normalize has a mean of %g and a std of %g, which %s has not; write "
-                "ToDtype to %s behind it",
-                t->numbers[c], t->deviations[c], dtype_name(dtype), dtype_name(dtype));
+            return dl_error_set(rd->err, EINVAL, rd->place,
+                                "Normalize has a mean of %g and a std of %g, which %s cannot "
+                                "represent; write ToDtype to %s after it",
+                                t->numbers[c], t->deviations[c], dtype_name(dtype),
+                                dtype_name(dtype));
     }
     return 0;
 }
@@ -103,12 +103,13 @@ static int tensors_shape_normalize(const struct transform_reading *rd, const str
                                    struct transforms_shape *shape)
 {
     if (shape->is_tensor && shape->dtype == DL_DTYPE_UINT8)
-        return dl_error_set(rd->err, EINVAL, rd->place,
-                            "Normalize is for floats, and here is uint8; write {kind: ToDtype, "
-                            "dtype: float32, scale: true} before it");
+        return dl_error_set(
+            rd->err, EINVAL, rd->place,
+            "Normalize is for floats, but its input is uint8; write {kind: ToDtype, "
+            "dtype: float32, scale: true} before it");
     if (shape->channels == 1 && (t->n_numbers == 3 || t->n_deviations == 3))
         return dl_error_set(rd->err, EINVAL, rd->place,
-                            "Normalize has three numbers, and here is one channel; give one");
+                            "Normalize has three numbers, but its input has one channel; give one");
     int r = tensors_need_tensor(rd, t, shape);
     return r < 0 ? r : tensors_check_narrow(rd, t, shape->dtype);
 }
@@ -121,8 +122,9 @@ static int tensors_shape_erasing(const struct transform_reading *rd, const struc
                             "RandomErasing of uint8 is not supported; write {kind: ToDtype, dtype: "
                             "float32, scale: true} before it");
     if (shape->channels == 1 && t->n_numbers == 3)
-        return dl_error_set(rd->err, EINVAL, rd->place,
-                            "RandomErasing has three values, and here is one channel; give one");
+        return dl_error_set(
+            rd->err, EINVAL, rd->place,
+            "RandomErasing has three values, but its input has one channel; give one");
     return tensors_need_tensor(rd, t, shape);
 }
 

@@ -30,8 +30,8 @@ static int warps_shape_rotation(const struct transform_reading *rd, const struct
     if (!shape->is_tensor)
         return 0;
     return dl_error_set(rd->err, EINVAL, rd->place,
-                        "RandomRotation is for pictures, and stands behind what makes a tensor of "
-                        "them; move it before that one");
+                        "RandomRotation is for pictures, but comes after the transform that makes "
+                        "them a tensor; move it before that one");
 }
 
 static int warps_apply_rotation(const struct transform *t, struct transforms_runner *run)

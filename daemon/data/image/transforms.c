@@ -49,7 +49,7 @@ static int transforms_refuse_name(const struct transform_reading *rd, const stru
     word_list_begin(&list, v->string);
     for (size_t i = 0; transforms_name(i); i++)
         word_list_add(&list, transforms_name(i));
-    return transform_refuse(rd, v, "is not a transform that is known here%s%s%s",
+    return transform_refuse(rd, v, "is not a known transform%s%s%s",
                             list.best ? "; did you mean " : "; dloader-spec(5) lists them",
                             list.best ? list.best : "", list.best ? "?" : "");
 }
@@ -180,15 +180,15 @@ int transform_shape_list(const struct transform_reading *rd, const struct transf
         if (shape->stack && !kind->stacks)
             r = dl_error_set(
                 rd->err, EINVAL, place,
-                "%s is for one picture, and here are %u; move it before the FiveCrop or "
+                "%s is for one picture, but its input is %u; move it before the FiveCrop or "
                 "TenCrop",
                 kind->name, shape->stack);
         else if (kind->shape)
             r = kind->shape(&here, &list[i], shape);
         else if (shape->is_tensor)
             r = dl_error_set(rd->err, EINVAL, place,
-                             "%s is for pictures, and stands behind what makes a tensor of them; "
-                             "move it before that one",
+                             "%s is for pictures, but comes after the transform that makes them a "
+                             "tensor; move it before that one",
                              kind->name);
     }
     return r;
@@ -268,7 +268,7 @@ int runner_take(struct transforms_runner *run, int r)
         picture_swap(&run->now, &run->spare);
     else if (r == -EFBIG)
         return dl_error_set(run->err, EFBIG, run->path,
-                            "would become more than %llu MiB by its transforms; scale it down",
+                            "would grow to more than %llu MiB in its transforms; scale it down",
                             (unsigned long long)IMAGE_BYTES_MAX >> 20);
     else if (r < 0)
         return dl_error_set(run->err, -r, run->path, "out of memory for its transforms");

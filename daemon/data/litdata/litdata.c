@@ -217,11 +217,12 @@ static int litdata_copy_leaves(struct litdata_sample *s, uint64_t index, size_t 
         uint64_t size = litdata_leaf_bytes(value->leaf);
         uint8_t *to = (uint8_t *)dst[leaf] + i * size;
         if (value->size != size)
-            return dl_error_set(s->err, EINVAL, s->chunk->path,
-                                "sample %llu: a number of its has %llu bytes, not %llu; the chunk "
-                                "is damaged",
-                                (unsigned long long)s->number, (unsigned long long)value->size,
-                                (unsigned long long)size);
+            return dl_error_set(
+                s->err, EINVAL, s->chunk->path,
+                "sample %llu: one of its numbers has %llu bytes, not %llu; the chunk "
+                "is damaged",
+                (unsigned long long)s->number, (unsigned long long)value->size,
+                (unsigned long long)size);
         memcpy(to, value->data, size);
         if (value->leaf->sort == LITDATA_BOOL)
             *to = *to != 0;

@@ -76,14 +76,14 @@ static int litdata_frames_unpack(struct litdata_frames *f, const uint8_t *frame)
     memcpy(&at, frame + 8, sizeof at);
     at = le64toh(at);
     if (litdata_chunk_u32(frame) != f->done || at > f->bytes || packed > f->bytes - at)
-        return litdata_frames_refuse(f, "has frames that do not lie in it, one behind the other");
+        return litdata_frames_refuse(f, "has frames that are not within it, one after the other");
     f->done += litdata_chunk_u32(frame + 4);
     if (compression_of(f->data + at, packed) != COMPRESSION_ZSTD)
         return litdata_frames_refuse(f, "has a frame that is not compressed by zstd");
     int r = unpack(COMPRESSION_ZSTD, f->data + at, packed, most, f->path, &data, &n, f->err);
     if (r == 0)
         r = n == most ? litdata_frames_append(f, data, n)
-                      : litdata_frames_refuse(f, "has a frame of another size than it says");
+                      : litdata_frames_refuse(f, "has a frame that is not of the size it says");
     free(data);
     return r;
 }

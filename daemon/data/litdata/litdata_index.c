@@ -78,8 +78,8 @@ static int litdata_index_check_loader(struct litdata_index_reading *rd, const js
                             "be read",
                             loader);
     if (*ret_tokens && (rd->index.shape.leaves != 1 || rd->index.leaves[0].sort != LITDATA_ROW))
-        return litdata_index_refuse(rd, "items are for a TokensLoader, but no tensors of one "
-                                        "dimension");
+        return litdata_index_refuse(
+            rd, "items are for a TokensLoader, but are not tensors of one dimension");
     return 0;
 }
 
@@ -151,7 +151,7 @@ static int litdata_index_read_tokens(struct litdata_index_reading *rd, const jso
     /* Tokens have a type: litdata_index_check_loader(). */
     bytes = dtype_bytes(rd->index.leaves[0].dtype);
     if (dim < 0 || (uint64_t)dim > room / bytes)
-        return litdata_index_refuse_chunk(rd, number, "has a number of tokens that cannot be");
+        return litdata_index_refuse_chunk(rd, number, "has an impossible number of tokens");
     rd->index.tokens[number] = (uint64_t)dim;
     return 0;
 }
@@ -169,8 +169,7 @@ static int litdata_index_read_chunk(struct litdata_index_reading *rd, const json
                                           "has a filename that is not a file below the directory");
     /* A table of places; of what is compressed, and then has fewer bytes, too. */
     if (items <= 0 || bytes < 8 || bytes > UINT32_MAX || items > bytes / 4 - 2)
-        return litdata_index_refuse_chunk(rd, number,
-                                          "has a size or a number of items that cannot be");
+        return litdata_index_refuse_chunk(rd, number, "has an impossible size or number of items");
     file->samples = (uint64_t)items;
     file->count = file->samples;
     file->raw_bytes = (uint64_t)bytes;

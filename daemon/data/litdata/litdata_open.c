@@ -35,8 +35,8 @@ static int litdata_check_node(const struct litdata *lit, uint32_t i, struct dl_e
             leaf == LITDATA_NO_LEAF ? LITDATA_BYTES : lit->index.leaves[leaf].sort;
         if (sort == LITDATA_PICKLE)
             return dl_error_set(err, EINVAL, lit->root,
-                                "its %s is pickled, and reading it would run what it says; choose "
-                                "others with dataset.fields",
+                                "its %s is pickled, and unpickling can run any code; choose others "
+                                "with dataset.fields",
                                 key);
         if (sort == LITDATA_UNKNOWN)
             return dl_error_set(err, EINVAL, lit->root,
@@ -46,7 +46,7 @@ static int litdata_check_node(const struct litdata *lit, uint32_t i, struct dl_e
         if (sort == LITDATA_PIXELS && lit->decoder && lit->image.transform != TRANSFORM_NONE)
             return dl_error_set(err, EINVAL, lit->root,
                                 "its %s has images that are not compressed, which cannot be "
-                                "brought to a size; write them as jpeg, or leave dataset.size out",
+                                "resized; write them as jpeg, or leave dataset.size out",
                                 key);
     }
     return 0;
@@ -80,10 +80,10 @@ static int litdata_mark_images(struct litdata *lit, const struct spec_dataset *s
             return r;
         uint32_t leaf = lit->index.shape.nodes[node].leaf;
         if (leaf == LITDATA_NO_LEAF || lit->index.leaves[leaf].sort != LITDATA_BYTES)
-            return dl_error_set(err, EINVAL, lit->root,
-                                "its %s is not a file or bytes, which a picture could be; see "
-                                "dataset.images",
-                                spec->images[i]);
+            return dl_error_set(
+                err, EINVAL, lit->root,
+                "its %s is neither a file nor bytes, so it cannot be a picture; see dataset.images",
+                spec->images[i]);
         lit->index.leaves[leaf].sort = LITDATA_IMAGE;
     }
     return 0;

@@ -90,11 +90,11 @@ static int litdata_shape_read_children(struct litdata_shape_reading *rd, const j
     int r = 0;
 
     if (is_dict && (!json_is_array(keys) || json_array_size(keys) != n))
-        r = litdata_shape_refuse(rd, "has a dict whose keys are not as many as its values");
+        r = litdata_shape_refuse(rd, "has a dict with unequal numbers of keys and values");
     for (size_t i = 0; r == 0 && i < n; i++) {
         const char *key = json_string_value(json_array_get(keys, i));
         if (is_dict && !key)
-            r = litdata_shape_refuse(rd, "has a dict with keys that are no text");
+            r = litdata_shape_refuse(rd, "has a dict with keys that are not text");
         else
             r = litdata_shape_read(rd, json_array_get(children, i), key, depth + 1);
     }

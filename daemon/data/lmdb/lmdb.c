@@ -191,7 +191,7 @@ static int lmdb_take_prefix(struct lmdb *lmdb, const struct value *prefix, struc
 
     if (prefix->type == VALUE_STRING && !lmdb->tree.plain_order)
         return dl_error_set(err, EINVAL, lmdb->path,
-                            "has keys that are not sorted by their bytes, and no prefix can be "
+                            "has keys that are not sorted by their bytes, so no prefix can be "
                             "looked up; leave dataset.prefix out");
     if (prefix->type == VALUE_STRING)
         r = lmdb_tree_find(&lmdb->tree, prefix->string, strlen(prefix->string), &lmdb->first, &end,

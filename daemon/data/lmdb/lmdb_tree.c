@@ -127,14 +127,14 @@ static int lmdb_read_meta(struct lmdb_tree *tree, uint64_t *ret_root, uint16_t *
     const uint8_t *meta = lmdb_latest(tree->data, tree->bytes);
 
     if (!meta)
-        return dl_error_set(err, EINVAL, tree->path,
-                            "is not a file of LMDB, such as data.mdb, of a machine of 64 bits and "
-                            "version 1");
+        return dl_error_set(
+            err, EINVAL, tree->path,
+            "is not an LMDB file, such as data.mdb, of version 1 from a 64-bit machine");
     tree->page_bytes = lmdb_u32(meta + 40);
     uint16_t flags = lmdb_u16(meta + 92);
     if (flags & DB_SORTED_DUPLICATES)
         return dl_error_set(err, EINVAL, tree->path,
-                            "has several values for a key (MDB_DUPSORT), which is not read");
+                            "has several values for a key (MDB_DUPSORT), which is not supported");
     tree->plain_order = !(flags & (DB_REVERSE_KEY | DB_INTEGER_KEY));
     tree->records = lmdb_u64(meta + 120);
     *ret_depth = lmdb_u16(meta + 94);
@@ -339,8 +339,8 @@ int lmdb_tree_get(const struct lmdb_tree *tree, uint64_t i, struct lmdb_record *
     uint16_t flags = lmdb_u16(node + 4);
     if (flags & (NODE_DATABASE | NODE_DUPLICATES))
         return lmdb_refuse_record(tree, i,
-                                  "is a database of its own, which is not read; copy its records "
-                                  "to the main one of another file",
+                                  "is a named database, which is not supported; copy its records "
+                                  "to the main database of another file",
                                   err);
     *ret = (struct lmdb_record){.key = node + NODE_HEAD, .key_bytes = lmdb_u16(node + 6)};
     ret->value_bytes = lmdb_u32(node);

@@ -248,13 +248,13 @@ static int mds_check_column(const struct mds *mds, const struct mds_column *colu
 {
     if (column->sort == MDS_PICKLE)
         return dl_error_set(err, EINVAL, mds->root,
-                            "its column %s is pickled, and reading it would run what it says; "
-                            "choose others with dataset.fields",
+                            "its column %s is pickled, and unpickling can run any code; choose "
+                            "others with dataset.fields",
                             column->name);
     if (column->sort == MDS_PIXELS && mds->decoder && mds->image.transform != TRANSFORM_NONE)
         return dl_error_set(err, EINVAL, mds->root,
                             "its column %s has images that are not compressed, which cannot be "
-                            "brought to a size; write them as jpeg or png, or leave dataset.size "
+                            "resized; write them as jpeg or png, or leave dataset.size "
                             "out",
                             column->name);
     return 0;

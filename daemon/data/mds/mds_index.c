@@ -45,8 +45,7 @@ static int mds_index_read_column(struct mds_index_reading *rd, const json_t *sha
     if (!name || !encoding || !size ||
         !(json_is_null(size) ||
           (json_integer_value(size) > 0 && json_integer_value(size) <= UINT32_MAX)))
-        return mds_index_refuse(rd, number,
-                                "has a column without a name, an encoding or a size that can be");
+        return mds_index_refuse(rd, number, "has a column without a valid name, encoding or size");
     ret->name = strdup(name);
     ret->encoding = strdup(encoding);
     ret->size = json_is_null(size) ? 0 : (uint32_t)json_integer_value(size);
@@ -117,7 +116,7 @@ static int mds_index_read_shard(struct mds_index_reading *rd, const json_t *shar
                                 "is not of format mds, version 2, which is what can be read");
     if (samples < 0 || bytes < 0 || bytes > UINT32_MAX || samples > bytes / 4 || n == 0 ||
         n > COLUMNS_MAX)
-        return mds_index_refuse(rd, number, "has a size or a number of samples that cannot be");
+        return mds_index_refuse(rd, number, "has an impossible size or number of samples");
     entry->samples = (uint64_t)samples;
     entry->count = entry->samples;
     entry->raw_bytes = (uint64_t)bytes;

@@ -103,11 +103,11 @@ static int chunk_make_room(struct chunk_decoding *d)
     most = PARQUET_VALUES_ALLOWED + VALUES_RATIO * min_u64(d->chunk->bytes, UINT64_MAX >> 16);
     if (!list && n != d->place->rows)
         return chunk_refuse(d, EINVAL,
-                            "has another number of values than of rows; the file is damaged");
+                            "has unequal numbers of values and rows; the file is damaged");
     if (mul_overflows(max_u64(n, d->place->rows), width, &bytes) || bytes > most)
         return chunk_refuse(d, EFBIG,
-                            "has more values than its bytes in the file can be believed to have; "
-                            "if it is so, write smaller row groups");
+                            "claims more values than its bytes in the file can hold; if it really "
+                            "has them, write smaller row groups");
     d->values.bytes = n * width + (list ? d->place->rows * sizeof *d->values.ends : 0);
     if (c->sort == PARQUET_NUMBER)
         d->values.fixed = malloc(max_u64(n * width, 1));
@@ -144,7 +144,7 @@ static int chunk_unpack(struct chunk_decoding *d, const struct parquet_page *pag
         return chunk_refuse(d, ENOTSUP, text);
     }
     if (bytes > PARQUET_ALLOWED + PAGE_RATIO * packed)
-        return chunk_damaged(d, "it unpacks to more than its bytes can be believed to have");
+        return chunk_damaged(d, "it claims to unpack to more than its compressed bytes can hold");
     *ret_bytes = bytes;
     if (bytes == 0) /* of all nulls there may be nothing at all */
         return 0;
@@ -165,7 +165,7 @@ static int chunk_tell(const struct chunk_decoding *d, int r, uint32_t encoding)
     if (r == -ENOMEM)
         return chunk_no_memory(d);
     if (r == -EFBIG)
-        return chunk_damaged(d, "its values share more bytes than can be believed");
+        return chunk_damaged(d, "its values share implausibly many bytes");
     if (r == -ENOTSUP) {
         snprintf(text, sizeof text, "has the encoding %u, which such values cannot have", encoding);
         return chunk_refuse(d, ENOTSUP, text);
@@ -302,9 +302,9 @@ static int chunk_take_page(struct chunk_decoding *d, const uint8_t **at, const u
     struct parquet_page page;
 
     if (!parquet_page_next(at, end, &page))
-        return chunk_damaged(d, "it has no header, or is cut");
+        return chunk_damaged(d, "it has no header, or is truncated");
     if (page.has_crc && crc32(0, page.body, page.packed_bytes) != page.crc)
-        return chunk_damaged(d, "its bytes do not have the sum (CRC-32) that it says");
+        return chunk_damaged(d, "its bytes do not have the checksum (CRC-32) that it says");
     if (page.sort == PAGE_DICTIONARY)
         return chunk_take_dictionary(d, &page);
     if (page.sort == PAGE_DATA || page.sort == PAGE_DATA_2)
@@ -405,7 +405,7 @@ static int chunk_take_one(struct chunk_decoding *d, uint32_t encoding, const uin
     if (r < 0)
         return r;
     if (d->done < d->chunk->values || (d->column->max_rep > 0 && d->rows < d->place->rows))
-        return chunk_damaged(d, "it has not the rows that the page index says");
+        return chunk_damaged(d, "it does not have the rows that the page index says");
     return 0;
 }
 

@@ -102,7 +102,7 @@ static int chunk_put_rows(struct chunk_decoding *d, const struct chunk_levels *l
         if (levels->rep[i] == 0 && d->rows++ == d->place->rows)
             return chunk_damaged(d, "it has more rows than the group");
         if (d->rows == 0 || (levels->rep[i] > 0 && def < c->list_def))
-            return chunk_damaged(d, "its levels make no lists");
+            return chunk_damaged(d, "its levels do not form lists");
         first += def >= c->list_def;
         values->ends[d->rows - 1] = first;
         if (levels->rep[i] > 0 || def + 1 >= c->list_def)

@@ -115,8 +115,8 @@ static int fields_add_struct_media(struct fields_making *m, enum parquet_step_so
         return r < 0 ? r : fields_add(m, sort, number, name);
     }
     return dl_error_set(m->err, EINVAL, m->table->files.list.paths[0],
-                        "its struct %s has no column bytes, where %s could be; see dataset.%s",
-                        name, sort == STEP_IMAGE ? "an image" : "a sound",
+                        "its struct %s has no column bytes for %s; see dataset.%s", name,
+                        sort == STEP_IMAGE ? "an image" : "a sound",
                         sort == STEP_IMAGE ? "images" : "audio");
 }
 

@@ -126,7 +126,7 @@ static int files_walk_directory(struct files_walk *w, const char *path, unsigned
     struct file_list names = {0};
 
     if (depth > DEPTH_MAX)
-        return dl_error_set(w->err, ELOOP, path, "has directories in directories without an end");
+        return dl_error_set(w->err, ELOOP, path, "has directories nested without end");
     int r = files_names_of(path, w->env, &names, w->err);
     if (r == 0 && names.n > 0)
         qsort(names.paths, names.n, sizeof *names.paths, files_compare);

@@ -40,7 +40,7 @@ int parquet_filter_check(const struct value *filter, const char *place, struct d
     if (filter->type != VALUE_MAP) {
         snprintf(path, sizeof path, "%.80s.filter", place);
         return dl_error_set(err, EINVAL, path,
-                            "is %s, and not a mapping of columns to what they have, such as "
+                            "is %s, not a mapping of columns to values, such as "
                             "{split: train, year: [2023, 2024], score: {min: 0.5}}",
                             value_type_name(filter));
     }

@@ -386,7 +386,7 @@ static int footer_read(struct footer_reading *rd, const char *damaged)
 
 static int footer_read_head(struct parquet_footer *footer, const char *path, struct dl_error *err)
 {
-    static const char damaged[] = "has no schema and number of rows that can be";
+    static const char damaged[] = "has no valid schema and number of rows";
     struct footer_reading rd = {.footer = footer, .path = path, .err = err};
     int r = footer_read(&rd, damaged);
 
@@ -410,8 +410,8 @@ int parquet_footer_open(const uint8_t *data, uint64_t bytes, const char *path,
         bool encrypted = bytes >= 4 + TAIL && memcmp(data + bytes - 4, "PARE", 4) == 0;
         return dl_error_set(err, EINVAL, path, "is %s",
                             encrypted ? "encrypted, which cannot be read; decrypt it"
-                                      : "no Parquet file: it does not begin and end with PAR1; "
-                                        "it may be cut, or still being written");
+                                      : "not a Parquet file: it does not begin and end with PAR1; "
+                                        "it may be truncated, or still being written");
     }
     memcpy(&length, data + bytes - TAIL, sizeof length);
     if (length > bytes - 4 - TAIL)
@@ -437,7 +437,7 @@ int parquet_footer_groups(struct parquet_footer *footer, const uint32_t *leaves,
                                 .path = path,
                                 .err = err};
     uint64_t rows = 0;
-    int r = footer_read(&rd, "has row groups that cannot be");
+    int r = footer_read(&rd, "has invalid row groups");
 
     if (r < 0)
         return r;

@@ -21,11 +21,12 @@ static int parquet_refuse_value(const struct parquet_row *row, uint32_t column, 
 
 int parquet_refuse_null(const struct parquet_row *row, uint32_t column)
 {
-    return parquet_refuse_value(row, column, EINVAL,
-                                row->parquet->table.nulls.fill
-                                    ? "is null, and its type has not the number of dataset.nulls"
-                                    : "is null; say what nulls are with dataset.nulls, such as "
-                                      "nulls: 0, or choose other columns with dataset.fields");
+    return parquet_refuse_value(
+        row, column, EINVAL,
+        row->parquet->table.nulls.fill
+            ? "is null, and its type cannot hold the number in dataset.nulls"
+            : "is null; give nulls a value with dataset.nulls, such as nulls: 0, or choose other "
+              "columns with dataset.fields");
 }
 
 /* ---- values --------------------------------------------------------------------------------- */
@@ -143,9 +144,9 @@ static int parquet_count_structs(const struct parquet_row *row, const struct par
         if (values->row_valid && !values->row_valid[at])
             return parquet_refuse_null(row, step->number);
         if (step > steps && n != *ret)
-            return parquet_refuse_value(row, step->number, EINVAL,
-                                        "has not as many elements as the others of its list; the "
-                                        "file is damaged");
+            return parquet_refuse_value(
+                row, step->number, EINVAL,
+                "does not have as many elements as the others of its list; the file is damaged");
         *ret = n;
     }
     return 0;
@@ -170,7 +171,7 @@ static int parquet_refuse_key(const struct parquet_row *row, uint32_t key)
     const struct parquet_table *table = &row->parquet->table;
 
     return dl_error_set(row->err, EINVAL, table->files.list.paths[row->group->file],
-                        "its partition %s is null; say what nulls are with dataset.nulls, such as "
+                        "its partition %s is null; give nulls a value with dataset.nulls, such as "
                         "nulls: 0, or leave it out with dataset.filter",
                         table->keys[key]);
 }

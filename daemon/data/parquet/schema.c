@@ -55,7 +55,7 @@ static uint32_t schema_integer(uint32_t bits, bool has_sign)
 static void schema_set_fixed(struct parquet_column *c, const struct parquet_element *e)
 {
     if (e->type_length == 0 || e->type_length > DL_MAX_SEGMENT_BYTES / 8)
-        c->refused = "has values of a length that cannot be";
+        c->refused = "has values of an impossible length";
     c->sort = PARQUET_BYTES;
     c->width = e->type_length;
     if (e->logical != PARQUET_HALF)
@@ -99,7 +99,7 @@ static void schema_set_values(struct parquet_column *c, const struct parquet_ele
     if (e->logical == PARQUET_DECIMAL)
         c->refused = "has decimal numbers, for which no tensor has a type; cast it to double";
     if (c->sort == PARQUET_NUMBER && c->bytes > c->width)
-        c->refused = "has integers that are wider than they are stored";
+        c->refused = "has integers that are wider than their storage";
 }
 
 /* ---- the tree ------------------------------------------------------------------------------- */

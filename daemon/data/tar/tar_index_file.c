@@ -63,7 +63,7 @@ static int tar_index_file_parse_energon(const uint8_t *data, uint64_t bytes, con
         return r;
     memcpy(&offset, data + (n - 1) * sizeof offset, sizeof offset);
     if (offset > view->bytes)
-        return tar_index_file_refuse(path, n - 1, "ends behind the shard's end", err);
+        return tar_index_file_refuse(path, n - 1, "ends beyond the shard's end", err);
     return 0;
 }
 
@@ -140,7 +140,7 @@ static int tar_index_file_parse_lines(const uint8_t *at, const uint8_t *end, uns
         if (stop == line)
             continue;
         if (!tar_index_file_line_end(line, stop, fields, &behind))
-            return tar_index_file_refuse(path, index->n, "is none, in a line without components",
+            return tar_index_file_refuse(path, index->n, "is not one, in a line without components",
                                          err);
         r = tar_index_file_add(index, index->room, begin, path, view, err);
         begin = behind;

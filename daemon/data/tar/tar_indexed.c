@@ -219,7 +219,7 @@ static int tar_indexed_open_shard(struct tar_indexed *tar, uint32_t i,
         return r;
     if (by != COMPRESSION_NONE)
         return dl_error_set(err, EINVAL, path,
-                            "is compressed by %s, and samples of it cannot be had by an index; "
+                            "is compressed by %s, so its samples cannot be read by an index; "
                             "unpack it, or read it as a stream with index: off",
                             compression_name(by));
     r = tar_archive_open(path, env, &shard->archive, err);

@@ -341,15 +341,16 @@ static int text_check_fields(const struct text *text, const char *place, struct 
         }
         for (size_t k = 0; k < n_made; k++)
             if (strcmp(name, made[k]) == 0)
-                return dl_error_set(err, EINVAL, text_place(where, place, "fields"),
-                                    "%s is what the field %s becomes; give this one another name, "
-                                    "as in {text: text, mine: %s}",
-                                    name, text->field, name);
+                return dl_error_set(
+                    err, EINVAL, text_place(where, place, "fields"),
+                    "%s is already made from the field %s; give this one another name, "
+                    "as in {text: text, mine: %s}",
+                    name, text->field, name);
     }
     if (found)
         return 0;
     return dl_error_set(err, EINVAL, text_place(where, place, "field"),
-                        "%s is none of dataset.fields; add it to them", text->field);
+                        "%s is not one of dataset.fields; add it to them", text->field);
 }
 
 static bool text_is_json(enum text_format format, const char *path)

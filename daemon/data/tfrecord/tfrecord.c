@@ -205,8 +205,8 @@ static int tfrecord_open_part(struct tfrecord *records, uint32_t i, const struct
     enum compression by = compression_of(part->source.data, part->source.bytes);
     if (by == COMPRESSION_GZIP)
         return dl_error_set(err, EINVAL, path,
-                            "is compressed by gzip, and records of it cannot be had by their "
-                            "numbers; unpack it with gunzip");
+                            "is compressed by gzip, so its records cannot be read by number; "
+                            "unpack it with gunzip");
     part->view = (struct tfrecord_view){
         .path = path, .data = part->source.data, .bytes = part->source.bytes, .crc = &records->crc};
     return 0;

@@ -203,7 +203,7 @@ int example_parse(const uint8_t *data, uint64_t bytes, struct arena *arena, stru
     *ret = (struct example){0};
     if (r == -EPROTO)
         return dl_error_set(err, EINVAL, "",
-                            "is a SequenceExample, or no Example; take the records as they are "
+                            "is a SequenceExample, or not an Example; take the records as they are "
                             "with decode: false");
     if (r < 0)
         return example_refuse(err);
@@ -280,7 +280,7 @@ static int example_add_bytes(const struct example_feature *feature, const char *
     if (example_count_bytes(wire, &n, &value) < 0)
         return example_damaged(err);
     if (image && n != 1)
-        return dl_error_set(err, EINVAL, "", "has %llu values, and an image is one",
+        return dl_error_set(err, EINVAL, "", "has %llu values, but an image is one value",
                             (unsigned long long)n);
     if (image)
         return example_add_image(&value, name, image, ret, err);
@@ -385,7 +385,7 @@ int example_add(const struct example_feature *feature, const char *name,
                 const struct image_field *image, struct sample *ret, struct dl_error *err)
 {
     if (image && feature->kind != FEATURE_BYTES)
-        return dl_error_set(err, EINVAL, "", "is a list of numbers, and no image");
+        return dl_error_set(err, EINVAL, "", "is a list of numbers, not an image");
     switch (feature->kind) {
     case FEATURE_FLOATS:
         return example_add_floats(feature, name, ret, err);

@@ -30,11 +30,10 @@ static int tfrecord_file_length(const struct tfrecord_view *view, uint64_t offse
     if (left < HEAD_BYTES)
         return tfrecord_file_damaged(view, offset, i, "is cut off by the end of the file", err);
     if (!tfrecord_file_sum_fits(view, head, sizeof *ret))
-        return tfrecord_file_damaged(
-            view, offset, i,
-            "has a length with a wrong checksum; the file is damaged there, or is "
-            "no TFRecord file",
-            err);
+        return tfrecord_file_damaged(view, offset, i,
+                                     "has a length with a wrong checksum; the file is damaged "
+                                     "there, or is not a TFRecord file",
+                                     err);
     memcpy(ret, head, sizeof *ret);
     if (left - HEAD_BYTES < TAIL_BYTES || *ret > left - HEAD_BYTES - TAIL_BYTES)
         return tfrecord_file_damaged(view, offset, i, "is cut off by the end of the file", err);

@@ -92,13 +92,13 @@ static int added_set_add(const struct file_node *node, struct added_set *set, co
     struct added_token *more;
 
     if (n == 0)
-        return file_refuse(node, "is nothing behind the normalizer; set its normalized to false");
+        return file_refuse(node, "is empty after the normalizer; set its normalized to false");
     /* Which of equal ones counts, there, depends on how long the text is. */
     uint32_t same = vocab_find(&set->texts, text, n);
     if (same != VOCAB_NONE)
         return set->tokens[same].id == token->id
                    ? 0
-                   : file_refuse(node, "is the same as another added token behind the normalizer; "
+                   : file_refuse(node, "is the same as another added token after the normalizer; "
                                        "remove one of them, or set its normalized to false");
     if (set->texts.n > 0 && (set->n & (set->n - 1)) == 0) /* a power of two: it is full */
         more = realloc(set->tokens, 2 * set->n * sizeof *more);
@@ -132,8 +132,8 @@ static int added_check_id(const struct file_node *node, struct added_reading *rd
         is = rd->next++;
     if (is != said)
         return file_refuse(&id,
-                           "is %u, but tokenizers counts it as %u: model.vocab has it, or "
-                           "ends there; set it right",
+                           "is %u, but tokenizers counts it as %u: by model.vocab, or by where "
+                           "that ends; correct it",
                            said, is);
     /* As many as the vocabulary has are counted, and not how far its ids go. */
     if (is >= rd->next)

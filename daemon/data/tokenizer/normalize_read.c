@@ -8,7 +8,7 @@ static int normalize_read_add(const struct file_node *node, struct normalizer *a
                               enum normalize_kind kind, struct normalize_step **ret)
 {
     if (all->n == NORMALIZE_STEPS_MAX) {
-        file_refuse(node, "is one normalizer more than there is room for");
+        file_refuse(node, "is one normalizer too many");
         return -EINVAL;
     }
     *ret = &all->steps[all->n++];

@@ -7,7 +7,7 @@ static int post_has_room(const struct file_node *node, unsigned n)
 {
     if (n < POST_TOKENS_MAX)
         return 0;
-    return file_refuse(node, "is one token more than there is room for, %d", POST_TOKENS_MAX);
+    return file_refuse(node, "is one token too many: the maximum is %d", POST_TOKENS_MAX);
 }
 
 /* Of one processor: what comes before all that is there by now. */
@@ -70,8 +70,8 @@ static int post_read_special(const struct file_node *node, const struct file_nod
     const struct file_node token = file_member(&known, text);
     const struct file_node list = file_member(&token, "ids");
     if (!json_is_array(list.value))
-        return file_refuse(&name, "is \"%.60s\", which post_processor.special_tokens has no ids of",
-                           text);
+        return file_refuse(
+            &name, "is \"%.60s\", for which post_processor.special_tokens has no ids", text);
     for (size_t i = 0; r == 0 && i < file_items(&list); i++) {
         const struct file_node id = file_item(&list, i);
         if ((r = post_has_room(&id, *n)) == 0 && (r = file_need_uint(&id, &ids[*n])) == 0)
@@ -98,7 +98,8 @@ static int post_read_template(const struct file_node *node, struct post *post)
             r = post_read_special(node, &special, ids[sequences], &n[sequences]);
         else if ((r = file_need_text(&id, &text, &bytes)) == 0 &&
                  (strcmp(text, "A") != 0 || sequences++))
-            return file_refuse(&id, "is not the one A that a single text is");
+            return file_refuse(&id,
+                               "is not A, the only sequence of a single text, or is a second one");
     }
     if (r == 0 && sequences != 1)
         r = file_refuse(&single, "has no {\"Sequence\": {\"id\": \"A\"}}");

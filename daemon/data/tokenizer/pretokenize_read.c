@@ -8,8 +8,8 @@
 static int pre_add(const struct file_node *node, struct pretokenizer *pre, struct pre_step **ret)
 {
     if (pre->n == PRE_STEPS_MAX || pre->byte_level) {
-        file_refuse(node, pre->byte_level ? "comes behind ByteLevel; put it before"
-                                          : "is one pre-tokenizer more than there is room for");
+        file_refuse(node, pre->byte_level ? "comes after ByteLevel; put it before"
+                                          : "is one pre-tokenizer too many");
         return -EINVAL;
     }
     *ret = &pre->steps[pre->n++];
@@ -136,7 +136,7 @@ static int pre_read_byte_level(const struct file_node *node, struct pretokenizer
     if (r < 0 || (r = file_bool(&regex, true, &has_regex)) < 0)
         return r;
     if (pre->byte_level)
-        return file_refuse(node, "comes behind another ByteLevel; leave one of them out");
+        return file_refuse(node, "comes after another ByteLevel; leave one of them out");
     if (has_prefix && (r = pre_add(node, pre, &step)) == 0)
         step->kind = PRE_PREFIX;
     if (r == 0 && has_regex && (r = pre_add(node, pre, &step)) == 0)

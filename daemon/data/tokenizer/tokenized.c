@@ -381,7 +381,7 @@ static int tokenized_check_field(const struct spec_dataset *spec, const char *pl
     if (spec->n_fields == 0)
         return 0;
     snprintf(where, sizeof where, "%s.field", place);
-    return dl_error_set(err, EINVAL, where, "%s is none of dataset.fields; add it to them",
+    return dl_error_set(err, EINVAL, where, "%s is not one of dataset.fields; add it to them",
                         spec->field);
 }
 

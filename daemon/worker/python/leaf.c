@@ -228,7 +228,7 @@ PyObject *leaf_tensor_over(void *dst, const struct leaf *leaf, uint64_t rows)
 
     if (!tensor_bytes(leaf->dtype, leaf->ndim, leaf->shape, &bytes) ||
         (rows && mul_overflows(bytes, rows, &bytes)) || bytes > PY_SSIZE_T_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "a tensor of more bytes than there can be");
+        PyErr_SetString(PyExc_OverflowError, "a tensor of more bytes than a process can have");
         return NULL;
     }
     _cleanup_py_ PyObject *memory = PyMemoryView_FromMemory(dst, (Py_ssize_t)bytes, PyBUF_WRITE);

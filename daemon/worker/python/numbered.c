@@ -101,7 +101,7 @@ enum numbered_result numbered_batch(struct numbered *n, PyObject *numbers,
     own.samples = (uint32_t)PyList_Size(numbers);
     if (own.samples == 0 || !numbered_read(n, numbers, own.samples)) {
         PyErr_Clear();
-        dl_error_set(err, EINVAL, "dataset", "what it gave are no numbers of samples");
+        dl_error_set(err, EINVAL, "dataset", "it did not give numbers of samples");
         return NUMBERED_CANNOT;
     }
     own.indices = n->indices;
