@@ -105,7 +105,7 @@ static int spec_read_label(struct spec_reading *rd, const struct spec_key *key,
                            " bytes on one line, without blanks at its ends or two together",
                            key->max);
     if (rd->spec->name)
-        return spec_refuse(rd, key, v, "is given beside name; leave out one of them");
+        return spec_refuse(rd, key, v, "is given together with name; leave out one of them");
     rd->spec->label = strdup(v->string);
     return rd->spec->label ? 0 : spec_no_memory(rd);
 }

@@ -102,15 +102,17 @@ static int spec_batch_check_max_length(const struct dl_spec *spec, struct dl_err
     if (n == 0)
         return 0;
     if (length && n > length) /* of a row, or of all samples */
-        return dl_error_set(err, EINVAL, place,
-                            "%" PRIu64 " is above collate.length %" PRIu64 ": a sample of so many "
-                            "tokens would not fit %s; lower it, or raise length",
-                            n, length, spec->collate.kind == COLLATE_PACK ? "a row" : "it");
+        return dl_error_set(
+            err, EINVAL, place,
+            "%" PRIu64 " is above collate.length %" PRIu64
+            ": a sample of that many tokens would not fit %s; lower it, or raise length",
+            n, length, spec->collate.kind == COLLATE_PACK ? "a row" : "it");
     if (n > tokens)
-        return dl_error_set(err, EINVAL, place,
-                            "%" PRIu64 " is above batch.tokens %" PRIu64 ": a sample of so many "
-                            "tokens would not fit a batch; lower it, or raise tokens",
-                            n, tokens);
+        return dl_error_set(
+            err, EINVAL, place,
+            "%" PRIu64 " is above batch.tokens %" PRIu64
+            ": a sample of that many tokens would not fit a batch; lower it, or raise tokens",
+            n, tokens);
     if (spec->collate.kind != COLLATE_PACK && spec_batch_padded_length(spec, n) > tokens)
         return dl_error_set(err, EINVAL, place,
                             "a sample of %" PRIu64 " tokens counts as %" PRIu64

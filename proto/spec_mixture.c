@@ -189,7 +189,8 @@ int spec_read_schedule(struct spec_reading *rd, const struct spec_key *key, cons
 
     spec_place(rd, key, list);
     if (rd->spec->dataset.n_points > 0)
-        return spec_mixture_refuse(rd, list, "is given beside weights; leave out one of them");
+        return spec_mixture_refuse(rd, list,
+                                   "is given together with weights; leave out one of them");
     int r = spec_check_list(rd, key, v, "weights with their steps", "[{step: 0, weights: [1, 1]}]");
     if (r == 0)
         r = spec_mixture_alloc(rd, v->count);

@@ -89,14 +89,15 @@ static int spec_nested_check_mixed(const struct spec_reading *rd, const char *pl
 
         if (spec_nested_is_foreign(other) || spec_dataset_is_iterable(other) == iterable)
             continue;
-        return dl_error_set(rd->err, EINVAL, place,
-                            "%s is %s, and number %" PRIu32
-                            " of the list, from 0, %s; a mix takes datasets of one sort%s",
-                            dataset_kind_name(part->kind), iterable ? "iterable" : "map-style", i,
-                            iterable ? "map-style" : "iterable",
-                            (iterable ? part : other)->kind == DATASET_TAR
-                                ? ": write index: auto for the tar shards"
-                                : "");
+        return dl_error_set(
+            rd->err, EINVAL, place,
+            "%s is %s, and number %" PRIu32
+            " of the list, from 0, %s; a mix takes only map-style or only iterable datasets%s",
+            dataset_kind_name(part->kind), iterable ? "iterable" : "map-style", i,
+            iterable ? "map-style" : "iterable",
+            (iterable ? part : other)->kind == DATASET_TAR
+                ? ": write index: auto for the tar shards"
+                : "");
     }
     return 0;
 }
@@ -325,14 +326,15 @@ static int spec_nested_check_python_dataset(const struct spec_reading *rd)
         return 0;
     if (dataset->host && dataset->n_files > 0) {
         spec_place(rd, spec_key_find("dataset", "interpreter"), place);
-        return dl_error_set(rd->err, EINVAL, place,
-                            "is given beside host, which already runs; leave out one of them");
+        return dl_error_set(
+            rd->err, EINVAL, place,
+            "is given together with host, which already runs; leave out one of them");
     }
     if (!dataset->object != !dataset->host)
         return spec_nested_check_pictures(rd);
     spec_place(rd, spec_key_find("dataset", "object"), place);
     return dl_error_set(rd->err, EINVAL, place, "%s",
-                        dataset->object ? "is given beside host; leave out one of them"
+                        dataset->object ? "is given together with host; leave out one of them"
                                         : "missing; a dataset of kind python needs it, such as "
                                           "mypackage.data:Dataset");
 }

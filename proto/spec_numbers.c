@@ -144,13 +144,14 @@ static int spec_numbers_check_transforms(struct spec_reading *rd)
     if (views && dataset->transforms.type != VALUE_NULL)
         return dl_error_set(
             rd->err, EINVAL, place,
-            "is given beside transforms; a view has all of its transforms in its own "
+            "is given together with transforms; a view has all of its transforms in its own "
             "list: leave out one of them");
     if (image->transform == TRANSFORM_NONE && !(image->flip > 0))
         return 0;
-    return dl_error_set(rd->err, EINVAL, place,
-                        "is given beside transform, size or flip; write those as transforms, too: "
-                        "{kind: RandomResizedCrop, size: 224}, RandomHorizontalFlip");
+    return dl_error_set(
+        rd->err, EINVAL, place,
+        "is given together with transform, size or flip; write those as transforms, too: "
+        "{kind: RandomResizedCrop, size: 224}, RandomHorizontalFlip");
 }
 
 /* Memory that processes share: of a size that it can be made of, or 0. */

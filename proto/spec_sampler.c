@@ -111,7 +111,7 @@ int spec_check_iterable(const struct dl_spec *spec, struct dl_error *err)
     if (spec->dataset.kind == DATASET_MIX && spec->dataset.draw == MIX_DRAW_RANDOM)
         return dl_error_set(
             err, EINVAL, "dataset.draw",
-            "\"random\" is not there for a mix of iterable datasets; write exact, or "
+            "\"random\" is not available for a mix of iterable datasets; write exact, or "
             "leave it out");
     if (spec->sampler == SAMPLER_SEQUENTIAL)
         return 0;

@@ -39,8 +39,8 @@
 #define WITHOUT_TOKENS                                               \
     "only applies to batches measured in tokens; add batch.tokens, " \
     "or leave this out"
-#define BESIDE_LENGTH                                           \
-    "has no effect beside length, which is the padded length; " \
+#define BESIDE_LENGTH                                         \
+    "has no effect with length, which is the padded length; " \
     "leave out one of them"
 #define PACKS          (s->collate.kind == COLLATE_PACK)
 #define HAS_BUCKETS    (s->batch.strategy == STRATEGY_BUCKET)

@@ -80,7 +80,7 @@ static int weight_table_check_fd(int fd, uint64_t n, struct dl_error *err)
     if (r == -EINVAL)
         return dl_error_set(
             err, EINVAL, "weights",
-            "are in no memfd that is sealed against writing, shrinking and growing");
+            "are not in a memfd that is sealed against writing, shrinking and growing");
     if (r < 0)
         return dl_error_set(err, -r, "weights", "cannot be read: %s", strerror(-r));
     if (n == 0 || n > UINT32_MAX || bytes != n * sizeof(double))
@@ -107,7 +107,7 @@ int weight_table_map(int fd, uint64_t n, uint64_t sum, struct weight_table **ret
     *table = (struct weight_table){
         .refs = 1, .n = n, .sum = sum, .weights = at, .free = weight_table_unmap};
     if (weight_table_sum(table->weights, n) != sum)
-        r = dl_error_set(err, EINVAL, "weights", "are others than those that were named");
+        r = dl_error_set(err, EINVAL, "weights", "are not those that were named");
     if (r == 0)
         r = weight_table_check(table->weights, n, err);
     if (r < 0) {

@@ -63,8 +63,7 @@ static void test_forms(void **state)
 #define WITHOUT_TOKENS                                                             \
     "only applies to batches measured in tokens; add batch.tokens, or leave this " \
     "out"
-#define BESIDE_LENGTH \
-    "has no effect beside length, which is the padded length; leave out one of them"
+#define BESIDE_LENGTH "has no effect with length, which is the padded length; leave out one of them"
 
 static const struct refusal value_refusals[] = {
     {"batch: {tokens: 0}", "batch.tokens",
@@ -115,11 +114,11 @@ static const struct refusal value_refusals[] = {
 /* Keys that say nothing, or the contrary, beside others. */
 static const struct refusal together_refusals[] = {
     {"batch: {tokens: 64, size: 5}" PAD, "batch.size",
-     "5 has no effect beside tokens, which measures a batch instead; leave out one of them"},
+     "5 has no effect with tokens, which measures a batch instead; leave out one of them"},
     {"batch: {tokens: 64, size: null}" PAD, "batch.size",
-     "null has no effect beside tokens, which measures a batch instead; leave out one of them"},
+     "null has no effect with tokens, which measures a batch instead; leave out one of them"},
     {"batch: {tokens: 64, drop_last: true}" PAD, "batch.drop_last",
-     "true has no effect beside tokens; write leftover: drop, or leave drop_last out"},
+     "true has no effect with tokens; write leftover: drop, or leave drop_last out"},
     {"batch: {strategy: sorted}", "batch.strategy", "\"sorted\" " WITHOUT_TOKENS},
     {"batch: {interval: 8}", "batch.interval", "8 " WITHOUT_TOKENS},
     {"batch: {max_length: null}", "batch.max_length", "null " WITHOUT_TOKENS},
@@ -211,8 +210,8 @@ static const struct refusal size_refusals[] = {
      NULL, NULL},
 
     {"batch: {tokens: 64, max_length: 65}" PAD, "batch.max_length",
-     "65 is above batch.tokens 64: a sample of so many tokens would not fit a batch; lower it, or "
-     "raise tokens"},
+     "65 is above batch.tokens 64: a sample of that many tokens would not fit a batch; lower it, "
+     "or raise tokens"},
     {"batch: {tokens: 64, max_length: 64}" PAD, NULL, NULL},
     {"batch: {tokens: 64, max_length: 61}\ncollate: {kind: pad, multiple_of: 20}",
      "batch.max_length",
@@ -225,11 +224,12 @@ static const struct refusal size_refusals[] = {
      "raise tokens"},
     {"batch: {tokens: 63, max_length: 56, strategy: bucket}\ncollate: {kind: none}", NULL, NULL},
     {"batch: {tokens: 64, max_length: 33}\ncollate: {kind: pad, length: 32}", "batch.max_length",
-     "33 is above collate.length 32: a sample of so many tokens would not fit it; lower it, or "
+     "33 is above collate.length 32: a sample of that many tokens would not fit it; lower it, or "
      "raise length"},
     {"batch: {tokens: 64, max_length: 32}\ncollate: {kind: pad, length: 32}", NULL, NULL},
     {"batch: {tokens: 64, max_length: 33}\ncollate: {kind: pack, length: 32}", "batch.max_length",
-     "33 is above collate.length 32: a sample of so many tokens would not fit a row; lower it, or "
+     "33 is above collate.length 32: a sample of that many tokens would not fit a row; lower it, "
+     "or "
      "raise length"},
     {"batch: {tokens: 64, max_length: 32}\ncollate: {kind: pack, length: 32}", NULL, NULL},
 };

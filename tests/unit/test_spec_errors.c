@@ -42,7 +42,8 @@ static void test_shape_of_spec(void **state)
         {"datset: {}", "datset", near_miss},
         {"'': 1", "", unknown},
         {"batch_size: 3", "batch_size", "unknown key; write batch: {size: n}"},
-        {"{name: a, label: b}", "label", "\"b\" is given beside name; leave out one of them"},
+        {"{name: a, label: b}", "label",
+         "\"b\" is given together with name; leave out one of them"},
         {"label: 5", "label", "5 is not a string; put it in quotes"},
         {"label: ''", "label", "\"\"" NO_LABEL},
         {"label: 'a  b'", "label", "\"a  b\"" NO_LABEL},
@@ -81,7 +82,7 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: python}", "dataset.object",
      "missing; a dataset of kind python needs it, such as mypackage.data:Dataset"},
     {"{kind: python, object: 'a:b', host: 1}", "dataset.object",
-     "is given beside host; leave out one of them"},
+     "is given together with host; leave out one of them"},
     {"{kind: python, object: 'a:b', path: x}", "dataset.path",
      "not a key of a dataset of kind python; it takes kind, root, cache, object, host, args, "
      "interpreter"},
@@ -93,7 +94,7 @@ static const struct refusal dataset_refusals[] = {
      "\"a: b\" is not module:name, such as mypackage.data:Dataset"},
     {"{kind: python, host: 0}", "dataset.host", "0 is not a positive integer"},
     {"{kind: python, host: 1, interpreter: /usr/bin/python3}", "dataset.interpreter",
-     "is given beside host, which already runs; leave out one of them"},
+     "is given together with host, which already runs; leave out one of them"},
     {"{kind: python, host: 1, interpreter: 5}", "dataset.interpreter",
      "5 is not the path of a file; put it in quotes"},
     {"{kind: imagefolder, root: /a, transforms: ToTensor}", "dataset.transforms",
@@ -102,14 +103,15 @@ static const struct refusal dataset_refusals[] = {
      "is not a list of views, such as [{transforms: [ToTensor], count: 2}]"},
     {"{kind: imagefolder, root: /a, views: [{transforms: [ToTensor]}], transforms: [ToTensor]}",
      "dataset.views",
-     "is given beside transforms; a view has all of its transforms in its own list: leave out one "
+     "is given together with transforms; a view has all of its transforms in its own list: leave "
+     "out one "
      "of "
      "them"},
     {"{kind: imagefolder, root: /a, flip: 0.5, views: [{transforms: [ToTensor]}]}", "dataset.views",
-     "is given beside transform, size or flip; write those as transforms, too: "
+     "is given together with transform, size or flip; write those as transforms, too: "
      "{kind: RandomResizedCrop, size: 224}, RandomHorizontalFlip"},
     {"{kind: imagefolder, root: /a, size: 3, transforms: [ToTensor]}", "dataset.transforms",
-     "is given beside transform, size or flip; write those as transforms, too: "
+     "is given together with transform, size or flip; write those as transforms, too: "
      "{kind: RandomResizedCrop, size: 224}, RandomHorizontalFlip"},
     {"{kimd: range, length: 1}", "dataset.kimd",
      "unknown key; did you mean kind? which keys a dataset takes depends on its kind"},
@@ -171,7 +173,7 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: hdf5, path: a, cache: 0}", "dataset.cache",
      "0 is not a size in bytes, such as 4096, 256MiB or 1GiB"},
     {"{kind: audiofolder, root: a, crop: start}", "dataset.crop",
-     "\"start\" has no effect without frames, the length that is left; write that, or leave crop "
+     "\"start\" has no effect without frames, the length to crop to; write that, or leave crop "
      "out"},
     {"{kind: parquet, paths: a, nulls: none}", "dataset.nulls",
      "\"none\" is neither refuse nor a number, such as 0 or .nan"},
@@ -434,13 +436,12 @@ static const struct refusal key_refusals[] = {
     {"name: a b", "name", "\"a b\" is not a name: 1 to 128 letters, digits and . _ - /"},
     {"name: \xC3\xA9", "name", "\"\xC3\xA9\" is not a name: 1 to 128 letters, digits and . _ - /"},
     {"collate: {mixup: 0.2}", "collate.classes",
-     "null is not a number of classes, of which mixup and cutmix make shares of each label; write "
-     "it, "
-     "such as 1000"},
+     "null is not a number of classes, which mixup and cutmix need to make shares of each "
+     "label; write it, such as 1000"},
     {"collate: {classes: 10}", "collate.classes",
      "10 only applies to mixup and cutmix; write one of them, or leave classes out"},
     {"collate: {cutmix: 1, classes: 10}\nbatch: {size: null}", "batch.size",
-     "null leaves no batch whose samples could be mixed; write a number of samples, or leave mixup "
+     "null makes no batch whose samples could be mixed; write a number of samples, or leave mixup "
      "and cutmix out"},
     {"collate: {mixup: -1, classes: 2}", "collate.mixup", "-1 is not a number from 0 to 1000"},
     {"sampler: 5", "sampler", "5 is not a mapping"},
@@ -469,7 +470,7 @@ static const struct refusal key_refusals[] = {
     {"sampler: {kind: random, order: native, window: 3}", "sampler.window",
      "3 only applies to blocks of samples; write block: n, or leave window out"},
     {"sampler: {kind: random, block: 8}", "sampler.block",
-     "8 needs an order that is known anywhere; write order: native"},
+     "8 needs an order that can start at any position; write order: native"},
     {"sampler: {kind: random, order: native, num_samples: 9, block: 8}", "sampler.block",
      "8 takes each sample of an epoch once; leave replacement and num_samples out"},
     {"sampler: {kind: sequential, num_samples: 3}", "sampler.num_samples",

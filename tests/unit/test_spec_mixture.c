@@ -48,7 +48,7 @@ static void test_weights_refused(void **state)
         {", weights: [1, 1e-6]}", "dataset.weights.1",
          "1e-06 is less than 1/16384 of the sum of the weights; write more, or 0"},
         {", weights: [1, 1], schedule: [{step: 0, weights: [1, 1]}]}", "dataset.schedule",
-         "is given beside weights; leave out one of them"},
+         "is given together with weights; leave out one of them"},
         {", schedule: []}", "dataset.schedule",
          "the list is empty; give weights with their steps, such as [{step: 0, weights: [1, 1]}]"},
         {", schedule: [1]}", "dataset.schedule.0",
@@ -135,15 +135,16 @@ static void test_order_refused(void **state)
          "collate: {kind: pad}\n",
          "dataset.draw", "\"random\" draws samples; write by: samples, or draw: exact"},
         {", weights: [1, 1]}\nsampler: {kind: random}\n", "sampler.order",
-         "\"torch\" is not there for a dataset of kind mix, which PyTorch does not have; write "
+         "\"torch\" is not available for a dataset of kind mix, which PyTorch does not have; write "
          "order: native"},
         {", weights: [1, 1]}\nsampler: {kind: random, order: native, replacement: true}\n",
          "sampler.replacement",
-         "true does not go with a dataset of kind mix, whose datasets come whole; leave "
+         "true does not work with a dataset of kind mix, whose datasets are used in full; leave "
          "replacement out"},
         {", weights: [1, 1]}\nsampler: {kind: random, order: native, num_samples: 4}\n",
          "sampler.num_samples",
-         "4 does not go with a dataset of kind mix, which says where an epoch ends; write stop: "
+         "4 does not work with a dataset of kind mix, which decides where an epoch ends; write "
+         "stop: "
          "never and a length in the dataset"},
         {", weights: [1, 1]}\nsampler: {kind: client}\n", "sampler.kind",
          "\"client\" chooses samples, as a dataset of kind mix does; write sequential or random, "
@@ -188,23 +189,23 @@ static void test_order_refused(void **state)
          " length: 1}]}, {kind: mix, weights: [1], datasets: [{kind: range, length: 1, iterable: "
          "true}]}]}",
          "dataset.datasets.1",
-         "mix is iterable, and number 0 of the list, from 0, map-style; a mix takes datasets of "
-         "one sort"},
+         "mix is iterable, and number 0 of the list, from 0, map-style; a mix takes only map-style "
+         "or only iterable datasets"},
         {"{kind: mix, weights: [1, 1], datasets: [{kind: range, length: 1},"
          " {kind: range, length: 1, iterable: true}]}",
          "dataset.datasets.1",
-         "range is iterable, and number 0 of the list, from 0, map-style; a mix takes datasets of "
-         "one sort"},
+         "range is iterable, and number 0 of the list, from 0, map-style; a mix takes only "
+         "map-style or only iterable datasets"},
         {"{kind: mix, weights: [1, 1, 1], datasets: [{kind: python, host: 7},"
          " {kind: tar, shards: x}, {kind: npy, files: x}]}",
          "dataset.datasets.2",
-         "npy is map-style, and number 1 of the list, from 0, iterable; a mix takes datasets of "
-         "one "
-         "sort: write index: auto for the tar shards"},
+         "npy is map-style, and number 1 of the list, from 0, iterable; a mix takes only map-style "
+         "or only iterable datasets: write index: auto for the tar shards"},
         {"{kind: mix, weights: [1], draw: random, stop: never, length: 1,"
          " datasets: [{kind: tar, shards: x}]}",
          "dataset.draw",
-         "\"random\" is not there for a mix of iterable datasets; write exact, or leave it out"},
+         "\"random\" is not available for a mix of iterable datasets; write exact, or leave it "
+         "out"},
     };
 
     EXPECT_REFUSALS("dataset: {kind: mix, " TWO, cases);

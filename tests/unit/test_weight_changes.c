@@ -100,10 +100,10 @@ static void test_memfds(void **state)
         {sealed, 4, sum, "are 24 bytes, not 4 numbers of 8 bytes each"},
         {sealed, 0, sum, "are 24 bytes, not 0 numbers of 8 bytes each"},
         {sealed, UINT64_C(1) << 61, sum, "are 24 bytes, not 2305843009213693952 numbers"},
-        {sealed, 3, sum + 1, "are others than those that were named"},
-        {open_one, 3, sum, "are in no memfd that is sealed"},
-        {pipes[0], 3, sum, "are in no memfd that is sealed"},
-        {-1, 3, sum, "are in no memfd that is sealed"},
+        {sealed, 3, sum + 1, "are not those that were named"},
+        {open_one, 3, sum, "are not in a memfd that is sealed"},
+        {pipes[0], 3, sum, "are not in a memfd that is sealed"},
+        {-1, 3, sum, "are not in a memfd that is sealed"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct dl_error err = {0};
