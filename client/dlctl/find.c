@@ -301,8 +301,8 @@ static int find_choose(const struct options *o, struct found_all *found, char **
         return 0;
     if (!find_may_be_private(o))
         return dl_error_set(err, ENOENT, "--socket",
-                            "no service runs; there are private daemons, of %s: %s takes one only "
-                            "where it is named by its pid or script",
+                            "no service is running; there are private daemons, of %s: %s uses one "
+                            "only if it is named by its pid or script",
                             text, o->verb->name);
     if (n == 1)
         return find_take_only(found, NULL, ret);

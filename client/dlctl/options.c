@@ -43,7 +43,7 @@ static const struct option_row {
     [OPTION_SOCKET] = {"socket", "PATH", KIND_TEXT, FIELD(socket), 0, 0,
                        "the daemon's socket, or the pid or script of a program that has a private "
                        "one; default: $DLOADER_SOCKET, else the user's service, else the system's, "
-                       "else the private one of the user's only program"},
+                       "else the only private daemon of the user's programs"},
     [OPTION_JSON] = {"json", NULL, KIND_FLAG, FIELD(json), 0, 0, "print JSON, including errors"},
     [OPTION_HELP] = {"help", NULL, KIND_FLAG, FIELD(help), 0, 0, "print this and exit"},
     [OPTION_EPOCH] = {"epoch", "E", KIND_NUMBER, FIELD(epoch), 0, UINT64_MAX,
@@ -85,7 +85,7 @@ static const struct option_row {
     [OPTION_INTERVAL] = {"interval", "SECONDS", KIND_SECONDS, FIELD(interval_ms), 100, 3600000,
                          "time between two updates, such as 0.5; default 1"},
     [OPTION_LOOKS] = {"count", "N", KIND_NUMBER, FIELD(count), 1, UINT64_MAX,
-                      "end after so many updates; default: never"},
+                      "end after this many updates; default: never"},
     [OPTION_MEASURED_STEPS] = {"steps", "K", KIND_NUMBER, FIELD(steps), 1, 10000,
                                "steps of each rank to measure; default 50"},
     [OPTION_ARCHIVE] = {"output", "FILE", KIND_TEXT, FIELD(output), 0, 0,
@@ -103,8 +103,8 @@ static const struct option_row {
     [OPTION_HTML] = {"html", "FILE", KIND_TEXT, FIELD(html), 0, 0,
                      "write a page there with the contact sheet, tokens as text, and all leaves"},
     [OPTION_TEXT] = {"text", NULL, KIND_FLAG, FIELD(text), 0, 0,
-                     "print tokens as text, with padding, borders between packed samples, and what "
-                     "counts for the loss"},
+                     "print tokens as text, with padding, borders between packed samples, and the "
+                     "tokens that count for the loss"},
     [OPTION_SAMPLE] = {"sample", "I", KIND_NUMBER, FIELD(sample), 0, UINT64_MAX,
                        "instead of a batch, this sample as each of --draws epochs gets it"},
     [OPTION_DRAWS] = {"draws", "N", KIND_NUMBER, FIELD(draws), 1, DRAWS_MAX,
@@ -112,7 +112,7 @@ static const struct option_row {
     [OPTION_QUIET] = {"quiet", NULL, KIND_FLAG, FIELD(quiet), 0, 0,
                       "show no progress, neither a bar nor lines"},
     [OPTION_SPEC] = {"spec", "FILE", KIND_TEXT, FIELD(spec), 0, 0,
-                     "put the text of that file, the loader's spec, into the report"},
+                     "include that file, the loader's spec, in the report"},
     [OPTION_STATE] = {"state", "FILE", KIND_TEXT, FIELD(state), 0, 0,
                       "resume from the state in that file, with any --world"},
     [OPTION_SAVE_STATE] = {"save-state", "FILE", KIND_TEXT, FIELD(save_state), 0, 0,
@@ -126,10 +126,10 @@ static const struct option_row {
                    "first step of all ranks with the new weights; default: the first that no rank "
                    "has planned yet"},
     [OPTION_AT_EPOCH] = {"epoch", "E", KIND_NUMBER, FIELD(at_epoch), 0, UINT64_MAX - 1,
-                         "epoch of that step; default: the one that is read"},
-    [OPTION_CHANGES] = {"changes", "FILE", KIND_TEXT, FIELD(changes), 0, 0,
-                        "with the weights that were changed while the loader was read, as the "
-                        "state in that file has them"},
+                         "epoch of that step; default: the current one"},
+    [OPTION_CHANGES] =
+        {"changes", "FILE", KIND_TEXT, FIELD(changes), 0, 0,
+         "use the weights that were changed during the run, as recorded in the state in that file"},
     [OPTION_RUN_WORLD] = {"world", "W|cluster", KIND_WORLD, FIELD(world), 1, 1048576,
                           "world size: number of consumers of the epoch; cluster: the world of "
                           "the daemon's cluster, and the rank is one of this node's; default: "
@@ -406,8 +406,8 @@ static int options_check_begin(const struct options *o, struct dl_error *err)
 {
     if (o->state && o->epoch > 0)
         return dl_error_set(err, EINVAL, "--first-epoch",
-                            "%" PRIu64 " beside --state, which contains the epoch; leave out "
-                            "one of them",
+                            "%" PRIu64
+                            " given with --state, which contains the epoch; leave out one of them",
                             o->epoch);
     if (!o->resume)
         return 0;
@@ -415,11 +415,11 @@ static int options_check_begin(const struct options *o, struct dl_error *err)
         return dl_error_set(err, EINVAL, "--resume", "needs the job's name: --job NAME");
     if (o->state || o->epoch > 0)
         return dl_error_set(err, EINVAL, o->state ? "--state" : "--first-epoch",
-                            "beside --resume, which sets the position; give one of them");
+                            "given with --resume, which sets the position; give one of them");
     if (o->rank_all)
-        return dl_error_set(err, EINVAL, "--rank",
-                            "all beside --resume: ranks may be in different epochs; resume each "
-                            "one separately");
+        return dl_error_set(
+            err, EINVAL, "--rank",
+            "all with --resume: ranks may be in different epochs; resume each one separately");
     return 0;
 }
 
@@ -451,8 +451,8 @@ static int options_check_archive(struct options *o, struct dl_error *err)
                             "needs the name of a file for the batch: -o batch.npz");
     if (o->state && o->epoch > 0)
         return dl_error_set(err, EINVAL, "--epoch",
-                            "%" PRIu64 " beside --state, which contains the epoch; leave out "
-                            "one of them",
+                            "%" PRIu64
+                            " given with --state, which contains the epoch; leave out one of them",
                             o->epoch);
     if (o->state && !o->has_world)
         o->world = 0;

@@ -155,8 +155,8 @@ int verb_replay(const struct options *o)
         struct dl_error err = {0};
 
         dl_error_set(&err, EINVAL, "--seed",
-                     "%" PRIu64 " beside the name of an open loader, which has its own seed; "
-                     "leave it out",
+                     "%" PRIu64
+                     " given with the name of an open loader, which has its own seed; leave it out",
                      o->seed);
         status = report_error(o, &err);
     }

@@ -152,7 +152,7 @@ int state_split(const char *path, struct dl_span *state, struct dl_span *ret_lis
     if (ret->changes != (changes.len > 0 ? state_list_sum(changes) : 0))
         return dl_error_set(err, EINVAL, path, "its changed weights are missing or damaged");
     r = mix_changes_read(changes, ret_changes);
-    return r < 0 ? dl_error_set(err, -r, path, "its changed weights are none: %s", strerror(-r))
+    return r < 0 ? dl_error_set(err, -r, path, "its changed weights are invalid: %s", strerror(-r))
                  : 0;
 }
 

@@ -83,8 +83,8 @@ class Find(dltest.TestCase):
         for args in (["stop"], ["drain"], ["reload"], ["run", spec], ["run", "x"], ["peek", spec],
                      ["replay", spec, "-o", self.path("x.npz")]):
             self.assertEqual(self.fails(*args),
-                             "no service runs; there are private daemons, of train.py (pid 4711): "
-                             f"{args[0]} takes one only where it is named by its pid or script")
+                             "no service is running; there are private daemons, of train.py (pid 4711): "
+                             f"{args[0]} uses one only if it is named by its pid or script")
         self.assertEqual(self.dlctl("run", spec, "--socket", "train.py").returncode, 0)
         self.assertEqual(self.dlctl("stop", "--socket", 4711).stdout, "stop: done\n")
         self.assertEqual(daemon.process.wait(dltest.PATIENCE), 0)

@@ -151,9 +151,9 @@ class Run(TestCase):
         spec = self.rows_spec()
         for want, status, *args in (
                 ("--resume: needs the job's name", 2, "--resume"),
-                ("--state: beside --resume", 2, "--resume", "--job", "a", "--state", "x"),
-                ("--first-epoch: beside --resume", 2, "--resume", "--job", "a", "--first-epoch", "3"),
-                ("--rank: all beside --resume", 2, "--resume", "--job", "a", "--rank", "all"),
+                ("--state: given with --resume", 2, "--resume", "--job", "a", "--state", "x"),
+                ("--first-epoch: given with --resume", 2, "--resume", "--job", "a", "--first-epoch", "3"),
+                ("--rank: all with --resume", 2, "--resume", "--job", "a", "--rank", "all"),
                 ("the daemon does not know rank 0 of 1 of job", 1, "--resume", "--job", "nobody")):
             done = dlctl("run", spec, *args, daemon=self.running, check=False)
             self.assertEqual(done.returncode, status, args)

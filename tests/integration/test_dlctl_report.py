@@ -54,7 +54,7 @@ class Report(TestCase):
         loader = client.open(named("reported", **{**RANGE, "dataset": {"kind": "range", "length": 400}}))["loader"]
         page = self.report(daemon, "reported")
         self.check(page)
-        self.assertIn("No batch of it was released yet.", page)
+        self.assertIn("None of its batches has been released yet.", page)
         client.start(loader)
         for _ in range(5):
             for batch in client.next_batches():
@@ -83,7 +83,7 @@ class Report(TestCase):
         self.check(page)
         self.assertIn("Of the last 40 batches that were released, of 1 rank.", page)
         # Also then: who waited, and what was opened, with the seed.
-        self.assertIn("How much of that each rank waited", page)
+        self.assertIn("How long each rank waited in that time", page)
         self.assertIn("&quot;kind&quot;: &quot;range&quot;", page)
         spec = html.unescape(re.search(r"<h2>Spec</h2>.*?<pre>(.*?)</pre>", page, re.DOTALL).group(1))
         self.assertEqual(json.loads(spec)["dataset"]["length"], 400)
@@ -141,14 +141,14 @@ class Report(TestCase):
         page = self.report(daemon, name)
         after = self.row_of(daemon, name)
         self.check(page)
-        figure = page[page.index("Samples of the dataset by their length"):]
+        figure = page[page.index("Samples of the dataset by length"):]
         bars = {int(upper): int(n) for upper, n in
                 re.findall(r"<text[^>]*>(\d+): (\d+)</text>", figure[:figure.index("</figure>")])}
         uppers = sorted(bars)
         self.assertEqual(uppers, [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
         for below, upper in zip([0, *uppers], uppers):
             self.assertEqual(bars[upper], sum(below < n <= upper for n in lengths), upper)
-        said = re.search(r"<p>In all that was delivered: (\d+) tokens, ([0-9.]+) % of the batches padding.", page)
+        said = re.search(r"<p>In all delivered batches: (\d+) tokens, ([0-9.]+) % of the batches padding.", page)
         self.assertTrue(before["tokens"] <= int(said.group(1)) <= after["tokens"], (before, said.group(0), after))
         if before["padded"] == after["padded"]:  # nothing was delivered meanwhile
             padding = 100 * (after["padded"] - after["tokens"]) / after["padded"]

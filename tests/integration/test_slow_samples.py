@@ -74,7 +74,7 @@ class SlowSamples(TestCase):
         # A loaded machine may hold up the worker in two tasks one after the other: that was long, then.
         rows = self.rows(daemon)
         self.assertEqual([row for row in rows if row["took_s"] < 10e-6], [])
-        self.assertEqual("None was seen: they take less than 10 µs each on average."
+        self.assertEqual("None was recorded: they take less than 10 µs each on average."
                          in dlctl("report", "quick", daemon=daemon).stdout, not rows)
 
     def shard(self):
@@ -120,9 +120,9 @@ class SlowSamples(TestCase):
         daemon = self.daemon()
         client = self.client(daemon)
         loader = client.open(named("stream", dataset={"kind": "range", "length": 40, "iterable": True}))["loader"]
-        self.assertIn("None was made yet.", dlctl("report", "stream", daemon=daemon).stdout)
+        self.assertIn("None has been made yet.", dlctl("report", "stream", daemon=daemon).stdout)
         client.epoch_indices(loader)
-        self.assertIn("None was seen: of an iterable dataset those are looked at that have names",
+        self.assertIn("None was recorded: of an iterable dataset, only samples with names",
                       dlctl("report", "stream", daemon=daemon).stdout)
         (row,) = [row for row in dlctl_json("loaders", daemon=daemon) if row["name"] == "stream"]
         self.assertEqual(row["style"], "iterable")

@@ -195,7 +195,7 @@ class Files(TestCase):
         done = dlctl("run", spec, "--state", file, "--first-epoch", "3", daemon=self.running,
                      check=False)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("--first-epoch: 3 beside --state", done.stderr)
+        self.assertIn("--first-epoch: 3 given with --state", done.stderr)
 
     def test_told_to_people(self):
         spec, file = self.write("one"), self.path("state")

@@ -462,7 +462,7 @@ class Place(ReplayCase):
         batch = loader.start(1, 2, 3, 2).next(-1, NUMPY)
         self.assertEqual(found["__indices__"].tolist(), list(batch.indices))
         self.assertEqual([about[key] for key in ("epoch", "step", "rank", "world")], [1, 2, 2, 3])
-        self.assertIn("beside --state",
+        self.assertIn("given with --state",
                       self.refuse(spec, "--state", self.path("state"), "--epoch", 3,
                                   status=2)["message"])
 

@@ -86,14 +86,13 @@ static void sheet_write_series(const struct sheet *s, FILE *file)
 
     sheet_heading(file, "Throughput and waiting of the last batches");
     if (s->batches.n == 0) {
-        sheet_paragraph(file, "No batch of it was released yet.");
+        sheet_paragraph(file, "None of its batches has been released yet.");
         return;
     }
-    (void)snprintf(
-        text, sizeof text,
-        "Of the last %zu batches that were released, of %zu rank%s. A rank that holds no "
-        "batch waits for one, or has not asked.",
-        s->batches.n, s->batches.ranks, s->batches.ranks == 1 ? "" : "s");
+    (void)snprintf(text, sizeof text,
+                   "Of the last %zu batches that were released, of %zu rank%s. A rank without a "
+                   "batch waits for one, or has not requested one.",
+                   s->batches.n, s->batches.ranks, s->batches.ranks == 1 ? "" : "s");
     sheet_paragraph(file, text);
     sheet_rate(&s->batches, values);
     sheet_chart(file, "Batches a second", "batches_per_s", values, seconds);
@@ -221,12 +220,11 @@ static void sheet_write_nameless(const struct value *slow, FILE *file, const cha
 static const char *sheet_why_no_slow(const struct sheet *s)
 {
     if (value_count(value_get(s->loader, "batches")) == 0)
-        return "None was made yet.";
+        return "None has been made yet.";
     if (strcmp(sheet_text(s->loader, "style"), "iterable") == 0)
-        return "None was seen: of an iterable dataset those are looked at that have names, as in "
-               "tar "
-               "shards, and take 10 µs or more on average.";
-    return "None was seen: they take less than 10 µs each on average.";
+        return "None was recorded: of an iterable dataset, only samples with names, as in tar "
+               "shards, that take 10 µs or more on average are recorded.";
+    return "None was recorded: they take less than 10 µs each on average.";
 }
 
 static void sheet_write_slow_samples(const struct sheet *s, FILE *file, const char *name)
@@ -235,8 +233,8 @@ static void sheet_write_slow_samples(const struct sheet *s, FILE *file, const ch
                                        "together", "seen",   NULL};
 
     sheet_heading(file, "Slowest samples");
-    if (!sheet_table(file, "That took longest to make since the loader was opened", &s->views[SLOW],
-                     name, keys))
+    if (!sheet_table(file, "The samples that took longest to make since the loader was opened",
+                     &s->views[SLOW], name, keys))
         sheet_paragraph(file, sheet_why_no_slow(s));
     sheet_write_nameless(&s->views[SLOW], file, name);
 }
@@ -247,7 +245,7 @@ static void sheet_write_padding(const struct value *row, FILE *file)
     double tokens = value_real(value_get(row, "tokens"));
     double padded = value_real(value_get(row, "padded"));
     const struct value *rank = value_get(row, "rank");
-    char text[128], who[40] = "In all that was delivered";
+    char text[128], who[40] = "In all delivered batches";
 
     if (!(padded > 0))
         return;
@@ -400,7 +398,7 @@ static int sheet_ask_spec(struct dl_client *client, const char *name, struct she
         return r;
     s->why_no_spec = r == -EACCES  ? "It is another user's, and not shown."
                      : r == -EFBIG ? "It is too long to be shown."
-                                   : "The daemon does not say it.";
+                                   : "The daemon does not report it.";
     if (r < 0)
         return 0;
     s->spec = json_dumps(spec, JSON_INDENT(2));

@@ -94,7 +94,7 @@ static int lately_write_ranks(FILE *file, const struct value *view, const char *
             r = value_set_float(row, "wait_share", read > 0 ? waited / read : 0);
     }
     if (r == 0)
-        sheet_table(file, "How much of that each rank waited", &rows, NULL, keys);
+        sheet_table(file, "How long each rank waited in that time", &rows, NULL, keys);
     return r;
 }
 

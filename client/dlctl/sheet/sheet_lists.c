@@ -9,8 +9,8 @@
 static const struct sheet_list {
     const char *key, *caption, *label, *value;
 } sheet_lists[] = {
-    {"lengths", "Samples of the dataset by their length, up to so many tokens", "upper", "samples"},
-    {"buckets", "Samples of the epoch by their bucket, up to so many tokens", "upper", "members"},
+    {"lengths", "Samples of the dataset by length, up to this many tokens", "upper", "samples"},
+    {"buckets", "Samples of the epoch by bucket, up to this many tokens", "upper", "members"},
     {"mixture", "Shares of a mixture", NULL, NULL},
 };
 
