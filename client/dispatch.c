@@ -192,7 +192,7 @@ static int dispatch_on_changed(struct dl_client *client, const struct dl_message
         loader = loader->next;
     int r = mix_changes_read(msg->changed.changes, &changes);
     if (r == -EINVAL)
-        return violated(client, "CHANGED: %zu bytes are no changed weights",
+        return violated(client, "CHANGED: %zu bytes are not changed weights",
                         msg->changed.changes.len);
     if (r < 0 || (loader && weights_set(loader, msg->changed.changes) < 0))
         return no_memory_for(client, msg);

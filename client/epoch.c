@@ -92,7 +92,7 @@ static int epoch_check_options(struct dl_client *client, const struct dl_epoch_o
                            "%u is not DL_LEFT_OUT_ERROR (0), WARN (1) or IGNORE (2)", o->left_out);
     if (o->state && (o->epoch != 0 || o->step != 0))
         return client_fail(client, EINVAL, o->epoch ? "epoch" : "step",
-                           "%llu beside a state, which contains it; write 0",
+                           "%llu given with a state, which contains it; write 0",
                            (unsigned long long)(o->epoch ? o->epoch : o->step));
     if (o->replicas > DL_MAX_REPLICAS || (o->replica && o->replica >= o->replicas))
         return client_fail(client, EINVAL, "replica",

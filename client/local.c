@@ -53,8 +53,8 @@ static int local_refuse_module(struct dl_client *client, int code, const char *p
                                const char *why)
 {
     return client_fail(client, code, "workers.count",
-                       "0 loads in this process, with a module of libdlclient: %s%s. Install it, "
-                       "name it by DLOADER_LOCAL_MODULE, or give 1 or more",
+                       "0 loads in this process, which needs a module of libdlclient: %s%s. "
+                       "Install it, set DLOADER_LOCAL_MODULE to its path, or give 1 or more",
                        path, why);
 }
 

@@ -112,7 +112,7 @@ static int mesh_read_dim(const char **text, struct mesh *mesh, bool *ret_more,
                            dim.name);
     for (uint32_t i = 0; i < mesh->n; i++)
         if (strcmp(mesh->dims[i].name, dim.name) == 0)
-            return mesh_refuse(why, "mesh: %s stands there twice", dim.name);
+            return mesh_refuse(why, "mesh: %s occurs twice", dim.name);
     if (dim.size == 0 || dim.size > DL_MAX_WORLD_SIZE / mesh->ranks)
         return mesh_refuse(why, "mesh: %s=%llu is not from 1 to %llu ranks in all", dim.name,
                            (unsigned long long)dim.size, (unsigned long long)DL_MAX_WORLD_SIZE);

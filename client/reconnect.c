@@ -128,7 +128,7 @@ static int reconnect_give_up(struct dl_client *client)
 
     rc->away = AWAY_NOT;
     return connection_fail(&client->conn, ECONNRESET, rc->path,
-                           "the daemon has ended, and no other came within %.3g s: %s",
+                           "the daemon has ended, and no new one came within %.3g s: %s",
                            (double)rc->patience / (double)NS_PER_S, rc->cause.message);
 }
 
@@ -243,7 +243,7 @@ static int reconnect_open_again(struct dl_client *client, struct dl_loader *load
         return client_lost(client, NULL);
     if (ended)
         return connection_fail(&client->conn, EPIPE, "dataset.host",
-                               "a new daemon is there, but host %llu of the loader %s has "
+                               "a new daemon is running, but host %llu of the loader %s has "
                                "ended; open the loader again",
                                (ull)ended, loader->name);
     msg = loader_open_message(loader);
@@ -280,7 +280,7 @@ static int reconnect_start_again(struct dl_client *client, struct dl_epoch *epoc
     rc->due = deadline_after(REQUEST_TIMEOUT);
     int r = sample_weights_bring(epoch, false, &err);
     if (r < 0 && err.code)
-        return connection_fail(&client->conn, err.code, err.path, "a new daemon is there, but %s",
+        return connection_fail(&client->conn, err.code, err.path, "a new daemon is running, but %s",
                                err.message);
     if (r < 0) /* what does not go at once with a new socket is tried with another one */
         return client_lost(client, NULL);
@@ -297,7 +297,7 @@ static int reconnect_differs(struct dl_client *client, const char *name, const c
     if (now == before)
         return 0;
     return connection_fail(&client->conn, ESTALE, name,
-                           "a new daemon is there, but with another %s: %llu now, %llu before; "
+                           "a new daemon is running, but with another %s: %llu now, %llu before; "
                            "start the epoch again",
                            what, (ull)now, (ull)before);
 }
@@ -380,7 +380,7 @@ static int reconnect_refused(struct dl_client *client, const struct dl_error *er
         client->reconnect.call.refused = (struct dl_error){0};
         return 1;
     }
-    return connection_fail(&client->conn, why.code, why.path, "a new daemon is there, but %s",
+    return connection_fail(&client->conn, why.code, why.path, "a new daemon is running, but %s",
                            why.message);
 }
 
@@ -393,7 +393,7 @@ static int reconnect_overdue(struct dl_client *client)
         return reconnect_give_up(client);
     }
     return connection_fail(&client->conn, ETIMEDOUT, rc->path,
-                           "a new daemon is there, but does not answer with %s",
+                           "a new daemon is running, but does not answer with %s",
                            message_name(rc->call.answer));
 }
 

@@ -68,7 +68,7 @@ int state_take_dataset_states(struct dl_epoch *epoch, const struct dl_epoch_opti
     if (list.len == 0 || saved_states_take(epoch, list) == 0)
         return 0;
     return client_fail(epoch->loader->client, EINVAL, "state",
-                       "the dataset's own state is not of this loader");
+                       "the dataset's own state belongs to another loader");
 }
 
 /* What stands behind the token: changed weights, and what the dataset says. */
@@ -99,8 +99,8 @@ static int state_write(struct dl_loader *loader, const struct state_place *place
         return client_fail(loader->client, ENOMEM, "", "no memory for a state");
     *len = size + behind.len;
     if (*len > room)
-        return client_fail(loader->client, ENOSPC, "state", "it takes %zu bytes, and there are %zu",
-                           *len, room);
+        return client_fail(loader->client, ENOSPC, "state",
+                           "it needs %zu bytes, and the buffer has %zu", *len, room);
     memcpy(buf, bytes, size);
     if (behind.len > 0)
         memcpy((uint8_t *)buf + size, behind.data, behind.len);

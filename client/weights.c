@@ -113,8 +113,8 @@ int dl_client_mix(struct dl_client *client, const char *loader, const struct dl_
         r = client_fail(client, EINVAL, "loader", "a loader's name has 1 to %llu bytes",
                         (unsigned long long)DL_MAX_NAME_BYTES);
     if (r == 0 && (n == 0 || n > DL_MAX_MIX_CHILDREN))
-        r = client_fail(client, EINVAL, "weights", "%zu, of a mix of 1 to %llu datasets", n,
-                        (unsigned long long)DL_MAX_MIX_CHILDREN);
+        r = client_fail(client, EINVAL, "weights", "%zu weights, but a mix has 1 to %llu datasets",
+                        n, (unsigned long long)DL_MAX_MIX_CHILDREN);
     if (r == 0)
         r = weights_pack(client, weights, n, &packed);
     if (r < 0)

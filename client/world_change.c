@@ -209,8 +209,8 @@ int dl_epoch_wait_world(struct dl_epoch *epoch)
         return r;
     if (!epoch->cluster || !world_change_is_in_order(epoch))
         return client_fail(client, EINVAL, "world",
-                           "this epoch is in no cluster's world, or its ranks have orders of their "
-                           "own; start another one");
+                           "this epoch is not in a cluster's world, or each of its ranks has its "
+                           "own order; start another one");
     if (!epoch->world_over)
         return 0;
     r = world_change_enter(epoch);

@@ -155,7 +155,7 @@ static int local_module_start(struct module_loader *loader, const struct local_s
     int r = mix_changes_read(how->changes, &changes);
 
     if (r < 0)
-        return dl_error_set(err, -r, "state", "its changed weights are none: %s", strerror(-r));
+        return dl_error_set(err, -r, "state", "its changed weights are invalid: %s", strerror(-r));
     weight_files_dir(dir);
     r = weight_files_fill(dir, changes, how->epoch, err);
     if (r < 0)

@@ -98,8 +98,8 @@ class Local(TestCase):
             got = self.feed(socket, self.write("here", 0), "batch", [[1]],
                             env={"DLOADER_LOCAL_MODULE": "/nonexistent.so"})
             self.assertEqual((got.returncode, got.stdout), (1, ""))
-            self.assertRegex(got.stderr, r"^workers.count: 0 loads in this process, with a module of "
-                                         r"libdlclient: /nonexistent.so: .* Install it, ")
+            self.assertRegex(got.stderr, r"^workers.count: 0 loads in this process, which needs a module of "
+                             r"libdlclient: /nonexistent.so: .* Install it, ")
 
 
 if __name__ == "__main__":

@@ -322,7 +322,7 @@ class Hosts(RestartCase):
         self.begin()
         _, err = trainer.communicate(timeout=PATIENCE)
         self.assertEqual((trainer.returncode, err), (
-            1, "dataset.host: a new daemon is there, but host 1 of the loader hosted has ended; "
+            1, "dataset.host: a new daemon is running, but host 1 of the loader hosted has ended; "
                "open the loader again\n"))
 
 
@@ -448,7 +448,7 @@ class Refused(RestartCase):
 
     def test_no_dataset(self):
         err = self.failing(self.write("lost"), lambda: os.unlink(self.path("rows.npy")))
-        self.assertIn("a new daemon is there, but", err)
+        self.assertIn("a new daemon is running, but", err)
         self.assertIn("rows.npy", err)
 
     def test_nobody_comes(self):
@@ -459,7 +459,7 @@ class Refused(RestartCase):
         trainer.stdout.readline()
         self.now.kill()
         _, err = trainer.communicate(timeout=PATIENCE)
-        self.assertIn("the daemon has ended, and no other came within 0.2 s", err)
+        self.assertIn("the daemon has ended, and no new one came within 0.2 s", err)
         self.begin()
 
     def test_a_private_one_is_not_waited_for(self):

@@ -64,7 +64,7 @@ class Mesh(TestCase):
                             ("dp=2", "this is rank 5")):
             with self.assertRaisesRegex(ValueError, words):
                 dloader.Loader(SPEC, rank=5, mesh=mesh)
-        with self.assertRaisesRegex(ValueError, "beside mesh"):
+        with self.assertRaisesRegex(ValueError, "together with mesh"):
             dloader.Loader(SPEC, rank=0, world_size=2, mesh="dp=2")
 
 

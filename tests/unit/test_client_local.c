@@ -221,7 +221,7 @@ static void test_modules_that_are_not_there(void **state)
 {
     _cleanup_free_ char *module = strdup(getenv("DLOADER_LOCAL_MODULE"));
     const char *bad[][2] = {
-        {"/nonexistent.so", "with a module of libdlclient: /nonexistent.so: cannot open"},
+        {"/nonexistent.so", "needs a module of libdlclient: /nonexistent.so: cannot open"},
         {getenv("LOCAL_STUB"), " is of another release. Install it"},
         {"libyaml-0.so.2", "libyaml-0.so.2 is something else. Install it"},
         {"", "dlclient-0/dlclient-local.so"}, /* not set: where it is installed */

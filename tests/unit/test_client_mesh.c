@@ -79,7 +79,7 @@ static void test_refused(void **state)
         {"dp=x", "is not a dimension"},
         {"dp=2 tp=2", "write a comma between"},
         {"dp=2,ep=2", "\"ep\" is not one of dp"},
-        {"dp=2,dp=2", "dp stands there twice"},
+        {"dp=2,dp=2", "dp occurs twice"},
         {"dp=0", "dp=0 is not from 1"},
         {"dp=9999999", "is not from 1 to 1048576"},
         {"dp=1048576,tp=2", "tp=2 is not from 1"},

@@ -276,7 +276,7 @@ static void test_nobody_comes(void **state)
     run(&f, 0, 3);
     dl_client_set_reconnect(f.client, NS_PER_S / 100);
     end_session(&f);
-    expect_fatal(&f, -ECONNRESET, "no other came within 0.01 s: connect: Connection refused");
+    expect_fatal(&f, -ECONNRESET, "no new one came within 0.01 s: connect: Connection refused");
 
     run(&f, 0, 3);
     dl_client_set_reconnect(f.client, 0);
@@ -336,7 +336,7 @@ static void test_another_dataset(void **state)
         size_t field;
         const char *text;
     } rows[] = {
-        {offsetof(struct dl_msg_opened, fingerprint), "digits: a new daemon is there, but with "
+        {offsetof(struct dl_msg_opened, fingerprint), "digits: a new daemon is running, but with "
                                                       "another spec fingerprint: 5 now, 61453"},
         {offsetof(struct dl_msg_opened, length), "length of the dataset: 5 now, 1000 before"},
         {offsetof(struct dl_msg_opened, seed), "seed: 5 now, 42 before"},
@@ -388,7 +388,7 @@ static void test_refused(void **state)
         come(&f, NEXT_LIFE);
         refuse(&f, fake_expect(&f, DL_MSG_OPEN).open.request, rows[i].code, rows[i].path);
         if (rows[i].fatal) {
-            expect_fatal(&f, -rows[i].code, "a new daemon is there, but no such thing");
+            expect_fatal(&f, -rows[i].code, "a new daemon is running, but no such thing");
             continue;
         }
         turn(&f);
@@ -633,7 +633,7 @@ static void test_a_loader_s_host_has_ended(void **state)
     welcome(&f, NEXT_LIFE);
     assert_int_equal(dl_client_dispatch(f.client), -EPIPE);
     assert_string_equal(dl_client_error(f.client),
-                        "dataset.host: a new daemon is there, but host 31 of the loader digits "
+                        "dataset.host: a new daemon is running, but host 31 of the loader digits "
                         "has ended; open the loader again");
     fake_end(&f);
 }

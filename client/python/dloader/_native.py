@@ -428,7 +428,7 @@ def _cache_stages(loader: Any) -> list[_native_pictures.Stage]:
     """Of a cache that is not used: why not."""
     if not loader._options.cache or kept_root(loader) is not None:
         return []
-    why = "num_workers=0: there is nobody to share with" if loader.num_workers == 0 else \
+    why = "num_workers=0: there are no workers to share with" if loader.num_workers == 0 else \
         "no pictures of files are decoded in C"
     return [_native_pictures.Stage("cache", "nothing is kept", why)]
 
