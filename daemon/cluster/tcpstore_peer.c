@@ -154,7 +154,7 @@ static int tcpstore_peer_append(struct tcpstore_peer *peer, struct dl_buffer *bu
         struct tcpstore_peer *largest = tcpstore_peer_most_buffered(store);
         if (!largest) /* one whose request is being done is, and will be dropped in a moment */
             break;
-        tcpstore_break(largest, ENOBUFS, "too much data is pending, and it has the most");
+        tcpstore_break(largest, ENOBUFS, "too much data is pending, most of it this client's");
     }
     return peer->why ? -peer->code : 0;
 }

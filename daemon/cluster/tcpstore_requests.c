@@ -160,7 +160,7 @@ static int tcpstore_requests_multi_get(struct tcpstore_peer *peer, struct tcpsto
         bytes += 8 + (entry ? entry->len : 0);
     }
     if (!tcpstore_may_tell(peer, bytes))
-        return tcpstore_break(peer, ENOBUFS, "it requested more than one answer may have");
+        return tcpstore_break(peer, ENOBUFS, "it requested more than one answer may hold");
     for (uint64_t i = 0; i < keys; i++) {
         int r = tcpstore_requests_get(peer, &fields);
         if (r < 0)
@@ -271,7 +271,7 @@ static int tcpstore_requests_list_keys(struct tcpstore_peer *peer)
     for (entry = peer->store->entries; entry; entry = entry->hh.next)
         bytes += entry->present ? 8 + entry->key_len : 0;
     if (!tcpstore_may_tell(peer, bytes))
-        return tcpstore_break(peer, ENOBUFS, "it requested more than one answer may have");
+        return tcpstore_break(peer, ENOBUFS, "it requested more than one answer may hold");
     tcpstore_tell_i64(peer, (int64_t)peer->store->counts.keys);
     for (entry = peer->store->entries; entry; entry = entry->hh.next) {
         if (entry->present)

@@ -284,7 +284,7 @@ static int daemon_check_shared(const struct daemon *d, const struct config *conf
         return 0;
     return dl_error_set(err, EINVAL, "data_roots",
                         "other users may connect to %s, so name the directories that they may read "
-                        "from, such as data_roots: [/srv], or keep them out by socket_mode: "
+                        "from, such as data_roots: [/srv], or keep them out with socket_mode: "
                         "\"0600\" (SocketMode=0600 of a socket unit)",
                         config->socket);
 }
@@ -399,7 +399,7 @@ static int daemon_try_threads(void)
         uv_thread_join(&threads[i]);
     uv_sem_destroy(&go);
     if (r < 0)
-        log_error("%u threads cannot be made: %s; raise the limit of processes (ulimit -u, "
+        log_error("cannot start %u threads: %s; raise the limit of processes (ulimit -u, "
                   "pids.max of the control group, or LimitNPROC= and TasksMax= of the unit)",
                   wanted, uv_strerror(r));
     return r;
@@ -744,8 +744,8 @@ static void daemon_serve(struct daemon *d)
 {
     uv_run(&d->loop, UV_RUN_DEFAULT);
     if (d->stopping && uv_loop_alive(&d->loop)) {
-        log_warning("the daemon ends, though not all of its workers do: they were killed, and wait "
-                    "in the kernel, mostly for storage that does not answer");
+        log_warning("the daemon exits before all of its workers: they were killed, but wait in the "
+                    "kernel, usually for storage that does not answer");
         blame_close();
         _exit(0);
     }
@@ -761,7 +761,7 @@ int daemon_run(const struct daemon_options *options)
     int r = uv_loop_init(&d.loop);
 
     if (r < 0) {
-        log_error("no event loop: %s", uv_strerror(r));
+        log_error("cannot create an event loop: %s", uv_strerror(r));
         return 1;
     }
     (void)signal(SIGPIPE, SIG_IGN);

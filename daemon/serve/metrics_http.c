@@ -206,8 +206,7 @@ static int metrics_http_cannot_listen(struct dl_error *err, const char *listen_a
     if (code == EADDRINUSE)
         remedy = "; choose another port";
     else if (code == EAFNOSUPPORT)
-        remedy = "; a unit that keeps the daemon from the network needs what METRICS in "
-                 "dloaderd.conf(5) says";
+        remedy = "; if the unit denies the daemon the network, see METRICS in dloaderd.conf(5)";
     return dl_error_set(err, code, "metrics.listen", "cannot listen on %s: %s%s", listen_at,
                         strerror(code), remedy);
 }
@@ -284,7 +283,7 @@ static int metrics_http_listen_at_path(struct metrics_http *http, const struct c
     if (r < 0)
         return dl_error_set(err, why.code, "metrics.listen", "cannot listen at %s: %s", why.path,
                             why.message);
-    log_info("metrics and a page are at the socket %s", config->metrics.listen);
+    log_info("metrics and a page are served at the socket %s", config->metrics.listen);
     return 0;
 }
 

@@ -10,11 +10,11 @@ static const char *views_slowest_why(const struct loader *l)
     case DATASET_PYTHON:
         return "the Python dataset has neither sample_name(index) nor samples[index] with a path";
     case DATASET_PLUGIN:
-        return "a plug-in says no names";
+        return "a plug-in gives no names";
     case DATASET_RANGE:
-        return "it is a number, and in no file";
+        return "it is a number, not part of a file";
     default:
-        return "the dataset that has it says no names";
+        return "its dataset gives no names";
     }
 }
 

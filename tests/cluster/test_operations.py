@@ -159,7 +159,7 @@ class Operations(Case):
         config["rendezvous"]["local_ranks"] = 7
         self.change("a", config)
         dlctl("reload", daemon=daemon)
-        wait_until(lambda: "only etcd's endpoint and password count before the next start" in daemon.log, "a word")
+        wait_until(lambda: "only those of etcd's endpoint and password take effect" in daemon.log, "a word")
         self.assertEqual(self.members(daemon)["local_ranks"], 2)
         config["rendezvous"]["endpoint"] = "http://"
         self.change("a", config)

@@ -190,7 +190,7 @@ class Weights:
                 self.begin(ranks)
                 self.take(ranks, 5)
                 said = self.refused(nodes[0], "0=1", "1=1", "2=1", at=40)
-                self.assertIn("weights change where an epoch begins", said)
+                self.assertIn("weights can change only where an epoch begins", said)
                 said = self.mix(nodes[1], "0=1", "1=1", "2=1")
                 self.assertEqual((said["epoch"], said["step"]), (1, 0))
                 self.finish(ranks)
@@ -217,7 +217,7 @@ class Weights:
             done = [program.communicate(timeout=PATIENCE) for program in (first, second)]
             codes = [first.returncode, second.returncode]
         self.assertEqual(sorted(codes), [0, 1], done)
-        self.assertIn("another node has asked for a change", done[codes.index(1)][1])
+        self.assertIn("another node's change of its weights came first", done[codes.index(1)][1])
         self.finish(ranks)
         self.check(ranks, ranks[0].client.changes)
         won = struct.unpack("<4d", ranks[0].client.changes[8:])[1:]

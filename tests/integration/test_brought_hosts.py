@@ -233,7 +233,7 @@ class Bringing(HostCase):
             end.close()
         message = client.recv_number(ERROR)
         self.assertEqual(message[1:4], [0, errno.EPROTO, "frame"])
-        self.assertIn("with HOST and TABLE only", message[4])
+        self.assertIn("only with HOST and TABLE", message[4])
 
     def test_with_the_frames_before_it(self):
         client = self.client(self.daemon())
@@ -319,11 +319,11 @@ class BadHosts(HostCase):
                    "release of dloader and dloaderd", lambda host: host.say(W_HOSTING, 2))
 
     def test_that_speaks_before_it_is_ready(self):
-        self.check("was disconnected: it sent W_STARTED out of turn",
+        self.check("was disconnected: it sent an unexpected W_STARTED",
                    lambda host: host.say(W_STARTED, 0, 1))
 
     def test_that_gets_ready_twice(self):
-        self.check_later("was disconnected: it sent W_HOSTING out of turn",
+        self.check_later("was disconnected: it sent an unexpected W_HOSTING",
                          lambda host: host.say(W_HOSTING, 1))
 
     def test_that_speaks_garbage_later(self):
@@ -388,7 +388,7 @@ class BadHosts(HostCase):
         self.addCleanup(os.close, memory)
         daemon = self.daemon()
         for number, fds, why in ((1, [], "W_INDEXED came without its file descriptor"),
-                                 (2, [memory], "W_INDEXED: its file descriptor is no sealed memfd")):
+                                 (2, [memory], "W_INDEXED: its file descriptor is not a sealed memfd")):
             with self.subTest(why):
                 client = self.client(daemon)
                 host = PlayedHost(self, client, number)

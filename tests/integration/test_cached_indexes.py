@@ -102,7 +102,7 @@ class KeptIndexes(TestCase):
         self.assertEqual(loader["length"], 2 * SAMPLES)
         self.assertEqual([self.walkers(client, path) for path in (first, second)], [0, 0])
         self.assertEqual(client.epoch_indices(loader["loader"]), steps)
-        self.assertNotIn("is not kept", daemon.log)
+        self.assertNotIn("is not cached", daemon.log)
 
     def test_changed_shard(self):
         first, second = self.shards()
@@ -145,9 +145,9 @@ class KeptIndexes(TestCase):
                 self.assertEqual(client.open(self.keys(loader))["length"], 2 * SAMPLES)
                 self.assertEqual([self.walkers(client, path, loader) for path in (first, second)], [1, 1])
                 if cache:
-                    wait_until(lambda: f"{loader}: its files' index is not kept" in daemon.log,
+                    wait_until(lambda: f"{loader}: the index of its files is not cached" in daemon.log,
                                lambda: f"a line about {loader}: {daemon.log}")
-            self.assertEqual(daemon.log.count("is not kept"), 2)  # all daemons write one log
+            self.assertEqual(daemon.log.count("is not cached"), 2)  # all daemons write one log
             client.close()
             daemon.stop()
         self.assertEqual(pathlib.Path(place).read_bytes(), b"")

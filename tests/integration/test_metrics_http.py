@@ -135,7 +135,7 @@ class Asked(HttpCase):
                 self.assertEqual(answer.headers["Allow"], "GET, HEAD" if status == 405 else None)
                 self.assertEqual(text, {200: "", 404: "The metrics are at /metrics, a page is at /; there are "
                                                        "/healthz and /readyz.\n",
-                                        405: "Nothing here can be changed: GET.\n"}[status])
+                                        405: "Only GET is allowed; nothing can be changed here.\n"}[status])
 
     def test_health_and_readiness(self):
         """A daemon that drains lives, and says that it is not for new clients."""

@@ -318,7 +318,7 @@ class Changes(TestCase):
                 self.step(reader)
                 self.assertIn("step 0 of epoch 0 is planned already; the first possible is step 0 of epoch 1",
                               self.refused(way, "0=1", "1=9", "--at", "0"))
-                self.assertIn("change where an epoch begins", self.refused(way, "0=1", "1=9", "--at", "7"))
+                self.assertIn("change only where an epoch begins", self.refused(way, "0=1", "1=9", "--at", "7"))
                 said = self.change("0=1", "1=9", name=way)
                 self.assertEqual((said["epoch"], said["step"]), (1, 0))
                 for _ in range(started["steps"] - 1):

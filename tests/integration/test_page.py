@@ -152,7 +152,7 @@ class WhoSees(PageCase):
                                   check=True, cwd="/", timeout=PATIENCE).stdout
 
         refused = asked(*(f"/views/{view}" for view in VIEWS))
-        self.assertEqual(refused.count("403 Loaders are shown to the daemon's own user"), len(VIEWS), refused)
+        self.assertEqual(refused.count("403 Loaders are shown only to the daemon's own user"), len(VIEWS), refused)
         self.assertNotIn("secret-name", refused)
         totals = json.loads(asked("/totals"))
         self.assertEqual(totals["loaders"], 1)
@@ -193,7 +193,7 @@ class WhoSees(PageCase):
         self.spec("unused")
         path = self.path("page.socket")
         self.server = self.daemon({"metrics": {"listen": path}})
-        wait_until(lambda: f"metrics and a page are at the socket {path}\n" in self.server.log, "it to be told")
+        wait_until(lambda: f"metrics and a page are served at the socket {path}\n" in self.server.log, "it to be told")
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
         for host, status in (("localhost", 200), ("evil.example", 403)):
             connection = http.client.HTTPConnection("localhost", timeout=PATIENCE)

@@ -29,7 +29,7 @@ class Limits(TestCase):
                     stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
                     env={**os.environ, **ENVIRONMENT}, check=False)
                 self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
-                self.assertRegex(done.stderr, r"^<3>dloaderd: 4 threads cannot be made: .*; raise the "
+                self.assertRegex(done.stderr, r"^<3>dloaderd: cannot start 4 threads: .*; raise the "
                                               r"limit of processes \(ulimit -u, pids\.max .*\)\n$")
 
     def test_workers_that_cannot_be_started(self):

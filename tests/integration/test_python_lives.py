@@ -39,7 +39,7 @@ class Lives(HostCase):
         wait_until(lambda: gone(pids), "the workers to end")
         self.assertEqual(bytes(batch.slot), before)
         self.assertEqual([client.query(view) for view in ("loaders", "workers")], [[], []])
-        with self.assertRaisesRegex(DaemonError, "was left; open it again"):
+        with self.assertRaisesRegex(DaemonError, "was closed; open it again"):
             client.start(loader)
         batch.release()
         client.recv_number(RETIRE)

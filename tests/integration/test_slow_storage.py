@@ -94,7 +94,7 @@ class SlowStorage(TestCase):
         text = self.take_until_error()
         self.assertRegex(text, r"worker \d \(pid \d+\) was killed: its task took longer than "
                                r"workers.timeout \(1 s\); it does not end, as it waits in the kernel, "
-                               r"mostly for storage that does not answer; another takes its place")
+                               r"usually for storage that does not answer; another takes its place")
         self.assert_others_do_not_notice("other")
         self.assertGreaterEqual(self.stuck(), 1)
 
@@ -167,7 +167,7 @@ class SlowStorage(TestCase):
         workers = self.running.workers
         self.running.process.send_signal(signal.SIGTERM)
         self.assertEqual(self.running.process.wait(60), 0)
-        self.assertIn("the daemon ends, though not all of its workers do", self.running.log)
+        self.assertIn("the daemon exits before all of its workers", self.running.log)
         self.assertFalse(os.path.exists(self.running.socket))
         self.storage.release()
         wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), "the workers to end")
@@ -203,7 +203,7 @@ class SlowStorage(TestCase):
         whole = self.rows("rows.npy", ROWS, WIDTH)
         self.storage.hold(fuse.GETATTR)
         self.running = self.daemon({"data_roots": [self.dir, str(self.place)]})
-        text = f"data_roots: {self.place} does not answer; it is taken as it is written"
+        text = f"data_roots: {self.place} does not answer; the path is used as written"
         self.assertEqual(self.running.log.count(text), 1)
         other = self.client(self.running)
         loader = other.open({"name": "rows", "dataset": {"kind": "npy", "files": whole}})["loader"]

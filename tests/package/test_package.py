@@ -472,7 +472,7 @@ class Package(unittest.TestCase):
         config = CONFIG.read_text(encoding="utf-8")
         CONFIG.write_text(config + '\nmetrics: {listen: "127.0.0.1:9400"}\n', encoding="utf-8")
         run("systemctl", "reload", "dloaderd.service")
-        wait_until(lambda: "what METRICS in dloaderd.conf(5) says" in journal("err"),
+        wait_until(lambda: "see METRICS in dloaderd.conf(5)" in journal("err"),
                    "the unit's limits are told of")
         page = (ROOT / "daemon/dloaderd.conf.5.scd").read_text(encoding="utf-8")
         text = re.search(r"^# METRICS$.*?^```\n(\[Service\]\n.*?)^```$", page, re.M | re.S)[1]

@@ -207,7 +207,7 @@ static void test_what_a_file_may_be(void **state)
     assert_int_equal(access(path, F_OK), -1);
 
     assert_int_equal(blame_open("/nonexistent/crashes", &err), -ENOENT);
-    assert_non_null(strstr(err.message, "cannot be noted here: No such file"));
+    assert_non_null(strstr(err.message, "cannot record crashes of the daemon here: No such file"));
     assert_int_equal(blame_open(harness_tmpdir(), &err), -EISDIR);
     path = harness_file("linked", "x", 1);
     assert_int_equal(link(path, path_of("other")), 0);

@@ -399,8 +399,8 @@ static void test_data_roots_are_seen_elsewhere(void **state)
 
 /* ---- wrong values --------------------------------------------------------------------------- */
 
-#define NOT_PLAIN                                                                                 \
-    " cannot be what clients see a directory as; write it without //, /. and /.., and without / " \
+#define NOT_PLAIN                                                                         \
+    " cannot be a path that clients see; write it without //, /. and /.., and without / " \
     "at its end"
 #define NOT_STRING " is not a string"
 #define NOT_ROOT                                                                              \
@@ -423,11 +423,11 @@ static void test_listening_for_others(void **state)
         struct config config;
 
         snprintf(text, sizeof text, "metrics: {listen: \"%s\"}", others[i]);
-        snprintf(want, sizeof want,
-                 "\"%s\" is not a local address such as 127.0.0.1:9400 or [::1]:9400; other "
-                 "machines can only ask with a token: set metrics.token_file, or give them access "
-                 "by a proxy",
-                 others[i]);
+        snprintf(
+            want, sizeof want,
+            "\"%s\" is not a local address such as 127.0.0.1:9400 or [::1]:9400; other machines "
+            "need a token: set metrics.token_file, or give them access through a proxy",
+            others[i]);
         assert_int_equal(config_load(write_text(text), &config, &err), -EINVAL);
         assert_string_equal(err.path, "metrics.listen");
         assert_string_equal(err.message, want);
@@ -545,7 +545,7 @@ static const struct {
     {"data_roots: [{path: /, seen_as: /a/.}]", "data_roots", 1, "\"/a/.\"" NOT_PLAIN},
     {"data_roots: [{path: /, seen_as: /a//b}]", "data_roots", 1, "\"/a//b\"" NOT_PLAIN},
     {"data_roots: [{path: /, seen_as: /a}, {path: /usr, seen_as: /a}]", "data_roots", 1,
-     "/a is what clients see two directories as; give each its own"},
+     "/a is the path of two directories for clients; give each its own"},
 
     {"linger: -1", "linger", 1, "-1" NOT_DURATION},
     {"linger: -1s", "linger", 1, "\"-1s\"" NOT_DURATION},

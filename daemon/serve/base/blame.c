@@ -85,7 +85,7 @@ int blame_check(uint64_t key, const char *what, struct dl_error *err)
         return 0;
     return dl_error_set(err, EPERM, what,
                         "the daemon has crashed %u times while it worked on this, so it is refused "
-                        "for another %llu min; report the crash, see the daemon's log. Restarting "
+                        "for another %llu min; report the crash (see the daemon's log). Restarting "
                         "the daemon allows it again",
                         count, (unsigned long long)((last + BLAME_SECONDS - now + 59) / 60));
 }
@@ -177,15 +177,15 @@ int blame_open(const char *path, struct dl_error *err)
         r = blame_write(path, &fresh);
     if (r < 0) {
         blame.n = 0;
-        return dl_error_set(err, -r, path, "what the daemon crashes of cannot be noted here: %s",
+        return dl_error_set(err, -r, path, "cannot record crashes of the daemon here: %s",
                             strerror(-r));
     }
     blame.path = must_strdup(path);
     blame.fd = fresh >= 0 ? steal_fd(&fresh) : steal_fd(&old);
     blame_handle_signals();
     if (blame.n > 0)
-        log_warning("the daemons before this one have crashed %zu times within an hour while they "
-                    "worked for clients; what two have crashed of is refused",
+        log_warning("previous daemons crashed %zu times within an hour while they worked for "
+                    "clients; a request that crashed two of them is refused",
                     blame.n);
     return 0;
 }

@@ -134,9 +134,8 @@ static int config_add_directory(struct config_dirs *dirs, const struct config_ke
     int r = lookup_directory(v->string, resolved);
     bool later = r == -ENOENT && key->type == ROOTS; /* it may come */
     if (r == -ETIMEDOUT)
-        log_warning("%s: %s does not answer; it is taken as it is written, and if there is a "
-                    "link in it, nothing below it can be used until the configuration is read "
-                    "again",
+        log_warning("%s: %s does not answer; the path is used as written, and if it contains a "
+                    "link, nothing below it can be used until the configuration is reloaded",
                     key->path, v->string);
     else if (r < 0 && !later)
         return dl_error_set(err, -r, key->path, "%s: %s", v->string, strerror(-r));
@@ -182,13 +181,13 @@ static int config_check_seen(const struct config_dirs *roots, const struct confi
 {
     if (!config_is_plain(seen))
         return dl_error_set(err, EINVAL, key->path,
-                            "\"%s\" cannot be what clients see a directory as; write it without "
-                            "//, /. and /.., and without / at its end",
+                            "\"%s\" cannot be a path that clients see; write it without //, /. and "
+                            "/.., and without / at its end",
                             seen);
     for (uint32_t i = 0; i < roots->n; i++)
         if (strcmp(roots->seen_as[i], seen) == 0)
             return dl_error_set(err, EINVAL, key->path,
-                                "%s is what clients see two directories as; give each its own",
+                                "%s is the path of two directories for clients; give each its own",
                                 seen);
     return 0;
 }
@@ -688,11 +687,11 @@ static int config_check_metrics(const struct config_metrics *config, struct dl_e
     if (!*config->listen || address_is_path(config->listen) || config->token ||
         address_parse(config->listen, &address) < 0 || address_is_local(&address))
         return 0;
-    return dl_error_set(err, EINVAL, "metrics.listen",
-                        "\"%s\" is not a local address such as 127.0.0.1:9400 or [::1]:9400; other "
-                        "machines can only ask with a token: set metrics.token_file, or give them "
-                        "access by a proxy",
-                        config->listen);
+    return dl_error_set(
+        err, EINVAL, "metrics.listen",
+        "\"%s\" is not a local address such as 127.0.0.1:9400 or [::1]:9400; other machines need a "
+        "token: set metrics.token_file, or give them access through a proxy",
+        config->listen);
 }
 
 int config_load(const char *path, struct config *ret, struct dl_error *err)

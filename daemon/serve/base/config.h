@@ -77,7 +77,7 @@ struct config_rendezvous {
         uint64_t missed;
     } heartbeat;
     uint64_t fence; /* 0: as long as the others wait for a heartbeat */
-    uint64_t keep;  /* 0: for ever */
+    uint64_t keep;  /* 0: forever */
 };
 
 struct config_dirs {

@@ -126,7 +126,7 @@ int predecessor_open(const char *path, uint64_t id, struct predecessor **ret, ui
     }
     if (r < 0)
         return dl_error_set(err, -r, path,
-                            "which node this daemon is cannot be noted here for the next one: %s; "
+                            "cannot record here, for the next daemon, which node this one is: %s; "
                             "if this daemon is killed, the other nodes wait for its heartbeat",
                             r == -EBUSY ? "another process has locked it" : strerror(-r));
     *ret = must_alloc(sizeof **ret);

@@ -163,8 +163,8 @@ int quota_check(const struct quota_account *account, enum quota_kind kind, uint6
                             (unsigned long long)account->in_use[kind]);
     if (n > all || in_use > all - n)
         return dl_error_set(err, EDQUOT, quota_kinds[kind].key,
-                            "%llu more would exceed the %llu that all users together may have, "
-                            "who use %llu; try again later",
+                            "%llu more would exceed the limit of %llu for all users together, who "
+                            "use %llu; try again later",
                             (unsigned long long)n, (unsigned long long)all,
                             (unsigned long long)in_use);
     return 0;

@@ -35,7 +35,7 @@ static int rights_check_python(const struct rights_asker *asker, const struct sp
     if (dataset->n_files > 0 && strcmp(dataset->files[0].path, interpreter) != 0)
         return dl_error_set(err, EPERM, "dataset.interpreter",
                             "%.256s is a program that user %u names, and this daemon runs as user "
-                            "%u: leave it out for %s, or %s",
+                            "%u: leave the key out to use %s, or %s",
                             dataset->files[0].path, (unsigned)asker->uid, (unsigned)asker->own,
                             interpreter, remedy);
     return rights_check_listed(asker, &asker->config->site.objects, "site.objects",
@@ -49,8 +49,8 @@ static int rights_check_roots(const struct rights_asker *asker, const struct spe
     if (asker->config->data_roots.n > 0)
         return 0;
     return dl_error_set(err, EPERM, "dataset.kind",
-                        "%s reads files, and this daemon reads none for other users than its own "
-                        "(user %u): have data_roots set in dloaderd.conf, or %s",
+                        "%s reads files, and this daemon reads files only for its own user (user "
+                        "%u): have data_roots set in dloaderd.conf, or %s",
                         dataset_kind_name(dataset->kind), (unsigned)asker->own, remedy);
 }
 

@@ -166,7 +166,7 @@ static void length_table_was_put(struct crew_job *job)
 
     if (store->use.r < 0)
         log_loader(LOG_WARNING, store->label, store->uid,
-                   "%s: its samples' lengths are not kept: %s: %s", store->label,
+                   "%s: the lengths of its samples are not cached: %s: %s", store->label,
                    store->use.err.path, store->use.err.message);
     length_table_use_deinit(&store->use);
     free(store->label);

@@ -75,8 +75,8 @@ static int changes_check_ranks(const struct loader *loader, const struct changes
 
     if (members > reach->ranks)
         return dl_error_set(err, EAGAIN, loader->spec.name,
-                            "%llu of %llu ranks read it here, and the others would go on with the "
-                            "old weights; ask again when all have started, or write a schedule",
+                            "%llu of %llu ranks read it here, and the others would continue with "
+                            "the old weights; try again when all have started, or write a schedule",
                             (ull)reach->ranks, (ull)members);
     _cleanup_free_ bool *here = must_alloc(members * sizeof *here);
     DL_FOREACH (loader->core.streams, stream) {
@@ -87,8 +87,8 @@ static int changes_check_ranks(const struct loader *loader, const struct changes
         if (p->world != of->world || p->sharers != of->sharers ||
             (p->epoch == of->epoch && !history_equal(&p->before, &of->before)))
             return dl_error_set(err, EBUSY, loader->spec.name,
-                                "is read by %llu ranks and by %llu, which are at different places; "
-                                "ask again when one of them has ended",
+                                "is read in worlds of %llu and of %llu ranks, which are at "
+                                "different positions; try again when one of them has ended",
                                 (ull)of->world, (ull)p->world);
         here[p->rank * max_u64(p->sharers, 1) + p->sharer] = true;
     }
@@ -96,8 +96,8 @@ static int changes_check_ranks(const struct loader *loader, const struct changes
         missing++;
     if (missing < members)
         return dl_error_set(err, EAGAIN, loader->spec.name,
-                            "rank %llu of %llu does not read it here, and would go on with the old "
-                            "weights; ask again when it has started",
+                            "rank %llu of %llu does not read it here, and would continue with the "
+                            "old weights; try again when it has started",
                             (ull)(missing / max_u64(of->sharers, 1)), (ull)of->world);
     return 0;
 }
@@ -146,17 +146,18 @@ int changes_find_step(struct loader *loader, const struct changes_reach *reach,
     if (change->epoch == UINT64_MAX)
         change->epoch = params.epoch;
     if (change->epoch < params.epoch)
-        return dl_error_set(err, EINVAL, "epoch", "epoch %llu is read already", (ull)params.epoch);
+        return dl_error_set(err, EINVAL, "epoch", "epoch %llu is already being read",
+                            (ull)params.epoch);
     if (changes_need_epochs(loader)) {
         change->position = changes_begin(loader, change->epoch);
-        return change->step == 0 ? 0
-                                 : dl_error_set(err, EINVAL, "step",
-                                                "its weights change where an epoch begins: with "
-                                                "stop: first or all it would end elsewhere than "
-                                                "ranks were told, and batches of tokens are "
-                                                "planned for a whole epoch; give step 0, and an "
-                                                "epoch from %llu on",
-                                                (ull)params.epoch + 1);
+        return change->step == 0
+                   ? 0
+                   : dl_error_set(err, EINVAL, "step",
+                                  "its weights can change only where an epoch begins: with stop: "
+                                  "first or all the epoch would not end where its ranks expect it, "
+                                  "and batches of tokens are planned for a whole epoch; give step "
+                                  "0 and epoch %llu or a later one",
+                                  (ull)params.epoch + 1);
     }
     if (change->epoch > params.epoch)
         params.before = (struct history){0};
@@ -201,7 +202,7 @@ int changes_place(struct loader *loader, const struct changes_reach *reach,
     if (r == 0 && change->position < reach->end)
         return changes_say_planned(change, &first, err);
     if (r == 0 && change->position >= MIX_POSITIONS)
-        return dl_error_set(err, EINVAL, "step", "lies behind 2^46 samples");
+        return dl_error_set(err, EINVAL, "step", "is beyond 2^46 samples");
     return r;
 }
 

@@ -39,8 +39,8 @@ static int changes_check_cluster(const struct loader *loader, struct dl_error *e
     DL_FOREACH (loader->core.streams, stream) {
         if (changes_is_read(stream) && stream->params.round == 0 && !stream_is_source(stream))
             return dl_error_set(err, EBUSY, loader->spec.name,
-                                "is read in the world of the cluster, and by others in one of "
-                                "their own; ask again when one of them has ended");
+                                "is read in the cluster's world and in another one; try again when "
+                                "one of them has ended");
     }
     return 0;
 }
@@ -196,11 +196,11 @@ static int changes_replace(struct loader *loader, struct mix_changes *list, stru
     if (r < 0)
         return r;
     if (differ < changes_look(loader).end)
-        return dl_error_set(err, ESTALE, "state",
-                            "weights were changed from sample %llu on for the nodes of the "
-                            "cluster, and this one has planned that with others; start all ranks "
-                            "from one state",
-                            (ull)differ);
+        return dl_error_set(
+            err, ESTALE, "state",
+            "weights were changed from sample %llu on for the nodes of the cluster, and this node "
+            "has planned those samples with other weights; start all ranks from one state",
+            (ull)differ);
     changes_drop_expected(loader, differ);
     r = changes_set(loader, list, err);
     loader_execute(loader);
@@ -227,8 +227,8 @@ static int changes_say_lacking(const struct loader *loader, const struct mix_cha
     return dl_error_set(err, ENOENT, "weights",
                         "%016llx, which %s has from sample %llu on, were given on another node and "
                         "are not here; give the same %u weights on each node, by dlctl weights or "
-                        "set_sample_weights(), or let all nodes have one directory in "
-                        "$DLOADER_WEIGHTS, and start again from the state",
+                        "set_sample_weights(), or set $DLOADER_WEIGHTS to one directory on all "
+                        "nodes, and start again from the state",
                         (ull)lacking->sum, loader->spec.name, (ull)lacking->position, list->n);
 }
 
@@ -350,8 +350,8 @@ static int changes_check_known(struct loader *loader, const struct stream_params
     return dl_error_set(
         err, EINVAL, "state",
         "weights were changed from sample %llu on for this rank or for the nodes of "
-        "the cluster, but not for both; start all ranks from one state, and with "
-        "another job name if other ranks have read on from another one",
+        "the cluster, but not for both; start all ranks from one state, with another job name if "
+        "other ranks have continued from another state",
         (ull)differ);
 }
 

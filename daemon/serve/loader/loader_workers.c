@@ -24,7 +24,7 @@ static int workers_take_sizes(struct loader *loader, struct dl_span sizes, struc
     uint64_t count, sum = 0;
 
     if (sizes.len != n * sizeof *loader->sizes)
-        return dl_error_set(err, EPROTO, "dataset", "the worker tells %zu sizes of %u datasets",
+        return dl_error_set(err, EPROTO, "dataset", "the worker reports %zu sizes for %u datasets",
                             sizes.len / sizeof *loader->sizes, n);
     if (n == 0)
         return 0;
@@ -37,8 +37,9 @@ static int workers_take_sizes(struct loader *loader, struct dl_span sizes, struc
             sum = UINT64_MAX;
     }
     if (sum != loader->core.length)
-        return dl_error_set(err, EPROTO, "dataset",
-                            "the worker tells sizes of datasets that do not add up to its length");
+        return dl_error_set(
+            err, EPROTO, "dataset",
+            "the worker reports sizes of datasets that do not add up to its length");
     struct plan_params params = loader_plan_params(loader);
     return plan_mix_count(&params.mix, 0, &count, err);
 }
@@ -180,7 +181,7 @@ static void index_store_thread(struct crew_job *job)
 
     store->r = sealed_size(store->fd, &bytes);
     if (store->r < 0) {
-        (void)dl_error_set(&store->err, -store->r, store->dir, "the index is in no sealed memory");
+        (void)dl_error_set(&store->err, -store->r, store->dir, "the index is not in sealed memory");
         return;
     }
     void *data = mmap(NULL, bytes, PROT_READ, MAP_SHARED, store->fd, 0);
@@ -200,8 +201,8 @@ static void index_store_done(struct crew_job *job)
 
     if (store->r < 0)
         log_loader(LOG_WARNING, store->label, store->key.uid,
-                   "%s: its files' index is not kept, and made anew when they are opened next: "
-                   "%s: %s",
+                   "%s: the index of its files is not cached, and is built again when they are "
+                   "next opened: %s: %s",
                    store->label, store->err.path, store->err.message);
     close_fdp(&store->fd);
     free(store->dir);

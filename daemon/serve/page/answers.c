@@ -294,9 +294,10 @@ static enum MHD_Result answers_refuse(const struct answers *a, struct MHD_Connec
         return answers_say(connection, MHD_HTTP_UNAUTHORIZED,
                            "Needs the token of metrics.token_file, as Authorization: Bearer TOKEN; "
                            "the page takes it as /#token=TOKEN.\n");
-    return answers_say(connection, MHD_HTTP_FORBIDDEN,
-                       "Loaders are shown to the daemon's own user, who asks for localhost, and to "
-                       "who has the token of metrics.token_file, which is not set.\n");
+    return answers_say(
+        connection, MHD_HTTP_FORBIDDEN,
+        "Loaders are shown only to the daemon's own user, who connects from localhost, and to "
+        "clients with the token of metrics.token_file, which is not set.\n");
 }
 
 static enum MHD_Result answers_give_private(struct answers *a, struct MHD_Connection *connection,
@@ -334,7 +335,7 @@ enum MHD_Result answers_give(struct answers *a, struct MHD_Connection *connectio
                            "/readyz.\n");
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
         return answers_say(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
-                           "Nothing here can be changed: GET.\n");
+                           "Only GET is allowed; nothing can be changed here.\n");
     if (view)
         return answers_give_private(a, connection, path + sizeof views - 1);
     if (!answers_paths[i].everywhere && !a->local && !answers_knows_token(a, connection))

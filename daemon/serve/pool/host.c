@@ -77,7 +77,7 @@ static void host_on_message(void *owner, const struct dl_message *msg, struct dl
                   (unsigned long long)msg->w_hosting.version, DL_PROTOCOL_VERSION);
     } else if (h->state != HOST_READY ||
                (msg->number != DL_MSG_W_STARTED && msg->number != DL_MSG_W_EXITED)) {
-        host_fail(h, "it sent %s out of turn", message_name(msg->number));
+        host_fail(h, "it sent an unexpected %s", message_name(msg->number));
     } else if (number >= h->next_child) {
         host_fail(h, "it names a worker %llu that was not requested", (unsigned long long)number);
     } else {

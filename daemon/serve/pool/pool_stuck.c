@@ -119,7 +119,7 @@ void member_leave_stuck(struct member *m)
     int pid = process_pid(m->process);
     bool replace = pool_stuck_new(m)->charged;
     snprintf(text, sizeof text,
-             "%s; it does not end, as it waits in the kernel, mostly for storage that does not "
+             "%s; it does not end, as it waits in the kernel, usually for storage that does not "
              "answer; %s",
              why, replace ? "another takes its place" : "limits.workers allows no other");
     log_about(LOG_WARNING,

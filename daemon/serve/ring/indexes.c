@@ -58,7 +58,7 @@ int index_list_add(struct index_list *list, const struct payer *payer, struct dl
     if (index_list_has(list, place, form))
         return 0;
     if (sealed_size(owned, &bytes) < 0)
-        return dl_error_set(err, EPROTO, "W_INDEXED", "its file descriptor is no sealed memfd");
+        return dl_error_set(err, EPROTO, "W_INDEXED", "its file descriptor is not a sealed memfd");
     int r = index_list_charge(&charge, payer, bytes, err);
     if (r < 0)
         return r;

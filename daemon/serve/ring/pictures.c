@@ -133,7 +133,7 @@ static int pictures_new(struct pictures_set *set, const struct spec_dataset *dat
     if (r < 0) {
         pictures_unref(p);
         return dl_error_set(err, -r, pictures_wish_name(dataset),
-                            "%llu bytes of shared memory cannot be had: %s; lower it",
+                            "%llu bytes of shared memory cannot be allocated: %s; lower it",
                             (unsigned long long)pictures_wish(dataset), strerror(-r));
     }
     *ret = p;

@@ -534,14 +534,14 @@ int session_new(const struct session_options *options, struct session **ret, str
     s->paid_descriptors = 1;
     s->who = options->who;
     s->credentials = steal_ptr(credentials);
-    const struct peer_options how = {.from = FROM_CLIENT,
-                                     .limit = PENDING_MAX,
-                                     .mark = PENDING_MARK,
-                                     .sends_fds = true,
-                                     .fd_rule =
-                                         "a client sends file descriptors with HOST and TABLE only",
-                                     .events = &peer_events,
-                                     .owner = s};
+    const struct peer_options how = {
+        .from = FROM_CLIENT,
+        .limit = PENDING_MAX,
+        .mark = PENDING_MARK,
+        .sends_fds = true,
+        .fd_rule = "a client may send file descriptors only with HOST and TABLE",
+        .events = &peer_events,
+        .owner = s};
     r = peer_open(&s->peer, &how, options->loop, steal_fd(&fd));
     if (r < 0) {
         dl_error_set(err, -r, "", "the connection cannot be watched: %s", uv_strerror(r));

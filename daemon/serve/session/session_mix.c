@@ -170,10 +170,9 @@ static bool session_mix_was_made(struct loader *loader, struct shared_loader *sh
 
 static int session_mix_say_other(const struct loader *loader, struct dl_error *err)
 {
-    return dl_error_set(
-        err, EBUSY, loader_spec(loader)->name,
-        "another node has asked for a change of its weights at the same time, which "
-        "came first; see its mixture or its state, and ask again");
+    return dl_error_set(err, EBUSY, loader_spec(loader)->name,
+                        "another node's change of its weights came first; check its mixture or its "
+                        "state, and try again");
 }
 
 /* 0, with its place; 1: the nodes have yet to agree. */
@@ -223,11 +222,10 @@ static int session_mix_change(struct session *s, uint64_t request, struct loader
     if (n == 1)
         return session_mix_in_cluster(loader, shared, &asker, change, err);
     if (n > 1)
-        return dl_error_set(
-            err, EBUSY, loader_spec(loader)->name,
-            "is read by %u jobs in the world of the cluster, which are at different "
-            "places; ask again when one of them alone reads it",
-            n);
+        return dl_error_set(err, EBUSY, loader_spec(loader)->name,
+                            "is read by %u jobs in the cluster's world, which are at different "
+                            "positions; try again when only one of them reads it",
+                            n);
     if (loader_is_in_cluster(loader))
         return dl_error_set(err, EAGAIN, loader_spec(loader)->name,
                             "no client reads it now, but ranks may come back; try again when "
@@ -348,7 +346,7 @@ int session_keep_changes(struct session *s, const struct dl_msg_changes *msg, st
     if (r == -ENOMEM)
         return dl_error_set(err, ENOMEM, "CHANGES", "out of memory");
     if (r < 0)
-        return dl_error_set(err, EPROTO, "CHANGES", "%zu bytes are no changed weights",
+        return dl_error_set(err, EPROTO, "CHANGES", "%zu bytes are not changed weights",
                             msg->changes.len);
     s->changes_of = msg->loader;
     return 0;

@@ -120,13 +120,13 @@ static int session_requests_read_start(struct session *s, const struct opened *o
             (unsigned long long)msg->replica, (unsigned long long)max_u64(msg->replicas, 1));
     if (msg->world == 0 && ret->sharers)
         return dl_error_set(err, EINVAL, "replicas",
-                            "%u do not go with the cluster's world; give rank and world size, of "
-                            "which each node loads its own",
+                            "%u do not go with the cluster's world; give rank and world size, and "
+                            "each node loads its own ranks",
                             ret->sharers);
     if (!history_read(msg->before, &ret->before))
         return dl_error_set(err, EPROTO, "before", "not a history of an epoch");
     if (opened->user.leaving)
-        return dl_error_set(err, EINVAL, "loader", "loader %llu was left; open it again",
+        return dl_error_set(err, EINVAL, "loader", "loader %llu was closed; open it again",
                             (unsigned long long)msg->loader);
     if (!opened->user.loader || !opened->user.answered)
         return dl_error_set(err, EAGAIN, "loader", "loader %llu is not open yet",

@@ -103,7 +103,7 @@ int session_tables_take(const struct session *s, uint64_t sum, struct weight_tab
         *ret = weight_table_ref(one->table);
         return 0;
     }
-    return dl_error_set(err, ENOENT, "weights", "%016llx were not brought; send TABLE before",
+    return dl_error_set(err, ENOENT, "weights", "%016llx were not sent; send TABLE first",
                         (unsigned long long)sum);
 }
 

@@ -444,7 +444,7 @@ void members_join(struct members *m, const char *path)
     log_info("rendezvous %s: joining %u to %u nodes by %s", m->id, m->min, m->max, m->backend_name);
     if (m->max > NODES_TESTED)
         log_warning("rendezvous %s: rendezvous.nodes.max is %u; more than %d nodes are not tested: "
-                    "they may take longer than timeouts.join to meet",
+                    "they may take longer than timeouts.join to join",
                     m->id, m->max, NODES_TESTED);
     m->joined = true;
     member_join(m->member);

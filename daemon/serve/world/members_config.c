@@ -151,8 +151,8 @@ int members_reload(struct members *m, const struct config_rendezvous *before,
     int r = 0;
 
     if (differs)
-        log_warning("rendezvous: of what has changed in the configuration only etcd's endpoint and "
-                    "password count before the next start");
+        log_warning("rendezvous: of the changes to the configuration, only those of etcd's "
+                    "endpoint and password take effect before the next start");
     if (m && before->backend == CONFIG_BACKEND_ETCD && now->backend == CONFIG_BACKEND_ETCD &&
         (strcmp(before->endpoint, now->endpoint) != 0 ||
          strcmp(before->password, now->password) != 0)) {

@@ -37,7 +37,7 @@ static void members_seed_on_put_back(struct members *m, uint64_t number,
             m->id, error->path, error->message);
     else if (number != root->number)
         log_warning("rendezvous %s: the store was lost, and loaders whose spec gives no seed have "
-                    "another one on other nodes: start all trainers again from one state, or give "
+                    "another seed on other nodes: start all trainers again from one state, or give "
                     "a seed in the spec",
                     m->id);
     if (!error)

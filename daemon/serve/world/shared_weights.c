@@ -495,7 +495,7 @@ static enum shared_weights_turn shared_weights_end_turn(struct shared_loader *sh
     if (mine == ACCORD_DONE)
         return SHARED_WEIGHTS_DONE;
     dl_error_set(err, EAGAIN, "weights",
-                 "another node has withdrawn the change, as this one was late; ask again");
+                 "another node has withdrawn the change, as this node was late; try again");
     return SHARED_WEIGHTS_FAILED;
 }
 
@@ -510,7 +510,7 @@ static enum shared_weights_turn shared_weights_fail(struct shared_loader *shared
                  m->id,
                  why             ? why->message
                  : m->trouble[0] ? m->trouble
-                                 : "they have not answered in time; ask again");
+                                 : "they have not answered in time; try again");
     shared_weights_give_up(shared);
     return SHARED_WEIGHTS_FAILED;
 }
