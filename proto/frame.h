@@ -30,7 +30,7 @@ void frame_reader_deinit(struct frame_reader *reader); /* closes queued fds */
  */
 int _nodiscard_ frame_reader_reserve(struct frame_reader *reader, size_t want, uint8_t **ret_space,
                                      size_t *ret_len);
-/* What a large frame took is given back, if nothing waits. Invalidates spans. */
+/* What a large frame took is released, if nothing waits. Invalidates spans. */
 void frame_reader_trim(struct frame_reader *reader);
 void frame_reader_commit(struct frame_reader *reader, size_t len);
 

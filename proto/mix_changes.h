@@ -3,8 +3,8 @@
  * with the weights from there on. What it says holds instead of the spec's weights and schedule
  * from its first position on, so that a spec, a seed and such a list are one order. With
  * MIX_STOP_NEVER epochs are pieces of one order: positions count from the beginning of epoch 0, in
- * samples of all ranks. With other stops each epoch has an order of its own, whose length hangs on
- * its weights: weights change with an epoch, and positions are numbers of epochs.
+ * samples of all ranks. With other stops each epoch has an order of its own, whose length depends
+ * on its weights: weights change with an epoch, and positions are numbers of epochs.
  *
  * Likewise weights of single samples, of a weighted sampler. Its epochs have an order each, so
  * position p is p mod `count` of epoch p / count. The list names them by their sum alone;
@@ -68,8 +68,8 @@ int _nodiscard_ mix_changes_with_table(const struct mix_changes *changes,
 /* The list with those before the position alone, counted. -ENOMEM. */
 int _nodiscard_ mix_changes_before(struct mix_changes *changes, uint64_t position,
                                    struct mix_changes **ret);
-/* Which of a list of samples an epoch's order hangs on: changes *ret_first up to the one before the
- * returned. */
+/* Which of a list of samples an epoch's order depends on: changes *ret_first up to the one before
+ * the returned. */
 uint32_t mix_changes_of_epoch(const struct mix_changes *changes, uint64_t epoch,
                               uint32_t *ret_first);
 /* Gives the list those of its tables that another has, or lets all go (NULL). */

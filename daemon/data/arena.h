@@ -1,5 +1,5 @@
 /*
- * An arena: memory that is taken bit by bit and given back all at once. What a batch's samples
+ * An arena: memory that is taken bit by bit and released all at once. What a batch's samples
  * are made of while the batch is being made. Not thread-safe.
  */
 #ifndef DL_DATA_ARENA_H

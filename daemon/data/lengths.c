@@ -159,7 +159,7 @@ static void lengths_loading_deinit(struct loading *loading)
 static int lengths_load(struct dataset *ds, uint64_t index, struct loading *loading,
                         struct dl_error *err)
 {
-    static const struct sample_key key; /* a length must not hang on chance */
+    static const struct sample_key key; /* a length must not depend on chance */
 
     loading->sample.arena = &loading->arena;
     sample_clear(&loading->sample);

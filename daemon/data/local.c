@@ -320,7 +320,7 @@ void local_feed_end(struct local_pass *pass)
 
 /*
  * Whether a batch of the rank's samples alone is another than its rows of the batch of all ranks:
- * what it is padded to hangs on the others, and what plugins make of it may.
+ * what it is padded to depends on the others, and what plugins make of it may.
  */
 static bool local_needs_all_ranks(const struct dl_spec *spec)
 {

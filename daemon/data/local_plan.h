@@ -30,7 +30,7 @@ struct local_plans {
     uint32_t *lengths;          /* owned; NULL until they are needed */
 };
 
-void local_plans_deinit(struct local_plans *plans); /* all plans were given back */
+void local_plans_deinit(struct local_plans *plans); /* all plans were released */
 
 /* Counted. May take as long as the dataset's lengths do. */
 int _nodiscard_ local_plan_ref(struct local_plans *plans, struct dataset *ds,

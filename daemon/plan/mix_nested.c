@@ -288,7 +288,7 @@ int mixed_children_nest_all(struct mixed_children *own, const struct plan_mix *m
     struct mix_order order = {.seed = 0};
     int r = 0;
 
-    /* Its shares are known with its order: where accounts are closed they hang on it. */
+    /* Its shares are known with its order: where accounts are closed they depend on it. */
     if (mix_nested_has_steps(mix))
         r = mix_order_init(&order, &mix->schedule, 0, 0);
     around.shares = &order.shares;

@@ -11,8 +11,8 @@
  *
  * A schedule of its own, which goes with MIX_STOP_NEVER alone, counts its steps as the outermost
  * one would: in positions of that one's order. Each entry begins at the sample of the inner one
- * that is as many as it is due of the positions before, whole ones: by shares alone, which hang on
- * no seed, and by the outer ones of the spec (or, where each epoch has its own order, of the
+ * that is as many as it is due of the positions before, whole ones: by shares alone, which depend
+ * on no seed, and by the outer ones of the spec (or, where each epoch has its own order, of the
  * epoch): what is changed in the midst of an order moves no step, since samples before the change
  * must stay what they were. Where the outer one draws at random, its steps are those on average.
  *

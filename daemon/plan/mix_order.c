@@ -333,7 +333,7 @@ int mix_order_init(struct mix_order *order, const struct mix_schedule *schedule,
     return 0;
 }
 
-/* The run does not hang on them, and goes on from where it stands. */
+/* The run does not depend on them, and goes on from where it stands. */
 void mix_order_key(struct mix_order *order, uint64_t seed, uint64_t epoch)
 {
     order->seed = seed;

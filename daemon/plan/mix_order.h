@@ -7,11 +7,11 @@
  * share exceeds m, and has to before the share reaches m + 1.
  *
  * Earliest deadline first meets all of these windows, since the shares themselves are a schedule
- * of fractions that does. Its state at any time does not hang on where it was begun: two runs that
- * are begun in different states, each with those samples ahead that end first, agree once every
- * child's first window is over. (The latest sample that only one of them has had is no later than
- * before whenever they differ, as each takes the earliest it can; so they agree at the latest when
- * that one is due.) So position k is found by a run from just before the last whole sample of
+ * of fractions that does. Its state at any time does not depend on where it was begun: two runs
+ * that are begun in different states, each with those samples ahead that end first, agree once
+ * every child's first window is over. (The latest sample that only one of them has had is no later
+ * than before whenever they differ, as each takes the earliest it can; so they agree at the latest
+ * when that one is due.) So position k is found by a run from just before the last whole sample of
  * the rarest child: about 2 / its weight positions, however far k lies.
  *
  * Its state is used at multiples of MIX_WINDOW only. Between two of them the samples it has taken

@@ -62,7 +62,7 @@ uint32_t mix_shares_era(const struct mix_shares *shares, uint32_t stretch);
 mix_units mix_shares_at(const struct mix_shares *shares, uint32_t stretch, uint32_t child,
                         uint64_t t);
 
-/* Child i's weight at a position of the stretch, in units; hangs on no base. */
+/* Child i's weight at a position of the stretch, in units; depends on no base. */
 mix_units mix_shares_weight(const struct mix_shares *shares, uint32_t stretch, uint32_t child,
                             uint64_t position);
 

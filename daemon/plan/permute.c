@@ -201,7 +201,7 @@ void permute_native_init(struct permute_native *perm, uint64_t length, uint64_t 
     }
 }
 
-/* 32 bits that hang on `part` and the round's key; the upper bits are the better ones. */
+/* 32 bits that depend on `part` and the round's key; the upper bits are the better ones. */
 static inline uint64_t permute_hash(const struct permute_native *perm, unsigned round,
                                     uint64_t part)
 {

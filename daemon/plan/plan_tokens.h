@@ -76,7 +76,7 @@
  *
  * Batches that do not suffice for all ranks are cut in halves until there is one for each.
  *
- * `drop`: it is left out, and counted. Which samples that hits hangs on the epoch: with `sorted`
+ * `drop`: it is left out, and counted. Which samples that hits depends on the epoch: with `sorted`
  * and `pack` they lie anywhere in the last window, and are not the longest each time.
  *
  * `carry`: the next epoch begins with it. Only with `bucket`, and a sampler that gives every sample

@@ -9,7 +9,8 @@
  * Without replacement the native order is exponential keys (Efraimidis and Spirakis 2006): each
  * sample waits -ln(u) / weight, and those that wait least come first, which is as drawing one after
  * the other in proportion to the weights that are left. What has weight 0 comes last, by index.
- * torch does the same with numbers that hang on the build of torch, so there is nothing to follow.
+ * torch does the same with numbers that depend on the build of torch, so there is nothing to
+ * follow.
  *
  * Weights that were changed while it was read begin *legs* of the epoch. With replacement the
  * numbers are the same ones, and those from a leg's first position on are looked up in its weights.

@@ -44,7 +44,7 @@ static void lengths_told_deinit(struct told *t)
 static void lengths_complete_spec(struct dl_spec *spec, bool drawn)
 {
     if (drawn)
-        spec->seed = 0; /* the same each time: nothing but the choices hangs on it */
+        spec->seed = 0; /* the same each time: nothing but the choices depends on it */
     if (spec->sampler == SAMPLER_CLIENT) {
         spec->sampler = SAMPLER_RANDOM;
         spec->order = ORDER_NATIVE;

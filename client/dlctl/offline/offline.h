@@ -56,7 +56,7 @@ struct offline_measures {
 };
 
 /*
- * How many samples there are, and what else a plan hangs on; *ret is to be deinited in any case.
+ * How many samples there are, and what else a plan depends on; *ret is to be deinited in any case.
  * May read the whole dataset, with progress on a terminal. Refuses what has no plan; and
  * with `compare`, for somebody who wants to see how lengths differ, samples that have none.
  */

@@ -36,7 +36,7 @@ void progress_draw(const struct progress *p, const struct tally *tally);
 /* The same of what is only counted: "lengths", "images found". */
 void progress_draw_count(const struct progress *p, const char *what, uint64_t n);
 void progress_wipe(struct progress *p); /* for another line in its place; it comes again */
-void progress_end(struct progress *p);  /* wipes the line for good */
+void progress_end(struct progress *p);  /* wipes the line permanently */
 
 /* The line itself, at most `columns` wide, with the time left where it can be told: pure. */
 void progress_line(const struct tally *tally, uint64_t total, double seconds, int columns,

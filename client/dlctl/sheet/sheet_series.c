@@ -119,7 +119,7 @@ void sheet_rate(const struct sheet_batches *b, double ret[static SHEET_BINS])
 void sheet_waiting(const struct sheet_batches *b, double ret[static SHEET_BINS])
 {
     double there[SHEET_BINS] = {0}, waits[SHEET_BINS] = {0};
-    uint64_t until = 0; /* then the rank has given back all that it had */
+    uint64_t until = 0; /* then the rank has released all that it had */
 
     for (size_t i = 0; i < b->n; i++) {
         const struct sheet_batch *x = &b->list[i];

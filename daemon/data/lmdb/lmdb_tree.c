@@ -170,7 +170,7 @@ struct lmdb_walk {
 };
 
 /* Whether all pages that values have of their own are in the file, which may be cut. The last page
- * that a file says it has need not be there: pages that a transaction took and gave back. */
+ * that a file says it has need not be there: pages that a transaction took and released. */
 static int lmdb_check_values(const struct lmdb_tree *tree, const uint8_t *page, uint32_t nodes,
                              struct dl_error *err)
 {

@@ -331,7 +331,7 @@ static const struct dataset_iter_ops tokenized_iter_ops = {.next = tokenized_ite
                                                            .close = tokenized_iter_close};
 
 /*
- * What is hidden of a stream's sample hangs on the replica and on the sample's number in it, as
+ * What is hidden of a stream's sample depends on the replica and on the sample's number in it, as
  * the order of a shuffled stream does: the reader alone knows more of it.
  */
 static int tokenized_iterate(struct dataset *ds, const struct replica_params *params,

@@ -215,7 +215,7 @@ static int listener_bind_path(struct listener *l, const struct config *config, s
         return r;
     l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     /* Nobody gets in before it listens, and by then mode and group are right. Until then a client
-     * is refused, which it may take for "not yet", and not denied, which is for good. */
+     * is refused, which it may take for "not yet", and not denied, which is permanent. */
     mode_t mask = umask(0);
     r = l->fd < 0 ? -1 : bind(l->fd, (const struct sockaddr *)&address, sizeof address);
     int code = errno;

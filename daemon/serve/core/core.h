@@ -8,7 +8,7 @@
  * as their windows reach: those of high priority, of normal and of low, and last those that nobody
  * has asked for. A source has the priority of the rank that it was made for.
  *
- * Look-ahead: when a stream has planned its last step, the slots it gives back go to the rank's
+ * Look-ahead: when a stream has planned its last step, the slots it releases go to the rank's
  * next epoch, before anyone has asked for it. The stream made for that is *expected*: it has no
  * sink, its window and its predecessor's together stay within the credits, and START for that epoch
  * takes it over with the batches that are ready. So an epoch starts without a pause. If another
@@ -81,7 +81,7 @@ struct core_command {
     struct step *step;          /* this too */
     struct segment *segment;    /* borrowed */
     const struct dl_error *err; /* borrowed of the core, or of whoever gave it */
-    struct epoch *epoch;        /* given back */
+    struct epoch *epoch;        /* returned */
     char *text;                 /* owned by whoever executes it */
 };
 

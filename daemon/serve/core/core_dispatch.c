@@ -5,7 +5,7 @@
  * sharers.
  *
  * A slot has a lease for each rank that has taken the step, and one for the source from the first
- * of these on until the last rank has taken it: a slot that one rank has read and given back is
+ * of these on until the last rank has taken it: a slot that one rank has read and released is
  * still there for the others. The `tail` is the first step that some rank has yet to take; what is
  * before it the source gives up, in whatever state it is. How many ranks are at the tail is
  * counted: only when the last of them goes on are all ranks looked at, once a step.
@@ -197,7 +197,7 @@ int core_add_source(struct core *core, struct stream *source, const struct strea
 }
 
 /*
- * In the middle of an epoch ranks come back, and some may have died for good, or have come to the
+ * In the middle of an epoch ranks come back, and some may be gone permanently, or have come to the
  * epoch's end under another daemon: they are awaited as long as a trainer that has died is, counted
  * from the last one that came.
  */

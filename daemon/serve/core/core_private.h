@@ -86,7 +86,7 @@ void core_drop_oldest(struct core *core);
 
 /* Takes what there is for the rank from its source, as far as the rank's window reaches. */
 void core_take_steps(struct core *core, struct stream *stream);
-/* It takes no more from its source, for good; `lost`: it has not read the epoch to its end. */
+/* It takes no more from its source; `lost`: it has not read the epoch to its end. */
 void core_leave(struct core *core, struct stream *stream, bool lost);
 /* Nobody waits any longer for those that were awaited. */
 void core_lose_patience(struct core *core, struct stream *source);

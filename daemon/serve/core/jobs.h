@@ -8,7 +8,7 @@
  * Where nodes give out the ranks, those of different rounds are not the same ones, and nothing is
  * compared.
  *
- * Positions: the first step of each rank that was not given back. Of a rank whose client is gone
+ * Positions: the first step of each rank that was not released. Of a rank whose client is gone
  * with several epochs in its hands, the earliest counts that is not done. At most POSITIONS_MAX are
  * known, and no more than the loader's user may have of the daemon's memory; the one that was noted
  * longest ago gives way.

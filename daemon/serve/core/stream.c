@@ -240,7 +240,7 @@ uint64_t stream_next(const struct stream *stream)
 }
 
 /* Of a stream that was rewound: steps that are there already are not planned again. They are passed
- * over at once, since they can be delivered and given back before the next one is planned. */
+ * over at once, since they can be delivered and released before the next one is planned. */
 static void stream_pass_over(struct stream *stream)
 {
     while (stream->rewound && stream_find(stream, stream_next(stream)))

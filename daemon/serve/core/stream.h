@@ -3,14 +3,14 @@
  *
  * Each step is in exactly one state:
  *
- *   WAITING → RUNNING → READY → LEASED → (given back)
- *      ↑         |  \       \       \ ↘ PINNED → (given back)
- *      └─ lost ──┘   → FAULTED → LEASED → (given back)
+ *   WAITING → RUNNING → READY → LEASED → (released)
+ *      ↑         |  \       \       \ ↘ PINNED → (released)
+ *      └─ lost ──┘   → FAULTED → LEASED → (released)
  *
  * READY becomes FAULTED when too many of its samples turn out to be bad. A fault is leased as a
  * batch is, but has no slot: it takes a credit until its client says that it has read it.
  *
- * `window` counts the steps planned and not yet given back or pinned: at most `credits`. So
+ * `window` counts the steps planned and not yet released or pinned: at most `credits`. So
  * `credits` bounds what a stream takes, whether it is being filled, is ready, or is read, and one
  * slow rank never stalls another.
  *
@@ -332,7 +332,7 @@ uint64_t stream_next(const struct stream *stream);
 /* Plans the next step: WAITING. */
 struct step *stream_plan(struct stream *stream);
 
-/* The step of that number, planned and not given back; NULL: there is none. */
+/* The step of that number, planned and not released; NULL: there is none. */
 struct step *stream_find(const struct stream *stream, uint64_t number);
 
 /* A source need not plan steps before `number`. */
@@ -401,12 +401,12 @@ void step_free(struct step *step);
 bool stream_finished(const struct stream *stream); /* every step was delivered */
 /* All steps before `limit` were delivered. */
 bool stream_at_limit(struct stream *stream);
-/* Every step was delivered and given back. */
+/* Every step was delivered and released. */
 bool stream_done(const struct stream *stream);
-/* Steps before the last one planned were given back, and others before them were not. */
+/* Steps before the last one planned were released, and others before them were not. */
 bool stream_has_gaps(const struct stream *stream);
 
-/* The lowest step that is not given back. */
+/* The lowest step that is not released. */
 uint64_t stream_position(const struct stream *stream);
 
 /* The same where the client says that it wants no more: what it has pinned it has had, and what is

@@ -35,7 +35,7 @@ struct steps {
 
 struct track {
     uint64_t key;
-    uint64_t last_ns;   /* it gave back last, in this stretch; 0: it has not */
+    uint64_t last_ns;   /* it released last, in this stretch; 0: it has not */
     uint64_t waited_ns; /* since then */
     uint32_t floor;     /* batches that its client keeps while it waits, as far as is known */
     bool still;         /* it did not go on while others did, and has not since */

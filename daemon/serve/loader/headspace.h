@@ -19,7 +19,7 @@
  *                                       ENDED: that was not so for a while
  *   ENDED   does as always
  *
- * A step is the time from one batch that is given back (or pinned) to the next of the same rank.
+ * A step is the time from one batch that is released (or pinned) to the next of the same rank.
  * The first one of a burst does not count: what has run dry starts again in it; nor does a pause
  * that trainers make of their own, in a burst or before. HOLD is over after
  * HEADSPACE_HOLD_NS, whatever happens; BURST when nobody has given a batch back for
@@ -57,7 +57,7 @@ enum {
 /* A stream that is being read. */
 struct headspace_rank {
     uint64_t key;    /* its own, for ever */
-    uint32_t leased; /* what its client has; pins count as given back */
+    uint32_t leased; /* what its client has; pins count as released */
     uint32_t ready;  /* loaded for it, and not delivered */
     bool ending;     /* nothing more is to be loaded for it */
 };

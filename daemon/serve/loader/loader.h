@@ -91,7 +91,7 @@ struct loader *loader_free(struct loader *loader);
 void loader_attach(struct loader *loader, struct loader_user *user);
 /*
  * The user's streams are stopped already, and it starts no more; its leases stay until they are
- * given back, and loader_detach() comes then. Leases need no workers: these end as if the user had
+ * released, and loader_detach() comes then. Leases need no workers: these end as if the user had
  * been detached.
  */
 void loader_leave(struct loader_user *user);
@@ -101,7 +101,7 @@ void loader_detach(struct loader_user *user);
 /* Since when (ns) nobody has used the loader, which therefore can give way; UINT64_MAX: somebody
  * does. *ret_parked: jobs may come back to it. */
 uint64_t loader_unused_since(const struct loader *loader, bool *ret_parked);
-/* It has no users: its workers end, and what it has of the user's limits is given back. The loader
+/* It has no users: its workers end, and what it has of the user's limits is released. The loader
  * is freed, unless clients hold leases of it. */
 void loader_give_way(struct loader *loader);
 
@@ -186,7 +186,7 @@ int _nodiscard_ loader_share_changes(struct loader *loader, const struct stream_
                                      bool tells, const struct mix_changes *known,
                                      struct mix_changes *list, struct dl_error *err);
 
-/* The daemon ends: from now on nothing is loaded or delivered, whatever is given back. */
+/* The daemon ends: from now on nothing is loaded or delivered, whatever is released. */
 void loader_halt(struct loader *loader);
 /* Nothing more is loaded for it; leases stay. */
 void loader_stop(struct loader *loader, struct stream *stream);

@@ -219,7 +219,7 @@ void changes_drop_expected(struct loader *loader, uint64_t position)
         core_drop_expected(&loader->core, NULL);
 }
 
-/* The first of the list that anything hangs on which is read. */
+/* The first of the list on which something that is read depends. */
 static uint32_t changes_oldest(const struct loader *loader)
 {
     const struct stream *stream;

@@ -89,7 +89,7 @@ struct pool_options {
 
 int _nodiscard_ pool_new(const struct pool_options *options, struct pool **ret,
                          struct dl_error *err);
-/* Kills the workers, for good; segments stay until their last lease is back. Tasks that run are
+/* Kills the workers permanently; segments stay until their last lease is back. Tasks that run are
  * `lost`. */
 void pool_end_workers(struct pool *pool);
 /* The same, and frees it; all leases are back. */

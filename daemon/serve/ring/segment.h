@@ -5,7 +5,7 @@
  * another client reads, and modes do not help: any process of the same uid can reopen a memfd
  * through /proc writable. F_SEAL_FUTURE_WRITE does: after it nobody can make a writable mapping,
  * while those that exist go on working. So the daemon maps a segment, the one worker that fills it
- * maps it, and then it is sealed for everybody else, for good. The price is that a new worker
+ * maps it, and then it is sealed for everybody else permanently. The price is that a new worker
  * cannot map an old one's segment: it gets new ones, and the old are retired as their last readers
  * let go. The seal is not the only wall: what clients get is open for reading only, and to open it
  * again for writing takes the rights of its owner. The other way, copying each batch from private

@@ -130,7 +130,7 @@ static bool session_is_last_word(enum message_number number)
 
 /*
  * A client that is killed leaves what it wrote in the socket, but its end can be noticed first, as
- * when it had not read all either. What it gave back it had done with, so that counts.
+ * when it had not read all either. What it released it had done with, so that counts.
  */
 static void session_hear_last_words(struct session *s)
 {
@@ -151,7 +151,7 @@ static void session_hear_last_words(struct session *s)
 
 static void session_free_waiting(struct session *s, struct waiting *waiting);
 
-/* Whatever it has had is given back. Without STOP or CLOSE: jobs may come back. A loader that
+/* Whatever it has had is released. Without STOP or CLOSE: jobs may come back. A loader that
  * breaks meanwhile may take others of these with it. */
 static void session_let_go(struct session *s)
 {

@@ -68,7 +68,7 @@ void left_out_ask(struct left_out *l, struct absence *absence);
 void left_out_tell(struct left_out *l);
 /* Now and then: what the store did not take. */
 void left_out_tell_again(struct left_out *l);
-/* The node is gone for good, and forgotten. */
+/* The node is gone permanently, and forgotten. */
 void left_out_untell(const struct left_out *l, uint64_t node);
 /* What others tell at the epoch's end is not known yet. */
 bool left_out_is_hearing(struct left_out *l, const struct progress_point *end);

@@ -50,7 +50,7 @@ int _nodiscard_ members_reload(struct members *members, const struct config_rend
  * that the next one takes its place at once (predecessor.h). `members` NULL is fine. */
 void members_join(struct members *members, const char *path);
 /*
- * Closes the run for all nodes and for good: streams in its world end, and no node can join under
+ * Closes the run for all nodes permanently: streams in its world end, and no node can join under
  * this id any more. The view `members` says when that is done, or has failed. `members` NULL:
  * -ENOTSUP.
  */

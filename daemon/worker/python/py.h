@@ -17,7 +17,7 @@ static inline void py_decrefp(PyObject **object)
     Py_CLEAR(*object);
 }
 
-/* An owned reference, given back at the end of the scope. */
+/* An owned reference, released at the end of the scope. */
 #define _cleanup_py_ _cleanup_(py_decrefp)
 
 #endif
