@@ -9,6 +9,7 @@
  */
 #include "daemon/data/image/transforms.h"
 #include "proto/yaml.h"
+#include "tests/lib/read_file.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -70,22 +71,6 @@ static int time_list(struct loop *loop, const char *text, double seconds, struct
     transforms_free(transforms);
     value_deinit(&list);
     return r;
-}
-
-static uint8_t *read_file(const char *path, size_t *ret)
-{
-    FILE *file = fopen(path, "rb");
-    uint8_t *data = NULL;
-    long size;
-
-    if (file && fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) > 0) {
-        rewind(file);
-        data = malloc((size_t)size);
-        *ret = data ? fread(data, 1, (size_t)size, file) : 0;
-    }
-    if (file)
-        fclose(file);
-    return data;
 }
 
 int main(int argc, char **argv)

@@ -53,14 +53,25 @@ class LeftOut(test_daemons.Epochs):
         self.begin(trainers)
         return trainers
 
-    def test_node_dies(self):
-        """What is told is what is missing, to the sample."""
+    def c_dies(self, *had):
+        """(daemons, trainers): of three nodes the last is killed, once its ranks and the others' have had so many
+        steps, and that was published."""
         daemons = self.nodes(2)
         trainers = self.trainers_of(*daemons)
-        self.take(trainers, 20, 20, 20, 20, 2, 3)
+        self.take(trainers, *had)
         self.beats(daemons, "c", 3)
         daemons[2].kill()
         self.round_of(daemons[0], 1)
+        return daemons, trainers
+
+    def begin_again(self, stayed):
+        for trainer in stayed:
+            trainer.told_at_once()
+        self.begin(stayed)
+
+    def test_node_dies(self):
+        """What is told is what is missing, to the sample."""
+        daemons, trainers = self.c_dies(20, 20, 20, 20, 2, 3)
         stayed = trainers[:4]
         self.assertEqual({tuple(trainer.told_at_once().message.split()[:3]) for trainer in stayed},
                          {("changed:", "round", "0")})
@@ -87,15 +98,8 @@ class LeftOut(test_daemons.Epochs):
 
     def test_nothing_is_missing(self):
         """Its ranks were where the others were."""
-        daemons = self.nodes(2)
-        trainers = self.trainers_of(*daemons)
-        self.take(trainers, *[5] * 6)
-        self.beats(daemons, "c", 3)
-        daemons[2].kill()
-        self.round_of(daemons[0], 1)
-        for trainer in trainers[:4]:
-            trainer.told_at_once()
-        self.begin(trainers[:4])
+        daemons, trainers = self.c_dies(*[5] * 6)
+        self.begin_again(trainers[:4])
         self.know(daemons[:2], 0)
         self.finish(trainers[:4], others=trainers[4:])
         self.assertEqual([trainer.left_out for trainer in trainers[:4]], [""] * 4)
@@ -109,16 +113,9 @@ class LeftOut(test_daemons.Epochs):
         self.come_later("d")
 
     def come_later(self, name):
-        daemons = self.nodes(2)
-        trainers = self.trainers_of(*daemons)
+        daemons, trainers = self.c_dies(20, 20, 20, 20, 2, 3)
         stayed = trainers[:4]
-        self.take(trainers, 20, 20, 20, 20, 2, 3)
-        self.beats(daemons, "c", 3)
-        daemons[2].kill()
-        self.round_of(daemons[0], 1)
-        for trainer in stayed:
-            trainer.told_at_once()
-        self.begin(stayed)
+        self.begin_again(stayed)
         self.know(daemons[:2], 360)
         daemon = self.node(name, 2, 3)
         self.round_of(daemon, 2)
@@ -254,16 +251,9 @@ class WithEtcd(LeftOut, test_daemons.ClusterCase):
 
     def test_what_the_dead_have_written_goes(self):
         """Once it has been told, and the epoch after it is over, too."""
-        daemons = self.nodes(2)
-        trainers = self.trainers_of(*daemons)
+        daemons, trainers = self.c_dies(20, 20, 20, 20, 2, 3)
         stayed = trainers[:4]
-        self.take(trainers, 20, 20, 20, 20, 2, 3)
-        self.beats(daemons, "c", 3)
-        daemons[2].kill()
-        self.round_of(daemons[0], 1)
-        for trainer in stayed:
-            trainer.told_at_once()
-        self.begin(stayed)
+        self.begin_again(stayed)
         for epoch in range(3):
             for trainer in stayed:
                 self.assertFalse(trainer.take())

@@ -11,28 +11,13 @@
  */
 #include "daemon/data/image/image.h"
 #include "daemon/data/image/image_files.h"
+#include "tests/lib/read_file.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 static const struct spec_image any_crop = {
     .transform = TRANSFORM_RANDOM_CROP, .scale = {0.08, 1}, .aspect = {3.0 / 4, 4.0 / 3}};
-
-static uint8_t *read_file(const char *path, size_t *ret)
-{
-    FILE *file = fopen(path, "rb");
-    uint8_t *data = NULL;
-    long size;
-
-    if (file && fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0) {
-        rewind(file);
-        data = malloc((size_t)size + 1);
-        *ret = data ? fread(data, 1, (size_t)size, file) : 0;
-    }
-    if (file)
-        fclose(file);
-    return data;
-}
 
 static int decode(struct image_decoder *decoder, const struct spec_image *spec, struct rng *rng,
                   const char *path, const char *out, struct image_size *ret, struct dl_error *err)

@@ -12,6 +12,7 @@
 #include "daemon/data/image/transforms.h"
 #include "proto/dtype.h"
 #include "proto/yaml.h"
+#include "tests/lib/read_file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -128,22 +129,6 @@ static const struct draws_ops script_ops = {
     .choice = script_choice,
     .dirichlet = script_dirichlet,
 };
-
-static uint8_t *read_file(const char *path, size_t *ret)
-{
-    FILE *file = fopen(path, "rb");
-    uint8_t *data = NULL;
-    long size;
-
-    if (file && fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0) {
-        rewind(file);
-        data = malloc((size_t)size + 1);
-        *ret = data ? fread(data, 1, (size_t)size, file) : 0;
-    }
-    if (file)
-        fclose(file);
-    return data;
-}
 
 struct tool {
     struct image_decoder *decoder;

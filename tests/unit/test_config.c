@@ -2,29 +2,11 @@
  * The configuration: each key of config.def with values that are good, and each wrong value with
  * the whole message that a user gets for it.
  */
-#include "tests/lib/harness.h"
-
-#include "daemon/serve/base/config.h"
+#include "tests/unit/config_case.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
-
-static const char *write_text(const char *text)
-{
-    return harness_file("dloaderd.conf", text, strlen(text));
-}
-
-static struct config load(const char *text)
-{
-    struct config config = {0};
-    struct dl_error err = {0};
-
-    if (config_load(write_text(text), &config, &err) != 0)
-        fail_msg("%s is refused: %s: %s", text, err.path, err.message);
-    assert_int_equal(err.code, 0);
-    return config;
-}
 
 /* It is refused at that line with that path and message, and nothing is returned. */
 static void expect_refused(const char *text, int code, const char *where, uint32_t line,

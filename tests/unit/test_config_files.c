@@ -1,29 +1,11 @@
 /* The configuration's file, whatever its keys are, and the worker's program. */
-#include "tests/lib/harness.h"
-
-#include "daemon/serve/base/config.h"
 #include "proto/limits.h"
+#include "tests/unit/config_case.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
-static const char *write_text(const char *text)
-{
-    return harness_file("dloaderd.conf", text, strlen(text));
-}
-
-static struct config load(const char *text)
-{
-    struct config config = {0};
-    struct dl_error err = {0};
-
-    if (config_load(write_text(text), &config, &err) != 0)
-        fail_msg("%s is refused: %s: %s", text, err.path, err.message);
-    assert_int_equal(err.code, 0);
-    return config;
-}
 
 /* ---- files ---------------------------------------------------------------------------------- */
 

@@ -47,23 +47,25 @@ static const struct top_texts NOW = {
 };
 
 /* clang-format off */
-static const char SCREEN_80[] =
-    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB, by name\n"
-    "LOADER      STATE     BATCH/S SAMPLE/S WAIT RING         MEMORY FAULT RETRY  BAD\n"
-    "images      open           20     1280  39% ##=--...    3.0 MiB     0     3    2\n"
-    "  loader-bound: the trainer waited 0.6 s for batches, 93 % of its time; 2\n"
-    "  workers are busy for 99 % of the time, and fetch takes 100 % of that\n"
-    "\n"
-    "LOADER       EPOCH RANKS PROGRESS              DONE         STEPS  STEP/S   LEFT\n"
-    "images           3   2/2 ##...................  14%        56/400      18   22 s\n"
-    "\n"
-    "LOADER       EPOCH   RANK WAIT          STEP SAMPLE/S READY HELD PINNED STATE\n"
-    "images           3    0/2  75%        30/200      640     1    1      0 running\n"
-    "images           3    1/2   3%        26/200      512     0    2      0 running\n"
-    "\n"
-    "LOADER       WORKER STATE     CPU     MEMORY TASK/S DIED    STEP SAMPLES\n"
-    "images            0 ready    100%    5.0 MiB     10    0      31 64, 71, 99, ~ ~\n"
+#define ROWS_80                                                                          \
+    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB, by name\n"                    \
+    "LOADER      STATE     BATCH/S SAMPLE/S WAIT RING         MEMORY FAULT RETRY  BAD\n" \
+    "images      open           20     1280  39% ##=--...    3.0 MiB     0     3    2\n" \
+    "  loader-bound: the trainer waited 0.6 s for batches, 93 % of its time; 2\n"        \
+    "  workers are busy for 99 % of the time, and fetch takes 100 % of that\n"           \
+    "\n"                                                                                 \
+    "LOADER       EPOCH RANKS PROGRESS              DONE         STEPS  STEP/S   LEFT\n" \
+    "images           3   2/2 ##...................  14%        56/400      18   22 s\n" \
+    "\n"                                                                                 \
+    "LOADER       EPOCH   RANK WAIT          STEP SAMPLE/S READY HELD PINNED STATE\n"    \
+    "images           3    0/2  75%        30/200      640     1    1      0 running\n"  \
+    "images           3    1/2   3%        26/200      512     0    2      0 running\n"  \
+    "\n"                                                                                 \
+    "LOADER       WORKER STATE     CPU     MEMORY TASK/S DIED    STEP SAMPLES\n"         \
+    "images            0 ready    100%    5.0 MiB     10    0      31 64, 71, 99, ~ ~\n" \
     "images            1 starting  50%    1.0 MiB     10    1       - -\n"
+static const char SCREEN_80[] =
+    ROWS_80
     "\n"
     "\n"
     "\n"
@@ -135,23 +137,7 @@ static const char SCREEN_20[] =
     "images           39%\n"
     "PROGRESS        LEFT\n"
     "#............   22 s\n";
-static const char SCREEN_TEXT[] =
-    "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB, by name\n"
-    "LOADER      STATE     BATCH/S SAMPLE/S WAIT RING         MEMORY FAULT RETRY  BAD\n"
-    "images      open           20     1280  39% ##=--...    3.0 MiB     0     3    2\n"
-    "  loader-bound: the trainer waited 0.6 s for batches, 93 % of its time; 2\n"
-    "  workers are busy for 99 % of the time, and fetch takes 100 % of that\n"
-    "\n"
-    "LOADER       EPOCH RANKS PROGRESS              DONE         STEPS  STEP/S   LEFT\n"
-    "images           3   2/2 ##...................  14%        56/400      18   22 s\n"
-    "\n"
-    "LOADER       EPOCH   RANK WAIT          STEP SAMPLE/S READY HELD PINNED STATE\n"
-    "images           3    0/2  75%        30/200      640     1    1      0 running\n"
-    "images           3    1/2   3%        26/200      512     0    2      0 running\n"
-    "\n"
-    "LOADER       WORKER STATE     CPU     MEMORY TASK/S DIED    STEP SAMPLES\n"
-    "images            0 ready    100%    5.0 MiB     10    0      31 64, 71, 99, ~ ~\n"
-    "images            1 starting  50%    1.0 MiB     10    1       - -\n";
+static const char SCREEN_TEXT[] = ROWS_80;
 static const char SCREEN_OTHER[] =
     "dloaderd 1.2.3 running, up 1:00, 2 sessions, 3.0 MiB, by name\n"
     "that loader is not open\n";

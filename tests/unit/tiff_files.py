@@ -5,7 +5,6 @@ import zlib
 
 import numpy as np
 
-_SIZES = {3: 2, 4: 4, 16: 8}
 _CODES = {3: "H", 4: "I", 16: "Q"}
 
 
