@@ -531,7 +531,7 @@ class Known(Shards):
         pictures = self.pictures
         reasons = {
             "select_files: .*is_even is called": self.data(select_files=is_even),
-            "handler: .*warn_and_continue may go on": self.data(handler=wds.warn_and_continue),
+            "handler: .*warn_and_continue may continue": self.data(handler=wds.warn_and_continue),
             "decode: 'l8' is not one of": self.data().decode("l8"),
             "is_even is not known": self.data().decode("pil").select(is_even),
             "shout is not known": self.data().decode(shout),
