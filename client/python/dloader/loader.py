@@ -333,7 +333,7 @@ class Loader:
             raise ValueError(f"world_size: {world_size!r} is neither an integer nor 'cluster'")
         rank = _integer("rank", rank, 0, _WORLD_MAX - 1)
         if mesh is not None and world_size is not None:
-            raise ValueError(f"world_size: {world_size!r} was given together with mesh, which determines it; "
+            raise ValueError(f"world_size: {world_size!r} was given together with mesh, which says it; "
                              "leave it out")
         if mesh is not None:
             given = _world.find(rank, None)
