@@ -70,6 +70,17 @@ static int hosts_send_with(struct dl_client *client, int fd, uint64_t deadline)
     }
 }
 
+int hosts_push_fd(struct dl_client *client, const struct dl_message *msg, int fd)
+{
+    client_send(client, msg);
+    struct dl_span out = connection_output(&client->conn);
+    ssize_t n = fdpass_send(client->fd, out.data, out.len, &fd, 1, MSG_DONTWAIT);
+    if (n < 0 || (size_t)n != out.len)
+        return n < 0 ? (int)n : -EAGAIN;
+    connection_written(&client->conn, (size_t)n);
+    return 0;
+}
+
 int hosts_send_fd(struct dl_client *client, const struct dl_message *msg, int fd, uint64_t deadline)
 {
     int r = hosts_flush_all(client, deadline);
@@ -211,14 +222,10 @@ static int hosts_send_again(struct dl_client *client, struct brought_host *host)
 
     if (r < 0)
         return r == -EPIPE || r == -ECONNRESET ? 1 : r;
-    client_send(client, &msg);
-    struct dl_span out = connection_output(&client->conn);
-    ssize_t n = fdpass_send(client->fd, out.data, out.len, &sock, 1, MSG_DONTWAIT);
-    if (n < 0 || (size_t)n != out.len)
-        return n < 0 ? (int)n : -EAGAIN;
-    connection_written(&client->conn, (size_t)n);
-    host->has_it = client->incarnation;
-    return 0;
+    r = hosts_push_fd(client, &msg, sock);
+    if (r == 0)
+        host->has_it = client->incarnation;
+    return r;
 }
 
 int hosts_send(struct dl_client *client, struct brought_host **list, uint64_t *ret_ended)

@@ -493,7 +493,10 @@ void former_leases_report(struct dl_epoch *epoch);
 int _nodiscard_ hosts_send(struct dl_client *client, struct brought_host **list,
                            uint64_t *ret_ended);
 /* The loader, which was opened, takes those that its spec names. */
-/* A message with a descriptor, borrowed, when all that was queued before is on its way. 0 or the
+/* A message with a descriptor, borrowed, behind all that is queued, and all of it at once: 0,
+ * -EAGAIN or another negative errno. */
+int _nodiscard_ hosts_push_fd(struct dl_client *client, const struct dl_message *msg, int fd);
+/* The same when all that was queued before is on its way. 0 or the
  * latched error. */
 int _nodiscard_ hosts_send_fd(struct dl_client *client, const struct dl_message *msg, int fd,
                               uint64_t deadline);

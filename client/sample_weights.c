@@ -5,12 +5,10 @@
  * again (proto/shared/weight_files.h).
  */
 #include "client/internal.h"
-#include "proto/fdpass.h"
 #include "proto/shared/weight_files.h"
 #include "proto/value.h"
 
 #include <errno.h>
-#include <sys/socket.h>
 
 /* ---- bringing -------------------------------------------------------------------------------- */
 
@@ -18,20 +16,6 @@ static struct dl_message sample_weights_message(const struct weight_table *table
 {
     return (struct dl_message){.number = DL_MSG_TABLE,
                                .table = {.samples = table->n, .sum = table->sum}};
-}
-
-/* All of it at once, or -EAGAIN. */
-static int sample_weights_push(struct dl_client *client, const struct weight_table *table, int fd)
-{
-    const struct dl_message msg = sample_weights_message(table);
-
-    client_send(client, &msg);
-    struct dl_span out = connection_output(&client->conn);
-    ssize_t n = fdpass_send(client->fd, out.data, out.len, &fd, 1, MSG_DONTWAIT);
-    if (n < 0 || (size_t)n != out.len)
-        return n < 0 ? (int)n : -EAGAIN;
-    connection_written(&client->conn, (size_t)n);
-    return 0;
 }
 
 /* `waits`: until the daemon takes it. 0; or a negative errno with `err`, or latched. */
@@ -43,10 +27,9 @@ static int sample_weights_bring_table(struct dl_client *client, const struct wei
     if (fd < 0)
         return dl_error_set(err, -fd, "weights", "no memory to pass them to the daemon: %s",
                             strerror(-fd));
-    if (!waits)
-        return sample_weights_push(client, table, fd);
     const struct dl_message msg = sample_weights_message(table);
-    return hosts_send_fd(client, &msg, fd, deadline_after(REQUEST_TIMEOUT));
+    return waits ? hosts_send_fd(client, &msg, fd, deadline_after(REQUEST_TIMEOUT))
+                 : hosts_push_fd(client, &msg, fd);
 }
 
 /* The daemon has them: it has told the list, or taken a START of that epoch or an earlier one. */

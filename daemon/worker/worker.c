@@ -4,8 +4,8 @@
 #include "daemon/data/lengths.h"
 #include "daemon/data/shared_index.h"
 #include "daemon/worker/forked.h"
+#include "daemon/worker/worker_socket.h"
 #include "proto/common/clock.h"
-#include "proto/fdpass.h"
 #include "proto/queue.h"
 
 #include <assert.h>
@@ -89,26 +89,9 @@ struct worker {
 
 /* ---- talking to the daemon ------------------------------------------------------------------ */
 
-/* `fd`: -1, or what goes with it, and stays the caller's. */
-static int worker_send_with(struct worker *w, const struct dl_message *msg, int fd)
-{
-    _cleanup_(buffer_deinit)
-    struct dl_buffer out = {0};
-    int r = message_encode(msg, &out);
-
-    for (size_t at = 0; r == 0 && at < out.len;) {
-        ssize_t n = fdpass_send(w->sock, out.data + at, out.len - at, &fd, at == 0 && fd >= 0, 0);
-        if (n < 0)
-            r = (int)n;
-        else
-            at += (size_t)n;
-    }
-    return r;
-}
-
 static int worker_send_message(struct worker *w, const struct dl_message *msg)
 {
-    return worker_send_with(w, msg, -1);
+    return worker_socket_send(w->sock, msg, -1);
 }
 
 static int worker_send_failed(struct worker *w, uint32_t segment, const struct dl_error *err)
@@ -139,8 +122,8 @@ static void worker_tell_opening(void *owner, const char *what, uint64_t done, ui
 /* As shared_indexes.offer. */
 static int worker_offer_index(void *owner, const char *place, uint32_t form, uint64_t key, int fd)
 {
-    return worker_send_with(
-        owner,
+    return worker_socket_send(
+        ((struct worker *)owner)->sock,
         &(struct dl_message){.number = DL_MSG_W_INDEXED,
                              .w_indexed = {.place = span_str(place), .form = form, .key = key}},
         fd);
@@ -481,8 +464,10 @@ static int worker_handle_index(struct worker *w, const struct dl_msg_w_index *ms
     return shared_indexes_add(&w->inputs.indexes, msg->place, (uint32_t)msg->form, steal_fd(&fd));
 }
 
-static int worker_handle_message(struct worker *w, const struct dl_message *msg)
+static int worker_handle_message(void *owner, const struct dl_message *msg)
 {
+    struct worker *w = owner;
+
     switch (msg->number) {
     case DL_MSG_W_OPEN:
         return worker_handle_open(w, &msg->w_open);
@@ -508,29 +493,7 @@ static int worker_handle_message(struct worker *w, const struct dl_message *msg)
 /* Reads what the socket has. 0, or negative: -EPIPE when the daemon has gone. */
 static int worker_handle_socket(struct worker *w)
 {
-    ssize_t n = fdpass_recv(w->sock, &w->reader, MSG_DONTWAIT);
-
-    if (n == -EAGAIN)
-        return 0;
-    if (n <= 0)
-        return n == 0 ? -EPIPE : (int)n;
-    for (;;) {
-        struct dl_span payload;
-        struct dl_message msg;
-        struct dl_error err = {0};
-        int r = frame_reader_next(&w->reader, &payload);
-
-        if (r <= 0)
-            return r;
-        r = message_decode(payload.data, payload.len, TO_WORKER, &msg, &err);
-        if (r == 0)
-            r = worker_handle_message(w, &msg);
-        if (r < 0) {
-            if (r != -EPIPE)
-                fprintf(stderr, "dloader-worker: %s\n", err.code ? err.message : strerror(-r));
-            return r;
-        }
-    }
+    return worker_socket_read(w->sock, &w->reader, "dloader-worker", worker_handle_message, w);
 }
 
 /* ---- tasks ---------------------------------------------------------------------------------- */

@@ -2,8 +2,7 @@
 
 #include "daemon/worker/python/engine.h"
 #include "daemon/worker/sandbox.h"
-
-#include "proto/fdpass.h"
+#include "daemon/worker/worker_socket.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,20 +32,9 @@ struct host {
     uint32_t room;
 };
 
-static int python_host_send_message(struct host *h, const struct dl_message *msg)
+static int python_host_send_message(const struct host *h, const struct dl_message *msg)
 {
-    _cleanup_(buffer_deinit)
-    struct dl_buffer out = {0};
-    int r = message_encode(msg, &out);
-
-    for (size_t at = 0; r == 0 && at < out.len;) {
-        ssize_t n = fdpass_send(h->place.sock, out.data + at, out.len - at, NULL, 0, 0);
-        if (n < 0)
-            r = (int)n;
-        else
-            at += (size_t)n;
-    }
-    return r;
+    return worker_socket_send(h->place.sock, msg, -1);
 }
 
 /* ---- the forked worker ----------------------------------------------------------------------- */
@@ -262,8 +250,10 @@ static void python_host_deinit(struct host *h)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-static int python_host_handle_message(struct host *h, const struct dl_message *msg)
+static int python_host_handle_message(void *owner, const struct dl_message *msg)
 {
+    struct host *h = owner;
+
     switch (msg->number) {
     case DL_MSG_W_FORK:
         return python_host_handle_fork(h, &msg->w_fork);
@@ -272,34 +262,6 @@ static int python_host_handle_message(struct host *h, const struct dl_message *m
         return 0;
     default:
         return -EPROTO;
-    }
-}
-
-/* 0, or negative: -EPIPE when the daemon has gone. */
-static int python_host_read_socket(struct host *h)
-{
-    ssize_t n = fdpass_recv(h->place.sock, &h->reader, MSG_DONTWAIT);
-
-    if (n == -EAGAIN)
-        return 0;
-    if (n <= 0)
-        return n == 0 || n == -ECONNRESET ? -EPIPE : (int)n;
-    for (;;) {
-        struct dl_span payload;
-        struct dl_message msg;
-        struct dl_error err = {0};
-        int r = frame_reader_next(&h->reader, &payload);
-
-        if (r <= 0)
-            return r;
-        r = message_decode(payload.data, payload.len, TO_WORKER, &msg, &err);
-        if (r == 0)
-            r = python_host_handle_message(h, &msg);
-        if (r < 0) {
-            if (r != -EPIPE)
-                fprintf(stderr, "dloader.host: %s\n", err.code ? err.message : strerror(-r));
-            return r;
-        }
     }
 }
 
@@ -331,7 +293,8 @@ static int python_host_handle_channel(struct host *h)
 
 static int python_host_handle_socket(struct host *h)
 {
-    int r = python_host_read_socket(h);
+    int r = worker_socket_read(h->place.sock, &h->reader, "dloader.host",
+                               python_host_handle_message, h);
 
     return r == -EPIPE || (r < 0 && python_host_is_clients(h)) ? python_host_part(h) : r;
 }
