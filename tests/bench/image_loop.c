@@ -98,14 +98,9 @@ static int map_files(struct loop *loop)
     return loop->files ? 0 : fail("list it: no memory", loop->opt.images);
 }
 
-static struct plan *planp_free(struct plan **plan)
-{
-    return *plan = plan_free(*plan);
-}
-
 static int make_order(struct loop *loop, uint64_t epoch)
 {
-    _cleanup_(planp_free)
+    _cleanup_(plan_freep)
     struct plan *plan = NULL;
 
     if (plan_new(&(struct plan_params){.length = loop->n,

@@ -118,14 +118,9 @@ static int map_ring(struct roofline *rl)
     return 0;
 }
 
-static struct plan *planp_free(struct plan **plan)
-{
-    return *plan = plan_free(*plan);
-}
-
 static int make_order(struct roofline *rl, uint64_t epoch)
 {
-    _cleanup_(planp_free)
+    _cleanup_(plan_freep)
     struct plan *plan = NULL;
     int r = plan_new(&(struct plan_params){.length = rl->opt.rows,
                                            .order = PLAN_TORCH,

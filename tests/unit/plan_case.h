@@ -15,12 +15,7 @@ static inline struct plan *prepared(struct plan_params params)
     return plan;
 }
 
-static inline void free_planp(struct plan **plan)
-{
-    *plan = plan_free(*plan);
-}
-
-#define _cleanup_plan_ _cleanup_(free_planp)
+#define _cleanup_plan_ _cleanup_(plan_freep)
 
 static inline uint32_t below(uint64_t *state, uint32_t n)
 {

@@ -23,12 +23,7 @@ static struct plan *make(struct plan_params params)
     return plan;
 }
 
-static void free_planp(struct plan **plan)
-{
-    *plan = plan_free(*plan);
-}
-
-#define _cleanup_plan_ _cleanup_(free_planp)
+#define _cleanup_plan_ _cleanup_(plan_freep)
 
 /* The whole order; returns how many. */
 static size_t whole(struct plan_params params, uint64_t *ret)
