@@ -218,7 +218,7 @@ class OurWriters(KindCase):
         # What is listed is a sound, or an error that says where.
         self.assert_refused({**tar, "audio": ["cls"]},
                             r"s\.tar: its member 00000\.cls at byte \d+ is a sound that cannot be read: it has 1 bytes")
-        self.assert_refused({**arrow, "audio": ["id"]}, "its column id is of type int64, not bytes, and cannot be a sound")
+        self.assert_refused({**arrow, "audio": ["id"]}, "column id is of type int64, not bytes, and cannot be a sound")
         self.assert_refused({**arrow, "audio": ["other"]}, "has no column other; see dataset.audio")
         self.assert_refused({**parquet, "audio": ["id"]}, "its column id has no sounds, which are bytes")
         self.assert_refused({**parquet, "fields": ["id"]}, "dataset.audio has a column that is not among the fields")

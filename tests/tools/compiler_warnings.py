@@ -16,7 +16,7 @@ import sys
 
 
 def without_output(command):
-    """The words of the command, to which -fsyntax-only is added, without what it writes and ccache, which keeps none."""
+    """The words of the command with -fsyntax-only, without its output, and without ccache, which keeps none of that."""
     words = [word for word in shlex.split(command) if os.path.basename(word) != "ccache"]
     for option, values in (("-o", 1), ("-MF", 1), ("-MQ", 1), ("-MD", 0), ("-c", 0)):
         while option in words:
