@@ -317,7 +317,7 @@ void epoch_leave_stream(struct dl_epoch *epoch)
 {
     struct dl_client *client = epoch->loader->client;
 
-    /* What nobody has seen is not acknowledged: it is given back once the stream has stopped. STOP
+    /* What nobody has seen is not acknowledged: it is released once the stream has stopped. STOP
      * also comes after FINISHED: it is what frees the stream's number. */
     epoch_queue_pending(epoch);
     if (epoch_rules_of(epoch)->daemon_has_it)

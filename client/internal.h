@@ -298,7 +298,7 @@ struct dl_epoch {
 
     uint32_t credits;
     uint32_t lent;     /* credits in use, once the daemon has read all that we sent */
-    uint32_t unsent;   /* credits that the pending lists below give back when sent */
+    uint32_t unsent;   /* credits that the pending lists below return when sent */
     uint32_t flush_at; /* pending steps that are sent without waiting for a better moment */
     uint32_t n_releases, n_pins;
     uint32_t n_former_returned; /* leases of gone daemons that were released since the daemon was

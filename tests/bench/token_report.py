@@ -30,7 +30,7 @@ def most_ratio(lengths):
 def bucket_bound(lengths, interval):
     """(padding share if every sample is padded to its bucket's greatest length, the same if all
     lengths of a bucket were as likely as each other). The first is the bound, the second says what
-    it hangs on."""
+    it depends on."""
     tokens = sum(lengths)
     padded = sum(-(-n // interval) * interval for n in lengths)
     extra = (interval - 1) / 2

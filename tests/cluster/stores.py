@@ -111,7 +111,7 @@ class Etcd:
         self.ask("kv/deleterange", {"key": "AA==", "range_end": "AA=="})
 
     def revoke(self):
-        """All leases, and with them what hangs on them. How many there were."""
+        """All leases, and with them what depends on them. How many there were."""
         leases = self.ask("lease/leases", {}).get("leases", [])
         for lease in leases:
             self.ask("lease/revoke", lease)

@@ -102,7 +102,7 @@ class Meet(Epochs):
                       daemons[1].log)
 
     def test_a_run_is_closed(self):
-        """On all nodes, and for good."""
+        """On all nodes, and permanently."""
         daemons = [self.node(name, 2, 2) for name in ("a", "b")]
         trainers = self.trainers(*daemons)
         self.begin(trainers)

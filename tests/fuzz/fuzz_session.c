@@ -5,7 +5,7 @@
  *
  * After each event all that is counted is counted anew; whatever a client is told is decoded and
  * compared with what it was told before: no step comes twice, no slot is two clients' or held again
- * before it was given back, unless these are ranks that have other rows of it; no window is
+ * before it was released, unless these are ranks that have other rows of it; no window is
  * overdrawn. At the end nothing is left.
  *
  * Input: a byte, whether timers (bit 0) run out at once or never; then events of one to four bytes,

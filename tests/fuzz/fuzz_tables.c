@@ -464,7 +464,7 @@ static void play(struct game *game, uint8_t event, uint8_t whom)
     case 'n': /* new stream */
         begin(game, model);
         break;
-    case 'c': /* close: retire the segment, for good */
+    case 'c': /* close: retire the segment, permanently */
         if (whom < 16) {
             FUZZ_ASSERT(slot_table_retire(&game->segment.slots) ==
                         (game->segment.slots.in_state[SLOT_RETIRED] == game->segment.slots.count));

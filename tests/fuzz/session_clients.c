@@ -141,7 +141,7 @@ static void hear_deliver(const struct game *g, struct client *c, const struct dl
     }
 }
 
-/* It takes a credit until it is given back, and has no slot. */
+/* It takes a credit until it is released, and has no slot. */
 static void hear_fault(struct client *c, const struct dl_msg_fault *msg)
 {
     struct told_stream *stream = find_stream(c, msg->stream);

@@ -33,7 +33,7 @@ def shares(step):
 
 
 class Rank:
-    """One rank, a session of its own; `batches` are those it has not given back."""
+    """One rank, a session of its own; `batches` are those it has not released."""
 
     def __init__(self, case, daemon, rank, world=WORLD, step=0, epoch=0, credits=0, job="",
                  before=(), **more):
@@ -50,7 +50,7 @@ class Rank:
         self.stream = self.started["stream"]
 
     def next(self):
-        """The next batch, to be given back by release(); None at the end."""
+        """The next batch, which release() releases; None at the end."""
         if not self.arrived:
             self.arrived = self.client.next_batches()
         if not self.arrived:
@@ -74,7 +74,7 @@ class Rank:
         return samples
 
     def to_the_end(self):
-        """The rest of the epoch, given back at once; first what is held."""
+        """The rest of the epoch, released at once; first what is held."""
         samples = [batch.indices for batch in self.batches]
         self.release()
         while self.next():

@@ -37,7 +37,7 @@ def text_list(strings):
 
 class Peer:
     """Serves one session of one loader in a thread. `script` is what comes after STARTED; where it
-    yields it waits until a batch was given back.
+    yields it waits until a batch was released.
     """
 
     def __init__(self, path, opened, started, script):

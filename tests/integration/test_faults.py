@@ -169,7 +169,7 @@ class EveryAttempt(TestCase):
                                                 "the last: .*was killed by SIGKILL")
 
     def test_a_loader_that_ends_behind_its_epoch(self):
-        """Its batches can still be given back, and the epoch stopped, as that of any other."""
+        """Its batches can still be released, and the epoch stopped, as that of any other."""
         client, loader, kill = self.idle_deaths("short", dataset={"length": 16})
         stream = client.start(loader, credits=2)["stream"]
         batches = []

@@ -88,7 +88,7 @@ class Shot(JobCase):
             words = trainer.stdout.readline().split()
             self.assertEqual(words[0], "at")
             begin, before = (int(words[1]), int(words[2])), begin
-            # Nothing is passed over that was not given back, and of what was given back nothing
+            # Nothing is passed over that was not released, and of what was released nothing
             # but what lies behind a pin comes again.
             self.assertGreaterEqual(begin, before)
             self.assertLessEqual(begin, (last[0], last[1] + 1) if last[1] + 1 < ROWS // SIZE
@@ -330,7 +330,7 @@ class Followed(JobCase):
              "dispatch": {"shard": {"mode": "dispatch"}}, "fed": {"sampler": {"kind": "client"}}}
 
     def goes_on(self, daemon, watcher, kind, held, then, name):
-        """Of 50 steps those from 40 on are asked for, five are given back, and the client is gone:
+        """Of 50 steps those from 40 on are asked for, five are released, and the client is gone:
         where the job goes on."""
         client = self.client(daemon)
         spec = {"name": name, "dataset": {"kind": "range", "length": 100}, "batch": {"size": 2},

@@ -84,12 +84,12 @@ class Changes(TestCase):
         return done.stderr
 
     def read(self, clients, ranks, steps):
-        """So many steps of each rank's stream, each given back; the samples in the order of positions."""
+        """So many steps of each rank's stream, each released; the samples in the order of positions."""
         got = [[self.step(clients[rank]) for _ in range(steps)] for rank in ranks]
         return [own[step][i] for step in range(steps) for i in range(4) for own in got]
 
     def step(self, client):
-        """The next batch, given back; what was delivered with it stays for later."""
+        """The next batch, released; what was delivered with it stays for later."""
         waiting = self.waiting.setdefault(client, [])
         if not waiting:
             waiting += client.next_batches()
@@ -297,7 +297,7 @@ class Changes(TestCase):
     # ---- epochs that are known as a whole -----------------------------------------------------
 
     def test_from_an_epoch_on(self):
-        """Where an epoch's length hangs on the weights, or it is planned at once, they change with the next."""
+        """Where an epoch's length depends on the weights, or it is planned at once, they change with the next."""
         for name in "ab":
             with open(self.path(f"{name}.txt"), "w") as file:
                 file.write("".join(f"{'word ' * (1 + i % 7)}\n" for i in range(300)))

@@ -361,7 +361,7 @@ class Job(RestartCase):
         return tuple(map(int, begin[1:])), [list(map(int, line)) for line in lines]
 
     def again(self, pins=0, restarts=1, least=0, **spec):
-        """Nothing that was not given back is passed over, and what comes is what is due."""
+        """Nothing that was not released is passed over, and what comes is what is due."""
         self.begin()
         path = self.write("job", seed=5, **{"batch": {"size": 2}, **spec})
         want = [list(map(int, line.split())) for line in

@@ -21,7 +21,7 @@ def spec(name="shared", **more):
 
 
 class Replica:
-    """A session of one replica; `held` are the batches that it has not given back."""
+    """A session of one replica; `held` are the batches that it has not released."""
 
     def __init__(self, case, daemon, rank, replica, replicas=REPLICAS, **more):
         self.client = case.client(daemon)
@@ -36,7 +36,7 @@ class Replica:
         return self.stream
 
     def next(self):
-        """The next batch, to be given back; None at the end."""
+        """The next batch, to be released; None at the end."""
         if not self.arrived:
             self.arrived = self.client.next_batches()
         if not self.arrived:

@@ -60,7 +60,7 @@ class SampleWeights(TestCase):
         return done.stderr
 
     def step(self, client):
-        """The next batch, given back; what was delivered with it stays for later."""
+        """The next batch, released; what was delivered with it stays for later."""
         waiting = client.__dict__.setdefault("waiting", [])
         if not waiting:
             waiting += client.next_batches()

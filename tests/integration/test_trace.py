@@ -117,7 +117,7 @@ class Trace(TestCase):
         self.assertEqual(set(steps.values()), {1})
 
     def test_the_last_ones(self):
-        """Of very many batches those that were given back last; of one loader, into a file."""
+        """Of very many batches those that were released last; of one loader, into a file."""
         daemon = self.daemon()
         spec = self.spec("long", **{**named("long"), "batch": {"size": 1}})
         steps = RANGE["dataset"]["length"]

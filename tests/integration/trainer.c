@@ -7,7 +7,7 @@
  * epoch ("resume": DL_RESUME), epochs, rank, world, step, credits, job: as in struct
  * dl_epoch_options, 1 epoch by default; of the first epoch it prints "at" and where it begins;
  * pause_us: after each batch; pins: batches that it holds beside the current one, the oldest of
- * which it then gives back; channel: a descriptor, of the way to a host that is brought as
+ * which it then releases; channel: a descriptor, of the way to a host that is brought as
  * number 1. A batch that changed while it was held: exit status 3; another failure: 1, with its
  * text.
  */

@@ -26,7 +26,7 @@ with dloader.Loader(sys.argv[1], socket=sys.argv[2], as_="torch", job="py", resu
             seen += 1
             if seen == dies_at:
                 os.kill(os.getpid(), signal.SIGKILL)
-            del batch  # it is given back with the next one, and not a turn later
+            del batch  # it is released with the next one, and not a turn later
 """
 
 # Its generators are seeded by its rank, and drawn from between the batches.

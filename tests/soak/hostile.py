@@ -1,5 +1,5 @@
 """Sessions that no trainer would have: garbage, half a message, messages in no order, wrong specs,
-leases that are never given back, many that come and go. Whatever the daemon makes of them is fine, as
+leases that are never released, many that come and go. Whatever the daemon makes of them is fine, as
 long as nobody else notices.
 
     hostile.py SOCKET SEED SPEC

@@ -399,7 +399,7 @@ class Soak:
             self.wrong.append(f"{error}: {[startline.command_of(pid) for pid in left]}")
 
     def warm_up(self):
-        """What is there for good from the first loader on."""
+        """What is there permanently from the first loader on."""
         with self.daemon.client() as client:
             spec = dltest.named("warm-up", workers=recipes.native())  # a worker may hang here, too
             client.epoch_indices(client.open(spec)["loader"])

@@ -475,7 +475,7 @@ static int take(struct trainer *t, struct dl_batch *batch)
     uint64_t step = t->base + dl_batch_step(batch);
     int r = 0;
 
-    /* What it had not given back when it was killed comes again. */
+    /* What it had not released when it was killed comes again. */
     if (t->any ? t->seen[step % STEPS_MAX] : t->resume && step < t->step)
         return 0;
     r = write_batch(t, batch, step);
@@ -551,11 +551,11 @@ static int resume(struct trainer *t, struct dl_epoch_options options)
         return r;
     uint64_t epoch = dl_epoch_number(t->pass), first = dl_epoch_first(t->pass);
     /* Where a worker of an iterable dataset has come to its end, its further steps do not exist,
-     * and who has given back the one before them is behind them. That none is lost its lines show.
+     * and who has released the one before them is behind them. That none is lost its lines show.
      */
     if (epoch == t->at && (first <= t->step || dl_loader_is_iterable(t->loader)))
         return 0;
-    /* It has left an epoch early, or given back the last batch of one and not noted its end. */
+    /* It has left an epoch early, or released the last batch of one and not noted its end. */
     t->pass = dl_epoch_end(t->pass);
     if (epoch < t->at || (epoch == t->at + 1 && first == 0))
         return 1;

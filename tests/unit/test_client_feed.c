@@ -209,7 +209,7 @@ static void test_next_does_not_wait_for_what_is_not_fed(void **state)
     fake_next(&f, 0);
     expect_next(&f, -ENODATA); /* a part of a batch comes to nothing */
     expect_feed(&f, 0, 3, false);
-    expect_steps(&f, DL_MSG_RELEASE, 0); /* what was read is given back all the same */
+    expect_steps(&f, DL_MSG_RELEASE, 0); /* what was read is released all the same */
     assert_int_equal(feed_from(&f, 6, 1), 1);
     assert_int_equal(dl_epoch_next(f.epoch, 0, &(struct dl_batch *){NULL}), -EAGAIN);
     assert_int_equal(dl_epoch_feed_end(f.epoch), 0);

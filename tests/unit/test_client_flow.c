@@ -388,7 +388,7 @@ static void test_faults_in_place(void **state)
     fake_end(&f);
 }
 
-/* The daemon had not heard yet of what was given back. */
+/* The daemon had not heard yet of what was released. */
 static void test_no_memory_is_not_news_to_who_holds_nothing(void **state)
 {
     struct dl_batch *pinned;
@@ -546,7 +546,7 @@ static void test_late_batches(void **state)
     fake_end(&f);
 }
 
-/* A retired segment stays mapped as long as a batch in it is not given back. */
+/* A retired segment stays mapped as long as a batch in it is not released. */
 static void test_retire(void **state)
 {
     struct dl_message msg = {.number = DL_MSG_RETIRE};

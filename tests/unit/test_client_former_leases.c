@@ -1,6 +1,6 @@
 /*
  * Batches that outlive their daemon, of an epoch that a job's rank reads: the next daemon is told
- * of what was not given back, so that the job goes on at none behind it.
+ * of what was not released, so that the job goes on at none behind it.
  */
 #include "tests/unit/next_daemon.h"
 
@@ -18,7 +18,7 @@ static void expect_former_lease(struct fake *f, uint64_t step)
     assert_int_equal(msg.former_lease.step, step);
 }
 
-/* Pinned, kept by a tensor, in hand and not given out yet: none is passed before it is given back,
+/* Pinned, kept by a tensor, in hand and not given out yet: none is passed before it is released,
  * which is told as often as releases are. */
 static void test_leases(void **state)
 {

@@ -268,7 +268,7 @@ static void test_memory_is_used_again(void **state)
     assert_ptr_not_equal(second, first);
     check_batch(pinned, 8, 8);
     dl_batch_release(pinned);
-    batch = expect_batch(&h, 24, 8); /* what was given back last: this epoch's own */
+    batch = expect_batch(&h, 24, 8); /* what was released last: this epoch's own */
     assert_ptr_equal(data_of(batch), second);
     dl_batch_release(batch);
     expect_batch(&h, 32, 8);

@@ -182,7 +182,7 @@ static void test_unknown_counts(void **state)
     fake_end(&f);
 }
 
-/* Not even once it was given back: not while it is queued, in the user's hands, pinned or a
+/* Not even once it was released: not while it is queued, in the user's hands, pinned or a
  * tensor's. */
 static void test_delivered_once(void **state)
 {

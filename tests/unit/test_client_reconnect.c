@@ -131,7 +131,7 @@ static void test_given_up_on_the_way(void **state)
     start_again(&f, 3, 0);
     assert_int_equal(fake_expect(&f, DL_MSG_STOP).stop.stream, NEXT_STREAM);
     segment_again(&f);
-    deliver(&f, NEXT_STREAM, 0); /* it was on its way: given back unseen */
+    deliver(&f, NEXT_STREAM, 0); /* it was on its way: released unseen */
     turn(&f);
     expect_release(&f, 0);
 

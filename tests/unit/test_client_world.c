@@ -200,7 +200,7 @@ static void test_behind_what_was_delivered(void **state)
     fake_end(&f);
 }
 
-/* What was loaded ahead is not given out, nor given back before the stream has stopped. */
+/* What was loaded ahead is not given out, nor released before the stream has stopped. */
 static void cut_off(uint64_t steps)
 {
     struct dl_message msg;

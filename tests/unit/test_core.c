@@ -203,7 +203,7 @@ static void test_faults_hold_their_credits(void **state)
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-/* What was decided for a stream that ends meanwhile is not done; its slots are given back. */
+/* What was decided for a stream that ends meanwhile is not done; its slots are released. */
 static void test_an_end_takes_back_what_was_decided(void **state)
 {
     struct stream_params params = {.world = 1, .steps = 10, .credits = 4, .owner = &bed_owner};

@@ -16,7 +16,7 @@ enum { EVENTS = 40, RANKS = 3 };
 
 struct event {
     uint64_t ms;                /* since the one before */
-    uint32_t back;              /* batches that rank 0's client gives back; 0: a look, then: */
+    uint32_t back;              /* batches that rank 0's client releases; 0: a look, then: */
     enum headspace_phase phase; /* afterwards */
     uint32_t leased, ready;     /* of rank 0 */
     bool full, ending, nobody;
@@ -318,7 +318,7 @@ static void test_result(void **state)
     headspace_free(h);
 }
 
-/* A message can give back several; a quarter of the steps takes no longer than the first quartile.
+/* A message can release several; a quarter of the steps takes no longer than the first quartile.
  */
 static void test_quartiles(void **state)
 {

@@ -66,7 +66,7 @@ static void test_other_limits(void **state)
         assert_int_equal(n, rows[i].written);
         assert_int_equal(budget.all_left_out, 500 - n);
         (void)log_budget_left_out(&budget, rows[i].lines, 2000 * SECOND);
-        assert_int_equal(budget.all_left_out, 500 - n); /* that is for good */
+        assert_int_equal(budget.all_left_out, 500 - n); /* that is permanent */
     }
 }
 

@@ -169,7 +169,7 @@ static void test_positions_of_two_epochs(void **state)
         positions_lose(&p, AT("x", 0, 2, order ? 5 : 4), order ? 3 : 97, false);
         positions_lose(&p, AT("x", 0, 2, order ? 4 : 5), order ? 97 : 3, false);
         expect(&p, "x", 0, 4, 97);
-        /* All of an epoch was given back: what counts is the other one. */
+        /* All of an epoch was released: what counts is the other one. */
         positions_set(&p, AT("x", 0, 2, 0), 5, 0);
         positions_lose(&p, AT("x", 0, 2, order ? 5 : 4), order ? 3 : 100, !order);
         positions_lose(&p, AT("x", 0, 2, order ? 4 : 5), order ? 100 : 3, order);

@@ -159,7 +159,7 @@ static void test_differences_have_names(void **state)
     loader = own;
     loader.workers = 2;
     expect_difference(&loader, "workers.count", "2, and the state is of 0");
-    token.steps = 0; /* at the start of an epoch nothing hangs on it yet */
+    token.steps = 0; /* at the start of an epoch nothing depends on it yet */
     assert_int_equal(state_token_check(&token, &loader, NULL), 0);
 }
 

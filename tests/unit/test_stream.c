@@ -98,7 +98,7 @@ static void test_credits_bound_the_window(void **state)
     }
     assert_false(stream_has_room(stream));
     step_ready(steps[0], 4, 8);
-    assert_false(stream_has_room(stream)); /* ready, not given back */
+    assert_false(stream_has_room(stream)); /* ready, not released */
     stream_deliver(stream, steps[0]);
     assert_false(stream_has_room(stream)); /* leased */
     stream_forget(stream, steps[0]);
@@ -525,7 +525,7 @@ static void test_null(void **state)
 
 enum { REWOUND_STEPS = 40, REWOUND_CREDITS = 6 };
 
-/* What a client can have done when it is gone: some steps pinned, some given back, some not. */
+/* What a client can have done when it is gone: some steps pinned, some released, some not. */
 static void live(struct stream *stream, unsigned *seed, bool *given_back)
 {
     for (int turn = rand_r(seed) % 60; turn > 0; turn--) {

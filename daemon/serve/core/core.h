@@ -175,7 +175,7 @@ int _nodiscard_ core_agree(struct core *core, struct stream_params *params, stru
 struct stream *core_take(struct core *core, const struct stream_params *params);
 
 /*
- * A new stream that nobody has yet. `epoch` (the caller's, which CORE_DROP gives back) and its plan
+ * A new stream that nobody has yet. `epoch` (the caller's, which CORE_DROP returns) and its plan
  * may be NULL. core_settle() follows if its steps are not known.
  */
 struct stream *core_add(struct core *core, const struct stream_params *params, struct epoch *epoch,

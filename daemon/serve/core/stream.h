@@ -253,7 +253,7 @@ struct stream {
 
 struct stream *stream_new(const struct stream_params *params, struct epoch *epoch,
                           const struct plan *plan);
-/* All steps must be gone: drop them, then give back what is leased. */
+/* All steps must be gone: drop them, then release what is leased. */
 struct stream *stream_free(struct stream *stream);
 
 /* Asserts that the table allows it. */
