@@ -62,8 +62,13 @@ class Views(PageCase):
     def test_they_are_those_of_dlctl(self):
         address = self.begin()
         self.streaming(self.server)
-        # Until nothing is loaded any more, both see the same.
-        wait_until(lambda: dlctl_json("epochs", daemon=self.server)[0]["running"] == 0, "the batches to be there")
+
+        def all_leased():
+            epoch = dlctl_json("epochs", daemon=self.server)[0]
+            return epoch["leased"] == min(epoch["credits"], epoch["steps"])
+
+        # Only when the client has all that it may have do both see the same: before, more can be loaded.
+        wait_until(all_leased, "the batches to be there")
         for view in VIEWS:
             with self.subTest(view=view):
                 answer, text = self.get(address, f"/views/{view}")
