@@ -118,6 +118,7 @@ def fabric_rank():
         loader = fabric.setup_dataloaders(cls([i for i in range(N)], batch_size=BATCH, shuffle=True))
         assert isinstance(loader._dataloader, cls), type(loader._dataloader)
         print(json.dumps([batch.tolist() for _ in range(2) for batch in loader]))
+    fabric.barrier()  # a rank that ends closes connections that another one still makes
 
 
 # ---- a run that is killed ----------------------------------------------------------------------
