@@ -106,11 +106,9 @@ int file_uint(const struct file_node *node, uint32_t fallback, uint32_t *ret)
 
 int file_text(const struct file_node *node, const char **ret, size_t *ret_n)
 {
-    if (node->value && !json_is_string(node->value))
-        return file_refuse(node, "is not a string");
     *ret = json_string_value(node->value);
     *ret_n = json_string_length(node->value);
-    return 0;
+    return node->value && !*ret ? file_refuse(node, "is not a string") : 0;
 }
 
 int file_need_uint(const struct file_node *node, uint32_t *ret)
