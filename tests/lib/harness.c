@@ -70,6 +70,8 @@ const char *harness_file(const char *name, const void *data, size_t len)
     char *path = paths[turn++ % ARRAY_SIZE(paths)];
 
     snprintf(path, sizeof paths[0], "%s/%s", harness_tmpdir(), name);
+    /* ext4 writes a file that was cut off, and written again, to the disk before it is closed. */
+    (void)unlink(path);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, len, file), len);
