@@ -7,6 +7,7 @@ import unittest
 
 import backend_case
 import stores
+from tap import slow
 from backend_case import Case
 from store_case import Raw, Server, span
 
@@ -93,6 +94,7 @@ class OurStore(backend_case.Table, C10dCase):
 
 
 class Restarted(C10dCase):
+    @slow
     def test_killed_and_started_again(self):
         server = self.serve()
         backend = self.connect(server.port, timeout_ms=10000)

@@ -13,6 +13,7 @@ import unittest
 import stores
 import test_etcd
 from dltest import Daemon, DaemonError, LifeCase, dlctl, wait_until
+from tap import slow
 from trainers import BATCH, LENGTH, SPEC, Trainer
 
 
@@ -492,6 +493,7 @@ WITH_ETCD = unittest.skipUnless(shutil.which("etcd", path="/usr/bin:/usr/local/b
 
 
 @WITH_ETCD
+@slow
 class MeetByEtcd(Meet, ClusterCase):
     STORE = stores.Etcd
 
@@ -527,6 +529,7 @@ class MeetInSecret(Epochs, ClusterCase):
         self.begin(trainers)
         self.finish(trainers)
 
+    @slow
     def test_a_user_of_one_prefix(self):
         token = self.store.ask("auth/authenticate", {"name": "root", "password": "secret"})["token"]
         keys = {"key": base64.b64encode(b"/team/").decode(), "range_end": base64.b64encode(b"/team0").decode()}
@@ -545,6 +548,7 @@ class MeetInSecret(Epochs, ClusterCase):
         self.begin(trainers)
         self.finish(trainers)
 
+    @slow
     def test_wrong_password(self):
         # etcd takes its time to look at a password, which it means to; and more where others work, too.
         daemon = self.node("a", 1, 2, password="guessed", timeouts={"join": "8s", "close": "1s"})

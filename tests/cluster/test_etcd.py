@@ -12,6 +12,7 @@ import unittest
 
 import backend_case
 import stores
+from tap import slow
 from backend_case import Case
 
 
@@ -266,6 +267,7 @@ class NoEtcd(Case):
         self.assertIn(f"http://127.0.0.1:{one}: ", error)
         self.assertIn(f"http://[::1]:{two}: ", error)
 
+    @slow
     def test_nonsense(self):
         header = b'"header":{"revision":"3"}'
         for status, body, says in (

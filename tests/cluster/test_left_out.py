@@ -13,6 +13,7 @@ import unittest
 import stores
 import test_daemons
 from dltest import DLCTL, dlctl, heartbeats, wait_until
+from tap import slow
 from trainers import BATCH, LENGTH, SPEC, Trainer
 
 
@@ -234,6 +235,7 @@ class LeftOut(test_daemons.Epochs):
 
 
 @test_daemons.WITH_ETCD
+@slow
 class WithEtcd(LeftOut, test_daemons.ClusterCase):
     STORE = stores.Etcd
 

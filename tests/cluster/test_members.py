@@ -11,6 +11,7 @@ import time
 import unittest
 
 import stores
+from tap import slow
 
 ROUND = re.compile(r"(\d+) round (\d+) rank (\d+) of (\d+) first (\d+) world (\d+)")
 
@@ -143,6 +144,7 @@ class Members:
         two.wait("^0 evicted")
         self.wait_round([one, two], 3)
 
+    @slow
     def test_store_killed(self):
         nodes = self.nodes(3, 2, 8, 500)
         for i in range(3):
@@ -193,6 +195,7 @@ class Members:
 
 @unittest.skipUnless(shutil.which("etcd", path="/usr/bin:/usr/local/bin"),
                      "there is no etcd: apt-get install etcd-server")
+@slow
 class EtcdMembers(Members, unittest.TestCase):
     STORE = stores.Etcd
 

@@ -16,6 +16,7 @@ import stores
 import test_daemons
 import test_members
 from dltest import DLOADERD, dlctl, heartbeats, wait_until
+from tap import slow
 
 READY = re.compile(r"metrics are at (http://127\.0\.0\.1:\d+)/metrics")
 
@@ -94,6 +95,7 @@ class Operations(Case):
         self.assertNotEqual(self.members(daemon)["state"], "complete")
         self.assertEqual(daemon.log.count("round 0 is complete"), 1)
 
+    @slow
     def test_figures(self):
         daemon = self.node("a", 1, 2)
         self.state_is(daemon, "complete")
@@ -111,6 +113,7 @@ class Operations(Case):
         daemon = self.node("a", 1, 1001)
         wait_until(lambda: "rendezvous.nodes.max is 1001; more than 1000 nodes are not tested" in daemon.log, "a word")
 
+    @slow
     def test_corruption_is_shown(self):
         """The store answers, and what lies there is of no use."""
         daemon = self.node("a", 1, 2)

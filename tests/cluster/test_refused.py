@@ -14,6 +14,7 @@ import test_c10d
 import test_etcd
 import test_members
 from dltest import Daemon, DaemonError, TestCase
+from tap import slow
 from trainers import SPEC, Trainer
 
 JOIN = 2  # seconds
@@ -75,6 +76,7 @@ class NoStore(Asking):
         self.late(self.error("etcd", "no.such.host.invalid:2379"),
                   "etcd: http://no.such.host.invalid:2379: ", "resolve")
 
+    @slow
     def test_nobody_answers(self):
         endpoint = self.strange(lambda conn: None)
         self.late(self.error("c10d", endpoint), f"{endpoint}: no TCPStore answered within ")
@@ -90,6 +92,7 @@ class NoStore(Asking):
         self.assertEqual((error.code, error.path), (errno.EBADMSG, "rendezvous.endpoint"))
         self.assertIn(f"{endpoint}: answers nonsense", error.message)
 
+    @slow
     def test_something_else(self):
         """Also what speaks another version of the protocol, older or yet to come."""
         endpoint = self.strange(lambda conn: conn.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
@@ -101,6 +104,7 @@ class NoStore(Asking):
         self.late(self.error("etcd", endpoint), f"{endpoint}: answers with status 404 and no "
                   "JSON, unlike an etcd: 404 page not found")
 
+    @slow
     def test_the_other_store(self):
         store = self.started(stores.C10d())
         self.late(self.error("etcd", store.endpoint), store.endpoint)

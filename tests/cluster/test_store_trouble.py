@@ -12,6 +12,7 @@ import urllib.error
 import stores
 import test_daemons
 from dltest import STOP, DaemonError, dlctl, wait_until
+from tap import slow
 from trainers import SPEC, Trainer
 
 
@@ -250,6 +251,7 @@ class WithoutQuorum(test_daemons.Epochs, test_daemons.ClusterCase):
     def failures(self, daemon):
         return json.loads(dlctl("members", "--json", daemon=daemon).stdout)["failures"]
 
+    @slow
     def test_told_once(self):
         daemon = self.node("a", 1, 2)
         self.round_of(daemon, 0)
@@ -303,6 +305,7 @@ class Lost(test_daemons.Epochs):
         self.finish(trainers + new)
 
 
+@slow
 class TroubleWithTcpStore(Lost, Trouble, test_daemons.ClusterCase):
     STORE = stores.C10d
 

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import (ERROR, FAULT, PIN, DaemonError, TestCase, dlctl, dlctl_json, main,  # noqa: E402
                     wait_until)
+from tap import slow  # noqa: E402
 
 COUNT = 60
 BAD = [3, 4, 17, 58]
@@ -110,12 +111,15 @@ class EverywhereTheSame(BadCase):
         self.assertIn("exited with status 0", deadly.log)
         return digests
 
+    @slow
     def test_lines_that_are_collected(self):
         self.assertEqual(len(self.check(lines)), 2)
 
+    @slow
     def test_images_of_one_size(self):
         self.assertEqual(len(self.check(images)), 2)
 
+    @slow
     def test_archives_that_are_iterated(self):
         self.assertEqual(len(self.check(archive, iterable=True)), 4)
 

@@ -9,6 +9,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from offline import Case, dlctl  # noqa: E402
+from tap import slow  # noqa: E402
 
 VERBS = {
     "plan": ["epoch", "world", "rank", "from", "steps", "length", "totals", "quiet", "changes"],
@@ -370,6 +371,7 @@ class Failures(Case):
         self.assertEqual((status, out), (1, ""))
         self.assertTrue(err.startswith(f"dlctl: {image}: "), err)
 
+    @slow
     def test_no_daemon(self):
         for verb in set(VERBS) - {"plan", "check", "lengths", "kinds", "state", "help"}:
             with self.subTest(verb=verb):
@@ -389,6 +391,7 @@ class Failures(Case):
 
 
 class Usage(Case):
+    @slow
     def test_numbers(self):
         few = ["", "-1", "18446744073709551616"]
         many = few + ["+1", "x", "1x", " 1", "0x10", "1.5", "1e3", "all1", "9" * 30]
@@ -448,6 +451,7 @@ class Usage(Case):
         self.assertEqual((status, out), (2, ""))
         self.assertRegex(err, r"\Adlctl: needs a verb: .*\n\Z")
 
+    @slow
     def test_unknown_option(self):
         for verb in VERBS:
             with self.subTest(verb=verb):
@@ -455,6 +459,7 @@ class Usage(Case):
                                   "--socket PATH", verb, "--xyzzy")
         self.assert_error(2, "EINVAL", "-x", "no such option", "status", "-x")
 
+    @slow
     def test_options_of_other_verbs(self):
         """Each verb with one in six of them, each of them with verbs of all kinds."""
         every = {option for options in VERBS.values() for option in options}
@@ -525,6 +530,7 @@ class Help(Case):
         self.assertEqual((status, err), (0, ""))
         self.assertRegex(out, r"\Adlctl \d+\.\d+\.\d+\n\Z")
 
+    @slow
     def test_each_verb(self):
         for verb, options in VERBS.items():
             for args in ([verb, "--help"], [verb, "-h"], [verb, "spec", "surplus", "--help"]):
@@ -535,6 +541,7 @@ class Help(Case):
                     named = re.findall(r"(?m)^  --([a-z-]+)", out)
                     self.assertEqual(sorted(named), sorted(options + ["socket", "json", "help"]))
 
+    @slow
     def test_the_verb_help(self):
         self.assertEqual(dlctl("help"), dlctl("--help"))
         for verb in VERBS:

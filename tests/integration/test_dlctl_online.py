@@ -16,6 +16,7 @@ from unittest import mock
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import media  # noqa: E402
 from dltest import DLCTL, DaemonError, TestCase, dlctl, dlctl_json, main, named, wait_until  # noqa: E402
+from tap import slow  # noqa: E402
 
 # What is for programs alone; and below the row, where it is not on its line.
 NEVER = ("padded", "overlong", "carried", "repeated", "buckets", "lengths", "mixture")
@@ -365,6 +366,7 @@ class Views(TestCase):
         # A verdict counts batches, of which there may be more by now.
         self.assertEqual(*[sorted(re.sub(r"\d+", "N", " ".join(some)).split()) for some in (below, texts)])
 
+    @slow
     def test_a_thousand_ranks(self):
         """More rows than a message has room for come in pages, and all of one moment."""
         client, ranks = self.client(self.running), 1000

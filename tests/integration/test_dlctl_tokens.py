@@ -9,6 +9,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import media  # noqa: E402
 from offline import Case, dlctl, write_npy  # noqa: E402
+from tap import slow  # noqa: E402
 
 
 def real(x):
@@ -248,6 +249,7 @@ class Lengths(TokenCase):
         self.assertEqual(status, 0)
         self.assertIn("no sample fits a batch", out)
 
+    @slow
     def test_many_samples(self):
         """Of more than 200,000 some are planned, the same ones each time, and all is estimated."""
         spec = self.token_spec(self.varied(300000), "tokens: 16384, strategy: bucket",

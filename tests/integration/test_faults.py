@@ -12,6 +12,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import STOP, DaemonError, TestCase, dlctl_json, main, wait_until  # noqa: E402
+from tap import slow  # noqa: E402
 
 RANGE = {"dataset": {"kind": "range", "length": 1000},
          "sampler": {"kind": "random"}, "batch": {"size": 8}, "seed": 5}
@@ -292,6 +293,7 @@ class Signals(TestCase):
         self.assertEqual((got["digest"], got["samples"]), (want["digest"], want["samples"]))
         self.assertGreater(daemon.log.count("any: worker "), 5, daemon.log)
 
+    @slow
     def test_a_daemon_that_was_stopped_blames_no_worker(self):
         """What a worker has finished meanwhile took no longer than it did, nor does the rest."""
         daemon = self.daemon(self.bad_worker("slow-always-1"))

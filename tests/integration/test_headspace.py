@@ -12,6 +12,7 @@ import unittest
 import dltest
 from dltest import (DLCTL, ERROR, HEADSPACE, INFO, PATIENCE, PIN, STOP, DaemonError, TestCase, dlctl,
                     dlctl_json, named)
+from tap import slow
 
 LOAD = 0.05    # seconds that the slow worker takes for a batch, at least
 WORK = 0.01    # of a trainer at a batch, at least
@@ -259,6 +260,7 @@ class Kinds(HeadspaceCase):
         trainer.stop()
         self.assert_in_order(trainer)
 
+    @slow
     def test_pauses(self):
         """Of the trainer's own, as to save its state: no steps, neither before nor in bursts."""
         daemon = self.slow()

@@ -10,6 +10,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import DaemonError, TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
 from rounds import parts, round_robin, shares  # noqa: E402
+from tap import slow  # noqa: E402
 
 UNKNOWN = 2**64 - 1
 
@@ -206,6 +207,7 @@ class Shards(StreamCase):
         self.assertEqual(caught.exception.path, "batch.size")
         self.assertIn("4 cannot be split evenly among 3 ranks", str(caught.exception))
 
+    @slow
     def test_workers_die_everywhere(self):
         for plan, mode in (("exit-once-5", "batch"), ("torn-always-6", "split"),
                            ("small-once-1", "batch"), ("torn-always-9", "batch")):

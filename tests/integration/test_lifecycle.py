@@ -17,6 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import dltest  # noqa: E402
 from dltest import (DLOADERD, PATIENCE, Daemon, DaemonError, LifeCase, dlctl,  # noqa: E402
                     dlctl_json, main, named, wait_until)
+from tap import slow  # noqa: E402
 
 NOBODY = 65534
 PIDFD_GETFD = 438  # the system call's number, on all machines
@@ -375,6 +376,7 @@ class Stop(LifeCase):
         self.assert_shut_down(client)
         self.assert_ends(daemon)
 
+    @slow
     def test_signals_in_a_row(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             with self.subTest(number=number):

@@ -14,6 +14,7 @@ import time
 import unittest
 
 from dltest import PATIENCE, RANGE, LifeCase, dlctl, main, wait_until
+from tap import slow
 from test_metrics import PROMTOOL, samples
 
 FLOOD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib", "http_flood.py")
@@ -204,6 +205,7 @@ class Hostile(HttpCase):
             half.close()
         self.all_gone()
 
+    @slow
     def test_who_says_nothing_is_hung_up_on(self):
         silent, dripping = self.connect(self.place), self.connect(self.place)
         dripping.settimeout(0.2)
@@ -232,6 +234,7 @@ class Hostile(HttpCase):
             visitor.close()
         self.all_gone()
 
+    @slow
     def test_garbage(self):
         requests = [os.urandom(5000), b"\0" * 100, b"\r\n" * 1000, b"GET\r\n\r\n", b"GET /metrics\r\n\r\n",
                     b"GET /metrics HTTP/9.9\r\n\r\n", b"GET " + b"/" * 100000 + b" HTTP/1.1\r\n\r\n",
@@ -277,6 +280,7 @@ class Hostile(HttpCase):
             user, system = file.read().rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
+    @slow
     def test_a_flood(self):
         """Requests, halves of some and worse, by 64 connections without a pause: a tenth of the loop's time."""
         command = [sys.executable, FLOOD, *map(str, self.place), "64", "5"]

@@ -10,6 +10,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import (DLCTL, PATIENCE, STOP, Daemon, DaemonError, TestCase, dlctl, dlctl_json, main,  # noqa: E402
                     wait_until)
+from tap import slow  # noqa: E402
 
 LENGTH = 3000  # samples of an epoch
 
@@ -296,6 +297,7 @@ class Changes(TestCase):
 
     # ---- epochs that are known as a whole -----------------------------------------------------
 
+    @slow
     def test_from_an_epoch_on(self):
         """Where an epoch's length depends on the weights, or it is planned at once, they change with the next."""
         for name in "ab":

@@ -9,6 +9,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import TestCase, dlctl, dlctl_json, main, wait_until  # noqa: E402
+from tap import slow  # noqa: E402
 
 
 class Mixtures(TestCase):
@@ -246,6 +247,7 @@ class Mixtures(TestCase):
         return {"name": f"any-{number}", "dataset": mix, "sampler": sampler, "batch": batch, "collate": collate,
                 "shard": {"even": False}, "seed": number, "workers": {"count": 2}}
 
+    @slow
     def test_plan_check_and_run_agree(self):
         """On which samples each step of each rank has, in which order, and on what is in them."""
         draw = random.Random(22)

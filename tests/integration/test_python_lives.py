@@ -8,6 +8,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from dltest import (CLOSE, LEAVE, RETIRE, STOP, DaemonError, children_of, main,  # noqa: E402
                     wait_until)
+from tap import slow  # noqa: E402
 from test_python_host import HostCase, gone, python  # noqa: E402
 
 
@@ -94,6 +95,7 @@ class Hosts(HostCase):
         self.assertEqual(len(self.host_pids(daemon)), 2)
         self.assertEqual(len(client.epoch_indices(first)), 25)  # its workers need it only to start
 
+    @slow
     def test_a_stopped_one_is_replaced(self):
         """Its own loader waits for it as long as python_timeout says."""
         daemon = self.hosting(config={"python_timeout": "5s"})

@@ -22,6 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import dltest  # noqa: E402
 import test_digest  # noqa: E402
 from dltest import DaemonError, LifeCase, RawClient, as_user, dlctl_json, main, named, wait_until  # noqa: E402
+from tap import slow  # noqa: E402
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
 BAD_PLUGIN = os.environ.get("BAD_PLUGIN", "bad_plugin.so")
@@ -437,6 +438,7 @@ class Files(RightsCase):
         self.assertEqual(one[0], 0, one)
         self.assertEqual(home[0], errno.EACCES, home)
 
+    @slow
     def test_a_name_that_is_swapped(self):
         """Now the user's own file, now a link to what only root may read."""
         daemon = self.shared(0)
@@ -570,6 +572,7 @@ class Kinds(RightsCase):
                 self.assertIn(f"user {OTHER}, for whom it is opened, may not read it", message)
             os.chmod(file, 0o644)
 
+    @slow
     def test_each_file(self):
         daemon, kinds = self.shared(0, linger="0s"), set()
         for name, kind, make in test_digest.DATASETS:

@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import dltest  # noqa: E402
 from dltest import DaemonError, TestCase, main, wait_until  # noqa: E402
 from groups import Group  # noqa: E402
+from tap import slow  # noqa: E402
 
 ONE, OTHER = 60001, 60002  # users that nobody has a name for
 MIB = 1 << 20
@@ -134,6 +135,7 @@ class Groups(MemoryCase):
         self.assertTrue(other.next_batches())
         self.assertEqual((daemon.process.poll(), group.killed), (None, 0), daemon.log)
 
+    @slow
     def test_the_next_order_does_not_fit(self):
         """That is no loss: it is made when it is asked for, and the one before is gone by then."""
         group = Group(self, "memory")
@@ -211,6 +213,7 @@ class Charged(MemoryCase):
 
 
 class Users(MemoryCase):
+    @slow
     def test_all_together(self):
         """What one user has, another cannot get; each has limits of its own below that."""
         daemon = self.daemon({"socket_mode": "0666", "data_roots": [self.dir], "linger": "0s",
@@ -374,6 +377,7 @@ class Kept(MemoryCase):
         except FileNotFoundError:  # of the directory itself
             return False
 
+    @slow
     def test_a_child_that_it_forked(self):
         ring, segments = self.read_some()
         heard, said = os.pipe()
@@ -391,6 +395,7 @@ class Kept(MemoryCase):
         os.waitpid(child, 0)
         self.assert_returned()
 
+    @slow
     def test_it_is_refused_more_and_others_are_not(self):
         kept = [self.read_some(f"kept-{n}")[1] for n in range(2)]
         with self.assertRaises(DaemonError) as refused:

@@ -9,6 +9,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import QUICK, TestCase, dlctl, dlctl_json, main  # noqa: E402
+from tap import slow  # noqa: E402
 from test_mix_weights import check_another_daemon, check_state  # noqa: E402
 
 N = 60  # samples
@@ -198,6 +199,7 @@ class SampleWeights(TestCase):
         done = dlctl("run", spec, "--state", state, check=False, daemon=self.daemon(socket_name="third"))
         self.assertIn("is damaged", done.stderr)
 
+    @slow
     def test_many_changes(self):
         """Old weights that nobody reads by any more go; more than 64 changes are refused."""
         spec = {**drawn(), "sampler": {"kind": "weighted", "order": "native", "num_samples": 400}}

@@ -9,6 +9,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import BAD_WORKER, DaemonError, TestCase, main, wait_until  # noqa: E402
+from tap import slow  # noqa: E402
 
 FAIL_CALL_LIB = os.environ.get("FAIL_CALL_LIB", "fail_call.so")
 MOST = 40  # calls of one kind that opening and reading a loader may take
@@ -89,6 +90,7 @@ class Scarce(TestCase):
         self.assertLess(hits, MOST - 1, call)
         bystander.close()
 
+    @slow
     def test_in_the_daemon(self):
         daemon = self.daemon({"linger": "0s", "limits": {"workers": 1000}}, env=self.preload)
         for call, code in DAEMON:

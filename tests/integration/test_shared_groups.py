@@ -10,6 +10,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from dltest import DaemonError, TestCase, dlctl_json, main  # noqa: E402
 import media  # noqa: E402
+from tap import slow  # noqa: E402
 
 MIB = 1 << 20
 ROWS, GROUP = 60_000, 5_000  # of 24 bytes each, 120 kB a group, 1.4 MB in all
@@ -44,6 +45,7 @@ class SharedGroups(TestCase):
         client.epoch_indices(loader)
         return self.counts(client, name)
 
+    @slow
     def test_the_same_batches_whatever_fits(self):
         daemon = self.daemon({"linger": "0s"})
         want = dlctl_json("check", self.spec("check", **self.keys(None)), "--digest", "--epochs", "2")
@@ -67,6 +69,7 @@ class SharedGroups(TestCase):
         columns = self.epoch(client, "columns", workers=1, fields=["x"])
         self.assertEqual(columns["pictures"], 2 * GROUPS, columns)
 
+    @slow
     def test_a_file_that_is_replaced(self):
         daemon = self.daemon({"linger": "0s"})
         client = self.client(daemon)

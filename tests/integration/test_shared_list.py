@@ -14,6 +14,7 @@ import threading
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import media  # noqa: E402
 from dltest import DaemonError, TestCase, main, ready_workers, wait_until  # noqa: E402
+from tap import slow  # noqa: E402
 
 IN_OPEN, IN_ISDIR = 0x20, 0x40000000
 WORKERS = 4
@@ -216,6 +217,7 @@ class SharedList(TestCase):
         self.assertEqual(loader["length"], 60 * 200)
         self.assertEqual((counts[0], counts[-1]), (2, 1), counts)
 
+    @slow
     def test_workers_have_no_copy(self):
         """Of all but the one that lists: the sanitizer keeps what that one has freed."""
         client = self.client(self.daemon())

@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import fuse  # noqa: E402
 import media  # noqa: E402
 from dltest import STOP, DaemonError, TestCase, dlctl, dlctl_json, main, named, wait_until  # noqa: E402
+from tap import slow  # noqa: E402
 
 ROWS, WIDTH = 64, 65536
 
@@ -155,6 +156,7 @@ class SlowStorage(TestCase):
             segment.close()
         wait_until(lambda: charged() == (0, 0), f"all to be returned: {charged()}")
 
+    @slow
     def test_its_loader_can_be_closed_and_the_daemon_ends(self):
         self.open_pictures(config={"linger": "0s"})
         self.storage.hold(fuse.OPEN)
@@ -182,6 +184,7 @@ class SlowStorage(TestCase):
         self.assertGreater(batches, 30)
         wait_until(lambda: self.stuck() == 0, "those that hung to end")
 
+    @slow
     def test_opening_it_again(self):
         """Of a worker that is replaced."""
         self.open_rows()

@@ -12,6 +12,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import STOP, DaemonError, TestCase, main, wait_until  # noqa: E402
+from tap import slow  # noqa: E402
 from slot import HEADER_BYTES  # noqa: E402
 
 
@@ -263,6 +264,7 @@ class Measuring(TokenCase):
 class Cache(TokenCase):
     """A scan that took long is not repeated: by another loader, or another daemon."""
 
+    @slow
     def test_lengths_are_kept(self):
         self.json_corpus([random.Random(i).randrange(1, 90) for i in range(3000)])
         spec = self.spec("corpus.jsonl", workers={"count": 1})

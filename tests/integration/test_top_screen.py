@@ -14,6 +14,7 @@ import unittest
 
 import dltest
 from dltest import PATIENCE, TestCase, wait_until
+from tap import slow
 from test_top import TopCase
 
 TMUX = shutil.which("tmux")
@@ -251,6 +252,7 @@ class Keys(ScreenCase):
         screen.keys("echo status=$?", "Enter")
         screen.wait(r"^status=0$")
 
+    @slow
     def test_suspended_while_it_draws(self):
         """Ctrl-S keeps its output back, in the middle of a drawing; Ctrl-Z comes then, and is heard."""
         screen = Screen(self, ["bash", "--norc", "-i"], PS1="ready> ", TERM="xterm")
@@ -305,6 +307,7 @@ class Away(TestCase):
         screen.keys("q")
         screen.wait(r"^rc=0")
 
+    @slow
     def test_standing_still(self):
         """It is said how long it has not answered; keys are heard meanwhile."""
         daemon, screen = self.start()

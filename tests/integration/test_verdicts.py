@@ -10,6 +10,7 @@ import unittest
 
 import dltest
 from dltest import RANGE, DaemonError, TestCase, dlctl, dlctl_json, named
+from tap import slow
 
 STAGES = ["queued", "fetch", "collate", "handover", "ready", "held"]
 PAUSE = 0.03  # seconds of a trainer at a batch
@@ -88,6 +89,7 @@ class Verdicts(TestCase):
         client.open({**spec, "label": "train.py: Others"})
         self.assertEqual(self.verdict(client, "train.py: Others"), "idle: no trainer reads")
 
+    @slow
     @unittest.skipUnless(os.path.exists("/proc/self/schedstat"), "this kernel does not tell")
     def test_cores_are_short(self):
         """Three workers that compute, on one core."""

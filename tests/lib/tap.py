@@ -1,6 +1,8 @@
 """Runs a file of unittest cases and prints TAP, so that every case is counted by itself.
 
     tap.py FILE           the file is imported with its folder first on the path
+
+With DLOADER_LEAVE_OUT=slow, the slow cases are left out.
 """
 
 import importlib.util
@@ -9,6 +11,12 @@ import pathlib
 import sys
 import traceback
 import unittest
+
+
+def slow(case):
+    """Marks a case that takes seconds, or a class of such: `./dev test` leaves it out, `./dev test NAME` does not."""
+    case.is_slow = True
+    return case
 
 
 class TapResult(unittest.TestResult):
@@ -76,6 +84,16 @@ class TapResult(unittest.TestResult):
         self.verdict = ("not ok", "")
 
 
+def is_slow(test):
+    return getattr(test, "is_slow", False) or getattr(getattr(test, test._testMethodName), "is_slow", False)
+
+
+def quick(suite):
+    """The suite without its slow cases."""
+    return unittest.TestSuite(quick(test) if isinstance(test, unittest.TestSuite) else test
+                              for test in suite if isinstance(test, unittest.TestSuite) or not is_slow(test))
+
+
 def run(path, out):
     path = pathlib.Path(path).resolve()
     sys.path.insert(0, str(path.parent))
@@ -88,7 +106,10 @@ def run(path, out):
         print(f"ok 1 - {path.stem} # SKIP {' '.join(str(reason).split())}\n1..1", file=out)
         return 0
     result = TapResult(out)
-    unittest.defaultTestLoader.loadTestsFromModule(module).run(result)
+    suite = unittest.defaultTestLoader.loadTestsFromModule(module)
+    if os.environ.get("DLOADER_LEAVE_OUT") == "slow":
+        suite = quick(suite)
+    suite.run(result)
     if result.told == 0:
         print("1..0 # SKIP there is no case in it", file=out)
         return 1

@@ -22,6 +22,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "lib"))
 if HERE in sys.path:
     sys.path.remove(HERE)
 from dltest import QUICK, main  # noqa: E402
+from tap import slow  # noqa: E402
 
 TABLES = int(os.environ.get("ARROW_TABLES", "60" if QUICK else "400"))
 DAMAGED = int(os.environ.get("ARROW_DAMAGED", "60" if QUICK else "400"))
@@ -325,6 +326,7 @@ def all_types(schema):
 
 
 class Compressed(Case):
+    @slow
     def test_large_batches(self):
         """Of several blocks that lead into each other, more batches than are kept, in any order."""
         rng = random.Random(3)
@@ -421,6 +423,7 @@ class Saved(Case):
             self.samples(path + "-dict")
         self.check(self.samples(path + "-dict/test"), list(data))
 
+    @slow
     def test_cached(self):
         """What load_dataset() keeps: files of one split, found by dataset_info.json."""
         import datasets

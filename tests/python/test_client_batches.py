@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from client_case import (NUMPY, RAW, TORCH, ClientCase, is_mapped, main, media,  # noqa: E402
                          range_spec)
+from tap import slow  # noqa: E402
 
 try:
     import torch
@@ -267,6 +268,7 @@ class Memory(ClientCase):
             with self.assertRaises((ValueError, OverflowError, TypeError)):
                 epoch.hold_bytes = wrong
 
+    @slow
     def test_a_loop_keeps_nothing(self):
         """One batch after the other, also while the last one is alive: never copied, no growth."""
         # The sanitizer keeps what was freed, so that growth says nothing, and fewer batches will do.

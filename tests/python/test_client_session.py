@@ -19,6 +19,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from client_case import (NUMPY, RAW, ClientCase, _client, dltest, main,  # noqa: E402
                          mappings, range_spec)
+from tap import slow  # noqa: E402
 from fake_ring import FakeRing  # noqa: E402
 
 FED = {"dataset": {"kind": "range", "length": 100}, "sampler": {"kind": "client"},
@@ -85,6 +86,7 @@ class Errors(ClientCase):
         with self.assertRaises(TypeError):
             type("Mine", (_client.Client,), {})
 
+    @slow
     def test_the_daemon_dies(self):
         daemon = dltest.Daemon(self.dir)
         self.addCleanup(daemon.log_file.close)

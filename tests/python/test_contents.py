@@ -24,6 +24,7 @@ from dloader import _contents
 LIB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib")
 sys.path.insert(0, LIB)
 from dltest import DLCTL, main  # noqa: E402
+from tap import slow  # noqa: E402
 
 TENSOR, DICT, LIST, TUPLE, STRING, BYTES, OBJECT = range(1, 8)
 
@@ -175,6 +176,7 @@ class Pickles(unittest.TestCase):
                 name = _contents.pickled_class(bytes(damaged))
                 self.assertTrue(name is None or name.isprintable() and " " not in name, damaged)
 
+    @slow
     def test_is_bounded(self):
         most = _contents._OPCODES_MAX
         self.assertEqual(_contents.pickled_class(b"N" * 1000 + b"."), "NoneType")
@@ -273,6 +275,7 @@ _archive.write(batch, sys.argv[1], {{}})
 
 
 class Signals(unittest.TestCase):
+    @slow
     def test_nothing_is_left(self):
         for number in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
             for ignored in False, True:

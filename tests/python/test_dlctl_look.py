@@ -15,6 +15,7 @@ for folder in "lib", "integration":
 import media  # noqa: E402
 from dloader import _canvas, _worker  # noqa: E402
 from dltest import TestCase, dlctl, dlctl_json, main, named  # noqa: E402
+from tap import slow  # noqa: E402
 from test_pictures import decode  # noqa: E402
 
 TOP, LEFT, SIDE, GAP = 48, 12, 144, 8
@@ -62,6 +63,7 @@ class Look(TestCase):
 
 
 class Pictures(Look):
+    @slow
     def test_contact_sheet(self):
         """Pixel by pixel what the batch has, of both verbs."""
         spec = self.pictures()
@@ -72,6 +74,7 @@ class Pictures(Look):
             for i in range(10):
                 numpy.testing.assert_array_equal(cell(sheet, i), want["image"][i], f"{verb}, {i}")
 
+    @slow
     def test_normalised_channels_first(self):
         """A picture looks the same whatever the model gets."""
         plain = [{"kind": "Resize", "size": [24, 24]}]
@@ -83,6 +86,7 @@ class Pictures(Look):
         for i in range(10):
             self.assertLessEqual(abs(cell(got, i).astype(int) - cell(want, i)).max(), 1)
 
+    @slow
     def test_by_name_and_without_an_archive(self):
         client = self.client(self.running)
         self.pictures()
@@ -108,6 +112,7 @@ class Pictures(Look):
         self.assert_fails(1, "EINVAL", "--png", "it has data uint8 [33]", "peek", spec, "--png", self.path("no.png"))
         self.assertFalse((self.folder / "no.png").exists())
 
+    @slow
     def test_places(self):
         spec = self.pictures()
         (self.folder / "dir").mkdir()
@@ -164,6 +169,7 @@ class Names(Look):
 
 
 class Draws(Look):
+    @slow
     def test_as_the_epochs_have_it(self):
         """The very pixels that a training gets, of a spec that shuffles, with its own batches and names."""
         spec = self.pictures(name="training", shard={"mode": "strided"}, workers={"count": 2})
@@ -227,6 +233,7 @@ class Documented(Look):
             for at in numpy.flatnonzero(numbers == number)[:self.EACH]:
                 (folder / f"{at:05}.png").write_bytes(_canvas.png(images[at].repeat(3, 2)))
 
+    @slow
     def test_sheet(self):
         self.photos()
         _, made = self.look("peek", self.spec("clothes", **self.SPEC))

@@ -11,6 +11,7 @@ import unittest.mock
 for folder in "lib", "integration":
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", folder))
 from dltest import FEED, TestCase, dlctl, dlctl_json, main, named  # noqa: E402
+from tap import slow  # noqa: E402
 from test_dlctl_peer import (BYTES, DATA_AT, DICT, SLOT_BYTES, SLOTS, TENSOR, TREE_AT,  # noqa: E402
                              UINT8, Peer, node)
 
@@ -69,6 +70,7 @@ class Peek(TestCase):
         done = dlctl("plan", spec, "--json", *args)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
+    @slow
     def test_is_the_step_that_a_trainer_gets(self):
         spec = self.rows_spec()
         for step, rank, epoch in ((0, 0, 0), (3, 1, 2), (4, 2, 2)):
@@ -119,6 +121,7 @@ class Peek(TestCase):
         self.assertEqual(self.peek("seen", "--step", "2")["indices"], list(range(20, 30)))
         self.assert_fails(1, "ENOENT", "name", "", "unseen")
 
+    @slow
     def test_disturbs_nobody(self):
         client = self.client(self.running)
         loader = client.open(named("shared", sampler={"kind": "random"}))["loader"]
@@ -138,6 +141,7 @@ class Peek(TestCase):
         self.assertEqual(got, steps)
         self.assertGreater(stream, 0)
 
+    @slow
     def test_any_epoch_while_ranks_are_in_theirs(self):
         """And of batches that they are given together, without being taken for one of them."""
         for mode in "strided", "dispatch":
@@ -169,6 +173,7 @@ class Peek(TestCase):
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn('job "dlctl-', done.stderr)
 
+    @slow
     def test_client_is_the_sampler(self):
         spec = self.rows_spec(sampler={"kind": "client"})
         got = self.peek(spec)
@@ -189,6 +194,7 @@ class Peek(TestCase):
         client.send(FEED, stream, 0, struct.pack("<2Q", 9, 8))
         self.assertEqual(client.next_batches()[0].indices, [9, 8])
 
+    @slow
     def test_sizes_that_a_client_decides(self):
         sampler = {"kind": "client"}
         big = self.spec("big", dataset={"kind": "range", "length": 1000}, batch={"size": 65536},
@@ -237,6 +243,7 @@ class Peek(TestCase):
         self.assertIn("meta.1   uint8      [3]  3 B  min 7  max 9  mean 8\n          7 8 9\n", text)
         self.assertIn("none     list       empty\n", text)
 
+    @slow
     def test_object_that_is_no_pickle(self):
         for pickled in (b"", b"\x1b[31m", b"\x80\x05\x8c\x01m\x8c\x05\x1b[31m\x93)\x81."):
             with self.subTest(pickled=pickled):

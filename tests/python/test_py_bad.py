@@ -3,6 +3,7 @@ native collate and through Python's, with any number of workers, and with worker
 """
 
 from spec_case import RawClient, SpecCase, dltest, main, python
+from tap import slow
 
 LENGTH = 47
 BAD = [0, 7, 8, 30, 46]
@@ -40,6 +41,7 @@ class Bad(SpecCase):
     def cut(self, indices, epochs=2):
         return [indices[i:i + BATCH] for i in range(0, LENGTH, BATCH)] * epochs
 
+    @slow
     def test_by_index(self):
         every = list(range(LENGTH))
         skipped = [[i for i in step if i not in BAD] for step in self.cut(every)]
@@ -58,6 +60,7 @@ class Bad(SpecCase):
                             self.assertIn(f"no sample {row['sample']}", row["message"])
                             self.assertIn("OwnError", row["message"])
 
+    @slow
     def test_workers_die_of_it_no_more_than_else(self):
         for kind in ("native", "python"):
             for on_error in ("skip", "substitute"):

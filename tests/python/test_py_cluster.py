@@ -14,6 +14,7 @@ sys.path[:0] = [str(TESTS / "lib"), str(TESTS / "cluster")]
 
 import stores  # noqa: E402
 from dltest import Daemon, TestCase, heartbeats, wait_until  # noqa: E402
+from tap import slow  # noqa: E402
 
 try:
     from dloader import _client
@@ -184,6 +185,7 @@ class Cluster(TestCase):
         self.assertEqual((loaders[0].rank, loaders[0].world_size), (0, 1))
         self.assertEqual(sorted(got), list(range(80)))
 
+    @slow
     def test_left_out(self):
         """Told after the last batch; then comes the next epoch."""
         for how in ("raise", "warn"):
@@ -270,6 +272,7 @@ class Cluster(TestCase):
         self.assertEqual(set(got), set(range(80)))
         self.assertLessEqual(len(got), 88)  # the last batches are evened out
 
+    @slow
     def test_waits_for_a_node_that_does_not_come(self):
         """Other threads run meanwhile, and Ctrl-C ends it."""
         nodes = [self.node("a", least=2), self.node("b", least=2)]

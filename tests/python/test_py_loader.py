@@ -25,6 +25,7 @@ import torch
 import dloader
 from dloader import _private, _progress, _spec
 from dltest import wait_until
+from tap import slow
 
 HAS_TQDM = importlib.util.find_spec("tqdm") is not None
 
@@ -354,6 +355,7 @@ class Native(unittest.TestCase):
                 self.assertEqual(len(values(all_of_it)), 10)
             self.assertEqual(len(values(loader)), 10)
 
+    @slow
     def test_ranks_without_a_seed_and_daemons_of_their_own(self):
         """As torchrun starts them where there is no service: they share one order."""
         program = ("import dloader, json, sys; spec = json.loads(sys.argv[1])\n"
@@ -508,6 +510,7 @@ class Native(unittest.TestCase):
             with self.assertRaisesRegex(PermissionError, "join the group"):
                 Loader(RANGE, socket="/run/x")
 
+    @slow
     @unittest.skipIf(os.geteuid(), "only root can start a daemon of another user")
     def test_code_beside_a_daemon_of_another_user(self):
         """It runs in a private one, without a word about it; other specs stay there."""

@@ -7,6 +7,7 @@ import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import TestCase, main  # noqa: E402
+from tap import slow  # noqa: E402
 
 import dloader  # noqa: E402
 import numpy as np  # noqa: E402
@@ -101,6 +102,7 @@ def device_mesh(shape, names, rank):
 
 
 class DeviceMeshes(TestCase):
+    @slow
     def test_is_as_the_text(self):
         try:
             import torch  # noqa: F401

@@ -8,6 +8,7 @@ import unittest
 import numpy as np
 
 from dloader import PackedList
+from tap import slow
 
 KINDS = {
     "ascii": [f"a{i}" for i in range(600)],
@@ -74,6 +75,7 @@ class Packed(unittest.TestCase):
             hash(got)
         self.assertEqual(list.__len__(got), 0, "reading has unpacked it")
 
+    @slow
     def test_random_operations(self):
         seed = random.randrange(1 << 30)
         for turn in range(300):

@@ -12,6 +12,7 @@ import warnings
 
 import spec_case
 from spec_case import SpecCase, dlctl_json, python
+from tap import slow
 
 try:
     from dloader import Loader, StateError, _states
@@ -39,6 +40,7 @@ class Values(unittest.TestCase):
             self.assertEqual((back.dtype, back.shape, back.tolist()),
                              (array.dtype, array.shape, array.tolist()))
 
+    @slow
     def test_of_torch(self):
         try:
             import torch
@@ -102,6 +104,7 @@ class States(SpecCase):
             found = self.samples(loader, made)
         return found, [str(warning.message) for warning in caught]
 
+    @slow
     def test_goes_on_where_it_was(self):
         for workers in 1, 2, 5:
             for name, stop in ("Placed", 1), ("Placed", 8), ("Placed", 14), ("Walks", 9):
@@ -121,6 +124,7 @@ class States(SpecCase):
         self.assertEqual(self.go_on(spec, state, made), (rest, []))
         self.assertLessEqual(max(made), (len(rest) // 2 + 2) * SIZE)
 
+    @slow
     def test_at_the_end_of_a_long_stream(self):
         """Nothing is made of what lies before."""
         length, size = 1000003, 50000

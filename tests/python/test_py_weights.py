@@ -8,6 +8,7 @@ import os
 import numpy
 from client_case import ClientCase, main
 from dltest import dlctl
+from tap import slow
 
 import dloader
 
@@ -56,6 +57,7 @@ class Weights(ClientCase):
         for loader in loaders:
             loader.close()
 
+    @slow
     def test_replay(self):
         """The batch behind a state, and one of a loader that is read, as they were delivered."""
         with open(self.path("mixed.json"), "w") as file:
@@ -113,6 +115,7 @@ class SampleWeights(ClientCase):
                 "sampler": {"kind": "weighted", "order": "native", "num_samples": 2000}, **keys}
         return dloader.Loader(spec, *place, socket=self.running.socket, as_="numpy")
 
+    @slow
     def test_what_weights_may_be(self):
         last = numpy.zeros(100)
         last[99] = 1
@@ -167,6 +170,7 @@ class SampleWeights(ClientCase):
         for loader in loaders:
             loader.close()
 
+    @slow
     def test_replay_and_without_the_file(self):
         with self.loader() as loader:
             reader = iter(loader)

@@ -17,6 +17,7 @@ from torch.utils import data as theirs
 import dloader
 from dloader import DataLoader, _keys, _reraise
 from epochs import run
+from tap import slow
 
 fake_client.install()
 
@@ -133,6 +134,7 @@ class AgainstPyTorch(Base):
                             loader.generator and loader.generator.get_state().tolist()))
         self.assertEqual(results[0], results[1], options)
 
+    @slow
     def test_order_and_draws(self):
         for options in ({"shuffle": True}, {"shuffle": True, "batch_size": 3, "generator": 3},
                         {"sampler": "subset", "batch_size": 4, "drop_last": True},
@@ -146,6 +148,7 @@ class AgainstPyTorch(Base):
         self.check(Named(), num_workers=2, batch_sampler=keys)
         self.check(Named(), num_workers=2, batch_size=None, sampler=["a", ("b", 1)])
 
+    @slow
     def test_iterable(self):
         for options in ({}, {"batch_size": 3}, {"batch_size": 3, "drop_last": True},
                         {"batch_size": None}):

@@ -11,6 +11,7 @@ from unittest import mock
 
 from dltest import wait_until
 from spec_case import EXAMPLES, SpecCase, dlctl, dlctl_json, main, python
+from tap import slow
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 ROWS = 12
@@ -46,6 +47,7 @@ class Peek(SpecCase):
         text = dlctl("peek", spec, daemon=self.running).stdout
         self.assertIn("pydata.Point", text)
 
+    @slow
     def test_a_batch_that_is_one_object(self):
         spec = self.write_spec("counts", python("Numbers", length=ROWS),
                                {"kind": "python", "object": "pydata:as_counter"})
@@ -53,6 +55,7 @@ class Peek(SpecCase):
         self.assertEqual((node["kind"], node["class"], node["tensors"]),
                          ("object", "collections.Counter", 0))
 
+    @slow
     @unittest.skipUnless(HAS_TORCH, "needs torch")
     def test_a_live_drop_in(self):
         """Its batches, order and place are as they would have been."""
@@ -126,6 +129,7 @@ class Slowest(SpecCase):
         self.assertGreaterEqual(first["took_s"], 0.05)
         self.assertIn("Sample 4 has no name: the Python dataset has neither sample_name(index)", report)
 
+    @slow
     @unittest.skipUnless(HAS_TORCH, "needs torch")
     def test_a_subset(self):
         """Its samples are made one by one, and have the names of those inside."""

@@ -24,6 +24,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "lib"))
 if HERE in sys.path:
     sys.path.remove(HERE)
 from dltest import QUICK, main  # noqa: E402
+from tap import slow  # noqa: E402
 
 ROWS = 60 if QUICK else 400
 ALPHABET = "etaoin shrdlu,.'\n ETAOIN 0123 äßéñ 日本語 🙂 \u00a0\u200b"
@@ -231,6 +232,7 @@ class Templates(unittest.TestCase):
                 self.assertEqual(ours["tokens"].tolist(), want["input_ids"], talk)
                 self.assertEqual(ours["loss_mask"].tolist(), list(map(bool, want["assistant_masks"])), talk)
 
+    @slow
     def test_templates(self):
         for name in TEMPLATES:
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:

@@ -9,6 +9,7 @@ from torch.utils.data import ChainDataset
 import black_box
 import datasets
 from black_box import Case, DataLoader
+from tap import slow
 
 
 def lists(loader):
@@ -47,6 +48,7 @@ class TestOrder(Case):
         loader = DataLoader(datasets.Split(5, divide=False), batch_size=2, num_workers=2)
         self.assertEqual(lists(loader), [[0, 1], [0, 1], [2, 3], [2, 3], [4], [4]])
 
+    @slow
     def test_uneven_workers(self):
         """One that has no more drops out of the round."""
         loader = DataLoader(datasets.Uneven([1, 7, 3]), batch_size=2, num_workers=3)

@@ -12,6 +12,7 @@ from torch.utils.data import (BatchSampler, DistributedSampler, RandomSampler, S
 import black_box
 import datasets
 from black_box import Case, DataLoader, flat
+from tap import slow
 
 CASES = 80 if black_box.QUICK else 240
 SEED = int(os.environ.get("DLOADER_TEST_SEED", random.SystemRandom().getrandbits(32)))
@@ -207,6 +208,7 @@ class TestShuffle(Case):
         self.assertEqual(order(1), order(1))
         self.assertNotEqual(order(1), order(2))
 
+    @slow
     def test_break_leaves_the_generators_as_torch_does(self):
         for workers in (0, 2):
             self.check(lambda cls: cls(datasets.Numbers(20), shuffle=True, batch_size=3,
@@ -218,6 +220,7 @@ class TestShuffle(Case):
 
 
 class TestSamplers(Case):
+    @slow
     def test_random_sampler(self):
         for options in ({}, {"replacement": True}, {"replacement": True, "num_samples": 70},
                         {"num_samples": 3}, {"num_samples": 23}):
@@ -226,6 +229,7 @@ class TestSamplers(Case):
                     datasets.Numbers(10), batch_size=4, num_workers=workers,
                     sampler=RandomSampler(range(10), **options)), epochs=3, seed=42)
 
+    @slow
     def test_subset_weighted_and_lists(self):
         samplers = (lambda: SubsetRandomSampler([5, 6, 7, 8, 9]),
                     lambda: WeightedRandomSampler([.1, .9, .4, .7, 3, .6], 12),
@@ -237,6 +241,7 @@ class TestSamplers(Case):
                 self.check(lambda cls: cls(datasets.Numbers(10), batch_size=2, sampler=sampler(),
                                            num_workers=workers), epochs=2)
 
+    @slow
     def test_batch_samplers(self):
         samplers = (lambda: BatchSampler(RandomSampler(range(10)), 3, True),
                     lambda: BatchSampler([4, 2, 9, 1, 0], 2, False),
@@ -360,6 +365,7 @@ class TestRandomArguments(Case):
 
         return make, f"{n} {kind} {options} {order()} generator {seed}"
 
+    @slow
     def test_random_arguments(self):
         black_box_seed = f"DLOADER_TEST_SEED={SEED}"
         print("random arguments of", black_box_seed, flush=True)

@@ -11,6 +11,7 @@ from torch.utils.data import get_worker_info
 import black_box
 import datasets
 from black_box import Case, DataLoader
+from tap import slow
 
 MASK = 0xffffffff
 
@@ -184,6 +185,7 @@ class TestClassicBug(Case):
         loader = DataLoader(datasets.Classic(), batch_size=2, num_workers=2, **options)
         return [tuple(batch.flatten().tolist()) for _ in range(3) for batch in loader]
 
+    @slow
     def test_no_two_batches_are_equal_and_a_second_run_repeats_all(self):
         for options in ({}, {"persistent_workers": True}, {"shuffle": True}):
             with self.subTest(options):

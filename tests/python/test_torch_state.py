@@ -16,6 +16,7 @@ from torch.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler
 import black_box
 import datasets
 from black_box import Case, OURS, QUICK
+from tap import slow
 
 if OURS:
     from dloader import DataLoader
@@ -180,6 +181,7 @@ class TestEpochs(StateCase):
     def test_two_epochs_and_two_more(self):
         self.goes_on(2, 0)
 
+    @slow
     def test_the_epochs_after_a_resumed_one(self):
         self.goes_on(1, 5)
 
@@ -233,6 +235,7 @@ class TestEpochs(StateCase):
                 last.load_state_dict(through_json(again.state_dict()))
                 self.assertEqual(values(last), rest[more:])
 
+    @slow
     @unittest.skipUnless(OURS, "the class that stands in goes on once")
     def test_an_iterator_that_nobody_asks_is_as_none(self):
         """Lightning makes one more."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import pathlib
 import re
 import subprocess
@@ -315,12 +316,13 @@ class Named(unittest.TestCase):
 
 
 class Tap(unittest.TestCase):
-    def run_file(self, content):
+    def run_file(self, content, leave_out=""):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "test_it.py")
             path.write_text("import unittest\n" + content)
             done = subprocess.run([sys.executable, HERE.parent / "lib" / "tap.py", path], text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                  env={**os.environ, "DLOADER_LEAVE_OUT": leave_out})
         lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
         return done.returncode, lines
 
@@ -338,6 +340,29 @@ class Tap(unittest.TestCase):
                                  "ok 2 - test_it.T.test_b # SKIP no such thing",
                                  "not ok 3 - test_it.T.test_c", "not ok 4 - test_it.T.test_d",
                                  "1..4"])
+
+    def test_slow_cases_may_be_left_out(self):
+        slow = ("import tap\n"
+                "@tap.slow\n"
+                "class S(unittest.TestCase):\n"
+                " def test_a(self): pass\n"
+                "class T(unittest.TestCase):\n"
+                " slow = 'an attribute of its own'\n"
+                " @tap.slow\n"
+                " def test_b(self): pass\n")
+        quick = " def test_c(self): pass\n"
+        for content, leave_out, names in [
+                (slow + quick, "", ["S.test_a", "T.test_b", "T.test_c"]),
+                (slow + quick, "slow", ["T.test_c"]),
+                (slow, "", ["S.test_a", "T.test_b"])]:
+            with self.subTest(names=names, leave_out=leave_out):
+                code, lines = self.run_file(content, leave_out)
+                self.assertEqual(code, 0)
+                self.assertEqual(lines, [*(f"ok {i} - test_it.{name}" for i, name in enumerate(names, 1)),
+                                         f"1..{len(names)}"])
+        # One that has no other would be a file that is never run.
+        code, lines = self.run_file(slow, "slow")
+        self.assertEqual((code, lines), (1, ["1..0 # SKIP there is no case in it"]))
 
     def test_a_failing_set_up_is_a_failure(self):
         code, lines = self.run_file("class T(unittest.TestCase):\n"
