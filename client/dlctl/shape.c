@@ -65,11 +65,11 @@ static void shape_say_before(const struct value *v, char text[static BEFORE_TEXT
 
     snprintf(text, BEFORE_TEXT_MAX, "-");
     for (uint32_t i = 0; i < v->count && at < BEFORE_TEXT_MAX; i++) {
-        const struct value *of = &v->items[i];
+        const struct value *entry = &v->items[i];
         uint64_t world, steps;
 
-        if (of->type != VALUE_MAP || !shape_get_count(of, "world", &world) ||
-            !shape_get_count(of, "steps", &steps))
+        if (entry->type != VALUE_MAP || !shape_get_count(entry, "world", &world) ||
+            !shape_get_count(entry, "steps", &steps))
             continue;
         at += (size_t)snprintf(text + at, BEFORE_TEXT_MAX - at,
                                "%s%" PRIu64 " steps of %" PRIu64 " ranks", at ? ", " : "", steps,
@@ -168,9 +168,9 @@ static const struct value *shape_user_of(const struct value *row)
     return value_get(row, "loader") || value_get(row, "name") ? value_get(row, "uid") : NULL;
 }
 
-static void shape_drop(struct value *row, const struct value *of)
+static void shape_drop(struct value *row, const struct value *dropped)
 {
-    uint32_t at = (uint32_t)(of - row->items), left = --row->count - at;
+    uint32_t at = (uint32_t)(dropped - row->items), left = --row->count - at;
 
     value_deinit(&row->items[at]);
     memmove(&row->items[at], &row->items[at + 1], left * sizeof *row->items);

@@ -97,20 +97,20 @@ static void state_print_before(const struct history *before)
 
 static void state_print_state(const struct state_token *token)
 {
-    const struct state_identity *of = &token->identity;
+    const struct state_identity *identity = &token->identity;
 
     printf("epoch     %" PRIu64 "\nsteps     %" PRIu64 " of each of %" PRIu64 " ranks\n",
            token->epoch, token->steps, token->world);
     state_print_before(&token->before);
-    printf("order     %s, seed %" PRIu64 "\n", state_order_name(of->order), of->seed);
-    printf("dataset   %016" PRIx64, of->dataset);
-    if (of->length != UINT64_MAX)
-        printf(", %" PRIu64 " samples", of->length);
-    if (of->workers > 0)
-        printf(", iterable, read by %" PRIu64 " workers", of->workers);
+    printf("order     %s, seed %" PRIu64 "\n", state_order_name(identity->order), identity->seed);
+    printf("dataset   %016" PRIx64, identity->dataset);
+    if (identity->length != UINT64_MAX)
+        printf(", %" PRIu64 " samples", identity->length);
+    if (identity->workers > 0)
+        printf(", iterable, read by %" PRIu64 " workers", identity->workers);
     printf("\nspec     ");
     for (unsigned i = 0; i < STATE_PARTS; i++)
-        printf(" %s %016" PRIx64, state_part_name((enum state_part)i), of->parts[i]);
+        printf(" %s %016" PRIx64, state_part_name((enum state_part)i), identity->parts[i]);
     printf("\n");
 }
 

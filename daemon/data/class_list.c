@@ -25,7 +25,7 @@ struct met {
 
 struct walk {
     const char *root;
-    const struct class_files *of;
+    const struct class_files *wanted;
     const struct data_env *env;
     uint64_t files;  /* so far */
     struct met *met; /* owned; in the order they were met */
@@ -141,11 +141,11 @@ static int class_list_put_names(struct dl_buffer *out, const struct names *names
 
 /* ---- reading one folder --------------------------------------------------------------------- */
 
-static bool class_list_is_wanted(const struct class_files *of, const char *name)
+static bool class_list_is_wanted(const struct class_files *wanted, const char *name)
 {
     size_t len = strlen(name);
 
-    for (const char *const *ending = of->endings; *ending; ending++) {
+    for (const char *const *ending = wanted->endings; *ending; ending++) {
         size_t n = strlen(*ending);
         if (len >= n && strcasecmp(name + len - n, *ending) == 0)
             return true;
@@ -198,7 +198,7 @@ static int class_list_read_folder(const struct walk *walk, const char *path, str
             continue;
         if (class_list_is_dir(path, entry, walk->env))
             r = class_list_names_add(dirs, name);
-        else if (files && class_list_is_wanted(walk->of, name))
+        else if (files && class_list_is_wanted(walk->wanted, name))
             r = class_list_names_add(files, name);
         if (r == -EFBIG)
             return dl_error_set(err, EFBIG, path,
@@ -206,7 +206,7 @@ static int class_list_read_folder(const struct walk *walk, const char *path, str
         if (r < 0)
             return class_list_no_memory(path, err);
         if (files && files->n > 0 && files->n % DATA_TELL_EVERY == 0)
-            data_tell(walk->env, walk->of->found, walk->files + files->n, UINT64_MAX);
+            data_tell(walk->env, walk->wanted->found, walk->files + files->n, UINT64_MAX);
     }
     if (errno != 0)
         return dl_error_set(err, errno, path, "cannot be listed: %s", strerror(errno));
@@ -286,7 +286,7 @@ static int class_list_read_met(struct walk *walk, size_t i, struct names *dirs, 
             return class_list_no_memory(path, err);
     }
     walk->files += files->n;
-    data_tell(walk->env, walk->of->found, walk->files, UINT64_MAX);
+    data_tell(walk->env, walk->wanted->found, walk->files, UINT64_MAX);
     if (files->n > 0 && class_list_put_names(&walk->out, files, &walk->met[i].dir) < 0)
         return class_list_no_memory(path, err);
     return 0;
@@ -422,9 +422,9 @@ static int class_list_walk_classes(struct walk *walk, const struct names *classe
     if (n_empty == 0)
         return 0;
     return dl_error_set(err, ENOENT, walk->root,
-                        "no %s was found for the %s %s%s; %s; remove empty folders", walk->of->what,
-                        n_empty == 1 ? "class" : "classes", empty, n_empty > 4 ? ", ..." : "",
-                        walk->of->ends);
+                        "no %s was found for the %s %s%s; %s; remove empty folders",
+                        walk->wanted->what, n_empty == 1 ? "class" : "classes", empty,
+                        n_empty > 4 ? ", ..." : "", walk->wanted->ends);
 }
 
 /* The whole index of what is below the root, in walk->out. */
@@ -440,7 +440,7 @@ static int class_list_walk(struct walk *walk, struct dl_error *err)
         r = dl_error_set(err, ENOENT, walk->root,
                          "has no class folder; put the %ss of each class into a folder named "
                          "for the class",
-                         walk->of->what);
+                         walk->wanted->what);
     if (r == 0 && (buffer_append(&walk->out, &head, sizeof head) < 0 ||
                    class_list_put_text(&walk->out, walk->root, &head.root) < 0))
         r = class_list_no_memory(walk->root, err);
@@ -456,11 +456,11 @@ static int class_list_walk(struct walk *walk, struct dl_error *err)
     return 0;
 }
 
-static int class_list_make_at(const char *root, const struct class_files *of, const char *place,
+static int class_list_make_at(const char *root, const struct class_files *wanted, const char *place,
                               const struct data_env *env, struct class_list *ret,
                               struct dl_error *err)
 {
-    struct walk walk = {.root = root, .of = of, .env = env};
+    struct walk walk = {.root = root, .wanted = wanted, .env = env};
     struct shared_index index;
     int r = class_list_walk(&walk, err);
 
@@ -472,10 +472,10 @@ static int class_list_make_at(const char *root, const struct class_files *of, co
     return r;
 }
 
-int class_list_make(const char *root, const struct class_files *of, const struct data_env *env,
+int class_list_make(const char *root, const struct class_files *wanted, const struct data_env *env,
                     struct class_list *ret, struct dl_error *err)
 {
-    return class_list_make_at(root, of, NULL, env, ret, err);
+    return class_list_make_at(root, wanted, NULL, env, ret, err);
 }
 
 /* Places of a deeply nested spec are cut, and may be alike: then the root tells. */
@@ -496,12 +496,12 @@ static bool class_list_find(const char *root, const char *place, const struct da
     return false;
 }
 
-int class_list_open(const char *root, const struct class_files *of, const char *place,
+int class_list_open(const char *root, const struct class_files *wanted, const char *place,
                     const struct data_env *env, struct class_list *ret, struct dl_error *err)
 {
     return class_list_find(root, place, env, ret)
                ? 0
-               : class_list_make_at(root, of, place, env, ret, err);
+               : class_list_make_at(root, wanted, place, env, ret, err);
 }
 
 void class_list_deinit(struct class_list *list)

@@ -39,14 +39,14 @@ struct class_list {
  * one are missing; -EACCES; -ENOTDIR; -ELOOP when a link leads back to a folder it is in;
  * -ENOMEM; ...
  */
-int _nodiscard_ class_list_make(const char *root, const struct class_files *of,
+int _nodiscard_ class_list_make(const char *root, const struct class_files *wanted,
                                 const struct data_env *env, struct class_list *ret,
                                 struct dl_error *err);
 /* The same, of the dataset at `place` of a spec: what another worker of the loader has listed, or
  * what others then need not list. */
-int _nodiscard_ class_list_open(const char *root, const struct class_files *of, const char *place,
-                                const struct data_env *env, struct class_list *ret,
-                                struct dl_error *err);
+int _nodiscard_ class_list_open(const char *root, const struct class_files *wanted,
+                                const char *place, const struct data_env *env,
+                                struct class_list *ret, struct dl_error *err);
 /* The list of an index that another process has made, which it takes over. False: it is none, and
  * stays the caller's. */
 bool _nodiscard_ class_list_of(struct shared_index *index, struct class_list *ret);

@@ -40,12 +40,12 @@ static void lengths_fingerprint_add_listed(struct file_hasher *hasher,
 
 static void lengths_fingerprint_add_classes(struct file_hasher *hasher,
                                             const struct spec_dataset *spec,
-                                            const struct class_files *of)
+                                            const struct class_files *wanted)
 {
     struct class_list list = {0};
     char path[DL_BOUND_PATH_BYTES];
 
-    hasher->r = class_list_make(spec->files[0].path, of, hasher->env, &list, NULL);
+    hasher->r = class_list_make(spec->files[0].path, wanted, hasher->env, &list, NULL);
     for (uint64_t i = 0; i < list.n && hasher->r == 0; i++) {
         size_t len = 0;
         (void)class_list_get(&list, i, path, sizeof path, &len);

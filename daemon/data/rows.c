@@ -200,7 +200,7 @@ static int rows_write_mixed(struct rows *rows, const struct sample_key *key,
                             const uint64_t *indices, struct slow_watch *watch, size_t *ret_bad,
                             struct dl_error *err)
 {
-    struct batch_mix_rows of = {.leaves = rows->dst, .n = rows->samples};
+    struct batch_mix_rows mix_rows = {.leaves = rows->dst, .n = rows->samples};
     uint32_t label = batch_mix_label(rows->mix);
     uint64_t bytes = rows->samples * rows->label_bytes;
     void *soft = rows->dst[label];
@@ -218,8 +218,8 @@ static int rows_write_mixed(struct rows *rows, const struct sample_key *key,
                            key->base + __atomic_load_n(&indices[0], __ATOMIC_RELAXED));
     int r = rows_read(rows, key, indices, watch, ret_bad, err);
     rows->dst[label] = soft;
-    of.labels = rows->labels;
-    return r < 0 ? r : batch_mix_run(rows->mix, &draws.base, &of, ret_bad, err);
+    mix_rows.labels = rows->labels;
+    return r < 0 ? r : batch_mix_run(rows->mix, &draws.base, &mix_rows, ret_bad, err);
 }
 
 int rows_write(struct rows *rows, const struct sample_key *key, const uint64_t *indices, void *slot,

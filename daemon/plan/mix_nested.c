@@ -42,18 +42,19 @@ static uint64_t mix_around_due(const struct mix_around *around, uint64_t positio
 static int mix_around_convert(const struct plan_mix *mix, struct mix_point *points,
                               struct mix_schedule *ret)
 {
-    const struct mix_schedule *of = &mix->schedule;
+    const struct mix_schedule *schedule = &mix->schedule;
     uint64_t position;
 
-    for (uint32_t i = 0; i < of->n_points; i++) {
-        points[i] = of->points[i];
-        if (mul_overflows(points[i].step, of->step_samples, &position) || position >= MIX_POSITIONS)
+    for (uint32_t i = 0; i < schedule->n_points; i++) {
+        points[i] = schedule->points[i];
+        if (mul_overflows(points[i].step, schedule->step_samples, &position) ||
+            position >= MIX_POSITIONS)
             return -EINVAL;
         points[i].step = mix_around_due(mix->around, position);
         if (i > 0)
             points[i].step = max_u64(points[i].step, points[i - 1].step + 1);
     }
-    *ret = *of;
+    *ret = *schedule;
     ret->points = points;
     ret->step_samples = 1;
     return 0;

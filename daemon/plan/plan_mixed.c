@@ -34,14 +34,14 @@ enum {
 /* A place in the sampler's order, and what each child has before it. */
 struct mixed_place {
     uint64_t at, sum;
-    uint64_t *of; /* owned */
+    uint64_t *weights; /* owned */
 };
 
 /* One that may come next. */
 struct mixed_look {
     uint32_t unit;
     uint64_t sum;
-    uint64_t *of; /* what it has of each child; a part of mixed_steps.parts */
+    uint64_t *weights; /* what it has of each child; a part of mixed_steps.parts */
 };
 
 struct mixed_list {
@@ -76,12 +76,12 @@ static uint32_t plan_mixed_child(const struct token_children *children, uint32_t
     return (uint32_t)bisect_ends(children->ends, children->n - 1, index);
 }
 
-static void plan_mixed_add(const struct mixed_steps *steps, uint32_t member, uint64_t *of,
+static void plan_mixed_add(const struct mixed_steps *steps, uint32_t member, uint64_t *weights,
                            uint64_t *sum)
 {
     uint64_t weight = steps->children->by_tokens ? token_length(steps->plan, member) : 1;
 
-    of[plan_mixed_child(steps->children, member)] += weight;
+    weights[plan_mixed_child(steps->children, member)] += weight;
     *sum += weight;
 }
 
@@ -91,7 +91,7 @@ static void plan_mixed_go_to(const struct mixed_steps *steps, struct mixed_place
     while (place->at < steps->count && place->sum < sum) {
         if (place->at + TOKEN_AHEAD < steps->count)
             __builtin_prefetch(&steps->plan->params.lengths[steps->order[place->at + TOKEN_AHEAD]]);
-        plan_mixed_add(steps, steps->order[place->at++], place->of, &place->sum);
+        plan_mixed_add(steps, steps->order[place->at++], place->weights, &place->sum);
     }
 }
 
@@ -101,7 +101,7 @@ static void plan_mixed_look(const struct mixed_steps *steps, struct mixed_look *
 {
     const struct token_plan *plan = steps->plan;
 
-    memset(look->of, 0, steps->children->n * sizeof *look->of);
+    memset(look->weights, 0, steps->children->n * sizeof *look->weights);
     look->sum = 0;
     for (uint64_t g = 0; g < plan->unit; g++) {
         const struct plan_group *group = &plan->made.groups[look->unit * plan->unit + g];
@@ -110,7 +110,7 @@ static void plan_mixed_look(const struct mixed_steps *steps, struct mixed_look *
             uint64_t end, member = plan_groups_stretch(&plan->made, group, i, &end);
 
             for (; member < end; member++)
-                plan_mixed_add(steps, plan->made.members[member], look->of, &look->sum);
+                plan_mixed_add(steps, plan->made.members[member], look->weights, &look->sum);
         }
     }
 }
@@ -121,10 +121,10 @@ static uint32_t plan_mixed_most(const struct mixed_steps *steps, uint32_t unit, 
     struct mixed_look look = {.unit = unit};
     uint32_t most = 0;
 
-    look.of = scratch;
+    look.weights = scratch;
     plan_mixed_look(steps, &look);
     for (uint32_t i = 1; i < steps->children->n; i++)
-        most = look.of[i] > look.of[most] ? i : most;
+        most = look.weights[i] > look.weights[most] ? i : most;
     return most;
 }
 
@@ -175,8 +175,8 @@ static bool plan_mixed_lacks(const struct mixed_steps *steps)
     bool lacks = false;
 
     for (uint32_t i = 0; i < steps->children->n; i++)
-        lacks = lacks ||
-                (steps->lists[i].n_looks == 0 && steps->had.of[i] + step / 2 < steps->here.of[i]);
+        lacks = lacks || (steps->lists[i].n_looks == 0 &&
+                          steps->had.weights[i] + step / 2 < steps->here.weights[i]);
     return lacks;
 }
 
@@ -197,7 +197,7 @@ static void plan_mixed_rate(struct mixed_steps *steps)
     uint64_t sum = max_u64(steps->ahead.sum - steps->here.sum, 1);
 
     for (uint32_t i = 0; i < steps->children->n; i++) {
-        unsigned __int128 part = steps->ahead.of[i] - steps->here.of[i];
+        unsigned __int128 part = steps->ahead.weights[i] - steps->here.weights[i];
 
         steps->rates[i] = (uint64_t)((part << PLAN_MIXED_RATE_BITS) / sum);
     }
@@ -212,7 +212,8 @@ static unsigned __int128 plan_mixed_distance(const struct mixed_steps *steps,
     for (uint32_t i = 0; i < steps->children->n; i++) {
         uint64_t due =
             (uint64_t)((unsigned __int128)steps->rates[i] * look->sum >> PLAN_MIXED_RATE_BITS);
-        int64_t off = (int64_t)(steps->had.of[i] + look->of[i] - steps->here.of[i] - due);
+        int64_t off =
+            (int64_t)(steps->had.weights[i] + look->weights[i] - steps->here.weights[i] - due);
 
         sum += (unsigned __int128)((__int128)off * off);
     }
@@ -247,12 +248,12 @@ static uint32_t plan_mixed_take(struct mixed_steps *steps, struct mixed_list *li
     struct mixed_look taken = list->looks[i];
 
     for (uint32_t c = 0; c < steps->children->n; c++)
-        steps->had.of[c] += taken.of[c];
+        steps->had.weights[c] += taken.weights[c];
     steps->had.sum += taken.sum;
     steps->left--;
     list->n_looks--;
     memmove(&list->looks[i], &list->looks[i + 1], (list->n_looks - i) * sizeof taken);
-    list->looks[list->n_looks].of = taken.of; /* its memory is free again */
+    list->looks[list->n_looks].weights = taken.weights; /* its memory is free again */
     plan_mixed_fill_looks(steps, list);
     return taken.unit;
 }
@@ -277,9 +278,9 @@ static void plan_mixed_run(struct mixed_steps *steps, uint32_t *turn)
 
 static void plan_mixed_deinit(struct mixed_steps *steps)
 {
-    free(steps->here.of);
-    free(steps->ahead.of);
-    free(steps->had.of);
+    free(steps->here.weights);
+    free(steps->ahead.weights);
+    free(steps->had.weights);
     free(steps->rates);
     free(steps->lists);
     free(steps->looks);
@@ -291,16 +292,16 @@ static int plan_mixed_alloc(struct mixed_steps *steps)
 {
     uint64_t n = steps->children->n, looks = n * steps->depth;
 
-    steps->here.of = calloc(n, sizeof *steps->here.of);
-    steps->ahead.of = calloc(n, sizeof *steps->ahead.of);
-    steps->had.of = calloc(n, sizeof *steps->had.of);
+    steps->here.weights = calloc(n, sizeof *steps->here.weights);
+    steps->ahead.weights = calloc(n, sizeof *steps->ahead.weights);
+    steps->had.weights = calloc(n, sizeof *steps->had.weights);
     steps->rates = calloc(n, sizeof *steps->rates);
     steps->lists = calloc(n, sizeof *steps->lists);
     steps->looks = calloc(looks, sizeof *steps->looks);
     steps->parts = calloc((looks + 1) * n, sizeof *steps->parts);
     steps->next = calloc(steps->units, sizeof *steps->next);
-    return steps->here.of && steps->ahead.of && steps->had.of && steps->rates && steps->lists &&
-                   steps->looks && steps->parts && steps->next
+    return steps->here.weights && steps->ahead.weights && steps->had.weights && steps->rates &&
+                   steps->lists && steps->looks && steps->parts && steps->next
                ? 0
                : -ENOMEM;
 }
@@ -318,7 +319,7 @@ static int plan_mixed_init(struct mixed_steps *steps)
         steps->lists[i] =
             (struct mixed_list){.looks = steps->looks + i * steps->depth, .first = PLAN_MIXED_NONE};
     for (uint64_t i = 0; i < n * steps->depth; i++)
-        steps->looks[i].of = steps->parts + (i + 1) * n;
+        steps->looks[i].weights = steps->parts + (i + 1) * n;
     for (uint64_t i = 0; i < steps->count; i++)
         sum += steps->children->by_tokens ? token_length(plan, steps->order[i]) : 1;
     steps->span = max_u64(sum / steps->units, 1) * PLAN_MIXED_FEW;

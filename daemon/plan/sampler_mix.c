@@ -291,20 +291,20 @@ static struct plan_mix sampler_mix_of_epoch(const struct plan_mix *mix, uint64_t
                                             struct mix_point *point)
 {
     const struct mix_changes *changes = mix->changes;
-    struct plan_mix of = *mix;
+    struct plan_mix at_epoch = *mix;
     uint32_t n = changes ? changes->n_changes : 0;
 
     if (!changes || mix->stop == MIX_STOP_NEVER || changes->of_samples ||
         changes->n != mix->schedule.n)
-        return of;
-    of.changes = NULL;
+        return at_epoch;
+    at_epoch.changes = NULL;
     while (n > 0 && changes->items[n - 1].position > epoch)
         n--;
     if (n == 0)
-        return of;
+        return at_epoch;
     *point = (struct mix_point){.weights = changes->items[n - 1].weights};
-    of.schedule = (struct mix_schedule){.n = changes->n, .n_points = 1, .points = point};
-    return of;
+    at_epoch.schedule = (struct mix_schedule){.n = changes->n, .n_points = 1, .points = point};
+    return at_epoch;
 }
 
 int plan_mix_count(const struct plan_mix *mix, uint64_t epoch, uint64_t *ret, struct dl_error *err)
@@ -312,8 +312,8 @@ int plan_mix_count(const struct plan_mix *mix, uint64_t epoch, uint64_t *ret, st
     uint64_t sizes[DL_BOUND_MIX_CHILDREN];
     struct mix_legs legs = {.n = 0};
     struct mix_point point;
-    struct plan_mix of = sampler_mix_of_epoch(mix, epoch, &point), flat;
-    int r = plan_mix_flatten(&of, sizes, &flat, err);
+    struct plan_mix at_epoch = sampler_mix_of_epoch(mix, epoch, &point), flat;
+    int r = plan_mix_flatten(&at_epoch, sizes, &flat, err);
 
     if (r == 0)
         r = sampler_mix_init(&legs, &flat, 0, epoch, err);
@@ -396,8 +396,8 @@ static int sampler_mix_make(const struct plan_params *params, struct sampler **r
 int sampler_mix_new(const struct plan_params *params, struct sampler **ret)
 {
     struct mix_point point;
-    struct plan_params of = *params;
+    struct plan_params at_epoch = *params;
 
-    of.mix = sampler_mix_of_epoch(&params->mix, params->epoch, &point);
-    return sampler_mix_make(&of, ret);
+    at_epoch.mix = sampler_mix_of_epoch(&params->mix, params->epoch, &point);
+    return sampler_mix_make(&at_epoch, ret);
 }

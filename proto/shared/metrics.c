@@ -48,13 +48,13 @@ struct line {
 
 static const struct line lines[] = {
 #define FAMILY(name, kind, meaning) {.key = name, .suffix = meaning, .type = kind},
-#define SAMPLE(from, of, behind, row, more, is, what) \
-    {.view = from,                                    \
-     .key = of,                                       \
-     .suffix = behind,                                \
-     .labels = row,                                   \
-     .label = more,                                   \
-     .value = is,                                     \
+#define SAMPLE(from, key_name, behind, row, more, is, what) \
+    {.view = from,                                          \
+     .key = key_name,                                       \
+     .suffix = behind,                                      \
+     .labels = row,                                         \
+     .label = more,                                         \
+     .value = is,                                           \
      .how = what},
 #include "proto/shared/metrics.def"
 #undef FAMILY

@@ -29,7 +29,7 @@ static void check(size_t n, unsigned offset, const struct lookup_tables *tables,
         if (inside && colour == LOOKUP_COLOURS)
             continue;
         if (inside)
-            wanted = tables ? tables->of[colour][wanted] : table[wanted];
+            wanted = tables ? tables->colour[colour][wanted] : table[wanted];
         if (room[i] != wanted)
             fail_msg("%s, %zu pixels from %u on: byte %zu is %u, not %u", tables ? "each" : "all",
                      n, offset, i, room[i], wanted);
@@ -43,12 +43,12 @@ static void test_lookup(void **state)
     (void)state;
     for (unsigned c = 0; c < LOOKUP_COLOURS; c++) {
         for (unsigned i = 0; i < LOOKUP_LEVELS; i++)
-            tables.of[c][i] = (uint8_t)(i * (31 + 2 * c) + 7 * c + (i >> 3));
+            tables.colour[c][i] = (uint8_t)(i * (31 + 2 * c) + 7 * c + (i >> 3));
     }
     for (size_t n = 0; n <= MOST; n++) {
         for (unsigned offset = 0; offset <= 5; offset += 5) {
             check(n, offset, &tables, NULL);
-            check(n, offset, NULL, tables.of[1]);
+            check(n, offset, NULL, tables.colour[1]);
         }
     }
 }

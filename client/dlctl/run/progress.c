@@ -80,30 +80,30 @@ void progress_line(const struct tally *tally, uint64_t total, double seconds, in
 {
     double rate = seconds > 0 ? 1 / seconds : 0;
     char batches[UNITS_MAX], samples[UNITS_MAX], bytes[UNITS_MAX], right[LINE_MAX_BYTES];
-    char of[24] = "", left[UNITS_MAX + 16];
+    char total_text[24] = "", left[UNITS_MAX + 16];
 
     if (total != PROGRESS_UNKNOWN)
-        snprintf(of, sizeof of, "/%" PRIu64, total);
+        snprintf(total_text, sizeof total_text, "/%" PRIu64, total);
     format_count((double)tally->batches * rate, batches, sizeof batches);
     format_count((double)tally->samples * rate, samples, sizeof samples);
     format_count((double)tally->bytes * rate / 1e6, bytes, sizeof bytes);
     progress_left(tally->batches, total, seconds, left, sizeof left);
     snprintf(right, sizeof right,
              "%" PRIu64 "%s  %s batches/s  %s samples/s  %s MB/s  wait %.0f%%%s", tally->batches,
-             of, batches, samples, bytes, 100 * (double)tally->wait_ns / 1e9 * rate, left);
+             total_text, batches, samples, bytes, 100 * (double)tally->wait_ns / 1e9 * rate, left);
     progress_bar_line(right, progress_share_done(tally->batches, total), columns, buf, size);
 }
 
 void progress_count_line(const char *what, uint64_t n, uint64_t total, double seconds, int columns,
                          char *buf, size_t size)
 {
-    char rate[UNITS_MAX], right[LINE_MAX_BYTES], of[24] = "", left[UNITS_MAX + 16];
+    char rate[UNITS_MAX], right[LINE_MAX_BYTES], total_text[24] = "", left[UNITS_MAX + 16];
 
     if (total != PROGRESS_UNKNOWN)
-        snprintf(of, sizeof of, "/%" PRIu64, total);
+        snprintf(total_text, sizeof total_text, "/%" PRIu64, total);
     format_count(seconds > 0 ? (double)n / seconds : 0, rate, sizeof rate);
     progress_left(n, total, seconds, left, sizeof left);
-    snprintf(right, sizeof right, "%" PRIu64 "%s %s  %s/s%s", n, of, what, rate, left);
+    snprintf(right, sizeof right, "%" PRIu64 "%s %s  %s/s%s", n, total_text, what, rate, left);
     progress_bar_line(right, progress_share_done(n, total), columns, buf, size);
 }
 

@@ -280,9 +280,9 @@ static const struct dataset_ops csv_rows_ops = {
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static const uint8_t *csv_next(const void *of, const uint8_t *at, const uint8_t *end)
+static const uint8_t *csv_next(const void *context, const uint8_t *at, const uint8_t *end)
 {
-    return csv_row_end(at, end, *(const uint8_t *)of);
+    return csv_row_end(at, end, *(const uint8_t *)context);
 }
 
 static uint8_t csv_separator_of(enum csv_separator separator, const char *path)
@@ -333,7 +333,7 @@ static int csv_index_rows(struct csv *csv, uint32_t i, const uint8_t *end, struc
 {
     struct csv_file *file = &csv->files[i];
     struct line_rule rule = {
-        .next = csv_next, .is_blank = csv_row_is_blank, .of = &file->separator};
+        .next = csv_next, .is_blank = csv_row_is_blank, .context = &file->separator};
     uint64_t bytes = (uint64_t)(end - file->begin), bad;
 
     /* Read ahead while looking for rows; then samples come in any order. */

@@ -245,7 +245,7 @@ WIDE_VECTORS static void colour_to_hsv(const uint8_t *restrict px, size_t n,
  * from the brightest; and the bits of a pixel where the brightest, the middle and the darkest
  * begin. */
 struct colour_circle {
-    uint32_t of[2 * LEVELS];
+    uint32_t hues[2 * LEVELS];
 };
 
 static uint32_t colour_circle_at(unsigned hue)
@@ -265,15 +265,15 @@ static void colour_circle_make(uint8_t shift, struct colour_circle *circle)
 
     for (unsigned i = 0; i < LEVELS; i++) {
         unsigned cut = i - (below[i / 32] >> i % 32 & 1);
-        circle->of[2 * i] = colour_circle_at((cut + shift) % LEVELS);
-        circle->of[2 * i + 1] = colour_circle_at((i + shift) % LEVELS);
+        circle->hues[2 * i] = colour_circle_at((cut + shift) % LEVELS);
+        circle->hues[2 * i + 1] = colour_circle_at((i + shift) % LEVELS);
     }
 }
 
 static void colour_look_up_circle(const struct colour_circle *circle, size_t n, uint32_t *hue)
 {
     for (size_t i = 0; i < n; i++)
-        hue[i] = circle->of[hue[i]];
+        hue[i] = circle->hues[hue[i]];
 }
 
 /* `value`, less as much of it as `lost` SHARES are, rounded. It is never nearer to a half than half
@@ -343,7 +343,7 @@ void colour_solarize(struct picture *p, double threshold)
 }
 
 struct colour_counts {
-    uint64_t of[COLOURS][LEVELS];
+    uint64_t colour[COLOURS][LEVELS];
 };
 
 /* Neighbours often have the same level, and to count it twice in one place is to wait for the first
@@ -352,7 +352,7 @@ struct colour_counts {
 enum { LANES = 4, GAP = 16 };
 
 struct colour_lanes {
-    uint32_t of[LANES][COLOURS][LEVELS + GAP];
+    uint32_t counts[LANES][COLOURS][LEVELS + GAP];
 };
 
 static inline void colour_count_pixel(uint32_t pixel, uint32_t counts[static COLOURS][LEVELS + GAP])
@@ -369,15 +369,15 @@ static void colour_count(const struct picture *p, struct colour_counts *ret)
 
     for (; i + LANES <= n; i += LANES) {
         for (unsigned lane = 0; lane < LANES; lane++)
-            colour_count_pixel(colour_load(p->pixels, i + lane), lanes.of[lane]);
+            colour_count_pixel(colour_load(p->pixels, i + lane), lanes.counts[lane]);
     }
     for (; i < n; i++)
-        colour_count_pixel(colour_load(p->pixels, i), lanes.of[0]);
+        colour_count_pixel(colour_load(p->pixels, i), lanes.counts[0]);
     *ret = (struct colour_counts){0};
     for (unsigned lane = 0; lane < LANES; lane++) {
         for (unsigned c = 0; c < COLOURS; c++) {
             for (i = 0; i < LEVELS; i++)
-                ret->of[c][i] += lanes.of[lane][c][i];
+                ret->colour[c][i] += lanes.counts[lane][c][i];
         }
     }
 }
@@ -405,7 +405,7 @@ void colour_autocontrast(struct picture *p)
 
     colour_count(p, &counts);
     for (unsigned c = 0; c < COLOURS; c++)
-        colour_stretch(counts.of[c], tables.of[c]);
+        colour_stretch(counts.colour[c], tables.colour[c]);
     lookup_each(p->pixels, picture_pixels(p), &tables);
 }
 
@@ -430,6 +430,6 @@ void colour_equalize(struct picture *p)
 
     colour_count(p, &counts);
     for (unsigned c = 0; c < COLOURS; c++)
-        colour_level(counts.of[c], picture_pixels(p), tables.of[c]);
+        colour_level(counts.colour[c], picture_pixels(p), tables.colour[c]);
     lookup_each(p->pixels, picture_pixels(p), &tables);
 }

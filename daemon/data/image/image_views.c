@@ -22,7 +22,7 @@ static int image_views_add(struct image_views *views, const struct value *list, 
         return r;
     views->is_fixed = views->is_fixed && transforms_result(transforms).is_fixed;
     for (uint64_t i = 0; i < count; i++)
-        views->of[views->n++] = views->n_lists;
+        views->chosen[views->n++] = views->n_lists;
     views->lists[views->n_lists++] = transforms;
     return 0;
 }
@@ -111,7 +111,7 @@ void image_views_deinit(struct image_views *views)
 
 struct transforms_shape image_views_result(const struct image_views *views, uint32_t view)
 {
-    return transforms_result(views->lists[views->of[view]]);
+    return transforms_result(views->lists[views->chosen[view]]);
 }
 
 int image_views_begin(struct image_views *views, struct image_decoder *decoder,
@@ -131,7 +131,7 @@ int image_views_run(struct image_views *views, uint32_t view, struct image_decod
 
     if (views->n > 1)
         image_open_pixels(decoder, &whole);
-    return transforms_run(views->lists[views->of[view]], views->run, decoder, draws, path, ret,
+    return transforms_run(views->lists[views->chosen[view]], views->run, decoder, draws, path, ret,
                           err);
 }
 

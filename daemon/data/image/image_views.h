@@ -18,12 +18,12 @@ enum { IMAGE_VIEWS_MAX = 64 };
 struct image_views {
     struct transforms **lists; /* owned; n_lists */
     uint32_t n_lists;
-    uint32_t of[IMAGE_VIEWS_MAX];  /* which list each view has; n */
-    uint32_t n;                    /* views; 0: none */
-    bool is_list;                  /* the sample has a list of them, if only of one */
-    bool is_fixed;                 /* each has one shape in all samples */
-    struct transforms_runner *run; /* owned */
-    struct picture whole;          /* owned; of several views, the picture as it was decoded */
+    uint32_t chosen[IMAGE_VIEWS_MAX]; /* which list each view has; n */
+    uint32_t n;                       /* views; 0: none */
+    bool is_list;                     /* the sample has a list of them, if only of one */
+    bool is_fixed;                    /* each has one shape in all samples */
+    struct transforms_runner *run;    /* owned */
+    struct picture whole;             /* owned; of several views, the picture as it was decoded */
 };
 
 /* Reads spec->transforms and spec->views. Errors name the place below `place`, value and remedy. */

@@ -164,16 +164,16 @@ static int imagefolder_read_rows(struct dataset *ds, const struct sample_key *ke
 /* [c, h, w] of a tensor; of a picture as `layout` has it; [n, ...] of a stack. Returns how many
  * dimensions. */
 static uint32_t imagefolder_shape(const struct imagefolder *folder,
-                                  const struct transforms_shape *of, uint64_t ret[static 4])
+                                  const struct transforms_shape *shape, uint64_t ret[static 4])
 {
-    bool chw = of->is_tensor || folder->spec.layout == LAYOUT_CHW;
+    bool chw = shape->is_tensor || folder->spec.layout == LAYOUT_CHW;
     uint32_t n = 0;
 
-    if (of->stack)
-        ret[n++] = of->stack;
-    ret[n++] = chw ? of->channels : of->size.height;
-    ret[n++] = chw ? of->size.height : of->size.width;
-    ret[n++] = chw ? of->size.width : of->channels;
+    if (shape->stack)
+        ret[n++] = shape->stack;
+    ret[n++] = chw ? shape->channels : shape->size.height;
+    ret[n++] = chw ? shape->size.height : shape->size.width;
+    ret[n++] = chw ? shape->size.width : shape->channels;
     return n;
 }
 

@@ -16,7 +16,7 @@ enum { VECTOR = 64, AT_ONCE = VECTOR / PIXEL, QUARTERS = LOOKUP_LEVELS / VECTOR 
 
 /* A table in registers: 64 levels each. */
 struct lookup_registers {
-    __m512i of[QUARTERS];
+    __m512i quarters[QUARTERS];
 };
 
 LOOKUP_AVX512_INLINE struct lookup_registers lookup_load(const uint8_t table[static LOOKUP_LEVELS])
@@ -30,8 +30,8 @@ LOOKUP_AVX512_INLINE struct lookup_registers lookup_load(const uint8_t table[sta
  * these. */
 LOOKUP_AVX512_INLINE __m512i lookup_bytes(const struct lookup_registers *table, __m512i bytes)
 {
-    __m512i low = _mm512_permutex2var_epi8(table->of[0], bytes, table->of[1]);
-    __m512i high = _mm512_permutex2var_epi8(table->of[2], bytes, table->of[3]);
+    __m512i low = _mm512_permutex2var_epi8(table->quarters[0], bytes, table->quarters[1]);
+    __m512i high = _mm512_permutex2var_epi8(table->quarters[2], bytes, table->quarters[3]);
 
     return _mm512_mask_blend_epi8(_mm512_movepi8_mask(bytes), low, high);
 }
@@ -58,8 +58,8 @@ LOOKUP_AVX512 static void lookup_each_quick(uint8_t *pixels, size_t n,
                                             const struct lookup_tables *tables)
 {
     const __mmask64 green = 0x2222222222222222ULL, blue = green << 1;
-    struct lookup_registers r = lookup_load(tables->of[0]), g = lookup_load(tables->of[1]);
-    struct lookup_registers b = lookup_load(tables->of[2]);
+    struct lookup_registers r = lookup_load(tables->colour[0]), g = lookup_load(tables->colour[1]);
+    struct lookup_registers b = lookup_load(tables->colour[2]);
 
     for (size_t i = 0; i < n; i += AT_ONCE, pixels += VECTOR) {
         __mmask64 there = lookup_there(n - i);
@@ -113,5 +113,5 @@ void lookup_each(uint8_t *pixels, size_t n, const struct lookup_tables *tables)
         return;
     }
 #endif
-    lookup_plain(pixels, n, tables->of[0], tables->of[1], tables->of[2]);
+    lookup_plain(pixels, n, tables->colour[0], tables->colour[1], tables->colour[2]);
 }

@@ -23,14 +23,14 @@ enum resize_filter {
 
 /* Weights as resize_digits.c wants them: each is a · 256² + b · 256 + c, of bytes from -128 on. */
 struct resize_digits {
-    bool fit;        /* all weights do */
-    int8_t *of[3];   /* n × taps each, in `memory`: all a, all b, all c */
-    uint8_t *blocks; /* in `memory`, too; of each four outputs, for across() */
-    uint32_t *from;  /* owned; of each four outputs: the first input */
-    uint32_t groups; /* of four weights, of each output in `blocks`; 0: they have none */
-    uint32_t inputs; /* of the row that `blocks` are for */
-    uint8_t *memory; /* owned */
-    size_t room;     /* bytes of it */
+    bool fit;          /* all weights do */
+    int8_t *planes[3]; /* n × taps each, in `memory`: all a, all b, all c */
+    uint8_t *blocks;   /* in `memory`, too; of each four outputs, for across() */
+    uint32_t *from;    /* owned; of each four outputs: the first input */
+    uint32_t groups;   /* of four weights, of each output in `blocks`; 0: they have none */
+    uint32_t inputs;   /* of the row that `blocks` are for */
+    uint8_t *memory;   /* owned */
+    size_t room;       /* bytes of it */
     size_t from_room;
 };
 

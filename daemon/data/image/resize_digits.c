@@ -65,7 +65,7 @@ static int resize_digits_make_room(struct resize_axis *axis)
         return -ENOMEM;
     uint8_t *at = digits->memory + (-(uintptr_t)digits->memory & (VECTOR - 1));
     for (unsigned d = 0; d < DIGITS; d++, at += each)
-        digits->of[d] = (int8_t *)at;
+        digits->planes[d] = (int8_t *)at;
     digits->blocks = at;
     return 0;
 }
@@ -84,9 +84,9 @@ RESIZE_AVX512 static int resize_digits_set_down(struct resize_axis *axis)
         __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(w, half), 8);
         __m512i most = _mm512_srai_epi32(_mm512_add_epi32(upper, half), 8);
         __m128i digit = _mm512_cvtepi32_epi8(most);
-        _mm_store_si128((void *)(axis->digits.of[2] + i), _mm512_cvtepi32_epi8(w));
-        _mm_store_si128((void *)(axis->digits.of[1] + i), _mm512_cvtepi32_epi8(upper));
-        _mm_store_si128((void *)(axis->digits.of[0] + i), digit);
+        _mm_store_si128((void *)(axis->digits.planes[2] + i), _mm512_cvtepi32_epi8(w));
+        _mm_store_si128((void *)(axis->digits.planes[1] + i), _mm512_cvtepi32_epi8(upper));
+        _mm_store_si128((void *)(axis->digits.planes[0] + i), digit);
         beyond |= _mm512_cmpneq_epi32_mask(most, _mm512_cvtepi8_epi32(digit));
     }
     axis->digits.fit = beyond == 0;
@@ -147,7 +147,7 @@ RESIZE_AVX512 static void resize_block_set(struct resize_axis *axis, uint32_t bl
         for (uint32_t g = 0; g < groups; g++) {
             for (uint32_t d = 0; d < DIGITS; d++) {
                 int32_t four;
-                memcpy(&four, digits->of[d] + (size_t)i * axis->taps + (size_t)g * FOUR,
+                memcpy(&four, digits->planes[d] + (size_t)i * axis->taps + (size_t)g * FOUR,
                        sizeof four);
                 _mm_store_si128((void *)(to += VECTOR), _mm_set1_epi32(four));
             }
@@ -378,9 +378,9 @@ RESIZE_AVX512_INLINE struct resize_four resize_four_of(const struct resize_axis 
                                         first + min_u64(t + 1, last) * rows->bytes,
                                         first + min_u64(t + 2, last) * rows->bytes,
                                         first + min_u64(t + 3, last) * rows->bytes},
-                                .digits = {resize_digit_of(axis->digits.of[0] + at),
-                                           resize_digit_of(axis->digits.of[1] + at),
-                                           resize_digit_of(axis->digits.of[2] + at)}};
+                                .digits = {resize_digit_of(axis->digits.planes[0] + at),
+                                           resize_digit_of(axis->digits.planes[1] + at),
+                                           resize_digit_of(axis->digits.planes[2] + at)}};
 }
 
 /* A register's bytes of four rows: a quarter each, in the order that unpacking leaves. */

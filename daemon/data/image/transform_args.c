@@ -252,7 +252,7 @@ ARG_READER(arg_max_size)
 
 ARG_READER(arg_padding)
 {
-    const uint32_t of[3][4] = {{0, 0, 0, 0}, {0, 1, 0, 1}, {0, 1, 2, 3}};
+    const uint32_t picks[3][4] = {{0, 0, 0, 0}, {0, 1, 0, 1}, {0, 1, 2, 3}};
     uint32_t n = v->type == VALUE_ARRAY ? v->count : 1, side[4];
 
     (void)arg;
@@ -260,7 +260,7 @@ ARG_READER(arg_padding)
         return 0;
     bool good = n == 1 || n == 2 || n == 4;
     for (uint32_t i = 0; good && i < 4; i++) {
-        const struct value *item = v->type != VALUE_ARRAY ? v : &v->items[of[n / 2][i]];
+        const struct value *item = v->type != VALUE_ARRAY ? v : &v->items[picks[n / 2][i]];
         good = arg_is_count(item, 0, SIDE_MAX);
         side[i] = (uint32_t)value_count(item);
     }

@@ -362,18 +362,18 @@ int parquet_chunk_decode(const struct parquet_place *place, const struct parquet
 /* ---- a page of it --------------------------------------------------------------------------- */
 
 /* The dictionary that the chunk begins with, up to its first page of data at the latest. */
-static int chunk_share_dictionary(const struct chunk_decoding *of, const uint8_t *end,
+static int chunk_share_dictionary(const struct chunk_decoding *source, const uint8_t *end,
                                   struct parquet_shared *shared)
 {
-    const uint8_t *at = of->place->data + of->chunk->first;
-    struct chunk_decoding d = *of;
+    const uint8_t *at = source->place->data + source->chunk->first;
+    struct chunk_decoding d = *source;
     struct parquet_values none = {0};
     struct parquet_page page;
     int r = 0;
 
     if (!parquet_page_next(&at, end, &page) || page.sort != PAGE_DICTIONARY)
-        return chunk_damaged(of, "its chunk does not begin with a dictionary");
-    at = of->place->data + of->chunk->first;
+        return chunk_damaged(source, "its chunk does not begin with a dictionary");
+    at = source->place->data + source->chunk->first;
     d.values = none;
     r = chunk_take_page(&d, &at, end);
     if (r == 0) {

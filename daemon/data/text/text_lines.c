@@ -79,7 +79,7 @@ static bool text_lines_is_blank(const uint8_t *text, const uint8_t *end)
     return text == end;
 }
 
-static const uint8_t *text_lines_next(const void *of, const uint8_t *at, const uint8_t *end)
+static const uint8_t *text_lines_next(const void *context, const uint8_t *at, const uint8_t *end)
 {
     const uint8_t *lf = memchr(at, '\n', (size_t)(end - at));
 
@@ -98,7 +98,7 @@ static int text_lines_find_lines(struct line_table *table, const struct line_rul
         memcmp(at, byte_order_mark, sizeof byte_order_mark) == 0)
         at += sizeof byte_order_mark;
     while (at < end && r == 0) {
-        const uint8_t *next = rule->next(rule->of, at, end);
+        const uint8_t *next = rule->next(rule->context, at, end);
 
         *ret_bad = (uint64_t)(at - text);
         if (!next)

@@ -37,9 +37,9 @@ struct line {
 /* Rows that are not lines: where LF may be within one. Borrowed while a table is made. */
 struct line_rule {
     /* Where the row behind the one at `at`, below `end`, begins; NULL: this one never ends. */
-    const uint8_t *(*next)(const void *of, const uint8_t *at, const uint8_t *end);
+    const uint8_t *(*next)(const void *context, const uint8_t *at, const uint8_t *end);
     bool (*is_blank)(const uint8_t *at, const uint8_t *end); /* the row is none */
-    const void *of;
+    const void *context;
 };
 
 /* -ENOMEM. */

@@ -127,9 +127,9 @@ static long control_group_pid_of(int pidfd)
 
 static bool control_group_has_ended(int pidfd)
 {
-    struct pollfd of = {.fd = pidfd, .events = POLLIN};
+    struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
 
-    return poll(&of, 1, 0) != 0;
+    return poll(&poll_fd, 1, 0) != 0;
 }
 
 static int control_group_find(int sock, char ret[static CONTROL_GROUP_MAX])

@@ -73,11 +73,11 @@ bool credentials_equal(const struct credentials *a, const struct credentials *b)
     return a->n == b->n && memcmp(a->ids, b->ids, a->n * sizeof a->ids[0]) == 0;
 }
 
-struct credentials *credentials_copy(const struct credentials *of)
+struct credentials *credentials_copy(const struct credentials *original)
 {
-    struct credentials *c = of ? credentials_new(of->n) : NULL;
+    struct credentials *c = original ? credentials_new(original->n) : NULL;
 
     if (c)
-        memcpy(c->ids, of->ids, of->n * sizeof c->ids[0]);
+        memcpy(c->ids, original->ids, original->n * sizeof c->ids[0]);
     return c;
 }

@@ -24,6 +24,6 @@ int _nodiscard_ credentials_read(int sock, const struct ucred *peer, struct cred
 /* Whether what one may do is what the other may do. */
 bool credentials_equal(const struct credentials *a, const struct credentials *b);
 
-struct credentials *credentials_copy(const struct credentials *of); /* NULL of NULL */
+struct credentials *credentials_copy(const struct credentials *original); /* NULL of NULL */
 
 #endif

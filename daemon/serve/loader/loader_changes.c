@@ -69,8 +69,8 @@ static int changes_check_table(const struct loader *loader, const struct weight_
 static int changes_check_ranks(const struct loader *loader, const struct changes_reach *reach,
                                struct dl_error *err)
 {
-    const struct stream_params *of = &reach->last->params;
-    uint64_t members = of->world * max_u64(of->sharers, 1), missing = 0;
+    const struct stream_params *last = &reach->last->params;
+    uint64_t members = last->world * max_u64(last->sharers, 1), missing = 0;
     const struct stream *stream;
 
     if (members > reach->ranks)
@@ -84,12 +84,12 @@ static int changes_check_ranks(const struct loader *loader, const struct changes
 
         if (!changes_is_read(stream) || stream_is_source(stream))
             continue;
-        if (p->world != of->world || p->sharers != of->sharers ||
-            (p->epoch == of->epoch && !history_equal(&p->before, &of->before)))
+        if (p->world != last->world || p->sharers != last->sharers ||
+            (p->epoch == last->epoch && !history_equal(&p->before, &last->before)))
             return dl_error_set(err, EBUSY, loader->spec.name,
                                 "is read in worlds of %llu and of %llu ranks, which are at "
                                 "different positions; try again when one of them has ended",
-                                (ull)of->world, (ull)p->world);
+                                (ull)last->world, (ull)p->world);
         here[p->rank * max_u64(p->sharers, 1) + p->sharer] = true;
     }
     while (missing < members && here[missing])
@@ -98,7 +98,7 @@ static int changes_check_ranks(const struct loader *loader, const struct changes
         return dl_error_set(err, EAGAIN, loader->spec.name,
                             "rank %llu of %llu does not read it here, and would continue with the "
                             "old weights; try again when it has started",
-                            (ull)(missing / max_u64(of->sharers, 1)), (ull)of->world);
+                            (ull)(missing / max_u64(last->sharers, 1)), (ull)last->world);
     return 0;
 }
 

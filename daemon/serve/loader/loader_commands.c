@@ -197,16 +197,16 @@ static const struct mix_ruler *commands_mixture_ruler(struct loader *loader)
 static bool commands_look_at_mixture(const struct loader *loader, const struct stream *stream,
                                      const struct step *step, struct mix_batch *ret)
 {
-    const struct stream_params *of = &stream->params;
+    const struct stream_params *params = &stream->params;
     const void *slot = segment_slot(step->segment, step->slot);
-    uint64_t all = max_u64(loader->spec.batch_size, 1) * max_u64(of->world, 1);
+    uint64_t all = max_u64(loader->spec.batch_size, 1) * max_u64(params->world, 1);
 
-    *ret = (struct mix_batch){.epoch = of->epoch, .n = step->samples};
+    *ret = (struct mix_batch){.epoch = params->epoch, .n = step->samples};
     if (!loader->core.iterable) {
         if (!loader->sizes || !stream->plan)
             return false;
         ret->indices = slot_indices((void *)slot) + step->first;
-        ret->position = plan_position(stream->plan, of->rank, step->number);
+        ret->position = plan_position(stream->plan, params->rank, step->number);
         return true;
     }
     ret->origins =

@@ -65,11 +65,11 @@ static void changes_locate(const struct loader *loader, const struct changes_rea
                            struct loader_change *change)
 {
     bool counts = changes_count_epochs(loader);
-    const struct stream_params *of = &reach->last->params;
+    const struct stream_params *last = &reach->last->params;
 
     change->epoch = counts ? change->position : change->position / changes_length(loader);
     change->step = 0;
-    if (!changes_need_epochs(loader) && change->epoch == of->epoch)
+    if (!changes_need_epochs(loader) && change->epoch == last->epoch)
         change->step =
             changes_first_step(loader, reach->last->plan, change->epoch, change->position);
 }
