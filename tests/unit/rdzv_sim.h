@@ -228,12 +228,13 @@ static inline void sim_check_removed(struct sim *sim, const struct rdzv_state *b
 
         if ((still && still->life == node->life) || after->writer == node->id)
             continue;
-        const struct sim_node *of = &sim->nodes[node->id - 1];
-        if (of->rdzv.want != RDZV_WANT_IN || of->rdzv.self.life != node->life)
+        const struct sim_node *member = &sim->nodes[node->id - 1];
+        if (member->rdzv.want != RDZV_WANT_IN || member->rdzv.self.life != node->life)
             continue; /* it had given up on that life */
-        bool away = of->dead || of->asleep || of->cut || sim->now - of->since < 2 * sim_ttl(sim);
+        bool away = member->dead || member->asleep || member->cut ||
+                    sim->now - member->since < 2 * sim_ttl(sim);
         sim->removed++;
-        if (!(away && of->since > 0))
+        if (!(away && member->since > 0))
             fail_msg("seed %" PRIu64 ": node %" PRIu64 " was taken out by node %" PRIu64
                      " at %" PRIu64 " ms, and lives",
                      sim->seed, node->id, after->writer, sim->now / SIM_MS);

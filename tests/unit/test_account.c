@@ -35,7 +35,7 @@ static void test_missing(void **state)
         {"0 6:2", "1", "0 6:32", 30, 6, 2, 32},          /* others are in the next one */
         {"1", "1 6:3", "0 6:32", 0, 0, 0, 0},            /* it had finished the epoch */
         {"0 4:5 6:1", "0 4:5 6:3", "0 4:5 6:9", 2, 6, 1, 3},
-        {"0 4:5", "0 4:7 6:3", "0 4:7 6:9", 5, 6, 0, 3}, /* it lacks parts of two worlds */
+        {"0 4:5", "0 4:7 6:3", "0 4:7 6:9", 5, 6, 0, 3}, /* it lacks parts of two range_world */
         {"0 6:5", "0 4:7", "0 4:7", 0, 0, 0, 0},         /* of another history: not known */
     };
 
@@ -69,7 +69,7 @@ static void test_samples(void **state)
 static void test_words(void **state)
 {
     static const struct {
-        uint64_t first, local, world, of;
+        uint64_t first, local, world, range_world;
         const char *said;
     } rows[] = {
         {4, 2, 6, 6, "ranks 4 to 5 of 6 on node c, steps 2 to 19"},
@@ -82,7 +82,8 @@ static void test_words(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct account_absence absence = {
             .node = "c", .first = rows[i].first, .local = rows[i].local, .world = rows[i].world};
-        struct account_range range = {.world = rows[i].of, .from = 2, .to = 20, .steps = 18};
+        struct account_range range = {
+            .world = rows[i].range_world, .from = 2, .to = 20, .steps = 18};
 
         account_text(&absence, &range, text);
         assert_string_equal(text, rows[i].said);

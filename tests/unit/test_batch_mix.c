@@ -85,7 +85,7 @@ static void test_types_of_labels(void **state)
         float a[3][4] = {{1, 1, 1, 1}, {0}, {0}}, b[3][4], soft[3][3];
         uint8_t labels[3 * 8] = {0};
         void *rows[] = {a, soft, b};
-        struct batch_mix_rows of = {.leaves = rows, .labels = labels, .n = 3};
+        struct batch_mix_rows mix_rows = {.leaves = rows, .labels = labels, .n = 3};
         struct batch_mix *mix = NULL;
         struct draws_keyed draws;
         size_t bad = 9;
@@ -95,12 +95,12 @@ static void test_types_of_labels(void **state)
         assert_int_equal(batch_mix_new(&mixup, &schema, &mix, NULL), 0);
         assert_int_equal(batch_mix_label(mix), 1);
         draws_keyed_init_batch(&draws, 1, 2, 3);
-        assert_int_equal(batch_mix_run(mix, &draws.base, &of, &bad, NULL), 0);
+        assert_int_equal(batch_mix_run(mix, &draws.base, &mix_rows, &bad, NULL), 0);
         assert_memory_equal(a, b, sizeof a);
         assert_true(a[0][0] == soft[0][2] && soft[0][1] == a[1][0] && a[0][0] + a[1][0] == 1);
         assert_true(soft[1][0] == a[0][0] && soft[1][2] == a[1][0] && soft[1][1] == 0);
         labels[dtype_bytes(types[k])] = 3;
-        assert_int_equal(batch_mix_run(mix, &draws.base, &of, &bad, NULL), -ERANGE);
+        assert_int_equal(batch_mix_run(mix, &draws.base, &mix_rows, &bad, NULL), -ERANGE);
         assert_int_equal(bad, 1);
         batch_mix_free(mix);
         tree_deinit(&schema);
@@ -114,7 +114,7 @@ static void test_out_of_memory(void **state)
     float image[4] = {0}, soft[3];
     int64_t label = 0;
     void *rows[] = {image, soft};
-    struct batch_mix_rows of = {.leaves = rows, .labels = &label, .n = 1};
+    struct batch_mix_rows mix_rows = {.leaves = rows, .labels = &label, .n = 1};
     unsigned failed = 0;
 
     for (long n = 0, done = 0; !done; n++) {
@@ -126,7 +126,7 @@ static void test_out_of_memory(void **state)
         fail_in = n;
         int r = batch_mix_new(&mixup, &schema, &mix, &err);
         if (r == 0)
-            r = batch_mix_run(mix, &draws.base, &of, &bad, &err);
+            r = batch_mix_run(mix, &draws.base, &mix_rows, &bad, &err);
         done = fail_in >= 0;
         fail_in = -1;
         assert_true(r == 0 || (r == -ENOMEM && err.message[0]));

@@ -188,7 +188,7 @@ static void check_count(const struct mixture *m, uint64_t told, uint64_t n)
 /* ---- the unbroken run ------------------------------------------------------------------------ */
 
 struct run {
-    uint64_t of[MOST];
+    uint64_t samples[MOST];
     size_t n;
 };
 
@@ -206,7 +206,7 @@ static void run_unbroken(struct plan_params params, struct run *ret)
         size_t n = plan_step(plan, 0, step, indices);
 
         assert_in_range(ret->n + n, 1, MOST);
-        memcpy(ret->of + ret->n, indices, n * sizeof *indices);
+        memcpy(ret->samples + ret->n, indices, n * sizeof *indices);
         ret->n += n;
     }
 }
@@ -250,13 +250,13 @@ static bool run_stretch(const struct plan_params *params, uint64_t steps, const 
     uint64_t step = 0, most = plan_steps(plan, 0);
 
     for (; step < min_u64(steps, most); step++) {
-        uint64_t *at = so_far->of + so_far->n, room[MOST];
+        uint64_t *at = so_far->samples + so_far->n, room[MOST];
         size_t n = step_of_all(plan, params->world, step, room);
 
         assert_in_range(so_far->n + n, 1, whole ? whole->n : MOST);
         memcpy(at, room, n * sizeof *room);
         if (whole && params->tokens.tokens == 0)
-            check_same(at, whole->of + so_far->n, n);
+            check_same(at, whole->samples + so_far->n, n);
         so_far->n += n;
     }
     return step < most;
@@ -284,7 +284,7 @@ static void check_chain(struct mixture *m, uint64_t seed, const struct run *whol
             assert_true(history_add(&params.before, worlds[i], steps));
     }
     assert_int_equal(all.n, whole->n);
-    check_same(all.of, whole->of, all.n);
+    check_same(all.samples, whole->samples, all.n);
 }
 
 /* ---- changes of weights between -------------------------------------------------------------- */
@@ -411,7 +411,7 @@ static void check_shares(const struct mixture *m, const struct run *whole)
     if (first > 0)
         return; /* it begins in the midst of the order */
     for (size_t k = 0; k < whole->n; k++) {
-        uint32_t child = child_of(m, whole->of[k]);
+        uint32_t child = child_of(m, whole->samples[k]);
 
         assert_true(changed_weight_at(m, child, k) > 0 || !all_take_part(schedule));
         had[child]++;
@@ -465,7 +465,7 @@ static void find_inner_due(const struct mixture *m, uint32_t child, struct inner
 
 /* One more sample of it: shares hold of what it was given, and none comes before all others have.
  */
-static void check_inner_sample(const struct spec_dataset *inner, const struct inner_due *of,
+static void check_inner_sample(const struct spec_dataset *inner, const struct inner_due *inner_due,
                                const uint64_t *sizes, uint64_t index, struct inner_run *run)
 {
     uint32_t child = 0;
@@ -475,10 +475,10 @@ static void check_inner_sample(const struct spec_dataset *inner, const struct in
     run->had[child]++;
     assert_true(++run->times[child][index] <= (run->had[child] + sizes[child] - 1) / sizes[child]);
     for (uint32_t i = 0; i < inner->n_datasets; i++)
-        run->due[i] += weight_at(&of->schedule, i, run->n);
+        run->due[i] += weight_at(&inner_due->schedule, i, run->n);
     run->n++;
     for (uint32_t i = 0; i < inner->n_datasets; i++)
-        assert_true(fabs((double)run->had[i] - run->due[i]) < 1 + 1e-6 + of->slack);
+        assert_true(fabs((double)run->had[i] - run->due[i]) < 1 + 1e-6 + inner_due->slack);
 }
 
 static void check_inner_end(const struct spec_dataset *inner, const uint64_t *sizes,
@@ -507,9 +507,9 @@ static unsigned check_inner(const struct mixture *m, uint32_t child, const uint6
     alone.sizes = sizes;
     assert_int_equal(plan_mix_count(&alone, 0, &size, NULL), 0);
     for (size_t k = 0; k < whole->n; k++) {
-        if (child_of(m, whole->of[k]) != child)
+        if (child_of(m, whole->samples[k]) != child)
             continue;
-        check_inner_sample(inner, &due, sizes, whole->of[k] - begin, &run);
+        check_inner_sample(inner, &due, sizes, whole->samples[k] - begin, &run);
         if (run.n < size || inner->stop == MIX_STOP_NEVER)
             continue;
         check_inner_end(inner, sizes, &run);
@@ -543,10 +543,10 @@ static void check_token_shares(const struct mixture *m, const struct run *whole)
     const double *weights = m->points[0].weights;
 
     for (size_t k = 0; k < whole->n; k++) {
-        uint32_t length = m->lengths[whole->of[k]];
+        uint32_t length = m->lengths[whole->samples[k]];
 
         length = (uint32_t)min_u64(length, plan_tokens_limit(&m->params.tokens));
-        had[child_of(m, whole->of[k])] += length;
+        had[child_of(m, whole->samples[k])] += length;
         sum += length;
     }
     double all = 0;

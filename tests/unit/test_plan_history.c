@@ -23,7 +23,7 @@ enum {
 /* ---- the second implementation, of batches of samples --------------------------------------- */
 
 struct list {
-    uint64_t of[4 * MOST + BATCH * RANKS];
+    uint64_t samples[4 * MOST + BATCH * RANKS];
     size_t n;
 };
 
@@ -38,14 +38,14 @@ static void take_order(struct plan_params params, struct list *ret)
 
     ret->n = plan_steps(plan, 0);
     for (uint64_t step = 0; step < ret->n; step++)
-        assert_int_equal(plan_step(plan, 0, step, &ret->of[step]), 1);
+        assert_int_equal(plan_step(plan, 0, step, &ret->samples[step]), 1);
 }
 
-/* Repeats the order's beginning, `cycle` samples of it, until there is a multiple of `of`. */
-static void pad(struct list *rest, const struct list *order, size_t cycle, size_t of)
+/* Repeats the order's beginning, `cycle` samples of it, until there is a multiple of `multiple`. */
+static void pad(struct list *rest, const struct list *order, size_t cycle, size_t multiple)
 {
-    for (size_t i = 0; rest->n > 0 && rest->n % of > 0; i++)
-        rest->of[rest->n++] = order->of[i % cycle];
+    for (size_t i = 0; rest->n > 0 && rest->n % multiple > 0; i++)
+        rest->samples[rest->n++] = order->samples[i % cycle];
 }
 
 static size_t round_of(const struct plan_params *params)
@@ -100,7 +100,7 @@ static size_t deal(const struct plan_params *params, const struct list *list, ui
         first += begin;
     }
     for (size_t at = first; n < size && at < list->n; at += stride)
-        ret[n++] = list->of[at];
+        ret[n++] = list->samples[at];
     return params->shard == PLAN_STRIDED && params->drop_last && n < size ? 0 : n;
 }
 
@@ -114,7 +114,7 @@ static void take_away(const struct plan_params *params, struct list *rest, const
 
     if (deal(params, &list, 0, steps, none) == 0)
         gone = rest->n;
-    memmove(rest->of, rest->of + gone, (rest->n - gone) * sizeof rest->of[0]);
+    memmove(rest->samples, rest->samples + gone, (rest->n - gone) * sizeof rest->samples[0]);
     rest->n -= gone;
 }
 

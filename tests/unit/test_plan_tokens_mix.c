@@ -70,9 +70,9 @@ static double step_correlation(struct plan_params params)
 
     assert_in_range(steps, 1, MAX_STEPS);
     for (uint64_t step = 0; step < steps; step++) {
-        struct plan_step_tokens of = plan_step_tokens(plan, 0, step);
+        struct plan_step_tokens tokens_of_step = plan_step_tokens(plan, 0, step);
 
-        means[step] = (double)of.tokens / (double)of.samples;
+        means[step] = (double)tokens_of_step.tokens / (double)tokens_of_step.samples;
     }
     return correlation(means, steps);
 }
@@ -220,12 +220,12 @@ static void test_rows_in_no_order(void **state)
     size_t up = 0, down = 0;
 
     for (uint64_t step = 0; step < plan_steps(plan, 0); step++) {
-        struct plan_step_tokens of = plan_step_tokens(plan, 0, step);
+        struct plan_step_tokens tokens_of_step = plan_step_tokens(plan, 0, step);
         const uint32_t *first = of_step;
 
         plan_step_lengths(plan, 0, step, of_step);
-        for (uint32_t row = 0; row + 1 < of.rows; row++) {
-            const uint32_t *next = first + of_step[of.samples + row];
+        for (uint32_t row = 0; row + 1 < tokens_of_step.rows; row++) {
+            const uint32_t *next = first + of_step[tokens_of_step.samples + row];
 
             up += *first < *next;
             down += *first > *next;

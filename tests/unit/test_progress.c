@@ -133,19 +133,19 @@ struct rounds {
     struct {
         const char *begin;
         uint64_t first, world;
-    } of[4];
+    } rounds[4];
 };
 
 static struct progress make_progress(const struct rounds *rounds)
 {
     struct progress progress = {0};
 
-    for (unsigned i = 0; i < 4 && rounds->of[i].begin; i++) {
-        struct progress_point begin = point(rounds->of[i].begin);
+    for (unsigned i = 0; i < 4 && rounds->rounds[i].begin; i++) {
+        struct progress_point begin = point(rounds->rounds[i].begin);
 
-        if (rounds->of[i].world)
-            progress_enter(&progress, i, rounds->of[i].first, rounds->of[i].world);
-        if (*rounds->of[i].begin != '-')
+        if (rounds->rounds[i].world)
+            progress_enter(&progress, i, rounds->rounds[i].first, rounds->rounds[i].world);
+        if (*rounds->rounds[i].begin != '-')
             progress_learn(&progress, i, &begin);
     }
     return progress;
@@ -231,8 +231,8 @@ static void test_place(void **state)
         print_message("# %s\n", rows[i].what);
         assert_int_equal(progress_resume(&progress, &rank, &request, &place, &err), 0);
         assert_int_equal(place.round, rows[i].round);
-        assert_int_equal(place.first, rows[i].rounds->of[place.round].first);
-        assert_int_equal(place.world, rows[i].rounds->of[place.round].world);
+        assert_int_equal(place.first, rows[i].rounds->rounds[place.round].first);
+        assert_int_equal(place.world, rows[i].rounds->rounds[place.round].world);
         assert_true(place.limit == rows[i].limit);
         assert_int_equal(place.moved, rows[i].moved);
         assert_true(progress_point_after(&at, place.pass, place.epoch, &place.before, place.world,

@@ -136,8 +136,8 @@ static void test_table(void **state)
 static void expect(const struct positions *p, const char *job, uint64_t rank, uint64_t epoch,
                    uint64_t step)
 {
-    const struct stream_params of = params_of(&(struct claim){job, 2, rank});
-    const struct position *at = positions_find(p, &of);
+    const struct stream_params params = params_of(&(struct claim){job, 2, rank});
+    const struct position *at = positions_find(p, &params);
 
     assert_non_null(at);
     assert_int_equal(at->epoch, epoch);

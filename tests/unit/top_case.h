@@ -17,14 +17,14 @@ struct top_texts {
 static inline struct top_model *top_case_model(const struct top_texts *texts, double at_s,
                                                const struct top_model *before)
 {
-    const char *const of[TOP_VIEWS] = {texts->status, texts->loaders, texts->epochs, texts->workers,
-                                       texts->ring};
+    const char *const documents[TOP_VIEWS] = {texts->status, texts->loaders, texts->epochs,
+                                              texts->workers, texts->ring};
     struct value views[TOP_VIEWS] = {0};
     struct top_model *model = NULL;
     struct dl_error err = {0};
 
     for (size_t i = 0; i < TOP_VIEWS; i++) {
-        if (of[i] && yaml_parse(of[i], strlen(of[i]), "", &views[i], &err) < 0)
+        if (documents[i] && yaml_parse(documents[i], strlen(documents[i]), "", &views[i], &err) < 0)
             fail_msg("view %zu: %s", i, err.message);
     }
     assert_int_equal(top_model_make(views, at_s, before, &model), 0);
