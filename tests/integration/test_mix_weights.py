@@ -110,6 +110,10 @@ class Changes(TestCase):
         dlctl("run", of, "--batches", "1", "--save-state", self.path("state"), daemon=self.running)
         return self.path("state")
 
+    def wait_for_step(self, step):
+        """Until all steps before it are delivered: the daemon takes releases, and loads, in its own time."""
+        wait_until(lambda: dlctl_json("epochs", daemon=self.running)[0]["step"] == step, f"step {step}")
+
     # ---- one rank -----------------------------------------------------------------------------
 
     def test_from_a_step_on(self):
@@ -119,12 +123,14 @@ class Changes(TestCase):
         loader = reader.open(mix())["loader"]
         reader.start(loader, credits=3)
         got = self.read([reader], [0], 20)
+        self.wait_for_step(23)
         self.assertIn("the first possible is step 23 of epoch 0",
                       self.refused("mixed", "0=1", "1=1", "2=0", "--at", "22"))
         said = self.change("0=1", "1=1", "2=0", at=40)
         self.assertEqual((said["epoch"], said["step"], said["position"]), (0, 40, 160))
         self.assertEqual([row["weight"] for row in said["weights"]], [1, 1, 0])
         got += self.read([reader], [0], 130)
+        self.wait_for_step(153)
         said = self.change("0=0", "1=0", "2=1")
         self.assertEqual((said["epoch"], said["step"]), (0, 153))
         got += self.read([reader], [0], LENGTH // 4 - 151)
