@@ -70,7 +70,7 @@ const char *harness_file(const char *name, const void *data, size_t len)
     char *path = paths[turn++ % ARRAY_SIZE(paths)];
 
     snprintf(path, sizeof paths[0], "%s/%s", harness_tmpdir(), name);
-    /* ext4 writes a file that was cut off, and written again, to the disk before it is closed. */
+    /* ext4 flushes a file that was truncated and written again when it is closed. */
     (void)unlink(path);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
