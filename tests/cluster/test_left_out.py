@@ -3,6 +3,7 @@ its end, with ranks, steps and samples; and a node that is cut off from the stor
 """
 
 import base64
+import errno
 import json
 import re
 import signal
@@ -270,6 +271,44 @@ class WithEtcd(LeftOut, test_daemons.ClusterCase):
 
 class WithTcpStore(LeftOut, test_daemons.ClusterCase):
     STORE = stores.C10d
+
+    def alone(self):
+        """(daemon, trainers): one node, which others may join, waits for ten seconds behind its fence."""
+        daemon = self.node("a", 1, 2, fence="1s", timeouts={"join": "10s", "last_call": "1s", "close": "1s"})
+        trainers = self.trainers(daemon, credits=1)
+        self.begin(trainers)
+        self.take(trainers, 2, 2)
+        return daemon, trainers
+
+    def test_store_is_away_for_too_long(self):
+        """All epochs end with an error, and begin again from where they were."""
+        daemon, trainers = self.alone()
+        self.store.kill()
+        for trainer in trainers:
+            over = trainer.told_at_once()
+            self.assertEqual((over.code, over.path), (errno.ESTALE, "world"))
+            self.assertRegex(over.message, r"for \d\d s no heartbeat .* start the epoch again from its state")
+        self.store.start()
+        wait_until(lambda: "batches are given out again" in daemon.log, "the store")
+        self.begin(trainers)
+        self.finish(trainers)
+
+    @slow
+    def test_stopped_node(self):
+        """What has not run for so long has not tried to reach the store: it has the whole time to do so."""
+        daemon, trainers = self.alone()
+        daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            self.store.kill()
+            time.sleep(13)  # more than fence and timeouts.join
+        finally:
+            daemon.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: "nothing is given out until one does" in daemon.log, "the fence")
+        time.sleep(2)  # nothing happens in it
+        self.assertNotIn("is not known any more", daemon.log)
+        self.store.start()
+        wait_until(lambda: "batches are given out again" in daemon.log, "the store")
+        self.finish(trainers)
 
 
 if __name__ == "__main__":

@@ -67,8 +67,9 @@ struct members {
     uv_timer_t patience; /* when somebody has waited for long enough */
     uv_timer_t watch;    /* each poll_ns */
     uint64_t fence_ns, beat_ns;
-    bool fenced;      /* without the store for so long: nothing is given out, */
-    bool fenced_over; /* and the streams have ended */
+    bool fenced;        /* without the store for so long: nothing is given out, */
+    uint64_t fenced_ns; /* since then; */
+    bool fenced_over;   /* and the streams have ended */
     uint64_t published_ns;
     char trouble[sizeof(struct dl_error)]; /* of the store or what lies there; "": none */
     struct left_out *left_outs;            /* the shared loaders' */

@@ -83,24 +83,30 @@ static void members_watch_end_streams(struct members *m, uint64_t without)
     m->events->over(m->context, &m->why_over);
 }
 
-/* Where no other node can be, nobody goes on without this one. */
+static void members_watch_begin_fence(struct members *m, uint64_t now, uint64_t without)
+{
+    log_warning("rendezvous %s: no heartbeat of this node has reached the store for %" PRIu64
+                " ms (rendezvous.fence): nothing is given out until one does",
+                m->id, without / 1000000);
+    m->fenced = true;
+    m->fenced_ns = now;
+    m->events->fenced(m->context);
+}
+
+/* Where no other node can be, nobody goes on without this one. A daemon that was stopped, or whose
+ * machine slept, is fenced at once; but has all of timeouts.join to reach the store. */
 static void members_watch_fence(struct members *m, uint64_t now)
 {
     uint64_t without = now - member_wrote_ns(m->member);
     bool is = m->state == MEMBERS_IN && m->max > 1 && without > m->fence_ns;
 
-    if (is && !m->fenced)
-        log_warning("rendezvous %s: no heartbeat of this node has reached the store for %" PRIu64
-                    " ms (rendezvous.fence): nothing is given out until one does",
-                    m->id, without / 1000000);
     if (is && !m->fenced) {
-        m->fenced = true;
-        m->events->fenced(m->context);
+        members_watch_begin_fence(m, now, without);
     } else if (!is && m->fenced) {
         log_info("rendezvous %s: batches are given out again", m->id);
         m->fenced = m->fenced_over = false;
         m->events->changed(m->context);
-    } else if (is && !m->fenced_over && without > m->fence_ns + m->join_ns) {
+    } else if (is && !m->fenced_over && now - m->fenced_ns > m->join_ns) {
         members_watch_end_streams(m, without);
     }
 }
