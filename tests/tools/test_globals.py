@@ -29,20 +29,27 @@ ALLOWED = {
     # The path that plug-ins may lie below; never written.
     "DLCTL": DATA | {"root_dir", "everywhere"},
 }
-# Of compilers and linkers, sanitizers and the C library.
+# Of compilers and linkers, and of sanitizers.
 FOREIGN = re.compile(r"_|\.|DW\.|completed\.0$|data_start$|.*@")
+
+
+def listed(path, table):
+    """Of each symbol in `table`, objdump's option: what stands behind address and flags."""
+    done = subprocess.run([OBJDUMP, table, path], check=True, text=True, stdout=subprocess.PIPE)
+    return [line[17:].split() for line in done.stdout.splitlines()]
+
+
+def copied(path):
+    """The names of libraries' variables that the program has a copy of, as of stderr: those have a version."""
+    return {fields[-1] for fields in listed(path, "-T") if len(fields) >= 4 and SECTIONS.match(fields[-4])}
 
 
 def mutable(path):
     """The names of the variables in sections that stay writable."""
-    listed = subprocess.run([OBJDUMP, "-t", path], check=True, text=True, stdout=subprocess.PIPE).stdout
-    found = set()
-    for line in listed.splitlines():
-        fields = line[17:].split()  # behind address and flags
-        if len(fields) >= 3 and SECTIONS.match(fields[-3]) and int(fields[-2], 16) > 0:
-            found.add(fields[-1])
+    found = {fields[-1] for fields in listed(path, "-t")
+             if len(fields) >= 3 and SECTIONS.match(fields[-3]) and int(fields[-2], 16) > 0}
     # One of a function has a number behind it, which the compiler chooses.
-    return {re.sub(r"\.\d+$", "", name) for name in found if not FOREIGN.match(name)}
+    return {re.sub(r"\.\d+$", "", name) for name in found - copied(path) if not FOREIGN.match(name)}
 
 
 @unittest.skipUnless(OBJDUMP, "objdump is not installed")
