@@ -101,7 +101,8 @@ class Screen:
         try:
             wait_until(has, pattern)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{seen[0]}") from None
+            size = self.tmux("list-panes", "-F", "#{pane_width}x#{pane_height} #{pane_tty}")
+            raise AssertionError(f"{error}\n{size}{seen[0]}") from None
         return seen[0]
 
 

@@ -73,8 +73,23 @@ static int terminal_clamp(int n)
     return n < 1 ? 1 : n > SIZE_MAX_COLUMNS ? SIZE_MAX_COLUMNS : n;
 }
 
+/* Read for each drawing: SIGWINCH only makes one. Ncurses would take $LINES and $COLUMNS for it, if
+ * they are exported. */
+static void terminal_take_size(void)
+{
+    struct winsize size;
+
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_row == 0 || size.ws_col == 0 ||
+        (size.ws_row == LINES && size.ws_col == COLS))
+        return;
+    (void)resizeterm(size.ws_row, size.ws_col);
+    (void)clearok(stdscr, TRUE);
+}
+
 static int terminal_draw(const struct terminal *t)
 {
+    terminal_take_size();
+
     _cleanup_(top_screen_deinit)
     struct top_screen screen = {
         .width = terminal_clamp(COLS), .height = terminal_clamp(LINES), .keys = true};
@@ -104,23 +119,13 @@ static int terminal_draw(const struct terminal *t)
 
 /* ---- what happens --------------------------------------------------------------------------- */
 
-static void terminal_resize(void)
-{
-    struct winsize size;
-
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_row == 0 || size.ws_col == 0)
-        return;
-    (void)resizeterm(size.ws_row, size.ws_col);
-    (void)clearok(stdscr, TRUE); /* what the terminal made of the old lines is its own affair */
-}
-
 static void terminal_take_signals(struct terminal *t)
 {
     struct signalfd_siginfo info;
 
     while (read(t->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGWINCH)
-            terminal_resize();
+            (void)clearok(stdscr, TRUE); /* what the terminal made of the lines is its affair */
         else if (info.ssi_signo == SIGTSTP)
             t->stopped = true;
         else
@@ -145,14 +150,13 @@ static void terminal_take_tstp(bool take)
     (void)sigaction(SIGTSTP, &action, NULL);
 }
 
-/* Until SIGCONT. It comes again with the next drawing, at the size that is then. */
+/* Until SIGCONT. It comes again with the next drawing. */
 static void terminal_suspend(struct terminal *t)
 {
     (void)endwin();
     terminal_take_tstp(false);
     (void)raise(SIGTSTP);
     terminal_take_tstp(true);
-    terminal_resize();
     t->stopped = false;
 }
 
@@ -319,7 +323,6 @@ static bool terminal_begin_screen(struct terminal *t)
     t->screen = newterm(NULL, stdout, stdin);
     if (!t->screen)
         return false;
-    terminal_resize(); /* ncurses would take $LINES and $COLUMNS for it, if they are exported */
     (void)cbreak();
     (void)noecho();
     (void)nonl();
