@@ -16,6 +16,14 @@ static int globs_out_of_memory(struct dl_error *err)
     return dl_error_set(err, ENOMEM, "dataset", "out of memory for the list of files");
 }
 
+static int globs_too_many(const char *pattern, struct dl_error *err)
+{
+    return dl_error_set(err, E2BIG, pattern,
+                        "the list now has more than %u files, or %u bytes of paths; put "
+                        "samples into fewer, larger files, or name a part of them",
+                        (unsigned)FILE_LIST_MAX, (unsigned)FILE_LIST_BYTES);
+}
+
 /* Takes `path` over, even on failure. `pattern`: what it came from. */
 static int globs_append(struct file_list *list, char *path, const char *pattern,
                         struct dl_error *err)
@@ -26,10 +34,7 @@ static int globs_append(struct file_list *list, char *path, const char *pattern,
         return globs_out_of_memory(err);
     list->bytes += strlen(own);
     if (list->n == FILE_LIST_MAX || list->bytes > FILE_LIST_BYTES)
-        return dl_error_set(err, E2BIG, pattern,
-                            "the list now has more than %u files, or %u bytes of paths; put "
-                            "samples into fewer, larger files, or name a part of them",
-                            (unsigned)FILE_LIST_MAX, (unsigned)FILE_LIST_BYTES);
+        return globs_too_many(pattern, err);
     if (list->n == list->room) {
         uint32_t room = list->room ? 2 * list->room : 16;
         char **bigger = realloc(list->paths, room * sizeof *bigger);
@@ -126,6 +131,8 @@ static int globs_expand_ranges(struct file_list *list, const char *path, const c
                             "the range {%llu..%llu} counts down; write {%llu..%llu}",
                             (unsigned long long)range.first, (unsigned long long)range.last,
                             (unsigned long long)range.last, (unsigned long long)range.first);
+    if (range.last - range.first >= FILE_LIST_MAX - list->n)
+        return globs_too_many(pattern, err);
     for (uint64_t i = range.first; i <= range.last && r == 0; i++) {
         _cleanup_free_ char *one = NULL;
         if (asprintf(&one, "%.*s%0*llu%s", (int)(range.begin - path), path, range.width,
