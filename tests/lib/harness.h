@@ -25,6 +25,11 @@ int harness_end(const char *program, int failed); /* adds a failure for what was
 
 int harness_count_fds(void); /* open descriptors of this process */
 
+/* The step of a test that tries all there is: each byte that may be damaged, each width. 1, and 7
+ * in quick runs ($DLOADER_TEST_QUICK): a prime, so that tries by `i % 8` have all of their turns.
+ */
+size_t harness_stride(void);
+
 /* A fresh directory under $TMPDIR, removed with all in it at exit. Static memory. */
 const char *harness_tmpdir(void);
 

@@ -673,7 +673,7 @@ static void test_damaged_packed(void **state)
     struct build good = *packed_stream(packed_of(rows_of(true, 0)), 0, 1);
 
     (void)state;
-    for (uint32_t at = 0; at < good.len; at++) {
+    for (size_t at = 0; at < good.len; at += harness_stride()) {
         static struct build bad;
         bad = good;
         bad.data[at] ^= at % 2 ? 0x81 : 0x10;
@@ -687,7 +687,7 @@ static void test_damaged(void **state)
     struct build good = *file_of(1);
 
     (void)state;
-    for (uint32_t at = 0; at < good.len; at += 3) {
+    for (size_t at = 0; at < good.len; at += 3 * harness_stride()) {
         static struct build bad;
         bad = good;
         bad.data[at] ^= 0x81;
@@ -695,10 +695,10 @@ static void test_damaged(void **state)
         read_all(&spec);
     }
     good = *stream_of(true, 2);
-    for (uint32_t len = 0; len < good.len; len += 11) {
+    for (size_t len = 0; len < good.len; len += 11 * harness_stride()) {
         static struct build cut;
         cut = good;
-        cut.len = len;
+        cut.len = (uint32_t)len;
         struct spec_dataset spec = spec_of(write_built("cut", &cut));
         read_all(&spec);
     }

@@ -453,7 +453,7 @@ static void test_any_keys(void **state)
     uint64_t rng = 5;
     unsigned accepted = 0, of_tokens = 0;
 
-    for (unsigned i = 0; i < 5000; i++) {
+    for (size_t i = 0; i < 5000; i += harness_stride()) {
         _cleanup_(spec_deinit)
         struct dl_spec spec = {0}, again = {0};
         _cleanup_(value_deinit)
@@ -477,8 +477,8 @@ static void test_any_keys(void **state)
             fail_msg("%s%s: %s", text, err.path, err.message);
         assert_false(spec_differs(&spec, &again, NULL));
     }
-    assert_in_range(accepted, 200, 4900);
-    assert_in_range(of_tokens, 100, accepted);
+    assert_in_range(accepted, 200 / harness_stride(), 4900);
+    assert_in_range(of_tokens, 100 / harness_stride(), accepted);
 }
 
 /* What depends on the world size, and what iterable datasets make of shard modes. */
