@@ -288,6 +288,11 @@ class Samples(Pictures):
                     self.assertRegex(str(why), "untold|function")
         self.assertGreater(native, CASES // 2)
 
+    def test_logarithms(self):
+        """Crops are drawn between PyTorch's logarithms, whatever they are on this processor."""
+        with mock.patch.object(torch, "log", lambda x, log=torch.log: log(x) + 0.25):
+            self.assert_alike(self.folder(v2.RandomResizedCrop(9), v2.ToTensor(), v2.RandomErasing(1)), range(0, 99, 9))
+
     def test_crops(self):
         """Tuples, of which each is as torchvision's."""
         native = 0

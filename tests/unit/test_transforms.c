@@ -64,6 +64,7 @@ static const struct refused {
     {"[{kind: RandomHorizontalFlip, p: .nan}]", ".0.p", "is not a probability"},
     {"[{kind: RandomResizedCrop, size: 3, scale: [1, 0]}]", ".0.scale", "smaller first"},
     {"[{kind: RandomResizedCrop, size: 3, ratio: [0, 1]}]", ".0.ratio", "smaller first"},
+    {"[{kind: RandomResizedCrop, size: 3, log_ratio: [1, 0]}]", ".0.log_ratio", "smaller first"},
     {"[{kind: Pad, padding: -1}]", ".0.padding", "-1 is neither a number of pixels"},
     {"[{kind: Pad, padding: [1, 2, 3]}]", ".0.padding", "is neither a number of pixels"},
     {"[{kind: Pad, padding: 1, fill: 256}]", ".0.fill", "256 is neither a number from 0 to 255"},

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 import struct
 import sys
 from typing import Any, NamedTuple
@@ -181,6 +182,10 @@ def _plain(value: Any) -> Any:
     raise Unknown(f"of type {name_of(type(value))}")
 
 
+def _float32(number: float) -> float:
+    return struct.unpack("<f", struct.pack("<f", number))[0]
+
+
 def _next_float(number: float) -> float:
     """The float32 above, as far as there is one up to 1."""
     bits = struct.unpack("<I", struct.pack("<f", number))[0] + 1
@@ -205,6 +210,11 @@ def _as_written(kind: str, generation: str, found: dict[str, Any]) -> dict[str, 
         found["padding"] = [left, top, right, bottom]
     if kind == "RandomErasing" and second and found["value"] is None:
         found["value"] = "random"
+    if "ratio" in found:
+        # On some processors PyTorch's logarithm is off by a bit: by C's a crop in some thousands would be another.
+        logs = torch.log(torch.tensor(found["ratio"])).tolist()
+        if logs != [_float32(math.log(_float32(one))) for one in found["ratio"]]:
+            found["log_ratio"] = logs
     # The first generation applies where p is not below what was drawn, the second where it is above.
     if kind == "RandomApply" and not second:
         found["p"] = _next_float(found["p"])

@@ -192,4 +192,9 @@ ARG_READER(arg_shear);     /* x, [low, high] or [x low, x high, y low, y high] *
 ARG_READER(arg_inner);     /* a list of transforms */
 ARG_READER(arg_weights);   /* [n, ...], or null */
 
+/* Behind all arguments: ranges[2], the logarithms of ranges[1], unless log_ratio has set them. As
+ * PyTorch has them, of float32 and rounded to it; but its own, by MKL, are off by a bit on some
+ * processors, and whoever wants its crops gives them. */
+int _nodiscard_ arg_check_ratio(const struct transform_reading *rd, struct transform *t);
+
 #endif

@@ -391,3 +391,13 @@ ARG_READER(arg_weights)
     t->count[0] = v->count;
     return 0;
 }
+
+int arg_check_ratio(const struct transform_reading *rd, struct transform *t)
+{
+    (void)rd;
+    if (t->ranges[2][0] != 0 || t->ranges[2][1] != 0)
+        return 0;
+    for (unsigned i = 0; i < 2; i++)
+        t->ranges[2][i] = (double)(float)log((double)(float)t->ranges[1][i]);
+    return 0;
+}

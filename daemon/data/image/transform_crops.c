@@ -112,15 +112,6 @@ static int crops_apply_resize(const struct transform *t, struct transforms_runne
 /* ---- RandomResizedCrop ------------------------------------------------------------------------
  */
 
-static int crops_check_ratio(const struct transform_reading *rd, struct transform *t)
-{
-    (void)rd;
-    /* torch.log() of float32, as torch.exp() of what is drawn between. */
-    for (unsigned i = 0; i < 2; i++)
-        t->ranges[2][i] = (double)(float)log((double)(float)t->ranges[1][i]);
-    return 0;
-}
-
 /* The middle, as much of it as has an aspect that is allowed. */
 static void crops_fall_back(const struct transform *t, struct image_size size,
                             struct picture_box *ret)
@@ -358,9 +349,10 @@ static const struct transform_kind kinds[] = {
      .args = {{"size", arg_size, .is_required = true},
               {"scale", arg_range, .slot = 0, .low = 0, .high = 1},
               {"ratio", arg_range, .slot = 1, .low = 1e-6, .high = 1e6},
+              {"log_ratio", arg_range, .slot = 2, .low = -14, .high = 14},
               {"interpolation", arg_filter},
               {"antialias", arg_ignored}},
-     .check = crops_check_ratio,
+     .check = arg_check_ratio,
      .shape = crops_fix_size,
      .box = crops_box_resized,
      .goal = crops_goal,

@@ -323,14 +323,6 @@ static int tensors_apply_normalize(const struct transform *t, struct transforms_
 /* ---- RandomErasing ----------------------------------------------------------------------------
  */
 
-static int tensors_check_erasing(const struct transform_reading *rd, struct transform *t)
-{
-    (void)rd;
-    for (unsigned i = 0; i < 2; i++)
-        t->ranges[2][i] = (double)(float)log((double)(float)t->ranges[1][i]);
-    return 0;
-}
-
 /* A number, three, or the word random: normal noise, n_numbers 0. */
 static ARG_READER(tensors_read_value)
 {
@@ -532,9 +524,10 @@ static const struct transform_kind kinds[] = {
      .args = {{"p", arg_p},
               {"scale", arg_range, .slot = 0, .low = 0, .high = 1},
               {"ratio", arg_range, .slot = 1, .low = 1e-6, .high = 1e6},
+              {"log_ratio", arg_range, .slot = 2, .low = -14, .high = 14},
               {"value", tensors_read_value, .low = -1e30, .high = 1e30},
               {"inplace", arg_ignored}},
-     .check = tensors_check_erasing,
+     .check = arg_check_ratio,
      .shape = tensors_shape_erasing,
      .apply = tensors_apply_erasing},
 };
