@@ -16,7 +16,7 @@
 
 #include <immintrin.h>
 
-#define RESIZE_AVX512        __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")))
+#define RESIZE_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")))
 /* With checks of memory around each local variable, inlining takes the compiler a quarter of a
  * minute. */
 #ifdef __SANITIZE_ADDRESS__
