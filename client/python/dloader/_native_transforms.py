@@ -211,7 +211,7 @@ def _as_written(kind: str, generation: str, found: dict[str, Any]) -> dict[str, 
     if kind == "RandomErasing" and second and found["value"] is None:
         found["value"] = "random"
     if "ratio" in found:
-        # On some processors PyTorch's logarithm is off by a bit: by C's a crop in some thousands would be another.
+        # On some processors PyTorch's logarithm is off by a bit: by C's, two or three crops of a million would differ.
         logs = torch.log(torch.tensor(found["ratio"])).tolist()
         if logs != [_float32(math.log(_float32(one))) for one in found["ratio"]]:
             found["log_ratio"] = logs
