@@ -17,8 +17,9 @@
  *   in               other rules, and nodes              is out: FAILED
  *   in               a state of a format that it does    waits until the others write another, or
  *                    not know                            is out: FAILED
- *   in               its complete round is not there     OPENED, or EVICTED if it is not in it;
- *                    any more                            not ready until its owner says so
+ *   in               its complete round is not there     OPENED, or EVICTED if it is not in it, or
+ *                    any more                            was removed and is in again; not ready
+ *                                                        until its owner says so
  *   in               of a round that it knows is over    opens one after that
  *   in               in no complete round, deadline      leaves, then FAILED
  *                    passed, not one that waits for a

@@ -92,6 +92,15 @@ struct rdzv_node *rdzv_state_find(const struct rdzv_state *state, uint64_t id)
     return at < state->n && state->nodes[at].id == id ? &state->nodes[at] : NULL;
 }
 
+bool rdzv_state_is_let_in_again(const struct rdzv_state *state, const struct rdzv_node *node)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < state->n; i++)
+        any = any || state->nodes[i].rank != RDZV_NO_RANK;
+    return any && node->rank == RDZV_NO_RANK;
+}
+
 struct rdzv_count rdzv_state_count(const struct rdzv_state *state)
 {
     struct rdzv_count count = {0};

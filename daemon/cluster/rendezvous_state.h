@@ -131,6 +131,10 @@ void rdzv_state_copy(const struct rdzv_state *from, struct rdzv_state *to);
 /* NULL: there is none of that id. */
 struct rdzv_node *rdzv_state_find(const struct rdzv_state *state, uint64_t id);
 
+/* The node was removed since the last complete round, and let in again: it has no rank of that
+ * round, which others still have. Where the store has lost its state, nobody has one. */
+bool rdzv_state_is_let_in_again(const struct rdzv_state *state, const struct rdzv_node *node);
+
 struct rdzv_count {
     uint32_t members, ready, waiting;
 };

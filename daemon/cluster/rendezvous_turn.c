@@ -70,9 +70,11 @@ static void rdzv_turn_notice_end(struct rdzv_turn *turn)
     struct rdzv *rdzv = turn->rdzv;
 
     if (rdzv->in_round && !(turn->me && rdzv_turn_is_my_round(rdzv, turn->state))) {
+        bool stayed = turn->me && !rdzv_state_is_let_in_again(turn->state, turn->me);
+
         rdzv->in_round = rdzv->unlisted = rdzv->self.ready = false;
         rdzv->deadline = RDZV_NEVER; /* until the owner is ready */
-        turn->out->news = turn->me ? RDZV_OPENED : RDZV_EVICTED;
+        turn->out->news = stayed ? RDZV_OPENED : RDZV_EVICTED;
     }
     if (rdzv->present && !turn->me)
         rdzv->self.life++; /* what others say of the life that ended does not hold of this one */

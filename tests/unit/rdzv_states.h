@@ -29,8 +29,8 @@ static inline struct rdzv_rules rules(void)
 }
 
 /*
- * "3 open 1r 2 5w": round, open or complete or closed, and nodes: a member; r: ready; w: waits.
- * Ranks of a complete round are those of the order.
+ * "3 open 1r 2 5w 6n": round, open or complete or closed, and nodes: a member; r: ready; w: waits;
+ * n: came since the last complete round. The others' ranks are those of the order.
  */
 static inline struct rdzv_state make(const char *text)
 {
@@ -54,7 +54,7 @@ static inline struct rdzv_state make(const char *text)
         node.ready = strchr(word, 'r') || strchr(word, 'w') || state.complete;
         (void)snprintf(node.name, sizeof node.name, "node%d", word[0] - '0');
         assert_int_equal(rdzv_state_add(&state, &node), 0);
-        if (state.complete && node.member)
+        if (node.member && !strchr(word, 'n'))
             rdzv_state_find(&state, node.id)->rank = rank++;
     }
     struct rdzv_count count = rdzv_state_count(&state);

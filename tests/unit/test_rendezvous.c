@@ -243,6 +243,10 @@ static void test_in_a_round(void **state)
         {"5 open 1r 5", "-", RDZV_OPENED},
         {"6 open 1r 2r 5", "-", RDZV_OPENED},
         {"5 open 1r 2", "5 open 1r 2 5", RDZV_EVICTED},
+        {"5 open 1 2 5n", "-", RDZV_EVICTED},             /* and let in again */
+        {"5 open 1 2n 5n", "-", RDZV_EVICTED},            /* as another was */
+        {"5 open 1 2n 5", "-", RDZV_OPENED},              /* it stayed */
+        {"1 open 1n 2n 5n", "5 open 1 2 5", RDZV_OPENED}, /* the store has lost the rounds */
         {"5 complete 1 2", "5 complete 1 2 5w", RDZV_EVICTED},
         {"3 open 1r", "5 open 1 5", RDZV_EVICTED},         /* the store was set back */
         {"3 complete 1 2 5", "5 open 1 2 5", RDZV_OPENED}, /* likewise */

@@ -101,12 +101,16 @@ static void members_on_again(uv_timer_t *timer)
     member_join(m->member);
 }
 
-/* Of the nodes of the last round, whether all are in this state. */
+/* Of the nodes of the last round, whether all are in this state, and were all the time: the ranks
+ * of one that was removed have ended, or will. */
 static bool members_all_stay(const struct members *m, const struct rdzv_state *state)
 {
-    for (uint32_t i = 0; i < m->n_nodes; i++)
-        if (!state || !rdzv_state_find(state, m->nodes[i].id))
+    for (uint32_t i = 0; i < m->n_nodes; i++) {
+        const struct rdzv_node *node = state ? rdzv_state_find(state, m->nodes[i].id) : NULL;
+
+        if (!node || rdzv_state_is_let_in_again(state, node))
             return false;
+    }
     return true;
 }
 
