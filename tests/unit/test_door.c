@@ -165,10 +165,12 @@ static void test_rest(void **state)
     (void)state;
     begin();
     run_until_rest(&first);
+    uint64_t now = uv_hrtime(), rests = allowance_due(&play.door.time, now) - now;
     unsigned came = play.came;
     second = knock();
     run_until_came(came + 1);
-    assert_false(uv_is_active((uv_handle_t *)&play.door.rest));
+    /* It rested; a timer counts from the loop's time, which is a little earlier. */
+    assert_true(uv_hrtime() - now >= rests / 2);
     close(first);
     close(second);
     end();
