@@ -100,9 +100,10 @@ class Beside(TestCase):
         return {report["attack"]: report for report in reports}, honest
 
     def held(self):
-        """Of what is limited, by uid and kind; of root's, who looks, nothing."""
+        """Of what is limited, by uid and kind; of root's, who looks, only the memory of loaders and epochs."""
         return {(uid, key[len("limit_"):]): row[key[len("limit_"):]] for uid, row in self.users().items()
-                for key in row if uid and key.startswith("limit_") and key[len("limit_"):] in row}
+                for key in row if (uid or key == "limit_memory_bytes") and key.startswith("limit_")
+                and key[len("limit_"):] in row}
 
     def await_quiet(self):
         wait_until(lambda: self.held() and not any(self.held().values()), "all to be returned")
