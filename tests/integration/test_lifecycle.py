@@ -115,6 +115,7 @@ class Socket(LifeCase):
     def test_left_by_one_that_died_as_it_forked(self):
         """Its child is not executed yet, and has all it had: the lock's descriptor, the socket's."""
         daemon = Daemon(self.dir)
+        wait_until(lambda: "listening on" in daemon.log, "the daemon to say so")
         copies = copy_descriptors(daemon.process.pid)
         self.addCleanup(lambda: [os.close(fd) for fd in copies])
         held = [os.readlink(f"/proc/self/fd/{fd}") for fd in copies]

@@ -151,19 +151,20 @@ class Groups(MemoryCase):
         self.assertEqual((daemon.process.poll(), group.killed), (None, 0), daemon.log)
 
     def test_who_is_killed(self):
-        """Something else in the group takes all there is. The kernel would rather kill that than the daemon, which
-        sanitizers make the larger of both, but a worker first."""
+        """Something else in the group takes all there is. The kernel would rather kill that than the daemon, but a
+        worker first: what it takes is no process's, so that their scores count and not how large a build makes them."""
         group = Group(self, "memory")
         daemon = self.daemon({"socket_mode": "0666", "data_roots": [self.dir], "linger": "0s"}, launcher=group.launcher)
         one = self.client_of(daemon, ONE)
         opened = one.open(small("small", workers={"count": 1, "retries": 50}))
         one.start(opened["loader"])
         begun = one.next_batches()
-        group.limit(group.usage + 60 * MIB)
+        group.limit(group.usage + 200 * MIB)
         greedy = subprocess.Popen(
             [*group.launcher, sys.executable, "-c",
-             "with open('/proc/self/oom_score_adj', 'w') as file: file.write('300')\n"
-             "taken = []\nwhile True: taken.append(b'x' * (1 << 20))"],
+             "import os\n"
+             "with open('/proc/self/oom_score_adj', 'w') as file: file.write('800')\n"
+             "taken = os.memfd_create('taken')\nwhile True: os.write(taken, bytes(1 << 20))"],
             stderr=subprocess.DEVNULL)
         try:
             wait_until(lambda: group.killed > 0, "the kernel to kill")
