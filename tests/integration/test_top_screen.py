@@ -23,7 +23,16 @@ MISSING = ("ncurses: dlctl was built without it" if os.environ.get("NCURSES") ==
            None if TMUX else "tmux: apt-get install tmux")
 SSH = shutil.which("ssh")
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
+# Who measures tests by perf blocks it for all that they start: ssh would not hear of a terminal's new size.
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGWINCH})
 COLOUR = re.compile(r"\x1b\[[0-9;]*(3[0-7]|4[0-7])(;[0-9;]*)?m")
+
+
+def terminals():
+    """The sizes of all, and who is at them: who has not heard of a new size?"""
+    return subprocess.run("for tty in /dev/pts/[0-9]*; do echo $tty $(stty -F $tty size) $(ps -o args= -t $tty); done",
+                          shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=PATIENCE).stdout
 
 
 class Screen:
@@ -102,7 +111,7 @@ class Screen:
             wait_until(has, pattern)
         except AssertionError as error:
             size = self.tmux("list-panes", "-F", "#{pane_width}x#{pane_height} #{pane_tty}")
-            raise AssertionError(f"{error}\n{size}{seen[0]}") from None
+            raise AssertionError(f"{error}\n{size}{seen[0]}\n{terminals()}") from None
         return seen[0]
 
 
