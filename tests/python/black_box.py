@@ -59,7 +59,7 @@ def _settle():
         time.sleep(0.001)
 
 
-if os.environ.get("DLOADER_SANITIZERS", "none") != "none":
+if "address" in os.environ.get("DLOADER_SANITIZERS", ""):
     os.register_at_fork(before=_settle)
 
 

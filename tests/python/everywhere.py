@@ -17,9 +17,8 @@ the same for files that are not about PyTorch's interface.
 Of several interpreters the last runs the files whole. The others run as with DLOADER_TEST_QUICK, where a
 file draws fewer cases at random or crosses less: what it crosses does not depend on the version of PyTorch.
 
-With DLOADER_TEST_QUICK, all files about PyTorch's interface run with the release build, and what is not
-about it runs with the first interpreter alone. With DLOADER_TEST_TURN, a number, that runs with one of
-the interpreters, which have turns.
+With DLOADER_TEST_QUICK, what is not about PyTorch's interface runs with the first interpreter alone. With
+DLOADER_TEST_TURN, a number, it runs with one of the interpreters, which have turns.
 """
 
 import os
@@ -115,8 +114,7 @@ def is_released(python):
     """Whether it runs with the release build, if there is one."""
     if not {"BUILD", "DLOADER_RELEASE_BUILD"} <= os.environ.keys():
         return False
-    return (python != sys.executable or os.environ.get("DLOADER_TEST_TORCH") in ("released", "programs")
-            or bool(about_torch() and os.environ.get("DLOADER_TEST_QUICK")))
+    return python != sys.executable or os.environ.get("DLOADER_TEST_TORCH") in ("released", "programs")
 
 
 class Everywhere:
