@@ -94,11 +94,12 @@ struct rdzv_node *rdzv_state_find(const struct rdzv_state *state, uint64_t id)
 
 bool rdzv_state_is_let_in_again(const struct rdzv_state *state, const struct rdzv_node *node)
 {
-    bool any = false;
-
+    if (node->rank != RDZV_NO_RANK)
+        return false;
     for (uint32_t i = 0; i < state->n; i++)
-        any = any || state->nodes[i].rank != RDZV_NO_RANK;
-    return any && node->rank == RDZV_NO_RANK;
+        if (state->nodes[i].rank != RDZV_NO_RANK)
+            return true;
+    return false;
 }
 
 struct rdzv_count rdzv_state_count(const struct rdzv_state *state)
