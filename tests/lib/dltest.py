@@ -350,12 +350,17 @@ class DaemonError(Exception):
 # ---- processes ---------------------------------------------------------------------------------
 
 def wait_until(condition, what, patience=PATIENCE):
-    """`what` may be a function: it is asked when the wait was in vain."""
+    """`what` may be a function: it is asked when the wait was in vain. To look takes a third of a processor at most:
+    a condition may start a program or more, and there are others who work."""
     deadline = time.monotonic() + patience
-    while not condition():
-        if time.monotonic() > deadline:
+    while True:
+        began = time.monotonic()
+        if condition():
+            return
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError(f"waited {patience} s in vain for {what() if callable(what) else what}")
-        time.sleep(0.005)
+        time.sleep(min(0.25, max(0.005, 2 * (now - began))))
 
 
 def ready_workers(client, loader, count):
