@@ -17,8 +17,9 @@ the same for files that are not about PyTorch's interface.
 Of several interpreters the last runs the files whole. The others run as with DLOADER_TEST_QUICK, where a
 file draws fewer cases at random or crosses less: what it crosses does not depend on the version of PyTorch.
 
-With DLOADER_TEST_QUICK, what is not about PyTorch's interface runs with the first interpreter alone. With
-DLOADER_TEST_TURN, a number, it runs with one of the interpreters, which have turns.
+With DLOADER_TEST_QUICK, what is not about PyTorch's interface runs with the first interpreter alone, and a file
+that is about it and has DLOADER_TEST_QUICK_TORCH, a number, with one of them: the versions of PyTorch share those
+files. With DLOADER_TEST_TURN, a number, what is not about it runs with one of the interpreters, which have turns.
 """
 
 import os
@@ -102,12 +103,12 @@ def interpreters():
     """Those that run the file, this one first."""
     others = os.environ.get("DLOADER_TORCH_PYTHONS", "").split(":")
     pythons = list(dict.fromkeys([sys.executable, *filter(None, others)]))
+    quick = os.environ.get("DLOADER_TEST_QUICK")
     if about_torch():
-        return pythons
-    if os.environ.get("DLOADER_TEST_QUICK"):
-        return pythons[:1]
-    turn = os.environ.get("DLOADER_TEST_TURN")
-    return [pythons[int(turn) % len(pythons)]] if turn else pythons
+        one = quick and os.environ.get("DLOADER_TEST_QUICK_TORCH")
+    else:
+        one = "0" if quick else os.environ.get("DLOADER_TEST_TURN")
+    return [pythons[int(one) % len(pythons)]] if one else pythons
 
 
 def is_released(python):

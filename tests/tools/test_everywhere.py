@@ -32,7 +32,8 @@ class Everywhere(unittest.TestCase):
             path.write_text(CASES.format(body=body), encoding="utf-8")
             out = io.StringIO()
             env = {"DLOADER_SANITIZERS": "none", "DLOADER_TORCH_PYTHONS": others,
-                   "DLOADER_TEST_QUICK": "", "DLOADER_TEST_TORCH": "", "DLOADER_TEST_TURN": "", **env}
+                   "DLOADER_TEST_QUICK": "", "DLOADER_TEST_QUICK_TORCH": "", "DLOADER_TEST_TORCH": "",
+                   "DLOADER_TEST_TURN": "", **env}
             with mock.patch.dict(os.environ, env):
                 status = everywhere.Everywhere(out).run_all(path)
         return status, out.getvalue().splitlines()
@@ -71,6 +72,16 @@ class Everywhere(unittest.TestCase):
             with self.subTest(torch):
                 _, lines = self.run_file("pass", others=twin, DLOADER_TEST_QUICK="1", DLOADER_TEST_TORCH=torch)
                 self.assertEqual(lines[-1], plan)
+
+    def test_a_quick_run_may_have_one_for_a_file_about_pytorch(self):
+        twin = os.path.join(os.path.dirname(sys.executable), ".", "python3")
+        for quick, which, others, python in [("1", "0", twin, sys.executable), ("1", "1", twin, twin),
+                                             ("1", "1", "", sys.executable), ("", "0", twin, None)]:
+            with self.subTest(quick=quick, which=which, others=others):
+                _, lines = self.run_file("pass", others=others, DLOADER_TEST_QUICK=quick,
+                                         DLOADER_TEST_QUICK_TORCH=which, DLOADER_TEST_TORCH="released")
+                self.assertEqual(lines[-1], "1..2" if python else "1..4")
+                self.assertIn(f"# ran with {python}" if python else ", ", lines[-2])
 
     def test_a_turn_is_one_interpreters_but_for_what_is_about_pytorch(self):
         twin = os.path.join(os.path.dirname(sys.executable), ".", "python3")
