@@ -26,7 +26,7 @@ static void check(size_t n, unsigned offset, const struct lookup_tables *tables,
         bool inside = i >= offset && i < offset + bytes;
         size_t colour = (i - offset) % PICTURE_PIXEL;
         uint8_t wanted = before(i);
-        if (inside && colour == LOOKUP_COLOURS)
+        if (inside && colour == PICTURE_COLOURS)
             continue;
         if (inside)
             wanted = tables ? tables->colour[colour][wanted] : table[wanted];
@@ -41,7 +41,7 @@ static void test_lookup(void **state)
     struct lookup_tables tables;
 
     (void)state;
-    for (unsigned c = 0; c < LOOKUP_COLOURS; c++) {
+    for (unsigned c = 0; c < PICTURE_COLOURS; c++) {
         for (unsigned i = 0; i < LOOKUP_LEVELS; i++)
             tables.colour[c][i] = (uint8_t)(i * (31 + 2 * c) + 7 * c + (i >> 3));
     }

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { PIXEL = PICTURE_PIXEL, COLOURS = LOOKUP_COLOURS, LEVELS = LOOKUP_LEVELS, BLOCK = 256 };
+enum { BLOCK = 256 };
 
 static inline uint8_t colour_to_byte(int n)
 {
@@ -17,7 +17,7 @@ static inline uint32_t colour_load(const uint8_t *px, size_t i)
 {
     uint32_t pixel;
 
-    memcpy(&pixel, px + i * PIXEL, sizeof pixel);
+    memcpy(&pixel, px + i * PICTURE_PIXEL, sizeof pixel);
     return pixel;
 }
 
@@ -41,7 +41,7 @@ static inline uint32_t colour_mix_pixel(int32_t level, uint32_t pixel, float fac
 {
     uint32_t mixed = 0;
 
-    for (unsigned bit = 0; bit < COLOURS * 8; bit += 8) {
+    for (unsigned bit = 0; bit < PICTURE_COLOURS * 8; bit += 8) {
         float step = factor * (float)((int32_t)(pixel >> bit & 255) - level);
         int32_t n = (int32_t)((float)level + step);
         mixed |= (uint32_t)(n < 0 ? 0 : n > 255 ? 255 : n) << bit;
@@ -53,16 +53,16 @@ WIDE_VECTORS static void colour_mix_level(uint8_t *px, size_t n, uint8_t level, 
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t pixel = colour_mix_pixel(level, colour_load(px, i), factor);
-        memcpy(px + i * PIXEL, &pixel, sizeof pixel);
+        memcpy(px + i * PICTURE_PIXEL, &pixel, sizeof pixel);
     }
 }
 
 /* As colour_mix_level(): what a byte becomes depends on that byte alone. */
 static void colour_look_up_mixed(uint8_t *px, size_t n, uint8_t level, float factor)
 {
-    uint8_t table[LEVELS];
+    uint8_t table[LOOKUP_LEVELS];
 
-    for (unsigned i = 0; i < LEVELS; i++)
+    for (unsigned i = 0; i < LOOKUP_LEVELS; i++)
         table[i] = colour_mix(level, (uint8_t)i, factor);
     lookup_all(px, n, table);
 }
@@ -84,7 +84,7 @@ WIDE_VECTORS static void colour_mix_all(const uint8_t *restrict from, uint8_t *r
 
 void colour_blend(const struct picture *from, double factor, struct picture *p)
 {
-    size_t bytes = picture_pixels(p) * PIXEL;
+    size_t bytes = picture_pixels(p) * PICTURE_PIXEL;
 
     if ((float)factor == 0)
         memcpy(p->pixels, from->pixels, bytes);
@@ -133,7 +133,7 @@ WIDE_VECTORS static void colour_make_grey(const uint8_t *px, size_t n, uint8_t *
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t pixel = colour_luma(colour_load(px, i)) * 0x01010101U;
-        memcpy(out + i * PIXEL, &pixel, sizeof pixel);
+        memcpy(out + i * PICTURE_PIXEL, &pixel, sizeof pixel);
     }
 }
 
@@ -142,7 +142,7 @@ WIDE_VECTORS static void colour_saturate(uint8_t *px, size_t n, float factor)
     for (size_t i = 0; i < n; i++) {
         uint32_t pixel = colour_load(px, i);
         pixel = colour_mix_pixel((int32_t)colour_luma(pixel), pixel, factor);
-        memcpy(px + i * PIXEL, &pixel, sizeof pixel);
+        memcpy(px + i * PICTURE_PIXEL, &pixel, sizeof pixel);
     }
 }
 
@@ -161,13 +161,13 @@ void colour_grey(struct picture *p, bool single)
     p->grey = single;
 }
 
-void colour_permute(struct picture *p, const uint32_t order[static COLOURS])
+void colour_permute(struct picture *p, const uint32_t order[static PICTURE_COLOURS])
 {
     uint8_t *px = p->pixels;
 
-    for (size_t n = picture_pixels(p); n > 0; n--, px += PIXEL) {
-        uint8_t old[COLOURS] = {px[0], px[1], px[2]};
-        for (unsigned c = 0; c < COLOURS; c++)
+    for (size_t n = picture_pixels(p); n > 0; n--, px += PICTURE_PIXEL) {
+        uint8_t old[PICTURE_COLOURS] = {px[0], px[1], px[2]};
+        for (unsigned c = 0; c < PICTURE_COLOURS; c++)
             px[c] = old[order[c]];
     }
 }
@@ -245,7 +245,7 @@ WIDE_VECTORS static void colour_to_hsv(const uint8_t *restrict px, size_t n,
  * from the brightest; and the bits of a pixel where the brightest, the middle and the darkest
  * begin. */
 struct colour_circle {
-    uint32_t hues[2 * LEVELS];
+    uint32_t hues[2 * LOOKUP_LEVELS];
 };
 
 static uint32_t colour_circle_at(unsigned hue)
@@ -263,10 +263,10 @@ static void colour_circle_make(uint8_t shift, struct colour_circle *circle)
         0xfffffffe, 0x00000000, 0x11000000, 0x00000111, 0x222aaaaa, 0x23232222, 0x00022222, 0,
     };
 
-    for (unsigned i = 0; i < LEVELS; i++) {
+    for (unsigned i = 0; i < LOOKUP_LEVELS; i++) {
         unsigned cut = i - (below[i / 32] >> i % 32 & 1);
-        circle->hues[2 * i] = colour_circle_at((cut + shift) % LEVELS);
-        circle->hues[2 * i + 1] = colour_circle_at((i + shift) % LEVELS);
+        circle->hues[2 * i] = colour_circle_at((cut + shift) % LOOKUP_LEVELS);
+        circle->hues[2 * i + 1] = colour_circle_at((i + shift) % LOOKUP_LEVELS);
     }
 }
 
@@ -293,7 +293,7 @@ WIDE_VECTORS static void colour_from_hsv(const struct colour_hsv *restrict hsv, 
         uint32_t darkest = colour_fade(value, saturation * SIXTH);
         uint32_t pixel = (uint32_t)(int32_t)value << (todo >> 8 & 31) |
                          middle << (todo >> 16 & 31) | darkest << (todo >> 24);
-        memcpy(px + i * PIXEL, &pixel, sizeof pixel);
+        memcpy(px + i * PICTURE_PIXEL, &pixel, sizeof pixel);
     }
 }
 
@@ -306,7 +306,7 @@ void colour_hue(struct picture *p, double turn)
     if (p->grey)
         return;
     colour_circle_make((uint8_t)(int32_t)(turn * 255), &circle);
-    for (size_t n = picture_pixels(p), here; n > 0; n -= here, px += here * PIXEL) {
+    for (size_t n = picture_pixels(p), here; n > 0; n -= here, px += here * PICTURE_PIXEL) {
         here = n < BLOCK ? n : BLOCK;
         colour_to_hsv(px, here, &hsv);
         colour_look_up_circle(&circle, here, hsv.hue);
@@ -321,7 +321,7 @@ void colour_invert(struct picture *p)
 {
     uint8_t *px = p->pixels;
 
-    for (size_t n = picture_pixels(p) * PIXEL; n > 0; n--, px++)
+    for (size_t n = picture_pixels(p) * PICTURE_PIXEL; n > 0; n--, px++)
         *px = (uint8_t) ~*px;
 }
 
@@ -329,21 +329,21 @@ void colour_posterize(struct picture *p, unsigned bits)
 {
     uint8_t mask = (uint8_t)(0xff00 >> (bits < 8 ? bits : 8)), *px = p->pixels;
 
-    for (size_t n = picture_pixels(p) * PIXEL; n > 0; n--, px++)
+    for (size_t n = picture_pixels(p) * PICTURE_PIXEL; n > 0; n--, px++)
         *px &= mask;
 }
 
 void colour_solarize(struct picture *p, double threshold)
 {
-    uint8_t table[LEVELS];
+    uint8_t table[LOOKUP_LEVELS];
 
-    for (unsigned i = 0; i < LEVELS; i++)
+    for (unsigned i = 0; i < LOOKUP_LEVELS; i++)
         table[i] = (uint8_t)(i < threshold ? i : 255 - i);
     lookup_all(p->pixels, picture_pixels(p), table);
 }
 
 struct colour_counts {
-    uint64_t colour[COLOURS][LEVELS];
+    uint64_t colour[PICTURE_COLOURS][LOOKUP_LEVELS];
 };
 
 /* Neighbours often have the same level, and to count it twice in one place is to wait for the first
@@ -352,10 +352,11 @@ struct colour_counts {
 enum { LANES = 4, GAP = 16 };
 
 struct colour_lanes {
-    uint32_t counts[LANES][COLOURS][LEVELS + GAP];
+    uint32_t counts[LANES][PICTURE_COLOURS][LOOKUP_LEVELS + GAP];
 };
 
-static inline void colour_count_pixel(uint32_t pixel, uint32_t counts[static COLOURS][LEVELS + GAP])
+static inline void colour_count_pixel(uint32_t pixel,
+                                      uint32_t counts[static PICTURE_COLOURS][LOOKUP_LEVELS + GAP])
 {
     counts[0][pixel & 255]++;
     counts[1][pixel >> 8 & 255]++;
@@ -375,24 +376,25 @@ static void colour_count(const struct picture *p, struct colour_counts *ret)
         colour_count_pixel(colour_load(p->pixels, i), lanes.counts[0]);
     *ret = (struct colour_counts){0};
     for (unsigned lane = 0; lane < LANES; lane++) {
-        for (unsigned c = 0; c < COLOURS; c++) {
-            for (i = 0; i < LEVELS; i++)
+        for (unsigned c = 0; c < PICTURE_COLOURS; c++) {
+            for (i = 0; i < LOOKUP_LEVELS; i++)
                 ret->colour[c][i] += lanes.counts[lane][c][i];
         }
     }
 }
 
-static void colour_stretch(const uint64_t counts[static LEVELS], uint8_t table[static LEVELS])
+static void colour_stretch(const uint64_t counts[static LOOKUP_LEVELS],
+                           uint8_t table[static LOOKUP_LEVELS])
 {
-    int low = 0, high = LEVELS - 1;
+    int low = 0, high = LOOKUP_LEVELS - 1;
 
-    while (low < LEVELS - 1 && !counts[low])
+    while (low < LOOKUP_LEVELS - 1 && !counts[low])
         low++;
     while (high > 0 && !counts[high])
         high--;
     double scale = high > low ? 255.0 / (high - low) : 1;
     double offset = high > low ? -low * scale : 0;
-    for (int i = 0; i < LEVELS; i++) {
+    for (int i = 0; i < LOOKUP_LEVELS; i++) {
         double scaled = i * scale;
         table[i] = colour_to_byte((int)(scaled + offset));
     }
@@ -404,20 +406,20 @@ void colour_autocontrast(struct picture *p)
     struct lookup_tables tables;
 
     colour_count(p, &counts);
-    for (unsigned c = 0; c < COLOURS; c++)
+    for (unsigned c = 0; c < PICTURE_COLOURS; c++)
         colour_stretch(counts.colour[c], tables.colour[c]);
     lookup_each(p->pixels, picture_pixels(p), &tables);
 }
 
-static void colour_level(const uint64_t counts[static LEVELS], uint64_t pixels,
-                         uint8_t table[static LEVELS])
+static void colour_level(const uint64_t counts[static LOOKUP_LEVELS], uint64_t pixels,
+                         uint8_t table[static LOOKUP_LEVELS])
 {
-    unsigned last = LEVELS - 1;
+    unsigned last = LOOKUP_LEVELS - 1;
 
     while (last > 0 && !counts[last])
         last--;
     uint64_t step = (pixels - counts[last]) / 255, sum = step / 2;
-    for (unsigned i = 0; i < LEVELS; i++) {
+    for (unsigned i = 0; i < LOOKUP_LEVELS; i++) {
         table[i] = (uint8_t)(step ? min_u64(sum / step, 255) : i);
         sum += counts[i];
     }
@@ -429,7 +431,7 @@ void colour_equalize(struct picture *p)
     struct lookup_tables tables;
 
     colour_count(p, &counts);
-    for (unsigned c = 0; c < COLOURS; c++)
+    for (unsigned c = 0; c < PICTURE_COLOURS; c++)
         colour_level(counts.colour[c], picture_pixels(p), tables.colour[c]);
     lookup_each(p->pixels, picture_pixels(p), &tables);
 }

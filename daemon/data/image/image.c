@@ -12,8 +12,6 @@
 #define IMAGE_SHUFFLES
 #endif
 
-enum { COLOURS = 3, PIXEL = 4 };
-
 /*
  * How much larger than the result an image reduced by the inverse DCT must be: with less, the box
  * filter that the DCT is shows. tests/unit/image_pil.py has the difference in figures.
@@ -37,7 +35,7 @@ int image_check_size(struct image_size size, const char *path, struct dl_error *
 {
     if (size.height == 0 || size.width == 0)
         return image_refuse_corrupt(path, "it has no pixels", err);
-    if ((uint64_t)size.height * size.width > IMAGE_BYTES_MAX / COLOURS)
+    if ((uint64_t)size.height * size.width > IMAGE_BYTES_MAX / PICTURE_COLOURS)
         return dl_error_set(err, EFBIG, path,
                             "is %u × %u pixels, more than %llu MiB when decoded; scale it down",
                             size.width, size.height, (unsigned long long)IMAGE_BYTES_MAX >> 20);
@@ -109,7 +107,7 @@ int image_open(struct image_decoder *d, const struct image_file *file, struct im
 
 void image_open_pixels(struct image_decoder *d, const struct image_pixels *pixels)
 {
-    assert(pixels->step == COLOURS || pixels->step == PIXEL);
+    assert(pixels->step == PICTURE_COLOURS || pixels->step == PICTURE_PIXEL);
     d->codec = NULL;
     d->open = *pixels;
     d->source = pixels->size;
@@ -128,9 +126,9 @@ void image_shape(const struct spec_image *spec, struct image_size size, uint64_t
 {
     bool chw = spec->layout == LAYOUT_CHW;
 
-    ret[0] = chw ? COLOURS : size.height;
+    ret[0] = chw ? PICTURE_COLOURS : size.height;
     ret[1] = chw ? size.height : size.width;
-    ret[2] = chw ? size.width : COLOURS;
+    ret[2] = chw ? size.width : PICTURE_COLOURS;
 }
 
 /* Compared so that NaN is refused, too. */
@@ -150,7 +148,7 @@ int image_check_spec(const struct spec_image *spec, const char *place, struct dl
     else if (spec->transform != TRANSFORM_NONE && (spec->height == 0 || spec->width == 0))
         key = "size", why = "is missing, or 0; a transform needs a size";
     else if (image_result(spec, (struct image_size){1, 1}).height >
-             IMAGE_BYTES_MAX / COLOURS / max_u64(spec->width, 1))
+             IMAGE_BYTES_MAX / PICTURE_COLOURS / max_u64(spec->width, 1))
         key = "size", why = "is more than 1 GiB for one image; choose a smaller one";
     else if (spec->transform == TRANSFORM_CENTER_CROP &&
              image_resize_of(spec) < max_u64(spec->height, spec->width))
@@ -214,7 +212,7 @@ static int image_plan(struct image_decoder *d, const struct image_crop *crop,
     down.n = crop->size.height;
     if ((r = resample_axis_set(&d->across, &across)) < 0 ||
         (r = resample_axis_set(&d->down, &down)) < 0 ||
-        (r = resample_ring_set(&d->ring, &d->down, (size_t)across.n * COLOURS)) < 0)
+        (r = resample_ring_set(&d->ring, &d->down, (size_t)across.n * PICTURE_COLOURS)) < 0)
         return r;
     *ret = (struct image_window){
         .reduce = reduce,
@@ -233,7 +231,7 @@ static int image_plan(struct image_decoder *d, const struct image_crop *crop,
 static int image_make_row(struct image_decoder *d, uint32_t pixels, uint32_t taps)
 {
     enum { OFF_ALIGNMENT = 8 };
-    size_t bytes = ((size_t)pixels + taps) * PIXEL + PICTURE_SLACK + OFF_ALIGNMENT;
+    size_t bytes = ((size_t)pixels + taps) * PICTURE_PIXEL + PICTURE_SLACK + OFF_ALIGNMENT;
 
     if (bytes <= d->row_room)
         return 0;
@@ -253,10 +251,10 @@ static void image_put_row(const struct image_decoder *d, const struct image_crop
     size_t w = crop->size.width, plane = w * crop->size.height;
 
     if (!planar) {
-        resample_down(&d->down, i, &d->ring, 0, w * COLOURS, out + i * w * COLOURS);
+        resample_down(&d->down, i, &d->ring, 0, w * PICTURE_COLOURS, out + i * w * PICTURE_COLOURS);
         return;
     }
-    for (size_t c = 0; c < COLOURS; c++)
+    for (size_t c = 0; c < PICTURE_COLOURS; c++)
         resample_down(&d->down, i, &d->ring, c * w, w, out + c * plane + i * w);
 }
 
@@ -292,11 +290,11 @@ static void image_copy_row(const struct image_crop *crop, const uint8_t *row, bo
                            uint32_t y, uint8_t *out)
 {
     size_t w = crop->size.width, plane = planar ? w * crop->size.height : 1;
-    size_t step = planar ? 1 : COLOURS;
+    size_t step = planar ? 1 : PICTURE_COLOURS;
     uint8_t *to = out + y * w * step;
 
     for (size_t x = 0; x < w; x++, to += step) {
-        const uint8_t *p = row + (crop->mirror ? w - 1 - x : x) * PIXEL;
+        const uint8_t *p = row + (crop->mirror ? w - 1 - x : x) * PICTURE_PIXEL;
         to[0] = p[0];
         to[plane] = p[1];
         to[2 * plane] = p[2];
@@ -364,7 +362,7 @@ static int image_decode_rows(struct image_decoder *d, const struct picture_box *
                              uint32_t origin, const struct image_sink *sink, struct dl_error *err)
 {
     const struct image_codec_ops *ops = d->codec->ops;
-    size_t from = ((size_t)box->left - origin) * PIXEL;
+    size_t from = ((size_t)box->left - origin) * PICTURE_PIXEL;
     int r = 0;
 
     for (uint32_t n = image_rows_above(box); r == 0 && n > 0; n--)
@@ -386,9 +384,9 @@ __attribute__((target("avx2"))) static size_t image_widen_quick(const uint8_t *r
     const __m128i order = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1);
     size_t x = 0;
 
-    for (; (x + AT_ONCE) * COLOURS + READ <= n * COLOURS; x += AT_ONCE) {
-        __m128i four = _mm_loadu_si128((const void *)(row + x * COLOURS));
-        _mm_storeu_si128((void *)(out + x * PIXEL), _mm_shuffle_epi8(four, order));
+    for (; (x + AT_ONCE) * PICTURE_COLOURS + READ <= n * PICTURE_COLOURS; x += AT_ONCE) {
+        __m128i four = _mm_loadu_si128((const void *)(row + x * PICTURE_COLOURS));
+        _mm_storeu_si128((void *)(out + x * PICTURE_PIXEL), _mm_shuffle_epi8(four, order));
     }
     return x;
 }
@@ -415,9 +413,9 @@ static size_t image_widen_begin(const uint8_t *row, size_t n, uint8_t *out)
 static void image_widen_row(const uint8_t *restrict row, size_t n, uint8_t *restrict out)
 {
     for (size_t x = image_widen_begin(row, n, out); x + 1 < n; x++)
-        memcpy(out + x * PIXEL, row + x * COLOURS, PIXEL);
+        memcpy(out + x * PICTURE_PIXEL, row + x * PICTURE_COLOURS, PICTURE_PIXEL);
     if (n > 0)
-        memcpy(out + (n - 1) * PIXEL, row + (n - 1) * COLOURS, COLOURS);
+        memcpy(out + (n - 1) * PICTURE_PIXEL, row + (n - 1) * PICTURE_COLOURS, PICTURE_COLOURS);
 }
 
 /* Kept pictures are more than the caches hold: rows come while those before are worked on. */
@@ -433,14 +431,14 @@ static void image_expect(const uint8_t *row, size_t bytes)
 static void image_give_row(const struct image_decoder *d, const uint8_t *row, size_t n,
                            const struct image_sink *sink)
 {
-    bool narrow = d->open.step == COLOURS;
+    bool narrow = d->open.step == PICTURE_COLOURS;
 
     if (narrow && sink->narrow_row && sink->narrow_row(sink->to, row))
         return;
     if (narrow)
         image_widen_row(row, n, d->row);
     else
-        memcpy(d->row, row, n * PIXEL);
+        memcpy(d->row, row, n * PICTURE_PIXEL);
     sink->row(sink->to, d->row);
 }
 
@@ -502,7 +500,7 @@ static void image_fill_row(void *to, const uint8_t *row)
     struct image_filling *filling = to;
 
     memcpy(picture_row(filling->out, filling->next++), row,
-           (size_t)filling->out->size.width * PIXEL);
+           (size_t)filling->out->size.width * PICTURE_PIXEL);
 }
 
 int image_decode_into(struct image_decoder *d, const struct image_part *part, struct picture *out,

@@ -4,8 +4,6 @@
 #include <assert.h>
 #include <math.h>
 
-enum { CROP_TRIES = 10 };
-
 /* center_crop without `resize`: as ImageNet's usual 224 of 256. */
 static const double default_resize = 256.0 / 224.0;
 
@@ -70,7 +68,7 @@ static void image_crop_random_crop(const struct spec_image *spec, struct rng *rn
     double area = (double)source.height * source.width;
     double log_low = log(spec->aspect[0]), log_high = log(spec->aspect[1]);
 
-    for (int i = 0; i < CROP_TRIES; i++) {
+    for (int i = 0; i < IMAGE_CROP_TRIES; i++) {
         double target = area * image_crop_uniform(rng, spec->scale[0], spec->scale[1]);
         double aspect = exp(image_crop_uniform(rng, log_low, log_high));
         uint32_t w = image_crop_rounded(sqrt(target * aspect)),

@@ -19,6 +19,9 @@ struct image_size { /* in pixels */
     uint32_t width;
 };
 
+/* Boxes that are drawn until one lies in the image. */
+enum { IMAGE_CROP_TRIES = 10 };
+
 /* The box of the source becomes `scaled`; of that, `size` from (top, left) on is the result. */
 struct image_crop {
     uint32_t box_top;

@@ -9,6 +9,7 @@
  * warning is an error here, unless it is about bytes that are no part of the picture.
  */
 #include "daemon/data/image/image_codec.h"
+#include "daemon/data/image/picture.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -24,7 +25,6 @@
 
 enum {
     MARGIN = 4, /* pixels beside the window */
-    PIXEL = 4,
     /* Of a progressive file: real ones have ten or so, made-up ones cost a pass over all blocks. */
     MAX_SCANS = 128,
 };
@@ -216,7 +216,7 @@ static inline uint8_t image_jpeg_scale_byte(unsigned a, unsigned b)
 static void image_jpeg_cmyk_to_rgb(uint8_t *row, uint32_t pixels)
 {
     for (uint32_t x = 0; x < pixels; x++) {
-        uint8_t *p = row + (size_t)x * PIXEL;
+        uint8_t *p = row + (size_t)x * PICTURE_PIXEL;
         for (unsigned c = 0; c < 3; c++)
             p[c] = image_jpeg_scale_byte(p[c], p[3]);
     }

@@ -3,6 +3,7 @@
  * 16 bits lose the lower 8, alpha is dropped. Gamma and colour profiles are left alone.
  */
 #include "daemon/data/image/image_codec.h"
+#include "daemon/data/image/picture.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -11,7 +12,6 @@
 #include <png.h>
 
 enum {
-    PIXEL = 4,
     SIGNATURE_BYTES = 8,
     CHUNK_FRAME = 12,        /* length, type, checksum */
     CHUNK_MAX = 8 << 20,     /* of what is no pixel: texts, profiles */
@@ -176,12 +176,12 @@ static int image_png_open(struct image_codec *codec, const struct image_file *fi
 static void image_png_clip(png_structp png, png_row_infop row, png_bytep data)
 {
     (void)png;
-    for (size_t i = 0; i < (size_t)row->width * PIXEL; i++)
+    for (size_t i = 0; i < (size_t)row->width * PICTURE_PIXEL; i++)
         data[i] = data[2 * i] ? 255 : data[2 * i + 1];
     row->bit_depth = 8;
-    row->channels = PIXEL;
-    row->pixel_depth = 8 * PIXEL;
-    row->rowbytes = (size_t)row->width * PIXEL;
+    row->channels = PICTURE_PIXEL;
+    row->pixel_depth = 8 * PICTURE_PIXEL;
+    row->rowbytes = (size_t)row->width * PICTURE_PIXEL;
 }
 
 /* Whatever it is, RGB of 8 bits, and a fourth byte. */
@@ -196,7 +196,7 @@ static void image_png_set_format(struct image_png *self, bool clip_grey)
     png_set_expand(png);
     if (clip) {
         png_set_read_user_transform_fn(png, image_png_clip);
-        png_set_user_transform_info(png, NULL, 8, PIXEL);
+        png_set_user_transform_info(png, NULL, 8, PICTURE_PIXEL);
     } else {
         png_set_strip_16(png);
     }
@@ -208,7 +208,7 @@ static void image_png_set_format(struct image_png *self, bool clip_grey)
 /* Interlaced: the last pass has every other row. */
 static void image_png_read_all(struct image_png *self, int passes)
 {
-    size_t row_bytes = (size_t)self->size.width * PIXEL;
+    size_t row_bytes = (size_t)self->size.width * PICTURE_PIXEL;
 
     self->all = calloc(self->size.height, row_bytes);
     if (!self->all) {
@@ -231,7 +231,7 @@ static int image_png_begin(struct image_codec *codec, const struct image_window 
     image_png_set_format(self, window->clip_grey);
     int passes = png_set_interlace_handling(self->png);
     png_read_update_info(self->png, self->info);
-    if (png_get_rowbytes(self->png, self->info) != (size_t)self->size.width * PIXEL)
+    if (png_get_rowbytes(self->png, self->info) != (size_t)self->size.width * PICTURE_PIXEL)
         image_png_leave(self->png, "its rows are of an unknown kind");
     self->next = window->top;
     if (passes > 1) {
@@ -247,7 +247,7 @@ static int image_png_begin(struct image_codec *codec, const struct image_window 
 static int image_png_row(struct image_codec *codec, uint8_t *out, struct dl_error *err)
 {
     struct image_png *self = container_of(codec, struct image_png, base);
-    size_t row_bytes = (size_t)self->size.width * PIXEL;
+    size_t row_bytes = (size_t)self->size.width * PICTURE_PIXEL;
 
     if (setjmp(self->jump))
         return image_png_give_up(self, err);

@@ -8,11 +8,9 @@
 #define LOOKUP_AVX512_INLINE static inline __attribute__((always_inline)) LOOKUP_AVX512
 #endif
 
-enum { PIXEL = PICTURE_PIXEL };
-
 #ifdef LOOKUP_VECTORS
 
-enum { VECTOR = 64, AT_ONCE = VECTOR / PIXEL, QUARTERS = LOOKUP_LEVELS / VECTOR };
+enum { VECTOR = 64, AT_ONCE = VECTOR / PICTURE_PIXEL, QUARTERS = LOOKUP_LEVELS / VECTOR };
 
 /* A table in registers: 64 levels each. */
 struct lookup_registers {
@@ -39,7 +37,7 @@ LOOKUP_AVX512_INLINE __m512i lookup_bytes(const struct lookup_registers *table, 
 /* Which bytes of a register are of `n` pixels at most. */
 LOOKUP_AVX512_INLINE __mmask64 lookup_there(size_t n)
 {
-    return n >= AT_ONCE ? ~0ULL : (1ULL << n * PIXEL) - 1;
+    return n >= AT_ONCE ? ~0ULL : (1ULL << n * PICTURE_PIXEL) - 1;
 }
 
 LOOKUP_AVX512 static void lookup_all_quick(uint8_t *pixels, size_t n,
@@ -87,7 +85,7 @@ bool lookup_is_quick(void)
 static void lookup_plain(uint8_t *px, size_t n, const uint8_t *red, const uint8_t *green,
                          const uint8_t *blue)
 {
-    for (; n > 0; n--, px += PIXEL) {
+    for (; n > 0; n--, px += PICTURE_PIXEL) {
         px[0] = red[px[0]];
         px[1] = green[px[1]];
         px[2] = blue[px[2]];

@@ -7,10 +7,10 @@
 
 #include "daemon/data/image/picture.h"
 
-enum { LOOKUP_COLOURS = 3, LOOKUP_LEVELS = 256 };
+enum { LOOKUP_LEVELS = 256 };
 
 struct lookup_tables {
-    uint8_t colour[LOOKUP_COLOURS][LOOKUP_LEVELS];
+    uint8_t colour[PICTURE_COLOURS][LOOKUP_LEVELS];
 };
 
 /* Whether tables take less time than a few sums for each byte: where registers are looked up in. */

@@ -13,7 +13,11 @@
 
 #include "daemon/data/image/image_codec.h"
 
-enum { PICTURE_PIXEL = 4, PICTURE_SLACK = 32 };
+enum {
+    PICTURE_PIXEL = 4,   /* bytes: R, G, B and any */
+    PICTURE_COLOURS = 3, /* of these */
+    PICTURE_SLACK = 32,
+};
 
 struct picture {
     struct image_size size;

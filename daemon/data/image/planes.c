@@ -8,10 +8,7 @@
 #endif
 
 enum {
-    PIXEL = PICTURE_PIXEL,
-    COLOURS = 3,
-    AT_ONCE = 32,           /* pixels of three planes */
-    STREAM_MIN = 128 * 128, /* pixels of what is written past the cache */
+    AT_ONCE = 32, /* pixels of three planes */
 };
 
 /* Of one channel, pixels from `from` on. */
@@ -19,7 +16,7 @@ static void planes_write_rest(const uint8_t *restrict pixels, size_t n, size_t f
                               uint32_t channel, uint8_t *restrict out)
 {
     for (size_t i = from; i < n; i++)
-        out[i] = pixels[i * PIXEL + channel];
+        out[i] = pixels[i * PICTURE_PIXEL + channel];
 }
 
 #ifdef PLANES_VECTORS
@@ -50,10 +47,10 @@ PLANES_AVX2 static inline __attribute__((always_inline)) void planes_put(uint8_t
 PLANES_AVX2 static inline __attribute__((always_inline)) size_t planes_sort(
     const uint8_t *restrict pixels, size_t n, bool stream, uint8_t *restrict out)
 {
-    enum { PART = AT_ONCE / 4 * PIXEL };
+    enum { PART = AT_ONCE / 4 * PICTURE_PIXEL };
     size_t i = 0;
 
-    for (; i + AT_ONCE <= n; i += AT_ONCE, pixels += (size_t)AT_ONCE * PIXEL) {
+    for (; i + AT_ONCE <= n; i += AT_ONCE, pixels += (size_t)AT_ONCE * PICTURE_PIXEL) {
         __m256i a = planes_sort_eight(pixels), b = planes_sort_eight(pixels + PART);
         __m256i c = planes_sort_eight(pixels + 2 * PART), d = planes_sort_eight(pixels + 3 * PART);
         __m256i red_blue = _mm256_unpacklo_epi64(a, b), green = _mm256_unpackhi_epi64(a, b);
@@ -69,7 +66,7 @@ PLANES_AVX2 static inline __attribute__((always_inline)) size_t planes_sort(
 PLANES_AVX2 static size_t planes_write_three(const uint8_t *restrict pixels, size_t n,
                                              uint8_t *restrict out)
 {
-    if (n < STREAM_MIN || n % AT_ONCE != 0 || (uintptr_t)out % AT_ONCE != 0)
+    if (n < PLANES_STREAM_MIN || n % AT_ONCE != 0 || (uintptr_t)out % AT_ONCE != 0)
         return planes_sort(pixels, n, false, out);
     n = planes_sort(pixels, n, true, out);
     _mm_sfence();
@@ -88,7 +85,7 @@ static inline __attribute__((always_inline)) size_t planes_write_one(const uint8
     for (; i + SIXTEEN <= n; i += SIXTEEN) {
         __m128i v[VECTORS];
         for (unsigned k = 0; k < VECTORS; k++) {
-            v[k] = _mm_loadu_si128((const void *)(pixels + (i + 4 * k) * PIXEL));
+            v[k] = _mm_loadu_si128((const void *)(pixels + (i + 4 * k) * PICTURE_PIXEL));
             v[k] = _mm_and_si128(_mm_srli_epi32(v[k], shift), low);
         }
         v[0] = _mm_packs_epi32(v[0], v[1]);
@@ -101,7 +98,7 @@ static inline __attribute__((always_inline)) size_t planes_write_one(const uint8
 void planes_write(const uint8_t *restrict pixels, size_t n, uint32_t channels,
                   uint8_t *restrict out)
 {
-    bool three = channels == COLOURS && vectors_have_avx2();
+    bool three = channels == PICTURE_COLOURS && vectors_have_avx2();
     size_t done = three ? planes_write_three(pixels, n, out) : 0;
 
     for (uint32_t c = 0; c < channels; c++, out += n) {

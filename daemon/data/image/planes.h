@@ -4,6 +4,9 @@
 
 #include "daemon/data/image/picture.h"
 
+/* So many pixels are written past the cache. */
+enum { PLANES_STREAM_MIN = 128 * 128 };
+
 /* The first `channels`, 1 to 3, of `n` pixels: so many times n bytes, at any address. */
 void planes_write(const uint8_t *restrict pixels, size_t n, uint32_t channels,
                   uint8_t *restrict out);

@@ -1,5 +1,6 @@
 /* The triangle filter, separable. */
 #include "daemon/data/image/resample.h"
+#include "daemon/data/image/picture.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -12,8 +13,6 @@
 enum {
     MIN_BITS = 14, /* a weight of 1 fits 16 bits */
     MAX_BITS = 22, /* 255 · 2^22 and the half to round with fit 31 bits */
-    PIXEL = 4,
-    COLOURS = 3,
 };
 
 /* ---- weights -------------------------------------------------------------------------------- */
@@ -163,7 +162,7 @@ struct across {
 
 static inline const uint8_t *resample_first_pixel(const struct across *a, uint32_t i)
 {
-    return a->row + (size_t)(a->axis->from[i] - a->origin) * PIXEL;
+    return a->row + (size_t)(a->axis->from[i] - a->origin) * PICTURE_PIXEL;
 }
 
 #ifdef RESAMPLE_SSE2
@@ -185,7 +184,7 @@ static inline __attribute__((always_inline)) __m128i resample_across_sum(const s
     for (uint32_t t = 0; t < taps; t += 2) {
         int32_t pair;
         memcpy(&pair, w + t, sizeof pair);
-        __m128i two = _mm_loadl_epi64((const void *)(p + (size_t)t * PIXEL));
+        __m128i two = _mm_loadl_epi64((const void *)(p + (size_t)t * PICTURE_PIXEL));
         two = _mm_unpacklo_epi8(two, zero);
         two = _mm_unpacklo_epi16(two, _mm_srli_si128(two, 8));
         sum = _mm_add_epi32(sum, _mm_madd_epi16(two, _mm_set1_epi32(pair)));
@@ -211,8 +210,8 @@ static inline void resample_put_packed(__m128i group, uint8_t *out)
 {
     for (unsigned k = 0; k < GROUP; k++) {
         int32_t pixel = _mm_cvtsi128_si32(group);
-        memcpy(out + (size_t)k * COLOURS, &pixel, sizeof pixel);
-        group = _mm_srli_si128(group, PIXEL);
+        memcpy(out + (size_t)k * PICTURE_COLOURS, &pixel, sizeof pixel);
+        group = _mm_srli_si128(group, PICTURE_PIXEL);
     }
 }
 
@@ -223,11 +222,11 @@ static inline void resample_put_planar(__m128i group, uint8_t *out, size_t n)
     __m128i four = _mm_unpacklo_epi8(pairs, _mm_srli_si128(pairs, 8));
     uint8_t some[GROUP];
 
-    for (unsigned c = 0; c < COLOURS; c++) {
+    for (unsigned c = 0; c < PICTURE_COLOURS; c++) {
         int32_t bytes = _mm_cvtsi128_si32(four);
         memcpy(some, &bytes, sizeof some);
         memcpy(out + c * n, some, n < GROUP ? n : GROUP);
-        four = _mm_srli_si128(four, PIXEL);
+        four = _mm_srli_si128(four, PICTURE_PIXEL);
     }
 }
 
@@ -247,7 +246,7 @@ static inline uint32_t resample_group_at(uint32_t i, uint32_t n)
                 resample_put_planar(resample_across_group(a, at, taps_), out + at, n); \
             else                                                                       \
                 resample_put_packed(resample_across_group(a, at, taps_),               \
-                                    out + (size_t)at * COLOURS);                       \
+                                    out + (size_t)at * PICTURE_COLOURS);               \
         }                                                                              \
     }
 #define most a->axis->most
@@ -276,15 +275,15 @@ static void resample_across_all(const struct across *a, bool planar, uint8_t *ou
 static void resample_across_all(const struct across *a, bool planar, uint8_t *out)
 {
     const struct resample_axis *axis = a->axis;
-    size_t pixel = planar ? 1 : COLOURS, colour = planar ? axis->n : 1;
+    size_t pixel = planar ? 1 : PICTURE_COLOURS, colour = planar ? axis->n : 1;
 
     for (uint32_t i = 0; i < axis->n; i++) {
         const uint8_t *p = resample_first_pixel(a, i);
         const int16_t *w = axis->weights + (size_t)i * axis->taps;
-        for (unsigned c = 0; c < COLOURS; c++) {
+        for (unsigned c = 0; c < PICTURE_COLOURS; c++) {
             int32_t sum = 1 << (axis->bits - 1);
             for (uint32_t t = 0; t < axis->count[i]; t++)
-                sum += p[(size_t)t * PIXEL + c] * w[t];
+                sum += p[(size_t)t * PICTURE_PIXEL + c] * w[t];
             out[i * pixel + c * colour] = resample_to_byte(sum, axis->bits);
         }
     }

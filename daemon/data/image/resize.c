@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <math.h>
 
-enum { PIXEL = PICTURE_PIXEL, BITS = RESIZE_BITS, LOW_BITS = RESIZE_LOW_BITS };
-
 /* ---- filters: the weight at a distance, in output pixels --------------------------------------
  */
 
@@ -114,7 +112,7 @@ static int resize_make_room(struct resize_axis *axis, size_t n, size_t taps)
 
 static int32_t resize_fixed(double share)
 {
-    double scaled = share * (1 << BITS);
+    double scaled = share * (1 << RESIZE_BITS);
 
     return (int32_t)(share < 0 ? scaled - 0.5 : scaled + 0.5);
 }
@@ -190,7 +188,7 @@ static int resize_nearest(struct resizer *resizer, const struct picture *in, str
         return -ENOMEM;
     for (uint32_t x = 0; x < w; x++) {
         resizer->across.from[x] =
-            (uint32_t)min_u64((uint64_t)place, (uint64_t)in->size.width - 1) * PIXEL;
+            (uint32_t)min_u64((uint64_t)place, (uint64_t)in->size.width - 1) * PICTURE_PIXEL;
         place += step;
     }
     step = (double)in->size.height / h;
@@ -201,7 +199,7 @@ static int resize_nearest(struct resizer *resizer, const struct picture *in, str
         place += step;
         uint8_t *to = picture_row(out, y);
         for (uint32_t x = 0; x < w; x++)
-            memcpy(to + (size_t)x * PIXEL, row + resizer->across.from[x], PIXEL);
+            memcpy(to + (size_t)x * PICTURE_PIXEL, row + resizer->across.from[x], PICTURE_PIXEL);
     }
     return 0;
 }
@@ -259,7 +257,8 @@ static int resize_make_rows(struct resizer *resizer, uint32_t height, uint32_t w
 
     if (pixels > IMAGE_BYTES_MAX / 3)
         return -EFBIG;
-    resizer->rows = resize_renew(resizer->rows, &resizer->room, pixels * PIXEL + PICTURE_SLACK, 1);
+    resizer->rows =
+        resize_renew(resizer->rows, &resizer->room, pixels * PICTURE_PIXEL + PICTURE_SLACK, 1);
     return resizer->rows ? 0 : -ENOMEM;
 }
 
@@ -277,8 +276,9 @@ static struct resize_job resize_job_of(struct image_size in, const struct pictur
 static int resize_down_whole(struct resizer *resizer, const struct picture *in, struct picture *out)
 {
     const struct resize_job *job = &resizer->job;
-    struct resize_rows rows = {
-        .pixels = in->pixels, .height = in->size.height, .bytes = (size_t)in->size.width * PIXEL};
+    struct resize_rows rows = {.pixels = in->pixels,
+                               .height = in->size.height,
+                               .bytes = (size_t)in->size.width * PICTURE_PIXEL};
     bool both = !resize_keeps(&job->across, job->size.width);
     int r = resize_set_down(resizer);
 
@@ -326,7 +326,7 @@ int resizer_begin(struct resizer *resizer, struct image_size in, const struct pi
 
 void resizer_row(struct resizer *resizer, const uint8_t *row)
 {
-    size_t bytes = (size_t)resizer->job.size.width * PIXEL;
+    size_t bytes = (size_t)resizer->job.size.width * PICTURE_PIXEL;
     uint8_t *to = resizer->rows + resizer->next++ * bytes;
 
     if (resizer->keeps_width)
@@ -337,7 +337,7 @@ void resizer_row(struct resizer *resizer, const uint8_t *row)
 
 bool resizer_narrow_row(struct resizer *resizer, const uint8_t *row)
 {
-    size_t bytes = (size_t)resizer->job.size.width * PIXEL;
+    size_t bytes = (size_t)resizer->job.size.width * PICTURE_PIXEL;
     const struct resize_kernels *kernels = resize_kernels_get(0);
 
     if (resizer->keeps_width || !kernels->across_narrow ||
@@ -352,7 +352,7 @@ static void resize_finish(const struct resizer *resizer, struct picture *out)
     const struct resize_job *job = &resizer->job;
     const struct resize_rows rows = {.pixels = resizer->rows,
                                      .height = job->down.inputs,
-                                     .bytes = (size_t)job->size.width * PIXEL};
+                                     .bytes = (size_t)job->size.width * PICTURE_PIXEL};
 
     if (resizer->keeps_height)
         memcpy(out->pixels, rows.pixels, rows.bytes * rows.height);

@@ -26,13 +26,11 @@
 #endif
 
 enum {
-    PIXEL = PICTURE_PIXEL,
-    BITS = RESIZE_BITS,
     FOUR = 4,    /* inputs, and outputs, at once */
     VECTOR = 64, /* bytes */
     DIGITS = 3,
-    SPAN = VECTOR / PIXEL, /* pixels that a register has */
-    NARROW = 3,            /* bytes of a pixel without the fourth */
+    SPAN = VECTOR / PICTURE_PIXEL, /* pixels that a register has */
+    NARROW = 3,                    /* bytes of a pixel without the fourth */
 };
 
 /* ---- digits of weights ------------------------------------------------------------------------
@@ -147,7 +145,8 @@ RESIZE_AVX512 static void resize_block_set(struct resize_axis *axis, uint32_t bl
         uint32_t i = resize_block_output(axis, block, k);
         uint8_t *to = order + k * VECTOR / FOUR;
         int at = (int)(axis->from[i] - from);
-        _mm_store_si128((void *)to, _mm_add_epi8(RESIZE_ORDER, _mm_set1_epi8((char)(at * PIXEL))));
+        _mm_store_si128((void *)to,
+                        _mm_add_epi8(RESIZE_ORDER, _mm_set1_epi8((char)(at * PICTURE_PIXEL))));
         _mm_store_si128((void *)(to += VECTOR),
                         _mm_add_epi8(RESIZE_NARROW_ORDER, _mm_set1_epi8((char)(at * NARROW))));
         for (uint32_t g = 0; g < groups; g++) {
@@ -192,20 +191,20 @@ RESIZE_AVX512_INLINE struct resize_thirds resize_thirds_zero(void)
 {
     __m512i zero = _mm512_setzero_si512();
 
-    return (struct resize_thirds){{zero, zero, _mm512_set1_epi32(1 << (BITS - 1))}};
+    return (struct resize_thirds){{zero, zero, _mm512_set1_epi32(1 << (RESIZE_BITS - 1))}};
 }
 
 RESIZE_AVX512_INLINE __m512i resize_thirds_sum(const struct resize_thirds *t)
 {
     __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(t->s[0], 8), t->s[1]);
 
-    return _mm512_srai_epi32(_mm512_add_epi32(_mm512_slli_epi32(sum, 8), t->s[2]), BITS);
+    return _mm512_srai_epi32(_mm512_add_epi32(_mm512_slli_epi32(sum, 8), t->s[2]), RESIZE_BITS);
 }
 
 /* The same of all pixels at once, one digit after the other: that takes no sums of three parts. */
 RESIZE_AVX512_INLINE __m512i resize_half(void)
 {
-    return _mm512_set1_epi32(1 << (BITS - 1 - 16));
+    return _mm512_set1_epi32(1 << (RESIZE_BITS - 1 - 16));
 }
 
 RESIZE_AVX512_INLINE __m512i resize_sum_one(__m512i px, const __m512i digits[static DIGITS])
@@ -214,7 +213,7 @@ RESIZE_AVX512_INLINE __m512i resize_sum_one(__m512i px, const __m512i digits[sta
 
     sum = _mm512_dpbusd_epi32(_mm512_slli_epi32(sum, 8), px, digits[1]);
     sum = _mm512_dpbusd_epi32(_mm512_slli_epi32(sum, 8), px, digits[2]);
-    return _mm512_srai_epi32(sum, BITS);
+    return _mm512_srai_epi32(sum, RESIZE_BITS);
 }
 
 RESIZE_AVX512_INLINE __m512i resize_sum_two(__m512i px, const __m512i digits[static DIGITS],
@@ -226,7 +225,7 @@ RESIZE_AVX512_INLINE __m512i resize_sum_two(__m512i px, const __m512i digits[sta
     sum = _mm512_dpbusd_epi32(sum, px, digits[1]);
     sum = _mm512_slli_epi32(_mm512_dpbusd_epi32(sum, more, others[1]), 8);
     sum = _mm512_dpbusd_epi32(sum, px, digits[2]);
-    return _mm512_srai_epi32(_mm512_dpbusd_epi32(sum, more, others[2]), BITS);
+    return _mm512_srai_epi32(_mm512_dpbusd_epi32(sum, more, others[2]), RESIZE_BITS);
 }
 
 /* A row that is resized: pixels of `step` bytes. */
@@ -309,14 +308,14 @@ RESIZE_AVX512_INLINE void resize_across_blocks(const struct resize_axis *axis,
 
     if (axis->n < FOUR) {
         __m128i four = resize_block_pixels(line, 0);
-        memcpy(out, &four, (size_t)axis->n * PIXEL);
+        memcpy(out, &four, (size_t)axis->n * PICTURE_PIXEL);
         return;
     }
     for (; b + FOUR <= whole; b += FOUR)
-        _mm512_storeu_si512(out + (size_t)b * FOUR * PIXEL, resize_four_blocks(line, b));
+        _mm512_storeu_si512(out + (size_t)b * FOUR * PICTURE_PIXEL, resize_four_blocks(line, b));
     for (; b < blocks; b++) {
         uint32_t at = b + 1 < blocks ? b * FOUR : axis->n - FOUR;
-        _mm_storeu_si128((void *)(out + (size_t)at * PIXEL), resize_block_pixels(line, b));
+        _mm_storeu_si128((void *)(out + (size_t)at * PICTURE_PIXEL), resize_block_pixels(line, b));
     }
 }
 
@@ -341,7 +340,7 @@ RESIZE_AVX512 static void resize_across_avx512(const struct resize_axis *axis, c
     if (axis->digits.groups == 0)
         resize_kernels_get(1)->across(axis, row, out);
     else
-        resize_across_step(axis, row, PIXEL, out);
+        resize_across_step(axis, row, PICTURE_PIXEL, out);
 }
 
 RESIZE_AVX512 static bool resize_across_narrow(const struct resize_axis *axis, const uint8_t *row,

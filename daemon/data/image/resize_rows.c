@@ -12,9 +12,6 @@
 #endif
 
 enum {
-    PIXEL = PICTURE_PIXEL,
-    BITS = RESIZE_BITS,
-    LOW_BITS = RESIZE_LOW_BITS,
     BLOCK = 64,      /* bytes of a row that are summed up together */
     TAPS_MAX = 2048, /* so many lower parts times 255 fit 31 bits */
     GROUP = 4,       /* pixels that are weighted together */
@@ -26,20 +23,20 @@ enum {
 
 static inline uint8_t resize_to_byte(int32_t sum)
 {
-    sum >>= BITS;
+    sum >>= RESIZE_BITS;
     return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
 static void resize_across_plain(const struct resize_axis *axis, const uint8_t *row, uint8_t *out)
 {
     for (uint32_t i = 0; i < axis->n; i++) {
-        const uint8_t *p = row + (size_t)axis->from[i] * PIXEL;
+        const uint8_t *p = row + (size_t)axis->from[i] * PICTURE_PIXEL;
         const int32_t *w = axis->weights + (size_t)i * axis->taps;
-        for (unsigned c = 0; c < PIXEL; c++) {
-            int32_t sum = 1 << (BITS - 1);
+        for (unsigned c = 0; c < PICTURE_PIXEL; c++) {
+            int32_t sum = 1 << (RESIZE_BITS - 1);
             for (uint32_t t = 0; t < axis->count[i]; t++)
-                sum += p[(size_t)t * PIXEL + c] * w[t];
-            out[(size_t)i * PIXEL + c] = resize_to_byte(sum);
+                sum += p[(size_t)t * PICTURE_PIXEL + c] * w[t];
+            out[(size_t)i * PICTURE_PIXEL + c] = resize_to_byte(sum);
         }
     }
 }
@@ -54,7 +51,7 @@ static void resize_down_block(const struct resize_axis *axis, uint32_t i,
     int32_t sum[BLOCK];
 
     for (size_t k = 0; k < BLOCK; k++)
-        sum[k] = 1 << (BITS - 1);
+        sum[k] = 1 << (RESIZE_BITS - 1);
     for (uint32_t t = 0; t < axis->count[i]; t++, p += rows->bytes) {
         int32_t w = weights[t];
         if (here == BLOCK) {
@@ -87,8 +84,8 @@ const struct resize_kernels resize_plain = {
 static int resize_split(struct resize_axis *axis)
 {
     for (size_t i = 0; i < (size_t)axis->n * axis->taps; i++) {
-        axis->high[i] = (int16_t)(axis->weights[i] >> LOW_BITS);
-        axis->low[i] = (int16_t)(axis->weights[i] & ((1 << LOW_BITS) - 1));
+        axis->high[i] = (int16_t)(axis->weights[i] >> RESIZE_LOW_BITS);
+        axis->low[i] = (int16_t)(axis->weights[i] & ((1 << RESIZE_LOW_BITS) - 1));
     }
     return 0;
 }
@@ -112,19 +109,20 @@ static inline __m128i resize_pair(const int16_t *weights)
 static inline __m128i resize_sum(const struct resize_axis *axis, const uint8_t *row, uint32_t i)
 {
     const __m128i zero = _mm_setzero_si128();
-    const uint8_t *p = row + (size_t)axis->from[i] * PIXEL;
+    const uint8_t *p = row + (size_t)axis->from[i] * PICTURE_PIXEL;
     const int16_t *high = axis->high + (size_t)i * axis->taps;
     const int16_t *low = axis->low + (size_t)i * axis->taps;
-    __m128i upper = zero, lower = _mm_set1_epi32(1 << (BITS - 1));
+    __m128i upper = zero, lower = _mm_set1_epi32(1 << (RESIZE_BITS - 1));
 
     for (uint32_t t = 0; t < axis->count[i]; t += 2) {
-        __m128i two = _mm_loadl_epi64((const void *)(p + (size_t)t * PIXEL));
+        __m128i two = _mm_loadl_epi64((const void *)(p + (size_t)t * PICTURE_PIXEL));
         two = _mm_unpacklo_epi8(two, zero);
         two = _mm_unpacklo_epi16(two, _mm_srli_si128(two, 8));
         upper = _mm_add_epi32(upper, _mm_madd_epi16(two, resize_pair(high + t)));
         lower = _mm_add_epi32(lower, _mm_madd_epi16(two, resize_pair(low + t)));
     }
-    return _mm_srai_epi32(_mm_add_epi32(_mm_slli_epi32(upper, LOW_BITS), lower), BITS);
+    return _mm_srai_epi32(_mm_add_epi32(_mm_slli_epi32(upper, RESIZE_LOW_BITS), lower),
+                          RESIZE_BITS);
 }
 
 static void resize_across_sse2(const struct resize_axis *axis, const uint8_t *row, uint8_t *out)
@@ -137,7 +135,7 @@ static void resize_across_sse2(const struct resize_axis *axis, const uint8_t *ro
         __m128i sum = resize_sum(axis, row, i);
         sum = _mm_packs_epi32(sum, sum);
         int32_t pixel = _mm_cvtsi128_si32(_mm_packus_epi16(sum, sum));
-        memcpy(out + (size_t)i * PIXEL, &pixel, sizeof pixel);
+        memcpy(out + (size_t)i * PICTURE_PIXEL, &pixel, sizeof pixel);
     }
 }
 
@@ -168,8 +166,8 @@ static void resize_pack_group(const int32_t weights[static GROUP], int16_t *out)
 {
     for (unsigned k = 0; k < PACKED / 2; k++) {
         int32_t w = weights[k / 8 * 2 + k % 2];
-        out[k] = (int16_t)(w >> LOW_BITS);
-        out[k + PACKED / 2] = (int16_t)(w & ((1 << LOW_BITS) - 1));
+        out[k] = (int16_t)(w >> RESIZE_LOW_BITS);
+        out[k + PACKED / 2] = (int16_t)(w & ((1 << RESIZE_LOW_BITS) - 1));
     }
 }
 
@@ -220,11 +218,11 @@ RESIZE_INLINE RESIZE_AVX2 __m256i resize_sum_groups(const struct resize_axis *ax
                                                     const uint8_t *row, uint32_t i, uint32_t groups)
 {
     const __m128i order = _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-    const uint8_t *p = row + (size_t)axis->packed_from[i] * PIXEL;
+    const uint8_t *p = row + (size_t)axis->packed_from[i] * PICTURE_PIXEL;
     const int16_t *w = axis->packed + (size_t)i * groups * PACKED;
     __m256i upper = _mm256_setzero_si256(), lower = upper;
 
-    for (uint32_t g = 0; g < groups; g++, p += GROUP * PIXEL, w += PACKED) {
+    for (uint32_t g = 0; g < groups; g++, p += GROUP * PICTURE_PIXEL, w += PACKED) {
         __m128i four = _mm_shuffle_epi8(_mm_loadu_si128((const void *)p), order);
         __m256i wide = _mm256_cvtepu8_epi16(four);
         __m256i high = _mm256_loadu_si256((const void *)w);
@@ -232,7 +230,7 @@ RESIZE_INLINE RESIZE_AVX2 __m256i resize_sum_groups(const struct resize_axis *ax
         upper = _mm256_add_epi32(upper, _mm256_madd_epi16(wide, high));
         lower = _mm256_add_epi32(lower, _mm256_madd_epi16(wide, low));
     }
-    return _mm256_add_epi32(_mm256_slli_epi32(upper, LOW_BITS), lower);
+    return _mm256_add_epi32(_mm256_slli_epi32(upper, RESIZE_LOW_BITS), lower);
 }
 
 /* Outputs `i` and `k`. */
@@ -245,7 +243,8 @@ RESIZE_INLINE RESIZE_AVX2 __m256i resize_two_pixels(const struct resize_axis *ax
     __m256i sum = _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20),
                                    _mm256_permute2x128_si256(a, b, 0x31));
 
-    return _mm256_srai_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(1 << (BITS - 1))), BITS);
+    return _mm256_srai_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(1 << (RESIZE_BITS - 1))),
+                             RESIZE_BITS);
 }
 
 /* Outputs from `i` on; the last one again where there are fewer than four. */
@@ -272,12 +271,12 @@ RESIZE_INLINE RESIZE_AVX2 void resize_across_groups(const struct resize_axis *ax
 
     if (n < GROUP) {
         __m128i four = resize_four_pixels(axis, row, 0, groups);
-        memcpy(out, &four, (size_t)n * PIXEL);
+        memcpy(out, &four, (size_t)n * PICTURE_PIXEL);
         return;
     }
     for (uint32_t i = 0; i < n; i += GROUP) {
         uint32_t at = i + GROUP <= n ? i : n - GROUP;
-        _mm_storeu_si128((void *)(out + (size_t)at * PIXEL),
+        _mm_storeu_si128((void *)(out + (size_t)at * PICTURE_PIXEL),
                          resize_four_pixels(axis, row, at, groups));
     }
 }
@@ -317,7 +316,8 @@ RESIZE_INLINE RESIZE_AVX2 void resize_add_words(struct resize_sums *sums, const 
 
 RESIZE_INLINE RESIZE_AVX2 __m256i resize_rounded(__m256i upper, __m256i lower)
 {
-    return _mm256_srai_epi32(_mm256_add_epi32(_mm256_slli_epi32(upper, LOW_BITS), lower), BITS);
+    return _mm256_srai_epi32(_mm256_add_epi32(_mm256_slli_epi32(upper, RESIZE_LOW_BITS), lower),
+                             RESIZE_BITS);
 }
 
 /* 32 bytes of two rows, whose weights are in the upper and lower halves of each word. */
@@ -350,7 +350,7 @@ RESIZE_INLINE RESIZE_AVX2 void resize_down_32(const struct resize_axis *axis, ui
     const uint8_t *p = rows->pixels + axis->from[i] * rows->bytes + at;
     const int16_t *high = axis->high + (size_t)i * axis->taps;
     const int16_t *low = axis->low + (size_t)i * axis->taps;
-    __m256i half = _mm256_set1_epi32(1 << (BITS - 1));
+    __m256i half = _mm256_set1_epi32(1 << (RESIZE_BITS - 1));
     struct resize_sums upper = {0}, lower = {{half, half, half, half}};
 
     for (uint32_t t = 0; t < axis->count[i]; t += 2, p += 2 * rows->bytes) {

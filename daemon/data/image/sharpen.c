@@ -6,24 +6,23 @@
 #include <errno.h>
 #include <math.h>
 
-enum { PIXEL = PICTURE_PIXEL, COLOURS = 3 };
-
 /* ---- sharpness --------------------------------------------------------------------------------
  */
 
 /*
- * Bytes PIXEL to n - PIXEL of a row between two others: the middle five times, its neighbours once,
- * of
- * 13. Filter.c sums up in float32, and cuts 0.5 more than that. The true sum is a 26th or more from
- * any whole number, and float32 nearer to the true sum than that: so whole numbers give the same.
+ * All pixels of a row between two others but the first and the last: the middle five times, its
+ * neighbours once, of 13. Filter.c sums up in float32, and cuts 0.5 more than that. The true sum is
+ * a 26th or more from any whole number, and float32 nearer to the true sum than that: so whole
+ * numbers give the same.
  */
 WIDE_VECTORS static void sharpen_smooth_row(const uint8_t *above, const uint8_t *row,
                                             const uint8_t *below, size_t n, uint8_t *restrict out)
 {
-    for (size_t x = PIXEL; x < n - PIXEL; x++) {
+    for (size_t x = PICTURE_PIXEL; x < n - PICTURE_PIXEL; x++) {
         const uint8_t *a = above + x, *p = row + x, *b = below + x;
-        uint32_t sum = (uint32_t)(a[-PIXEL] + a[0] + a[PIXEL] + p[-PIXEL] + p[PIXEL] + b[-PIXEL] +
-                                  b[0] + b[PIXEL] + 5 * p[0]);
+        uint32_t sum =
+            (uint32_t)(a[-PICTURE_PIXEL] + a[0] + a[PICTURE_PIXEL] + p[-PICTURE_PIXEL] +
+                       p[PICTURE_PIXEL] + b[-PICTURE_PIXEL] + b[0] + b[PICTURE_PIXEL] + 5 * p[0]);
         out[x] = (uint8_t)((2 * sum + 13) * 20165U >> 19); /* divided by 26 */
     }
 }
@@ -31,7 +30,7 @@ WIDE_VECTORS static void sharpen_smooth_row(const uint8_t *above, const uint8_t 
 int sharpen_picture(struct picture *p, double factor, struct picture *spare)
 {
     uint32_t h = p->size.height, w = p->size.width;
-    size_t bytes = (size_t)w * PIXEL;
+    size_t bytes = (size_t)w * PICTURE_PIXEL;
 
     if (factor == 1 || h < 3 || w < 3)
         return 0;
@@ -93,11 +92,11 @@ static inline uint8_t sharpen_rounded(float sum)
     return (uint8_t)(whole > 255 ? 255 : whole);
 }
 
-/* Row `y` of the picture, blurred down: n sums, PIXEL for each pixel. */
+/* Row `y` of the picture, blurred down: n sums, PICTURE_PIXEL for each pixel. */
 WIDE_VECTORS static void sharpen_blur_down(const struct picture *in, const struct sharpen_kernel *k,
                                            uint32_t y, float *restrict sums)
 {
-    size_t n = (size_t)in->size.width * PIXEL;
+    size_t n = (size_t)in->size.width * PICTURE_PIXEL;
 
     memset(sums, 0, n * sizeof *sums);
     for (uint32_t i = 0; i < k->height; i++) {
@@ -113,9 +112,10 @@ WIDE_VECTORS static void sharpen_blur_down(const struct picture *in, const struc
 static void sharpen_mirror(float *row, uint32_t width, uint32_t margin)
 {
     for (uint32_t x = 1; x <= margin; x++) {
-        memcpy(row - (size_t)x * PIXEL, row + (size_t)x * PIXEL, PIXEL * sizeof *row);
-        memcpy(row + (size_t)(width - 1 + x) * PIXEL, row + (size_t)(width - 1 - x) * PIXEL,
-               PIXEL * sizeof *row);
+        memcpy(row - (size_t)x * PICTURE_PIXEL, row + (size_t)x * PICTURE_PIXEL,
+               PICTURE_PIXEL * sizeof *row);
+        memcpy(row + (size_t)(width - 1 + x) * PICTURE_PIXEL,
+               row + (size_t)(width - 1 - x) * PICTURE_PIXEL, PICTURE_PIXEL * sizeof *row);
     }
 }
 
@@ -125,7 +125,7 @@ WIDE_VECTORS static void sharpen_blur_across(const float *row, const struct shar
 {
     memset(sums, 0, n * sizeof *sums);
     for (uint32_t i = 0; i < k->width; i++) {
-        const float *from = row + (size_t)i * PIXEL;
+        const float *from = row + (size_t)i * PICTURE_PIXEL;
         float weight = k->across[i];
         for (size_t x = 0; x < n; x++)
             sums[x] += from[x] * weight;
@@ -137,18 +137,18 @@ WIDE_VECTORS static void sharpen_blur_across(const float *row, const struct shar
 int sharpen_blur(const struct picture *in, const struct sharpen_kernel *kernel, struct picture *out)
 {
     uint32_t w = in->size.width, margin = kernel->width / 2;
-    size_t n = (size_t)w * PIXEL;
+    size_t n = (size_t)w * PICTURE_PIXEL;
 
     if (in->size.height <= kernel->height / 2 || w <= margin)
         return -EINVAL;
     int r = picture_set(out, in->size, in->grey);
-    float *row = calloc(2 * n + (size_t)margin * 2 * PIXEL, sizeof *row);
+    float *row = calloc(2 * n + (size_t)margin * 2 * PICTURE_PIXEL, sizeof *row);
     if (r == 0 && !row)
         r = -ENOMEM;
     for (uint32_t y = 0; r == 0 && y < in->size.height; y++) {
-        sharpen_blur_down(in, kernel, y, row + (size_t)margin * PIXEL);
-        sharpen_mirror(row + (size_t)margin * PIXEL, w, margin);
-        sharpen_blur_across(row, kernel, n, row + n + (size_t)margin * 2 * PIXEL,
+        sharpen_blur_down(in, kernel, y, row + (size_t)margin * PICTURE_PIXEL);
+        sharpen_mirror(row + (size_t)margin * PICTURE_PIXEL, w, margin);
+        sharpen_blur_across(row, kernel, n, row + n + (size_t)margin * 2 * PICTURE_PIXEL,
                             picture_row(out, y));
     }
     free(row);

@@ -1,7 +1,7 @@
 #include "daemon/data/image/tiff_rows.h"
+#include "daemon/data/image/picture.h"
 
 enum {
-    PIXEL = 4,
     PHOTOMETRIC_WHITE_IS_0 = 0,
     PHOTOMETRIC_BLACK_IS_0 = 1,
     PHOTOMETRIC_COLOURS = 2,
@@ -163,7 +163,7 @@ static void tiff_put_grey(const struct tiff_layout *layout, const uint8_t *row, 
                           bool clip, uint8_t *out)
 {
     for (size_t x = 0; x < width; x++) {
-        uint8_t *p = out + x * PIXEL;
+        uint8_t *p = out + x * PICTURE_PIXEL;
         p[0] = tiff_grey(layout, tiff_sample(layout, row, x * layout->samples), clip);
         p[1] = p[2] = p[0];
     }
@@ -173,7 +173,8 @@ static void tiff_put_palette(const struct tiff_layout *layout, const uint8_t *ro
                              uint8_t *out)
 {
     for (size_t x = 0; x < width; x++)
-        memcpy(out + x * PIXEL, layout->palette[tiff_sample(layout, row, x * layout->samples)], 3);
+        memcpy(out + x * PICTURE_PIXEL,
+               layout->palette[tiff_sample(layout, row, x * layout->samples)], 3);
 }
 
 static void tiff_put_colours(const struct tiff_layout *layout, const uint8_t *row, uint32_t width,
@@ -182,7 +183,7 @@ static void tiff_put_colours(const struct tiff_layout *layout, const uint8_t *ro
     unsigned deep = layout->bits == 16 ? 8 : 0, n = layout->kind == TIFF_CMYK ? 4 : 3;
 
     for (size_t x = 0; x < width; x++) {
-        uint8_t *p = out + x * PIXEL;
+        uint8_t *p = out + x * PICTURE_PIXEL;
         for (unsigned c = 0; c < n; c++)
             p[c] = (uint8_t)(tiff_sample(layout, row, x * layout->samples + c) >> deep);
         for (unsigned c = 0; c < 3 && layout->alpha_in; c++)
@@ -193,7 +194,7 @@ static void tiff_put_colours(const struct tiff_layout *layout, const uint8_t *ro
 static void tiff_put_plane(const uint8_t *row, uint32_t width, unsigned plane, uint8_t *out)
 {
     for (size_t x = 0; x < width; x++)
-        out[x * PIXEL + plane] = row[x];
+        out[x * PICTURE_PIXEL + plane] = row[x];
 }
 
 void tiff_row_put(const struct tiff_layout *layout, const uint8_t *row, uint32_t width,
@@ -223,5 +224,5 @@ static void tiff_inks_to_colours(uint8_t *p)
 void tiff_row_finish(const struct tiff_layout *layout, uint32_t width, uint8_t *out)
 {
     for (size_t x = 0; x < width && layout->kind == TIFF_CMYK; x++)
-        tiff_inks_to_colours(out + x * PIXEL);
+        tiff_inks_to_colours(out + x * PICTURE_PIXEL);
 }

@@ -7,8 +7,6 @@
 #include <errno.h>
 #include <math.h>
 
-enum { CROP_TRIES = 10 };
-
 static struct image_size crops_size(const struct transform *t)
 {
     return (struct image_size){.height = t->size.side[0], .width = t->size.side[1]};
@@ -133,7 +131,7 @@ static int crops_box_resized(const struct transform *t, struct transforms_runner
 {
     double area = (double)size.height * size.width;
 
-    for (int i = 0; i < CROP_TRIES; i++) {
+    for (int i = 0; i < IMAGE_CROP_TRIES; i++) {
         double target = area * (double)draws_uniform(run->draws, t->ranges[0][0], t->ranges[0][1]);
         float log_aspect = draws_uniform(run->draws, t->ranges[2][0], t->ranges[2][1]);
         double aspect = (double)(float)exp((double)log_aspect);

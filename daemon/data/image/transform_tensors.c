@@ -23,8 +23,7 @@ enum {
     LEVELS = 256,
     CHANNELS = 3,
     ERASE_TRIES = 10,
-    STREAMED = 4,           /* pixels at once */
-    STREAM_MIN = 128 * 128, /* pixels of what is written past the cache */
+    STREAMED = 4, /* pixels at once */
 };
 
 static int tensors_out_of_memory(const struct transforms_runner *run)
@@ -228,7 +227,7 @@ static bool tensors_write_large(const struct transform_tensor *tensor,
     const uint8_t *px = part->pixels;
     size_t n = part->n;
 
-    if (n < STREAM_MIN || n % STREAMED != 0 || (uintptr_t)out % sizeof(__m128) != 0 ||
+    if (n < PLANES_STREAM_MIN || n % STREAMED != 0 || (uintptr_t)out % sizeof(__m128) != 0 ||
         part->channels != CHANNELS)
         return false;
     for (size_t i = 0; i < n; i += STREAMED, px += STREAMED * PICTURE_PIXEL) {

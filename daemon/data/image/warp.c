@@ -5,8 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { PIXEL = PICTURE_PIXEL, COLOURS = 3 };
-
 /* ---- between pixels ---------------------------------------------------------------------------
  */
 
@@ -34,12 +32,12 @@ static void warp_bilinear(const struct picture *in, double x, double y, uint8_t 
 {
     int64_t left = warp_floor(x - 0.5), top = warp_floor(y - 0.5);
     double dx = x - 0.5 - (double)left, dy = y - 0.5 - (double)top;
-    size_t x0 = (size_t)warp_clip(left, in->size.width) * PIXEL;
-    size_t x1 = (size_t)warp_clip(left + 1, in->size.width) * PIXEL;
+    size_t x0 = (size_t)warp_clip(left, in->size.width) * PICTURE_PIXEL;
+    size_t x1 = (size_t)warp_clip(left + 1, in->size.width) * PICTURE_PIXEL;
     const uint8_t *upper = picture_row(in, warp_clip(top, in->size.height));
     const uint8_t *lower = top + 1 < in->size.height ? picture_row(in, (uint32_t)(top + 1)) : NULL;
 
-    for (unsigned c = 0; c < COLOURS; c++) {
+    for (unsigned c = 0; c < PICTURE_COLOURS; c++) {
         double v1 = warp_between(upper[x0 + c], upper[x1 + c], dx);
         double v2 = lower ? warp_between(lower[x0 + c], lower[x1 + c], dx) : v1;
         out[c] = (uint8_t)warp_between(v1, v2, dy);
@@ -60,7 +58,7 @@ static void warp_bicubic(const struct picture *in, double x, double y, uint8_t *
     int64_t left = warp_floor(x - 0.5), top = warp_floor(y - 0.5);
     double dx = x - 0.5 - (double)left, dy = y - 0.5 - (double)top;
 
-    for (unsigned c = 0; c < COLOURS; c++) {
+    for (unsigned c = 0; c < PICTURE_COLOURS; c++) {
         double down[4];
         for (int i = 0; i < 4; i++) {
             int64_t at = top - 1 + i;
@@ -71,7 +69,8 @@ static void warp_bicubic(const struct picture *in, double x, double y, uint8_t *
             const uint8_t *row = picture_row(in, warp_clip(at, in->size.height));
             double across[4];
             for (int j = 0; j < 4; j++)
-                across[j] = row[(size_t)warp_clip(left - 1 + j, in->size.width) * PIXEL + c];
+                across[j] =
+                    row[(size_t)warp_clip(left - 1 + j, in->size.width) * PICTURE_PIXEL + c];
             down[i] = warp_cubic(across, dx);
         }
         double v = warp_cubic(down, dy);
@@ -90,7 +89,7 @@ static inline void warp_look_up(const struct picture *in, enum warp_filter filte
     else if (filter == WARP_BICUBIC)
         warp_bicubic(in, x, y, out);
     else
-        memcpy(out, picture_row(in, (uint32_t)y) + (size_t)x * PIXEL, PIXEL);
+        memcpy(out, picture_row(in, (uint32_t)y) + (size_t)x * PICTURE_PIXEL, PICTURE_PIXEL);
 }
 
 /* ---- nearest ----------------------------------------------------------------------------------
@@ -122,7 +121,8 @@ static int warp_scale(const struct picture *in, const double a[static 6], struct
         const uint8_t *row = picture_row(in, (uint32_t)at);
         uint8_t *to = picture_row(out, j);
         for (uint32_t i = first; i < end; i++)
-            memcpy(to + (size_t)i * PIXEL, row + (size_t)columns[i] * PIXEL, PIXEL);
+            memcpy(to + (size_t)i * PICTURE_PIXEL, row + (size_t)columns[i] * PICTURE_PIXEL,
+                   PICTURE_PIXEL);
     }
     free(columns);
     return 0;
@@ -151,10 +151,11 @@ static void warp_in_fixed(const struct picture *in, const double a[static 6], st
     for (uint32_t j = 0; j < out->size.height; j++, x_row += x_down, y_row += y_down) {
         uint8_t *to = picture_row(out, j);
         uint32_t x = x_row, y = y_row;
-        for (uint32_t i = 0; i < out->size.width; i++, x += x_step, y += y_step, to += PIXEL) {
+        for (uint32_t i = 0; i < out->size.width;
+             i++, x += x_step, y += y_step, to += PICTURE_PIXEL) {
             uint32_t at_x = (uint32_t)((int32_t)x >> 16), at_y = (uint32_t)((int32_t)y >> 16);
             if (at_x < w && at_y < h)
-                memcpy(to, in->pixels + ((size_t)at_y * w + at_x) * PIXEL, PIXEL);
+                memcpy(to, in->pixels + ((size_t)at_y * w + at_x) * PICTURE_PIXEL, PICTURE_PIXEL);
         }
     }
 }
@@ -166,7 +167,7 @@ static void warp_nearest(const struct picture *in, const double a[static 6], str
     for (uint32_t j = 0; j < out->size.height; j++) {
         uint8_t *to = picture_row(out, j);
         double x = x_row, y = y_row;
-        for (uint32_t i = 0; i < out->size.width; i++, to += PIXEL) {
+        for (uint32_t i = 0; i < out->size.width; i++, to += PICTURE_PIXEL) {
             warp_look_up(in, WARP_NEAREST, x, y, to);
             x += a[0];
             y += a[3];
@@ -185,7 +186,7 @@ static void warp_smooth(const struct picture *in, enum warp_filter filter, const
     for (uint32_t j = 0; j < out->size.height; j++) {
         uint8_t *to = picture_row(out, j);
         double y = j + 0.5;
-        for (uint32_t i = 0; i < out->size.width; i++, to += PIXEL) {
+        for (uint32_t i = 0; i < out->size.width; i++, to += PICTURE_PIXEL) {
             double x = i + 0.5;
             warp_look_up(in, filter, a[0] * x + a[1] * y + a[2], a[3] * x + a[4] * y + a[5], to);
         }
@@ -224,7 +225,7 @@ int warp_perspective(const struct picture *in, const struct warp *warp, const do
     for (uint32_t j = 0; j < out->size.height; j++) {
         uint8_t *to = picture_row(out, j);
         double y = j + 0.5;
-        for (uint32_t i = 0; i < out->size.width; i++, to += PIXEL) {
+        for (uint32_t i = 0; i < out->size.width; i++, to += PICTURE_PIXEL) {
             double x = i + 0.5, depth = a[6] * x + a[7] * y + 1;
             warp_look_up(in, warp->filter, (a[0] * x + a[1] * y + a[2]) / depth,
                          (a[3] * x + a[4] * y + a[5]) / depth, to);
