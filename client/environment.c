@@ -98,7 +98,7 @@ static const struct launcher {
     const char *mark;               /* set: it is this one; NULL: `rank` is the mark */
     const char *job, *part;         /* the job's name, and what belongs to it; NULL: none */
     const char *prefix;             /* of the name here */
-} launchers[LAUNCHERS] = {
+} environment_launchers[LAUNCHERS] = {
     [TORCHRUN] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                   .job = "TORCHELASTIC_RUN_ID", .prefix = ""},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -116,7 +116,7 @@ static const struct launcher {
 static const struct launcher *environment_find_launcher(bool local)
 {
     for (size_t i = 0; i < LAUNCHERS; i++) {
-        const struct launcher *launcher = &launchers[i];
+        const struct launcher *launcher = &environment_launchers[i];
         const char *mark = launcher->mark ? launcher->mark : launcher->rank;
 
         if (local && i == TORCHRUN)
@@ -124,7 +124,7 @@ static const struct launcher *environment_find_launcher(bool local)
         if (getenv(mark) && (!local || launcher->local))
             return launcher;
     }
-    return &launchers[TORCHRUN];
+    return &environment_launchers[TORCHRUN];
 }
 
 /* ---- one of all ranks ----------------------------------------------------------------------- */
@@ -161,7 +161,7 @@ static int environment_find_rank(struct dl_epoch_options *o, unsigned given,
         r = environment_read_number(&world, why);
     if (r < 0)
         return r;
-    if (rank.set && !world.set && !given && launcher != &launchers[TORCHRUN])
+    if (rank.set && !world.set && !given && launcher != &environment_launchers[TORCHRUN])
         return environment_refuse(why,
                                   "$%s is set and $%s is not; set that to the number of ranks, or "
                                   "give rank 0 and world size 1 if each is to have all samples",
@@ -181,8 +181,8 @@ static int environment_find_rank(struct dl_epoch_options *o, unsigned given,
 static int environment_find_local_world(struct dl_epoch_options *o, const struct launcher *launcher,
                                         const struct why *why)
 {
-    struct number size = environment_size(launchers[TORCHRUN].local_size);
-    int r = launcher == &launchers[TORCHRUN] ? environment_read_number(&size, why) : 0;
+    struct number size = environment_size(environment_launchers[TORCHRUN].local_size);
+    int r = launcher == &environment_launchers[TORCHRUN] ? environment_read_number(&size, why) : 0;
 
     if (size.set)
         o->local_world = size.value;
@@ -234,7 +234,7 @@ static int environment_find_local_rank(struct dl_epoch_options *o, const struct 
     if (size.set && rank.value >= size.value)
         return environment_refuse(why, "$%s: %u is not below $%s, %u", rank.name, rank.value,
                                   size.name, size.value);
-    if (size.set && rank.value == 0 && launcher == &launchers[TORCHRUN])
+    if (size.set && rank.value == 0 && launcher == &environment_launchers[TORCHRUN])
         r = environment_find_in_group(&size, &rank.value, why);
     if (r == 0)
         o->rank = rank.value;
@@ -253,7 +253,7 @@ static int environment_find_job(struct dl_epoch_options *o, const struct launche
     const char *id = launcher->job ? getenv(launcher->job) : NULL;
     const char *part = launcher->part ? getenv(launcher->part) : NULL;
 
-    if (!id || !*id || (launcher == &launchers[TORCHRUN] && strcmp(id, "none") == 0))
+    if (!id || !*id || (launcher == &environment_launchers[TORCHRUN] && strcmp(id, "none") == 0))
         return 0;
     int n = snprintf(o->job_found, sizeof o->job_found, "%s%s%s%s", launcher->prefix, id,
                      part ? "." : "", part ? part : "");
@@ -285,7 +285,7 @@ int dl_epoch_options_from_env(struct dl_epoch_options *options, unsigned given, 
         r = environment_find_local_rank(&o, launcher, &placed, &why);
     /* Nodes that join a cluster later may have come by another job of Slurm. */
     if (r == 0 && placed && !(given & DL_GIVEN_JOB) &&
-        (!cluster || launcher == &launchers[TORCHRUN]))
+        (!cluster || launcher == &environment_launchers[TORCHRUN]))
         r = environment_find_job(&o, launcher, &why);
     if (r == 0)
         *options = o;

@@ -22,12 +22,12 @@ uint64_t deadline_after(uint64_t timeout_ns)
 static _Thread_local struct {
     int (*check)(void *data);
     void *data;
-} interrupt;
+} io_interrupt;
 
 void dl_set_interrupt(int (*check)(void *data), void *data)
 {
-    interrupt.check = check;
-    interrupt.data = data;
+    io_interrupt.check = check;
+    io_interrupt.data = data;
 }
 
 static int io_wait_once(int fd, short events, uint64_t deadline)
@@ -51,14 +51,14 @@ static int io_wait_once(int fd, short events, uint64_t deadline)
             return 0;
         if (n == 0 && now >= deadline)
             return -ETIMEDOUT;
-        if (n < 0 && (errno != EINTR || interrupt.check))
+        if (n < 0 && (errno != EINTR || io_interrupt.check))
             return -errno;
     }
 }
 
 int wait_fd(int fd, short events, uint64_t deadline)
 {
-    if (!interrupt.check)
+    if (!io_interrupt.check)
         return io_wait_once(fd, events, deadline);
     for (;;) {
         uint64_t slice = deadline_after(INTERRUPT_PERIOD);
@@ -66,7 +66,7 @@ int wait_fd(int fd, short events, uint64_t deadline)
 
         if (r != -ETIMEDOUT && r != -EINTR)
             return r;
-        if (interrupt.check(interrupt.data))
+        if (io_interrupt.check(io_interrupt.data))
             return -EINTR;
         if (r == -ETIMEDOUT && slice >= deadline)
             return r;

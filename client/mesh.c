@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIMS_MAX = 8, NAME_MAX = 16, DIGITS_MAX = 7 };
+enum { DIMS_MAX = 8, MESH_NAME_MAX = 16, DIGITS_MAX = 7 };
 
 struct mesh_dim {
-    char name[NAME_MAX + 1];
+    char name[MESH_NAME_MAX + 1];
     uint64_t size;
     uint64_t stride; /* in ranks */
     bool shares;     /* its ranks read the same batches */
@@ -71,7 +71,7 @@ static const char *mesh_scan_dim(const char *text, struct mesh_dim *ret)
     size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz_");
     const char *equals = mesh_skip_spaces(name + n);
 
-    if (n == 0 || n > NAME_MAX || *equals != '=')
+    if (n == 0 || n > MESH_NAME_MAX || *equals != '=')
         return NULL;
     memcpy(ret->name, name, n);
     ret->name[n] = '\0';

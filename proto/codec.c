@@ -52,7 +52,7 @@ static const struct message_row {
     uint32_t n_fields;
     uint8_t direction;
     uint8_t fds;
-} rows[] = {
+} codec_rows[] = {
 #define MESSAGE(NAME, name, number, direction, fds, meaning) \
     [number] = {#NAME, name##_fields, ARRAY_SIZE(name##_fields), direction, fds},
 #define U64(name, field, max, meaning)
@@ -71,7 +71,7 @@ static const struct message_row {
 
 static const struct message_row *codec_find(uint64_t number)
 {
-    return number < ARRAY_SIZE(rows) && rows[number].name ? &rows[number] : NULL;
+    return number < ARRAY_SIZE(codec_rows) && codec_rows[number].name ? &codec_rows[number] : NULL;
 }
 
 const char *message_name(uint32_t number)
@@ -366,7 +366,7 @@ int message_decode(const uint8_t *payload, size_t len, uint32_t directions, stru
     if (r < 0)
         return r;
     assert(reader.len == 0); /* the scan found one value, and its fields were all read */
-    msg.number = (enum message_number)(reader.row - rows);
+    msg.number = (enum message_number)(reader.row - codec_rows);
     *ret = msg;
     return 0;
 }

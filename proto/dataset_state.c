@@ -5,7 +5,7 @@
 #include <endian.h>
 #include <errno.h>
 
-enum { ITEM_BYTES = 16, TAIL_BYTES = 16 };
+enum { ITEM_BYTES = 16, DATASET_STATE_TAIL_BYTES = 16 };
 
 static const char DATASET_STATE_MARK[8] = {'d', 'l', 'c', 'a', 'r', 'r', 'y', '1'};
 
@@ -73,9 +73,9 @@ int dataset_state_list_add(struct dl_buffer *list, uint32_t worker, struct dl_sp
 
 int dataset_state_list_end(struct dl_buffer *list)
 {
-    uint8_t tail[TAIL_BYTES];
+    uint8_t tail[DATASET_STATE_TAIL_BYTES];
 
-    dataset_state_put(tail, list->len + TAIL_BYTES);
+    dataset_state_put(tail, list->len + DATASET_STATE_TAIL_BYTES);
     memcpy(tail + 8, DATASET_STATE_MARK, sizeof DATASET_STATE_MARK);
     return buffer_append(list, tail, sizeof tail);
 }
@@ -85,11 +85,12 @@ struct dl_span dataset_state_split(struct dl_span *state)
     struct dl_span list = {0};
     uint64_t len;
 
-    if (state->len < TAIL_BYTES || memcmp(state->data + state->len - sizeof DATASET_STATE_MARK,
-                                          DATASET_STATE_MARK, sizeof DATASET_STATE_MARK) != 0)
+    if (state->len < DATASET_STATE_TAIL_BYTES ||
+        memcmp(state->data + state->len - sizeof DATASET_STATE_MARK, DATASET_STATE_MARK,
+               sizeof DATASET_STATE_MARK) != 0)
         return list;
-    len = dataset_state_get(state->data + state->len - TAIL_BYTES);
-    if (len < TAIL_BYTES || len > state->len)
+    len = dataset_state_get(state->data + state->len - DATASET_STATE_TAIL_BYTES);
+    if (len < DATASET_STATE_TAIL_BYTES || len > state->len)
         return list;
     list = (struct dl_span){state->data + state->len - len, len};
     state->len -= len;
@@ -99,7 +100,7 @@ struct dl_span dataset_state_split(struct dl_span *state)
 int dataset_state_list_next(struct dl_span list, size_t *at, uint32_t *ret_worker,
                             struct dl_span *ret_record)
 {
-    size_t end = list.len < TAIL_BYTES ? 0 : list.len - TAIL_BYTES;
+    size_t end = list.len < DATASET_STATE_TAIL_BYTES ? 0 : list.len - DATASET_STATE_TAIL_BYTES;
     struct dataset_state state;
 
     if (*at == end)

@@ -8,7 +8,7 @@ static const struct dtype_row {
     const char *numpy;
     uint8_t bytes;
     int8_t dlpack;
-} rows[] = {
+} dtype_rows[] = {
 #define DTYPE(NAME, number, bytes, name, numpy, dlpack) [number] = {name, numpy, bytes, dlpack},
 #include "proto/dtype.def"
 #undef DTYPE
@@ -16,7 +16,7 @@ static const struct dtype_row {
 
 static const struct dtype_row *dtype_find(uint32_t dtype)
 {
-    return dtype < ARRAY_SIZE(rows) && rows[dtype].name ? &rows[dtype] : NULL;
+    return dtype < ARRAY_SIZE(dtype_rows) && dtype_rows[dtype].name ? &dtype_rows[dtype] : NULL;
 }
 
 size_t dtype_bytes(uint32_t dtype)
@@ -61,8 +61,8 @@ int dtype_dlpack_code(uint32_t dtype)
 
 int dtype_from_name(const char *name, uint32_t *ret)
 {
-    for (uint32_t i = 0; i < ARRAY_SIZE(rows); i++)
-        if (rows[i].name && strcmp(rows[i].name, name) == 0) {
+    for (uint32_t i = 0; i < ARRAY_SIZE(dtype_rows); i++)
+        if (dtype_rows[i].name && strcmp(dtype_rows[i].name, name) == 0) {
             *ret = i;
             return 0;
         }
@@ -74,8 +74,8 @@ int dtype_from_numpy(const char *numpy, uint32_t *ret)
     /* A type NumPy lacks has an empty name in the table; no name of NumPy's is empty. */
     if (numpy[0] == '\0')
         return -EINVAL;
-    for (uint32_t i = 0; i < ARRAY_SIZE(rows); i++)
-        if (rows[i].name && strcmp(rows[i].numpy, numpy) == 0) {
+    for (uint32_t i = 0; i < ARRAY_SIZE(dtype_rows); i++)
+        if (dtype_rows[i].name && strcmp(dtype_rows[i].numpy, numpy) == 0) {
             *ret = i;
             return 0;
         }

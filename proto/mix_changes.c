@@ -7,7 +7,7 @@
 
 static const char MIX_CHANGES_MARK[8] = {'d', 'l', 'm', 'i', 'x', 'e', 'd', '1'};
 
-enum { WORD = 8, TAIL_BYTES = 16 };
+enum { MIX_WORD = 8, MIX_TAIL_BYTES = 16 };
 
 #define MIX_OF_SAMPLES UINT64_MAX /* in place of how many weights a change of a mixture has */
 
@@ -307,11 +307,11 @@ static bool mix_changes_take_one(const uint8_t *at, const struct mix_changes *fo
 {
     ret->position = mix_changes_get(at);
     if (form->of_samples) {
-        ret->sum = mix_changes_get(at + WORD);
+        ret->sum = mix_changes_get(at + MIX_WORD);
         return ret->position < MIX_POSITIONS;
     }
     for (uint32_t i = 0; i < form->n; i++) {
-        uint64_t bits = mix_changes_get(at + WORD * (1 + (size_t)i));
+        uint64_t bits = mix_changes_get(at + MIX_WORD * (1 + (size_t)i));
 
         memcpy(&ret->weights[i], &bits, sizeof bits);
         if (signbit(ret->weights[i])) /* there is one way to write 0 */
@@ -323,18 +323,18 @@ static bool mix_changes_take_one(const uint8_t *at, const struct mix_changes *fo
 /* What stands before the first change, taken from `bytes`. */
 static bool mix_changes_take_form(struct dl_span *bytes, struct mix_changes *ret)
 {
-    uint64_t n = bytes->len < WORD ? 0 : mix_changes_get(bytes->data);
+    uint64_t n = bytes->len < MIX_WORD ? 0 : mix_changes_get(bytes->data);
     size_t words = n == MIX_OF_SAMPLES ? 3 : 1;
 
-    if (bytes->len < words * WORD)
+    if (bytes->len < words * MIX_WORD)
         return false;
     *ret = (struct mix_changes){.of_samples = words == 3};
     if (ret->of_samples) {
-        n = mix_changes_get(bytes->data + WORD);
-        ret->count = mix_changes_get(bytes->data + 2 * WORD);
+        n = mix_changes_get(bytes->data + MIX_WORD);
+        ret->count = mix_changes_get(bytes->data + 2 * MIX_WORD);
     }
     ret->n = (uint32_t)n;
-    *bytes = (struct dl_span){bytes->data + words * WORD, bytes->len - words * WORD};
+    *bytes = (struct dl_span){bytes->data + words * MIX_WORD, bytes->len - words * MIX_WORD};
     return n > 0 && n <= (ret->of_samples ? UINT32_MAX : DL_MAX_MIX_CHILDREN) &&
            (!ret->of_samples || ret->count > 0);
 }
@@ -348,7 +348,7 @@ int mix_changes_read(struct dl_span bytes, struct mix_changes **ret)
         return 0;
     if (!mix_changes_take_form(&bytes, &form))
         return -EINVAL;
-    size_t each = WORD * (1 + (form.of_samples ? 1 : (size_t)form.n)), count = bytes.len / each;
+    size_t each = MIX_WORD * (1 + (form.of_samples ? 1 : (size_t)form.n)), count = bytes.len / each;
     if (count == 0 || count > DL_MAX_MIX_CHANGES || bytes.len != count * each)
         return -EINVAL;
     form.n_changes = (uint32_t)count;
@@ -380,12 +380,12 @@ struct dl_span mix_changes_split(struct dl_span *state)
 {
     struct dl_span bytes = {0};
 
-    if (state->len < TAIL_BYTES || memcmp(state->data + state->len - sizeof MIX_CHANGES_MARK,
-                                          MIX_CHANGES_MARK, sizeof MIX_CHANGES_MARK) != 0)
+    if (state->len < MIX_TAIL_BYTES || memcmp(state->data + state->len - sizeof MIX_CHANGES_MARK,
+                                              MIX_CHANGES_MARK, sizeof MIX_CHANGES_MARK) != 0)
         return bytes;
-    uint64_t len = mix_changes_get(state->data + state->len - TAIL_BYTES);
-    if (len == 0 || len > state->len - TAIL_BYTES)
+    uint64_t len = mix_changes_get(state->data + state->len - MIX_TAIL_BYTES);
+    if (len == 0 || len > state->len - MIX_TAIL_BYTES)
         return bytes;
-    state->len -= TAIL_BYTES + len;
+    state->len -= MIX_TAIL_BYTES + len;
     return (struct dl_span){state->data + state->len, len};
 }

@@ -24,7 +24,7 @@ struct form {
     bool invalid;
 };
 
-static const struct form forms[32] = {
+static const struct form scan_forms[32] = {
     [0x00] = {TOKEN_SCALAR, 0}, /* nil */
     [0x01] = {TOKEN_SCALAR, 0, .invalid = true},
     [0x02] = {TOKEN_SCALAR, 0}, /* false, true */
@@ -82,7 +82,7 @@ int token_read(const uint8_t *data, size_t len, struct token *ret)
     if (data[0] < 0xC0 || data[0] >= 0xE0) {
         token = scan_read_fix(data[0]);
     } else {
-        const struct form *form = &forms[data[0] - 0xC0];
+        const struct form *form = &scan_forms[data[0] - 0xC0];
 
         if (form->invalid || len - 1 < form->width)
             return -EBADMSG;

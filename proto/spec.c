@@ -235,7 +235,7 @@ static int spec_read_scaled(struct spec_reading *rd, const struct spec_key *key,
 
 typedef int reader(struct spec_reading *rd, const struct spec_key *key, const struct value *v);
 
-static reader *const readers[] = {
+static reader *const spec_readers[] = {
     [KEY_NAME] = spec_read_name,
     [KEY_LABEL] = spec_read_label,
     [KEY_CHOICE] = spec_read_choice,
@@ -327,7 +327,7 @@ static int spec_read_fallback(struct spec_reading *rd, const struct spec_key *ke
         if (!v.string)
             return spec_no_memory(rd);
     }
-    int r = readers[key->type](rd, key, &v);
+    int r = spec_readers[key->type](rd, key, &v);
     assert(r == 0 || r == -ENOMEM);
     value_deinit(&v);
     return r;
@@ -405,7 +405,7 @@ static int spec_read_key(struct spec_reading *rd, const struct spec_key *key,
     if (v && strcmp(key->key, "writable") == 0)
         rd->spec->has_writable = true;
     if (v)
-        return readers[key->type](rd, key, v);
+        return spec_readers[key->type](rd, key, v);
     if (spec_fallback(rd->spec, key))
         return spec_read_fallback(rd, key);
     return key->section[0] && !spec_optional(rd, key) ? spec_missing(rd, key) : 0;

@@ -56,7 +56,7 @@
 #define FIELD(member) offsetof(struct dl_spec, member), sizeof(((struct dl_spec *)NULL)->member)
 #define NO_FIELD      0, 0
 
-static const struct spec_key keys[] = {
+static const struct spec_key spec_key_list[] = {
 /* Two steps, so that FIELD() is two arguments by the time the row is made. */
 #define ROW(section, key, type, offset, size, kinds, min, max, fallback, values, meaning) \
     {section, key, KEY_##type, offset, size, kinds, min, max, fallback, values, meaning},
@@ -71,7 +71,7 @@ struct choice {
     int number;
 };
 
-static const struct choice choices[] = {
+static const struct choice spec_choices[] = {
 #define CHOICE(section, key, name, number) {section, key, name, number},
 #include "proto/spec.def"
 };
@@ -81,7 +81,7 @@ static const struct {
     const char *key;
     const char *value;
     const char *remedy;
-} notes[] = {
+} spec_notes[] = {
 #define NOTE(section, key, value, remedy) {section, key, value, remedy},
 #include "proto/spec.def"
 };
@@ -93,7 +93,7 @@ static const struct {
     const char *words;
     uint32_t kinds;
     uint32_t numbers;
-} onlys[] = {
+} spec_onlys[] = {
 #define ONLY(section, key, kinds, other, numbers, words) \
     {section, key, other, words, kinds, numbers},
 #include "proto/spec.def"
@@ -104,7 +104,7 @@ static const struct {
     const char *key;
     uint32_t kinds;
     const char *fallback;
-} fallbacks[] = {
+} spec_fallbacks[] = {
 #define FALLBACK(section, key, kinds, fallback) {section, key, kinds, fallback},
 #include "proto/spec.def"
 };
@@ -114,42 +114,43 @@ struct pair {
     const char *second;
 };
 
-static const struct pair later[] = {
+static const struct pair spec_later[] = {
 #define LATER(section, key) {section, key},
 #include "proto/spec.def"
 };
 
-static const struct pair words[] = {
+static const struct pair spec_words[] = {
 #define WORD(theirs, ours) {theirs, ours},
 #include "proto/spec.def"
 };
 
 const struct spec_key *spec_keys(size_t *ret_count)
 {
-    *ret_count = ARRAY_SIZE(keys);
-    return keys;
+    *ret_count = ARRAY_SIZE(spec_key_list);
+    return spec_key_list;
 }
 
 const struct spec_key *spec_key_find(const char *section, const char *key)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-        if (strcmp(keys[i].section, section) == 0 && strcmp(keys[i].key, key) == 0)
-            return &keys[i];
+    for (size_t i = 0; i < ARRAY_SIZE(spec_key_list); i++)
+        if (strcmp(spec_key_list[i].section, section) == 0 &&
+            strcmp(spec_key_list[i].key, key) == 0)
+            return &spec_key_list[i];
     return NULL;
 }
 
 bool spec_section_exists(const char *section)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-        if (keys[i].section[0] && strcmp(keys[i].section, section) == 0)
+    for (size_t i = 0; i < ARRAY_SIZE(spec_key_list); i++)
+        if (spec_key_list[i].section[0] && strcmp(spec_key_list[i].section, section) == 0)
             return true;
     return false;
 }
 
 bool spec_key_is_later(const char *section, const char *key)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(later); i++)
-        if (strcmp(later[i].first, section) == 0 && strcmp(later[i].second, key) == 0)
+    for (size_t i = 0; i < ARRAY_SIZE(spec_later); i++)
+        if (strcmp(spec_later[i].first, section) == 0 && strcmp(spec_later[i].second, key) == 0)
             return true;
     return false;
 }
@@ -169,15 +170,16 @@ const char *spec_without_meaning(const struct dl_spec *spec, const struct spec_k
 {
     uint32_t kind = spec_section_kind(spec, key->section);
 
-    for (size_t i = 0; i < ARRAY_SIZE(onlys); i++) {
-        if (strcmp(onlys[i].section, key->section) != 0 || strcmp(onlys[i].key, key->key) != 0 ||
-            (onlys[i].kinds && !(onlys[i].kinds & 1U << kind)))
+    for (size_t i = 0; i < ARRAY_SIZE(spec_onlys); i++) {
+        if (strcmp(spec_onlys[i].section, key->section) != 0 ||
+            strcmp(spec_onlys[i].key, key->key) != 0 ||
+            (spec_onlys[i].kinds && !(spec_onlys[i].kinds & 1U << kind)))
             continue;
-        const struct spec_key *other = spec_key_find(onlys[i].section, onlys[i].other);
+        const struct spec_key *other = spec_key_find(spec_onlys[i].section, spec_onlys[i].other);
         /* Of a number that has no bit, it matters only that it is no small one. */
         uint64_t number = min_u64(spec_field_get(spec, other), 31);
-        if (!(onlys[i].numbers & 1U << number))
-            return onlys[i].words;
+        if (!(spec_onlys[i].numbers & 1U << number))
+            return spec_onlys[i].words;
     }
     return NULL;
 }
@@ -211,9 +213,9 @@ static int spec_table_refuse_together(const struct dl_spec *spec, const char *se
 
 int spec_check_together(const struct dl_spec *s, struct dl_error *err)
 {
-#define REFUSE(section, key, when, words) \
-    if (when)                             \
-        return spec_table_refuse_together(s, section, key, words, err);
+#define REFUSE(section, key, when, spec_words) \
+    if (when)                                  \
+        return spec_table_refuse_together(s, section, key, spec_words, err);
 #include "proto/spec.def"
     return 0;
 }
@@ -222,27 +224,28 @@ const char *spec_fallback(const struct dl_spec *spec, const struct spec_key *key
 {
     uint32_t kind = spec_section_kind(spec, key->section);
 
-    for (size_t i = 0; i < ARRAY_SIZE(fallbacks); i++)
-        if (strcmp(fallbacks[i].section, key->section) == 0 &&
-            strcmp(fallbacks[i].key, key->key) == 0 && fallbacks[i].kinds & 1U << kind)
-            return fallbacks[i].fallback;
+    for (size_t i = 0; i < ARRAY_SIZE(spec_fallbacks); i++)
+        if (strcmp(spec_fallbacks[i].section, key->section) == 0 &&
+            strcmp(spec_fallbacks[i].key, key->key) == 0 && spec_fallbacks[i].kinds & 1U << kind)
+            return spec_fallbacks[i].fallback;
     return key->fallback;
 }
 
 const char *spec_note(const struct spec_key *key, const char *shown)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(notes); i++)
-        if (strcmp(notes[i].section, key->section) == 0 && strcmp(notes[i].key, key->key) == 0 &&
-            (strcmp(notes[i].value, shown) == 0 || strcmp(notes[i].value, "<") == 0))
-            return notes[i].remedy;
+    for (size_t i = 0; i < ARRAY_SIZE(spec_notes); i++)
+        if (strcmp(spec_notes[i].section, key->section) == 0 &&
+            strcmp(spec_notes[i].key, key->key) == 0 &&
+            (strcmp(spec_notes[i].value, shown) == 0 || strcmp(spec_notes[i].value, "<") == 0))
+            return spec_notes[i].remedy;
     return NULL;
 }
 
 const char *dl_spec_word(const char *theirs)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
-        if (strcmp(words[i].first, theirs) == 0)
-            return words[i].second;
+    for (size_t i = 0; i < ARRAY_SIZE(spec_words); i++)
+        if (strcmp(spec_words[i].first, theirs) == 0)
+            return spec_words[i].second;
     return NULL;
 }
 
@@ -253,17 +256,18 @@ static bool spec_table_choice_of(const struct choice *choice, const struct spec_
 
 int spec_choice_number(const struct spec_key *key, const char *name)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(choices); i++)
-        if (spec_table_choice_of(&choices[i], key) && strcmp(choices[i].name, name) == 0)
-            return choices[i].number;
+    for (size_t i = 0; i < ARRAY_SIZE(spec_choices); i++)
+        if (spec_table_choice_of(&spec_choices[i], key) && strcmp(spec_choices[i].name, name) == 0)
+            return spec_choices[i].number;
     return -1;
 }
 
 const char *spec_choice_name(const struct spec_key *key, uint32_t number)
 {
-    for (size_t i = 0; number && i < ARRAY_SIZE(choices); i++)
-        if (spec_table_choice_of(&choices[i], key) && (uint32_t)choices[i].number == number)
-            return choices[i].name;
+    for (size_t i = 0; number && i < ARRAY_SIZE(spec_choices); i++)
+        if (spec_table_choice_of(&spec_choices[i], key) &&
+            (uint32_t)spec_choices[i].number == number)
+            return spec_choices[i].name;
     return "?";
 }
 
@@ -271,8 +275,8 @@ void spec_list_keys(const char *section, uint32_t kind, struct word_list *list)
 {
     const char *last = "";
 
-    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
-        const struct spec_key *key = &keys[i];
+    for (size_t i = 0; i < ARRAY_SIZE(spec_key_list); i++) {
+        const struct spec_key *key = &spec_key_list[i];
         if (section[0] == '\0' && key->section[0]) {
             if (strcmp(last, key->section) != 0)
                 word_list_add(list, key->section);
@@ -297,16 +301,17 @@ void spec_list_places(const char *section, const char *key, char *ret, size_t si
     *ret = '\0';
     if (section[0] && spec_section_exists(key))
         spec_table_add_place(ret, size, "", key);
-    for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-        if (strcmp(keys[i].key, key) == 0 && strcmp(keys[i].section, section) != 0)
-            spec_table_add_place(ret, size, keys[i].section, key);
+    for (size_t i = 0; i < ARRAY_SIZE(spec_key_list); i++)
+        if (strcmp(spec_key_list[i].key, key) == 0 &&
+            strcmp(spec_key_list[i].section, section) != 0)
+            spec_table_add_place(ret, size, spec_key_list[i].section, key);
 }
 
 void spec_list_choices(const struct spec_key *key, struct word_list *list)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(choices); i++)
-        if (choices[i].number && spec_table_choice_of(&choices[i], key))
-            word_list_add(list, choices[i].name);
+    for (size_t i = 0; i < ARRAY_SIZE(spec_choices); i++)
+        if (spec_choices[i].number && spec_table_choice_of(&spec_choices[i], key))
+            word_list_add(list, spec_choices[i].name);
 }
 
 void spec_key_path(const struct spec_key *key, char ret[static SPEC_PATH_MAX])

@@ -14,7 +14,7 @@ struct unit {
 };
 
 /* Largest first; a bare number counts seconds. */
-static const struct unit durations[] = {
+static const struct unit spec_durations[] = {
     {"h", UINT64_C(3600000000000)}, {"min", UINT64_C(60000000000)},
     {"m", UINT64_C(60000000000)},   {"s", UINT64_C(1000000000)},
     {"", UINT64_C(1000000000)},     {"ms", UINT64_C(1000000)},
@@ -22,7 +22,7 @@ static const struct unit durations[] = {
 };
 
 /* "M" alone is refused: half of its users mean 2^20, the other half 10^6. */
-static const struct unit sizes[] = {
+static const struct unit spec_sizes[] = {
     {"", 1},
     {"B", 1},
     {"kB", UINT64_C(1000)},
@@ -86,12 +86,12 @@ static int spec_units_parse_scaled(const char *text, const struct unit *units, s
 
 int parse_duration(const char *text, uint64_t *ret_ns)
 {
-    return spec_units_parse_scaled(text, durations, ARRAY_SIZE(durations), ret_ns);
+    return spec_units_parse_scaled(text, spec_durations, ARRAY_SIZE(spec_durations), ret_ns);
 }
 
 int parse_bytes(const char *text, uint64_t *ret)
 {
-    return spec_units_parse_scaled(text, sizes, ARRAY_SIZE(sizes), ret);
+    return spec_units_parse_scaled(text, spec_sizes, ARRAY_SIZE(spec_sizes), ret);
 }
 
 void format_duration(uint64_t ns, char ret[static SPEC_DURATION_MAX])

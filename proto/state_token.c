@@ -355,14 +355,15 @@ int state_token_place(const struct state_token *token, uint64_t world, struct st
 
 /* ---- for people ----------------------------------------------------------------------------- */
 
-struct text {
+struct state_token_text {
     char *start;
     size_t size;
     size_t len;
 };
 
-static void state_token_print(struct text *text, const char *format, ...) _printf_(2, 3);
-static void state_token_print(struct text *text, const char *format, ...)
+static void state_token_print(struct state_token_text *text, const char *format, ...)
+    _printf_(2, 3);
+static void state_token_print(struct state_token_text *text, const char *format, ...)
 {
     size_t room = text->len < text->size ? text->size - text->len : 0;
     va_list args;
@@ -376,7 +377,7 @@ static void state_token_print(struct text *text, const char *format, ...)
 size_t state_token_json(const struct state_token *token, char *buf, size_t size)
 {
     const struct state_identity *identity = &token->identity;
-    struct text text = {.size = size};
+    struct state_token_text text = {.size = size};
 
     text.start = buf;
     state_token_print(&text, "{\"version\": %d, \"epoch\": %" PRIu64 ", \"world\": %" PRIu64,

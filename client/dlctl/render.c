@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-enum { INDENT = 2 };
+enum { RENDER_INDENT = 2 };
 
 static bool render_ends_in(const char *key, const char *tail)
 {
@@ -132,10 +132,10 @@ static int render_map(FILE *file, const struct value *map, const struct table_st
         fputc(':', file);
         if (v->type == VALUE_MAP && v->count) {
             fputc('\n', file);
-            r = render_map(file, v, style, indent + INDENT);
+            r = render_map(file, v, style, indent + RENDER_INDENT);
         } else if (table_fits(v)) {
             fputc('\n', file);
-            r = table_print(file, v, style, indent + INDENT);
+            r = table_print(file, v, style, indent + RENDER_INDENT);
         } else {
             fputc(' ', file);
             render_inline(file, v->key, v);

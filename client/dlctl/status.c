@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-enum { INDENT = 2 };
+enum { STATUS_INDENT = 2 };
 
 /* What one daemon answers; `why` is filled where it does not. */
 struct answer {
@@ -46,7 +46,7 @@ static int status_print_verdicts(const struct options *o, struct answer *answer)
     style.width = o->wide ? 0 : text_screen_width();
     verdicts = value_get(&answer->view, "verdicts");
     return r == 0 && verdicts && table_fits(verdicts)
-               ? table_print(stdout, verdicts, &style, INDENT)
+               ? table_print(stdout, verdicts, &style, STATUS_INDENT)
                : r;
 }
 

@@ -8,9 +8,9 @@
 #include <ctype.h>
 #include <errno.h>
 
-enum { INDENT = 2, COLUMN_GAP = 2 };
+enum { TABLE_INDENT = 2, COLUMN_GAP = 2 };
 
-struct column {
+struct table_column {
     const char *key; /* borrowed from the view */
     size_t width;
     bool right; /* only numbers and nulls in it */
@@ -21,7 +21,7 @@ struct column {
 struct table {
     const struct table_style *style; /* borrowed */
     const struct value *rows;        /* borrowed */
-    struct column *columns;          /* owned */
+    struct table_column *columns;    /* owned */
     uint32_t n_columns;
     char **cells; /* owned; row by row, the headers first */
     size_t room;  /* columns of the screen; 0: any number */
@@ -63,11 +63,12 @@ static int table_find_columns(struct table *t)
                 c++;
             if (c < t->n_columns || table_place_of(t->style->never, row->items[i].key) >= 0)
                 continue;
-            struct column *more = realloc(t->columns, (c + 1) * sizeof *more);
+            struct table_column *more = realloc(t->columns, (c + 1) * sizeof *more);
             if (!more)
                 return -ENOMEM;
             t->columns = more;
-            t->columns[t->n_columns++] = (struct column){.key = row->items[i].key, .right = true};
+            t->columns[t->n_columns++] =
+                (struct table_column){.key = row->items[i].key, .right = true};
         }
     }
     return 0;
@@ -111,7 +112,7 @@ static int table_fill(struct table *t)
         return -ENOMEM;
     for (uint32_t r = 0; r <= t->rows->count; r++) {
         for (uint32_t c = 0; c < t->n_columns; c++) {
-            struct column *col = &t->columns[c];
+            struct table_column *col = &t->columns[c];
             const struct value *v = r ? value_get(&t->rows->items[r - 1], col->key) : NULL;
             char *text = table_make_text(col->key, v, r == 0);
             if (!text)
@@ -137,7 +138,7 @@ static bool table_any_says(const struct table *t)
     return false;
 }
 
-static bool table_is_below(const struct table *t, const struct column *col)
+static bool table_is_below(const struct table *t, const struct table_column *col)
 {
     return t->room && t->style->below && strcmp(col->key, t->style->below) == 0;
 }
@@ -145,7 +146,7 @@ static bool table_is_below(const struct table *t, const struct column *col)
 /* How little it matters; a column that is not asked for matters nothing, which is -1. */
 static int table_rank_of(const struct table *t, uint32_t c)
 {
-    const struct column *col = &t->columns[c];
+    const struct table_column *col = &t->columns[c];
 
     if (table_is_below(t, col) || (!col->says && (c > 0 || table_any_says(t))))
         return -1;
@@ -153,9 +154,9 @@ static int table_rank_of(const struct table *t, uint32_t c)
 }
 
 /* The one that matters most of those that come after `rank`; NULL: there is none. */
-static struct column *table_next_column(struct table *t, int *rank)
+static struct table_column *table_next_column(struct table *t, int *rank)
 {
-    struct column *found = NULL;
+    struct table_column *found = NULL;
     int best = INT32_MAX;
 
     for (uint32_t c = 0; c < t->n_columns; c++) {
@@ -173,7 +174,7 @@ static struct column *table_next_column(struct table *t, int *rank)
 static void table_choose_columns(struct table *t)
 {
     size_t used = 0;
-    struct column *col;
+    struct table_column *col;
     int rank = -1;
 
     while ((col = table_next_column(t, &rank))) {
@@ -191,7 +192,7 @@ static void table_print_line(FILE *file, const struct table *t, uint32_t r, int 
     size_t owed = (size_t)indent; /* blanks, unless nothing follows */
 
     for (uint32_t c = 0; c < t->n_columns; c++) {
-        const struct column *col = &t->columns[c];
+        const struct table_column *col = &t->columns[c];
         const char *text = t->cells[(uint64_t)r * t->n_columns + c];
         size_t pad = col->width - text_columns(text);
 
@@ -208,7 +209,7 @@ static void table_print_below(FILE *file, const struct table *t, uint32_t r, int
 {
     for (uint32_t c = 0; c < t->n_columns; c++) {
         const char *text = t->cells[(uint64_t)r * t->n_columns + c];
-        size_t at = (size_t)indent + INDENT;
+        size_t at = (size_t)indent + TABLE_INDENT;
 
         if (!table_is_below(t, &t->columns[c]) || strcmp(text, "-") == 0)
             continue;

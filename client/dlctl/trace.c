@@ -2,9 +2,9 @@
  * The verb that writes the view `trace` as a Chrome trace: the JSON object format of the Trace
  * Event Format, complete events ("ph": "X") with times in microseconds.
  *
- * A loader is a process. Its workers are threads from WORKERS on, its ranks from RANKS on. What a
- * rank has at the same time, batches that are ready or held, would overlap in one row: each goes to
- * the first lane of the rank that is free then.
+ * A loader is a process. Its workers are threads from TRACE_WORKERS_FROM on, its ranks from
+ * TRACE_RANKS_FROM on. What a rank has at the same time, batches that are ready or held, would
+ * overlap in one row: each goes to the first lane of the rank that is free then.
  */
 #include "client/dlctl/ask.h"
 #include "client/dlctl/options.h"
@@ -14,22 +14,22 @@
 #include <stdio.h>
 #include <string.h>
 
-enum column {
-    EPOCH,
-    RANK,
-    STEP,
-    WORKER,
-    PLANNED,
-    BEGUN,
-    FETCHED,
-    MADE,
-    READY,
-    DELIVERED,
-    RELEASED,
-    COLUMNS
+enum trace_column {
+    TRACE_EPOCH,
+    TRACE_RANK,
+    TRACE_STEP,
+    TRACE_WORKER,
+    TRACE_PLANNED,
+    TRACE_BEGUN,
+    TRACE_FETCHED,
+    TRACE_MADE,
+    TRACE_READY,
+    TRACE_DELIVERED,
+    TRACE_RELEASED,
+    TRACE_COLUMNS
 };
 
-enum { WORKERS = 1, RANKS = 1000, LANES = 64, NAMED_MAX = 4096 };
+enum { TRACE_WORKERS_FROM = 1, TRACE_RANKS_FROM = 1000, LANES = 64, NAMED_MAX = 4096 };
 
 /* The rows of a trace that have a name already. */
 struct writer {
@@ -43,11 +43,11 @@ struct writer {
     size_t n_ranks;
 };
 
-static bool trace_read_batch(const struct value *v, uint64_t ret[static COLUMNS])
+static bool trace_read_batch(const struct value *v, uint64_t ret[static TRACE_COLUMNS])
 {
-    if (v->type != VALUE_ARRAY || v->count != COLUMNS)
+    if (v->type != VALUE_ARRAY || v->count != TRACE_COLUMNS)
         return false;
-    for (size_t i = 0; i < COLUMNS; i++) {
+    for (size_t i = 0; i < TRACE_COLUMNS; i++) {
         const struct value *n = &v->items[i];
         if (n->type != VALUE_UINT && (n->type != VALUE_INT || n->integer < 0))
             return false;
@@ -76,7 +76,7 @@ static void trace_name_row(struct writer *w, json_int_t tid, const char *what, u
 }
 
 static void trace_add_span(struct writer *w, json_int_t tid, const char *name,
-                           const uint64_t *batch, enum column from, enum column to)
+                           const uint64_t *batch, enum trace_column from, enum trace_column to)
 {
     if (batch[to] <= batch[from])
         return;
@@ -85,8 +85,8 @@ static void trace_add_span(struct writer *w, json_int_t tid, const char *name,
         json_pack("{s:s, s:s, s:i, s:I, s:f, s:f, s:{s:I, s:I, s:I, s:I}}", "ph", "X", "name", name,
                   "pid", w->pid, "tid", tid, "ts", (double)batch[from] / 1e3, "dur",
                   (double)(batch[to] - batch[from]) / 1e3, "args", "epoch",
-                  (json_int_t)batch[EPOCH], "step", (json_int_t)batch[STEP], "rank",
-                  (json_int_t)batch[RANK], "worker", (json_int_t)batch[WORKER]));
+                  (json_int_t)batch[TRACE_EPOCH], "step", (json_int_t)batch[TRACE_STEP], "rank",
+                  (json_int_t)batch[TRACE_RANK], "worker", (json_int_t)batch[TRACE_WORKER]));
 }
 
 /* The rank's first lane that is free from then on; -1: there is no memory. */
@@ -113,18 +113,18 @@ static int trace_lane_of(struct writer *w, uint64_t rank, uint64_t from, uint64_
 
 static int trace_add_batch(struct writer *w, const uint64_t *batch)
 {
-    json_int_t worker = WORKERS + (json_int_t)batch[WORKER];
-    int lane = trace_lane_of(w, batch[RANK], batch[READY], batch[RELEASED]);
+    json_int_t worker = TRACE_WORKERS_FROM + (json_int_t)batch[TRACE_WORKER];
+    int lane = trace_lane_of(w, batch[TRACE_RANK], batch[TRACE_READY], batch[TRACE_RELEASED]);
 
     if (lane < 0)
         return -ENOMEM;
-    json_int_t rank = RANKS + (json_int_t)batch[RANK] * LANES + lane;
-    trace_name_row(w, worker, "worker", batch[WORKER]);
-    trace_add_span(w, worker, "fetch", batch, BEGUN, FETCHED);
-    trace_add_span(w, worker, "collate", batch, FETCHED, MADE);
-    trace_name_row(w, rank, "rank", batch[RANK]);
-    trace_add_span(w, rank, "ready", batch, READY, DELIVERED);
-    trace_add_span(w, rank, "held", batch, DELIVERED, RELEASED);
+    json_int_t rank = TRACE_RANKS_FROM + (json_int_t)batch[TRACE_RANK] * LANES + lane;
+    trace_name_row(w, worker, "worker", batch[TRACE_WORKER]);
+    trace_add_span(w, worker, "fetch", batch, TRACE_BEGUN, TRACE_FETCHED);
+    trace_add_span(w, worker, "collate", batch, TRACE_FETCHED, TRACE_MADE);
+    trace_name_row(w, rank, "rank", batch[TRACE_RANK]);
+    trace_add_span(w, rank, "ready", batch, TRACE_READY, TRACE_DELIVERED);
+    trace_add_span(w, rank, "held", batch, TRACE_DELIVERED, TRACE_RELEASED);
     return 0;
 }
 
@@ -132,7 +132,7 @@ static int trace_add_loader(json_t *events, int pid, const struct value *row)
 {
     const struct value *name = value_get(row, "loader"), *batches = value_get(row, "batches");
     struct writer w = {.events = events, .pid = pid};
-    uint64_t batch[COLUMNS];
+    uint64_t batch[TRACE_COLUMNS];
     int r = 0;
 
     if (!name || name->type != VALUE_STRING || !batches || batches->type != VALUE_ARRAY)

@@ -18,7 +18,7 @@ enum {
 };
 
 /* How the names of files end; others in the directory are not the cache's. */
-static const char *const suffixes[] = {".lengths", ".index"};
+static const char *const disk_suffixes[] = {".lengths", ".index"};
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
@@ -70,8 +70,8 @@ static bool disk_cache_is_cache_name(const char *name)
         return false;
     if (strlen(name) >= DISK_CACHE_NAME_MAX || strspn(hash, "0123456789abcdef") != HASH_DIGITS)
         return false;
-    for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {
-        if (strcmp(hash + HASH_DIGITS, suffixes[i]) == 0)
+    for (size_t i = 0; i < ARRAY_SIZE(disk_suffixes); i++) {
+        if (strcmp(hash + HASH_DIGITS, disk_suffixes[i]) == 0)
             return true;
     }
     return false;

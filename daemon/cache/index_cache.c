@@ -19,9 +19,9 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-enum { VERSION = 1 };
+enum { INDEX_VERSION = 1 };
 
-struct header {
+struct index_header {
     char magic[8];
     uint32_t version;
     uint32_t uid;
@@ -29,17 +29,17 @@ struct header {
     uint64_t bytes;
     uint64_t hash;
 };
-_Static_assert(sizeof(struct header) == 40, "the format of the file");
+_Static_assert(sizeof(struct index_header) == 40, "the format of the file");
 
-static struct header index_cache_header_of(const struct index_cache_key *key, const void *data,
-                                           uint64_t bytes)
+static struct index_header index_cache_header_of(const struct index_cache_key *key,
+                                                 const void *data, uint64_t bytes)
 {
-    struct header header = {.magic = "dlindex",
-                            .version = VERSION,
-                            .uid = key->uid,
-                            .key = key->key,
-                            .bytes = bytes,
-                            .hash = XXH3_64bits(data, bytes)};
+    struct index_header header = {.magic = "dlindex",
+                                  .version = INDEX_VERSION,
+                                  .uid = key->uid,
+                                  .key = key->key,
+                                  .bytes = bytes,
+                                  .hash = XXH3_64bits(data, bytes)};
     return header;
 }
 
@@ -64,7 +64,7 @@ int index_cache_open(const char *dir, const struct index_cache_key *key)
 int index_cache_read(int fd, const struct index_cache_key *key, struct dl_buffer *ret)
 {
     struct dl_buffer bytes = {0};
-    struct header header, want = {0};
+    struct index_header header, want = {0};
     struct stat st;
 
     if (lseek(fd, 0, SEEK_SET) < 0 || fstat(fd, &st) < 0 ||
@@ -94,7 +94,7 @@ int index_cache_store(const char *dir, const struct index_cache_key *key, struct
         return dl_error_set(err, EFBIG, dir,
                             "an index of %zu bytes is not kept there: the most is %llu", index.len,
                             (unsigned long long)INDEX_CACHE_BYTES);
-    struct header header = index_cache_header_of(key, index.data, index.len);
+    struct index_header header = index_cache_header_of(key, index.data, index.len);
     const struct disk_cache_part parts[] = {{&header, sizeof header}, {index.data, index.len}};
     index_cache_name_of(key, name);
     snprintf(what, sizeof what, "an index of %zu bytes", index.len);

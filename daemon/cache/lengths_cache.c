@@ -18,9 +18,9 @@
 #include <stdio.h>
 #include <xxhash.h>
 
-enum { VERSION = 1 };
+enum { LENGTHS_VERSION = 1 };
 
-struct header {
+struct lengths_header {
     char magic[8];
     uint32_t version;
     uint32_t reserved;
@@ -28,16 +28,16 @@ struct header {
     uint64_t n;
     uint64_t hash;
 };
-_Static_assert(sizeof(struct header) == 40, "the format of the file");
+_Static_assert(sizeof(struct lengths_header) == 40, "the format of the file");
 
-static struct header lengths_cache_header_of(uint64_t fingerprint, uint64_t n,
-                                             const uint32_t *lengths)
+static struct lengths_header lengths_cache_header_of(uint64_t fingerprint, uint64_t n,
+                                                     const uint32_t *lengths)
 {
-    struct header header = {.magic = {'d', 'l', 'l', 'e', 'n', 'g', 't', 'h'},
-                            .version = VERSION,
-                            .fingerprint = fingerprint,
-                            .n = n,
-                            .hash = XXH3_64bits(lengths, n * sizeof *lengths)};
+    struct lengths_header header = {.magic = {'d', 'l', 'l', 'e', 'n', 'g', 't', 'h'},
+                                    .version = LENGTHS_VERSION,
+                                    .fingerprint = fingerprint,
+                                    .n = n,
+                                    .hash = XXH3_64bits(lengths, n * sizeof *lengths)};
     return header;
 }
 
@@ -51,7 +51,7 @@ static void lengths_cache_name_of(uint64_t fingerprint, char ret[static DISK_CAC
 int lengths_cache_load(const char *dir, uint64_t fingerprint, uint64_t n, uint32_t *ret)
 {
     char name[DISK_CACHE_NAME_MAX];
-    struct header header, want;
+    struct lengths_header header, want;
     uint64_t bytes, there;
 
     if (fingerprint == 0 || mul_overflows(n, sizeof *ret, &bytes) ||
@@ -78,7 +78,7 @@ int lengths_cache_store(const char *dir, uint64_t fingerprint, uint64_t n, const
 
     if (fingerprint == 0)
         return dl_error_set(err, EINVAL, dir, "lengths without a fingerprint are not kept");
-    struct header header = lengths_cache_header_of(fingerprint, n, lengths);
+    struct lengths_header header = lengths_cache_header_of(fingerprint, n, lengths);
     const struct disk_cache_part parts[] = {{&header, sizeof header},
                                             {lengths, n * sizeof *lengths}};
     lengths_cache_name_of(fingerprint, name);

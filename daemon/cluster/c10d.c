@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <utlist.h>
 
-enum { TIMEOUT_MS = 5000 };
+enum { C10D_TIMEOUT_MS = 5000 };
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-static void c10d_call_free(struct call *call)
+static void c10d_call_free(struct c10d_call *call)
 {
     for (uint32_t i = 0; i < call->n_listed; i++) {
         free(call->listed[i].name);
@@ -23,16 +23,16 @@ static void c10d_call_free(struct call *call)
     free(call);
 }
 
-void c10d_answer(struct call *call, const struct backend_answer *with)
+void c10d_answer(struct c10d_call *call, const struct backend_answer *with)
 {
     DL_DELETE(call->c10d->calls, call);
     call->done(call->owner, with);
     c10d_call_free(call);
 }
 
-void c10d_answer_error(struct call *call, int code, const char *what)
+void c10d_answer_error(struct c10d_call *call, int code, const char *what)
 {
-    bool reads = call->kind == CALL_GET || call->kind == CALL_LIST;
+    bool reads = call->kind == C10D_CALL_GET || call->kind == C10D_CALL_LIST;
     struct c10d *c10d = call->c10d;
     struct dl_error err = {0};
 
@@ -45,7 +45,7 @@ void c10d_answer_error(struct call *call, int code, const char *what)
     c10d_answer(call, &(struct backend_answer){.status = -err.code, .error = &err});
 }
 
-static void c10d_answer_value(struct call *call, struct dl_span data, bool won)
+static void c10d_answer_value(struct c10d_call *call, struct dl_span data, bool won)
 {
     struct c10d *c10d = call->c10d;
 
@@ -56,7 +56,7 @@ static void c10d_answer_value(struct call *call, struct dl_span data, bool won)
                 &(struct backend_answer){.won = won, .token = c10d_token_of(data), .data = data});
 }
 
-void c10d_answer_nothing(struct call *call)
+void c10d_answer_nothing(struct c10d_call *call)
 {
     call->c10d->health.answers = true;
     c10d_answer(call, &(struct backend_answer){0});
@@ -66,7 +66,7 @@ void c10d_answer_nothing(struct call *call)
 
 static void c10d_on_answer(void *owner, const struct tcpstore_answer *with);
 
-void c10d_ask_for(struct call *call, enum tcpstore_op op, const char *key,
+void c10d_ask_for(struct c10d_call *call, enum tcpstore_op op, const char *key,
                   const struct dl_span *values, tcpstore_done done, void *owner)
 {
     struct c10d *c10d = call->c10d;
@@ -85,27 +85,27 @@ void c10d_ask_for(struct call *call, enum tcpstore_op op, const char *key,
     assert(r == 0); /* keys and values are as long as a backend's may be */
 }
 
-static void c10d_ask(struct call *call, struct dl_span expected, struct dl_span desired)
+static void c10d_ask(struct c10d_call *call, struct dl_span expected, struct dl_span desired)
 {
     const struct dl_span values[] = {expected, desired};
 
     c10d_ask_for(call, TCPSTORE_COMPARE_SET, call->key, values, c10d_on_answer, call);
 }
 
-void c10d_read_key(struct call *call, const char *key, tcpstore_done done, void *owner)
+void c10d_read_key(struct c10d_call *call, const char *key, tcpstore_done done, void *owner)
 {
     const struct dl_span values[] = {c10d_nothing(), c10d_nothing()};
 
     c10d_ask_for(call, TCPSTORE_COMPARE_SET, key, values, done, owner);
 }
 
-static void c10d_read_value(struct call *call)
+static void c10d_read_value(struct c10d_call *call)
 {
     call->writes = false;
     c10d_ask(call, c10d_nothing(), c10d_nothing());
 }
 
-static void c10d_write_value(struct call *call, struct dl_span expected)
+static void c10d_write_value(struct c10d_call *call, struct dl_span expected)
 {
     call->writes = true;
     c10d_put(&call->expected, expected);
@@ -113,13 +113,13 @@ static void c10d_write_value(struct call *call, struct dl_span expected)
 }
 
 /* What is there now. A set came here for the bytes that its token is of. */
-static void c10d_on_read(struct call *call, struct dl_span current)
+static void c10d_on_read(struct c10d_call *call, struct dl_span current)
 {
     bool absent = c10d_is_same(current, c10d_nothing());
 
     if (absent)
         c10d_answer_nothing(call);
-    else if (call->kind != CALL_SET || c10d_token_of(current) != call->token)
+    else if (call->kind != C10D_CALL_SET || c10d_token_of(current) != call->token)
         c10d_answer_value(call, current, false);
     else if (c10d_is_same(current, c10d_span_of(&call->data)))
         c10d_answer_value(call, current, true);
@@ -129,13 +129,13 @@ static void c10d_on_read(struct call *call, struct dl_span current)
 
 static void c10d_on_noted(void *owner, const struct tcpstore_answer *with)
 {
-    struct call *call = owner;
+    struct c10d_call *call = owner;
 
     (void)with; /* it is not said again: who has nothing of it reads the value itself */
     c10d_answer_value(call, c10d_span_of(&call->data), true);
 }
 
-static void c10d_answer_won(struct call *call)
+static void c10d_answer_won(struct c10d_call *call)
 {
     const struct dl_span note = c10d_span_of(&call->note);
 
@@ -147,7 +147,7 @@ static void c10d_answer_won(struct call *call)
 
 /* Where the key has something else, the store says what; where it has nothing and something was
  * expected, it says that again. */
-static void c10d_on_written(struct call *call, struct dl_span current)
+static void c10d_on_written(struct c10d_call *call, struct dl_span current)
 {
     struct dl_span expected = c10d_span_of(&call->expected);
 
@@ -171,7 +171,7 @@ void c10d_notice_link(struct c10d *c10d)
         c10d->renewed(c10d->context);
 }
 
-bool c10d_take(struct call *call, const struct tcpstore_answer *with, struct dl_span *ret)
+bool c10d_take(struct c10d_call *call, const struct tcpstore_answer *with, struct dl_span *ret)
 {
     struct tcpstore_fields fields = with->fields;
 
@@ -191,7 +191,7 @@ bool c10d_take(struct call *call, const struct tcpstore_answer *with, struct dl_
 
 static void c10d_on_answer(void *owner, const struct tcpstore_answer *with)
 {
-    struct call *call = owner;
+    struct c10d_call *call = owner;
     struct dl_span current;
 
     if (!c10d_take(call, with, &current))
@@ -204,13 +204,13 @@ static void c10d_on_answer(void *owner, const struct tcpstore_answer *with)
 
 /* ---- the backend ---------------------------------------------------------------------------- */
 
-static struct call *c10d_begin(struct c10d *c10d, enum call_kind kind, const char *key,
-                               const char *other, backend_done done, void *owner)
+static struct c10d_call *c10d_begin(struct c10d *c10d, enum c10d_call_kind kind, const char *key,
+                                    const char *other, backend_done done, void *owner)
 {
-    struct call *call = must_alloc(sizeof *call);
+    struct c10d_call *call = must_alloc(sizeof *call);
 
     c10d->health.calls++;
-    *call = (struct call){.c10d = c10d, .kind = kind, .done = done, .owner = owner};
+    *call = (struct c10d_call){.c10d = c10d, .kind = kind, .done = done, .owner = owner};
     call->began = uv_now(c10d->loop);
     (void)snprintf(call->key, sizeof call->key, "%s%s", c10d->prefix, key);
     if (other)
@@ -223,14 +223,15 @@ static struct call *c10d_begin(struct c10d *c10d, enum call_kind kind, const cha
 
 static void c10d_get(struct backend *backend, const char *key, backend_done done, void *owner)
 {
-    c10d_read_value(c10d_begin(c10d_of(backend), CALL_GET, key, NULL, done, owner));
+    c10d_read_value(c10d_begin(c10d_of(backend), C10D_CALL_GET, key, NULL, done, owner));
 }
 
 static void c10d_set(struct backend *backend, const char *key, uint64_t token, struct dl_span data,
                      const struct backend_note *note, backend_done done, void *owner)
 {
     struct c10d *c10d = c10d_of(backend);
-    struct call *call = c10d_begin(c10d, CALL_SET, key, note ? note->key : NULL, done, owner);
+    struct c10d_call *call =
+        c10d_begin(c10d, C10D_CALL_SET, key, note ? note->key : NULL, done, owner);
     struct dl_span known = c10d_span_of(&c10d->known);
 
     assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX && !c10d_is_same(data, c10d_nothing()));
@@ -251,7 +252,7 @@ static void c10d_set(struct backend *backend, const char *key, uint64_t token, s
 static void c10d_put_value(struct backend *backend, const char *key, struct dl_span data,
                            const char *ask, backend_done done, void *owner)
 {
-    struct call *call = c10d_begin(c10d_of(backend), CALL_PUT, key, ask, done, owner);
+    struct c10d_call *call = c10d_begin(c10d_of(backend), C10D_CALL_PUT, key, ask, done, owner);
 
     assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX);
     c10d_put(&call->data, data);
@@ -261,12 +262,12 @@ static void c10d_put_value(struct backend *backend, const char *key, struct dl_s
 static void c10d_list(struct backend *backend, const char *prefix, const char *ask,
                       backend_done done, void *owner)
 {
-    c10d_list_begin(c10d_begin(c10d_of(backend), CALL_LIST, prefix, ask, done, owner));
+    c10d_list_begin(c10d_begin(c10d_of(backend), C10D_CALL_LIST, prefix, ask, done, owner));
 }
 
 static void c10d_drop(struct backend *backend, const char *key, backend_done done, void *owner)
 {
-    c10d_list_begin(c10d_begin(c10d_of(backend), CALL_DROP, key, NULL, done, owner));
+    c10d_list_begin(c10d_begin(c10d_of(backend), C10D_CALL_DROP, key, NULL, done, owner));
 }
 
 static void c10d_health(const struct backend *backend, struct backend_health *ret)
@@ -283,7 +284,7 @@ static void c10d_health(const struct backend *backend, struct backend_health *re
 static void c10d_free(struct backend *backend)
 {
     struct c10d *c10d = c10d_of(backend);
-    struct call *call, *next;
+    struct c10d_call *call, *next;
 
     tcpstore_client_free(c10d->client);
     c10d_host_free(c10d->host);
@@ -293,13 +294,13 @@ static void c10d_free(struct backend *backend)
     free(c10d);
 }
 
-static const struct backend_ops ops = {.get = c10d_get,
-                                       .set = c10d_set,
-                                       .put = c10d_put_value,
-                                       .list = c10d_list,
-                                       .drop = c10d_drop,
-                                       .health = c10d_health,
-                                       .free = c10d_free};
+static const struct backend_ops c10d_ops = {.get = c10d_get,
+                                            .set = c10d_set,
+                                            .put = c10d_put_value,
+                                            .list = c10d_list,
+                                            .drop = c10d_drop,
+                                            .health = c10d_health,
+                                            .free = c10d_free};
 
 /* ---- what it is given ----------------------------------------------------------------------- */
 
@@ -347,7 +348,7 @@ static int c10d_open_both(struct c10d *c10d, const struct c10d_options *options,
         return r;
     c10d->timeout_ms = options->timeout_ns / 1000000;
     if (c10d->timeout_ms == 0)
-        c10d->timeout_ms = TIMEOUT_MS;
+        c10d->timeout_ms = C10D_TIMEOUT_MS;
     c10d->client = tcpstore_client_new(&(struct tcpstore_client_options){
         .loop = options->loop, .host = host, .port = port, .timeout_ms = c10d->timeout_ms});
     c10d->host = c10d_host_new(&(struct c10d_host_options){.loop = options->loop,
@@ -363,7 +364,7 @@ int c10d_new(const struct c10d_options *options, struct backend **ret, struct dl
 {
     struct c10d *c10d = must_alloc(sizeof *c10d);
 
-    c10d->backend.ops = &ops;
+    c10d->backend.ops = &c10d_ops;
     c10d->loop = options->loop;
     backend_copy_prefix(c10d->prefix, options->prefix);
     c10d->renewed = options->renewed;

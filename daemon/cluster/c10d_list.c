@@ -24,7 +24,7 @@ static const uint8_t *c10d_list_find_name(struct dl_span directory, const char *
 
 static void c10d_list_on_asked(void *owner, const struct tcpstore_answer *with)
 {
-    struct call *call = owner;
+    struct c10d_call *call = owner;
     struct dl_span current;
 
     if (!c10d_take(call, with, &current))
@@ -37,7 +37,7 @@ static void c10d_list_on_asked(void *owner, const struct tcpstore_answer *with)
 
 static void c10d_list_on_put(void *owner, const struct tcpstore_answer *with)
 {
-    struct call *call = owner;
+    struct c10d_call *call = owner;
 
     if (with->status < 0)
         c10d_answer_error(call, -with->status, with->error->message);
@@ -47,13 +47,13 @@ static void c10d_list_on_put(void *owner, const struct tcpstore_answer *with)
         c10d_answer_nothing(call);
 }
 
-static void c10d_list_change_directory(struct call *call, struct dl_span current);
+static void c10d_list_change_directory(struct c10d_call *call, struct dl_span current);
 
 /* What it is now: as it was to be, or as another node has made it in between. Where there was
  * none, and something was expected, that is said again. */
 static void c10d_list_on_directory(void *owner, const struct tcpstore_answer *with)
 {
-    struct call *call = owner;
+    struct c10d_call *call = owner;
     struct dl_span current;
 
     if (!c10d_take(call, with, &current))
@@ -65,7 +65,7 @@ static void c10d_list_on_directory(void *owner, const struct tcpstore_answer *wi
 }
 
 /* The name is put into it, or taken out; then the call goes on. */
-static void c10d_list_change_directory(struct call *call, struct dl_span current)
+static void c10d_list_change_directory(struct c10d_call *call, struct dl_span current)
 {
     const char *name = c10d_name_of(call);
     const uint8_t *at = c10d_list_find_name(current, name);
@@ -74,11 +74,11 @@ static void c10d_list_change_directory(struct call *call, struct dl_span current
     _cleanup_(buffer_deinit)
     struct dl_buffer next = {0};
 
-    if (call->kind == CALL_PUT && at) {
+    if (call->kind == C10D_CALL_PUT && at) {
         c10d_ask_for(call, TCPSTORE_SET, call->key, &data, c10d_list_on_put, call);
         return;
     }
-    if (call->kind == CALL_DROP && !at) {
+    if (call->kind == C10D_CALL_DROP && !at) {
         c10d_answer_nothing(call);
         return;
     }
@@ -96,7 +96,7 @@ static void c10d_list_change_directory(struct call *call, struct dl_span current
 
 static void c10d_list_on_dropped(void *owner, const struct tcpstore_answer *with)
 {
-    struct call *call = owner;
+    struct c10d_call *call = owner;
 
     if (with->status < 0)
         c10d_answer_error(call, -with->status, with->error->message);
@@ -112,7 +112,7 @@ static int c10d_list_compare_items(const void *a, const void *b)
 }
 
 /* The last answer of a list is there. */
-static void c10d_list_answer(struct call *call)
+static void c10d_list_answer(struct c10d_call *call)
 {
     struct dl_span asked = c10d_span_of(&call->asked);
     _cleanup_free_ struct backend_item *items =
@@ -134,7 +134,7 @@ static void c10d_list_answer(struct call *call)
 }
 
 /* One of the answers: true, with what is there. */
-static bool c10d_list_take_one(struct call *call, const struct tcpstore_answer *with,
+static bool c10d_list_take_one(struct c10d_call *call, const struct tcpstore_answer *with,
                                struct dl_buffer *ret)
 {
     struct tcpstore_fields fields = with->fields;
@@ -155,7 +155,7 @@ static bool c10d_list_take_one(struct call *call, const struct tcpstore_answer *
 static void c10d_list_on_listed(void *owner, const struct tcpstore_answer *with)
 {
     struct listed *listed = owner;
-    struct call *call = listed->call;
+    struct c10d_call *call = listed->call;
 
     listed->is_there = c10d_list_take_one(call, with, &listed->data);
     if (call->waits == 0)
@@ -163,7 +163,7 @@ static void c10d_list_on_listed(void *owner, const struct tcpstore_answer *with)
 }
 
 /* All that are in the directory are asked for, one behind the other. */
-static void c10d_list_read_names(struct call *call, struct dl_span directory)
+static void c10d_list_read_names(struct c10d_call *call, struct dl_span directory)
 {
     const uint8_t *at = directory.data, *end = at + directory.len, *next;
     char key[sizeof call->key];
@@ -189,7 +189,7 @@ static void c10d_list_on_names(void *owner, const struct tcpstore_answer *with)
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer directory = {0};
-    struct call *call = owner;
+    struct c10d_call *call = owner;
 
     if (c10d_list_take_one(call, with, &directory) && directory.len > 1 &&
         directory.data[0] == '\n' && directory.data[directory.len - 1] == '\n')
@@ -200,18 +200,18 @@ static void c10d_list_on_names(void *owner, const struct tcpstore_answer *with)
 
 static void c10d_list_on_other(void *owner, const struct tcpstore_answer *with)
 {
-    struct call *call = owner;
+    struct c10d_call *call = owner;
 
     (void)c10d_list_take_one(call, with, &call->asked);
     if (call->waits == 0)
         c10d_list_answer(call);
 }
 
-void c10d_list_begin(struct call *call)
+void c10d_list_begin(struct c10d_call *call)
 {
-    if (call->kind == CALL_PUT) {
+    if (call->kind == C10D_CALL_PUT) {
         c10d_read_key(call, call->directory, c10d_list_on_directory, call);
-    } else if (call->kind == CALL_DROP) {
+    } else if (call->kind == C10D_CALL_DROP) {
         c10d_ask_for(call, TCPSTORE_DELETE, call->key, NULL, c10d_list_on_dropped, call);
     } else {
         call->waits = call->other[0] ? 2 : 1;

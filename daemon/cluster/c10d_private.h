@@ -19,22 +19,22 @@
 /* The last part of its key: see c10d_list.c. */
 #define C10D_DIRECTORY "*"
 
-enum call_kind { CALL_GET, CALL_SET, CALL_PUT, CALL_LIST, CALL_DROP };
+enum c10d_call_kind { C10D_CALL_GET, C10D_CALL_SET, C10D_CALL_PUT, C10D_CALL_LIST, C10D_CALL_DROP };
 
-struct call;
+struct c10d_call;
 
 /* One of the values that a list reads. */
 struct listed {
-    struct call *call;
+    struct c10d_call *call;
     char *name; /* owned */
     struct dl_buffer data;
     bool is_there;
 };
 
 /* From its call to its answer. */
-struct call {
+struct c10d_call {
     struct c10d *c10d;
-    enum call_kind kind;
+    enum c10d_call_kind kind;
     bool writes; /* what the store was asked last: to put `data` in the place of `expected` */
     char key[BACKEND_PREFIX_MAX + BACKEND_KEY_MAX];
     /* The note's, or what else is asked; "": none. */
@@ -50,7 +50,7 @@ struct call {
     backend_done done;
     void *owner;
     uint64_t began;
-    struct call *prev, *next; /* in c10d->calls */
+    struct c10d_call *prev, *next; /* in c10d->calls */
 };
 
 struct c10d {
@@ -60,7 +60,7 @@ struct c10d {
     struct c10d_host *host;         /* owned */
     uint64_t timeout_ms;
     char prefix[BACKEND_PREFIX_MAX];
-    struct call *calls;
+    struct c10d_call *calls;
     uint64_t links; /* of the client, that are known of */
     void (*renewed)(void *context);
     void *context;
@@ -103,7 +103,7 @@ static inline void c10d_put(struct dl_buffer *ret, struct dl_span data)
 }
 
 /* What follows the last slash; the directory's key has another there. */
-static inline const char *c10d_name_of(const struct call *call)
+static inline const char *c10d_name_of(const struct c10d_call *call)
 {
     return strrchr(call->key, '/') + 1;
 }
@@ -111,22 +111,22 @@ static inline const char *c10d_name_of(const struct call *call)
 /* ---- c10d.c --------------------------------------------------------------------------------- */
 
 /* The call is done with, and gone; its owner may do anything, also free the backend. */
-void c10d_answer(struct call *call, const struct backend_answer *with);
-void c10d_answer_error(struct call *call, int code, const char *what);
-void c10d_answer_nothing(struct call *call);
+void c10d_answer(struct c10d_call *call, const struct backend_answer *with);
+void c10d_answer_error(struct c10d_call *call, int code, const char *what);
+void c10d_answer_nothing(struct c10d_call *call);
 /* `values`: as many as the operation has. */
-void c10d_ask_for(struct call *call, enum tcpstore_op op, const char *key,
+void c10d_ask_for(struct c10d_call *call, enum tcpstore_op op, const char *key,
                   const struct dl_span *values, tcpstore_done done, void *owner);
 /* What lies under another key than the call's. */
-void c10d_read_key(struct call *call, const char *key, tcpstore_done done, void *owner);
+void c10d_read_key(struct c10d_call *call, const char *key, tcpstore_done done, void *owner);
 /* Something was answered: perhaps over another connection than before. */
 void c10d_notice_link(struct c10d *c10d);
 /* What an answer has; false: it was an error, and the call was answered so. */
-bool c10d_take(struct call *call, const struct tcpstore_answer *with, struct dl_span *ret);
+bool c10d_take(struct c10d_call *call, const struct tcpstore_answer *with, struct dl_span *ret);
 
 /* ---- c10d_list.c ---------------------------------------------------------------------------- */
 
 /* The first request of a call on listed keys, by its kind. */
-void c10d_list_begin(struct call *call);
+void c10d_list_begin(struct c10d_call *call);
 
 #endif

@@ -20,7 +20,7 @@
 #define CURL_FILES "libcurl.so.4", "libcurl-gnutls.so.4"
 #endif
 
-#define FUNCTIONS(X)       \
+#define CURL_FUNCTIONS(X)  \
     X(easy_cleanup)        \
     X(easy_getinfo)        \
     X(easy_init)           \
@@ -43,44 +43,44 @@
 static struct {
     bool is_there;
 #define X(name) __typeof__(curl_##name) *name;
-    FUNCTIONS(X)
+    CURL_FUNCTIONS(X)
 #undef X
-} curl;
+} curl_library;
 
 CURLcode curl_global_init(long flags)
 {
     static const char *const files[] = {CURL_FILES, NULL};
     static const struct library_function functions[] = {
-#define X(name) {"curl_" #name, &curl.name},
-        FUNCTIONS(X)
+#define X(name) {"curl_" #name, &curl_library.name},
+        CURL_FUNCTIONS(X)
 #undef X
     };
 
-    curl.is_there = library_find(files, functions, ARRAY_SIZE(functions));
-    return curl.is_there ? curl.global_init(flags) : CURLE_FAILED_INIT;
+    curl_library.is_there = library_find(files, functions, ARRAY_SIZE(functions));
+    return curl_library.is_there ? curl_library.global_init(flags) : CURLE_FAILED_INIT;
 }
 
 void curl_global_cleanup(void)
 {
-    curl.global_cleanup();
+    curl_library.global_cleanup();
 }
 
 const char *curl_easy_strerror(CURLcode code)
 {
-    if (curl.is_there)
-        return curl.easy_strerror(code);
+    if (curl_library.is_there)
+        return curl_library.easy_strerror(code);
     return "this system has no libcurl.so.4; install it (libcurl4 of Debian and Ubuntu, libcurl "
            "of Fedora), or use backend: c10d, which needs none";
 }
 
 CURL *curl_easy_init(void)
 {
-    return curl.easy_init();
+    return curl_library.easy_init();
 }
 
 void curl_easy_cleanup(CURL *easy)
 {
-    curl.easy_cleanup(easy);
+    curl_library.easy_cleanup(easy);
 }
 
 /* Every option takes a long, a pointer or a curl_off_t, which are passed alike on 64-bit systems.
@@ -98,7 +98,7 @@ CURLcode curl_easy_setopt(CURL *easy, CURLoption option, ...)
     va_list values;
 
     va_start(values, option);
-    CURLcode code = curl.easy_setopt(easy, option, curl_found_only_value(values));
+    CURLcode code = curl_library.easy_setopt(easy, option, curl_found_only_value(values));
     va_end(values);
     return code;
 }
@@ -108,19 +108,19 @@ CURLcode curl_easy_getinfo(CURL *easy, CURLINFO info, ...)
     va_list values;
 
     va_start(values, info);
-    CURLcode code = curl.easy_getinfo(easy, info, curl_found_only_value(values));
+    CURLcode code = curl_library.easy_getinfo(easy, info, curl_found_only_value(values));
     va_end(values);
     return code;
 }
 
 CURLM *curl_multi_init(void)
 {
-    return curl.multi_init();
+    return curl_library.multi_init();
 }
 
 CURLMcode curl_multi_cleanup(CURLM *multi)
 {
-    return curl.multi_cleanup(multi);
+    return curl_library.multi_cleanup(multi);
 }
 
 CURLMcode curl_multi_setopt(CURLM *multi, CURLMoption option, ...)
@@ -128,42 +128,42 @@ CURLMcode curl_multi_setopt(CURLM *multi, CURLMoption option, ...)
     va_list values;
 
     va_start(values, option);
-    CURLMcode code = curl.multi_setopt(multi, option, curl_found_only_value(values));
+    CURLMcode code = curl_library.multi_setopt(multi, option, curl_found_only_value(values));
     va_end(values);
     return code;
 }
 
 CURLMcode curl_multi_add_handle(CURLM *multi, CURL *easy)
 {
-    return curl.multi_add_handle(multi, easy);
+    return curl_library.multi_add_handle(multi, easy);
 }
 
 CURLMcode curl_multi_remove_handle(CURLM *multi, CURL *easy)
 {
-    return curl.multi_remove_handle(multi, easy);
+    return curl_library.multi_remove_handle(multi, easy);
 }
 
 CURLMcode curl_multi_assign(CURLM *multi, curl_socket_t fd, void *of_socket)
 {
-    return curl.multi_assign(multi, fd, of_socket);
+    return curl_library.multi_assign(multi, fd, of_socket);
 }
 
 CURLMcode curl_multi_socket_action(CURLM *multi, curl_socket_t fd, int events, int *ret_running)
 {
-    return curl.multi_socket_action(multi, fd, events, ret_running);
+    return curl_library.multi_socket_action(multi, fd, events, ret_running);
 }
 
 CURLMsg *curl_multi_info_read(CURLM *multi, int *ret_left)
 {
-    return curl.multi_info_read(multi, ret_left);
+    return curl_library.multi_info_read(multi, ret_left);
 }
 
 struct curl_slist *curl_slist_append(struct curl_slist *list, const char *text)
 {
-    return curl.slist_append(list, text);
+    return curl_library.slist_append(list, text);
 }
 
 void curl_slist_free_all(struct curl_slist *list)
 {
-    curl.slist_free_all(list);
+    curl_library.slist_free_all(list);
 }

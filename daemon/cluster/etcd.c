@@ -16,7 +16,7 @@ enum { KEEP_MS_MAX = 20000 };
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-static struct call *etcd_call_free(struct call *call)
+static struct etcd_call *etcd_call_free(struct etcd_call *call)
 {
     http_cancel(call->http);
     buffer_deinit(&call->data);
@@ -31,20 +31,21 @@ static struct call *etcd_call_free(struct call *call)
     return NULL;
 }
 
-static bool etcd_call_writes(const struct call *call)
+static bool etcd_call_writes(const struct etcd_call *call)
 {
-    return call->kind == CALL_SET || call->kind == CALL_PUT || call->kind == CALL_DROP;
+    return call->kind == ETCD_CALL_SET || call->kind == ETCD_CALL_PUT ||
+           call->kind == ETCD_CALL_DROP;
 }
 
 /* The call is done with; the owner may do anything, also free the backend. */
-static void etcd_answer(struct call *call, const struct backend_answer *with)
+static void etcd_answer(struct etcd_call *call, const struct backend_answer *with)
 {
     DL_DELETE(call->etcd->calls, call);
     call->done(call->owner, with);
     etcd_call_free(call);
 }
 
-void etcd_answer_error(struct call *call, int code, const char *what)
+void etcd_answer_error(struct etcd_call *call, int code, const char *what)
 {
     struct etcd *etcd = call->etcd;
     struct dl_error err = {0};
@@ -69,10 +70,10 @@ static void etcd_notice_created(struct etcd *etcd, uint64_t created)
 }
 
 /* Of a set that won the answer does not say when its key was created. */
-static void etcd_notice_value(struct call *call, const struct etcd_kv *kv)
+static void etcd_notice_value(struct etcd_call *call, const struct etcd_kv *kv)
 {
     struct etcd *etcd = call->etcd;
-    bool of_key = call->kind == CALL_GET || call->kind == CALL_SET;
+    bool of_key = call->kind == ETCD_CALL_GET || call->kind == ETCD_CALL_SET;
     uint64_t created = kv->created;
 
     if (strcmp(of_key ? call->key : call->other, etcd->watched) != 0 || !etcd->watched[0])
@@ -82,7 +83,8 @@ static void etcd_notice_value(struct call *call, const struct etcd_kv *kv)
     etcd_notice_created(etcd, created);
 }
 
-static void etcd_answer_value(struct call *call, struct etcd_kv *kv, const struct etcd_list *list)
+static void etcd_answer_value(struct etcd_call *call, struct etcd_kv *kv,
+                              const struct etcd_list *list)
 {
     struct dl_span data = {kv->data.data, kv->data.len}, own = {call->data.data, call->data.len};
     struct backend_answer with = {
@@ -91,7 +93,7 @@ static void etcd_answer_value(struct call *call, struct etcd_kv *kv, const struc
     call->etcd->health.answers = true;
     etcd_notice_value(call, kv);
     /* It was done by a try whose answer did not come. */
-    if (call->kind == CALL_SET && !kv->won && data.len == own.len &&
+    if (call->kind == ETCD_CALL_SET && !kv->won && data.len == own.len &&
         memcmp(data.data, own.data, own.len) == 0)
         with.won = true;
     if (kv->won) {
@@ -108,14 +110,14 @@ uint64_t etcd_try_ns(const struct etcd *etcd)
     return etcd->timeout_ns / etcd->client.n;
 }
 
-static uint64_t etcd_left_ns(const struct call *call)
+static uint64_t etcd_left_ns(const struct etcd_call *call)
 {
     uint64_t spent = (uv_now(call->etcd->loop) - call->began) * MS;
 
     return spent < call->etcd->timeout_ns ? call->etcd->timeout_ns - spent : 0;
 }
 
-bool etcd_try_next(struct call *call, const char *why, bool worth)
+bool etcd_try_next(struct etcd_call *call, const char *why, bool worth)
 {
     struct etcd *etcd = call->etcd;
     size_t len = strlen(call->tried);
@@ -130,37 +132,37 @@ bool etcd_try_next(struct call *call, const char *why, bool worth)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-static void etcd_run(struct call *call);
+static void etcd_run(struct etcd_call *call);
 
 /* What a call has to have first: false, when it is there. */
-static int etcd_read(const struct call *call, struct dl_span body, struct etcd_kv *kv,
+static int etcd_read(const struct etcd_call *call, struct dl_span body, struct etcd_kv *kv,
                      struct etcd_list *list)
 {
     *list = (struct etcd_list){0};
     *kv = (struct etcd_kv){0};
     switch (call->kind) {
-    case CALL_GET:
+    case ETCD_CALL_GET:
         return etcd_read_range(body, kv);
-    case CALL_SET:
+    case ETCD_CALL_SET:
         return etcd_read_txn(body, kv);
-    case CALL_PUT:
+    case ETCD_CALL_PUT:
         return etcd_read_put(body, kv);
-    case CALL_LIST:
+    case ETCD_CALL_LIST:
         return etcd_read_list(body, strlen(call->key), list, kv);
-    case CALL_DROP:
+    case ETCD_CALL_DROP:
         break;
     }
     return 0;
 }
 
-static void etcd_on_value(struct call *call, const struct http_answer *with)
+static void etcd_on_value(struct etcd_call *call, const struct http_answer *with)
 {
     struct etcd *etcd = call->etcd;
     struct etcd_list list;
     struct etcd_kv kv;
     int r = etcd_read(call, with->body, &kv, &list);
 
-    if (r == 0 && call->kind == CALL_LIST)
+    if (r == 0 && call->kind == ETCD_CALL_LIST)
         etcd_keep_history_short(etcd, list.revision);
     if (r < 0 && etcd_try_next(call, "answers nonsense", true))
         etcd_run(call);
@@ -174,14 +176,14 @@ static void etcd_on_value(struct call *call, const struct http_answer *with)
     }
 }
 
-static bool etcd_call_leases(const struct call *call)
+static bool etcd_call_leases(const struct etcd_call *call)
 {
-    return call->kind == CALL_SET || call->kind == CALL_PUT;
+    return call->kind == ETCD_CALL_SET || call->kind == ETCD_CALL_PUT;
 }
 
 static void etcd_on_called(void *owner, const struct http_answer *with)
 {
-    struct call *call = owner;
+    struct etcd_call *call = owner;
     struct etcd *etcd = call->etcd;
     char why[320];
     int code;
@@ -207,34 +209,34 @@ static void etcd_on_called(void *owner, const struct http_answer *with)
         etcd_answer_error(call, with->status == 0 ? ETIMEDOUT : EIO, call->tried);
 }
 
-static char *etcd_body_of(const struct call *call)
+static char *etcd_body_of(const struct etcd_call *call)
 {
     struct dl_span data = {call->data.data, call->data.len};
     const char *other = call->other[0] ? call->other : NULL;
     uint64_t lease = call->etcd->lease;
 
     switch (call->kind) {
-    case CALL_GET:
+    case ETCD_CALL_GET:
         return etcd_range_body(call->key);
-    case CALL_SET:
+    case ETCD_CALL_SET:
         return etcd_txn_body(call->key, call->token, data, lease, call->notes);
-    case CALL_PUT:
+    case ETCD_CALL_PUT:
         return etcd_put_body(call->key, data, lease, other);
-    case CALL_LIST:
+    case ETCD_CALL_LIST:
         return etcd_list_body(call->key, other);
-    case CALL_DROP:
+    case ETCD_CALL_DROP:
         return etcd_drop_body(call->key);
     }
     return NULL;
 }
 
-static void etcd_run(struct call *call)
+static void etcd_run(struct etcd_call *call)
 {
-    static const char *const paths[] = {[CALL_GET] = "kv/range",
-                                        [CALL_SET] = "kv/txn",
-                                        [CALL_PUT] = "kv/txn",
-                                        [CALL_LIST] = "kv/txn",
-                                        [CALL_DROP] = "kv/deleterange"};
+    static const char *const paths[] = {[ETCD_CALL_GET] = "kv/range",
+                                        [ETCD_CALL_SET] = "kv/txn",
+                                        [ETCD_CALL_PUT] = "kv/txn",
+                                        [ETCD_CALL_LIST] = "kv/txn",
+                                        [ETCD_CALL_DROP] = "kv/deleterange"};
     struct etcd *etcd = call->etcd;
     struct http_request request = {.timeout_ns = min_u64(etcd_try_ns(etcd), etcd_left_ns(call)),
                                    .done = etcd_on_called,
@@ -253,9 +255,9 @@ static void etcd_run(struct call *call)
                           "token at most 1000 bytes");
 }
 
-struct call *etcd_first_waiting(const struct etcd *etcd)
+struct etcd_call *etcd_first_waiting(const struct etcd *etcd)
 {
-    struct call *call;
+    struct etcd_call *call;
 
     DL_FOREACH (etcd->calls, call)
         if (!call->http)
@@ -266,7 +268,7 @@ struct call *etcd_first_waiting(const struct etcd *etcd)
 /* Each runs, is answered, or waits on: for what all wait for. */
 static void etcd_run_waiting(struct etcd *etcd)
 {
-    struct call *call, *last = NULL;
+    struct etcd_call *call, *last = NULL;
 
     while ((call = etcd_first_waiting(etcd)) && call != last) {
         last = call;
@@ -296,15 +298,15 @@ void etcd_at_soon(struct etcd *etcd, uint64_t ms)
 /* ---- the backend ---------------------------------------------------------------------------- */
 
 /* `other`: what else is asked; NULL: nothing. */
-static struct call *etcd_begin(struct backend *backend, enum call_kind kind, const char *key,
-                               const char *other, struct dl_span data, backend_done done,
-                               void *owner)
+static struct etcd_call *etcd_begin(struct backend *backend, enum etcd_call_kind kind,
+                                    const char *key, const char *other, struct dl_span data,
+                                    backend_done done, void *owner)
 {
     struct etcd *etcd = etcd_of(backend);
-    struct call *call = must_alloc(sizeof *call);
+    struct etcd_call *call = must_alloc(sizeof *call);
 
     etcd->health.calls++;
-    *call = (struct call){.etcd = etcd, .kind = kind, .done = done, .owner = owner};
+    *call = (struct etcd_call){.etcd = etcd, .kind = kind, .done = done, .owner = owner};
     must_append(&call->data, data.data, data.len);
     call->began = uv_now(etcd->loop);
     (void)snprintf(call->key, sizeof call->key, "%s%s", etcd->prefix, key);
@@ -317,10 +319,10 @@ static struct call *etcd_begin(struct backend *backend, enum call_kind kind, con
 
 static void etcd_get(struct backend *backend, const char *key, backend_done done, void *owner)
 {
-    (void)etcd_begin(backend, CALL_GET, key, NULL, (struct dl_span){0}, done, owner);
+    (void)etcd_begin(backend, ETCD_CALL_GET, key, NULL, (struct dl_span){0}, done, owner);
 }
 
-static void etcd_copy_notes(struct call *call, const struct backend_note *from)
+static void etcd_copy_notes(struct etcd_call *call, const struct backend_note *from)
 {
     uint32_t n = 0;
 
@@ -344,7 +346,7 @@ static void etcd_set(struct backend *backend, const char *key, uint64_t token, s
                      const struct backend_note *note, backend_done done, void *owner)
 {
     assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX);
-    struct call *call = etcd_begin(backend, CALL_SET, key, NULL, data, done, owner);
+    struct etcd_call *call = etcd_begin(backend, ETCD_CALL_SET, key, NULL, data, done, owner);
 
     call->token = token;
     etcd_copy_notes(call, note);
@@ -354,18 +356,18 @@ static void etcd_put(struct backend *backend, const char *key, struct dl_span da
                      backend_done done, void *owner)
 {
     assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX);
-    (void)etcd_begin(backend, CALL_PUT, key, ask, data, done, owner);
+    (void)etcd_begin(backend, ETCD_CALL_PUT, key, ask, data, done, owner);
 }
 
 static void etcd_list(struct backend *backend, const char *prefix, const char *ask,
                       backend_done done, void *owner)
 {
-    (void)etcd_begin(backend, CALL_LIST, prefix, ask, (struct dl_span){0}, done, owner);
+    (void)etcd_begin(backend, ETCD_CALL_LIST, prefix, ask, (struct dl_span){0}, done, owner);
 }
 
 static void etcd_drop(struct backend *backend, const char *key, backend_done done, void *owner)
 {
-    (void)etcd_begin(backend, CALL_DROP, key, NULL, (struct dl_span){0}, done, owner);
+    (void)etcd_begin(backend, ETCD_CALL_DROP, key, NULL, (struct dl_span){0}, done, owner);
 }
 
 static void etcd_watch(struct backend *backend, const char *key, backend_changed changed,
@@ -404,7 +406,7 @@ static void etcd_open_timer(struct etcd *etcd, uv_timer_t *timer)
 static void etcd_free(struct backend *backend)
 {
     struct etcd *etcd = etcd_of(backend);
-    struct call *call, *next;
+    struct etcd_call *call, *next;
 
     DL_FOREACH_SAFE (etcd->calls, call, next) {
         DL_DELETE(etcd->calls, call);
@@ -417,16 +419,16 @@ static void etcd_free(struct backend *backend)
     uv_close((uv_handle_t *)&etcd->keep, etcd_on_closed);
 }
 
-static const struct backend_ops ops = {.lists_all = true,
-                                       .notes_many = true,
-                                       .get = etcd_get,
-                                       .set = etcd_set,
-                                       .put = etcd_put,
-                                       .list = etcd_list,
-                                       .drop = etcd_drop,
-                                       .watch = etcd_watch,
-                                       .health = etcd_health,
-                                       .free = etcd_free};
+static const struct backend_ops etcd_ops = {.lists_all = true,
+                                            .notes_many = true,
+                                            .get = etcd_get,
+                                            .set = etcd_set,
+                                            .put = etcd_put,
+                                            .list = etcd_list,
+                                            .drop = etcd_drop,
+                                            .watch = etcd_watch,
+                                            .health = etcd_health,
+                                            .free = etcd_free};
 
 /* No id is 0, or negative. */
 static uint64_t etcd_lease_of(const char *prefix, const char *run)
@@ -441,7 +443,7 @@ int etcd_new(const struct etcd_options *options, struct backend **ret, struct dl
 {
     struct etcd *etcd = must_alloc(sizeof *etcd);
 
-    etcd->backend.ops = &ops;
+    etcd->backend.ops = &etcd_ops;
     etcd->loop = options->loop;
     etcd->timeout_ns = options->timeout_ns ? options->timeout_ns : 5000 * MS;
     etcd->keep_s = options->keep_s;

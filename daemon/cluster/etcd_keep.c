@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 /* Between a login or a grant that could not be asked for and the next. */
-enum { AGAIN_MS = 500 };
+enum { KEEP_AGAIN_MS = 500 };
 
 /* History that others than this daemon may need: a watch that has to begin again, say. */
 enum { HISTORY_MS = 600000 };
@@ -64,7 +64,7 @@ void etcd_keep_lease(uv_timer_t *timer)
 static void etcd_keep_renewal_failed(struct etcd *etcd, const struct http_answer *with, int code,
                                      const char *why)
 {
-    struct call *call = etcd_first_waiting(etcd);
+    struct etcd_call *call = etcd_first_waiting(etcd);
     char text[400];
 
     (void)snprintf(text, sizeof text, "%s: %s", etcd->renews_token ? "logging in" : "a lease", why);
@@ -120,6 +120,6 @@ bool etcd_keep_renew(struct etcd *etcd, bool sets)
                               : etcd_grant_body(etcd->lease, etcd->keep_s);
     if (etcd_client_post(&etcd->client, etcd->renews_token ? "auth/authenticate" : "lease/grant",
                          body, request, &etcd->renewing) < 0)
-        etcd_at_soon(etcd, AGAIN_MS);
+        etcd_at_soon(etcd, KEEP_AGAIN_MS);
     return true;
 }

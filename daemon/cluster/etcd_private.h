@@ -16,12 +16,12 @@ enum { TRIED_MAX = 640 };
 /* Of one call: how often a lease or a token may turn out to be gone. */
 enum { RENEWALS_MAX = 3 };
 
-enum call_kind { CALL_GET, CALL_SET, CALL_PUT, CALL_LIST, CALL_DROP };
+enum etcd_call_kind { ETCD_CALL_GET, ETCD_CALL_SET, ETCD_CALL_PUT, ETCD_CALL_LIST, ETCD_CALL_DROP };
 
 /* From its call to its answer. */
-struct call {
+struct etcd_call {
     struct etcd *etcd;
-    enum call_kind kind;
+    enum etcd_call_kind kind;
     char key[BACKEND_PREFIX_MAX + BACKEND_KEY_MAX]; /* of a list the prefix */
     /* What else is asked; "": none. */
     char other[BACKEND_PREFIX_MAX + BACKEND_KEY_MAX];
@@ -35,7 +35,7 @@ struct call {
     unsigned tries;    /* endpoints that were asked */
     unsigned renewals; /* of the lease or the token */
     char tried[TRIED_MAX];
-    struct call *prev, *next; /* in etcd->calls */
+    struct etcd_call *prev, *next; /* in etcd->calls */
 };
 
 struct etcd {
@@ -45,7 +45,7 @@ struct etcd {
     uint64_t timeout_ns, keep_s;
     char prefix[BACKEND_PREFIX_MAX];
 
-    struct call *calls;
+    struct etcd_call *calls;
     uv_timer_t soon;            /* they are begun, and `renewed` is said */
     struct http_call *renewing; /* of the token or the lease; owned */
     bool renews_token;
@@ -75,14 +75,14 @@ static inline struct etcd *etcd_of(const struct backend *backend)
 /* ---- etcd.c --------------------------------------------------------------------------------- */
 
 /* The call is done with, and gone; its owner may do anything, also free the backend. */
-void etcd_answer_error(struct call *call, int code, const char *what);
+void etcd_answer_error(struct etcd_call *call, int code, const char *what);
 /* A call may take as long as it may; one that is stuck leaves time for the other endpoints. */
 uint64_t etcd_try_ns(const struct etcd *etcd);
 /* What this endpoint said is noted. False: each was asked. Else the next is asked from now on, by
  * this call and the others. */
-bool etcd_try_next(struct call *call, const char *why, bool worth);
+bool etcd_try_next(struct etcd_call *call, const char *why, bool worth);
 /* One that waits for the loop, a token or a lease; NULL: none does. */
-struct call *etcd_first_waiting(const struct etcd *etcd);
+struct etcd_call *etcd_first_waiting(const struct etcd *etcd);
 /* All that wait run again, from the loop. */
 void etcd_at_soon(struct etcd *etcd, uint64_t ms);
 

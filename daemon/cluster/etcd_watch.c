@@ -5,7 +5,7 @@
 #include "daemon/cluster/etcd_json.h"
 
 /* Between a watch that broke and the next. */
-enum { AGAIN_MS = 500 };
+enum { WATCH_AGAIN_MS = 500 };
 
 struct etcd_watch {
     struct etcd_client *client;
@@ -46,7 +46,7 @@ static size_t etcd_watch_on_some(void *owner, struct dl_span data)
         int r = etcd_read_watch((struct dl_span){data.data + taken, len}, &goes_on, &watch->value);
 
         if (r < 0 || !goes_on)
-            uv_timer_start(&watch->again, etcd_watch_on_again, AGAIN_MS, 0);
+            uv_timer_start(&watch->again, etcd_watch_on_again, WATCH_AGAIN_MS, 0);
         taken += len + 1;
         etcd_watch_say_changed(watch);
     }
@@ -60,7 +60,7 @@ static void etcd_watch_on_done(void *owner, const struct http_answer *with)
     (void)with; /* a call that fails at this endpoint goes to the next, and so does this then */
     watch->call = NULL;
     watch->value.len = 0;
-    uv_timer_start(&watch->again, etcd_watch_on_again, AGAIN_MS, 0);
+    uv_timer_start(&watch->again, etcd_watch_on_again, WATCH_AGAIN_MS, 0);
     etcd_watch_say_changed(watch);
 }
 
@@ -75,7 +75,7 @@ static void etcd_watch_on_again(uv_timer_t *timer)
     bool must_wait = client->user && !client->token; /* a call gets it one */
     if (must_wait ||
         etcd_client_post(client, "watch", etcd_watch_body(watch->key), request, &watch->call) < 0)
-        uv_timer_start(&watch->again, etcd_watch_on_again, AGAIN_MS, 0);
+        uv_timer_start(&watch->again, etcd_watch_on_again, WATCH_AGAIN_MS, 0);
 }
 
 struct etcd_watch *etcd_watch_new(uv_loop_t *loop, struct etcd_client *client, const char *key,

@@ -9,10 +9,10 @@
 #include <utlist.h>
 
 enum {
-    TIMEOUT_MS = 60000,
-    ENOUGH_OUTPUT = 1 << 20,
-    READ_BYTES = 64 << 10,
-    READS_AT_ONCE = 16,
+    CLIENT_TIMEOUT_MS = 60000,
+    CLIENT_ENOUGH_OUTPUT = 1 << 20,
+    CLIENT_READ_BYTES = 64 << 10,
+    CLIENT_READS_AT_ONCE = 16,
 };
 
 uint64_t client_now(const struct tcpstore_client *c)
@@ -296,7 +296,7 @@ static void tcpstore_client_arm(struct tcpstore_client *c)
 /* Moves what may go out now from the queue to the flight. */
 static bool tcpstore_client_send_queue(struct tcpstore_client *c)
 {
-    while (c->queue && c->out.len - c->out_begin < ENOUGH_OUTPUT) {
+    while (c->queue && c->out.len - c->out_begin < CLIENT_ENOUGH_OUTPUT) {
         struct client_request *request = c->queue;
         int byte = tcpstore_op_byte(request->question.op, c->dialect);
         struct dl_error err = {0};
@@ -387,9 +387,9 @@ static bool tcpstore_client_take_replies(struct tcpstore_client *c)
 /* 1: as much as there was; 0: nothing more will come. */
 static int tcpstore_client_receive(struct tcpstore_client *c)
 {
-    uint8_t bytes[READ_BYTES];
+    uint8_t bytes[CLIENT_READ_BYTES];
 
-    for (int i = 0; i < READS_AT_ONCE; i++) {
+    for (int i = 0; i < CLIENT_READS_AT_ONCE; i++) {
         ssize_t n = recv(c->fd, bytes, sizeof bytes, MSG_DONTWAIT);
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -485,7 +485,7 @@ struct tcpstore_client *tcpstore_client_new(const struct tcpstore_client_options
     c->options = *options;
     c->options.host = NULL;
     if (c->options.timeout_ms == 0)
-        c->options.timeout_ms = TIMEOUT_MS;
+        c->options.timeout_ms = CLIENT_TIMEOUT_MS;
     c->fd = c->closing_fd = -1;
     c->host = must_strdup(options->host);
     if (asprintf(&c->endpoint, form, options->host, (unsigned)options->port) < 0)

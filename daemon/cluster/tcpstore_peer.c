@@ -6,7 +6,7 @@
 
 enum {
     /* Bytes that a peer may leave unread before its next requests wait. */
-    ENOUGH_OUTPUT = 256 << 10,
+    PEER_ENOUGH_OUTPUT = 256 << 10,
     /* Bytes that an idle buffer keeps. */
     RETAINED_MAX = 16 << 10,
 };
@@ -199,7 +199,7 @@ void tcpstore_tell_span(struct tcpstore_peer *peer, struct dl_span span)
 
 bool tcpstore_peer_wants_input(const struct tcpstore_peer *peer)
 {
-    return !peer->why && peer->out.len - peer->out_begin < ENOUGH_OUTPUT;
+    return !peer->why && peer->out.len - peer->out_begin < PEER_ENOUGH_OUTPUT;
 }
 
 static int tcpstore_peer_sniff(struct tcpstore_peer *peer, const uint8_t *data, size_t len)

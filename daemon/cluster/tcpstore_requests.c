@@ -7,7 +7,7 @@
 
 enum { MOST_WATCHES = 1024 /* of a peer */, NUMBER_TEXT = 24 };
 
-static const struct dl_span nothing = {.data = NULL, .len = 0};
+static const struct dl_span tcpstore_nothing = {.data = NULL, .len = 0};
 
 static int tcpstore_requests_full(struct tcpstore_peer *peer)
 {
@@ -94,7 +94,7 @@ static int tcpstore_requests_set(struct tcpstore_peer *peer, struct tcpstore_fie
     struct dl_span key = tcpstore_take_span(fields);
     struct dl_span value = tcpstore_take_span(fields);
 
-    return tcpstore_requests_store(peer, tcpstore_enter(peer->store, key), value, nothing);
+    return tcpstore_requests_store(peer, tcpstore_enter(peer->store, key), value, tcpstore_nothing);
 }
 
 static int tcpstore_requests_append(struct tcpstore_peer *peer, struct tcpstore_fields *fields)
@@ -103,7 +103,8 @@ static int tcpstore_requests_append(struct tcpstore_peer *peer, struct tcpstore_
     struct dl_span tail = tcpstore_take_span(fields);
     struct tcpstore_entry *entry = tcpstore_enter(peer->store, key);
 
-    return tcpstore_requests_store(peer, entry, entry ? tcpstore_value(entry) : nothing, tail);
+    return tcpstore_requests_store(peer, entry, entry ? tcpstore_value(entry) : tcpstore_nothing,
+                                   tail);
 }
 
 static bool tcpstore_requests_is_value(const struct tcpstore_entry *entry, struct dl_span value)
@@ -127,7 +128,7 @@ static int tcpstore_requests_compare_set(struct tcpstore_peer *peer, struct tcps
 
     if (present ? tcpstore_requests_is_value(entry, expected) : expected.len == 0) {
         if ((r = tcpstore_requests_store(peer, tcpstore_enter(peer->store, key), desired,
-                                         nothing)) == 0)
+                                         tcpstore_nothing)) == 0)
             tcpstore_tell_span(peer, desired);
     } else {
         tcpstore_tell_span(peer, present ? tcpstore_value(entry) : expected);
@@ -144,7 +145,7 @@ static int tcpstore_requests_get(struct tcpstore_peer *peer, struct tcpstore_fie
     else if (peer->dialect == TCPSTORE_V1)
         return tcpstore_break(peer, ENOENT, "it requested a key that does not exist");
     else
-        tcpstore_tell_span(peer, nothing);
+        tcpstore_tell_span(peer, tcpstore_nothing);
     return 0;
 }
 
@@ -211,7 +212,7 @@ static int tcpstore_requests_add(struct tcpstore_peer *peer, struct tcpstore_fie
     if (!entry)
         entry = tcpstore_enter(peer->store, key);
     if ((r = tcpstore_requests_store(peer, entry, tcpstore_requests_number_text(number, text),
-                                     nothing)) == 0)
+                                     tcpstore_nothing)) == 0)
         tcpstore_tell_i64(peer, number);
     return r;
 }
@@ -222,7 +223,8 @@ static void tcpstore_requests_delete(struct tcpstore_peer *peer, struct tcpstore
     bool present = entry && entry->present;
 
     if (present) {
-        tcpstore_requests_tell_watchers(entry, TCPSTORE_KEY_DELETED, nothing, nothing);
+        tcpstore_requests_tell_watchers(entry, TCPSTORE_KEY_DELETED, tcpstore_nothing,
+                                        tcpstore_nothing);
         tcpstore_unstore(peer->store, entry);
         tcpstore_tidy(peer->store, entry);
     }
@@ -337,7 +339,7 @@ static int tcpstore_requests_barrier(struct tcpstore_peer *peer, struct tcpstore
     if (number < INT64_MAX)
         number++;
     if (!entry || tcpstore_store(peer->store, entry, tcpstore_requests_number_text(number, text),
-                                 nothing) < 0) {
+                                 tcpstore_nothing) < 0) {
         tcpstore_tidy(peer->store, entry);
         return tcpstore_requests_full(peer);
     }

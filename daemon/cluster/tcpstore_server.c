@@ -15,8 +15,8 @@ enum {
     BACKLOG = 4096, /* the kernel lowers it to net.core.somaxconn */
     ACCEPT_AT_ONCE = 64,
     PAUSE_MS = 100, /* when the process has no descriptors left */
-    READ_BYTES = 64 << 10,
-    READS_AT_ONCE = 4, /* then it is the others' turn */
+    SERVER_READ_BYTES = 64 << 10,
+    SERVER_READS_AT_ONCE = 4, /* then it is the others' turn */
     PEERS = 16384,
     STALL_MS = 60000,
     LINGER_TURNS = 32, /* of the loop, some 15 us in all */
@@ -45,7 +45,7 @@ struct tcpstore_server {
     uv_timer_t stall;
     uv_idle_t linger;
     int turns; /* that are left of those */
-    uint8_t bytes[READ_BYTES];
+    uint8_t bytes[SERVER_READ_BYTES];
 };
 
 /* ---- the end of things ---------------------------------------------------------------------- */
@@ -183,7 +183,7 @@ static bool tcpstore_server_receive(struct conn *c)
 {
     struct tcpstore_server *s = c->server;
 
-    for (int i = 0; i < READS_AT_ONCE && tcpstore_peer_wants_input(c->peer); i++) {
+    for (int i = 0; i < SERVER_READS_AT_ONCE && tcpstore_peer_wants_input(c->peer); i++) {
         ssize_t n = recv(c->fd, s->bytes, sizeof s->bytes, MSG_DONTWAIT);
 
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))

@@ -10,7 +10,7 @@ struct op_info {
     const char *reply;
 };
 
-static const struct op_info infos[TCPSTORE_OPS] = {
+static const struct op_info tcpstore_infos[TCPSTORE_OPS] = {
 #define OP(NAME, v1, v2, request, reply) [TCPSTORE_##NAME] = {#NAME, v1, v2, request, reply},
 #include "daemon/cluster/tcpstore_ops.def"
 #undef OP
@@ -18,22 +18,22 @@ static const struct op_info infos[TCPSTORE_OPS] = {
 
 const char *tcpstore_op_name(enum tcpstore_op op)
 {
-    return infos[op].name;
+    return tcpstore_infos[op].name;
 }
 
 const char *tcpstore_op_request(enum tcpstore_op op)
 {
-    return infos[op].request;
+    return tcpstore_infos[op].request;
 }
 
 const char *tcpstore_op_reply(enum tcpstore_op op)
 {
-    return infos[op].reply;
+    return tcpstore_infos[op].reply;
 }
 
 int tcpstore_op_byte(enum tcpstore_op op, enum tcpstore_dialect dialect)
 {
-    return dialect == TCPSTORE_V1 ? infos[op].v1 : infos[op].v2;
+    return dialect == TCPSTORE_V1 ? tcpstore_infos[op].v1 : tcpstore_infos[op].v2;
 }
 
 /* ---- numbers -------------------------------------------------------------------------------- */
@@ -85,12 +85,12 @@ int tcpstore_put_span(struct dl_buffer *out, struct dl_span span)
 
 int tcpstore_put_hello(struct dl_buffer *out, uint32_t nonce)
 {
-    int r = tcpstore_put_u8(out, (uint8_t)infos[TCPSTORE_VALIDATE].v2);
+    int r = tcpstore_put_u8(out, (uint8_t)tcpstore_infos[TCPSTORE_VALIDATE].v2);
 
     if (r == 0)
         r = tcpstore_put_u32(out, TCPSTORE_MAGIC);
     if (r == 0)
-        r = tcpstore_put_u8(out, (uint8_t)infos[TCPSTORE_PING].v2);
+        r = tcpstore_put_u8(out, (uint8_t)tcpstore_infos[TCPSTORE_PING].v2);
     return r < 0 ? r : tcpstore_put_u32(out, nonce);
 }
 
@@ -211,7 +211,7 @@ int tcpstore_sniff(const uint8_t *data, size_t len, enum tcpstore_dialect *ret)
 
     if (len == 0)
         return 0;
-    if (data[0] == infos[TCPSTORE_VALIDATE].v2) {
+    if (data[0] == tcpstore_infos[TCPSTORE_VALIDATE].v2) {
         if (len < 5)
             return 0;
         if (tcpstore_wire_load_u32(data + 1) == TCPSTORE_MAGIC) {
@@ -236,12 +236,12 @@ int tcpstore_scan_request(struct tcpstore_scan *scan, enum tcpstore_dialect dial
     if (tcpstore_wire_find_op(dialect, data[0], &op) < 0)
         return -EBADMSG;
     if (!scan->field)
-        *scan = (struct tcpstore_scan){.field = infos[op].request, .at = 1};
+        *scan = (struct tcpstore_scan){.field = tcpstore_infos[op].request, .at = 1};
     if ((r = tcpstore_wire_scan_fields(scan, data, len)) <= 0)
         return r;
     *ret = (struct tcpstore_request){.op = op, .bytes = scan->at, .count = 1};
     ret->fields.at = data + 1;
-    if (infos[op].request[0] == '*')
+    if (tcpstore_infos[op].request[0] == '*')
         ret->count = (uint64_t)tcpstore_take_i64(&ret->fields);
     *scan = (struct tcpstore_scan){0};
     return 1;
@@ -253,7 +253,7 @@ int tcpstore_scan_reply(struct tcpstore_scan *scan, enum tcpstore_op op, uint64_
     int r;
 
     if (!scan->field) {
-        *scan = (struct tcpstore_scan){.field = infos[op].reply};
+        *scan = (struct tcpstore_scan){.field = tcpstore_infos[op].reply};
         if (*scan->field == '+') {
             scan->field++;
             tcpstore_wire_begin_group(scan, keys);

@@ -12,8 +12,6 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-enum { PATH_ROOM = DL_BOUND_PATH_BYTES };
-
 /* A folder that was met. */
 struct met {
     struct class_index_dir dir; /* its path and place in the list follow at the end */
@@ -23,7 +21,7 @@ struct met {
     ino_t ino;
 };
 
-struct walk {
+struct class_list_walk {
     const char *root;
     const struct class_files *wanted;
     const struct data_env *env;
@@ -157,7 +155,7 @@ static bool class_list_is_wanted(const struct class_files *wanted, const char *n
 static bool class_list_is_dir(const char *folder, const struct dirent *entry,
                               const struct data_env *env)
 {
-    char path[PATH_ROOM];
+    char path[DL_BOUND_PATH_BYTES];
     struct stat st;
 
     if (entry->d_type != DT_LNK && entry->d_type != DT_UNKNOWN)
@@ -175,8 +173,9 @@ static DIR *class_list_closedirp(DIR **dir)
 }
 
 /* Names of the folders and of the wanted files in it, each sorted; `files`: NULL, none is. */
-static int class_list_read_folder(const struct walk *walk, const char *path, struct names *dirs,
-                                  struct names *files, struct stat *ret_st, struct dl_error *err)
+static int class_list_read_folder(const struct class_list_walk *walk, const char *path,
+                                  struct names *dirs, struct names *files, struct stat *ret_st,
+                                  struct dl_error *err)
 {
     _cleanup_fd_ int fd = -1;
     struct dirent *entry;
@@ -218,7 +217,8 @@ static int class_list_read_folder(const struct walk *walk, const char *path, str
 
 /* ---- walking through one class -------------------------------------------------------------- */
 
-static int class_list_add_met(struct walk *walk, const char *path, uint32_t label, size_t parent)
+static int class_list_add_met(struct class_list_walk *walk, const char *path, uint32_t label,
+                              size_t parent)
 {
     if (walk->n == walk->room) {
         size_t room = 2 * walk->room + 64;
@@ -236,7 +236,7 @@ static int class_list_add_met(struct walk *walk, const char *path, uint32_t labe
     return 0;
 }
 
-static int class_list_check_loop(const struct walk *walk, size_t i, const char *path,
+static int class_list_check_loop(const struct class_list_walk *walk, size_t i, const char *path,
                                  struct dl_error *err)
 {
     const struct met *met = &walk->met[i];
@@ -250,23 +250,23 @@ static int class_list_check_loop(const struct walk *walk, size_t i, const char *
 }
 
 /* `path` of the folder `i` from the root on becomes one that can be opened. */
-static int class_list_full_path(const struct walk *walk, const char *dir,
-                                char ret[static PATH_ROOM], struct dl_error *err)
+static int class_list_full_path(const struct class_list_walk *walk, const char *dir,
+                                char ret[static DL_BOUND_PATH_BYTES], struct dl_error *err)
 {
-    int len = snprintf(ret, PATH_ROOM, "%s/%s", walk->root, dir);
+    int len = snprintf(ret, DL_BOUND_PATH_BYTES, "%s/%s", walk->root, dir);
 
-    if (len < 0 || len >= PATH_ROOM)
+    if (len < 0 || len >= DL_BOUND_PATH_BYTES)
         return dl_error_set(err, ENAMETOOLONG, walk->root,
                             "a path below it has more than %d bytes: %.64s...; shorten its "
                             "folders' names",
-                            PATH_ROOM - 1, dir);
+                            DL_BOUND_PATH_BYTES - 1, dir);
     return 0;
 }
 
-static int class_list_read_met(struct walk *walk, size_t i, struct names *dirs, struct names *files,
-                               struct dl_error *err)
+static int class_list_read_met(struct class_list_walk *walk, size_t i, struct names *dirs,
+                               struct names *files, struct dl_error *err)
 {
-    char path[PATH_ROOM], below[PATH_ROOM];
+    char path[DL_BOUND_PATH_BYTES], below[DL_BOUND_PATH_BYTES];
     struct stat st;
     int r;
 
@@ -298,7 +298,7 @@ static int class_list_compare_paths(const void *a, const void *b)
 }
 
 /* Everything below one class; *ret_found: whether there is a file. */
-static int class_list_walk_class(struct walk *walk, const char *name, uint32_t label,
+static int class_list_walk_class(struct class_list_walk *walk, const char *name, uint32_t label,
                                  bool *ret_found, struct dl_error *err)
 {
     size_t first = walk->n;
@@ -322,7 +322,7 @@ static int class_list_walk_class(struct walk *walk, const char *name, uint32_t l
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-static void class_list_walk_deinit(struct walk *walk)
+static void class_list_walk_deinit(struct class_list_walk *walk)
 {
     for (size_t i = 0; i < walk->n; i++)
         free(walk->met[i].path);
@@ -331,7 +331,7 @@ static void class_list_walk_deinit(struct walk *walk)
 }
 
 /* Names alone: to open each file, or only to ask for its size, would take minutes. */
-static uint64_t class_list_hash(const struct walk *walk)
+static uint64_t class_list_hash(const struct class_list_walk *walk)
 {
     struct file_hasher hasher;
 
@@ -354,7 +354,7 @@ static int class_list_put_text(struct dl_buffer *out, const char *text, uint64_t
 }
 
 /* Puts down folders with files, in order; the others are forgotten. -ENOMEM. */
-static int class_list_put_dirs(struct walk *walk, struct class_index_head *head)
+static int class_list_put_dirs(struct class_list_walk *walk, struct class_index_head *head)
 {
     uint64_t at;
     int r = 0;
@@ -401,7 +401,7 @@ bool class_list_of(struct shared_index *index, struct class_list *ret)
     return true;
 }
 
-static int class_list_walk_classes(struct walk *walk, const struct names *classes,
+static int class_list_walk_classes(struct class_list_walk *walk, const struct names *classes,
                                    struct dl_error *err)
 {
     char empty[256] = "";
@@ -428,7 +428,7 @@ static int class_list_walk_classes(struct walk *walk, const struct names *classe
 }
 
 /* The whole index of what is below the root, in walk->out. */
-static int class_list_walk(struct walk *walk, struct dl_error *err)
+static int class_list_walk(struct class_list_walk *walk, struct dl_error *err)
 {
     struct class_index_head head = {0};
     struct names classes = {0};
@@ -460,7 +460,7 @@ static int class_list_make_at(const char *root, const struct class_files *wanted
                               const struct data_env *env, struct class_list *ret,
                               struct dl_error *err)
 {
-    struct walk walk = {.root = root, .wanted = wanted, .env = env};
+    struct class_list_walk walk = {.root = root, .wanted = wanted, .env = env};
     struct shared_index index;
     int r = class_list_walk(&walk, err);
 

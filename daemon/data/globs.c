@@ -64,7 +64,7 @@ void file_list_deinit(struct file_list *list)
 
 /* ---- ranges --------------------------------------------------------------------------------- */
 
-struct range {
+struct globs_range {
     const char *begin; /* of "{000..127}" */
     const char *end;   /* behind it */
     uint64_t first;
@@ -87,9 +87,9 @@ static int globs_take_digits(const char *at, uint64_t *ret)
     return n;
 }
 
-static bool globs_take_range(const char *at, struct range *ret)
+static bool globs_take_range(const char *at, struct globs_range *ret)
 {
-    struct range range = {.begin = at};
+    struct globs_range range = {.begin = at};
     int first, last;
 
     first = globs_take_digits(at + 1, &range.first);
@@ -108,7 +108,7 @@ static bool globs_take_range(const char *at, struct range *ret)
 }
 
 /* Braces that hold anything else are part of the name. */
-static bool globs_find_range(const char *path, struct range *ret)
+static bool globs_find_range(const char *path, struct globs_range *ret)
 {
     for (const char *at = strchr(path, '{'); at; at = strchr(at + 1, '{')) {
         if (globs_take_range(at, ret))
@@ -121,7 +121,7 @@ static bool globs_find_range(const char *path, struct range *ret)
 static int globs_expand_ranges(struct file_list *list, const char *path, const char *pattern,
                                struct dl_error *err)
 {
-    struct range range;
+    struct globs_range range;
     int r = 0;
 
     if (!globs_find_range(path, &range))
@@ -163,14 +163,14 @@ static _Thread_local struct {
     int code;
     const struct data_env *env; /* borrowed, for a call with a reader, or with progress */
     uint64_t looked_at;         /* names, in all directories of a pattern */
-} glob_context;
+} globs_context;
 
 static int globs_note_failure(const char *dir, int code)
 {
     if (code == ENOENT)
         return 0;
-    snprintf(glob_context.dir, sizeof glob_context.dir, "%s", dir);
-    glob_context.code = code;
+    snprintf(globs_context.dir, sizeof globs_context.dir, "%s", dir);
+    globs_context.code = code;
     return 1;
 }
 
@@ -180,7 +180,7 @@ static int globs_note_failure(const char *dir, int code)
 static void *globs_open_directory(const char *path)
 {
     _cleanup_fd_ int fd = -1;
-    int r = source_open_directory(path, glob_context.env, &fd, NULL);
+    int r = source_open_directory(path, globs_context.env, &fd, NULL);
     DIR *dir = r == 0 ? fdopendir(fd) : NULL;
 
     if (r < 0)
@@ -192,8 +192,8 @@ static void *globs_open_directory(const char *path)
 
 static struct dirent *globs_read_directory(void *dir)
 {
-    if (++glob_context.looked_at % DATA_TELL_EVERY == 0)
-        data_tell(glob_context.env, "names looked at", glob_context.looked_at, UINT64_MAX);
+    if (++globs_context.looked_at % DATA_TELL_EVERY == 0)
+        data_tell(globs_context.env, "names looked at", globs_context.looked_at, UINT64_MAX);
     return readdir(dir);
 }
 
@@ -204,7 +204,7 @@ static void globs_close_directory(void *dir)
 
 static int globs_stat_as(const char *path, bool follow, struct stat *ret)
 {
-    int r = source_stat(path, follow, glob_context.env, ret);
+    int r = source_stat(path, follow, globs_context.env, ret);
 
     if (r < 0)
         errno = -r;
@@ -223,8 +223,8 @@ static int globs_lstat(const char *path, struct stat *ret)
 
 static void globs_look_by_ourselves(const struct data_env *env, glob_t *found)
 {
-    glob_context.env = env;
-    glob_context.looked_at = 0;
+    globs_context.env = env;
+    globs_context.looked_at = 0;
     found->gl_opendir = globs_open_directory;
     found->gl_readdir = globs_read_directory;
     found->gl_closedir = globs_close_directory;
@@ -247,8 +247,8 @@ static int globs_judge_glob(int r, const char *pattern, struct dl_error *err)
                             "matches no file; if it is a file's name, write a backslash before "
                             "each * ? [ in it");
     case GLOB_ABORTED:
-        return dl_error_set(err, glob_context.code, pattern, "%s cannot be searched: %s",
-                            glob_context.dir, strerror(glob_context.code));
+        return dl_error_set(err, globs_context.code, pattern, "%s cannot be searched: %s",
+                            globs_context.dir, strerror(globs_context.code));
     default:
         return globs_out_of_memory(err);
     }

@@ -26,8 +26,8 @@ struct guarded {
 };
 
 /* A signal's handler has no other way to its data. */
-static struct guard *installed;
-static struct sigaction before;
+static struct guard *guard_installed;
+static struct sigaction guard_before;
 
 /* ---- the signal ----------------------------------------------------------------------------- */
 
@@ -65,27 +65,28 @@ static bool guard_give_zeroes(struct guarded *file, uintptr_t at)
 /* Of any other memory it is what it was: the access is done again, and whoever handled it does. */
 static void guard_on_sigbus(int number, siginfo_t *info, void *context)
 {
-    struct guarded *file = installed ? guard_find(installed, (uintptr_t)info->si_addr) : NULL;
+    struct guarded *file =
+        guard_installed ? guard_find(guard_installed, (uintptr_t)info->si_addr) : NULL;
 
     (void)context;
     if (!file || !guard_give_zeroes(file, (uintptr_t)info->si_addr))
-        (void)sigaction(number, &before, NULL);
+        (void)sigaction(number, &guard_before, NULL);
 }
 
 void guard_install(struct guard *guard)
 {
     struct sigaction action = {.sa_sigaction = guard_on_sigbus, .sa_flags = SA_SIGINFO};
 
-    if (!installed)
-        (void)sigaction(SIGBUS, &action, &before);
-    installed = guard;
+    if (!guard_installed)
+        (void)sigaction(SIGBUS, &action, &guard_before);
+    guard_installed = guard;
 }
 
 void guard_uninstall(void)
 {
-    if (installed)
-        (void)sigaction(SIGBUS, &before, NULL);
-    installed = NULL;
+    if (guard_installed)
+        (void)sigaction(SIGBUS, &guard_before, NULL);
+    guard_installed = NULL;
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct kind_entry entries[] = {
+static const struct kind_entry kinds_entries[] = {
     {DATASET_RANGE, "either", "nothing: sample i is the number i"},
     {DATASET_IDX, "map", "files of MNIST, plain or with gzip"},
     {DATASET_NPY, "map", "NumPy's .npy"},
@@ -50,8 +50,8 @@ static bool kinds_have_brotli(void)
 
 const struct kind_entry *data_kinds(size_t *ret_count)
 {
-    *ret_count = ARRAY_SIZE(entries);
-    return entries;
+    *ret_count = ARRAY_SIZE(kinds_entries);
+    return kinds_entries;
 }
 
 /* ---- what is missing ------------------------------------------------------------------------ */
@@ -69,7 +69,7 @@ static const struct {
     uint32_t kinds;
     bool (*is_there)(void);
     const char *lacks;
-} parts[] = {
+} kinds_parts[] = {
     {KIND(TEXT), spm_is_built,
      "without the tokenizer sentencepiece, as this build has no libsentencepiece"},
     {TOKENIZED, tokenizer_is_built,
@@ -96,9 +96,9 @@ bool data_kind_lacks(enum dataset_kind kind, struct kind_lacks *ret)
     const char *no_tiff = bit & PICTURED ? image_tiff_missing() : NULL;
 
     ret->text[0] = '\0';
-    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
-        if (bit & parts[i].kinds && !parts[i].is_there())
-            kinds_say(ret, "", parts[i].lacks);
+    for (size_t i = 0; i < ARRAY_SIZE(kinds_parts); i++) {
+        if (bit & kinds_parts[i].kinds && !kinds_parts[i].is_there())
+            kinds_say(ret, "", kinds_parts[i].lacks);
     }
     if (no_tiff)
         kinds_say(ret, "without TIFF, as ", no_tiff);

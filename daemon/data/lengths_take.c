@@ -8,8 +8,8 @@
 #include <errno.h>
 
 enum {
-    AT_ONCE = 4096,               /* samples, between two words of progress */
-    WORTH_NS = 250 * 1000 * 1000, /* what took less is not worth a file in the cache */
+    LENGTHS_AT_ONCE = 4096,               /* samples, between two words of progress */
+    LENGTHS_WORTH_NS = 250 * 1000 * 1000, /* what took less is not worth a file in the cache */
 };
 
 static int lengths_take_scan(struct dataset *ds, const struct dl_spec *spec,
@@ -19,7 +19,7 @@ static int lengths_take_scan(struct dataset *ds, const struct dl_spec *spec,
     int r = 0;
 
     for (uint64_t i = 0, n; i < ds->length && r == 0; i += n) {
-        n = min_u64(ds->length - i, AT_ONCE);
+        n = min_u64(ds->length - i, LENGTHS_AT_ONCE);
         r = dataset_lengths(ds, spec->batch.length_of, i, n, lengths + i, &bad, err);
         if (r == 0)
             data_tell(env, "lengths", i + n, ds->length);
@@ -45,7 +45,7 @@ int lengths_take(struct dataset *ds, const struct dl_spec *spec, const struct da
         fingerprint = lengths_fingerprint(&spec->dataset, spec->batch.length_of, env);
     if (!fingerprint || lengths_cache_load(dir, fingerprint, ds->length, lengths) < 0) {
         r = lengths_take_scan(ds, spec, env, lengths, err);
-        if (r == 0 && fingerprint && clock_ns() - began > WORTH_NS)
+        if (r == 0 && fingerprint && clock_ns() - began > LENGTHS_WORTH_NS)
             /* A cache that cannot be written is no loss but of time. */
             (void)!lengths_cache_store(dir, fingerprint, ds->length, lengths, NULL);
     }

@@ -157,7 +157,7 @@ static int reader_check(const struct reader *reader, int fd, const struct stat *
 
 /* ---- the way there -------------------------------------------------------------------------- */
 
-struct walk {
+struct reader_walk {
     const struct reader *reader;
     struct reader_place *place; /* at: the directory whose descriptor is `fd`; "": the root */
     char rest[PATH_MAX];        /* of the path, behind it */
@@ -165,7 +165,7 @@ struct walk {
     unsigned turns;             /* links followed, and ".." */
 };
 
-static int reader_walk_begin(struct walk *w)
+static int reader_walk_begin(struct reader_walk *w)
 {
     close_fdp(&w->fd);
     w->place->at[0] = '\0';
@@ -174,7 +174,7 @@ static int reader_walk_begin(struct walk *w)
 }
 
 /* Begins anew, with `to` in the place of what was walked so far and `rest` behind it. */
-static int reader_walk_turn(struct walk *w, const char *directory, const char *to)
+static int reader_walk_turn(struct reader_walk *w, const char *directory, const char *to)
 {
     char path[PATH_MAX];
     int len = snprintf(path, sizeof path, "%s/%s%s", directory, to, w->rest);
@@ -188,7 +188,7 @@ static int reader_walk_turn(struct walk *w, const char *directory, const char *t
 }
 
 /* Moves the next name from the rest to `name`; false: there is none. *ret_last: none follows. */
-static bool reader_take_name(struct walk *w, char name[static NAME_MAX + 1], bool *ret_last,
+static bool reader_take_name(struct reader_walk *w, char name[static NAME_MAX + 1], bool *ret_last,
                              int *ret_code)
 {
     const char *begin = w->rest + strspn(w->rest, "/");
@@ -206,7 +206,7 @@ static bool reader_take_name(struct walk *w, char name[static NAME_MAX + 1], boo
 }
 
 /* The directory above; its name is known, since there are no links in it. */
-static int reader_walk_up(struct walk *w)
+static int reader_walk_up(struct reader_walk *w)
 {
     char above[PATH_MAX];
     const char *slash = strrchr(w->place->at, '/');
@@ -216,7 +216,7 @@ static int reader_walk_up(struct walk *w)
     return reader_walk_turn(w, above, "");
 }
 
-static int reader_walk_link(struct walk *w, int link)
+static int reader_walk_link(struct reader_walk *w, int link)
 {
     char target[PATH_MAX], directory[PATH_MAX];
     ssize_t len = readlinkat(link, "", target, sizeof target - 1);
@@ -231,7 +231,7 @@ static int reader_walk_link(struct walk *w, int link)
 }
 
 /* Into what is there under that name. */
-static int reader_walk_into(struct walk *w, int *fd, const char *name)
+static int reader_walk_into(struct reader_walk *w, int *fd, const char *name)
 {
     size_t len = strlen(w->place->at), more = strlen(name);
 
@@ -245,7 +245,7 @@ static int reader_walk_into(struct walk *w, int *fd, const char *name)
 }
 
 /* The reader may look up names in the directory that the walk is at. */
-static int reader_may_search(struct walk *w)
+static int reader_may_search(struct reader_walk *w)
 {
     struct stat st;
 
@@ -258,7 +258,7 @@ static int reader_may_search(struct walk *w)
     return r;
 }
 
-static int reader_walk_step(struct walk *w, const char *name, bool follow)
+static int reader_walk_step(struct reader_walk *w, const char *name, bool follow)
 {
     struct stat st;
     int r = reader_may_search(w);
@@ -274,7 +274,7 @@ static int reader_walk_step(struct walk *w, const char *name, bool follow)
                                          : reader_walk_into(w, &next, name);
 }
 
-static int reader_walk(struct walk *w, bool follow)
+static int reader_walk(struct reader_walk *w, bool follow)
 {
     char name[NAME_MAX + 1];
     bool last = false;
@@ -291,7 +291,7 @@ static int reader_walk(struct walk *w, bool follow)
 int reader_find(const struct reader *reader, const char *path, bool follow,
                 struct reader_place *place, int *ret_fd)
 {
-    struct walk w = {.reader = reader, .place = place, .fd = -1};
+    struct reader_walk w = {.reader = reader, .place = place, .fd = -1};
     int r;
 
     *place = (struct reader_place){0};

@@ -14,7 +14,7 @@
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "files are mapped whole: 64-bit only");
 
 /* What `data` of an empty source points to: memcpy of 0 bytes still wants a valid pointer. */
-static const uint8_t nothing[1];
+static const uint8_t source_nothing[1];
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
@@ -192,7 +192,7 @@ static int source_check_type(const struct stat *st, const char *path, struct dl_
 static int source_map_file(int fd, uint64_t bytes, const char *path, struct source *ret,
                            struct dl_error *err)
 {
-    void *data = (void *)nothing;
+    void *data = (void *)source_nothing;
 
     if (bytes > 0) {
         data = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -327,7 +327,7 @@ int source_open_known(const char *path, const struct data_env *env, struct sourc
 int source_alloc(uint64_t bytes, const char *path, struct source *ret, uint8_t **ret_memory,
                  struct dl_error *err)
 {
-    void *memory = (void *)nothing;
+    void *memory = (void *)source_nothing;
 
     if (bytes > 0) {
         memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -14,7 +14,7 @@ static const struct {
     const char *magic;
     const char *name;
     bool built_in;
-} compressions[] = {
+} unpack_compressions[] = {
     [COMPRESSION_NONE] = {"", "none", true},
     [COMPRESSION_GZIP] = {"\x1f\x8b", "gzip", true},
     [COMPRESSION_ZSTD] = {"\x28\xb5\x2f\xfd", "zstd", HAVE_ZSTD},
@@ -26,9 +26,9 @@ static const struct {
 
 enum compression compression_of(const uint8_t *data, uint64_t bytes)
 {
-    for (enum compression c = COMPRESSION_GZIP; c < ARRAY_SIZE(compressions); c++) {
-        size_t len = strlen(compressions[c].magic);
-        if (bytes >= len && memcmp(data, compressions[c].magic, len) == 0)
+    for (enum compression c = COMPRESSION_GZIP; c < ARRAY_SIZE(unpack_compressions); c++) {
+        size_t len = strlen(unpack_compressions[c].magic);
+        if (bytes >= len && memcmp(data, unpack_compressions[c].magic, len) == 0)
             return c;
     }
     return COMPRESSION_NONE;
@@ -36,12 +36,12 @@ enum compression compression_of(const uint8_t *data, uint64_t bytes)
 
 const char *compression_name(enum compression compression)
 {
-    return compressions[compression].name;
+    return unpack_compressions[compression].name;
 }
 
 bool compression_is_built_in(enum compression compression)
 {
-    return compressions[compression].built_in;
+    return unpack_compressions[compression].built_in;
 }
 
 /* What comes out. */

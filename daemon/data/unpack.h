@@ -15,6 +15,8 @@ enum compression {
     COMPRESSION_XZ, /* the last two are known by sight alone */
 };
 
+enum { DEFLATE_MOST = 1032 }; /* bytes that one byte of deflate can become */
+
 /* By how the data begin. */
 enum compression compression_of(const uint8_t *data, uint64_t bytes);
 const char *compression_name(enum compression compression); /* "gzip" */

@@ -39,7 +39,7 @@
 #include "daemon/plan/mt19937.h"
 
 /* Draws made ahead of their swaps, so that the far ends of the swaps are already in the cache. */
-enum { BLOCK = 64 };
+enum { PERMUTE_BLOCK = 64 };
 
 /* Indices that go through the network side by side: each waits for its multiplications, one after
  * another, and so they wait together. */
@@ -113,7 +113,7 @@ uint64_t permute_torch_missing(const struct permute_torch *perm, uint64_t end)
 static void permute_swap_forward(struct permute_torch *perm, uint32_t *d, uint32_t first,
                                  uint32_t count)
 {
-    uint32_t partners[BLOCK];
+    uint32_t partners[PERMUTE_BLOCK];
     uint32_t left = (uint32_t)perm->length - first;
 
     for (uint32_t k = 0; k < count; k++) {
@@ -135,10 +135,10 @@ static void permute_swap_forward(struct permute_torch *perm, uint32_t *d, uint32
 /* One whole cycle, at `p`. */
 static void permute_shuffle_inside_out(struct permute_torch *perm, uint64_t *p)
 {
-    uint64_t partners[BLOCK];
+    uint64_t partners[PERMUTE_BLOCK];
 
-    for (uint64_t first = 0; first < perm->length; first += BLOCK) {
-        uint64_t count = min_u64(BLOCK, perm->length - first);
+    for (uint64_t first = 0; first < perm->length; first += PERMUTE_BLOCK) {
+        uint64_t count = min_u64(PERMUTE_BLOCK, perm->length - first);
 
         for (uint64_t k = 0; k < count; k++) {
             partners[k] = mt19937_next64(&perm->generator) % (first + k + 1);
@@ -157,7 +157,8 @@ void permute_torch_extend(struct permute_torch *perm, uint64_t end)
     assert(end <= perm->total);
     while (perm->done < end) {
         uint64_t first = perm->done % perm->length;
-        uint64_t count = perm->inside_out ? perm->length : min_u64(BLOCK, perm->length - first);
+        uint64_t count =
+            perm->inside_out ? perm->length : min_u64(PERMUTE_BLOCK, perm->length - first);
 
         if (perm->inside_out)
             permute_shuffle_inside_out(perm, perm->elements + perm->done);

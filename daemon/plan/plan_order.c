@@ -8,12 +8,12 @@
 #include <errno.h>
 
 /* Indices whose lengths are fetched ahead of their turn: they lie anywhere in memory. */
-enum { BLOCK = 64 };
+enum { PLAN_ORDER_BLOCK = 64 };
 
 /* The sampler's order without what is empty or too long. */
 int token_take_order(struct token_plan *plan, struct sampler *sampler)
 {
-    uint32_t block[BLOCK];
+    uint32_t block[PLAN_ORDER_BLOCK];
     uint32_t *members = calloc(max_u64(sampler->count, 1), sizeof *members);
 
     if (!members)
@@ -21,8 +21,8 @@ int token_take_order(struct token_plan *plan, struct sampler *sampler)
     plan->made.members = members;
     if (sampler->ops->extend && sampler->count > 0)
         sampler->ops->extend(sampler, sampler->count);
-    for (uint64_t first = 0; first < sampler->count; first += BLOCK) {
-        unsigned n = (unsigned)min_u64(BLOCK, sampler->count - first);
+    for (uint64_t first = 0; first < sampler->count; first += PLAN_ORDER_BLOCK) {
+        unsigned n = (unsigned)min_u64(PLAN_ORDER_BLOCK, sampler->count - first);
 
         for (unsigned i = 0; i < n; i++) {
             block[i] = (uint32_t)sampler->ops->at(sampler, first + i);

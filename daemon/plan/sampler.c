@@ -195,7 +195,7 @@ static bool sampler_mixture_fits(const struct plan_params *params)
            params->num_samples == 0 && !params->replacement;
 }
 
-static const struct sampler_kind {
+static const struct sampler_maker {
     bool (*fits)(const struct plan_params *params);
     int (*make)(const struct plan_params *params, struct sampler **ret);
 } sampler_kinds[] = {
@@ -210,7 +210,7 @@ int sampler_new(const struct plan_params *params, struct sampler **ret)
     if (params->length >= UINT64_C(1) << 63 || params->num_samples >= UINT64_C(1) << 63 ||
         params->order > PLAN_NATIVE || params->sampler >= ARRAY_SIZE(sampler_kinds))
         return -EINVAL;
-    const struct sampler_kind *kind = &sampler_kinds[params->sampler];
+    const struct sampler_maker *kind = &sampler_kinds[params->sampler];
     if (params->changes && params->sampler != PLAN_WEIGHTS)
         return -EINVAL;
     return kind->fits(params) ? kind->make(params, ret) : -EINVAL;

@@ -24,7 +24,7 @@
 
 enum {
     PRIVATE_PATIENCE_MS = 30 * 1000, /* for a private daemon's first client */
-    END_MS = 10 * 1000,              /* for what was ended to be gone, workers above all */
+    DAEMON_END_MS = 10 * 1000,       /* for what was ended to be gone, workers above all */
 };
 
 static void daemon_finish(struct daemon *d);
@@ -486,7 +486,7 @@ static void daemon_finish(struct daemon *d)
     if (d->owner_fd >= 0)
         uv_close((uv_handle_t *)&d->owner, NULL);
     retired_end(&d->retired);
-    uv_timer_start(&d->end, daemon_on_end, END_MS, 0);
+    uv_timer_start(&d->end, daemon_on_end, DAEMON_END_MS, 0);
 }
 
 static void daemon_default_socket(struct config *config)

@@ -33,15 +33,16 @@ enum {
     OPT_HELP
 };
 
-static const struct option options[] = {{"config", required_argument, NULL, OPT_CONFIG},
-                                        {"socket", required_argument, NULL, OPT_SOCKET},
-                                        {"private", no_argument, NULL, OPT_PRIVATE},
-                                        {"client", required_argument, NULL, OPT_CLIENT},
-                                        {"stderr", required_argument, NULL, OPT_STDERR},
-                                        {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
-                                        {"version", no_argument, NULL, OPT_VERSION},
-                                        {"help", no_argument, NULL, OPT_HELP},
-                                        {NULL, 0, NULL, 0}};
+static const struct option dloaderd_options[] = {
+    {"config", required_argument, NULL, OPT_CONFIG},
+    {"socket", required_argument, NULL, OPT_SOCKET},
+    {"private", no_argument, NULL, OPT_PRIVATE},
+    {"client", required_argument, NULL, OPT_CLIENT},
+    {"stderr", required_argument, NULL, OPT_STDERR},
+    {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0}};
 
 /* One that this process was started with, not a standard one. */
 static bool dloaderd_parse_fd(const char *text, int *ret)
@@ -60,7 +61,7 @@ int main(int argc, char **argv)
     struct daemon_options o = {.client = -1, .errors = -1};
     int c;
 
-    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "", dloaderd_options, NULL)) != -1) {
         switch (c) {
         case OPT_CONFIG:
             o.config_path = optarg;

@@ -14,7 +14,7 @@
 #include <utlist.h>
 
 enum {
-    BACKLOG = 1024, /* those who wait while it pauses are not refused */
+    METRICS_BACKLOG = 1024, /* those who wait while it pauses are not refused */
     VISITORS_MAX = 32,
     VISIT_MS = 10 * 1000,      /* from the connection to the last byte of the answer */
     REQUEST_BYTES = 16 * 1024, /* for one visitor's headers */
@@ -222,7 +222,7 @@ static int metrics_http_bind_address(const char *listen_at, const union address 
         return metrics_http_cannot_listen(err, listen_at, errno);
     /* A daemon that follows another need not wait for connections that are only remembered. */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, &address->any, address_len(address)) < 0 || listen(fd, BACKLOG) < 0)
+    if (bind(fd, &address->any, address_len(address)) < 0 || listen(fd, METRICS_BACKLOG) < 0)
         return metrics_http_cannot_listen(err, listen_at, errno);
     return steal_fd(&fd);
 }

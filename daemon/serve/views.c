@@ -387,7 +387,7 @@ static const struct {
     const char *name;
     int (*make)(const struct daemon *d, struct value *ret);
     int (*make_for)(const struct daemon *d, uid_t uid, struct value *ret); /* in its place */
-} views[] = {
+} views_known[] = {
     {"status", views_status},   {"loaders", views_loaders},
     {"epochs", view_epochs},    {"workers", views_workers},
     {"ring", views_ring},       {"sessions", views_sessions},
@@ -401,10 +401,11 @@ static const struct {
 int views_make(const struct daemon *daemon, uid_t uid, const char *name, struct value *ret,
                struct dl_error *err)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(views); i++) {
-        if (strcmp(views[i].name, name) != 0)
+    for (size_t i = 0; i < ARRAY_SIZE(views_known); i++) {
+        if (strcmp(views_known[i].name, name) != 0)
             continue;
-        if ((views[i].make ? views[i].make(daemon, ret) : views[i].make_for(daemon, uid, ret)) < 0)
+        if ((views_known[i].make ? views_known[i].make(daemon, ret)
+                                 : views_known[i].make_for(daemon, uid, ret)) < 0)
             return dl_error_set(err, ENOMEM, name, "out of memory");
         return 0;
     }

@@ -105,7 +105,7 @@ static const char *views_epochs_state_of(const struct stream *s)
                                         : "running";
 }
 
-static const char *const priorities[] = {
+static const char *const views_priorities[] = {
     [PRIORITY_NORMAL] = "normal", [PRIORITY_HIGH] = "high", [PRIORITY_LOW] = "low"};
 
 static void views_epochs_add_epoch(struct row *row, const struct loader *l, const struct stream *s)
@@ -127,7 +127,7 @@ static void views_epochs_add_epoch(struct row *row, const struct loader *l, cons
     row_uint(row, "leased", s->in_state[STEP_LEASED]);
     row_uint(row, "pinned", s->in_state[STEP_PINNED]);
     row_uint(row, "credits", s->params.credits);
-    row_string(row, "priority", priorities[s->params.priority]);
+    row_string(row, "priority", views_priorities[s->params.priority]);
     row_uint(row, "samples", s->delivered.samples);
     row_uint(row, "left_out", session_left_out(s));
     views_epochs_add_tokens(row, s, age_ns);

@@ -4,11 +4,10 @@
  */
 #include "daemon/worker/sandbox.h"
 #include "daemon/worker/worker.h"
+#include "daemon/worker/worker_socket.h"
 
 #include <stdio.h>
 #include <sys/socket.h>
-
-enum { WORKER_SOCKET = 3 };
 
 /* ---- native datasets as its engine ------------------------------------------------------------
  */

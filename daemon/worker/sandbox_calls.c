@@ -27,7 +27,7 @@ enum { NR_FCHMODAT2 = 452, NR_SETXATTRAT = 463, NR_REMOVEXATTRAT = 466, NR_FILE_
 enum { IOPRIO_WHO_PROCESS = 1 }; /* only in the kernel's headers */
 
 /* Nobody who loads data has a use for these, whatever language it is written in. */
-static const char *const attacks[] = {
+static const char *const sandbox_attacks[] = {
     "acct",
     "add_key",
     "bpf",
@@ -64,7 +64,7 @@ static const char *const attacks[] = {
 };
 
 /* Other programs, processes, users, namespaces, networks, and what goes around a file's opening. */
-static const char *const outside[] = {
+static const char *const sandbox_outside[] = {
     /* programs and processes; clone() is looked at below */
     "execve", "execveat", "fork", "vfork", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo",
     "pidfd_getfd", "pidfd_send_signal", "process_madvise", "process_mrelease", "setrlimit",
@@ -80,7 +80,7 @@ static const char *const outside[] = {
 
 /* A file's name, rights, owner, times and place: with Landlock, too, which does not see them all.
  */
-static const char *const files[] = {
+static const char *const sandbox_file_calls[] = {
     "chmod",    "fchmod",    "fchmodat",  "chown",       "fchown",       "lchown",       "fchownat",
     "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr", "utime",
     "utimes",   "futimesat", "utimensat", "truncate",    "mkdir",        "mkdirat",      "rmdir",
@@ -127,7 +127,7 @@ static struct scmp_arg_cmp sandbox_calls_is_int(unsigned arg, uint32_t value)
 
 static void sandbox_calls_forbid_attacks(struct filter *f)
 {
-    sandbox_calls_forbid(f, attacks, ARRAY_SIZE(attacks));
+    sandbox_calls_forbid(f, sandbox_attacks, ARRAY_SIZE(sandbox_attacks));
     if (!SANDBOX_SANITIZED)
         sandbox_calls_forbid_number(f, SCMP_SYS(ptrace));
     /* Keys that its user never pressed. */
@@ -232,12 +232,12 @@ static void sandbox_calls_forbid_outside(struct filter *f, bool landlock)
 {
     static const int later[] = {NR_FCHMODAT2, NR_SETXATTRAT, NR_REMOVEXATTRAT, NR_FILE_SETATTR};
 
-    sandbox_calls_forbid(f, outside, ARRAY_SIZE(outside));
+    sandbox_calls_forbid(f, sandbox_outside, ARRAY_SIZE(sandbox_outside));
     sandbox_calls_forbid_processes(f);
     sandbox_calls_forbid_others(f);
     if (SANDBOX_COVERED)
         return;
-    sandbox_calls_forbid(f, files, ARRAY_SIZE(files));
+    sandbox_calls_forbid(f, sandbox_file_calls, ARRAY_SIZE(sandbox_file_calls));
     for (size_t i = 0; i < ARRAY_SIZE(later); i++)
         sandbox_calls_forbid_number(f, later[i]);
     if (!landlock)

@@ -46,23 +46,23 @@ struct path_beneath {
  * What a libc and other libraries read when they please: libraries that are loaded late, character
  * sets, time zones, what the machine is like.
  */
-static const char *const commons[] = {"/usr",
-                                      "/lib",
-                                      "/lib32",
-                                      "/lib64",
-                                      "/etc/ld.so.cache",
-                                      "/etc/ld.so.preload",
-                                      "/etc/localtime",
-                                      "/etc/alternatives",
-                                      "/sys/devices/system",
-                                      "/proc/cpuinfo",
-                                      "/proc/meminfo",
-                                      "/proc/stat",
-                                      "/proc/sys",
-                                      "/proc/self",
-                                      "/dev/zero",
-                                      "/dev/random",
-                                      "/dev/urandom"};
+static const char *const sandbox_commons[] = {"/usr",
+                                              "/lib",
+                                              "/lib32",
+                                              "/lib64",
+                                              "/etc/ld.so.cache",
+                                              "/etc/ld.so.preload",
+                                              "/etc/localtime",
+                                              "/etc/alternatives",
+                                              "/sys/devices/system",
+                                              "/proc/cpuinfo",
+                                              "/proc/meminfo",
+                                              "/proc/stat",
+                                              "/proc/sys",
+                                              "/proc/self",
+                                              "/dev/zero",
+                                              "/dev/random",
+                                              "/dev/urandom"};
 
 static uint64_t sandbox_files_handled_rights(int abi)
 {
@@ -112,8 +112,8 @@ void sandbox_files_begin(struct sandbox_files *files)
     if (files->abi >= ABI_SCOPE)
         attr.scoped = ABSTRACT_SOCKETS_AND_SIGNALS;
     files->ruleset = (int)syscall(NR_CREATE_RULESET, &attr, sizeof attr, 0);
-    for (size_t i = 0; i < ARRAY_SIZE(commons); i++)
-        sandbox_files_allow(files, commons[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(sandbox_commons); i++)
+        sandbox_files_allow(files, sandbox_commons[i]);
     sandbox_files_add_rule(files, "/dev/null", READ_FILE | (SANDBOX_COVERED ? 0 : WRITE_FILE));
     if (SANDBOX_SANITIZED) { /* what the worker is told by is looked up at its end */
         sandbox_files_allow(files, "/proc");

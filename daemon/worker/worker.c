@@ -37,7 +37,6 @@ enum {
     LOOK_NS = 1000 * 1000,
     LOOK_BUSY_NS = 500 * 1000 * 1000, /* while it never runs out of tasks */
     LOOK_PART = 20,
-    CACHE_LINE = 64,
     EXPECT_BYTES = 4 * CACHE_LINE, /* header, and the first indices */
 };
 

@@ -8,6 +8,8 @@
 #include "proto/codec.h"
 #include "proto/fdpass.h"
 
+enum { WORKER_SOCKET = 3 }; /* which descriptor of a worker it is */
+
 /* `fd`: -1, or what goes with it, and stays the caller's. Negative errno. */
 int _nodiscard_ worker_socket_send(int sock, const struct dl_message *msg, int fd);
 

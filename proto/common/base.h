@@ -59,6 +59,8 @@ static inline void free_memoryp(void *p)
 #define _cleanup_free_ _cleanup_(free_memoryp)
 #define _cleanup_fd_   _cleanup_(close_fdp)
 
+enum { CACHE_LINE = 64 }; /* bytes */
+
 /* True when a·b or a+b does not fit; *ret is then untouched by no promise and must not be used. */
 static inline bool _nodiscard_ mul_overflows(uint64_t a, uint64_t b, uint64_t *ret)
 {

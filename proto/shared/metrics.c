@@ -15,7 +15,7 @@ const char *const metrics_views[] = {"status", "loaders", "epochs",   "workers",
  */
 enum labels { DAEMON, LOADER, STAGE, RING, RANK, WORKER, NODE, USER, CHILD };
 
-enum { LABELS_MAX = 5, NUMBER_MAX = 32 };
+enum { LABELS_MAX = 5, METRICS_NUMBER_MAX = 32 };
 
 static const struct {
     const char *key, *name;
@@ -46,7 +46,7 @@ struct line {
     enum type type;
 };
 
-static const struct line lines[] = {
+static const struct line metrics_lines[] = {
 #define FAMILY(name, kind, meaning) {.key = name, .suffix = meaning, .type = kind},
 #define SAMPLE(from, key_name, behind, row, more, is, what) \
     {.view = from,                                          \
@@ -64,24 +64,24 @@ static const struct line lines[] = {
 /* ---- text ----------------------------------------------------------------------------------- */
 
 /* The first failure, out of memory, sticks. */
-struct text {
+struct metrics_text {
     struct dl_buffer *out;
     int r;
 };
 
-static void metrics_put(struct text *text, const char *s, size_t len)
+static void metrics_put(struct metrics_text *text, const char *s, size_t len)
 {
     if (text->r == 0)
         text->r = buffer_append(text->out, s, len);
 }
 
-static void metrics_put_string(struct text *text, const char *s)
+static void metrics_put_string(struct metrics_text *text, const char *s)
 {
     metrics_put(text, s, strlen(s));
 }
 
 /* Backslashes, quotes and ends of lines are escaped. */
-static void metrics_put_quoted(struct text *text, const char *s, size_t len)
+static void metrics_put_quoted(struct metrics_text *text, const char *s, size_t len)
 {
     metrics_put_string(text, "\"");
     for (size_t i = 0; i < len; i++) {
@@ -134,7 +134,7 @@ static bool metrics_sample_of(const struct line *line, const struct value *row, 
     return true;
 }
 
-static void metrics_put_label(struct text *text, bool *any, const char *name, const char *s,
+static void metrics_put_label(struct metrics_text *text, bool *any, const char *name, const char *s,
                               size_t len)
 {
     metrics_put_string(text, *any ? "," : "{");
@@ -144,13 +144,14 @@ static void metrics_put_label(struct text *text, bool *any, const char *name, co
     metrics_put_quoted(text, s, len);
 }
 
-static void metrics_put_labels(struct text *text, const struct line *line, const struct value *row)
+static void metrics_put_labels(struct metrics_text *text, const struct line *line,
+                               const struct value *row)
 {
     bool any = false;
 
     for (size_t i = 0; i < LABELS_MAX && labels_of[line->labels][i].key; i++) {
         const struct value *v = value_get(row, labels_of[line->labels][i].key);
-        char number[NUMBER_MAX];
+        char number[METRICS_NUMBER_MAX];
         double n;
 
         if (v && v->type == VALUE_STRING) {
@@ -191,7 +192,7 @@ static int metrics_add_sample(struct sample **samples, const struct line *line,
 {
     _cleanup_(buffer_deinit)
     struct dl_buffer labels = {0};
-    struct text text = {.out = &labels};
+    struct metrics_text text = {.out = &labels};
     struct sample *sample;
     double number;
 
@@ -223,11 +224,11 @@ struct rows {
     uint32_t n;
 };
 
-static void metrics_put_samples(struct text *text, const char *family, const struct line *line,
-                                const struct rows *rows)
+static void metrics_put_samples(struct metrics_text *text, const char *family,
+                                const struct line *line, const struct rows *rows)
 {
     struct sample *samples = NULL, *sample, *next;
-    char number[NUMBER_MAX];
+    char number[METRICS_NUMBER_MAX];
 
     for (uint32_t i = 0; i < rows->n && text->r == 0; i++)
         text->r = metrics_add_sample(&samples, line, &rows->items[i]);
@@ -258,7 +259,7 @@ static struct rows metrics_rows_of(const struct value views[static METRICS_VIEWS
     return (struct rows){v, v && v->type == VALUE_MAP};
 }
 
-static void metrics_put_family(struct text *text, const struct line *family)
+static void metrics_put_family(struct metrics_text *text, const struct line *family)
 {
     static const char *const types[] = {"counter", "gauge", "summary"};
     const char *const parts[] = {"# HELP ",   family->key, " ", family->suffix,
@@ -271,17 +272,17 @@ static void metrics_put_family(struct text *text, const struct line *family)
 
 int metrics_write(const struct value views[static METRICS_VIEWS], struct dl_buffer *out)
 {
-    struct text text = {.out = out};
+    struct metrics_text text = {.out = out};
     const struct line *family = NULL;
 
-    for (size_t i = 0; i < ARRAY_SIZE(lines) && text.r == 0; i++) {
-        if (!lines[i].view) {
-            family = &lines[i];
+    for (size_t i = 0; i < ARRAY_SIZE(metrics_lines) && text.r == 0; i++) {
+        if (!metrics_lines[i].view) {
+            family = &metrics_lines[i];
             metrics_put_family(&text, family);
             continue;
         }
-        struct rows rows = metrics_rows_of(views, lines[i].view);
-        metrics_put_samples(&text, family->key, &lines[i], &rows);
+        struct rows rows = metrics_rows_of(views, metrics_lines[i].view);
+        metrics_put_samples(&text, family->key, &metrics_lines[i], &rows);
     }
     return text.r;
 }

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { NUMBER_MAX = 32, ESCAPE_MAX = 8 };
+enum { JSON_NUMBER_MAX = 32, ESCAPE_MAX = 8 };
 
 static int value_json_put(struct dl_buffer *out, const char *text)
 {
@@ -53,7 +53,7 @@ static int value_json_text(const char *text, struct dl_buffer *out)
 
 static int value_json_real(double d, struct dl_buffer *out)
 {
-    char text[NUMBER_MAX];
+    char text[JSON_NUMBER_MAX];
 
     if (!isfinite(d))
         return value_json_put(out, "null");
@@ -63,7 +63,7 @@ static int value_json_real(double d, struct dl_buffer *out)
 
 static int value_json_integer(const struct value *v, struct dl_buffer *out)
 {
-    char text[NUMBER_MAX];
+    char text[JSON_NUMBER_MAX];
 
     if (v->type == VALUE_INT)
         (void)snprintf(text, sizeof text, "%" PRId64, v->integer);

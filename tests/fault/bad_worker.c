@@ -23,6 +23,7 @@
  *             torn, and another one each time
  */
 #include "daemon/data/fetch.h"
+#include "daemon/worker/worker_socket.h"
 #include "proto/queue.h"
 
 #include <errno.h>
@@ -32,8 +33,6 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
-
-enum { WORKER_SOCKET = 3 };
 
 int __real_fetcher_fill(struct fetcher *fetcher, void *slot, uint64_t slot_bytes,
                         uint64_t *ret_used, struct dl_error *err);

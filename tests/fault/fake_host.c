@@ -317,7 +317,7 @@ static void start_worker(uint64_t child, const sigset_t *old)
                              .w_started = {.child = child, .pid = pid > 0 ? (uint64_t)pid : 0}});
 }
 
-static void handle(const struct dl_message *msg, const sigset_t *old)
+static void fake_host_handle(const struct dl_message *msg, const sigset_t *old)
 {
     uint64_t child = msg->w_kill.child;
 
@@ -340,7 +340,7 @@ static bool read_socket(const sigset_t *old)
     while (frame_reader_next(&host.reader, &payload) > 0) {
         if (message_decode(payload.data, payload.len, TO_WORKER, &msg, &err) < 0)
             return false;
-        handle(&msg, old);
+        fake_host_handle(&msg, old);
     }
     return true;
 }

@@ -245,8 +245,9 @@ static void on_timer(uv_timer_t *timer)
     }
 }
 
-static struct call *begin(struct backend *backend, enum kind kind, const char *key,
-                          const char *other, struct dl_span data, backend_done done, void *owner)
+static struct call *memory_begin(struct backend *backend, enum kind kind, const char *key,
+                                 const char *other, struct dl_span data, backend_done done,
+                                 void *owner)
 {
     struct memory *memory = container_of(backend, struct memory, backend);
     struct call *mine = must(calloc(1, sizeof *mine));
@@ -264,7 +265,7 @@ static struct call *begin(struct backend *backend, enum kind kind, const char *k
 
 static void memory_get(struct backend *backend, const char *key, backend_done done, void *owner)
 {
-    (void)begin(backend, GET, key, NULL, (struct dl_span){0}, done, owner);
+    (void)memory_begin(backend, GET, key, NULL, (struct dl_span){0}, done, owner);
 }
 
 static void memory_set(struct backend *backend, const char *key, uint64_t token,
@@ -272,7 +273,7 @@ static void memory_set(struct backend *backend, const char *key, uint64_t token,
                        void *owner)
 {
     assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX);
-    struct call *call = begin(backend, SET, key, note ? note->key : NULL, data, done, owner);
+    struct call *call = memory_begin(backend, SET, key, note ? note->key : NULL, data, done, owner);
 
     call->token = token;
     if (note && buffer_append(&call->note, note->data.data, note->data.len) < 0)
@@ -283,18 +284,18 @@ static void memory_put(struct backend *backend, const char *key, struct dl_span 
                        const char *ask, backend_done done, void *owner)
 {
     assert(data.len > 0 && data.len <= BACKEND_VALUE_MAX);
-    (void)begin(backend, PUT, key, ask, data, done, owner);
+    (void)memory_begin(backend, PUT, key, ask, data, done, owner);
 }
 
 static void memory_list(struct backend *backend, const char *prefix, const char *ask,
                         backend_done done, void *owner)
 {
-    (void)begin(backend, LIST, prefix, ask, (struct dl_span){0}, done, owner);
+    (void)memory_begin(backend, LIST, prefix, ask, (struct dl_span){0}, done, owner);
 }
 
 static void memory_drop(struct backend *backend, const char *key, backend_done done, void *owner)
 {
-    (void)begin(backend, DROP, key, NULL, (struct dl_span){0}, done, owner);
+    (void)memory_begin(backend, DROP, key, NULL, (struct dl_span){0}, done, owner);
 }
 
 static void memory_watch(struct backend *backend, const char *key, backend_changed changed,

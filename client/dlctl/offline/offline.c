@@ -74,8 +74,8 @@ static int offline_parse_spec(const char *path, struct dl_spec *ret, struct dl_e
 }
 
 static char root_dir[] = "/";
-static char *everywhere[] = {root_dir};
-const struct data_env offline_env = {.plugins = everywhere, .n_plugins = 1};
+static char *offline_everywhere[] = {root_dir};
+const struct data_env offline_env = {.plugins = offline_everywhere, .n_plugins = 1};
 
 int offline_spec(const struct options *o, struct dl_spec *ret, bool *ret_drawn,
                  struct dl_error *err)

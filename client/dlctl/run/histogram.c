@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <inttypes.h>
 
-enum { RANGE_MAX = 24, BAR_MIN = 8 };
+enum { RANGE_MAX = 24, HISTOGRAM_BAR_MIN = 8 };
 
 uint32_t lengths_quantile(const uint32_t *lengths, uint64_t n, uint32_t per_mille)
 {
@@ -109,7 +109,8 @@ void histogram_draw(FILE *file, const struct histogram *h, int columns, bool utf
         all += h->rows[i].count;
         most = max_u64(most, h->rows[i].count);
     }
-    room = histogram_max_int(columns - ranges - counts - (int)(sizeof "    100.0%  " - 1), BAR_MIN);
+    room = histogram_max_int(columns - ranges - counts - (int)(sizeof "    100.0%  " - 1),
+                             HISTOGRAM_BAR_MIN);
     fprintf(file, "%*s  %*s   SHARE\n", ranges, "LENGTH", counts, "SAMPLES");
     for (uint32_t i = 0; i < h->n_rows; i++) {
         const struct histogram_row *row = &h->rows[i];

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 
-enum { LINE_MAX_BYTES = 256, BAR_MAX = 40, BAR_MIN = 5 };
+enum { LINE_MAX_BYTES = 256, PROGRESS_BAR_MAX = 40, PROGRESS_BAR_MIN = 5 };
 
 static const uint64_t redraw_ns = 100 * 1000 * 1000, line_ns = UINT64_C(10) * 1000 * 1000 * 1000;
 
@@ -38,14 +38,14 @@ bool progress_due(struct progress *p)
 /* `right`, behind a bar as long as there is room for it; done < 0: nobody knows how much. */
 static void progress_bar_line(const char *right, double done, int columns, char *buf, size_t size)
 {
-    char bar[BAR_MAX + 1];
+    char bar[PROGRESS_BAR_MAX + 1];
     int room = columns - (int)strlen(right) - (int)sizeof "100% [] ", filled;
 
     if (done > 1)
         done = 1;
-    if (room > BAR_MAX)
-        room = BAR_MAX;
-    if (room < BAR_MIN || done < 0) {
+    if (room > PROGRESS_BAR_MAX)
+        room = PROGRESS_BAR_MAX;
+    if (room < PROGRESS_BAR_MIN || done < 0) {
         snprintf(buf, size, "%.*s", columns > 0 ? columns : 0, right);
         return;
     }

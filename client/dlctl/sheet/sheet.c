@@ -15,29 +15,29 @@
 #include <time.h>
 
 enum {
-    STATUS,
-    LOADERS,
-    EPOCHS,
-    WORKERS,
-    RING,
-    TIMES,
-    QUARANTINE,
-    MEMBERS,
-    TRACE,
-    LATELY,
-    SLOW,
-    VIEWS
+    SHEET_STATUS,
+    SHEET_LOADERS,
+    SHEET_EPOCHS,
+    SHEET_WORKERS,
+    SHEET_RING,
+    SHEET_TIMES,
+    SHEET_QUARANTINE,
+    SHEET_MEMBERS,
+    SHEET_TRACE,
+    SHEET_LATELY,
+    SHEET_SLOW,
+    SHEET_VIEWS
 };
-static const char *const sheet_views[VIEWS] = {"status", "loaders", "epochs",     "workers",
-                                               "ring",   "times",   "quarantine", "members",
-                                               "trace",  "lately",  "slowest"};
+static const char *const sheet_views[SHEET_VIEWS] = {"status", "loaders", "epochs",     "workers",
+                                                     "ring",   "times",   "quarantine", "members",
+                                                     "trace",  "lately",  "slowest"};
 
 enum { SLOWEST = 10, SPEC_MAX = 1024 * 1024 };
 
 struct sheet {
     const struct options *o;
-    struct value views[VIEWS];
-    const struct value *loader; /* its row of LOADERS */
+    struct value views[SHEET_VIEWS];
+    const struct value *loader; /* its row of SHEET_LOADERS */
     struct sheet_batches batches;
     char *spec; /* owned; NULL: there is none to show */
     const char *why_no_spec;
@@ -45,7 +45,7 @@ struct sheet {
 
 static void sheet_deinit(struct sheet *s)
 {
-    for (size_t i = 0; i < VIEWS; i++)
+    for (size_t i = 0; i < SHEET_VIEWS; i++)
         value_deinit(&s->views[i]);
     sheet_batches_deinit(&s->batches);
     free(s->spec);
@@ -112,7 +112,7 @@ static int sheet_write_stages(const struct sheet *s, FILE *file, const char *nam
                                        "half_s", "p99_s",   NULL};
     _cleanup_(value_deinit)
     struct value whole = {.type = VALUE_ARRAY};
-    const struct value *times = &s->views[TIMES];
+    const struct value *times = &s->views[SHEET_TIMES];
     int r = 0;
 
     for (uint32_t i = 0; times->type == VALUE_ARRAY && i < times->count && r == 0; i++) {
@@ -134,7 +134,7 @@ static int sheet_write_stages(const struct sheet *s, FILE *file, const char *nam
 /* How many ranks there are of the batch's epoch; 0: nobody knows any more. */
 static uint64_t sheet_world_of(const struct sheet *s, const char *name, const struct sheet_batch *b)
 {
-    const struct value *epochs = &s->views[EPOCHS];
+    const struct value *epochs = &s->views[SHEET_EPOCHS];
 
     for (uint32_t i = 0; epochs->type == VALUE_ARRAY && i < epochs->count; i++) {
         const struct value *row = &epochs->items[i];
@@ -234,9 +234,9 @@ static void sheet_write_slow_samples(const struct sheet *s, FILE *file, const ch
 
     sheet_heading(file, "Slowest samples");
     if (!sheet_table(file, "The samples that took longest to make since the loader was opened",
-                     &s->views[SLOW], name, keys))
+                     &s->views[SHEET_SLOW], name, keys))
         sheet_paragraph(file, sheet_why_no_slow(s));
-    sheet_write_nameless(&s->views[SLOW], file, name);
+    sheet_write_nameless(&s->views[SHEET_SLOW], file, name);
 }
 
 /* Of the loader as a whole, or of a rank. */
@@ -261,7 +261,7 @@ static void sheet_write_epochs(const struct sheet *s, FILE *file, const char *na
     static const char *const keys[] = {"job",      "epoch",  "rank",         "world",    "step",
                                        "steps",    "state",  "samples",      "left_out", "age_s",
                                        "waited_s", "tokens", "tokens_per_s", NULL};
-    const struct value *epochs = &s->views[EPOCHS];
+    const struct value *epochs = &s->views[SHEET_EPOCHS];
     bool listed = false;
 
     sheet_heading(file, "Epochs");
@@ -294,7 +294,7 @@ static void sheet_write_errors(const struct sheet *s, FILE *file, const char *na
                    value_count(value_get(s->loader, "bad")));
     sheet_heading(file, "Errors");
     sheet_paragraph(file, text);
-    sheet_table(file, "Bad samples", &s->views[QUARANTINE], name, bad);
+    sheet_table(file, "Bad samples", &s->views[SHEET_QUARANTINE], name, bad);
 }
 
 static void sheet_write_workers(const struct sheet *s, FILE *file, const char *name)
@@ -306,11 +306,11 @@ static void sheet_write_workers(const struct sheet *s, FILE *file, const char *n
                                        "filling", "ready", "leased",     "memory_bytes", NULL};
     static const char *const nodes[] = {"node",       "state",       "node_rank",
                                         "first_rank", "local_ranks", NULL};
-    const struct value *list = value_get(&s->views[MEMBERS], "nodes");
+    const struct value *list = value_get(&s->views[SHEET_MEMBERS], "nodes");
 
     sheet_heading(file, "Workers and memory");
-    sheet_table(file, "Workers", &s->views[WORKERS], name, workers);
-    sheet_table(file, "Segments of the ring", &s->views[RING], name, ring);
+    sheet_table(file, "Workers", &s->views[SHEET_WORKERS], name, workers);
+    sheet_table(file, "Segments of the ring", &s->views[SHEET_RING], name, ring);
     if (list)
         sheet_table(file, "Nodes of the cluster", list, NULL, nodes);
 }
@@ -323,11 +323,11 @@ static void sheet_write_machine(const struct sheet *s, FILE *file)
 
     (void)uname(&names);
     format_bytes(pages * (double)sysconf(_SC_PAGESIZE), memory, sizeof memory);
-    format_seconds(value_real(value_get(&s->views[STATUS], "uptime_s")), up, sizeof up);
+    format_seconds(value_real(value_get(&s->views[SHEET_STATUS], "uptime_s")), up, sizeof up);
     (void)snprintf(text, sizeof text,
                    "%s %s on %s: %ld processors, %s of memory; dloaderd %s, up %s.", names.sysname,
                    names.release, names.machine, sysconf(_SC_NPROCESSORS_ONLN), memory,
-                   sheet_text(&s->views[STATUS], "version"), up);
+                   sheet_text(&s->views[SHEET_STATUS], "version"), up);
     sheet_heading(file, "Machine");
     sheet_paragraph(file, text);
     sheet_heading(file, "Spec");
@@ -345,7 +345,7 @@ static int sheet_write(const struct sheet *s, FILE *file)
     (void)snprintf(title, sizeof title, "Loader %.150s", name);
     sheet_begin(file, title);
     sheet_write_summary(s, file);
-    int r = sheet_write_lately(file, &s->views[LATELY], name);
+    int r = sheet_write_lately(file, &s->views[SHEET_LATELY], name);
     if (r == 0)
         sheet_write_series(s, file);
     if (r == 0)
@@ -411,7 +411,7 @@ static void sheet_drop_others(struct sheet *s, const char *name)
 {
     const struct value *own = value_get(s->loader, "uid");
 
-    for (size_t v = EPOCHS; v < VIEWS; v++) {
+    for (size_t v = SHEET_EPOCHS; v < SHEET_VIEWS; v++) {
         struct value *view = &s->views[v];
 
         for (uint32_t i = 0; view->type == VALUE_ARRAY && i < view->count; i++) {
@@ -451,15 +451,15 @@ int verb_report(const struct options *o)
     if (r < 0)
         return report_errno(o, r, o->spec);
     r = ask_connect(o, &client);
-    for (size_t i = 0; i < VIEWS && r == 0; i++)
+    for (size_t i = 0; i < SHEET_VIEWS && r == 0; i++)
         r = ask_view(client, sheet_views[i], &s.views[i]);
     if (r == 0 && !s.spec)
         r = sheet_ask_spec(client, o->operand, &s);
     if (r == 0)
-        r = sheet_batches_read(&s.views[TRACE], o->operand, &s.batches);
+        r = sheet_batches_read(&s.views[SHEET_TRACE], o->operand, &s.batches);
     if (r < 0)
         return report_client(o, client, r);
-    s.loader = spec_find_row(&s.views[LOADERS], "name", o->operand);
+    s.loader = spec_find_row(&s.views[SHEET_LOADERS], "name", o->operand);
     if (!s.loader) {
         dl_error_set(&err, ENOENT, o->operand, "no loader of that name is open; see dlctl loaders");
         return report_error(o, &err);

@@ -9,7 +9,7 @@
 enum { WIDTH = 600, HEIGHT = 120, BAR = 14, LABEL = 150 };
 
 /* A file takes no script, whatever it says. */
-static const char head[] =
+static const char sheet_head[] =
     "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
@@ -64,7 +64,7 @@ static void sheet_put_in(FILE *file, const char *tag, const char *text)
 
 void sheet_begin(FILE *file, const char *title)
 {
-    fputs(head, file);
+    fputs(sheet_head, file);
     sheet_put_in(file, "title", title);
     fputs("</head>\n<body>\n<main>\n", file);
     sheet_put_in(file, "h1", title);

@@ -4,17 +4,17 @@
 #include <errno.h>
 #include <math.h>
 
-enum { COLUMNS = 11 };
+enum { SERIES_COLUMNS = 11 };
 
 static bool sheet_read_batch(const struct value *v, struct sheet_batch *ret)
 {
-    uint64_t *const fields[COLUMNS] = {&ret->epoch,   &ret->rank,      &ret->step,    &ret->worker,
-                                       &ret->planned, &ret->begun,     &ret->fetched, &ret->made,
-                                       &ret->ready,   &ret->delivered, &ret->released};
+    uint64_t *const fields[SERIES_COLUMNS] = {
+        &ret->epoch,   &ret->rank, &ret->step,  &ret->worker,    &ret->planned, &ret->begun,
+        &ret->fetched, &ret->made, &ret->ready, &ret->delivered, &ret->released};
 
-    if (v->type != VALUE_ARRAY || v->count != COLUMNS)
+    if (v->type != VALUE_ARRAY || v->count != SERIES_COLUMNS)
         return false;
-    for (size_t i = 0; i < COLUMNS; i++) {
+    for (size_t i = 0; i < SERIES_COLUMNS; i++) {
         if (v->items[i].type != VALUE_INT && v->items[i].type != VALUE_UINT)
             return false;
         *fields[i] = value_count(&v->items[i]);

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-enum { INDENT = 2, WORDS_MAX = 8, WORDS_FROM = 12, KEYS_FROM = 6 };
+enum { LAYOUT_INDENT = 2, WORDS_MAX = 8, WORDS_FROM = 12, KEYS_FROM = 6 };
 
 /* ---- keys ----------------------------------------------------------------------------------- */
 
@@ -171,7 +171,7 @@ static int layout_row_lines(const struct layout *l, const struct top_table *t, i
     if (t->kind != TOP_LOADERS || (l->tight && t->rows[i]->idle))
         return 1;
     for (; *text && n <= l->words; n++)
-        (void)top_screen_break(l->s, &text, l->s->width - INDENT);
+        (void)top_screen_break(l->s, &text, l->s->width - LAYOUT_INDENT);
     return n;
 }
 
@@ -289,12 +289,12 @@ static void layout_put_verdict(struct layout *l, const struct top_table *t, int 
     char part[TOP_TEXT_MAX];
 
     for (int i = 1, n = layout_row_lines(l, t, row); i < n; i++, begin = text) {
-        size_t len = top_screen_break(l->s, &text, l->s->width - INDENT);
+        size_t len = top_screen_break(l->s, &text, l->s->width - LAYOUT_INDENT);
 
         if (i + 1 == n) /* what is left, cut where it has to be */
             len = strlen(begin);
         snprintf(part, sizeof part, "%.*s", (int)min_u64(len, sizeof part - 1), begin);
-        top_screen_put(l->s, INDENT, LOOK_PLAIN, false, "");
+        top_screen_put(l->s, LAYOUT_INDENT, LOOK_PLAIN, false, "");
         top_screen_line(l->s, look, part);
     }
 }

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <math.h>
 
-enum { STATUS, LOADERS, EPOCHS, WORKERS, RING };
+enum { MODEL_STATUS, MODEL_LOADERS, MODEL_EPOCHS, MODEL_WORKERS, MODEL_RING };
 const char *const top_views[TOP_VIEWS] = {"status", "loaders", "epochs", "workers", "ring"};
 
 /* The time left follows the pace of about so many seconds. */
@@ -15,10 +15,10 @@ static const struct {
     int view; /* -1: of none */
     const char *name, *number;
 } KINDS[TOP_KINDS] = {
-    [TOP_LOADERS] = {LOADERS, "name", NULL},
+    [TOP_LOADERS] = {MODEL_LOADERS, "name", NULL},
     [TOP_EPOCHS] = {-1, NULL, NULL},
-    [TOP_RANKS] = {EPOCHS, "loader", "rank"},
-    [TOP_WORKERS] = {WORKERS, "loader", "worker"},
+    [TOP_RANKS] = {MODEL_EPOCHS, "loader", "rank"},
+    [TOP_WORKERS] = {MODEL_WORKERS, "loader", "worker"},
 };
 
 /* What only grows, and how fast. */
@@ -154,7 +154,7 @@ static uint32_t model_view_rows(const struct value *view)
 static int model_fill_rows(struct top_model *m)
 {
     for (int kind = 0; kind < TOP_KINDS; kind++) {
-        const struct value *view = &m->views[kind == TOP_EPOCHS ? EPOCHS : KINDS[kind].view];
+        const struct value *view = &m->views[kind == TOP_EPOCHS ? MODEL_EPOCHS : KINDS[kind].view];
         struct top_rows *rows = &m->rows[kind];
 
         rows->list = calloc(model_view_rows(view) + 1u, sizeof *rows->list);
@@ -326,7 +326,7 @@ static void model_sum_loader(struct top_row *loader, struct top_model *m)
         worker->idle = loader->idle;
         model_add(&loader->figure[TOP_CPU], worker->figure[TOP_CPU]);
     }
-    model_sum_ring(loader, &m->views[RING]);
+    model_sum_ring(loader, &m->views[MODEL_RING]);
 }
 
 static void model_work_out(struct top_model *m, const struct top_model *before)
@@ -356,7 +356,7 @@ int top_model_make(struct value views[static TOP_VIEWS], double at_s,
     for (size_t i = 0; i < TOP_VIEWS; i++)
         value_move(&views[i], &m->views[i]);
     m->at_s = at_s;
-    m->pid = value_count(value_get(&m->views[STATUS], "pid"));
+    m->pid = value_count(value_get(&m->views[MODEL_STATUS], "pid"));
     if (model_fill_rows(m) < 0)
         return -ENOMEM;
     /* Another daemon's figures say nothing of this one's. */

@@ -33,7 +33,7 @@ static void py_leaf_share_unref(struct share *share)
 }
 
 /* By enum dl_type: what the struct module and PEP 3118 call them; NULL: they have no name. */
-static const char *const formats[DTYPES] = {
+static const char *const py_formats[DTYPES] = {
     [DL_BOOL] = "?",       [DL_UINT8] = "B",       [DL_INT8] = "b",    [DL_UINT16] = "H",
     [DL_INT16] = "h",      [DL_UINT32] = "I",      [DL_INT32] = "i",   [DL_UINT64] = "Q",
     [DL_INT64] = "q",      [DL_FLOAT16] = "e",     [DL_FLOAT32] = "f", [DL_FLOAT64] = "d",
@@ -41,7 +41,7 @@ static const char *const formats[DTYPES] = {
 };
 
 /* As __array_interface__ has them. */
-static const char *const typestrs[DTYPES] = {
+static const char *const py_typestrs[DTYPES] = {
     [DL_BOOL] = "|b1",      [DL_UINT8] = "|u1",       [DL_INT8] = "|i1",    [DL_UINT16] = "<u2",
     [DL_INT16] = "<i2",     [DL_UINT32] = "<u4",      [DL_INT32] = "<i4",   [DL_UINT64] = "<u8",
     [DL_INT64] = "<i8",     [DL_FLOAT16] = "<f2",     [DL_FLOAT32] = "<f4", [DL_FLOAT64] = "<f8",
@@ -95,7 +95,7 @@ static int py_leaf_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
     struct leaf *leaf = (struct leaf *)self;
     const struct DLTensor *t = py_leaf_tensor_of(leaf);
-    const char *format = formats[leaf->dtype];
+    const char *format = py_formats[leaf->dtype];
 
     view->obj = NULL;
     if ((flags & PyBUF_WRITABLE) && !leaf->writable) {
@@ -212,13 +212,13 @@ static PyObject *py_leaf_array_interface(PyObject *self, void *closure)
     const struct leaf *leaf = (struct leaf *)self;
     PyObject *shape;
 
-    if (!typestrs[leaf->dtype])
+    if (!py_typestrs[leaf->dtype])
         return PyErr_Format(PyExc_AttributeError, "NumPy has no %s", dl_type_name(leaf->dtype));
     shape = py_leaf_shape(self, NULL);
     if (!shape)
         return NULL;
     return Py_BuildValue("{s:N, s:s, s:(KO), s:i}", "shape", shape, "typestr",
-                         typestrs[leaf->dtype], "data",
+                         py_typestrs[leaf->dtype], "data",
                          (unsigned long long)(uintptr_t)py_leaf_tensor_of(leaf)->data,
                          leaf->writable ? Py_False : Py_True, "version", 3);
 }

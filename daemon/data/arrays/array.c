@@ -35,9 +35,8 @@ void array_deinit(struct array *array)
 }
 
 enum {
-    CACHE_LINE = 64,
-    SMALL_AHEAD = 16, /* rows whose first line is asked for before their turn */
-    LARGE_ROW = 1024, /* from here on the hardware prefetcher sees a row as a stream */
+    ARRAY_SMALL_AHEAD = 16, /* rows whose first line is asked for before their turn */
+    LARGE_ROW = 1024,       /* from here on the hardware prefetcher sees a row as a stream */
     LARGE_AHEAD = 1,
     LARGE_LINES = 8, /* lines of the next row: until the hardware has caught on */
 };
@@ -64,9 +63,9 @@ static inline __attribute__((always_inline)) size_t array_read_small(const struc
     for (size_t i = 0; i < n; i++) {
         uint64_t index = array_load_index(indices, i);
 
-        if (i + SMALL_AHEAD < n)
-            __builtin_prefetch(
-                array_row_address(array, array_load_index(indices, i + SMALL_AHEAD), row_bytes));
+        if (i + ARRAY_SMALL_AHEAD < n)
+            __builtin_prefetch(array_row_address(
+                array, array_load_index(indices, i + ARRAY_SMALL_AHEAD), row_bytes));
         if (index >= array->count)
             return i;
         memcpy(dst + i * row_bytes, array_row_address(array, index, row_bytes), row_bytes);

@@ -38,7 +38,7 @@ struct npy_dict {
     unsigned seen;
 };
 
-enum npy_key { KEY_DESCR = 1, KEY_FORTRAN = 2, KEY_SHAPE = 4, KEY_ALL = 7 };
+enum npy_key { NPY_KEY_DESCR = 1, NPY_KEY_FORTRAN = 2, NPY_KEY_SHAPE = 4, NPY_KEY_ALL = 7 };
 
 static void npy_skip_space(struct npy_text *text)
 {
@@ -177,11 +177,11 @@ static int npy_take_entry(struct npy_text *text, struct npy_dict *dict)
     if (r < 0)
         return r;
     if (strcmp(key, "descr") == 0)
-        bit = KEY_DESCR;
+        bit = NPY_KEY_DESCR;
     else if (strcmp(key, "fortran_order") == 0)
-        bit = KEY_FORTRAN;
+        bit = NPY_KEY_FORTRAN;
     else if (strcmp(key, "shape") == 0)
-        bit = KEY_SHAPE;
+        bit = NPY_KEY_SHAPE;
     else
         return npy_damaged(text, "it has a key that is not descr, fortran_order or shape");
     if (dict->seen & bit)
@@ -189,9 +189,9 @@ static int npy_take_entry(struct npy_text *text, struct npy_dict *dict)
     dict->seen |= bit;
     if (!npy_take(text, ':'))
         return npy_damaged(text, "a key has no value");
-    if (bit == KEY_DESCR)
+    if (bit == NPY_KEY_DESCR)
         return npy_take_descr(text, dict);
-    if (bit == KEY_FORTRAN)
+    if (bit == NPY_KEY_FORTRAN)
         return npy_take_bool(text, &dict->fortran);
     return npy_take_shape(text, dict);
 }
@@ -215,7 +215,7 @@ static int npy_take_dict(struct npy_text *text, struct npy_dict *dict)
     npy_skip_space(text);
     if (text->at != text->end)
         return npy_damaged(text, "something follows its dict");
-    if (dict->seen != KEY_ALL)
+    if (dict->seen != NPY_KEY_ALL)
         return npy_damaged(text, "one of descr, fortran_order and shape is missing");
     return 0;
 }

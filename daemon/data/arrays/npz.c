@@ -1,4 +1,5 @@
 #include "daemon/data/arrays/npz.h"
+#include "daemon/data/unpack.h"
 
 #include <errno.h>
 #include <zlib.h>
@@ -12,7 +13,6 @@ enum {
     FLAG_UTF8 = 1 << 11,
     METHOD_STORED = 0,
     METHOD_DEFLATED = 8,
-    DEFLATE_MOST = 1032, /* bytes that one byte of deflate can become */
 };
 
 static uint32_t npz_u16(const uint8_t *at)

@@ -11,11 +11,6 @@
 
 #include <errno.h>
 
-enum {
-    CACHE_LINE = 64,
-    AHEAD_LINES = 8, /* of the next window: until the hardware has caught on */
-};
-
 struct tokens {
     struct dataset base;
     struct source source; /* owned */
@@ -44,7 +39,7 @@ static void tokens_expect(struct dataset *ds, uint64_t index)
     const struct tokens *tokens = container_of(ds, struct tokens, base);
     const uint8_t *window = tokens->first + index * tokens->stride_bytes;
 
-    for (unsigned line = 0; line < AHEAD_LINES; line++)
+    for (unsigned line = 0; line < WIDEN_AHEAD_LINES; line++)
         __builtin_prefetch((const void *)((uintptr_t)window + line * CACHE_LINE));
 }
 

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { VECTOR = 16 }; /* bytes that the compiler loads at once, so that a block has no loop */
+enum { WIDEN_VECTOR = 16 }; /* bytes that the compiler loads at once, so that a block has no loop */
 
 /* A header of odd length may put tokens anywhere. */
 typedef uint16_t any_u16 __attribute__((aligned(1)));
@@ -15,7 +15,7 @@ typedef int32_t any_i32 __attribute__((aligned(1)));
 #define WIDEN(name, type)                                                \
     static void name(const void *from, int64_t *restrict to, uint64_t n) \
     {                                                                    \
-        enum { BLOCK = VECTOR / sizeof(type) };                          \
+        enum { BLOCK = WIDEN_VECTOR / sizeof(type) };                    \
         const type *restrict tokens = from;                              \
         uint64_t i = 0;                                                  \
         for (; i + BLOCK <= n; i += BLOCK)                               \

@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 
+/* Lines of the next tokens that are asked for ahead: until the hardware has caught on. */
+enum { WIDEN_AHEAD_LINES = 8 };
+
 /* `n` integers of `dtype`, of any alignment and at most 64 bits; uint64 is copied as it is. The
  * memory does not overlap. */
 void widen_tokens(uint32_t dtype, const void *from, int64_t *to, uint64_t n);

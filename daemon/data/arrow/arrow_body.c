@@ -7,14 +7,10 @@
 
 enum {
     DICTIONARY_RECORDS = 1,
-    RECORDS_BUFFERS = 2,
-    RECORDS_COMPRESSION,
-    RECORDS_VARIADIC,
     COMPRESSION_CODEC = 0,
     CODEC_LZ4 = 0,
     CODEC_ZSTD = 1,
-    BUFFER = 16, /* offset, length */
-    LENGTH = 8,  /* before what is compressed; -1: it is not */
+    LENGTH = 8, /* before what is compressed; -1: it is not */
     RATIO = 1024,
 };
 #define ALLOWED (UINT64_C(64) << 20)
@@ -67,7 +63,7 @@ uint64_t arrow_body_most(const struct arrow_message *message)
 static bool body_packed(const struct body_making *m, uint32_t i, const uint8_t **ret,
                         uint64_t *ret_bytes)
 {
-    const uint8_t *item = m->buffers.items + (uint64_t)BUFFER * i;
+    const uint8_t *item = m->buffers.items + (uint64_t)RECORDS_BUFFER_BYTES * i;
     uint64_t offset = body_u64(item), bytes = body_u64(item + 8);
 
     *ret_bytes = bytes;
@@ -83,7 +79,7 @@ static bool body_place(struct body_making *m, uint64_t n, bool wanted)
     if (n > m->buffers.n - m->body.n)
         return false;
     for (uint64_t i = 0; i < n; i++) {
-        uint8_t *place = m->body.data + (uint64_t)BUFFER * m->body.n;
+        uint8_t *place = m->body.data + (uint64_t)RECORDS_BUFFER_BYTES * m->body.n;
         const uint8_t *packed;
         uint64_t bytes, size = 0;
         if (!body_packed(m, m->body.n++, &packed, &bytes))
@@ -143,7 +139,7 @@ static int body_unpack_one(const struct body_making *m, const uint8_t *packed, u
 static int body_unpack_all(struct body_making *m)
 {
     for (uint32_t i = 0; i < m->body.n; i++) {
-        const uint8_t *place = m->body.data + (uint64_t)BUFFER * i, *packed;
+        const uint8_t *place = m->body.data + (uint64_t)RECORDS_BUFFER_BYTES * i, *packed;
         uint64_t bytes;
         if (body_u64(place + 8) == 0 || !body_packed(m, i, &packed, &bytes))
             continue;
@@ -163,7 +159,8 @@ static int body_unpack_all(struct body_making *m)
 /* The places, and behind them room for what they lead to. */
 static int body_make_room(struct body_making *m)
 {
-    uint64_t head = ((uint64_t)BUFFER * max_u64(m->buffers.n, 1) + 63) & ~UINT64_C(63);
+    uint64_t head =
+        ((uint64_t)RECORDS_BUFFER_BYTES * max_u64(m->buffers.n, 1) + 63) & ~UINT64_C(63);
 
     if (m->bytes > arrow_body_most(m->message))
         return body_refuse(m, "claims to unpack to more than its compressed bytes can hold");
@@ -187,11 +184,11 @@ int arrow_body_unpack(const struct arrow_view *view, struct arrow_message *messa
     int r;
 
     m.codec = flat_int(flat, &compression, COMPRESSION_CODEC, 1, CODEC_LZ4);
-    m.buffers = flat_vector(flat, &records, RECORDS_BUFFERS, BUFFER);
+    m.buffers = flat_vector(flat, &records, RECORDS_BUFFERS, RECORDS_BUFFER_BYTES);
     m.variadic = flat_vector(flat, &records, RECORDS_VARIADIC, 8);
     if (flat->bad || (m.codec != CODEC_LZ4 && m.codec != CODEC_ZSTD))
         return body_refuse(&m, "has no metadata that can be read");
-    m.body.data = calloc(max_u64(m.buffers.n, 1), BUFFER);
+    m.body.data = calloc(max_u64(m.buffers.n, 1), RECORDS_BUFFER_BYTES);
     if (!m.body.data)
         return dl_error_set(err, ENOMEM, view->path, "out of memory for a batch");
     bool placed = schema ? body_place_fields(&m, schema) : body_place(&m, m.buffers.n, true);

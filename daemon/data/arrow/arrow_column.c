@@ -5,14 +5,9 @@
 #include <errno.h>
 
 enum {
-    RECORDS_LENGTH,
-    RECORDS_NODES,
-    RECORDS_BUFFERS,
-    RECORDS_VARIADIC = 4,
     DICTIONARY_ID = 0,
     DICTIONARY_IS_DELTA = 2,
-    NODE = 16,   /* bytes: length, nulls */
-    BUFFER = 16, /* offset in the body, length */
+    NODE = 16, /* bytes: length, nulls */
     VIEW = 16,
 };
 
@@ -51,7 +46,7 @@ static const uint8_t *arrow_column_buffer(struct arrow_column_walk *walk, uint64
         walk->bad = true;
         return NULL;
     }
-    const uint8_t *item = walk->buffers.items + (uint64_t)BUFFER * walk->buffer++;
+    const uint8_t *item = walk->buffers.items + (uint64_t)RECORDS_BUFFER_BYTES * walk->buffer++;
     uint64_t offset = (uint64_t)arrow_column_i64(item),
              bytes = (uint64_t)arrow_column_i64(item + 8);
     if (offset > walk->body_bytes || bytes > walk->body_bytes - offset ||
@@ -102,7 +97,7 @@ static void arrow_column_take_views(struct arrow_column_walk *walk, struct arrow
         walk->bad = true;
         return;
     }
-    column->buffers = walk->buffers.items + (uint64_t)BUFFER * walk->buffer;
+    column->buffers = walk->buffers.items + (uint64_t)RECORDS_BUFFER_BYTES * walk->buffer;
     column->n_buffers = n;
     column->text = walk->body;
     column->text_bytes = walk->body_bytes;
@@ -169,7 +164,7 @@ static int arrow_column_begin(struct arrow_column_walk *walk, struct arrow_messa
     struct flat_table records = arrow_body_records(message);
 
     walk->nodes = flat_vector(flat, &records, RECORDS_NODES, NODE);
-    walk->buffers = flat_vector(flat, &records, RECORDS_BUFFERS, BUFFER);
+    walk->buffers = flat_vector(flat, &records, RECORDS_BUFFERS, RECORDS_BUFFER_BYTES);
     walk->variadic = flat_vector(flat, &records, RECORDS_VARIADIC, 8);
     walk->body = body ? body->from : message->body;
     walk->body_bytes = body ? body->bytes : message->body_bytes;

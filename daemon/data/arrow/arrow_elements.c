@@ -5,8 +5,6 @@
 
 #include <errno.h>
 
-enum { ARROW_LARGEST_ELEMENT = 16 };
-
 int arrow_refuse_null(struct dl_error *err)
 {
     return dl_error_set(err, EINVAL, "",

@@ -8,6 +8,8 @@
 #include "daemon/data/arrow/arrow_value.h"
 #include "proto/limits.h"
 
+enum { ARROW_LARGEST_ELEMENT = 16 }; /* bytes */
+
 enum { ARROW_MOST_DIMS = DL_BOUND_TENSOR_DIMS - 1 }; /* a batch adds one */
 
 /* Elements that become a tensor: `n` values of field `i`, whose own fixed lists add dimensions. */

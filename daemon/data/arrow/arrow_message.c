@@ -12,7 +12,7 @@ enum {
     FOOTER_RECORDS,
     MARK = 6, /* bytes of "ARROW1" */
     FOOTER_TAIL = 4 + MARK,
-    BLOCK = 24,
+    FOOTER_BLOCK = 24,
     VERSION_4 = 3, /* as they are numbered: since Arrow 0.8 */
     VERSION_5,
 };
@@ -114,8 +114,8 @@ int arrow_footer_read(const struct arrow_view *view, struct arrow_footer *ret, s
     footer.flat.data = view->data + tail - footer.flat.bytes;
     struct flat_table root = flat_root(&footer.flat);
     footer.schema = flat_sub(&footer.flat, &root, FOOTER_SCHEMA);
-    footer.dictionaries = flat_vector(&footer.flat, &root, FOOTER_DICTIONARIES, BLOCK);
-    footer.records = flat_vector(&footer.flat, &root, FOOTER_RECORDS, BLOCK);
+    footer.dictionaries = flat_vector(&footer.flat, &root, FOOTER_DICTIONARIES, FOOTER_BLOCK);
+    footer.records = flat_vector(&footer.flat, &root, FOOTER_RECORDS, FOOTER_BLOCK);
     if (footer.flat.bad || footer.schema.at == 0)
         return arrow_message_refuse(view, tail, "has no Arrow footer", err);
     *ret = footer;
@@ -126,6 +126,6 @@ uint64_t arrow_block(const struct flat_vector *blocks, uint32_t i)
 {
     uint64_t at;
 
-    memcpy(&at, blocks->items + (uint64_t)BLOCK * i, sizeof at);
+    memcpy(&at, blocks->items + (uint64_t)FOOTER_BLOCK * i, sizeof at);
     return at;
 }

@@ -15,6 +15,16 @@ struct arrow_view {
     uint64_t bytes;
 };
 
+/* The fields of a RecordBatch, and the bytes of one of its buffers: offset in the body, length. */
+enum {
+    RECORDS_LENGTH,
+    RECORDS_NODES,
+    RECORDS_BUFFERS,
+    RECORDS_COMPRESSION,
+    RECORDS_VARIADIC,
+    RECORDS_BUFFER_BYTES = 16,
+};
+
 enum arrow_header { ARROW_SCHEMA = 1, ARROW_DICTIONARY, ARROW_RECORDS };
 
 struct arrow_message {

@@ -17,8 +17,8 @@ enum {
     FIELD_CHILDREN,
     KEY_VALUE_KEY = 0,
     KEY_VALUE_VALUE,
-    DICTIONARY_ID = 0,
-    DICTIONARY_INDEX,
+    ENCODING_ID = 0,
+    ENCODING_INDEX,
 };
 
 /* A type's tables say what is fixed by its first two fields. */
@@ -153,9 +153,9 @@ static void arrow_schema_read_dictionary(struct flat *flat, const struct flat_ta
 
     if (dictionary.at == 0)
         return;
-    index = flat_sub(flat, &dictionary, DICTIONARY_INDEX);
+    index = flat_sub(flat, &dictionary, ENCODING_INDEX);
     field->has_dictionary = true;
-    field->dictionary = flat_int(flat, &dictionary, DICTIONARY_ID, 8, 0);
+    field->dictionary = flat_int(flat, &dictionary, ENCODING_ID, 8, 0);
     field->index_type = DL_DTYPE_INT32;
     if (index.at != 0)
         field->index_type =

@@ -8,7 +8,6 @@
 #include <errno.h>
 
 enum {
-    ARROW_LARGEST_ELEMENT = 16,
     ARROW_VIEW = 16, /* bytes of one; the text of short ones stands in it */
     ARROW_VIEW_INLINE = 12,
     ARROW_BUFFER = 16,

@@ -13,22 +13,22 @@
 
 enum { BLOCK_BYTES = 32768 };
 
-#define FUNCTIONS(X) \
-    X(close)         \
-    X(error)         \
-    X(open_virtual)  \
-    X(readf_float)   \
-    X(readf_short)   \
-    X(seek)          \
+#define SNDFILE_FUNCTIONS(X) \
+    X(close)                 \
+    X(error)                 \
+    X(open_virtual)          \
+    X(readf_float)           \
+    X(readf_short)           \
+    X(seek)                  \
     X(strerror)
 
 /* Set once; the same whichever thread does it. */
 static struct {
     bool is_there;
 #define X(name) __typeof__(sf_##name) *name;
-    FUNCTIONS(X)
+    SNDFILE_FUNCTIONS(X)
 #undef X
-} sndfile;
+} sndfile_library;
 
 struct audio_file {
     SNDFILE *sound; /* owned; NULL: none is open */
@@ -44,14 +44,14 @@ static bool audio_file_find_library(void)
 {
     static const char *const files[] = {SNDFILE_FILES, NULL};
     static const struct library_function functions[] = {
-#define X(name) {"sf_" #name, &sndfile.name},
-        FUNCTIONS(X)
+#define X(name) {"sf_" #name, &sndfile_library.name},
+        SNDFILE_FUNCTIONS(X)
 #undef X
     };
 
-    if (!sndfile.is_there)
-        sndfile.is_there = library_find(files, functions, ARRAY_SIZE(functions));
-    return sndfile.is_there;
+    if (!sndfile_library.is_there)
+        sndfile_library.is_there = library_find(files, functions, ARRAY_SIZE(functions));
+    return sndfile_library.is_there;
 }
 
 const char *audio_file_missing(void)
@@ -163,7 +163,7 @@ static sf_count_t audio_file_vio_tell(void *owner)
 /* What libsndfile says, without the full stop. */
 static int audio_file_refuse(const struct audio_file *file, struct dl_error *err)
 {
-    const char *why = sndfile.strerror(file->sound);
+    const char *why = sndfile_library.strerror(file->sound);
     size_t len = strlen(why);
 
     while (len > 0 && (why[len - 1] == '.' || why[len - 1] == ' ' || why[len - 1] == '\n'))
@@ -239,7 +239,7 @@ int audio_file_open(struct audio_file *file, const struct audio_source *source,
     file->block = 0;
     if ((r = audio_head_check(&head, source->path, err)) < 0)
         return r;
-    file->sound = sndfile.open_virtual(&io, SFM_READ, &info, file);
+    file->sound = sndfile_library.open_virtual(&io, SFM_READ, &info, file);
     if (!file->sound)
         return audio_file_refuse(file, err);
     if ((r = audio_file_check(file, &info, err)) < 0)
@@ -256,7 +256,7 @@ int audio_file_open(struct audio_file *file, const struct audio_source *source,
 void audio_file_close(struct audio_file *file)
 {
     if (file->sound)
-        (void)sndfile.close(file->sound);
+        (void)sndfile_library.close(file->sound);
     file->sound = NULL;
 }
 
@@ -264,9 +264,9 @@ void audio_file_close(struct audio_file *file)
 
 int audio_file_seek(struct audio_file *file, uint64_t frame, struct dl_error *err)
 {
-    if (sndfile.seek(file->sound, (sf_count_t)frame, SEEK_SET) == (sf_count_t)frame)
+    if (sndfile_library.seek(file->sound, (sf_count_t)frame, SEEK_SET) == (sf_count_t)frame)
         return 0;
-    if (file->error < 0 || sndfile.error(file->sound) != SF_ERR_NO_ERROR)
+    if (file->error < 0 || sndfile_library.error(file->sound) != SF_ERR_NO_ERROR)
         return audio_file_refuse(file, err);
     return dl_error_set(err, EINVAL, file->source.path, "has no frame %llu, or it cannot be found",
                         (unsigned long long)frame);
@@ -275,7 +275,7 @@ int audio_file_seek(struct audio_file *file, uint64_t frame, struct dl_error *er
 static int audio_file_check_read(const struct audio_file *file, sf_count_t got, size_t *ret,
                                  struct dl_error *err)
 {
-    if (got < 0 || file->error < 0 || sndfile.error(file->sound) != SF_ERR_NO_ERROR)
+    if (got < 0 || file->error < 0 || sndfile_library.error(file->sound) != SF_ERR_NO_ERROR)
         return audio_file_refuse(file, err);
     *ret = (size_t)got;
     return 0;
@@ -284,7 +284,7 @@ static int audio_file_check_read(const struct audio_file *file, sf_count_t got, 
 int audio_file_read_float(struct audio_file *file, float *out, size_t n, size_t *ret,
                           struct dl_error *err)
 {
-    sf_count_t got = sndfile.readf_float(file->sound, out, (sf_count_t)n);
+    sf_count_t got = sndfile_library.readf_float(file->sound, out, (sf_count_t)n);
 
     return audio_file_check_read(file, got, ret, err);
 }
@@ -292,7 +292,7 @@ int audio_file_read_float(struct audio_file *file, float *out, size_t n, size_t 
 int audio_file_read_int16(struct audio_file *file, int16_t *out, size_t n, size_t *ret,
                           struct dl_error *err)
 {
-    sf_count_t got = sndfile.readf_short(file->sound, out, (sf_count_t)n);
+    sf_count_t got = sndfile_library.readf_short(file->sound, out, (sf_count_t)n);
 
     return audio_file_check_read(file, got, ret, err);
 }

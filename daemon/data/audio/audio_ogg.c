@@ -8,7 +8,7 @@
 #include <errno.h>
 
 enum {
-    PAGE_BYTES = 27, /* without the table of segments */
+    OGG_PAGE_BYTES = 27, /* without the table of segments */
     SEGMENTS_AT = 26,
     SUM_AT = 22,
     SUM_BYTES = 4,
@@ -25,7 +25,7 @@ struct ogg_walk {
     uint64_t at;       /* of the page */
     uint64_t body;     /* bytes of its segments */
     unsigned segments; /* so many */
-    uint8_t head[PAGE_BYTES + SEGMENT_MAX];
+    uint8_t head[OGG_PAGE_BYTES + SEGMENT_MAX];
     unsigned packets; /* that ended so far */
 };
 
@@ -81,24 +81,25 @@ static int audio_ogg_check_sum(struct ogg_walk *walk, size_t head_bytes, struct 
 /* Reads the page and goes on behind it. */
 static int audio_ogg_step(struct ogg_walk *walk, struct dl_error *err)
 {
-    int r = audio_ogg_read(walk, walk->head, PAGE_BYTES, walk->at, err);
+    int r = audio_ogg_read(walk, walk->head, OGG_PAGE_BYTES, walk->at, err);
 
     if (r < 0)
         return r;
     walk->segments = walk->head[SEGMENTS_AT];
     if (memcmp(walk->head, "OggS\0", 5) != 0)
         return audio_ogg_refuse(walk, "has no Ogg page", err);
-    r = audio_ogg_read(walk, walk->head + PAGE_BYTES, walk->segments, walk->at + PAGE_BYTES, err);
+    r = audio_ogg_read(walk, walk->head + OGG_PAGE_BYTES, walk->segments, walk->at + OGG_PAGE_BYTES,
+                       err);
     if (r < 0)
         return r;
     walk->body = 0;
     for (unsigned i = 0; i < walk->segments; i++) {
-        walk->body += walk->head[PAGE_BYTES + i];
-        walk->packets += walk->head[PAGE_BYTES + i] < SEGMENT_MAX;
+        walk->body += walk->head[OGG_PAGE_BYTES + i];
+        walk->packets += walk->head[OGG_PAGE_BYTES + i] < SEGMENT_MAX;
     }
-    if ((r = audio_ogg_check_sum(walk, PAGE_BYTES + walk->segments, err)) < 0)
+    if ((r = audio_ogg_check_sum(walk, OGG_PAGE_BYTES + walk->segments, err)) < 0)
         return r;
-    walk->at += PAGE_BYTES + walk->segments + walk->body;
+    walk->at += OGG_PAGE_BYTES + walk->segments + walk->body;
     return 0;
 }
 
@@ -106,7 +107,7 @@ static int audio_ogg_step(struct ogg_walk *walk, struct dl_error *err)
 static int audio_ogg_find_codec(struct ogg_walk *walk, unsigned *ret, struct dl_error *err)
 {
     char name[NAME_BYTES] = {0};
-    uint64_t at = PAGE_BYTES + walk->segments;
+    uint64_t at = OGG_PAGE_BYTES + walk->segments;
 
     if (walk->body >= sizeof name) {
         int r = audio_ogg_read(walk, name, sizeof name, at, err);

@@ -5,7 +5,7 @@
 
 /* torchaudio's defaults: lowpass_filter_width, and rolloff as a fraction. */
 enum { CROSSINGS = 6, ROLLOFF_ABOVE = 99, ROLLOFF_BELOW = 100 };
-enum { LANES = 4, TABLE_MAX = 1 << 20 /* numbers: 8 MiB */ };
+enum { AUDIO_LANES = 4, AUDIO_TABLE_MAX = 1 << 20 /* numbers: 8 MiB */ };
 
 #define PI 3.14159265358979323846
 
@@ -85,8 +85,8 @@ int audio_resampler_init(struct audio_resampler *r, uint32_t from, uint32_t to)
     *r = (struct audio_resampler){.from = from / divisor, .to = to / divisor};
     uint64_t least = (uint64_t)ROLLOFF_ABOVE * (r->from < r->to ? r->from : r->to);
     r->reach = (uint32_t)((CROSSINGS * (uint64_t)ROLLOFF_BELOW * r->from + least - 1) / least);
-    r->taps = (2 * r->reach + 2 + LANES - 1) / LANES * LANES;
-    r->has_all = (uint64_t)r->to * r->taps <= TABLE_MAX;
+    r->taps = (2 * r->reach + 2 + AUDIO_LANES - 1) / AUDIO_LANES * AUDIO_LANES;
+    r->has_all = (uint64_t)r->to * r->taps <= AUDIO_TABLE_MAX;
     r->rows = calloc((size_t)(r->has_all ? r->to : 1) * r->taps, sizeof *r->rows);
     if (!r->rows)
         return -ENOMEM;
@@ -127,10 +127,10 @@ void audio_resampler_needs(const struct audio_resampler *r, uint64_t length, uin
 static double audio_resample_whole_sum(const double *row, const float *in, size_t stride,
                                        uint32_t taps)
 {
-    double sums[LANES] = {0};
+    double sums[AUDIO_LANES] = {0};
 
-    for (uint32_t k = 0; k < taps; k += LANES)
-        for (uint32_t lane = 0; lane < LANES; lane++)
+    for (uint32_t k = 0; k < taps; k += AUDIO_LANES)
+        for (uint32_t lane = 0; lane < AUDIO_LANES; lane++)
             sums[lane] += row[k + lane] * (double)in[(k + lane) * stride];
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
@@ -139,12 +139,12 @@ static double audio_resample_whole_sum(const double *row, const float *in, size_
 static double audio_resample_cut_sum(const double *row, const struct audio_span *in, int64_t begin,
                                      uint32_t taps)
 {
-    double sums[LANES] = {0};
+    double sums[AUDIO_LANES] = {0};
 
     for (uint32_t k = 0; k < taps; k++) {
         int64_t at = begin + (int64_t)k;
         if (at >= 0 && at < (int64_t)in->n)
-            sums[k % LANES] += row[k] * (double)in->data[(size_t)at * in->stride];
+            sums[k % AUDIO_LANES] += row[k] * (double)in->data[(size_t)at * in->stride];
     }
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }

@@ -64,7 +64,7 @@ int collate_take(struct collate *c, const struct sample *sample, struct dl_error
 /* ---- each sample against the first ---------------------------------------------------------- */
 
 /* A walk over the first sample's tree in preorder, with its like in sample `i`. */
-struct walk {
+struct collate_match_walk {
     struct collate *c;
     size_t i;
     uint32_t at;   /* next node of the first sample */
@@ -104,7 +104,7 @@ static const char *collate_match_shape_remedy(const struct collate *c,
                                   : "collate: {kind: pad} would fill them up";
 }
 
-static int collate_match_leaf(struct walk *w, uint32_t node)
+static int collate_match_leaf(struct collate_match_walk *w, uint32_t node)
 {
     const struct sample *sample = &w->c->samples[w->i];
     const struct tree_node *have = &sample->tree.nodes[node];
@@ -221,9 +221,9 @@ static int collate_match_find_key(struct lookup *lookup, const struct tree *firs
     return 0;
 }
 
-static int collate_match_node(struct walk *w, uint32_t node);
+static int collate_match_node(struct collate_match_walk *w, uint32_t node);
 
-static int collate_match_dict(struct walk *w, uint32_t dict, uint32_t children)
+static int collate_match_dict(struct collate_match_walk *w, uint32_t dict, uint32_t children)
 {
     const struct tree *first = &w->c->samples[0].tree;
     struct collate_difference d = {w->c, w->i, 0,
@@ -245,7 +245,7 @@ static int collate_match_dict(struct walk *w, uint32_t dict, uint32_t children)
     return r;
 }
 
-static int collate_match_node(struct walk *w, uint32_t node)
+static int collate_match_node(struct collate_match_walk *w, uint32_t node)
 {
     const struct tree *tree = &w->c->samples[w->i].tree;
     const struct tree_node *have = &tree->nodes[node];
@@ -334,7 +334,7 @@ int collate_match(struct collate *c, size_t *ret_bad, struct dl_error *err)
         return collate_match_no_memory(err);
     for (size_t i = 0; i < c->n; i++) {
         const struct sample *sample = &c->samples[i];
-        struct walk walk = {.c = c, .i = i, .err = err};
+        struct collate_match_walk walk = {.c = c, .i = i, .err = err};
         if (collate_match_same_tree(&sample->tree, first)) {
             for (size_t l = 0; l < c->n_leaves; l++)
                 c->sources[l * c->n + i] = collate_match_source_of(sample, c->leaves[l].node);

@@ -10,7 +10,7 @@ struct format {
     int mantissa_bits;
 };
 
-static const struct format float16 = {5, 10}, bfloat16 = {8, 7};
+static const struct format collate_float16 = {5, 10}, collate_bfloat16 = {8, 7};
 
 /*
  * Nearest, ties to even, straight from the double: by way of float32 it would be rounded twice.
@@ -103,7 +103,8 @@ int collate_element(double value, uint32_t dtype, uint8_t *ret)
         break;
     case DL_DTYPE_FLOAT16:
     case DL_DTYPE_BFLOAT16:
-        fits = collate_value_narrow(value, dtype == DL_DTYPE_FLOAT16 ? float16 : bfloat16, &half);
+        fits = collate_value_narrow(
+            value, dtype == DL_DTYPE_FLOAT16 ? collate_float16 : collate_bfloat16, &half);
         memcpy(ret, &half, sizeof half);
         break;
     case DL_DTYPE_FLOAT32:

@@ -13,7 +13,7 @@
 
 enum {
     LARGE_LEAF = 1024, /* bytes of one sample; copying it takes as long as memory's delay */
-    SMALL_AHEAD = 16,
+    CONCAT_SMALL_AHEAD = 16,
 };
 
 struct concat {
@@ -42,7 +42,7 @@ static uint64_t concat_part_begin(const struct concat *concat, uint32_t part)
 }
 
 /* One piece of the task, translated: whose each sample is, and its index there. */
-struct piece {
+struct concat_piece {
     uint32_t parts[COMBINE_CHUNK];
     uint64_t inner[COMBINE_CHUNK];
 };
@@ -54,7 +54,7 @@ struct horizon {
 
 /* Returns n, or the position of the first index that is none. */
 static size_t concat_translate(const struct concat *concat, const uint64_t *indices, size_t n,
-                               struct piece *piece, uint64_t *ret_bad_index)
+                               struct concat_piece *piece, uint64_t *ret_bad_index)
 {
     for (size_t i = 0; i < n; i++) {
         uint64_t index = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
@@ -73,7 +73,7 @@ static size_t concat_translate(const struct concat *concat, const uint64_t *indi
  * for that. So what comes within `ahead` samples is announced here, but for the inside of long
  * runs.
  */
-static void concat_announce(const struct concat *concat, const struct piece *piece, size_t n,
+static void concat_announce(const struct concat *concat, const struct concat_piece *piece, size_t n,
                             struct horizon *horizon, size_t until)
 {
     for (; horizon->next < until && horizon->next < n; horizon->next++) {
@@ -87,7 +87,7 @@ static void concat_announce(const struct concat *concat, const struct piece *pie
 
 /* Each run of samples of one part is one read_rows() of that part. */
 static int concat_read_piece(struct concat *concat, const struct sample_key *key,
-                             const struct piece *piece, size_t n, size_t *ret_bad,
+                             const struct concat_piece *piece, size_t n, size_t *ret_bad,
                              struct dl_error *err)
 {
     struct horizon horizon = {0};
@@ -116,7 +116,7 @@ static int concat_read_rows(struct dataset *ds, const struct sample_key *key,
                             struct dl_error *err)
 {
     struct concat *concat = container_of(ds, struct concat, base);
-    struct piece piece;
+    struct concat_piece piece;
     uint64_t bad_index = 0;
 
     leaf_cursor_begin(&concat->cursor, dst);
@@ -393,7 +393,7 @@ int concat_open(const struct spec_dataset *spec, const char *place, const struct
         ds->ops = &concat_varying_ops;
     else if (combine_schema(concat->parts[0], ds, &concat->cursor) < 0)
         return dl_error_set(err, ENOMEM, place, "out of memory");
-    concat->ahead = SMALL_AHEAD;
+    concat->ahead = CONCAT_SMALL_AHEAD;
     for (uint32_t i = 0; i < concat->cursor.n; i++)
         if (concat->cursor.row_bytes[i] >= LARGE_LEAF)
             concat->ahead = 1;

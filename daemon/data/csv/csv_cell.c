@@ -7,7 +7,7 @@
 #include <math.h>
 
 /* A number with more characters than this is written to be a text. */
-enum { NUMBER_MAX = 400 };
+enum { CSV_NUMBER_MAX = 400 };
 
 /* ---- cells and rows ------------------------------------------------------------------------- */
 
@@ -192,11 +192,11 @@ static bool csv_cell_short_real(const struct csv_cell *cell, double *ret)
 
 static int csv_cell_real(const struct csv_cell *cell, double *ret)
 {
-    char text[NUMBER_MAX + 1];
+    char text[CSV_NUMBER_MAX + 1];
 
     if (csv_cell_short_real(cell, ret))
         return 0;
-    if (cell->len > NUMBER_MAX || memchr(cell->text, '\0', cell->len))
+    if (cell->len > CSV_NUMBER_MAX || memchr(cell->text, '\0', cell->len))
         return -EINVAL;
     memcpy(text, cell->text, cell->len);
     text[cell->len] = '\0';

@@ -1,10 +1,9 @@
 /* The chunks of an array: where they are, what their filters made of them, and rows of them. */
 #include "daemon/data/hdf5/hdf5_array.h"
+#include "daemon/data/unpack.h"
 
 #include <errno.h>
 #include <zlib.h>
-
-enum { LEVELS_MAX = 32, NODE_BYTES = 24, DEFLATE_MOST = 1032 };
 
 /* ---- the tree of them -------------------------------------------------------------------------
  */
@@ -57,12 +56,12 @@ static int hdf5_chunks_walk(struct hdf5_listing *listing, uint64_t at, unsigned 
                             struct dl_error *err)
 {
     struct hdf5_array *array = listing->array;
-    const uint8_t *head = hdf5_bytes(&array->view, at, NODE_BYTES);
+    const uint8_t *head = hdf5_bytes(&array->view, at, HDF5_NODE_BYTES);
     uint64_t n = head ? hdf5_number(head + 6, 2) : 0, key = 8 + 8 * ((uint64_t)array->ndim + 1);
-    const uint8_t *entries = hdf5_bytes(&array->view, at + NODE_BYTES, n * (key + 8));
+    const uint8_t *entries = hdf5_bytes(&array->view, at + HDF5_NODE_BYTES, n * (key + 8));
     int r = 0;
 
-    if (!head || memcmp(head, "TREE\1", 5) != 0 || !entries || depth == LEVELS_MAX ||
+    if (!head || memcmp(head, "TREE\1", 5) != 0 || !entries || depth == HDF5_LEVELS_MAX ||
         listing->left < n + 1)
         return hdf5_array_refuse(array, EINVAL,
                                  "is damaged: the tree of its chunks is not in the "

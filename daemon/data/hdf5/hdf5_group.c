@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-enum { LEVELS_MAX = 32, NODE_BYTES = 24, SYMBOL_BYTES = 40, HEAP_BYTES = 32 };
+enum { SYMBOL_BYTES = 40, HEAP_BYTES = 32 };
 
 struct hdf5_group {
     const struct hdf5_view *view;
@@ -50,12 +50,12 @@ static int hdf5_group_walk_symbols(struct hdf5_group *group, uint64_t at, struct
 static int hdf5_group_walk_tree(struct hdf5_group *group, uint64_t at, unsigned depth,
                                 struct dl_error *err)
 {
-    const uint8_t *head = hdf5_bytes(group->view, at, NODE_BYTES);
+    const uint8_t *head = hdf5_bytes(group->view, at, HDF5_NODE_BYTES);
     unsigned n = head ? (unsigned)hdf5_number(head + 6, 2) : 0;
-    const uint8_t *entries = hdf5_bytes(group->view, at + NODE_BYTES, 16 * (uint64_t)n + 8);
+    const uint8_t *entries = hdf5_bytes(group->view, at + HDF5_NODE_BYTES, 16 * (uint64_t)n + 8);
     int r = 0;
 
-    if (!head || memcmp(head, "TREE\0", 5) != 0 || !entries || depth == LEVELS_MAX ||
+    if (!head || memcmp(head, "TREE\0", 5) != 0 || !entries || depth == HDF5_LEVELS_MAX ||
         group->left-- == 0)
         return hdf5_refuse(group->view, "the tree of a group is not in it", err);
     for (unsigned i = 0; r == 0 && i < n; i++) {

@@ -4,7 +4,7 @@
 
 enum { MESSAGES_MAX = 1 << 16, BLOCKS_MAX = 1 << 8, ADDRESS = 8 };
 
-static const uint8_t signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1A, '\n'};
+static const uint8_t hdf5_signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1A, '\n'};
 
 int hdf5_refuse(const struct hdf5_view *view, const char *what, struct dl_error *err)
 {
@@ -25,9 +25,9 @@ int hdf5_find_root(const struct hdf5_view *view, uint64_t *ret, struct dl_error 
                                                  {100, 13, 14, 28, 44, 68},
                                                  {48, 9, 10, 12, 28, 36},
                                                  {48, 9, 10, 12, 28, 36}};
-    const uint8_t *first = hdf5_bytes(view, 0, sizeof signature + 1);
+    const uint8_t *first = hdf5_bytes(view, 0, sizeof hdf5_signature + 1);
 
-    if (!first || memcmp(first, signature, sizeof signature) != 0)
+    if (!first || memcmp(first, hdf5_signature, sizeof hdf5_signature) != 0)
         return dl_error_set(err, EINVAL, view->path, "is not an HDF5 file");
     if (first[8] >= ARRAY_SIZE(versions))
         return dl_error_set(err, ENOTSUP, view->path,

@@ -14,6 +14,9 @@
 
 #define HDF5_NONE UINT64_MAX /* an address that is none */
 
+/* Of a B-tree of version 1: how deep it may be, and how a node begins. */
+enum { HDF5_LEVELS_MAX = 32, HDF5_NODE_BYTES = 24 };
+
 struct hdf5_view {
     const uint8_t *data; /* borrowed; the file */
     uint64_t bytes;

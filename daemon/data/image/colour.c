@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { BLOCK = 256 };
+enum { COLOUR_BLOCK = 256 };
 
 static inline uint8_t colour_to_byte(int n)
 {
@@ -190,9 +190,9 @@ enum {
 };
 
 struct colour_hsv {
-    uint32_t hue[BLOCK]; /* its place in colour_circle; then what is there */
-    float saturation[BLOCK];
-    float value[BLOCK];
+    uint32_t hue[COLOUR_BLOCK]; /* its place in colour_circle; then what is there */
+    float saturation[COLOUR_BLOCK];
+    float value[COLOUR_BLOCK];
 };
 
 static inline int32_t colour_max(int32_t a, int32_t b)
@@ -307,7 +307,7 @@ void colour_hue(struct picture *p, double turn)
         return;
     colour_circle_make((uint8_t)(int32_t)(turn * 255), &circle);
     for (size_t n = picture_pixels(p), here; n > 0; n -= here, px += here * PICTURE_PIXEL) {
-        here = n < BLOCK ? n : BLOCK;
+        here = n < COLOUR_BLOCK ? n : COLOUR_BLOCK;
         colour_to_hsv(px, here, &hsv);
         colour_look_up_circle(&circle, here, hsv.hue);
         colour_from_hsv(&hsv, here, px);
@@ -349,10 +349,10 @@ struct colour_counts {
 /* Neighbours often have the same level, and to count it twice in one place is to wait for the first
  * sum: so each lane has its own. The gap keeps one level of two lanes from addresses that differ by
  * a multiple of 4 KiB, which processors take for the same at first. */
-enum { LANES = 4, GAP = 16 };
+enum { COLOUR_LANES = 4, GAP = 16 };
 
 struct colour_lanes {
-    uint32_t counts[LANES][PICTURE_COLOURS][LOOKUP_LEVELS + GAP];
+    uint32_t counts[COLOUR_LANES][PICTURE_COLOURS][LOOKUP_LEVELS + GAP];
 };
 
 static inline void colour_count_pixel(uint32_t pixel,
@@ -368,14 +368,14 @@ static void colour_count(const struct picture *p, struct colour_counts *ret)
     struct colour_lanes lanes = {0};
     size_t i = 0, n = picture_pixels(p);
 
-    for (; i + LANES <= n; i += LANES) {
-        for (unsigned lane = 0; lane < LANES; lane++)
+    for (; i + COLOUR_LANES <= n; i += COLOUR_LANES) {
+        for (unsigned lane = 0; lane < COLOUR_LANES; lane++)
             colour_count_pixel(colour_load(p->pixels, i + lane), lanes.counts[lane]);
     }
     for (; i < n; i++)
         colour_count_pixel(colour_load(p->pixels, i), lanes.counts[0]);
     *ret = (struct colour_counts){0};
-    for (unsigned lane = 0; lane < LANES; lane++) {
+    for (unsigned lane = 0; lane < COLOUR_LANES; lane++) {
         for (unsigned c = 0; c < PICTURE_COLOURS; c++) {
             for (i = 0; i < LOOKUP_LEVELS; i++)
                 ret->colour[c][i] += lanes.counts[lane][c][i];

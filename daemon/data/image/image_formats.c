@@ -45,7 +45,7 @@ static const struct {
     char begins[12];
     const char *name;
     const char *remedy;
-} others[] = {
+} image_others[] = {
     {8, 4, "WEBP", "WebP, and this build has no libwebp", "build it with libwebp-dev"},
     {0, 3, "II*", "TIFF, and this build has no libtiff", "build it with libtiff-dev"},
     {0, 4, "MM\0*", "TIFF, and this build has no libtiff", "build it with libtiff-dev"},
@@ -66,12 +66,13 @@ int image_refuse_unknown(const struct image_file *file, struct dl_error *err)
         return dl_error_set(err, EINVAL, file->path,
                             "has %zu bytes, and is not an image; replace the file, or remove it",
                             file->bytes);
-    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
-        size_t n = others[i].bytes;
-        if (file->bytes < others[i].at + n || memcmp(p + others[i].at, others[i].begins, n) != 0)
+    for (size_t i = 0; i < ARRAY_SIZE(image_others); i++) {
+        size_t n = image_others[i].bytes;
+        if (file->bytes < image_others[i].at + n ||
+            memcmp(p + image_others[i].at, image_others[i].begins, n) != 0)
             continue;
-        return dl_error_set(err, EINVAL, file->path, "is %s; %s, or remove it", others[i].name,
-                            others[i].remedy);
+        return dl_error_set(err, EINVAL, file->path, "is %s; %s, or remove it",
+                            image_others[i].name, image_others[i].remedy);
     }
     return dl_error_set(
         err, EINVAL, file->path,

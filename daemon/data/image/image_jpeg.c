@@ -24,7 +24,7 @@
 #endif
 
 enum {
-    MARGIN = 4, /* pixels beside the window */
+    JPEG_MARGIN = 4, /* pixels beside the window */
     /* Of a progressive file: real ones have ten or so, made-up ones cost a pass over all blocks. */
     MAX_SCANS = 128,
 };
@@ -166,8 +166,8 @@ static int image_jpeg_check_colours(struct image_jpeg *jpeg, struct dl_error *er
 static void image_jpeg_cut_columns(struct jpeg_decompress_struct *info,
                                    const struct image_window *window, struct image_rows *ret)
 {
-    JDIMENSION left = window->left > MARGIN ? window->left - MARGIN : 0;
-    JDIMENSION right = window->right + MARGIN;
+    JDIMENSION left = window->left > JPEG_MARGIN ? window->left - JPEG_MARGIN : 0;
+    JDIMENSION right = window->right + JPEG_MARGIN;
 
     if (right > info->output_width)
         right = info->output_width;

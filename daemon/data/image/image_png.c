@@ -91,11 +91,12 @@ static int image_png_give_up(struct image_png *self, struct dl_error *err)
 
 /* ---- one image ------------------------------------------------------------------------------ */
 
-static const uint8_t signature[SIGNATURE_BYTES] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+static const uint8_t png_signature[SIGNATURE_BYTES] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 
 static bool image_png_knows(const struct image_file *file)
 {
-    return file->bytes >= SIGNATURE_BYTES && memcmp(file->data, signature, SIGNATURE_BYTES) == 0;
+    return file->bytes >= SIGNATURE_BYTES &&
+           memcmp(file->data, png_signature, SIGNATURE_BYTES) == 0;
 }
 
 static uint32_t image_png_big_endian(const uint8_t *p)

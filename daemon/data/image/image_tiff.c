@@ -19,7 +19,7 @@
 
 #include <tiffio.h>
 
-#define FUNCTIONS(X)                    \
+#define TIFF_FUNCTIONS(X)               \
     X(ClientOpenExt)                    \
     X(Close)                            \
     X(GetField)                         \
@@ -42,9 +42,9 @@
 static struct {
     bool is_there;
 #define X(name) __typeof__(TIFF##name) *name;
-    FUNCTIONS(X)
+    TIFF_FUNCTIONS(X)
 #undef X
-} libtiff;
+} tiff_library;
 
 enum { TILE_SIDE_MIN = 1024 }; /* a tile may be so large, however small the picture is */
 
@@ -72,14 +72,14 @@ static bool image_tiff_find_library(void)
 {
     static const char *const files[] = {"libtiff.so.6", NULL};
     static const struct library_function functions[] = {
-#define X(name) {"TIFF" #name, &libtiff.name},
-        FUNCTIONS(X)
+#define X(name) {"TIFF" #name, &tiff_library.name},
+        TIFF_FUNCTIONS(X)
 #undef X
     };
 
-    if (!libtiff.is_there)
-        libtiff.is_there = library_find(files, functions, ARRAY_SIZE(functions));
-    return libtiff.is_there;
+    if (!tiff_library.is_there)
+        tiff_library.is_there = library_find(files, functions, ARRAY_SIZE(functions));
+    return tiff_library.is_there;
 }
 
 const char *image_tiff_missing(void)
@@ -193,7 +193,7 @@ static bool image_tiff_knows(const struct image_file *file)
 static void image_tiff_close(struct image_tiff *self)
 {
     if (self->tiff)
-        libtiff.Close(self->tiff);
+        tiff_library.Close(self->tiff);
     self->tiff = NULL;
     self->is_decoding = false;
 }
@@ -211,18 +211,18 @@ static int image_tiff_give_up(struct image_tiff *self, struct dl_error *err)
 
 static void image_tiff_start(struct image_tiff *self)
 {
-    TIFFOpenOptions *options = libtiff.OpenOptionsAlloc();
+    TIFFOpenOptions *options = tiff_library.OpenOptionsAlloc();
     uint64_t most = allocation_min + 4 * (uint64_t)self->file.bytes;
 
     if (!options)
         return;
-    libtiff.OpenOptionsSetMaxSingleMemAlloc(options, (tmsize_t)most);
-    libtiff.OpenOptionsSetErrorHandlerExtR(options, image_tiff_error, self);
-    libtiff.OpenOptionsSetWarningHandlerExtR(options, image_tiff_warning, self);
-    self->tiff = libtiff.ClientOpenExt("image", "r", self, image_tiff_read, image_tiff_write,
-                                       image_tiff_seek, image_tiff_close_file, image_tiff_bytes,
-                                       image_tiff_map, image_tiff_unmap, options);
-    libtiff.OpenOptionsFree(options);
+    tiff_library.OpenOptionsSetMaxSingleMemAlloc(options, (tmsize_t)most);
+    tiff_library.OpenOptionsSetErrorHandlerExtR(options, image_tiff_error, self);
+    tiff_library.OpenOptionsSetWarningHandlerExtR(options, image_tiff_warning, self);
+    self->tiff = tiff_library.ClientOpenExt(
+        "image", "r", self, image_tiff_read, image_tiff_write, image_tiff_seek,
+        image_tiff_close_file, image_tiff_bytes, image_tiff_map, image_tiff_unmap, options);
+    tiff_library.OpenOptionsFree(options);
 }
 
 static void image_tiff_read_tags(struct image_tiff *self)
@@ -241,13 +241,13 @@ static void image_tiff_read_tags(struct image_tiff *self)
 
     *tags = (struct tiff_tags){.photometric = 0};
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
-        (void)libtiff.GetFieldDefaulted(self->tiff, numbers[i].tag, numbers[i].ret);
-    (void)libtiff.GetField(self->tiff, TIFFTAG_PHOTOMETRIC, &tags->photometric);
-    if (libtiff.GetField(self->tiff, TIFFTAG_EXTRASAMPLES, &tags->n_extra, &extra) &&
+        (void)tiff_library.GetFieldDefaulted(self->tiff, numbers[i].tag, numbers[i].ret);
+    (void)tiff_library.GetField(self->tiff, TIFFTAG_PHOTOMETRIC, &tags->photometric);
+    if (tiff_library.GetField(self->tiff, TIFFTAG_EXTRASAMPLES, &tags->n_extra, &extra) &&
         tags->n_extra > 0)
         tags->extra = extra[0];
-    (void)libtiff.GetField(self->tiff, TIFFTAG_IMAGEWIDTH, &self->stored.width);
-    (void)libtiff.GetField(self->tiff, TIFFTAG_IMAGELENGTH, &self->stored.height);
+    (void)tiff_library.GetField(self->tiff, TIFFTAG_IMAGEWIDTH, &self->stored.width);
+    (void)tiff_library.GetField(self->tiff, TIFFTAG_IMAGELENGTH, &self->stored.height);
 }
 
 /* Of 16 bits a colour; the upper 8 count, as in PIL, also where a program wrote 8 bits alone. */
@@ -257,7 +257,7 @@ static bool image_tiff_read_palette(struct image_tiff *self)
 
     if (self->layout.kind != TIFF_PALETTE)
         return true;
-    if (!libtiff.GetField(self->tiff, TIFFTAG_COLORMAP, &colours[0], &colours[1], &colours[2]))
+    if (!tiff_library.GetField(self->tiff, TIFFTAG_COLORMAP, &colours[0], &colours[1], &colours[2]))
         return false;
     for (unsigned c = 0; c < 3; c++) {
         for (unsigned i = 0; i < 1U << self->tags.bits; i++)
@@ -279,7 +279,7 @@ static int image_tiff_check(struct image_tiff *self, struct dl_error *err)
     if (!image_tiff_read_palette(self))
         return image_refuse_corrupt(self->file.path, "it has no palette", err);
     if (self->tags.compression == COMPRESSION_JPEG && self->tags.photometric == PHOTOMETRIC_YCBCR)
-        (void)libtiff.SetField(self->tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
+        (void)tiff_library.SetField(self->tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
     return 0;
 }
 
@@ -337,7 +337,7 @@ static bool image_tiff_read_strips(struct image_tiff *self, unsigned plane, uint
                                    bool clip_grey)
 {
     for (uint32_t y = 0; y < bottom; y++) {
-        if (libtiff.ReadScanline(self->tiff, self->coded, y, (uint16_t)plane) < 0)
+        if (tiff_library.ReadScanline(self->tiff, self->coded, y, (uint16_t)plane) < 0)
             return image_tiff_say(self, "its rows cannot be decoded");
         tiff_row_put(&self->layout, self->coded, self->stored.width, plane, clip_grey,
                      picture_row(&self->rows, y));
@@ -364,8 +364,9 @@ static bool image_tiff_read_tiles(struct image_tiff *self, unsigned plane,
     for (uint64_t y = 0; y < self->stored.height; y += tile->height) {
         for (uint64_t x = 0; x < self->stored.width; x += tile->width) {
             uint32_t at[2] = {(uint32_t)y, (uint32_t)x};
-            uint32_t i = libtiff.ComputeTile(self->tiff, at[1], at[0], 0, (uint16_t)plane);
-            if (libtiff.ReadEncodedTile(self->tiff, i, self->coded, (tmsize_t)self->coded_room) < 0)
+            uint32_t i = tiff_library.ComputeTile(self->tiff, at[1], at[0], 0, (uint16_t)plane);
+            if (tiff_library.ReadEncodedTile(self->tiff, i, self->coded,
+                                             (tmsize_t)self->coded_room) < 0)
                 return image_tiff_say(self, "its tiles cannot be decoded");
             image_tiff_put_tile(self, plane, at, tile, clip_grey);
         }
@@ -376,19 +377,19 @@ static bool image_tiff_read_tiles(struct image_tiff *self, unsigned plane,
 /* Whether libtiff's rows or tiles are as large as we take them for; *ret: their bytes. */
 static bool image_tiff_measure(struct image_tiff *self, struct image_size *tile, size_t *ret)
 {
-    if (!libtiff.IsTiled(self->tiff)) {
+    if (!tiff_library.IsTiled(self->tiff)) {
         *ret = tiff_row_bytes(&self->layout, self->stored.width);
-        return libtiff.ScanlineSize(self->tiff) == (tmsize_t)*ret ||
+        return tiff_library.ScanlineSize(self->tiff) == (tmsize_t)*ret ||
                image_tiff_say(self, "its rows do not have the size of its colours");
     }
-    (void)libtiff.GetField(self->tiff, TIFFTAG_TILEWIDTH, &tile->width);
-    (void)libtiff.GetField(self->tiff, TIFFTAG_TILELENGTH, &tile->height);
+    (void)tiff_library.GetField(self->tiff, TIFFTAG_TILEWIDTH, &tile->width);
+    (void)tiff_library.GetField(self->tiff, TIFFTAG_TILELENGTH, &tile->height);
     if (tile->width == 0 || tile->height == 0 ||
         tile->width > max_u64(2 * (uint64_t)self->stored.width, TILE_SIDE_MIN) ||
         tile->height > max_u64(2 * (uint64_t)self->stored.height, TILE_SIDE_MIN))
         return image_tiff_say(self, "its tiles are much larger than the picture");
     *ret = tiff_row_bytes(&self->layout, tile->width) * tile->height;
-    return libtiff.TileSize(self->tiff) == (tmsize_t)*ret ||
+    return tiff_library.TileSize(self->tiff) == (tmsize_t)*ret ||
            image_tiff_say(self, "its tiles do not have the size of its colours");
 }
 

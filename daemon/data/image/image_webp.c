@@ -15,8 +15,8 @@
 #include <webp/demux.h>
 
 enum {
-    MARGIN = 4,      /* pixels beside the window */
-    HEAD_BYTES = 12, /* "RIFF", size, "WEBP" */
+    WEBP_MARGIN = 4,      /* pixels beside the window */
+    WEBP_HEAD_BYTES = 12, /* "RIFF", size, "WEBP" */
 };
 
 struct image_webp {
@@ -33,7 +33,8 @@ static bool image_webp_knows(const struct image_file *file)
 {
     const uint8_t *p = file->data;
 
-    return file->bytes >= HEAD_BYTES && memcmp(p, "RIFF", 4) == 0 && memcmp(p + 8, "WEBP", 4) == 0;
+    return file->bytes >= WEBP_HEAD_BYTES && memcmp(p, "RIFF", 4) == 0 &&
+           memcmp(p + 8, "WEBP", 4) == 0;
 }
 
 /* By the size that the file begins with: what is missing at its end may be outside of the window.
@@ -112,10 +113,10 @@ static struct picture_box image_webp_choose(const struct image_webp *self,
 
     if (self->frame.size.height != all.height || self->frame.size.width != all.width)
         return (struct picture_box){.size = all};
-    uint32_t top = window->top > MARGIN ? (window->top - MARGIN) & ~1U : 0;
-    uint32_t left = window->left > MARGIN ? (window->left - MARGIN) & ~1U : 0;
-    uint32_t bottom = (uint32_t)min_u64((uint64_t)window->bottom + MARGIN, all.height);
-    uint32_t right = (uint32_t)min_u64((uint64_t)window->right + MARGIN, all.width);
+    uint32_t top = window->top > WEBP_MARGIN ? (window->top - WEBP_MARGIN) & ~1U : 0;
+    uint32_t left = window->left > WEBP_MARGIN ? (window->left - WEBP_MARGIN) & ~1U : 0;
+    uint32_t bottom = (uint32_t)min_u64((uint64_t)window->bottom + WEBP_MARGIN, all.height);
+    uint32_t right = (uint32_t)min_u64((uint64_t)window->right + WEBP_MARGIN, all.width);
     return (struct picture_box){
         .top = top, .left = left, .size = {.height = bottom - top, .width = right - left}};
 }

@@ -10,7 +10,11 @@
 
 #ifdef LOOKUP_VECTORS
 
-enum { VECTOR = 64, AT_ONCE = VECTOR / PICTURE_PIXEL, QUARTERS = LOOKUP_LEVELS / VECTOR };
+enum {
+    LOOKUP_REGISTER = 64,
+    LOOKUP_AT_ONCE = LOOKUP_REGISTER / PICTURE_PIXEL,
+    QUARTERS = LOOKUP_LEVELS / LOOKUP_REGISTER
+};
 
 /* A table in registers: 64 levels each. */
 struct lookup_registers {
@@ -19,9 +23,10 @@ struct lookup_registers {
 
 LOOKUP_AVX512_INLINE struct lookup_registers lookup_load(const uint8_t table[static LOOKUP_LEVELS])
 {
-    return (struct lookup_registers){{_mm512_loadu_si512(table), _mm512_loadu_si512(table + VECTOR),
-                                      _mm512_loadu_si512(table + 2 * VECTOR),
-                                      _mm512_loadu_si512(table + 3 * VECTOR)}};
+    return (struct lookup_registers){{_mm512_loadu_si512(table),
+                                      _mm512_loadu_si512(table + LOOKUP_REGISTER),
+                                      _mm512_loadu_si512(table + 2 * LOOKUP_REGISTER),
+                                      _mm512_loadu_si512(table + 3 * LOOKUP_REGISTER)}};
 }
 
 /* A register's bytes: the lower seven bits choose in each half of the table, the upper one between
@@ -37,7 +42,7 @@ LOOKUP_AVX512_INLINE __m512i lookup_bytes(const struct lookup_registers *table, 
 /* Which bytes of a register are of `n` pixels at most. */
 LOOKUP_AVX512_INLINE __mmask64 lookup_there(size_t n)
 {
-    return n >= AT_ONCE ? ~0ULL : (1ULL << n * PICTURE_PIXEL) - 1;
+    return n >= LOOKUP_AT_ONCE ? ~0ULL : (1ULL << n * PICTURE_PIXEL) - 1;
 }
 
 LOOKUP_AVX512 static void lookup_all_quick(uint8_t *pixels, size_t n,
@@ -45,7 +50,7 @@ LOOKUP_AVX512 static void lookup_all_quick(uint8_t *pixels, size_t n,
 {
     struct lookup_registers all = lookup_load(table);
 
-    for (size_t i = 0; i < n; i += AT_ONCE, pixels += VECTOR) {
+    for (size_t i = 0; i < n; i += LOOKUP_AT_ONCE, pixels += LOOKUP_REGISTER) {
         __mmask64 there = lookup_there(n - i);
         __m512i bytes = _mm512_maskz_loadu_epi8(there, pixels);
         _mm512_mask_storeu_epi8(pixels, there, lookup_bytes(&all, bytes));
@@ -59,7 +64,7 @@ LOOKUP_AVX512 static void lookup_each_quick(uint8_t *pixels, size_t n,
     struct lookup_registers r = lookup_load(tables->colour[0]), g = lookup_load(tables->colour[1]);
     struct lookup_registers b = lookup_load(tables->colour[2]);
 
-    for (size_t i = 0; i < n; i += AT_ONCE, pixels += VECTOR) {
+    for (size_t i = 0; i < n; i += LOOKUP_AT_ONCE, pixels += LOOKUP_REGISTER) {
         __mmask64 there = lookup_there(n - i);
         __m512i bytes = _mm512_maskz_loadu_epi8(there, pixels), done = lookup_bytes(&r, bytes);
         done = _mm512_mask_blend_epi8(green, done, lookup_bytes(&g, bytes));

@@ -8,7 +8,7 @@
 #endif
 
 enum {
-    AT_ONCE = 32, /* pixels of three planes */
+    PLANES_AT_ONCE = 32, /* pixels of three planes */
 };
 
 /* Of one channel, pixels from `from` on. */
@@ -47,10 +47,11 @@ PLANES_AVX2 static inline __attribute__((always_inline)) void planes_put(uint8_t
 PLANES_AVX2 static inline __attribute__((always_inline)) size_t planes_sort(
     const uint8_t *restrict pixels, size_t n, bool stream, uint8_t *restrict out)
 {
-    enum { PART = AT_ONCE / 4 * PICTURE_PIXEL };
+    enum { PART = PLANES_AT_ONCE / 4 * PICTURE_PIXEL };
     size_t i = 0;
 
-    for (; i + AT_ONCE <= n; i += AT_ONCE, pixels += (size_t)AT_ONCE * PICTURE_PIXEL) {
+    for (; i + PLANES_AT_ONCE <= n;
+         i += PLANES_AT_ONCE, pixels += (size_t)PLANES_AT_ONCE * PICTURE_PIXEL) {
         __m256i a = planes_sort_eight(pixels), b = planes_sort_eight(pixels + PART);
         __m256i c = planes_sort_eight(pixels + 2 * PART), d = planes_sort_eight(pixels + 3 * PART);
         __m256i red_blue = _mm256_unpacklo_epi64(a, b), green = _mm256_unpackhi_epi64(a, b);
@@ -66,7 +67,7 @@ PLANES_AVX2 static inline __attribute__((always_inline)) size_t planes_sort(
 PLANES_AVX2 static size_t planes_write_three(const uint8_t *restrict pixels, size_t n,
                                              uint8_t *restrict out)
 {
-    if (n < PLANES_STREAM_MIN || n % AT_ONCE != 0 || (uintptr_t)out % AT_ONCE != 0)
+    if (n < PLANES_STREAM_MIN || n % PLANES_AT_ONCE != 0 || (uintptr_t)out % PLANES_AT_ONCE != 0)
         return planes_sort(pixels, n, false, out);
     n = planes_sort(pixels, n, true, out);
     _mm_sfence();

@@ -168,7 +168,7 @@ static inline const uint8_t *resample_first_pixel(const struct across *a, uint32
 #ifdef RESAMPLE_SSE2
 
 /* Outputs that are made at once: as many pixels as fill a vector. */
-enum { GROUP = 4 };
+enum { RESAMPLE_GROUP = 4 };
 
 /* R, G, B and the fourth of output `i`; the number of taps is known where it is inlined. */
 static inline __attribute__((always_inline)) __m128i resample_across_sum(const struct across *a,
@@ -198,9 +198,9 @@ static inline __attribute__((always_inline)) __m128i resample_across_group(const
                                                                            uint32_t taps)
 {
     uint32_t last = a->axis->n - 1;
-    __m128i s[GROUP];
+    __m128i s[RESAMPLE_GROUP];
 
-    for (uint32_t k = 0; k < GROUP; k++)
+    for (uint32_t k = 0; k < RESAMPLE_GROUP; k++)
         s[k] = resample_across_sum(a, i + k < last ? i + k : last, taps);
     return _mm_packus_epi16(_mm_packs_epi32(s[0], s[1]), _mm_packs_epi32(s[2], s[3]));
 }
@@ -208,7 +208,7 @@ static inline __attribute__((always_inline)) __m128i resample_across_group(const
 /* RGB after RGB. The fourth byte is the next pixel's first, or slack. */
 static inline void resample_put_packed(__m128i group, uint8_t *out)
 {
-    for (unsigned k = 0; k < GROUP; k++) {
+    for (unsigned k = 0; k < RESAMPLE_GROUP; k++) {
         int32_t pixel = _mm_cvtsi128_si32(group);
         memcpy(out + (size_t)k * PICTURE_COLOURS, &pixel, sizeof pixel);
         group = _mm_srli_si128(group, PICTURE_PIXEL);
@@ -220,12 +220,12 @@ static inline void resample_put_planar(__m128i group, uint8_t *out, size_t n)
 {
     __m128i pairs = _mm_unpacklo_epi8(group, _mm_srli_si128(group, 8)); /* 0 and 2, 1 and 3 */
     __m128i four = _mm_unpacklo_epi8(pairs, _mm_srli_si128(pairs, 8));
-    uint8_t some[GROUP];
+    uint8_t some[RESAMPLE_GROUP];
 
     for (unsigned c = 0; c < PICTURE_COLOURS; c++) {
         int32_t bytes = _mm_cvtsi128_si32(four);
         memcpy(some, &bytes, sizeof some);
-        memcpy(out + c * n, some, n < GROUP ? n : GROUP);
+        memcpy(out + c * n, some, n < RESAMPLE_GROUP ? n : RESAMPLE_GROUP);
         four = _mm_srli_si128(four, PICTURE_PIXEL);
     }
 }
@@ -233,14 +233,14 @@ static inline void resample_put_planar(__m128i group, uint8_t *out, size_t n)
 /* The last group ends with the last output, with some of what is done already. */
 static inline uint32_t resample_group_at(uint32_t i, uint32_t n)
 {
-    return i + GROUP <= n ? i : n > GROUP ? n - GROUP : 0;
+    return i + RESAMPLE_GROUP <= n ? i : n > RESAMPLE_GROUP ? n - RESAMPLE_GROUP : 0;
 }
 
 #define ACROSS(taps_)                                                                  \
     static void across_##taps_(const struct across *a, bool planar, uint8_t *out)      \
     {                                                                                  \
         uint32_t n = a->axis->n;                                                       \
-        for (uint32_t i = 0; i < n; i += GROUP) {                                      \
+        for (uint32_t i = 0; i < n; i += RESAMPLE_GROUP) {                             \
             uint32_t at = resample_group_at(i, n);                                     \
             if (planar)                                                                \
                 resample_put_planar(resample_across_group(a, at, taps_), out + at, n); \
@@ -346,7 +346,7 @@ static inline uint8_t resample_down_byte(const struct down *d, size_t x)
 }
 
 #ifdef RESAMPLE_SSE2
-enum { BLOCK = sizeof(__m128i) };
+enum { RESAMPLE_BLOCK = sizeof(__m128i) };
 
 /* A block of bytes, of two rows at a time. */
 static inline void resample_down_block(const struct down *d, size_t x, uint8_t *out)
@@ -386,10 +386,10 @@ void resample_down(const struct resample_axis *axis, uint32_t i, const struct re
     for (uint32_t t = 0; t <= d.count; t++)
         ring->order[t] = resample_ring_row(ring, axis->from[i] + t - (t == d.count)) + from;
 #ifdef RESAMPLE_SSE2
-    for (; x + BLOCK <= n; x += BLOCK)
+    for (; x + RESAMPLE_BLOCK <= n; x += RESAMPLE_BLOCK)
         resample_down_block(&d, x, out + x);
-    if (x < n && n >= BLOCK) { /* the end, with some of what is done already */
-        resample_down_block(&d, n - BLOCK, out + n - BLOCK);
+    if (x < n && n >= RESAMPLE_BLOCK) { /* the end, with some of what is done already */
+        resample_down_block(&d, n - RESAMPLE_BLOCK, out + n - RESAMPLE_BLOCK);
         x = n;
     }
 #endif

@@ -59,7 +59,7 @@ static double resize_lanczos(double x)
 static const struct {
     double (*weight)(double x);
     double support;
-} filters[] = {
+} resize_filters[] = {
     [RESIZE_BOX] = {resize_box, 0.5},       [RESIZE_BILINEAR] = {resize_bilinear, 1},
     [RESIZE_HAMMING] = {resize_hamming, 1}, [RESIZE_BICUBIC] = {resize_bicubic, 2},
     [RESIZE_LANCZOS] = {resize_lanczos, 3},
@@ -158,7 +158,7 @@ static int resize_axis_set(struct resize_axis *axis, const struct resize_span *s
     double step = span->length / outputs, stretch = step < 1 ? 1 : step;
     struct resize_scale scale = {.begin = span->begin,
                                  .step = step,
-                                 .support = filters[filter].support * stretch,
+                                 .support = resize_filters[filter].support * stretch,
                                  .narrow = 1 / stretch,
                                  .inputs = span->inputs};
     uint32_t taps = (uint32_t)align_up((uint64_t)ceil(scale.support) * 2 + 2, 4);
@@ -171,7 +171,7 @@ static int resize_axis_set(struct resize_axis *axis, const struct resize_span *s
     for (uint32_t i = 0; filter == RESIZE_BILINEAR && i < outputs; i++)
         resize_weigh(axis, i, &scale, resize_bilinear);
     for (uint32_t i = 0; filter != RESIZE_BILINEAR && i < outputs; i++)
-        resize_weigh(axis, i, &scale, filters[filter].weight);
+        resize_weigh(axis, i, &scale, resize_filters[filter].weight);
     return 0;
 }
 

@@ -26,11 +26,11 @@
 #endif
 
 enum {
-    FOUR = 4,    /* inputs, and outputs, at once */
-    VECTOR = 64, /* bytes */
+    FOUR = 4,           /* inputs, and outputs, at once */
+    DIGITS_VECTOR = 64, /* bytes */
     DIGITS = 3,
-    SPAN = VECTOR / PICTURE_PIXEL, /* pixels that a register has */
-    NARROW = 3,                    /* bytes of a pixel without the fourth */
+    SPAN = DIGITS_VECTOR / PICTURE_PIXEL, /* pixels that a register has */
+    NARROW = 3,                           /* bytes of a pixel without the fourth */
 };
 
 /* ---- digits of weights ------------------------------------------------------------------------
@@ -52,8 +52,10 @@ static size_t resize_blocks(const struct resize_axis *axis)
 static int resize_digits_make_room(struct resize_axis *axis)
 {
     struct resize_digits *digits = &axis->digits;
-    size_t each = align_up((uint64_t)axis->n * axis->taps, VECTOR), blocks = resize_blocks(axis);
-    size_t bytes = DIGITS * each + blocks * resize_block_units(axis->taps / FOUR) * VECTOR + VECTOR;
+    size_t each = align_up((uint64_t)axis->n * axis->taps, DIGITS_VECTOR),
+           blocks = resize_blocks(axis);
+    size_t bytes = DIGITS * each + blocks * resize_block_units(axis->taps / FOUR) * DIGITS_VECTOR +
+                   DIGITS_VECTOR;
 
     if (bytes > digits->room) {
         free(digits->memory);
@@ -67,7 +69,7 @@ static int resize_digits_make_room(struct resize_axis *axis)
     }
     if (!digits->memory || !digits->from)
         return -ENOMEM;
-    uint8_t *at = digits->memory + (-(uintptr_t)digits->memory & (VECTOR - 1));
+    uint8_t *at = digits->memory + (-(uintptr_t)digits->memory & (DIGITS_VECTOR - 1));
     for (unsigned d = 0; d < DIGITS; d++, at += each)
         digits->planes[d] = (int8_t *)at;
     digits->blocks = at;
@@ -138,23 +140,23 @@ RESIZE_AVX512 static void resize_block_set(struct resize_axis *axis, uint32_t bl
 {
     struct resize_digits *digits = &axis->digits;
     uint32_t groups = digits->groups, from = axis->from[resize_block_output(axis, block, 0)];
-    uint8_t *order = digits->blocks + block * resize_block_units(groups) * VECTOR;
+    uint8_t *order = digits->blocks + block * resize_block_units(groups) * DIGITS_VECTOR;
 
     digits->from[block] = from;
     for (uint32_t k = 0; k < FOUR; k++) {
         uint32_t i = resize_block_output(axis, block, k);
-        uint8_t *to = order + k * VECTOR / FOUR;
+        uint8_t *to = order + k * DIGITS_VECTOR / FOUR;
         int at = (int)(axis->from[i] - from);
         _mm_store_si128((void *)to,
                         _mm_add_epi8(RESIZE_ORDER, _mm_set1_epi8((char)(at * PICTURE_PIXEL))));
-        _mm_store_si128((void *)(to += VECTOR),
+        _mm_store_si128((void *)(to += DIGITS_VECTOR),
                         _mm_add_epi8(RESIZE_NARROW_ORDER, _mm_set1_epi8((char)(at * NARROW))));
         for (uint32_t g = 0; g < groups; g++) {
             for (uint32_t d = 0; d < DIGITS; d++) {
                 int32_t four;
                 memcpy(&four, digits->planes[d] + (size_t)i * axis->taps + (size_t)g * FOUR,
                        sizeof four);
-                _mm_store_si128((void *)(to += VECTOR), _mm_set1_epi32(four));
+                _mm_store_si128((void *)(to += DIGITS_VECTOR), _mm_set1_epi32(four));
             }
         }
     }
@@ -244,7 +246,7 @@ RESIZE_AVX512_INLINE __m512i resize_load_pixels(const struct resize_line *line, 
     const uint8_t *p = line->row + (size_t)from * line->step;
     __m512i px;
 
-    if (bytes >= VECTOR)
+    if (bytes >= DIGITS_VECTOR)
         px = _mm512_loadu_si512(p);
     else
         px = _mm512_maskz_loadu_epi8((1ULL << (bytes > 0 ? bytes : 0)) - 1, p);
@@ -252,16 +254,16 @@ RESIZE_AVX512_INLINE __m512i resize_load_pixels(const struct resize_line *line, 
 }
 
 /* Of any number of groups. */
-RESIZE_AVX512_INLINE __m512i resize_sum_groups(const struct resize_line *line, uint32_t from,
+RESIZE_AVX512_INLINE __m512i resize_sum_digits(const struct resize_line *line, uint32_t from,
                                                __m512i order, const uint8_t *unit)
 {
     struct resize_thirds sums = resize_thirds_zero();
 
     for (uint32_t g = 0; g < line->groups; g++, from += FOUR) {
         __m512i px = resize_load_pixels(line, from, order);
-        sums.s[0] = _mm512_dpbusd_epi32(sums.s[0], px, _mm512_load_si512(unit += VECTOR));
-        sums.s[1] = _mm512_dpbusd_epi32(sums.s[1], px, _mm512_load_si512(unit += VECTOR));
-        sums.s[2] = _mm512_dpbusd_epi32(sums.s[2], px, _mm512_load_si512(unit += VECTOR));
+        sums.s[0] = _mm512_dpbusd_epi32(sums.s[0], px, _mm512_load_si512(unit += DIGITS_VECTOR));
+        sums.s[1] = _mm512_dpbusd_epi32(sums.s[1], px, _mm512_load_si512(unit += DIGITS_VECTOR));
+        sums.s[2] = _mm512_dpbusd_epi32(sums.s[2], px, _mm512_load_si512(unit += DIGITS_VECTOR));
     }
     return resize_thirds_sum(&sums);
 }
@@ -269,9 +271,10 @@ RESIZE_AVX512_INLINE __m512i resize_sum_groups(const struct resize_line *line, u
 /* Four outputs' channels, not yet cut to a byte. */
 RESIZE_AVX512_INLINE __m512i resize_block_sums(const struct resize_line *line, uint32_t block)
 {
-    const uint8_t *unit = line->digits->blocks + block * resize_block_units(line->groups) * VECTOR;
-    const __m512i *digits = (const void *)(unit + 2 * (size_t)VECTOR);
-    __m512i order = _mm512_load_si512(line->step == NARROW ? unit + VECTOR : unit);
+    const uint8_t *unit =
+        line->digits->blocks + block * resize_block_units(line->groups) * DIGITS_VECTOR;
+    const __m512i *digits = (const void *)(unit + 2 * (size_t)DIGITS_VECTOR);
+    __m512i order = _mm512_load_si512(line->step == NARROW ? unit + DIGITS_VECTOR : unit);
     uint32_t from = line->digits->from[block];
 
     if (line->groups == 1)
@@ -279,7 +282,7 @@ RESIZE_AVX512_INLINE __m512i resize_block_sums(const struct resize_line *line, u
     if (line->groups == 2)
         return resize_sum_two(resize_load_pixels(line, from, order), digits,
                               resize_load_pixels(line, from + FOUR, order), digits + DIGITS);
-    return resize_sum_groups(line, from, order, unit + VECTOR);
+    return resize_sum_digits(line, from, order, unit + DIGITS_VECTOR);
 }
 
 RESIZE_AVX512_INLINE __m128i resize_block_pixels(const struct resize_line *line, uint32_t block)
@@ -416,7 +419,7 @@ RESIZE_AVX512_INLINE __m512i resize_pack_quarters(const struct resize_quarters *
 /* The last register ends with the row, with some of what is done already. */
 RESIZE_AVX512_INLINE size_t resize_register_at(size_t at, size_t bytes)
 {
-    return at + VECTOR <= bytes ? at : bytes - VECTOR;
+    return at + DIGITS_VECTOR <= bytes ? at : bytes - DIGITS_VECTOR;
 }
 
 /* Of up to four rows. */
@@ -425,7 +428,7 @@ RESIZE_AVX512_INLINE void resize_down_four(const struct resize_axis *axis, uint3
 {
     struct resize_four four = resize_four_of(axis, i, rows, 0);
 
-    for (size_t k = 0; k < rows->bytes; k += VECTOR) {
+    for (size_t k = 0; k < rows->bytes; k += DIGITS_VECTOR) {
         size_t at = resize_register_at(k, rows->bytes);
         struct resize_quarters px = resize_four_rows(&four, at);
         struct resize_quarters sums = {
@@ -442,7 +445,7 @@ RESIZE_AVX512_INLINE void resize_down_eight(const struct resize_axis *axis, uint
     struct resize_four four = resize_four_of(axis, i, rows, 0);
     struct resize_four more = resize_four_of(axis, i, rows, FOUR);
 
-    for (size_t k = 0; k < rows->bytes; k += VECTOR) {
+    for (size_t k = 0; k < rows->bytes; k += DIGITS_VECTOR) {
         size_t at = resize_register_at(k, rows->bytes);
         struct resize_quarters px = resize_four_rows(&four, at);
         struct resize_quarters others = resize_four_rows(&more, at);
@@ -484,14 +487,14 @@ RESIZE_AVX512_INLINE __m512i resize_down_64(const struct resize_axis *axis, uint
 RESIZE_AVX512 static void resize_down_avx512(const struct resize_axis *axis, uint32_t i,
                                              const struct resize_rows *rows, uint8_t *out)
 {
-    if (rows->bytes < VECTOR || !axis->digits.fit || axis->count[i] == 0) {
+    if (rows->bytes < DIGITS_VECTOR || !axis->digits.fit || axis->count[i] == 0) {
         resize_plain.down(axis, i, rows, out);
     } else if (axis->count[i] <= FOUR) {
         resize_down_four(axis, i, rows, out);
     } else if (axis->count[i] <= 2 * FOUR) {
         resize_down_eight(axis, i, rows, out);
     } else {
-        for (size_t k = 0; k < rows->bytes; k += VECTOR) {
+        for (size_t k = 0; k < rows->bytes; k += DIGITS_VECTOR) {
             size_t at = resize_register_at(k, rows->bytes);
             _mm512_storeu_si512(out + at, resize_down_64(axis, i, rows, at));
         }

@@ -12,9 +12,9 @@
 #endif
 
 enum {
-    BLOCK = 64,      /* bytes of a row that are summed up together */
+    ROWS_BLOCK = 64, /* bytes of a row that are summed up together */
     TAPS_MAX = 2048, /* so many lower parts times 255 fit 31 bits */
-    GROUP = 4,       /* pixels that are weighted together */
+    ROWS_GROUP = 4,  /* pixels that are weighted together */
     PACKED = 32,     /* 16-bit words of a group: 16 of upper parts, 16 of lower ones */
 };
 
@@ -47,15 +47,15 @@ static void resize_down_block(const struct resize_axis *axis, uint32_t i,
 {
     const int32_t *weights = axis->weights + (size_t)i * axis->taps;
     const uint8_t *p = rows->pixels + axis->from[i] * rows->bytes + at;
-    size_t here = rows->bytes - at < BLOCK ? rows->bytes - at : BLOCK;
-    int32_t sum[BLOCK];
+    size_t here = rows->bytes - at < ROWS_BLOCK ? rows->bytes - at : ROWS_BLOCK;
+    int32_t sum[ROWS_BLOCK];
 
-    for (size_t k = 0; k < BLOCK; k++)
+    for (size_t k = 0; k < ROWS_BLOCK; k++)
         sum[k] = 1 << (RESIZE_BITS - 1);
     for (uint32_t t = 0; t < axis->count[i]; t++, p += rows->bytes) {
         int32_t w = weights[t];
-        if (here == BLOCK) {
-            for (size_t k = 0; k < BLOCK; k++)
+        if (here == ROWS_BLOCK) {
+            for (size_t k = 0; k < ROWS_BLOCK; k++)
                 sum[k] += p[k] * w;
         } else {
             for (size_t k = 0; k < here; k++)
@@ -69,7 +69,7 @@ static void resize_down_block(const struct resize_axis *axis, uint32_t i,
 static void resize_down_plain(const struct resize_axis *axis, uint32_t i,
                               const struct resize_rows *rows, uint8_t *out)
 {
-    for (size_t at = 0; at < rows->bytes; at += BLOCK)
+    for (size_t at = 0; at < rows->bytes; at += ROWS_BLOCK)
         resize_down_block(axis, i, rows, at, out);
 }
 
@@ -149,7 +149,7 @@ static const struct resize_kernels resize_sse2 = {.name = "SSE2",
 
 static int resize_pack_room(struct resize_axis *axis)
 {
-    size_t groups = (axis->taps + GROUP - 1) / GROUP, words = axis->n * groups * PACKED;
+    size_t groups = (axis->taps + ROWS_GROUP - 1) / ROWS_GROUP, words = axis->n * groups * PACKED;
 
     if (words > axis->packed_room) {
         free(axis->packed);
@@ -162,7 +162,7 @@ static int resize_pack_room(struct resize_axis *axis)
 }
 
 /* Four weights: two for each half of a vector, whose pixels are R, R, G, G, ... */
-static void resize_pack_group(const int32_t weights[static GROUP], int16_t *out)
+static void resize_pack_group(const int32_t weights[static ROWS_GROUP], int16_t *out)
 {
     for (unsigned k = 0; k < PACKED / 2; k++) {
         int32_t w = weights[k / 8 * 2 + k % 2];
@@ -181,21 +181,21 @@ static void resize_pack(struct resize_axis *axis, uint32_t inputs)
 
     for (uint32_t i = 0; i < axis->n; i++)
         most = axis->count[i] > most ? axis->count[i] : most;
-    axis->groups = (most + GROUP - 1) / GROUP;
-    if (axis->groups * GROUP > inputs) {
+    axis->groups = (most + ROWS_GROUP - 1) / ROWS_GROUP;
+    if (axis->groups * ROWS_GROUP > inputs) {
         axis->groups = 0;
         return;
     }
     for (uint32_t i = 0; i < axis->n; i++) {
-        uint32_t last = inputs - axis->groups * GROUP;
+        uint32_t last = inputs - axis->groups * ROWS_GROUP;
         uint32_t from = axis->from[i] < last ? axis->from[i] : last, skip = axis->from[i] - from;
         const int32_t *weights = axis->weights + (size_t)i * axis->taps;
         axis->packed_from[i] = from;
         for (uint32_t g = 0; g < axis->groups; g++) {
-            int32_t four[GROUP];
-            for (uint32_t t = 0; t < GROUP; t++) {
+            int32_t four[ROWS_GROUP];
+            for (uint32_t t = 0; t < ROWS_GROUP; t++) {
                 uint32_t at =
-                    g * GROUP + t - skip; /* beyond the count where it is less than skip */
+                    g * ROWS_GROUP + t - skip; /* beyond the count where it is less than skip */
                 four[t] = at < axis->count[i] ? weights[at] : 0;
             }
             resize_pack_group(four, axis->packed + ((size_t)i * axis->groups + g) * PACKED);
@@ -222,7 +222,7 @@ RESIZE_INLINE RESIZE_AVX2 __m256i resize_sum_groups(const struct resize_axis *ax
     const int16_t *w = axis->packed + (size_t)i * groups * PACKED;
     __m256i upper = _mm256_setzero_si256(), lower = upper;
 
-    for (uint32_t g = 0; g < groups; g++, p += GROUP * PICTURE_PIXEL, w += PACKED) {
+    for (uint32_t g = 0; g < groups; g++, p += ROWS_GROUP * PICTURE_PIXEL, w += PACKED) {
         __m128i four = _mm_shuffle_epi8(_mm_loadu_si128((const void *)p), order);
         __m256i wide = _mm256_cvtepu8_epi16(four);
         __m256i high = _mm256_loadu_si256((const void *)w);
@@ -269,13 +269,13 @@ RESIZE_INLINE RESIZE_AVX2 void resize_across_groups(const struct resize_axis *ax
 {
     uint32_t n = axis->n;
 
-    if (n < GROUP) {
+    if (n < ROWS_GROUP) {
         __m128i four = resize_four_pixels(axis, row, 0, groups);
         memcpy(out, &four, (size_t)n * PICTURE_PIXEL);
         return;
     }
-    for (uint32_t i = 0; i < n; i += GROUP) {
-        uint32_t at = i + GROUP <= n ? i : n - GROUP;
+    for (uint32_t i = 0; i < n; i += ROWS_GROUP) {
+        uint32_t at = i + ROWS_GROUP <= n ? i : n - ROWS_GROUP;
         _mm_storeu_si128((void *)(out + (size_t)at * PICTURE_PIXEL),
                          resize_four_pixels(axis, row, at, groups));
     }

@@ -125,7 +125,7 @@ static int augmix_read_depth(const struct transform_reading *rd, const struct tr
     return arg_count(rd, &depth, v, t);
 }
 
-static const struct transform_kind kinds[] = {
+static const struct transform_kind augmix_kinds[] = {
     {.name = "AugMix",
      .start = {.filter = RESIZE_BILINEAR, .count = {3, 3, 0}, .numbers = {1}, .flag = true},
      .args = {{"severity", arg_count, .slot = 0, .low = 1, .high = AUGMIX_BINS},
@@ -139,4 +139,4 @@ static const struct transform_kind kinds[] = {
      .apply = augmix_apply},
 };
 
-const struct transform_group transform_augmix = {kinds, ARRAY_SIZE(kinds)};
+const struct transform_group transform_augmix = {augmix_kinds, ARRAY_SIZE(augmix_kinds)};

@@ -11,9 +11,9 @@
 
 enum { RAND_OPERATIONS = 14, POLICY_BINS = 10, POLICIES = 25, NONE = -1 };
 
-static const struct autos_space narrow = {
+static const struct autos_space autos_narrow = {
     .shear = 0.3, .share = 150.0 / 331.0, .degrees = 30, .factor = 0.9, .bits = 8, .lost = 4};
-static const struct autos_space wide = {
+static const struct autos_space autos_wide = {
     .shear = 0.99, .pixels = 32, .degrees = 135, .factor = 0.99, .bits = 8, .lost = 6};
 
 /* ---- magnitudes -------------------------------------------------------------------------------
@@ -200,7 +200,8 @@ static int autos_apply_rand(const struct transform *t, struct transforms_runner 
 
     for (uint32_t i = 0; r == 0 && i < t->count[0]; i++) {
         enum operation op = (enum operation)draws_int(run->draws, 0, RAND_OPERATIONS);
-        double magnitude = autos_magnitude(&narrow, op, run->now.size, t->count[2], t->count[1]);
+        double magnitude =
+            autos_magnitude(&autos_narrow, op, run->now.size, t->count[2], t->count[1]);
         r = autos_operate(t, run, op, autos_sign(run->draws, op, magnitude));
     }
     return r;
@@ -213,7 +214,7 @@ static int autos_apply_trivial(const struct transform *t, struct transforms_runn
 
     if (autos_has_magnitude(op)) {
         uint32_t bin = (uint32_t)draws_int(run->draws, 0, t->count[2]);
-        magnitude = autos_magnitude(&wide, op, run->now.size, t->count[2], bin);
+        magnitude = autos_magnitude(&autos_wide, op, run->now.size, t->count[2], bin);
     }
     return autos_operate(t, run, op, autos_sign(run->draws, op, magnitude));
 }
@@ -228,7 +229,7 @@ struct autos_step {
 };
 
 /* imagenet, cifar10, svhn; two steps each. */
-static const struct autos_step policies[][POLICIES][2] = {
+static const struct autos_step autos_policies[][POLICIES][2] = {
     {
         {{OP_POSTERIZE, 0.4F, 8}, {OP_ROTATE, 0.6F, 9}},
         {{OP_SOLARIZE, 0.6F, 5}, {OP_AUTOCONTRAST, 0.6F, NONE}},
@@ -315,16 +316,17 @@ static const struct autos_step policies[][POLICIES][2] = {
 static int autos_apply_policy(const struct transform *t, struct transforms_runner *run)
 {
     struct image_size size = run->now.size; /* of the picture as it came; no operation changes it */
-    const struct autos_step *steps = policies[t->choice][draws_int(run->draws, 0, POLICIES)];
+    const struct autos_step *steps = autos_policies[t->choice][draws_int(run->draws, 0, POLICIES)];
     int r = 0;
 
     for (unsigned i = 0; r == 0 && i < 2; i++) {
         enum operation op = steps[i].op;
         if (!(draws_rand(run->draws) <= steps[i].p))
             continue;
-        double magnitude = steps[i].bin == NONE ? 0
-                                                : autos_magnitude(&narrow, op, size, POLICY_BINS,
-                                                                  (uint32_t)steps[i].bin);
+        double magnitude =
+            steps[i].bin == NONE
+                ? 0
+                : autos_magnitude(&autos_narrow, op, size, POLICY_BINS, (uint32_t)steps[i].bin);
         r = autos_operate(t, run, op, autos_sign(run->draws, op, magnitude));
     }
     return r;
@@ -332,7 +334,7 @@ static int autos_apply_policy(const struct transform *t, struct transforms_runne
 
 static const char *const policy_names[] = {"imagenet", "cifar10", "svhn", NULL};
 
-static const struct transform_kind kinds[] = {
+static const struct transform_kind autos_kinds[] = {
     {.name = "RandAugment",
      .start = {.count = {2, 9, 31}},
      .args = {{"num_ops", arg_count, .slot = 0, .low = 0, .high = 100},
@@ -357,4 +359,4 @@ static const struct transform_kind kinds[] = {
      .apply = autos_apply_policy},
 };
 
-const struct transform_group transform_autos = {kinds, ARRAY_SIZE(kinds)};
+const struct transform_group transform_autos = {autos_kinds, ARRAY_SIZE(autos_kinds)};

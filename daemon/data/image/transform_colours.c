@@ -179,7 +179,7 @@ static int colours_apply_blur(const struct transform *t, struct transforms_runne
     return runner_take(run, r);
 }
 
-static const struct transform_kind kinds[] = {
+static const struct transform_kind colours_kinds[] = {
     {.name = "Grayscale",
      .stacks = true,
      .start = {.count = {1}},
@@ -240,4 +240,4 @@ static const struct transform_kind kinds[] = {
      .apply = colours_apply_blur},
 };
 
-const struct transform_group transform_colours = {kinds, ARRAY_SIZE(kinds)};
+const struct transform_group transform_colours = {colours_kinds, ARRAY_SIZE(colours_kinds)};

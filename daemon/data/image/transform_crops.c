@@ -331,7 +331,7 @@ static int crops_apply_flip(const struct transform *t, struct transforms_runner 
     return runner_take(run, picture_flip_vertically(&run->now, &run->spare));
 }
 
-static const struct transform_kind kinds[] = {
+static const struct transform_kind crops_kinds[] = {
     {.name = "Resize",
      .start = {.filter = RESIZE_BILINEAR},
      .args = {{"size", arg_side, .is_required = true},
@@ -395,4 +395,4 @@ static const struct transform_kind kinds[] = {
      .apply = crops_apply_flip},
 };
 
-const struct transform_group transform_crops = {kinds, ARRAY_SIZE(kinds)};
+const struct transform_group transform_crops = {crops_kinds, ARRAY_SIZE(crops_kinds)};

@@ -100,7 +100,7 @@ static int lists_apply_order(const struct transform *t, struct transforms_runner
     return r;
 }
 
-static const struct transform_kind kinds[] = {
+static const struct transform_kind lists_kinds[] = {
     {.name = "Compose",
      .stacks = true,
      .args = {{"transforms", arg_inner, .is_required = true}},
@@ -125,4 +125,4 @@ static const struct transform_kind kinds[] = {
      .apply = lists_apply_order},
 };
 
-const struct transform_group transform_lists = {kinds, ARRAY_SIZE(kinds)};
+const struct transform_group transform_lists = {lists_kinds, ARRAY_SIZE(lists_kinds)};

@@ -32,7 +32,7 @@ static int tensors_out_of_memory(const struct transforms_runner *run)
 }
 
 /* The dtypes that a word stands for, by its place. */
-static const char *const dtypes[] = {"uint8", "float32", "float16", "bfloat16", NULL};
+static const char *const tensors_dtypes[] = {"uint8", "float32", "float16", "bfloat16", NULL};
 static const uint32_t dtype_numbers[] = {DL_DTYPE_UINT8, DL_DTYPE_FLOAT32, DL_DTYPE_FLOAT16,
                                          DL_DTYPE_BFLOAT16};
 
@@ -482,7 +482,7 @@ void transforms_write(const struct transforms_runner *run, bool planar, void *ou
 /* ---- rows -------------------------------------------------------------------------------------
  */
 
-static const struct transform_kind kinds[] = {
+static const struct transform_kind tensors_kinds[] = {
     {.name = "ToTensor",
      .stacks = true,
      .start = {.flag = true},
@@ -502,13 +502,14 @@ static const struct transform_kind kinds[] = {
      .apply = tensors_apply_nothing},
     {.name = "ToDtype",
      .stacks = true,
-     .args = {{"dtype", arg_choice, .words = dtypes, .is_required = true}, {"scale", arg_flag}},
+     .args = {{"dtype", arg_choice, .words = tensors_dtypes, .is_required = true},
+              {"scale", arg_flag}},
      .shape = tensors_shape_dtype,
      .apply = tensors_apply_dtype},
     {.name = "ConvertImageDtype",
      .stacks = true,
      .start = {.choice = 1, .flag = true},
-     .args = {{"dtype", arg_choice, .words = dtypes}},
+     .args = {{"dtype", arg_choice, .words = tensors_dtypes}},
      .shape = tensors_shape_dtype,
      .apply = tensors_apply_dtype},
     {.name = "Normalize",
@@ -531,4 +532,4 @@ static const struct transform_kind kinds[] = {
      .apply = tensors_apply_erasing},
 };
 
-const struct transform_group transform_tensors = {kinds, ARRAY_SIZE(kinds)};
+const struct transform_group transform_tensors = {tensors_kinds, ARRAY_SIZE(tensors_kinds)};

@@ -122,7 +122,7 @@ static int warps_apply_perspective(const struct transform *t, struct transforms_
     return runner_take(run, warp_perspective(&run->now, &warp, a, &run->spare));
 }
 
-static const struct transform_kind kinds[] = {
+static const struct transform_kind warps_kinds[] = {
     {.name = "RandomRotation",
      .args = {{"degrees", arg_around, .low = -1e6, .high = 1e6, .is_required = true},
               {"interpolation", arg_filter},
@@ -152,4 +152,4 @@ static const struct transform_kind kinds[] = {
      .apply = warps_apply_perspective},
 };
 
-const struct transform_group transform_warps = {kinds, ARRAY_SIZE(kinds)};
+const struct transform_group transform_warps = {warps_kinds, ARRAY_SIZE(warps_kinds)};

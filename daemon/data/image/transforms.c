@@ -15,17 +15,17 @@ struct transforms {
     struct transforms_shape shape;
 };
 
-static const struct transform_group *const groups[] = {
+static const struct transform_group *const transforms_groups[] = {
     &transform_crops, &transform_colours, &transform_warps, &transform_tensors,
     &transform_autos, &transform_augmix,  &transform_lists,
 };
 
 static const struct transform_kind *transforms_kind(size_t i)
 {
-    for (size_t g = 0; g < ARRAY_SIZE(groups); g++) {
-        if (i < groups[g]->n)
-            return &groups[g]->kinds[i];
-        i -= groups[g]->n;
+    for (size_t g = 0; g < ARRAY_SIZE(transforms_groups); g++) {
+        if (i < transforms_groups[g]->n)
+            return &transforms_groups[g]->kinds[i];
+        i -= transforms_groups[g]->n;
     }
     return NULL;
 }

@@ -13,7 +13,7 @@ static const struct {
     const char *name; /* up to a colon */
     enum litdata_sort sort;
     uint32_t dtype;
-} formats[] = {
+} litdata_formats[] = {
     {"str", LITDATA_STRING, 0},
     {"text", LITDATA_STRING, 0},
     {"bool", LITDATA_BOOL, DL_DTYPE_BOOL},
@@ -79,11 +79,12 @@ void litdata_leaf_parse(struct litdata_leaf *leaf)
 {
     size_t len = strcspn(leaf->format, ":"), i = 0;
 
-    while (i < ARRAY_SIZE(formats) &&
-           (strlen(formats[i].name) != len || memcmp(formats[i].name, leaf->format, len) != 0))
+    while (i < ARRAY_SIZE(litdata_formats) &&
+           (strlen(litdata_formats[i].name) != len ||
+            memcmp(litdata_formats[i].name, leaf->format, len) != 0))
         i++;
-    leaf->sort = i < ARRAY_SIZE(formats) ? formats[i].sort : LITDATA_UNKNOWN;
-    leaf->dtype = i < ARRAY_SIZE(formats) ? formats[i].dtype : 0;
+    leaf->sort = i < ARRAY_SIZE(litdata_formats) ? litdata_formats[i].sort : LITDATA_UNKNOWN;
+    leaf->dtype = i < ARRAY_SIZE(litdata_formats) ? litdata_formats[i].dtype : 0;
     if (leaf->sort != LITDATA_ROW)
         return;
     leaf->dtype = litdata_leaf_dtype(leaf->format, leaf->format + len + (leaf->format[len] == ':'));

@@ -11,7 +11,7 @@
 
 /* What a record has. */
 enum lmdb_part { LMDB_KEY, LMDB_VALUE, LMDB_PARTS };
-static const char *const parts[LMDB_PARTS] = {"key", "value"};
+static const char *const lmdb_parts[LMDB_PARTS] = {"key", "value"};
 
 struct lmdb {
     struct dataset base;
@@ -65,7 +65,7 @@ static int lmdb_add(const struct lmdb_sample *s, enum lmdb_part part, const char
 
 static enum lmdb_part lmdb_part_of(const char *source)
 {
-    return strcmp(source, parts[LMDB_KEY]) == 0 ? LMDB_KEY : LMDB_VALUE;
+    return strcmp(source, lmdb_parts[LMDB_KEY]) == 0 ? LMDB_KEY : LMDB_VALUE;
 }
 
 static int lmdb_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
@@ -88,7 +88,7 @@ static int lmdb_get(struct dataset *ds, const struct sample_key *key, uint64_t i
     for (uint32_t i = 0; r == 0 && i < choice->n; i++)
         r = lmdb_add(&s, lmdb_part_of(choice->fields[i].source), choice->fields[i].name, err);
     for (uint32_t i = 0; r == 0 && choice->n == 0 && i < LMDB_PARTS; i++)
-        r = lmdb_add(&s, (enum lmdb_part)i, parts[i], err);
+        r = lmdb_add(&s, (enum lmdb_part)i, lmdb_parts[i], err);
     if (r < 0)
         return r;
     sample_end(ret);
@@ -149,7 +149,7 @@ static int lmdb_check_source(const char *source, const char *place, const char *
 {
     char at[DL_ERROR_PATH_MAX];
 
-    if (strcmp(source, parts[LMDB_KEY]) == 0 || strcmp(source, parts[LMDB_VALUE]) == 0)
+    if (strcmp(source, lmdb_parts[LMDB_KEY]) == 0 || strcmp(source, lmdb_parts[LMDB_VALUE]) == 0)
         return 0;
     snprintf(at, sizeof at, "%s.%s", place, key);
     return dl_error_set(err, EINVAL, at, "a record of LMDB has no %s; it has key and value",

@@ -14,7 +14,7 @@ static const struct {
     const char *name;
     enum mds_encoding sort;
     uint32_t dtype;
-} encodings[] = {
+} mds_encodings[] = {
     {"bytes", MDS_BYTES, 0},
     {"str", MDS_STRING, 0},
     {"int", MDS_SCALAR, DL_DTYPE_INT64},
@@ -105,14 +105,15 @@ int mds_column_parse(struct mds_column *column, const char *path, struct dl_erro
     size_t len = strcspn(column->encoding, ":"), i = 0;
     const char *rest = column->encoding + len + (column->encoding[len] == ':');
 
-    while (i < ARRAY_SIZE(encodings) && (strlen(encodings[i].name) != len ||
-                                         memcmp(encodings[i].name, column->encoding, len) != 0))
+    while (i < ARRAY_SIZE(mds_encodings) &&
+           (strlen(mds_encodings[i].name) != len ||
+            memcmp(mds_encodings[i].name, column->encoding, len) != 0))
         i++;
-    if (i == ARRAY_SIZE(encodings))
+    if (i == ARRAY_SIZE(mds_encodings))
         return mds_column_refuse(column, path,
                                  "which cannot be read; see dloader-spec(5), kind mds", err);
-    column->sort = encodings[i].sort;
-    column->dtype = encodings[i].dtype;
+    column->sort = mds_encodings[i].sort;
+    column->dtype = mds_encodings[i].dtype;
     if (column->sort == MDS_ARRAY && !mds_column_parse_array(column, rest))
         return mds_column_refuse(column, path, "which is not a type and shape", err);
     if (mds_column_bytes(column) != column->size)

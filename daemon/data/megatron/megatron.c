@@ -8,11 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum {
-    PREFIX_ROOM = DL_BOUND_PATH_BYTES + 5, /* with an extension */
-    CACHE_LINE = 64,
-    AHEAD_LINES = 8, /* of the next sample: until the hardware has caught on */
-};
+enum { PREFIX_ROOM = DL_BOUND_PATH_BYTES + 5 }; /* with an extension */
 
 struct megatron {
     struct dataset base;
@@ -91,7 +87,7 @@ static void megatron_expect(struct dataset *ds, uint64_t index)
 {
     const uint8_t *window = megatron_window(container_of(ds, struct megatron, base), index);
 
-    for (unsigned line = 0; line < AHEAD_LINES; line++)
+    for (unsigned line = 0; line < WIDEN_AHEAD_LINES; line++)
         __builtin_prefetch((const void *)((uintptr_t)window + line * CACHE_LINE));
 }
 

@@ -4,7 +4,7 @@
 
 enum { HEADER_BYTES = 34, VERSION = 1 };
 
-static const char magic[9] = "MMIDIDX\0";
+static const char megatron_magic[9] = "MMIDIDX\0";
 
 /* By the number in the file; 0: none that tokens can have. */
 static uint32_t megatron_index_dtype(uint8_t code)
@@ -35,14 +35,15 @@ static uint32_t megatron_index_u32(const uint8_t *at, uint64_t i)
 static int megatron_index_check_header(const uint8_t *data, uint64_t bytes, const char *path,
                                        struct dl_error *err)
 {
-    if (bytes < HEADER_BYTES || memcmp(data, magic, sizeof magic) != 0)
+    if (bytes < HEADER_BYTES || memcmp(data, megatron_magic, sizeof megatron_magic) != 0)
         return dl_error_set(
             err, EINVAL, path,
             "does not begin with MMIDIDX; it is not an index of Megatron-LM, or one of "
             "the formats from before 2020: recreate it with preprocess_data.py");
-    if (megatron_index_u64(data + sizeof magic, 0) != VERSION)
-        return dl_error_set(err, EINVAL, path, "is of version %llu; version 1 can be read",
-                            (unsigned long long)megatron_index_u64(data + sizeof magic, 0));
+    if (megatron_index_u64(data + sizeof megatron_magic, 0) != VERSION)
+        return dl_error_set(
+            err, EINVAL, path, "is of version %llu; version 1 can be read",
+            (unsigned long long)megatron_index_u64(data + sizeof megatron_magic, 0));
     if (!megatron_index_dtype(data[17]))
         return dl_error_set(err, EINVAL, path,
                             "has tokens of type %u; they can be integers of 8, 16, 32 or 64 bits",

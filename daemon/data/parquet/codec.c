@@ -10,7 +10,7 @@
 static const struct {
     const char *name;
     bool built_in;
-} codecs[] = {
+} parquet_codecs[] = {
     [PARQUET_PLAIN] = {"none", true},
     [PARQUET_SNAPPY] = {"snappy", true},
     [PARQUET_GZIP] = {"gzip", true},
@@ -23,12 +23,12 @@ static const struct {
 
 const char *parquet_codec_name(uint32_t codec)
 {
-    return codec < ARRAY_SIZE(codecs) ? codecs[codec].name : "?";
+    return codec < ARRAY_SIZE(parquet_codecs) ? parquet_codecs[codec].name : "?";
 }
 
 bool parquet_codec_is_built_in(uint32_t codec)
 {
-    return codec < ARRAY_SIZE(codecs) && codecs[codec].built_in;
+    return codec < ARRAY_SIZE(parquet_codecs) && parquet_codecs[codec].built_in;
 }
 
 static uint32_t parquet_codec_big_endian(const uint8_t *at)

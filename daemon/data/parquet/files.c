@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <strings.h>
 
-enum { DEPTH_MAX = 32, PATH_ROOM = DL_BOUND_PATH_BYTES };
+enum { FILES_DEPTH_MAX = 32 };
 
 /* What is found for one path of the spec. */
 struct files_walk {
@@ -106,7 +106,7 @@ static int files_walk_directory(struct files_walk *w, const char *path, unsigned
 static int files_walk_name(struct files_walk *w, const char *folder, const char *name,
                            unsigned depth)
 {
-    char path[PATH_ROOM];
+    char path[DL_BOUND_PATH_BYTES];
     struct stat st;
     int len = snprintf(path, sizeof path, "%s/%s", folder, name);
 
@@ -125,7 +125,7 @@ static int files_walk_directory(struct files_walk *w, const char *path, unsigned
     _cleanup_(file_list_deinit)
     struct file_list names = {0};
 
-    if (depth > DEPTH_MAX)
+    if (depth > FILES_DEPTH_MAX)
         return dl_error_set(w->err, ELOOP, path, "has directories nested without end");
     int r = files_names_of(path, w->env, &names, w->err);
     if (r == 0 && names.n > 0)

@@ -107,7 +107,7 @@ static int parquet_lengths(struct dataset *ds, const char *leaf, uint64_t first,
 
 /* ---- samples of one shape ------------------------------------------------------------------- */
 
-enum { AT_ONCE = 64 }; /* rows, whose reads of memory then wait for each other no more */
+enum { PARQUET_AT_ONCE = 64 }; /* rows, whose reads of memory then wait for each other no more */
 
 /* `n` values that lie at `offset` of rows. */
 static void parquet_copy_rows(const struct parquet_row *rows, size_t n, uint32_t offset,
@@ -190,8 +190,8 @@ static bool parquet_is_alike(const struct parquet *parquet, const struct parquet
     return parquet_rows_are_there(group) && !group->decoded->rows == !rows->at;
 }
 
-/* Where samples are, up to AT_ONCE of *n, all in rows or all in columns: fewer where the next one
- * is not alike, or its group is not there, since decoding it may forget those before. */
+/* Where samples are, up to PARQUET_AT_ONCE of *n, all in rows or all in columns: fewer where the
+ * next one is not alike, or its group is not there, since decoding it may forget those before. */
 static int parquet_find_rows(struct parquet *parquet, const uint64_t *indices, size_t *n,
                              struct parquet_row *rows, struct dl_error *err)
 {
@@ -232,12 +232,12 @@ static int parquet_read_rows(struct dataset *ds, const struct sample_key *key,
                              struct dl_error *err)
 {
     struct parquet *parquet = container_of(ds, struct parquet, base);
-    struct parquet_row rows[AT_ONCE];
+    struct parquet_row rows[PARQUET_AT_ONCE];
     size_t take;
 
     for (size_t first = 0; first < n; first += take) {
         size_t bad = 0;
-        take = min_u64(n - first, AT_ONCE);
+        take = min_u64(n - first, PARQUET_AT_ONCE);
         int r = parquet_find_rows(parquet, indices + first, &take, rows, err);
         uint32_t column = 0;
         for (uint32_t leaf = 0; r == 0 && leaf < parquet->fields.n; leaf++) {

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { DEPTH_MAX = 32, NAME_ROOM = DL_BOUND_NAME_BYTES + 1 };
+enum { SCHEMA_DEPTH_MAX = 32, NAME_ROOM = DL_BOUND_NAME_BYTES + 1 };
 
 /* A place in the tree: what its ancestors have added up to. */
 struct schema_place {
@@ -236,7 +236,7 @@ static void schema_walk_node(struct schema_walk *w, const struct schema_place *a
     char own[NAME_ROOM], name[2 * NAME_ROOM];
     struct schema_place place = *above;
 
-    if (w->next == w->footer->n_elements || place.depth == DEPTH_MAX) {
+    if (w->next == w->footer->n_elements || place.depth == SCHEMA_DEPTH_MAX) {
         w->error = -EINVAL;
         return;
     }

@@ -1,6 +1,6 @@
 #include "daemon/data/parquet/thrift.h"
 
-enum { DEPTH_MAX = 24, VARINT_MAX = 10 };
+enum { THRIFT_DEPTH_MAX = 24, VARINT_MAX = 10 };
 
 static void thrift_fail(struct thrift *t)
 {
@@ -159,7 +159,7 @@ static void thrift_skip_value(struct thrift *t, uint8_t type, unsigned depth)
 
 void thrift_skip(struct thrift *t, const struct thrift_field *field)
 {
-    thrift_skip_value(t, field->type, DEPTH_MAX);
+    thrift_skip_value(t, field->type, THRIFT_DEPTH_MAX);
 }
 
 /* ---- what is -------------------------------------------------------------------------------- */

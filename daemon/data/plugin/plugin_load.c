@@ -10,9 +10,10 @@
 
 enum {
     WRITABLE_BY_OTHERS = S_IWGRP | S_IWOTH,
-    TABLE_MAX = 4096, /* bytes; no table will ever have as many: a size above it is garbage */
+    /* Bytes; no table will ever have as many: a size above it is garbage. */
+    PLUGIN_TABLE_MAX = 4096,
     /* What the first version of the table had. */
-    TABLE_LEAST = offsetof(struct dl_plugin, collate) + sizeof(void (*)(void)),
+    PLUGIN_TABLE_LEAST = offsetof(struct dl_plugin, collate) + sizeof(void (*)(void)),
 };
 
 /* ---- where it lies -------------------------------------------------------------------------- */
@@ -130,7 +131,7 @@ static int plugin_load_check_trust(const char *resolved, const struct data_env *
 static int plugin_load_check_version(const struct plugin *p, const struct dl_plugin *table,
                                      struct dl_error *err)
 {
-    static const char zeros[TABLE_MAX];
+    static const char zeros[PLUGIN_TABLE_MAX];
 
     if (!table || (uintptr_t)table % _Alignof(struct dl_plugin) != 0)
         return dl_error_set(err, EINVAL, p->path,
@@ -142,11 +143,11 @@ static int plugin_load_check_version(const struct plugin *p, const struct dl_plu
                             "was built for version %u of the plug-in interface, and this is "
                             "version %u; build it with this dloaderd's <dloader-plugin.h>",
                             table->abi, (unsigned)DL_PLUGIN_ABI);
-    if (table->size < TABLE_LEAST || table->size > TABLE_MAX)
+    if (table->size < PLUGIN_TABLE_LEAST || table->size > PLUGIN_TABLE_MAX)
         return dl_error_set(err, EINVAL, p->path,
                             "declares a table of %u bytes instead of %u or more; set .size = "
                             "sizeof(struct dl_plugin)",
-                            table->size, (unsigned)TABLE_LEAST);
+                            table->size, (unsigned)PLUGIN_TABLE_LEAST);
     if (table->size > sizeof *table && memcmp(table + 1, zeros, table->size - sizeof *table) != 0)
         return dl_error_set(err, EINVAL, p->path,
                             "has functions of a later dloaderd; install that release, or build "

@@ -5,21 +5,22 @@
 #include <errno.h>
 #include <time.h>
 
-struct header {
+struct tar_cached_header {
     char magic[8];
     uint64_t n_shards;
     uint64_t n_blocks;
 };
-_Static_assert(sizeof(struct header) == 24 && sizeof(struct tar_cached_shard) == 64, "the format");
+_Static_assert(sizeof(struct tar_cached_header) == 24 && sizeof(struct tar_cached_shard) == 64,
+               "the format");
 
-static const char magic[8] = {'d', 'l', 't', 'a', 'r', 'i', 'x', '1'};
+static const char tar_cached_magic[8] = {'d', 'l', 't', 'a', 'r', 'i', 'x', '1'};
 
 uint64_t tar_cached_key(const struct spec_dataset *spec)
 {
     struct file_hasher hasher;
 
     file_hasher_begin(&hasher, NULL);
-    file_hasher_add(&hasher, magic, sizeof magic);
+    file_hasher_add(&hasher, tar_cached_magic, sizeof tar_cached_magic);
     for (uint32_t i = 0; i < spec->n_files; i++)
         file_hasher_add(&hasher, spec->files[i].path, strlen(spec->files[i].path));
     return file_hasher_end(&hasher);
@@ -27,11 +28,11 @@ uint64_t tar_cached_key(const struct spec_dataset *spec)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static bool tar_cached_fits(const struct header *header, uint64_t bytes)
+static bool tar_cached_fits(const struct tar_cached_header *header, uint64_t bytes)
 {
     uint64_t shards, blocks;
 
-    return memcmp(header->magic, magic, sizeof magic) == 0 &&
+    return memcmp(header->magic, tar_cached_magic, sizeof tar_cached_magic) == 0 &&
            !mul_overflows(header->n_shards, sizeof(struct tar_cached_shard), &shards) &&
            !mul_overflows(header->n_blocks, sizeof(uint32_t), &blocks) &&
            shards <= bytes - sizeof *header && blocks == bytes - sizeof *header - shards;
@@ -39,7 +40,7 @@ static bool tar_cached_fits(const struct header *header, uint64_t bytes)
 
 int tar_cached_view(const uint8_t *data, uint64_t bytes, struct tar_cached *ret)
 {
-    const struct header *header = (const void *)data;
+    const struct tar_cached_header *header = (const void *)data;
 
     if (bytes < sizeof *header || !tar_cached_fits(header, bytes))
         return -EINVAL;
@@ -125,12 +126,12 @@ static uint64_t tar_cached_list(const struct tar_cached_item *items, uint64_t n,
 static void tar_cached_write(void *data, struct tar_cached_shard *shards,
                              const struct tar_cached_item *items, uint64_t n, uint64_t n_blocks)
 {
-    struct header header = {.n_shards = n, .n_blocks = n_blocks};
+    struct tar_cached_header header = {.n_shards = n, .n_blocks = n_blocks};
     struct tar_cached_shard *at = (void *)((char *)data + sizeof header);
     uint32_t *blocks = (void *)(at + n);
     uint64_t first = 0;
 
-    memcpy(header.magic, magic, sizeof magic);
+    memcpy(header.magic, tar_cached_magic, sizeof tar_cached_magic);
     memcpy(data, &header, sizeof header);
     for (uint64_t i = 0; i < n; i++) {
         if (shards[i].n > 0)
@@ -154,7 +155,7 @@ int tar_cached_make(const struct tar_cached_item *items, uint64_t n, struct dl_b
         n_blocks += shards[i].n;
     if (n == 0)
         return -ENOENT;
-    bytes = sizeof(struct header) + n * sizeof *shards + n_blocks * sizeof(uint32_t);
+    bytes = sizeof(struct tar_cached_header) + n * sizeof *shards + n_blocks * sizeof(uint32_t);
     int r = buffer_reserve(ret, bytes);
     if (r < 0)
         return r;

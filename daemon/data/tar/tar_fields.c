@@ -218,7 +218,7 @@ static bool tar_fields_is_sound(const struct tar_options *options, const char *e
 static const struct {
     const char *extension;
     add_fn add;
-} decoders[] = {
+} tar_decoders[] = {
     {"jpg", tar_fields_add_image},     {"jpeg", tar_fields_add_image},
     {"png", tar_fields_add_image},     {"webp", tar_fields_add_image},
     {"tif", tar_fields_add_image},     {"tiff", tar_fields_add_image},
@@ -235,9 +235,9 @@ static int tar_fields_add_plain(const struct tar_field *f, const struct tar_opti
 {
     if (tar_fields_is_sound(options, f->extension))
         return tar_fields_add_sound(f, options, randomness, ret, err);
-    for (size_t i = 0; i < ARRAY_SIZE(decoders); i++) {
-        if (strcmp(f->extension, decoders[i].extension) == 0)
-            return decoders[i].add(f, options, randomness, ret, err);
+    for (size_t i = 0; i < ARRAY_SIZE(tar_decoders); i++) {
+        if (strcmp(f->extension, tar_decoders[i].extension) == 0)
+            return tar_decoders[i].add(f, options, randomness, ret, err);
     }
     return tar_fields_add_bytes(f, ret);
 }

@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 /* What took less, or has fewer samples, is not worth a file in the cache. */
-enum { WORTH_SAMPLES = 1024, WORTH_NS = 100 * 1000 * 1000 };
+enum { TAR_WORTH_SAMPLES = 1024, TAR_WORTH_NS = 100 * 1000 * 1000 };
 
 struct tar_indexed_shard {
     struct tar_archive archive; /* owned */
@@ -335,8 +335,8 @@ static int tar_indexed_open_known(struct tar_indexed *tar, const struct spec_dat
     int r = tar_indexed_open_shards(tar, spec, env, err);
     if (r < 0)
         return r;
-    worth =
-        tar->scanned > 0 && (tar->base.length >= WORTH_SAMPLES || clock_ns() - began > WORTH_NS);
+    worth = tar->scanned > 0 &&
+            (tar->base.length >= TAR_WORTH_SAMPLES || clock_ns() - began > TAR_WORTH_NS);
     if (worth || (env->indexes && !given))
         tar_indexed_share(tar, place, worth ? key : 0, env);
     return 0;

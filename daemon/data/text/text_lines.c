@@ -205,7 +205,7 @@ struct line line_at(const struct line_table *table, uint64_t i)
 
 void line_expect(const struct line_table *table, uint64_t i)
 {
-    enum { CACHE_LINE = 64, MOST = 512 };
+    enum { MOST = 512 };
     uint64_t begin = text_lines_begin_of(table, i);
     uint64_t end = i + 1 < table->n ? text_lines_begin_of(table, i + 1) : table->bytes;
 

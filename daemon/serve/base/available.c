@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 enum {
-    TEXT_MAX =
+    AVAILABLE_TEXT_MAX =
         16 * 1024, /* more than any of these files have but mountinfo, which is read by line */
     /* Per cent of the last 10 s in which processes waited for memory: from here on it is worse
      * spent on batches that are loaded ahead. */
@@ -33,7 +33,8 @@ static void available_join(const char *dir, const char *name, char ret[static PA
         *ret = '\0';
 }
 
-static bool available_read_text(const char *dir, const char *name, char text[static TEXT_MAX])
+static bool available_read_text(const char *dir, const char *name,
+                                char text[static AVAILABLE_TEXT_MAX])
 {
     char path[PATH_MAX];
     int64_t len = 0;
@@ -41,7 +42,7 @@ static bool available_read_text(const char *dir, const char *name, char text[sta
     available_join(dir, name, path);
     _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0)
-        len = fd_read_all(fd, text, TEXT_MAX - 1);
+        len = fd_read_all(fd, text, AVAILABLE_TEXT_MAX - 1);
     text[len > 0 ? len : 0] = '\0';
     return len > 0;
 }
@@ -62,7 +63,7 @@ static uint64_t available_find(const char *text, const char *key)
 /* A group's file with one number; NOT_THERE also for "max". */
 static uint64_t available_read_number(const char *dir, const char *name)
 {
-    char text[TEXT_MAX];
+    char text[AVAILABLE_TEXT_MAX];
 
     if (!available_read_text(dir, name, text) || *text < '0' || *text > '9')
         return NOT_THERE;
@@ -101,7 +102,7 @@ static void available_consider(struct available *least, uint64_t limit, uint64_t
 static void available_consider_pressure(struct available *least, const char *dir, const char *name)
 {
     static const char some[] = "some avg10=";
-    char text[TEXT_MAX];
+    char text[AVAILABLE_TEXT_MAX];
 
     if (least->pressure || !available_read_text(dir, name, text) ||
         strncmp(text, some, sizeof some - 1) != 0)
@@ -117,7 +118,7 @@ static void available_consider_pressure(struct available *least, const char *dir
 /* `idle`: pages of files that nobody has asked for again. Half of the others would go, too. */
 static uint64_t available_reclaimable(const char *dir, const char *idle, const char *busy)
 {
-    char text[TEXT_MAX];
+    char text[AVAILABLE_TEXT_MAX];
 
     if (!available_read_text(dir, "/memory.stat", text))
         return 0;
@@ -237,7 +238,7 @@ static void available_consider_membership(struct available *least, const char *r
 
 static void available_consider_machine(struct available *least, const char *root)
 {
-    char text[TEXT_MAX];
+    char text[AVAILABLE_TEXT_MAX];
 
     if (!available_read_text(root, "/proc/meminfo", text))
         return;
@@ -249,7 +250,7 @@ static void available_consider_machine(struct available *least, const char *root
 
 void available_read(const char *root, struct available *ret)
 {
-    char text[TEXT_MAX], *rest = text, *line;
+    char text[AVAILABLE_TEXT_MAX], *rest = text, *line;
 
     *ret = (struct available){.bytes = NOT_THERE, .total = NOT_THERE};
     available_consider_machine(ret, root);

@@ -27,7 +27,7 @@ static struct {
     size_t n;
     struct sigaction before[ARRAY_SIZE(blame_signals)];
     stack_t stack; /* for the handler, where the other one is full */
-} blame = {.fd = -1};
+} blame_state = {.fd = -1};
 
 /* ---- what is remembered ---------------------------------------------------------------------- */
 
@@ -79,7 +79,8 @@ uint64_t blame_at(void)
 int blame_check(uint64_t key, const char *what, struct dl_error *err)
 {
     uint64_t last, now = (uint64_t)time(NULL);
-    uint32_t count = blame.n ? blame_count(blame.deaths, blame.n, key, now, &last) : 0;
+    uint32_t count =
+        blame_state.n ? blame_count(blame_state.deaths, blame_state.n, key, now, &last) : 0;
 
     if (count < BLAME_DEATHS)
         return 0;
@@ -97,11 +98,11 @@ static void blame_on_crash(int number)
 {
     struct blame_death death = {.key = blame_now, .time = (uint64_t)time(NULL)};
 
-    if (death.key && blame.fd >= 0)
-        (void)!write(blame.fd, &death, sizeof death);
+    if (death.key && blame_state.fd >= 0)
+        (void)!write(blame_state.fd, &death, sizeof death);
     for (size_t i = 0; i < ARRAY_SIZE(blame_signals); i++) {
         if (blame_signals[i] == number)
-            (void)sigaction(number, &blame.before[i], NULL);
+            (void)sigaction(number, &blame_state.before[i], NULL);
     }
     (void)raise(number);
 }
@@ -110,18 +111,18 @@ static void blame_handle_signals(void)
 {
     struct sigaction action = {.sa_handler = blame_on_crash, .sa_flags = SA_ONSTACK};
 
-    blame.stack = (stack_t){.ss_sp = must_alloc(BLAME_STACK), .ss_size = BLAME_STACK};
-    (void)sigaltstack(&blame.stack, NULL);
+    blame_state.stack = (stack_t){.ss_sp = must_alloc(BLAME_STACK), .ss_size = BLAME_STACK};
+    (void)sigaltstack(&blame_state.stack, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(blame_signals); i++)
-        (void)sigaction(blame_signals[i], &action, &blame.before[i]);
+        (void)sigaction(blame_signals[i], &action, &blame_state.before[i]);
 }
 
 static void blame_leave_signals(void)
 {
     for (size_t i = 0; i < ARRAY_SIZE(blame_signals); i++)
-        (void)sigaction(blame_signals[i], &blame.before[i], NULL);
+        (void)sigaction(blame_signals[i], &blame_state.before[i], NULL);
     (void)sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL);
-    free(blame.stack.ss_sp);
+    free(blame_state.stack.ss_sp);
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -139,11 +140,11 @@ static int blame_read(int fd)
             r = 1;
             continue;
         }
-        if (blame.n == BLAME_MAX) {
-            memmove(blame.deaths, blame.deaths + 1, --blame.n * sizeof death);
+        if (blame_state.n == BLAME_MAX) {
+            memmove(blame_state.deaths, blame_state.deaths + 1, --blame_state.n * sizeof death);
             r = 1;
         }
-        blame.deaths[blame.n++] = death;
+        blame_state.deaths[blame_state.n++] = death;
     }
     return got < 0 ? -errno : got > 0 ? 1 : r;
 }
@@ -152,7 +153,7 @@ static int blame_read(int fd)
 static int blame_write(const char *path, int *ret)
 {
     _cleanup_free_ char *fresh = NULL;
-    size_t bytes = blame.n * sizeof blame.deaths[0];
+    size_t bytes = blame_state.n * sizeof blame_state.deaths[0];
 
     if (asprintf(&fresh, "%s.new", path) < 0) {
         fresh = NULL;
@@ -162,7 +163,7 @@ static int blame_write(const char *path, int *ret)
     int r = own_file_open(fresh, O_APPEND | O_EXCL, ret);
     if (r < 0)
         return r;
-    r = fd_write_all(*ret, blame.deaths, bytes);
+    r = fd_write_all(*ret, blame_state.deaths, bytes);
     return r == 0 && rename(fresh, path) < 0 ? -errno : r;
 }
 
@@ -176,28 +177,28 @@ int blame_open(const char *path, struct dl_error *err)
     if (r == 1)
         r = blame_write(path, &fresh);
     if (r < 0) {
-        blame.n = 0;
+        blame_state.n = 0;
         return dl_error_set(err, -r, path, "cannot record crashes of the daemon here: %s",
                             strerror(-r));
     }
-    blame.path = must_strdup(path);
-    blame.fd = fresh >= 0 ? steal_fd(&fresh) : steal_fd(&old);
+    blame_state.path = must_strdup(path);
+    blame_state.fd = fresh >= 0 ? steal_fd(&fresh) : steal_fd(&old);
     blame_handle_signals();
-    if (blame.n > 0)
+    if (blame_state.n > 0)
         log_warning("previous daemons crashed %zu times within an hour while they worked for "
                     "clients; a request that crashed two of them is refused",
-                    blame.n);
+                    blame_state.n);
     return 0;
 }
 
 void blame_close(void)
 {
-    if (blame.fd < 0)
+    if (blame_state.fd < 0)
         return;
     blame_leave_signals();
-    (void)unlink(blame.path);
-    free(blame.path);
-    close_fdp(&blame.fd);
-    blame.path = NULL;
-    blame.n = 0;
+    (void)unlink(blame_state.path);
+    free(blame_state.path);
+    close_fdp(&blame_state.fd);
+    blame_state.path = NULL;
+    blame_state.n = 0;
 }

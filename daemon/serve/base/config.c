@@ -40,7 +40,7 @@ static const struct config_key {
     enum config_type type;
     size_t offset;
     const char *initial;
-} keys[] = {
+} config_keys[] = {
 #define CONFIG(key, type, initial, meaning) {#key, type, offsetof(struct config, key), initial},
 #include "daemon/serve/base/config.def"
 #undef CONFIG
@@ -487,9 +487,9 @@ static int config_set_default(struct config *config, const struct config_key *ke
 
 static const struct config_key *config_find_key(const char *path)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
-        if (strcmp(keys[i].path, path) == 0)
-            return &keys[i];
+    for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
+        if (strcmp(config_keys[i].path, path) == 0)
+            return &config_keys[i];
     }
     return NULL;
 }
@@ -498,8 +498,8 @@ static bool config_is_section(const char *path)
 {
     size_t len = strlen(path);
 
-    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
-        if (strncmp(keys[i].path, path, len) == 0 && keys[i].path[len] == '.')
+    for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
+        if (strncmp(config_keys[i].path, path, len) == 0 && config_keys[i].path[len] == '.')
             return true;
     }
     return false;
@@ -514,8 +514,8 @@ static int config_refuse_key(const char *path, const char *section, const char *
     struct word_list list;
 
     word_list_begin(&list, word);
-    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
-        const char *name = keys[i].path, *dot = strrchr(name, '.');
+    for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
+        const char *name = config_keys[i].path, *dot = strrchr(name, '.');
 
         if (strncmp(name, path, skip) == 0 && !strchr(name + skip, '.'))
             word_list_add(&list, name + skip);
@@ -700,10 +700,10 @@ int config_load(const char *path, struct config *ret, struct dl_error *err)
     struct config config = {0};
     int r;
 
-    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
-        r = config_set_default(&config, &keys[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(config_keys); i++) {
+        r = config_set_default(&config, &config_keys[i]);
         if (r < 0)
-            return dl_error_set(err, EINVAL, keys[i].path, "the built-in default is wrong");
+            return dl_error_set(err, EINVAL, config_keys[i].path, "the built-in default is wrong");
     }
     if (path && (r = config_apply_file(&config, path, err)) < 0)
         return r;

@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-static const char *const passed[] = {"LANG",          "TZ",           "ASAN_OPTIONS",
-                                     "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS"};
+static const char *const environment_passed[] = {"LANG",          "TZ",           "ASAN_OPTIONS",
+                                                 "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS"};
 
 static char *environment_setting(const char *name, const char *value)
 {
@@ -33,15 +33,15 @@ static char *environment_join(const struct config_dirs *dirs)
 
 char **environment_new(const struct config_dirs *python_path)
 {
-    char **environment = must_alloc((ARRAY_SIZE(passed) + 4) * sizeof *environment);
+    char **environment = must_alloc((ARRAY_SIZE(environment_passed) + 4) * sizeof *environment);
     const char *preload = python_path ? getenv("DLOADER_PRELOAD") : NULL;
     size_t n = 0;
 
     environment[n++] = must_strdup("PATH=/usr/bin:/bin");
-    for (size_t i = 0; i < ARRAY_SIZE(passed); i++) {
-        const char *value = getenv(passed[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(environment_passed); i++) {
+        const char *value = getenv(environment_passed[i]);
         if (value)
-            environment[n++] = environment_setting(passed[i], value);
+            environment[n++] = environment_setting(environment_passed[i], value);
     }
     if (preload)
         environment[n++] = environment_setting("DLOADER_PRELOAD", preload);

@@ -15,7 +15,7 @@ enum {
     /* Who finds the queue full waits in connect(), in a queue of processes: there others who come
      * without end are few, while here they are before whoever comes next, as many as there is room
      * for. As in the socket units. */
-    BACKLOG = 128,
+    LISTENER_BACKLOG = 128,
     ACCEPT_AT_ONCE = 8, /* in a turn of the loop, which comes back at once for the others */
     PAUSE_MS = 100,     /* when the process has no descriptors left */
 };
@@ -224,7 +224,7 @@ static int listener_bind_path(struct listener *l, const struct config *config, s
         return dl_error_set(err, code, config->socket, "cannot be bound: %s", strerror(code));
     if ((r = listener_set_owner(config, err)) < 0)
         return r;
-    if (listen(l->fd, BACKLOG) < 0)
+    if (listen(l->fd, LISTENER_BACKLOG) < 0)
         return dl_error_set(err, errno, config->socket, "cannot listen there: %s", strerror(errno));
     return 0;
 }

@@ -23,7 +23,7 @@ static enum log_level max_level = LOG_INFO;
 static const struct {
     const char *name;
     enum log_level level;
-} levels[] = {
+} log_levels[] = {
     {"error", LOG_ERROR}, {"warning", LOG_WARNING}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}};
 
 void log_set_level(enum log_level level)
@@ -33,9 +33,9 @@ void log_set_level(enum log_level level)
 
 int log_level_from_name(const char *name, enum log_level *ret)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(levels); i++) {
-        if (strcmp(name, levels[i].name) == 0) {
-            *ret = levels[i].level;
+    for (size_t i = 0; i < ARRAY_SIZE(log_levels); i++) {
+        if (strcmp(name, log_levels[i].name) == 0) {
+            *ret = log_levels[i].level;
             return 0;
         }
     }
@@ -92,7 +92,7 @@ enum {
 #include "daemon/serve/base/log.def"
     ,
     FIELD_BYTES = 1024, /* what is longer is cut */
-    LINE_BYTES = 2048,
+    LOG_LINE_BYTES = 2048,
 };
 #undef FIELD
 #undef EVENT
@@ -172,10 +172,10 @@ static void log_write(enum log_level level, const struct log_fields *about, cons
                       va_list args)
 {
     static const char key[] = "MESSAGE=";
-    char line[sizeof key + LINE_BYTES] = "MESSAGE=";
+    char line[sizeof key + LOG_LINE_BYTES] = "MESSAGE=";
     char *text = line + strlen(key);
 
-    vsnprintf(text, LINE_BYTES, fmt, args);
+    vsnprintf(text, LOG_LINE_BYTES, fmt, args);
     for (char *c = text; *c; c++) {
         if ((unsigned char)*c < ' ')
             *c = ' ';

@@ -14,7 +14,11 @@
 static const char PREDECESSOR_BOOT[] = "/proc/sys/kernel/random/boot_id";
 
 /* A boot_id has 36 bytes; each number and what is behind it, 17. */
-enum { BOOT_BYTES = 36, NUMBER_BYTES = 17, LINE_BYTES = BOOT_BYTES + 1 + 3 * NUMBER_BYTES };
+enum {
+    BOOT_BYTES = 36,
+    NUMBER_BYTES = 17,
+    PREDECESSOR_LINE_BYTES = BOOT_BYTES + 1 + 3 * NUMBER_BYTES
+};
 
 struct predecessor {
     int fd;     /* owned, with the lock */
@@ -33,7 +37,7 @@ static int predecessor_read_boot(char ret[static BOOT_BYTES + 1])
 }
 
 /* What this file's line has to be on this kernel for that node. */
-static int predecessor_line(int fd, uint64_t id, char ret[static LINE_BYTES + 1])
+static int predecessor_line(int fd, uint64_t id, char ret[static PREDECESSOR_LINE_BYTES + 1])
 {
     char boot[BOOT_BYTES + 1];
     struct stat st;
@@ -43,32 +47,33 @@ static int predecessor_line(int fd, uint64_t id, char ret[static LINE_BYTES + 1]
         return r;
     if (fstat(fd, &st) < 0)
         return -errno;
-    (void)snprintf(ret, LINE_BYTES + 1, "%s %016" PRIx64 " %016" PRIx64 " %016" PRIx64 "\n", boot,
-                   (uint64_t)st.st_dev, (uint64_t)st.st_ino, id);
+    (void)snprintf(ret, PREDECESSOR_LINE_BYTES + 1,
+                   "%s %016" PRIx64 " %016" PRIx64 " %016" PRIx64 "\n", boot, (uint64_t)st.st_dev,
+                   (uint64_t)st.st_ino, id);
     return 0;
 }
 
 /* 0: what is there is no such line. */
-static uint64_t predecessor_read(int fd, const char line[static LINE_BYTES + 1])
+static uint64_t predecessor_read(int fd, const char line[static PREDECESSOR_LINE_BYTES + 1])
 {
-    enum { BEFORE = LINE_BYTES - NUMBER_BYTES };
-    char there[LINE_BYTES + 2] = "";
-    ssize_t got = pread(fd, there, LINE_BYTES + 1, 0);
+    enum { BEFORE = PREDECESSOR_LINE_BYTES - NUMBER_BYTES };
+    char there[PREDECESSOR_LINE_BYTES + 2] = "";
+    ssize_t got = pread(fd, there, PREDECESSOR_LINE_BYTES + 1, 0);
     char *end;
 
-    if (got != LINE_BYTES || memcmp(there, line, BEFORE) != 0)
+    if (got != PREDECESSOR_LINE_BYTES || memcmp(there, line, BEFORE) != 0)
         return 0;
     uint64_t id = strtoull(there + BEFORE, &end, 16);
-    return end == there + LINE_BYTES - 1 && *end == '\n' ? id : 0;
+    return end == there + PREDECESSOR_LINE_BYTES - 1 && *end == '\n' ? id : 0;
 }
 
-static int predecessor_write(int fd, const char line[static LINE_BYTES + 1])
+static int predecessor_write(int fd, const char line[static PREDECESSOR_LINE_BYTES + 1])
 {
-    ssize_t done = pwrite(fd, line, LINE_BYTES, 0);
+    ssize_t done = pwrite(fd, line, PREDECESSOR_LINE_BYTES, 0);
 
-    if (done != LINE_BYTES)
+    if (done != PREDECESSOR_LINE_BYTES)
         return done < 0 ? -errno : -ENOSPC;
-    return ftruncate(fd, LINE_BYTES) < 0 ? -errno : 0;
+    return ftruncate(fd, PREDECESSOR_LINE_BYTES) < 0 ? -errno : 0;
 }
 
 /* The process's, not the descriptor's: a worker that was forked and not yet executed has none. */
@@ -112,7 +117,7 @@ int predecessor_open(const char *path, uint64_t id, struct predecessor **ret, ui
                      struct dl_error *err)
 {
     _cleanup_fd_ int fd = -1;
-    char line[LINE_BYTES + 1];
+    char line[PREDECESSOR_LINE_BYTES + 1];
     uint64_t before = 0;
     int r = predecessor_take(path, &fd);
 

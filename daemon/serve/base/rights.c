@@ -2,8 +2,8 @@
 
 #include <errno.h>
 
-static const char remedy[] = "start a daemon of your own (systemctl --user enable --now "
-                             "dloaderd.socket, or dloaderd --private)";
+static const char rights_remedy[] = "start a daemon of your own (systemctl --user enable --now "
+                                    "dloaderd.socket, or dloaderd --private)";
 
 static bool rights_is_listed(const struct config_dirs *list, const char *name)
 {
@@ -24,7 +24,7 @@ static int rights_check_listed(const struct rights_asker *asker, const struct co
     return dl_error_set(err, EPERM, place,
                         "%.256s is code that user %u names, and this daemon runs as user %u: %s, "
                         "or have it listed in %s of dloaderd.conf",
-                        name, (unsigned)asker->uid, (unsigned)asker->own, remedy, key);
+                        name, (unsigned)asker->uid, (unsigned)asker->own, rights_remedy, key);
 }
 
 static int rights_check_python(const struct rights_asker *asker, const struct spec_dataset *dataset,
@@ -37,7 +37,7 @@ static int rights_check_python(const struct rights_asker *asker, const struct sp
                             "%.256s is a program that user %u names, and this daemon runs as user "
                             "%u: leave the key out to use %s, or %s",
                             dataset->files[0].path, (unsigned)asker->uid, (unsigned)asker->own,
-                            interpreter, remedy);
+                            interpreter, rights_remedy);
     return rights_check_listed(asker, &asker->config->site.objects, "site.objects",
                                "dataset.object", dataset->object, err);
 }
@@ -51,7 +51,7 @@ static int rights_check_roots(const struct rights_asker *asker, const struct spe
     return dl_error_set(err, EPERM, "dataset.kind",
                         "%s reads files, and this daemon reads files only for its own user (user "
                         "%u): have data_roots set in dloaderd.conf, or %s",
-                        dataset_kind_name(dataset->kind), (unsigned)asker->own, remedy);
+                        dataset_kind_name(dataset->kind), (unsigned)asker->own, rights_remedy);
 }
 
 static int rights_check_dataset(const struct rights_asker *asker,
@@ -129,7 +129,7 @@ int rights_check(const struct rights_asker *asker, const struct dl_spec *spec, s
     if (asker->private)
         return dl_error_set(err, EPERM, "",
                             "this daemon is private to user %u, and you are user %u: %s",
-                            (unsigned)asker->own, (unsigned)asker->uid, remedy);
+                            (unsigned)asker->own, (unsigned)asker->uid, rights_remedy);
     if (rights_is_hosted(&spec->dataset))
         return 0;
     int r = rights_check_dataset(asker, &spec->dataset, err);

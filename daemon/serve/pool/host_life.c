@@ -15,12 +15,12 @@
 #include <utlist.h>
 
 enum {
-    IDLE_MS = 60 * 1000,  /* until a host that nobody needs is ended */
-    KILL_MS = 120 * 1000, /* a worker that was to be killed must be reaped by then */
-    FORK_MS = 20 * 1000,  /* a host of our own that is ready forks in milliseconds */
-    END_MS = 5 * 1000,    /* a host that was told to end must have by then */
+    IDLE_MS = 60 * 1000,    /* until a host that nobody needs is ended */
+    KILL_MS = 120 * 1000,   /* a worker that was to be killed must be reaped by then */
+    FORK_MS = 20 * 1000,    /* a host of our own that is ready forks in milliseconds */
+    HOST_END_MS = 5 * 1000, /* a host that was told to end must have by then */
 
-    OUTGOING_LIMIT = 1 << 20, /* bytes; a host that lets so much wait is broken */
+    HOST_OUTGOING_LIMIT = 1 << 20, /* bytes; a host that lets so much wait is broken */
 };
 
 /* ---- its end -------------------------------------------------------------------------------- */
@@ -276,7 +276,7 @@ void host_rearm(struct host *h)
                      [WAIT_STARTED] = host_fork_ms(h),
                      [WAIT_REAPED] = host_kill_ms(h),
                      [WAIT_IDLE] = IDLE_MS,
-                     [WAIT_END] = h->interpreter ? END_MS : 0};
+                     [WAIT_END] = h->interpreter ? HOST_END_MS : 0};
     enum host_wait wait = host_what_to_wait_for(h);
 
     if ((wait == WAIT_READY || wait == WAIT_STARTED) && patience == 0)
@@ -359,7 +359,7 @@ static struct host *host_new(struct hosts *hosts, int sock)
 static int host_watch(struct host *h)
 {
     const struct peer_options how = {.from = FROM_WORKER,
-                                     .limit = OUTGOING_LIMIT,
+                                     .limit = HOST_OUTGOING_LIMIT,
                                      .fd_rule = "it sends file descriptors",
                                      .events = &host_peer_events,
                                      .owner = h};

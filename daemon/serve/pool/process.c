@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-enum { OUTGOING_LIMIT = 4 << 20 }; /* bytes; a worker that lets so much wait is broken */
+enum { PROCESS_OUTGOING_LIMIT = 4 << 20 }; /* bytes; a worker that lets so much wait is broken */
 
 struct process {
     uv_process_t handle;      /* unless a host runs it */
@@ -287,10 +287,10 @@ static void process_on_violation(void *owner, const struct dl_error *err)
     process_violation(p, err->message);
 }
 
-static const struct peer_events peer_events = {.message = process_on_message,
-                                               .lost = process_on_lost,
-                                               .violates = process_on_violation,
-                                               .closed = process_unref};
+static const struct peer_events process_peer_events = {.message = process_on_message,
+                                                       .lost = process_on_lost,
+                                                       .violates = process_on_violation,
+                                                       .closed = process_unref};
 
 static void process_on_bell(uv_poll_t *poll, int status, int events)
 {
@@ -543,10 +543,10 @@ static int process_begin(struct process *p, const struct process_options *o, str
         return -errno;
     child_sock = pair[1];
     const struct peer_options how = {.from = FROM_WORKER,
-                                     .limit = OUTGOING_LIMIT,
+                                     .limit = PROCESS_OUTGOING_LIMIT,
                                      .sends_fds = true,
                                      .fd_rule = "it sends file descriptors that nobody asked for",
-                                     .events = &peer_events,
+                                     .events = &process_peer_events,
                                      .owner = p};
     r = peer_open(&p->peer, &how, o->loop, pair[0]);
     if (r < 0)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { TEXT_MAX = 256 }; /* seven numbers */
+enum { USAGE_TEXT_MAX = 256 }; /* seven numbers */
 
 /* The next number of a line; *text is then behind it. */
 static bool usage_next_number(const char **text, uint64_t *ret)
@@ -48,7 +48,7 @@ bool usage_parse_schedstat(const char *text, uint64_t *ret_ns)
 }
 
 /* A file of /proc comes whole with the first read. */
-static bool usage_read_file(int pid, const char *name, char text[static TEXT_MAX])
+static bool usage_read_file(int pid, const char *name, char text[static USAGE_TEXT_MAX])
 {
     char path[64];
     ssize_t n;
@@ -58,7 +58,7 @@ static bool usage_read_file(int pid, const char *name, char text[static TEXT_MAX
     if (fd < 0)
         return false;
     do {
-        n = read(fd, text, TEXT_MAX - 1);
+        n = read(fd, text, USAGE_TEXT_MAX - 1);
     } while (n < 0 && errno == EINTR);
     if (n <= 0)
         return false;
@@ -69,7 +69,7 @@ static bool usage_read_file(int pid, const char *name, char text[static TEXT_MAX
 static bool usage_read_own_bytes(int pid, uint64_t *ret)
 {
     long page = sysconf(_SC_PAGESIZE);
-    char text[TEXT_MAX];
+    char text[USAGE_TEXT_MAX];
     uint64_t pages;
 
     if (page <= 0 || !usage_read_file(pid, "statm", text) || !usage_parse_statm(text, &pages))
@@ -80,7 +80,7 @@ static bool usage_read_own_bytes(int pid, uint64_t *ret)
 
 bool usage_read_cpu_wait(int pid, uint64_t *ret_ns)
 {
-    char text[TEXT_MAX];
+    char text[USAGE_TEXT_MAX];
 
     return usage_read_file(pid, "schedstat", text) && usage_parse_schedstat(text, ret_ns);
 }

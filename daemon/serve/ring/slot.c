@@ -6,7 +6,7 @@
 
 #define REFUSED (-1)
 
-static const int8_t transitions[SLOT_STATES][SLOT_EVENTS] = {
+static const int8_t slot_transitions[SLOT_STATES][SLOT_EVENTS] = {
     [SLOT_FREE] = {[SLOT_ASSIGN] = SLOT_FILLING,
                    [SLOT_FILLED] = REFUSED,
                    [SLOT_ABORT] = REFUSED,
@@ -80,7 +80,7 @@ uint32_t slot_assign(struct slot_table *table)
     assert(slot->state == SLOT_FREE);
     table->free_head = slot->next_free;
     slot->generation++;
-    slot_move(table, index, (enum slot_state)transitions[SLOT_FREE][SLOT_ASSIGN]);
+    slot_move(table, index, (enum slot_state)slot_transitions[SLOT_FREE][SLOT_ASSIGN]);
     return index;
 }
 
@@ -88,7 +88,7 @@ enum slot_state slot_apply(struct slot_table *table, uint32_t index, enum slot_e
 {
     assert(index < table->count);
     struct slot *slot = &table->slots[index];
-    int8_t to = transitions[slot->state][event];
+    int8_t to = slot_transitions[slot->state][event];
 
     assert(to != REFUSED && event != SLOT_ASSIGN && event != SLOT_RETIRE);
     if (event == SLOT_LEASE)
@@ -111,7 +111,7 @@ bool slot_table_retire(struct slot_table *table)
     while (table->free_head != SLOT_NONE) {
         uint32_t index = table->free_head;
         table->free_head = table->slots[index].next_free;
-        slot_move(table, index, (enum slot_state)transitions[SLOT_FREE][SLOT_RETIRE]);
+        slot_move(table, index, (enum slot_state)slot_transitions[SLOT_FREE][SLOT_RETIRE]);
     }
     return table->in_state[SLOT_RETIRED] == table->count;
 }

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const char place[] = "dataset.host";
+static const char brought_place[] = "dataset.host";
 
 static bool brought_is_connected_stream(int fd)
 {
@@ -70,7 +70,7 @@ void brought_add(struct brought *brought, uint64_t number, int sock)
         brought->sockets++;
         return;
     }
-    dl_error_set(&host->why, EINVAL, place,
+    dl_error_set(&host->why, EINVAL, brought_place,
                  "host %llu is not a connected Unix stream socket; send one end of a socket "
                  "pair whose other end the host has",
                  (unsigned long long)number);
@@ -82,7 +82,7 @@ int brought_take(struct brought *brought, uint64_t number, int *ret_sock, struct
     struct brought_host *host = brought_find(brought, number);
 
     if (!host)
-        return dl_error_set(err, ENOENT, place,
+        return dl_error_set(err, ENOENT, brought_place,
                             "there is no host %llu; send HOST before each OPEN that names it "
                             "(the last %d unused hosts are kept)",
                             (unsigned long long)number, BROUGHT_MAX);

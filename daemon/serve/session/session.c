@@ -456,12 +456,12 @@ static void session_on_lost(void *owner, int r)
     session_end(owner, NULL);
 }
 
-static const struct peer_events peer_events = {.heard = session_on_heard,
-                                               .message = session_on_message,
-                                               .paused = session_on_paused,
-                                               .lost = session_on_lost,
-                                               .violates = session_on_violation,
-                                               .closed = session_on_closed};
+static const struct peer_events session_peer_events = {.heard = session_on_heard,
+                                                       .message = session_on_message,
+                                                       .paused = session_on_paused,
+                                                       .lost = session_on_lost,
+                                                       .violates = session_on_violation,
+                                                       .closed = session_on_closed};
 
 static void session_refuse(const struct session_options *o, const struct dl_error *err)
 {
@@ -540,7 +540,7 @@ int session_new(const struct session_options *options, struct session **ret, str
         .mark = PENDING_MARK,
         .sends_fds = true,
         .fd_rule = "a client may send file descriptors only with HOST and TABLE",
-        .events = &peer_events,
+        .events = &session_peer_events,
         .owner = s};
     r = peer_open(&s->peer, &how, options->loop, steal_fd(&fd));
     if (r < 0) {

@@ -83,7 +83,7 @@ static const struct {
     const char *store, *example; /* for people */
     bool forgets;
     int (*open)(struct members *m, const struct config_rendezvous *config, struct dl_error *err);
-} backends[] = {
+} members_backends[] = {
     [CONFIG_BACKEND_NONE] = {.name = "none"},
     [CONFIG_BACKEND_ETCD] = {"etcd", "etcd", "10.0.0.1:2379", false, members_backend_open_etcd},
     [CONFIG_BACKEND_C10D] = {"c10d", "the TCPStore", "10.0.0.1:29400", true,
@@ -95,9 +95,9 @@ int members_backend_check(const struct config_rendezvous *config, struct dl_erro
     uint16_t port;
 
     if (!*config->endpoint)
-        return dl_error_set(err, EINVAL, "rendezvous.endpoint",
-                            "is missing: write where %s is, such as %s",
-                            backends[config->backend].store, backends[config->backend].example);
+        return dl_error_set(
+            err, EINVAL, "rendezvous.endpoint", "is missing: write where %s is, such as %s",
+            members_backends[config->backend].store, members_backends[config->backend].example);
     if (config->backend != CONFIG_BACKEND_C10D)
         return 0;
     if (*config->user || *config->tls.ca || *config->tls.certificate || *config->tls.key)
@@ -116,7 +116,7 @@ int members_backend_move(struct members *m, const struct config_rendezvous *conf
 int members_backend_open(struct members *m, const struct config_rendezvous *config,
                          struct dl_error *err)
 {
-    m->backend_name = backends[config->backend].name;
-    m->forgets = backends[config->backend].forgets;
-    return backends[config->backend].open(m, config, err);
+    m->backend_name = members_backends[config->backend].name;
+    m->forgets = members_backends[config->backend].forgets;
+    return members_backends[config->backend].open(m, config, err);
 }

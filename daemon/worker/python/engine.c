@@ -687,16 +687,16 @@ static size_t engine_name(const void *engine, uint64_t index, char *ret, size_t 
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-static PyThreadState *resting;
+static PyThreadState *engine_resting;
 
 static void engine_rest(void)
 {
-    resting = PyEval_SaveThread();
+    engine_resting = PyEval_SaveThread();
 }
 
 static void engine_wake(void)
 {
-    PyEval_RestoreThread(steal_ptr(resting));
+    PyEval_RestoreThread(steal_ptr(engine_resting));
 }
 
 const struct worker_engine python_engine = {

@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { WORKER_SOCKET = 3, FAILED_STATUS = 1, OWN_POLLS = 3 };
+enum { FAILED_STATUS = 1, OWN_POLLS = 3 };
 
 struct child {
     uint32_t number; /* the daemon's */

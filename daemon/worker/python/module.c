@@ -76,11 +76,11 @@ static PyObject *module_clear_key(PyObject *module, PyObject *nothing)
 
 /* ---- the test door --------------------------------------------------------------------------- */
 
-static const char door[] = "dloader._worker.engine";
+static const char module_door[] = "dloader._worker.engine";
 
 static void module_free_engine(PyObject *capsule)
 {
-    void *engine = PyCapsule_GetPointer(capsule, door);
+    void *engine = PyCapsule_GetPointer(capsule, module_door);
 
     if (engine)
         python_engine.close(engine);
@@ -110,7 +110,7 @@ static PyObject *module_engine(PyObject *module, PyObject *args, PyObject *names
                                                    .even = even,
                                                    .tokens = tokens,
                                                    .length_of = length_of});
-    return engine ? PyCapsule_New(engine, door, module_free_engine) : NULL;
+    return engine ? PyCapsule_New(engine, module_door, module_free_engine) : NULL;
 }
 
 /* A step as the daemon would put it into a slot, from Python's arguments. */
@@ -138,7 +138,7 @@ static int module_read_step(PyObject *args, PyObject *names, void **ret_engine, 
                                      &world, &settled, &samples, &ret->repeat, &unbatched, &lengths,
                                      &ret->planned))
         return -1;
-    *ret_engine = PyCapsule_GetPointer(engine, door);
+    *ret_engine = PyCapsule_GetPointer(engine, module_door);
     ret->slot_bytes = slot_bytes;
     ret->task = (struct slot_task){
         .generation = 1,
@@ -207,7 +207,7 @@ static PyObject *module_forget(PyObject *module, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "OI:forget", &capsule, &stream))
         return NULL;
-    void *engine = PyCapsule_GetPointer(capsule, door);
+    void *engine = PyCapsule_GetPointer(capsule, module_door);
     if (!engine)
         return NULL;
     python_engine.forget(engine, stream);
@@ -216,7 +216,7 @@ static PyObject *module_forget(PyObject *module, PyObject *args)
 
 /* ---- the module ------------------------------------------------------------------------------ */
 
-static PyMethodDef methods[] = {
+static PyMethodDef module_methods[] = {
     {"serve", (PyCFunction)(void (*)(void))module_serve, METH_VARARGS | METH_KEYWORDS,
      "serve(bootstrap, *, sock=-1, channel=-1, client=0, keeps_errors=False) -> exit status\n\n"
      "The host's loop: forks a worker for each W_FORK, which calls bootstrap() to have its "
@@ -271,15 +271,15 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef module = {
+static PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_worker",
     .m_doc = "Python datasets in the workers of dloaderd; used by this package alone.",
-    .m_methods = methods,
+    .m_methods = module_methods,
 };
 
 PyMODINIT_FUNC PyInit__worker(void);
 PyMODINIT_FUNC PyInit__worker(void)
 {
-    return PyModuleDef_Init(&module);
+    return PyModuleDef_Init(&module_definition);
 }

@@ -4,7 +4,7 @@
 /* Below it, a copy costs less than a tensor over foreign memory. */
 enum { OFFER_BYTES_MIN = 32 * 1024 };
 
-static struct stack *offering; /* of this process; NULL: nobody offers rows */
+static struct stack *stack_offering; /* of this process; NULL: nobody offers rows */
 
 void stack_offer_learn(struct stack *s, const struct slot_task *task)
 {
@@ -39,12 +39,12 @@ void stack_offer(struct stack *s, const struct slot_task *task, void *slot, uint
         return;
     }
     offer->rows = (char *)slot + offer->offset;
-    offering = s;
+    stack_offering = s;
 }
 
 PyObject *stack_take_row(const struct leaf *leaf, void **ret_memory)
 {
-    struct stack_offer *offer = offering ? &offering->offer : NULL;
+    struct stack_offer *offer = stack_offering ? &stack_offering->offer : NULL;
     Py_ssize_t taken = offer ? PyList_Size(offer->taken) : 0;
 
     if (!offer || taken >= offer->n || memcmp(leaf, &offer->leaf, sizeof *leaf) != 0)
@@ -105,6 +105,6 @@ void stack_end_offer(struct stack *s)
 {
     s->offer.rows = NULL;
     Py_CLEAR(s->offer.taken);
-    if (offering == s)
-        offering = NULL;
+    if (stack_offering == s)
+        stack_offering = NULL;
 }
