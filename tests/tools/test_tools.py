@@ -49,6 +49,42 @@ class Statics(unittest.TestCase):
         self.assertEqual(self.wrong({"daemon/plan/a.c": text}),
                          ["daemon/plan/a.c:5: find() is one word; give it the prefix of its file"])
 
+    def test_a_name_at_file_level_is_in_two_files(self):
+        for name, code in [
+                ("PIXEL", "enum { BITS = 2, /* {, */\n       PIXEL };\n"),
+                ("walk", "struct walk {\n    int n;\n};\n"),
+                ("kind", "static const struct kind {\n    struct {\n        int n;\n    } in;\n} a_all[] = {{{1}}};\n"),
+                ("a_rows", "static const struct {\n    int n;\n} a_rows[][2] = {{{1}}};\n"),
+                ("a_ops", "static const struct ops a_ops = {.n = 1};\n"),
+                ("a_left", "static int a_left[3];\n")]:
+            for other, whether in [("daemon/plan/deep/b.c", True), ("daemon/plan/b.h", True), ("proto/b.h", True),
+                                   ("proto/b.c", False), ("daemon/data/b.c", False)]:
+                with self.subTest(name=name, other=other):
+                    wrong = self.wrong({"daemon/plan/a.c": code, other: code})
+                    says = f": {name} is in {other}, too; give it the prefix of its file"
+                    self.assertEqual(any(line.startswith("daemon/plan/a.c:") and line.endswith(says) for line in wrong),
+                                     whether, wrong)
+
+    def test_the_line_of_a_constant(self):
+        text = "enum {\n    ONE = MANY(1, 2), /* not, */\n#define LESS\n    TWO\n};\n"
+        self.assertEqual(self.wrong({"proto/a.c": text, "proto/b.c": "enum { TWO = 2 };\n"})[0],
+                         "proto/a.c:4: TWO is in proto/b.c, too; give it the prefix of its file")
+
+    def test_an_object_has_the_name_of_a_function(self):
+        self.assertEqual(self.wrong({"proto/a.c": "static int a_find;\n",
+                                     "proto/b.c": "int a_find(void)\n{\n    return 0;\n}\n"}),
+                         ["proto/a.c:1: a_find is in proto/b.c, too; give it the prefix of its file"])
+
+    def test_an_object_is_one_word(self):
+        text = "static int left[2];\nstatic int MANY;\nvoid a_go(void)\n{\n    static int here;\n}\n"
+        self.assertEqual(self.wrong({"daemon/plan/a.c": text}),
+                         ["daemon/plan/a.c:1: left is one word; give it the prefix of its file"])
+
+    def test_names_that_are_not_in_the_way(self):
+        both = ("struct a;\nvoid a_go(void)\n{\n    enum { HERE = 1 };\n    static int a_left;\n}\n").replace
+        self.assertEqual(self.wrong({"proto/a.c": both("a_go", "a_go") + "struct b_find {\n    int n;\n};\n",
+                                     "proto/b.c": both("a_go", "b_go") + "void b_find(void)\n{\n}\n"}), [])
+
     def test_a_machine_asserts(self):
         code = "int a_go(int i)\n{\n" + "    i++; /* assert(i); */\n" * 400 + "%s    return i;\n}\n"
         for asserts, found in (4, 0), (3, 1):
@@ -61,7 +97,7 @@ class Statics(unittest.TestCase):
     def test_what_is_none_of_it(self):
         text = ("int find(void)\n{\n    return 0;\n}\n"             # not static
                 "static int look(void);\n"                          # only declared
-                "static const struct ops ops = {.find = find};\n")
+                "static const struct ops a_ops = {.find = find};\n")
         self.assertEqual(self.wrong({"daemon/plan/a.c": text, "daemon/examples/b.c":
                                      "static int find(void)\n{\n    return 1;\n}\n"}), [])
 
