@@ -96,7 +96,9 @@ class Asked(HttpCase):
         self.assertEqual(int(answer.headers["Content-Length"]), len(text.encode()))
         found = samples(text)
         self.assertEqual(found["dloader_loader_batches_total", 'loader="counted"'], 10)
-        self.assertEqual(found.keys(), samples(dlctl("metrics", daemon=self.server).stdout).keys())
+        # Whoever read the loader may be leaving still.
+        wait_until(lambda: samples(self.text(address)).keys()
+                   == samples(dlctl("metrics", daemon=self.server).stdout).keys(), "both to say the same")
 
     @unittest.skipUnless(PROMTOOL, "no promtool: apt-get install prometheus")
     def test_by_prometheus_own_checker(self):
