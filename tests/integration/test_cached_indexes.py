@@ -4,6 +4,7 @@
 
 import io
 import os
+import random
 import pathlib
 import re
 import signal
@@ -127,7 +128,7 @@ class KeptIndexes(TestCase):
         kept = self.kept()
         good = kept.read_bytes()
         for name, bad in (("flipped", good[:100] + bytes([good[100] ^ 1]) + good[101:]), ("cut", good[:-4]),
-                          ("empty", b""), ("other", os.urandom(len(good)))):
+                          ("empty", b""), ("other", random.randbytes(len(good)))):
             kept.write_bytes(bad)
             self.assertEqual(client.open(self.keys(name))["length"], 2 * SAMPLES)
             self.assertEqual([self.walkers(client, path, name) for path in (first, second)], [1, 1])

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -238,7 +239,7 @@ class Hostile(HttpCase):
 
     @slow
     def test_garbage(self):
-        requests = [os.urandom(5000), b"\0" * 100, b"\r\n" * 1000, b"GET\r\n\r\n", b"GET /metrics\r\n\r\n",
+        requests = [random.randbytes(5000), b"\0" * 100, b"\r\n" * 1000, b"GET\r\n\r\n", b"GET /metrics\r\n\r\n",
                     b"GET /metrics HTTP/9.9\r\n\r\n", b"GET " + b"/" * 100000 + b" HTTP/1.1\r\n\r\n",
                     b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
                     b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",

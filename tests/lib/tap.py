@@ -2,15 +2,20 @@
 
     tap.py FILE           the file is imported with its folder first on the path
 
-With DLOADER_LEAVE_OUT=slow, the slow cases are left out.
+With DLOADER_LEAVE_OUT=slow, the slow cases are left out. What cases draw by `random` follows from DLOADER_TURN, a
+number, and the case's name; a failure names the number.
 """
 
 import importlib.util
 import os
 import pathlib
+import random
 import sys
 import traceback
 import unittest
+
+
+TURN = os.environ.get("DLOADER_TURN") or str(random.randrange(1 << 29))
 
 
 def slow(case):
@@ -33,6 +38,7 @@ class TapResult(unittest.TestResult):
 
     def startTest(self, test):
         super().startTest(test)
+        random.seed(f"{TURN} {test.id()}")
         self.verdict = ("ok", "")
 
     def stopTest(self, test):
@@ -47,6 +53,7 @@ class TapResult(unittest.TestResult):
     def fail(self, test, error):
         for line in "".join(traceback.format_exception(*error)).splitlines():
             self.tell(f"# {line}")
+        self.tell(f"# drawn by DLOADER_TURN={TURN}")
         if hasattr(test, "test_case") or isinstance(test, unittest.TestCase):
             self.verdict = ("not ok", "")
         else:  # setUpClass, setUpModule: no case was started
@@ -100,6 +107,7 @@ def run(path, out):
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
+    random.seed(TURN)
     try:
         spec.loader.exec_module(module)
     except unittest.SkipTest as reason:
