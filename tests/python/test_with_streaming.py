@@ -23,11 +23,11 @@ import torch
 import dloader
 import trainers
 from black_box import OURS, PATIENCE, QUICK, Case, Played, TorchLoader, difference
-from dloader import DataLoader
+from dloader import DataLoader, _versions
 
 streaming = trainers.need("streaming")
 
-if ".".join(streaming.__version__.split(".")[:2]) not in dloader._native._native_streaming._RELEASES:
+if not _versions.is_compared("streaming"):
     raise unittest.SkipTest(f"streaming is of version {streaming.__version__}, which was not compared")
 
 N = 61

@@ -22,7 +22,7 @@ import torch
 import dloader
 import trainers
 from black_box import OURS, QUICK, Case, DataLoader, difference, seed_all
-from dloader import _native_pictures, _native_tar, _native_webdataset
+from dloader import _native_pictures, _native_tar, _native_webdataset, _versions
 
 wds = trainers.need("webdataset")
 try:
@@ -32,7 +32,7 @@ try:
 except ImportError as error:
     raise unittest.SkipTest(f"torchvision or PIL cannot be imported: {error}") from None
 
-if wds.__version__ not in _native_webdataset.VERSIONS:
+if not _versions.is_compared("webdataset"):
     raise unittest.SkipTest(f"webdataset {wds.__version__} is not compared")
 
 COUNTS = (7, 1, 11, 5)  # samples of each shard

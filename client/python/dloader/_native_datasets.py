@@ -16,11 +16,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from . import _versions
 from ._native_transforms import Unknown
 
-# Releases whose results were compared (datasets 3.6, 4.4, 5.2; transformers 4.57, 5.23): the first number.
-_DATASETS = ("3", "4", "5")
-_TRANSFORMERS = ("4", "5")
 _METHODS = ("__getitem__", "__getitems__", "_getitem", "__len__", "num_rows")
 _FORMATTERS = {"torch": "TorchFormatter", "numpy": "NumpyFormatter", None: "PythonFormatter"}
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
@@ -38,15 +36,6 @@ class _How(NamedTuple):
 
 # ---- is it what it seems to be ------------------------------------------------------------------
 
-def _major(module: str) -> str:
-    return str(getattr(sys.modules[module], "__version__", "?")).partition(".")[0]
-
-
-def _check_version(module: str, known: tuple[str, ...]) -> None:
-    if _major(module) not in known:
-        raise Unknown(f"{module} is of version {_major(module)}; known are {', '.join(known)}")
-
-
 def is_dataset(kind: type) -> bool:
     """Whether the type is that of the datasets of rows, and no subclass."""
     module = sys.modules.get("datasets.arrow_dataset")
@@ -62,7 +51,7 @@ def is_collator(function: Any) -> bool:
     module = _collators()
     if module is None or function is not getattr(module, "default_data_collator", None):
         return False
-    _check_version("transformers", _TRANSFORMERS)
+    _versions.check("transformers")
     for name in ("default_data_collator", "torch_default_data_collator"):
         if getattr(getattr(module, name, None), "__code__", None) is None or \
                 getattr(module, name).__code__.co_filename != module.__file__:
@@ -231,7 +220,7 @@ def _key(values: Any, name: str, how: _How, names: list[str]) -> str:
         raise Unknown("the Dataset has several columns of labels")
     if name == "label" and values.ndim > 1:
         raise Unknown("column label has lists")
-    if how.format == "numpy" and _major("transformers") == "4":
+    if how.format == "numpy" and _versions.is_compared("transformers", ("4",)):
         raise Unknown("transformers 4 makes float32 of NumPy's labels; use with_format('torch')")
     if name == "label_ids" and values.ndim != 2 and how.format != "torch":
         raise Unknown("column label_ids has no lists of numbers")
@@ -303,7 +292,7 @@ _found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def lower(dataset: Any, collate: Any) -> Any:
     """The columns (_native.Columns) of a dataset that is_dataset(). collate: None: default_collate; else
     one that is_collator(). Unknown: why it has to be called."""
-    _check_version("datasets", _DATASETS)
+    _versions.check("datasets")
     _check_methods(dataset)
     how = _How(_check_format(dataset), collate is not None)
     now = (dataset._data, dataset._indices, dataset._format_columns, how, torch.get_default_dtype())

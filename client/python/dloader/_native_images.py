@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import _native_datasets, _native_pictures
+from . import _native_datasets, _native_pictures, _versions
 from ._native_transforms import Unknown
 
 # Bytes between the head and the pixels of a PNG that say nothing of how it is to be turned: chunks of any length, and
@@ -316,7 +316,7 @@ def _check_own(function: Any, home: str) -> None:
 
 
 def _check(dataset: Any) -> None:
-    _native_datasets._check_version("datasets", _native_datasets._DATASETS)
+    _versions.check("datasets")
     _native_datasets._check_methods(dataset)
     columns = _columns(dataset)
     format = _native_datasets._check_format(dataset)

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from . import _native_datasets
+from . import _native_datasets, _versions
 from ._native_transforms import Unknown
 
-# Releases whose results were compared (5.23): the first number.
-_TRANSFORMERS = ("5",)
+# transformers' releases whose padding was compared.
+_RELEASES = ("5",)
 _KINDS = ("DataCollatorWithPadding", "DataCollatorForLanguageModeling")
 # Of one length with the tokens; what pads them is an attribute of the tokenizer, or a number.
 _BESIDE: dict[str, str | int] = {"attention_mask": 0, "token_type_ids": "pad_token_type_id", "special_tokens_mask": 1}
@@ -43,9 +43,7 @@ def _check_home(kind: type, names: tuple[str, ...], file: str | None, own: dict)
 
 def _check_collator(collate: Any) -> Any:
     """Its tokenizer."""
-    version = str(getattr(sys.modules.get("transformers"), "__version__", "?")).partition(".")[0]
-    if version not in _TRANSFORMERS:
-        raise Unknown(f"transformers {version} has not been compared; {' or '.join(_TRANSFORMERS)} has")
+    _versions.check("transformers", _RELEASES)
     module = sys.modules["transformers.data.data_collator"]
     methods = ("__call__",) if type(collate).__name__ == _KINDS[0] else ("__call__", "torch_call", "torch_mask_tokens")
     _check_home(type(collate), methods, module.__file__, vars(collate))
@@ -248,7 +246,7 @@ def lower(dataset: Any, collate: Any) -> tuple[Rows, Any]:
     if not _native_datasets.is_dataset(type(dataset)):
         raise Unknown(f"{type(dataset).__name__} is not a datasets.Dataset")
     tokenizer = _check_collator(collate)
-    _native_datasets._check_version("datasets", _native_datasets._DATASETS)
+    _versions.check("datasets")
     _native_datasets._check_methods(dataset)
     if _native_datasets._check_format(dataset) == "numpy":
         raise Unknown("the Dataset's format is numpy; torch and none are known")

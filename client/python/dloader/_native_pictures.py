@@ -7,8 +7,9 @@ by calls of torch's own functions, in torchvision's order, so the worker's gener
 would have. A picture that C cannot have (BMP, a corrupt file, another mode) is made by the
 dataset's own functions, from the same state of the generators.
 
-Known are exact types with the methods of the installed torchvision, and only of versions that the
-tests compare (tests/python/test_with_torchvision.py); what is equal to what is in what-runs-native.md.
+Known are exact types with the methods of the installed torchvision. Versions that the tests compare
+(tests/python/test_with_torchvision.py) are in _versions.py; of others the results are compared first, on drawn
+pictures (_native_probe.py). What is equal to what is in what-runs-native.md.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import importlib
 import io
 import math
 import os
-import platform
 import random
 import sys
 from collections.abc import Callable
@@ -27,11 +27,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
-from . import _native_transforms, _packed
+from . import _native_probe, _native_transforms, _packed, _versions
 from ._native_transforms import Unknown, check_type, name_of
 
-# Versions that were found to be equal: the beginnings of torchvision's and Pillow's.
-TORCHVISION, PILLOW = ("0.28.",), ("13.0.",)
 # What is decoded whatever its size, in pixels, where Pillow has no limit.
 _NO_LIMIT = (1 << 64) - 1
 
@@ -165,7 +163,7 @@ class Made:
                 random.setstate(pythons)
         return made
 
-    def _called(self, picture: Any) -> Any:
+    def called(self, picture: Any) -> Any:
         for transform in self._items.known:
             picture = transform(picture)
         return picture
@@ -188,14 +186,14 @@ class Loader(Made):
         if data and (self._items.is_tensor or data[:2] == b"\xff\xd8"):
             made = self._with(_worker.picture_of_file, self._handle(3), data, limit())
         if made is None:
-            return self._called(self._theirs(path))
+            return self.called(self._theirs(path))
         return self._finish(made, lambda: dict(sys.modules["PIL.Image"].open(io.BytesIO(data)).info))
 
     def _kept(self, path: str) -> Any:
         """Where workers keep pictures: C reads the file, if it has to be read."""
         from . import _worker  # type: ignore[attr-defined]
         made = self._with(_worker.picture_of_path, self._handle(3), path, not self._items.is_tensor, limit())
-        return self._called(self._theirs(path)) if made is None else self._finish(made, lambda: _info_of(path))
+        return self.called(self._theirs(path)) if made is None else self._finish(made, lambda: _info_of(path))
 
     def _read(self, path: Any) -> bytes:
         """Nothing where it cannot be read: Pillow says so."""
@@ -218,7 +216,7 @@ class Transform(Made):
         super().__init__(*more)
         self._rest = rest
 
-    def _try(self, picture: Any) -> Any:
+    def tried(self, picture: Any) -> Any:
         from . import _worker  # type: ignore[attr-defined]
         channels = {"RGB": 3, "L": 1}.get(getattr(picture, "mode", ""))
         # A class of its own may have more than pixels.
@@ -229,9 +227,9 @@ class Transform(Made):
         return None if made is None else self._finish(made, picture.info.copy)
 
     def __call__(self, picture: Any) -> Any:
-        made = self._try(picture)
+        made = self.tried(picture)
         if made is None:
-            made = self._called(picture)
+            made = self.called(picture)
         return made if self._rest is None else self._rest(made)
 
 
@@ -260,19 +258,15 @@ class Lowered(NamedTuple):
     why: str | None
 
 
-def check_versions(names: tuple[str, ...] = ("torchvision", "PIL")) -> None:
-    """Unknown: one of these packages is of a version that has not been compared."""
-    if platform.machine() != "x86_64":
-        raise Unknown(f"Pillow has not been compared on {platform.machine()}, where compilers may round otherwise")
-    for name, known in (("torchvision", TORCHVISION), ("PIL", PILLOW)):
-        if name not in names:
-            continue
-        version = getattr(sys.modules.get(name), "__version__", "")
-        if not version.startswith(known):
-            title = "Pillow" if name == "PIL" else name
-            raise Unknown(f"{title} {version} has not been compared; {' or '.join(known)}x has")
+def read(transforms: list, fast: bool) -> tuple[_native_transforms.Items, str | None]:
+    """As _native_transforms.read(). Unknown: with the versions that are here C's results are others."""
     if torch.get_default_dtype() is not torch.float32:
         raise Unknown("torch's default dtype is not float32")
+    items, why = _native_transforms.read(transforms, fast)
+    if items.known:
+        made = Transform(None, items, How(bare=False, fast=fast), False)
+        _native_probe.check(made, (items.text, items.first, fast), exact="GaussianBlur" not in items.text)
+    return items, why
 
 
 class Probe:
@@ -288,6 +282,8 @@ class Probe:
             cls.asked = True
             cls.why = cls._find()
         if cls.why:
+            if _versions.not_compared("PIL"):
+                _versions.say_once(f"{cls.why}: Pillow decodes, slower; {_versions.remedy('PIL')}")
             raise Unknown(cls.why)
 
     @classmethod
@@ -320,12 +316,11 @@ class Probe:
 
 
 def check_pillow(where: str = "") -> None:
-    """Unknown: there is no Pillow, or none that was compared. where: what asks for it, ahead of the reason."""
+    """Unknown: there is no Pillow, or its decoders give other pixels. where: what asks for it, ahead of the reason."""
     try:
         importlib.import_module("PIL.Image")
     except ImportError as error:
         raise Unknown(f"{where}Pillow cannot be imported: {error}") from None
-    check_versions(("PIL",))
     Probe.check()
 
 
@@ -419,14 +414,13 @@ def text_of(transforms: list) -> str:
 
 def _leaf(dataset: Any, known: _Known, how: How) -> Lowered:
     check_type(dataset, ("__getitem__", "__len__"))
-    check_versions()
     Probe.check()
     if known.hook == "loader":
         _check_loader(dataset.loader)
     if dataset.transform is None:
         raise Unknown("transform: there is none, so pictures are PIL's")
     transforms, join = split(dataset.transform)
-    items, why = _native_transforms.read(transforms, how.fast)
+    items, why = read(transforms, how.fast)
     done = len(items.known)
     if done == 0:
         raise Unknown(f"transform: {why}")

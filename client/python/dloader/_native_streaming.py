@@ -22,10 +22,9 @@ from typing import Any
 import torch
 from torch.utils.data._utils.collate import default_collate
 
+from . import _versions
 from ._native_transforms import Unknown
 
-# Releases whose results were compared.
-_RELEASES = ("0.13",)
 # What makes samples, and what of the dataset is asked for its order.
 _METHODS = {
     "streaming.base.dataset": ("StreamingDataset", ("__iter__", "__getitem__", "get_item", "_get_work",
@@ -60,12 +59,6 @@ def next_epoch(dataset: Any) -> int | None:
     return int(dataset.next_epoch) if kind is not None and isinstance(dataset, kind) else None
 
 
-def _check_release() -> None:
-    release = str(getattr(sys.modules.get("streaming"), "__version__", "?"))
-    if ".".join(release.split(".")[:2]) not in _RELEASES:
-        raise Unknown(f"streaming is of version {release}; known are {', '.join(_RELEASES)}")
-
-
 def _is_own(function: Any) -> bool:
     """It is code of the package."""
     code = getattr(function, "__code__", None)
@@ -89,7 +82,7 @@ def _check_attributes(thing: Any) -> None:
 
 
 def _check_dataset(dataset: Any) -> None:
-    _check_release()
+    _versions.check("streaming")
     _check_methods()
     _check_attributes(dataset)
     _check_attributes(dataset.spanner)

@@ -224,7 +224,7 @@ class Picture(_native_pictures.Transform):
         if self._items.is_tensor or data[:2] == b"\xff\xd8":
             made = self._with(_worker.picture_of_file, self._handle(3), data, _native_pictures.limit())
         if made is None:
-            made = self._called(picture.decoded())
+            made = self.called(picture.decoded())
         else:
             made = self._finish(made, lambda: dict(sys.modules["PIL.Image"].open(io.BytesIO(data)).info))
         return made if self._rest is None else self._rest(made)

@@ -10,7 +10,7 @@ buffers for shuffling, epochs, grouping and batches are webdataset's own code st
                                          straight from the member's bytes
 
 Known are exact functions and types of the versions of webdataset that the tests compare
-(tests/python/test_with_webdataset.py).
+(tests/python/test_with_webdataset.py), which _versions.py lists.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset
 
-from . import _native_pictures, _native_tar, _native_transforms
+from . import _native_pictures, _native_tar, _native_transforms, _versions
 from ._native_pictures import Lowered, Stage
 from ._native_transforms import Unknown, name_of
 
-# Versions that were found to be equal.
-VERSIONS = ("1.0.2",)
 _KINDS = (("compat", "WebDataset"), ("compat", "FluidWrapper"), ("pipeline", "DataPipeline"))
 # Stages that hand samples on as they are: what decode() left undecoded may go through. And those behind
 # which, besides, a sample is the loader's next one.
@@ -79,9 +77,7 @@ def _check_class(kind: type) -> None:
 
 
 def _check(dataset: Any, kind: type) -> None:
-    version = getattr(sys.modules["webdataset"], "__version__", "?")
-    if version not in VERSIONS:
-        raise Unknown(f"webdataset {version} has not been compared; {' and '.join(VERSIONS)} has")
+    _versions.check("webdataset")
     filters, tar = _module("filters"), _module("tariterators")
     for one in (kind, filters.FilterFunction, _module("autodecode").Decoder, _module("autodecode").ImageHandler):
         _check_class(one)
@@ -240,9 +236,8 @@ def _transform(function: Any, fast: bool) -> _Transform | str:
     if function is None:
         return ""
     try:
-        _native_pictures.check_versions()
         transforms, join = _native_pictures.split(function)
-        items, why = _native_transforms.read(transforms, fast)
+        items, why = _native_pictures.read(transforms, fast)
     except Unknown as unknown:
         return str(unknown)
     done = len(items.known)

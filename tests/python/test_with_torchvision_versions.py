@@ -1,0 +1,101 @@
+"""torchvision and Pillow of versions that are not listed: compared with C where they are used, and said once."""
+
+import random
+import warnings
+from unittest import mock
+
+import torch
+
+import test_with_torchvision as whole  # skips where there is no torchvision
+from black_box import OURS
+from dloader import _native, _native_pictures, _native_probe, _versions
+from test_with_torchvision import torchvision, v1, v2
+
+
+def drawing_hflip(picture, hflip=v1.functional.hflip):
+    """Of a version that draws once more."""
+    torch.rand(1)
+    return hflip(picture)
+
+
+def flipped_grey(picture, hflip=v1.functional.hflip):
+    """Of a version that has grey pictures another way: C has to have seen one to know."""
+    return picture if picture.mode == "L" else hflip(picture)
+
+
+class Versions(whole.Pictures):
+    """Versions that are not listed: what they make is compared with what C makes, and said once."""
+
+    def setUp(self):
+        for known in (_native_probe._found, _versions._said):
+            known.clear()
+            self.addCleanup(known.clear)
+
+    def lower(self, *transforms):
+        """What was said of it, and why C does not do it; None: it does."""
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                why = _native_pictures.lower(self.folder(*transforms, compose=v1.Compose), whole.EXACT).why
+            except _native.Unknown as unknown:
+                why = str(unknown)
+        return [str(one.message) for one in said if "tests' versions" in str(one.message)], why
+
+    def other(self, name):
+        if name == "torchvision":
+            return mock.patch.object(torchvision, "__version__", "0.99.1")
+        if name == "Pillow":
+            return mock.patch("PIL.__version__", "99.0.0")
+        return mock.patch("platform.machine", lambda: "aarch64")
+
+    def test_equal_ones_are_native_and_said_once(self):
+        for name, words in (("torchvision", "torchvision 0.99.1:"), ("Pillow", "Pillow 99.0.0:"),
+                            ("machine", "a processor of aarch64:")):
+            with self.subTest(name), self.other(name):
+                said, why = self.lower(v1.RandomHorizontalFlip(), v1.ToTensor())
+                self.assertEqual((why, len(said)), (None, 1))
+                self.assertRegex(said[0], f"^{words} not one of the tests' versions, but its transforms gave what C's "
+                                 rf"give, of {_native_probe.DRAWN} drawn pictures, in \d+ ms; C does their work")
+                self.assertEqual(self.lower(v1.RandomHorizontalFlip(), v1.ToTensor()), ([], None))
+
+    def test_listed_ones_are_not_compared(self):
+        with mock.patch.object(_native_probe, "_compare", side_effect=AssertionError):
+            self.assertEqual(self.lower(v1.RandomHorizontalFlip(), v1.ToTensor()), ([], None))
+
+    def test_different_ones_are_called_and_said_once(self):
+        flip = v1.RandomHorizontalFlip()
+        for other in (v1.functional.vflip, drawing_hflip, flipped_grey):
+            with self.subTest(other.__name__), self.other("torchvision"), \
+                    mock.patch.object(v1.functional, "hflip", other):
+                self.setUp()
+                said, why = self.lower(flip, v1.ToTensor())
+                self.assertRegex(why, r"^torchvision 0\.99\.1: .* differ from C's: picture \d+ of \d+ became another")
+                remedy = _versions.remedy("torchvision", "PIL")
+                self.assertEqual(said, [f"{why}. Python does their work, slower; {remedy}"])
+                self.assertEqual(self.lower(flip, v1.ToTensor()), ([], why))
+                self.assertEqual(self.lower(v1.ToTensor())[1], None)  # which has no part in it
+
+    def test_what_cannot_be_compared_is_called(self):
+        with self.other("torchvision"):
+            self.assertIn("none of the drawn pictures could be compared",
+                          self.lower(v1.RandomCrop(5000), v1.ToTensor())[1])
+
+    def test_generators_go_on_as_before(self):
+        with self.other("torchvision"):
+            torch.manual_seed(5)
+            random.seed(5)
+            before = torch.get_rng_state().tolist(), random.getstate()
+            self.lower(v1.RandomHorizontalFlip(), v1.ToTensor())
+            self.assertEqual((torch.get_rng_state().tolist(), random.getstate()), before)
+
+    def test_random_pipelines(self):
+        """All that is known is equal here, so what is drawn never differs."""
+        for case in range(whole.CASES // 4):
+            draw = random.Random(f"{whole.SEED} versions {case}")
+            with self.subTest(case), self.other("torchvision"):
+                why = self.lower(*whole.pipeline(draw, draw.choice([v1, v2])).transforms)[1] or ""
+                self.assertNotIn("became another one", why)
+
+
+if not OURS:
+    del Versions
