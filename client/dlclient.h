@@ -609,9 +609,11 @@ DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
  * dl_loader_state() writes the token of the place in `options`, with any epoch, step and world;
  * with options.state that state's place for `world`, with `step`, if it is not 0, in its stead.
  * dl_loader_find_state() returns where a state continues with this number of ranks, or why it
- * cannot. dl_state_json() describes a token as one line of JSON: returns its length, which may be
- * more than `size` - 1, as snprintf() does, or -EINVAL, -EPROTONOSUPPORT: not a state, or of
- * another version.
+ * cannot. In both, as in dl_epoch_start(), ranks are all that read, also where shard.replicas of
+ * them read the same; a token only knows those that have samples of their own, so with another
+ * number of replicas the same state continues. dl_state_json() describes a token as one line of
+ * JSON: returns its length, which may be more than `size` - 1, as snprintf() does, or -EINVAL,
+ * -EPROTONOSUPPORT: not a state, or of another version.
  */
 #define DL_STATE_MAX 1023
 DL_API int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len);

@@ -52,11 +52,6 @@ uint64_t epoch_options_world(const struct dl_epoch_options *o)
     return o->world == DL_WORLD_CLUSTER ? 0 : o->world ? o->world : 1;
 }
 
-uint64_t epoch_data_world(const struct dl_loader *loader, uint64_t world)
-{
-    return loader->replicas > 1 && world > 1 ? world / loader->replicas : world;
-}
-
 static const char *epoch_options_job(const struct dl_epoch_options *o)
 {
     return o->job ? o->job : o->job_found;
@@ -199,9 +194,7 @@ static int epoch_start_at(struct dl_loader *loader, const struct dl_epoch_option
     return r;
 }
 
-/* With shard.replicas, consecutive ranks read the same batches, as those of a mesh whose last
- * dimension is so wide. */
-static int epoch_divide_ranks(struct dl_loader *loader, struct dl_epoch_options *o)
+int epoch_divide_ranks(struct dl_loader *loader, struct dl_epoch_options *o)
 {
     uint32_t n = loader->replicas, world = o->world ? o->world : 1;
     char mesh[64], why[256];

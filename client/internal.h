@@ -514,10 +514,15 @@ struct dl_loader *loader_free(struct dl_loader *loader); /* unlinks; tells nobod
 
 /* ---- epoch.c ---- */
 
-/* How many ranks the options say, 0 for the cluster's. */
+/* How many ranks the options say, divided or not; 0 for the cluster's. */
 uint64_t epoch_options_world(const struct dl_epoch_options *o);
-/* How many ranks have samples of their own: with shard.replicas fewer than there are. */
-uint64_t epoch_data_world(const struct dl_loader *loader, uint64_t world);
+/*
+ * From a user's options, whose ranks are all that train, to those of the samples: with
+ * shard.replicas, consecutive ranks read the same batches, as those of a mesh whose last dimension
+ * is so wide. Only what the user gives is divided, and only here: an epoch, a state and the daemon
+ * know ranks of the samples alone. 0, or the refusal.
+ */
+int _nodiscard_ epoch_divide_ranks(struct dl_loader *loader, struct dl_epoch_options *o);
 
 /* START from that step on, and the call for its answer. */
 struct dl_message epoch_start_message(struct dl_epoch *epoch, uint64_t step,

@@ -36,25 +36,25 @@ static int state_read(struct dl_loader *loader, const void *state, size_t len,
     return r < 0 ? client_fail_with(loader->client, &err) : 0;
 }
 
-/* The step at which a state resumes: its own, or 0 in another world. */
-static int state_find(struct dl_loader *loader, const void *state, size_t len, uint64_t world,
+/* The step at which the state of the options resumes: its own, or 0 in another world. */
+static int state_find(struct dl_loader *loader, const struct dl_epoch_options *o,
                       struct state_place *ret)
 {
     struct state_token token;
     struct dl_error err = {0};
-    int r = state_read(loader, state, len, &token);
+    int r = state_read(loader, o->state, o->state_len, &token);
 
     if (r < 0)
         return r;
-    return state_token_place(&token, world, ret, &err) < 0 ? client_fail_with(loader->client, &err)
-                                                           : 0;
+    r = state_token_place(&token, epoch_options_world(o), ret, &err);
+    return r < 0 ? client_fail_with(loader->client, &err) : 0;
 }
 
-int state_find_place(struct dl_loader *loader, const struct dl_epoch_options *o,
+int state_find_place(struct dl_loader *loader, const struct dl_epoch_options *divided,
                      struct state_place *ret)
 {
-    *ret = (struct state_place){.epoch = o->epoch, .step = o->step};
-    return o->state ? state_find(loader, o->state, o->state_len, epoch_options_world(o), ret) : 0;
+    *ret = (struct state_place){.epoch = divided->epoch, .step = divided->step};
+    return divided->state ? state_find(loader, divided, ret) : 0;
 }
 
 int state_take_dataset_states(struct dl_epoch *epoch, const struct dl_epoch_options *o)
@@ -183,45 +183,54 @@ int dl_epoch_has_dataset_state(const struct dl_epoch *epoch)
     return epoch->saved_states.workers != NULL;
 }
 
+/* To those of the samples, as an epoch has them: whose number a state says. */
+static int state_divide_ranks(struct dl_loader *loader, struct dl_epoch_options *o)
+{
+    uint64_t world = epoch_options_world(o);
+
+    if (world == 0)
+        return client_fail(loader->client, EINVAL, "world",
+                           "a state needs a number; for a running epoch take dl_epoch_world()");
+    if (world > DL_MAX_WORLD_SIZE)
+        return client_fail(loader->client, EINVAL, "world", "%" PRIu64 " is above %" PRIu64, world,
+                           DL_MAX_WORLD_SIZE);
+    return epoch_divide_ranks(loader, o);
+}
+
 int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *options, void *buf,
                     size_t *len)
 {
     static const struct dl_epoch_options defaults;
-    const struct dl_epoch_options *o = options ? options : &defaults;
-    uint64_t world = epoch_data_world(loader, epoch_options_world(o));
+    struct dl_epoch_options o = options ? *options : defaults;
     struct state_place place = {0};
     int r = client_begin(loader->client);
 
-    if (r == 0 && world == 0)
-        r = client_fail(loader->client, EINVAL, "world",
-                        "a state needs a number; for a running epoch take dl_epoch_world()");
-    if (r == 0 && world > DL_MAX_WORLD_SIZE)
-        r = client_fail(loader->client, EINVAL, "world", "%" PRIu64 " is above %" PRIu64, world,
-                        DL_MAX_WORLD_SIZE);
     if (r == 0)
-        r = state_find_place(loader, o, &place);
+        r = state_divide_ranks(loader, &o);
+    if (r == 0)
+        r = state_find_place(loader, &o, &place);
     if (r < 0)
         return r;
     state_hear(loader);
-    if (o->state && o->step > 0)
-        place.step = o->step;
+    if (o.state && o.step > 0)
+        place.step = o.step;
     if (place.step > 0 && (r = state_check_order(loader)) < 0)
         return r;
-    return state_write(loader, &place, world, (struct dl_span){0}, weights_for(loader, o), buf,
-                       len);
+    return state_write(loader, &place, epoch_options_world(&o), (struct dl_span){0},
+                       weights_for(loader, &o), buf, len);
 }
 
 int dl_loader_find_state(struct dl_loader *loader, const void *state, size_t len, uint32_t world,
                          uint64_t *ret_epoch, uint64_t *ret_step)
 {
+    struct dl_epoch_options o = {.world = world, .state = state, .state_len = len};
     struct state_place place = {0};
     int r = client_begin(loader->client);
 
     if (r == 0)
-        r = state_find(loader, state, len,
-                       epoch_data_world(
-                           loader, epoch_options_world(&(struct dl_epoch_options){.world = world})),
-                       &place);
+        r = epoch_divide_ranks(loader, &o);
+    if (r == 0)
+        r = state_find(loader, &o, &place);
     if (r < 0)
         return r;
     *ret_epoch = place.epoch;
