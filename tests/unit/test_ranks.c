@@ -231,6 +231,57 @@ static void test_level_positions(void **state)
     positions_deinit(&p);
 }
 
+/* The step of a sharer, in a job's world of the samples; UINT64_MAX: it is not known. */
+static uint64_t step_of(const struct positions *p, uint64_t rank, uint64_t world, uint32_t sharer,
+                        uint32_t sharers)
+{
+    const struct stream_params params =
+        params_of(&(struct claim){"x", world, rank, .sharer = sharer, .sharers = sharers});
+    const struct position *at = positions_find(p, &params);
+
+    return at ? at->step : UINT64_MAX;
+}
+
+static void stop_at(struct positions *p, uint64_t rank, uint32_t sharer, uint32_t sharers,
+                    uint64_t step)
+{
+    const struct stream_params params =
+        params_of(&(struct claim){"x", 2, rank, .sharer = sharer, .sharers = sharers});
+
+    positions_set(p, &params, 0, step);
+}
+
+/* Steps are those of the ranks that have samples of their own: four of these are not two that are
+ * read by two each, although as many trainers read. */
+static void test_positions_of_sharers(void **state)
+{
+    struct positions p = {0};
+
+    (void)state;
+    for (uint64_t i = 0; i < 4; i++)
+        stop_at(&p, i / 2, i % 2, 2, 12 + i);
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_int_equal(step_of(&p, i / 2, 2, i % 2, 2), 12 + i);
+        assert_int_equal(step_of(&p, i, 4, 0, 0), UINT64_MAX);
+        assert_int_equal(step_of(&p, 0, 1, i, 4), UINT64_MAX);
+    }
+    assert_int_equal(step_of(&p, 0, 2, 0, 0), UINT64_MAX);
+    assert_int_equal(step_of(&p, 0, 2, 0, 3), UINT64_MAX);
+    /* Where nodes have different numbers of sharers, they still are of one job. */
+    stop_at(&p, 1, 0, 0, 11);
+    positions_level(&p, AT("x", 0, 2, 0));
+    assert_int_equal(step_of(&p, 0, 2, 0, 2), 11);
+    assert_int_equal(step_of(&p, 0, 2, 1, 2), 11);
+    /* What a rank was for others before counts no more. */
+    assert_int_equal(step_of(&p, 1, 2, 0, 2), UINT64_MAX);
+    assert_int_equal(p.count, 3);
+    stop_at(&p, 0, 0, 0, 20);
+    stop_at(&p, 1, 0, 0, 21);
+    positions_level(&p, AT("x", 0, 2, 0));
+    assert_int_equal(step_of(&p, 1, 2, 0, 0), 20);
+    positions_deinit(&p);
+}
+
 static void test_positions_are_bounded(void **state)
 {
     struct positions p = {0};
@@ -251,6 +302,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_table),
     cmocka_unit_test(test_positions),
     cmocka_unit_test(test_level_positions),
+    cmocka_unit_test(test_positions_of_sharers),
     cmocka_unit_test(test_positions_of_two_epochs),
     cmocka_unit_test(test_who_pays_for_positions),
     cmocka_unit_test(test_positions_are_bounded),

@@ -125,15 +125,9 @@ void positions_deinit(struct positions *positions)
     *positions = (struct positions){0};
 }
 
-/* Each sharer of a rank counts as a rank, of so many more. */
-static uint64_t positions_rank(const struct stream_params *p)
-{
-    return p->sharers ? p->rank * p->sharers + p->sharer : p->rank;
-}
-
 static bool positions_is_of_job(const struct position *at, const struct stream_params *p)
 {
-    return at->world == p->world * max_u64(p->sharers, 1) && strcmp(at->job, p->job) == 0;
+    return at->world == p->world && strcmp(at->job, p->job) == 0;
 }
 
 struct position *positions_find(const struct positions *positions, const struct stream_params *rank)
@@ -141,10 +135,22 @@ struct position *positions_find(const struct positions *positions, const struct 
     for (uint32_t i = 0; i < positions->count; i++) {
         struct position *at = &positions->all[i];
 
-        if (at->rank == positions_rank(rank) && positions_is_of_job(at, rank))
+        if (at->rank == rank->rank && at->sharer == rank->sharer && at->sharers == rank->sharers &&
+            positions_is_of_job(at, rank))
             return at;
     }
     return NULL;
+}
+
+/* What is known of the rank as others shared it: its job would be levelled with those for ever. */
+static void positions_drop_regrouped(struct positions *positions, const struct stream_params *rank)
+{
+    for (uint32_t i = positions->count; i-- > 0;) {
+        struct position *at = &positions->all[i];
+
+        if (at->rank == rank->rank && at->sharers != rank->sharers && positions_is_of_job(at, rank))
+            *at = positions->all[--positions->count];
+    }
 }
 
 static const struct position *positions_least(const struct positions *positions,
@@ -213,9 +219,12 @@ static struct position *positions_need(struct positions *positions,
     struct position *at = positions_find(positions, rank);
 
     if (!at) {
+        positions_drop_regrouped(positions, rank);
         at = positions_add(positions);
-        *at = (struct position){.rank = positions_rank(rank),
-                                .world = rank->world * max_u64(rank->sharers, 1)};
+        *at = (struct position){.rank = rank->rank,
+                                .world = rank->world,
+                                .sharer = rank->sharer,
+                                .sharers = rank->sharers};
         memcpy(at->job, rank->job, sizeof at->job);
     }
     at->noted = ++positions->notes;

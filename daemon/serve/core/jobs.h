@@ -11,7 +11,8 @@
  * Positions: the first step of each rank that was not released. Of a rank whose client is gone
  * with several epochs in its hands, the earliest counts that is not done. At most POSITIONS_MAX are
  * known, and no more than the loader's user may have of the daemon's memory; the one that was noted
- * longest ago gives way.
+ * longest ago gives way. Of a rank that is read by another number of sharers than before, what was
+ * known is forgotten.
  *
  * Ranks that were stopped together come back together, and train in lock step: they have to resume
  * at one step. So the first of them that comes back while none reads sets all of the job to the
@@ -38,7 +39,8 @@ enum { POSITIONS_MAX = 1024, POSITIONS_FREE = 8 };
 
 struct position {
     char job[DL_BOUND_NAME_BYTES + 1];
-    uint64_t rank, world; /* sharers count as ranks: positions_rank() */
+    uint64_t rank, world;     /* of the samples, whose steps are counted, */
+    uint32_t sharer, sharers; /* and which of those that read them it is */
     uint64_t epoch, step;
     bool lost;      /* noted when a client was gone, and no epoch was started since */
     uint64_t noted; /* counts up */
