@@ -28,13 +28,15 @@ def python(name, **args):
 class SpecCase(dltest.TestCase):
     """One daemon for all cases, with a client that keeps it: `running` and `anchor`."""
 
+    linger = "0s"
+
     @classmethod
     def setUpClass(cls):
         folder = tempfile.mkdtemp(prefix="dltest-")
         cls.addClassCleanup(shutil.rmtree, folder, ignore_errors=True)
         path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), LIB,
                 str(EXAMPLES)]
-        cls.running = Daemon(folder, {"linger": "0s", "limits": {"workers": 1000, "loaders": 1000}},
+        cls.running = Daemon(folder, {"linger": cls.linger, "limits": {"workers": 1000, "loaders": 1000}},
                              args=("--private",), wait=False,
                              env={"PYTHONPATH": os.pathsep.join(filter(None, path)),
                                   "DLOADER_PRELOAD": "numpy"})

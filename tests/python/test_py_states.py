@@ -347,5 +347,40 @@ class States(SpecCase):
         self.assertIn("carried", dlctl_json("state", file))
 
 
+@unittest.skipUnless(HAS_CLIENT, "needs the built extension and $DLOADERD")
+class SharedStates(SpecCase):
+    """With shard.replicas: the world of a state is that of the data, and not how many ranks there are."""
+
+    linger = "60s"  # those that come back are waited for
+
+    def ranks(self, name):
+        spec = {"name": name, "dataset": python("Placed", length=61), "seed": 3, "batch": {"size": SIZE},
+                "workers": {"count": 1}, "shard": {"replicas": 2}}
+        loaders = [Loader(spec, rank=rank, world_size=2, as_="numpy", socket=self.running.socket) for rank in range(2)]
+        for loader in loaders:
+            self.addCleanup(loader.close)
+        return loaders
+
+    def test_go_on_where_they_were(self):
+        first, again, made = self.ranks("first"), self.ranks("again"), []
+        passes = [iter(loader) for loader in first]
+        for _ in range(5):
+            for one in passes:
+                next(one)
+        states = [loader.state_dict() for loader in first]
+        rest = [[batch["i"].tolist() for batch in batches] for batches in zip(*passes)]
+        for loader, state in zip(again, states):
+            loader.load_state_dict(state)
+            self.assertEqual(loader.state_dict(), state)
+        found = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for batches in zip(*again):
+                found.append([batch["i"].tolist() for batch in batches])
+                made += [max(batch["made"].tolist()) for batch in batches]
+        self.assertEqual(found, rest)
+        self.assertLessEqual(max(made), (len(rest) + 2) * SIZE)
+
+
 if __name__ == "__main__":
     spec_case.main()

@@ -727,7 +727,8 @@ class Loader:
             raise StateError(str(error.strerror)) from None
         self.set_epoch(epoch)
         self._at, self._from = (epoch, step), token
-        same = step > 0 and said["world_size"] == self.world_size
+        # In another world the step would not be the state's own.
+        same = step > 0 and said["step"] == step
         self._kept = ((epoch, step), token) if same else None
 
     def _take_seed(self, seed: int) -> None:
