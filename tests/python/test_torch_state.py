@@ -4,6 +4,8 @@ The cases are those of torchdata's stateful tests, with PyTorch's order of sampl
 class has no states; a plain class over it stands in, which shows that the tests are right.
 """
 
+import collections
+import itertools
 import json
 import random
 import re
@@ -426,6 +428,10 @@ class TestIterable(StateCase):
                 self.resume_equals_the_rest(lambda: build(workers), (0, 3))
 
 
+class OwnBatches(BatchSampler):
+    """May make batches of any size."""
+
+
 @unittest.skipUnless(OURS, "PyTorch's class has no states")
 class TestOtherLoaders(StateCase):
     """A state and a loader that is not as the one that it is of."""
@@ -508,6 +514,57 @@ class TestOtherLoaders(StateCase):
             loader.load_state_dict(state)
             self.assertEqual(sorted(sum(values(loader), [])), list(range(n)))
             self.assertEqual(loader.state_dict()["epoch"], 8)
+
+    def ranks(self, world, how, **cut):
+        """Of 100 samples, in batches of 4 that `how` makes of what rank and world_size give; None: one by one."""
+        for rank in range(world):
+            given = {"rank": rank, "world_size": world, "seed": 7}
+            loader = DataLoader(datasets.Numbers(100), 4, **cut, **given)
+            if how is None:
+                loader = DataLoader(datasets.Numbers(100), None, sampler=loader.sampler, **given)
+            elif how != 4:
+                batches = how(loader.sampler, 4, cut["drop_last"])
+                loader = DataLoader(datasets.Numbers(100), batch_sampler=batches, **given)
+            yield loader
+
+    def play(self, worlds, how, **cut):
+        """How often each sample comes, where each world takes two batches, and the last one the rest."""
+        seen, state = collections.Counter(), None
+        for i, world in enumerate(worlds):
+            for loader in self.ranks(world, how, **cut):
+                if state:
+                    loader.load_state_dict(state)
+                batches = iter(loader)
+                given = batches if i + 1 == len(worlds) else take(batches, 2)
+                seen.update(sample for batch in given for sample in torch.as_tensor(batch).reshape(-1).tolist())
+                behind = through_json(loader.state_dict())
+            state = behind
+        return seen
+
+    def test_every_way_of_cutting_in_every_world(self):
+        """What a state counts are batches: whoever cuts them, no sample is lost, and none comes twice but the last
+        ones that even the ranks out."""
+        hows, worlds = (4, None, BatchSampler, OwnBatches), ((2, 2), (1, 3), (3, 1, 2), (2, 2, 2, 2))
+        for how, shuffle, drop_last, lives in itertools.product(hows, (False, True), (False, True), worlds):
+            with self.subTest(how=how, shuffle=shuffle, drop_last=drop_last, lives=lives):
+                if how is OwnBatches and len(set(lives)) > 1:
+                    with self.assertRaisesRegex(ValueError, f"world_size: {lives[0]}, but .* OwnBatches, may make"):
+                        self.play(lives, how, shuffle=shuffle, drop_last=drop_last)
+                    continue
+                seen = self.play(lives, how, shuffle=shuffle, drop_last=drop_last)
+                self.assertLess(100 - len(seen), 4 * lives[-1] if drop_last else 1)
+                self.assertLess(sum(seen.values()) - len(seen), lives[-1])
+
+    def test_another_size_of_a_batch_sampler_is_named(self):
+        for given in {}, {"rank": 0, "world_size": 2}:
+            sampler = DataLoader(datasets.Numbers(N), **given).sampler
+            states = [self.state(batch_size=1, batch_sampler=BatchSampler(sampler, size, False), **given)
+                      for size in (2, 3)]
+            with self.assertRaisesRegex(ValueError, "batch_size: 3, but this loader has 2"):
+                self.load(states[1], **given)
+            want = self.load(states[0], batch_size=1, **given,
+                             batch_sampler=BatchSampler(sampler, 2, False))
+            self.assertEqual(values(self.load(states[0], **given)), values(want))
 
     def test_ranks_have_equally_many_of_what_is_left(self):
         for drop_last in (False, True):

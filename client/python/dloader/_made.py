@@ -27,10 +27,21 @@ def _of_sampler(name: str, sampler: Any, length: int | None) -> Iterator[tuple[s
             yield f"{name}.{attribute}", value
 
 
+def batch_size(loader: Any) -> int | None:
+    """Samples in each of its batches, but perhaps the last; None: only its batch_sampler knows."""
+    batches = loader.batch_sampler
+    if batches is None:
+        return 1
+    return batches.batch_size if type(batches) is BatchSampler else None
+
+
 def describe(loader: Any) -> dict[str, Any]:
     """Flat; what a loader has no use for is not in it. Its world is told apart from it."""
+    batches = loader.batch_sampler
+    # PyTorch's own says how it cuts, also where it was given instead of a size.
+    cuts = batches if type(batches) is BatchSampler else loader
     made: dict[str, Any] = {"dataset": "iterable" if loader._is_iterable else "map",
-                            "batch_size": loader.batch_size, "drop_last": loader.drop_last}
+                            "batch_size": cuts.batch_size, "drop_last": cuts.drop_last}
     if loader._is_iterable:
         return made
     made["length"] = length = _length(loader.dataset)
@@ -40,8 +51,9 @@ def describe(loader: Any) -> dict[str, Any]:
         made["sampler"] = "DistributedSampler" if share.shuffle else SequentialSampler.__name__
         if share.shuffle:
             made["sampler.seed"] = share.seed
+        if batches is not None and cuts is not batches:
+            made.update(_of_sampler("batch_sampler", batches, length))
         return made
-    batches = loader.batch_sampler
     if batches is None or type(batches) is BatchSampler:
         made.update(_of_sampler("sampler", loader.sampler if batches is None else batches.sampler,
                                 length))

@@ -274,7 +274,12 @@ class Resume:
                              "world_size=1 to get all remaining samples")
         if not isinstance(was, int | None) or (was or 1) < 1 or self.passed < 0:
             raise StateError(f"world_size: {was!r}, passed: {self.passed}: invalid")
-        self.passed += (was or 1) * self.given * (loader.batch_size or 1)
+        size = _made.batch_size(loader)
+        if size is None:
+            raise StateError(f"world_size: {was}, but this loader has {world}, and its batch_sampler, of type "
+                             f"{type(loader.batch_sampler).__name__}, may make batches of any size, so the "
+                             f"samples that are left are not known; finish the epoch with world_size {was}")
+        self.passed += (was or 1) * self.given * size
         self.given = self.step = 0
 
     def prepare(self, loader: Any) -> None:
