@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 
 void shared_index_deinit(struct shared_index *index)
@@ -73,7 +74,17 @@ bool shared_index_find(const struct data_env *env, const char *place, enum share
 
 /* ---- those that are made -------------------------------------------------------------------- */
 
-static int shared_index_share(const struct shared_indexes *indexes, const char *place,
+/* For this worker itself, which may want it once more. */
+static void shared_index_remember(struct shared_indexes *indexes, const char *place,
+                                  enum shared_index_form form, int fd)
+{
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+    if (own >= 0)
+        (void)!shared_indexes_add(indexes, span_str(place), form, own);
+}
+
+static int shared_index_share(struct shared_indexes *indexes, const char *place,
                               enum shared_index_form form, uint64_t key,
                               const struct dl_buffer *bytes, struct shared_index *ret)
 {
@@ -85,17 +96,19 @@ static int shared_index_share(const struct shared_indexes *indexes, const char *
     int r = shared_index_map(fd, &index);
     if (r < 0)
         return r;
-    if ((r = indexes->offer(indexes->owner, place, form, key, fd)) < 0)
+    if ((r = indexes->offer(indexes->owner, place, form, key, fd)) < 0) {
         shared_index_deinit(&index);
-    else
-        *ret = index;
-    return r;
+        return r;
+    }
+    shared_index_remember(indexes, place, form, fd);
+    *ret = index;
+    return 0;
 }
 
 void shared_index_make(const struct data_env *env, const char *place, enum shared_index_form form,
                        uint64_t key, struct dl_buffer *bytes, struct shared_index *ret)
 {
-    const struct shared_indexes *indexes = env ? env->indexes : NULL;
+    struct shared_indexes *indexes = env ? env->indexes : NULL;
 
     assert(bytes->len > 0);
     if (indexes && shared_index_share(indexes, place, form, key, bytes, ret) == 0) {

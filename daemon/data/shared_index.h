@@ -59,8 +59,8 @@ int _nodiscard_ shared_indexes_add(struct shared_indexes *indexes, struct dl_spa
 void shared_indexes_deinit(struct shared_indexes *indexes);
 
 /*
- * The index that another worker made for the dataset at `place`. False: there is none of that form,
- * or it cannot be mapped. `env` may be NULL.
+ * The index that another worker, or this one, made for the dataset at `place`. False: there is none
+ * of that form, or it cannot be mapped. `env` may be NULL.
  */
 bool _nodiscard_ shared_index_find(const struct data_env *env, const char *place,
                                    enum shared_index_form form, struct shared_index *ret);

@@ -661,6 +661,7 @@ static void daemon_begin_to_watch(struct daemon *d)
     uv_timer_init(&d->loop, &d->end);
     uv_unref((uv_handle_t *)&d->end);
     d->deadline.data = d->reload.data = d;
+    registry_begin(d);
     if (period)
         uv_timer_start(&d->watchdog, daemon_on_watchdog, period, period);
     if (d->options.private)

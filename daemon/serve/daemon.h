@@ -31,6 +31,7 @@ struct daemon {
     uv_signal_t signals[3]; /* SIGTERM, SIGINT, SIGHUP */
     uv_timer_t watchdog;
     uv_timer_t deadline;     /* of a drain; or of a private daemon's first client */
+    uv_timer_t anew;         /* sessions ask again for what was not known yet */
     uv_timer_t reload;       /* asked for by a signal */
     uv_timer_t end;          /* of what was ended */
     uv_poll_t owner;         /* of a private daemon, where owner_fd is >= 0 */

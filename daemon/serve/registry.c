@@ -34,7 +34,7 @@ static void registry_write_key(uid_t uid, const char *name, char key[static KEY_
     snprintf(key, KEY_MAX, "%u:%s", (unsigned)uid, name);
 }
 
-static struct registered *registry_find_spec(struct daemon *d, uid_t uid, const char *name)
+static struct registered *registry_find_spec(const struct daemon *d, uid_t uid, const char *name)
 {
     char key[KEY_MAX];
     struct registered *entry;
@@ -80,6 +80,33 @@ static void registry_give_verdict(const struct daemon *d, const struct registere
             loader_was(entry->loader, d->past[i].verdict);
 }
 
+/* ---- OPENs that wait for a look at files ---------------------------------------------------- */
+
+static void registry_on_anew(uv_timer_t *timer)
+{
+    const struct daemon *d = timer->data;
+
+    for (struct session *s = d->sessions.head; s; s = session_next(s))
+        session_ask_again(s);
+}
+
+/* From the loop: who asks may end a loader. */
+static void registry_on_looked(void *context)
+{
+    struct daemon *d = context;
+
+    if (!d->stopping)
+        uv_timer_start(&d->anew, registry_on_anew, 0, 0);
+}
+
+void registry_begin(struct daemon *d)
+{
+    uv_timer_init(&d->loop, &d->anew);
+    d->anew.data = d;
+}
+
+/* ---- joining -------------------------------------------------------------------------------- */
+
 static void registry_on_gone(void *context, struct loader *loader)
 {
     struct daemon *d = context;
@@ -94,6 +121,7 @@ static void registry_on_gone(void *context, struct loader *loader)
         free(entry->key);
         free(entry);
     }
+    registry_on_looked(d);
 }
 
 static void registry_on_retired(void *context, uint32_t segment)
@@ -117,21 +145,33 @@ static int registry_check_groups(const struct registered *entry, const struct se
                         loader_spec(entry->loader)->name);
 }
 
-static int registry_join(const struct registered *entry, const struct session *session,
-                         const struct dl_spec *wanted, struct loader **ret, struct dl_error *err)
+/*
+ * Who opens a loader finds its files as they are now. One whose files have changed gives way if
+ * nobody uses it (1); others go on with it, so that it is not joined (-ESTALE). Ranks of a job
+ * stay together, whatever becomes of the files. -EAGAIN: that is not known yet.
+ */
+static int registry_check_files(const struct registered *entry, uint64_t asked)
 {
-    struct dl_error difference = {0};
-    int r = registry_check_groups(entry, session, err);
+    struct loader *loader = entry->loader;
+    enum loader_files files = loader_files(loader, asked);
+    bool parked;
 
-    if (r < 0)
-        return r;
-
-    if (spec_differs(loader_spec(entry->loader), wanted, &difference))
-        return dl_error_set(err, EEXIST, difference.path,
-                            "a loader named \"%s\" is open with another spec: %s", wanted->name,
-                            difference.message);
-    *ret = entry->loader;
-    return 0;
+    if (files == LOADER_FILES_SAME)
+        return 0;
+    if (files == LOADER_FILES_ASKED)
+        return -EAGAIN;
+    if (loader_has_jobs(loader)) {
+        loader_warn_of_files(loader);
+        return 0;
+    }
+    if (loader_unused_since(loader, &parked) == UINT64_MAX)
+        return -ESTALE;
+    log_loader(LOG_INFO, loader_spec(loader)->name, loader_uid(loader),
+               "%s: its files have changed since it was opened; nobody uses it, and they are "
+               "opened anew",
+               loader_spec(loader)->name);
+    loader_give_way(loader);
+    return 1;
 }
 
 /* ---- limits --------------------------------------------------------------------------------- */
@@ -228,7 +268,7 @@ static int registry_make_room(struct daemon *d, struct session *session, const s
 
 static const struct loader_events loader_events = {
     SESSION_LOADER_EVENTS, .retired = registry_on_retired, .make_way = registry_make_way,
-    .gone = registry_on_gone};
+    .looked = registry_on_looked, .gone = registry_on_gone};
 
 static int registry_take_host(struct daemon *d, struct session *session, struct python_run *run,
                               struct dl_error *err)
@@ -343,30 +383,73 @@ static bool registry_has_other_seed(const struct daemon *d, const struct loader 
     return seed ? theirs->seed != *seed : d->members && theirs->has_seed;
 }
 
+/* Another loader has the name that was made for a spec. */
+static bool registry_is_other(const struct daemon *d, const struct session *session,
+                              const struct registered *entry, const uint64_t *seed,
+                              const struct dl_spec *spec)
+{
+    struct dl_error difference;
+
+    return python_host_number(spec) != 0 ||
+           !loader_may_join(entry->loader, session_credentials(session)) ||
+           registry_has_other_seed(d, entry->loader, spec, seed) ||
+           spec_differs(loader_spec(entry->loader), spec, &difference);
+}
+
 /*
  * A spec without a name has one made from its fingerprint, which leaves out seed, workers and
- * memory: those who differ in these, or in their groups, get "…-2" and so on instead of a refusal,
- * also where the seed is one that a former daemon has drawn, or all nodes have to agree on one. A
- * host's number says nothing of what it has: who brings one without a name has the loader alone.
+ * memory: those who differ in these, in their groups, or in what has become of the files, get
+ * "…-2" and so on instead of a refusal, also where the seed is one that a former daemon has drawn,
+ * or all nodes have to agree on one. A host's number says nothing of what it has: who brings one
+ * without a name has the loader alone. -EAGAIN: it is not known yet whether it is the loader of
+ * that name.
  */
-static void registry_find_free_name(struct daemon *d, const struct session *session,
-                                    const uint64_t *seed, struct dl_spec *spec)
+static int registry_find_free_name(struct daemon *d, const struct session *session,
+                                   const struct registry_seed *seed, struct dl_spec *spec,
+                                   struct loader **ret)
 {
     uid_t uid = session_uid(session);
     _cleanup_free_ char *stem = must_strdup(spec->name);
     const struct registered *entry;
-    struct dl_error difference;
-    bool alone = python_host_number(spec) != 0;
 
-    for (unsigned i = 2; (entry = registry_find_spec(d, uid, spec->name)) &&
-                         (alone || !loader_may_join(entry->loader, session_credentials(session)) ||
-                          registry_has_other_seed(d, entry->loader, spec, seed) ||
-                          spec_differs(loader_spec(entry->loader), spec, &difference));
-         i++) {
+    for (unsigned i = 2; (entry = registry_find_spec(d, uid, spec->name)); i++) {
+        *ret = entry->loader;
+        int r = registry_is_other(d, session, entry, seed->former, spec)
+                    ? -ESTALE
+                    : registry_check_files(entry, seed->asked);
+        if (r != -ESTALE)
+            return r;
         free(spec->name);
         if (asprintf(&spec->name, "%s-%u", stem, i) < 0)
             spec->name = must_strdup(stem);
     }
+    return 1;
+}
+
+/* By the name that its spec gives it. 1: there is none of it; -EAGAIN: as above. */
+static int registry_join(const struct daemon *d, const struct session *session,
+                         const struct dl_spec *wanted, uint64_t asked, struct loader **ret,
+                         struct dl_error *err)
+{
+    const struct registered *entry = registry_find_spec(d, session_uid(session), wanted->name);
+    struct dl_error difference = {0};
+    int r = entry ? registry_check_groups(entry, session, err) : 1;
+
+    if (r != 0)
+        return r;
+    const struct dl_spec *theirs = loader_spec(entry->loader);
+    if (spec_differs(theirs, wanted, &difference))
+        return dl_error_set(err, EEXIST, difference.path,
+                            "a loader named \"%s\" is open with another spec: %s", wanted->name,
+                            difference.message);
+    *ret = entry->loader;
+    r = registry_check_files(entry, asked);
+    if (r != -ESTALE)
+        return r;
+    return dl_error_set(err, EEXIST, spec_dataset_label(&theirs->dataset),
+                        "its files have changed since the loader named \"%s\" was opened, which "
+                        "others use; open it by another name, or after they have closed it",
+                        wanted->name);
 }
 
 /* The loader that is joined has one: what came with this OPEN must not stay. */
@@ -392,15 +475,35 @@ static int registry_find_or_make(struct daemon *d, struct session *session,
         return dl_error_set(err, ENOTSUP, "workers.count", /* libdlclient then does it */
                             "0 loads in the client's own process, without the daemon; give 1 or "
                             "more");
-    if (!wanted->named)
-        registry_find_free_name(d, session, seed->former, spec);
-    const struct registered *entry = registry_find_spec(d, session_uid(session), spec->name);
-    if (!entry)
+    int r = wanted->named ? registry_join(d, session, spec, seed->asked, ret, err)
+                          : registry_find_free_name(d, session, seed, spec, ret);
+    if (r == -EAGAIN)
+        return 1;
+    if (r == 1)
         return registry_make_loader(d, session, spec, seed, ret, err);
-    int r = registry_join(entry, session, spec, ret, err);
     if (r == 0)
         registry_drop_host(session, spec);
     return r;
+}
+
+/* The one of that name, whatever its spec. 1: it is not known yet whether its files have changed;
+ * those who use it share it all the same. */
+static int registry_find_named(struct daemon *d, struct session *session, const char *name,
+                               uint64_t asked, struct loader **ret, struct dl_error *err)
+{
+    const struct registered *entry = registry_find_spec(d, session_uid(session), name);
+    int r = entry ? registry_check_groups(entry, session, err) : 1;
+
+    if (r < 0)
+        return r;
+    if (r == 0) {
+        *ret = entry->loader;
+        r = registry_check_files(entry, asked);
+    }
+    if (r == 1)
+        return dl_error_set(err, ENOENT, "name",
+                            "no loader named \"%s\" is open; open it by its spec first", name);
+    return r == -EAGAIN;
 }
 
 int registry_find(void *context, struct session *session, struct loader_wanted *wanted,
@@ -419,13 +522,7 @@ int registry_find(void *context, struct session *session, struct loader_wanted *
         }
         return r;
     }
-    const struct registered *entry = registry_find_spec(d, session_uid(session), wanted->name);
-    if (!entry)
-        return dl_error_set(err, ENOENT, "name",
-                            "no loader named \"%s\" is open; open it by its spec first",
-                            wanted->name);
-    *ret = entry->loader;
-    return registry_check_groups(entry, session, err);
+    return registry_find_named(d, session, wanted->name, asked, ret, err);
 }
 
 /* Of that name, of all users; NULL: none, or several. */
@@ -469,6 +566,7 @@ void registry_free(struct daemon *d)
         registry_on_gone(d, loader);
         loader_free(loader);
     }
+    uv_close((uv_handle_t *)&d->anew, NULL);
     free(d->past);
     d->past = NULL;
 }

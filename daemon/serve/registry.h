@@ -18,6 +18,8 @@ int _nodiscard_ registry_find(void *context, struct session *session, struct loa
 int _nodiscard_ registry_find_open(void *context, struct session *session, const char *name,
                                    struct loader **ret, struct dl_error *err);
 
+/* Once the loop is there. */
+void registry_begin(struct daemon *daemon);
 /* No session has a loader any more. */
 void registry_free(struct daemon *daemon);
 

@@ -1,5 +1,6 @@
 #include "daemon/worker/worker.h"
 
+#include "daemon/data/files_identity.h"
 #include "daemon/data/index_files.h"
 #include "daemon/data/lengths.h"
 #include "daemon/data/shared_index.h"
@@ -68,6 +69,7 @@ struct worker {
     const struct worker_engine *engine;
     void *dataset;            /* owned, the engine's; NULL until W_OPEN */
     uint64_t fingerprint;     /* of the lengths of its samples, or 0 */
+    bool looks;               /* at the files, just before it opens them: W_LOOK came */
     uint32_t sandbox;         /* which parts of it hold */
     struct inputs inputs;     /* owned; what the dataset borrows */
     struct guard guard;       /* of the files that it maps */
@@ -290,6 +292,15 @@ static void worker_find_indexes(struct inputs *in, const struct dl_msg_w_open *m
     in->env.index_files = &in->index_files;
 }
 
+/* A daemon that has gone away shows elsewhere. */
+static void worker_tell_looked(struct worker *w, const struct dl_spec *spec)
+{
+    const struct dl_msg_w_looked looked = {.identity = files_identity(spec, &w->inputs.env)};
+
+    (void)worker_send_message(w,
+                              &(struct dl_message){.number = DL_MSG_W_LOOKED, .w_looked = looked});
+}
+
 static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg,
                                struct dl_error *err)
 {
@@ -319,6 +330,9 @@ static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg
     in->indexes.offer = worker_offer_index;
     in->indexes.owner = w;
     in->env.indexes = &in->indexes;
+    /* Before the dataset is opened: should the files change now, the next look finds it out. */
+    if (w->looks)
+        worker_tell_looked(w, &spec);
     /* Before the dataset is opened: should the files change now, the lengths are taken anew. */
     if (spec.batch.tokens)
         w->fingerprint = lengths_fingerprint(&spec.dataset, spec.batch.length_of, &in->env);
@@ -463,6 +477,25 @@ static int worker_handle_index(struct worker *w, const struct dl_msg_w_index *ms
     return shared_indexes_add(&w->inputs.indexes, msg->place, (uint32_t)msg->form, steal_fd(&fd));
 }
 
+static int worker_handle_look(struct worker *w, const struct dl_msg_w_look *msg)
+{
+    _cleanup_(value_deinit)
+    struct value value = {0};
+    _cleanup_(spec_deinit)
+    struct dl_spec spec = {0};
+    int r;
+
+    if (!w->queues) {
+        w->looks = true;
+        return 0;
+    }
+    if ((r = value_unpack(msg->spec.data, msg->spec.len, &value, NULL)) < 0 ||
+        (r = spec_from_value(&value, NULL, &spec, NULL)) < 0)
+        return r;
+    worker_tell_looked(w, &spec);
+    return 0;
+}
+
 static int worker_handle_message(void *owner, const struct dl_message *msg)
 {
     struct worker *w = owner;
@@ -474,6 +507,8 @@ static int worker_handle_message(void *owner, const struct dl_message *msg)
         return worker_handle_pictures(w, &msg->w_pictures);
     case DL_MSG_W_INDEX:
         return worker_handle_index(w, &msg->w_index);
+    case DL_MSG_W_LOOK:
+        return worker_handle_look(w, &msg->w_look);
     case DL_MSG_W_SEGMENT:
         return worker_handle_segment(w, &msg->w_segment);
     case DL_MSG_W_UNMAP:

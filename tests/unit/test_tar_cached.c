@@ -301,15 +301,18 @@ static int on_offer(void *owner, const char *place, uint32_t form, uint64_t key,
 static void test_shared(void **state)
 {
     struct offered offered = {.fd = -1};
-    struct shared_indexes first = {.offer = on_offer, .owner = &offered};
+    const struct shared_indexes none = {.offer = on_offer, .owner = &offered};
+    struct shared_indexes first = none, second = none;
 
     (void)state;
     /* The first worker scans, and says under which key it is worth keeping. */
     dataset_close(open_as(UID, &first));
     assert_int_equal(offered.calls, 1);
     assert_int_equal(offered.key, key_of(UID).key);
-    /* Others need not. */
-    struct shared_indexes second = first;
+    /* It need not once more, nor need others. */
+    dataset_close(open_as(UID, &first));
+    assert_int_equal(offered.calls, 1);
+    shared_indexes_deinit(&first);
     assert_int_equal(shared_indexes_add(&second, span_str("dataset"), SHARED_INDEX_TAR,
                                         fcntl(offered.fd, F_DUPFD_CLOEXEC, 3)),
                      0);
@@ -323,6 +326,7 @@ static void test_shared(void **state)
     /* What was in the cache is handed on, and not kept again. */
     expect_opens(UID, 0);
     forge(UID);
+    first = none;
     ds = open_as(UID, &first);
     assert_int_equal(ds->length, ALL - 1);
     assert_int_equal(number_at(ds, 0), 1);
@@ -330,6 +334,7 @@ static void test_shared(void **state)
     assert_int_equal(offered.calls, 2);
     assert_int_equal(offered.key, 0);
     dataset_close(ds);
+    shared_indexes_deinit(&first);
     close_fdp(&offered.fd);
 }
 
@@ -362,6 +367,7 @@ static void test_memory(void **state)
                 assert_int_equal(number_at(ds, SAMPLES), SAMPLES);
             }
             dataset_close(ds);
+            shared_indexes_deinit(&indexes);
             index_files_end(&cached);
         }
     }

@@ -65,6 +65,8 @@ struct loader_events {
     void (*retired)(void *context, uint32_t segment);
     /* The user has no memory left for it. True: another loader of that user has given way. */
     bool (*make_way)(void *context, struct loader *loader);
+    /* A worker has looked: loader_files() knows more. */
+    void (*looked)(void *context);
     /* Nobody may join it any more, and soon it is freed. */
     void (*gone)(void *context, struct loader *loader);
 };
@@ -101,6 +103,18 @@ void loader_detach(struct loader_user *user);
 /* Since when (ns) nobody has used the loader, which therefore can give way; UINT64_MAX: somebody
  * does. *ret_parked: jobs may come back to it. */
 uint64_t loader_unused_since(const struct loader *loader, bool *ret_parked);
+/* Whether the files of its dataset are those that they were when it was opened. */
+enum loader_files {
+    LOADER_FILES_SAME, /* or it has none that are known */
+    LOADER_FILES_CHANGED,
+    LOADER_FILES_ASKED, /* a worker looks; `looked`, or `gone`, follows */
+};
+/* For who has asked at that time, ns. */
+enum loader_files loader_files(struct loader *loader, uint64_t asked);
+/* Ranks of a job read it, or may come back to it. */
+bool loader_has_jobs(const struct loader *loader);
+/* Who reads it hears, once, that its files have changed. */
+void loader_warn_of_files(struct loader *loader);
 /* It has no users: its workers end, and what it has of the user's limits is released. The loader
  * is freed, unless clients hold leases of it. */
 void loader_give_way(struct loader *loader);

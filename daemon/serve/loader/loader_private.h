@@ -5,6 +5,7 @@
  *   loader_start.c      streams begin, and clients have them do things
  *   loader_commands.c   the shell of the core: what it decides is done, turn after turn
  *   loader_workers.c    what its workers say: of the dataset, of its files, and of their tasks
+ *   loader_look.c       whether its files are others by now
  *   loader_changes.c    weights that are changed while it is read
  *   loader_reach.c      up to where it is read, for these, and other plans from there on
  *   loader_shared_changes.c  those that the nodes of a cluster agree on
@@ -88,6 +89,12 @@ struct loader {
     struct written_file *written; /* owned list; the last one comes first */
     uint32_t n_written;
     uint32_t written_told; /* so many when somebody was told last */
+
+    struct {
+        uint64_t begun_ns; /* of the look that goes on; 0: none does */
+        uint64_t same_ns;  /* of the last one that found its files as they were */
+        bool changed;      /* they are others: that stays */
+    } look;
 };
 
 /* ---- loader.c */
@@ -127,6 +134,11 @@ void loader_execute_all(struct loader *loader);
 extern const struct pool_events loader_pool_events;
 /* Warns the stream's client of files that were written to; there is one. */
 void loader_tell_written(struct loader *loader, struct stream *stream);
+
+/* ---- loader_look.c */
+
+/* Of struct pool_events; `loader` is a struct loader. */
+void loader_on_looked(void *loader, enum pool_files files);
 
 /* ---- loader_measure.c */
 

@@ -312,5 +312,6 @@ const struct pool_events loader_pool_events = {.opening = workers_on_opening,
                                                .reclaim = workers_on_reclaim,
                                                .retired = workers_on_retired,
                                                .written = workers_on_written,
+                                               .looked = loader_on_looked,
                                                .slow = workers_on_slow,
                                                .changed = workers_on_changed};

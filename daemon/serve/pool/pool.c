@@ -47,7 +47,7 @@ static bool pool_has_to_watch(const struct pool *pool)
         if (pool->members[i].killed_since)
             return true;
     }
-    return pool->o.spec->timeout_ns > 0 || pool->refused.code;
+    return pool->o.spec->timeout_ns > 0 || pool->refused.code || pool->look.wanted;
 }
 
 static void pool_on_tick(uv_timer_t *timer)
@@ -80,6 +80,7 @@ static void pool_on_tick(uv_timer_t *timer)
         pool_changed(pool);
     if (pool->refused.code && !pool->broken)
         pool_memory_ask_again(pool);
+    pool_look_check_time(pool);
 }
 
 void pool_watch(struct pool *pool)

@@ -34,6 +34,13 @@ struct place {
     struct segment *segment; /* borrowed until the slot is released */
 };
 
+/* Whether the files of the dataset are those that they were before they were first opened. */
+enum pool_files {
+    POOL_FILES_SAME,
+    POOL_FILES_CHANGED,
+    POOL_FILES_UNKNOWN, /* no worker could look in time */
+};
+
 struct pool_events {
     /* A worker says how far it is with that, while none has it open. */
     void (*opening)(void *owner, const struct dl_msg_w_opening *what);
@@ -62,6 +69,8 @@ struct pool_events {
     void (*retired)(void *owner, uint32_t segment);
     /* A data file was written to while workers use it; each of them may say so. */
     void (*written)(void *owner, const struct dl_error *what);
+    /* What pool_look() has asked for. */
+    void (*looked)(void *owner, enum pool_files files);
     /* A sample took long; all of it is the worker's word. */
     void (*slow)(void *owner, const struct slow_sample *what);
     /* After one or more of the above, and whenever there may be places again. */
@@ -129,6 +138,12 @@ bool pool_grow(struct pool *pool, uint32_t worker, struct dl_error *err);
  * False with `err`: one such slot is above memory.limit or the user's. May call `retired`.
  */
 bool pool_fit(struct pool *pool, uint64_t need, struct dl_error *err);
+
+/* Whether it reads files that may be others by now; of code that is not known. */
+bool pool_has_files(const struct pool *pool);
+/* Has a worker look at them: `looked` follows, unless the pool breaks or ends. The dataset is open,
+ * and nobody looks yet. */
+void pool_look(struct pool *pool);
 
 /* Workers need not keep what they have of a stream over an iterable dataset. */
 void pool_forget(struct pool *pool, uint32_t stream);

@@ -211,6 +211,7 @@ static void pool_lives_on_process_ready(void *owner, const struct dl_msg_w_ready
         pool->o.events->ready(pool->o.owner, what);
     }
     pool_let_open(pool);
+    pool_look_go_on(pool);
     pool_changed(pool);
 }
 
@@ -338,6 +339,7 @@ void member_lose(struct member *m, const char *cause, bool replace)
     else
         pool_lives_give_up(m, cause);
     m->open_error.code = 0;
+    member_look_no_more(m);
     pool_let_open(pool);
     pool_changed(pool);
 }
@@ -381,6 +383,7 @@ static const struct process_events process_events = {.opening = pool_lives_on_pr
                                                      .ready = pool_lives_on_process_ready,
                                                      .failed = pool_lives_on_process_failed,
                                                      .mapped = pool_lives_on_process_mapped,
+                                                     .looked = pool_look_on_looked,
                                                      .completed = member_on_completed,
                                                      .exited = pool_lives_on_process_exited};
 
@@ -414,9 +417,10 @@ static struct process_options pool_lives_options(struct member *m)
 
 void member_open(struct member *m)
 {
-    const struct process_options options = pool_lives_options(m);
+    struct process_options options = pool_lives_options(m);
 
     assert(m->state == WORKER_STARTING && !m->opens);
+    options.looks = pool_look_first(m->pool);
     m->opens = true;
     m->started_since = uv_hrtime();
     process_open(m->process, &options);

@@ -1,7 +1,8 @@
 /*
  * The inside of the pool, shared by pool.c, pool_lives.c (lives of workers), pool_indexes.c (what
- * they share of the dataset), pool_stuck.c (those that do not end), pool_tasks.c (what they are
- * given) and pool_memory.c (what they fill). Nobody else includes it.
+ * they share of the dataset), pool_look.c (whether its files are others by now), pool_stuck.c
+ * (those that do not end), pool_tasks.c (what they are given) and pool_memory.c (what they fill).
+ * Nobody else includes it.
  */
 #ifndef DL_POOL_PRIVATE_H
 #define DL_POOL_PRIVATE_H
@@ -86,6 +87,15 @@ struct stuck {
     bool charged;   /* as a worker of its own */
 };
 
+/* At the files of the dataset. */
+struct look {
+    uint64_t identity;       /* of the files, just before they were first opened; 0: not known */
+    bool begun;              /* a worker was asked for that */
+    bool wanted;             /* `looked` is to be called */
+    uint64_t since;          /* ns; when that was asked for */
+    const struct member *by; /* borrowed; who looks; NULL: nobody yet */
+};
+
 struct pool {
     struct pool_options o;
     struct member *members; /* owned array */
@@ -115,6 +125,7 @@ struct pool {
     bool opened;
     const struct member
         *heard; /* borrowed; whose word counts of how far the opening is; may be NULL */
+    struct look look;
     bool broken;
     bool ended; /* pool_end_workers() */
     bool freed;
@@ -163,6 +174,17 @@ void member_without_memory(struct member *m, const struct dl_error *err);
 void pool_let_open(struct pool *pool);
 /* Of struct process_events. */
 void pool_indexes_on_indexed(void *member, const struct dl_msg_w_indexed *what, int fd);
+
+/* pool_look.c */
+/* Whether a worker that is about to open the dataset looks at its files before: once. */
+bool pool_look_first(struct pool *pool);
+/* Of struct process_events. */
+void pool_look_on_looked(void *member, uint64_t identity);
+/* Has a worker look that can by now, if that was asked for. */
+void pool_look_go_on(struct pool *pool);
+/* Its process is gone: another looks. */
+void member_look_no_more(struct member *m);
+void pool_look_check_time(struct pool *pool);
 
 /* pool_stuck.c */
 /* Its process was killed and does not end: another takes its place. */

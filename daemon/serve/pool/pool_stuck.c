@@ -36,6 +36,11 @@ static void pool_stuck_ignore_mapped(void *owner, uint32_t segment)
     (void)owner, (void)segment;
 }
 
+static void pool_stuck_ignore_looked(void *owner, uint64_t identity)
+{
+    (void)owner, (void)identity;
+}
+
 static void pool_stuck_ignore_completed(void *owner)
 {
     (void)owner;
@@ -72,6 +77,7 @@ static const struct process_events pool_stuck_events = {.opening = pool_stuck_ig
                                                         .ready = pool_stuck_ignore_ready,
                                                         .failed = pool_stuck_ignore_failed,
                                                         .mapped = pool_stuck_ignore_mapped,
+                                                        .looked = pool_stuck_ignore_looked,
                                                         .completed = pool_stuck_ignore_completed,
                                                         .exited = pool_stuck_on_exited};
 

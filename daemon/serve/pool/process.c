@@ -254,6 +254,9 @@ static void process_on_message(void *owner, const struct dl_message *msg, struct
     case DL_MSG_W_READY:
         p->events->ready(p->owner, &msg->w_ready);
         break;
+    case DL_MSG_W_LOOKED:
+        p->events->looked(p->owner, msg->w_looked.identity);
+        break;
     case DL_MSG_W_MAPPED:
         p->events->mapped(p->owner, (uint32_t)msg->w_mapped.id);
         break;
@@ -336,6 +339,13 @@ void process_send_forget(struct process *p, uint32_t stream)
         process_send_message(
             p, &(struct dl_message){.number = DL_MSG_W_FORGET, .w_forget = {.stream = stream}},
             NULL, 0);
+}
+
+void process_send_look(struct process *p, struct dl_span spec)
+{
+    if (p->running)
+        process_send_message(
+            p, &(struct dl_message){.number = DL_MSG_W_LOOK, .w_look = {.spec = spec}}, NULL, 0);
 }
 
 bool process_put_task(struct process *p, const struct queue_task *task)
@@ -522,11 +532,15 @@ static void process_send_indexes(struct process *p, const struct index_list *lis
     }
 }
 
+static const uint8_t process_nil[] = {0xc0}; /* of msgpack */
+
 void process_open(struct process *p, const struct process_options *o)
 {
     assert(p->queues_fd >= 0);
     process_send_pictures(p, o->pictures);
     process_send_indexes(p, o->indexes);
+    if (o->looks)
+        process_send_look(p, (struct dl_span){process_nil, sizeof process_nil});
     process_send_open(p, o);
     close_fdp(&p->queues_fd);
 }

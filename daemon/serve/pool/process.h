@@ -34,6 +34,8 @@ struct process_events {
     /* segment 0: the dataset could not be opened. */
     void (*failed)(void *owner, uint32_t segment, const struct dl_error *err);
     void (*mapped)(void *owner, uint32_t segment);
+    /* What its files are recognised by; 0: not known. */
+    void (*looked)(void *owner, uint64_t identity);
     void (*completed)(void *owner); /* process_take_done() has something */
     /* It is gone and reaped; the queues can still be read. `cause` says how, with its last words.
      */
@@ -55,6 +57,7 @@ struct process_options {
     const struct index_list *indexes;     /* likewise */
     const char *cache;                    /* the directory on disk; "": none */
     enum sandbox_level sandbox;
+    bool looks;                          /* at the files, just before it opens them */
     bool foreign;                        /* opened by another user than the daemon's, */
     const struct credentials *reader;    /* this one; borrowed for the call */
     const char *label;                   /* loader's name, for the log, */
@@ -82,6 +85,8 @@ void process_kill(struct process *process);
 void process_send_segment(struct process *process, const struct segment *segment);
 void process_send_unmap(struct process *process, uint32_t segment);
 void process_send_forget(struct process *process, uint32_t stream);
+/* Asks how the files of the spec, packed, are now. */
+void process_send_look(struct process *process, struct dl_span spec);
 
 /* Queues a task; process_ring() then wakes the worker if it sleeps. False: the queue is full. */
 bool _nodiscard_ process_put_task(struct process *process, const struct queue_task *task);

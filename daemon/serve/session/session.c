@@ -348,7 +348,8 @@ static int session_keep(struct session *s, struct dl_span payload, struct dl_err
     return 0;
 }
 
-int session_keep_opening(struct session *s, struct opening *opening, struct dl_error *err)
+int session_keep_opening(struct session *s, struct opening *opening, uint64_t asked,
+                         struct dl_error *err)
 {
     struct waiting *waiting = session_keep_any(s, 0, opening_bytes(opening), err);
 
@@ -357,6 +358,7 @@ int session_keep_opening(struct session *s, struct opening *opening, struct dl_e
         return -EPROTO;
     }
     waiting->opening = opening;
+    waiting->asked = asked;
     return 0;
 }
 

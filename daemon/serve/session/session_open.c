@@ -1,6 +1,6 @@
 /*
  * OPEN: its spec is read once, a long one by a thread, and nothing else of the session is heard
- * meanwhile. What other nodes have to be waited for keeps what was read.
+ * meanwhile. What other nodes, or a look at files, have to be waited for keeps what was read.
  */
 #include "daemon/serve/base/blame.h"
 #include "daemon/serve/base/memory.h"
@@ -162,9 +162,10 @@ int session_try_opening(struct session *s, struct opening *opening, uint64_t ask
 static int session_open_go_on(struct session *s, struct opening *opening, struct dl_error *err)
 {
     struct dl_error refused = {0};
+    uint64_t asked = uv_hrtime();
 
-    if (session_try_opening(s, opening, uv_hrtime(), &refused) == 1)
-        return session_keep_opening(s, opening, err);
+    if (session_try_opening(s, opening, asked, &refused) == 1)
+        return session_keep_opening(s, opening, asked, err);
     opening_free(opening);
     return 0;
 }

@@ -138,7 +138,7 @@ void session_close_loader(struct session *s, struct opened *opened);
 void session_pump(struct session *s); /* its loaders */
 
 /* It cannot be answered yet: consumes it. 0, or negative with `err`: a violation. */
-int _nodiscard_ session_keep_opening(struct session *s, struct opening *opening,
+int _nodiscard_ session_keep_opening(struct session *s, struct opening *opening, uint64_t asked,
                                      struct dl_error *err);
 /* The session ends, for it has broken the protocol, or takes too much. */
 void session_violates(struct session *s, const struct dl_error *err);
