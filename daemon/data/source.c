@@ -123,21 +123,23 @@ static int source_refuse_unopened(const char *path, int code, const struct data_
     /* A sandbox lets nobody read what a link leads to, outside the roots: where that is can be
      * seen. */
     _cleanup_fd_ int fd = code == EACCES ? open(place, O_PATH | O_CLOEXEC) : -1;
-    if (fd >= 0 && source_check_roots(fd, path, env, err) < 0)
-        return -err->code;
-    return source_say_unopened(path, code, err);
+    int r = fd >= 0 ? source_check_roots(fd, path, env, err) : 0;
+    return r < 0 ? r : source_say_unopened(path, code, err);
 }
 
 /* What the reader may do it could find out by itself: there is nothing to hide. */
-static int source_refuse_reader(const char *path, int code, bool denied, const struct data_env *env,
-                                struct dl_error *err)
+static int source_refuse_reader(const char *path, int code, const struct reader_place *led_to,
+                                const struct data_env *env, struct dl_error *err)
 {
     char buffer[PATH_MAX];
     const char *place = seen_place(env, path, buffer);
 
     if (!source_path_allowed(place, env) || (env->n_roots > 0 && strstr(path, "/..")))
         return source_refuse_outside(path, place, env, err);
-    if (denied)
+    /* Outside the roots the sandbox lets nobody read. */
+    if (code == EACCES && !led_to->denied && !source_path_allowed(led_to->at, env))
+        return source_refuse_outside(path, led_to->at, env, err);
+    if (led_to->denied)
         return dl_error_set(err, code, path,
                             "user %u, for whom it is opened, may not read it; grant read "
                             "permission on the file and search permission on its directories%s",
@@ -154,7 +156,7 @@ static int source_allows_reader(const char *dir, const char *path, const struct 
     int r = reader_find(env->reader, dir, true, &place, &fd);
 
     if (r < 0)
-        return source_refuse_reader(path, -r, place.denied, env, err);
+        return source_refuse_reader(path, -r, &place, env, err);
     return source_path_allowed(place.at, env)
                ? 0
                : source_refuse_outside(path, seen_place(env, path, buffer), env, err);
@@ -211,7 +213,7 @@ static int source_open_for_reader(const char *path, int flags, const struct data
     char buffer[PATH_MAX];
     int r = reader_open(env->reader, seen_place(env, path, buffer), flags, &place, ret);
 
-    return r < 0 ? source_refuse_reader(path, -r, place.denied, env, err) : 0;
+    return r < 0 ? source_refuse_reader(path, -r, &place, env, err) : 0;
 }
 
 /* NONBLOCK: a FIFO that nobody writes to would hold the open for ever. */

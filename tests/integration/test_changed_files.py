@@ -189,6 +189,23 @@ class Lists(ChangedCase):
         rewrite(next(pathlib.Path(self.path("sounds")).rglob("*.*")))
         self.assertNotEqual(self.visit(spec)[1], pids)
 
+    def test_refused(self):
+        """What cannot be looked at is refused when it is opened, in its words."""
+        folder(self, "pictures")
+        os.mkdir(self.path("data"))
+        os.symlink(self.path("pictures"), self.path("data/out"))
+        os.symlink(self.path("nothing"), self.path("data/none"))
+        sounds(self, "sounds")
+        os.symlink(self.path("sounds"), self.path("data/sounds"))
+        client = self.client(self.daemon({"data_roots": [self.path("data")]}, socket_name="rooted"))
+        for kind, name, more, why in (
+                ("imagefolder", "out", {}, "links to "), ("imagefolder", "none", {}, "no such file"),
+                ("audiofolder", "sounds", {"batch": {"tokens": 1000}}, "links to ")):
+            with self.subTest(name), self.assertRaises(DaemonError) as caught:
+                client.open({"dataset": {"kind": kind, "root": self.path(f"data/{name}")}, "workers": {"count": 1},
+                             "collate": {"kind": "pad"}, **more})
+            self.assertIn(f"data/{name}: {why}", str(caught.exception))
+
     def test_all_are_gone(self):
         spec = self.texts()
         self.visit(spec)

@@ -375,6 +375,8 @@ class Files(RightsCase):
                     self.assertEqual(code, codes[self.EXPECTED[file][place]], message)
                     if uid and code == errno.EACCES and "/" not in file and file != "out.npy":
                         self.assertIn(f"user {uid}, for whom it is opened, may not read it", message)
+                    if file == "out.npy":
+                        self.assertIn(f"links to {self.path('outside.npy')}, outside the daemon's data_roots", message)
 
     def test_nothing_is_told_of_what_may_not_be_looked_at(self):
         """The same words, whether something is there or not."""
