@@ -289,19 +289,13 @@ static int daemon_check_shared(const struct daemon *d, const struct config *conf
                         config->socket);
 }
 
-/* Where the metrics are to be read from now on; what was there before stays until that works. */
-static int daemon_move_metrics(struct daemon *d, const struct config *config, struct dl_error *err)
+/* Where the metrics are to be read from now on, unless *ret stays: beside what was there before. */
+static int daemon_move_metrics(struct daemon *d, const struct config *config,
+                               struct metrics_http **ret, struct dl_error *err)
 {
-    struct metrics_http *moved;
-
     if (strcmp(config->metrics.listen, d->config.metrics.listen) == 0)
         return 0;
-    int r = metrics_http_new(&d->loop, config, daemon_make_page, d, &moved, err);
-    if (r < 0)
-        return r;
-    metrics_http_free(d->metrics);
-    d->metrics = moved;
-    return 0;
+    return metrics_http_new(&d->loop, config, daemon_make_page, d, ret, err);
 }
 
 static void daemon_refuse_config(const struct dl_error *err)
@@ -321,6 +315,7 @@ static void daemon_set_limits(struct daemon *d, const struct config_limits *limi
 static void daemon_reload(struct daemon *d, struct dl_error *err)
 {
     struct config config = {0};
+    struct metrics_http *metrics = d->metrics, *unused = NULL;
     char *socket = d->config.socket;
 
     notify_reloading();
@@ -328,11 +323,14 @@ static void daemon_reload(struct daemon *d, struct dl_error *err)
         daemon_refuse_config(err);
     } else if (daemon_check_shared(d, &config, err) < 0 ||
                members_check(&config.rendezvous, err) < 0 || config_find_worker(&config, err) < 0 ||
-               daemon_move_metrics(d, &config, err) < 0 ||
+               daemon_move_metrics(d, &config, &metrics, err) < 0 ||
                members_reload(d->members, &d->config.rendezvous, &config.rendezvous, err) < 0) {
         daemon_refuse_config(err);
         config_deinit(&config);
+        unused = metrics != d->metrics ? metrics : NULL;
     } else {
+        unused = metrics != d->metrics ? d->metrics : NULL;
+        d->metrics = metrics;
         daemon_apply_options(d, &config);
         free(config.socket); /* a socket that clients know does not move */
         config.socket = steal_ptr(socket);
@@ -345,6 +343,7 @@ static void daemon_reload(struct daemon *d, struct dl_error *err)
         log_about(LOG_INFO, &(struct log_fields){LOG_EVENT_RELOADED}, "reloaded %s",
                   d->options.config_path ? d->options.config_path : "the defaults");
     }
+    metrics_http_free(unused);
     notify_ready("serving");
 }
 

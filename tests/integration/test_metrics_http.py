@@ -38,8 +38,8 @@ def free_port():
 
 
 class HttpCase(LifeCase):
-    def begin(self, listen="127.0.0.1:0", **options):
-        self.server = self.daemon({"metrics": {"listen": listen}}, **options)
+    def begin(self, listen="127.0.0.1:0", config=None, **options):
+        self.server = self.daemon({"metrics": {"listen": listen}, **(config or {})}, **options)
         return self.address()
 
     def address(self):
@@ -352,6 +352,16 @@ class Moved(HttpCase):
         self.reload({"metrics": {"listen": "0.0.0.0:9400"}},
                     'metrics.listen: "0.0.0.0:9400" is not a local address')
         self.assertIn("dloader_info", self.text(address))
+
+    def test_where_something_else_cannot(self):
+        """What is refused is refused whole: also what is tried last."""
+        nodes = {"backend": "etcd", "endpoint": "http://127.0.0.1:9", "id": "run", "node": "a1"}
+        address = self.begin(config={"rendezvous": nodes})
+        self.reload({"metrics": {"listen": "127.0.0.2:0"}, "rendezvous": {**nodes, "endpoint": "http://a b"}},
+                    "the configuration was not changed: rendezvous.endpoint: ")
+        self.assertIn("dloader_info", self.text(address))
+        self.reload({"metrics": {"listen": "127.0.0.2:0"}, "rendezvous": nodes}, "reloaded ")
+        self.assertEqual(self.address()[0], "127.0.0.2")
 
 
 if __name__ == "__main__":
