@@ -175,20 +175,32 @@ static bool config_is_plain(const char *path)
            !(len > 2 && strcmp(path + len - 3, "/..") == 0);
 }
 
-/* Two of one name, and nobody knows which is meant. */
-static int config_check_seen(const struct config_dirs *roots, const struct config_key *key,
-                             const char *seen, struct dl_error *err)
+static int config_check_seen(const struct config_key *key, const char *seen, struct dl_error *err)
 {
-    if (!config_is_plain(seen))
-        return dl_error_set(err, EINVAL, key->path,
-                            "\"%s\" cannot be a path that clients see; write it without //, /. and "
-                            "/.., and without / at its end",
-                            seen);
-    for (uint32_t i = 0; i < roots->n; i++)
-        if (strcmp(roots->seen_as[i], seen) == 0)
-            return dl_error_set(err, EINVAL, key->path,
-                                "%s is the path of two directories for clients; give each its own",
-                                seen);
+    if (config_is_plain(seen))
+        return 0;
+    return dl_error_set(
+        err, EINVAL, key->path,
+        "\"%s\" cannot be a path that clients see; write it without //, /. and /.., "
+        "and without / at its end",
+        seen);
+}
+
+/* Two of one name, and nobody knows which is meant. */
+static int config_check_names(const struct config_dirs *roots, const struct config_key *key,
+                              struct dl_error *err)
+{
+    for (uint32_t i = 0; i < roots->n; i++) {
+        const char *seen = roots->seen_as[i];
+
+        for (uint32_t k = 0; *seen && k < roots->n; k++) {
+            const char *other = *roots->seen_as[k] ? roots->seen_as[k] : roots->paths[k];
+            if (k != i && strcmp(seen, other) == 0)
+                return dl_error_set(
+                    err, EINVAL, key->path,
+                    "%s is the path of two directories for clients; give each its own", seen);
+        }
+    }
     return 0;
 }
 
@@ -205,7 +217,7 @@ static int config_add_root(struct config_dirs *roots, const struct config_key *k
             return dl_error_set(err, EINVAL, key->path,
                                 "a mapping in it is not of two absolute directories, such as "
                                 "{path: /mnt/data, seen_as: /data}");
-        r = config_check_seen(roots, key, seen->string, err);
+        r = config_check_seen(key, seen->string, err);
     }
     if (r == 0)
         r = config_add_directory(roots, key, path, err);
@@ -225,7 +237,7 @@ static int config_set_roots(struct config_dirs *roots, const struct config_key *
         return config_refuse_value(err, key, v, "a list of directories");
     for (uint32_t i = 0; i < v->count && r == 0; i++)
         r = config_add_root(roots, key, &v->items[i], err);
-    return r;
+    return r < 0 ? r : config_check_names(roots, key, err);
 }
 
 /* Links are not resolved: a virtual environment's interpreter is one, and known by its name. */
