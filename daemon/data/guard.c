@@ -62,15 +62,26 @@ static bool guard_give_zeroes(struct guarded *file, uintptr_t at)
     return true;
 }
 
-/* Of any other memory it is what it was: the access is done again, and whoever handled it does. */
+/* Of any other memory it is what it was. A handler may survive it, and is called from here, so that
+ * the next signal comes here as well; where there was none, the access is done again, and ends the
+ * process. */
+static void guard_hand_on(int number, siginfo_t *info, void *context)
+{
+    if (guard_before.sa_flags & SA_SIGINFO)
+        guard_before.sa_sigaction(number, info, context);
+    else if (guard_before.sa_handler != SIG_DFL && guard_before.sa_handler != SIG_IGN)
+        guard_before.sa_handler(number);
+    else
+        (void)sigaction(number, &guard_before, NULL);
+}
+
 static void guard_on_sigbus(int number, siginfo_t *info, void *context)
 {
     struct guarded *file =
         guard_installed ? guard_find(guard_installed, (uintptr_t)info->si_addr) : NULL;
 
-    (void)context;
     if (!file || !guard_give_zeroes(file, (uintptr_t)info->si_addr))
-        (void)sigaction(number, &guard_before, NULL);
+        guard_hand_on(number, info, context);
 }
 
 void guard_install(struct guard *guard)

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <setjmp.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -72,6 +73,65 @@ static void test_a_cut_file_is_found_out_each_time(void **state)
     guard_uninstall();
     guard_deinit(&guard);
     assert_true(guard_is_empty(&guard));
+}
+
+static sigjmp_buf survived;
+
+static void survive(int number)
+{
+    siglongjmp(survived, number);
+}
+
+static void survive_with_info(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    siglongjmp(survived, info->si_addr ? number : -1);
+}
+
+/* The handler is the program's own, and lives on. */
+static void try_handler(const struct sigaction *handler)
+{
+    _cleanup_free_ char *mine = strdup(make("mine"));
+    _cleanup_free_ char *path = strdup(make("guarded"));
+    struct guard guard = {0};
+    struct source other, source;
+    struct sigaction former;
+    struct dl_error err = {0};
+    volatile int times = 0;
+    int number;
+
+    open_guarded(mine, NULL, &other);
+    open_guarded(path, &guard, &source);
+    assert_int_equal(sigaction(SIGBUS, handler, &former), 0);
+    guard_install(&guard);
+    assert_int_equal(truncate(mine, 0), 0);
+    assert_int_equal(truncate(path, 0), 0);
+    number = sigsetjmp(survived, 1);
+    if (times++ < 2) {
+        assert_int_equal(number, times > 1 ? SIGBUS : 0);
+        (void)at(&other, 0);
+        fail_msg("it can be read");
+    }
+    assert_int_equal(number, SIGBUS);
+    assert_int_equal(times, 3); /* what is guarded does not come here */
+    assert_int_equal(at(&source, 0), 0);
+    assert_int_equal(guard_check(&guard, &err), -EIO);
+    source_close(&source);
+    source_close(&other);
+    guard_uninstall();
+    guard_deinit(&guard);
+    assert_int_equal(sigaction(SIGBUS, &former, NULL), 0);
+}
+
+/* After a signal of other memory the guard holds again. */
+static void test_a_handler_of_the_program(void **state)
+{
+    const struct sigaction handlers[] = {
+        {.sa_handler = survive}, {.sa_sigaction = survive_with_info, .sa_flags = SA_SIGINFO}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(handlers); i++)
+        try_handler(&handlers[i]);
 }
 
 static void test_a_cut_file_without_a_name(void **state)
@@ -234,6 +294,7 @@ static void test_other_memory_is_none_of_its_business(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_cut_file_is_found_out_each_time),
+    cmocka_unit_test(test_a_handler_of_the_program),
     cmocka_unit_test(test_a_cut_file_without_a_name),
     cmocka_unit_test(test_looking_without_a_signal),
     cmocka_unit_test(test_what_was_written_to_is_told_once),
