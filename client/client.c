@@ -187,18 +187,18 @@ static int client_open_default(struct connection *conn, char *buf, size_t size, 
     return client_open_socket(conn, *ret_path, deadline, ret);
 }
 
-static struct dl_message client_hello_message(const char *agent)
+static struct dl_message client_hello_message(const struct dl_client *client, const char *agent)
 {
     struct dl_message hello = {.number = DL_MSG_HELLO};
 
-    hello.hello.version = DL_PROTOCOL_VERSION;
+    hello.hello.version = client->says;
     hello.hello.agent = span_str(agent ? agent : "libdlclient");
     return hello;
 }
 
 void client_greet(struct dl_client *client, const char *agent)
 {
-    struct dl_message hello = client_hello_message(agent);
+    struct dl_message hello = client_hello_message(client, agent);
 
     client_send(client, &hello);
 }
@@ -207,7 +207,7 @@ void client_greet(struct dl_client *client, const char *agent)
 static int client_exchange_hello(struct dl_client *client, const char *path, const char *agent,
                                  uint64_t timeout_ns)
 {
-    struct dl_message hello = client_hello_message(agent);
+    struct dl_message hello = client_hello_message(client, agent);
     size_t len = agent ? strlen(agent) : 0;
     int r;
 
@@ -246,6 +246,7 @@ static struct dl_client *client_new_empty(void)
 
     if (client) {
         client->fd = client->reconnect.watch = -1;
+        client->says = DL_PROTOCOL_VERSION;
         client->reconnect.patience = client_patience();
     }
     return client;
@@ -288,16 +289,17 @@ static int client_remember_way(struct dl_client *client, const char *path, const
     return connection_fail(&client->conn, ENOMEM, "", "no memory for a session");
 }
 
-int client_connect(struct dl_client **ret, const char *path, const char *agent, uint64_t timeout_ns)
+static int client_connect_saying(struct dl_client **ret, uint32_t version, const char *path,
+                                 const char *agent, uint64_t deadline)
 {
     char buf[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
-    uint64_t deadline = deadline_after(timeout_ns);
     struct dl_client *client = client_new_empty();
     int fd = -1, r;
 
     *ret = client;
     if (!client)
         return -ENOMEM;
+    client->says = version;
     r = path ? client_open_socket(&client->conn, path, deadline, &fd)
              : client_open_default(&client->conn, buf, sizeof buf, deadline, &path, &fd);
     if (r == 0) {
@@ -308,6 +310,24 @@ int client_connect(struct dl_client **ret, const char *path, const char *agent, 
     if (r == 0)
         r = client_remember_way(client, path, agent);
     return r < 0 ? client_fatal(client) : 0;
+}
+
+int client_connect(struct dl_client **ret, const char *path, const char *agent, uint64_t timeout_ns)
+{
+    uint64_t deadline = deadline_after(timeout_ns);
+    int r = client_connect_saying(ret, DL_PROTOCOL_VERSION, path, agent, deadline);
+    struct dl_client *refused = *ret;
+
+    if (r != -EPROTONOSUPPORT)
+        return r;
+    r = client_connect_saying(ret, DL_PROTOCOL_OLDEST, path, agent, deadline);
+    if (r == -EPROTONOSUPPORT) { /* what it said first has the newest version of ours */
+        dl_client_close(*ret);
+        *ret = refused;
+        return r;
+    }
+    dl_client_close(refused);
+    return r;
 }
 
 int dl_client_connect(struct dl_client **ret, const char *socket_path, const char *agent)

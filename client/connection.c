@@ -30,6 +30,12 @@ uint64_t connection_request(struct connection *conn)
     return ++conn->last_request;
 }
 
+/* Daemons that say 1 want all that messages have in 2: codec.h. */
+static uint32_t connection_sends(const struct connection *conn)
+{
+    return conn->version == 1 ? 2 : conn->version;
+}
+
 int connection_send(struct connection *conn, const struct dl_message *msg)
 {
     int r = connection_check(conn);
@@ -43,7 +49,9 @@ int connection_send(struct connection *conn, const struct dl_message *msg)
                                conn->out.len - conn->sent);
     if (conn->sent > 0 && conn->sent == conn->out.len)
         conn->sent = conn->out.len = 0;
-    r = message_encode(msg, &conn->out);
+    struct dl_message sent = *msg;
+    sent.version = connection_sends(conn);
+    r = message_encode(&sent, &conn->out);
     if (r == -ENOMEM)
         return connection_fail(conn, -r, "", "no memory for a message to the daemon");
     return r;

@@ -20,6 +20,7 @@ struct connection {
     size_t sent;
     bool hung_up;          /* the peer takes nothing more; what it wrote before can still be read */
     uint64_t last_request; /* numbers given out so far; 0 is none */
+    uint32_t version;      /* of the protocol, that WELCOME named; 0: it has not come yet */
     struct dl_error fatal; /* code 0: none */
 };
 

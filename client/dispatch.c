@@ -69,11 +69,13 @@ static int dispatch_on_welcome(struct dl_client *client, const struct dl_message
 
     if (r < 0)
         return r;
-    if (version != DL_PROTOCOL_VERSION)
-        return violated(client,
-                        "the daemon speaks protocol version %llu, this library %d: install the "
-                        "same release of both",
-                        (ull)version, DL_PROTOCOL_VERSION);
+    if (version < DL_PROTOCOL_OLDEST || version > client->says)
+        return violated(
+            client,
+            "the daemon speaks version %llu of the protocol, this library " DL_PROTOCOL_SPOKEN
+            "; install the same release of both",
+            (ull)version);
+    client->conn.version = (uint32_t)version;
     if (dispatch_due_call(client)->is_repeat && msg->welcome.life == client->reconnect.ended)
         return connection_fail(&client->conn, ECONNRESET, client->reconnect.path,
                                "the daemon ended this session; its log says why");
@@ -260,6 +262,30 @@ static int dispatch_on_info(struct dl_client *client, const struct dl_message *m
     return 0;
 }
 
+/* The session is over. A daemon that does not speak the version may speak the one before. */
+static int dispatch_on_end(struct dl_client *client, int code, const char *path, const char *text)
+{
+    bool of_version =
+        code == EPROTONOSUPPORT && client->conn.version == 0 && client->says > DL_PROTOCOL_OLDEST;
+
+    if ((code == ESHUTDOWN || (of_version && client_is_away(client))) &&
+        client_may_reconnect(client)) {
+        struct dl_error why = {0};
+
+        (void)!dl_error_set(&why, code, path, "%s", text);
+        if (of_version)
+            client->says--;
+        return client_lost(client, &why);
+    }
+    if (code == EBADMSG && client->conn.version == 1)
+        return connection_fail(
+            &client->conn, code, path,
+            "%s; the daemon speaks version 1 of the protocol, this library " DL_PROTOCOL_SPOKEN
+            "; install the same release of both",
+            text);
+    return connection_fail(&client->conn, code, path, "%s", text);
+}
+
 static int dispatch_on_error(struct dl_client *client, const struct dl_message *msg)
 {
     _cleanup_free_ char *path = span_dup(msg->error.path);
@@ -269,14 +295,8 @@ static int dispatch_on_error(struct dl_client *client, const struct dl_message *
 
     if (!path || !text)
         return no_memory_for(client, msg);
-    if (msg->error.request == 0 && code == ESHUTDOWN && client_may_reconnect(client)) {
-        struct dl_error why = {0};
-
-        dl_error_set(&why, code, path, "%s", text);
-        return client_lost(client, &why);
-    }
     if (msg->error.request == 0)
-        return connection_fail(&client->conn, code, path, "%s", text);
+        return dispatch_on_end(client, code, path, text);
     r = dispatch_check_answer(client, msg, msg->error.request);
     if (r < 0)
         return r;

@@ -102,6 +102,7 @@ struct dl_client {
      * client is away and not connected, a timer in the socket's place. */
     int fd;
     struct connection conn;
+    uint32_t says; /* in HELLO: the version of the protocol */
     struct reconnect reconnect;
     uint32_t incarnation;       /* counts the daemons it was connected to */
     struct brought_host *hosts; /* owned; brought, and taken by no loader that is open */

@@ -162,6 +162,8 @@ int client_lost(struct dl_client *client, const struct dl_error *why)
     if (r < 0)
         return r;
     rc->ended = rc->life;
+    if (!again)
+        client->says = DL_PROTOCOL_VERSION;
     reconnect_leave_behind(client);
     rc->call = (struct call){0};
     rc->away = AWAY_CONNECTING;

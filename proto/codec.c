@@ -16,8 +16,9 @@
 #include <msgpack.h>
 #include <stdio.h>
 
-enum field_type { FIELD_U64, FIELD_STR, FIELD_BIN, FIELD_ANY };
+enum field_type { FIELD_U64, FIELD_STR, FIELD_BIN, FIELD_ANY, FIELD_LATER };
 
+/* Or, of FIELD_LATER, no field: those behind it came with version `max`. */
 struct field {
     const char *name;
     uint64_t max;    /* value, or bytes */
@@ -34,6 +35,7 @@ struct field {
 #define STR(name, field, max, meaning)       {#field, max, 1, AT(name, field), FIELD_STR},
 #define BIN(name, field, max, unit, meaning) {#field, max, unit, AT(name, field), FIELD_BIN},
 #define ANY(name, field, meaning)            {#field, 0, 1, AT(name, field), FIELD_ANY},
+#define LATER(name, version)                 {"", version, 1, 0, FIELD_LATER},
 #define END(name) \
     }             \
     ;
@@ -43,13 +45,14 @@ struct field {
 #undef STR
 #undef BIN
 #undef ANY
+#undef LATER
 #undef END
 
 /* A number given twice would be an initialiser given twice, which the compilers warn of. */
 static const struct message_row {
     const char *name; /* NULL: no such message */
     const struct field *fields;
-    uint32_t n_fields;
+    uint32_t n_rows; /* of `fields` */
     uint8_t direction;
     uint8_t fds;
 } codec_rows[] = {
@@ -59,6 +62,7 @@ static const struct message_row {
 #define STR(name, field, max, meaning)
 #define BIN(name, field, max, unit, meaning)
 #define ANY(name, field, meaning)
+#define LATER(name, version)
 #define END(name)
 #include "proto/messages.def"
 #undef MESSAGE
@@ -66,6 +70,7 @@ static const struct message_row {
 #undef STR
 #undef BIN
 #undef ANY
+#undef LATER
 #undef END
 };
 
@@ -92,6 +97,37 @@ uint32_t message_direction(uint32_t number)
     return row ? row->direction : 0;
 }
 
+/* ---- versions ----------------------------------------------------------------------------------
+ */
+
+/* Rows that a version has of a message. */
+static uint32_t codec_rows_of(const struct message_row *row, uint64_t version)
+{
+    uint32_t n = 0;
+
+    while (n < row->n_rows && (row->fields[n].type != FIELD_LATER || row->fields[n].max <= version))
+        n++;
+    return n;
+}
+
+/* Fields in the first `n` rows. */
+static uint32_t codec_count(const struct message_row *row, uint32_t n)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        count += row->fields[i].type != FIELD_LATER;
+    return count;
+}
+
+/* Fields that must be there: all that it had in its first version. */
+static uint32_t codec_least(const struct message_row *row)
+{
+    uint64_t first = row->fields[0].type == FIELD_LATER ? row->fields[0].max : DL_PROTOCOL_OLDEST;
+
+    return codec_count(row, codec_rows_of(row, first));
+}
+
 /* ---- encode -------------------------------------------------------------------------------- */
 
 /* The two forms a field has in its struct. */
@@ -114,6 +150,8 @@ static int codec_check_field(const struct dl_message *msg, const struct field *f
 {
     struct dl_span span;
 
+    if (field->type == FIELD_LATER)
+        return 0;
     if (field->type == FIELD_U64) {
         *bytes += 9;
         return codec_field_u64(msg, field) > field->max ? -EMSGSIZE : 0;
@@ -126,6 +164,23 @@ static int codec_check_field(const struct dl_message *msg, const struct field *f
         return utf8_text(span.data, span.len) ? 0 : -EBADMSG;
     if (field->type == FIELD_BIN)
         return span.len % field->unit ? -EBADMSG : 0;
+    return 0;
+}
+
+/* What a version lacks of a message must say nothing. */
+static int codec_check_left_out(const struct dl_message *msg, const struct message_row *row,
+                                uint32_t n)
+{
+    if (n == 0)
+        return -EPROTONOSUPPORT;
+    for (uint32_t i = n; i < row->n_rows; i++) {
+        const struct field *field = &row->fields[i];
+
+        if (field->type == FIELD_U64
+                ? codec_field_u64(msg, field) != 0
+                : field->type != FIELD_LATER && codec_field_span(msg, field).len > 0)
+            return -EPROTONOSUPPORT;
+    }
     return 0;
 }
 
@@ -147,6 +202,8 @@ static int codec_pack_field(msgpack_packer *packer, const struct dl_message *msg
     struct dl_span span;
     int r;
 
+    if (field->type == FIELD_LATER)
+        return 0;
     if (field->type == FIELD_U64)
         return msgpack_pack_uint64(packer, codec_field_u64(msg, field));
     span = codec_field_span(msg, field);
@@ -164,7 +221,7 @@ static int codec_pack_field(msgpack_packer *packer, const struct dl_message *msg
 }
 
 static int codec_pack_payload(const struct dl_message *msg, const struct message_row *row,
-                              struct dl_buffer *out)
+                              uint32_t n, struct dl_buffer *out)
 {
     msgpack_packer packer;
     size_t start = out->len;
@@ -172,10 +229,10 @@ static int codec_pack_payload(const struct dl_message *msg, const struct message
     int r;
 
     msgpack_packer_init(&packer, out, codec_write_packed);
-    r = msgpack_pack_array(&packer, row->n_fields + 1);
+    r = msgpack_pack_array(&packer, codec_count(row, n) + 1);
     if (r == 0)
         r = msgpack_pack_uint64(&packer, msg->number);
-    for (uint32_t i = 0; r == 0 && i < row->n_fields; i++)
+    for (uint32_t i = 0; r == 0 && i < n; i++)
         r = codec_pack_field(&packer, msg, &row->fields[i], &n_any);
     if (r == 0 && out->len - start > DL_MAX_FRAME_BYTES)
         r = -EMSGSIZE;
@@ -193,16 +250,17 @@ int message_encode(const struct dl_message *msg, struct dl_buffer *out)
 
     if (!row)
         return -EBADMSG;
-    for (uint32_t i = 0; i < row->n_fields; i++) {
+    uint32_t n = codec_rows_of(row, msg->version ? msg->version : DL_PROTOCOL_VERSION);
+    r = codec_check_left_out(msg, row, n);
+    for (uint32_t i = 0; r == 0 && i < n; i++)
         r = codec_check_field(msg, &row->fields[i], &room);
-        if (r < 0)
-            return r;
-    }
+    if (r < 0)
+        return r;
     r = buffer_reserve(out, room);
     if (r < 0)
         return r;
     out->len += FRAME_HEADER_BYTES;
-    r = codec_pack_payload(msg, row, out);
+    r = codec_pack_payload(msg, row, n, out);
     if (r < 0) {
         out->len = start;
         return r;
@@ -220,6 +278,7 @@ struct reader {
     const uint8_t *data;
     size_t len;
     const struct message_row *row;
+    uint32_t n_fields; /* that it has */
     const struct field *field;
     struct dl_error *err;
 };
@@ -310,6 +369,23 @@ static int codec_read_field(struct reader *reader, struct dl_message *msg)
     return r;
 }
 
+static int codec_check_count(struct reader *reader, uint64_t n)
+{
+    const struct message_row *row = reader->row;
+    uint32_t least = codec_least(row), most = codec_count(row, row->n_rows);
+
+    if (n >= least && n <= most) {
+        reader->n_fields = (uint32_t)n;
+        return 0;
+    }
+    if (least == most)
+        return dl_error_set(reader->err, EBADMSG, row->name,
+                            "has %" PRIu64 " fields instead of %" PRIu32, n, most);
+    return dl_error_set(reader->err, EBADMSG, row->name,
+                        "has %" PRIu64 " fields instead of %" PRIu32 " to %" PRIu32, n, least,
+                        most);
+}
+
 /* The head every message has: an array that starts with a number this sender may use. */
 static int codec_read_head(struct reader *reader, uint32_t directions)
 {
@@ -332,12 +408,34 @@ static int codec_read_head(struct reader *reader, uint32_t directions)
                             number.n);
     if (!(row->direction & directions))
         return dl_error_set(reader->err, EBADMSG, row->name, "is not a message of this sender");
-    if (array.n != row->n_fields + 1)
-        return dl_error_set(reader->err, EBADMSG, row->name,
-                            "has %" PRIu64 " fields instead of %" PRIu32, array.n - 1,
-                            row->n_fields);
     reader->row = row;
-    return 0;
+    return codec_check_count(reader, array.n - 1);
+}
+
+/* The newest version that has no more fields of the message than came. */
+static uint32_t codec_version(const struct reader *reader)
+{
+    uint32_t version = DL_PROTOCOL_VERSION;
+
+    while (version > DL_PROTOCOL_OLDEST &&
+           codec_count(reader->row, codec_rows_of(reader->row, version)) > reader->n_fields)
+        version--;
+    return version;
+}
+
+static int codec_read_fields(struct reader *reader, struct dl_message *msg)
+{
+    uint32_t left = reader->n_fields;
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && left > 0; i++) {
+        reader->field = &reader->row->fields[i];
+        if (reader->field->type == FIELD_LATER)
+            continue;
+        r = codec_read_field(reader, msg);
+        left--;
+    }
+    return r;
 }
 
 int message_decode(const uint8_t *payload, size_t len, uint32_t directions, struct dl_message *ret,
@@ -359,14 +457,12 @@ int message_decode(const uint8_t *payload, size_t len, uint32_t directions, stru
     if (r < 0)
         return r;
     assert(reader.row);
-    for (uint32_t i = 0; r == 0 && i < reader.row->n_fields; i++) {
-        reader.field = &reader.row->fields[i];
-        r = codec_read_field(&reader, &msg);
-    }
+    r = codec_read_fields(&reader, &msg);
     if (r < 0)
         return r;
     assert(reader.len == 0); /* the scan found one value, and its fields were all read */
     msg.number = (enum message_number)(reader.row - codec_rows);
+    msg.version = codec_version(&reader);
     *ret = msg;
     return 0;
 }

@@ -13,7 +13,23 @@
 #include "proto/common/error.h"
 #include "proto/limits.h"
 
-enum { DL_PROTOCOL_VERSION = 1 };
+/*
+ * What this release speaks, and the oldest that it still speaks: those of its neighbours.
+ *
+ *   1  the messages without what messages.def has below LATER(…, 2)
+ *   2  with it
+ *
+ * Builds between the two said 1 and sent and wanted what 2 has: who says 1 speaks 2, until a
+ * message lacks something (dl_message.version).
+ */
+enum { DL_PROTOCOL_VERSION = 2, DL_PROTOCOL_OLDEST = 1 };
+#define DL_PROTOCOL_SPOKEN "1 and 2" /* in words */
+
+/* Of workers and their daemon: W_* messages, queue.h and segment_layout.h, which are of one build
+ * or the same. */
+enum { DL_WORKER_VERSION = 1 };
+/* In which the daemon tells a worker its own. */
+#define DL_WORKER_VERSION_VARIABLE "DLOADER_WORKER_VERSION"
 
 enum message_number {
 #define MESSAGE(NAME, name, number, direction, fds, meaning) DL_MSG_##NAME = number,
@@ -21,6 +37,7 @@ enum message_number {
 #define STR(name, field, max, meaning)
 #define BIN(name, field, max, unit, meaning)
 #define ANY(name, field, meaning)
+#define LATER(name, version)
 #define END(name)
 #include "proto/messages.def"
 #undef MESSAGE
@@ -28,6 +45,7 @@ enum message_number {
 #undef STR
 #undef BIN
 #undef ANY
+#undef LATER
 #undef END
 };
 
@@ -38,6 +56,7 @@ enum message_direction { FROM_CLIENT = 1, FROM_DAEMON = 2, TO_WORKER = 4, FROM_W
 #define STR(name, field, max, meaning)                       struct dl_span field;
 #define BIN(name, field, max, unit, meaning)                 struct dl_span field;
 #define ANY(name, field, meaning)                            struct dl_span field;
+#define LATER(name, version)
 #define END(name) \
     }             \
     ;
@@ -47,17 +66,20 @@ enum message_direction { FROM_CLIENT = 1, FROM_DAEMON = 2, TO_WORKER = 4, FROM_W
 #undef STR
 #undef BIN
 #undef ANY
+#undef LATER
 #undef END
 
 /* A decoded message: `number` says which member of the union is valid. */
 struct dl_message {
     enum message_number number;
+    uint32_t version; /* of the protocol, that has these fields; encoding: 0: the newest */
     union {
 #define MESSAGE(NAME, name, number, direction, fds, meaning) struct dl_msg_##name name;
 #define U64(name, field, max, meaning)
 #define STR(name, field, max, meaning)
 #define BIN(name, field, max, unit, meaning)
 #define ANY(name, field, meaning)
+#define LATER(name, version)
 #define END(name)
 #include "proto/messages.def"
 #undef MESSAGE
@@ -65,6 +87,7 @@ struct dl_message {
 #undef STR
 #undef BIN
 #undef ANY
+#undef LATER
 #undef END
     };
 };
@@ -80,14 +103,17 @@ uint32_t message_direction(uint32_t number);
  * Appends the whole frame of `msg` (header and payload) to `out`. Returns 0, -ENOMEM, -EMSGSIZE
  * when a field or the frame exceeds its maximum, or -EBADMSG when a text is not UTF-8 without NUL,
  * bytes are no multiple of their unit, an ANY is not one msgpack value, or the number names no
- * message; what `out` holds is then unchanged. What is encoded can be decoded. An ANY nests one
+ * message, or -EPROTONOSUPPORT if msg->version does not have the message, or a field that is set;
+ * what `out` holds is then unchanged. What is encoded can be decoded. An ANY nests one
  * level less deep than DL_MAX_VALUE_DEPTH: the message's own array is the first.
  */
 int _nodiscard_ message_encode(const struct dl_message *msg, struct dl_buffer *out);
 
 /*
  * Decodes one payload that came from a peer in one of `directions` (a mask). Returns 0, or
- * -EBADMSG / -EMSGSIZE with `err` saying which message and field; `ret` is then untouched.
+ * -EBADMSG / -EMSGSIZE with `err` saying which message and field; `ret` is then untouched. Fields
+ * of later versions may be left out, from the end, and are 0 or empty; ret->version is the newest
+ * of which none was.
  */
 int _nodiscard_ message_decode(const uint8_t *payload, size_t len, uint32_t directions,
                                struct dl_message *ret, struct dl_error *err);

@@ -7,6 +7,7 @@
 #include "daemon/worker/worker_socket.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 
 /* ---- native datasets as its engine ------------------------------------------------------------
@@ -113,12 +114,27 @@ static bool worker_main_is_socket(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0;
 }
 
+/* The package may have been replaced under a daemon that runs on. One that does not say its version
+ * has the first. */
+static bool worker_main_speaks(const char *version)
+{
+    if (!version || strtol(version, NULL, 10) == DL_WORKER_VERSION)
+        return true;
+    fprintf(stderr,
+            "dloader-worker speaks version %d of the protocol of workers, the daemon that started "
+            "it %.16s; restart dloaderd, or install the same release of both\n",
+            DL_WORKER_VERSION, version);
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 1 || !worker_main_is_socket(WORKER_SOCKET)) {
         fprintf(stderr, "dloader-worker %s is started by dloaderd, not by hand\n", DLOADER_VERSION);
         return 2;
     }
+    if (!worker_main_speaks(getenv(DL_WORKER_VERSION_VARIABLE)))
+        return 2;
     /* What the daemon itself was started with by mistake is no business of ours. */
     sandbox_close_from(WORKER_SOCKET + 1);
     sandbox_harden();

@@ -416,7 +416,7 @@ static void greet(void)
         pause();
     send_message(&(struct dl_message){
         .number = DL_MSG_W_HOSTING,
-        .w_hosting = {.version = DL_PROTOCOL_VERSION + (unsigned)is_mode("version")}});
+        .w_hosting = {.version = DL_WORKER_VERSION + (unsigned)is_mode("version")}});
 }
 
 /* The daemon has gone; what is left of it here goes, too. */

@@ -302,7 +302,7 @@ static void play_host(struct game *g, struct fake_host *fake, char event, uint8_
     case 'h':
         say(fake,
             &(struct dl_message){.number = DL_MSG_W_HOSTING,
-                                 .w_hosting = {.version = how < 0x80 ? DL_PROTOCOL_VERSION : how}});
+                                 .w_hosting = {.version = how < 0x80 ? DL_WORKER_VERSION : how}});
         break;
     case 'S':
         say(fake, &(struct dl_message){.number = DL_MSG_W_STARTED,

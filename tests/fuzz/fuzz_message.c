@@ -38,8 +38,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     FUZZ_ASSERT(message_name(msg.number) != NULL);
     FUZZ_ASSERT(message_direction(msg.number) & directions);
 
+    bool whole = msg.version == DL_PROTOCOL_VERSION;
+    msg.version = 0; /* some of a version's fields may be there, and set */
     FUZZ_ASSERT(message_encode(&msg, &first) == 0);
-    FUZZ_ASSERT(first.len - FRAME_HEADER_BYTES <= len - 1); /* the shortest forms */
+    FUZZ_ASSERT(!whole || first.len - FRAME_HEADER_BYTES <= len - 1); /* the shortest forms */
     FUZZ_ASSERT(message_decode(first.data + FRAME_HEADER_BYTES, first.len - FRAME_HEADER_BYTES,
                                directions, &msg, NULL) == 0);
     FUZZ_ASSERT(message_encode(&msg, &second) == 0);

@@ -287,10 +287,12 @@ static void say(struct client *c, const struct dl_message *msg)
 
 static void say_hello(struct client *c, uint8_t version)
 {
-    if (version > 1)
+    if (version > 2)
         break_rules(c);
     say(c, &(struct dl_message){.number = DL_MSG_HELLO,
-                                .hello = {.version = version > 1 ? version : DL_PROTOCOL_VERSION,
+                                .hello = {.version = version > 2    ? 0
+                                                     : version == 2 ? DL_PROTOCOL_OLDEST
+                                                                    : DL_PROTOCOL_VERSION,
                                           .agent = span_str("fuzz")}});
 }
 

@@ -315,8 +315,8 @@ class BadHosts(HostCase):
                    lambda host: host.sock.sendall(b"\xff" * 11))
 
     def test_of_another_version(self):
-        self.check("was disconnected: it has protocol version 2 instead of 1; install the same "
-                   "release of dloader and dloaderd", lambda host: host.say(W_HOSTING, 2))
+        self.check("was disconnected: it has version 2 of the protocol of workers, this daemon 1; install "
+                   "the same release of dloader and dloaderd", lambda host: host.say(W_HOSTING, 2))
 
     def test_that_speaks_before_it_is_ready(self):
         self.check("was disconnected: it sent an unexpected W_STARTED",

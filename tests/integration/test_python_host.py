@@ -535,8 +535,8 @@ class BadHosts(HostCase):
         self.check("garbage", ") was killed: it sent an invalid message: ")
 
     def test_of_another_version(self):
-        self.check("version", ") was killed: it has protocol version 2 instead of 1; install "
-                              "the same release of dloader and dloaderd")
+        self.check("version", ") was killed: it has version 2 of the protocol of workers, this daemon 1; "
+                              "install the same release of dloader and dloaderd")
 
     def test_that_is_no_program(self):
         daemon, client = self.private()

@@ -182,7 +182,7 @@ class RawClient:
         self.warnings = []  # messages that came while another was waited for
         self.changes = b""  # the changed weights that are in force, as CHANGED has them
         if hello:
-            self.send(HELLO, 1, "dltest")
+            self.send(HELLO, 2, "dltest")
             assert self.recv()[0] == WELCOME
 
     def close(self):

@@ -48,9 +48,14 @@ static void print_max(FILE *out, uint64_t max)
         fprintf(out, "%" PRIu64, max);
 }
 
+/* The version of the protocol that the message's next fields came with; 0: they were always there.
+ */
+static int later;
+
 static void print_message(FILE *out, const char *name, uint32_t number, uint32_t direction, int fds,
                           const char *meaning)
 {
+    later = 0;
     fprintf(out, "### %s (%" PRIu32 ")\n\n%s. %s", name, number, direction_text(direction),
             meaning);
     if (fds > 0)
@@ -64,7 +69,10 @@ static void print_field(FILE *out, const char *name, const char *type, uint64_t 
     fprintf(out, "| `%s` | %s | ", name, type);
     if (max > 0)
         print_max(out, max);
-    fprintf(out, " | %s |\n", meaning);
+    fprintf(out, " | %s", meaning);
+    if (later > 0)
+        fprintf(out, " (version %d)", later);
+    fputs(" |\n", out);
 }
 
 static void print_bytes_field(FILE *out, const char *name, uint64_t max, uint32_t unit,
@@ -84,6 +92,7 @@ static void print_messages(FILE *out)
 #define STR(name, field, max, meaning)       print_field(out, #field, "text", max, meaning);
 #define BIN(name, field, max, unit, meaning) print_bytes_field(out, #field, max, unit, meaning);
 #define ANY(name, field, meaning)            print_field(out, #field, "any value", 0, meaning);
+#define LATER(name, version)                 later = version;
 #define END(name)                            fputc('\n', out);
 #include "proto/messages.def"
 #undef MESSAGE
@@ -91,6 +100,7 @@ static void print_messages(FILE *out)
 #undef STR
 #undef BIN
 #undef ANY
+#undef LATER
 #undef END
 }
 

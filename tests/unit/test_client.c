@@ -239,11 +239,18 @@ static void handshake_fails(const struct dl_message *answer, int want, const cha
 
 static void test_handshake(void **state)
 {
+    static const uint32_t unspoken[] = {0, DL_PROTOCOL_VERSION + 1, UINT32_MAX};
     struct dl_message msg = {.number = DL_MSG_WELCOME};
+    char text[96];
 
-    msg.welcome.version = 2;
-    handshake_fails(&msg, -EPROTO, "version 2");
-    handshake_fails(&msg, -EPROTO, "/run/x: ");
+    for (size_t i = 0; i < ARRAY_SIZE(unspoken); i++) {
+        msg.welcome.version = unspoken[i];
+        snprintf(text, sizeof text,
+                 "/run/x: the daemon speaks version %u of the protocol, this "
+                 "library 1 and 2; install",
+                 unspoken[i]);
+        handshake_fails(&msg, -EPROTO, text);
+    }
     msg = (struct dl_message){.number = DL_MSG_FINISHED};
     handshake_fails(&msg, -EPROTO, "before WELCOME");
     msg = (struct dl_message){.number = DL_MSG_ERROR};

@@ -638,6 +638,70 @@ static void test_a_loader_s_host_has_ended(void **state)
     fake_end(&f);
 }
 
+/* A daemon that does not speak the version of its HELLO has said so, and ended the session. */
+static void refuse_version(struct fake *f, uint64_t said)
+{
+    struct dl_message msg = {.number = DL_MSG_ERROR};
+
+    f->client->reconnect.next_try = 0;
+    assert_int_equal(dl_client_dispatch(f->client), 0);
+    f->sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    assert_true(f->sock >= 0);
+    assert_int_equal(fake_expect(f, DL_MSG_HELLO).hello.version, said);
+    msg.error.code = EPROTONOSUPPORT;
+    msg.error.path = span_str("version");
+    msg.error.message = span_str("it speaks others");
+    fake_send(f, &msg);
+}
+
+/* The daemon of the release before takes the place: the client says that one's version. The one
+ * after it is of this release again. */
+static void test_a_daemon_of_before(void **state)
+{
+    struct dl_message msg = {.number = DL_MSG_WELCOME};
+    struct fake f;
+
+    run(&f, 0, 3);
+    fake_deliver(&f, 0, 1);
+    fake_next(&f, 0);
+    lose(&f);
+    refuse_version(&f, DL_PROTOCOL_VERSION);
+    turn(&f);
+    assert_true(client_is_away(f.client));
+    end_session(&f);
+    f.client->reconnect.next_try = 0;
+    turn(&f);
+    f.sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    assert_int_equal(fake_expect(&f, DL_MSG_HELLO).hello.version, DL_PROTOCOL_OLDEST);
+    msg.welcome.version = DL_PROTOCOL_OLDEST;
+    msg.welcome.life = NEXT_LIFE;
+    fake_send(&f, &msg);
+    turn(&f);
+    open_again(&f, 0);
+    start_again(&f, 3, 1);
+    deliver_there(&f, 1);
+    fake_next(&f, 1);
+    lose(&f);
+    come(&f, 9);
+    fake_end(&f);
+}
+
+/* One that speaks neither is no daemon of this client's. */
+static void test_a_daemon_of_long_before(void **state)
+{
+    struct fake f;
+
+    run(&f, 0, 3);
+    lose(&f);
+    refuse_version(&f, DL_PROTOCOL_VERSION);
+    turn(&f);
+    end_session(&f);
+    refuse_version(&f, DL_PROTOCOL_OLDEST);
+    assert_int_equal(dl_client_dispatch(f.client), -EPROTONOSUPPORT);
+    assert_string_equal(dl_client_error(f.client), "version: it speaks others");
+    fake_end(&f);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
@@ -654,6 +718,8 @@ static const struct CMUnitTest tests[] = {
     T(test_overwritten),
     T(test_another_dataset),
     T(test_refused),
+    T(test_a_daemon_of_before),
+    T(test_a_daemon_of_long_before),
     T(test_control_once),
     T(test_descriptor),
     T(test_hosts),

@@ -1,7 +1,7 @@
 #include "daemon/serve/base/environment.h"
 
 #include "daemon/serve/base/memory.h"
-#include "proto/limits.h"
+#include "proto/codec.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -33,11 +33,14 @@ static char *environment_join(const struct config_dirs *dirs)
 
 char **environment_new(const struct config_dirs *python_path)
 {
-    char **environment = must_alloc((ARRAY_SIZE(environment_passed) + 4) * sizeof *environment);
+    char **environment = must_alloc((ARRAY_SIZE(environment_passed) + 5) * sizeof *environment);
     const char *preload = python_path ? getenv("DLOADER_PRELOAD") : NULL;
+    char version[16];
     size_t n = 0;
 
+    snprintf(version, sizeof version, "%d", DL_WORKER_VERSION);
     environment[n++] = must_strdup("PATH=/usr/bin:/bin");
+    environment[n++] = environment_setting(DL_WORKER_VERSION_VARIABLE, version);
     for (size_t i = 0; i < ARRAY_SIZE(environment_passed); i++) {
         const char *value = getenv(environment_passed[i]);
         if (value)

@@ -6,9 +6,10 @@
 #include "daemon/serve/base/config.h"
 
 /*
- * What of the daemon's own concerns a worker: language, time zone, the tests' sanitizer options,
- * and a path of the system's programs. Of a Python host also which modules it loads beforehand, and
- * where it finds modules: `python_path`, else NULL. Ends with NULL; the caller's.
+ * What of the daemon's own concerns a worker: the version of their protocol, language, time zone,
+ * the tests' sanitizer options, and a path of the system's programs. Of a Python host also which
+ * modules it loads beforehand, and where it finds modules: `python_path`, else NULL. Ends with
+ * NULL; the caller's.
  */
 char **environment_new(const struct config_dirs *python_path);
 char **environment_free(char **environment);

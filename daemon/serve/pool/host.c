@@ -65,16 +65,17 @@ static void host_on_message(void *owner, const struct dl_message *msg, struct dl
     uint64_t number = msg->number == DL_MSG_W_STARTED ? msg->w_started.child : msg->w_exited.child;
 
     (void)payload;
-    if (hosting && h->state == HOST_STARTING && msg->w_hosting.version == DL_PROTOCOL_VERSION) {
+    if (hosting && h->state == HOST_STARTING && msg->w_hosting.version == DL_WORKER_VERSION) {
         h->state = HOST_READY;
         h->hosted = true;
         log_about(LOG_INFO, &fields, "%s hosts workers", host_name(h, name));
         host_flush(h);
     } else if (hosting && h->state == HOST_STARTING) {
-        host_fail(h,
-                  "it has protocol version %llu instead of %d; install the same release of "
-                  "dloader and dloaderd",
-                  (unsigned long long)msg->w_hosting.version, DL_PROTOCOL_VERSION);
+        host_fail(
+            h,
+            "it has version %llu of the protocol of workers, this daemon %d; install the same "
+            "release of dloader and dloaderd",
+            (unsigned long long)msg->w_hosting.version, DL_WORKER_VERSION);
     } else if (h->state != HOST_READY ||
                (msg->number != DL_MSG_W_STARTED && msg->number != DL_MSG_W_EXITED)) {
         host_fail(h, "it sent an unexpected %s", message_name(msg->number));

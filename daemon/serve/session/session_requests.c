@@ -44,14 +44,16 @@ static struct opened *session_requests_find_opened(struct session *s, uint64_t i
 static int session_requests_handle_hello(struct session *s, const struct dl_msg_hello *msg,
                                          struct dl_error *err)
 {
-    if (msg->version != DL_PROTOCOL_VERSION)
-        return dl_error_set(err, EPROTONOSUPPORT, "version",
-                            "the client speaks version %llu of the protocol, this daemon %d; "
-                            "install the same release of both",
-                            (unsigned long long)msg->version, DL_PROTOCOL_VERSION);
+    if (msg->version < DL_PROTOCOL_OLDEST)
+        return dl_error_set(
+            err, EPROTONOSUPPORT, "version",
+            "the client speaks version %llu of the protocol, this daemon " DL_PROTOCOL_SPOKEN
+            "; install the same release of both",
+            (unsigned long long)msg->version);
     s->agent = span_dup(msg->agent);
+    s->version = (uint32_t)min_u64(msg->version, DL_PROTOCOL_VERSION);
     session_send(s, &(struct dl_message){.number = DL_MSG_WELCOME,
-                                         .welcome = {.version = DL_PROTOCOL_VERSION,
+                                         .welcome = {.version = s->version,
                                                      .agent = span_str("dloaderd " DLOADER_VERSION),
                                                      .session = s->o.id,
                                                      .life = s->o.life}});

@@ -9,12 +9,14 @@ void session_loader_progress(struct loader_user *user, uint64_t done, uint64_t a
                              const char *what)
 {
     struct opened *opened = container_of(user, struct opened, user);
+    struct session *s = opened->session;
+    bool names_it = s->sends != DL_PROTOCOL_OLDEST;
 
-    session_send(opened->session, &(struct dl_message){.number = DL_MSG_PROGRESS,
-                                                       .progress = {.request = opened->request,
-                                                                    .done = done,
-                                                                    .all = all,
-                                                                    .what = span_str(what)}});
+    session_send(s, &(struct dl_message){.number = DL_MSG_PROGRESS,
+                                         .progress = {.request = opened->request,
+                                                      .done = done,
+                                                      .all = all,
+                                                      .what = span_str(names_it ? what : "")}});
 }
 
 void session_loader_opened(struct loader_user *user, const struct dl_error *err)
@@ -53,7 +55,7 @@ void session_loader_opened(struct loader_user *user, const struct dl_error *err)
                                            .workers = spec->workers,
                                            .order = identity->order,
                                            .parts = {(const uint8_t *)parts, sizeof parts},
-                                           .replicas = spec->replicas}});
+                                           .replicas = spec->replicas > 1 ? spec->replicas : 0}});
 }
 
 void session_answer_start(struct client_stream *cs, const struct loader_extent *extent)

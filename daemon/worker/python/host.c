@@ -270,7 +270,7 @@ static int python_host_greet(struct host *h)
     (void)fcntl(h->place.sock, F_SETFD, FD_CLOEXEC);
     return python_host_send_message(
         h, &(struct dl_message){.number = DL_MSG_W_HOSTING,
-                                .w_hosting = {.version = DL_PROTOCOL_VERSION}});
+                                .w_hosting = {.version = DL_WORKER_VERSION}});
 }
 
 /* The client has another daemon, or is gone: -EPIPE. */
