@@ -236,6 +236,14 @@ class Text(unittest.TestCase):
         self.assertEqual(self.wrong("a.c", "a"), ["1: no newline at the end of the file"])
         self.assertEqual(self.wrong("a.c", b"a\n\xff\n"), ["2: is not UTF-8"])
 
+    def test_lists(self):
+        self.assertEqual(self.wrong("a.md", "Text\n\n1. one\n   more\n   - of it\n     more\n2. two\n\nText: a - b\n"), [])
+        self.assertEqual(self.wrong("a.md", "1. one\n```\nnot one - A\n```\n\ntext\n| 1. - B |\n"), [])
+        self.assertEqual(self.wrong("a.md", "1. one\nmore\n2. two\n"),
+                         ["2: goes on with a list's item, but is not indented as it is"])
+        self.assertEqual(self.wrong("a.md", "1. one. - `A` may\n"), ["1: an item of a list within a line"])
+        self.assertEqual(self.wrong("a.txt", "1. one. - A\nmore\n"), [])
+
     def test_lengths(self):
         def function(lines):
             return "/* why */\nstatic int f(int a,\n             int b)\n{\n" + \

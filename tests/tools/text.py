@@ -1,4 +1,4 @@
-"""Checks what no formatter does: blanks at line ends, tabs in C, lengths of functions and files.
+"""Checks what no formatter does: blanks at line ends, tabs in C, lengths of functions and files, lists in markdown.
 
     text.py FILE...       prints FILE:LINE: what is wrong; exit status 1 if there was anything
 """
@@ -30,6 +30,27 @@ def functions(lines):
             start = None
 
 
+# A list's item; and one that stands within a line, where it was joined to what is before it.
+ITEM = re.compile(r"(?:[0-9]+\.|[-*]) ")
+JOINED_ITEM = re.compile(r"[.:;] - [A-Z`]")
+
+
+def check_lists(lines):
+    """Yields (line, what is wrong) of markdown: an item's further lines are indented, so that the list goes on."""
+    code = in_item = False
+    for number, line in enumerate(lines, 1):
+        if line.lstrip().startswith("```"):
+            code = not code
+        if code or line.startswith(("|", "<!--", "#", "```")) or not line:
+            in_item = in_item and code
+            continue
+        if in_item and not line.startswith(" ") and not ITEM.match(line):
+            yield number, "goes on with a list's item, but is not indented as it is"
+        if JOINED_ITEM.search(line):
+            yield number, "an item of a list within a line"
+        in_item = bool(ITEM.match(line)) or (in_item and line.startswith(" "))
+
+
 def check_text(path, data):
     """Yields (line, what is wrong)."""
     try:
@@ -47,6 +68,8 @@ def check_text(path, data):
             yield number, "blanks at the end of the line"
         if "\t" in line and path.endswith((".c", ".cc", ".h", ".def")):
             yield number, "a tab; C is indented by four spaces"
+    if path.endswith(".md"):
+        yield from check_lists(lines)
     if path.endswith(CODE) and len(lines) > MAX_FILE:
         yield len(lines), f"{len(lines)} lines; {MAX_FILE} are the most a file may have"
     if path.endswith((".c", ".cc")):
