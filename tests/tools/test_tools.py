@@ -237,7 +237,7 @@ class Text(unittest.TestCase):
         self.assertEqual(self.wrong("a.c", b"a\n\xff\n"), ["2: is not UTF-8"])
 
     def test_lists(self):
-        self.assertEqual(self.wrong("a.md", "Text\n\n1. one\n   more\n   - of it\n     more\n2. two\n\nText: a - b\n"), [])
+        self.assertEqual(self.wrong("a.md", "1. one\n   more\n   - of it\n     more\n2. two\n\nText: a - b\n"), [])
         self.assertEqual(self.wrong("a.md", "1. one\n```\nnot one - A\n```\n\ntext\n| 1. - B |\n"), [])
         self.assertEqual(self.wrong("a.md", "1. one\nmore\n2. two\n"),
                          ["2: goes on with a list's item, but is not indented as it is"])
