@@ -166,12 +166,18 @@ class Unknown(Case):
             TensorDataset.__getitem__ = own
 
     def test_a_rule_in_place_of_pytorchs(self):
-        rules = getattr(torch.utils.data._utils.collate, "default_collate_fn_map", None)
-        if rules is None:
-            self.skipTest("this torch has no default_collate_fn_map")
+        rules = torch.utils.data._utils.collate.default_collate_fn_map
         for kind in (torch.Tensor, tuple):
             with self.subTest(kind), mock.patch.dict(rules, {kind: functools.partial(list)}):
-                self.assertIn("default_collate_fn_map has functions that are not", self.why(torch.arange(20)))
+                self.assertIn(f"default_collate_fn_map has a function for {kind.__name__} that is not PyTorch's own",
+                              self.why(torch.arange(20)))
+        with mock.patch.object(torch, "stack", lambda *args, **names: None):
+            self.assertIn("torch.stack is not PyTorch's own", self.why(torch.arange(20)))
+
+    def test_a_rule_for_what_c_does_not_know(self):
+        rules = torch.utils.data._utils.collate.default_collate_fn_map
+        with mock.patch.dict(rules, {Called: functools.partial(list)}):
+            self.assertEqual(len(list(DataLoader(torch.arange(20), native="require"))), 20)
 
     def test_what_a_worker_changes(self):
         def init(number):

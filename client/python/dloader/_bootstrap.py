@@ -200,19 +200,20 @@ def _save_states(source: Source, states: dict) -> None:
 class Job:
     """What the workers of a DataLoader do.
 
-    collate: None: the default rules, which C knows itself. init: worker_init_fn or None. base_seed:
+    collate: collate_fn, which makes batches if batched. init: worker_init_fn or None. base_seed:
     of the first epoch; the generators run on from there. states: as _dataset_state.to_send() says, or None.
     native: what is known of the dataset is done in C. pictures: how its pictures are, too
     (_native.pictures_of()), and stages of a pipeline; None: they are not. pads: batches are padded at once,
     if the dataset is known.
     """
 
-    def __init__(self, dataset: Any, iterable: bool, collate: Callable | None,
-                 init: Callable[[int], None] | None, base_seed: int, states: dict | None,
-                 native: bool = False, pictures: Any = None, pads: bool = False) -> None:
+    def __init__(self, dataset: Any, iterable: bool, collate: Callable,
+                 init: Callable[[int], None] | None, base_seed: int, states: dict | None, *,
+                 batched: bool = True, native: bool = False, pictures: Any = None, pads: bool = False) -> None:
         self.dataset = dataset
         self.iterable = iterable
         self.collate = collate
+        self.batched = batched
         self.init = init
         self.base_seed = base_seed
         self.states = states
@@ -234,6 +235,11 @@ class Job:
         self.padded = self._pad()
         self.numbered = self._number()
 
+    def knows_collate(self) -> bool:
+        """Whether C makes its batches of samples: the rules are PyTorch's, as of now."""
+        from . import _rules
+        return self.batched and _rules.why_not(self.collate) is None
+
     def _lower(self, in_worker: bool = False) -> Any:
         """What init() changes in a worker is not known before."""
         from . import _native
@@ -253,6 +259,8 @@ class Job:
     def _number(self, in_worker: bool = False) -> Any:
         from . import _native
         if not self.native or not self.iterable or (self.init is not None and not in_worker):
+            return None
+        if not self.knows_collate():
             return None
         return _native.numbered(self.dataset)
 
@@ -288,8 +296,7 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
     states = job.states
     place = worker if states is None else (worker + states["turn"]) % workers
     source = Source(place, workers, job.dataset, job.iterable)
-    if job.collate is not None:
-        source.collate = source.convert = job.collate
+    source.collate = source.convert = source.default_collate = job.collate  # type: ignore[method-assign]
     if states is None and source.iterable:
         # Its iterators may know their place, which shows when there is one.
         source.keeper = _states.Keeper(source.dataset)
@@ -299,6 +306,8 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
     try:
         if job.init is not None:
             job.init(place)
+        if job.knows_collate():
+            source.collate = None
         if states is not None:
             _save_states(source, states)
         else:

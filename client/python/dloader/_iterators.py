@@ -14,7 +14,6 @@ import weakref
 from typing import Any
 
 import torch
-from torch.utils.data._utils.collate import default_collate, default_convert
 
 from . import (_arguments, _bootstrap, _dataset_state, _datapipes, _device, _hosting, _keys, _label,
                _native, _order, _private, _reraise, _states, state)
@@ -94,12 +93,8 @@ class Connection:
 
 
 def _job(loader: Any, args: dict[str, int], states: dict | None) -> _bootstrap.Job:
-    collate = loader.collate_fn
-    # The workers know these two by themselves.
-    if collate is (default_collate if loader._auto_collation else default_convert):
-        collate = None
-    return _bootstrap.Job(loader.dataset, loader._is_iterable, collate,
-                          _datapipes.worker_init(loader), args["base_seed"], states,
+    return _bootstrap.Job(loader.dataset, loader._is_iterable, loader.collate_fn,
+                          _datapipes.worker_init(loader), args["base_seed"], states, batched=loader._auto_collation,
                           native=_native.is_on(loader), pictures=_native.pictures_of(loader),
                           pads=_native.pads(loader))
 

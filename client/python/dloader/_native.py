@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from torch.utils.data import dataset as _theirs
-from torch.utils.data._utils import collate as _collate
 
 from . import (
     _html,
@@ -28,6 +27,7 @@ from . import (
     _native_pictures,
     _native_streaming,
     _native_webdataset,
+    _rules,
 )
 from ._native_transforms import Unknown
 from ._native_transforms import name_of as _name
@@ -75,20 +75,10 @@ def _check_methods(dataset: Any) -> None:
         raise Unknown(f"this {_name(type(dataset))} has a __getitems__ of its own")
 
 
-def _other_collate(function: Any) -> Unknown:
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    return Unknown(f"collate_fn: {name} is not PyTorch's default_collate")
-
-
 def _check_collate(function: Any) -> None:
-    if _native_datasets.is_collator(function):
-        return
-    if function is not _collate.default_collate:
-        raise _other_collate(function)
-    for rule in getattr(_collate, "default_collate_fn_map", {}).values():
-        code = getattr(rule, "__code__", None)
-        if code is None or code.co_filename != _collate.__file__:
-            raise Unknown("collate_fn: default_collate_fn_map has functions that are not PyTorch's own")
+    why = _rules.changed_functions() if _native_datasets.is_collator(function) else _rules.why_not(function)
+    if why is not None:
+        raise Unknown(why)
 
 
 # ---- columns ------------------------------------------------------------------------------------
@@ -187,16 +177,18 @@ def lower(dataset: Any, collate: Any = None) -> Columns:
 
     collate: what makes its batches, if not default_collate: one that _check_collate() knows.
     """
+    if collate is not None:
+        _check_collate(collate)
+        if _rules.is_default(collate):
+            collate = None
     kind = type(dataset)
-    if collate is _collate.default_collate:
-        collate = None
     if _native_datasets.is_dataset(kind):
         return _native_datasets.lower(dataset, collate)
     if kind in (Subset, ConcatDataset):
         _check_methods(dataset)
         return (_subset if kind is Subset else _concat)(dataset, collate)
     if collate is not None:
-        raise _other_collate(collate)
+        raise Unknown(_rules.why_not(collate))
     if kind is torch.Tensor:
         _check_tensor(dataset, "the tensor")
         return Columns(((dataset,),), True, None, len(dataset))
@@ -293,7 +285,7 @@ def _is_pipeline(loader: Any) -> bool:
 
 
 def _how(loader: Any) -> _native_pictures.How:
-    bare = loader._auto_collation and loader.collate_fn is _collate.default_collate
+    bare = loader._auto_collation and _rules.why_not(loader.collate_fn) is None
     keeps = loader._options.cache and loader.num_workers > 0
     files = _native_pictures.files_of(loader.dataset) if keeps else 0
     return _native_pictures.How(bare, loader._options.fast, files)
