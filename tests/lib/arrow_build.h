@@ -134,6 +134,18 @@ static inline uint32_t build_field(struct build *b, const struct build_type **ty
     return field;
 }
 
+/* Field `id` of a table becomes a vector of one KeyValue. */
+static inline void build_pair(struct build *b, uint32_t table, unsigned id, const char *key,
+                              const char *value)
+{
+    uint32_t pairs = build_vector(b, 1, NULL, 4), pair = build_table(b);
+
+    build_ref(b, table, id, pairs);
+    build_item(b, pairs, 0, pair);
+    build_text(b, pair, 0, key);
+    build_text(b, pair, 1, value);
+}
+
 /* `columns` of them, with their children in preorder. `features`: of Hugging Face; NULL: none. */
 static inline uint32_t build_schema(struct build *b, const struct build_type *types, int columns,
                                     const char *features)
@@ -144,13 +156,8 @@ static inline uint32_t build_schema(struct build *b, const struct build_type *ty
     build_ref(b, schema, 1, fields);
     for (int i = 0; i < columns; i++)
         build_item(b, fields, (uint32_t)i, build_field(b, &types));
-    if (features) {
-        uint32_t pairs = build_vector(b, 1, NULL, 4), pair = build_table(b);
-        build_ref(b, schema, 2, pairs);
-        build_item(b, pairs, 0, pair);
-        build_text(b, pair, 0, "huggingface");
-        build_text(b, pair, 1, features);
-    }
+    if (features)
+        build_pair(b, schema, 2, "huggingface", features);
     return schema;
 }
 

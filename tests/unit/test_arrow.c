@@ -1,189 +1,11 @@
 /* Arrow IPC: files and streams, columns of each sort, what `datasets` writes, and what is refused.
  */
-#include "daemon/data/arrow/arrow.h"
 #include "daemon/data/arrow/flat.h"
 #include "daemon/data/lengths.h"
-#include "tests/lib/arrow_build.h"
-#include "tests/unit/data_files.h"
+#include "tests/unit/arrow_case.h"
 #include "tests/unit/fail_open.h"
-#include "tests/unit/taken.h"
 
-#include <errno.h>
 #include <sys/stat.h>
-
-static const struct sample_key key;
-static struct spec_file paths[2];
-
-/* ---- what is read --------------------------------------------------------------------------- */
-
-static struct spec_dataset spec_of(const char *path)
-{
-    paths[0].path = (char *)path;
-    return (struct spec_dataset){.kind = DATASET_ARROW,
-                                 .files = paths,
-                                 .n_files = 1,
-                                 .decode = true,
-                                 .image = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC}};
-}
-
-static void expect_refused(const struct spec_dataset *spec, const char *says)
-{
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-
-    assert_true(dataset_open(spec, &anywhere, &ds, &err) < 0);
-    assert_error_has(&err, says);
-    assert_true(strstr(err.path, spec->files[0].path) || strncmp(err.path, "dataset.", 8) == 0);
-}
-
-static void say_leaf(const struct tree_node *node, const void *data, char **at)
-{
-    static const char *const kinds[] = {[TREE_STRING] = "string", [TREE_BYTES] = "bytes"};
-
-    if (node->kind == TREE_DICT || node->kind == TREE_LIST) {
-        *at += sprintf(*at, "%s %u; ", node->kind == TREE_DICT ? "dict" : "list", node->children);
-        return;
-    }
-    *at +=
-        sprintf(*at, "%s", node->kind == TREE_TENSOR ? dtype_name(node->dtype) : kinds[node->kind]);
-    for (uint32_t i = 0; node->kind == TREE_TENSOR && i < node->ndim; i++)
-        *at += sprintf(*at, "%c%d", i ? ',' : ' ', (int)node->shape[i]);
-    for (uint64_t i = 0; i < node->nbytes; i++)
-        *at += sprintf(*at, "%s%02x", i ? "" : " ", ((const uint8_t *)data)[i]);
-    *at += sprintf(*at, "; ");
-}
-
-/* All nodes below the root, or the error. */
-static const char *sample_of(struct dataset *ds, uint64_t i)
-{
-    static char text[16384];
-    struct arena arena = {0};
-    struct sample sample = {.arena = &arena};
-    struct dl_error err = {0};
-    char *at = text;
-
-    text[0] = '\0';
-    if (dataset_get(ds, &key, i, &sample, &err) < 0)
-        snprintf(text, sizeof text, "error: %s", err.message);
-    else
-        for (uint32_t n = 1; n < sample.tree.count; n++)
-            say_leaf(&sample.tree.nodes[n], sample.data[n], &at);
-    sample_deinit(&sample);
-    arena_deinit(&arena);
-    return text;
-}
-
-static const char *opened_sample(const struct spec_dataset *spec, uint64_t i)
-{
-    struct dataset *ds = must_open(spec);
-    const char *text = sample_of(ds, i);
-
-    dataset_close(ds);
-    return text;
-}
-
-static const char *write_built(const char *name, const struct build *b)
-{
-    static char path[2][4200];
-    static unsigned turn;
-
-    harness_file(name, b->data, b->len);
-    snprintf(path[++turn % 2], sizeof path[0], "%s/%s", harness_tmpdir(), name);
-    return path[turn % 2];
-}
-
-/* ---- a table -------------------------------------------------------------------------------- */
-
-static const struct build_type types[] = {
-    {"id", 2, 64, 1, 0, 0},   {"name", 5, 0, 0, 0, 0},  {"tokens", 12, 0, 0, 1, 0},
-    {"item", 2, 32, 1, 0, 0}, {"pair", 16, 2, 0, 1, 0}, {"item", 3, 1, 0, 0, 0},
-    {"flag", 6, 0, 0, 0, 0},
-};
-enum { COLUMNS = 5 };
-
-/* Rows {1, "ab", [7, 8], [0.5, 1], true} and {-2, "", [], [2, 4], false}; `nulls`: the last is all
- * null. Offsets begin at `skip`, as those of slices do. */
-static struct build_batch *rows_of(bool nulls, uint32_t skip)
-{
-    static struct build_batch batch;
-    const int64_t ids[] = {1, -2};
-    const uint32_t names[] = {skip, skip + 2, skip + 2};
-    const int32_t tokens[] = {7, 8};
-    const uint8_t valid[] = {1}, flags[] = {1};
-    const float pairs[] = {0.5F, 1, 2, 4};
-    char text[64] = {0};
-
-    batch = (struct build_batch){0};
-    memcpy(text + skip, "ab", 2);
-    build_node(&batch, 2, nulls);
-    build_buffer(&batch, valid, nulls);
-    build_buffer(&batch, ids, sizeof ids);
-    build_node(&batch, 2, nulls);
-    build_buffer(&batch, valid, nulls);
-    build_buffer(&batch, names, sizeof names);
-    build_buffer(&batch, text, skip + 2);
-    build_node(&batch, 2, nulls);
-    build_buffer(&batch, valid, nulls);
-    build_buffer(&batch, (uint32_t[]){0, 2, 2}, 12);
-    build_node(&batch, 2, 0);
-    build_buffer(&batch, NULL, 0);
-    build_buffer(&batch, tokens, sizeof tokens);
-    build_node(&batch, 2, nulls);
-    build_buffer(&batch, valid, nulls);
-    build_node(&batch, 4, 0);
-    build_buffer(&batch, NULL, 0);
-    build_buffer(&batch, pairs, sizeof pairs);
-    build_node(&batch, 2, nulls);
-    build_buffer(&batch, valid, nulls);
-    build_buffer(&batch, flags, 1);
-    return &batch;
-}
-
-#define FIRST                                                                                     \
-    "int64 0100000000000000; string 6162; int32 2 0700000008000000; float32 2 0000003f0000803f; " \
-    "bool 01; "
-#define SECOND "int64 feffffffffffffff; string; int32 0; float32 2 0000004000008040; bool 00; "
-
-static struct build *stream_of(bool nulls, uint32_t batches)
-{
-    static struct build b;
-
-    b = (struct build){.len = 0};
-    build_add_schema(&b, types, COLUMNS, NULL);
-    for (uint32_t i = 0; i < batches; i++)
-        build_add_batch(&b, rows_of(nulls, i), 2);
-    return &b;
-}
-
-static struct build *file_of(uint32_t batches)
-{
-    static struct build b;
-    uint32_t at[8];
-
-    b = (struct build){.len = 0};
-    build_put(&b, "ARROW1\0", 8);
-    build_add_schema(&b, types, COLUMNS, NULL);
-    for (uint32_t i = 0; i < batches; i++)
-        at[i] = build_add_batch(&b, rows_of(false, 0), 2);
-    build_put(&b, "\xff\xff\xff\xff\0\0\0", 8);
-    build_add_footer(&b, types, COLUMNS, at, batches);
-    return &b;
-}
-
-static void expect_rows(const struct spec_dataset *spec, uint64_t n)
-{
-    struct dataset *ds = must_open(spec);
-    struct sample sample = {0};
-
-    assert_int_equal(ds->length, n);
-    for (uint64_t i = n; i-- > 0;) {
-        assert_string_equal(sample_of(ds, i), i % 2 ? SECOND : FIRST);
-        dataset_expect(ds, i);
-    }
-    assert_int_equal(ds->ops->get(ds, &key, n, &sample, NULL), -ERANGE);
-    dataset_expect(ds, n);
-    dataset_close(ds);
-}
 
 static void test_streams_and_files(void **state)
 {
@@ -565,123 +387,6 @@ static void test_other_columns(void **state)
     assert_error_has(&err, "its column id is of another type than in");
 }
 
-/* As LZ4's frame of one block that is not compressed; the sum is of the head's two bytes. */
-static size_t make_frame(const uint8_t *data, uint32_t len, uint8_t *out)
-{
-    uint32_t block = len | 0x80000000;
-
-    memcpy(out, "\x04\x22\x4d\x18\x60\x40\x82", 7);
-    memcpy(out + 7, &block, 4);
-    memcpy(out + 11, data, len);
-    memset(out + 11 + len, 0, 4);
-    return 15 + len;
-}
-
-/* Every other buffer by a frame, the others as they are, each behind its length. */
-static const struct build_batch *packed_of(const struct build_batch *plain)
-{
-    static struct build_batch batch;
-
-    batch = (struct build_batch){.n_nodes = plain->n_nodes};
-    memcpy(batch.nodes, plain->nodes, sizeof batch.nodes);
-    for (uint32_t i = 0; i < plain->n_buffers; i++) {
-        const uint8_t *data = plain->body.data + plain->buffers[2 * i];
-        int64_t len = plain->buffers[2 * i + 1], head = i % 2 ? -1 : len;
-        uint8_t out[256];
-        memcpy(out, &head, 8);
-        memcpy(out + 8, data, (size_t)len);
-        if (len == 0)
-            build_buffer(&batch, NULL, 0);
-        else if (i % 2 == 0)
-            build_buffer(&batch, out, 8 + make_frame(data, (uint32_t)len, out + 8));
-        else
-            build_buffer(&batch, out, 8 + (size_t)len);
-    }
-    return &batch;
-}
-
-/* Batches that say they are compressed by `codec`: 0 lz4, 1 zstd. */
-static struct build *packed_stream(const struct build_batch *batch, int codec, int batches)
-{
-    static struct build b, m;
-
-    b.len = 0;
-    build_add_schema(&b, types, COLUMNS, NULL);
-    for (int i = 0; i < batches; i++) {
-        m.len = 0;
-        uint32_t root = build_root(&m, 3, batch->body.len), records = build_records(&m, batch, 2);
-        build_ref(&m, root, 2, records);
-        uint32_t compression = build_table(&m);
-        build_int(&m, compression, 0, codec);
-        build_ref(&m, records, 3, compression);
-        build_message(&b, &m, &batch->body);
-    }
-    return &b;
-}
-
-static void test_compressed(void **state)
-{
-    static struct spec_field field = {(char *)"x", (char *)"tokens"};
-    struct spec_dataset spec =
-        spec_of(write_built("packed", packed_stream(packed_of(rows_of(false, 0)), 0, 3)));
-
-    (void)state;
-    expect_rows(&spec, 6); /* one batch is kept at a time */
-    spec.cache = 1 << 20;
-    expect_rows(&spec, 6);
-    spec.fields = &field;
-    spec.n_fields = 1;
-    assert_string_equal(opened_sample(&spec, 0), "int32 2 0700000008000000; ");
-    spec = spec_of(write_built("raw", packed_stream(rows_of(false, 0), 0, 1)));
-    assert_non_null(strstr(opened_sample(&spec, 0), "does not have the buffers of its schema's"));
-    struct build_batch bad = *packed_of(rows_of(false, 0));
-    uint8_t *text = bad.body.data + bad.buffers[2 * 4];
-    text[8] ^= 1; /* of the frame's mark */
-    spec = spec_of(write_built("mark", packed_stream(&bad, 0, 1)));
-    assert_non_null(strstr(opened_sample(&spec, 0), "has a buffer that cannot be unpacked; it is"));
-    text[5] = 1; /* of its length */
-    spec = spec_of(write_built("large", packed_stream(&bad, 0, 1)));
-    assert_non_null(
-        strstr(opened_sample(&spec, 0), "claims to unpack to more than its compressed bytes can"));
-    text[5] = 0;
-    spec = spec_of(write_built("zstd", packed_stream(&bad, 1, 1)));
-    assert_non_null(strstr(opened_sample(&spec, 0), "unpack"));
-    spec = spec_of(write_built("other", packed_stream(rows_of(false, 0), 7, 1)));
-    assert_non_null(strstr(opened_sample(&spec, 0), "has no metadata that can be read"));
-}
-
-/* The sample or an error; what is read of a damaged file is in it, or the sanitizers tell. */
-static void read_all(const struct spec_dataset *spec)
-{
-    struct dataset *ds = NULL;
-    struct dl_error err = {0};
-    int r = dataset_open(spec, &anywhere, &ds, &err);
-
-    if (r < 0) {
-        assert_int_equal(r, -err.code);
-        assert_non_null(strstr(err.path, spec->files[0].path));
-        return;
-    }
-    for (uint64_t i = 0; i < min_u64(ds->length, 8); i++)
-        (void)sample_of(ds, i);
-    dataset_close(ds);
-}
-
-/* What is compressed as well: a length that is another one allocates nothing that cannot be. */
-static void test_damaged_packed(void **state)
-{
-    struct build good = *packed_stream(packed_of(rows_of(true, 0)), 0, 1);
-
-    (void)state;
-    for (size_t at = 0; at < good.len; at += harness_stride()) {
-        static struct build bad;
-        bad = good;
-        bad.data[at] ^= at % 2 ? 0x81 : 0x10;
-        struct spec_dataset spec = spec_of(write_built("flipped", &bad));
-        read_all(&spec);
-    }
-}
-
 static void test_damaged(void **state)
 {
     struct build good = *file_of(1);
@@ -719,14 +424,12 @@ static void test_offsets(void **state)
     }
 }
 
-/* Each allocation of ours fails once, while plain and compressed batches are opened and read. */
+/* Each allocation of ours fails once, while batches are opened and read. */
 static void test_out_of_memory(void **state)
 {
     struct spec_dataset spec = spec_of(write_built("memory", stream_of(false, 9)));
 
     (void)state;
-    expect_memory_failures(&spec, 10);
-    spec = spec_of(write_built("memory", packed_stream(packed_of(rows_of(false, 0)), 0, 2)));
     expect_memory_failures(&spec, 10);
 }
 
@@ -772,9 +475,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_cached),
     cmocka_unit_test(test_types_that_are_refused),
     cmocka_unit_test(test_other_columns),
-    cmocka_unit_test(test_compressed),
     cmocka_unit_test(test_damaged),
-    cmocka_unit_test(test_damaged_packed),
     cmocka_unit_test(test_offsets),
     cmocka_unit_test(test_out_of_memory),
     cmocka_unit_test(test_flat),

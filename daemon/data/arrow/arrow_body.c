@@ -8,8 +8,11 @@
 enum {
     DICTIONARY_RECORDS = 1,
     COMPRESSION_CODEC = 0,
+    COMPRESSION_METHOD,
+    METHOD_BUFFER = 0, /* each by itself */
     CODEC_LZ4 = 0,
     CODEC_ZSTD = 1,
+    CODEC_OTHER,
     LENGTH = 8, /* before what is compressed; -1: it is not */
     RATIO = 1024,
 };
@@ -45,11 +48,37 @@ struct flat_table arrow_body_records(struct arrow_message *message)
                : message->header;
 }
 
+/* How Arrow 0.17 named the codec, which came before the field in the batch; NULL: it did not. */
+static const char *body_old_codec(struct arrow_message *message, uint32_t *ret_len)
+{
+    return message->is_version_4 ? arrow_pair(&message->flat, &message->pairs,
+                                              "ARROW:experimental_compression", ret_len)
+                                 : NULL;
+}
+
 bool arrow_body_is_packed(struct arrow_message *message)
 {
     struct flat_table records = arrow_body_records(message);
+    uint32_t len;
 
-    return flat_sub(&message->flat, &records, RECORDS_COMPRESSION).at != 0;
+    return flat_sub(&message->flat, &records, RECORDS_COMPRESSION).at != 0 ||
+           body_old_codec(message, &len);
+}
+
+static int64_t body_codec(struct arrow_message *message, struct flat_table *records)
+{
+    struct flat *flat = &message->flat;
+    struct flat_table compression = flat_sub(flat, records, RECORDS_COMPRESSION);
+    uint32_t len = 0;
+    const char *old = body_old_codec(message, &len);
+
+    if (compression.at != 0)
+        return flat_int(flat, &compression, COMPRESSION_METHOD, 1, METHOD_BUFFER) == METHOD_BUFFER
+                   ? flat_int(flat, &compression, COMPRESSION_CODEC, 1, CODEC_LZ4)
+                   : CODEC_OTHER;
+    if (old && len == 3 && strncasecmp(old, "lz4", len) == 0)
+        return CODEC_LZ4;
+    return old && len == 4 && strncasecmp(old, "zstd", len) == 0 ? CODEC_ZSTD : CODEC_OTHER;
 }
 
 uint64_t arrow_body_most(const struct arrow_message *message)
@@ -180,14 +209,17 @@ int arrow_body_unpack(const struct arrow_view *view, struct arrow_message *messa
     struct body_making m = {.view = view, .message = message, .err = err};
     struct flat *flat = &message->flat;
     struct flat_table records = arrow_body_records(message);
-    struct flat_table compression = flat_sub(flat, &records, RECORDS_COMPRESSION);
     int r;
 
-    m.codec = flat_int(flat, &compression, COMPRESSION_CODEC, 1, CODEC_LZ4);
+    m.codec = body_codec(message, &records);
     m.buffers = flat_vector(flat, &records, RECORDS_BUFFERS, RECORDS_BUFFER_BYTES);
     m.variadic = flat_vector(flat, &records, RECORDS_VARIADIC, 8);
-    if (flat->bad || (m.codec != CODEC_LZ4 && m.codec != CODEC_ZSTD))
+    if (flat->bad)
         return body_refuse(&m, "has no metadata that can be read");
+    if (m.codec != CODEC_LZ4 && m.codec != CODEC_ZSTD)
+        return dl_error_set(err, ENOTSUP, view->path,
+                            "is compressed neither by LZ4's frames nor by zstd; write it again "
+                            "with one of these");
     m.body.data = calloc(max_u64(m.buffers.n, 1), RECORDS_BUFFER_BYTES);
     if (!m.body.data)
         return dl_error_set(err, ENOMEM, view->path, "out of memory for a batch");

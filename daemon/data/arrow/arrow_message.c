@@ -7,6 +7,9 @@ enum {
     MESSAGE_TYPE,
     MESSAGE_HEADER,
     MESSAGE_BODY_BYTES,
+    MESSAGE_PAIRS,
+    KEY_VALUE_KEY = 0,
+    KEY_VALUE_VALUE,
     FOOTER_SCHEMA = 1,
     FOOTER_DICTIONARIES,
     FOOTER_RECORDS,
@@ -78,6 +81,8 @@ int arrow_message_read(const struct arrow_view *view, uint64_t at, struct arrow_
     message.type = flat_int(&message.flat, &root, MESSAGE_TYPE, 1, 0);
     int64_t version = flat_int(&message.flat, &root, MESSAGE_VERSION, 2, 0);
     message.header = flat_sub(&message.flat, &root, MESSAGE_HEADER);
+    message.is_version_4 = version == VERSION_4;
+    message.pairs = flat_vector(&message.flat, &root, MESSAGE_PAIRS, 4);
     int64_t body = flat_int(&message.flat, &root, MESSAGE_BODY_BYTES, 8, 0);
     uint64_t begin = metadata + message.flat.bytes;
     if (message.flat.bad || root.at == 0 || message.header.at == 0)
@@ -94,6 +99,21 @@ int arrow_message_read(const struct arrow_view *view, uint64_t at, struct arrow_
     message.end = begin + (uint64_t)body;
     *ret = message;
     return 0;
+}
+
+const char *arrow_pair(struct flat *flat, const struct flat_vector *pairs, const char *key,
+                       uint32_t *ret_len)
+{
+    size_t key_len = strlen(key);
+
+    for (uint32_t i = 0; i < pairs->n; i++) {
+        struct flat_table pair = flat_item(flat, pairs, i);
+        uint32_t len;
+        const char *own = flat_string(flat, &pair, KEY_VALUE_KEY, &len);
+        if (own && len == key_len && memcmp(own, key, len) == 0)
+            return flat_string(flat, &pair, KEY_VALUE_VALUE, ret_len);
+    }
+    return NULL;
 }
 
 bool arrow_is_file(const struct arrow_view *view)

@@ -33,6 +33,8 @@ struct arrow_message {
     struct flat flat; /* the metadata, in the view */
     int64_t type;     /* enum arrow_header, or another that is none of ours */
     struct flat_table header;
+    struct flat_vector pairs; /* of keys and values: arrow_pair() */
+    bool is_version_4;        /* of Arrow before 1.0 */
     const uint8_t *body;
     uint64_t body_bytes;
 };
@@ -42,6 +44,10 @@ struct arrow_message {
 /* The message at byte `at`. 0; ARROW_END; or -EINVAL with `err`: damaged, or cut. */
 int _nodiscard_ arrow_message_read(const struct arrow_view *view, uint64_t at,
                                    struct arrow_message *ret, struct dl_error *err);
+
+/* The value of a key, of a vector of KeyValue tables; NULL: it has none. Not terminated. */
+const char *arrow_pair(struct flat *flat, const struct flat_vector *pairs, const char *key,
+                       uint32_t *ret_len);
 
 /* -EINVAL: what is wrong with a batch, such as "has a buffer that lies outside of it". */
 int _nodiscard_ arrow_batch_refuse(const struct arrow_view *view,

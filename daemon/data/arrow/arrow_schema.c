@@ -1,5 +1,6 @@
 #include "daemon/data/arrow/arrow_schema.h"
 
+#include "daemon/data/arrow/arrow_message.h"
 #include "proto/dtype.h"
 #include "proto/limits.h"
 
@@ -15,8 +16,6 @@ enum {
     FIELD_TYPE,
     FIELD_DICTIONARY,
     FIELD_CHILDREN,
-    KEY_VALUE_KEY = 0,
-    KEY_VALUE_VALUE,
     ENCODING_ID = 0,
     ENCODING_INDEX,
 };
@@ -260,21 +259,6 @@ static int arrow_schema_read_field(const struct arrow_schema_walk *walk,
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
-static void arrow_schema_read_metadata(struct flat *flat, const struct flat_table *schema,
-                                       struct arrow_schema *ret)
-{
-    static const char wanted[] = "huggingface";
-    struct flat_vector pairs = flat_vector(flat, schema, SCHEMA_METADATA, 4);
-
-    for (uint32_t i = 0; i < pairs.n; i++) {
-        struct flat_table pair = flat_item(flat, &pairs, i);
-        uint32_t len;
-        const char *key = flat_string(flat, &pair, KEY_VALUE_KEY, &len);
-        if (key && len == sizeof wanted - 1 && memcmp(key, wanted, len) == 0)
-            ret->features = flat_string(flat, &pair, KEY_VALUE_VALUE, &ret->features_len);
-    }
-}
-
 int arrow_schema_read(struct flat *flat, const struct flat_table *schema, const char *path,
                       struct arrow_schema *ret, struct dl_error *err)
 {
@@ -290,7 +274,8 @@ int arrow_schema_read(struct flat *flat, const struct flat_table *schema, const 
         struct flat_table column = flat_item(flat, &columns, i);
         r = arrow_schema_read_field(&walk, &column, 0);
     }
-    arrow_schema_read_metadata(flat, schema, &found);
+    struct flat_vector pairs = flat_vector(flat, schema, SCHEMA_METADATA, 4);
+    found.features = arrow_pair(flat, &pairs, "huggingface", &found.features_len);
     if (r == 0 && (flat->bad || schema->at == 0))
         r = arrow_schema_refuse(&walk, "is damaged; write the file again");
     if (r < 0)
