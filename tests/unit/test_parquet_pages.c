@@ -40,6 +40,63 @@ static struct leaves leaves_of(struct dataset *ds, uint64_t index)
     return leaves;
 }
 
+/* As the numbers i of given rows are: the first error. */
+static int read_numbers(struct dataset *ds, const uint64_t *rows, size_t n, int64_t *got,
+                        struct dl_error *err)
+{
+    size_t bad;
+
+    return ds->ops->read_rows(ds, &key, rows, n, (void *[]){got}, &bad, err);
+}
+
+/* The head of the one page of plain_v2, of four numbers. */
+enum { PLAIN_PACKED = 9, PLAIN_MARK = 23, PLAIN_BODY = 28 };
+
+/* Whether a page is compressed: as it says, unless its sizes or its writer tell better. */
+static void test_marks_of_pages(void **state)
+{
+    static const uint8_t equal[] = {32, 27 << 2, 7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0,
+                                    0,  0,       9, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 1, 8};
+    static const uint8_t shorter[] = {32, 7 << 2, 7, 0, 0, 0, 0, 0, 0, 0, 23 << 2 | 2, 8, 0};
+    static const struct {
+        bool old, says_packed;
+        const uint8_t *body; /* NULL: as it is in the file */
+        uint8_t bytes;
+        int64_t last; /* 0: it cannot be unpacked */
+    } rows[] = {
+        {false, false, NULL, 32, -1}, {false, true, NULL, 32, 0},     {true, false, NULL, 32, 0},
+        {false, true, equal, 32, 5},  {false, false, shorter, 13, 7}, {false, true, shorter, 13, 7},
+        {true, false, equal, 32, 5},  {true, false, shorter, 13, 7},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct bytes b = corpus("plain_v2");
+        uint8_t *writer = memmem(b.data, b.len, "parquet-cpp-arrow version", 25);
+        struct dl_error err = {0};
+        struct dataset *ds = NULL;
+        int64_t got[4], last;
+        assert_non_null(writer);
+        assert_int_equal(b.data[PLAIN_MARK], 0x12);
+        memcpy(&last, b.data + PLAIN_BODY + 24, sizeof last);
+        b.data[PLAIN_MARK] = rows[i].says_packed ? 0x11 : 0x12;
+        b.data[PLAIN_PACKED] = (uint8_t)(2 * rows[i].bytes);
+        if (rows[i].body)
+            memcpy(b.data + PLAIN_BODY, rows[i].body, rows[i].bytes);
+        if (rows[i].old)
+            memcpy(writer, "parquet-cpp version 1.5.1", 25);
+        struct spec_dataset spec = spec_of(&b, "marks");
+        assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
+        int r = read_numbers(ds, (const uint64_t[]){0, 1, 2, 3}, 4, got, &err);
+        assert_int_equal(r, rows[i].last ? 0 : -EINVAL);
+        if (r < 0)
+            assert_error_has(&err, "page 0: it cannot be unpacked");
+        else
+            assert_int_equal(got[3], rows[i].last < 0 ? last : rows[i].last);
+        dataset_close(ds);
+    }
+}
+
 /* With no room for all of them, samples in any order are those that whole groups give. */
 static void test_pages_are_equal(void **state)
 {
@@ -67,15 +124,6 @@ static void test_pages_are_equal(void **state)
         }
         dataset_close(ds);
     }
-}
-
-/* As the numbers i of given rows are: the first error. */
-static int read_numbers(struct dataset *ds, const uint64_t *rows, size_t n, int64_t *got,
-                        struct dl_error *err)
-{
-    size_t bad;
-
-    return ds->ops->read_rows(ds, &key, rows, n, (void *[]){got}, &bad, err);
 }
 
 /* Only the page in need is read: a byte of another one may be wrong. A group whose rows are asked
@@ -224,9 +272,8 @@ static void test_shared(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_pages_are_equal),
-    cmocka_unit_test(test_pages_in_need),
-    cmocka_unit_test(test_pages_damaged),
+    cmocka_unit_test(test_marks_of_pages), cmocka_unit_test(test_pages_are_equal),
+    cmocka_unit_test(test_pages_in_need),  cmocka_unit_test(test_pages_damaged),
     cmocka_unit_test(test_shared),
 };
 

@@ -121,6 +121,15 @@ static int chunk_make_room(struct chunk_decoding *d)
 
 /* ---- pages ---------------------------------------------------------------------------------- */
 
+/* How a page is compressed. That of version 2 may say that it is not, which holds where its writer
+ * knew and its sizes agree. */
+static uint32_t chunk_codec(const struct chunk_decoding *d, const struct parquet_page *page)
+{
+    bool plain = !page->is_packed && !d->chunk->packs_all && page->bytes == page->packed_bytes;
+
+    return plain ? PARQUET_PLAIN : d->chunk->codec;
+}
+
 /*
  * The bytes of a page behind its first `plain` ones, unpacked. Where slices may point into them
  * they stay; as they are in the file, they are mapped anyhow.
@@ -128,7 +137,7 @@ static int chunk_make_room(struct chunk_decoding *d)
 static int chunk_unpack(struct chunk_decoding *d, const struct parquet_page *page, uint32_t plain,
                         const uint8_t **ret, uint64_t *ret_bytes)
 {
-    uint32_t codec = page->is_packed ? d->chunk->codec : PARQUET_PLAIN;
+    uint32_t codec = chunk_codec(d, page);
     char text[96];
 
     if (plain > page->packed_bytes || plain > page->bytes)

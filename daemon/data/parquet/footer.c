@@ -286,7 +286,7 @@ static int footer_read_chunks(struct footer_reading *rd, struct thrift *t,
     int r = 0;
 
     for (uint32_t i = 0; i < n && !t->bad && r == 0; i++) {
-        struct parquet_chunk chunk = {0};
+        struct parquet_chunk chunk = {.packs_all = rd->footer->packs_all};
         bool elsewhere;
         footer_read_chunk(t, &chunk, &elsewhere);
         if (wanted == rd->n_leaves || rd->leaves[wanted] != i || t->bad)
@@ -355,6 +355,16 @@ static int footer_read_groups(struct footer_reading *rd, struct thrift *t,
 
 /* ---- the footer ----------------------------------------------------------------------------- */
 
+/* parquet-cpp before 2.0, which is Arrow before 3.0: its pages of version 2 (ARROW-10353). */
+static bool footer_packs_all(struct thrift_text writer)
+{
+    static const char name[] = "parquet-cpp version ";
+    const size_t len = sizeof name - 1;
+
+    return writer.bytes > len + 1 && memcmp(writer.data, name, len) == 0 &&
+           (writer.data[len] == '0' || writer.data[len] == '1') && writer.data[len + 1] == '.';
+}
+
 static int footer_read_field(struct footer_reading *rd, struct thrift *t,
                              const struct thrift_field *field)
 {
@@ -365,6 +375,8 @@ static int footer_read_field(struct footer_reading *rd, struct thrift *t,
         return footer_read_groups(rd, t, field);
     if (field->id == 3 && !rd->groups)
         rd->footer->rows = (uint64_t)thrift_int(t, field);
+    else if (field->id == 6 && !rd->groups)
+        rd->footer->packs_all = footer_packs_all(thrift_text(t, field));
     else
         thrift_skip(t, field);
     return 0;

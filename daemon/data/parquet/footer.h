@@ -56,6 +56,7 @@ struct parquet_chunk {    /* one column of a row group */
     uint64_t index_bytes; /* of so many; 0: it has none in the file */
     uint32_t codec;
     uint32_t type;
+    bool packs_all;                     /* as the footer */
     struct thrift_text least, greatest; /* of its values, as they are stored; NULL: not known */
 };
 
@@ -69,6 +70,7 @@ struct parquet_footer {
     struct parquet_element *elements; /* owned */
     uint32_t n_elements;
     uint64_t rows;
+    bool packs_all; /* its writer compressed pages of which it said that they are not */
     struct parquet_row_group *groups; /* owned; of parquet_footer_groups() */
     uint32_t n_groups;
     struct parquet_chunk
