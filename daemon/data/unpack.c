@@ -202,7 +202,7 @@ int unpack(enum compression compression, const uint8_t *data, uint64_t bytes, ui
 
 /* ---- into memory of a known size ------------------------------------------------------------ */
 
-/* Of one member: both sizes are below 4 GiB. */
+/* Of one member or several: both sizes are below 4 GiB. */
 static int unpack_inflate_exactly(const uint8_t *data, uint32_t bytes, uint8_t *ret, uint32_t room)
 {
     z_stream z = {.next_in = (Bytef *)data, .avail_in = bytes, .avail_out = room};
@@ -212,6 +212,8 @@ static int unpack_inflate_exactly(const uint8_t *data, uint32_t bytes, uint8_t *
     if (inflateInit2(&z, 15 + 32) != Z_OK)
         return -ENOMEM;
     int r = inflate(&z, Z_FINISH);
+    while (r == Z_STREAM_END && z.avail_in > 0 && inflateReset(&z) == Z_OK)
+        r = inflate(&z, Z_FINISH);
     inflateEnd(&z);
     if (r == Z_MEM_ERROR)
         return -ENOMEM;

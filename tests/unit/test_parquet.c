@@ -18,6 +18,13 @@
 
 /* ---- compression ---------------------------------------------------------------------------- */
 
+/* Members of gzip, of 22, 20 and 23 bytes. */
+#define GZIP_HEAD  "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03"
+#define GZIP_AB    GZIP_HEAD "\x4b\x4c\x02\x00\x6d\x48\x83\x9e\x02\x00\x00\x00"
+#define GZIP_EMPTY GZIP_HEAD "\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+#define GZIP_CDE   GZIP_HEAD "\x4b\x4e\x49\x05\x00\x1f\x97\x99\x89\x03\x00\x00\x00"
+enum { GZIP_BYTES = 22 };
+
 static void test_lz(void **state)
 {
     static const struct {
@@ -27,6 +34,10 @@ static void test_lz(void **state)
         const char *wanted; /* NULL: corrupt */
     } rows[] = {
         {PARQUET_SNAPPY, "\x05\x10hello", 7, "hello"},
+        {PARQUET_GZIP, GZIP_AB, GZIP_BYTES, "ab"},
+        {PARQUET_GZIP, GZIP_AB GZIP_EMPTY GZIP_CDE, 3 * GZIP_BYTES - 1, "abcde"},
+        {PARQUET_GZIP, GZIP_AB "\x1f\x8b", GZIP_BYTES + 2, NULL},
+        {PARQUET_GZIP, GZIP_AB "ab", GZIP_BYTES + 2, NULL},
         {PARQUET_SNAPPY, "\x05\xf0\x04hello", 8, "hello"},
         {PARQUET_SNAPPY,
          "\x08\x04"
@@ -481,6 +492,44 @@ static void test_wrong_sum(void **state)
     assert_true(found > 100);
 }
 
+/* Footers that other readers take: a root with a type, and no number of rows. */
+static void test_footers(void **state)
+{
+    static const struct {
+        bool root_has_type;
+        uint8_t rows; /* twice as many: 4 is what there is */
+        const char *says;
+    } rows[] = {
+        {true, 8, NULL},
+        {false, 0, NULL},
+        {true, 0, NULL},
+        {false, 6, "another number of rows than its row groups"},
+        {false, 10, "another number of rows than its row groups"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct bytes b = corpus("plain_v2");
+        uint8_t *root = memmem(b.data, b.len, "\x35\0\x18\x06schema", 10);
+        uint8_t *count = memmem(b.data, b.len, "\x16\x08\x19\x1c", 4);
+        struct dl_error err = {0};
+        uint64_t n;
+        assert_true(root && count);
+        count[1] = rows[i].rows;
+        if (rows[i].root_has_type) { /* field 1, so that field 3 is two ahead */
+            memmove(root + 2, root, (size_t)(b.data + b.len - root));
+            memcpy(root, "\x15\0\x25", 3);
+            b.len += 2;
+            b.data[b.len - 8] += 2; /* the footer's length */
+        }
+        struct spec_dataset spec = spec_of(&b, "footer");
+        assert_int_equal(read_all(&spec, &n, &err), rows[i].says ? -EINVAL : 0);
+        assert_int_equal(n, rows[i].says ? 0 : 4);
+        if (rows[i].says)
+            assert_error_has(&err, rows[i].says);
+    }
+}
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -596,8 +645,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_filter),  cmocka_unit_test(test_whole),
     cmocka_unit_test(test_values),  cmocka_unit_test(test_cut),
     cmocka_unit_test(test_damaged), cmocka_unit_test(test_wrong_sum),
-    cmocka_unit_test(test_refused), cmocka_unit_test(test_memory),
-    cmocka_unit_test(test_structs),
+    cmocka_unit_test(test_footers), cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_memory),  cmocka_unit_test(test_structs),
 };
 
 TEST_MAIN(tests)

@@ -141,10 +141,11 @@ static void footer_read_element(struct thrift *t, struct parquet_element *e)
     }
     thrift_end(t, saved);
     footer_set_converted(e, converted);
-    e->type = (uint32_t)type;
-    /* A group that has nothing is written without a type as well. */
+    /* What has children is a group, whatever type its writer gave it. A group that has nothing is
+     * written without a type as well. */
+    e->type = e->children > 0 ? PARQUET_GROUP : (uint32_t)type;
     if (type < 0 || type > PARQUET_GROUP || e->repetition > PARQUET_REPEATED ||
-        e->type_length > INT32_MAX || (e->children > 0 && type != PARQUET_GROUP))
+        e->type_length > INT32_MAX)
         t->bad = true;
 }
 
@@ -454,9 +455,10 @@ int parquet_footer_groups(struct parquet_footer *footer, const uint32_t *leaves,
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < footer->n_groups; i++)
-        if (add_overflows(rows, footer->groups[i].rows, &rows) || rows > footer->rows)
-            break;
-    if (rows != footer->rows)
+        if (add_overflows(rows, footer->groups[i].rows, &rows))
+            return footer_damaged(path, "has more rows than can be counted", err);
+    /* Some writers leave the sum to the reader. */
+    if (rows != footer->rows && footer->rows > 0)
         return footer_damaged(path, "has another number of rows than its row groups", err);
     return 0;
 }
