@@ -56,8 +56,17 @@ static void test_cells(void **state)
         {"a\"b,c\"\n", "a\"b|c\"/"}, /* not at the beginning: characters like others */
         {"\"a\"\r\n\"b\"\r\n", "a/b/"},
         {"\"a\"x,b\n", "a!|b/"},
-        {"a\rb,c\n", "a\rb|c/"},
         {"\r\n", "/"},
+        /* A row ends with LF, CR LF or CR, each as if the others were not there. */
+        {"a\rb,c\n", "a/b|c/"},
+        {"a,b\rc,d\re,f", "a|b/c|d/e|f/"},
+        {"a\r\nb\rc\nd\r", "a/b/c/d/"},
+        {"a\r\r\nb", "a//b/"},
+        {"a\n\rb", "a//b/"},
+        {"a,\r,b\r", "a|/|b/"},
+        {"\"a\rb\",\"c\r\nd\"\r\"e\nf\"\r", "a\rb|c\r\nd/e\nf/"},
+        {"\"a\"x\rb", "a!/b/"},
+        {"longer than eight,and\ranother,row\n", "longer than eight|and/another|row/"},
     };
 
     (void)state;
@@ -257,6 +266,55 @@ static void test_columns(void **state)
     dataset_close(ds);
 }
 
+/* Each way to end a row, mixed: the same rows of numbers, and lines as editors count them. */
+static void test_row_ends(void **state)
+{
+    static const char *const texts[] = {
+        "a,b\r1,2\r3,4\r",     "a,b\n1,2\r3,4\n", "a,b\r\n1,2\r3,4", "\r\ra,b\r\r\n1,2\n\r3,4\r\r",
+        "a,b\r\n1,2\n3,4\r\n",
+    };
+    static const uint64_t indices[] = {0, 1};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        struct spec_dataset spec = spec_of("ends.csv", texts[i]);
+        struct dataset *ds = must_open(&spec);
+        int64_t a[2], b[2];
+        size_t bad;
+        struct dl_error err = {0};
+        assert_int_equal(ds->length, 2);
+        assert_int_equal(ds->ops->read_rows(ds, &key, indices, 2, (void *[]){a, b}, &bad, &err), 0);
+        assert_true(a[0] == 1 && b[0] == 2 && a[1] == 3 && b[1] == 4);
+        dataset_close(ds);
+    }
+}
+
+/* As pandas writes an index, and reads it. */
+static void test_columns_without_names(void **state)
+{
+    static struct spec_field fields[] = {{(char *)"x", (char *)"Unnamed: 2"},
+                                         {(char *)"y", (char *)"a.b"}};
+    struct spec_dataset spec = spec_of("index.csv", ",a.b,\"\"\n0,5,x\n1,6,y\n");
+    struct dataset *ds = must_open(&spec);
+    struct taken t;
+
+    (void)state;
+    assert_int_equal(take(ds, &key, 1, &t), 0);
+    expect_node(&t.sample, 1, "Unnamed: 0", TREE_TENSOR, DL_DTYPE_INT64, &(int64_t){1}, 8);
+    expect_node(&t.sample, 2, "a.b", TREE_TENSOR, DL_DTYPE_INT64, &(int64_t){6}, 8);
+    expect_node(&t.sample, 3, "Unnamed: 2", TREE_STRING, 0, "y", 1);
+    drop(&t);
+    dataset_close(ds);
+    spec.fields = fields;
+    spec.n_fields = 2;
+    ds = must_open(&spec);
+    assert_int_equal(take(ds, &key, 0, &t), 0);
+    expect_node(&t.sample, 1, "x", TREE_STRING, 0, "x", 1);
+    expect_node(&t.sample, 2, "y", TREE_TENSOR, DL_DTYPE_INT64, &(int64_t){5}, 8);
+    drop(&t);
+    dataset_close(ds);
+}
+
 /* Numbers alone, of types that the spec says, of two files, without names. */
 static void test_rows(void **state)
 {
@@ -308,6 +366,7 @@ static void test_bad_rows(void **state)
         {"a,b\n1,2\n3,\n", 1,
          "line 3: its b is empty; give empty cells a value with dataset.nulls"},
         {"a\n\xFFx\n", 0, "line 2: its a is not UTF-8; convert the file with iconv"},
+        {"a\r\n1\r\"2\"x\r", 1, "line 3: its a has something after its closing quote"},
     };
     struct taken t;
 
@@ -360,7 +419,9 @@ static void test_refusals(void **state)
         {"", NULL, NULL, "has no row with the names of its columns"},
         {"\n\n", NULL, NULL, "has no row with the names of its columns"},
         {"a,a\n", NULL, NULL, "its first row has the name a twice"},
-        {"a,,b\n", NULL, NULL, "its first row has no name of 1 to 128 bytes of UTF-8 for column 1"},
+        {",Unnamed: 0\n", NULL, NULL, "its first row has the name Unnamed: 0 twice"},
+        {"a,\"b\"c,d\n", NULL, NULL,
+         "its first row has no name of 1 to 128 bytes of UTF-8 for column 1"},
         {"a,\xFF\n", NULL, NULL, "its first row has no name"},
         {"a,\"b\n", NULL, NULL, "its first row has a cell without its closing quote"},
         {"a,b\n1,2\n3,\"4\n5,6\n", NULL, NULL, "line 3 has a cell without its closing quote"},
@@ -433,6 +494,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_endless),  cmocka_unit_test(test_integers),
     cmocka_unit_test(test_reals),    cmocka_unit_test(test_sorts),
     cmocka_unit_test(test_columns),  cmocka_unit_test(test_rows),
+    cmocka_unit_test(test_row_ends), cmocka_unit_test(test_columns_without_names),
     cmocka_unit_test(test_bad_rows), cmocka_unit_test(test_later_type),
     cmocka_unit_test(test_refusals), cmocka_unit_test(test_unequal_files),
     cmocka_unit_test(test_empty),

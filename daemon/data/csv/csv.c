@@ -53,10 +53,8 @@ static unsigned long long csv_line_at(const struct csv_file *file, const uint8_t
     const uint8_t *at = file->source.data;
     unsigned long long line = 1;
 
-    while (at < row && (at = memchr(at, '\n', (size_t)(row - at)))) {
-        line++;
-        at++;
-    }
+    for (; at < row; at++)
+        line += *at == '\n' || (*at == '\r' && at[1] != '\n'); /* `row` is behind it */
     return line;
 }
 
@@ -362,7 +360,7 @@ static const uint8_t *csv_first_row(const uint8_t *at, const uint8_t *end)
     if ((size_t)(end - at) >= sizeof mark && memcmp(at, mark, sizeof mark) == 0)
         at += sizeof mark;
     while (at < end && csv_row_is_blank(at, end))
-        at += *at == '\r' && at + 1 < end ? 2 : 1;
+        at = csv_row_end(at, end, ',');
     return at;
 }
 

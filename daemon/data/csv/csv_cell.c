@@ -26,9 +26,17 @@ static const uint8_t *csv_cell_close(const uint8_t *at, const uint8_t *end, bool
 /* Where a cell without quotes ends. */
 static const uint8_t *csv_cell_stop(const uint8_t *at, const uint8_t *end, uint8_t separator)
 {
-    while (at < end && *at != separator && *at != '\n')
+    while (at < end && *at != separator && (*at > '\r' || (*at != '\n' && *at != '\r')))
         at++;
     return at;
+}
+
+/* Behind the separator or the row's end at `at`. */
+static const uint8_t *csv_cell_next(const uint8_t *at, const uint8_t *end)
+{
+    if (at == end)
+        return end;
+    return at + 1 + (*at == '\r' && at + 1 < end && at[1] == '\n');
 }
 
 const uint8_t *csv_cell_read(const uint8_t *at, const uint8_t *end, uint8_t separator,
@@ -45,23 +53,43 @@ const uint8_t *csv_cell_read(const uint8_t *at, const uint8_t *end, uint8_t sepa
         at = close + 1;
     }
     stop = csv_cell_stop(at, end, separator);
-    ret->last = stop == end || *stop == '\n';
-    const uint8_t *behind = stop; /* of what is the cell's, without the CR of its row's end */
-    if (ret->last && behind > at && behind[-1] == '\r')
-        behind--;
-    ret->bad = quoted && behind > at;
-    ret->len = (uint64_t)((quoted ? close : behind) - ret->text);
-    return stop == end ? end : stop + 1;
+    ret->last = stop == end || *stop != separator;
+    ret->bad = quoted && stop > at;
+    ret->len = (uint64_t)((quoted ? close : stop) - ret->text);
+    return csv_cell_next(stop, end);
+}
+
+/* Whether one of eight bytes is `byte`; others of them do not matter. */
+static bool csv_any_is(uint64_t eight, uint8_t byte)
+{
+    const uint64_t ones = UINT64_MAX / 0xFF, x = eight ^ (ones * byte);
+
+    return ((x - ones) & ~x & (ones << 7)) != 0;
+}
+
+/* The first quote or row's end; `end`: there is none. In one pass, eight bytes at a time: a file
+ * may have only CR, or only LF, and no row may look through all of it for the other. */
+static const uint8_t *csv_row_mark(const uint8_t *at, const uint8_t *end)
+{
+    uint64_t eight;
+
+    for (; end - at >= (ptrdiff_t)sizeof eight; at += sizeof eight) {
+        memcpy(&eight, at, sizeof eight);
+        if (csv_any_is(eight, '\n') || csv_any_is(eight, '\r') || csv_any_is(eight, '"'))
+            break;
+    }
+    while (at < end && *at != '\n' && *at != '\r' && *at != '"')
+        at++;
+    return at;
 }
 
 const uint8_t *csv_row_end(const uint8_t *at, const uint8_t *end, uint8_t separator)
 {
-    const uint8_t *lf = memchr(at, '\n', (size_t)(end - at));
-    const uint8_t *stop = lf ? lf + 1 : end;
+    const uint8_t *mark = csv_row_mark(at, end);
     struct csv_cell cell = {.last = false};
 
-    if (!memchr(at, '"', (size_t)(stop - at)))
-        return stop;
+    if (mark == end || *mark != '"')
+        return csv_cell_next(mark, end);
     while (at && !cell.last)
         at = csv_cell_read(at, end, separator, &cell);
     return at;
@@ -69,7 +97,7 @@ const uint8_t *csv_row_end(const uint8_t *at, const uint8_t *end, uint8_t separa
 
 bool csv_row_is_blank(const uint8_t *at, const uint8_t *end)
 {
-    return at == end || *at == '\n' || (*at == '\r' && (at + 1 == end || at[1] == '\n'));
+    return at == end || *at == '\n' || *at == '\r';
 }
 
 uint64_t csv_cell_copy(const struct csv_cell *cell, uint8_t *out)

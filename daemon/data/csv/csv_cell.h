@@ -1,6 +1,6 @@
 /*
  * Rows and cells of comma-separated values, as RFC 4180 has them, and what else is written: any
- * separator, LF or CR LF at a row's end, quotes only around cells that need them. Pure.
+ * separator, LF, CR LF or CR at a row's end, quotes only around cells that need them. Pure.
  *
  * A cell that begins with a quote goes on to the next quote that is not written twice; separators
  * and line ends are part of it. A quote elsewhere is a character like others.

@@ -12,19 +12,21 @@
 static int csv_columns_name(const struct csv_cell *cell, bool header, uint32_t i, const char *path,
                             char **ret, struct dl_error *err)
 {
-    if (header && (cell->bad || cell->len == 0 || cell->len > DL_MAX_NAME_BYTES ||
+    enum { MADE_ROOM = 24 }; /* for a name that the file does not have */
+
+    if (header && (cell->bad || cell->len > DL_MAX_NAME_BYTES ||
                    memchr(cell->text, '\0', cell->len) || !utf8_text(cell->text, cell->len)))
         return dl_error_set(err, EINVAL, path,
                             "its first row has no name of 1 to %llu bytes of UTF-8 for column %u; "
                             "write header: false if the row has no names",
                             (unsigned long long)DL_MAX_NAME_BYTES, i);
-    *ret = calloc(1, header ? cell->len + 1 : 12);
+    *ret = calloc(1, max_u64(cell->len + 1, MADE_ROOM));
     if (!*ret)
         return dl_error_set(err, ENOMEM, path, "out of memory for its columns");
-    if (header)
+    if (header && cell->len > 0)
         csv_cell_copy(cell, (uint8_t *)*ret);
-    else
-        snprintf(*ret, 12, "%u", i);
+    else /* as pandas calls them, whose own files begin with such a one */
+        snprintf(*ret, MADE_ROOM, header ? "Unnamed: %u" : "%u", i);
     return 0;
 }
 

@@ -26,9 +26,10 @@ struct csv_columns {
 };
 
 /*
- * Reads the first row: its cells are the names of the columns, or, without `header`, there are as
- * many columns, which are called 0, 1, ... Errors name `path`: a name that is empty, too long, no
- * UTF-8 or given twice, too many columns, no row at all; -ENOMEM.
+ * Reads the first row: its cells are the names of the columns, of which an empty one is called
+ * "Unnamed: 0" by its number; or, without `header`, there are as many columns, which are called 0,
+ * 1, ... Errors name `path`: a name that is too long, no UTF-8 or given twice, too many columns, no
+ * row at all; -ENOMEM.
  */
 int _nodiscard_ csv_columns_read(const uint8_t *at, const uint8_t *end, uint8_t separator,
                                  bool header, const char *path, struct csv_columns *ret,
