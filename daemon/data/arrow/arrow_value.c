@@ -20,10 +20,11 @@ struct arrow_value {
     const struct arrow_column *column;
     uint64_t row;
     const char *name;
+    bool null; /* or a part of one that is: whatever the file has there is not seen */
 };
 
-static int arrow_value_add_plain(const struct arrow_value *value, struct sample *ret,
-                                 struct dl_error *err);
+static int arrow_value_add_part(const struct arrow_value *whole, uint32_t i, uint64_t row,
+                                const char *name, struct sample *ret, struct dl_error *err);
 
 static const struct arrow_field *arrow_value_field(const struct arrow_value *value)
 {
@@ -131,7 +132,7 @@ static int arrow_value_add_list(const struct arrow_value *value, struct sample *
         return arrow_value_add_numbers(value, &elements, ret, err);
     r = sample_begin(ret, TREE_LIST, value->name);
     for (uint64_t at = 0; r == 0 && at < elements.n; at++)
-        r = arrow_value_add(value->reading, elements.i, elements.first + at, NULL, ret, err);
+        r = arrow_value_add_part(value, elements.i, elements.first + at, NULL, ret, err);
     return r < 0 ? r : sample_end(ret);
 }
 
@@ -143,7 +144,7 @@ static int arrow_value_add_struct(const struct arrow_value *value, struct sample
     int r = sample_begin(ret, TREE_DICT, value->name);
 
     for (uint32_t child = i + 1; r == 0 && child < end; child += fields[child].span)
-        r = arrow_value_add(value->reading, child, value->row, fields[child].name, ret, err);
+        r = arrow_value_add_part(value, child, value->row, fields[child].name, ret, err);
     return r < 0 ? r : sample_end(ret);
 }
 
@@ -251,6 +252,11 @@ static int arrow_value_add_empty(const struct arrow_value *value, struct sample 
     return arrow_elements_add(value->reading, &elements, value->name, ret, err);
 }
 
+static int arrow_value_refuse_type(const struct arrow_field *field, struct dl_error *err)
+{
+    return dl_error_set(err, ENOTSUP, "", "is of type %s, which cannot be read", field->type);
+}
+
 static int arrow_value_add_null(const struct arrow_value *value, struct sample *ret,
                                 struct dl_error *err)
 {
@@ -274,14 +280,14 @@ static int arrow_value_add_null(const struct arrow_value *value, struct sample *
     case ARROW_BOOL:
         return arrow_value_add_filled(value, ret, err);
     case ARROW_FIXED_LIST:
-        if (field->is_fixed)
-            return arrow_value_add_filled(value, ret, err);
-        break;
-    case ARROW_STRUCT: /* its fields are null, too, or read as what they are */
+        return field->is_fixed ? arrow_value_add_filled(value, ret, err)
+                               : arrow_value_add_list(value, ret, err);
+    case ARROW_STRUCT:
+        return arrow_value_add_struct(value, ret, err);
     case ARROW_OTHER:
         break;
     }
-    return arrow_value_add_plain(value, ret, err);
+    return arrow_value_refuse_type(field, err);
 }
 
 /* ---- any value ------------------------------------------------------------------------------ */
@@ -313,7 +319,7 @@ static int arrow_value_add_plain(const struct arrow_value *value, struct sample 
     case ARROW_OTHER:
         break;
     }
-    return dl_error_set(err, ENOTSUP, "", "is of type %s, which cannot be read", field->type);
+    return arrow_value_refuse_type(field, err);
 }
 
 /* The value's number in its dictionary; negative ones are beyond any. */
@@ -326,27 +332,36 @@ static uint64_t arrow_value_index(const struct arrow_value *value)
     return n;
 }
 
-int arrow_value_add(const struct arrow_reading *reading, uint32_t i, uint64_t row, const char *name,
-                    struct sample *ret, struct dl_error *err)
+static int arrow_value_add_part(const struct arrow_value *whole, uint32_t i, uint64_t row,
+                                const char *name, struct sample *ret, struct dl_error *err)
 {
-    struct arrow_value value = {.reading = reading,
+    struct arrow_value value = {.reading = whole->reading,
                                 .i = i,
-                                .column = arrow_reading_column(reading, i),
+                                .column = arrow_reading_column(whole->reading, i),
                                 .row = row,
                                 .name = name};
 
     if (row >= value.column->length)
         return arrow_refuse_offsets(err);
-    bool null = arrow_column_is_null(value.column, row);
-    if (!null && arrow_value_field(&value)->has_dictionary) {
+    value.null = whole->null || arrow_column_is_null(value.column, row);
+    if (!value.null && arrow_value_field(&value)->has_dictionary) {
         value.row = arrow_value_index(&value);
         value.column = value.column->dictionary;
         if (value.row >= value.column->length)
             return dl_error_set(err, EINVAL, "",
                                 "has a number that is not in its dictionary; the file is damaged");
-        null = arrow_column_is_null(value.column, value.row);
+        value.null = arrow_column_is_null(value.column, value.row);
     }
-    return null ? arrow_value_add_null(&value, ret, err) : arrow_value_add_plain(&value, ret, err);
+    return value.null ? arrow_value_add_null(&value, ret, err)
+                      : arrow_value_add_plain(&value, ret, err);
+}
+
+int arrow_value_add(const struct arrow_reading *reading, uint32_t i, uint64_t row, const char *name,
+                    struct sample *ret, struct dl_error *err)
+{
+    const struct arrow_value all = {.reading = reading};
+
+    return arrow_value_add_part(&all, i, row, name, ret, err);
 }
 
 int arrow_value_copy(const struct arrow_reading *reading, uint32_t i, uint64_t row, void *out,
