@@ -22,6 +22,103 @@ struct reading {
     struct dl_error *err;
 };
 
+/* ---- pairs of JSON's ------------------------------------------------------------------------- */
+
+/*
+ * A character above U+FFFF is written in JSON as two escapes, of a pair of surrogates, which YAML
+ * refuses: it has one of eight digits. Where the text has only what JSON has, strings are where
+ * they seem to be, and the one is put in place of the other, on the same line.
+ */
+struct yaml_joining {
+    const char *at;
+    const char *end;
+    char *out;
+    char last; /* character outside of strings, but for space; of a string its quote */
+};
+
+enum { YAML_ESCAPE = 6 }; /* \uD83D */
+
+/* The number of the escape at `at`; 0: it is none. */
+static unsigned long yaml_escape(const char *at, const char *end)
+{
+    char digits[5] = {0};
+
+    if (end - at < YAML_ESCAPE || at[0] != '\\' || at[1] != 'u')
+        return 0;
+    memcpy(digits, at + 2, 4);
+    return strspn(digits, "0123456789abcdefABCDEF") == 4 ? strtoul(digits, NULL, 16) : 0;
+}
+
+static void yaml_join_escape(struct yaml_joining *j)
+{
+    unsigned long high = yaml_escape(j->at, j->end), low;
+    ptrdiff_t len = min_u64(2, (uint64_t)(j->end - j->at));
+
+    if (high >= 0xD800 && high < 0xDC00 &&
+        (low = yaml_escape(j->at + YAML_ESCAPE, j->end)) >= 0xDC00 && low < 0xE000) {
+        j->out += snprintf(j->out, 2 * YAML_ESCAPE, "\\U%08lx",
+                           0x10000 + ((high & 0x3FF) << 10) + (low & 0x3FF));
+        j->at += 2 * YAML_ESCAPE;
+        return;
+    }
+    memcpy(j->out, j->at, (size_t)len);
+    j->out += len;
+    j->at += len;
+}
+
+static void yaml_join_string(struct yaml_joining *j)
+{
+    *j->out++ = *j->at++;
+    while (j->at < j->end && *j->at != '"') {
+        if (*j->at == '\\')
+            yaml_join_escape(j);
+        else
+            *j->out++ = *j->at++;
+    }
+    if (j->at < j->end)
+        *j->out++ = *j->at++;
+    j->last = '"';
+}
+
+/* Whether `c` may come next outside of a string: what JSON has there, and no plain text of YAML's
+ * that may have a quote in it. */
+static bool yaml_is_json(const struct yaml_joining *j, char c)
+{
+    if (c == '"')
+        return !j->last || strchr("{[,:", j->last);
+    if (c == ':')
+        return j->last == '"';
+    return c && strchr("{}[],+-.0123456789 \t\r\ntrufalsenEINity", c);
+}
+
+/* The text with pairs joined, to be freed; *ret NULL: it has none, or is not JSON. -ENOMEM. */
+static int yaml_join_pairs(const char *text, size_t len, char **ret, size_t *ret_len)
+{
+    struct yaml_joining j = {.at = text, .end = text + len};
+
+    *ret = NULL;
+    if (!len || (!memmem(text, len, "\\ud", 3) && !memmem(text, len, "\\uD", 3)))
+        return 0;
+    _cleanup_free_ char *made = j.out = malloc(len + 1);
+    if (!made)
+        return -ENOMEM;
+    while (j.at < j.end) {
+        if (!yaml_is_json(&j, *j.at))
+            return 0;
+        if (*j.at == '"') {
+            yaml_join_string(&j);
+            continue;
+        }
+        j.last = strchr(" \t\r\n", *j.at) ? j.last : *j.at;
+        *j.out++ = *j.at++;
+    }
+    *ret_len = (size_t)(j.out - made);
+    *ret = steal_ptr(made);
+    return 0;
+}
+
+/* ---- errors --------------------------------------------------------------------------------- */
+
 /* As dl_error_set(), at a line; 0 = no line is known. */
 static int _printf_(4, 5)
     yaml_refuse(const struct reading *rd, size_t line, int code, const char *fmt, ...)
@@ -413,6 +510,7 @@ int yaml_parse(const char *text, size_t len, const char *source, struct value *r
         .text = text, .len = len, .source = source, .budget = DL_MAX_VALUE_NODES - 1, .err = err};
     _cleanup_(value_deinit)
     struct value made = {0};
+    _cleanup_free_ char *joined = NULL;
 
     if (len > DL_MAX_SPEC_TEXT)
         return yaml_refuse(&rd, 0, EMSGSIZE, "%zu bytes of text are above the maximum of %llu", len,
@@ -421,10 +519,15 @@ int yaml_parse(const char *text, size_t len, const char *source, struct value *r
     if (nul)
         return yaml_refuse(&rd, yaml_line_at(&rd, (size_t)(nul - text)), EINVAL,
                            "the text holds a NUL character; it is not YAML or JSON");
+    if (yaml_join_pairs(text, len, &joined, &rd.len) < 0)
+        return yaml_no_memory(&rd);
+    if (joined)
+        rd.text = joined;
     if (!yaml_parser_initialize(&rd.parser))
         return yaml_no_memory(&rd);
     yaml_parser_set_encoding(&rd.parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&rd.parser, (const unsigned char *)(len ? text : ""), len);
+    yaml_parser_set_input_string(&rd.parser, (const unsigned char *)(rd.len ? rd.text : ""),
+                                 rd.len);
     int r = yaml_read_stream(&rd, &made);
     yaml_parser_delete(&rd.parser);
     if (r < 0)

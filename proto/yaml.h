@@ -1,7 +1,8 @@
 /*
- * YAML 1.1 core (and so JSON) text → value, by libyaml. Anchors, aliases, tags, several documents
- * and duplicate keys are refused; plain scalars resolve as YAML 1.2's core schema: null/~, true,
- * false, decimal and 0x/0o integers, floats with .inf and .nan. Pure.
+ * YAML 1.1 core (and JSON, with its pairs of surrogates) text → value, by libyaml. Anchors,
+ * aliases, tags, several documents and duplicate keys are refused; plain scalars resolve as
+ * YAML 1.2's core schema: null/~, true, false, decimal and 0x/0o integers, floats with .inf and
+ * .nan. Pure.
  */
 #ifndef DL_YAML_H
 #define DL_YAML_H

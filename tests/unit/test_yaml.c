@@ -53,6 +53,10 @@ static int parse(const char *text, size_t len, struct value *v, struct dl_error 
     return yaml_parse(exact, len, "t.yaml", v, err);
 }
 
+#define SMILE "\xF0\x9F\x98\x80" /* U+1F600 */
+#define FIRST "\xF0\x90\x80\x80" /* of those that are written as pairs, */
+#define LAST  "\xF4\x8F\xBF\xBF" /* and the last one */
+
 static const struct {
     const char *text;
     const char *want;
@@ -107,6 +111,17 @@ static const struct {
     {"[., .e1, 1e, 1e+, e1, 1.2.3, 0x1p3, 1.5f]",
      "['.' '.e1' '1e' '1e+' 'e1' '1.2.3' '0x1p3' '1.5f']"},
     {"[1e-400, -.nan, 1d]", "[f0 '-.nan' '1d']"},
+    /* characters above U+FFFF, as json.dumps() writes them, and what only looks like them */
+    {"{\"\\ud83d\\ude00\": \"a\\uD83D\\uDE00b\\udbff\\udfff\"}",
+     "{" SMILE "='a" SMILE "b" LAST "'}"},
+    {" [\"\\ud800\\udc00\", true, -1.5, null, {\"a\":[\"\\u00e9\"]}]",
+     "['" FIRST "' true f-1.5 null {a=['\xC3\xA9']}]"},
+    {"\"\\ud83d\\ude00\"", "'" SMILE "'"},
+    {"[\"\\\\ud83d\\\\ude00\", \"\\\"\\ud83d\\ude00\\\\\"]", "['\\ud83d\\ude00' '\"" SMILE "\\']"},
+    {"[\"\\U0001F600\"]", "['" SMILE "']"},
+    {"[\\ud83d\\ude00, '\\ud83d\\ude00', it\"s, \"\"]",
+     "['\\ud83d\\ude00' '\\ud83d\\ude00' 'it\"s' '']"},
+    {"a: \\ud83d\\ude00", "{a='\\ud83d\\ude00'}"},
 };
 
 static void test_values(void **state)
@@ -130,7 +145,8 @@ static void test_values(void **state)
     }
 }
 
-#define TEXT(s) s, sizeof(s) - 1
+#define TEXT(s)      s, sizeof(s) - 1
+#define NO_CHARACTER "found invalid Unicode character escape code, while parsing a quoted scalar"
 
 static const struct {
     const char *text;
@@ -181,6 +197,14 @@ static const struct {
      "-9223372036854775809 does not fit a 64-bit number; put text in quotes"},
     {TEXT("0x10000000000000000"), "t.yaml:1",
      "0x10000000000000000 does not fit a 64-bit number; put text in quotes"},
+    {TEXT("[\"\\ud83d\\ude00\",\n\"\\ud83d\"]"), "t.yaml:2", NO_CHARACTER},
+    {TEXT("[\"\\ude00\\ud83d\"]"), "t.yaml:1", NO_CHARACTER},
+    {TEXT("[\"\\ud83d\\u0041\"]"), "t.yaml:1", NO_CHARACTER},
+    {TEXT("[\"\\ud83d\\ude0\"]"), "t.yaml:1", NO_CHARACTER},
+    {TEXT("a: \"\\ud83d\\ude00\""), "t.yaml:1", NO_CHARACTER}, /* not JSON */
+    {TEXT("[a\"b, \"\\ud83d\\ude00\"]"), "t.yaml:1", NO_CHARACTER},
+    {TEXT("[\"\\ud83d\\ude00\",\n\n1e400]"), "t.yaml:3",
+     "1e400 does not fit a 64-bit number; put text in quotes"},
     {TEXT("1e400"), "t.yaml:1", "1e400 does not fit a 64-bit number; put text in quotes"},
 };
 

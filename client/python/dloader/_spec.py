@@ -34,9 +34,10 @@ _OPEN = re.compile(r"(?:\s|#[^\n]*\n|---)*\{")  # a flow mapping begins
 def add_key(text: str, key: str, value: Any) -> str:
     """The spec's text with one more key of its own."""
     flow = _OPEN.match(text)
+    said = json.dumps(value, ensure_ascii=False)  # YAML does not have JSON's pairs of surrogates
     if flow:
-        return f"{text[:flow.end()]}{key}: {json.dumps(value)}, {text[flow.end():]}"
-    return f"{text.rstrip()}\n{key}: {json.dumps(value)}\n"
+        return f"{text[:flow.end()]}{key}: {said}, {text[flow.end():]}"
+    return f"{text.rstrip()}\n{key}: {said}\n"
 
 
 class Spec:
