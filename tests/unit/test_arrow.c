@@ -333,6 +333,13 @@ static void test_cached(void **state)
     write_text("cached/dataset_dict.json", "{\"splits\": [\"train\", \"test\"]}");
     spec = spec_of(full_path("cached"));
     expect_refused(&spec, "is a DatasetDict of train, test; name the directory of one");
+    write_text("cached/dataset_dict.json", "{\"splits\": [1]}");
+    expect_refused(&spec, "is a DatasetDict of ?; name the directory of one");
+    expect_refused(&spec, "/cached/train");
+    write_text("cached/dataset_dict.json", "{\"splits\": []}");
+    expect_refused(&spec, "is a DatasetDict of (none); name the directory of one, such as ");
+    write_text("cached/dataset_dict.json", "{\"splits\": [\"\\ud83d\\ude00\"]}");
+    expect_refused(&spec, "is a DatasetDict of \xF0\x9F\x98\x80; name the directory of one");
 }
 
 /* ---- what is refused ------------------------------------------------------------------------ */

@@ -156,10 +156,11 @@ static int arrow_folder_refuse_unknown(const struct arrow_folder *folder, json_t
                             "save_to_disk() of Hugging Face's datasets writes them; name its "
                             "files instead, such as paths: '%s/*.arrow'",
                             folder->root);
+    const char *first = json_string_value(json_array_get(splits, 0));
     arrow_folder_say_splits(splits, words, sizeof words);
     return dl_error_set(folder->err, EINVAL, folder->root,
-                        "is a DatasetDict of %s; name the directory of one, such as %s/%s", words,
-                        folder->root, json_string_value(json_array_get(splits, 0)));
+                        "is a DatasetDict of %s; name the directory of one, such as %s/%s",
+                        words[0] ? words : "(none)", folder->root, first ? first : "train");
 }
 
 static int arrow_folder_take(const struct arrow_folder *folder)
