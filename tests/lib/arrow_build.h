@@ -167,6 +167,8 @@ struct build_batch {
     uint32_t n_nodes;
     int64_t buffers[128];
     uint32_t n_buffers;
+    int64_t variadic[4]; /* of views: how many buffers each column has besides */
+    uint32_t n_variadic;
     struct build body;
 };
 
@@ -191,6 +193,8 @@ static inline uint32_t build_records(struct build *b, const struct build_batch *
     build_int(b, records, 0, rows);
     build_ref(b, records, 1, build_vector(b, batch->n_nodes, batch->nodes, 16));
     build_ref(b, records, 2, build_vector(b, batch->n_buffers, batch->buffers, 16));
+    if (batch->n_variadic > 0)
+        build_ref(b, records, 4, build_vector(b, batch->n_variadic, batch->variadic, 8));
     return records;
 }
 

@@ -360,7 +360,6 @@ static void test_types_that_are_refused(void **state)
         const char *says;
     } rows[] = {
         {{"x", 7, 0, 0, 0, 0}, "its column x is of type decimal, which cannot be read"},
-        {{"x", 1, 0, 0, 0, 0}, "its column x is of type null"},
         {{"x", 14, 0, 0, 0, 0}, "its column x is of type union"},
         {{"x", 25, 0, 0, 0, 0}, "its column x is of type list_view"},
         {{"x", 2, 24, 0, 0, 0}, "its column x is of type a number"},

@@ -82,8 +82,133 @@ static void test_parts_of_null(void **state)
                         "bool 01; int32 1 03000000; ");
 }
 
+/* ---- nulls alone, lists with sizes, maps ----------------------------------------------------- */
+
+/* A column of nothing but nulls is of int32, as Parquet has it, also below lists. */
+static void test_null_columns(void **state)
+{
+    static const struct build_type types_of_null[] = {
+        {"x", 1, 0, 0, 0, 0}, {"l", 12, 0, 0, 1, 0}, {"item", 1, 0, 0, 0, 0}};
+    static struct build_batch batch;
+    static struct build b;
+
+    (void)state;
+    build_node(&batch, 2, 2);
+    build_node(&batch, 2, 0);
+    build_buffer(&batch, NULL, 0);
+    build_buffer(&batch, (uint32_t[]){0, 0, 2}, 12);
+    build_node(&batch, 2, 2);
+    build_add_schema(&b, types_of_null, 2, NULL);
+    build_add_batch(&b, &batch, 2);
+    struct spec_dataset spec = spec_of(write_built("null", &b));
+    assert_non_null(strstr(opened_sample(&spec, 0), "its column x is null"));
+    spec.nulls = (struct value){.type = VALUE_INT, .integer = 7};
+    assert_string_equal(opened_sample(&spec, 0), "int32 07000000; int32 0; ");
+    assert_string_equal(opened_sample(&spec, 1), "int32 07000000; int32 2 0700000007000000; ");
+    struct spec_field field = {"x", "x"};
+    spec.fields = &field;
+    spec.n_fields = 1;
+    struct dataset *ds = must_open(&spec);
+    int32_t numbers[2];
+    size_t bad;
+    assert_true(dataset_is_fixed(ds));
+    assert_int_equal(
+        ds->ops->read_rows(ds, &key, (uint64_t[]){1, 0}, 2, (void *[]){numbers}, &bad, NULL), 0);
+    assert_true(numbers[0] == 7 && numbers[1] == 7);
+    dataset_close(ds);
+}
+
+/* Lists whose parts are in any order, share elements, or lead out of them. */
+static void test_lists_with_sizes(void **state)
+{
+    static const struct build_type sized[] = {{"x", 25, 0, 0, 1, 0}, {"item", 2, 32, 1, 0, 0}};
+    static const struct {
+        uint32_t offset, size;
+        const char *says;
+    } rows[] = {
+        {2, 1, "int32 1 09000000; "}, {0, 3, "int32 3 070000000800000009000000; "},
+        {3, 0, "int32 0; "},          {2, 2, "error: row 0: its column x has offsets"},
+        {4, 0, "error: row 0: its"},  {UINT32_MAX, 2, "error: row 0: its"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        static struct build_batch batch;
+        batch = (struct build_batch){0};
+        build_node(&batch, 2, 0);
+        build_buffer(&batch, NULL, 0);
+        build_buffer(&batch, (uint32_t[]){rows[i].offset, 0}, 8);
+        build_buffer(&batch, (uint32_t[]){rows[i].size, 2}, 8);
+        build_node(&batch, 3, 0);
+        build_buffer(&batch, NULL, 0);
+        build_buffer(&batch, (int32_t[]){7, 8, 9}, 12);
+        struct spec_dataset spec = spec_of(column_file(sized, &batch, 2));
+        const char *text = opened_sample(&spec, 0);
+        assert_memory_equal(text, rows[i].says, strlen(rows[i].says));
+        assert_string_equal(opened_sample(&spec, 1), "int32 2 0700000008000000; ");
+    }
+}
+
+/* A list of keys with their values. */
+static void test_maps(void **state)
+{
+    static const struct build_type map[] = {{"x", 17, 0, 0, 1, 0},
+                                            {"entries", 13, 0, 0, 2, 0},
+                                            {"key", 5, 0, 0, 0, 0},
+                                            {"value", 2, 8, 1, 0, 0}};
+    static struct build_batch batch;
+
+    (void)state;
+    build_node(&batch, 2, 0);
+    build_buffer(&batch, NULL, 0);
+    build_buffer(&batch, (uint32_t[]){0, 2, 2}, 12);
+    build_node(&batch, 2, 0);
+    build_buffer(&batch, NULL, 0);
+    build_node(&batch, 2, 0);
+    build_buffer(&batch, NULL, 0);
+    build_buffer(&batch, (uint32_t[]){0, 1, 2}, 12);
+    build_buffer(&batch, "ab", 2);
+    build_node(&batch, 2, 0);
+    build_buffer(&batch, NULL, 0);
+    build_buffer(&batch, "\1\2", 2);
+    struct spec_dataset spec = spec_of(column_file(map, &batch, 2));
+    assert_string_equal(opened_sample(&spec, 0),
+                        "list 2; dict 2; string 61; int8 01; dict 2; string 62; int8 02; ");
+    assert_string_equal(opened_sample(&spec, 1), "list 0; ");
+}
+
+/* ---- dictionaries of views ------------------------------------------------------------------- */
+
+/* As polars writes categories: texts of up to 12 bytes in the view, a longer one in a buffer. */
+static void test_dictionaries_of_views(void **state)
+{
+    static const struct build_type words[] = {{"x", 24, 0, 0, 0, 1}};
+    static struct build_batch values, batch;
+    static struct build b;
+    uint32_t views[8] = {1, 'a', 0, 0, 13, 'l' | 'o' << 8 | 'n' << 16 | 'g' << 24, 0, 1};
+
+    (void)state;
+    build_node(&values, 2, 0);
+    build_buffer(&values, NULL, 0);
+    build_buffer(&values, views, sizeof views);
+    build_buffer(&values, ".longer than 12", 14);
+    values.variadic[values.n_variadic++] = 1;
+    build_node(&batch, 3, 0);
+    build_buffer(&batch, NULL, 0);
+    build_buffer(&batch, (int32_t[]){1, 0, 2}, 12);
+    build_add_schema(&b, words, 1, NULL);
+    build_add_dictionary(&b, &values, 2, 0, false);
+    build_add_batch(&b, &batch, 3);
+    struct spec_dataset spec = spec_of(write_built("views", &b));
+    assert_string_equal(opened_sample(&spec, 0), "string 6c6f6e676572207468616e2031; ");
+    assert_string_equal(opened_sample(&spec, 1), "string 61; ");
+    assert_non_null(strstr(opened_sample(&spec, 2), "has a number that is not in its dictionary"));
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_parts_of_null),
+    cmocka_unit_test(test_parts_of_null),         cmocka_unit_test(test_null_columns),
+    cmocka_unit_test(test_lists_with_sizes),      cmocka_unit_test(test_maps),
+    cmocka_unit_test(test_dictionaries_of_views),
 };
 
 TEST_MAIN(tests)

@@ -75,8 +75,11 @@ static uint64_t arrow_column_needs(const struct arrow_field *field, uint64_t n)
             return mul_overflows(n, VIEW, &bytes) ? UINT64_MAX : bytes;
         /* fallthrough */
     case ARROW_LIST: /* without values there may be no offsets */
-        return n == 0 || n > UINT64_MAX / 16 ? (n == 0 ? 0 : UINT64_MAX) : (n + 1) * offset;
+        if (n == 0 || n > UINT64_MAX / 16)
+            return n == 0 ? 0 : UINT64_MAX;
+        return field->has_sizes ? n * offset : (n + 1) * offset;
     case ARROW_OTHER:
+    case ARROW_NULL:
     case ARROW_FIXED_LIST:
     case ARROW_STRUCT:
         break;
@@ -134,7 +137,7 @@ static void arrow_column_take(struct arrow_column_walk *walk, const struct arrow
     if (n_buffers > 1)
         column.values = arrow_column_buffer(walk, needs, &bytes);
     if (n_buffers > 2)
-        column.text = arrow_column_buffer(walk, 0, &column.text_bytes);
+        column.text = arrow_column_buffer(walk, field->has_sizes ? needs : 0, &column.text_bytes);
     if (field->is_view && !as_indices)
         arrow_column_take_views(walk, &column);
     *ret = column;

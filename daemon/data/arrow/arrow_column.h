@@ -14,7 +14,7 @@ struct arrow_column {
     uint64_t length;
     const uint8_t *validity; /* a bit for each value; NULL: none is null */
     const uint8_t *values;   /* numbers, bits, offsets, views or indices; length of them */
-    const uint8_t *text;     /* what offsets or views of text lead to */
+    const uint8_t *text;     /* what offsets or views of text lead to; of lists with sizes these */
     uint64_t text_bytes;
     const uint8_t *buffers; /* views: where in text they lead to, as the message has it */
     uint64_t n_buffers;

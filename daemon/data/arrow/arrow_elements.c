@@ -43,11 +43,13 @@ bool arrow_part(const struct arrow_field *field, const struct arrow_column *colu
                 uint64_t bound, uint64_t *ret_first, uint64_t *ret_n)
 {
     uint64_t first = arrow_offset(column->values, field->is_large, row);
-    uint64_t end = arrow_offset(column->values, field->is_large, row + 1);
 
     *ret_first = first;
-    *ret_n = end - first;
-    return first <= end && end <= bound;
+    if (field->has_sizes)
+        *ret_n = arrow_offset(column->text, field->is_large, row);
+    else
+        *ret_n = arrow_offset(column->values, field->is_large, row + 1) - first;
+    return first <= bound && *ret_n <= bound - first;
 }
 
 /* ---- numbers -------------------------------------------------------------------------------- */
@@ -128,6 +130,11 @@ int arrow_elements_copy(const struct arrow_reading *reading, uint32_t i, uint64_
         return 0;
     if (field->sort == ARROW_FIXED_LIST)
         return arrow_elements_copy_lists(reading, i, first, n, out, err);
+    if (field->sort == ARROW_NULL) {
+        if (reading->fill)
+            arrow_fill(reading, field->dtype, n, out);
+        return reading->fill ? 0 : arrow_refuse_null(err);
+    }
     if (field->sort == ARROW_BOOL)
         arrow_unpack_bits(column->values, first, n, out);
     else
@@ -154,7 +161,8 @@ static const uint8_t *arrow_elements_in_place(const struct arrow_reading *readin
     for (;; field++) {
         const struct arrow_column *column = &reading->columns[field->slot];
         if (first > column->length || n > column->length - first || n == 0 ||
-            arrow_any_null(column, first, n) || field->sort == ARROW_BOOL)
+            arrow_any_null(column, first, n) || field->sort == ARROW_BOOL ||
+            field->sort == ARROW_NULL)
             return NULL;
         if (field->sort == ARROW_NUMBER)
             return column->values + first * field->width;

@@ -56,7 +56,7 @@ static const struct {
     bool is_large;
     bool is_view;
 } arrow_schema_types[] = {
-    [1] = {"null", ARROW_OTHER, 0, false, false},
+    [1] = {"null", ARROW_NULL, 0, false, false},
     [2] = {"int", ARROW_NUMBER, 2, false, false},
     [3] = {"float", ARROW_NUMBER, 2, false, false},
     [4] = {"binary", ARROW_BYTES, 3, false, false},
@@ -72,7 +72,7 @@ static const struct {
     [14] = {"union", ARROW_OTHER, 1, false, false},
     [15] = {"fixed_size_binary", ARROW_FIXED_BYTES, 2, false, false},
     [16] = {"fixed_size_list", ARROW_FIXED_LIST, 1, false, false},
-    [17] = {"map", ARROW_OTHER, 2, false, false},
+    [17] = {"map", ARROW_LIST, 2, false, false}, /* of structs: of a key and a value */
     [18] = {"duration", ARROW_NUMBER, 2, false, false},
     [19] = {"large_binary", ARROW_BYTES, 3, true, false},
     [20] = {"large_string", ARROW_STRING, 3, true, false},
@@ -80,8 +80,8 @@ static const struct {
     [22] = {"run_end_encoded", ARROW_OTHER, 0, false, false},
     [23] = {"binary_view", ARROW_BYTES, 2, false, true},
     [24] = {"string_view", ARROW_STRING, 2, false, true},
-    [25] = {"list_view", ARROW_OTHER, 3, false, false},
-    [26] = {"large_list_view", ARROW_OTHER, 3, true, false},
+    [25] = {"list_view", ARROW_LIST, 3, false, false},
+    [26] = {"large_list_view", ARROW_LIST, 3, true, false},
 };
 
 enum { UNION_DENSE = 1, UNIT_DAY = 0, UNIT_MILLISECOND = 1 };
@@ -91,6 +91,9 @@ static void arrow_schema_read_details(struct flat *flat, const struct flat_table
                                       int64_t number, struct arrow_field *field)
 {
     switch (number) {
+    case 1:
+        field->dtype = DL_DTYPE_INT32;
+        break;
     case 2:
         arrow_schema_number(field, dtype_integer(flat_int(flat, type, 0, 4, 0),
                                                  flat_int(flat, type, 1, 1, 0) != 0));
@@ -141,6 +144,7 @@ static void arrow_schema_read_type(struct flat *flat, const struct flat_table *t
     field->n_buffers = arrow_schema_types[number].buffers;
     field->is_large = arrow_schema_types[number].is_large;
     field->is_view = arrow_schema_types[number].is_view;
+    field->has_sizes = field->sort == ARROW_LIST && field->n_buffers == 3;
     arrow_schema_read_details(flat, &type, number, field);
 }
 
@@ -159,7 +163,7 @@ static void arrow_schema_read_dictionary(struct flat *flat, const struct flat_ta
     if (index.at != 0)
         field->index_type =
             dtype_integer(flat_int(flat, &index, 0, 4, 0), flat_int(flat, &index, 1, 1, 0) != 0);
-    if (field->index_type == 0 || field->is_view)
+    if (field->index_type == 0 || field->sort == ARROW_NULL)
         field->sort = ARROW_OTHER;
 }
 
@@ -212,7 +216,7 @@ static void arrow_schema_judge(struct arrow_schema *schema, uint32_t i)
     struct arrow_field *field = &schema->fields[i];
     const struct arrow_field *child = field + 1;
 
-    if (field->sort == ARROW_NUMBER || field->sort == ARROW_BOOL) {
+    if (field->sort == ARROW_NUMBER || field->sort == ARROW_BOOL || field->sort == ARROW_NULL) {
         field->is_fixed = !field->has_dictionary;
         field->row_bytes = dtype_bytes(field->dtype);
     }
@@ -314,7 +318,7 @@ static bool arrow_schema_is_alike(const struct arrow_field *a, const struct arro
 {
     return strcmp(a->name, b->name) == 0 && a->sort == b->sort && a->dtype == b->dtype &&
            a->width == b->width && a->n_children == b->n_children && a->span == b->span &&
-           a->is_large == b->is_large && a->is_view == b->is_view &&
+           a->is_large == b->is_large && a->is_view == b->is_view && a->has_sizes == b->has_sizes &&
            a->has_dictionary == b->has_dictionary && a->slot == b->slot;
 }
 

@@ -10,6 +10,7 @@
 
 enum arrow_sort {
     ARROW_OTHER, /* can be passed over, not read */
+    ARROW_NULL,  /* nothing but nulls, which are of no type: of int32, as Parquet has them */
     ARROW_NUMBER,
     ARROW_BOOL, /* a bit each */
     ARROW_STRING,
@@ -37,6 +38,7 @@ struct arrow_field {
     uint32_t n_buffers; /* in a record batch */
     bool is_large;      /* offsets of 64 bits */
     bool is_view;       /* has buffers whose number stands in the batch */
+    bool has_sizes;     /* a list whose lengths stand beside its offsets, which are in any order */
     bool is_fixed;      /* each value has one shape: rows of it can be copied */
     uint64_t row_bytes; /* is_fixed: of one value in a batch */
     /* Of a dictionary: what stands in a record batch are indices, the values elsewhere. */

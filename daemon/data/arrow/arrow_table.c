@@ -242,7 +242,7 @@ static int arrow_table_add_dictionary(struct arrow_opening *o, struct arrow_mess
             type = field;
         }
         if (field->sort != type->sort || field->width != type->width ||
-            field->is_large != type->is_large)
+            field->is_large != type->is_large || field->is_view != type->is_view)
             return dl_error_set(o->err, EINVAL, o->view.path,
                                 "its columns %s and %s have one dictionary, but other types",
                                 type->name, field->name);

@@ -278,6 +278,7 @@ static int arrow_value_add_null(const struct arrow_value *value, struct sample *
         return r < 0 ? r : sample_end(ret);
     case ARROW_NUMBER:
     case ARROW_BOOL:
+    case ARROW_NULL:
         return arrow_value_add_filled(value, ret, err);
     case ARROW_FIXED_LIST:
         return field->is_fixed ? arrow_value_add_filled(value, ret, err)
@@ -316,6 +317,7 @@ static int arrow_value_add_plain(const struct arrow_value *value, struct sample 
         return arrow_value_add_list(value, ret, err);
     case ARROW_STRUCT:
         return arrow_value_add_struct(value, ret, err);
+    case ARROW_NULL:
     case ARROW_OTHER:
         break;
     }
@@ -343,7 +345,8 @@ static int arrow_value_add_part(const struct arrow_value *whole, uint32_t i, uin
 
     if (row >= value.column->length)
         return arrow_refuse_offsets(err);
-    value.null = whole->null || arrow_column_is_null(value.column, row);
+    value.null = whole->null || arrow_column_is_null(value.column, row) ||
+                 arrow_value_field(&value)->sort == ARROW_NULL;
     if (!value.null && arrow_value_field(&value)->has_dictionary) {
         value.row = arrow_value_index(&value);
         value.column = value.column->dictionary;
@@ -399,7 +402,7 @@ bool arrow_value_has_null(const struct arrow_schema *schema, uint32_t i, double 
     uint8_t element[ARROW_LARGEST_ELEMENT];
 
     for (uint32_t at = 0; at < column->span; at++) {
-        if (column[at].sort != ARROW_NUMBER && column[at].sort != ARROW_BOOL)
+        if (!column[at].dtype)
             continue;
         *ret_dtype = column[at].dtype;
         if (collate_element(null, column[at].dtype, element) < 0)
