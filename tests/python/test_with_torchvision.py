@@ -346,6 +346,11 @@ class Samples(Pictures):
             data[len(data) // 2:len(data) // 2 + 8] = bytes(range(8))
             with open(f"{root}/a/bent.jpg", "wb") as file:
                 file.write(data)
+            scans = io.BytesIO()
+            paint(90, 120, 4).save(scans, "JPEG", quality=90, progressive=True, subsampling="4:2:0")
+            data = scans.getvalue()
+            with open(f"{root}/a/scans.jpg", "wb") as file:  # its first scan alone, which libraries smooth as they like
+                file.write(data[:data.index(b"\xff\xc4", data.index(b"\xff\xda"))] + b"\xff\xd9")
             dataset = torchvision.datasets.ImageFolder(
                 root, v2.Compose([v2.RandomResizedCrop(20, (0.05, 1)), v2.ToTensor()]))
             dataset.samples.append((f"{root}/a/gone.jpg", 0))

@@ -584,6 +584,68 @@ class Faults(WithTool):
                     self.refused(data[:int(len(data) * share)], "truncated")
                     self.refused(data[:int(len(data) * share)], "truncated", "resize", (20, 20))
 
+    def test_damaged_jpegs(self):
+        """Pixels are PIL's, and errors are where PIL has errors: of the whole picture, and of parts."""
+        rng = np.random.default_rng(7)
+        # libjpeg-turbo 3 smooths a progressive picture that lacks scans otherwise than 2 does.
+        smooths_alike = (features.version("libjpeg_turbo") or "").startswith("2.")
+        outcomes = {}
+        for number in range(240):
+            kind, data = damaged_jpeg(rng, number)
+            with open(self.path("d.jpg"), "wb") as file:
+                file.write(data)
+            try:
+                want = np.asarray(Image.open(self.path("d.jpg")).convert("RGB"))
+            except (OSError, SyntaxError):
+                want = None
+            outcomes.setdefault(kind, set()).add(want is not None)
+            with self.subTest(number=number, kind=kind):
+                if want is None:
+                    self.assertRaises(ValueError, self.tool.image, self.path("d.jpg"))
+                    self.assertRaises(ValueError, self.tool.image, self.path("d.jpg"), "center_crop", (9, 9), 40)
+                elif smooths_alike or number % 2 == 0:
+                    np.testing.assert_array_equal(self.tool.image(self.path("d.jpg")), want)
+                    for index in range(4):
+                        self.same_part(want, (7, 0, number * 10 + index))
+        self.assertEqual({kind for kind, read in outcomes.items() if True in read}, set(DAMAGE) - {"cut"})
+        self.assertEqual({kind for kind, read in outcomes.items() if False in read}, set(DAMAGE))
+
+    def same_part(self, want, key):
+        height, width = want.shape[:2]
+        top, left, h, w, mirror = crop_of(philox(*key), height, width, flip=0.5)
+        part = Image.fromarray(want[top:top + h, left:left + w]).resize((31, 29), Image.BILINEAR)
+        self.close_to(self.tool.image(self.path("d.jpg"), "random_crop", (29, 31), flip=0.5, key=key),
+                      np.asarray(part)[:, ::-1] if mirror else part)
+
+
+DAMAGE = ("cut", "early end", "bits", "gone", "more", "no end", "marker")
+
+
+def damaged_jpeg(rng, number):
+    """A kind of DAMAGE, and a JPEG with it, progressive if the number is odd."""
+    file = io.BytesIO()
+    mode = "RGB" if number % 5 else "L"
+    Image.fromarray(paint(61, 83, number)).convert(mode).save(
+        file, "JPEG", quality=85, progressive=number % 2 == 1, **({"subsampling": number % 3} if mode == "RGB" else {}))
+    data, kind = file.getvalue(), DAMAGE[number % len(DAMAGE)]
+    at = int(rng.integers(data.find(b"\xff\xda") + 16, len(data) - 2))
+    if kind == "cut":  # sometimes just the end
+        data = data[:at if number % 4 else -1]
+    elif kind == "early end":
+        data = data[:at] + b"\xff\xd9"
+    elif kind == "bits":
+        data = data[:at] + bytes(rng.integers(0, 256, 3, np.uint8)) + data[at + 3:]
+    elif kind == "gone":
+        data = data[:at] + data[at + 25:]
+    elif kind == "more":
+        data = data[:at] + bytes(rng.integers(0, 256, 40, np.uint8)) + data[at:]
+    elif kind == "no end":
+        data = data[:-2] + bytes(rng.integers(0, 255, number % 40, np.uint8))
+    else:
+        code = int(rng.choice([0xD0, 0xD3, 0xD9, 0xDA, 0xC4, 0xE1, 0xFE, 0xDD]))
+        data = data[:at] + bytes([0xFF, code]) + data[at + 2:]
+    return kind, data
+
 
 if __name__ == "__main__":
     CHECK_IMAGE = sys.argv.pop(1)

@@ -18,11 +18,13 @@ static int group_teardown(void **state)
 
 static const struct spec_image as_it_is = {.transform = TRANSFORM_NONE, .layout = LAYOUT_HWC};
 
+static bool exact; /* files have to be */
+
 static int decode_with(struct image_decoder *d, const struct spec_image *spec, const uint8_t *data,
                        size_t bytes, struct rng *rng, uint8_t **ret, struct image_size *ret_size,
                        struct dl_error *err)
 {
-    struct image_file file = {.data = data, .bytes = bytes, .path = "/some/file"};
+    struct image_file file = {.data = data, .bytes = bytes, .path = "/some/file", .exact = exact};
     struct image_size source;
     int r;
 
@@ -345,6 +347,18 @@ static void check_cuts(const uint8_t *data, size_t bytes, size_t step)
     assert_int_equal(refused(&as_it_is, data, bytes, &err), 0);
 }
 
+/* As PIL: read if the end alone is missing, and libjpeg did not look for more. */
+static void check_cut_jpeg(const uint8_t *data, size_t bytes)
+{
+    enum { END = 10 };
+    struct dl_error err;
+
+    for (size_t n = 0; n + END < bytes; n += 7 * harness_stride()) {
+        assert_int_equal(refused(&as_it_is, data, n, &err), EINVAL);
+        assert_int_equal(refused(&top_left_part, data, n, &err), EINVAL);
+    }
+}
+
 static void test_truncated(void **state)
 {
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
@@ -353,13 +367,43 @@ static void test_truncated(void **state)
         opt.height = 40;
         opt.width = 50;
         size_t bytes = make_jpeg(&opt, &data);
+        exact = true;
         check_cuts(data, bytes, 7);
+        exact = false;
+        check_cut_jpeg(data, bytes);
         free(data);
     }
     for (int interlaced = 0; interlaced < 2; interlaced++) {
         uint8_t *data;
         size_t bytes = make_png(20, 30, interlaced, &data);
         check_cuts(data, bytes, 3);
+        free(data);
+    }
+}
+
+/* Read, with grey or smooth parts; refused where pixels have to be those of any libjpeg-turbo. */
+static void test_early_end(void **state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+        struct jpeg_options opt = kinds[i];
+        struct dl_error err;
+        uint8_t *data;
+        opt.height = 40;
+        opt.width = 50;
+        size_t bytes = make_jpeg(&opt, &data);
+        uint8_t *scan = memmem(data, bytes, "\xff\xda", 2);
+        uint8_t *next = memmem(scan, bytes - (size_t)(scan - data), "\xff\xc4", 2);
+        uint8_t *end = next ? next : scan + (bytes - (size_t)(scan - data)) / 2;
+        memcpy(end, "\xff\xd9", 2);
+        bytes = (size_t)(end - data) + 2;
+        assert_int_equal(refused(&as_it_is, data, bytes, &err), 0);
+        assert_int_equal(refused(&top_left_part, data, bytes, &err), 0);
+        exact = true;
+        assert_int_equal(refused(&as_it_is, data, bytes, &err), EINVAL);
+        assert_error_has(&err, "the image is corrupt (");
+        if (opt.progressive)
+            assert_error_has(&err, "(a progressive JPEG without all its scans)");
+        exact = false;
         free(data);
     }
 }
@@ -712,6 +756,7 @@ int main(void)
         cmocka_unit_test(test_result_size),
         cmocka_unit_test(test_no_image),
         cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_early_end),
         cmocka_unit_test(test_truncated_webp),
         cmocka_unit_test(test_bomb_of_webp),
         cmocka_unit_test(test_bad_tiff),

@@ -82,9 +82,12 @@ int cached_pictures_add(struct cached_pictures *cached, struct image_decoder *de
                         const struct image_file *file, struct dl_error *err)
 {
     struct picture_box all = {.size = image_source(decoder)};
+    struct image_file exact = *file;
     struct image_size size;
 
-    if (image_decode_picture(decoder, &all, &cached->whole, NULL) < 0)
+    exact.exact = true;
+    if (image_open(decoder, &exact, &size, NULL) < 0 ||
+        image_decode_picture(decoder, &all, &cached->whole, NULL) < 0)
         return image_open(decoder, file, &size, err);
     cached_pictures_put(cached);
     image_open_pixels(decoder, &(struct image_pixels){.pixels = cached->whole.pixels,

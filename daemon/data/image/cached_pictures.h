@@ -7,7 +7,7 @@
  *
  * A picture is kept under the identity of its file, which is opened and asked for it each time. One
  * that cannot be decoded whole is not kept: an image of which only the part in need is decoded may
- * be good there.
+ * be good there. Nor is one that is not exact (image_codec.h): others who read it may need that.
  */
 #ifndef DL_DATA_CACHED_PICTURES_H
 #define DL_DATA_CACHED_PICTURES_H

@@ -13,8 +13,9 @@
  * in at most 5 % of the bytes, where PIL's weights have more digits; with it they differ by half a
  * step in the mean, and by 16 at most (tests/unit/image_pil.py, on photographs).
  *
- * A truncated or corrupt file is an error, not grey pixels; what is corrupt in a part that is not
- * decoded is not noticed. Not thread-safe: one decoder for each thread.
+ * A truncated or corrupt file is an error, not grey pixels, but for JPEG, of which PIL, and so we,
+ * read more (image_jpeg.c); what is corrupt in a part that is not decoded is not noticed. Not
+ * thread-safe: one decoder for each thread.
  */
 #ifndef DL_DATA_IMAGE_H
 #define DL_DATA_IMAGE_H

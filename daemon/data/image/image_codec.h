@@ -18,6 +18,8 @@ struct image_file {
     const uint8_t *data; /* borrowed */
     size_t bytes;
     const char *path; /* borrowed; for messages */
+    bool exact;       /* refused if another version of the format's library might decode it to other
+                         pixels: a damaged JPEG, which PIL reads as far as it can */
 };
 
 /* What is wanted of the image, reduced by `reduce`: [left, right) of rows [top, bottom). */

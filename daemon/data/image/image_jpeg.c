@@ -5,8 +5,10 @@
  * are not read at all. Smooth upsampling of chroma looks one pixel to each side, and libjpeg takes
  * the window's edge for the image's: so the window is opened a little wider.
  *
- * libjpeg warns of data that are corrupt and goes on with grey. Grey is no training data: such a
- * warning is an error here, unless it is about bytes that are no part of the picture.
+ * libjpeg warns of data that are damaged, and goes on. So does PIL, which only refuses a file that
+ * ends before its last row is decoded; so do we. Where a file has to be exact, such a warning is an
+ * error, unless it is about bytes that are no part of the picture: versions of libjpeg-turbo differ
+ * in how they go on, and in how they smooth a progressive picture that lacks scans.
  */
 #include "daemon/data/image/image_codec.h"
 #include "daemon/data/image/picture.h"
@@ -63,7 +65,12 @@ static bool image_jpeg_is_harmless(int warning)
 
 static void image_jpeg_take_message(j_common_ptr info, int level)
 {
-    if (level < 0 && !image_jpeg_is_harmless(info->err->msg_code))
+    struct image_jpeg *jpeg = info->client_data;
+    int warning = info->err->msg_code;
+
+    if (level >= 0 || image_jpeg_is_harmless(warning))
+        return;
+    if (jpeg->file.exact || warning == JWRN_JPEG_EOF)
         image_jpeg_leave(info);
 }
 
@@ -180,6 +187,37 @@ static void image_jpeg_cut_columns(struct jpeg_decompress_struct *info,
     ret->pixels = info->output_width;
 }
 
+/* Whether scans are missing, so that libjpeg estimates the coefficients they would have brought. */
+static bool image_jpeg_lacks_scans(const struct jpeg_decompress_struct *info)
+{
+    enum { ESTIMATED = 9 };
+
+    for (int c = 0; info->progressive_mode && c < info->num_components; c++) {
+        for (int i = 1; i <= ESTIMATED; i++) {
+            if (info->coef_bits[c][i] != 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* The columns that are decoded. All where blocks are smoothed from those beside them. */
+static int image_jpeg_choose_columns(struct image_jpeg *jpeg, const struct image_window *window,
+                                     struct image_rows *ret, struct dl_error *err)
+{
+    struct jpeg_decompress_struct *info = &jpeg->info;
+
+    *ret = (struct image_rows){.pixels = info->output_width};
+    if (!image_jpeg_lacks_scans(info)) {
+        image_jpeg_cut_columns(info, window, ret);
+        return 0;
+    }
+    if (!jpeg->file.exact)
+        return 0;
+    jpeg_abort_decompress(info);
+    return image_refuse_corrupt(jpeg->file.path, "a progressive JPEG without all its scans", err);
+}
+
 static int image_jpeg_begin(struct image_codec *codec, const struct image_window *window,
                             struct image_rows *ret, struct dl_error *err)
 {
@@ -195,7 +233,8 @@ static int image_jpeg_begin(struct image_codec *codec, const struct image_window
     info->scale_num = 1;
     info->scale_denom = window->reduce;
     (void)jpeg_start_decompress(info);
-    image_jpeg_cut_columns(info, window, ret);
+    if ((r = image_jpeg_choose_columns(jpeg, window, ret, err)) < 0)
+        return r;
     if (window->top > 0)
         (void)jpeg_skip_scanlines(info, window->top);
     return 0;
@@ -234,21 +273,58 @@ static int image_jpeg_row(struct image_codec *codec, uint8_t *out, struct dl_err
     return 0;
 }
 
-/* Whether the file's last marker is still to come, or was seen: the rest is not decoded for it.
- * In coded data a byte of 255 is followed by 0 or a restart, so this is no part of them. */
+/* The next marker that ends coded data, where a byte of 255 is followed by 0 or a restart; 0: none
+ * follows. */
+static int image_jpeg_next_marker(const struct jpeg_decompress_struct *info)
+{
+    const uint8_t *p = info->src->next_input_byte, *end = p + info->src->bytes_in_buffer;
+
+    while (end - p >= 2 && (p = memchr(p, 0xFF, (size_t)(end - p) - 1))) {
+        uint8_t code = *++p;
+        if (code != 0 && code != 0xFF && (code < JPEG_RST0 || code > JPEG_RST0 + 7))
+            return code;
+    }
+    return 0;
+}
+
+/* Whether the file's last marker was seen, or is the next: the rest is not decoded for it, and rows
+ * that it ends are filled with grey. */
 static bool image_jpeg_ends_whole(struct jpeg_decompress_struct *info)
 {
-    return jpeg_input_complete(info) || info->unread_marker == JPEG_EOI ||
-           memmem(info->src->next_input_byte, info->src->bytes_in_buffer, "\xff\xd9", 2);
+    int marker = info->unread_marker ? info->unread_marker : image_jpeg_next_marker(info);
+
+    return jpeg_input_complete(info) || marker == JPEG_EOI;
+}
+
+/* Whether the rows below the window are there, and what follows them is no error; it may be
+ * missing. */
+static int image_jpeg_read_rest(struct image_jpeg *jpeg, struct dl_error *err)
+{
+    struct jpeg_decompress_struct *info = &jpeg->info;
+
+    if (setjmp(jpeg->jump)) {
+        bool made_all = info->output_scanline == info->output_height;
+        bool ended = jpeg->errors.msg_code == JWRN_JPEG_EOF;
+        return made_all && ended ? 0 : image_jpeg_give_up(jpeg, err);
+    }
+    JSAMPARRAY row = info->mem->alloc_sarray((j_common_ptr)info, JPOOL_IMAGE,
+                                             info->output_width * PICTURE_PIXEL, 1);
+    while (info->output_scanline < info->output_height)
+        (void)jpeg_read_scanlines(info, row, 1);
+    (void)jpeg_finish_decompress(info);
+    return 0;
 }
 
 static int image_jpeg_end(struct image_codec *codec, struct dl_error *err)
 {
     struct image_jpeg *jpeg = container_of(codec, struct image_jpeg, base);
-    bool whole = image_jpeg_ends_whole(&jpeg->info);
+    int r = 0;
 
+    if (!image_jpeg_ends_whole(&jpeg->info))
+        r = jpeg->file.exact ? image_refuse_truncated(jpeg->file.path, err)
+                             : image_jpeg_read_rest(jpeg, err);
     jpeg_abort_decompress(&jpeg->info);
-    return whole ? 0 : image_refuse_truncated(jpeg->file.path, err);
+    return r;
 }
 
 /* ---- the codec ------------------------------------------------------------------------------ */

@@ -226,7 +226,8 @@ static PyObject *pictures_end(struct pictures *p, struct picture_draws *draws, u
 static int pictures_run_file(struct pictures *p, const Py_buffer *data, uint64_t most,
                              struct draws *draws, struct transforms_shape *ret)
 {
-    struct image_file file = {.data = data->buf, .bytes = (size_t)data->len, .path = "picture"};
+    struct image_file file = {
+        .data = data->buf, .bytes = (size_t)data->len, .path = "picture", .exact = true};
     struct image_size size;
     struct dl_error err;
 
@@ -290,7 +291,7 @@ static bool pictures_is_jpeg(int fd)
 /* The picture of the file is open in the decoder: kept, or decoded, and kept from now on. */
 static int pictures_open_file(struct pictures *p, int fd, uint64_t most)
 {
-    struct image_file file = {.path = "picture"};
+    struct image_file file = {.path = "picture", .exact = true};
     struct image_size size;
     struct dl_error err;
 
