@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 
 try:
     import numpy as np
@@ -448,6 +449,19 @@ class Tiff(WithTool):
                 "tiles are much larger than the picture": tiff_files.tiff(grey, 1, tile=(16, 16), t322=4096)}.items():
             with self.subTest(words):
                 self.refused(data, words)
+
+    def test_no_palette(self):
+        """Cut off, or not there: PIL refuses it; libtiff would take the numbers of colours for grey."""
+        palette = np.random.default_rng(3).integers(0, 65536, (3, 256))
+        grey = self.samples(1, 8)
+        whole = tiff_files.tiff(grey, 3, colours=palette)
+        for name, data in [("cut", whole[:-700]), ("end", whole[:-1]),
+                           *[(str(layout), tiff_files.tiff(grey, 3, **layout)) for layout in self.LAYOUTS]]:
+            with self.subTest(name):
+                self.refused(data, "the image is corrupt (")
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    self.assertRaises((OSError, KeyError, SyntaxError), Image.open, self.path("a.tif"))
 
     def test_cut(self):
         for layout in self.LAYOUTS:

@@ -65,6 +65,7 @@ struct image_tiff {
     size_t coded_room;
     uint32_t next; /* row of `rows` */
     bool is_decoding;
+    bool lacks_tag;    /* one that counts for the pixels: libtiff warned of it */
     char message[128]; /* libtiff's; "": none yet */
 };
 
@@ -107,16 +108,46 @@ static int image_tiff_error(TIFF *tiff, void *owner, const char *module, const c
     return 1;
 }
 
-/* Unknown tags and the like are no faults. But what libjpeg warns of is data that are corrupt,
- * which it replaces by grey: see image_jpeg.c. */
+/* Whether it quotes the name of a tag that says where or what the pixels are. Sizes of strips are
+ * no such ones: programs write wrong ones, or none, and libtiff knows them, as PIL does. */
+static bool image_tiff_names_pixels(const char *message)
+{
+    static const char *const tags[] = {
+        "\"BitsPerSample\"", "\"ColorMap\"",     "\"Compression\"",  "\"ExtraSamples\"",
+        "\"FillOrder\"",     "\"Orientation\"",  "\"Photometric",    "\"PlanarConfiguration\"",
+        "\"Predictor\"",     "\"RowsPerStrip\"", "\"SampleFormat\"", "\"SamplesPerPixel\"",
+        "\"StripOffsets\"",  "\"TileLength\"",   "\"TileOffsets\"",  "\"TileWidth\"",
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(tags); i++) {
+        if (strcasestr(message, tags[i]))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Unknown tags and the like are no faults. A damaged tag that counts for the pixels is one, which
+ * libtiff ignores and goes on without. What libjpeg warns of is data that are corrupt, which it
+ * replaces by grey; PIL asks libtiff to do so, too, but an error is known to be one.
+ */
 static int image_tiff_warning(TIFF *tiff, void *owner, const char *module, const char *format,
                               va_list words)
 {
     struct image_tiff *self = owner;
+    char message[sizeof self->message];
 
     (void)tiff;
-    if (self->is_decoding && module && strcmp(module, "JPEGLib") == 0)
-        image_tiff_take(self, format, words);
+    if (self->is_decoding) {
+        if (module && strcmp(module, "JPEGLib") == 0)
+            image_tiff_take(self, format, words);
+        return 1;
+    }
+    (void)vsnprintf(message, sizeof message, format, words);
+    if (image_tiff_names_pixels(message)) {
+        self->lacks_tag = true;
+        memcpy(self->message, message, sizeof message);
+    }
     return 1;
 }
 
@@ -250,13 +281,44 @@ static void image_tiff_read_tags(struct image_tiff *self)
     (void)tiff_library.GetField(self->tiff, TIFFTAG_IMAGELENGTH, &self->stored.height);
 }
 
+static uint64_t image_tiff_number(const uint8_t *p, unsigned bytes, bool big_endian)
+{
+    uint64_t value = 0;
+
+    for (unsigned i = 0; i < bytes; i++)
+        value |= (uint64_t)p[big_endian ? bytes - 1 - i : i] << (8 * i);
+    return value;
+}
+
+/* Whether the file itself says that its pixels stand for colours of a palette. If that cannot be
+ * read, libtiff takes them for grey. */
+static bool image_tiff_has_indices(const struct image_file *file)
+{
+    enum { BIG = '+', NUMBER = 2 };
+    bool big_endian = file->data[0] == 'M', big = file->data[2] == BIG;
+    unsigned word = big ? 8 : 4, count = big ? 8 : 2, entry = big ? 20 : 12;
+    uint64_t at = 0, n = 0;
+
+    if (file->bytes >= 2 * word)
+        at = image_tiff_number(file->data + word, word, big_endian);
+    if (at >= file->bytes || file->bytes - at < count)
+        return false;
+    n = min_u64(image_tiff_number(file->data + at, count, big_endian),
+                (file->bytes - at - count) / entry);
+    for (const uint8_t *p = file->data + at + count; n > 0; n--, p += entry) {
+        if (image_tiff_number(p, NUMBER, big_endian) == TIFFTAG_PHOTOMETRIC)
+            return image_tiff_number(p + entry - word, NUMBER, big_endian) == PHOTOMETRIC_PALETTE;
+    }
+    return false;
+}
+
 /* Of 16 bits a colour; the upper 8 count, as in PIL, also where a program wrote 8 bits alone. */
 static bool image_tiff_read_palette(struct image_tiff *self)
 {
     uint16_t *colours[3];
 
     if (self->layout.kind != TIFF_PALETTE)
-        return true;
+        return !image_tiff_has_indices(&self->file);
     if (!tiff_library.GetField(self->tiff, TIFFTAG_COLORMAP, &colours[0], &colours[1], &colours[2]))
         return false;
     for (unsigned c = 0; c < 3; c++) {
@@ -297,9 +359,10 @@ static int image_tiff_open(struct image_codec *codec, const struct image_file *f
     self->file = *file;
     self->at = 0;
     self->message[0] = '\0';
+    self->lacks_tag = false;
     self->stored = (struct image_size){0};
     image_tiff_start(self);
-    if (!self->tiff)
+    if (!self->tiff || self->lacks_tag)
         return image_tiff_give_up(self, err);
     image_tiff_read_tags(self);
     if ((r = image_check_size(self->stored, file->path, err)) < 0 ||
