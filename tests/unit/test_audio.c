@@ -282,7 +282,70 @@ static void test_ogg(void **state)
     }
     from_corpus(&file, "vorbis.ogg");
     file.n = 1000;
-    expect_refused(&file, EINVAL, "is truncated in its headers, in the page at byte 58");
+    expect_refused(&file, EINVAL, "is truncated: it ends in the page at byte 58");
+}
+
+/* Of the decoded sound; AUDIO_FRAMES_UNKNOWN: it is refused. */
+static uint64_t frames_of(const struct bytes *bytes)
+{
+    struct spec_dataset spec = spec_of(DL_DTYPE_FLOAT32, AUDIO_KEEP, 0, 0, 0);
+    struct audio_decoder *decoder = must_decoder(&spec);
+    struct audio_source source = source_of(bytes);
+    struct audio_shape shape;
+    struct dl_error err = {0};
+
+    int r = audio_open(decoder, &source, NULL, &shape, &err);
+    audio_decoder_free(decoder);
+    assert_true(r == 0 || r == -EINVAL);
+    return r == 0 ? shape.frames : AUDIO_FRAMES_UNKNOWN;
+}
+
+/* Cut anywhere: never a shorter sound. */
+static void test_cut(void **state)
+{
+    static const char *const names[] = {"opus.opus", "vorbis.ogg",  "rf64.wav", "pcm16.wav",
+                                        "float.wav", "stereo.flac", "24.flac"};
+    static struct bytes file;
+
+    (void)state;
+    if (!can_decode())
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        from_corpus(&file, names[i]);
+        uint64_t whole = frames_of(&file);
+        assert_true(whole > 0 && whole < AUDIO_FRAMES_UNKNOWN);
+        for (size_t n = file.n - 1; n > 0; n -= min_u64(n, 1 + n / 64)) {
+            file.n = n;
+            uint64_t frames = frames_of(&file);
+            if (frames != whole) /* what is missing is behind the sound */
+                assert_true(frames == AUDIO_FRAMES_UNKNOWN);
+        }
+        assert_true(frames_of(&file) == AUDIO_FRAMES_UNKNOWN);
+    }
+}
+
+/* A page that libogg would leave out, and bytes that it would look at and drop. */
+static void test_end_of_ogg(void **state)
+{
+    static struct bytes file;
+
+    (void)state;
+    if (!can_decode())
+        return;
+    from_corpus(&file, "vorbis.ogg");
+    uint8_t *last = file.data;
+    for (uint8_t *at = last; at;
+         at = memmem(at + 1, file.n - (size_t)(at + 1 - file.data), "OggS", 4))
+        last = at;
+    last[40] ^= 1;
+    expect_refused(&file, EINVAL, "has a wrong checksum in the page at byte");
+    from_corpus(&file, "vorbis.ogg");
+    file.n = (size_t)(last - file.data);
+    expect_refused(&file, EINVAL, "is not marked as the last");
+    from_corpus(&file, "vorbis.ogg");
+    memset(file.data + file.n, 'x', 5000);
+    file.n += 5000;
+    assert_true(frames_of(&file) != AUDIO_FRAMES_UNKNOWN);
 }
 
 /* One that lies about its length takes no memory for it; one that is cut is an error. */
@@ -345,6 +408,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_crops),   cmocka_unit_test(test_cuts_of_the_whole),
     cmocka_unit_test(test_codings), cmocka_unit_test(test_heads),
     cmocka_unit_test(test_ogg),     cmocka_unit_test(test_lengths_that_lie),
+    cmocka_unit_test(test_cut),     cmocka_unit_test(test_end_of_ogg),
     cmocka_unit_test(test_damaged),
 };
 

@@ -9,6 +9,7 @@ enum {
     SUBFORMAT_AT = 24,    /* in an extensible format */
     CHUNKS_MAX = 1000,    /* before the samples */
     UNSIZED = 0x7FFFEF00, /* of a size so large, or larger, the writer did not know it */
+    SIZES_BYTES = 16,     /* of RF64's own: of the file, and of the samples */
 };
 enum { CODING_PCM = 1, CODING_FLOAT = 3, CODING_ALAW = 6, CODING_ULAW = 7, CODING_MORE = 0xFFFE };
 
@@ -20,6 +21,7 @@ struct wav_walk {
     uint64_t size;   /* of its content, as it says */
     char name[5];    /* of it */
     bool has_format; /* it was met */
+    uint64_t sound;  /* bytes of the samples, as RF64 says it; 0: it does not */
 };
 
 static uint32_t audio_head_u16(const uint8_t *at)
@@ -69,19 +71,37 @@ static int audio_head_check_format(struct wav_walk *walk, struct dl_error *err)
                         coding);
 }
 
-/* What is written while it is recorded has the largest size, of which SoX's is half; RF64 has its
- * own elsewhere. */
+/* RF64's sizes, which 32 bits would not hold. Who records writes -1, or 0. */
+static int audio_head_take_sizes(struct wav_walk *walk, struct dl_error *err)
+{
+    uint8_t sizes[SIZES_BYTES];
+    int r = audio_head_read(walk, sizes, sizeof sizes, walk->at + CHUNK_BYTES, err);
+
+    if (r < 0)
+        return r;
+    walk->sound = audio_head_u32(sizes + 8) | audio_head_u32(sizes + 12) << 32;
+    return 0;
+}
+
+/* The bytes of the samples; false: it is not known. What is written while it is recorded has the
+ * largest size, of which SoX's is half. */
+static bool audio_head_is_sized(const struct wav_walk *walk, uint64_t *ret)
+{
+    *ret = walk->size == UINT32_MAX && walk->sound > 0 ? walk->sound : walk->size;
+    return walk->size < UNSIZED || (*ret == walk->sound && *ret != UINT64_MAX);
+}
+
 static int audio_head_check_data(const struct wav_walk *walk, struct dl_error *err)
 {
-    uint64_t there = walk->source->bytes - walk->at - CHUNK_BYTES;
+    uint64_t there = walk->source->bytes - walk->at - CHUNK_BYTES, size;
 
     if (!walk->has_format)
         return dl_error_set(err, EINVAL, walk->path, "is a WAV file without a format");
-    if (walk->size <= there || walk->size >= UNSIZED)
+    if (!audio_head_is_sized(walk, &size) || size <= there)
         return 0;
     return dl_error_set(err, EINVAL, walk->path,
                         "should have %llu bytes of sound, but there are %llu; it is truncated",
-                        (unsigned long long)walk->size, (unsigned long long)there);
+                        (unsigned long long)size, (unsigned long long)there);
 }
 
 /* The next chunk; 1: it is that of the samples, and all is well. */
@@ -97,6 +117,8 @@ static int audio_head_step(struct wav_walk *walk, struct dl_error *err)
     if (strcmp(walk->name, "data") == 0)
         return (r = audio_head_check_data(walk, err)) < 0 ? r : 1;
     if (strcmp(walk->name, "fmt ") == 0 && (r = audio_head_check_format(walk, err)) < 0)
+        return r;
+    if (strcmp(walk->name, "ds64") == 0 && (r = audio_head_take_sizes(walk, err)) < 0)
         return r;
     walk->at += CHUNK_BYTES + walk->size + walk->size % 2;
     return 0;

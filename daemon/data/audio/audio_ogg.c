@@ -1,7 +1,8 @@
 /*
- * The first pages of an Ogg file (RFC 3533): those with the headers of Vorbis (Vorbis I, 4.2) or
- * Opus (RFC 7845), by their check sums. libsndfile forgets memory when it gives up on a header, so
- * damaged ones do not get there.
+ * Pages of an Ogg file (RFC 3533). The first: those with the headers of Vorbis (Vorbis I, 4.2) or
+ * Opus (RFC 7845), by their check sums; libsndfile forgets memory when it gives up on a header, so
+ * damaged ones do not get there. And the last, which says that it is: libsndfile takes what is left
+ * of a file that is cut for all of it.
  */
 #include "daemon/data/audio/audio_head.h"
 
@@ -9,11 +10,15 @@
 
 enum {
     OGG_PAGE_BYTES = 27, /* without the table of segments */
+    FLAGS_AT = 5,
+    FLAG_LAST = 4, /* of its stream */
     SEGMENTS_AT = 26,
     SUM_AT = 22,
     SUM_BYTES = 4,
     SEGMENT_MAX = 255, /* one so long goes on in the next */
+    PAGE_MAX = OGG_PAGE_BYTES + SEGMENT_MAX + SEGMENT_MAX * SEGMENT_MAX,
     NAME_BYTES = 8,
+    PART = 4096,      /* is read at once */
     PAGES_MAX = 4096, /* of headers: pictures of covers are among them */
     VORBIS_PACKETS = 3,
     OPUS_PACKETS = 2,
@@ -43,7 +48,7 @@ static int audio_ogg_read(const struct ogg_walk *walk, void *out, size_t n, uint
     if (got < 0)
         return dl_error_set(err, (int)-got, walk->path, "cannot be read: %s", strerror((int)-got));
     if ((size_t)got < n)
-        return audio_ogg_refuse(walk, "is truncated in its headers, in the page", err);
+        return audio_ogg_refuse(walk, "is truncated: it ends in the page", err);
     return 0;
 }
 
@@ -60,7 +65,7 @@ static uint32_t audio_ogg_sum(uint32_t sum, const uint8_t *data, size_t n)
 
 static int audio_ogg_check_sum(struct ogg_walk *walk, size_t head_bytes, struct dl_error *err)
 {
-    uint8_t part[4096];
+    uint8_t part[PART];
     uint32_t want;
     uint64_t at = walk->at + head_bytes, end = at + walk->body;
 
@@ -121,6 +126,48 @@ static int audio_ogg_find_codec(struct ogg_walk *walk, unsigned *ret, struct dl_
                         "is an Ogg file of neither Vorbis nor Opus; convert it to FLAC");
 }
 
+/* The last page of those that begin in [from, end) of the file; false: none does. */
+static bool audio_ogg_find_page(const struct ogg_walk *walk, uint64_t from, uint64_t end,
+                                uint64_t *ret)
+{
+    enum { MARK = 4 };
+    uint8_t part[PART + MARK - 1];
+    int64_t n = walk->source->read(walk->source->owner, part, end - from + MARK - 1, from);
+
+    for (int64_t i = n - MARK; i >= 0; i--) {
+        if (memcmp(part + i, "OggS", MARK) == 0) {
+            *ret = from + (uint64_t)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of the page that begins last: bytes behind it may be no page. */
+static int audio_ogg_check_end(struct ogg_walk *walk, struct dl_error *err)
+{
+    uint64_t end = walk->source->bytes, least = end - min_u64(end, PAGE_MAX);
+    bool found = false;
+    int r;
+
+    while (!found && end > least) {
+        uint64_t from = end - min_u64(PART, end - least);
+        found = audio_ogg_find_page(walk, from, end, &walk->at);
+        end = from;
+    }
+    if (!found)
+        return audio_ogg_refuse(walk, "has no page of sound", err);
+    uint64_t last = walk->at;
+    if ((r = audio_ogg_step(walk, err)) < 0)
+        return r;
+    if (walk->head[FLAGS_AT] & FLAG_LAST)
+        return 0;
+    return dl_error_set(err, EINVAL, walk->path,
+                        "is truncated: its last page, at byte %llu, is not marked as the last; if "
+                        "no sound is missing, \"ffmpeg -i IN -c copy OUT\" marks it",
+                        (unsigned long long)last);
+}
+
 int audio_head_check_ogg(const struct audio_head_source *source, const char *path,
                          struct dl_error *err)
 {
@@ -136,5 +183,5 @@ int audio_head_check_ogg(const struct audio_head_source *source, const char *pat
         if ((r = audio_ogg_step(&walk, err)) < 0)
             return r;
     }
-    return 0;
+    return audio_ogg_check_end(&walk, err);
 }
