@@ -276,13 +276,21 @@ static int tar_reader_take_header(const struct tar_reader *reader, uint64_t at, 
     return 0;
 }
 
+/* A last block that is not filled up is damage, as to Python's tarfile: members may be missing
+ * behind it. */
 static int tar_reader_check_data(const struct tar_reader *reader, uint64_t at, uint64_t size,
                                  struct dl_error *err)
 {
     uint64_t left = reader->view.bytes - at - TAR_BLOCK;
 
-    if (size <= left)
+    if (size <= left && align_up(size, TAR_BLOCK) <= left)
         return 0;
+    if (size <= left)
+        return dl_error_set(err, EINVAL, reader->view.path,
+                            "its member at byte %llu should be filled up to a block of %d bytes, "
+                            "but the file ends at byte %llu; it is truncated",
+                            tar_reader_place(reader, at), TAR_BLOCK,
+                            tar_reader_place(reader, reader->view.bytes));
     return dl_error_set(err, EINVAL, reader->view.path,
                         "its member at byte %llu has %llu bytes, but the file ends after %llu of "
                         "them; it is truncated",
@@ -310,8 +318,7 @@ static bool tar_reader_is_odd_number(const char *field, size_t len)
 /*
  * Whether programs differ in what they make of the member: some take a prefix whatever the magic
  * is, some heed global headers, or a second extended one, or all fields, whether they are used or
- * not; of a rare type they make one thing or another; and a last block that is not filled is the
- * file's end to some, and damage to others.
+ * not; and of a rare type they make one thing or another.
  */
 static bool tar_reader_is_odd(const struct tar_header *header, const struct tar_extension *ext,
                               const char *name)
@@ -340,10 +347,9 @@ static bool tar_reader_is_odd(const struct tar_header *header, const struct tar_
     return ext->odd || len == 0 || (header->type != '5' && name[len - 1] == '/');
 }
 
-static uint64_t tar_reader_behind(const struct tar_reader *reader, uint64_t at, uint64_t size)
+static uint64_t tar_reader_behind(uint64_t at, uint64_t size)
 {
-    /* The filling of the last member's last block may be missing. */
-    return min_u64(align_up(at + TAR_BLOCK + size, TAR_BLOCK), reader->view.bytes);
+    return at + TAR_BLOCK + align_up(size, TAR_BLOCK);
 }
 
 /* The extended headers from *at on, if any, and the member's own header. */
@@ -365,7 +371,7 @@ static int tar_reader_take_headers(const struct tar_reader *reader, uint64_t *at
         if ((r = tar_reader_check_data(reader, *at, *ret_size, err)) < 0 ||
             (r = tar_reader_take_extension(reader, *at, *ret_size, ext, err)) < 0)
             return r;
-        *at = tar_reader_behind(reader, *at, *ret_size);
+        *at = tar_reader_behind(*at, *ret_size);
     }
 }
 
@@ -400,15 +406,13 @@ int tar_next(struct tar_reader *reader, struct tar_member *ret, struct dl_error 
         size = 0;
     if ((r = tar_reader_check_data(reader, at, size, err)) < 0)
         return r;
-    *ret =
-        (struct tar_member){.begin = reader->offset,
-                            .name = reader->name,
-                            .data = reader->view.data + at + TAR_BLOCK,
-                            .size = size,
-                            .regular = tar_reader_is_regular(header, reader->name),
-                            .odd = tar_reader_is_odd(header, &ext, reader->name) ||
-                                   align_up(at + TAR_BLOCK + size, TAR_BLOCK) > reader->view.bytes};
-    reader->offset = tar_reader_behind(reader, at, size);
+    *ret = (struct tar_member){.begin = reader->offset,
+                               .name = reader->name,
+                               .data = reader->view.data + at + TAR_BLOCK,
+                               .size = size,
+                               .regular = tar_reader_is_regular(header, reader->name),
+                               .odd = tar_reader_is_odd(header, &ext, reader->name)};
+    reader->offset = tar_reader_behind(at, size);
     return 0;
 }
 
