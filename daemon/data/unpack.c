@@ -24,8 +24,32 @@ static const struct {
                         "xz", false},
 };
 
+/* Behind frames that zstd's programs skip (RFC 8878, 3.1.2), as parallel ones write them first; LZ4
+ * has the same, so what follows counts. */
+static uint64_t unpack_skipped(const uint8_t *data, uint64_t bytes)
+{
+    enum { FRAME_HEAD = 8 };
+    uint64_t at = 0;
+    uint32_t size;
+
+    while (bytes - at >= FRAME_HEAD && (data[at] & 0xF0) == 0x50 &&
+           memcmp(data + at + 1, "\x2a\x4d\x18", 3) == 0) {
+        memcpy(&size, data + at + 4, sizeof size);
+        if (size > bytes - at - FRAME_HEAD)
+            break;
+        at += FRAME_HEAD + (uint64_t)size;
+    }
+    return at;
+}
+
 enum compression compression_of(const uint8_t *data, uint64_t bytes)
 {
+    uint64_t skipped = unpack_skipped(data, bytes);
+
+    if (skipped > 0)
+        return compression_of(data + skipped, bytes - skipped) == COMPRESSION_ZSTD
+                   ? COMPRESSION_ZSTD
+                   : COMPRESSION_NONE;
     for (enum compression c = COMPRESSION_GZIP; c < ARRAY_SIZE(unpack_compressions); c++) {
         size_t len = strlen(unpack_compressions[c].magic);
         if (bytes >= len && memcmp(data, unpack_compressions[c].magic, len) == 0)
@@ -101,6 +125,8 @@ static int unpack_inflate_some(z_stream *z, struct unpacked *out, uint64_t *left
     r = inflate(z, Z_NO_FLUSH);
     *left -= given - z->avail_in;
     out->bytes += room - z->avail_out;
+    for (; r == Z_STREAM_END && *left > 0 && *z->next_in == 0; z->next_in++)
+        --*left; /* padding of tapes, as gzip and Python have it */
     if (r == Z_STREAM_END)
         return *left > 0 && inflateReset(z) == Z_OK ? 1 : 0;
     if (r == Z_MEM_ERROR)
