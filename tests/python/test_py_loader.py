@@ -331,16 +331,50 @@ class Native(unittest.TestCase):
                     continue
                 with Loader(RANGE, **options) as loader:
                     self.assertEqual((loader.rank, loader.world_size), want)
-        if not torch.distributed.is_available():
-            return
-        group = mock.patch.multiple(torch.distributed, is_initialized=lambda: True,
-                                    get_rank=lambda: 1, get_world_size=lambda: 3)
-        with group, mock.patch.dict(os.environ, slurm):
-            for options in ({}, {"world_size": 3}):
+
+    @unittest.skipUnless(torch.distributed.is_available(), "this PyTorch has no torch.distributed")
+    def test_the_process_group_beside_the_launcher(self):
+        """The group is where the ranks meet; variables may be inherited, or of another launcher."""
+        torchrun = {"RANK": "1", "WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "nine"}
+        same, other, sole = (1, 3), (2, 3), (0, 1)
+        slurm = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2"}
+        table = (
+            (torchrun, same, {}, (1, 3, "nine")),
+            (torchrun, other, {}, (2, 3, None)),  # as accelerate's debug_launcher() has it
+            (torchrun, (1, 4), {}, (1, 4, None)),
+            (torchrun, sole, {}, (0, 1, None)),
+            ({**torchrun, "RANK": "0", "WORLD_SIZE": "1"}, other, {}, (2, 3, None)),
+            ({"RANK": "0"}, other, {}, (2, 3, None)),
+            ({"RANK": "x", "WORLD_SIZE": "3"}, other, {}, (2, 3, None)),
+            (slurm, same, {}, (1, 3, None)),
+            (slurm, same, {"world_size": 3}, (1, 3, None)),
+            ({}, same, {}, (1, 3, None)),
+            (torchrun, other, {"rank": 0}, (0, 3, None)),
+            ({"RANK": "1", "WORLD_SIZE": "9"}, other, {"rank": 0}, (0, 3, None)),
+            ({}, other, {"rank": 0}, (0, 3, None)),
+            ({}, other, {"rank": 3}, r"rank: 3 is not in the interval \[0, 2\] of world_size 3"),
+            (torchrun, other, {"world_size": 3}, (2, 3, None)),
+            (torchrun, other, {"world_size": 1}, (0, 1, None)),
+            (torchrun, other, {"rank": 1, "world_size": 2}, (1, 2, None)),
+            (torchrun, other, {"world_size": 2},
+             "rank: missing, but world_size is 2 and torch.distributed has 3 ranks; give rank="),
+            (torchrun, other, {"job": "mine"}, (2, 3, "mine")),
+            (torchrun, other, {"mesh": "dp=3"}, (2, 3, None)),
+            (torchrun, other, {"resume": True}, "resume: needs the name of the job"),
+            ({**torchrun, "LOCAL_RANK": "1"}, other, {"world_size": "cluster"},
+             r"rank: \$RANK is 1 of 3, but torch.distributed says 2 of 3, so \$LOCAL_RANK may be"),
+        )
+        for environment, (rank, world), options, want in table:
+            group = mock.patch.multiple(torch.distributed, is_initialized=lambda: True,
+                                        get_rank=lambda rank=rank: rank, get_world_size=lambda world=world: world)
+            with self.subTest(environment=environment, group=(rank, world), options=options), \
+                    group, mock.patch.dict(os.environ, environment):
+                if isinstance(want, str):
+                    with self.assertRaisesRegex(ValueError, want):
+                        Loader(RANGE, **options)
+                    continue
                 with Loader(RANGE, **options) as loader:
-                    self.assertEqual((loader.rank, loader.world_size), (1, 3))
-            with Loader(RANGE, world_size=2, rank=1) as loader:
-                self.assertEqual((loader.rank, loader.world_size), (1, 2))
+                    self.assertEqual((loader.rank, loader.world_size, loader.job), want)
 
     def test_a_process_group_that_comes_later(self):
         if not torch.distributed.is_available():

@@ -325,12 +325,30 @@ class TestTwoRanks(Case):
         trainers.check_killed(self, train, steps, True, 0, world=2)
 
 
+DEBUGGED = """
+import runpy, sys
+from accelerate import Accelerator, debug_launcher
+
+def rank():
+    Accelerator(cpu=True)
+    sys.argv = [program]
+    runpy.run_path(program)
+
+program = sys.argv[1]
+debug_launcher(rank)
+"""
+
+
 class TestLauncher(launched.Launched):
     def test_ranks_are_found(self):
         launched.check_shares(self, self.launch(
             sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1",
             "--num_processes", "2", "--mixed_precision", "no", "--dynamo_backend", "no",
             str(self.program)), None)
+
+    def test_its_debug_launcher(self):
+        """Its ranks have a process group, which $RANK contradicts: 0 in each."""
+        launched.check_shares(self, self.launch(sys.executable, "-c", DEBUGGED, str(self.program)), None)
 
 
 class TestAdopt(Case):

@@ -3,8 +3,9 @@
 What counts, the first that says anything:
 
 1. The arguments `rank` and `world_size`.
-2. $RANK and $WORLD_SIZE, which torchrun and others set.
-3. The process group of torch.distributed, if it is there.
+2. The process group of torch.distributed, if it is there: it is what the ranks meet in, while variables
+   may be those of another launcher, or of the process that forked this one.
+3. $RANK and $WORLD_SIZE, which torchrun and others set.
 4. The context of a worker of Ray Train.
 5. The variables of other launchers: the table of client/environment.c.
 """
@@ -59,27 +60,53 @@ def _from_environment(rank: int | None, world: int | None) -> Place:
     return Place(found or 0, size or 1, job, alone=found is None and size is None)
 
 
+def _of_variables() -> Place | None:
+    """The place by $RANK and $WORLD_SIZE; None: they are not set, or make no sense."""
+    if "RANK" not in os.environ:
+        return None
+    try:
+        return _from_environment(None, None)
+    except ValueError:
+        return None
+
+
+def _in_group(group: tuple[int, int], rank: int | None, world: int | None) -> Place:
+    if rank is not None or world is not None:
+        if rank is None and world != group[1]:
+            raise ValueError(f"rank: missing, but world_size is {world} and torch.distributed has "
+                             f"{group[1]} ranks; give rank=")
+        return Place(group[0] if rank is None else rank, world or group[1], None)
+    told = _of_variables()
+    return told if told is not None and told[:2] == group else Place(*group, None)
+
+
 def find(rank: int | None, world: int | None) -> Place:
     """The place of a program that was told `rank` and `world`; None: it was not.
 
     ValueError: there are several ranks, and which one this is is not known.
     """
-    if rank is not None or "RANK" in os.environ:
+    group, ray = of_group(), _of_ray()
+    if group is not None and world != 1:
+        place = _in_group(group, rank, world)
+    elif rank is not None or "RANK" in os.environ:
         place = _from_environment(rank, world)
-        ray = _of_ray() if rank is None and world is None and place.job is None else None
-        return place if ray is None else place._replace(job=ray[2])
-    group = of_group()
-    if group is not None and world in (None, group[1]):
-        return Place(*group, None)
-    ray = _of_ray()
-    if ray is not None and world in (None, ray[1]):
-        return Place(ray[0], ray[1], ray[2] if world is None else None)
-    return _from_environment(None, world)
+    elif ray is not None and world in (None, ray[1]):
+        place = Place(ray[0], ray[1], None)
+    else:
+        place = _from_environment(None, world)
+    if ray is not None and rank is None and world is None and place.job is None and place[:2] == ray[:2]:
+        return place._replace(job=ray[2])
+    return place
 
 
 def find_local(rank: int | None) -> tuple[int, str | None]:
     """The rank on this node, in the world of a cluster of daemons, and the job's name."""
     from . import _client  # type: ignore[attr-defined]
+    group, told = of_group(), _of_variables()
+    if rank is None and group is not None and told is not None and told[:2] != group:
+        raise ValueError(f"rank: $RANK is {told.rank} of {told.world}, but torch.distributed says "
+                         f"{group[0]} of {group[1]}, so $LOCAL_RANK may be another process's; give rank=, "
+                         "the number of this rank on its node")
     found, _, job = _client.from_environment(rank, CLUSTER)
     return found or 0, job
 

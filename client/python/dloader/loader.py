@@ -213,9 +213,9 @@ class Loader:
 
     spec: a dict, a text in YAML or JSON, or the path of a file with it; relative paths in a file
         start from its folder. Errors name the key, the value and the remedy.
-    rank, world_size: of this consumer; by default $RANK and $WORLD_SIZE, as set by torchrun, else
-        those of torch.distributed's process group, of Ray Train, of MPI or Slurm, else a single
-        rank. ValueError if only one of the two is set, or if one is invalid; RuntimeError by iter()
+    rank, world_size: of this consumer; by default those of torch.distributed's process group, else
+        $RANK and $WORLD_SIZE, as set by torchrun, else those of Ray Train, of MPI or Slurm, else a
+        single rank. ValueError if only one of the two is set, or if one is invalid; RuntimeError by iter()
         if torch.distributed has several ranks by then. rank=0, world_size=1 is for independent
         processes. With several ranks a spec without `seed` has 0, so that all get shares of one
         order. world_size="cluster" takes the world of the daemon's cluster: `rank` (by default
