@@ -95,8 +95,7 @@ static int spec_batch_check_fits(const struct dl_spec *spec, struct dl_error *er
 
 static int spec_batch_check_max_length(const struct dl_spec *spec, struct dl_error *err)
 {
-    uint64_t n = spec->batch.max_length, tokens = spec->batch.tokens;
-    uint64_t length = spec->collate.length;
+    uint64_t n = spec->batch.max_length, length = spec->collate.length;
     static const char place[] = "batch.max_length";
 
     if (n == 0)
@@ -107,18 +106,6 @@ static int spec_batch_check_max_length(const struct dl_spec *spec, struct dl_err
             "%" PRIu64 " is above collate.length %" PRIu64
             ": a sample of that many tokens would not fit %s; lower it, or raise length",
             n, length, spec->collate.kind == COLLATE_PACK ? "a row" : "it");
-    if (n > tokens)
-        return dl_error_set(
-            err, EINVAL, place,
-            "%" PRIu64 " is above batch.tokens %" PRIu64
-            ": a sample of that many tokens would not fit a batch; lower it, or raise tokens",
-            n, tokens);
-    if (spec->collate.kind != COLLATE_PACK && spec_batch_padded_length(spec, n) > tokens)
-        return dl_error_set(err, EINVAL, place,
-                            "a sample of %" PRIu64 " tokens counts as %" PRIu64
-                            " with its padding, "
-                            "above batch.tokens %" PRIu64 "; lower it, or raise tokens",
-                            n, spec_batch_padded_length(spec, n), tokens);
     return 0;
 }
 

@@ -15,16 +15,18 @@ enum { FRACTION_BITS = 24 };
 struct token_costs token_costs_of(const struct plan_tokens *tokens)
 {
     struct token_costs costs = {0};
+    uint64_t longest = token_padded(tokens, plan_tokens_limit(tokens));
+    uint64_t greatest = max_u64(tokens->tokens, longest);
     unsigned __int128 most;
 
     if (!tokens->balance)
         return costs;
     costs.linear = (uint64_t)llround(ldexp(tokens->linear, FRACTION_BITS));
     costs.square = (uint64_t)llround(ldexp(tokens->square, FRACTION_BITS));
-    /* No row and no batch is longer than `tokens`, and the square of a sum is more than that of its
+    /* No row and no batch takes more than that, and the square of a sum is more than that of its
      * parts. */
-    most = (unsigned __int128)tokens->tokens * tokens->tokens * costs.square +
-           (unsigned __int128)tokens->tokens * costs.linear;
+    most = (unsigned __int128)greatest * greatest * costs.square +
+           (unsigned __int128)greatest * costs.linear;
     while (most >> costs.shift >> 63)
         costs.shift++;
     return costs;

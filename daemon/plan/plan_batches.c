@@ -142,7 +142,7 @@ static int plan_batches_cut_order(struct token_plan *plan, uint64_t *ret_rest)
         uint64_t length = token_length(plan, plan->made.members[at]);
 
         longest = max_u64(longest, length);
-        if ((at - first + 1) * token_padded(params, longest) <= params->tokens)
+        if (!token_exceeds(params, at - first + 1, longest))
             continue;
         int r = plan_groups_add_batch(&plan->made, first, at - first);
         if (r < 0)

@@ -39,7 +39,7 @@ static uint64_t plan_bucket_group_of(const struct token_plan *plan, uint32_t b, 
 {
     uint64_t upper = (b + UINT64_C(1)) * plan->params.interval;
 
-    return plan->params.tokens / token_padded(&plan->params, upper) * world;
+    return token_fits(&plan->params, upper) * world;
 }
 
 /* Finds the place of each bucket's members. Returns how many members there are

@@ -22,7 +22,7 @@ static uint64_t plan_sorted_group_end(const struct token_plan *plan, uint64_t fi
         uint64_t next = first + (deep + 1) * plan->world;
         uint32_t last = token_length(plan, members[min_u64(next, end) - 1]);
 
-        if ((deep + 1) * token_padded(&plan->params, last) > plan->params.tokens)
+        if (token_exceeds(&plan->params, deep + 1, last))
             return first + deep * plan->world;
         if (next > end)
             return first;
@@ -51,7 +51,7 @@ static int plan_sorted_cut_back(struct token_plan *plan, uint64_t first, uint64_
 {
     while (*end > first) {
         uint32_t longest = token_length(plan, plan->made.members[*end - 1]);
-        uint64_t count = plan->params.tokens / token_padded(&plan->params, longest) * plan->world;
+        uint64_t count = token_fits(&plan->params, longest) * plan->world;
 
         if (count > *end - first)
             return 0;
@@ -107,12 +107,9 @@ static uint64_t plan_sorted_batch_end(const struct token_plan *plan, uint64_t fi
 {
     const uint32_t *members = plan->made.members;
 
-    for (uint64_t at = first; at < end; at++) {
-        uint64_t padded = token_padded(&plan->params, token_length(plan, members[at]));
-
-        if ((at - first + 1) * padded > plan->params.tokens)
+    for (uint64_t at = first; at < end; at++)
+        if (token_exceeds(&plan->params, at - first + 1, token_length(plan, members[at])))
             return at;
-    }
     return first;
 }
 
@@ -138,7 +135,7 @@ static int plan_sorted_batches_back(struct token_plan *plan, uint64_t first, uin
 {
     while (*end > first) {
         uint32_t longest = token_length(plan, plan->made.members[*end - 1]);
-        uint64_t count = plan->params.tokens / token_padded(&plan->params, longest);
+        uint64_t count = token_fits(&plan->params, longest);
 
         if (count > *end - first)
             return 0;

@@ -21,10 +21,12 @@ uint32_t plan_tokens_limit(const struct plan_tokens *tokens)
     if (tokens->pad_length > 0)
         return tokens->pad_length > tokens->tokens ? 0
                                                    : (uint32_t)min_u64(limit, tokens->pad_length);
+    if (tokens->max_length > 0)
+        return tokens->max_length;
     uint64_t most = tokens->tokens / tokens->multiple * tokens->multiple;
     if (tokens->strategy == PLAN_BUCKET)
         most = most / tokens->interval * tokens->interval;
-    return (uint32_t)min_u64(limit, most);
+    return (uint32_t)most;
 }
 
 void plan_look_at_lengths(const struct plan_tokens *tokens, uint64_t length,

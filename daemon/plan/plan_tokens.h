@@ -60,9 +60,13 @@
  *
  * Empty samples, of length 0, are left out of the order.
  *
- * Too long is a sample with P(n) > tokens, n > max_length, or n > pad_length where that is given;
- * with `bucket` one with P(U) > tokens, with `pack` one with n > row_length. It is left out of the
- * order, or (`truncate`) counts as one of the greatest length that is not too long.
+ * Too long is a sample with n > max_length, or n > pad_length where that is given; with `pack` one
+ * with n > row_length; without max_length one with P(n) > tokens, with `bucket` one with
+ * P(U) > tokens. It is left out of the order, or (`truncate`) counts as one of the greatest length
+ * that is not too long.
+ *
+ * With max_length a sample that is not too long may still have P(n) > tokens (P(U) with `bucket`):
+ * it is alone in its batch, the only kind that exceeds `tokens`.
  *
  * The leftover is what makes no full group at the end of the epoch.
  *

@@ -186,6 +186,18 @@ static inline uint64_t token_padded(const struct plan_tokens *params, uint64_t l
                : (length + params->multiple - 1) / params->multiple * params->multiple;
 }
 
+/* How many samples fit a batch whose longest has that length: one at the least. */
+static inline uint64_t token_fits(const struct plan_tokens *params, uint64_t longest)
+{
+    return max_u64(params->tokens / token_padded(params, longest), 1);
+}
+
+/* Whether that many do not; without a division. */
+static inline bool token_exceeds(const struct plan_tokens *params, uint64_t n, uint64_t longest)
+{
+    return n > 1 && n * token_padded(params, longest) > params->tokens;
+}
+
 static inline struct plan_keys token_keys(const struct token_plan *plan)
 {
     return (struct plan_keys){plan->params.lengths, plan->limit, plan->longest};

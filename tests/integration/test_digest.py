@@ -83,6 +83,7 @@ TOKENS = [
                                      "window": 4}, {"kind": "pad", "length": 64}),
     ("cut", {"kind": "random", "num_samples": 200, "replacement": True},
      {"tokens": 100, "max_length": 25, "overlong": "truncate"}, {"kind": "pad", "side": "left"}),
+    ("alone", {"kind": "random"}, {"tokens": 32, "max_length": 60}, {"kind": "pad", "multiple_of": 8}),
     ("packed", {"kind": "random"}, {"tokens": 192}, {"kind": "pack", "length": 64}),
     ("packed_in_order", {"kind": "sequential"}, {"tokens": 128, "window": 2},
      {"kind": "pack", "length": 128, "value": -1}),

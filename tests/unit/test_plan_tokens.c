@@ -156,6 +156,60 @@ static void test_examples(void **state)
     check_examples(rows, ARRAY_SIZE(rows));
 }
 
+/* Longer than a batch, but not than max_length: alone in its batch. */
+static void test_examples_of_one(void **state)
+{
+    static const struct example rows[] = {
+        {"3529", {SORTED, .tokens = 5, .max_length = 8}, 1, false, {"c a b"}, 1, 0, 0},
+        {"3829", {SORTED, .tokens = 5, .max_length = 8}, 1, false, {"c a b"}, 1, 0, 0},
+        {"11118888",
+         {SORTED, .tokens = 4, .max_length = 8},
+         2,
+         false,
+         {"ac e g", "bd f h"},
+         0,
+         0,
+         0},
+        {"111188",
+         {SORTED, .tokens = 4, .max_length = 8},
+         3,
+         false,
+         {"a d", "b e", "c f"},
+         0,
+         0,
+         0},
+        {"118", {SORTED, .tokens = 4, .max_length = 8}, 2, false, {"a c", "b c"}, 0, 0, 1},
+        {"11118888", {SORTED, .tokens = 4, .max_length = 8}, 2, true, {"abcd f h", "e g"}, 0, 0, 0},
+        {"8118",
+         {SORTED, .tokens = 4, .max_length = 8, .leftover = PLAN_DROP},
+         1,
+         false,
+         {"bc a d"},
+         0,
+         0,
+         0},
+        {"1189",
+         {SORTED, .tokens = 4, .max_length = 8, .truncate = true},
+         1,
+         false,
+         {"ab c d"},
+         1,
+         0,
+         0},
+        {"35", {SORTED, .tokens = 6, .max_length = 5, .multiple = 4}, 1, false, {"a b"}, 0, 0, 0},
+        {"18", {SORTED, .tokens = 4, .max_length = 8, .window = 1}, 1, false, {"a b"}, 0, 0, 0},
+        {"18181", {BUCKET, .tokens = 6, .max_length = 8}, 1, false, {"b ac d e"}, 0, 0, 0},
+        {"7687", {BUCKET, .tokens = 8, .max_length = 7}, 2, false, {"a b", "d b"}, 1, 0, 1},
+        {"811811", {TURN, .tokens = 4, .max_length = 8}, 1, false, {"a bc d ef"}, 0, 0, 0},
+        {"811811", {TURN, .tokens = 4, .max_length = 8}, 2, false, {"a d", "bc ef"}, 0, 0, 0},
+        {"88", {TURN, .tokens = 4, .max_length = 8}, 3, false, {"a", "b", "a"}, 0, 0, 1},
+        /* A row has a length, whatever fits a batch. */
+        {"98", {PACK, .tokens = 8, .max_length = 9}, 1, false, {"b"}, 1, 0, 0},
+    };
+
+    check_examples(rows, ARRAY_SIZE(rows));
+}
+
 /* Where each rank's batch is cut by itself, and what is no part of any. */
 static void test_examples_of_batches(void **state)
 {
@@ -364,7 +418,7 @@ static void test_limit(void **state)
     } rows[] = {
         {{SORTED, .tokens = 100, .multiple = 1}, 100},
         {{SORTED, .tokens = 100, .multiple = 1, .max_length = 70}, 70},
-        {{SORTED, .tokens = 100, .multiple = 1, .max_length = 170}, 100},
+        {{SORTED, .tokens = 100, .multiple = 1, .max_length = 170}, 170},
         {{SORTED, .tokens = 100, .multiple = 8}, 96},
         {{SORTED, .tokens = 100, .multiple = 101}, 0},
         {{SORTED, .tokens = 100, .multiple = 1, .pad_length = 60}, 60},
@@ -375,9 +429,11 @@ static void test_limit(void **state)
         {{BUCKET, .tokens = 100, .multiple = 1}, 99},
         {{BUCKET, .tokens = 101, .multiple = 50}, 99},
         {{BUCKET, .tokens = 100, .multiple = 1, .max_length = 98}, 98},
+        {{BUCKET, .tokens = 100, .multiple = 1, .max_length = 101}, 101},
         {{BUCKET, .tokens = 100, .multiple = 1, .pad_length = 100}, 100},
         {{PACK, .tokens = 100, .multiple = 1}, 8},
         {{PACK, .tokens = 100, .multiple = 1, .max_length = 7}, 7},
+        {{PACK, .tokens = 100, .multiple = 1, .max_length = 9}, 8},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
@@ -569,6 +625,7 @@ static void test_without_tokens(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_examples),
+    cmocka_unit_test(test_examples_of_one),
     cmocka_unit_test(test_examples_of_batches),
     cmocka_unit_test(test_carry),
     cmocka_unit_test(test_huge_world),

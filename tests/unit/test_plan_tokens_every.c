@@ -153,6 +153,16 @@ static void end_group(struct naive *naive)
     naive->ends[naive->n_groups++] = naive->n_parts;
 }
 
+/* How many fit a batch whose longest has that length: one always does. */
+static uint64_t naive_fits(const struct plan_params *params, uint64_t longest)
+{
+    uint64_t n = 1;
+
+    while ((n + 1) * plan_check_padded(&params->tokens, longest) <= params->tokens.tokens)
+        n++;
+    return n;
+}
+
 /* The order without what is too long. */
 static size_t naive_order(const struct plan_params *params, uint64_t *order)
 {
@@ -178,10 +188,10 @@ static void naive_bucket(struct naive *naive, const uint64_t *order, size_t n)
 
     for (size_t i = 0; i < n; i++) {
         uint64_t b = (length_of(params, order[i]) - 1) / params->tokens.interval;
-        uint64_t padded = plan_check_padded(&params->tokens, (b + 1) * params->tokens.interval);
+        uint64_t fits = naive_fits(params, (b + 1) * params->tokens.interval);
 
         buckets[b][counts[b]++] = order[i];
-        if (counts[b] < params->tokens.tokens / padded * params->world)
+        if (counts[b] < fits * params->world)
             continue;
         for (size_t j = 0; j < counts[b]; j++)
             add_part(naive, buckets[b][j]);
@@ -189,10 +199,10 @@ static void naive_bucket(struct naive *naive, const uint64_t *order, size_t n)
         counts[b] = 0;
     }
     for (size_t b = 0; params->tokens.leftover == PLAN_EMIT && b < 70; b++) {
-        uint64_t padded = plan_check_padded(&params->tokens, (b + 1) * params->tokens.interval);
+        uint64_t fits = naive_fits(params, (b + 1) * params->tokens.interval);
 
         for (size_t j = 0; j < counts[b]; j++, waiting++) {
-            if (waiting == params->tokens.tokens / padded * params->world) {
+            if (waiting == fits * params->world) {
                 end_group(naive);
                 waiting = 0;
             }
@@ -243,7 +253,7 @@ static size_t naive_group(const struct plan_params *params, const uint64_t *list
         size_t more = min_u64(n, (deep + 1) * params->world);
         uint64_t longest = length_of(params, list[more - 1]);
 
-        if ((deep + 1) * plan_check_padded(&params->tokens, longest) > params->tokens.tokens)
+        if (deep + 1 > naive_fits(params, longest))
             return deep * params->world;
         if (++deep * params->world > n)
             return 0;
@@ -311,7 +321,7 @@ static size_t naive_batch(const struct plan_params *params, const uint64_t *list
 
     for (size_t i = 0; i < n; i++) {
         longest = max_u64(longest, length_of(params, list[i]));
-        if ((i + 1) * plan_check_padded(&params->tokens, longest) > params->tokens.tokens)
+        if (i + 1 > naive_fits(params, longest))
             return i;
     }
     return n;
