@@ -71,6 +71,7 @@ struct slow_sample {
 /* Those that the daemon has not read yet: it may hear of many tasks at once. */
 struct queue_slow {
     _Alignas(64) _Atomic uint64_t tail; /* ever put; written by the worker */
+    _Atomic uint64_t spent_ns; /* ever, on samples that took far longer than is usual; likewise */
     _Alignas(64) _Atomic uint64_t head; /* ever taken; written by the daemon */
     struct slow_sample samples[SLOW_SAMPLES];
 };
@@ -223,6 +224,19 @@ static inline bool slow_take(struct queue_slow *slow, struct slow_sample *ret)
     memcpy(ret->name, fit.message, min_u64(SLOW_NAME, sizeof fit.message));
     ret->name[SLOW_NAME - 1] = '\0';
     return true;
+}
+
+/* The worker; and the daemon, which gets what was spent until now. */
+static inline void slow_spend(struct queue_slow *slow, uint64_t ns)
+{
+    uint64_t before = atomic_load_explicit(&slow->spent_ns, memory_order_relaxed);
+
+    atomic_store_explicit(&slow->spent_ns, before + ns, memory_order_relaxed);
+}
+
+static inline uint64_t slow_spent(const struct queue_slow *slow)
+{
+    return atomic_load_explicit(&slow->spent_ns, memory_order_relaxed);
 }
 
 #define task_put(q, rec)  queue_put(&(q)->tasks, (q)->task_records, sizeof(struct queue_task), rec)

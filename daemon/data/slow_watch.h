@@ -1,6 +1,7 @@
 /*
- * Which sample of a task took longest: the clock is read once for each, as long as they take long
- * enough on average for that to be no cost. Not thread-safe.
+ * Which sample of a task took longest, and how much of its time went to those that took far longer
+ * than is usual: the clock is read once for each, as long as they take long enough on average for
+ * that to be no cost. Not thread-safe.
  */
 #ifndef DL_SLOW_WATCH_H
 #define DL_SLOW_WATCH_H
@@ -11,11 +12,18 @@
 /* On average, ns: reading the clock takes about 30. */
 enum { SLOW_WATCH_WORTH_NS = 10000 };
 
+/* Far longer than is usual is so many times as long, and counts as much for what is usual: that a
+ * few cannot change it, and all of them do. The mean of so many tasks is what is usual. */
+enum { SLOW_WATCH_TIMES = 8, SLOW_WATCH_TASKS = 8 };
+
 struct slow_watch {
     bool on; /* the samples of the last task took so long */
     uint64_t began_ns, last_ns;
-    uint64_t index, ns; /* of the one that took longest in the task at hand; ns 0: none was seen */
-    uint64_t together;  /* so many were made in that time, of which that is the first */
+    uint64_t index, ns;  /* of the one that took longest in the task at hand; ns 0: none was seen */
+    uint64_t together;   /* so many were made in that time, of which that is the first */
+    uint64_t usual_ns;   /* of a sample; 0: not known */
+    uint64_t bounded_ns; /* of the task's samples, the slow ones with less than they took */
+    uint64_t slow_ns;    /* of those alone, whole */
     char name[SLOW_NAME]; /* of it, where it is not found by its index; else "" */
 };
 
@@ -23,8 +31,19 @@ static inline void slow_watch_begin(struct slow_watch *watch)
 {
     watch->began_ns = watch->last_ns = clock_ns();
     watch->index = watch->ns = 0;
+    watch->bounded_ns = watch->slow_ns = 0;
     watch->together = 1;
     watch->name[0] = '\0';
+}
+
+/* `n` samples took `ns` together. */
+static inline void slow_watch_take(struct slow_watch *watch, uint64_t ns, uint64_t n)
+{
+    uint64_t most = n * SLOW_WATCH_TIMES * watch->usual_ns;
+    bool slow = most > 0 && ns > most;
+
+    watch->slow_ns += slow ? ns : 0;
+    watch->bounded_ns += slow ? most : ns;
 }
 
 /* What was done until now is no sample's. */
@@ -43,6 +62,7 @@ static inline bool slow_watch_sample(struct slow_watch *watch, uint64_t index)
     uint64_t now = clock_ns();
     bool longest = now - watch->last_ns > watch->ns;
 
+    slow_watch_take(watch, now - watch->last_ns, 1);
     if (longest) {
         watch->ns = now - watch->last_ns;
         watch->index = index;
@@ -51,11 +71,25 @@ static inline bool slow_watch_sample(struct slow_watch *watch, uint64_t index)
     return longest;
 }
 
+/* What is usual, after a task of `n` samples. */
+static inline void slow_watch_learn(struct slow_watch *watch, uint64_t n)
+{
+    uint64_t mean = max_u64(watch->bounded_ns / n, 1);
+    uint64_t before = watch->usual_ns ? watch->usual_ns : mean;
+
+    watch->usual_ns = ((SLOW_WATCH_TASKS - 1) * before + mean) / SLOW_WATCH_TASKS;
+}
+
 /* The task's `n` samples, one at least, are made. If they took less on average, because a task
  * before this one was held up from outside, none was seen. */
 static inline void slow_watch_end(struct slow_watch *watch, uint64_t n)
 {
-    watch->on = (clock_ns() - watch->began_ns) / n >= SLOW_WATCH_WORTH_NS;
+    uint64_t all = clock_ns() - watch->began_ns;
+
+    if (watch->bounded_ns == 0)
+        slow_watch_take(watch, all, n);
+    slow_watch_learn(watch, n);
+    watch->on = all / n >= SLOW_WATCH_WORTH_NS;
     if (!watch->on)
         watch->ns = 0;
 }

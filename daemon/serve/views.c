@@ -129,6 +129,7 @@ static int views_add_worker(const struct loader *l, uint32_t i, struct value *ro
     row_seconds(&row, "busy_s", view.busy_ns);
     row_seconds(&row, "fetch_s", view.busy_ns - view.collate_ns);
     row_seconds(&row, "collate_s", view.collate_ns);
+    row_seconds(&row, "slow_s", view.slow_ns);
     views_add_usage(&row, view.pid);
     row_string(&row, "sandbox", sandbox);
     return row.r;

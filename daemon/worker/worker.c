@@ -576,13 +576,16 @@ static void worker_name_sample(const struct worker *w, struct slow_sample *what)
     slow_watch_cut(path, min_u64(len, sizeof path - 1), what->name);
 }
 
-/* One that is among the slowest of this worker so far. */
+/* The time of its slow samples; and one that is among the slowest of this worker so far. */
 static void worker_tell_slow(struct worker *w, const void *slot)
 {
     const struct slow_watch *watch = w->engine->slowest ? w->engine->slowest(w->dataset) : NULL;
     size_t least = 0;
 
-    if (!watch || watch->ns == 0)
+    if (!watch)
+        return;
+    slow_spend(&w->queues->slow, watch->slow_ns);
+    if (watch->ns == 0)
         return;
     for (size_t i = 1; i < SLOW_SAMPLES; i++)
         least = w->slow_ns[i] < w->slow_ns[least] ? i : least;

@@ -30,15 +30,17 @@ enum {
     PERCENT_BUSY = 50, /* of their time; workers that do less are not what is too slow */
     PERCENT_FULL = 80,
     PERCENT_SHORT = 20, /* of what workers are busy for they wait for a processor */
+    PERCENT_SLOW = 50,  /* of it goes to slow samples */
 };
 
 /* A rank straggles that waits so many times as much as the median; and so does a worker that has so
  * many times, by ten, the work of the mean of the others. */
 enum { RANK_TIMES = 3, WORKER_TENTHS = 15 };
 
+/* A batch that was under way before a while began counts as a whole: it may be more than that. */
 static unsigned verdict_percent(uint64_t part, uint64_t whole)
 {
-    return whole ? (unsigned)(100.0 * (double)part / (double)whole + 0.5) : 0;
+    return whole ? (unsigned)(100.0 * (double)min_u64(part, whole) / (double)whole + 0.5) : 0;
 }
 
 static unsigned verdict_waits(const struct verdict_rank *rank)
@@ -67,7 +69,7 @@ static bool verdict_straggles(const struct verdict_case *c, const struct verdict
 }
 
 struct work {
-    uint64_t fetch_ns, collate_ns, busy_ns, cpu_wait_ns;
+    uint64_t fetch_ns, collate_ns, slow_ns, busy_ns, cpu_wait_ns;
     unsigned busy; /* percent of the workers' time */
     size_t busiest;
 };
@@ -84,6 +86,7 @@ static struct work verdict_sum_up(const struct verdict_case *c)
     for (size_t i = 0; i < c->n_workers; i++) {
         work.fetch_ns += c->workers[i].fetch_ns;
         work.collate_ns += c->workers[i].collate_ns;
+        work.slow_ns += c->workers[i].slow_ns;
         work.cpu_wait_ns += c->workers[i].cpu_wait_ns;
         if (verdict_busy_ns(&c->workers[i]) > verdict_busy_ns(&c->workers[work.busiest]))
             work.busiest = i;
@@ -168,13 +171,14 @@ static void verdict_blame_worker(const struct verdict_case *c, const char *waite
                    "and the others are not",
                    waited, v->worker, stage_name(v->stage),
                    verdict_percent(verdict_busy_ns(worker), c->span_ns));
-    verdict_advise(v, "divide its work evenly: more shards, of similar size");
+    verdict_advise(v, c->own_shares ? "divide its work evenly: more shards, of similar size"
+                                    : "dlctl slowest shows whether its samples are slow; if not, "
+                                      "its processor is");
 }
 
 static bool verdict_cores_are_short(const struct work *work)
 {
-    return verdict_percent(min_u64(work->cpu_wait_ns, work->busy_ns), work->busy_ns) >=
-           PERCENT_SHORT;
+    return verdict_percent(work->cpu_wait_ns, work->busy_ns) >= PERCENT_SHORT;
 }
 
 static void verdict_blame_work(const struct verdict_case *c, const struct work *work,
@@ -189,7 +193,7 @@ static void verdict_blame_work(const struct verdict_case *c, const struct work *
                        "loader-bound: %s; cores are short: %zu worker%s %s busy for %u %% of the "
                        "time, and wait%s for a processor for %u %% of that",
                        waited, c->n_workers, plural, are, work->busy, c->n_workers == 1 ? "s" : "",
-                       verdict_percent(min_u64(work->cpu_wait_ns, work->busy_ns), work->busy_ns));
+                       verdict_percent(work->cpu_wait_ns, work->busy_ns));
         verdict_advise(v,
                        v->stage == STAGE_FETCH
                            ? "samples that cost less, or more processors; more workers do not help"
@@ -206,6 +210,26 @@ static void verdict_blame_work(const struct verdict_case *c, const struct work *
                                               : "more workers, or a cheaper collate");
 }
 
+/* Not where they are slow for lack of a processor. */
+static bool verdict_samples_are_slow(const struct work *work)
+{
+    return verdict_percent(work->slow_ns, work->busy_ns) >= PERCENT_SLOW &&
+           !verdict_cores_are_short(work);
+}
+
+static void verdict_blame_samples(const struct verdict_case *c, const struct work *work,
+                                  const char *waited, struct verdict *v)
+{
+    v->stage = STAGE_FETCH;
+    (void)snprintf(
+        v->text, sizeof v->text,
+        "loader-bound: %s; a few samples that are much slower than the others take %u %% "
+        "of what %zu worker%s do%s",
+        waited, verdict_percent(work->slow_ns, work->busy_ns), c->n_workers,
+        c->n_workers == 1 ? "" : "s", c->n_workers == 1 ? "es" : "");
+    verdict_advise(v, "dlctl slowest names them");
+}
+
 static void verdict_blame_loader(const struct verdict_case *c, const struct work *work,
                                  const struct verdict_rank *worst, struct verdict *v)
 {
@@ -213,6 +237,10 @@ static void verdict_blame_loader(const struct verdict_case *c, const struct work
 
     v->kind = VERDICT_LOADER;
     verdict_say_waits(v, worst, c->n_ranks, waited, sizeof waited);
+    if (verdict_samples_are_slow(work)) {
+        verdict_blame_samples(c, work, waited, v);
+        return;
+    }
     v->worker = verdict_slow_worker(c, work);
     if (v->worker != VERDICT_NO_WORKER)
         verdict_blame_worker(c, waited, v);

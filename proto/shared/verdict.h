@@ -6,8 +6,9 @@
  * gains nothing, and what its workers do with their time says how much room is left. If one of
  * several ranks waits much more than the others, the others wait for it in turn, with their
  * gradients. Otherwise the loader is too slow: the stage that takes most of its workers' time is
- * the one to look at. If the workers are not busy, finished batches wait for others; if they wait
- * for a processor, processors are short. Each verdict ends with what to do.
+ * the one to look at. If a few samples take most of that, they are; if one worker alone is busy,
+ * its work is. If the workers are not busy, finished batches wait for others; if they wait for a
+ * processor, processors are short. Each verdict ends with what to do.
  */
 #ifndef DL_VERDICT_H
 #define DL_VERDICT_H
@@ -52,6 +53,7 @@ struct verdict_rank {
 struct verdict_worker {
     uint64_t fetch_ns;
     uint64_t collate_ns;
+    uint64_t slow_ns; /* of fetch_ns: samples that took far longer than is usual */
     uint64_t
         cpu_wait_ns; /* that it was ready to run, and had no processor; 0: also if nobody knows */
 };
@@ -61,6 +63,7 @@ struct verdict_case {
     size_t n_ranks;
     const struct verdict_worker *workers;
     size_t n_workers;
+    bool own_shares;      /* each worker has samples of its own, as of an iterable dataset */
     uint64_t span_ns;     /* of the workers' times, and of these: */
     uint64_t batches;     /* that were delivered */
     uint64_t ns[STAGES];  /* of all of them */

@@ -47,6 +47,9 @@ class SlowSamples(TestCase):
         self.assertEqual(took, sorted(took, reverse=True))
         # Any of the others may have waited for a processor, but hardly all.
         self.assertGreater(slow["took_s"], 3 * took[-1] if len(took) > 1 else 0)
+        worker, = (row for row in dlctl_json("workers", daemon=daemon) if row["loader"] == name)
+        self.assertGreater(worker["slow_s"], 0)  # in one of three epochs, at the least
+        self.assertLess(worker["slow_s"], worker["fetch_s"])
 
     def test_of_one_size(self):
         """They are written to where they stay; a look at the clock changes no byte of that."""

@@ -19,7 +19,7 @@ struct row {
     uint64_t rank;
     uint32_t worker;
     uint64_t lost, between;
-    bool cores_short;
+    bool cores_short, own_shares;
 };
 
 #define RANK(i, waited)        \
@@ -117,7 +117,7 @@ static const struct row rows[] = {
      0,
      NULL,
      {RANK(0, 6 * S)},
-     {{8 * S, 1300 * MS, 4 * S}, {8 * S, 1300 * MS, 6 * S}},
+     {{8 * S, 1300 * MS, 0, 4 * S}, {8 * S, 1300 * MS, 0, 6 * S}},
      STAGE_FETCH,
      .worker = ALL,
      .lost = 6 * S,
@@ -131,7 +131,7 @@ static const struct row rows[] = {
      0,
      NULL,
      {RANK(0, 6 * S)},
-     {{S, 8500 * MS, 11 * S}}, /* it waited when it had nothing to do, too */
+     {{S, 8500 * MS, 0, 11 * S}}, /* it waited when it had nothing to do, too */
      STAGE_COLLATE,
      .worker = ALL,
      .lost = 6 * S,
@@ -144,7 +144,7 @@ static const struct row rows[] = {
      0,
      NULL,
      {RANK(0, 6 * S)},
-     {{S, 8500 * MS, 1700 * MS}},
+     {{S, 8500 * MS, 0, 1700 * MS}},
      STAGE_COLLATE,
      .worker = ALL,
      .lost = 6 * S},
@@ -170,7 +170,79 @@ static const struct row rows[] = {
      {{2 * S, 0}, {2 * S, 0}, {4 * S, 5800 * MS}},
      STAGE_COLLATE,
      .worker = 2,
+     .lost = 5 * S,
+     .own_shares = true},
+    /* Each takes the next batch that there is: none has a share to be divided. */
+    {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; worker 0 is busy "
+     "with fetch for 100 % of the time, and the others are not; dlctl slowest shows whether its "
+     "samples are slow; if not, its processor is",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 5 * S)},
+     {{10500 * MS, 0, 4 * S}, {2 * S, 0}}, /* one of its batches was begun before */
+     STAGE_FETCH,
+     .worker = 0,
      .lost = 5 * S},
+    /* Slow samples: also where they keep one worker busy, or let the others wait in turn. */
+    {"loader-bound: the trainer waited 9.6 s for batches, 96 % of its time; a few samples that are "
+     "much slower than the others take 93 % of what 2 workers do; dlctl slowest names them",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 9600 * MS)},
+     {{10500 * MS, 0, 10 * S}, {3 * S, 0, 2500 * MS}},
+     STAGE_FETCH,
+     .worker = ALL,
+     .lost = 9600 * MS},
+    {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; a few samples that are "
+     "much slower than the others take 60 % of what 1 worker does; dlctl slowest names them",
+     VERDICT_LOADER,
+     10 * S,
+     30 * S,
+     NULL,
+     {RANK(0, 5 * S)},
+     {{4 * S, 1 * S, 3 * S}},
+     STAGE_FETCH,
+     .worker = ALL,
+     .lost = 5 * S,
+     .own_shares = true},
+    /* Less than half of it; and for lack of a processor. */
+    {"loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; 2 workers are busy for "
+     "90 % of the time, and fetch takes 100 % of that; more workers, or samples that cost less",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 6 * S)},
+     {{9 * S, 0, 4 * S}, {9 * S, 0, 4 * S}},
+     STAGE_FETCH,
+     .worker = ALL,
+     .lost = 6 * S},
+    {"loader-bound: the trainer waited 6.0 s for batches, 60 % of its time; cores are short: ",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 6 * S)},
+     {{9 * S, 0, 8 * S, 5 * S}},
+     STAGE_FETCH,
+     .worker = ALL,
+     .lost = 6 * S,
+     .cores_short = true},
+    /* A rank that is looked at late seems to have waited longer than it was read. */
+    {"loader-bound: the trainer waited 11.0 s for batches, 100 % of its time; 1 worker is",
+     VERDICT_LOADER,
+     10 * S,
+     0,
+     NULL,
+     {RANK(0, 11 * S)},
+     {{12 * S, 0}},
+     STAGE_FETCH,
+     .worker = ALL,
+     .lost = 11 * S},
     /* One has more to do than the other, and time to spare. */
     {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; workers are busy for "
      "20 % of the time: a batch takes 4000 us to make, and 6000 us on its way; larger batches or "
@@ -256,6 +328,7 @@ static void test_rows(void **state)
                                  .ns = {[STAGE_READY] = row->ready,
                                         [STAGE_QUEUED] = row->between / 2,
                                         [STAGE_HANDOVER] = row->between / 2},
+                                 .own_shares = row->own_shares,
                                  .starving = row->starving};
         struct verdict v;
 

@@ -52,6 +52,7 @@ static int spent_read_loader(const struct value *view, const char *loader, struc
         ret->batches = spent_count_of(row, "batches");
         ret->starved_ns = spent_ns_of(row, "starved_s");
         by = value_get(row, "starved_by");
+        ret->own_shares = spent_is_text(row, "style", "iterable");
         found++;
     }
     ret->known = found == 1; /* other users may have one of the same name */
@@ -70,8 +71,10 @@ static int spent_read_workers(const struct value *view, const char *loader, stru
 
         if (spent_is_text(row, "loader", loader))
             ret->workers[ret->n_workers++] =
-                (struct verdict_worker){spent_ns_of(row, "fetch_s"), spent_ns_of(row, "collate_s"),
-                                        spent_ns_of(row, "cpu_wait_s")};
+                (struct verdict_worker){.fetch_ns = spent_ns_of(row, "fetch_s"),
+                                        .collate_ns = spent_ns_of(row, "collate_s"),
+                                        .slow_ns = spent_ns_of(row, "slow_s"),
+                                        .cpu_wait_ns = spent_ns_of(row, "cpu_wait_s")};
     }
     return 0;
 }
@@ -137,22 +140,15 @@ static bool spent_went_back(const struct spent *before, const struct spent *afte
     return back;
 }
 
-/* A batch that was under way before counts as a whole: nobody did more than there was time for. */
 static struct verdict_worker spent_worked(const struct verdict_worker *before,
-                                          const struct verdict_worker *after, uint64_t span_ns)
+                                          const struct verdict_worker *after)
 {
-    struct verdict_worker w = {
-        after->fetch_ns - before->fetch_ns, after->collate_ns - before->collate_ns,
-        /* another process may have taken its place */
-        after->cpu_wait_ns - min_u64(before->cpu_wait_ns, after->cpu_wait_ns)};
-    uint64_t busy = w.fetch_ns + w.collate_ns;
-
-    if (busy <= span_ns)
-        return w;
-    w.fetch_ns = (uint64_t)((double)w.fetch_ns / (double)busy * (double)span_ns);
-    w.fetch_ns = min_u64(w.fetch_ns, span_ns);
-    w.collate_ns = span_ns - w.fetch_ns;
-    return w;
+    /* Of the last two, another process may have taken its place. */
+    return (struct verdict_worker){
+        .fetch_ns = after->fetch_ns - before->fetch_ns,
+        .collate_ns = after->collate_ns - before->collate_ns,
+        .slow_ns = after->slow_ns - min_u64(before->slow_ns, after->slow_ns),
+        .cpu_wait_ns = after->cpu_wait_ns - min_u64(before->cpu_wait_ns, after->cpu_wait_ns)};
 }
 
 bool spent_verdict(const struct spent *before, const struct spent *after, uint64_t span_ns,
@@ -160,7 +156,8 @@ bool spent_verdict(const struct spent *before, const struct spent *after, uint64
 {
     const struct verdict_rank reader = {
         .span_ns = span_ns, .waited_ns = min_u64(waited_ns, span_ns), .batches = batches};
-    struct verdict_case c = {.ranks = &reader, .n_ranks = 1, .span_ns = span_ns};
+    struct verdict_case c = {
+        .ranks = &reader, .n_ranks = 1, .own_shares = after->own_shares, .span_ns = span_ns};
 
     if (!before->known || !after->known || before->pid != after->pid || span_ns == 0 ||
         after->n_workers == 0 || spent_went_back(before, after))
@@ -169,7 +166,7 @@ bool spent_verdict(const struct spent *before, const struct spent *after, uint64
     if (!workers)
         return false;
     for (size_t i = 0; i < after->n_workers; i++)
-        workers[i] = spent_worked(&before->workers[i], &after->workers[i], span_ns);
+        workers[i] = spent_worked(&before->workers[i], &after->workers[i]);
     for (int stage = 0; stage < STAGES; stage++)
         c.ns[stage] = after->ns[stage] - before->ns[stage];
     if (waited_ns > 0 && (after->starved_ns - before->starved_ns) > waited_ns / 2)

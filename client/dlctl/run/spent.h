@@ -14,6 +14,7 @@ struct spent {
     bool known;   /* the daemon has one loader of that name: else there is none of the below */
     uint64_t pid; /* of the daemon */
     uint64_t batches;
+    bool own_shares;                /* its dataset is iterable */
     uint64_t ns[STAGES];            /* of all of them */
     uint64_t starved_ns;            /* while a reader waited for memory */
     char *starved_by;               /* owned; the setting that left none; NULL: none has */

@@ -218,6 +218,7 @@ static void verdict_find_since(const struct loader *loader, const struct stream 
         .n_ranks = verdict_add_ranks(loader, last, now, ranks),
         .workers = workers,
         .n_workers = pool_workers(loader->pool),
+        .own_shares = core->iterable,
         .span_ns = now - min_u64(verdict_reading_since(loader, last), now),
         .batches = recent_since(&loader->recently_delivered, core->totals.delivered.batches),
         .starving = loader_is_starving(loader) ? core->starving.path : NULL};

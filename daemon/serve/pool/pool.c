@@ -352,6 +352,7 @@ void pool_mark(struct pool *pool)
         m->cpu_wait_ns = pool_cpu_wait(m, &m->cpu_wait_pid, &m->cpu_wait_total);
         recent_mark(&m->recently_busy, m->busy_ns);
         recent_mark(&m->recently_collated, m->collate_ns);
+        recent_mark(&m->recently_slow, m->slow_ns);
         recent_mark(&m->recently_without_cpu, m->cpu_wait_ns);
     }
 }
@@ -364,6 +365,7 @@ void pool_recent(const struct pool *pool, uint32_t i, struct verdict_worker *ret
 
     ret->collate_ns = recent_since(&m->recently_collated, m->collate_ns);
     ret->fetch_ns = recent_since(&m->recently_busy, m->busy_ns) - ret->collate_ns;
+    ret->slow_ns = recent_since(&m->recently_slow, m->slow_ns);
     ret->cpu_wait_ns = recent_since(&m->recently_without_cpu, pool_cpu_wait(m, &pid, &total));
 }
 
@@ -383,6 +385,7 @@ void pool_view_worker(const struct pool *pool, uint32_t i, struct pool_worker_vi
                                      .in_flight = in_flight(m),
                                      .busy_ns = m->busy_ns,
                                      .collate_ns = m->collate_ns,
+                                     .slow_ns = m->slow_ns,
                                      .sandbox = state == WORKER_READY ? m->sandbox : 0,
                                      .tag = in_flight(m) ? front_task(m)->tag : NULL};
 }

@@ -164,6 +164,7 @@ struct pool_worker_view {
     uint32_t in_flight;
     uint64_t busy_ns;
     uint64_t collate_ns; /* of that */
+    uint64_t slow_ns;    /* of the rest: on slow samples */
     uint32_t sandbox;    /* which parts of it hold */
     const void *tag;     /* of the task it is at; NULL when idle */
 };

@@ -281,6 +281,8 @@ static void pool_tasks_read_note(struct member *m)
     if (process_take_note(m->process, &what))
         m->pool->o.events->written(m->pool->o.owner, &what);
     /* No more than there is room for: a worker may write what it likes there. */
+    uint64_t slow_ns = process_take_slow_ns(m->process);
+    m->slow_ns += min_u64(slow_ns, m->busy_ns - m->collate_ns - m->slow_ns);
     for (int n = 0; n < SLOW_SAMPLES && process_take_slow(m->process, &slow); n++)
         m->pool->o.events->slow(m->pool->o.owner, &slow);
 }

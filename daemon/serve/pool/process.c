@@ -33,6 +33,7 @@ struct process {
     int task_bell;                /* owned */
     int done_bell;                /* owned */
     struct worker_queues *queues; /* owned mapping */
+    uint64_t slow_ns;             /* that it has told */
     struct last_words words;
     char read_space[1024];
     char *label; /* owned */
@@ -376,6 +377,14 @@ bool process_take_note(struct process *p, struct dl_error *ret)
 bool process_take_slow(struct process *p, struct slow_sample *ret)
 {
     return slow_take(&p->queues->slow, ret);
+}
+
+uint64_t process_take_slow_ns(struct process *p)
+{
+    uint64_t before = p->slow_ns;
+
+    p->slow_ns = slow_spent(&p->queues->slow);
+    return p->slow_ns - min_u64(before, p->slow_ns);
 }
 
 /* ---- its beginning -------------------------------------------------------------------------- */

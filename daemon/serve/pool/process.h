@@ -97,5 +97,7 @@ bool _nodiscard_ process_take_done(struct process *process, struct queue_done *r
 /* What it has noted before the last completion that was taken, or since. False: nothing. */
 bool _nodiscard_ process_take_note(struct process *process, struct dl_error *ret);
 bool _nodiscard_ process_take_slow(struct process *process, struct slow_sample *ret);
+/* The time of its slow samples that it had not told before. */
+uint64_t process_take_slow_ns(struct process *process);
 
 #endif
