@@ -9,6 +9,7 @@
 #include "client/dlctl/options.h"
 #include "client/dlctl/render.h"
 #include "client/dlctl/report.h"
+#include "client/dlctl/spec.h"
 #include "proto/spec.h"
 
 #include <errno.h>
@@ -42,18 +43,40 @@ static json_t *python_text_or_null(const char *text)
     return text ? json_string(text) : json_null();
 }
 
+/* A spec that is longer is not handed over: an argument has 128 KiB at most. */
+enum { PYTHON_SPEC_MAX = 65536 };
+
+/* What the loader of that name was opened with: a text; null: nobody wants it, or it is not to be
+ * had, and what is shown will do without. */
+static json_t *python_spec_of(const struct options *o)
+{
+    _cleanup_(ask_end)
+    struct dl_client *client = NULL;
+    _cleanup_(value_deinit)
+    struct value view = {0};
+    bool wanted = o->text || o->png || o->html;
+
+    if (!wanted || operand_is_file(o->operand) || ask_connect(o, &client) < 0 ||
+        ask_view(client, "specs", &view) < 0)
+        return json_null();
+    const struct value *row = spec_find_row(&view, "loader", o->operand);
+    const struct value *spec = row ? value_get(row, "spec") : NULL;
+    bool fits = spec && spec->type == VALUE_STRING && strlen(spec->string) <= PYTHON_SPEC_MAX;
+    return fits ? json_string(spec->string) : json_null();
+}
+
 /* As `main` of dloader/_one_batch.py reads them. NULL: out of memory, or no UTF-8 in them. */
 static char *python_options(const struct options *o, bool seeded)
 {
-    json_t *json =
-        json_pack("{s:s, s:s, s:b, s:b, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-                  "verb", o->verb->name, "operand", o->operand, "file", operand_is_file(o->operand),
-                  "seeded", seeded, "socket", python_text_or_null(o->socket), "json", o->json,
-                  "epoch", render_json_u64(o->epoch), "step", render_json_u64(o->step), "rank",
-                  render_json_u64(o->rank), "world", render_json_u64(o->world), "indices",
-                  python_text_or_null(o->indices), "values", render_json_u64(o->values), "output",
-                  python_text_or_null(o->output), "state", python_text_or_null(o->state), "seed",
-                  o->has_seed ? render_json_u64(o->seed) : json_null());
+    json_t *json = json_pack(
+        "{s:s, s:s, s:o, s:b, s:b, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "verb",
+        o->verb->name, "operand", o->operand, "spec", python_spec_of(o), "file",
+        operand_is_file(o->operand), "seeded", seeded, "socket", python_text_or_null(o->socket),
+        "json", o->json, "epoch", render_json_u64(o->epoch), "step", render_json_u64(o->step),
+        "rank", render_json_u64(o->rank), "world", render_json_u64(o->world), "indices",
+        python_text_or_null(o->indices), "values", render_json_u64(o->values), "output",
+        python_text_or_null(o->output), "state", python_text_or_null(o->state), "seed",
+        o->has_seed ? render_json_u64(o->seed) : json_null());
     json_t *look = json_pack("{s:o, s:o, s:b, s:o, s:o}", "png", python_text_or_null(o->png),
                              "html", python_text_or_null(o->html), "text", o->text, "sample",
                              o->has_sample ? render_json_u64(o->sample) : json_null(), "draws",

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pathlib
+import struct
 import sys
 import tarfile
 import zlib
@@ -302,11 +303,20 @@ class Tokens(Look):
     def test_none(self):
         self.assertEqual(self.text(self.pictures()), ["text      there are no tokens in the batch"])
 
-    def test_numbers_where_no_tokenizer_is_known(self):
+    def test_by_name(self):
+        """The daemon knows what the loader was opened with, and where its files are."""
         client = self.client(self.running)
         spec = self.corpus("named", name="words", batch={"size": 2}, collate={"kind": "pad"})
         client.open(pathlib.Path(spec).read_text(), base=str(self.folder))
-        self.assertEqual(self.text("words")[0], "text      #0: 111 110 101⟦2 padding⟧")
+        self.assertEqual(self.text("words"), ["text      #0: one⟦2 padding⟧", "          #1: three"])
+        known = dlctl_json("spec", "words", daemon=self.running)
+        self.assertEqual(known["dataset"]["paths"], [str(self.folder / "lines.txt")])
+
+    def test_numbers_where_there_is_no_tokenizer(self):
+        client = self.client(self.running)
+        made = self.npy("tokens.npy", (2, 3), "<i8", struct.pack("<6q", *range(7, 13)))
+        client.open(named("plain", dataset={"kind": "npy", "files": {"tokens": made}}, batch={"size": 2}))
+        self.assertEqual(self.text("plain"), ["text      #0: 7 8 9", "          #1: 10 11 12"])
 
     def test_a_model_that_is_none(self):
         """The loader opens elsewhere before: here alone it can be damaged."""

@@ -19,7 +19,7 @@ _OF_BATCHES = ("name", "sampler", "batch", "shard", "collate")
 class Look:
     """Of one batch, or of the samples of several epochs.
 
-    text, base: of the spec's file; "": the loader was opened by its name, and nobody knows its spec.
+    text, base: of the spec; "": the loader was opened by its name, and its spec is not to be had.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:

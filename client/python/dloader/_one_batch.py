@@ -65,6 +65,8 @@ class OneBatch:
         self.client = _client.Client(self.options["socket"], f"dlctl {self.options['verb']} "
                                                              f"{_client.version}")
         if not self.options["file"]:
+            if self.options["spec"]:  # in which paths are absolute
+                self.look.take_spec(self.options["spec"], "/")
             # In quotes: "train.py: a" is a mapping else.
             self.loader = self.client.open(json.dumps(self.options["operand"]))
             return
