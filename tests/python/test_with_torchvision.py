@@ -1,8 +1,8 @@
 """torchvision's datasets and transforms, made in C: samples, batches, errors and generators are its own.
 
-Pipelines are drawn at random from both generations of torchvision's transforms, and run on files of
-all kinds, beside torchvision itself. $TORCHVISION_SEED draws others, $TORCHVISION_CASES more; with $TORCHVISION_ANY
-versions that are not in _versions.py run it, too, as has to be done before they are listed.
+Pipelines are drawn at random from both generations of torchvision's transforms, and run on files of all kinds.
+$TORCHVISION_SEED draws others, $TORCHVISION_CASES more; with $TORCHVISION_ANY versions that are not in _versions.py
+run it, too, as has to be done before they are listed.
 """
 
 import contextlib
@@ -34,8 +34,7 @@ except ImportError as error:
 
 from dloader import _native, _native_pictures, _private, _versions
 
-SEED = int(os.environ.get("TORCHVISION_SEED", "1"))
-CASES = int(os.environ.get("TORCHVISION_CASES", "40" if QUICK else "400"))
+SEED, CASES = (int(os.environ.get(f"TORCHVISION_{n}", k)) for n, k in (("SEED", 1), ("CASES", 40 if QUICK else 400)))
 FILTERS = ["NEAREST", "NEAREST_EXACT", "BILINEAR", "BICUBIC", "BOX", "HAMMING", "LANCZOS"]
 EXACT = _native_pictures.How(bare=False, fast=False)
 WARPS = ["NEAREST", "BILINEAR", "BICUBIC"]
@@ -213,13 +212,11 @@ def cropping(draw, t):
 
 
 def untold(sample):
-    """A transform that nobody knows."""
-    return sample
+    return sample  # a transform that nobody knows
 
 
 def with_info(picture):
-    """Nor this, which sees what the file says besides its pixels."""
-    return picture.rotate(len(picture.info))
+    return picture.rotate(len(picture.info))  # nor this, which sees what the file says besides its pixels
 
 
 def pipeline(draw, t):
@@ -724,12 +721,8 @@ class Fast(Pictures):
 
 # ---- what is known -------------------------------------------------------------------------------
 
-class Own(v2.Resize):
-    pass
-
-
-class OwnFolder(torchvision.datasets.ImageFolder):
-    pass
+Own = type("Own", (v2.Resize,), {})
+OwnFolder = type("OwnFolder", (torchvision.datasets.ImageFolder,), {})
 
 
 class Known(Pictures):
