@@ -331,6 +331,7 @@ DL_API uint64_t
 dl_loader_length(const struct dl_loader *loader); /* samples in the dataset, or DL_UNKNOWN */
 DL_API uint64_t dl_loader_batch_size(const struct dl_loader *loader); /* at most; 0: not batched */
 DL_API int dl_loader_is_iterable(const struct dl_loader *loader);     /* 1: steps may be left out */
+DL_API uint32_t dl_loader_replicas(const struct dl_loader *loader);   /* shard.replicas; 1: none */
 DL_API uint64_t dl_loader_seed(const struct dl_loader *loader);       /* given, or drawn */
 DL_API uint64_t dl_loader_fingerprint(const struct dl_loader *loader);
 

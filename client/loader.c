@@ -274,6 +274,11 @@ int dl_loader_is_iterable(const struct dl_loader *loader)
     return loader->iterable;
 }
 
+uint32_t dl_loader_replicas(const struct dl_loader *loader)
+{
+    return loader->replicas > 1 ? loader->replicas : 1;
+}
+
 uint64_t dl_loader_batch_size(const struct dl_loader *loader)
 {
     return loader->batch_size;

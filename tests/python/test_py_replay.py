@@ -466,6 +466,22 @@ class Place(ReplayCase):
                       self.refuse(spec, "--state", self.path("state"), "--epoch", 3,
                                   status=2)["message"])
 
+    def test_a_state_of_replicas(self):
+        """Its world is that of the data, and --rank is one of those that read."""
+        spec = self.lone(seed=5, shard={"replicas": 2})
+        with open(spec) as file:
+            loader = self.connect(self.running).open(file.read(), self.dir)
+        with open(self.path("state"), "wb") as file:
+            file.write(loader.state(1, 4, 2))
+        for rank in 0, 1, 2, 3:
+            self.replay(spec, "--state", self.path("state"), "--rank", rank)
+            found, about = self.arrays()
+            batch = loader.start(1, rank, 4, 2).next(-1, NUMPY)
+            self.assertEqual(found["__indices__"].tolist(), list(batch.indices))
+            self.assertEqual([about[key] for key in ("epoch", "step", "rank", "world")], [1, 2, rank // 2, 2])
+        self.assertIn("4 is not below the world size, 4",
+                      self.refuse(spec, "--state", self.path("state"), "--rank", 4)["message"])
+
     def test_the_client_is_the_sampler(self):
         spec = self.lone(seed=1, sampler={"kind": "client"})
         error = self.refuse(spec)

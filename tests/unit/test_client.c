@@ -310,6 +310,7 @@ static void test_open(void **state)
     assert_string_equal(dl_loader_name(f.loader), "digits");
     assert_int_equal(dl_loader_length(f.loader), 1000);
     assert_int_equal(dl_loader_batch_size(f.loader), FAKE_ROWS);
+    assert_int_equal(dl_loader_replicas(f.loader), 1);
     assert_int_equal(dl_loader_seed(f.loader), 42);
     assert_int_equal(dl_loader_fingerprint(f.loader), 0xF00D);
     msg = fake_expect(&f, DL_MSG_OPEN);

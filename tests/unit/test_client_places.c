@@ -420,6 +420,7 @@ static void test_refused_worlds(void **state)
     (void)state;
     assert_int_equal(dl_client_connect_local(&now.client), 0);
     assert_int_equal(open_loader(&c, now.client, &now.loader), 0);
+    assert_int_equal(dl_loader_replicas(now.loader), 2);
     struct dl_epoch_options o = {.world = 2, .step = 3};
     assert_int_equal(dl_loader_state(now.loader, &o, saved.bytes, &saved.len), 0);
     for (size_t i = 0; i < ARRAY_SIZE(refused); i++)

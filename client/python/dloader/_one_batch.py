@@ -37,6 +37,7 @@ class OneBatch:
         self.options = options
         numbers = {name: int(options[name]) for name in ("epoch", "step", "rank", "world", "values")}
         self.epoch, self.step, self.rank, self.world, self.values = numbers.values()
+        self.of_state = 0  # the state's world, which is that of the samples
         self.seed = None if options["seed"] is None else int(options["seed"])
         self.indices = options["indices"] and [int(i) for i in options["indices"].split(",")]
         self.state = self._read_state() if options["state"] else None
@@ -52,10 +53,7 @@ class OneBatch:
             said = json.loads(_client.state_json(state))
         except ValueError as error:
             raise Refused(errno.EINVAL, path, str(error)) from None
-        self.world = self.world or said["world"]
-        if self.rank >= self.world:
-            raise Refused(errno.EINVAL, "--rank",
-                          f"{self.rank} is not below the world size, {self.world}")
+        self.of_state = said["world"]
         self.seed = said["seed"] if self.seed is None else self.seed
         return state
 
@@ -88,9 +86,17 @@ class OneBatch:
 
     # ---- loading ----
 
+    def _take_world_of_state(self) -> None:
+        """Where --world is not given: as many ranks as read it, with shard.replicas more than have samples."""
+        self.world = self.of_state * self.loader.replicas
+        if self.rank >= self.world:
+            raise Refused(errno.EINVAL, "--rank", f"{self.rank} is not below the world size, {self.world}")
+
     def _start(self) -> Any:
         """Of a job of its own: ranks of others may be in other epochs, and those that are dispatched
         together do not wait for this one. Where another dlctl has that name, the next is tried."""
+        if self.state is not None and not self.world:
+            self._take_world_of_state()
         place: dict[str, Any] = {"rank": self.rank, "world": self.world, "credits": 1}
         if self.state is None:
             place.update(epoch=self.epoch, step=self.step)

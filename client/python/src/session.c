@@ -473,7 +473,15 @@ static PyObject *py_session_loader_find_state(PyObject *self, PyObject *args)
     return Py_BuildValue("(KK)", (unsigned long long)epoch, (unsigned long long)step);
 }
 
-enum fact { FACT_NAME, FACT_LENGTH, FACT_BATCH_SIZE, FACT_SEED, FACT_FINGERPRINT, FACT_ITERABLE };
+enum fact {
+    FACT_NAME,
+    FACT_LENGTH,
+    FACT_BATCH_SIZE,
+    FACT_SEED,
+    FACT_FINGERPRINT,
+    FACT_ITERABLE,
+    FACT_REPLICAS
+};
 
 static PyObject *py_session_loader_fact(PyObject *self, void *closure)
 {
@@ -494,6 +502,8 @@ static PyObject *py_session_loader_fact(PyObject *self, void *closure)
         return PyLong_FromUnsignedLongLong(dl_loader_fingerprint(loader->handle));
     case FACT_ITERABLE:
         return PyBool_FromLong(dl_loader_is_iterable(loader->handle));
+    case FACT_REPLICAS:
+        return PyLong_FromUnsignedLong(dl_loader_replicas(loader->handle));
     }
     Py_RETURN_NONE;
 }
@@ -518,6 +528,7 @@ static PyGetSetDef loader_getset[] = {
     FACT("name", FACT_NAME, "What other clients open it by."),
     FACT("length", FACT_LENGTH, "Samples in the dataset; None: it does not say."),
     FACT("batch_size", FACT_BATCH_SIZE, "Samples in a batch; 0: they come as they are."),
+    FACT("replicas", FACT_REPLICAS, "Ranks that read the same batches, by the spec; 1: none do."),
     FACT("seed", FACT_SEED, "The seed in force, given or drawn."),
     FACT("fingerprint", FACT_FINGERPRINT, "Equal for specs that give the same batches."),
     FACT("iterable", FACT_ITERABLE, "Whether the dataset is iterable: steps may be left out."),
