@@ -25,8 +25,8 @@ LATE = 60  # by then a loaded machine has said so, too; the default of timeouts.
 class Asking(TestCase):
     daemons = 0
 
-    def error(self, backend, endpoint, least=1):
-        """What a trainer is told."""
+    def trainer(self, backend, endpoint, least=1, local=0, **more):
+        """With a daemon of its own."""
         self.daemons += 1
         os.makedirs(self.path(str(self.daemons)))
         daemon = Daemon(self.path(str(self.daemons)), {"rendezvous": {
@@ -34,7 +34,11 @@ class Asking(TestCase):
             "local_ranks": 2, "nodes": {"min": least, "max": 2},
             "timeouts": {"join": f"{JOIN}s", "last_call": "10ms", "close": "1s"}}})
         self.addCleanup(daemon.stop)
-        trainer = Trainer(self, daemon, 0, {**SPEC, "seed": 1})
+        return Trainer(self, daemon, local, {**SPEC, "seed": 1}, **more)
+
+    def error(self, backend, endpoint, least=1):
+        """What a trainer is told."""
+        trainer = self.trainer(backend, endpoint, least)
         began = time.monotonic()
         with self.assertRaises(DaemonError) as caught:
             trainer.start().started()
@@ -172,6 +176,18 @@ class RefusedByOthers:
         error = self.error(self.store.backend, self.store.endpoint)
         self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "rendezvous.timeouts.join"))
         self.assertIn(f"{JOIN} s passed, and ", error.message)
+
+
+class NotPlaced(Asking):
+    def test_a_place_is_for_one_start(self):
+        """Also for one that is refused: the next one has no former rank, and no memory for its position."""
+        store = self.started(stores.C10d())
+        trainer = self.trainer(store.backend, store.endpoint, local=2, counts=True, former=(1, 2))
+        with self.assertRaisesRegex(DaemonError, "2 is not below the number of ranks on this node, 2"):
+            trainer.start().started()
+        trainer.local, trainer.counts = 0, False
+        self.assertEqual(trainer.start().started()["first"], 0)
+        self.assertIsNone(trainer.position_memory)
 
 
 @unittest.skipUnless(shutil.which("etcd", path=PATH), "there is no etcd: apt-get install etcd-server")

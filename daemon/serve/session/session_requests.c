@@ -153,7 +153,7 @@ static void session_requests_share_position(struct session *s, struct client_str
 {
     int fd;
 
-    if (!cs->shared || cs->stream->params.any_order || !cs->opened->placed)
+    if (!cs->shared || cs->stream->params.any_order)
         return;
     cs->position = position_new(&fd);
     if (!cs->position)
@@ -164,6 +164,19 @@ static void session_requests_share_position(struct session *s, struct client_str
                              .position = {.request = cs->request, .bytes = POSITION_BYTES}},
         fd);
     close_fdp(&fd);
+}
+
+/* What was sent before START is for this one, whatever becomes of it. */
+static struct dataset_states session_requests_take_brought(struct session *s, struct opened *opened)
+{
+    struct dataset_states states = opened->dataset_states;
+
+    if (states.n > 0)
+        s->dataset_state_bytes = 0;
+    opened->dataset_states = (struct dataset_states){0};
+    opened->placed = false;
+    opened->former = (struct former_place){0};
+    return states;
 }
 
 static int session_requests_start_stream(struct session *s, const struct dl_msg_start *msg,
@@ -178,16 +191,15 @@ static int session_requests_start_stream(struct session *s, const struct dl_msg_
     if (!opened)
         return -err->code;
     int r = session_requests_read_start(s, opened, msg, &params, &shared, &place, err);
-    if (r != 0)
+    if (r == 0)
+        r = session_bring_changes(s, opened, msg, &params, shared, err);
+    if (r > 0) /* it waits for other nodes, and what came before it for that */
         return r;
-    r = session_bring_changes(s, opened, msg, &params, shared, err);
-    if (r != 0)
-        return r;
+    bool placed = opened->placed;
     _cleanup_(dataset_states_deinit)
-    struct dataset_states states = opened->dataset_states;
-    opened->dataset_states = (struct dataset_states){0};
-    if (states.n > 0)
-        s->dataset_state_bytes = 0;
+    struct dataset_states states = session_requests_take_brought(s, opened);
+    if (r < 0)
+        return r;
     struct client_stream *cs = must_alloc(sizeof *cs);
     r = loader_start(opened->user.loader, &params, cs, &cs->stream, &extent, err);
     if (r < 0) {
@@ -212,9 +224,8 @@ static int session_requests_start_stream(struct session *s, const struct dl_msg_
     loader_resume(opened->user.loader, cs->stream, place.limit);
     if (shared)
         session_join_world(cs);
-    session_requests_share_position(s, cs);
-    opened->placed = false;
-    opened->former = (struct former_place){0};
+    if (placed)
+        session_requests_share_position(s, cs);
     HASH_ADD(hh, s->streams, id, sizeof cs->id, cs);
     if (r == 0)
         session_answer_start(cs, &extent);
