@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/socket.h>
 
 /* What came is taken in, so that neither side waits for the other. 0, or the latched error. */
@@ -176,22 +177,76 @@ static int hosts_keep(struct dl_client *client, int channel, uint64_t number)
     return 0;
 }
 
-/* Whether "host" is followed by the number somewhere in the text. What merely looks like it does no
- * harm: the host goes with another loader. */
-static bool hosts_names(const char *text, size_t len, uint64_t number)
+/* A spec's text, JSON or YAML, from some place on. */
+struct hosts_text {
+    const char *at, *end;
+};
+
+static void hosts_skip_spaces(struct hosts_text *text)
 {
-    static const char key[] = "host";
+    while (text->at < text->end && isspace((unsigned char)*text->at))
+        text->at++;
+}
 
-    for (const char *at = text; (at = memmem(at, len - (size_t)(at - text), key, strlen(key)));) {
-        uint64_t found = 0;
+/* Past "host", if that is there, perhaps in these quotes. */
+static bool hosts_skip_key(struct hosts_text *text, const char *quote)
+{
+    char key[8];
+    int n = snprintf(key, sizeof key, "%shost%s", quote, quote);
 
-        at += strlen(key);
-        while (at < text + len && !isalnum((unsigned char)*at))
-            at++;
-        for (; at < text + len && isdigit((unsigned char)*at); at++)
-            found = found * 10 + (uint64_t)(*at - '0');
-        if (found == number)
+    if (text->end - text->at < n || memcmp(text->at, key, (size_t)n) != 0)
+        return false;
+    text->at += n;
+    return true;
+}
+
+/* Whether the key and the number come next. */
+static bool hosts_name_next(struct hosts_text text, uint64_t number)
+{
+    uint64_t found = 0;
+    bool fits = true;
+
+    if (!hosts_skip_key(&text, "\"") && !hosts_skip_key(&text, "'") && !hosts_skip_key(&text, ""))
+        return false;
+    hosts_skip_spaces(&text);
+    if (text.at == text.end || *text.at++ != ':')
+        return false;
+    hosts_skip_spaces(&text);
+    const char *digits = text.at;
+    for (; text.at < text.end && isdigit((unsigned char)*text.at); text.at++)
+        fits = fits && !mul_overflows(found, 10, &found) &&
+               !add_overflows(found, (uint64_t)(*text.at - '0'), &found);
+    bool ends = text.at == text.end || strchr(" \t\r\n,}", *text.at);
+    return fits && ends && text.at > digits && found == number;
+}
+
+/* Past a string in quotes, a comment, or else one character. */
+static void hosts_skip_one(struct hosts_text *text)
+{
+    char first = *text->at++, last = first == '#' ? '\n' : first;
+
+    if (first != '"' && first != '\'' && first != '#')
+        return;
+    while (text->at < text->end && *text->at != last)
+        text->at += 1 + (first == '"' && *text->at == '\\' && text->end - text->at > 1);
+    text->at += text->at < text->end;
+}
+
+/* Whether the spec has the number as a host: a text or a path that looks like it is none. What is
+ * not found does little harm: a new daemon gets the host all the same. */
+static bool hosts_names(const char *spec, size_t len, uint64_t number)
+{
+    struct hosts_text text = {spec, spec + len};
+
+    while (text.at < text.end) {
+        bool begins = text.at == spec || strchr(" \t\r\n{[,:'", text.at[-1]);
+
+        if (begins && hosts_name_next(text, number))
             return true;
+        if (begins)
+            hosts_skip_one(&text);
+        else
+            text.at++;
     }
     return false;
 }

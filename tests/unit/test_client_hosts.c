@@ -114,6 +114,70 @@ static void test_to_a_daemon_that_has_gone(void **state)
     close_channel(&channel);
 }
 
+/* Of a client's hosts, that goes with a loader which its spec names, in YAML or JSON; whatever else
+ * looks like it stays for the next loader. */
+static void test_whose_host_it_is(void **state)
+{
+    static const struct {
+        const char *spec;
+        bool named;
+    } rows[] = {
+        {"{\"dataset\": {\"kind\": \"python\", \"host\": 2}}", true},
+        {"{\"dataset\":{\"host\":2,\"kind\":\"python\"}}", true},
+        {"{\"dataset\": {\n  \"host\" :\n  2\n}}", true},
+        {"dataset:\n  kind: python\n  host: 2\n", true},
+        {"dataset: {kind: python, host: 2}", true},
+        {"dataset: {kind: python,'host': 2}", true},
+        {"dataset: {kind: python, host: 2} # don't", true},
+        {"name: don't\ndataset: {kind: python, host: 2}", true},
+        {"{\"name\": \"a\\\"\", \"dataset\": {\"host\": 2}}", true},
+        {"{kind: mix, datasets: [{kind: python, host: 12}, {kind: python, host: 2}]}", true},
+        {"host: 2", true},
+        {"{\"dataset\": {\"paths\": \"/data/host2/x\"}}", false},
+        {"dataset: {kind: npy, paths: /data/host2/x}", false},
+        {"dataset: {kind: npy, paths: /data/host-2}", false},
+        {"{\"dataset\": {\"paths\": \"/data/host/2\"}}", false},
+        {"{\"name\": \"host: 2\"}", false},
+        {"{\"name\": \", host: 2\"}", false},
+        {"{\"name\": \"\\\"host\\\": 2\"}", false},
+        {"{\"name\": \"a\\\\\", \"dataset\": {\"host\": 3}}", false},
+        {"name: 'it''s, host: 2 of 3'", false},
+        {"{name: 'it''s', host: 2}", true},
+        {"# host: 2", false},
+        {"dataset: {kind: python, host: 22}", false},
+        {"dataset: {kind: python, host: 2.5}", false},
+        {"dataset: {kind: python, host: 18446744073709551618}", false},
+        {"dataset: {kind: python, ghost: 2, hosts: 2, host_: 2}", false},
+        {"dataset: {kind: python, host: }", false},
+        {"host", false},
+        {"host:", false},
+        {"\"host", false},
+        {"", false},
+    };
+    struct channel channel = make_channel();
+    struct fake f;
+
+    (void)state;
+    fake_connect(&f);
+    f.client->reconnect.path = strdup("/nowhere");
+    f.client->reconnect.life = 1;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct dl_loader loader = {.client = f.client};
+        /* Without what follows it in memory. */
+        _cleanup_free_ char *spec = malloc(strlen(rows[i].spec) + (rows[i].spec[0] == '\0'));
+
+        memcpy(spec, rows[i].spec, strlen(rows[i].spec));
+        assert_int_equal(dl_client_bring_host(f.client, channel.ours, 2), 0);
+        expect_host(&f, 2, &channel);
+        hosts_take(&loader, spec, strlen(rows[i].spec));
+        if ((loader.hosts != NULL) != rows[i].named || (f.client->hosts != NULL) == rows[i].named)
+            fail_msg("%s", rows[i].spec);
+        hosts_free(loader.hosts);
+    }
+    fake_end(&f);
+    close_channel(&channel);
+}
+
 static void test_without_a_daemon(void **state)
 {
     struct dl_client *client;
@@ -289,6 +353,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_bring),
     cmocka_unit_test(test_what_is_no_host),
     cmocka_unit_test(test_to_a_daemon_that_has_gone),
+    cmocka_unit_test(test_whose_host_it_is),
     cmocka_unit_test(test_without_a_daemon),
     cmocka_unit_test(test_abandoned_in_a_child),
     cmocka_unit_test(test_nothing_to_abandon),
