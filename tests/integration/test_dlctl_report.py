@@ -89,6 +89,23 @@ class Report(TestCase):
         self.assertEqual(json.loads(spec)["dataset"]["length"], 400)
         self.assertIn("seed", json.loads(spec))
 
+    def test_the_command_for_a_batch_of_replicas(self):
+        """It counts as trainers do: all that read, and not those of the samples, which the daemon knows."""
+        daemon = self.daemon()
+        spec = named("shared", shard={"replicas": 2}, sampler={"kind": "random"})
+        clients = [self.client(daemon) for _ in range(4)]
+        for i, client in enumerate(clients):
+            client.start(client.open(spec)["loader"], world=2, rank=i // 2, replica=i % 2, replicas=2)
+        batches = [client.next_batches()[0] for client in clients]
+        want = [batch.indices for batch in batches]
+        for batch in batches:
+            batch.release()
+        wait_until(lambda: "dlctl peek" in self.report(daemon, "shared"), "a batch to be traced")
+        page = html.unescape(self.report(daemon, "shared"))
+        place, = set(re.findall("dlctl peek 'shared' --epoch 0 (--world . --rank 2) --step 0", page))
+        plan = dlctl("plan", self.spec("shared", **spec), *place.split(), "--steps", "1", "--json").stdout
+        self.assertEqual(json.loads(plan)["indices"], want[2])
+
     def test_spec(self):
         """It is what was opened: it is opened again, and the same order comes out."""
         daemon = self.daemon()

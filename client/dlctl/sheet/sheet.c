@@ -41,6 +41,7 @@ struct sheet {
     struct sheet_batches batches;
     char *spec; /* owned; NULL: there is none to show */
     const char *why_no_spec;
+    uint64_t replicas; /* shard.replicas; 1: none, or nobody says it */
 };
 
 static void sheet_deinit(struct sheet *s)
@@ -146,7 +147,8 @@ static uint64_t sheet_world_of(const struct sheet *s, const char *name, const st
     return 0;
 }
 
-/* The command that shows the samples of a batch. */
+/* The command that shows the samples of a batch. Its ranks are all that read, those of the batch
+ * and of views only those that have samples of their own. */
 static int sheet_set_command(const struct sheet *s, const char *name, const struct sheet_batch *b,
                              struct value *row)
 {
@@ -156,11 +158,11 @@ static int sheet_set_command(const struct sheet *s, const char *name, const stru
     if (!world && b->rank == 0 && s->batches.ranks == 1)
         world = 1;
     if (world)
-        (void)snprintf(number, sizeof number, "%" PRIu64, world);
+        (void)snprintf(number, sizeof number, "%" PRIu64, world * s->replicas);
     (void)snprintf(text, sizeof text,
                    "dlctl peek '%s' --epoch %" PRIu64 " --world %s --rank %" PRIu64
                    " --step %" PRIu64,
-                   name, b->epoch, number, b->rank, b->step);
+                   name, b->epoch, number, b->rank * s->replicas, b->step);
     return value_set_string(row, "what_is_in_it", text);
 }
 
@@ -401,7 +403,11 @@ static int sheet_ask_spec(struct dl_client *client, const char *name, struct she
                                    : "The daemon does not report it.";
     if (r < 0)
         return 0;
-    s->spec = json_dumps(spec, JSON_INDENT(2));
+    json_int_t replicas =
+        json_integer_value(json_object_get(json_object_get(spec, "shard"), "replicas"));
+    s->replicas = replicas > 0 ? (uint64_t)replicas : 1;
+    if (!s->spec)
+        s->spec = json_dumps(spec, JSON_INDENT(2));
     json_decref(spec);
     return s->spec ? 0 : -ENOMEM;
 }
@@ -442,7 +448,7 @@ static int sheet_write_out(const struct sheet *s)
 int verb_report(const struct options *o)
 {
     _cleanup_(sheet_deinit)
-    struct sheet s = {.o = o};
+    struct sheet s = {.o = o, .replicas = 1};
     _cleanup_(ask_end)
     struct dl_client *client = NULL;
     struct dl_error err = {0};
@@ -453,7 +459,7 @@ int verb_report(const struct options *o)
     r = ask_connect(o, &client);
     for (size_t i = 0; i < SHEET_VIEWS && r == 0; i++)
         r = ask_view(client, sheet_views[i], &s.views[i]);
-    if (r == 0 && !s.spec)
+    if (r == 0)
         r = sheet_ask_spec(client, o->operand, &s);
     if (r == 0)
         r = sheet_batches_read(&s.views[SHEET_TRACE], o->operand, &s.batches);
