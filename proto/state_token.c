@@ -325,7 +325,9 @@ static int state_token_place_in_other_world(const struct state_token *token, uin
 
     if (token->identity.workers > 0 || token->identity.order == STATE_CLIENT)
         return dl_error_set(err, EINVAL, "world",
-                            "%" PRIu64 ", and the state is of %" PRIu64 "; %s", world, token->world,
+                            "%" PRIu64 ", and the state is of %" PRIu64
+                            "; %s; continue with as many, or start the next epoch",
+                            world, token->world,
                             token->identity.workers > 0
                                 ? "an iterable dataset divides itself among ranks, so another "
                                   "number of ranks cannot continue it"
@@ -334,7 +336,7 @@ static int state_token_place_in_other_world(const struct state_token *token, uin
         return dl_error_set(err, EINVAL, "world",
                             "%" PRIu64 ", and the state is of %" PRIu64
                             "; the world size has changed %u times in this epoch, the most "
-                            "possible",
+                            "possible; continue with as many, or start the next epoch",
                             world, token->world, before->n);
     ret->step = 0;
     /* Nothing was given out since there were as many ranks as now. */

@@ -253,7 +253,10 @@ static void test_iterable_goes_on(void **state)
     assert_int_equal(sum, 101);
     struct dl_epoch_options o = {.world = 3, .state = now.bytes, .state_len = now.len};
     assert_int_equal(dl_epoch_start(h.loader, &o, &epoch), -EINVAL);
-    assert_non_null(strstr(dl_client_error(h.client), "world: 3, and the state is of 2"));
+    assert_string_equal(dl_client_error(h.client),
+                        "world: 3, and the state is of 2; an iterable dataset divides itself among "
+                        "ranks, so another number of ranks cannot continue it; continue with as "
+                        "many, or start the next epoch");
 }
 
 /* ---- what is refused, and how --------------------------------------------------------------- */
