@@ -167,8 +167,8 @@ static int registry_check_files(const struct registered *entry, uint64_t asked)
     if (loader_unused_since(loader, &parked) == UINT64_MAX)
         return -ESTALE;
     log_loader(LOG_INFO, loader_spec(loader)->name, loader_uid(loader),
-               "%s: its files have changed since it was opened; nobody uses it, and they are "
-               "opened anew",
+               "%s: its files have changed since it was opened, or no worker can look at them; "
+               "nobody uses it, and they are opened anew",
                loader_spec(loader)->name);
     loader_give_way(loader);
     return 1;

@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import fuse  # noqa: E402
@@ -200,6 +201,40 @@ class SlowStorage(TestCase):
         self.assertLessEqual(errors, 1)
         wait_until(lambda: all(row["state"] == "ready" for row in self.trainer.query("workers")),
                    "the worker to be replaced")
+
+    def test_all_of_it_hangs(self):
+        """Also for the workers that come next: what was asked for ends by its attempts' time, long before these are
+        given up, each of which has 11 s to open the file again."""
+        self.open_rows(count=1, retries=1)
+        self.storage.hold(fuse.LOOKUP, fuse.GETATTR, fuse.OPEN, fuse.READ)
+        began = time.monotonic()
+        text = self.take_until_error()
+        self.assertLess(time.monotonic() - began, 9)
+        self.assertRegex(text, r"no worker has answered for 2 s, the time of 2 attempts \(workers.timeout, "
+                               r"workers.retries\)")
+        self.storage.release()
+        batches, errors = self.finish()
+        self.assertEqual(self.taken + batches + errors + 1, ROWS)
+        self.assertLessEqual(errors, 2)
+
+    @slow
+    def test_look_at_files(self):
+        """Of a loader that lingers, and of one that others use: nobody waits for its worker for ever."""
+        (self.files / "a.txt").write_text("one\n")
+        self.running = self.daemon()
+        spec = {"dataset": {"kind": "text", "paths": str(self.place / "*.txt"), "tokenizer": "bytes"},
+                "batch": {"size": 1}, "workers": {"count": 1}}
+        used, unused = self.client(self.running), self.client(self.running)
+        used.open({"name": "used", **spec})
+        unused.open({"name": "unused", **spec})
+        unused.close()
+        self.storage.hold(fuse.OPENDIR)
+        self.assertEqual(self.client(self.running).open({"name": "used", **spec})["length"], 1)
+        self.client(self.running).send(2, 1, "/", {"name": "unused", **spec})
+        wait_until(lambda: "unused: its files have changed since it was opened, or no worker can look at them"
+                   in self.running.log, "the loader to give way")
+        self.storage.release()
+        self.assertEqual(self.client(self.running).open({"name": "unused", **spec})["length"], 1)
 
     def test_directories_of_the_configuration(self):
         """At the start, and when it is read again, of which nobody but who asks for it waits long."""

@@ -259,6 +259,9 @@ void core_done(struct core *core, struct step *step, uint32_t samples, uint32_t 
                uint64_t bytes, const struct bad_list *bad, const struct made_times *made);
 void core_ended(struct core *core, struct step *step); /* its replica had no such step */
 void core_lost(struct core *core, struct step *step, bool culprit, const char *cause);
+/* No worker has been there for too long: what workers have had, and waits for another one, is given
+ * up. */
+void core_stalled(struct core *core, const char *why);
 /* It will never be a batch. `what` says why; consumes `detail`, which may be NULL. */
 void core_fault(struct core *core, struct step *step, int code, const char *what, char *detail);
 

@@ -217,6 +217,16 @@ void core_lost(struct core *core, struct step *step, bool culprit, const char *c
     core_fault(core, step, EIO, what, NULL);
 }
 
+void core_stalled(struct core *core, const char *why)
+{
+    struct step *step, *next;
+
+    DL_FOREACH_SAFE (core->waiting, step, next) {
+        if (!step->unplanned)
+            core_fault(core, step, EIO, why, NULL);
+    }
+}
+
 void core_reclaim(struct core *core)
 {
     struct stream *stream;

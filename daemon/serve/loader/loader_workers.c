@@ -287,6 +287,16 @@ static void workers_on_lost(void *owner, void *tag, bool culprit, const char *ca
         core_lost(&loader->core, tag, culprit, cause);
 }
 
+static void workers_on_stalled(void *owner, const char *cause)
+{
+    struct loader *loader = owner;
+
+    if (loader->measuring) /* which has no steps, and ends with the pool */
+        return;
+    core_stalled(&loader->core, cause);
+    loader_execute(loader);
+}
+
 /* The pool counts what is free as soon as this returns. */
 static void workers_on_reclaim(void *owner)
 {
@@ -309,6 +319,7 @@ const struct pool_events loader_pool_events = {.opening = workers_on_opening,
                                                .ended = workers_on_ended,
                                                .failed = workers_on_failed,
                                                .lost = workers_on_lost,
+                                               .stalled = workers_on_stalled,
                                                .reclaim = workers_on_reclaim,
                                                .retired = workers_on_retired,
                                                .written = workers_on_written,

@@ -5,13 +5,16 @@
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 
 #include <utlist.h>
 
 enum { TICK_MS = 100 }; /* how often hung workers are looked for */
 
-/* A worker that was killed ends within so long, or it is stuck; ns. */
-#define END_NS (5 * UINT64_C(1000000000))
+/* A worker that was killed ends within so long, or it is stuck; ns. The second: one that hangs, for
+ * which a task waits. */
+#define END_NS      (5 * UINT64_C(1000000000))
+#define HUNG_END_NS (2 * UINT64_C(1000000000))
 /* What opening the dataset again may take beyond workers.timeout and the first time; ns. */
 #define OPENING_NS (10 * UINT64_C(1000000000))
 
@@ -38,7 +41,38 @@ static bool pool_is_overdue(const struct member *m)
 
 static bool pool_does_not_end(const struct member *m)
 {
-    return m->process && m->killed_since && uv_hrtime() - m->killed_since >= END_NS;
+    return m->process && m->killed_since &&
+           uv_hrtime() - m->killed_since >= (m->timed_out ? HUNG_END_NS : END_NS);
+}
+
+static bool pool_has_ready(const struct pool *pool)
+{
+    for (uint32_t i = 0; i < pool->n_members; i++) {
+        if (pool->members[i].state == WORKER_READY && !pool->members[i].killed_since)
+            return true;
+    }
+    return false;
+}
+
+static void pool_tell_stalled(struct pool *pool)
+{
+    const struct dl_spec *spec = pool->o.spec;
+    uint64_t attempts = (uint64_t)spec->retries + 1;
+    double most = (double)spec->timeout_ns * (double)attempts / 1e9; /* s */
+    char cause[256];
+
+    if (pool->hung_since && pool_has_ready(pool))
+        pool->hung_since = 0;
+    if (!pool->hung_since || (double)(uv_hrtime() - pool->hung_since) / 1e9 < most)
+        return;
+    pool->hung_since = uv_hrtime();
+    snprintf(cause, sizeof cause,
+             "no worker has answered for %.3g s, the time of %llu attempt%s (workers.timeout, "
+             "workers.retries): the last one was killed, and its successor has not opened the "
+             "dataset; usually the storage does not answer",
+             most, (unsigned long long)attempts, attempts == 1 ? "" : "s");
+    pool->o.events->stalled(pool->o.owner, cause);
+    pool_changed(pool);
 }
 
 static bool pool_has_to_watch(const struct pool *pool)
@@ -80,6 +114,8 @@ static void pool_on_tick(uv_timer_t *timer)
         pool_changed(pool);
     if (pool->refused.code && !pool->broken)
         pool_memory_ask_again(pool);
+    if (!pool->broken)
+        pool_tell_stalled(pool);
     pool_look_check_time(pool);
 }
 

@@ -64,6 +64,9 @@ struct pool_events {
      * Otherwise (behind the culprit, or a slot too small) the task is not to blame.
      */
     void (*lost)(void *owner, void *tag, bool culprit, const char *cause);
+    /* A task took too long, and since then no worker has been there, for as long as all attempts at
+     * one may take: what waits for one has waited enough. Again after each such time. */
+    void (*stalled)(void *owner, const char *cause);
     /* Memory is short: give up READY slots in retiring segments. Also from pool_grow(). */
     void (*reclaim)(void *owner);
     void (*retired)(void *owner, uint32_t segment);

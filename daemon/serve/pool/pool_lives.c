@@ -328,6 +328,8 @@ void member_lose(struct member *m, const char *cause, bool replace)
         free(m->death_cause);
         m->death_cause = must_strdup(cause);
     }
+    if (m->state == WORKER_READY && m->timed_out && !pool->hung_since)
+        pool->hung_since = m->front_since;
     m->opens = m->timed_out = m->condemned = m->to_ring = false;
     m->killed_since = 0;
     member_give_tasks_back(m, cause);

@@ -127,6 +127,8 @@ struct pool {
     const struct member
         *heard; /* borrowed; whose word counts of how far the opening is; may be NULL */
     struct look look;
+    uint64_t hung_since; /* ns; a worker's task, which took too long, and no worker is there since;
+                          * 0: one is */
     bool broken;
     bool ended; /* pool_end_workers() */
     bool freed;
