@@ -598,6 +598,21 @@ class Alone(DispatchCase):
         late = Rank(self, daemon, 0, step=5, job="name")
         self.assertEqual(late.to_the_end(), self.rest(0, 5))
 
+    def test_who_has_finished_under_another_daemon(self):
+        """It is connected to the next one, and has nothing to start: nobody waits the whole linger for it."""
+        former = Daemon(self.dir, {"linger": "1h"})
+        self.ranks(former, range(2), world=2)[1].take(2)
+        former.kill()
+        daemon = self.daemon(config={"linger": "1h"})
+        self.client(daemon).open(spec())
+        back = Rank(self, daemon, 1, world=2, step=2)
+        self.assertEqual(len(back.to_the_end()), -(-SAMPLES // (2 * SIZE)) - 2)
+        self.assertIn("rank 0 of 2 has not joined epoch 0", daemon.log)
+        # The next epoch is read by both again.
+        ranks = [back, Rank(self, daemon, 0, world=2, epoch=1)]
+        back.start(1)
+        self.assertEqual([len(rank.take(2)) for rank in ranks], [2, 2])
+
     def test_at_the_beginning_all_are_awaited(self):
         daemon = self.daemon(config={"linger": "10ms"})
         first = Rank(self, daemon, 0, world=2)

@@ -7,7 +7,7 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import STOP, DaemonError, TestCase, main, wait_until  # noqa: E402
+from dltest import STOP, Daemon, DaemonError, TestCase, main, wait_until  # noqa: E402
 
 SAMPLES, SIZE, WORLD, REPLICAS = 120, 4, 2, 3
 STEPS = SAMPLES // SIZE // WORLD
@@ -180,6 +180,18 @@ class ReplicasTest(TestCase):
             for step in range(5, STEPS):
                 for replica in group:
                     self.assertEqual(replica.step(), want[rank][step])
+
+    def test_who_has_finished_under_another_daemon(self):
+        """It is connected to the next one, and has nothing to start: nobody waits the whole linger for it."""
+        want = self.plain(self.daemon())[1][2:]
+        former = Daemon(self.dir, {"linger": "1h"}, socket_name="former")
+        Replica(self, former, 1, 2).step()
+        former.kill()
+        daemon = self.daemon({"linger": "1h"}, socket_name="next")
+        self.client(daemon).open(spec())
+        back = Replica(self, daemon, 1, 2, step=2)
+        self.assertEqual(back.rest(), want)
+        self.assertIn("replica 0 of 3 has not joined epoch 0", daemon.log)
 
     def test_a_worker_dies(self):
         daemon = self.daemon()

@@ -342,6 +342,84 @@ static void test_priorities_of_steps_to_run_again(void **state)
     tear_down(&bed);
 }
 
+/* ---- ranks that others wait for -------------------------------------------------------------- */
+
+/* How many batches come by then. */
+static uint32_t at_time(struct bed *bed, uint64_t now)
+{
+    core_tick(&bed->core, now);
+    return pump(bed, CORE_DELIVER);
+}
+
+/* A rank comes to a new daemon in the middle of an epoch, which another has read to its end under
+ * the one before: it may be connected, and has nothing to start. */
+static void test_nobody_waits_long_for_those_unknown(void **state)
+{
+    const uint64_t linger = 20 * CORE_WAIT_NS, moment = 1000;
+    struct stream_params params = {.rank = 1,
+                                   .world = 2,
+                                   .steps = 100,
+                                   .first = 5,
+                                   .replicas = 1,
+                                   .credits = 3,
+                                   .owner = &bed_owner};
+    struct bed bed;
+
+    (void)state;
+    set_up(&bed, true);
+    bed.core.iterable = true;
+    bed.core.o.linger_ns = linger;
+    struct stream *rank = begin(&bed, params);
+    assert_int_equal(at_time(&bed, 1), 3);
+    assert_int_equal(core_deadline(&bed.core), linger); /* it has what it wants */
+    for (uint64_t i = 0; i < 3; i++)
+        assert_true(core_release(&bed.core, rank, params.first + i, 0));
+    assert_int_equal(pump(&bed, CORE_DELIVER), 0);
+    assert_int_equal(core_deadline(&bed.core), 0);
+    assert_int_equal(at_time(&bed, moment), 0); /* from now on it waits */
+    assert_int_equal(core_deadline(&bed.core), moment + CORE_WAIT_NS);
+    assert_int_equal(at_time(&bed, moment + CORE_WAIT_NS - 1), 0);
+    assert_int_equal(at_time(&bed, moment + CORE_WAIT_NS), 3);
+    assert_int_equal(core_deadline(&bed.core), UINT64_MAX);
+
+    /* One that comes later reads by itself what was given up, and is not waited for. */
+    params.rank = 0;
+    struct stream *late = begin(&bed, params);
+    assert_int_equal(pump(&bed, CORE_DELIVER), 3);
+    assert_ptr_not_equal(late->source, rank->source);
+    assert_int_equal(core_deadline(&bed.core), UINT64_MAX);
+    tear_down(&bed);
+}
+
+/* It comes while the other waits: they go on together. */
+static void test_one_that_comes_in_time(void **state)
+{
+    struct stream_params params = {.rank = 1,
+                                   .world = 2,
+                                   .steps = 100,
+                                   .first = 5,
+                                   .replicas = 1,
+                                   .credits = 3,
+                                   .owner = &bed_owner};
+    struct bed bed;
+
+    (void)state;
+    set_up(&bed, true);
+    bed.core.iterable = true;
+    bed.core.o.linger_ns = 20 * CORE_WAIT_NS;
+    struct stream *rank = begin(&bed, params);
+    assert_int_equal(at_time(&bed, 1), 3);
+    for (uint64_t i = 0; i < 3; i++)
+        assert_true(core_release(&bed.core, rank, params.first + i, 0));
+    assert_int_equal(at_time(&bed, 1000), 0);
+    params.rank = 0;
+    struct stream *other = begin(&bed, params);
+    assert_ptr_equal(other->source, rank->source);
+    assert_int_equal(pump(&bed, CORE_DELIVER), 6); /* what it had missed, and what follows */
+    assert_int_equal(core_deadline(&bed.core), UINT64_MAX);
+    tear_down(&bed);
+}
+
 /* ---- what a stream costs --------------------------------------------------------------------- */
 
 enum { FED = 1000 };
@@ -461,6 +539,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_workers_in_turn),
     cmocka_unit_test(test_priorities_of_steps_to_run_again),
     cmocka_unit_test(test_what_is_fed_is_part_of_the_cost),
+    cmocka_unit_test(test_nobody_waits_long_for_those_unknown),
+    cmocka_unit_test(test_one_that_comes_in_time),
     cmocka_unit_test(test_rosters_are_paid_for),
     cmocka_unit_test(test_rosters_that_are_kept),
 };

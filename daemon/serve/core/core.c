@@ -103,6 +103,15 @@ bool core_has_work(const struct core *core)
     return core->touched || core->again;
 }
 
+/* Until when the source waits for ranks that have not come; UINT64_MAX: for ever. */
+static uint64_t core_patience_of(const struct stream *source)
+{
+    const struct dispatch *d = source->dispatch;
+    uint64_t wait_ends = d->waited_since ? d->waited_since + CORE_WAIT_NS : UINT64_MAX;
+
+    return d->patience_ends ? min_u64(d->patience_ends, wait_ends) : UINT64_MAX;
+}
+
 uint64_t core_deadline(const struct core *core)
 {
     uint64_t deadline = core->parked ? core->parked->parked_ns + core->o.linger_ns : UINT64_MAX;
@@ -110,8 +119,9 @@ uint64_t core_deadline(const struct core *core)
 
     DL_FOREACH2(core->sources, source, peer_next)
     {
-        if (source->dispatch->patience_ends)
-            deadline = min_u64(deadline, source->dispatch->patience_ends);
+        deadline = min_u64(deadline, core_patience_of(source));
+        if (!source->dispatch->waited_since && core_is_waited_at(source))
+            return 0;
     }
     return deadline;
 }
@@ -124,9 +134,13 @@ void core_tick(struct core *core, uint64_t now)
         core_drop_oldest(core);
     DL_FOREACH2(core->sources, source, peer_next)
     {
-        uint64_t ends = source->dispatch->patience_ends;
+        struct dispatch *d = source->dispatch;
 
-        if (ends && now >= ends)
+        if (!core_is_waited_at(source))
+            d->waited_since = 0;
+        else if (!d->waited_since)
+            d->waited_since = now;
+        if (now >= core_patience_of(source))
             core_lose_patience(core, source);
     }
 }

@@ -157,7 +157,14 @@ bool core_next_command(struct core *core, struct core_command *ret);
 /* Something is left to deliver or to schedule. */
 bool core_has_work(const struct core *core);
 
-/* When core_tick() is due, ns; UINT64_MAX: never. */
+/*
+ * In the middle of an epoch ranks are awaited so that batches are loaded once for all: not for long
+ * where others have read all that is loaded ahead. They may have finished, or died, and those that
+ * train in step with them do not get so far.
+ */
+#define CORE_WAIT_NS (3 * UINT64_C(1000000000))
+
+/* When core_tick() is due, ns; 0: now; UINT64_MAX: never. */
 uint64_t core_deadline(const struct core *core);
 void core_tick(struct core *core, uint64_t now);
 

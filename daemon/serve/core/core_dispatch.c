@@ -199,7 +199,7 @@ int core_add_source(struct core *core, struct stream *source, const struct strea
 /*
  * In the middle of an epoch ranks come back, and some may be gone permanently, or have come to the
  * epoch's end under another daemon: they are awaited as long as a trainer that has died is, counted
- * from the last one that came.
+ * from the last one that came, or CORE_WAIT_NS.
  */
 static void dispatch_be_patient(const struct core *core, struct stream *source, uint64_t now)
 {
@@ -229,6 +229,30 @@ void core_join(struct core *core, struct stream *stream, struct stream *source, 
     dispatch_excuse_before(core, stream);
 }
 
+/* It has room for a step that the source cannot load, as nobody has taken those before it. */
+static bool dispatch_waits(const struct stream *rank)
+{
+    const struct stream *source = rank->source;
+
+    return stream_has_room(rank) && dispatch_place_of(rank) >= source->to_plan &&
+           stream_window(source) >= source->params.credits;
+}
+
+bool core_is_waited_at(const struct stream *source)
+{
+    const struct dispatch *d = source->dispatch;
+    const struct stream *rank;
+
+    if (!d->patience_ends || d->at_tail > 0) /* the latter: for one that is here */
+        return false;
+    DL_FOREACH2(d->ranks, rank, peer_next)
+    {
+        if (dispatch_waits(rank))
+            return true;
+    }
+    return false;
+}
+
 /* Those that might have come back have not. */
 void core_lose_patience(struct core *core, struct stream *source)
 {
@@ -236,7 +260,7 @@ void core_lose_patience(struct core *core, struct stream *source)
     struct dispatch *d = source->dispatch;
     char text[512];
 
-    d->patience_ends = 0;
+    d->patience_ends = d->waited_since = 0;
     if (d->roster->awaited == 0)
         return;
     (void)snprintf(text, sizeof text,
@@ -346,8 +370,7 @@ uint64_t core_waits_for(const struct stream *stream, bool *ret_started)
     const struct stream *source = stream->source, *rank;
     uint64_t lowest = UINT64_MAX;
 
-    if (!source || !stream_has_room(stream) || dispatch_place_of(stream) < source->to_plan ||
-        stream_window(source) < source->params.credits)
+    if (!source || !dispatch_waits(stream))
         return UINT64_MAX;
     const struct dispatch *d = source->dispatch;
     *ret_started = d->roster->awaited == 0;

@@ -90,6 +90,9 @@ void core_take_steps(struct core *core, struct stream *stream);
 void core_leave(struct core *core, struct stream *stream, bool lost);
 /* Nobody waits any longer for those that were awaited. */
 void core_lose_patience(struct core *core, struct stream *source);
+/* A rank of the source has nothing to read until those come that are awaited in the middle of an
+ * epoch. */
+bool core_is_waited_at(const struct stream *source);
 
 /* ---- core_steps.c */
 

@@ -188,6 +188,8 @@ struct dispatch {
     uint64_t tail;          /* the first step that some rank has yet to take */
     uint64_t at_tail;       /* how many ranks are there, of those that are here */
     uint64_t patience_ends; /* ns; for ranks that are awaited in the middle of an epoch; 0: never */
+    uint64_t
+        waited_since; /* ns; a rank that is here has nothing to read until they come; 0: none */
 };
 
 struct stream {
