@@ -566,7 +566,8 @@ void registry_free(struct daemon *d)
         registry_on_gone(d, loader);
         loader_free(loader);
     }
-    uv_close((uv_handle_t *)&d->anew, NULL);
+    if (!uv_is_closing((uv_handle_t *)&d->anew))
+        uv_close((uv_handle_t *)&d->anew, NULL);
     free(d->past);
     d->past = NULL;
 }
