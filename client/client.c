@@ -1,6 +1,8 @@
 /* Sessions: connect, errors, queries, the end. */
 #include "client/internal.h"
 
+#include "client/daemon_user.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -125,6 +127,17 @@ int client_dial(const char *path, uint64_t wait_ns, int *ret)
     return 0;
 }
 
+/* A connected socket is kept if it is a daemon's for this user. 0, or the latched error. */
+static int client_check_daemon(struct connection *conn, const char *path, int *fd)
+{
+    struct dl_error err = {0};
+
+    if (daemon_user_check(*fd, &err) == 0)
+        return 0;
+    close_fdp(fd);
+    return connection_fail(conn, err.code, path, "%s", err.message);
+}
+
 /*
  * 0 and a connected socket, or the latched error. While the daemon's queue is full, this waits in
  * connect(), behind those who came before: who only looks again and again finds it full for ever
@@ -153,16 +166,25 @@ static int client_open_socket(struct connection *conn, const char *path, uint64_
             return connection_fail(conn, r == -EINTR ? EINTR : EIO, path, "waiting to connect");
         r = client_dial(path, min_u64(CONNECT_WAIT, deadline - now), ret);
     }
-    return 0;
+    return client_check_daemon(conn, path, ret);
 }
 
-/* Where the user's own daemon listens; false: there is no such place. */
-static bool client_own_path(char *buf, size_t size)
+/* Where the user's own daemon listens; false: there is no such place, perhaps with why. */
+static bool client_own_path(char *buf, size_t size, struct dl_error *why)
 {
-    const char *dir = getenv("XDG_RUNTIME_DIR");
-    int n = dir && dir[0] ? snprintf(buf, size, "%s/dloaderd/socket", dir) : 0;
+    const char *dir = daemon_user_runtime_dir(why);
+    int n = dir ? snprintf(buf, size, "%s/dloaderd/socket", dir) : 0;
 
     return n > 0 && (size_t)n < size;
+}
+
+/* What was not tried belongs to why there is none. */
+static void client_add_to_failure(struct connection *conn, const struct dl_error *why)
+{
+    const struct dl_error failed = conn->fatal;
+
+    (void)!dl_error_set(&conn->fatal, failed.code, failed.path, "%s; $XDG_RUNTIME_DIR, %s, %s",
+                        failed.message, why->path, why->message);
 }
 
 /*
@@ -174,17 +196,21 @@ static int client_open_default(struct connection *conn, char *buf, size_t size, 
                                const char **ret_path, int *ret)
 {
     const char *env = getenv("DLOADER_SOCKET");
+    struct dl_error why = {0};
 
     *ret_path = env && env[0] ? env : "/run/dloaderd/socket";
-    if (*ret_path != env && client_own_path(buf, size)) {
+    if (*ret_path != env && client_own_path(buf, size, &why)) {
         int r = client_dial(buf, 0, ret);
 
         if (r != -ENOENT && r != -ENOTDIR && r != -ECONNREFUSED)
             *ret_path = buf;
         if (r == 0)
-            return 0;
+            return client_check_daemon(conn, buf, ret);
     }
-    return client_open_socket(conn, *ret_path, deadline, ret);
+    int r = client_open_socket(conn, *ret_path, deadline, ret);
+    if (r < 0 && why.code)
+        client_add_to_failure(conn, &why);
+    return r;
 }
 
 static struct dl_message client_hello_message(const struct dl_client *client, const char *agent)

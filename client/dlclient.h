@@ -79,12 +79,13 @@ struct dl_batch;
  * Connects to the daemon at `socket_path`; NULL: $DLOADER_SOCKET, else the user's own daemon
  * ($XDG_RUNTIME_DIR/dloaderd/socket) if it listens, else /run/dloaderd/socket. `agent` names the
  * program in `dlctl sessions`; it may be NULL. Blocks until the daemon has answered, at most ten
- * seconds.
+ * seconds. The daemon must be this user's, root's, the user dloaderd's, or of the user that
+ * $DLOADER_DAEMON_USER names.
  *
  * On failure *ret is still set, to a client that only has the error text, unless memory ran out
  * (-ENOMEM, *ret NULL). Close it with dl_client_close() in either case. -ENOENT, -ECONNREFUSED: no
- * daemon there; -ENAMETOOLONG: the path does not fit a socket address; -EACCES; -EPROTO: another
- * protocol version; -ETIMEDOUT.
+ * daemon there; -ENAMETOOLONG: the path does not fit a socket address; -EACCES; -EPERM: another
+ * user's daemon; -EPROTONOSUPPORT, -EPROTO: another protocol version; -ETIMEDOUT.
  */
 DL_API int dl_client_connect(struct dl_client **ret, const char *socket_path, const char *agent);
 

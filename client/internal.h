@@ -3,6 +3,7 @@
  * what.
  *
  *   client.c         connect, close, query, control
+ *   daemon_user.c    who may be the daemon
  *   io.c             socket, poll, one request at a time
  *   dispatch.c       what each message of the daemon does
  *   stream.c         what those of one epoch do

@@ -14,6 +14,7 @@
  * the first step that has not arrived, so that no batch is lost and none comes twice. One of a job
  * all of whose steps had arrived is started behind them, so that the daemon knows where it is.
  */
+#include "client/daemon_user.h"
 #include "client/internal.h"
 
 #include "proto/slot_fill.h"
@@ -179,16 +180,30 @@ int client_lost(struct dl_client *client, const struct dl_error *why)
 
 /* ---- the way back ---- */
 
+/* 0, or negative with why. Another user who listens there may go again. */
+static int reconnect_dial(struct dl_client *client, int *ret)
+{
+    struct dl_error *cause = &client->reconnect.cause;
+    _cleanup_fd_ int fd = -1;
+    int r = client_dial(client->reconnect.path, 0, &fd);
+
+    if (r < 0)
+        return dl_error_set(cause, -r, "", "connect: %s", strerror(-r));
+    r = daemon_user_check(fd, cause);
+    if (r == 0)
+        *ret = steal_fd(&fd);
+    return r;
+}
+
 static int reconnect_try_connect(struct dl_client *client)
 {
     struct reconnect *rc = &client->reconnect;
-    int fd, r;
+    int fd = -1, r;
 
     if (clock_ns() < rc->next_try)
         return 0;
-    r = client_dial(rc->path, 0, &fd);
+    r = reconnect_dial(client, &fd);
     if (r < 0) {
-        dl_error_set(&rc->cause, -r, "", "connect: %s", strerror(-r));
         r = reconnect_pause_then_try(client);
         return r < 0 ? r : reconnect_set_timer(client);
     }

@@ -153,6 +153,15 @@ static const char *find_or_else(const char *text, const char *other)
     return text && *text ? text : other;
 }
 
+/* $XDG_RUNTIME_DIR, or "": it is not set, or another user's, as after su. */
+static const char *find_runtime_dir(void)
+{
+    const char *dir = find_or_else(getenv("XDG_RUNTIME_DIR"), "");
+    struct stat st;
+
+    return stat(dir, &st) == 0 && st.st_uid == geteuid() ? dir : "";
+}
+
 static int find_compare(const void *a, const void *b)
 {
     const struct found *x = a, *y = b;
@@ -162,14 +171,14 @@ static int find_compare(const void *a, const void *b)
 
 int find_daemons(struct found_all *ret)
 {
-    const char *xdg = getenv("XDG_RUNTIME_DIR"), *temp = find_or_else(getenv("TMPDIR"), "/tmp");
+    const char *xdg = find_runtime_dir(), *temp = find_or_else(getenv("TMPDIR"), "/tmp");
     struct found_all found = {0};
     size_t services;
     char own[64];
     int r = 0;
 
     snprintf(own, sizeof own, "/run/user/%u", (unsigned)geteuid());
-    if (xdg && *xdg)
+    if (*xdg)
         r = find_add_service(&found, xdg);
     if (r == 0)
         r = find_add_service(&found, "/run");

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import unittest
+from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import dltest  # noqa: E402
@@ -86,9 +87,10 @@ class Users(LifeCase):
             shutil.copy(program, self.dir)
         daemon = self.daemon(user=NOBODY, group=NOBODY, extra_groups=[],
                              executable=self.path("dloaderd"))
-        self.assertEqual(dlctl_json("status", daemon=daemon)["uid"], NOBODY)
+        with mock.patch.dict(os.environ, DLOADER_DAEMON_USER=str(NOBODY)):
+            self.assertEqual(dlctl_json("status", daemon=daemon)["uid"], NOBODY)
+            dlctl("reload", daemon=daemon)  # root may
         self.assertEqual(os.stat(daemon.socket).st_uid, NOBODY)
-        dlctl("reload", daemon=daemon)  # root may
 
         def work():
             with RawClient(daemon.socket) as client:
@@ -533,7 +535,7 @@ class WorkerProcess(LifeCase):
         with open(f"/proc/{self.start()}/environ") as file:
             names = {line.split("=")[0] for line in file.read().split("\0") if line}
         allowed = {"PATH", "LANG", "TZ", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS",
-                   "TSAN_OPTIONS"}
+                   "TSAN_OPTIONS", "DLOADER_WORKER_VERSION"}
         self.assertLessEqual(names, allowed)
         self.assertLessEqual({"PATH", "LANG"}, names)
 

@@ -4,6 +4,7 @@
  *
  *     trainer SOCKET SPEC [key=value ...]
  *
+ * SOCKET "": as the library finds it.
  * epoch ("resume": DL_RESUME), epochs, rank, world, step, credits, job: as in struct
  * dl_epoch_options, 1 epoch by default; of the first epoch it prints "at" and where it begins;
  * pause_us: after each batch; pins: batches that it holds beside the current one, the oldest of
@@ -164,7 +165,7 @@ int main(int argc, char **argv)
             return 2;
     if (argc < 3 || t.o.pins >= PINS_MAX)
         return 2;
-    r = dl_client_connect(&t.client, argv[1], "trainer");
+    r = dl_client_connect(&t.client, argv[1][0] ? argv[1] : NULL, "trainer");
     if (r == 0 && t.o.channel)
         r = dl_client_bring_host(t.client, (int)t.o.channel, 1);
     if (r == 0)

@@ -563,6 +563,11 @@ class Native(unittest.TestCase):
         wait_until(lambda: self.connects(path), "the other's daemon to listen")
         code = changed(dataset={"kind": "python", "object": "builtins:range", "args": [10],
                                 "interpreter": sys.executable})
+        with self.assertWarnsRegex(UserWarning, f"{path}: user {OTHER} listens there, .* private daemon"):
+            Loader(RANGE).close()
+        named = mock.patch.dict(os.environ, DLOADER_DAEMON_USER=str(OTHER))
+        named.start()
+        self.addCleanup(named.stop)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with Loader(code) as loader, Loader(RANGE, name="numbers") as numbers:

@@ -3,6 +3,7 @@
 Where the extension module is not built, a plain connection stands in for its client.
 """
 
+import fcntl
 import glob
 import importlib.util
 import os
@@ -84,6 +85,54 @@ class InFolder(unittest.TestCase):
         """A program, forked with what it imports."""
         return programs.start(["-c", FAKE + code], modules=MODULES, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, env=self.environ, **options)
+
+
+class Sweep(InFolder):
+    """What dead processes left is removed; in a shared folder others may have made what looks like it."""
+
+    def make(self, name, lock=True):
+        folder = os.path.join(self.folder.name, f"dloader-{os.geteuid()}-{name}")
+        os.mkdir(folder, 0o700)
+        if lock:
+            with open(os.path.join(folder, "lock"), "w", encoding="utf-8"):
+                pass
+        return folder
+
+    def sweep(self):
+        """Names of what is left."""
+        _, err = self.start(f"_private._sweep(_private._base(), 'dloader-{os.geteuid()}-')").communicate(timeout=300)
+        self.assertEqual(err, "")
+        return sorted(os.path.basename(path).split("-")[2] for path in self.left())
+
+    def test_dead_and_new_ones(self):
+        self.make("dead"), self.make("new", lock=False)
+        held = open(os.path.join(self.make("alive"), "lock"), encoding="utf-8")
+        with held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self.assertEqual(self.sweep(), ["alive", "new"])
+
+    def test_links(self):
+        """To a file that this user has, and to a folder: neither is locked, nor is anything removed."""
+        target = os.path.join(self.folder.name, "dloader-x-target")
+        os.rename(self.make("first"), target)
+        os.symlink(target, os.path.join(self.folder.name, f"dloader-{os.geteuid()}-link"))
+        os.symlink(os.path.join(target, "lock"), os.path.join(self.make("linked", lock=False), "lock"))
+        self.assertEqual(self.sweep(), ["link", "linked", "target"])
+        self.assertEqual(os.listdir(target), ["lock"])
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can give a folder away")
+    def test_another_users(self):
+        os.chown(self.make("folder"), 65534, 65534)
+        os.chown(os.path.join(self.make("lock"), "lock"), 65534, 65534)
+        self.make("mine")
+        self.assertEqual(self.sweep(), ["folder", "lock"])
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can give a folder away")
+    def test_another_users_runtime_folder(self):
+        """As su leaves it in the environment: nothing is put there, nor looked for."""
+        os.chown(self.folder.name, 65534, 65534)
+        out, err = self.start("print(_private._base())").communicate(timeout=300)
+        self.assertEqual((out, err), (tempfile.gettempdir() + "\n", ""))
 
 
 @unittest.skipUnless(HAS_DAEMON, "$DLOADERD is not set")

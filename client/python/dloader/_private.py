@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import fcntl
 import importlib.util
 import json
@@ -81,23 +82,40 @@ def _environment() -> dict[str, str]:
 # ---- its folder --------------------------------------------------------------------------------
 
 def _base() -> str:
+    """Of this user: $XDG_RUNTIME_DIR may be another's, as after su."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and os.path.isdir(runtime) and os.access(runtime, os.W_OK):
+    if runtime and os.path.isdir(runtime) and os.access(runtime, os.W_OK) and _is_ours(os.stat(runtime)):
         return runtime
     return tempfile.gettempdir()
 
 
-def _lock_folder(folder: str) -> int | None:
-    """The lock of the process that `folder` belongs to; None: it is held, or is not ours."""
-    try:
-        fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return fd
-    except OSError:
+def _is_ours(status: os.stat_result) -> bool:
+    return status.st_uid == os.geteuid()
+
+
+def _open_ours(path: str, flags: int, folder: int | None = None) -> int:
+    """Like os.open(), but OSError where it is a link, or another user's, as may be in a shared folder."""
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600, dir_fd=folder)
+    if not _is_ours(os.fstat(fd)):
         os.close(fd)
+        raise PermissionError(errno.EPERM, "another user's", path)
+    return fd
+
+
+def _lock_folder(path: str, flags: int = 0) -> int | None:
+    """The lock of the process that the folder belongs to; None: it is held, or is not ours."""
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = _open_ours(path, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, folder)
+            lock = _open_ours("lock", os.O_RDWR | flags, folder)
+        except OSError:
+            return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock
+    except OSError:
+        os.close(lock)
         return None
 
 
@@ -106,22 +124,18 @@ def _sweep(base: str, prefix: str) -> None:
     with contextlib.suppress(OSError):
         for name in os.listdir(base):
             folder = os.path.join(base, name)
-            if not name.startswith(prefix) or os.path.islink(folder):
-                continue
-            if not os.path.exists(os.path.join(folder, "lock")):
-                continue
-            fd = _lock_folder(folder)
+            fd = _lock_folder(folder) if name.startswith(prefix) else None
             if fd is not None:
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(fd)
 
 
 def _make_folder() -> tuple[str, int]:
-    base, prefix = _base(), f"dloader-{os.getuid()}-"
+    base, prefix = _base(), f"dloader-{os.geteuid()}-"
     _sweep(base, prefix)
     while True:
         folder = tempfile.mkdtemp(prefix=prefix, dir=base)
-        fd = _lock_folder(folder)
+        fd = _lock_folder(folder, os.O_CREAT)
         # Another process may have swept it away between the lock's making and its locking.
         if fd is not None and os.path.exists(os.path.join(folder, "lock")):
             return folder, fd
