@@ -1,14 +1,17 @@
 """Iterable datasets that know their own place: an epoch goes on there, through a Loader's state."""
 
 import base64
+import contextlib
 import json
 import os
 import shlex
 import signal
 import sys
 import tempfile
+import threading
 import unittest
 import warnings
+from unittest import mock
 
 import spec_case
 from spec_case import SpecCase, dlctl_json, python
@@ -137,6 +140,47 @@ class States(SpecCase):
         found, told = self.go_on(spec, loader.state_dict(), made)
         self.assertEqual((found, told), ([{"i": [1000000, 1000001, 1000002]}], []))
         self.assertEqual(made, [3])
+
+    def test_collected_while_another_thread_waits(self):
+        """An iterator that is garbage where it may not be ended is ended later, its state kept, and nobody is told."""
+        spec = self.spec(python("Placed", length=61), workers=2)
+        _, rest = self.begin(spec, 7)
+        loader = self.loader(spec)
+        dropped = [iter(loader)]
+        for _ in range(7):
+            next(dropped[0])
+        waiting = loader._client.open(json.dumps({
+            "dataset": {"kind": "range", "length": 9}, "sampler": {"kind": "client"}}), "/", False).start()
+        waiting.feed_batch([1])
+        waiting.next()
+        told = []
+
+        def drop():
+            with contextlib.suppress(RuntimeError):  # the other one waits
+                while True:
+                    with contextlib.suppress(TimeoutError):
+                        waiting.next(0)
+            dropped.clear()
+
+        thread = threading.Thread(target=drop)
+        workers = self.running.workers
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with mock.patch.object(sys, "unraisablehook", lambda what: told.append(str(what.exc_value))):
+                waiting.feed_batch([2])
+                thread.start()
+                while dropped:
+                    with contextlib.suppress(TimeoutError):
+                        waiting.next(10 ** 8)
+                thread.join()
+        finally:
+            for pid in workers:
+                os.kill(pid, signal.SIGCONT)
+        self.assertEqual(told, [])
+        made = []
+        self.assertEqual(self.go_on(spec, loader.state_dict(), made), (rest, []))
+        self.assertLessEqual(max(made), (len(rest) // 2 + 2) * SIZE)
 
     def test_a_state_of_a_state(self):
         """Taken before the first batch that follows, behind it, and after a loop that was left."""

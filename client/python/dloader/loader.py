@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import base64
 import binascii
+import contextlib
 import errno
 import json
 import os
@@ -117,6 +118,7 @@ class _Pass(_device.BatchIterator):
         from . import _client  # type: ignore[attr-defined]
         if self._epoch is None:
             raise StopIteration
+        self._loader._end_left()
         try:
             batch = self._epoch.next(-1, self._loader._as)
         except _client.StepError as error:
@@ -183,15 +185,7 @@ class _Pass(_device.BatchIterator):
         """Stops loading; further calls of next() raise StopIteration."""
         epoch, self._epoch = self._epoch, None
         if epoch is not None and self.pid == os.getpid():
-            try:
-                if epoch.has_dataset_state:
-                    self._loader._kept = (self._number, self._step), epoch.state(self._step)
-            except (OSError, ValueError):
-                pass
-            try:
-                epoch.end()
-            except OSError:
-                pass
+            self._loader._end_pass(epoch, self._number, self._step)
 
     def whole_state(self, number: int, step: int) -> bytes | None:
         """The state there, with what the dataset says; None: that is another's, or nothing."""
@@ -317,6 +311,7 @@ class Loader:
         self._pass: Any = lambda: None  # weak: the one that was begun last
         # Of an iterable dataset that knows its own place: where a pass has ended, or goes on.
         self._kept: tuple[tuple[int, int], bytes] | None = None
+        self._left: list[tuple[Any, int, int]] = []  # passes that are to be ended
         self.set_epoch(epoch)
         self._open()
         if resume and (self.job or self._local is not None):
@@ -514,7 +509,26 @@ class Loader:
         if ahead is not None:
             ahead.end()
 
+    def _end_pass(self, epoch: Any, number: int, step: int) -> None:
+        """Ends it, and keeps what the dataset says of its place."""
+        try:
+            with contextlib.suppress(OSError):
+                if epoch.has_dataset_state:
+                    self._kept = (number, step), epoch.state(step)
+            epoch.end()
+        except RuntimeError:
+            # Another thread waits in the client, and this one collects garbage: that one ends it.
+            self._left.append((epoch, number, step))
+        except (OSError, ValueError):
+            pass
+
+    def _end_left(self) -> None:
+        left, self._left = self._left, []
+        for epoch, number, step in left:
+            self._end_pass(epoch, number, step)
+
     def _start(self, number: int, step: int) -> _Pass:
+        self._end_left()
         where: dict[str, Any] = {"epoch": number, "step": step}
         if self._alone:
             _world.check_alone("Loader")
@@ -689,6 +703,7 @@ class Loader:
 
     def _token(self, epoch: int, step: int) -> bytes:
         loader = self._opened()
+        self._end_left()
         if self.world_size is None and self._from is not None:
             return self._from
         try:
