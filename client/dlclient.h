@@ -285,8 +285,8 @@ DL_API void dl_client_abandon(struct dl_client *client);
  * was locked stays locked, and everything else works as before. If a later segment cannot be
  * locked, no more are; calling this again says why. Private memory is not locked.
  *
- * dl_pin_check(): whether there are libcuda and a device, without touching one: 0, or -ENOTSUP and
- * one line that says why not, cut to `size` bytes.
+ * dl_pin_check(): whether there are libcuda and a device, without touching one: 0, or -ENOTSUP or
+ * -EIO as above and one line that says why not, cut to `size` bytes.
  */
 DL_API int dl_client_pin(struct dl_client *client);
 DL_API int dl_pin_check(char *why, size_t size);

@@ -22,6 +22,8 @@ struct cuda {
     int (*host_unregister)(void *base);
 };
 
+enum { CUDA_NO_DEVICE = 100 }; /* CUDA_ERROR_NO_DEVICE */
+
 /* CU_MEMHOSTREGISTER_PORTABLE: for all contexts; _READ_ONLY: the device only reads. */
 enum { REGISTER_PORTABLE = 0x01, REGISTER_READ_ONLY = 0x08 };
 
@@ -51,7 +53,8 @@ static const char *pin_name_of(const struct cuda *cuda, int code)
 
 static int pin_failed(const struct cuda *cuda, const char *what, int code, struct dl_error *err)
 {
-    return dl_error_set(err, ENOTSUP, "memory.pin", "%s: %s", what, pin_name_of(cuda, code));
+    return dl_error_set(err, code == CUDA_NO_DEVICE ? ENOTSUP : EIO, "memory.pin", "%s: %s", what,
+                        pin_name_of(cuda, code));
 }
 
 /* The function `name` into *ret, whatever its type. */

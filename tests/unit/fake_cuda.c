@@ -1,6 +1,7 @@
 /*
  * A libcuda.so.1 that notes what it is asked, for test_client_pin: as many devices as
- * $FAKE_CUDA_DEVICES says, and the call of $FAKE_CUDA_FAILS fails with error 2.
+ * $FAKE_CUDA_DEVICES says, and the call of $FAKE_CUDA_FAILS fails with error 2, or with that behind
+ * its name, as in cuInit=100.
  */
 #include "tests/unit/fake_cuda.h"
 
@@ -19,7 +20,11 @@ static int outcome(const char *name)
 {
     const char *fails = getenv("FAKE_CUDA_FAILS");
 
-    return fails && strcmp(fails, name) == 0 ? 2 : 0;
+    size_t len = strlen(name);
+
+    if (!fails || strncmp(fails, name, len) != 0)
+        return 0;
+    return fails[len] == '=' ? atoi(fails + len + 1) : fails[len] == '\0' ? 2 : 0;
 }
 
 #define CUDA(name, ...)                                           \
