@@ -617,7 +617,9 @@ class Iterable(unittest.TestCase):
         self.assertEqual(self.steps(loader, range(3)), ["OSError: closed", "end", "end"])
         loader = Loader(Source(Stream(1), iterable=True), 1)
         loader.source.iterate = lambda *args: 3
-        self.assertIn("TypeError", self.steps(loader, [0])[0])
+        self.assertEqual(self.steps(loader, [0])[0],
+                         "TypeError: iterate() returned an object of <class 'int'>, which is not an iterator; "
+                         "return iter() of it")
 
     def test_too_small_takes_once(self):
         class Large:

@@ -282,7 +282,10 @@ PyObject *py_dataset_iterate(struct py_dataset *s, uint64_t epoch, uint32_t rank
                                                     (unsigned long long)epoch);
     forked_end_copy();
     if (it && !PyIter_Check(it)) {
-        PyErr_Format(PyExc_TypeError, "'%R' object is not an iterator", Py_TYPE(it));
+        PyErr_Format(PyExc_TypeError,
+                     "iterate() returned an object of %R, which is not an iterator; return iter() "
+                     "of it",
+                     Py_TYPE(it));
         Py_CLEAR(it);
     }
     return it;
