@@ -10,13 +10,6 @@ import black_box  # noqa: F401  the package on the path
 from dloader import _blocks
 
 
-class Loader:
-    """As much of a DataLoader as blocks() looks at."""
-
-    def __init__(self, sampler, batched):
-        self._index_sampler, self._auto_collation = sampler, batched
-
-
 def keys_of(batches):
     return [list(batch) for batch in batches]
 
@@ -60,7 +53,7 @@ class TestBlocks(unittest.TestCase):
             sampler, generator, batched = self.make(rng)
             stop, draw = rng.choice([0, 1, 2, 5, 1000]), rng.getrandbits(40)
             expected = self.run_to(sampler, generator, draw, stop)
-            blocks = _blocks.blocks(Loader(sampler, batched))
+            blocks = _blocks.blocks(sampler, batched)
             with self.subTest(seed=seed, case=case):
                 self.assertIsNotNone(blocks)
                 self.assertEqual(self.run_to(blocks, generator, draw, stop), expected)
@@ -70,9 +63,9 @@ class TestBlocks(unittest.TestCase):
         rng = random.Random(seed)
         for case in range(200):
             sampler, generator, batched = self.make(rng)
-            loader, skipped, draw = Loader(sampler, batched), rng.randrange(8), rng.getrandbits(40)
-            whole, states = self.run_to(_blocks.blocks(loader), generator, draw, 1000)
-            rest = _blocks.blocks(loader)
+            loader, skipped, draw = (sampler, batched), rng.randrange(8), rng.getrandbits(40)
+            whole, states = self.run_to(_blocks.blocks(*loader), generator, draw, 1000)
+            rest = _blocks.blocks(*loader)
             torch.manual_seed(draw)
             if generator is not None:
                 generator.manual_seed(draw + 1)
@@ -87,8 +80,8 @@ class TestBlocks(unittest.TestCase):
 
     def test_ready_draws_nothing(self):
         generator = torch.Generator()
-        blocks = _blocks.blocks(Loader(BatchSampler(RandomSampler(
-            range(10), generator=generator), 4, False), True))
+        blocks = _blocks.blocks(BatchSampler(RandomSampler(
+            range(10), generator=generator), 4, False), True)
         self.assertEqual(blocks.ready(), 0)
         self.assertEqual(len(next(blocks)), 4)
         before = generator.get_state()
@@ -103,12 +96,12 @@ class TestBlocks(unittest.TestCase):
         data = [0] * 3
         sampler = BatchSampler(SequentialSampler(data), 2, False)
         data.append(0)
-        self.assertEqual(keys_of(_blocks.blocks(Loader(sampler, True))), [[0, 1], [2, 3]])
+        self.assertEqual(keys_of(_blocks.blocks(sampler, True)), [[0, 1], [2, 3]])
 
     def test_long_runs(self):
         for size in (1, 3, 65535, 65536, 65537, 200000):
-            found = keys_of(_blocks.blocks(Loader(BatchSampler(SequentialSampler(
-                range(140000)), size, False), True)))
+            found = keys_of(_blocks.blocks(BatchSampler(SequentialSampler(
+                range(140000)), size, False), True))
             self.assertEqual([key for batch in found for key in batch], list(range(140000)))
             self.assertEqual({len(batch) for batch in found[:-1]} - {size}, set())
 
@@ -121,7 +114,7 @@ class TestBlocks(unittest.TestCase):
                 (BatchSampler([1, 2], 2, False), True),
                 (RandomSampler(range(4), replacement=True), False),
                 (BatchSampler(SequentialSampler(range(4)), 2, False), False)):  # keys are lists
-            self.assertIsNone(_blocks.blocks(Loader(sampler, batched)))
+            self.assertIsNone(_blocks.blocks(sampler, batched))
 
 
 if __name__ == "__main__":

@@ -215,16 +215,18 @@ class Feeding(Base):
         self.assertTrue(spec["memory"]["writable"])
 
     def test_words(self):
-        self.assertEqual(list(_keys.words([1, -5, 2**63 - 1])), [1, -5, 2**63 - 1])
-        for keys in ([], list(range(200000)), ["a" * 600000], ["a"], [True], [2**64], (None,),
-                     [_keys.KEYS_MARK_SIGNED]):
-            words = _keys.words(keys)
+        words, kept = _keys.words([1, -5, 2**63 - 1], 3)
+        self.assertEqual((list(words), kept), ([1, -5, 2**63 - 1], None))
+        self.assertEqual(list(_keys.words(memoryview(b"12345678").cast("q"), 1)[0].tobytes()), list(b"12345678"))
+        for keys in ([], list(range(200000)), ["a" * 600000], ["a"], [True], [2**64], [None], [os.urandom(600000)],
+                     [_keys.KEYS_MARK_SIGNED], [1, 2, 3, 4]):
+            words, kept = _keys.words(keys, 3)
             self.assertEqual(words[0], _keys.KEYS_MARK_SIGNED)
-            self.assertEqual(fake_client.decode(list(words)), list(keys))
-        with self.assertRaisesRegex(ValueError, "let the sampler return integers"):
-            _keys.words([os.urandom(600000)])
+            self.assertLessEqual(len(words), _keys.MAX_WORDS)
+            self.assertEqual(kept is not None, type(keys and keys[0]) is bytes)
+            self.assertEqual(fake_client.decode(list(words)), keys)
         with self.assertRaisesRegex(TypeError, "integers or strings"):
-            _keys.words([lambda: 1])
+            _keys.words([lambda: 1], 3)
 
 
 class Workers(Base):

@@ -11,7 +11,7 @@ from torch.utils.data import (BatchSampler, DistributedSampler, RandomSampler, S
 
 import black_box
 import datasets
-from black_box import Case, DataLoader, flat
+from black_box import Case, DataLoader, TORCH, flat
 from tap import slow
 
 CASES = 80 if black_box.QUICK else 240
@@ -324,6 +324,105 @@ def fails_after_five():
 
 def sum_of_keys(samples):
     return len(samples), sum(int(text) for _, text in samples)
+
+
+class Listed:
+    """A batch sampler that takes what it gives of a list that may be changed."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return iter(self.batches)
+
+    def __len__(self):
+        return len(self.batches)
+
+
+def raised(loader):
+    loader.batch_sampler.batch_size = 12
+
+
+def much_raised(loader):
+    loader.batch_sampler.batch_size = 20000
+
+
+def lowered(loader):
+    loader.batch_sampler.batch_size = 1
+
+
+def replaced(loader):
+    object.__setattr__(loader, "batch_sampler", BatchSampler(loader.sampler, 9, False))
+
+
+def listed(loader):
+    object.__setattr__(loader, "batch_sampler", Listed([[5] * 15, [1], [2, 3] * 6]))
+
+
+def of_texts(loader):
+    object.__setattr__(loader, "batch_sampler", Listed([["a" * 9, "b"] * 9, [f"{n}" * 30 for n in range(30)]]))
+
+
+CHANGES = [raised, much_raised, lowered, replaced, listed, of_texts]
+
+
+class Named(datasets.Numbers):
+    def __getitem__(self, key):
+        return len(key) if type(key) is str else super().__getitem__(key)
+
+
+class TestChangedBatches(Case):
+    """Of a loader that is there already: what its batch sampler is and gives, is read when it is used."""
+
+    def crossed(self, option):
+        yield {"shuffle": True}
+        yield {"num_workers": 1, "prefetch_factor": 2, "shuffle": True}
+        yield {"num_workers": 1, "prefetch_factor": 2, option: True}
+
+    def test_before_the_first_epoch(self):
+        for workers in (0, 1):
+            for change in CHANGES:
+                with self.subTest(f"{change.__name__} {workers}"):
+                    self.check(lambda cls: self.changed(cls, change, num_workers=workers))
+
+    def changed(self, cls, change, **options):
+        loader = cls(Named(50), batch_size=4, **options)
+        change(loader)
+        return loader
+
+    def test_between_epochs(self):
+        for options in self.crossed("persistent_workers"):
+            for change in CHANGES:
+                with self.subTest(f"{change.__name__} {options}"):
+                    self.both(lambda cls: self.play_between(cls(Named(50), batch_size=4, **options), change))
+
+    def play_between(self, loader, change):
+        before = [len(batch) for batch in loader]
+        change(loader)
+        return before, [batch.tolist() for batch in loader], len(loader), len(iter(loader))
+
+    def test_within_an_epoch(self):
+        for options in self.crossed("drop_last"):
+            for change in CHANGES:
+                with self.subTest(f"{change.__name__} {options}"):
+                    self.both(lambda cls: self.play_within(cls(Named(90), batch_size=4, **options), change))
+
+    def play_within(self, loader, change):
+        iterator = iter(loader)
+        given = [next(iterator).tolist() for _ in range(3)]
+        change(loader)
+        return given + [batch.tolist() for batch in iterator]
+
+    def test_a_batch_of_very_many_samples(self):
+        self.both(lambda cls: self.play_between(cls(Named(70000), batch_size=4, num_workers=1, prefetch_factor=2,
+                                                    sampler=range(40000)), much_raised))
+
+    def test_long_keys(self):
+        keys = [[os.urandom(300000).hex() for _ in range(2)] for _ in range(4)]
+        for in_order in ((True, False) if TORCH >= (2, 6) else (True,)):
+            further = {} if in_order else {"in_order": False}
+            self.both(lambda cls: sorted(batch.tolist() for batch in cls(
+                Named(9), batch_sampler=keys, num_workers=2, **further)))
 
 
 class TestRandomArguments(Case):

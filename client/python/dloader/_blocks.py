@@ -19,6 +19,18 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 _RUN = 65536
 
 
+def _keeps_size() -> bool:
+    """With drop_last, some versions of PyTorch look at the size once an epoch, and others for each batch."""
+    sampler = BatchSampler(range(3), 1, True)
+    batches = iter(sampler)
+    next(batches)
+    sampler.batch_size = 2
+    return len(next(batches)) == 1
+
+
+_KEEPS_SIZE = _keeps_size()
+
+
 def _random(sampler: RandomSampler) -> Iterator[torch.Tensor]:
     generator = sampler.generator
     if generator is None:
@@ -43,13 +55,14 @@ class Blocks:
     A block is what the sampler draws at once. The next one is drawn when a batch needs a key that
     no block has yet, so after the last whole batch only when another one is asked for: PyTorch's
     RandomSampler draws one permutation more than it gives then. One key a batch where there is no
-    batching.
+    batching. A program may change the BatchSampler's size between two batches.
     """
 
     def __init__(self, sampler: Any) -> None:
         batches = type(sampler) is BatchSampler
         self._size = sampler.batch_size if batches else 1
         self._drop_last = batches and sampler.drop_last
+        self._sizes = sampler if batches and not (self._drop_last and _KEEPS_SIZE) else None
         inner = sampler.sampler if batches else sampler
         self._blocks = (_random(inner) if type(inner) is RandomSampler
                         else _sequential(inner, self._size))
@@ -64,6 +77,8 @@ class Blocks:
         return self
 
     def __next__(self) -> memoryview:
+        if self._sizes is not None:
+            self._size = self._sizes.batch_size
         while self.ready() == 0:
             block = next(self._blocks, None)
             if block is None:
@@ -95,15 +110,14 @@ class Blocks:
                 batches -= 1
 
 
-def blocks(loader: Any) -> Blocks | None:
-    """The Blocks of what gives the loader's keys, or None: that is to be iterated itself."""
+def blocks(sampler: Any, batched: bool) -> Blocks | None:
+    """The Blocks of what gives a loader's keys, or None: that is to be iterated itself."""
     try:
         import numpy  # noqa: F401  what torch needs for an array of a tensor
     except ImportError:
         return None
-    sampler = loader._index_sampler
     batches = type(sampler) is BatchSampler
-    if batches != loader._auto_collation:  # lists as keys, say
+    if batches != batched:  # lists as keys, say
         return None
     inner = sampler.sampler if batches else sampler
     plain = (type(inner) is SequentialSampler

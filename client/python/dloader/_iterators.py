@@ -14,6 +14,7 @@ import weakref
 from typing import Any
 
 import torch
+from torch.utils.data import BatchSampler
 
 from . import (_arguments, _bootstrap, _dataset_state, _datapipes, _device, _hosting, _keys, _label,
                _native, _order, _private, _reraise, _states, state)
@@ -100,12 +101,15 @@ def _job(loader: Any, args: dict[str, int], states: dict | None) -> _bootstrap.J
 
 
 def _batch_size(loader: Any) -> int | None:
-    """batch.size of the spec: the greatest number of words in a step, or null without batches."""
+    """batch.size of the spec: how many integers a step has at most, or null without batches."""
     if not loader._auto_collation:
         return None
-    if loader._is_iterable or loader._keys_are_integers:
+    sampler = loader._index_sampler
+    if loader._is_iterable:
         return loader.batch_size
-    return UNKNOWN_BATCH
+    # Which a program may put in the place of the one made here, or change.
+    is_plain = loader._keys_are_integers and type(sampler) is BatchSampler
+    return min(sampler.batch_size, UNKNOWN_BATCH) if is_plain else UNKNOWN_BATCH
 
 
 def _kept(loader: Any) -> dict[str, Any]:
@@ -150,6 +154,7 @@ class WorkerIterator(LoaderIterator):
         self._begin()
         position = self._order.position
         # Epochs are started by their own numbers, so the first one adds nothing to them.
+        self._most_words = _batch_size(loader) or 1
         args = {"base_seed": position.base_seed, "epoch": 0, "seed": loader._key_seed}
         self._sent_states: dict | None = None  # what the workers were told of states
         if _order.has_state(loader.dataset):
@@ -193,6 +198,7 @@ class WorkerIterator(LoaderIterator):
                 state.warn_of_loading(resume.given, 6)
         # Kept: what was fed and not received, by step; to say what a worker was at.
         self._tasks: collections.deque = collections.deque()
+        self._kept: list = []
         # Of batches that the user has not got, each with what came since the one before; and of
         # workers at their end, behind the last one of these.
         self._states: collections.deque = collections.deque()
@@ -229,10 +235,12 @@ class WorkerIterator(LoaderIterator):
             self._drained = True
             self._epoch.feed_end()
             return
-        if not self._loader._auto_collation and type(keys) is not memoryview:
-            keys = [keys]
-        self._tasks.append(keys)
-        self._waiting = _keys.words(keys)
+        if type(keys) is not memoryview:
+            keys = list(keys) if self._loader._auto_collation else [keys]
+        self._waiting, kept = _keys.words(keys, self._most_words)
+        self._tasks.append((keys, kept))
+        if kept is not None and not self._loader.in_order:  # which of them has come is not known
+            self._kept.append(kept)
         self._flush()
 
     def _flush(self) -> bool:
@@ -326,9 +334,10 @@ class WorkerIterator(LoaderIterator):
         given = self._order.position.given
         if not self._tasks:
             return f": batch {given} of the epoch had not come"
-        keys = ", ".join(map(repr, self._tasks[0][:16]))
-        more = ", …" if len(self._tasks[0]) > 16 else ""
-        return f": batch {given} of the epoch had not come, made of the samples [{keys}{more}]"
+        keys, _ = self._tasks[0]
+        more = ", …" if len(keys) > 16 else ""
+        return (f": batch {given} of the epoch had not come, made of the samples "
+                f"[{', '.join(map(repr, keys[:16]))}{more}]")
 
     def _fail(self, error: OSError) -> None:
         self._failure = str(error)

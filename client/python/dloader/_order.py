@@ -167,11 +167,12 @@ def begin_anew(thing: Any) -> Any:
 class Order:
     """The keys of one epoch's batches. Made by iter(loader); makes the epoch's Position.
 
-    workers: they are drawn ahead for worker processes. draw_base: the base seed is drawn, as it is
-    but for the later epochs of persistent workers.
+    sampler: gives them; the same one in all epochs of persistent workers, as in PyTorch. workers: they are
+    drawn ahead for worker processes. draw_base: the base seed is drawn, as it is but for the later epochs of
+    persistent workers.
     """
 
-    def __init__(self, loader: Any, *, workers: bool, draw_base: bool) -> None:
+    def __init__(self, loader: Any, sampler: Any, *, workers: bool, draw_base: bool) -> None:
         resume, loader._resume = loader._resume, None
         self.resume = resume
         # Only for this epoch; loader._instead is for those to come as well.
@@ -184,13 +185,13 @@ class Order:
         self.position.resume = resume
         loader._position = self.position
         loader._next_epoch += 1
-        self._sampler = loader._index_sampler
+        self._sampler = sampler
         self._stateful = stateful_sampler(loader)
         self._states: collections.deque = collections.deque()
         self._at_once = _draws_at_once(self._sampler)
         self._ended = False
         # In this process keys are ints, as the dataset is used to.
-        self._blocks = _blocks.blocks(loader) if workers else None
+        self._blocks = _blocks.blocks(sampler, loader._auto_collation) if workers else None
         if loader._share is not None:
             loader._share.set_epoch(self.position.epoch)
             loader._share.passed = resume.passed if resume else 0

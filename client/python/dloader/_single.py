@@ -26,19 +26,20 @@ class LoaderIterator(_device.BatchIterator):
         stays = loader.persistent_workers and self._has_workers
         self._loader_of = weakref.ref(loader) if stays else lambda: loader
         self._length_said = loader._length_said
+        self._index_sampler = loader._index_sampler
         self._pin = _device.pinner(loader)
         # In a profile the loader's time stands where it does with PyTorch's iterators.
         kind = "_MultiProcessing" if self._has_workers else "_SingleProcess"
         self._range = f"enumerate(DataLoader)#{kind}DataLoaderIter.__next__"
 
     def __len__(self) -> int:
-        return len(self._loader._index_sampler)
+        return len(self._index_sampler)
 
     def __getstate__(self) -> Any:
         raise NotImplementedError("{} cannot be pickled", self.__class__.__name__)
 
     def _begin(self, *, draw_base: bool = True) -> None:
-        self._order = _order.Order(self._loader, workers=self._workers > 0, draw_base=draw_base)
+        self._order = _order.Order(self._loader, self._index_sampler, workers=self._workers > 0, draw_base=draw_base)
 
     def _prepared(self) -> Any:
         if not torch.autograd._profiler_enabled():
