@@ -59,14 +59,15 @@ static void dlpack_delete_export(struct DLManagedTensor *managed)
 static void dlpack_fill(struct export *export, const struct dl_tensor *tensor)
 {
     struct dlpack_tensor *t = &export->managed.dl_tensor;
-    int64_t stride = 1;
+    uint64_t stride = 1, next;
 
     for (uint32_t i = tensor->ndim; i-- > 0;) {
         export->shape[i] = (int64_t)tensor->shape[i];
-        export->strides[i] = stride;
-        /* Of an empty tensor no stride is ever used; it must only not overflow. */
-        if (tensor->nbytes > 0)
-            stride *= export->shape[i];
+        export->strides[i] = (int64_t)stride;
+        /* Of an empty tensor no stride is ever used, but torch looks at them; it must only not
+         * overflow. */
+        if (!mul_overflows(stride, max_u64(tensor->shape[i], 1), &next) && next <= INT64_MAX)
+            stride = next;
     }
     t->data = (void *)(uintptr_t)tensor->data;
     t->device = (struct dlpack_device){.type = DLPACK_CPU};

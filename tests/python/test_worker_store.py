@@ -105,7 +105,7 @@ class Store(unittest.TestCase):
                       base.to(torch.bfloat16), base > 3, base.to(torch.float16)]:
             with self.subTest(repr(value)):
                 self.check(value, [TENSOR])
-        self.check(torch.ones((1,) * 9), [OBJECT, BYTES])
+        self.check(torch.ones((1,) * 9), [OBJECT, BYTES, TENSOR])
         leaf = torch.ones(3, requires_grad=True)
         code, _, got = stored({"w": leaf})
         self.assertEqual(code, 0)

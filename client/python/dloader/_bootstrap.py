@@ -47,7 +47,8 @@ class Source:
     states that the dataset says behind each batch; None: it is not asked. columns: where samples are
     rows of tensors in memory, these (_native.Columns); None: the dataset is called. files: where an iterable
     dataset gives numbers of samples, the spec, as JSON, of a loader that has these under these numbers; None:
-    it gives samples. one_by_one: a __getitems__ of the dataset is a loop over __getitem__, and is passed over.
+    it gives samples. layouts: tensors keep their strides, and what
+    they share. one_by_one: a __getitems__ of the dataset is a loop over __getitem__, and is passed over.
     """
 
     def __init__(self, worker: int, workers: int, dataset: Any, iterable: bool) -> None:
@@ -63,6 +64,7 @@ class Source:
         self.keeper: _states.Keeper | None = None
         self.columns: Any = None
         self.files: str | None = None
+        self.layouts = False
         self.one_by_one = not iterable and _names.is_loop(dataset)
 
     def name(self, index: int) -> str:
@@ -297,6 +299,7 @@ def open_job(job: Job, worker: int, workers: int) -> Source:
     place = worker if states is None else (worker + states["turn"]) % workers
     source = Source(place, workers, job.dataset, job.iterable)
     source.collate = source.convert = source.default_collate = job.collate  # type: ignore[method-assign]
+    source.layouts = True
     if states is None and source.iterable:
         # Its iterators may know their place, which shows when there is one.
         source.keeper = _states.Keeper(source.dataset)

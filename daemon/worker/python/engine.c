@@ -125,6 +125,19 @@ static int engine_open_columns(struct engine *e)
     return array_types_refresh() < 0 || columns_new(lowered, &e->columns) < 0 ? -1 : 0;
 }
 
+/* Whether the client unpickles what it gets, and wants tensors as they lie in memory. */
+static int engine_open_store(struct engine *e)
+{
+    _cleanup_py_ PyObject *keeps = PyObject_GetAttrString(e->source.object, "layouts");
+
+    if (!keeps)
+        PyErr_Clear(); /* a source by other code */
+    int r = keeps ? PyObject_IsTrue(keeps) : 0;
+    if (r > 0)
+        store_keep_layouts(e->store);
+    return r < 0 ? -1 : 0;
+}
+
 /* Files of which it gives numbers of samples. Where they cannot be opened, Python reads them. */
 static int engine_open_numbered(struct engine *e, struct guard *guard)
 {
@@ -157,7 +170,7 @@ static int engine_open_source(struct engine *e, const struct worker_open *how, s
                                    .workers = how->env->workers};
 
     if (py_dataset_open(&open, &e->source) < 0 || engine_open_columns(e) < 0 ||
-        engine_open_numbered(e, how->env->guard) < 0)
+        engine_open_store(e) < 0 || engine_open_numbered(e, how->env->guard) < 0)
         return engine_failed("dataset", err);
     rounds_open(&e->rounds, &e->source, &e->step, &e->batches);
     return 0;

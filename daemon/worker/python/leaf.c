@@ -197,6 +197,32 @@ int leaf_of_tensor(PyObject *tensor, struct leaf *ret)
     return r < 0 ? leaf_unless_nested(tensor) : r;
 }
 
+int leaf_in_order(PyObject *tensor, const struct leaf *leaf)
+{
+    _cleanup_py_ PyObject *strides = PyObject_CallMethod(tensor, "stride", NULL);
+    uint64_t step = 1;
+
+    if (!strides)
+        return -1;
+    for (uint32_t d = leaf->ndim; d-- > 0; step *= max_u64(leaf->shape[d], 1)) {
+        PyObject *stride = PyTuple_GetItem(strides, d);
+        uint64_t found = stride ? PyLong_AsUnsignedLongLong(stride) : 0;
+        if (PyErr_Occurred())
+            return -1;
+        if (found != step)
+            return 0;
+    }
+    return 1;
+}
+
+int leaf_address(PyObject *tensor, const void **ret)
+{
+    _cleanup_py_ PyObject *address = PyObject_CallMethod(tensor, "data_ptr", NULL);
+
+    *ret = address ? PyLong_AsVoidPtr(address) : NULL;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 int leaf_of(PyObject *object, struct leaf *ret)
 {
     Py_buffer array;
@@ -253,11 +279,7 @@ int leaf_plain_bytes(PyObject *tensor, const void **ret)
         return -1;
     if (!in_order || changed)
         return 0;
-    _cleanup_py_ PyObject *address = PyObject_CallMethod(tensor, "data_ptr", NULL);
-    if (!address)
-        return -1;
-    *ret = PyLong_AsVoidPtr(address);
-    return PyErr_Occurred() ? -1 : *ret != NULL;
+    return leaf_address(tensor, ret) < 0 ? -1 : *ret != NULL;
 }
 
 int leaf_write_tensor(void *dst, PyObject *tensor, const struct leaf *leaf)

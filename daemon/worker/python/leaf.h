@@ -34,6 +34,13 @@ void leaf_copy_array(void *dst, const Py_buffer *array);
  * memory, another element type, too many dimensions, part of a graph); -1. */
 int leaf_of_tensor(PyObject *tensor, struct leaf *ret);
 
+/* Whether its elements stand one behind the other, and its strides say so, those of dimensions of
+ * one element included: 1 or 0; -1. */
+int leaf_in_order(PyObject *tensor, const struct leaf *leaf);
+
+/* Where its first element is; NULL: it has no memory. -1. */
+int leaf_address(PyObject *tensor, const void **ret);
+
 /* Of either; nothing of a buffer is held. */
 int leaf_of(PyObject *object, struct leaf *ret);
 

@@ -28,11 +28,17 @@ struct store {
     struct part *parts; /* of each node */
     uint32_t room;
     bool arrays;
+    bool layouts; /* stay as they are */
 };
 
 struct store *store_new(void)
 {
     return calloc(1, sizeof(struct store));
+}
+
+void store_keep_layouts(struct store *s)
+{
+    s->layouts = true;
 }
 
 static void store_clear(struct store *s)
@@ -98,6 +104,8 @@ static int store_add_leaf(struct store *s, PyObject *object, const char *key)
     struct leaf leaf;
 
     int r = leaf_of(object, &leaf);
+    if (r > 0 && s->layouts && array_types_is_tensor(object))
+        r = leaf_in_order(object, &leaf);
     if (r <= 0)
         return r;
     struct part *part =
@@ -188,11 +196,12 @@ static bool store_counts_as_tensor(const struct store *s, PyObject *object)
     return array_types_is_tensor(object) || (s->arrays && array_types_is_array(object));
 }
 
-static int store_add_object(struct store *s, PyObject *object, const char *key)
+/* `tensors`: a list of those in it that share memory with others, NULL: none does. */
+static int store_add_object(struct store *s, PyObject *object, const char *key, PyObject *tensors)
 {
     _cleanup_py_ PyObject *found = PyList_New(0);
 
-    _cleanup_py_ PyObject *bytes = found ? pickle_object(object, found) : NULL;
+    _cleanup_py_ PyObject *bytes = found ? pickle_object(object, found, s->layouts, tensors) : NULL;
     if (!bytes || !store_added(s, tree_add(&s->tree, TREE_OBJECT, key, 0)))
         return -1;
     uint32_t at = s->tree.count - 1;
@@ -334,7 +343,73 @@ static int store_add(struct store *s, PyObject *object, const char *key, unsigne
     else if (depth > 0 && store_worth(s, object, depth, &looks))
         r = PyDict_CheckExact(object) ? store_add_dict(s, object, key, depth)
                                       : store_add_sequence(s, object, key, depth);
-    return r != 0 ? r : store_add_object(s, object, key);
+    return r != 0 ? r : store_add_object(s, object, key, NULL);
+}
+
+/* ---- tensors that share memory ----------------------------------------------------------------
+ */
+
+struct store_range {
+    uintptr_t first, end;
+};
+
+static int store_compare_ranges(const void *a, const void *b)
+{
+    const struct store_range *x = a, *y = b;
+
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* Whether some of the tensors lie over one another: 1 or 0; -1. `tensors`: a list, to get them all.
+ */
+static int store_find_ranges(const struct store *s, struct store_range *ranges, PyObject *tensors)
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < s->tree.count; i++) {
+        const void *address;
+        if (s->parts[i].kind != PART_TENSOR || s->tree.nodes[i].nbytes == 0)
+            continue;
+        if (leaf_address(s->parts[i].object, &address) < 0 ||
+            PyList_Append(tensors, s->parts[i].object) < 0)
+            return -1;
+        ranges[n++] =
+            (struct store_range){(uintptr_t)address, (uintptr_t)address + s->tree.nodes[i].nbytes};
+    }
+    qsort(ranges, n, sizeof *ranges, store_compare_ranges);
+    for (size_t i = 1; i < n; i++)
+        if (ranges[i].first < ranges[i - 1].end)
+            return 1;
+    return 0;
+}
+
+static int store_shares(const struct store *s, PyObject *tensors)
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < s->tree.count; i++)
+        n += s->parts[i].kind == PART_TENSOR;
+    if (n < 2)
+        return 0;
+    struct store_range *ranges = calloc(n, sizeof *ranges);
+    int r = ranges ? store_find_ranges(s, ranges, tensors) : store_refuse(-ENOMEM);
+    free(ranges);
+    return r;
+}
+
+/* The tree of a batch: one object where tensors share memory, since pickles alone say so. */
+static int store_add_all(struct store *s, PyObject *object)
+{
+    if (store_add(s, object, NULL, NODES_DEEP) < 0)
+        return -1;
+    if (!s->layouts)
+        return 0;
+    _cleanup_py_ PyObject *tensors = PyList_New(0);
+    int r = tensors ? store_shares(s, tensors) : -1;
+    if (r <= 0)
+        return r;
+    store_clear(s);
+    return store_add_object(s, object, NULL, tensors) < 0 ? -1 : 0;
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
@@ -392,7 +467,7 @@ static int store_put(struct store *s, PyObject *object, const struct slot_task *
 {
     struct batch_layout layout;
 
-    if (store_add(s, object, NULL, NODES_DEEP) < 0)
+    if (store_add_all(s, object) < 0)
         return -1;
     if (!store_lay_out(s, task, &layout)) {
         PyErr_SetString(PyExc_RuntimeError, "this batch has more bytes than a segment can hold; "

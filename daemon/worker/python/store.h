@@ -19,6 +19,12 @@ struct store *store_new(void); /* NULL: out of memory */
 struct store *store_free(struct store *store);
 
 /*
+ * For clients that unpickle: strides, and what shares memory, stay as they are. A tensor that is
+ * not in order becomes an object, and so does the whole of what has tensors over one another.
+ */
+void store_keep_layouts(struct store *store);
+
+/*
  * Puts `object` into the slot, behind the task. `arrays`: exact NumPy arrays count as tensors. 1
  * and *ret_used; 0 when the slot is too small: *ret_used bytes are needed; -1 with an exception.
  * Runs the pickling code of whatever is in there, so the object may have changed since, but not its
