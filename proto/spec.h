@@ -204,7 +204,8 @@ struct spec_dataset {
 
     enum csv_separator separator; /* csv; auto: by the file's name */
     bool header;                  /* csv: the first row has the names */
-    struct value types; /* owned; csv: a map of columns to types; null: as they are read */
+    struct value types; /* owned; csv: a map of columns to types; null: as they are read. parquet,
+                           arrow: likewise of decimal numbers */
 
     struct value prefix; /* owned; lmdb: a text that keys begin with; null: all do */
 

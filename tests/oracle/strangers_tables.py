@@ -21,23 +21,24 @@ def load(path, kind, **keys):
         return loader.length, list(itertools.chain.from_iterable(batches))
 
 
-def ours(kind, names_of):
-    """All columns at once, or each alone where one is refused."""
+def ours(kind, types_of):
+    """All columns at once, or each alone where one is refused. types_of: dataset.types of a path, where
+    columns that need none have None."""
     def read(path):
+        types = types_of(path)
         try:
-            length, rows = load(path, kind)
+            length, rows = load(path, kind, types={name: type for name, type in types.items() if type})
         except Exception as error:
-            return one_by_one(path, kind, names_of, error)
-        names = rows[0] if rows else names_of(path)
-        return {COUNT: length, **{name: [row[name] for row in rows] for name in names}}
+            return one_by_one(path, kind, types, error)
+        return {COUNT: length, **{name: [row[name] for row in rows] for name in (rows[0] if rows else types)}}
     return read
 
 
-def one_by_one(path, kind, names_of, error):
+def one_by_one(path, kind, types, error):
     parts = {}
-    for name in names_of(path):
+    for name, own in types.items():
         try:
-            parts[COUNT], rows = load(path, kind, fields=[name])
+            parts[COUNT], rows = load(path, kind, fields=[name], types={name: own} if own else {})
             parts[name] = [row[name] for row in rows]
         except Exception as own:
             parts[name] = own
@@ -76,7 +77,7 @@ def fill_of(arrow, kind):
         return ""
     if "binary" in str(kind):
         return b""
-    return False if types.is_boolean(kind) else 0.0 if types.is_floating(kind) else 0
+    return False if types.is_boolean(kind) else 0.0 if types.is_floating(kind) or types.is_decimal(kind) else 0
 
 
 def numbers_of(arrow, array):
@@ -110,7 +111,15 @@ def values_of(arrow, array):
     if types.is_temporal(kind) and not types.is_interval(kind):
         return numbers_of(arrow, array)
     fill = fill_of(arrow, kind)
-    return [fill if value is None else value for value in array.to_pylist()]
+    values = array.to_pylist()
+    if types.is_decimal(kind):
+        values = [None if value is None else float(value) for value in values]
+    return [fill if value is None else value for value in values]
+
+
+def types_of(schema):
+    """Decimal numbers are compared as float64."""
+    return {field.name: "float64" if "decimal" in str(field.type) else None for field in schema}
 
 
 def of_batches(arrow, schema, length, batches):
@@ -136,9 +145,9 @@ def parquet(path):
     return of_batches(pyarrow, file.schema_arrow, length, batches)
 
 
-def parquet_names(path):
+def parquet_types(path):
     import pyarrow.parquet
-    return pyarrow.parquet.ParquetFile(path).schema_arrow.names
+    return types_of(pyarrow.parquet.ParquetFile(path).schema_arrow)
 
 
 def open_arrow(path):
@@ -155,8 +164,8 @@ def arrow(path):
     return of_batches(library, table.schema, table.num_rows, table.slice(0, ROWS).to_batches())
 
 
-def arrow_names(path):
-    return open_arrow(path)[1].schema.names
+def arrow_types(path):
+    return types_of(open_arrow(path)[1].schema)
 
 
 # ---- pandas' ---------------------------------------------------------------------------------------
@@ -190,9 +199,9 @@ def csv(path):
     return {COUNT: len(table), **{name: [Cell(text) for text in table[name][:ROWS]] for name in table.columns}}
 
 
-def csv_names(path):
-    return list(frame(path, nrows=0).columns)
+def csv_types(path):
+    return dict.fromkeys(frame(path, nrows=0).columns)
 
 
-OTHERS = {"parquet": (parquet, parquet_names), "arrow": (arrow, arrow_names), "csv": (csv, csv_names)}
+OTHERS = {"parquet": (parquet, parquet_types), "arrow": (arrow, arrow_types), "csv": (csv, csv_types)}
 READERS = {suffix: (ours(kind, OTHERS[kind][1]), OTHERS[kind][0]) for suffix, kind in KINDS.items()}

@@ -42,7 +42,7 @@ static struct spec_dataset spec_of(const struct bytes *b, const char *name)
 }
 
 /* All samples, or the first error. */
-static int read_all(const struct spec_dataset *spec, uint64_t *ret_n, struct dl_error *err)
+static inline int read_all(const struct spec_dataset *spec, uint64_t *ret_n, struct dl_error *err)
 {
     struct arena arena = {0};
     struct sample sample = {.arena = &arena};

@@ -359,7 +359,7 @@ static void test_types_that_are_refused(void **state)
         struct build_type type;
         const char *says;
     } rows[] = {
-        {{"x", 7, 0, 0, 0, 0}, "its column x is of type decimal, which cannot be read"},
+        {{"x", 7, 0, 0, 0, 0}, "its column x has decimal numbers, which no tensor has; say with"},
         {{"x", 14, 0, 0, 0, 0}, "its column x is of type union"},
         {{"x", 25, 0, 0, 0, 0}, "its column x is of type list_view"},
         {{"x", 2, 24, 0, 0, 0}, "its column x is of type a number"},

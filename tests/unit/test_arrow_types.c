@@ -205,10 +205,75 @@ static void test_dictionaries_of_views(void **state)
     assert_non_null(strstr(opened_sample(&spec, 2), "has a number that is not in its dictionary"));
 }
 
+/* ---- decimal numbers ------------------------------------------------------------------------- */
+
+/* {x: decimal(38, 2), l: [decimal(9, 0) of 32 bits]}: 1.25, []; null, [3, null]; -3, [] */
+static const char *decimal_file(void)
+{
+    static const struct build_type columns[] = {
+        {"x", 7, 38, 2, 0, 0}, {"l", 12, 0, 0, 1, 0}, {"item", 7, 9, 0, 0, 0}};
+    static struct build_batch batch;
+    static struct build b;
+    const int64_t numbers[] = {125, 0, 77, 0, -300, -1, 3, 0, 99, 0};
+
+    b.len = 0;
+    batch = (struct build_batch){0};
+    build_node(&batch, 3, 1);
+    add_bits(&batch, 5);
+    build_buffer(&batch, numbers, 48);
+    build_node(&batch, 3, 0);
+    build_buffer(&batch, NULL, 0);
+    build_buffer(&batch, (uint32_t[]){0, 0, 2, 2}, 16);
+    build_node(&batch, 2, 1);
+    add_bits(&batch, 1);
+    build_buffer(&batch, numbers + 6, 32);
+    build_add_schema(&b, columns, 2, NULL);
+    build_add_batch(&b, &batch, 3);
+    return write_built("decimals", &b);
+}
+
+static void test_decimals(void **state)
+{
+    struct spec_dataset spec = spec_of(decimal_file());
+    struct spec_field field = {"x", "x"};
+
+    (void)state;
+    spec.nulls = (struct value){.type = VALUE_INT, .integer = 0};
+    expect_refused(&spec, "its column x has decimal numbers, which no tensor has; say with");
+    assert_int_equal(value_set_string(&spec.types, "x", "float64"), 0);
+    expect_refused(&spec, "its column l has decimal numbers");
+    assert_int_equal(value_set_string(&spec.types, "l", "int64"), 0);
+    assert_string_equal(opened_sample(&spec, 0), "float64 000000000000f43f; int64 0; ");
+    assert_string_equal(opened_sample(&spec, 1),
+                        "float64 0000000000000000; int64 2 03000000000000000000000000000000; ");
+    assert_string_equal(opened_sample(&spec, 2), "float64 00000000000008c0; int64 0; ");
+    value_deinit(&spec.types);
+    assert_int_equal(value_set_string(&spec.types, "y", "int64"), 0);
+    expect_refused(&spec, "its column x has decimal numbers");
+    spec.fields = &field;
+    spec.n_fields = 1;
+    value_deinit(&spec.types);
+    assert_int_equal(value_set_string(&spec.types, "x", "int64"), 0);
+    struct dataset *ds = must_open(&spec);
+    int64_t numbers[2];
+    size_t bad;
+    struct dl_error err = {0};
+    assert_int_equal(
+        ds->ops->read_rows(ds, &key, (uint64_t[]){2, 1}, 2, (void *[]){numbers}, &bad, &err), 0);
+    assert_true(numbers[0] == -3 && numbers[1] == 0);
+    assert_int_equal(
+        ds->ops->read_rows(ds, &key, (uint64_t[]){1, 0}, 2, (void *[]){numbers}, &bad, &err),
+        -ERANGE);
+    assert_int_equal(bad, 1);
+    assert_error_has(&err, "row 0: its column x has the decimal number 125e-2, which is no int64");
+    dataset_close(ds);
+    value_deinit(&spec.types);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_parts_of_null),         cmocka_unit_test(test_null_columns),
     cmocka_unit_test(test_lists_with_sizes),      cmocka_unit_test(test_maps),
-    cmocka_unit_test(test_dictionaries_of_views),
+    cmocka_unit_test(test_dictionaries_of_views), cmocka_unit_test(test_decimals),
 };
 
 TEST_MAIN(tests)

@@ -541,7 +541,7 @@ static void test_refused(void **state)
         {"structs", "n", "its column n.s is a struct in a list of structs"},
         {"structs", "m", NULL},
         {"nested", "none", "has no column none; see dataset.fields"},
-        {"times", "d", "its column d has decimal numbers"},
+        {"times", "d", "its column d has decimal numbers, which no tensor has; say with"},
         {"times", "t", NULL},
     };
     static struct spec_field field;

@@ -4,6 +4,7 @@
 #include "daemon/data/arrow/arrow_files.h"
 #include "daemon/data/arrow/arrow_table.h"
 #include "daemon/data/arrow/arrow_value.h"
+#include "daemon/data/decimal.h"
 #include "daemon/data/lengths.h"
 
 #include "proto/dtype.h"
@@ -357,8 +358,10 @@ static int arrow_open_indices(struct arrow *arrow, const struct data_env *env, s
 static int arrow_open_table(struct arrow *arrow, const struct spec_dataset *spec,
                             const struct data_env *env, struct dl_error *err)
 {
+    arrow->table.types = &spec->types;
     int r = arrow_table_open(&arrow->table, &arrow->files.data, &arrow->choice, env, err);
 
+    arrow->table.types = NULL;
     if (r < 0)
         return r;
     arrow->base.length = arrow->table.rows;
@@ -367,6 +370,22 @@ static int arrow_open_table(struct arrow *arrow, const struct spec_dataset *spec
     if (r == 0 && arrow->files.indices.n > 0)
         r = arrow_open_indices(arrow, env, err);
     return r;
+}
+
+static int arrow_check_types(const struct arrow *arrow, const struct value *types,
+                             const char *place, struct dl_error *err)
+{
+    const struct arrow_schema *schema = &arrow->table.schema;
+    char key[DL_ERROR_PATH_MAX];
+
+    for (uint32_t i = 0; types->type == VALUE_MAP && i < types->count; i++) {
+        uint32_t column = arrow_schema_find(schema, types->items[i].key);
+        if (column != ARROW_NONE && arrow_schema_has_decimals(schema, column))
+            continue;
+        snprintf(key, sizeof key, "%s.types.%s", place, types->items[i].key);
+        return dl_error_set(err, EINVAL, key, DECIMAL_NONE);
+    }
+    return 0;
 }
 
 /* `arrow` is fresh, but for its files. */
@@ -382,7 +401,9 @@ static int arrow_begin(struct arrow *arrow, const struct spec_dataset *spec, con
     if ((r = field_choice_init(&arrow->choice, spec, place, err)) < 0 ||
         (r = image_field_decoder(spec, place, &arrow->decoder, err)) < 0 ||
         (r = audio_field_decoder(spec, place, &arrow->audio, err)) < 0 ||
+        (r = decimal_types_check(&spec->types, place, err)) < 0 ||
         (r = arrow_open_table(arrow, spec, env, err)) < 0 ||
+        (r = arrow_check_types(arrow, &spec->types, place, err)) < 0 ||
         (r = arrow_check_null(arrow, place, err)) < 0)
         return r;
     return arrow_describe(arrow, err);

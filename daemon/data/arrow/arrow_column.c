@@ -65,6 +65,7 @@ static uint64_t arrow_column_needs(const struct arrow_field *field, uint64_t n)
 
     switch (field->sort) {
     case ARROW_NUMBER:
+    case ARROW_DECIMAL:
     case ARROW_FIXED_BYTES:
         return mul_overflows(n, field->width, &bytes) ? UINT64_MAX : bytes;
     case ARROW_BOOL:

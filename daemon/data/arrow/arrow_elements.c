@@ -1,6 +1,7 @@
 #include "daemon/data/arrow/arrow_elements.h"
 
 #include "daemon/data/collate/collate_batch.h"
+#include "daemon/data/decimal.h"
 #include "proto/dtype.h"
 
 #include <errno.h>
@@ -117,6 +118,18 @@ static int arrow_elements_copy_lists(const struct arrow_reading *reading, uint32
     return r;
 }
 
+int arrow_elements_decimals(const struct arrow_field *field, const struct arrow_column *column,
+                            uint64_t first, uint64_t n, uint8_t *out, struct dl_error *err)
+{
+    int r = 0;
+
+    for (uint64_t row = first; r == 0 && row < first + n; row++, out += field->row_bytes)
+        if (!arrow_column_is_null(column, row))
+            r = decimal_element(column->values + row * field->width, field->width, false,
+                                field->scale, field->dtype, out, err);
+    return r;
+}
+
 /* `n` values of field `i`, which is_fixed, from `first` on. */
 int arrow_elements_copy(const struct arrow_reading *reading, uint32_t i, uint64_t first, uint64_t n,
                         uint8_t *out, struct dl_error *err)
@@ -135,12 +148,15 @@ int arrow_elements_copy(const struct arrow_reading *reading, uint32_t i, uint64_
             arrow_fill(reading, field->dtype, n, out);
         return reading->fill ? 0 : arrow_refuse_null(err);
     }
+    int r = 0;
     if (field->sort == ARROW_BOOL)
         arrow_unpack_bits(column->values, first, n, out);
+    else if (field->sort == ARROW_DECIMAL)
+        r = arrow_elements_decimals(field, column, first, n, out, err);
     else
         memcpy(out, column->values + first * field->width, n * field->width);
-    if (!arrow_any_null(column, first, n))
-        return 0;
+    if (r < 0 || !arrow_any_null(column, first, n))
+        return r;
     if (!reading->fill)
         return arrow_refuse_null(err);
     for (uint64_t at = 0; at < n; at++)
@@ -161,8 +177,8 @@ static const uint8_t *arrow_elements_in_place(const struct arrow_reading *readin
     for (;; field++) {
         const struct arrow_column *column = &reading->columns[field->slot];
         if (first > column->length || n > column->length - first || n == 0 ||
-            arrow_any_null(column, first, n) || field->sort == ARROW_BOOL ||
-            field->sort == ARROW_NULL)
+            arrow_any_null(column, first, n) ||
+            (field->sort != ARROW_NUMBER && field->sort != ARROW_FIXED_LIST))
             return NULL;
         if (field->sort == ARROW_NUMBER)
             return column->values + first * field->width;

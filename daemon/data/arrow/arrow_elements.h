@@ -44,6 +44,12 @@ void arrow_fill(const struct arrow_reading *reading, uint32_t dtype, uint64_t n,
 int _nodiscard_ arrow_elements_copy(const struct arrow_reading *reading, uint32_t i, uint64_t first,
                                     uint64_t n, uint8_t *out, struct dl_error *err);
 
+/* `n` decimal numbers of a column from `first` on, which are there; nulls are passed over. As
+ * arrow_value_copy(). */
+int _nodiscard_ arrow_elements_decimals(const struct arrow_field *field,
+                                        const struct arrow_column *column, uint64_t first,
+                                        uint64_t n, uint8_t *out, struct dl_error *err);
+
 /* Goes on to the lists in lists, which are as long as each other: one dimension more. */
 int _nodiscard_ arrow_elements_descend(const struct arrow_reading *reading,
                                        struct arrow_elements *elements, struct dl_error *err);

@@ -1,6 +1,7 @@
 #include "daemon/data/arrow/arrow_schema.h"
 
 #include "daemon/data/arrow/arrow_message.h"
+#include "daemon/data/decimal.h"
 #include "proto/dtype.h"
 #include "proto/limits.h"
 
@@ -62,7 +63,7 @@ static const struct {
     [4] = {"binary", ARROW_BYTES, 3, false, false},
     [5] = {"string", ARROW_STRING, 3, false, false},
     [6] = {"bool", ARROW_BOOL, 2, false, false},
-    [7] = {"decimal", ARROW_OTHER, 2, false, false},
+    [7] = {"decimal", ARROW_DECIMAL, 2, false, false},
     [8] = {"date", ARROW_NUMBER, 2, false, false},
     [9] = {"time", ARROW_NUMBER, 2, false, false},
     [10] = {"timestamp", ARROW_NUMBER, 2, false, false},
@@ -103,6 +104,11 @@ static void arrow_schema_read_details(struct flat *flat, const struct flat_table
         break;
     case 6:
         field->dtype = DL_DTYPE_BOOL;
+        break;
+    case 7: /* of so many digits, behind the point, in so many bits */
+        field->scale = (int32_t)flat_int(flat, type, 1, 4, 0);
+        field->width = (uint64_t)flat_int(flat, type, 2, 4, 128) / 8;
+        flat->bad |= field->width == 0 || field->width > 32;
         break;
     case 8: /* days in 32 bits, or milliseconds in 64 */
         arrow_schema_number(field, flat_int(flat, type, 0, 2, UNIT_MILLISECOND) == UNIT_DAY
@@ -216,7 +222,7 @@ static void arrow_schema_judge(struct arrow_schema *schema, uint32_t i)
     struct arrow_field *field = &schema->fields[i];
     const struct arrow_field *child = field + 1;
 
-    if (field->sort == ARROW_NUMBER || field->sort == ARROW_BOOL || field->sort == ARROW_NULL) {
+    if (field->dtype) {
         field->is_fixed = !field->has_dictionary;
         field->row_bytes = dtype_bytes(field->dtype);
     }
@@ -305,6 +311,27 @@ uint32_t arrow_schema_find(const struct arrow_schema *schema, const char *name)
     return ARROW_NONE;
 }
 
+void arrow_schema_set_types(struct arrow_schema *schema, const struct value *types)
+{
+    for (uint32_t i = 0, next; i < schema->n; i = next) {
+        uint32_t dtype = decimal_type(types, schema->fields[i].name);
+        next = i + schema->fields[i].span;
+        for (uint32_t at = next; dtype && at-- > i;) { /* what is below comes first */
+            if (schema->fields[at].sort == ARROW_DECIMAL)
+                schema->fields[at].dtype = dtype;
+            arrow_schema_judge(schema, at);
+        }
+    }
+}
+
+bool arrow_schema_has_decimals(const struct arrow_schema *schema, uint32_t i)
+{
+    for (uint32_t at = i; at < i + schema->fields[i].span; at++)
+        if (schema->fields[at].sort == ARROW_DECIMAL)
+            return true;
+    return false;
+}
+
 void arrow_schema_keep(struct arrow_schema *schema, uint32_t i)
 {
     const struct arrow_field *column = &schema->fields[i];
@@ -319,7 +346,7 @@ static bool arrow_schema_is_alike(const struct arrow_field *a, const struct arro
     return strcmp(a->name, b->name) == 0 && a->sort == b->sort && a->dtype == b->dtype &&
            a->width == b->width && a->n_children == b->n_children && a->span == b->span &&
            a->is_large == b->is_large && a->is_view == b->is_view && a->has_sizes == b->has_sizes &&
-           a->has_dictionary == b->has_dictionary && a->slot == b->slot;
+           a->scale == b->scale && a->has_dictionary == b->has_dictionary && a->slot == b->slot;
 }
 
 bool arrow_schema_agree(const struct arrow_schema *a, uint32_t i, const struct arrow_schema *b,
@@ -340,7 +367,8 @@ const struct arrow_field *arrow_schema_unread(const struct arrow_schema *schema,
     const struct arrow_field *column = &schema->fields[i];
 
     for (uint32_t at = 0; at < column->span; at++)
-        if (column[at].sort == ARROW_OTHER)
+        if (column[at].sort == ARROW_OTHER ||
+            (column[at].sort == ARROW_DECIMAL && !column[at].dtype))
             return &column[at];
     return NULL;
 }

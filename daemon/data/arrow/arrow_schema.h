@@ -7,12 +7,14 @@
 
 #include "daemon/data/arrow/flat.h"
 #include "proto/common/error.h"
+#include "proto/value.h"
 
 enum arrow_sort {
     ARROW_OTHER, /* can be passed over, not read */
     ARROW_NULL,  /* nothing but nulls, which are of no type: of int32, as Parquet has them */
     ARROW_NUMBER,
-    ARROW_BOOL, /* a bit each */
+    ARROW_DECIMAL, /* of `dtype`, as dataset.types says; 0: it does not */
+    ARROW_BOOL,    /* a bit each */
     ARROW_STRING,
     ARROW_BYTES,
     ARROW_FIXED_BYTES,
@@ -31,7 +33,8 @@ struct arrow_field {
     char *name;       /* owned */
     const char *type; /* for people: "int64" */
     enum arrow_sort sort;
-    uint32_t dtype;      /* ARROW_NUMBER, ARROW_BOOL */
+    uint32_t dtype;      /* ARROW_NUMBER, ARROW_DECIMAL, ARROW_BOOL, ARROW_NULL */
+    int32_t scale;       /* ARROW_DECIMAL: the number is to be divided by ten to this */
     uint64_t width;      /* bytes of a number, of fixed bytes; elements of a fixed list */
     uint32_t n_children; /* direct ones */
     uint32_t span;
@@ -72,6 +75,10 @@ void arrow_schema_deinit(struct arrow_schema *schema);
 
 /* The column of that name, or ARROW_NONE. */
 uint32_t arrow_schema_find(const struct arrow_schema *schema, const char *name);
+
+/* What the decimal numbers of columns become: decimal_type(). */
+void arrow_schema_set_types(struct arrow_schema *schema, const struct value *types);
+bool arrow_schema_has_decimals(const struct arrow_schema *schema, uint32_t i);
 
 /* Field `i` and all below it are needed: they get slots. */
 void arrow_schema_keep(struct arrow_schema *schema, uint32_t i);

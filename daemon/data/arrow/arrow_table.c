@@ -1,5 +1,6 @@
 #include "daemon/data/arrow/arrow_table.h"
 
+#include "daemon/data/decimal.h"
 #include "proto/common/bisect.h"
 
 #include <errno.h>
@@ -41,6 +42,10 @@ static int arrow_table_check_column(const struct arrow_opening *o, uint32_t i)
 
     if (!unread)
         return 0;
+    if (unread->sort == ARROW_DECIMAL)
+        return dl_error_set(o->err, ENOTSUP, o->view.path,
+                            "its column %s " DECIMAL_UNTYPED ": {%s: float64}",
+                            o->schema.fields[i].name, o->schema.fields[i].name);
     return dl_error_set(o->err, ENOTSUP, o->view.path,
                         "its column %s is of type %s%s, which cannot be read; choose others with "
                         "dataset.fields",
@@ -121,6 +126,8 @@ static int arrow_table_take_schema(struct arrow_opening *o, struct flat *flat,
 {
     int r = arrow_schema_read(flat, schema, o->view.path, &o->schema, o->err);
 
+    if (r == 0 && o->table->types)
+        arrow_schema_set_types(&o->schema, o->table->types);
     if (r == 0)
         r = o->file == 0 ? arrow_table_choose(o) : arrow_table_match(o);
     if (r < 0)
@@ -242,7 +249,8 @@ static int arrow_table_add_dictionary(struct arrow_opening *o, struct arrow_mess
             type = field;
         }
         if (field->sort != type->sort || field->width != type->width ||
-            field->is_large != type->is_large || field->is_view != type->is_view)
+            field->is_large != type->is_large || field->is_view != type->is_view ||
+            field->scale != type->scale)
             return dl_error_set(o->err, EINVAL, o->view.path,
                                 "its columns %s and %s have one dictionary, but other types",
                                 type->name, field->name);

@@ -44,8 +44,9 @@ struct arrow_batch {
     struct arrow_unpacked *unpacked;          /* counted; NULL: not kept */
 };
 
-struct arrow_table {          /* all zero: empty */
-    struct arrow_file *files; /* owned; n_files of them */
+struct arrow_table {           /* all zero: empty */
+    const struct value *types; /* borrowed while it is opened: dataset.types; NULL: none */
+    struct arrow_file *files;  /* owned; n_files of them */
     uint32_t n_files;
     bool in_chunks;              /* each is at the end of a chunk of litData's */
     struct arrow_batch *batches; /* owned; none of them empty */

@@ -277,6 +277,7 @@ static int arrow_value_add_null(const struct arrow_value *value, struct sample *
         r = sample_begin(ret, TREE_LIST, value->name);
         return r < 0 ? r : sample_end(ret);
     case ARROW_NUMBER:
+    case ARROW_DECIMAL:
     case ARROW_BOOL:
     case ARROW_NULL:
         return arrow_value_add_filled(value, ret, err);
@@ -289,6 +290,18 @@ static int arrow_value_add_null(const struct arrow_value *value, struct sample *
         break;
     }
     return arrow_value_refuse_type(field, err);
+}
+
+static int arrow_value_add_decimal(const struct arrow_value *value, struct sample *ret,
+                                   struct dl_error *err)
+{
+    const struct arrow_field *field = arrow_value_field(value);
+    uint8_t *data = sample_alloc(ret, field->row_bytes);
+
+    if (!data)
+        return ret->error;
+    int r = arrow_elements_decimals(field, value->column, value->row, 1, data, err);
+    return r < 0 ? r : sample_tensor(ret, value->name, field->dtype, 0, NULL, data);
 }
 
 /* ---- any value ------------------------------------------------------------------------------ */
@@ -306,6 +319,8 @@ static int arrow_value_add_plain(const struct arrow_value *value, struct sample 
     case ARROW_NUMBER:
         return sample_tensor(ret, value->name, field->dtype, 0, NULL,
                              values + value->row * field->width);
+    case ARROW_DECIMAL:
+        return arrow_value_add_decimal(value, ret, err);
     case ARROW_BOOL:
         return sample_bool(ret, value->name, arrow_bit(values, value->row));
     case ARROW_STRING:

@@ -45,7 +45,7 @@ void parquet_values_deinit(struct parquet_values *values)
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
-static int chunk_refuse(const struct chunk_decoding *d, int code, const char *what)
+int chunk_refuse(const struct chunk_decoding *d, int code, const char *what)
 {
     return dl_error_set(d->err, code, d->place->path, "row group %u: its column %s %s",
                         d->place->group, d->column->path, what);

@@ -30,6 +30,7 @@ struct chunk_levels {
     uint8_t *def; /* likewise */
 };
 
+int chunk_refuse(const struct chunk_decoding *d, int code, const char *what);
 int chunk_damaged(const struct chunk_decoding *d, const char *what); /* in the page in hand */
 int chunk_no_memory(const struct chunk_decoding *d);
 

@@ -1,4 +1,5 @@
 /* From the levels and values of a page to the elements of a column. */
+#include "daemon/data/decimal.h"
 #include "daemon/data/parquet/chunk_pages.h"
 
 #include <errno.h>
@@ -23,6 +24,28 @@ static void chunk_convert(const struct parquet_column *c, const uint8_t *from, u
     }
 }
 
+/* Decimal numbers, which are big-endian where they are bytes. */
+static int chunk_put_decimals(struct chunk_decoding *d, const struct parquet_encoded *e,
+                              uint64_t first)
+{
+    const struct parquet_column *c = d->column;
+    bool is_bytes = c->type == PARQUET_BYTE_ARRAY || c->type == PARQUET_FIXED_BYTES;
+    uint64_t each = c->width ? c->width : sizeof(struct parquet_slice);
+    uint8_t *to = d->values.fixed + first * c->bytes, *raw = chunk_scratch(&d->raw, e->n * each);
+    struct parquet_slice *slices = c->width ? NULL : (void *)raw;
+    struct dl_error why = {0};
+    int r = raw ? chunk_decode(d, e, c->width ? raw : NULL, slices) : chunk_no_memory(d);
+
+    for (uint64_t i = 0; r == 0 && i < e->n; i++, to += c->bytes) {
+        struct parquet_slice one =
+            slices ? slices[i] : (struct parquet_slice){raw + i * each, c->width};
+        r = decimal_element(one.data, one.bytes, is_bytes, c->scale, c->dtype, to, &why);
+        if (r < 0)
+            return chunk_refuse(d, why.code, why.message);
+    }
+    return r;
+}
+
 /* The values that are there, from element `first` on: as they become, without gaps. */
 static int chunk_put_values(struct chunk_decoding *d, const struct parquet_encoded *e,
                             uint64_t first)
@@ -31,6 +54,8 @@ static int chunk_put_values(struct chunk_decoding *d, const struct parquet_encod
     uint8_t *to = d->values.fixed ? d->values.fixed + first * c->bytes : NULL, *raw = to;
     int r;
 
+    if (c->convert == PARQUET_TO_NUMBER)
+        return chunk_put_decimals(d, e, first);
     if (c->sort != PARQUET_NUMBER && c->width == 0)
         return chunk_decode(d, e, NULL, d->values.slices + first);
     if (c->sort == PARQUET_NUMBER && c->convert == PARQUET_AS_IS)

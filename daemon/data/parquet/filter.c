@@ -124,7 +124,7 @@ static bool filter_read_number(const struct parquet_column *c, const struct thri
     bool is_unsigned = c->dtype == DL_DTYPE_UINT8 || c->dtype == DL_DTYPE_UINT16 ||
                        c->dtype == DL_DTYPE_UINT32 || c->dtype == DL_DTYPE_UINT64;
 
-    if (text->bytes != c->width || text->bytes > sizeof n)
+    if (c->is_decimal || text->bytes != c->width || text->bytes > sizeof n)
         return false;
     memcpy(&n, text->data, text->bytes);
     switch (c->type) {

@@ -78,6 +78,25 @@ static void footer_read_integer(struct thrift *t, const struct thrift_field *at,
     thrift_end(t, saved);
 }
 
+static void footer_read_decimal(struct thrift *t, const struct thrift_field *at,
+                                struct parquet_element *e)
+{
+    struct thrift_field field;
+
+    if (at->type != THRIFT_STRUCT) {
+        thrift_skip(t, at);
+        return;
+    }
+    int16_t saved = thrift_begin(t);
+    while (thrift_next(t, &field)) {
+        if (field.id == 1)
+            e->scale = (int32_t)thrift_int(t, &field);
+        else
+            thrift_skip(t, &field);
+    }
+    thrift_end(t, saved);
+}
+
 /* The newer way: a union, whose one field says which type it is. */
 static void footer_read_logical(struct thrift *t, const struct thrift_field *at,
                                 struct parquet_element *e)
@@ -100,6 +119,8 @@ static void footer_read_logical(struct thrift *t, const struct thrift_field *at,
             e->logical = logical[field.id];
         if (e->logical == PARQUET_INTEGER)
             footer_read_integer(t, &field, e);
+        else if (e->logical == PARQUET_DECIMAL)
+            footer_read_decimal(t, &field, e);
         else
             thrift_skip(t, &field);
     }
@@ -131,6 +152,9 @@ static void footer_read_element(struct thrift *t, struct parquet_element *e)
             break;
         case 6:
             converted = thrift_int(t, &field);
+            break;
+        case 7: /* as the newer way says it again */
+            e->scale = (int32_t)thrift_int(t, &field);
             break;
         case 10:
             footer_read_logical(t, &field, e);

@@ -43,7 +43,8 @@ struct parquet_element { /* of the schema, in preorder */
     uint32_t repetition;
     uint32_t children;
     enum parquet_logical logical;
-    uint8_t bits; /* INTEGER */
+    int32_t scale; /* DECIMAL: divided by ten to this */
+    uint8_t bits;  /* INTEGER */
     bool has_sign;
 };
 

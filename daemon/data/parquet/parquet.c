@@ -1,6 +1,7 @@
 #include "daemon/data/parquet/parquet.h"
 
 #include "daemon/data/audio/audio_field.h"
+#include "daemon/data/decimal.h"
 #include "daemon/data/image/image_field.h"
 #include "daemon/data/lengths.h"
 #include "daemon/data/parquet/filter.h"
@@ -337,8 +338,11 @@ int parquet_open(const struct spec_dataset *spec, const char *place, const struc
     parquet->table.most_bytes = spec->cache;
     parquet->table.nulls.fill = spec->nulls.type != VALUE_NULL;
     parquet->table.nulls.value = value_real(&spec->nulls);
+    parquet->table.types = &spec->types;
+    parquet->table.place = place;
     parquet_shared_init(&parquet->table, spec, env);
     if ((r = parquet_filter_check(&spec->filter, place, err)) < 0 ||
+        (r = decimal_types_check(&spec->types, place, err)) < 0 ||
         (r = parquet_table_open(&parquet->table, spec, env, err)) < 0 ||
         (r = parquet_fields_make(spec, place, &parquet->table, &parquet->fields, err)) < 0 ||
         (r = parquet_open_decoders(parquet, spec, place, err)) < 0 ||

@@ -1,5 +1,6 @@
 #include "daemon/data/parquet/schema.h"
 
+#include "daemon/data/decimal.h"
 #include "proto/dtype.h"
 #include "proto/limits.h"
 
@@ -96,8 +97,10 @@ static void schema_set_values(struct parquet_column *c, const struct parquet_ele
     case PARQUET_GROUP:
         c->sort = e->logical == PARQUET_STRING ? PARQUET_TEXT : PARQUET_BYTES;
     }
-    if (e->logical == PARQUET_DECIMAL)
-        c->refused = "has decimal numbers, for which no tensor has a type; cast it to double";
+    c->is_decimal = e->logical == PARQUET_DECIMAL;
+    c->scale = e->scale;
+    if (c->is_decimal && !c->refused)
+        c->refused = DECIMAL_UNTYPED;
     if (c->sort == PARQUET_NUMBER && c->bytes > c->width)
         c->refused = "has integers that are wider than their storage";
 }
@@ -321,6 +324,48 @@ int parquet_schema_make(const struct parquet_footer *footer, const char *path,
     return dl_error_set(err, -w.error, path, "%s",
                         w.error == -ENOMEM ? "out of memory for its schema"
                                            : "its schema is not a tree; the file is damaged");
+}
+
+/* Where the column's name, or its struct's, is `name`. */
+static bool schema_is_of(const struct parquet_column *c, const char *name)
+{
+    return strcmp(c->path, name) == 0 ||
+           (c->prefix > 0 && strlen(name) == c->prefix && memcmp(c->path, name, c->prefix) == 0);
+}
+
+static bool schema_set_type(struct parquet_schema *schema, const char *name, uint32_t dtype)
+{
+    bool found = false;
+
+    for (uint32_t i = 0; i < schema->n; i++) {
+        struct parquet_column *c = &schema->columns[i];
+        if (!c->is_decimal || !schema_is_of(c, name))
+            continue;
+        found = true;
+        if (c->refused && strcmp(c->refused, DECIMAL_UNTYPED) != 0)
+            continue;
+        c->refused = NULL;
+        c->sort = PARQUET_NUMBER;
+        c->dtype = dtype;
+        c->bytes = (uint32_t)dtype_bytes(dtype);
+        c->convert = PARQUET_TO_NUMBER;
+    }
+    return found;
+}
+
+int parquet_schema_set_types(struct parquet_schema *schema, const struct value *types,
+                             const char *place, struct dl_error *err)
+{
+    char at[DL_ERROR_PATH_MAX];
+
+    for (uint32_t i = 0; types->type == VALUE_MAP && i < types->count; i++) {
+        const char *name = types->items[i].key;
+        if (schema_set_type(schema, name, decimal_type(types, name)) || !place)
+            continue;
+        snprintf(at, sizeof at, "%s.types.%s", place, name);
+        return dl_error_set(err, EINVAL, at, DECIMAL_NONE);
+    }
+    return 0;
 }
 
 const struct parquet_column *parquet_schema_find(const struct parquet_schema *schema,

@@ -7,12 +7,14 @@
 #define DL_DATA_PARQUET_SCHEMA_H
 
 #include "daemon/data/parquet/footer.h"
+#include "proto/value.h"
 
 /* How a value as it is stored becomes an element of `dtype`. */
 enum parquet_convert {
     PARQUET_AS_IS,
     PARQUET_NARROW,      /* the low bytes of an INT32 */
     PARQUET_NANOSECONDS, /* of an INT96, since 1970 */
+    PARQUET_TO_NUMBER,   /* of a decimal number: it, divided by ten to `scale` */
 };
 
 enum parquet_sort { PARQUET_NUMBER, PARQUET_TEXT, PARQUET_BYTES };
@@ -26,7 +28,9 @@ struct parquet_column {
     enum parquet_type type;
     enum parquet_sort sort;
     enum parquet_convert convert;
-    uint32_t dtype;   /* NUMBER */
+    uint32_t dtype; /* NUMBER */
+    int32_t scale;  /* TO_NUMBER */
+    bool is_decimal;
     uint32_t width;   /* bytes of a value as it is stored; 0: they vary */
     uint32_t bytes;   /* of an element of dtype; TEXT and BYTES: 0 */
     uint8_t max_def;  /* definition level of a value that is there */
@@ -43,6 +47,14 @@ struct parquet_schema {
 int _nodiscard_ parquet_schema_make(const struct parquet_footer *footer, const char *path,
                                     struct parquet_schema *ret, struct dl_error *err);
 void parquet_schema_deinit(struct parquet_schema *schema);
+
+/*
+ * What the decimal numbers of columns become, by `types`, dataset.types, whose names are columns or
+ * structs of the file; those that it leaves out stay refused. -EINVAL with `err` below `place`, if
+ * that is not NULL: one has no decimal numbers.
+ */
+int _nodiscard_ parquet_schema_set_types(struct parquet_schema *schema, const struct value *types,
+                                         const char *place, struct dl_error *err);
 
 /* The column of that name; NULL: there is none. */
 const struct parquet_column *parquet_schema_find(const struct parquet_schema *schema,

@@ -147,6 +147,8 @@ int parquet_table_open(struct parquet_table *table, const struct spec_dataset *s
         r = parquet_schema_make(&table->file[0].footer, table->files.list.paths[0], &table->schema,
                                 err);
     if (r == 0)
+        r = parquet_schema_set_types(&table->schema, table->types, table->place, err);
+    if (r == 0)
         r = table_name_keys(table, err);
     for (uint32_t i = 0; r == 0 && i < table->files.list.n; i++)
         r = table_read_keys(table, i, err);
@@ -248,6 +250,8 @@ static int table_open_next(struct parquet_table *table, uint32_t i, const struct
     r = table_open_file(table, i, env, err);
     if (r == 0)
         r = parquet_schema_make(&table->file[i].footer, table->files.list.paths[i], &schema, err);
+    if (r == 0)
+        r = parquet_schema_set_types(&schema, table->types, NULL, err);
     if (r == 0)
         r = table_read_groups(table, i, &schema, err);
     parquet_schema_deinit(&schema);

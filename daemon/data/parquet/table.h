@@ -79,6 +79,8 @@ struct parquet_table {
     uint64_t n_groups;
     uint64_t rows;
     struct parquet_nulls nulls;
+    const struct value *types;           /* borrowed while it is opened: dataset.types */
+    const char *place;                   /* likewise: where errors of the spec are */
     const struct pictures_cache *shared; /* borrowed; NULL: nothing is kept for others */
     const struct data_env *env;          /* borrowed */
     struct parquet_decoded *cached;      /* the latest first */
