@@ -11,6 +11,17 @@
 
 enum { LARGEST = 1 << 16, ROWS = 16 };
 
+/* What the decimal numbers of the columns of the corpus become. */
+static struct value type_items[] = {
+    {.type = VALUE_STRING, .key = (char *)"a", .string = (char *)"float64"},
+    {.type = VALUE_STRING, .key = (char *)"b", .string = (char *)"int64"},
+    {.type = VALUE_STRING, .key = (char *)"c", .string = (char *)"float64"},
+    {.type = VALUE_STRING, .key = (char *)"s", .string = (char *)"float64"},
+    {.type = VALUE_STRING, .key = (char *)"x", .string = (char *)"int64"},
+};
+static const struct value types = {
+    .type = VALUE_MAP, .items = type_items, .count = ARRAY_SIZE(type_items)};
+
 static void check_value(const struct arrow_table *table, const struct arrow_reading *reading,
                         uint32_t column, uint64_t row)
 {
@@ -64,6 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_ASSERT(image_decoder_new(&decoder, NULL) == 0);
     FUZZ_ASSERT(table.files);
     table.files[0].path = "fuzz";
+    table.types = &types;
     int r = size > LARGEST ? -E2BIG : arrow_table_add(&table, 0, &view, &all, &err);
     FUZZ_ASSERT(r == 0 || size > LARGEST || (r == -err.code && err.message[0]));
     if (r == 0)

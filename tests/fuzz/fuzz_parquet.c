@@ -20,6 +20,17 @@ static void read_all(const uint8_t *data, uint64_t bytes)
         sink ^= data[i];
 }
 
+/* What the decimal numbers of the columns of the corpus become. */
+static struct value type_items[] = {
+    {.type = VALUE_STRING, .key = (char *)"a", .string = (char *)"float64"},
+    {.type = VALUE_STRING, .key = (char *)"b", .string = (char *)"int64"},
+    {.type = VALUE_STRING, .key = (char *)"c", .string = (char *)"float64"},
+    {.type = VALUE_STRING, .key = (char *)"s", .string = (char *)"float64"},
+    {.type = VALUE_STRING, .key = (char *)"x", .string = (char *)"int64"},
+};
+static const struct value types = {
+    .type = VALUE_MAP, .items = type_items, .count = ARRAY_SIZE(type_items)};
+
 static void check_values(const struct parquet_column *column, const struct parquet_values *values,
                          uint64_t rows)
 {
@@ -118,6 +129,8 @@ static void check_file(const uint8_t *data, uint64_t size)
     int r = parquet_footer_open(data, size, "fuzz", &footer, &err);
     if (r == 0)
         r = parquet_schema_make(&footer, "fuzz", &schema, &err);
+    if (r == 0)
+        r = parquet_schema_set_types(&schema, &types, NULL, &err);
     FUZZ_ASSERT(r == 0 || (r == -err.code && err.message[0]));
     for (uint32_t i = 0; i < schema.n; i++)
         FUZZ_ASSERT(schema.columns[i].path[0] &&
