@@ -1,6 +1,7 @@
 """Tables, beside pyarrow and pandas: a part is a column, and the number of rows. See strangers.py."""
 
 import itertools
+import warnings
 
 from dloader import Loader
 
@@ -101,7 +102,8 @@ def values_of(arrow, array):
     if isinstance(kind, arrow.BaseExtensionType):
         return values_of(arrow, array.storage)
     if types.is_dictionary(kind):
-        return values_of(arrow, array.dictionary_decode())
+        values, fill = values_of(arrow, array.dictionary), fill_of(arrow, kind)
+        return [fill if index is None else values[index] for index in array.indices.to_pylist()]
     if types.is_struct(kind):
         parts = [values_of(arrow, part) for part in array.flatten()]
         names = [field.name for field in kind]
@@ -119,14 +121,19 @@ def values_of(arrow, array):
 
 def types_of(schema):
     """Decimal numbers are compared as float64."""
-    return {field.name: "float64" if "decimal" in str(field.type) else None for field in schema}
+    return {name: "float64" if "decimal" in str(field.type) else None
+            for name, field in zip(names_of(schema), schema)}
+
+
+def names_of(schema):
+    return [name or f"Unnamed: {i}" for i, name in enumerate(schema.names)]
 
 
 def of_batches(arrow, schema, length, batches):
     """The parts: of the first ROWS rows."""
     table = arrow.Table.from_batches(batches, schema).slice(0, ROWS)
     parts = {COUNT: length}
-    for name, column in zip(table.column_names, table.columns):
+    for name, column in zip(names_of(schema), table.columns):
         try:
             parts[name] = [value for chunk in column.chunks for value in values_of(arrow, chunk)]
         except Exception as error:
@@ -190,6 +197,7 @@ class Cell:
 
 def frame(path, **keys):
     import pandas
+    warnings.simplefilter("ignore")  # of rows that are longer than the first
     return pandas.read_csv(path, sep="\t" if path.endswith(".tsv") else ",", dtype=str, keep_default_na=False,
                            index_col=False, encoding="utf-8", **keys)
 

@@ -205,6 +205,37 @@ static void test_dictionaries_of_views(void **state)
     assert_non_null(strstr(opened_sample(&spec, 2), "has a number that is not in its dictionary"));
 }
 
+static void test_column_without_name(void **state)
+{
+    static const struct build_type columns[] = {{"a", 2, 8, 1, 0, 0}, {"", 2, 8, 1, 0, 0}};
+    static struct build_batch batch;
+    static struct build b;
+    struct spec_field field = {"x", "Unnamed: 1"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        build_node(&batch, 1, 0);
+        build_buffer(&batch, NULL, 0);
+        add_bits(&batch, (uint8_t)(7 + i));
+    }
+    build_add_schema(&b, columns, 2, NULL);
+    build_add_batch(&b, &batch, 1);
+    struct spec_dataset spec = spec_of(write_built("unnamed", &b));
+    struct dataset *ds = must_open(&spec);
+    assert_int_equal(ds->schema.nodes[2].key_len, 10);
+    assert_memory_equal(ds->schema.keys + ds->schema.nodes[2].key_off, "Unnamed: 1", 10);
+    dataset_close(ds);
+    spec.fields = &field;
+    spec.n_fields = 1;
+    ds = must_open(&spec);
+    int8_t number = 0;
+    size_t bad;
+    assert_int_equal(
+        ds->ops->read_rows(ds, &key, (uint64_t[]){0}, 1, (void *[]){&number}, &bad, NULL), 0);
+    assert_int_equal(number, 8);
+    dataset_close(ds);
+}
+
 /* ---- decimal numbers ------------------------------------------------------------------------- */
 
 /* {x: decimal(38, 2), l: [decimal(9, 0) of 32 bits]}: 1.25, []; null, [3, null]; -3, [] */
@@ -271,9 +302,13 @@ static void test_decimals(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_parts_of_null),         cmocka_unit_test(test_null_columns),
-    cmocka_unit_test(test_lists_with_sizes),      cmocka_unit_test(test_maps),
-    cmocka_unit_test(test_dictionaries_of_views), cmocka_unit_test(test_decimals),
+    cmocka_unit_test(test_column_without_name),
+    cmocka_unit_test(test_parts_of_null),
+    cmocka_unit_test(test_null_columns),
+    cmocka_unit_test(test_lists_with_sizes),
+    cmocka_unit_test(test_maps),
+    cmocka_unit_test(test_dictionaries_of_views),
+    cmocka_unit_test(test_decimals),
 };
 
 TEST_MAIN(tests)

@@ -530,6 +530,28 @@ static void test_footers(void **state)
     }
 }
 
+/* A column without a name, and one with a dot and a character above U+FFFF. */
+static void test_names(void **state)
+{
+    static struct spec_field fields[] = {{(char *)"x", (char *)"Unnamed: 1"},
+                                         {(char *)"y", (char *)"\xF0\x9F\xA6\x86.b"}};
+    struct bytes b = corpus("names");
+    struct spec_dataset spec = spec_of(&b, "names");
+    struct dl_error err = {0};
+    uint64_t n;
+
+    (void)state;
+    assert_int_equal(read_all(&spec, &n, &err), 0);
+    assert_int_equal(n, 3);
+    spec.fields = fields;
+    spec.n_fields = 2;
+    if (read_all(&spec, &n, &err) < 0)
+        fail_msg("%s: %s", err.path, err.message);
+    fields[0].source = (char *)"Unnamed: 0";
+    assert_int_equal(read_all(&spec, &n, &err), -EINVAL);
+    assert_error_has(&err, "has no column Unnamed: 0; see dataset.fields");
+}
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -645,8 +667,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_filter),  cmocka_unit_test(test_whole),
     cmocka_unit_test(test_values),  cmocka_unit_test(test_cut),
     cmocka_unit_test(test_damaged), cmocka_unit_test(test_wrong_sum),
-    cmocka_unit_test(test_footers), cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_memory),  cmocka_unit_test(test_structs),
+    cmocka_unit_test(test_names),   cmocka_unit_test(test_footers),
+    cmocka_unit_test(test_refused), cmocka_unit_test(test_memory),
+    cmocka_unit_test(test_structs),
 };
 
 TEST_MAIN(tests)

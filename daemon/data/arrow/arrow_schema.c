@@ -6,6 +6,7 @@
 #include "proto/limits.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 /* Tables' fields by their numbers in Schema.fbs. */
 enum {
@@ -267,6 +268,19 @@ static int arrow_schema_read_field(const struct arrow_schema_walk *walk,
     return r;
 }
 
+/* As pandas calls a column without a name, of CSV. */
+static int arrow_schema_name_column(const struct arrow_schema_walk *walk, struct arrow_field *field,
+                                    uint32_t number)
+{
+    char *name = NULL;
+
+    if (asprintf(&name, "Unnamed: %u", number) < 0)
+        return dl_error_set(walk->err, ENOMEM, walk->path, "out of memory for its schema");
+    free(field->name);
+    field->name = name;
+    return 0;
+}
+
 /* ---- all of it ------------------------------------------------------------------------------ */
 
 int arrow_schema_read(struct flat *flat, const struct flat_table *schema, const char *path,
@@ -280,9 +294,11 @@ int arrow_schema_read(struct flat *flat, const struct flat_table *schema, const 
     if (flat_int(flat, schema, SCHEMA_ENDIANNESS, 2, 0) != 0)
         return arrow_schema_refuse(&walk, "says that numbers are big-endian; write the file on a "
                                           "little-endian machine");
-    for (uint32_t i = 0; r == 0 && i < columns.n; i++) {
+    for (uint32_t i = 0, at = 0; r == 0 && i < columns.n; i++, at = found.n) {
         struct flat_table column = flat_item(flat, &columns, i);
         r = arrow_schema_read_field(&walk, &column, 0);
+        if (r == 0 && !*found.fields[at].name)
+            r = arrow_schema_name_column(&walk, &found.fields[at], i);
     }
     struct flat_vector pairs = flat_vector(flat, schema, SCHEMA_METADATA, 4);
     found.features = arrow_pair(flat, &pairs, "huggingface", &found.features_len);

@@ -113,8 +113,7 @@ static void schema_walk_node(struct schema_walk *w, const struct schema_place *a
  */
 static bool schema_copy_name(const struct thrift_text *name, char ret[static NAME_ROOM])
 {
-    if (name->bytes == 0 || name->bytes > DL_BOUND_NAME_BYTES ||
-        memchr(name->data, '\0', name->bytes))
+    if (name->bytes > DL_BOUND_NAME_BYTES || memchr(name->data, '\0', name->bytes))
         return false;
     memcpy(ret, name->data, name->bytes);
     ret[name->bytes] = '\0';
@@ -244,7 +243,9 @@ static void schema_walk_node(struct schema_walk *w, const struct schema_place *a
         return;
     }
     const struct parquet_element *e = &w->footer->elements[w->next++];
-    if (!schema_copy_name(&e->name, own)) {
+    if (e->name.bytes == 0) { /* as pandas calls those of CSV */
+        snprintf(own, sizeof own, "Unnamed: %u", w->leaf);
+    } else if (!schema_copy_name(&e->name, own)) {
         place.refused = "has no name, or a name that is too long";
         snprintf(own, sizeof own, "column %u", w->leaf);
     }
