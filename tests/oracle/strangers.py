@@ -37,6 +37,8 @@ def plain(value):
 def same(ours, theirs):
     if hasattr(theirs, "differs_from"):
         return not theirs.differs_from(ours)
+    if isinstance(ours, str) and isinstance(theirs, bytes):
+        return ours.encode() == theirs  # an enum of Parquet's, which is text
     if isinstance(ours, float) and isinstance(theirs, float) and math.isnan(theirs):
         return math.isnan(ours)
     return type(ours) is type(theirs) and ours == theirs

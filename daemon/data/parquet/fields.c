@@ -92,22 +92,36 @@ static int fields_add_key(struct fields_making *m, uint32_t key, const char *nam
 
 /* ---- structs -------------------------------------------------------------------------------- */
 
-/* Whether columns a and b are the same struct's. */
-static bool fields_same_struct(const struct parquet_column *a, const struct parquet_column *b)
+/* A struct, by the first column that is in it, and how many others that is in around it. */
+struct fields_struct {
+    const struct parquet_column *first;
+    uint32_t level;
+};
+
+static bool fields_is_list(const struct parquet_column *c, uint32_t level)
 {
-    return a->prefix > 0 && a->prefix == b->prefix && a->in_list == b->in_list &&
-           memcmp(a->path, b->path, a->prefix) == 0;
+    return c->in_list && level + 1 == c->n_structs;
+}
+
+static bool fields_is_in(const struct fields_struct *s, const struct parquet_column *c)
+{
+    const struct parquet_column *first = s->first;
+
+    return c->n_structs > s->level && c->structs[s->level] == first->structs[s->level] &&
+           fields_is_list(c, s->level) == fields_is_list(first, s->level) &&
+           memcmp(c->path, first->path, c->structs[s->level]) == 0;
 }
 
 /* A file as Hugging Face's datasets write it: {bytes, path}. */
 static int fields_add_struct_media(struct fields_making *m, enum parquet_step_sort sort,
-                                   const struct parquet_column *first,
-                                   const struct parquet_column *end, const char *name)
+                                   const struct fields_struct *s, const struct parquet_column *end,
+                                   const char *name)
 {
     uint32_t number;
 
-    for (const struct parquet_column *c = first; c < end; c++) {
-        if (strcmp(c->path + c->prefix, ".bytes") != 0 || c->sort != PARQUET_BYTES || c->max_rep)
+    for (const struct parquet_column *c = s->first; c < end; c++) {
+        if (strcmp(c->path + c->structs[s->level], ".bytes") != 0 || c->sort != PARQUET_BYTES ||
+            c->max_rep)
             continue;
         int r = parquet_table_use(m->table, c, &number, m->err);
         fields_count_media(m, sort);
@@ -120,42 +134,64 @@ static int fields_add_struct_media(struct fields_making *m, enum parquet_step_so
                         sort == STEP_IMAGE ? "images" : "audio");
 }
 
-/* The struct whose columns are from `first` on; *ret: behind the last of them. `name`: what it is
- * called; NULL: as the file has it. */
-static int fields_add_struct(struct fields_making *m, const struct parquet_column *first,
+static int fields_add_inner(struct fields_making *m, const struct fields_struct *s, uint32_t from,
+                            const struct parquet_column **ret);
+
+/* Adds a struct, with all that is in it; *ret: behind the last of its columns. `name`: what it is
+ * called. */
+static int fields_add_struct(struct fields_making *m, const struct fields_struct *s,
                              const char *name, const struct parquet_column **ret)
 {
     const struct parquet_column *all_end = m->table->schema.columns + m->table->schema.n;
-    const struct parquet_column *end = first;
-    _cleanup_free_ char *source = strndup(first->path, first->prefix);
-    int r = 0;
+    const struct parquet_column *end = s->first, *c = s->first;
+    const uint16_t bytes = c->structs[s->level];
+    _cleanup_free_ char *source = strndup(c->path, bytes);
 
     if (!source)
         return dl_error_set(m->err, ENOMEM, "dataset.fields", "out of memory");
-    while (end < all_end && fields_same_struct(first, end))
+    while (end < all_end && fields_is_in(s, end))
         end++;
     *ret = end;
-    name = name ? name : source;
     enum parquet_step_sort sort = fields_media_of(m, source);
     if (sort != STEP_COLUMN)
-        return fields_add_struct_media(m, sort, first, end, name);
+        return fields_add_struct_media(m, sort, s, end, name);
     m->fields.fixed = false;
-    r = fields_add(m, first->in_list ? STEP_LIST : STEP_BEGIN, 0, name);
-    for (const struct parquet_column *c = first; r == 0 && c < end; c++)
-        r = fields_add_column(m, c, c->path + c->prefix + 1);
+    int r = fields_add(m, fields_is_list(c, s->level) ? STEP_LIST : STEP_BEGIN, 0, name);
+    while (r == 0 && c < end) {
+        const struct fields_struct inner = {c, s->level + 1};
+        if (c->n_structs > inner.level) {
+            r = fields_add_inner(m, &inner, bytes + 1, &c);
+        } else {
+            r = fields_add_column(m, c, c->path + bytes + 1);
+            c++;
+        }
+    }
     return r < 0 ? r : fields_add(m, STEP_END, 0, NULL);
 }
 
-static const struct parquet_column *fields_find_struct(const struct fields_making *m,
-                                                       const char *source)
+/* By its own name, which begins at byte `from` of its columns'. */
+static int fields_add_inner(struct fields_making *m, const struct fields_struct *s, uint32_t from,
+                            const struct parquet_column **ret)
+{
+    _cleanup_free_ char *name =
+        strndup(s->first->path + from, s->first->structs[s->level] - (size_t)from);
+
+    return name ? fields_add_struct(m, s, name, ret)
+                : dl_error_set(m->err, ENOMEM, "dataset.fields", "out of memory");
+}
+
+static bool fields_find_struct(const struct fields_making *m, const char *source,
+                               struct fields_struct *ret)
 {
     const struct parquet_schema *schema = &m->table->schema;
-    size_t len = strlen(source);
 
     for (uint32_t i = 0; i < schema->n; i++)
-        if (schema->columns[i].prefix == len && memcmp(schema->columns[i].path, source, len) == 0)
-            return &schema->columns[i];
-    return NULL;
+        for (uint32_t level = 0; level < schema->columns[i].n_structs; level++)
+            if (parquet_column_is_in(&schema->columns[i], level, source)) {
+                *ret = (struct fields_struct){&schema->columns[i], level};
+                return true;
+            }
+    return false;
 }
 
 /* ---- all of them ---------------------------------------------------------------------------- */
@@ -167,8 +203,8 @@ static int fields_add_all(struct fields_making *m)
     int r = 0;
 
     while (r == 0 && c < end) {
-        if (c->prefix > 0) {
-            r = fields_add_struct(m, c, NULL, &c);
+        if (c->n_structs > 0) {
+            r = fields_add_inner(m, &(struct fields_struct){c, 0}, 0, &c);
         } else {
             r = fields_add_column(m, c, c->path);
             c++;
@@ -185,13 +221,13 @@ static int fields_add_all(struct fields_making *m)
 static int fields_add_chosen(struct fields_making *m, const struct spec_field *field)
 {
     const struct parquet_column *column = parquet_schema_find(&m->table->schema, field->source);
+    struct fields_struct found;
     uint32_t key;
 
     if (column)
         return fields_add_column(m, column, field->name);
-    column = fields_find_struct(m, field->source);
-    if (column)
-        return fields_add_struct(m, column, field->name, &column);
+    if (fields_find_struct(m, field->source, &found))
+        return fields_add_struct(m, &found, field->name, &column);
     key = parquet_table_find_key(m->table, field->source);
     if (key != UINT32_MAX)
         return fields_add_key(m, key, field->name);

@@ -7,13 +7,14 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { SCHEMA_DEPTH_MAX = 32, NAME_ROOM = DL_BOUND_NAME_BYTES + 1 };
+enum { SCHEMA_DEPTH_MAX = 32, NAME_ROOM = DL_BOUND_NAME_BYTES + 1, PATH_ROOM = 4 * NAME_ROOM };
 
 /* A place in the tree: what its ancestors have added up to. */
 struct schema_place {
-    const char *name;    /* what a column here is called; "": the root */
-    uint32_t prefix;     /* bytes of the struct's name in it */
-    bool in_list;        /* which is an element of a list */
+    const char *name;                      /* what a column here is called; "": the root */
+    uint16_t structs[PARQUET_STRUCTS_MAX]; /* as a column's */
+    uint32_t n_structs;
+    bool in_list;
     const char *refused; /* of all that is below; may be NULL */
     uint8_t def, rep, list_def;
     unsigned depth;
@@ -125,13 +126,14 @@ static void schema_add_column(struct schema_walk *w, const struct parquet_elemen
 {
     struct parquet_column *column = &w->schema.columns[w->schema.n];
 
-    *column = (struct parquet_column){.prefix = place->prefix,
+    *column = (struct parquet_column){.n_structs = place->n_structs,
                                       .in_list = place->in_list,
                                       .leaf = w->leaf++,
                                       .type = (enum parquet_type)e->type,
                                       .max_def = place->def,
                                       .max_rep = place->rep,
                                       .list_def = place->list_def};
+    memcpy(column->structs, place->structs, sizeof column->structs);
     schema_set_values(column, e);
     if (place->refused)
         column->refused = place->refused;
@@ -150,24 +152,30 @@ static void schema_walk_children(struct schema_walk *w, const struct parquet_ele
         schema_walk_node(w, place);
 }
 
-/* A list whose elements are structs: their columns have the list's name before theirs. */
+/* Into a struct, whose name its columns have before theirs. */
+static void schema_enter(struct schema_place *place)
+{
+    if (place->n_structs == PARQUET_STRUCTS_MAX && !place->refused)
+        place->refused = "is nested too deeply";
+    if (!place->refused)
+        place->structs[place->n_structs++] = (uint16_t)strlen(place->name);
+}
+
+/* A list whose elements are structs, which have its name. */
 static void schema_walk_structs(struct schema_walk *w, const struct parquet_element *e,
                                 const struct schema_place *list)
 {
     struct schema_place inside = *list;
 
-    if (list->prefix > 0 && !inside.refused)
-        inside.refused = "is a list of structs in a struct";
-    if (!inside.refused) {
-        inside.prefix = (uint32_t)strlen(list->name);
-        inside.in_list = true;
-    }
+    schema_enter(&inside);
+    inside.in_list = true;
     schema_walk_children(w, e, &inside);
 }
 
 /*
  * A group that is a list, by the rules of parquet-format's LogicalTypes.md: one repeated child,
- * which is the element, or a group of nothing but the element. Both have the list's name here.
+ * which is the element, or a group of nothing but the element. Both have the list's name here. Of a
+ * map it is a struct of key and value.
  */
 static void schema_walk_list(struct schema_walk *w, const struct parquet_element *e,
                              const struct schema_place *place)
@@ -189,7 +197,7 @@ static void schema_walk_list(struct schema_walk *w, const struct parquet_element
         schema_add_column(w, child, &inside);
         return;
     }
-    if (child->children != 1 || w->next == w->footer->n_elements) {
+    if (child->children != 1 || e->logical == PARQUET_MAP || w->next == w->footer->n_elements) {
         schema_walk_structs(w, child, &inside);
         return;
     }
@@ -208,35 +216,25 @@ static void schema_walk_list(struct schema_walk *w, const struct parquet_element
         schema_add_column(w, element, &inside);
 }
 
-/* Why what is below a group that is no list cannot be read; NULL: it can, as a struct's. */
-static const char *schema_refuse_struct(const struct parquet_element *e,
-                                        const struct schema_place *place)
-{
-    if (e->logical == PARQUET_MAP || e->logical == PARQUET_LIST)
-        return "is a map";
-    if (place->in_list)
-        return "is a struct in a list of structs";
-    return place->prefix > 0 ? "is a struct in a struct" : NULL;
-}
-
 /* A group that is a struct: its columns have its name before theirs. */
 static void schema_walk_struct(struct schema_walk *w, const struct parquet_element *e,
                                const struct schema_place *place, bool is_root)
 {
     struct schema_place inside = *place;
 
-    if (!is_root && !inside.refused)
-        inside.refused = schema_refuse_struct(e, place);
-    if (!is_root && !inside.refused) /* else it is a column of the struct around it */
-        inside.prefix = (uint32_t)strlen(place->name);
+    if (place->in_list && !inside.refused)
+        inside.refused = "is a struct in a list of structs";
+    if (!is_root)
+        schema_enter(&inside);
     schema_walk_children(w, e, &inside);
 }
 
 /* The next element, and all that is below it. */
 static void schema_walk_node(struct schema_walk *w, const struct schema_place *above)
 {
-    char own[NAME_ROOM], name[2 * NAME_ROOM];
+    char own[NAME_ROOM], name[PATH_ROOM];
     struct schema_place place = *above;
+    int len = 0;
 
     if (w->next == w->footer->n_elements || place.depth == SCHEMA_DEPTH_MAX) {
         w->error = -EINVAL;
@@ -253,11 +251,13 @@ static void schema_walk_node(struct schema_walk *w, const struct schema_place *a
     if (above->refused)
         snprintf(name, sizeof name, "%s", above->name);
     else
-        snprintf(name, sizeof name, "%s%s%s", above->name, *above->name ? "." : "", own);
+        len = snprintf(name, sizeof name, "%s%s%s", above->name, *above->name ? "." : "", own);
+    if (len >= PATH_ROOM)
+        place.refused = "has a name that is too long, with those of the structs around it";
     place.name = name;
     place.depth++;
     place.def += e->repetition != PARQUET_REQUIRED;
-    if (e->type == PARQUET_GROUP && e->logical == PARQUET_LIST &&
+    if (e->type == PARQUET_GROUP && (e->logical == PARQUET_LIST || e->logical == PARQUET_MAP) &&
         e->repetition != PARQUET_REPEATED) {
         if (place.rep > 0 && !place.refused)
             place.refused = "is a list of lists";
@@ -327,11 +327,14 @@ int parquet_schema_make(const struct parquet_footer *footer, const char *path,
                                            : "its schema is not a tree; the file is damaged");
 }
 
-/* Where the column's name, or its struct's, is `name`. */
+/* Where the column's name, or that of a struct it is in, is `name`. */
 static bool schema_is_of(const struct parquet_column *c, const char *name)
 {
-    return strcmp(c->path, name) == 0 ||
-           (c->prefix > 0 && strlen(name) == c->prefix && memcmp(c->path, name, c->prefix) == 0);
+    bool is_of = strcmp(c->path, name) == 0;
+
+    for (uint32_t level = 0; level < c->n_structs; level++)
+        is_of |= parquet_column_is_in(c, level, name);
+    return is_of;
 }
 
 static bool schema_set_type(struct parquet_schema *schema, const char *name, uint32_t dtype)

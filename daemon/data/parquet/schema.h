@@ -1,7 +1,8 @@
 /*
- * The columns of a Parquet file: its schema's leaves, and what each becomes. A column is flat, a
- * list, one of a struct's, or one of the structs of a list. Deeper ones are known by name and by
- * what is in the way. Pure but for memory.
+ * The columns of a Parquet file: its schema's leaves, and what each becomes. A column is flat or a
+ * list, or one of the structs of a list (a map is such a list), each also in structs. Lists in
+ * lists, and structs in those of a list, are known by name and by what is in the way. Pure but for
+ * memory.
  */
 #ifndef DL_DATA_PARQUET_SCHEMA_H
 #define DL_DATA_PARQUET_SCHEMA_H
@@ -17,14 +18,17 @@ enum parquet_convert {
     PARQUET_TO_NUMBER,   /* of a decimal number: it, divided by ten to `scale` */
 };
 
+enum { PARQUET_STRUCTS_MAX = 8 }; /* in each other */
+
 enum parquet_sort { PARQUET_NUMBER, PARQUET_TEXT, PARQUET_BYTES };
 
 struct parquet_column {
-    char *path;          /* owned; "x"; of a struct's, "image.bytes" */
-    uint32_t prefix;     /* bytes of the struct's name in it; 0: it is no struct's */
-    uint32_t leaf;       /* which leaf of the schema */
-    bool in_list;        /* it is a struct's, and the structs are elements of a list */
-    const char *refused; /* why it cannot be read; NULL: it can */
+    char *path;                            /* owned; "x"; of a struct's, "image.bytes" */
+    uint16_t structs[PARQUET_STRUCTS_MAX]; /* bytes of the names of those it is in, in its own; */
+    uint32_t n_structs;                    /* the outermost one first */
+    uint32_t leaf;                         /* which leaf of the schema */
+    bool in_list;                          /* the innermost struct is an element of a list */
+    const char *refused;                   /* why it cannot be read; NULL: it can */
     enum parquet_type type;
     enum parquet_sort sort;
     enum parquet_convert convert;
@@ -59,6 +63,14 @@ int _nodiscard_ parquet_schema_set_types(struct parquet_schema *schema, const st
 /* The column of that name; NULL: there is none. */
 const struct parquet_column *parquet_schema_find(const struct parquet_schema *schema,
                                                  const char *path);
+
+/* Whether the struct it is in, at `level` below n_structs, is called so. */
+static inline bool parquet_column_is_in(const struct parquet_column *column, uint32_t level,
+                                        const char *name)
+{
+    return strlen(name) == column->structs[level] &&
+           memcmp(column->path, name, column->structs[level]) == 0;
+}
 
 /* Whether their values become the same, however they are stored. */
 bool parquet_columns_equal(const struct parquet_column *a, const struct parquet_column *b);
