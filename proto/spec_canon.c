@@ -77,7 +77,9 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
     if (spec_canon_is_unmixed(spec, key))
         return false;
     if ((strcmp(key->key, "transforms") == 0 && spec->dataset.transforms.type == VALUE_NULL) ||
-        (strcmp(key->key, "views") == 0 && spec->dataset.views.type == VALUE_NULL))
+        (strcmp(key->key, "views") == 0 && spec->dataset.views.type == VALUE_NULL) ||
+        (strcmp(key->key, "types") == 0 && spec->dataset.types.type == VALUE_NULL &&
+         spec->dataset.kind != DATASET_CSV)) /* others have it since they read decimal numbers */
         return false;
     if ((key->type == KEY_LEAVES && !spec->collate.fields) ||
         (key->type == KEY_FIELDS && !spec->dataset.fields) ||

@@ -195,6 +195,9 @@ static void test_column_forms(void **state)
          "{kind: csv, paths: [/base/a], tokenizer: none, fields: {x: '1'}, nulls: 0, separator: "
          "tab, header: false, "
          "types: {a: string, b: int8}}"},
+        {"{kind: arrow, paths: a, decode: false, types: {b: int64, a: float64}}",
+         "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse, "
+         "types: {a: float64, b: int64}, cache: 1073741824}"},
         {"{kind: parquet, paths: [d, 'e/*.parquet']}",
          "{kind: parquet, paths: [/base/d, '/base/e/*.parquet'], tokenizer: none, decode: true, "
          "nulls: refuse, "
