@@ -282,6 +282,7 @@ struct hdf5_row {
     uint64_t index[HDF5_DIMS_MAX];     /* of the chunk, by dimension */
     uint64_t from_step[HDF5_DIMS_MAX]; /* bytes from one place to the next in the chunk */
     uint64_t to_step[HDF5_DIMS_MAX];   /* and in the row */
+    uint32_t solid; /* behind this dimension chunks are as large as the array: one piece */
 };
 
 static void hdf5_row_begin(struct hdf5_row *row, const struct hdf5_array *array, uint64_t number)
@@ -295,6 +296,9 @@ static void hdf5_row_begin(struct hdf5_row *row, const struct hdf5_array *array,
         from *= array->chunk[i];
         to *= array->dims[i];
     }
+    row->solid = array->ndim - 1;
+    while (row->solid > 0 && array->chunk[row->solid] == array->dims[row->solid])
+        row->solid--;
 }
 
 static void hdf5_array_fill(const struct hdf5_array *array, uint8_t *out, uint64_t bytes)
@@ -307,18 +311,19 @@ static void hdf5_array_fill(const struct hdf5_array *array, uint8_t *out, uint64
 static void hdf5_row_copy(const struct hdf5_row *row, uint32_t d, const uint8_t *from, uint8_t *to)
 {
     const struct hdf5_array *array = row->array;
-    uint64_t n = d < array->ndim
-                     ? min_u64(array->chunk[d], array->dims[d] - row->index[d] * array->chunk[d])
-                     : 1;
+    uint64_t n = 1, step = array->element;
 
-    if (d + 1 < array->ndim) {
+    if (d < array->ndim) {
+        n = min_u64(array->chunk[d], array->dims[d] - row->index[d] * array->chunk[d]);
+        step = row->from_step[d];
+    }
+    if (d < row->solid) {
         for (uint64_t i = 0; i < n; i++)
-            hdf5_row_copy(row, d + 1, from ? from + i * row->from_step[d] : NULL,
-                          to + i * row->to_step[d]);
+            hdf5_row_copy(row, d + 1, from ? from + i * step : NULL, to + i * row->to_step[d]);
     } else if (from) {
-        memcpy(to, from, n * array->element);
+        memcpy(to, from, n * step);
     } else {
-        hdf5_array_fill(array, to, n * array->element);
+        hdf5_array_fill(array, to, n * step);
     }
 }
 
