@@ -1,6 +1,7 @@
 #include "daemon/data/kinds.h"
 
 #include "daemon/data/audio/audio_file.h"
+#include "daemon/data/hdf5/hdf5_library.h"
 #include "daemon/data/image/image_codec.h"
 #include "daemon/data/parquet/codec.h"
 #include "daemon/data/text/sentencepiece.h"
@@ -33,7 +34,7 @@ static const struct kind_entry kinds_entries[] = {
     {DATASET_CSV, "map", "comma- or tab-separated values, by columns of numbers or text"},
     {DATASET_LMDB, "map", "the keys and values of LMDB, without its lock file"},
     {DATASET_AUDIOFOLDER, "map", "a directory of WAV, FLAC and Ogg for each class"},
-    {DATASET_HDF5, "map", "datasets of numbers of an HDF5 file, plain or with gzip"},
+    {DATASET_HDF5, "map", "datasets of numbers of an HDF5 file"},
     {DATASET_PLUGIN, "either", "samples from its shared library"},
     {DATASET_PYTHON, "either", "samples from its Python code"},
 };
@@ -94,6 +95,7 @@ bool data_kind_lacks(enum dataset_kind kind, struct kind_lacks *ret)
     const char *no_sound = bit & (sounds | KIND(AUDIOFOLDER)) ? audio_file_missing() : NULL;
 
     const char *no_tiff = bit & PICTURED ? image_tiff_missing() : NULL;
+    const char *no_hdf5 = kind == DATASET_HDF5 ? hdf5_library_missing() : NULL;
 
     ret->text[0] = '\0';
     for (size_t i = 0; i < ARRAY_SIZE(kinds_parts); i++) {
@@ -102,6 +104,8 @@ bool data_kind_lacks(enum dataset_kind kind, struct kind_lacks *ret)
     }
     if (no_tiff)
         kinds_say(ret, "without TIFF, as ", no_tiff);
+    if (no_hdf5)
+        kinds_say(ret, "but what dloader reads itself, as ", no_hdf5);
     if (no_sound)
         kinds_say(ret, bit & sounds ? "without sound, as " : "", no_sound);
     return ret->text[0] != '\0';

@@ -1,6 +1,7 @@
 /* HDF5: files that h5py wrote, read row by row; damaged ones; memory. */
 #include "daemon/data/hdf5/hdf5.h"
 #include "daemon/data/hdf5/hdf5_array.h"
+#include "daemon/data/hdf5/hdf5_library.h"
 #include "tests/unit/data_files.h"
 #include "tests/unit/fail_alloc.h"
 #include "tests/unit/taken.h"
@@ -134,10 +135,95 @@ static void test_other_files(void **state)
     assert_int_equal(ds->n_leaves, 40);
     assert_int_equal(ds->length, 2);
     dataset_close(ds);
+    spec = spec_of("user_block", 0);
+    ds = must_open(&spec);
+    i = 6;
+    assert_int_equal(ds->ops->read_rows(ds, &key, &i, 1, (void *[]){a}, &bad, &err), 0);
+    assert_int_equal(a[0], 6);
+    dataset_close(ds);
+}
+
+static bool has_libhdf5(void)
+{
+    if (hdf5_library_missing())
+        print_message("# skipped: %s\n", hdf5_library_missing());
+    return !hdf5_library_missing();
+}
+
+/* What our own reader refuses, by libhdf5: a group in a heap, other indexes of chunks, big-endian
+ * numbers, parts of compounds, soft links. */
+static void test_foreign(void **state)
+{
+    static struct spec_field fields[] = {
+        {(char *)"at", (char *)"g/table/at"}, {(char *)"big", (char *)"big"},
+        {(char *)"ch", (char *)"/chunked"},   {(char *)"flag", (char *)"flag"},
+        {(char *)"half", (char *)"half"},     {(char *)"id", (char *)"g/table/id"},
+        {(char *)"soft", (char *)"soft"}};
+    struct spec_dataset spec = spec_of("foreign", 100);
+    struct dl_error err = {0};
+    float at[2];
+    int32_t big, soft;
+    double chunked[2];
+    bool flag;
+    uint16_t half, id;
+    static const uint16_t halves[] = {0, 0x3800, 0x3C00, 0x3E00, 0x4000, 0x4100, 0x4200};
+    size_t bad;
+
+    (void)state;
+    if (!has_libhdf5())
+        return;
+    spec.fields = fields;
+    spec.n_fields = ARRAY_SIZE(fields);
+    struct dataset *ds = must_open(&spec);
+    assert_int_equal(ds->length, 7);
+    for (uint64_t k = 0; k < 14; k++) {
+        uint64_t i = k * 5 % 7;
+        void *dst[] = {at, &big, chunked, &flag, &half, &id, &soft};
+        assert_int_equal(ds->ops->read_rows(ds, &key, &i, 1, dst, &bad, &err), 0);
+        assert_int_equal(big, 1000 * i);
+        assert_int_equal(soft, 1000 * i);
+        assert_true(chunked[0] == (double)(2 * i) / 4 && chunked[1] == (double)(2 * i + 1) / 4);
+        assert_int_equal(flag, i % 2 == 0);
+        assert_int_equal(half, halves[i]);
+        assert_int_equal(id, i * i);
+        assert_true(at[0] == (float)i / 8 && at[1] == -(float)i / 8);
+    }
+    dataset_close(ds);
     spec = spec_of("dense", 0);
-    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -ENOTSUP);
-    assert_error_has(&err, "has a group with its links in a heap, which is not supported; write it "
-                           "with libver=\"earliest\"");
+    ds = must_open(&spec); /* all of the root */
+    assert_true(ds->n_leaves > 8);
+    dataset_close(ds);
+}
+
+static void expect_foreign_refusal(const char *name, const char *source, int code, const char *says)
+{
+    struct spec_field field = {(char *)"x", (char *)source};
+    struct spec_dataset spec = spec_of(name, 0);
+    struct dataset *ds;
+    struct dl_error err = {0};
+
+    spec.fields = &field;
+    spec.n_fields = 1;
+    assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), -code);
+    assert_error_has(&err, says);
+}
+
+/* No other file is opened, and no filter loaded. */
+static void test_foreign_refusals(void **state)
+{
+    (void)state;
+    if (!has_libhdf5())
+        return;
+    expect_foreign_refusal("foreign", "outside", ENOENT, "has no dataset outside");
+    expect_foreign_refusal("foreign", "lzf", ENOENT, "has no dataset lzf that libhdf5 can open");
+    expect_foreign_refusal("foreign", "text", ENOTSUP, "does not hold integers, floats or bools");
+    expect_foreign_refusal("foreign", "g/table/name", ENOTSUP, "does not hold integers");
+    expect_foreign_refusal("foreign", "g/table/none", ENOTSUP, "does not hold integers");
+    expect_foreign_refusal("foreign", "g/table", ENOTSUP, "is of compounds; name parts of it");
+    expect_foreign_refusal("foreign", "g", ENOENT, "has no dataset g");
+    expect_foreign_refusal("virtual", "v", ENOTSUP, "is virtual, or stored in other files");
+    expect_foreign_refusal("virtual", "out", ENOTSUP, "is virtual, or stored in other files");
+    expect_foreign_refusal("virtual", "packed", ENOTSUP, "is packed by filter 32000, which");
 }
 
 /* All of what is in the root; 0 or the error. */
@@ -241,6 +327,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_memory),  cmocka_unit_test(test_rows),
     cmocka_unit_test(test_fields),  cmocka_unit_test(test_other_files),
     cmocka_unit_test(test_damaged), cmocka_unit_test(test_sums),
+    cmocka_unit_test(test_foreign), cmocka_unit_test(test_foreign_refusals),
 };
 
 TEST_MAIN(tests)

@@ -3,6 +3,7 @@
 #include "daemon/data/kinds.h"
 
 #include "daemon/data/audio/audio_file.h"
+#include "daemon/data/hdf5/hdf5_library.h"
 #include "daemon/data/image/image_codec.h"
 #include "daemon/data/parquet/codec.h"
 #include "daemon/data/text/sentencepiece.h"
@@ -11,7 +12,7 @@
 #include "tests/lib/harness.h"
 
 static struct {
-    bool zstd, brotli, sentencepiece, tokenizer, sndfile, webp, tiff;
+    bool zstd, brotli, sentencepiece, tokenizer, sndfile, webp, tiff, hdf5;
 } have;
 
 const char *audio_file_missing(void)
@@ -27,6 +28,11 @@ bool parquet_codec_is_built_in(uint32_t codec)
 const char *image_tiff_missing(void)
 {
     return have.tiff ? NULL : "this system has no libtiff.so.6";
+}
+
+const char *hdf5_library_missing(void)
+{
+    return have.hdf5 ? NULL : "this system has no libhdf5";
 }
 
 bool image_webp_is_built(void)
@@ -75,10 +81,11 @@ static void test_some_are_missing(void **state)
         {DATASET_TEXT, true, true, true,
          "without the tokenizer sentencepiece, as this build has no libsentencepiece"},
         {DATASET_NPY, false, false, false, ""},
+        {DATASET_HDF5, false, false, false, ""},
     };
 
     (void)state;
-    have.tokenizer = have.webp = have.tiff = true;
+    have.tokenizer = have.webp = have.tiff = have.hdf5 = true;
     have.sentencepiece = false;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct kind_lacks lacks;
@@ -89,11 +96,13 @@ static void test_some_are_missing(void **state)
         if (some != (rows[i].says[0] != '\0') || strcmp(lacks.text, rows[i].says) != 0)
             fail_msg("row %zu: %s", i, lacks.text);
     }
-    have.tokenizer = have.webp = have.tiff = false;
+    have.tokenizer = have.webp = have.tiff = have.hdf5 = false;
     struct kind_lacks lacks;
     assert_true(data_kind_lacks(DATASET_IMAGEFOLDER, &lacks));
     assert_string_equal(lacks.text, "without WebP, as this build has no libwebp; without TIFF, as "
                                     "this system has no libtiff.so.6");
+    assert_true(data_kind_lacks(DATASET_HDF5, &lacks));
+    assert_string_equal(lacks.text, "but what dloader reads itself, as this system has no libhdf5");
     assert_false(data_kind_lacks(DATASET_NPY, &lacks));
     assert_true(data_kind_lacks(DATASET_CSV, &lacks));
     assert_non_null(strstr(lacks.text, "without tokenizer.json"));

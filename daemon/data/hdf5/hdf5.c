@@ -1,8 +1,10 @@
 #include "daemon/data/hdf5/hdf5.h"
 
 #include "daemon/data/hdf5/hdf5_array.h"
+#include "daemon/data/hdf5/hdf5_foreign.h"
 #include "daemon/data/source.h"
 
+#include <assert.h>
 #include <errno.h>
 
 struct hdf5 {
@@ -10,8 +12,9 @@ struct hdf5 {
     char *path; /* owned */
     struct source source;
     struct hdf5_view view;
-    struct hdf5_array *arrays; /* owned; base.n_leaves of them */
-    struct spec_field *fields; /* owned; of each its name in the sample, and in the file */
+    struct hdf5_foreign *foreign; /* owned; the file by libhdf5; NULL: it was not needed so far */
+    struct hdf5_array *arrays;    /* owned; base.n_leaves of them */
+    struct spec_field *fields;    /* owned; of each its name in the sample, and in the file */
     uint32_t n_fields;
     struct hdf5_cache cache;
 };
@@ -64,16 +67,23 @@ static size_t hdf5_name(struct dataset *ds, uint64_t index, char *ret, size_t ro
     return dataset_put_name(container_of(ds, struct hdf5, base)->path, "row", index, ret, room);
 }
 
+static void hdf5_drop_fields(struct hdf5 *hdf5)
+{
+    for (uint32_t i = 0; i < hdf5->n_fields; i++) {
+        free(hdf5->fields[i].name);
+        free(hdf5->fields[i].source);
+    }
+    hdf5->n_fields = 0;
+}
+
 static void hdf5_close(struct dataset *ds)
 {
     struct hdf5 *hdf5 = container_of(ds, struct hdf5, base);
 
     for (uint32_t i = 0; hdf5->arrays && i < hdf5->n_fields; i++)
         hdf5_array_close(&hdf5->arrays[i], &hdf5->cache);
-    for (uint32_t i = 0; i < hdf5->n_fields; i++) {
-        free(hdf5->fields[i].name);
-        free(hdf5->fields[i].source);
-    }
+    hdf5_drop_fields(hdf5);
+    hdf5_foreign_close(hdf5->foreign);
     free(hdf5->arrays);
     free(hdf5->fields);
     tree_deinit(&ds->schema);
@@ -107,6 +117,21 @@ static int hdf5_add_field(struct hdf5 *hdf5, const char *name, const char *sourc
 
 enum { HDF5_IS_DATASET = 1 };
 
+/* After our own reader has refused something: `err` says what. -ENOTSUP, if libhdf5 is not there;
+ * then it says so, too. */
+static int hdf5_need_foreign(struct hdf5 *hdf5, struct dl_error *err)
+{
+    struct dl_error own = *err;
+
+    if (hdf5->foreign)
+        return 0;
+    int r = hdf5_foreign_open(&hdf5->view, &hdf5->foreign, err);
+    return r != -ENOTSUP
+               ? r
+               : dl_error_set(err, ENOTSUP, hdf5->path, "%s; libhdf5 might read it, but %s",
+                              own.message, err->message);
+}
+
 static int hdf5_look_for_layout(void *owner, const struct hdf5_message *message,
                                 struct dl_error *err)
 {
@@ -114,15 +139,13 @@ static int hdf5_look_for_layout(void *owner, const struct hdf5_message *message,
     return message->type == HDF5_LAYOUT ? HDF5_IS_DATASET : 0;
 }
 
-/* Datasets are fields; groups are passed over. */
-static int hdf5_take_link(void *owner, const char *name, size_t len, uint64_t at,
-                          struct dl_error *err)
+/* Datasets are fields. */
+static int hdf5_take_dataset(void *owner, const char *name, size_t len, uint64_t at,
+                             struct dl_error *err)
 {
     struct hdf5 *hdf5 = owner;
-    int r = hdf5_walk_messages(&hdf5->view, at, hdf5_look_for_layout, NULL, err);
 
-    if (r != HDF5_IS_DATASET)
-        return r;
+    (void)at;
     if (hdf5->n_fields == DL_MAX_DATASET_FILES)
         return dl_error_set(err, ENOTSUP, hdf5->path,
                             "has more than %llu datasets; choose some with dataset.fields",
@@ -138,6 +161,29 @@ static int hdf5_take_link(void *owner, const char *name, size_t len, uint64_t at
     return hdf5_add_field(hdf5, text, text, len, err);
 }
 
+/* Groups are passed over. */
+static int hdf5_take_link(void *owner, const char *name, size_t len, uint64_t at,
+                          struct dl_error *err)
+{
+    struct hdf5 *hdf5 = owner;
+    int r = hdf5_walk_messages(&hdf5->view, at, hdf5_look_for_layout, NULL, err);
+
+    return r == HDF5_IS_DATASET ? hdf5_take_dataset(owner, name, len, at, err) : r;
+}
+
+static int hdf5_walk_root(struct hdf5 *hdf5, struct dl_error *err)
+{
+    uint64_t root;
+    int r = hdf5_find_root(&hdf5->view, &root, err);
+
+    if (r == 0)
+        r = hdf5_walk_links(&hdf5->view, root, hdf5_take_link, hdf5, err);
+    if (r != -ENOTSUP || (r = hdf5_need_foreign(hdf5, err)) < 0)
+        return r;
+    hdf5_drop_fields(hdf5);
+    return hdf5_foreign_walk(hdf5->foreign, hdf5_take_dataset, hdf5, err);
+}
+
 static int hdf5_compare_fields(const void *a, const void *b)
 {
     return strcmp(((const struct spec_field *)a)->name, ((const struct spec_field *)b)->name);
@@ -146,14 +192,13 @@ static int hdf5_compare_fields(const void *a, const void *b)
 /* Those of the spec; or all of the root. */
 static int hdf5_choose(struct hdf5 *hdf5, const struct spec_dataset *spec, struct dl_error *err)
 {
-    uint64_t root;
-    int r = hdf5_find_root(&hdf5->view, &root, err);
+    int r = 0;
 
     for (uint32_t i = 0; r == 0 && i < spec->n_fields; i++)
         r = hdf5_add_field(hdf5, spec->fields[i].name, spec->fields[i].source,
                            strlen(spec->fields[i].source), err);
     if (r == 0 && spec->n_fields == 0)
-        r = hdf5_walk_links(&hdf5->view, root, hdf5_take_link, hdf5, err);
+        r = hdf5_walk_root(hdf5, err);
     if (r == 0 && hdf5->n_fields == 0)
         return dl_error_set(err, EINVAL, hdf5->path,
                             "has no dataset in its root; name those of groups, such as "
@@ -165,19 +210,36 @@ static int hdf5_choose(struct hdf5 *hdf5, const struct spec_dataset *spec, struc
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
+/* By our own reader, or by libhdf5 what that refuses. */
+static int hdf5_open_array(struct hdf5 *hdf5, const char *source, struct hdf5_array *ret,
+                           struct dl_error *err)
+{
+    uint64_t at;
+    int r = hdf5_find(&hdf5->view, source, &at, err);
+
+    if (r == 0)
+        r = hdf5_array_open(&hdf5->view, at, source, ret, err);
+    if (r != -ENOTSUP && r != -ENOENT) /* of parts of compounds, and behind links of other kinds */
+        return r;
+    hdf5_array_close(ret, &hdf5->cache);
+    if ((r = hdf5_need_foreign(hdf5, err)) < 0)
+        return r;
+    return hdf5_foreign_open_array(hdf5->foreign, source, hdf5->cache.most / hdf5->n_fields, ret,
+                                   err);
+}
+
 static int hdf5_open_arrays(struct hdf5 *hdf5, struct dl_error *err)
 {
     int r = 0;
 
+    assert(hdf5->n_fields > 0); /* a file without datasets was refused */
     hdf5->arrays = calloc(hdf5->n_fields, sizeof *hdf5->arrays);
     if (!hdf5->arrays)
         return dl_error_set(err, ENOMEM, hdf5->path, "out of memory for its datasets");
     for (uint32_t i = 0; r == 0 && i < hdf5->n_fields; i++) {
         const char *source = hdf5->fields[i].source;
         struct hdf5_array *array = &hdf5->arrays[i];
-        uint64_t at;
-        if ((r = hdf5_find(&hdf5->view, source, &at, err)) < 0 ||
-            (r = hdf5_array_open(&hdf5->view, at, source, array, err)) < 0)
+        if ((r = hdf5_open_array(hdf5, source, array, err)) < 0)
             return r;
         if (array->dims[0] != hdf5->arrays[0].dims[0])
             return dl_error_set(err, EINVAL, hdf5->path,
@@ -224,6 +286,7 @@ int hdf5_open(const struct spec_dataset *spec, const char *place, const struct d
         return r;
     hdf5->view = (struct hdf5_view){
         .data = hdf5->source.data, .bytes = hdf5->source.bytes, .path = hdf5->path};
+    hdf5_skip_user_block(&hdf5->view);
     if ((r = hdf5_choose(hdf5, spec, err)) < 0 || (r = hdf5_open_arrays(hdf5, err)) < 0)
         return r;
     r = hdf5_describe(hdf5);

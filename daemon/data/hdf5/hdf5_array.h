@@ -41,6 +41,8 @@ struct hdf5_array {
     uint8_t fill[8]; /* one element, of what was never written */
     uint64_t row_bytes;
 
+    struct hdf5_foreign_array *foreign; /* owned; hdf5_foreign.h reads it, and what follows is of
+                                           no use; NULL: it does not */
     bool is_chunked;
     const uint8_t *whole;          /* in one piece; borrowed; NULL: nothing was written */
     uint64_t tree;                 /* of the chunks; HDF5_NONE: there are none */

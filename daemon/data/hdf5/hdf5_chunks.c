@@ -1,5 +1,6 @@
 /* The chunks of an array: where they are, what their filters made of them, and rows of them. */
 #include "daemon/data/hdf5/hdf5_array.h"
+#include "daemon/data/hdf5/hdf5_foreign.h"
 #include "daemon/data/unpack.h"
 
 #include <errno.h>
@@ -136,6 +137,8 @@ static void hdf5_cache_shrink(struct hdf5_cache *cache, const struct hdf5_chunk 
 
 void hdf5_array_close(struct hdf5_array *array, struct hdf5_cache *cache)
 {
+    if (array->foreign)
+        hdf5_foreign_close_array(array);
     for (size_t i = 0; i < array->n_chunks; i++)
         if (array->chunks[i].unpacked)
             hdf5_cache_drop(cache, &array->chunks[i]);
@@ -365,6 +368,8 @@ int hdf5_array_read(struct hdf5_array *array, struct hdf5_cache *cache, uint64_t
 
     if (array->row_bytes == 0)
         return 0;
+    if (array->foreign)
+        return hdf5_foreign_read(array, number, out, err);
     if (!array->is_chunked) {
         if (array->whole)
             memcpy(out, array->whole + number * array->row_bytes, array->row_bytes);

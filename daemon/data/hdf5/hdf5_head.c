@@ -19,6 +19,28 @@ struct hdf5_super {
     uint8_t bytes, offsets, lengths, base, end, root;
 };
 
+static bool hdf5_begins(const struct hdf5_view *view, uint64_t at)
+{
+    const uint8_t *first = hdf5_bytes(view, at, sizeof hdf5_signature);
+
+    return first && memcmp(first, hdf5_signature, sizeof hdf5_signature) == 0;
+}
+
+void hdf5_skip_user_block(struct hdf5_view *view)
+{
+    enum { BLOCK_MIN = 512 };
+    uint64_t at = 0;
+
+    while (!hdf5_begins(view, at)) {
+        at = at == 0 ? BLOCK_MIN : 2 * at;
+        if (at >= view->bytes)
+            return;
+    }
+    view->data += at;
+    view->bytes -= at;
+    view->base = at;
+}
+
 int hdf5_find_root(const struct hdf5_view *view, uint64_t *ret, struct dl_error *err)
 {
     static const struct hdf5_super versions[] = {{96, 13, 14, 24, 40, 64},
@@ -27,7 +49,7 @@ int hdf5_find_root(const struct hdf5_view *view, uint64_t *ret, struct dl_error 
                                                  {48, 9, 10, 12, 28, 36}};
     const uint8_t *first = hdf5_bytes(view, 0, sizeof hdf5_signature + 1);
 
-    if (!first || memcmp(first, hdf5_signature, sizeof hdf5_signature) != 0)
+    if (!first || !hdf5_begins(view, 0))
         return dl_error_set(err, EINVAL, view->path, "is not an HDF5 file");
     if (first[8] >= ARRAY_SIZE(versions))
         return dl_error_set(err, ENOTSUP, view->path,
@@ -36,17 +58,17 @@ int hdf5_find_root(const struct hdf5_view *view, uint64_t *ret, struct dl_error 
     if (!hdf5_bytes(view, 0, super->bytes))
         return hdf5_refuse(view, "it ends in its superblock", err);
     if (first[super->offsets] != ADDRESS || first[super->lengths] != ADDRESS ||
-        hdf5_number(first + super->base, ADDRESS) != 0)
+        hdf5_number(first + super->base, ADDRESS) != view->base)
         return dl_error_set(err, ENOTSUP, view->path,
-                            "has addresses of %u bytes, or addresses not counted from its "
-                            "beginning; copy it with h5repack",
+                            "has addresses of %u bytes, or addresses that are counted from "
+                            "elsewhere than its beginning; copy it with h5repack",
                             first[super->offsets]);
-    uint64_t end = hdf5_number(first + super->end, ADDRESS);
-    if (end > view->bytes)
+    uint64_t end = hdf5_number(first + super->end, ADDRESS), there = view->base + view->bytes;
+    if (end > there)
         return dl_error_set(
             err, EINVAL, view->path,
             "should have %llu bytes, but has %llu; it is truncated, or was not closed",
-            (unsigned long long)end, (unsigned long long)view->bytes);
+            (unsigned long long)end, (unsigned long long)there);
     *ret = hdf5_number(first + super->root, ADDRESS);
     return 0;
 }

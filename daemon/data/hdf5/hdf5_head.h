@@ -21,6 +21,7 @@ struct hdf5_view {
     const uint8_t *data; /* borrowed; the file */
     uint64_t bytes;
     const char *path;
+    uint64_t base; /* bytes of the file before these, which are somebody else's: MATLAB has some */
 };
 
 /* `n` bytes at `at` of the file; NULL: there are not so many. */
@@ -62,6 +63,9 @@ struct hdf5_message {
 /* For each message of an object; another result than 0 ends the walk and is returned. */
 typedef int (*hdf5_message_fn)(void *owner, const struct hdf5_message *message,
                                struct dl_error *err);
+
+/* Where the file begins for HDF5: `view` is of all of it, and then begins there. */
+void hdf5_skip_user_block(struct hdf5_view *view);
 
 /* The address of the root group's header. -EINVAL, -ENOTSUP with `err` naming the file. */
 int _nodiscard_ hdf5_find_root(const struct hdf5_view *view, uint64_t *ret, struct dl_error *err);
