@@ -82,11 +82,6 @@ static const struct {
     const char *dict;
     const char *message;
 } refusals[] = {
-    {DICT("'>f4'", "False", "(3, 4)"),
-     "is big-endian ('>f4'); convert it once: numpy.save(NEW, numpy.load(OLD).astype('<f4'))"},
-    {DICT("'<f4'", "True", "(3, 4)"),
-     "is in Fortran order, so its rows are not contiguous; convert it once: numpy.save(NEW, "
-     "numpy.ascontiguousarray(numpy.load(OLD)))"},
     {DICT("'<f4'", "False", "()"),
      "holds a single number without dimensions; the first dimension counts the samples"},
     {DICT("[('x', '<f4')]", "False", "(3,)"),
@@ -205,6 +200,63 @@ static void test_one_dimension_of_fortran(void **state)
 
     assert_int_equal(parse_dict(DICT("'<f4'", "True", "(3,)"), &header, &err), 0);
     assert_int_equal(header.ndim, 1);
+    assert_true(stored_is_plain(header.order));
+}
+
+/* Numbers of 1, 2, 4, 8 bytes and complex ones, in each order of dimensions and bytes: place i of
+ * the tensor has the bytes of number i, wherever the file has them. */
+static void test_orders(void **state)
+{
+    static const struct {
+        const char *descr;
+        uint32_t unit, units; /* bytes that are swapped together, and how often in an element */
+    } types[] = {{"i1", 1, 1}, {"u2", 2, 1}, {"f4", 4, 1},
+                 {"i8", 8, 1}, {"c8", 4, 2}, {"c16", 8, 2}};
+    static const uint64_t shape[] = {3, 2, 4};
+    enum { PLACES = 24, MOST = 16 };
+
+    (void)state;
+    for (size_t t = 0; t < ARRAY_SIZE(types) * 4; t++) {
+        bool swapped = t & 1, fortran = t & 2;
+        const uint32_t unit = types[t / 4].unit, element = unit * types[t / 4].units;
+        uint8_t plain[PLACES * MOST], file[PLACES * MOST], out[PLACES * MOST] = {0};
+        char dict[128];
+        struct array_header header;
+        struct dl_error err;
+        for (uint32_t i = 0; i < PLACES; i++) {
+            uint32_t at = fortran ? i / 8 + i / 4 % 2 * 3 + i % 4 * 6 : i;
+            for (uint32_t k = 0; k < element; k++) {
+                uint32_t there = swapped ? k / unit * unit + unit - 1 - k % unit : k;
+                plain[i * element + k] = file[at * element + there] = (uint8_t)(i * 17 + k * 5);
+            }
+        }
+        snprintf(dict, sizeof dict, "{'descr': '%c%s', 'fortran_order': %s, 'shape': (3, 2, 4), }",
+                 swapped ? '>' : '<', types[t / 4].descr, fortran ? "True" : "False");
+        assert_int_equal(parse_dict(dict, &header, &err), 0);
+        assert_int_equal(header.order.swapped, swapped && unit > 1);
+        assert_int_equal(header.order.fortran, fortran);
+        const struct stored stored = {file, header.dtype, 3, shape, header.order};
+        stored_copy(&stored, out);
+        assert_memory_equal(out, plain, PLACES * element);
+        struct source none = {0};
+        struct array array;
+        array_init(&array, &header, &none, file);
+        memset(out, 0, sizeof out);
+        assert_int_equal(array_read_rows(&array, (uint64_t[]){2, 0, 1, 3}, 4, out), 3);
+        assert_memory_equal(out, plain + 16 * element, 8 * element);
+        assert_memory_equal(out + 8 * element, plain, 16 * element);
+    }
+}
+
+/* Dimensions of nothing are not walked through. */
+static void test_orders_of_nothing(void **state)
+{
+    static const uint64_t shape[] = {2, UINT64_MAX / 4, 0};
+    const struct stored stored = {NULL, DL_DTYPE_UINT16, 3, shape, {true, true}};
+
+    (void)state;
+    stored_copy(&stored, NULL);
+    stored_copy_row(&stored, 1, NULL);
 }
 
 static void test_versions(void **state)
@@ -341,6 +393,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_dict_truncated),
     cmocka_unit_test(test_dict_mutated),
     cmocka_unit_test(test_one_dimension_of_fortran),
+    cmocka_unit_test(test_orders),
+    cmocka_unit_test(test_orders_of_nothing),
     cmocka_unit_test(test_versions),
     cmocka_unit_test(test_truncated),
     cmocka_unit_test(test_other_files),

@@ -18,6 +18,7 @@ void array_init(struct array *array, const struct array_header *header, struct s
         .count = header->shape[0],
         .dtype = header->dtype,
         .ndim = header->ndim - 1,
+        .order = header->order,
     };
     *source = (struct source){0};
     for (uint32_t i = 0; i < array->ndim; i++) {
@@ -94,8 +95,30 @@ static size_t array_read_large(const struct array *array, const uint64_t *indice
     return n;
 }
 
+static size_t array_read_stored(const struct array *array, const uint64_t *indices, size_t n,
+                                uint8_t *dst)
+{
+    uint64_t shape[TREE_DIMS + 1] = {array->count};
+    const struct stored stored = {.data = array->rows,
+                                  .dtype = array->dtype,
+                                  .ndim = array->ndim + 1,
+                                  .shape = shape,
+                                  .order = array->order};
+
+    memcpy(shape + 1, array->shape, array->ndim * sizeof *shape);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t index = array_load_index(indices, i);
+        if (index >= array->count)
+            return i;
+        stored_copy_row(&stored, index, dst + i * array->row_bytes);
+    }
+    return n;
+}
+
 size_t array_read_rows(const struct array *array, const uint64_t *indices, size_t n, void *dst)
 {
+    if (!stored_is_plain(array->order))
+        return array_read_stored(array, indices, n, dst);
     switch (array->row_bytes) {
 #define CASE(bytes) \
     case bytes:     \

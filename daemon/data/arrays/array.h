@@ -9,6 +9,7 @@
 #ifndef DL_DATA_ARRAY_H
 #define DL_DATA_ARRAY_H
 
+#include "daemon/data/arrays/stored.h"
 #include "daemon/data/source.h"
 
 struct array_header {
@@ -17,6 +18,7 @@ struct array_header {
     uint64_t shape[TREE_DIMS];
     uint64_t data_off;   /* bytes before the first row */
     uint64_t data_bytes; /* product of shape times element size */
+    struct stored_order order;
 };
 
 struct array {
@@ -27,6 +29,7 @@ struct array {
     uint32_t dtype;
     uint32_t ndim; /* of one row */
     uint64_t shape[TREE_DIMS];
+    struct stored_order order; /* what is not plain is brought into order when it is read */
 };
 
 /* Takes the content of `source` over and zeroes it. `rows` points into it. */
@@ -70,7 +73,7 @@ int _nodiscard_ idx_parse(const uint8_t *data, uint64_t len, const char *path,
 int _nodiscard_ idx_unpack(const uint8_t *data, uint64_t len, const char *path, struct array *ret,
                            struct dl_error *err);
 
-/* NumPy's .npy, versions 1 to 3, C order, little-endian numbers; used in place. */
+/* NumPy's .npy, versions 1 to 3; used in place. */
 int _nodiscard_ npy_open(const char *path, const struct data_env *env, struct array *ret,
                          struct dl_error *err);
 bool npy_is(const uint8_t *data, uint64_t len); /* by how it starts */

@@ -3,8 +3,8 @@
  *
  * The header is a Python dict literal: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }.
  * What is read here is that form alone, its three keys once each in any order and spacing; nothing
- * is evaluated. What NumPy could load but a mapped C-order table of numbers is not, is refused
- * with the command that converts it.
+ * is evaluated. What NumPy could load but is no table of numbers is refused with the command that
+ * converts it.
  */
 #include "daemon/data/arrays/array.h"
 
@@ -233,11 +233,6 @@ static int npy_parse_descr(const struct npy_text *text, const char *descr, uint3
                             "int64, uint8 to uint64, float16 to float64, complex64, complex128); "
                             "convert it with array.astype",
                             descr);
-    if (descr[0] == '>' && dtype_bytes(dtype) > 1)
-        return dl_error_set(text->err, EINVAL, text->path,
-                            "is big-endian ('%s'); convert it once: numpy.save(NEW, "
-                            "numpy.load(OLD).astype('<%s'))",
-                            descr, descr + 1);
     *ret = dtype;
     return 0;
 }
@@ -248,15 +243,6 @@ static int npy_check_rows(const struct npy_text *text, const struct npy_dict *di
         return dl_error_set(text->err, EINVAL, text->path,
                             "holds a single number without dimensions; the first dimension "
                             "counts the samples");
-    return 0;
-}
-
-static int npy_check_order(const struct npy_text *text, const struct npy_dict *dict)
-{
-    if (dict->fortran && dict->ndim > 1)
-        return dl_error_set(text->err, EINVAL, text->path,
-                            "is in Fortran order, so its rows are not contiguous; convert it "
-                            "once: numpy.save(NEW, numpy.ascontiguousarray(numpy.load(OLD)))");
     return 0;
 }
 
@@ -326,8 +312,10 @@ static int npy_parse_either(const uint8_t *data, uint64_t len, const char *path,
     text.end = text.at + text_len;
     if ((r = npy_take_dict(&text, &dict)) < 0 ||
         (r = npy_parse_descr(&text, dict.descr, &header.dtype)) < 0 ||
-        (rows && (r = npy_check_rows(&text, &dict)) < 0) || (r = npy_check_order(&text, &dict)) < 0)
+        (rows && (r = npy_check_rows(&text, &dict)) < 0))
         return r;
+    header.order.swapped = dict.descr[0] == '>' && dtype_bytes(header.dtype) > 1;
+    header.order.fortran = dict.fortran && dict.ndim > 1;
     header.ndim = dict.ndim;
     memcpy(header.shape, dict.shape, dict.ndim * sizeof *dict.shape);
     header.data_off = off + text_len;

@@ -105,6 +105,11 @@ static int tokens_check_npy(const struct spec_dataset *spec, const struct array_
         return dl_error_set(err, EINVAL, path,
                             "has the shape %s; tokens must be one row: save array.ravel()",
                             shape_text(header->ndim, header->shape, text));
+    if (header->order.swapped)
+        return dl_error_set(err, EINVAL, path,
+                            "is of big-endian tokens, which are not used in place; convert it "
+                            "once: numpy.save(NEW, numpy.load(OLD).astype('<%s'))",
+                            dtype_numpy(header->dtype));
     if (!spec_token_dtype(header->dtype))
         return dl_error_set(err, EINVAL, path,
                             "holds %s; tokens are uint16, uint32, int32 or int64: convert it with "

@@ -65,6 +65,28 @@ static int tar_fields_add_integer(const struct tar_field *f, const struct tar_op
     return sample_int(ret, f->key, value);
 }
 
+/* An array as a tensor has it: in place, or in order. */
+static int tar_fields_add_array(const char *key, const struct array_header *header,
+                                const uint8_t *data, struct sample *ret, struct dl_error *err)
+{
+    const struct stored stored = {.data = data,
+                                  .dtype = header->dtype,
+                                  .ndim = header->ndim,
+                                  .shape = header->shape,
+                                  .order = header->order};
+
+    if (!stored_is_plain(header->order)) {
+        uint8_t *ordered = malloc(max_u64(header->data_bytes, 1));
+        if (!ordered || arena_hold(ret->arena, free, ordered) < 0) {
+            free(ordered);
+            return dl_error_set(err, ENOMEM, "", "ran out of memory");
+        }
+        stored_copy(&stored, ordered);
+        data = ordered;
+    }
+    return sample_tensor(ret, key, header->dtype, header->ndim, header->shape, data);
+}
+
 static int tar_fields_add_npy(const struct tar_field *f, const struct tar_options *options,
                               const struct tar_randomness *randomness, struct sample *ret,
                               struct dl_error *err)
@@ -76,8 +98,8 @@ static int tar_fields_add_npy(const struct tar_field *f, const struct tar_option
     if ((r = npy_parse(f->data, f->size, f->path, &header, &why)) < 0 ||
         (r = array_header_fits(&header, f->size, f->path, &why)) < 0)
         return tar_field_error(f, -r, err, "cannot be read: it %s", why.message);
-    return sample_tensor(ret, f->key, header.dtype, header.ndim, header.shape,
-                         f->data + header.data_off);
+    r = tar_fields_add_array(f->key, &header, f->data + header.data_off, ret, &why);
+    return why.code ? tar_field_error(f, why.code, err, "%s", why.message) : r;
 }
 
 /* ---- several arrays ------------------------------------------------------------------------- */
@@ -137,7 +159,7 @@ static int tar_fields_add_npz_member(const struct npz_member *member, uint32_t d
     if ((r = npy_parse_value(data, member->bytes, "", &header, &why)) < 0 ||
         (r = array_header_fits(&header, member->bytes, "", &why)) < 0)
         return dl_error_set(err, -r, "", "cannot be read: its array %s %s", key, why.message);
-    return sample_tensor(ret, key, header.dtype, header.ndim, header.shape, data + header.data_off);
+    return tar_fields_add_array(key, &header, data + header.data_off, ret, err);
 }
 
 /* A mapping of its arrays' names to arrays. */
