@@ -20,10 +20,11 @@ import multiprocessing
 import os
 import sys
 
+import strangers_media
 import strangers_tables
 
 # By suffix: what reads it here, and elsewhere.
-READERS = {**strangers_tables.READERS}
+READERS = {**strangers_tables.READERS, **strangers_media.READERS}
 
 PATIENCE = 60  # seconds for a file
 WIDTH = 300    # characters of a line
