@@ -293,8 +293,19 @@ def with_previous():
     return behaviors("merged_with_previous")
 
 
+def truncated(make, most, **keys):
+    def made():
+        tokenizer = make()
+        tokenizer.enable_truncation(most, **keys)
+        return tokenizer
+    made.__name__ = f"{make.__name__}_{most}"
+    return made
+
+
 FILES = [gpt2, roberta, llama3, qwen, deepseek, o200k, clip, llama2, metaspace_first, metaspace_whole,
-         prefixed, bert_uncased, bert_cased, word_level, contiguous, with_next, with_previous]
+         prefixed, bert_uncased, bert_cased, word_level, contiguous, with_next, with_previous,
+         truncated(bert_cased, 3), truncated(bert_uncased, 9, stride=2), truncated(roberta, 20),
+         truncated(llama3, 7, strategy="only_first"), truncated(gpt2, 1), truncated(llama2, 12)]
 
 # ---- comparing ----------------------------------------------------------------------------------
 

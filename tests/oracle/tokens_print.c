@@ -11,7 +11,8 @@
 
 static void print_ids(struct hf_tokenizer *tokenizer, const uint8_t *text, uint32_t n)
 {
-    const struct tokenizer_text whole = {.text = text, .n = n, .specials = true};
+    const struct tokenizer_text whole = {
+        .text = text, .n = n, .specials = true, .most = tokenizer_truncation(tokenizer)};
     const uint32_t *ids;
     size_t count;
     int r = tokenizer_encode(tokenizer, &whole, &ids, &count);

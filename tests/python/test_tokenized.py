@@ -128,6 +128,10 @@ class Texts(unittest.TestCase):
         self.data.select_columns(["text"]).save_to_disk(self.path("saved"))
         self.tokenizer.enable_truncation(9)
         self.check(kind="arrow", paths=self.path("saved"), max_length=9)
+        self.keys["model"] = self.path("cut.json")  # the file itself says so
+        self.tokenizer.save(self.keys["model"])
+        self.check(kind="arrow", paths=self.path("saved"))
+        self.check(kind="arrow", paths=self.path("saved"), max_length=100)
 
     def test_batches_of_tokens(self):
         """Every token comes once, in batches that are full."""

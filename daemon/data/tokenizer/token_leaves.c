@@ -121,9 +121,14 @@ static int token_leaves_open_file(struct token_leaves *leaves, const struct spec
 {
     if (leaves->kind == TOKENIZER_SENTENCEPIECE)
         return text_model_open(spec, place, env, &leaves->pieces, err);
-    if (leaves->kind == TOKENIZER_HUGGINGFACE)
-        return tokenizer_open(spec->model, place, env, &leaves->tokenizer, err);
-    return 0;
+    if (leaves->kind != TOKENIZER_HUGGINGFACE)
+        return 0;
+    int r = tokenizer_open(spec->model, place, env, &leaves->tokenizer, err);
+    uint32_t most = r == 0 ? tokenizer_truncation(leaves->tokenizer) : 0;
+    /* Templates of chats are written for transformers, which does not heed it. */
+    if (most > 0 && leaves->chat == CHAT_NONE)
+        leaves->most = leaves->most ? min_u64(leaves->most, most) : most;
+    return r;
 }
 
 int token_leaves_open(const struct spec_dataset *spec, const char *place,

@@ -21,6 +21,7 @@ struct hf_tokenizer {
     struct added added;
     struct post post;
     struct word_cache cache;
+    uint32_t truncation;    /* tokens of a text; 0: all */
     struct growing_ids ids; /* of the last text */
     size_t enough;          /* of ids, before the special ones; the rest is not looked at */
 };
@@ -159,7 +160,56 @@ uint32_t tokenizer_specials(const struct hf_tokenizer *tokenizer)
     return tokenizer->post.n_before + tokenizer->post.n_behind;
 }
 
+uint32_t tokenizer_truncation(const struct hf_tokenizer *tokenizer)
+{
+    return tokenizer->truncation;
+}
+
 /* ---- reading -------------------------------------------------------------------------------- */
+
+static int tokenizer_check_truncation(const struct file_node *truncation)
+{
+    const struct file_node direction = file_member(truncation, "direction");
+    const struct file_node strategy = file_member(truncation, "strategy");
+    const char *text;
+    size_t n;
+    int r;
+
+    if (!json_is_object(truncation->value))
+        return file_refuse(truncation, "is not an object");
+    if ((r = file_text(&direction, &text, &n)) < 0)
+        return r;
+    if (text && strcmp(text, "Right") != 0)
+        return file_unsupported(&direction, "it cuts texts at their end, by \"Right\"");
+    if ((r = file_text(&strategy, &text, &n)) < 0)
+        return r;
+    if (text && strcmp(text, "LongestFirst") != 0 && strcmp(text, "OnlyFirst") != 0)
+        return file_unsupported(&strategy, "it cuts the only text, by \"LongestFirst\"");
+    return 0;
+}
+
+/* After the post-processor: its tokens count. What is cut off overlaps by the stride, and is not
+ * used; but the library refuses one that is too large. */
+static int tokenizer_read_truncation(const struct file_node *truncation,
+                                     struct hf_tokenizer *tokenizer)
+{
+    const struct file_node most = file_member(truncation, "max_length");
+    const struct file_node stride = file_member(truncation, "stride");
+    uint32_t specials = tokenizer_specials(tokenizer), overlap;
+    int r;
+
+    if (!truncation->value)
+        return 0;
+    if ((r = tokenizer_check_truncation(truncation)) < 0 ||
+        (r = file_need_uint(&most, &tokenizer->truncation)) < 0 ||
+        (r = file_uint(&stride, 0, &overlap)) < 0)
+        return r;
+    if (tokenizer->truncation <= specials)
+        return file_refuse(&most, "leaves no room for a text beside %u special tokens", specials);
+    if (overlap >= tokenizer->truncation - specials)
+        return file_refuse(&stride, "is not below max_length without special tokens");
+    return 0;
+}
 
 static int tokenizer_read_parts(const struct file_node *file, struct hf_tokenizer *tokenizer)
 {
@@ -172,8 +222,6 @@ static int tokenizer_read_parts(const struct file_node *file, struct hf_tokenize
     const struct file_node post = file_member(file, "post_processor");
     int r;
 
-    if (truncation.value)
-        return file_unsupported(&truncation, "set it to null, and dataset.max_length in the spec");
     if (padding.value)
         return file_unsupported(&padding, "set it to null, and collate: {kind: pad} in the spec");
     if (!json_is_object(model.value))
@@ -185,7 +233,8 @@ static int tokenizer_read_parts(const struct file_node *file, struct hf_tokenize
         (r = added_read(&added, &tokenizer->model.vocab, &tokenizer->normalizer,
                         &tokenizer->added)) < 0)
         return r;
-    return post_read(&post, &tokenizer->post);
+    r = post_read(&post, &tokenizer->post);
+    return r < 0 ? r : tokenizer_read_truncation(&truncation, tokenizer);
 }
 
 int tokenizer_read(const void *json, size_t n, const char *path, struct hf_tokenizer **ret,

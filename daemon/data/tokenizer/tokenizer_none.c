@@ -46,6 +46,11 @@ uint32_t tokenizer_specials(const struct hf_tokenizer *tokenizer)
     return 0;
 }
 
+uint32_t tokenizer_truncation(const struct hf_tokenizer *tokenizer)
+{
+    return 0;
+}
+
 int tokenizer_encode(struct hf_tokenizer *tokenizer, const struct tokenizer_text *text,
                      const uint32_t **ret, size_t *ret_n)
 {
