@@ -184,6 +184,21 @@ def lmdb(case, name):
     return str(folder)
 
 
+def check_libhdf5():
+    for name in ("libhdf5_serial.so.310", "libhdf5_serial.so.103"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise unittest.SkipTest("libhdf5 is not installed (Debian: libhdf5-103-1)")
+
+
+def foreign(case):
+    """What libhdf5 reads."""
+    check_libhdf5()
+    return write(case, "foreign.h5", HDF5.with_name("foreign").read_bytes())
+
+
 def check_libsndfile():
     try:
         ctypes.CDLL("libsndfile.so.1")
@@ -473,6 +488,8 @@ DATASETS = [
         "path": write(case, "root.h5", HDF5.read_bytes()), "cache": 100}),
     ("hdf5_of_groups", "hdf5", lambda case: {
         "path": write(case, "groups.h5", HDF5.read_bytes()), "fields": {"picture": "image", "y": "g/x"}}),
+    ("hdf5_by_libhdf5", "hdf5", lambda case: {
+        "path": foreign(case), "fields": {"x": "g/table/at", "y": "chunked", "z": "big"}}),
     ("tar_of_sounds", "tar", lambda case: {
         "shards": sound_shard(case, "sounds.tar"), "index": "auto", "audio": ["flac", "wav"],
         "fields": {"speech": "flac;wav", "label": "cls"}, "sample_rate": 8000, "frames": 300}),

@@ -343,19 +343,25 @@ static int hdf5_foreign_take_type(struct hdf5_array *array, const char *part, st
         "does not hold integers, floats or bools; choose others with dataset.fields", err);
 }
 
-/* A filter of `how` that this libhdf5 does not have; 0: it has all. */
+/* A filter of `how` that this libhdf5 does not have; 0: it has all. It would load a module for one
+ * that it does not know, but the file is not to say which: for others of the process it still may.
+ */
 static int hdf5_foreign_lacks(const struct hdf5_library *l, hdf5_id how)
 {
-    int n = l->Pget_nfilters(how);
+    int n = l->Pget_nfilters(how), lacks = 0;
+    unsigned modules = 0;
 
-    for (int i = 0; i < n; i++) {
+    if (l->PLget_loading_state(&modules) >= 0)
+        (void)l->PLset_loading_state(0);
+    for (int i = 0; lacks == 0 && i < n; i++) {
         unsigned flags, config;
         size_t none = 0;
         int id = l->Pget_filter2(how, (unsigned)i, &flags, &none, NULL, 0, NULL, &config);
         if (l->Zfilter_avail(id) <= 0)
-            return id;
+            lacks = id;
     }
-    return 0;
+    (void)l->PLset_loading_state(modules);
+    return lacks;
 }
 
 /* What it stands on: nothing but the file, and filters that are there. */

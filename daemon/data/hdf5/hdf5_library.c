@@ -12,14 +12,12 @@
 /* Set once; the same whichever thread does it. */
 static struct hdf5_library hdf5_library;
 
-/* It reads what it is given, and nothing else: no module that it would load by a filter's number.
- */
 static bool hdf5_library_set_up(const struct hdf5_library *library)
 {
     uint64_t is_threadsafe = 0; /* it writes one byte, or four */
 
     return library->open() >= 0 && library->is_library_threadsafe(&is_threadsafe) >= 0 &&
-           is_threadsafe != 0 && library->PLset_loading_state(0) >= 0;
+           is_threadsafe != 0;
 }
 
 const struct hdf5_library *hdf5_library_find(void)

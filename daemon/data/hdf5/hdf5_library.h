@@ -69,6 +69,7 @@ typedef int (*hdf5_outside_fn)(const char *parent, const char *group, const char
        hdf5_id access))                                                                          \
     X(int, Oclose, (hdf5_id id))                                                                 \
     X(hdf5_id, Oopen, (hdf5_id id, const char *name, hdf5_id access))                            \
+    X(int, PLget_loading_state, (unsigned *ret))                                                 \
     X(int, PLset_loading_state, (unsigned plugins))                                              \
     X(int, Pclose, (hdf5_id id))                                                                 \
     X(hdf5_id, Pcreate, (hdf5_id kind))                                                          \
