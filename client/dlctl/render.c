@@ -31,10 +31,9 @@ static bool render_put_unit(FILE *file, const char *key, const struct value *v)
         const char *tail;
         void (*format)(double, char *, size_t);
     } units[] = {
-        {"bytes_per_s", format_bytes},
-        {"_per_s", format_count},
-        {"bytes", format_bytes},
-        {"_s", format_seconds},
+        {"bytes_per_s", format_bytes}, {"_per_s", format_count},    {"bytes", format_bytes},
+        {"_s", format_seconds},        {"padding", format_percent}, {"fill", format_percent},
+        {"share", format_percent},     {"wanted", format_percent},
     };
     char text[UNITS_MAX];
     double d = render_as_double(v);
@@ -46,11 +45,7 @@ static bool render_put_unit(FILE *file, const char *key, const struct value *v)
         fputs(text, file);
         return true;
     }
-    if (!render_ends_in(key, "padding") && !render_ends_in(key, "fill") &&
-        !render_ends_in(key, "share") && !render_ends_in(key, "wanted"))
-        return false;
-    fprintf(file, "%.2f%%", 100 * d);
-    return true;
+    return false;
 }
 
 /*

@@ -40,7 +40,10 @@ static const struct shape {
     {"quarantine",
      {.keys = "loader sample done seen rank worker world dataset", .below = "message"}},
     {"lately", {.keys = "loader uid rank wait_share ten_minutes waited_s read_s age_s world job"}},
-    {"slowest", {.keys = "loader uid sample took_s name epoch together seen", .below = "why_not"}},
+    {"slowest",
+     {.keys = "loader uid sample took_s name epoch together seen",
+      .below = "why_not",
+      .below_once = true}},
     {"times", {.keys = "loader uid stage rank mean_s python_s half_s p99_s batches total_s"}},
 };
 
@@ -207,6 +210,48 @@ static bool shape_is_idle(const struct value *row)
     return false;
 }
 
+static bool shape_says_same(const struct value *a, const struct value *b, const char *key)
+{
+    const struct value *one = value_get(a, key), *other = value_get(b, key);
+
+    return one && other ? value_equal(one, other) : !one && !other;
+}
+
+/* Of `times`: a rank's rows say the same as those of all ranks where it is the only one. */
+static bool shape_is_only_rank(const struct value *rows, const struct value *row)
+{
+    const struct value *rank = value_get(row, "rank");
+
+    for (uint32_t i = 0; i < rows->count; i++) {
+        const struct value *other = value_get(&rows->items[i], "rank");
+
+        if (shape_says_same(row, &rows->items[i], "loader") &&
+            shape_says_same(row, &rows->items[i], "uid") && other && other->type != VALUE_NULL &&
+            !value_equal(rank, other))
+            return false;
+    }
+    return true;
+}
+
+static void shape_drop_only_rank(struct value *rows)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < rows->count; i++) {
+        const struct value *rank = value_get(&rows->items[i], "rank");
+
+        if (rank && rank->type != VALUE_NULL && shape_is_only_rank(rows, &rows->items[i]))
+            continue;
+        /* Those that are left out stand behind the others: they are still looked at. */
+        struct value row = rows->items[n];
+        rows->items[n++] = rows->items[i];
+        if (n <= i)
+            rows->items[i] = row;
+    }
+    while (rows->count > n)
+        value_deinit(&rows->items[--rows->count]);
+}
+
 /* What goes on comes first; else rows stay as they are. */
 static int shape_put_idle_last(struct value *rows)
 {
@@ -249,6 +294,8 @@ int shape_view(const char *name, struct value *view, struct table_style *ret_sty
             rows = &view->items[i];
     if (rows->type != VALUE_ARRAY)
         return 0;
+    if (strcmp(name, "times") == 0)
+        shape_drop_only_rank(rows);
     shape_drop_only_user(rows);
     r = shape_put_idle_last(rows);
     for (size_t c = 0; c < ARRAY_SIZE(CHANGES); c++)

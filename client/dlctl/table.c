@@ -205,13 +205,22 @@ static void table_print_line(FILE *file, const struct table *t, uint32_t r, int 
     fputc('\n', file);
 }
 
+static bool table_says_it_again(const struct table *t, uint32_t r, uint32_t c)
+{
+    const char *text = t->cells[(uint64_t)r * t->n_columns + c];
+
+    return t->style->below_once && r < t->rows->count &&
+           strcmp(text, t->cells[(r + UINT64_C(1)) * t->n_columns + c]) == 0;
+}
+
 static void table_print_below(FILE *file, const struct table *t, uint32_t r, int indent)
 {
     for (uint32_t c = 0; c < t->n_columns; c++) {
         const char *text = t->cells[(uint64_t)r * t->n_columns + c];
         size_t at = (size_t)indent + TABLE_INDENT;
 
-        if (!table_is_below(t, &t->columns[c]) || strcmp(text, "-") == 0)
+        if (!table_is_below(t, &t->columns[c]) || strcmp(text, "-") == 0 ||
+            table_says_it_again(t, r, c))
             continue;
         fprintf(file, "%*s", (int)at, "");
         text_wrap(file, text, at, at, t->style->width);

@@ -14,6 +14,7 @@ struct table_style {
                           width has no others; NULL: all, as they stand */
     const char *never; /* keys that are for programs alone; NULL: none */
     const char *below; /* the key of a text that stands below its row, where there is a width */
+    bool below_once;   /* rows that follow each other with the same text have it below the last */
     size_t width;      /* 0: as wide as it takes, all of a row on one line */
 };
 

@@ -81,14 +81,6 @@ void format_bytes(double bytes, char *buf, size_t size)
     snprintf(buf, size, "%.1f %s", bytes, UNITS[unit]);
 }
 
-void format_seconds(double seconds, char *buf, size_t size)
-{
-    double s = fabs(seconds);
-    int decimals = s == 0 ? 0 : s >= 100 ? 0 : s >= 1 ? 1 : s >= 0.01 ? 3 : 6;
-
-    snprintf(buf, size, "%.*f s", decimals, seconds);
-}
-
 void format_count(double n, char *buf, size_t size)
 {
     static const char UNITS[] = "kMGTPE";

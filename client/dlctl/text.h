@@ -3,6 +3,7 @@
 #define DLCTL_TEXT_H
 
 #include "proto/common/base.h"
+#include "proto/common/figures.h"
 
 #include <stdio.h>
 
@@ -23,11 +24,8 @@ void text_wrap(FILE *file, const char *text, size_t at, size_t indent, size_t wi
 /* As fputs(), with control characters as '?': for text of other processes. */
 void text_put(FILE *file, const char *text);
 
-/* Numbers: each writes at most `size` bytes with the final NUL. Pure. */
-enum { UNITS_MAX = 32 }; /* enough for any of these */
-
-void format_bytes(double bytes, char *buf, size_t size);     /* "512 B", "1.5 KiB", "3.0 GiB" */
-void format_seconds(double seconds, char *buf, size_t size); /* "120 s", "3.2 s", "0.000430 s" */
-void format_count(double n, char *buf, size_t size); /* "0", "9.5", "812", "45.2k", "1.3M" */
+/* Numbers: each writes at most `size` bytes with the final NUL, UNITS_MAX at the most. Pure. */
+void format_bytes(double bytes, char *buf, size_t size); /* "512 B", "1.5 KiB", "3.0 GiB" */
+void format_count(double n, char *buf, size_t size);     /* "0", "9.5", "812", "45.2k", "1.3M" */
 
 #endif

@@ -1,5 +1,7 @@
 #include "proto/shared/verdict.h"
 
+#include "proto/common/figures.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -113,17 +115,16 @@ static uint32_t verdict_slow_worker(const struct verdict_case *c, const struct w
 static void verdict_say_waits(const struct verdict *v, const struct verdict_rank *worst,
                               size_t ranks, char *text, size_t len)
 {
-    double s = (double)v->lost_ns / 1e9;
-    char seconds[32];
+    char lost[UNITS_MAX];
 
-    (void)snprintf(seconds, sizeof seconds, s < 0.1 ? "%.2g" : "%.1f", s);
+    format_seconds((double)v->lost_ns / 1e9, lost, sizeof lost);
     if (ranks > 1)
         (void)snprintf(text, len,
-                       "trainers waited %s s for batches, rank %" PRIu64 " for %u %% of "
+                       "trainers waited %s for batches, rank %" PRIu64 " for %u %% of "
                        "its time",
-                       seconds, worst->rank, verdict_waits(worst));
+                       lost, worst->rank, verdict_waits(worst));
     else
-        (void)snprintf(text, len, "the trainer waited %s s for batches, %u %% of its time", seconds,
+        (void)snprintf(text, len, "the trainer waited %s for batches, %u %% of its time", lost,
                        verdict_waits(worst));
 }
 
@@ -140,7 +141,8 @@ static void verdict_blame_nothing_done(const struct verdict_case *c, const struc
                                        const char *waited, struct verdict *v)
 {
     uint64_t between = c->ns[STAGE_QUEUED] + c->ns[STAGE_HANDOVER];
-    double us = 1e-3 / (double)max_u64(c->batches, 1);
+    double each = 1e-9 / (double)max_u64(c->batches, 1);
+    char made[UNITS_MAX], way[UNITS_MAX];
 
     if (c->ns[STAGE_READY] > work->busy_ns && c->ns[STAGE_READY] > between) {
         v->stage = STAGE_READY;
@@ -151,11 +153,13 @@ static void verdict_blame_nothing_done(const struct verdict_case *c, const struc
         verdict_advise(v, "more workers.prefetch, or in_order: false, lets others pass");
     } else {
         v->stage = STAGE_HANDOVER;
+        format_seconds((double)work->busy_ns * each, made, sizeof made);
+        format_seconds((double)between * each, way, sizeof way);
         (void)snprintf(
             v->text, sizeof v->text,
-            "loader-bound: %s; workers are busy for %u %% of the time: a batch takes %.0f us "
-            "to make, and %.0f us on its way",
-            waited, work->busy, (double)work->busy_ns * us, (double)between * us);
+            "loader-bound: %s; workers are busy for %u %% of the time: a batch takes %s to "
+            "make, and %s on its way",
+            waited, work->busy, made, way);
         verdict_advise(v, "larger batches or more workers.prefetch help");
     }
 }
@@ -276,6 +280,7 @@ void verdict_find(const struct verdict_case *c, struct verdict *ret)
 {
     const struct verdict_rank *worst;
     struct work work = verdict_sum_up(c);
+    char waited[UNITS_MAX];
 
     *ret = (struct verdict){.worker = VERDICT_NO_WORKER};
     if (c->n_ranks == 0) {
@@ -299,10 +304,11 @@ void verdict_find(const struct verdict_case *c, struct verdict *ret)
         verdict_blame_nobody(&work, ret);
     } else if (verdict_straggles(c, worst)) {
         ret->kind = VERDICT_RANK;
+        format_seconds((double)worst->waited_ns / 1e9, waited, sizeof waited);
         (void)snprintf(ret->text, sizeof ret->text,
-                       "straggling: rank %" PRIu64 " waits for batches for %u %% of its time (%.1f "
-                       "s), and most others hardly do",
-                       worst->rank, verdict_waits(worst), (double)worst->waited_ns / 1e9);
+                       "straggling: rank %" PRIu64 " waits for batches for %u %% of its time (%s), "
+                       "and most others hardly do",
+                       worst->rank, verdict_waits(worst), waited);
         verdict_advise(ret, "check its machine, and its share of the data");
     } else {
         verdict_blame_loader(c, &work, worst, ret);

@@ -52,7 +52,7 @@ class Log:
         second.stop()
         self.told(second, "leaving", "left")
         for daemon in first, third:
-            self.told(daemon, "node b has left: it has left", "round 2 is open: b has left",
+            self.told(daemon, "node b has left", "round 2 is open: b has left",
                       "changed: round 1 of rendezvous run is over because b has left; .*",
                       "round 2 is complete: this is node . of 2, with ranks . to . of 4")
         third.kill()
@@ -84,7 +84,7 @@ class Log:
             wait_until(lambda: self.lines(first).count("node b has joined, and waits for a place") == again + 1,
                        "the node")
             second.stop()
-            wait_until(lambda: self.lines(first).count("node b has left: it has left") == again + 1,
+            wait_until(lambda: self.lines(first).count("node b has left") == again + 1,
                        "its end")
         third = self.node("c", 1, 1, kept=False)
         self.told(first, "node c has joined, and waits for a place")

@@ -203,7 +203,7 @@ class Mixtures(TestCase):
         head, *lines = dlctl("mixtures", daemon=self.running).stdout.splitlines()
         cells = [dict(zip(re.split("  +", head.strip()), re.split("  +", line.strip()))) for line in lines]
         self.assertEqual([(row["WANTED"], row["SHARE"], row["SAMPLES"]) for row in cells],
-                         [("75.00%", "75.00%", "30"), ("25.00%", "25.00%", "10")])
+                         [("75 %", "75 %", "30"), ("25 %", "25 %", "10")])
         self.assertNotIn("TOKENS", head)
         ranks = dlctl("top", "--count", "1", daemon=self.running).stdout.split(" RANK ")[-1].splitlines()
         self.assertIn("MIX", ranks[0])

@@ -113,7 +113,7 @@ class Verdicts(TestCase):
         said, = dlctl_json("status", daemon=daemon)["verdicts"]
         self.assertEqual(said["loader"], "judged")
         self.assertRegex(said["verdict"], r"^idle; at the end of the last epoch it was loader-bound: the "
-                                          r"trainer waited \d+\.\d s for batches, \d+ % of its time; " + BUSY)
+                                          r"trainer waited [\d.]+ m?s for batches, \d+ % of its time; " + BUSY)
         self.assertIn("  judged\n    idle; at the end", dlctl("status", daemon=daemon).stdout)
         rows = {row["stage"]: row for row in dlctl_json("times", daemon=daemon)}
         self.assertEqual(list(rows), STAGES)
@@ -183,7 +183,7 @@ class Verdicts(TestCase):
         time.sleep(0.5)
         batches[1][0].release(int(0.4e9))
         self.assertRegex(self.verdict(clients[1]),
-                         r"^straggling: rank 1 waits for batches for \d+ % of its time \(0\.4 "
+                         r"^straggling: rank 1 waits for batches for \d+ % of its time \([\d.]+ m"
                          r"s\), and most others hardly do; check its machine, ")
         epochs = {row["rank"]: row for row in clients[0].query("epochs")}
         self.assertEqual([epochs[rank]["waited_s"] for rank in (0, 1)], [0, 0.4])

@@ -51,7 +51,7 @@ static const struct row rows[] = {
      4,
      0,
      6,
-     "a perfect loader would make this trainer 2.50 times as fast: 20.0 ms a step instead of 50.0 "
+     "a perfect loader would make this trainer 2.50 times as fast: 20 ms a step instead of 50 "
      "ms",
      {WATCHED,
       BURST_OF_FOUR,
@@ -216,7 +216,7 @@ static const struct row rows[] = {
      4,
      0,
      4,
-     "this trainer > 20 times as fast: 1.0 ms a step instead of 50.0 ms",
+     "this trainer > 20 times as fast: 1.0 ms a step instead of 50 ms",
      {WATCHED,
       {1, 0, HEADSPACE_HOLD, 1, 0},
       {1, 0, HEADSPACE_BURST, 1, 4, .full = true},
@@ -230,7 +230,7 @@ static const struct row rows[] = {
      4,
      0,
      4,
-     "no faster: 50.0 ms a step, and 50.0 ms now",
+     "no faster: 50 ms a step, and 50 ms now",
      {WATCHED,
       {1, 0, HEADSPACE_HOLD, 4, 1},
       {1, 0, HEADSPACE_BURST, 4, 1, .full = true},

@@ -119,7 +119,7 @@ static void test_tokens(void **state)
 
         outcome.tally.padded = 12000;
         assert_says(report(verb, false, &outcome),
-                    "tokens    9000, 4500 tokens/s, 25.00% of 12000 padded\n");
+                    "tokens    9000, 4500 tokens/s, 25 % of 12000 padded\n");
         assert_says(report(verb, true, &outcome),
                     "\"tokens\":9000,\"padded\":12000,\"padding\":0.25,\"tokens_per_s\":4500.0");
         outcome.tally.padded = 0;

@@ -96,7 +96,7 @@ static void test_table(void **state)
     put_string(row, "state", "closing");
     assert_rendered(&rows, "loaders",
                     "NAME     WORKER COUNT     USED     AGE  STATE\n"
-                    "fashion             2  1.5 KiB  12.3 s  open\n"
+                    "fashion             2  1.5 KiB    12 s  open\n"
                     "x                 128        -  1234 s  closing\n");
 }
 
@@ -258,7 +258,7 @@ static void test_map(void **state)
     assert_rendered(&map, "status",
                     "version: 0.1.0\n"
                     "pid: -1\n"
-                    "uptime: 0.500 s\n"
+                    "uptime: 500 ms\n"
                     "batches/s: 1234\n"
                     "read/s: 3.0 MiB\n"
                     "bytes: 10 B\n"
@@ -354,16 +354,6 @@ static void test_bytes(void **state)
     assert_format(format_bytes, -2048, "-2.0 KiB");
 }
 
-static void test_seconds(void **state)
-{
-    assert_format(format_seconds, 0, "0 s");
-    assert_format(format_seconds, 0.00043, "0.000430 s");
-    assert_format(format_seconds, 0.0123, "0.012 s");
-    assert_format(format_seconds, 0.5, "0.500 s");
-    assert_format(format_seconds, 3.21, "3.2 s");
-    assert_format(format_seconds, 86400, "86400 s");
-}
-
 static void test_count(void **state)
 {
     assert_format(format_count, 0, "0");
@@ -422,12 +412,12 @@ static void test_progress_line(void **state)
     char line[256];
 
     progress_line(&tally, 100, 2.0, 200, line, sizeof line);
-    assert_string_equal(line, " 50% [####################....................] 50/100  "
-                              "25 batches/s  6400 samples/s  20 MB/s  wait 25%  left 2.0 s");
+    assert_string_equal(line, " 50 % [####################....................] 50/100  "
+                              "25 batches/s  6400 samples/s  20 MB/s  wait 25 %  left 2.0 s");
     progress_line(&tally, 50, 2.0, 200, line, sizeof line);
-    assert_non_null(strstr(line, "100% [########################################] 50/50 "));
+    assert_non_null(strstr(line, "100 % [########################################] 50/50 "));
     progress_line(&tally, PROGRESS_UNKNOWN, 2.0, 200, line, sizeof line);
-    assert_string_equal(line, "50  25 batches/s  6400 samples/s  20 MB/s  wait 25%");
+    assert_string_equal(line, "50  25 batches/s  6400 samples/s  20 MB/s  wait 25 %");
 }
 
 /* Any width: never wider, never out of the buffer. */
@@ -437,12 +427,12 @@ static void test_count_line(void **state)
 
     progress_count_line("lengths", 500, 2000, 0.5, 80, line, sizeof line);
     assert_string_equal(line,
-                        " 25% [########...........................] 500/2000 lengths  1000/s  "
+                        " 25 % [########...........................] 500/2000 lengths  1000/s  "
                         "left 1.5 s");
     progress_count_line("images found", 700, PROGRESS_UNKNOWN, 2, 80, line, sizeof line);
     assert_string_equal(line, "700 images found  350/s");
     progress_count_line("lengths", 0, 0, 0, 80, line, sizeof line);
-    assert_non_null(strstr(line, "100% [####"));
+    assert_non_null(strstr(line, "100 % [####"));
     for (int columns = 0; columns < 80; columns++) {
         progress_count_line("lengths", 2000, 2000, 1e-9, columns, line, sizeof line);
         assert_true(strlen(line) <= (size_t)columns);
@@ -476,7 +466,7 @@ static void test_progress_in_a_log(void **state)
     assert_true(later);
     rewind(log);
     assert_non_null(fgets(line, sizeof line, log));
-    assert_memory_equal(line, "dlctl: 100% [####", 17);
+    assert_memory_equal(line, "dlctl: 100 % [####", 18);
     assert_non_null(strstr(line, "10/10 lengths  "));
     assert_int_equal(line[strlen(line) - 1], '\n');
     assert_null(fgets(line, sizeof line, log));
@@ -543,7 +533,7 @@ static void test_epochs_with_tokens(void **state)
     assert_shaped(&view, "epochs",
                   "LOADER  LEFTOVER  TOKENS/S  STEP  PADDING\n"
                   "a              -         -     5        -\n"
-                  "b              7      37.5     5   25.00%\n"
+                  "b              7      37.5     5     25 %\n"
                   "c              7         0     5        -\n");
 }
 
@@ -629,9 +619,83 @@ static void test_lately(void **state)
     add_lately(&view, "waits", (const double[]){1e12, 0}, 2); /* nobody means that */
     assert_shaped(&view, "lately",
                   "LOADER  RANK   READ  WAITED  WAIT SHARE  TEN MINUTES\n"
-                  "a          -  200 s  50.0 s           -  \u2581\u2584\u2588\n"
-                  "a          3  200 s  50.0 s      25.00%  \u2581 \u2584\u2588\n"
-                  "a          3  200 s  50.0 s      25.00%  \u2588\u2581\n");
+                  "a          -  200 s    50 s           -  \u2581\u2584\u2588\n"
+                  "a          3  200 s    50 s        25 %  \u2581 \u2584\u2588\n"
+                  "a          3  200 s    50 s        25 %  \u2588\u2581\n");
+}
+
+static void add_time(struct value *view, const char *loader, int uid, int rank, int batches)
+{
+    struct value *row = container(view, NULL, VALUE_MAP);
+
+    put_string(row, "loader", loader);
+    if (uid >= 0) /* it is not in every view */
+        put_int(row, "uid", uid);
+    put_string(row, "stage", "fetch");
+    if (rank >= 0)
+        put_int(row, "rank", rank);
+    else
+        child(row, "rank");
+    put_int(row, "batches", batches);
+}
+
+/* A loader's only rank says what all of it does; another user's loader of the name is another. */
+static void test_times_of_one_rank(void **state)
+{
+    struct value view = {.type = VALUE_ARRAY};
+
+    add_time(&view, "a", 7, -1, 5);
+    add_time(&view, "a", 7, 3, 5);
+    add_time(&view, "b", 7, -1, 6);
+    add_time(&view, "b", 7, 0, 2);
+    add_time(&view, "b", 7, 1, 4);
+    add_time(&view, "a", 8, -1, 9);
+    add_time(&view, "a", 8, 1, 9);
+    assert_shaped(&view, "times",
+                  "LOADER  UID  STAGE  RANK  BATCHES\n"
+                  "a         7  fetch     -        5\n"
+                  "b         7  fetch     -        6\n"
+                  "b         7  fetch     0        2\n"
+                  "b         7  fetch     1        4\n"
+                  "a         8  fetch     -        9\n");
+    view = (struct value){.type = VALUE_ARRAY};
+    add_time(&view, "a", -1, -1, 5);
+    add_time(&view, "a", -1, 0, 5);
+    add_time(&view, "b", -1, -1, 7);
+    add_time(&view, "b", -1, 0, 3);
+    add_time(&view, "b", -1, 1, 4);
+    assert_shaped(&view, "times",
+                  "LOADER  STAGE  RANK  BATCHES\n"
+                  "a       fetch     -        5\n"
+                  "b       fetch     -        7\n"
+                  "b       fetch     0        3\n"
+                  "b       fetch     1        4\n");
+}
+
+/* What several samples have no name for is said once. */
+static void test_slowest_say_it_once(void **state)
+{
+    static const char *const whys[] = {"it is a number", "it is a number", NULL, "no names"};
+    struct value view = {.type = VALUE_ARRAY};
+
+    for (int i = 0; i < 4; i++) {
+        struct value *row = container(&view, NULL, VALUE_MAP);
+
+        put_string(row, "loader", "a");
+        put_int(row, "sample", i);
+        if (whys[i])
+            put_string(row, "why_not", whys[i]);
+        else
+            child(row, "why_not");
+    }
+    assert_shaped(&view, "slowest",
+                  "LOADER  SAMPLE\n"
+                  "a            0\n"
+                  "a            1\n"
+                  "  it is a number\n"
+                  "a            2\n"
+                  "a            3\n"
+                  "  no names\n");
 }
 
 /* What an older daemon, or a hostile one, says: no such keys, no numbers, no rows. */
@@ -690,12 +754,13 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_json_bad_utf8),
     cmocka_unit_test(test_json_u64),
     cmocka_unit_test(test_bytes),
-    cmocka_unit_test(test_seconds),
     cmocka_unit_test(test_count),
     cmocka_unit_test(test_quoted),
     cmocka_unit_test(test_progress_line),
     cmocka_unit_test(test_count_line),
     cmocka_unit_test(test_progress_in_a_log),
+    cmocka_unit_test(test_times_of_one_rank),
+    cmocka_unit_test(test_slowest_say_it_once),
     cmocka_unit_test(test_epochs_without_tokens),
     cmocka_unit_test(test_epochs_with_tokens),
     cmocka_unit_test(test_epochs_in_order),

@@ -82,7 +82,7 @@ static const struct row rows[] = {
      STAGE_FETCH,
      .worker = ALL,
      .lost = 6 * S},
-    {"loader-bound: the trainer waited 0.5 s for batches, 5 % of its time; 1 worker is busy for "
+    {"loader-bound: the trainer waited 450 ms for batches, 5 % of its time; 1 worker is busy for "
      "95 % of the time, and collate takes 63 % of that; more workers, or a cheaper collate",
      VERDICT_LOADER,
      10 * S,
@@ -94,7 +94,7 @@ static const struct row rows[] = {
      .worker = ALL,
      .lost = 450 * MS},
     /* An epoch can be as short as that. */
-    {"loader-bound: the trainer waited 0.036 s for batches, 60 % of its time; 2 workers are busy "
+    {"loader-bound: the trainer waited 36 ms for batches, 60 % of its time; 2 workers are busy "
      "for "
      "93 % of the time, and fetch takes 86 % of that; more workers, or samples that cost less",
      VERDICT_LOADER,
@@ -148,7 +148,7 @@ static const struct row rows[] = {
      STAGE_COLLATE,
      .worker = ALL,
      .lost = 6 * S},
-    {"loader-bound: trainers waited 11.0 s for batches, rank 1 for 60 % of its time; 1 worker is",
+    {"loader-bound: trainers waited 11 s for batches, rank 1 for 60 % of its time; 1 worker is",
      VERDICT_LOADER,
      10 * S,
      0,
@@ -233,7 +233,7 @@ static const struct row rows[] = {
      .lost = 6 * S,
      .cores_short = true},
     /* A rank that is looked at late seems to have waited longer than it was read. */
-    {"loader-bound: the trainer waited 11.0 s for batches, 100 % of its time; 1 worker is",
+    {"loader-bound: the trainer waited 11 s for batches, 100 % of its time; 1 worker is",
      VERDICT_LOADER,
      10 * S,
      0,
@@ -245,7 +245,7 @@ static const struct row rows[] = {
      .lost = 11 * S},
     /* One has more to do than the other, and time to spare. */
     {"loader-bound: the trainer waited 5.0 s for batches, 50 % of its time; workers are busy for "
-     "20 % of the time: a batch takes 4000 us to make, and 6000 us on its way; larger batches or "
+     "20 % of the time: a batch takes 4.0 ms to make, and 6.0 ms on its way; larger batches or "
      "more "
      "workers.prefetch help",
      VERDICT_LOADER,

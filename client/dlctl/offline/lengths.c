@@ -190,8 +190,8 @@ static void lengths_print_spread(const struct told *t)
     const struct spread *s = &t->spread;
 
     printf("\nsamples   %" PRIu64 ", %" PRIu64 " tokens\n", t->n, s->tokens);
-    printf("length    min %" PRIu32 ", median %" PRIu32 ", mean %.1f, 95%% %" PRIu32
-           ", 99%% %" PRIu32 ", max %" PRIu32 "\n",
+    printf("length    min %" PRIu32 ", median %" PRIu32 ", mean %.1f, 95 %% %" PRIu32
+           ", 99 %% %" PRIu32 ", max %" PRIu32 "\n",
            s->min, s->median, s->mean, s->p95, s->p99, s->max);
     printf("overlong  %" PRIu64 ", of more than %" PRIu32 " tokens\n", t->overlong, t->limit);
     if (t->empty > 0)
@@ -203,12 +203,14 @@ static void lengths_print_suggestion(const struct choices *c)
 {
     const struct choice *best = &c->rows[c->best];
     bool buckets = best->interval != 0;
+    char fill[UNITS_MAX], padding[UNITS_MAX];
 
+    format_percent(choice_fill(best, c->batch_tokens), fill, sizeof fill);
+    format_percent(choice_padding(best), padding, sizeof padding);
     printf("\nsuggest   %s%s", best->strategy ? "strategy: " : "", lengths_strategy_name(best));
     if (buckets)
         printf(", interval: %" PRIu64, best->interval);
-    printf(": batches are %.1f%% full of tokens, and pad %.2f%%\n",
-           100 * choice_fill(best, c->batch_tokens), 100 * choice_padding(best));
+    printf(": batches are %s full of tokens, and pad %s\n", fill, padding);
     if (c->wide == UINT32_MAX)
         return;
     if (!buckets)

@@ -109,7 +109,7 @@ void histogram_draw(FILE *file, const struct histogram *h, int columns, bool utf
         all += h->rows[i].count;
         most = max_u64(most, h->rows[i].count);
     }
-    room = histogram_max_int(columns - ranges - counts - (int)(sizeof "    100.0%  " - 1),
+    room = histogram_max_int(columns - ranges - counts - (int)(sizeof "    100.0 %  " - 1),
                              HISTOGRAM_BAR_MIN);
     fprintf(file, "%*s  %*s   SHARE\n", ranges, "LENGTH", counts, "SAMPLES");
     for (uint32_t i = 0; i < h->n_rows; i++) {
@@ -118,7 +118,7 @@ void histogram_draw(FILE *file, const struct histogram *h, int columns, bool utf
         uint64_t eighths = (uint64_t)(part * room * 8 + 0.5);
 
         histogram_text_of_range(row, text);
-        fprintf(file, "%*s  %*" PRIu64 "  %5.1f%%%s", ranges, text, counts, row->count,
+        fprintf(file, "%*s  %*" PRIu64 "  %5.1f %%%s", ranges, text, counts, row->count,
                 all ? 100 * (double)row->count / (double)all : 0, row->count ? "  " : "");
         histogram_draw_bar(file, row->count ? max_u64(eighths, 1) : 0, utf8);
         fputc('\n', file);

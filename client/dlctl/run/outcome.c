@@ -259,11 +259,12 @@ static void outcome_print_count(const char *before, uint64_t n, const char *afte
 
 static void outcome_print_tokens(const struct tally *tally, double seconds)
 {
-    char rate[UNITS_MAX];
+    char rate[UNITS_MAX], padding[UNITS_MAX];
 
     format_count(outcome_per_second(tally->tokens, seconds), rate, sizeof rate);
-    printf("tokens    %" PRIu64 ", %s tokens/s, %.2f%% of %" PRIu64 " padded\n", tally->tokens,
-           rate, 100 * outcome_padding_of(tally), tally->padded);
+    format_percent(outcome_padding_of(tally), padding, sizeof padding);
+    printf("tokens    %" PRIu64 ", %s tokens/s, %s of %" PRIu64 " padded\n", tally->tokens, rate,
+           padding, tally->padded);
 }
 
 /* The samples of the last epoch that do not come just once. */
@@ -340,8 +341,8 @@ static void outcome_print_outcome(const struct outcome *outcome, bool run)
         outcome_print_plan(&outcome->plan);
     if (run) {
         format_seconds((double)t->wait_ns / 1e9, seconds, sizeof seconds);
-        printf("wait      %s, %.0f%% of the time\n", seconds,
-               100 * outcome_per_second(t->wait_ns, outcome->seconds * 1e9));
+        format_percent(outcome_per_second(t->wait_ns, outcome->seconds * 1e9), rate, sizeof rate);
+        printf("wait      %s, %s of the time\n", seconds, rate);
         if (outcome->n_epochs && outcome->epochs[0].first_batch_s >= 0) {
             format_seconds(outcome->epochs[0].first_batch_s, seconds, sizeof seconds);
             printf("start     first batch after %s\n", seconds);

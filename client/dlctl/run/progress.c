@@ -53,7 +53,7 @@ static void progress_bar_line(const char *right, double done, int columns, char 
     memset(bar, '.', (size_t)room);
     memset(bar, '#', (size_t)filled);
     bar[room] = '\0';
-    snprintf(buf, size, "%3d%% [%s] %s", (int)(done * 100), bar, right);
+    snprintf(buf, size, "%3d %% [%s] %s", (int)(done * 100), bar, right);
 }
 
 static double progress_share_done(uint64_t n, uint64_t total)
@@ -80,17 +80,17 @@ void progress_line(const struct tally *tally, uint64_t total, double seconds, in
 {
     double rate = seconds > 0 ? 1 / seconds : 0;
     char batches[UNITS_MAX], samples[UNITS_MAX], bytes[UNITS_MAX], right[LINE_MAX_BYTES];
-    char total_text[24] = "", left[UNITS_MAX + 16];
+    char total_text[24] = "", left[UNITS_MAX + 16], wait[UNITS_MAX];
 
     if (total != PROGRESS_UNKNOWN)
         snprintf(total_text, sizeof total_text, "/%" PRIu64, total);
     format_count((double)tally->batches * rate, batches, sizeof batches);
     format_count((double)tally->samples * rate, samples, sizeof samples);
     format_count((double)tally->bytes * rate / 1e6, bytes, sizeof bytes);
+    format_percent((double)tally->wait_ns / 1e9 * rate, wait, sizeof wait);
     progress_left(tally->batches, total, seconds, left, sizeof left);
-    snprintf(right, sizeof right,
-             "%" PRIu64 "%s  %s batches/s  %s samples/s  %s MB/s  wait %.0f%%%s", tally->batches,
-             total_text, batches, samples, bytes, 100 * (double)tally->wait_ns / 1e9 * rate, left);
+    snprintf(right, sizeof right, "%" PRIu64 "%s  %s batches/s  %s samples/s  %s MB/s  wait %s%s",
+             tally->batches, total_text, batches, samples, bytes, wait, left);
     progress_bar_line(right, progress_share_done(tally->batches, total), columns, buf, size);
 }
 

@@ -247,14 +247,15 @@ static void sheet_write_padding(const struct value *row, FILE *file)
     double tokens = value_real(value_get(row, "tokens"));
     double padded = value_real(value_get(row, "padded"));
     const struct value *rank = value_get(row, "rank");
-    char text[128], who[40] = "In all delivered batches";
+    char text[128], who[40] = "In all delivered batches", padding[UNITS_MAX];
 
     if (!(padded > 0))
         return;
     if (rank)
         (void)snprintf(who, sizeof who, "Rank %" PRIu64, value_count(rank));
-    (void)snprintf(text, sizeof text, "%s: %.0f tokens, %.2f %% of the batches padding.", who,
-                   tokens, 100 * (padded - tokens) / padded);
+    format_percent((padded - tokens) / padded, padding, sizeof padding);
+    (void)snprintf(text, sizeof text, "%s: %.0f tokens, %s of the batches padding.", who, tokens,
+                   padding);
     sheet_paragraph(file, text);
 }
 

@@ -1,6 +1,7 @@
 #include "daemon/serve/loader/headspace.h"
 
 #include "daemon/serve/base/memory.h"
+#include "proto/common/figures.h"
 #include "proto/shared/words.h"
 
 #include <errno.h>
@@ -503,22 +504,12 @@ int headspace_result(struct headspace *h, struct headspace_result *ret, struct d
     return 0;
 }
 
-static void headspace_say_time(double ns, char *text, size_t len)
-{
-    if (ns < 1e6)
-        (void)snprintf(text, len, "%.0f us", ns / 1e3);
-    else if (ns < 1e9)
-        (void)snprintf(text, len, "%.1f ms", ns / 1e6);
-    else
-        (void)snprintf(text, len, "%.2f s", ns / 1e9);
-}
-
 void headspace_words(const struct headspace_result *result, char text[static HEADSPACE_WORDS])
 {
     char as_is[32], perfect[32], times[16];
 
-    headspace_say_time(result->as_is.mean_ns, as_is, sizeof as_is);
-    headspace_say_time(result->perfect.mean_ns, perfect, sizeof perfect);
+    format_seconds(result->as_is.mean_ns / 1e9, as_is, sizeof as_is);
+    format_seconds(result->perfect.mean_ns / 1e9, perfect, sizeof perfect);
     words_times(result->speedup, times, sizeof times);
     if (result->speedup < 1.02)
         (void)snprintf(text, HEADSPACE_WORDS,

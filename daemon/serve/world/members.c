@@ -53,7 +53,9 @@ static void members_log_who_went(const struct members *m, const struct rdzv_stat
         if (rdzv_state_find(now, node->id))
             continue;
         rdzv_state_gone(before, now, node, why);
-        log_info("rendezvous %s: node %s has left: it %s", m->id, node->name, why);
+        bool says_so = strncmp(why, "has left", strlen("has left")) == 0;
+        log_info("rendezvous %s: node %s %s%s", m->id, node->name, says_so ? "" : "has left: it ",
+                 why);
     }
 }
 

@@ -1,6 +1,7 @@
 /* What the configuration says of the rendezvous. */
 #include "daemon/serve/base/log.h"
 #include "daemon/serve/world/members_private.h"
+#include "proto/spec_table.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -112,22 +113,26 @@ static int members_config_check_numbers(const struct config_rendezvous *config,
         {"rendezvous.fence", members_fence_ns(config)},
     };
 
+    char said[SPEC_DURATION_MAX];
+
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
         if (numbers[i].value < numbers[i].min || numbers[i].value > numbers[i].max)
             return dl_error_set(err, EINVAL, numbers[i].path,
                                 "%" PRIu64 " is not from %" PRIu64 " to %" PRIu64, numbers[i].value,
                                 numbers[i].min, numbers[i].max);
+    format_duration(config->keep, said);
     if (config->keep != 0 && (config->keep < 60 * SECOND || config->keep > 3660 * 86400 * SECOND))
-        return dl_error_set(err, EINVAL, "rendezvous.keep",
-                            "%" PRIu64 " ns is not 0, nor from 1m to 87840h", config->keep);
-    for (size_t i = 0; i < ARRAY_SIZE(times); i++)
+        return dl_error_set(err, EINVAL, "rendezvous.keep", "%s is not 0, nor from 1m to 87840h",
+                            said);
+    for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
+        format_duration(times[i].value, said);
         if (times[i].value < SECOND / 1000 || times[i].value > 30 * 86400 * SECOND)
-            return dl_error_set(err, EINVAL, times[i].path,
-                                "%" PRIu64 " ns is not from 1ms to 720h", times[i].value);
+            return dl_error_set(err, EINVAL, times[i].path, "%s is not from 1ms to 720h", said);
+    }
+    format_duration(config->heartbeat.interval, said);
     if (config->heartbeat.missed == 1 && config->heartbeat.interval < QUICKEST_OF_ONE_MISSED)
         return dl_error_set(err, EINVAL, "rendezvous.heartbeat.interval",
-                            "%" PRIu64 " ns is not from 8ms, where not one may be missed",
-                            config->heartbeat.interval);
+                            "%s is not from 8ms, where not one may be missed", said);
     return 0;
 }
 
