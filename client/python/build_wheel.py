@@ -5,10 +5,10 @@
 It runs where glibc is 2.28 or later, with CPython 3.11 or later. The compiler is Zig's, from PyPI,
 which links with the symbols of any glibc; Debian's own links with those of the glibc that is there.
 The libraries are Debian's static ones, as they lie in the -dev packages; a symbol that glibc 2.28
-does not have is an error of the linker, and auditwheel looks once more. libcurl and libseccomp are
-found at run time instead (found_at_run_time): the one needs the system's certificates and updates,
-the other is LGPL, as is libsndfile, which every build finds at run time. What else is optional is left
-out, and says so where somebody asks for it.
+does not have is an error of the linker, and auditwheel looks once more. libcurl, libseccomp and
+libmicrohttpd are found at run time instead (found_at_run_time): the first needs the system's
+certificates and updates, the others are LGPL, as is libsndfile, which every build finds at run time.
+What else is optional is left out, and says so where somebody asks for it.
 """
 
 import os
@@ -37,7 +37,7 @@ LINKED = [("libjansson-dev",), ("libjpeg62-turbo-dev",), ("libmsgpack-c-dev", "l
           ("libncurses-dev",), ("libpcre2-dev",), ("libpng-dev",), ("libutf8proc-dev",),
           ("libuv1-dev",), ("libwebp-dev",), ("libxxhash-dev",), ("libyaml-dev",), ("zlib1g-dev",)]
 HEADERS = [("librandom123-dev",), ("uthash-dev",)]
-FOUND = [("libcurl4-openssl-dev",), ("libseccomp-dev",), ("libsndfile1-dev",), ("libtiff-dev",)]
+FOUND = [("libcurl4-openssl-dev",), ("libmicrohttpd-dev",), ("libseccomp-dev",), ("libsndfile1-dev",), ("libtiff-dev",)]
 
 # Archives by names other than those that pkg-config's files have for them.
 ARCHIVES = {"libuv_a.a": "libuv.a"}
@@ -50,9 +50,9 @@ RENAMED = {"stdin": "dl_stdin", "stdout": "dl_stdout", "stderr": "dl_stderr",
                                                     "sscanf", "fscanf", "vsscanf")}}
 STREAMS = HERE / "src/streams.c"
 
-SETTINGS = ["b_pie=true", "found_at_run_time=curl,seccomp", "sentencepiece=disabled",
-            "huggingface=enabled", "seccomp=enabled", "sndfile=enabled", "ncurses=enabled",
-            "tiff=enabled", "webp=enabled"]
+SETTINGS = ["b_pie=true", "found_at_run_time=curl,microhttpd,seccomp", "sentencepiece=disabled",
+            "huggingface=enabled", "microhttpd=enabled", "seccomp=enabled", "sndfile=enabled",
+            "ncurses=enabled", "tiff=enabled", "webp=enabled"]
 
 
 def run(*command, **options):

@@ -247,18 +247,25 @@ static void metrics_http_tell(int fd)
 
 static int metrics_http_start_server(struct metrics_http *http, struct dl_error *err)
 {
-    int r = -ENOMEM;
+    int r;
 
+    errno = ENOMEM; /* unless the library says better */
     /* One connection more may be on its way out for each that is let in. */
     http->server = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, metrics_http_on_request, http,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)(2 * VISITORS_MAX),
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_BYTES, MHD_OPTION_NOTIFY_CONNECTION,
         metrics_http_on_visitor, http, MHD_OPTION_END);
+    r = -errno;
     if (http->server) {
         int fd = MHD_get_daemon_info(http->server, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
         r = uv_poll_init(http->loop, &http->poll, fd);
     }
+    if (r == -ENOPKG)
+        return dl_error_set(err, ENOPKG, "metrics.listen",
+                            "this system has no libmicrohttpd.so.12; install it (libmicrohttpd12 "
+                            "of Debian and Ubuntu, libmicrohttpd of Fedora), or leave the setting "
+                            "out and read the metrics with \"dlctl metrics\"");
     if (r < 0)
         return dl_error_set(err, -r, "metrics.listen", "cannot start an HTTP server: %s",
                             strerror(-r));

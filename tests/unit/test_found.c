@@ -11,6 +11,9 @@
 #include <curl/curl.h>
 #include <errno.h>
 #include <math.h>
+#if HAVE_MICROHTTPD
+#include <microhttpd.h>
+#endif
 #include <signal.h>
 #if HAVE_SECCOMP
 #include <seccomp.h>
@@ -82,12 +85,49 @@ static void test_seccomp(void **state)
 }
 #endif
 
+#if HAVE_MICROHTTPD
+static enum MHD_Result answer_nothing(void *cls, struct MHD_Connection *connection, const char *url,
+                                      const char *method, const char *version, const char *data,
+                                      size_t *data_size, void **of_request)
+{
+    return MHD_NO;
+}
+
+static void test_microhttpd(void **state)
+{
+    struct MHD_Daemon *server =
+        MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, answer_nothing,
+                         NULL, MHD_OPTION_CONNECTION_LIMIT, 4U, MHD_OPTION_END);
+    MHD_UNSIGNED_LONG_LONG ms;
+
+    (void)state;
+    if (!FOUND) {
+        assert_null(server);
+        assert_int_equal(errno, ENOPKG);
+        return;
+    }
+    assert_non_null(server);
+    assert_true(MHD_get_daemon_info(server, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd >= 0);
+    assert_int_equal(MHD_run(server), MHD_YES);
+    assert_int_equal(MHD_get_timeout(server, &ms), MHD_NO); /* nobody is there */
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(2, (void *)(uintptr_t) "ok", MHD_RESPMEM_PERSISTENT);
+    assert_non_null(response);
+    assert_int_equal(MHD_add_response_header(response, "X-Test", "1"), MHD_YES);
+    MHD_destroy_response(response);
+    MHD_stop_daemon(server);
+}
+#endif
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_all_functions_or_none),
     cmocka_unit_test(test_names),
     cmocka_unit_test(test_curl),
 #if HAVE_SECCOMP
     cmocka_unit_test(test_seccomp),
+#endif
+#if HAVE_MICROHTTPD
+    cmocka_unit_test(test_microhttpd),
 #endif
 };
 
