@@ -1,5 +1,6 @@
 /* dlctl: shows and steers what dloaderd does. The table of verbs, and nothing else. */
 #include "client/dlctl/find.h"
+#include "client/dlctl/manuals.h"
 #include "client/dlctl/options.h"
 #include "client/dlctl/report.h"
 #include "client/dlctl/text.h"
@@ -102,7 +103,10 @@ static const struct verb VERBS[] = {
     {"close-run", NULL, COMMON, verb_close_run,
      "Closes the cluster's run on all nodes permanently: no node can join under its id again.",
      DAEMON_SERVICE},
-    {"help", "[VERB]", COMMON, verb_help, "Prints a verb's purpose and options.", DAEMON_NONE},
+    {"help", "[TOPIC]", COMMON, verb_help,
+     "Prints a verb's purpose and options, or a manual: dlctl, dloader-spec, dlclient, dloaderd, "
+     "dloaderd.conf or dloader-plugin.",
+     DAEMON_NONE},
 };
 
 static void main_print_help(void)
@@ -153,14 +157,26 @@ static int main_usage(const struct options *o, const struct dl_error *err)
     return STATUS_USAGE;
 }
 
+static const struct manual *main_find_manual(const char *name)
+{
+    const struct manual *manual = manuals;
+
+    while (manual->name && strcmp(manual->name, name) != 0)
+        manual++;
+    return manual->name ? manual : NULL;
+}
+
 static int verb_help(const struct options *o)
 {
     struct dl_error err = {0};
-    const struct verb *verb = o->operand ? main_find_verb(o->operand, &err) : NULL;
+    const struct manual *manual = o->operand ? main_find_manual(o->operand) : NULL;
+    const struct verb *verb = o->operand && !manual ? main_find_verb(o->operand, &err) : NULL;
 
     if (err.code)
         return main_usage(o, &err);
-    if (verb)
+    if (manual)
+        fputs(manual->text, stdout);
+    else if (verb)
         options_help(verb);
     else
         main_print_help();

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import sys
 import time
@@ -10,6 +11,8 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from offline import Case, dlctl  # noqa: E402
 from tap import slow  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 VERBS = {
     "plan": ["epoch", "world", "rank", "from", "steps", "length", "totals", "quiet", "changes"],
@@ -546,6 +549,22 @@ class Help(Case):
         self.assertEqual(dlctl("help"), dlctl("--help"))
         for verb in VERBS:
             self.assertEqual(dlctl("help", verb), dlctl(verb, "--help"))
+
+    def test_manuals(self):
+        """Each page has all words of its source, and none of its marks."""
+        for page in (*ROOT.glob("client/*.scd"), *ROOT.glob("client/dlctl/*.scd"), *ROOT.glob("daemon/*.scd")):
+            with self.subTest(page.name):
+                status, out, err = dlctl("help", page.name.rsplit(".", 2)[0])
+                self.assertEqual((status, err), (0, ""))
+                lines = page.read_text().splitlines()
+                said = "\n".join(line for line in lines if not line.startswith((";", "#")) and "```" not in line)
+                marks = re.compile(r"[\\*_+]")
+                self.assertEqual(marks.sub("", out).split()[0], f"{page.name.rsplit('.', 2)[0]}({page.name[-5]})")
+                missing = [word for word in marks.sub("", said).split() if word not in marks.sub("", out)]
+                self.assertEqual(missing, [])
+                for line in out.splitlines():
+                    self.assertFalse(line.startswith(("#", ";", "\t")), line)
+        self.assertIn("\ndlctl - inspect and control dloaderd", dlctl("help", "dlctl")[1].replace("\n    ", "\n"))
 
     def test_fits_a_screen(self):
         for args in ([], *([verb] for verb in VERBS)):

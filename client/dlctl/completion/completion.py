@@ -4,7 +4,7 @@
 
 PROGRAM has verbs, as dlctl, or none, as dloaderd. What a value may be is told by the word that
 stands for it: FILE, PATH and PYTHON are files, SPEC is a file in YAML, NAME and LOADER as a verb's
-operand are loaders of the daemon, VERB is one of the verbs, words in small letters are themselves.
+operand are loaders of the daemon, TOPIC is one of the verbs, words in small letters are themselves.
 """
 
 import pathlib
@@ -83,7 +83,7 @@ def verbs_of(program):
     if not found or not all(verb.options for verb in found):
         raise ValueError(f"{program} --help has no verbs, or one without options")
     names = [verb.name for verb in found]
-    return [verb._replace(value=verb.value._replace(words=names)) if verb.takes == "[VERB]" else verb
+    return [verb._replace(value=verb.value._replace(words=names)) if verb.takes == "[TOPIC]" else verb
             for verb in found]
 
 
