@@ -373,6 +373,12 @@ class Waiting(DispatchCase):
 
 
 class ComingBack(DispatchCase):
+    def lose(self, ranks, number):
+        """Its trainer is gone, and the daemon has seen it: or who comes back would be of another job."""
+        ranks.pop(number).client.close()
+        wait_until(lambda: not [row for row in ranks[0].client.query("epochs")
+                                if row["rank"] == number and row["session"] is not None], "its stream to end")
+
     def test_all_from_a_step_on(self):
         daemon = self.daemon()
         ranks = self.ranks(daemon, step=7)
@@ -388,7 +394,7 @@ class ComingBack(DispatchCase):
         for rank in ranks:
             for _ in range(1 + WINDOW):
                 rank.pass_step()
-        ranks.pop(0).client.close()
+        self.lose(ranks, 0)
         back = Rank(self, daemon, 0, step=1)
         self.assertEqual(back.take(WINDOW), [shares(step)[0] for step in range(1, 1 + WINDOW)])
         self.assertEqual(self.tasks(back.client), 1 + WINDOW)  # none was loaded again
@@ -405,7 +411,7 @@ class ComingBack(DispatchCase):
         ranks = self.ranks(daemon)
         for step in range(5):
             self.assertEqual([rank.pass_step() for rank in ranks], shares(step))
-        ranks.pop(2).client.close()
+        self.lose(ranks, 2)
         back = Rank(self, daemon, 2, step=1)
         self.assertEqual(back.to_the_end(), [shares(step)[2] for step in range(1, STEPS)])
         for rank in ranks:
