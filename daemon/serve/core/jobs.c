@@ -142,7 +142,7 @@ struct position *positions_find(const struct positions *positions, const struct 
     return NULL;
 }
 
-/* What is known of the rank as others shared it: its job would be levelled with those for ever. */
+/* What is known of the rank when other numbers shared it: its job would be levelled to that. */
 static void positions_drop_regrouped(struct positions *positions, const struct stream_params *rank)
 {
     for (uint32_t i = positions->count; i-- > 0;) {
