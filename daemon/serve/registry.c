@@ -486,19 +486,21 @@ static int registry_find_or_make(struct daemon *d, struct session *session,
     return r;
 }
 
-/* The one of that name, whatever its spec. 1: it is not known yet whether its files have changed;
- * those who use it share it all the same. */
+/* The one of that name, whatever its spec. What others use is shared whatever becomes of its files.
+ * 1: it is not known yet whether those of one that nobody uses have changed. */
 static int registry_find_named(struct daemon *d, struct session *session, const char *name,
                                uint64_t asked, struct loader **ret, struct dl_error *err)
 {
     const struct registered *entry = registry_find_spec(d, session_uid(session), name);
     int r = entry ? registry_check_groups(entry, session, err) : 1;
+    bool parked;
 
     if (r < 0)
         return r;
     if (r == 0) {
         *ret = entry->loader;
-        r = registry_check_files(entry, asked);
+        if (loader_unused_since(entry->loader, &parked) != UINT64_MAX)
+            r = registry_check_files(entry, asked);
     }
     if (r == 1)
         return dl_error_set(err, ENOENT, "name",

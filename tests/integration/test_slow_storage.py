@@ -209,7 +209,7 @@ class SlowStorage(TestCase):
         self.storage.hold(fuse.LOOKUP, fuse.GETATTR, fuse.OPEN, fuse.READ)
         began = time.monotonic()
         text = self.take_until_error()
-        self.assertLess(time.monotonic() - began, 9)
+        self.assertLess(time.monotonic() - began, 30)  # else more than a minute
         self.assertRegex(text, r"no worker has answered for 2 s, the time of 2 attempts \(workers.timeout, "
                                r"workers.retries\)")
         self.storage.release()
