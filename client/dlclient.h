@@ -353,10 +353,11 @@ enum dl_left_out { DL_LEFT_OUT_ERROR, DL_LEFT_OUT_WARN, DL_LEFT_OUT_IGNORE };
 enum dl_follow { DL_FOLLOW_NOT, DL_FOLLOW_ANY, DL_FOLLOW_SAME };
 
 struct dl_epoch_options {
-    uint64_t epoch;   /* number of the epoch, from 0; with the seed it determines the order */
-    uint32_t rank;    /* this consumer, 0 ≤ rank < world */
-    uint32_t world;   /* number of consumers; 0 = 1; or DL_WORLD_CLUSTER */
-    uint64_t step;    /* first step wanted: 0, or where a former run stopped */
+    size_t size;    /* sizeof(struct dl_epoch_options); 0: fields behind `reserved` are not there */
+    uint64_t epoch; /* number of the epoch, from 0; with the seed it determines the order */
+    uint32_t rank;  /* this consumer, 0 ≤ rank < world */
+    uint32_t world; /* number of consumers; 0 = 1; or DL_WORLD_CLUSTER */
+    uint64_t step;  /* first step wanted: 0, or where a former run stopped */
     uint32_t credits; /* most batches loaded ahead; 0: prefetch × workers + 1 of the spec */
     uint32_t follow;  /* enum dl_follow, with DL_WORLD_CLUSTER: what to do when that has changed */
 
@@ -369,10 +370,9 @@ struct dl_epoch_options {
      * token. NULL: nothing. */
     const void *dataset_states;
     size_t dataset_states_len;
-    uint32_t priority;   /* enum dl_priority; if batches are dispatched, all ranks have that of the
-                          * one that comes first */
-    uint32_t left_out;   /* enum dl_left_out */
-    char job_found[129]; /* in place of `job`, if that is NULL: see dl_epoch_options_from_env() */
+    uint32_t priority; /* enum dl_priority; if batches are dispatched, all ranks have that of the
+                        * one that comes first */
+    uint32_t left_out; /* enum dl_left_out */
     /* For trainers on this node that read the same batches, those of rank `rank` of `world`, as the
      * ranks of one tensor, pipeline or context parallel group do: number of this trainer, and how
      * many they are (at most 1024). Each gets all batches and acknowledges them itself; they are
@@ -383,7 +383,10 @@ struct dl_epoch_options {
      * group of replicas may then span several nodes, each of which loads its batches once. 0: all
      * ranks are on this node. */
     uint32_t local_world;
+    uint32_t reserved; /* 0 */
 };
+
+enum { DL_JOB_BYTES = 129 }; /* of a job's name, at most, with its NUL */
 
 /* Instead of an epoch's number, with step 0: where the job's rank stopped or, with
  * DL_WORLD_CLUSTER, where the other nodes are. */
@@ -461,16 +464,17 @@ enum { DL_GIVEN_RANK = 1, DL_GIVEN_WORLD = 2, DL_GIVEN_JOB = 4 };
  * $RANK and $WORLD_SIZE come with `local_world`, $LOCAL_WORLD_SIZE: torchrun's ranks of a node are
  * consecutive. If those of another launcher are, the caller sets it.
  *
- * If rank and world are found, `job_found` is the job's name, and `job` NULL: $TORCHELASTIC_RUN_ID,
- * except "none", which is torchrun's word for a run without a name; or, not in a cluster, "slurm-"
- * with $SLURM_JOB_ID and $SLURM_STEP_ID. The name does not include the number of restarts. Unset
- * variables leave their options unchanged; variables without a part in this are not read.
+ * If rank and world are found, the job's name is written to `job`, of DL_JOB_BYTES, and
+ * options->job is that: $TORCHELASTIC_RUN_ID, except "none", which is torchrun's word for a run
+ * without a name; or, not in a cluster, "slurm-" with $SLURM_JOB_ID and $SLURM_STEP_ID. The name
+ * does not include the number of restarts. Unset variables leave their options unchanged; variables
+ * without a part in this are not read.
  *
  * -EINVAL, with a line in `why`, cut to `size` bytes, that names the variable, and nothing changed:
  * one of two is missing, or one is not a number within its bounds. `why` may be NULL with size 0.
  */
-DL_API int dl_epoch_options_from_env(struct dl_epoch_options *options, unsigned given, char *why,
-                                     size_t size);
+DL_API int dl_epoch_options_from_env(struct dl_epoch_options *options, unsigned given, char *job,
+                                     char *why, size_t size);
 
 /*
  * Sets `rank`, `world`, `replica` and `replicas` by a mesh of ranks: "dp=4,tp=2", the dimension

@@ -23,8 +23,7 @@
  * "none" is what torchrun says without --rdzv-id: many a job would have it. MPI's launchers name a
  * run by host and process id, which come again in containers.
  */
-#include "client/dlclient.h"
-#include "proto/common/base.h"
+#include "client/epoch_options.h"
 #include "proto/limits.h"
 
 #include <assert.h>
@@ -244,10 +243,10 @@ static int environment_find_local_rank(struct dl_epoch_options *o, const struct 
 
 /* ---- the job -------------------------------------------------------------------------------- */
 
-static_assert(sizeof(((struct dl_epoch_options *)0)->job_found) == DL_BOUND_NAME_BYTES + 1,
-              "the name of a job");
+static_assert(DL_JOB_BYTES == DL_BOUND_NAME_BYTES + 1, "the name of a job");
 
-static int environment_find_job(struct dl_epoch_options *o, const struct launcher *launcher,
+/* 1: `job` has it. */
+static int environment_find_job(const struct launcher *launcher, char job[DL_JOB_BYTES],
                                 const struct why *why)
 {
     const char *id = launcher->job ? getenv(launcher->job) : NULL;
@@ -255,28 +254,29 @@ static int environment_find_job(struct dl_epoch_options *o, const struct launche
 
     if (!id || !*id || (launcher == &environment_launchers[TORCHRUN] && strcmp(id, "none") == 0))
         return 0;
-    int n = snprintf(o->job_found, sizeof o->job_found, "%s%s%s%s", launcher->prefix, id,
-                     part ? "." : "", part ? part : "");
-    if (n >= (int)sizeof o->job_found)
+    int n = snprintf(job, DL_JOB_BYTES, "%s%s%s%s", launcher->prefix, id, part ? "." : "",
+                     part ? part : "");
+    if (n >= DL_JOB_BYTES)
         return environment_refuse(why,
                                   "$%s: \"%.64s…\" has %zu bytes, and the name of a job may "
                                   "have %llu; give torchrun a shorter --rdzv-id, or the job a name",
                                   launcher->job, id, strlen(id),
                                   (unsigned long long)DL_MAX_NAME_BYTES);
-    o->job = NULL;
-    return 0;
+    return 1;
 }
 
-int dl_epoch_options_from_env(struct dl_epoch_options *options, unsigned given, char *text,
-                              size_t size)
+int dl_epoch_options_from_env(struct dl_epoch_options *options, unsigned given, char *job,
+                              char *text, size_t size)
 {
     struct why why = {.size = size};
-    struct dl_epoch_options o = *options;
-    bool cluster = given & DL_GIVEN_WORLD && o.world == DL_WORLD_CLUSTER, placed = false;
-    const struct launcher *launcher = environment_find_launcher(cluster);
-    int r = 0;
+    struct dl_epoch_options o;
 
     why.text = text;
+    int r = epoch_options_read(options, &o);
+    if (r < 0)
+        return environment_refuse(&why, "options: they %s", epoch_options_why(r));
+    bool cluster = given & DL_GIVEN_WORLD && o.world == DL_WORLD_CLUSTER, placed = false;
+    const struct launcher *launcher = environment_find_launcher(cluster);
     if (!cluster)
         r = environment_find_rank(&o, given, launcher, &placed, &why);
     if (r == 0 && !cluster && placed)
@@ -286,8 +286,11 @@ int dl_epoch_options_from_env(struct dl_epoch_options *options, unsigned given, 
     /* Nodes that join a cluster later may have come by another job of Slurm. */
     if (r == 0 && placed && !(given & DL_GIVEN_JOB) &&
         (!cluster || launcher == &environment_launchers[TORCHRUN]))
-        r = environment_find_job(&o, launcher, &why);
-    if (r == 0)
-        *options = o;
-    return r;
+        r = environment_find_job(launcher, job, &why);
+    if (r < 0)
+        return r;
+    if (r > 0)
+        o.job = job;
+    epoch_options_write(&o, options);
+    return 0;
 }

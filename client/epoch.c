@@ -1,4 +1,5 @@
 /* Epochs: how they start and end, and what is told of them. */
+#include "client/epoch_options.h"
 #include "client/internal.h"
 
 #include <errno.h>
@@ -52,9 +53,17 @@ uint64_t epoch_options_world(const struct dl_epoch_options *o)
     return o->world == DL_WORLD_CLUSTER ? 0 : o->world ? o->world : 1;
 }
 
+int epoch_take_options(struct dl_client *client, const struct dl_epoch_options *from,
+                       struct dl_epoch_options *ret)
+{
+    int r = epoch_options_read(from, ret);
+
+    return r < 0 ? client_fail(client, -r, "options", "they %s", epoch_options_why(r)) : 0;
+}
+
 static const char *epoch_options_job(const struct dl_epoch_options *o)
 {
-    return o->job ? o->job : o->job_found;
+    return o->job ? o->job : "";
 }
 
 static int epoch_check_options(struct dl_client *client, const struct dl_epoch_options *o)
@@ -229,13 +238,14 @@ static bool epoch_has_nothing_left(const struct dl_epoch *epoch)
 int dl_epoch_start(struct dl_loader *loader, const struct dl_epoch_options *options,
                    struct dl_epoch **ret)
 {
-    static const struct dl_epoch_options defaults;
-    struct dl_epoch_options divided = options ? *options : defaults;
+    struct dl_epoch_options divided = {0};
     const struct dl_epoch_options *o = &divided;
     struct dl_client *client = loader->client;
     struct state_place place;
     int r = client_begin(client);
 
+    if (r == 0)
+        r = epoch_take_options(client, options, &divided);
     if (r == 0)
         r = epoch_check_options(client, o);
     if (r == 0)

@@ -516,6 +516,9 @@ struct dl_loader *loader_free(struct dl_loader *loader); /* unlinks; tells nobod
 
 /* ---- epoch.c ---- */
 
+/* The program's, as this library has them: 0, or the refusal as the last error. */
+int _nodiscard_ epoch_take_options(struct dl_client *client, const struct dl_epoch_options *from,
+                                   struct dl_epoch_options *ret);
 /* How many ranks the options say, divided or not; 0 for the cluster's. */
 uint64_t epoch_options_world(const struct dl_epoch_options *o);
 /*

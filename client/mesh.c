@@ -1,9 +1,7 @@
 /* Meshes of ranks: which ranks read the same batches, and which of them are on this node. */
-#include "client/dlclient.h"
-#include "proto/common/base.h"
+#include "client/epoch_options.h"
 #include "proto/limits.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,10 +171,14 @@ int dl_epoch_options_set_mesh(struct dl_epoch_options *options, const char *text
 {
     struct mesh_why why = {.size = why_size};
     uint64_t members, world, here = 0, before = 0;
+    struct dl_epoch_options o;
     struct mesh mesh;
 
     why.text = why_text;
-    int r = mesh_read(text, &mesh, &why);
+    int r = epoch_options_read(options, &o);
+    if (r < 0)
+        return mesh_refuse(&why, "options: they %s", epoch_options_why(r));
+    r = mesh_read(text, &mesh, &why);
     if (r < 0)
         return r;
     if (rank >= mesh.ranks)
@@ -197,10 +199,11 @@ int dl_epoch_options_set_mesh(struct dl_epoch_options *options, const char *text
         return mesh_refuse(&why,
                            "mesh: %llu ranks of this node read the same batches; at most %llu can",
                            (unsigned long long)here, (unsigned long long)DL_MAX_REPLICAS);
-    options->rank = (uint32_t)data;
-    options->world = (uint32_t)world;
-    options->replica = (uint32_t)before;
-    options->replicas = (uint32_t)here;
+    o.rank = (uint32_t)data;
+    o.world = (uint32_t)world;
+    o.replica = (uint32_t)before;
+    o.replicas = (uint32_t)here;
+    epoch_options_write(&o, options);
     return 0;
 }
 

@@ -200,11 +200,12 @@ static int state_divide_ranks(struct dl_loader *loader, struct dl_epoch_options 
 int dl_loader_state(struct dl_loader *loader, const struct dl_epoch_options *options, void *buf,
                     size_t *len)
 {
-    static const struct dl_epoch_options defaults;
-    struct dl_epoch_options o = options ? *options : defaults;
+    struct dl_epoch_options o = {0};
     struct state_place place = {0};
     int r = client_begin(loader->client);
 
+    if (r == 0)
+        r = epoch_take_options(loader->client, options, &o);
     if (r == 0)
         r = state_divide_ranks(loader, &o);
     if (r == 0)

@@ -381,23 +381,19 @@ static int options_check_operands(const struct verb *verb, int argc, char **argv
 static int options_take_environment(struct options *o, struct dl_error *err)
 {
     struct dl_epoch_options said = {
-        .rank = (uint32_t)o->rank, .world = (uint32_t)o->world, .job = o->job};
+        .size = sizeof said, .rank = (uint32_t)o->rank, .world = (uint32_t)o->world, .job = o->job};
     unsigned given = (o->has_rank ? (unsigned)DL_GIVEN_RANK : 0) |
                      (o->has_world ? (unsigned)DL_GIVEN_WORLD : 0) |
                      (o->job ? (unsigned)DL_GIVEN_JOB : 0);
     char why[DL_ERROR_MESSAGE_MAX];
 
-    if (dl_epoch_options_from_env(&said, given, why, sizeof why) < 0)
+    if (dl_epoch_options_from_env(&said, given, o->job_found, why, sizeof why) < 0)
         return dl_error_set(err, EINVAL, "environment", "%s", why);
     o->has_launcher = !o->has_world && said.world > 1;
     o->rank = said.rank;
     o->world = said.world;
     o->local_world = said.local_world;
     o->job = said.job;
-    if (!said.job && said.job_found[0]) {
-        memcpy(o->job_found, said.job_found, sizeof o->job_found);
-        o->job = o->job_found;
-    }
     return 0;
 }
 

@@ -5,6 +5,7 @@
 #ifndef DLCTL_OPTIONS_H
 #define DLCTL_OPTIONS_H
 
+#include "client/dlclient.h"
 #include "proto/common/base.h"
 #include "proto/common/error.h"
 
@@ -89,20 +90,20 @@ struct options {
     uint64_t batches; /* at most, of each rank and epoch; UINT64_MAX: all */
     uint64_t credits; /* 0: the daemon's choice */
     uint64_t step;
-    uint64_t at, at_epoch;  /* where weights change; UINT64_MAX: the first step that can be */
-    const char *indices;    /* numbers joined by commas, checked; NULL: not given */
-    uint64_t values;        /* shown of each leaf at most */
-    const char *state;      /* file to go on from; NULL: none */
-    const char *changes;    /* file with a state whose changed weights count; NULL: none */
-    const char *save_state; /* file to write at the end; NULL: none */
-    const char *job;        /* whose ranks these are; or the launcher's; NULL: of none */
-    char job_found[129];    /* where it lies if it is the launcher's */
-    bool resume;            /* where the job's rank has left off */
-    const char *output;     /* file to write; NULL: standard output */
-    const char *spec;       /* file to put into the report; NULL: none */
-    uint64_t interval_ms;   /* between two looks */
-    uint64_t count;         /* looks to show; 0: until somebody ends it */
-    uint64_t seed;          /* valid if has_seed */
+    uint64_t at, at_epoch;        /* where weights change; UINT64_MAX: the first step that can be */
+    const char *indices;          /* numbers joined by commas, checked; NULL: not given */
+    uint64_t values;              /* shown of each leaf at most */
+    const char *state;            /* file to go on from; NULL: none */
+    const char *changes;          /* file with a state whose changed weights count; NULL: none */
+    const char *save_state;       /* file to write at the end; NULL: none */
+    const char *job;              /* whose ranks these are; or the launcher's; NULL: of none */
+    char job_found[DL_JOB_BYTES]; /* where it lies if it is the launcher's */
+    bool resume;                  /* where the job's rank has left off */
+    const char *output;           /* file to write; NULL: standard output */
+    const char *spec;             /* file to put into the report; NULL: none */
+    uint64_t interval_ms;         /* between two looks */
+    uint64_t count;               /* looks to show; 0: until somebody ends it */
+    uint64_t seed;                /* valid if has_seed */
     bool has_seed;
     const char *png;  /* file for the batch's pictures; NULL: none */
     const char *html; /* file for a page with all of it; NULL: none */

@@ -222,7 +222,7 @@ static void draw(struct progress *progress, double wait)
 static int train_epoch(struct dl_loader *loader, struct model *model, unsigned number,
                        unsigned epochs)
 {
-    struct dl_epoch_options options = {.epoch = number};
+    struct dl_epoch_options options = {.size = sizeof options, .epoch = number};
     struct progress progress = {.epoch = number, .epochs = epochs, .terminal = isatty(1)};
     const uint8_t *images, *labels;
     struct dl_batch *batch;

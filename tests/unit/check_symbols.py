@@ -15,9 +15,9 @@ def declared(path):
 
 
 def mapped(path):
-    body = re.search(r"DLCLIENT_0 \{\s*global:(.*?)local:\s*\*;", open(path, encoding="utf-8").read(),
-                     flags=re.S)
-    return set(re.findall(r"(\w+);", body.group(1)))
+    """Function → its node, as NAME@@NODE."""
+    nodes = re.findall(r"^(\w+) \{\s*global:(.*?)\}", open(path, encoding="utf-8").read(), flags=re.S | re.M)
+    return {f"{name}@@{node}" for node, body in nodes for name in re.findall(r"(dl_\w+);", body)}
 
 
 def symbols(path, *options):
@@ -26,10 +26,13 @@ def symbols(path, *options):
     return [line.split()[-1] for line in out.splitlines() if len(line.split()) == 3]
 
 
-def exported(path):
-    names = [name for name in symbols(path, "-D") if name != "DLCLIENT_0"]
-    wrong = [name for name in names if not name.endswith("@@DLCLIENT_0")]
-    assert not wrong, f"{path}: not of version DLCLIENT_0: {wrong}"
+def exported(path, nodes):
+    names = {name for name in symbols(path, "-D") if not name.startswith("DLCLIENT_")}
+    assert names == nodes, f"{path}: of other versions than in the map: {sorted(names ^ nodes)}"
+    return without(names)
+
+
+def without(names):
     return {name.split("@")[0] for name in names}
 
 
@@ -37,7 +40,8 @@ def main():
     header, mapfile, shared, static = sys.argv[1:]
     want = declared(header)
     assert len(want) > 30, f"{header}: only {len(want)} functions found"
-    have = {mapfile: mapped(mapfile), shared: exported(shared), static: set(symbols(static, "-g"))}
+    nodes = mapped(mapfile)
+    have = {mapfile: without(nodes), shared: exported(shared, nodes), static: set(symbols(static, "-g"))}
     for path, names in have.items():
         if names != want:
             print(f"{path}: lacks {sorted(want - names)}, has beyond {header} {sorted(names - want)}")

@@ -68,13 +68,16 @@ static void set_environment(const char *text)
     free(copy);
 }
 
+/* That the environment names. */
+static char job[DL_JOB_BYTES];
+
 static int ask(const char *environment, unsigned given, struct dl_epoch_options *o, char why[256])
 {
     int r;
 
     set_environment(environment);
     why[0] = '\0';
-    r = dl_epoch_options_from_env(o, given, why, 256);
+    r = dl_epoch_options_from_env(o, given, job, why, 256);
     clear();
     return r;
 }
@@ -133,11 +136,10 @@ static void test_launchers(void **state)
             fail_msg("%s: %s", rows[i].environment, why);
         assert_int_equal(o.rank, rows[i].rank);
         assert_int_equal(o.world, rows[i].world);
-        assert_null(o.job);
-        assert_string_equal(o.job_found, rows[i].job ? rows[i].job : "");
+        assert_string_equal(o.job ? o.job : "", rows[i].job ? rows[i].job : "");
         assert_int_equal(ask(rows[i].environment, (rows[i].given & RANK) | WORLD, &local, why), 0);
         assert_int_equal(local.rank, rows[i].given & RANK ? RANK_BEFORE : rows[i].local);
-        assert_string_equal(local.job_found, "");
+        assert_null(local.job);
     }
 }
 
@@ -309,7 +311,7 @@ static void test_job(void **state)
 
         assert_int_equal(ask(rows[i].environment, rows[i].given, &o, why), 0);
         assert_string_equal(why, "");
-        assert_ptr_equal(o.job, rows[i].job ? NULL : JOB_BEFORE);
+        assert_ptr_equal(o.job, rows[i].job ? job : JOB_BEFORE);
     }
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct dl_epoch_options o = {.world = rows[i].world};
@@ -317,10 +319,9 @@ static void test_job(void **state)
         if (!rows[i].job)
             continue;
         set_environment(rows[i].environment);
-        assert_int_equal(dl_epoch_options_from_env(&o, rows[i].given, why, sizeof why), 0);
+        assert_int_equal(dl_epoch_options_from_env(&o, rows[i].given, job, why, sizeof why), 0);
         clear();
-        assert_null(o.job);
-        assert_string_equal(o.job_found, rows[i].job);
+        assert_string_equal(o.job, rows[i].job);
     }
 }
 
@@ -393,8 +394,8 @@ static void test_refused(void **state)
         assert_ptr_equal(o.job, JOB_BEFORE);
 
         set_environment(rows[i].environment);
-        assert_int_equal(dl_epoch_options_from_env(&o, given, NULL, 0), -EINVAL);
-        assert_int_equal(dl_epoch_options_from_env(&o, given, cut, sizeof cut), -EINVAL);
+        assert_int_equal(dl_epoch_options_from_env(&o, given, job, NULL, 0), -EINVAL);
+        assert_int_equal(dl_epoch_options_from_env(&o, given, job, cut, sizeof cut), -EINVAL);
         assert_int_equal(strlen(cut), sizeof cut - 1);
         assert_memory_equal(cut, rows[i].why, sizeof cut - 1);
     }
@@ -410,17 +411,17 @@ static void test_long_job(void **state)
     id[129] = '\0';
     set_environment("RANK=0 WORLD_SIZE=2");
     setenv("TORCHELASTIC_RUN_ID", id, 1);
-    assert_int_equal(dl_epoch_options_from_env(&o, 0, why, sizeof why), -EINVAL);
+    assert_int_equal(dl_epoch_options_from_env(&o, 0, job, why, sizeof why), -EINVAL);
     assert_non_null(strstr(why, "$TORCHELASTIC_RUN_ID: \"xxx"));
     assert_non_null(
         strstr(why, "has 129 bytes, and the name of a job may have 128; give torchrun"));
     assert_int_equal(o.world, 0);
-    assert_int_equal(dl_epoch_options_from_env(&o, DL_GIVEN_JOB, why, sizeof why), 0);
+    assert_int_equal(dl_epoch_options_from_env(&o, DL_GIVEN_JOB, job, why, sizeof why), 0);
     assert_int_equal(o.world, 2);
     id[128] = '\0';
     setenv("TORCHELASTIC_RUN_ID", id, 1);
-    assert_int_equal(dl_epoch_options_from_env(&o, 0, why, sizeof why), 0);
-    assert_string_equal(o.job_found, id);
+    assert_int_equal(dl_epoch_options_from_env(&o, 0, job, why, sizeof why), 0);
+    assert_string_equal(o.job, id);
     clear();
 }
 

@@ -99,6 +99,7 @@ static int run_start_ranks(struct run *run, uint64_t epoch, bool first)
     run->outcome.steps = 0;
     for (uint32_t i = 0; i < run->n_ranks; i++) {
         struct dl_epoch_options options = {
+            .size = sizeof options,
             .epoch = resumes                   ? 0
                      : first && run->o->resume ? DL_RESUME
                                                : epoch,

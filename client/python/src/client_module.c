@@ -135,17 +135,17 @@ static PyObject *py_module_number(uint32_t n, bool absent)
 
 static PyObject *py_module_from_environment(PyObject *module, PyObject *args)
 {
-    struct dl_epoch_options o = {.rank = UINT32_MAX};
+    struct dl_epoch_options o = {.size = sizeof o, .rank = UINT32_MAX};
     PyObject *rank, *world;
     unsigned given = 0;
-    char why[512];
+    char job[DL_JOB_BYTES], why[512];
 
     (void)module;
     if (!PyArg_ParseTuple(args, "OO:from_environment", &rank, &world) ||
         py_module_take_given(rank, DL_GIVEN_RANK, &o.rank, &given) < 0 ||
         py_module_take_given(world, DL_GIVEN_WORLD, &o.world, &given) < 0)
         return NULL;
-    if (dl_epoch_options_from_env(&o, given, why, sizeof why) < 0) {
+    if (dl_epoch_options_from_env(&o, given, job, why, sizeof why) < 0) {
         PyObject *text = text_of(why);
         if (text)
             PyErr_SetObject(PyExc_ValueError, text);
@@ -154,7 +154,7 @@ static PyObject *py_module_from_environment(PyObject *module, PyObject *args)
     }
     return Py_BuildValue("(NNN)", py_module_number(o.rank, o.rank == UINT32_MAX),
                          py_module_number(o.world, o.world == 0),
-                         o.job_found[0] ? text_of(o.job_found) : Py_NewRef(Py_None));
+                         o.job ? text_of(o.job) : Py_NewRef(Py_None));
 }
 
 PyDoc_STRVAR(mesh_doc,
@@ -163,7 +163,7 @@ PyDoc_STRVAR(mesh_doc,
 
 static PyObject *py_module_mesh(PyObject *module, PyObject *args)
 {
-    struct dl_epoch_options o = {0};
+    struct dl_epoch_options o = {.size = sizeof o};
     unsigned int rank, local_world;
     const char *text;
     char why[512];

@@ -327,7 +327,7 @@ static PyObject *py_session_loader_start(PyObject *self, PyObject *args, PyObjec
                             "state",    "job",     "dataset_states", "follow",      "priority",
                             "left_out", "replica", "replicas",       "local_world", NULL};
     struct loader_object *loader = (struct loader_object *)self;
-    struct dl_epoch_options options = {.world = 1};
+    struct dl_epoch_options options = {.size = sizeof options, .world = 1};
     struct dl_epoch *handle = NULL;
     const char *state = NULL, *dataset_states = NULL;
     Py_ssize_t state_len = 0, dataset_states_len = 0;
@@ -364,7 +364,7 @@ static PyObject *py_session_loader_state(PyObject *self, PyObject *args, PyObjec
 {
     static char *names[] = {"epoch", "world", "step", "state", NULL};
     struct loader_object *loader = (struct loader_object *)self;
-    struct dl_epoch_options options = {.world = 1};
+    struct dl_epoch_options options = {.size = sizeof options, .world = 1};
     size_t len = 0;
     const char *state = NULL;
     Py_ssize_t state_len = 0;
