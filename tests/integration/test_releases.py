@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 
 import dltest
 import test_reconnect
@@ -15,6 +16,23 @@ from test_mix_weights import mix
 from test_reconnect import TRAINER
 
 STEPS = 200
+# Whose dataset runs in workers that a host of the trainer's forks: they are of its build, too.
+TORCH_TRAINER = """
+import sys, time
+import torch.utils.data
+import dloader
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        return index
+
+for batch in dloader.DataLoader(Numbers(), batch_size=2, num_workers=2, socket=sys.argv[1]):
+    print(batch.tolist(), flush=True)
+    time.sleep(0.02)
+"""
 WORKER = os.path.join(os.path.dirname(DLOADERD), "dloader-worker")
 # Each with its own library, beside it, and not with this one's, as meson has it.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
@@ -31,6 +49,7 @@ class Release:
         self.worker = folder / "daemon/dloader-worker" if name else WORKER
         self.dlctl = folder / "client/dlctl/dlctl" if name else DLCTL
         self.trainer = folder / "client/trainer" if name else TRAINER
+        self.package = folder / "client/python" if name else None
 
 
 class ReleaseCase(test_reconnect.RestartCase):
@@ -67,14 +86,9 @@ class Restarts(ReleaseCase):
         self.assertEqual(self.now.process.wait(PATIENCE), 0, self.now.log)
         self.now.log_file.close()
 
-    def restarts(self, trainer, *daemons):
-        """A trainer whose daemons are these, one after the other, sees every step once, in order."""
-        self.start(daemons[0])
-        want = subprocess.run([trainer.trainer, self.now.socket, self.spec_path], capture_output=True, text=True,
-                              check=True, env=ENVIRONMENT, timeout=PATIENCE).stdout.splitlines()
-        self.assertEqual(len(want), STEPS)
-        self.train(trainer)
-        for i, daemon in enumerate(daemons[1:]):
+    def follow(self, *daemons):
+        """The trainer's daemons are these, one after the other."""
+        for i, daemon in enumerate(daemons):
             self.read(10)
             if i % 2:
                 self.now.kill()
@@ -83,6 +97,15 @@ class Restarts(ReleaseCase):
             self.start(daemon)
         self.seen += self.trainer.stdout.read().splitlines()
         self.assertEqual((self.trainer.wait(PATIENCE), self.trainer.stderr.read()), (0, ""))
+
+    def restarts(self, trainer, *daemons):
+        """A trainer sees every step once, in order."""
+        self.start(daemons[0])
+        want = subprocess.run([trainer.trainer, self.now.socket, self.spec_path], capture_output=True, text=True,
+                              check=True, env=ENVIRONMENT, timeout=PATIENCE).stdout.splitlines()
+        self.assertEqual(len(want), STEPS)
+        self.train(trainer)
+        self.follow(*daemons[1:])
         self.assertEqual(self.seen, want)
 
     def test_trainer_of_the_last_release(self):
@@ -96,6 +119,19 @@ class Restarts(ReleaseCase):
     def test_trainer_of_this_release(self):
         last, this = Release("last"), Release()
         self.restarts(this, this, last, this, last)
+
+    def test_python_of_the_last_release(self):
+        last, this = Release("last"), Release()
+        env = {**ENVIRONMENT, "PYTHONPATH": str(last.package)}
+        have = subprocess.run([sys.executable, "-c", "import torch, dloader._client"], env=env, capture_output=True,
+                              text=True)
+        if have.returncode != 0:
+            self.skipTest(f"torch, or the package of the last release: {have.stderr.splitlines()[-1]}")
+        self.start(last)
+        self.trainer = self.popen(sys.executable, "-c", TORCH_TRAINER, self.now.socket, env=env)
+        self.seen = []
+        self.follow(this, last, this)
+        self.assertEqual(self.seen, [str([2 * step, 2 * step + 1]) for step in range(STEPS)])
 
     def test_back_too_far(self):
         """A daemon of the week before takes the place of this one, whose trainer hears why that is no use."""

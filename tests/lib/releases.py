@@ -26,6 +26,8 @@ UNITY = {"last": ["--unity=on", "--unity-size=8"]}  # where the names of all fil
 PROGRAMS = ["daemon/dloaderd", "daemon/dloader-worker", "client/dlctl/dlctl"]
 TRAINER = "client/trainer"
 LIBRARY = "client/libdlclient.so.0.1.0"
+PACKAGE = "client/python/dloader"
+EXTENSIONS = [f"{PACKAGE}/_client.abi3.so", f"{PACKAGE}/_worker.abi3.so"]  # where there is a Python.h
 # Two processors that others use, too, took 40 s.
 BUILD_SECONDS = 240
 
@@ -40,11 +42,20 @@ def configure(name, source, tree):
     options = (source / "meson_options.txt").read_text()
     features = re.findall(r"option\('(\w+)', type: 'feature'", options)
     return ["meson", "setup", "--buildtype=plain", "-Dwerror=false", *UNITY.get(name, []),
-            *(f"-D{feature}=disabled" for feature in features), str(tree), str(source)]
+            *(f"-D{feature}=disabled" for feature in features if feature != "python"), str(tree), str(source)]
+
+
+def has_target(tree, name):
+    return subprocess.run(["ninja", "-C", str(tree), "-t", "query", name], stdin=subprocess.DEVNULL,
+                          capture_output=True).returncode == 0
+
+
+def run(command):
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr, timeout=BUILD_SECONDS)
 
 
 def build(name, place):
-    """Its programs, its library and its trainer in `place`, where they lie as in its build."""
+    """Its programs, library, Python package and trainer in `place`, where they lie as in its build."""
     with tempfile.TemporaryDirectory(dir=BUILDS) as folder:
         source, tree = pathlib.Path(folder, "source"), pathlib.Path(folder, "build")
         source.mkdir()
@@ -52,10 +63,13 @@ def build(name, place):
         subprocess.run(["tar", "-x", "-C", str(source)], input=archive, check=True)
         trainer = ["cc", "-I", str(source), "-o", str(tree / TRAINER), str(source / "tests/integration/trainer.c"),
                    str(tree / LIBRARY), "-Wl,-rpath,$ORIGIN"]
-        for command in (configure(name, source, tree), ["ninja", "-C", str(tree), *PROGRAMS, LIBRARY], trainer):
-            subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr, timeout=BUILD_SECONDS)
+        run(configure(name, source, tree))
+        targets = [*PROGRAMS, LIBRARY, *(file for file in EXTENSIONS if has_target(tree, file))]
+        run(["ninja", "-C", str(tree), *targets])
+        run(trainer)
         made = pathlib.Path(folder, "made")
-        for file in (*PROGRAMS, LIBRARY, TRAINER):
+        shutil.copytree(source / PACKAGE, made / PACKAGE)
+        for file in (*targets, TRAINER):
             (made / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(tree / file, made / file)
         os.symlink(pathlib.Path(LIBRARY).name, made / "client/libdlclient.so.0")
