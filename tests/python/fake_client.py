@@ -226,7 +226,7 @@ class Host:
 
     def __init__(self, context, job, keeps_errors):
         self.job, self.is_closed = copy.deepcopy(job), False
-        self.channel = self
+        self.channel, self.process = self, None
         Host.living[id(self)] = self
 
     def fileno(self):

@@ -29,7 +29,8 @@ _living: weakref.WeakSet = weakref.WeakSet()
 
 
 class Host:
-    """One host, from its start until close(); `channel` is this process's end of its socket.
+    """One host, from its start until close(); `channel` is this process's end of its socket,
+    `process` is multiprocessing's.
 
     context: of multiprocessing. job: what the workers are to do (_bootstrap.Job), borrowed by a
     forked host, pickled for another one; whatever pickle says of it is raised here. keeps_errors:
@@ -43,9 +44,9 @@ class Host:
         _living.add(self)
         try:
             with _signals_held_back(context) as mask:
-                self._process = context.Process(target=_run, daemon=True,
+                self.process = context.Process(target=_run, daemon=True,
                                                 args=(theirs, self.pid, job, keeps_errors, mask))
-                self._process.start()
+                self.process.start()
         except BaseException:
             self.channel.close()
             raise
@@ -59,7 +60,7 @@ class Host:
     def join(self, timeout: float) -> None:
         """After close(): waits until it has ended."""
         if self.pid == os.getpid():
-            self._process.join(timeout)
+            self.process.join(timeout)
 
 
 def _import_for_workers() -> None:

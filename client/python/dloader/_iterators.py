@@ -15,11 +15,13 @@ from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from . import (_arguments, _bootstrap, _dataset_state, _datapipes, _device, _hosting, _keys, _label,
                _native, _order, _private, _reraise, _states, state)
 from ._errors import DaemonError
 from ._single import LoaderIterator
+from ._worker_processes import WorkerProcess
 
 # Steps of which nobody says how large they will be.
 UNKNOWN_BATCH = 65536
@@ -133,7 +135,7 @@ def _spec(loader: Any, number: int, args: dict[str, int]) -> dict[str, Any]:
     }
 
 
-class WorkerIterator(LoaderIterator):
+class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
     """Feeds the sampler's keys to the daemon, and gives the batches that come back.
 
     prefetch_factor × num_workers steps are under way, as in PyTorch: they are drawn in iter(), and
@@ -146,9 +148,9 @@ class WorkerIterator(LoaderIterator):
         super().__init__(loader)
         _arguments.check_assertion(loader.prefetch_factor > 0, "prefetch_factor must be greater "
                                    "than 0 for MultiProcessingDataLoaderIter")
-        self._workers = loader.num_workers
         self._pid = os.getpid()
         self._connection: Connection | None = None
+        self._host: Any = None
         self._epoch: Any = None
         self._failure: str | None = None
         self._begin()
@@ -160,6 +162,7 @@ class WorkerIterator(LoaderIterator):
         if _order.has_state(loader.dataset):
             self._sent_states = _dataset_state.to_send(self._order.resume, loader)
         self._connection = Connection(loader, args, self._sent_states)
+        self._host = self._connection.host.process
         self._start()
 
     @property
@@ -173,10 +176,17 @@ class WorkerIterator(LoaderIterator):
         """Its workers took over in the middle of a turn, and would begin each epoch there."""
         return self._sent_states is not None and self._sent_states["turn"] != 0
 
-    def again(self) -> None:
+    @property
+    def _workers(self) -> list[WorkerProcess]:
+        host = self._host
+        return [] if host is None else [WorkerProcess(host, number) for number in range(self._num_workers)]
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
         """Another epoch with the same workers."""
+        if first_iter:
+            return
         self._end_epoch()
-        self._length_said = self._loader._length_said
+        self._length_said = loader._length_said
         before = self._order.position
         self._begin(draw_base=False)
         self._start()
@@ -206,9 +216,9 @@ class WorkerIterator(LoaderIterator):
         self._waiting: Any = None  # a step that found no room
         self._drained = loader._is_iterable
         self._over = False
-        ahead = loader.prefetch_factor * self._workers
+        ahead = loader.prefetch_factor * self._num_workers
         deepens = loader._prefetch_is_ours and not loader._is_iterable
-        self._most_ahead = max(ahead, DEEP * self._workers) if deepens else ahead
+        self._most_ahead = max(ahead, DEEP * self._num_workers) if deepens else ahead
         self._least_ahead = ahead
         self._taken = 0.0  # when the last batch came
         try:
@@ -381,7 +391,7 @@ class WorkerIterator(LoaderIterator):
             self._close()
 
 
-class PersistentIterator:
+class PersistentIterator(_MultiProcessingDataLoaderIter):
     """What iter() of a loader with persistent workers returns, again and again.
 
     The loader holds the iterator proper, and this holds both; so the workers end when neither the
@@ -395,6 +405,14 @@ class PersistentIterator:
         self._count = iterator._count
         self._finished = iterator._finished
         self._shutdown_workers = iterator._shutdown_workers
+        self._reset = iterator._reset
+        self._next_data = iterator._next_data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_iterator"], name)
+
+    def __del__(self) -> None:
+        """PyTorch's class would end the workers."""
 
     def __iter__(self) -> PersistentIterator:
         return self

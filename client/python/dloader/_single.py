@@ -7,14 +7,57 @@ import weakref
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader as TorchLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _SingleProcessDataLoaderIter
 
 from . import _arguments, _dataset_state, _datapipes, _device, _native, _order, random, state
 
 
-class LoaderIterator(_device.BatchIterator):
-    """What iter(DataLoader) returns."""
+# PyTorch's own, which a library may have put another one in the place of.
+_INIT_FILE = TorchLoader.__init__.__code__.co_filename
+# Of PyTorch's iterator, which libraries look at: what it has of its loader.
+_COPIED = {"_dataset": "dataset", "_dataset_kind": "_dataset_kind", "_auto_collation": "_auto_collation",
+           "_drop_last": "drop_last", "_index_sampler": "_index_sampler", "_num_workers": "num_workers",
+           "_timeout": "timeout", "_collate_fn": "collate_fn", "_persistent_workers": "persistent_workers",
+           "_prefetch_factor": "prefetch_factor"}
 
-    _workers = 0
+
+class _Keys:
+    """The keys of the batches that are not asked for yet; next() passes over one."""
+
+    def __init__(self, order: _order.Order) -> None:
+        self._order = order
+
+    def __iter__(self) -> _Keys:
+        return self
+
+    def __next__(self) -> Any:
+        keys = self._order.next()
+        return keys.tolist() if type(keys) is memoryview else keys
+
+
+class _Probe(_BaseDataLoaderIter):
+    """Shows what a library's own __init__ of PyTorch's iterators does."""
+
+
+def _passed_over(loader: Any) -> int:
+    """Batches that the next epoch begins behind, as a library has it: SpeechBrain's loader puts an __init__ of
+    its own in the place of PyTorch's, to go on in the middle of an epoch.
+    """
+    code = getattr(_BaseDataLoaderIter.__init__, "__code__", None)
+    if code is not None and code.co_filename == _INIT_FILE:
+        return 0
+    kept = [(generator, generator.get_state())
+            for generator in (torch.default_generator, *_order.generators(loader))]
+    probe = _Probe(loader)
+    for generator, state_ in kept:
+        generator.set_state(state_)
+    return probe._num_yielded
+
+
+class LoaderIterator(_device.BatchIterator, _BaseDataLoaderIter):
+    """What iter(DataLoader) returns. Of PyTorch's class it has what others ask for, and none of the code."""
+
     _has_workers = False
 
     @property
@@ -26,7 +69,8 @@ class LoaderIterator(_device.BatchIterator):
         stays = loader.persistent_workers and self._has_workers
         self._loader_of = weakref.ref(loader) if stays else lambda: loader
         self._length_said = loader._length_said
-        self._index_sampler = loader._index_sampler
+        for name, source in _COPIED.items():
+            setattr(self, name, getattr(loader, source))
         self._pin = _device.pinner(loader)
         # In a profile the loader's time stands where it does with PyTorch's iterators.
         kind = "_MultiProcessing" if self._has_workers else "_SingleProcess"
@@ -39,7 +83,32 @@ class LoaderIterator(_device.BatchIterator):
         raise NotImplementedError("{} cannot be pickled", self.__class__.__name__)
 
     def _begin(self, *, draw_base: bool = True) -> None:
-        self._order = _order.Order(self._loader, self._index_sampler, workers=self._workers > 0, draw_base=draw_base)
+        passed = _passed_over(self._loader) if draw_base else 0
+        self._order = _order.Order(self._loader, self._index_sampler, workers=self._num_workers > 0,
+                                   draw_base=draw_base)
+        self._order.pass_over(passed)
+
+    @property
+    def _num_yielded(self) -> int:
+        return self._order.position.given
+
+    @property
+    def _base_seed(self) -> int:
+        return self._order.position.base_seed
+
+    @property
+    def _sampler_iter(self) -> _Keys:
+        return _Keys(self._order)
+
+    @property
+    def _IterableDataset_len_called(self) -> int | None:
+        return self._length_said
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        """Another epoch, as libraries ask for that which wrap PyTorch's iterator."""
+        if not first_iter:
+            self._length_said = loader._length_said
+            self._begin(draw_base=False)
 
     def _prepared(self) -> Any:
         if not torch.autograd._profiler_enabled():
@@ -53,23 +122,23 @@ class LoaderIterator(_device.BatchIterator):
         self._order.count()
         given, said = self._order.position.given, self._length_said
         if self._loader._is_iterable and said is not None and given > said:
-            _arguments.warn_of_length(self._loader.dataset, said, given, self._workers, 3)
+            _arguments.warn_of_length(self._loader.dataset, said, given, self._num_workers, 3)
 
     def _finished(self) -> None:
         self._order.position.finished = True
 
 
-class SingleIterator(LoaderIterator):
+class SingleIterator(LoaderIterator, _SingleProcessDataLoaderIter):
     """Fetches and collates in next() itself, by Python code alone, as PyTorch does."""
+
+    _dataset: Any
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
         _arguments.check_assertion(loader.timeout == 0,
                                    "_SingleProcessDataLoaderIter requires timeout == 0")
-        self._dataset = loader.dataset
         self._collate = loader.collate_fn
         self._is_batched = loader._auto_collation
-        self._drop_last = loader.drop_last
         self._is_native = _native.takes(loader)
         self._pictures = _native.pictures_of(loader) if self._is_batched or loader._is_iterable else None
         self._ended = False

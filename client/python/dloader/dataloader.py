@@ -139,6 +139,7 @@ class DataLoader(TorchLoader[T_co]):
     def _forget(self) -> None:
         """As before the first epoch; generators stay where they are."""
         self._iterator: Any = None  # of persistent workers
+        self._proper: Any = None  # what is in that, where a subclass made it
         self._given: Any = None  # weak: the face of it that iter() returned
         self._IterableDataset_len_called: int | None = None
         self._position: Any = None
@@ -160,7 +161,13 @@ class DataLoader(TorchLoader[T_co]):
             return _single.SingleIterator(self)
         from . import _iterators
         self.check_worker_number_rationality()
-        return _iterators.WorkerIterator(self)
+        made = _iterators.WorkerIterator(self)
+        if not self.persistent_workers:
+            return made
+        self._proper = made
+        # Which a subclass may put into an iterator of its own, and keep longer than the loader.
+        is_wrapped = type(self)._get_iterator is not DataLoader._get_iterator
+        return _iterators.PersistentIterator(self, made) if is_wrapped else made
 
     def __iter__(self) -> Iterator[Any]:
         if self._shuffles_all and _info.get_worker_info() is None:
@@ -173,15 +180,17 @@ class DataLoader(TorchLoader[T_co]):
                 self._iterator = None
         if not (self.persistent_workers and self.num_workers > 0):
             return _device.to_device(self._get_iterator(), self._options.device)
-        if self._resume is None and self._iterator is not None and self._iterator.is_shifted \
+        if self._resume is None and self._iterator is not None and self._proper.is_shifted \
                 and self._position.finished:
             # Others go on in their places, with what their datasets know.
             self.load_state_dict(self.state_dict())
-        if self._iterator is None or self._iterator.is_stale:
+        if self._iterator is None or self._proper.is_stale:
             self._iterator = self._get_iterator()
             self._given = None
         else:
-            self._iterator.again()
+            self._iterator._reset(self)
+        if self._iterator is not self._proper:
+            return _device.to_device(self._iterator, self._options.device)
         given = self._given and self._given()
         if given is None:
             from ._iterators import PersistentIterator
