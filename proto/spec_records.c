@@ -60,6 +60,17 @@ static int spec_records_refuse_source(const struct spec_reading *rd, const char 
                         spec_show(v, shown), DL_MAX_NAME_BYTES, spec_quote_hint(v));
 }
 
+/* What a field may be called. A column keeps its name, which may have dots, though no key of the
+ * spec can address it then. */
+static bool spec_records_good_name(const struct spec_dataset *dataset, const char *name,
+                                   const char *source)
+{
+    bool columns = dataset->kind == DATASET_CSV || dataset->kind == DATASET_PARQUET ||
+                   dataset->kind == DATASET_ARROW;
+
+    return spec_good_field(name, strlen(name)) || (columns && strcmp(name, source) == 0);
+}
+
 static int spec_records_add_field(struct spec_reading *rd, const char *place, const char *name,
                                   const struct value *v)
 {
@@ -70,7 +81,8 @@ static int spec_records_add_field(struct spec_reading *rd, const char *place, co
         return spec_records_refuse_source(rd, place, v);
     if (!name)
         name = v->string;
-    if (!spec_good_field(name, strlen(name)) || (name == v->string && strchr(name, ';')))
+    if (!spec_records_good_name(dataset, name, v->string) ||
+        (name == v->string && strchr(name, ';')))
         return dl_error_set(rd->err, EINVAL, place,
                             "%s cannot be the name of a sample's field, which has no dots; give "
                             "it another, such as {image: %s}",

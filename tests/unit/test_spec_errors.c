@@ -149,6 +149,7 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: tar, shards: a, fields: [left.jpg]}", "dataset.fields.0",
      "left.jpg cannot be the name of a sample's field, which has no dots; give it another, such "
      "as {image: left.jpg}"},
+    {"{kind: csv, paths: a, fields: [a.b, a.b]}", "dataset.fields.1", "a.b is given twice"},
     {"{kind: tar, shards: a, fields: [cls, cls]}", "dataset.fields.1", "cls is given twice"},
     {"{kind: tar, shards: a, fields: {image: 3}}", "dataset.fields.image",
      "3 is not a field of a record: 1 to 128 bytes without control characters; put it in quotes"},

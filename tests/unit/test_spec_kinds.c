@@ -195,9 +195,12 @@ static void test_column_forms(void **state)
          "{kind: csv, paths: [/base/a], tokenizer: none, fields: {x: '1'}, nulls: 0, separator: "
          "tab, header: false, "
          "types: {a: string, b: int8}}"},
-        {"{kind: arrow, paths: a, decode: false, types: {b: int64, a: float64}}",
-         "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, nulls: refuse, "
-         "types: {a: float64, b: int64}, cache: 1073741824}"},
+        {"{kind: csv, paths: a, fields: [b.c]}",
+         "{kind: csv, paths: [/base/a], tokenizer: none, fields: {b.c: b.c}, nulls: refuse, "
+         "separator: auto, header: true, types: null}"},
+        {"{kind: arrow, paths: a, decode: false, types: {b: int64, a: float64}, fields: [b.c]}",
+         "{kind: arrow, paths: [/base/a], tokenizer: none, decode: false, fields: {b.c: b.c}, "
+         "nulls: refuse, types: {a: float64, b: int64}, cache: 1073741824}"},
         {"{kind: parquet, paths: [d, 'e/*.parquet']}",
          "{kind: parquet, paths: [/base/d, '/base/e/*.parquet'], tokenizer: none, decode: true, "
          "nulls: refuse, "
