@@ -68,9 +68,8 @@ def parts_of(read, path):
         return error
 
 
-def verdict(path, ours, theirs):
+def verdict(ours, theirs):
     """The word for a file, and why."""
-    ours, theirs = parts_of(ours, path), parts_of(theirs, path)
     if isinstance(theirs, Exception):
         return ("neither", str(ours)) if isinstance(ours, Exception) else ("alone", repr(theirs))
     if isinstance(ours, Exception):
@@ -92,20 +91,24 @@ def verdict(path, ours, theirs):
 
 
 def judge(path, queue):
-    queue.put(verdict(path, *READERS[os.path.splitext(path)[1]]))
+    ours, theirs = READERS[os.path.splitext(path)[1]]
+    ours = parts_of(ours, path)
+    queue.put(verdict(ours, Exception("does not come to an end, or dies")))
+    queue.put(verdict(ours, parts_of(theirs, path)))
 
 
 def judge_apart(path):
-    """In a process of its own, which may die."""
+    """In a process of its own, which may die; of what it said the last counts."""
     queue = multiprocessing.SimpleQueue()
     process = multiprocessing.Process(target=judge, args=(path, queue))
     process.start()
     process.join(PATIENCE)
-    if process.is_alive():
-        process.kill()
-        process.join()
-        return "wrong", f"takes more than {PATIENCE} s"
-    return ("wrong", f"ended with {process.exitcode}") if queue.empty() else queue.get()
+    word = "wrong", f"ends with {process.exitcode}, or takes more than {PATIENCE} s"
+    process.kill()
+    process.join()
+    while not queue.empty():
+        word = queue.get()
+    return word
 
 
 def files_of(paths):

@@ -149,6 +149,8 @@ def parquet(path):
     for batch in file.iter_batches(ROWS, use_threads=False):
         batches = batches or [batch]
         length += batch.num_rows
+    if length != sum(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)):
+        raise ValueError(f"only {length} rows of its groups come")
     return of_batches(pyarrow, file.schema_arrow, length, batches)
 
 

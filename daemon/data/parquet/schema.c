@@ -175,7 +175,7 @@ static void schema_walk_structs(struct schema_walk *w, const struct parquet_elem
 /*
  * A group that is a list, by the rules of parquet-format's LogicalTypes.md: one repeated child,
  * which is the element, or a group of nothing but the element. Both have the list's name here. Of a
- * map it is a struct of key and value.
+ * map it is a struct of key and value, or the key, where there are no values.
  */
 static void schema_walk_list(struct schema_walk *w, const struct parquet_element *e,
                              const struct schema_place *place)
@@ -197,7 +197,7 @@ static void schema_walk_list(struct schema_walk *w, const struct parquet_element
         schema_add_column(w, child, &inside);
         return;
     }
-    if (child->children != 1 || e->logical == PARQUET_MAP || w->next == w->footer->n_elements) {
+    if (child->children != 1 || w->next == w->footer->n_elements) {
         schema_walk_structs(w, child, &inside);
         return;
     }
