@@ -34,7 +34,7 @@ static const struct kind_entry kinds_entries[] = {
     {DATASET_CSV, "map", "comma- or tab-separated values, by columns of numbers or text"},
     {DATASET_LMDB, "map", "the keys and values of LMDB, without its lock file"},
     {DATASET_AUDIOFOLDER, "map", "a directory of WAV, FLAC and Ogg for each class"},
-    {DATASET_HDF5, "map", "datasets of numbers of an HDF5 file"},
+    {DATASET_HDF5, "map", "datasets of numbers and text of an HDF5 file"},
     {DATASET_PLUGIN, "either", "samples from its shared library"},
     {DATASET_PYTHON, "either", "samples from its Python code"},
 };

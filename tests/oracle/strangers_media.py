@@ -118,13 +118,22 @@ def names_of(path):
     return found
 
 
+def rows_of(values):
+    """Numbers at once, texts one by one."""
+    if len(values) and isinstance(values[0], (bytes, str)):
+        return [text if isinstance(text, str) else text.decode() for text in values]
+    return Array(values if len(values) else [])
+
+
 def datasets(path):
     parts = {}
     for name, part in names_of(path):
         source = name if part is None else f"{name}/{part}"
         try:
             rows = load({"kind": "hdf5", "path": path, "fields": {"x": source}}, ROWS)
-            parts[source] = Array(numpy.concatenate([row["x"] for row in rows]) if rows else [])
+            values = [value for row in rows for value in row["x"]]
+            parts[source] = rows_of(values) if rows and isinstance(values[0], str) else Array(
+                numpy.concatenate([row["x"] for row in rows]) if rows else [])
         except Exception as error:
             parts[source] = error
     return parts
@@ -138,7 +147,7 @@ def h5pys(path):
             try:
                 values = file[name][:ROWS]
                 values = values if part is None else values[part]
-                parts[name if part is None else f"{name}/{part}"] = Array(values if len(values) else [])
+                parts[name if part is None else f"{name}/{part}"] = rows_of(values)
             except Exception as error:
                 parts[name if part is None else f"{name}/{part}"] = error
     return parts

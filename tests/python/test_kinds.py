@@ -618,16 +618,46 @@ class TheirWriters(KindCase):
                     numpy.testing.assert_array_equal(batch[field][0], arrays[name][i], f"{seed} {name} {i}")
 
     @needs("h5py")
+    def test_h5py_text(self):
+        """One a row, of any length or filled up, also in a compound, beside numbers."""
+        import h5py
+        if not has_libhdf5():
+            self.skipTest("libhdf5 is not installed (Debian: libhdf5-103-1)")
+        texts = ["", "a", "\u00e4\U0001f600", "two words", "x" * 300, " blank "] * 3
+        path = str(self.folder / "text.h5")
+        with h5py.File(path, "w") as file:
+            file["any"] = texts
+            file.create_dataset("chunked", data=texts, chunks=(4,), maxshape=(None,), compression="gzip")
+            file["filled"] = numpy.array([text.encode() for text in texts])
+            file.create_dataset("unwritten", (len(texts),), h5py.string_dtype())
+            table = numpy.zeros(len(texts), [("name", "S9"), ("at", ">f8", (2,))])
+            table["name"], table["at"] = [text.encode()[:9] for text in texts], numpy.arange(36).reshape(18, 2)
+            file["table"] = table
+            file["yes"], file["plain"] = numpy.arange(18) % 3 == 1, numpy.arange(18)
+            file["latin"] = numpy.array([b"\xe4"] * 18)
+        fields = {"any": "any", "chunked": "chunked", "filled": "filled", "unwritten": "unwritten", "yes": "yes",
+                  "name": "table/name", "at": "table/at", "plain": "plain"}
+        read = self.samples({"kind": "hdf5", "path": path, "fields": fields})
+        self.assertEqual(len(read), len(texts))
+        for i, (batch, text) in enumerate(zip(read, texts)):
+            got = {name: batch[name][0] for name in fields}
+            self.assertEqual([got[name] for name in ("any", "chunked", "filled", "unwritten", "name")],
+                             [text, text, text, "", text.encode()[:9].decode()])
+            self.assertEqual((got["at"].tolist(), bool(got["yes"]), int(got["plain"])),
+                             ([2 * i, 2 * i + 1], i % 3 == 1, i))
+        self.assert_refused({"kind": "hdf5", "path": path, "fields": ["latin"]}, "a text in row 0 that is not UTF-8")
+
+    @needs("h5py")
     def test_h5py_refusals(self):
         import h5py
         path = str(self.folder / "bad.h5")
         with h5py.File(path, "w", libver="earliest") as file:
-            file["text"] = ["a", "b"]
+            file["texts"] = [["a", "b"]]
             file["scalar"] = 3
             file["three"], file["four"] = numpy.zeros(3), numpy.zeros(4)
             file.create_group("group")
         dataset = {"kind": "hdf5", "path": path}
-        for fields, says in ((["text"], "its dataset text does not hold integers, floats or bools"),
+        for fields, says in ((["texts"], "its dataset texts (does not hold integers|holds neither numbers nor)"),
                              (["scalar"], "has no dimensions"),
                              (["group"], "its dataset group is not a dataset"), (["none"], "has no dataset none"),
                              (["three", "four"], "its dataset three has 3 rows, but four has 4")):

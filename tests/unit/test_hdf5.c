@@ -217,9 +217,9 @@ static void test_foreign_refusals(void **state)
         return;
     expect_foreign_refusal("foreign", "outside", ENOENT, "has no dataset outside");
     expect_foreign_refusal("foreign", "lzf", ENOENT, "has no dataset lzf that libhdf5 can open");
-    expect_foreign_refusal("foreign", "text", ENOTSUP, "does not hold integers, floats or bools");
-    expect_foreign_refusal("foreign", "g/table/name", ENOTSUP, "does not hold integers");
-    expect_foreign_refusal("foreign", "g/table/none", ENOTSUP, "does not hold integers");
+    expect_foreign_refusal("foreign", "texts", ENOTSUP, "holds neither numbers nor one text a row");
+    expect_foreign_refusal("foreign", "lists", ENOTSUP, "holds neither numbers nor one text a row");
+    expect_foreign_refusal("foreign", "g/table/none", ENOTSUP, "holds neither numbers");
     expect_foreign_refusal("foreign", "g/table", ENOTSUP, "is of compounds; name parts of it");
     expect_foreign_refusal("foreign", "g", ENOENT, "has no dataset g");
     expect_foreign_refusal("virtual", "v", ENOTSUP, "is virtual, or stored in other files");

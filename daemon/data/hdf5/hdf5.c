@@ -62,6 +62,90 @@ static int hdf5_read_rows(struct dataset *ds, const struct sample_key *key, cons
     return 0;
 }
 
+/* *ret: in the sample's memory. */
+static int hdf5_read_text(struct hdf5 *hdf5, struct hdf5_array *array, uint64_t index,
+                          struct sample *sample, const uint8_t **ret, size_t *ret_len,
+                          struct dl_error *err)
+{
+    bool is_pointer = array->text == HDF5_TEXT_POINTER;
+    _cleanup_free_ char *pointer = NULL;
+    size_t len = array->row_bytes;
+    uint8_t *text = is_pointer ? NULL : sample_alloc(sample, len);
+
+    if (!is_pointer && !text)
+        return sample_check(sample, err);
+    int r = hdf5_array_read(array, &hdf5->cache, index, is_pointer ? (void *)&pointer : text, err);
+    if (r < 0)
+        return r;
+    if (is_pointer) {
+        len = pointer ? strlen(pointer) : 0;
+        text = sample_alloc(sample, len);
+        if (!text)
+            return sample_check(sample, err);
+        memcpy(text, pointer ? pointer : "", len);
+    }
+    while (!is_pointer && len > 0 && text[len - 1] == '\0')
+        len--;
+    *ret = text;
+    *ret_len = len;
+    return 0;
+}
+
+static int hdf5_add_text(struct hdf5 *hdf5, uint32_t i, uint64_t index, struct sample *ret,
+                         struct dl_error *err)
+{
+    const uint8_t *text = NULL;
+    size_t len = 0;
+    int r = hdf5_read_text(hdf5, &hdf5->arrays[i], index, ret, &text, &len, err);
+
+    if (r < 0)
+        return r;
+    r = sample_text(ret, TREE_STRING, hdf5->fields[i].name, text, len);
+    if (r == -EILSEQ)
+        return dl_error_set(
+            err, EILSEQ, hdf5->path,
+            "its dataset %s has a text in row %llu that is not UTF-8; choose others "
+            "with dataset.fields",
+            hdf5->fields[i].source, (unsigned long long)index);
+    return r < 0 ? sample_check(ret, err) : 0;
+}
+
+static int hdf5_add_numbers(struct hdf5 *hdf5, uint32_t i, uint64_t index, struct sample *ret,
+                            struct dl_error *err)
+{
+    struct hdf5_array *array = &hdf5->arrays[i];
+    void *numbers = sample_alloc(ret, array->row_bytes);
+    int r = numbers ? hdf5_array_read(array, &hdf5->cache, index, numbers, err)
+                    : sample_check(ret, err);
+
+    if (r == 0 && array->dtype == DL_DTYPE_BOOL)
+        hdf5_make_bools(numbers, array->row_bytes);
+    if (r == 0 && sample_tensor(ret, hdf5->fields[i].name, array->dtype, array->ndim - 1,
+                                array->dims + 1, numbers) < 0)
+        r = sample_check(ret, err);
+    return r;
+}
+
+/* Where there is text. */
+static int hdf5_get(struct dataset *ds, const struct sample_key *key, uint64_t index,
+                    struct sample *ret, struct dl_error *err)
+{
+    struct hdf5 *hdf5 = container_of(ds, struct hdf5, base);
+    int r = 0;
+
+    (void)key;
+    if (index >= ds->length)
+        return dataset_refuse_index(ds, index, err);
+    sample_begin(ret, TREE_DICT, NULL);
+    for (uint32_t i = 0; r == 0 && i < hdf5->n_fields; i++)
+        r = hdf5->arrays[i].text ? hdf5_add_text(hdf5, i, index, ret, err)
+                                 : hdf5_add_numbers(hdf5, i, index, ret, err);
+    if (r < 0)
+        return r;
+    sample_end(ret);
+    return sample_check(ret, err);
+}
+
 static size_t hdf5_name(struct dataset *ds, uint64_t index, char *ret, size_t room)
 {
     return dataset_put_name(container_of(ds, struct hdf5, base)->path, "row", index, ret, room);
@@ -94,6 +178,9 @@ static void hdf5_close(struct dataset *ds)
 
 static const struct dataset_ops hdf5_ops = {
     .read_rows = hdf5_read_rows, .name = hdf5_name, .close = hdf5_close};
+
+static const struct dataset_ops hdf5_text_ops = {
+    .get = hdf5_get, .name = hdf5_name, .close = hdf5_close};
 
 /* ---- which datasets ------------------------------------------------------------------------- */
 
@@ -254,6 +341,14 @@ static int hdf5_open_arrays(struct hdf5 *hdf5, struct dl_error *err)
 static int hdf5_describe(struct hdf5 *hdf5)
 {
     struct tree *schema = &hdf5->base.schema;
+
+    hdf5->base.length = hdf5->arrays[0].dims[0];
+    for (uint32_t i = 0; i < hdf5->n_fields; i++) {
+        if (hdf5->arrays[i].text)
+            hdf5->base.ops = &hdf5_text_ops;
+    }
+    if (hdf5->base.ops == &hdf5_text_ops)
+        return 0;
     int r = tree_add(schema, TREE_DICT, NULL, hdf5->n_fields);
 
     for (uint32_t i = 0; r == 0 && i < hdf5->n_fields; i++) {
@@ -262,7 +357,6 @@ static int hdf5_describe(struct hdf5 *hdf5)
                             array->dims + 1);
     }
     hdf5->base.n_leaves = hdf5->n_fields;
-    hdf5->base.length = hdf5->arrays[0].dims[0];
     return r;
 }
 

@@ -31,6 +31,9 @@ struct hdf5_cache {
     struct hdf5_chunk *oldest, *latest;
 };
 
+/* A row of hdf5_foreign.h may be one: then it has no dtype and no dimensions. */
+enum hdf5_text { HDF5_NO_TEXT, HDF5_TEXT_IN_ROOM, HDF5_TEXT_POINTER };
+
 struct hdf5_array {
     struct hdf5_view view;
     const char *name; /* borrowed; for messages */
@@ -38,8 +41,9 @@ struct hdf5_array {
     unsigned element; /* bytes */
     uint32_t ndim;    /* at least 1 */
     uint64_t dims[HDF5_DIMS_MAX];
-    uint8_t fill[8]; /* one element, of what was never written */
-    uint64_t row_bytes;
+    uint8_t fill[8];    /* one element, of what was never written */
+    uint64_t row_bytes; /* of text: of a pointer to it, or its room, filled up by NUL */
+    enum hdf5_text text;
 
     struct hdf5_foreign_array *foreign; /* owned; hdf5_foreign.h reads it, and what follows is of
                                            no use; NULL: it does not */

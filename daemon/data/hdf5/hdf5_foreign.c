@@ -250,12 +250,32 @@ static hdf5_id hdf5_foreign_number(const struct hdf5_library *l, hdf5_id type, u
     return -1;
 }
 
+static hdf5_id hdf5_foreign_text(const struct hdf5_library *l, hdf5_id type,
+                                 struct hdf5_array *array)
+{
+    hdf5_id text = array->ndim == 1 ? l->Tcopy(type) : -1;
+    int is_pointer = text < 0 ? -1 : l->Tis_variable_str(type);
+
+    if (text < 0)
+        return -1;
+    array->text = is_pointer > 0 ? HDF5_TEXT_POINTER : HDF5_TEXT_IN_ROOM;
+    array->row_bytes = is_pointer > 0 ? sizeof(char *) : l->Tget_size(type);
+    if (is_pointer == 0 && l->Tset_strpad(text, HDF5_PADDED_BY_NUL) >= 0)
+        return text;
+    if (is_pointer > 0)
+        return text;
+    (void)l->Tclose(text);
+    return -1;
+}
+
 /* The same where an element is an array: its dimensions come behind those of the dataset. */
 static hdf5_id hdf5_foreign_numbers(const struct hdf5_library *l, hdf5_id type,
                                     struct hdf5_array *array)
 {
     hdf5_size dims[HDF5_DIMS_MAX];
 
+    if (l->Tget_class(type) == HDF5_CLASS_STRING)
+        return hdf5_foreign_text(l, type, array);
     if (l->Tget_class(type) != HDF5_CLASS_ARRAY)
         return hdf5_foreign_number(l, type, &array->dtype);
     int ndim = l->Tget_array_ndims(type);
@@ -340,7 +360,7 @@ static int hdf5_foreign_take_type(struct hdf5_array *array, const char *part, st
                                  err);
     return hdf5_array_refuse(
         array, ENOTSUP,
-        "does not hold integers, floats or bools; choose others with dataset.fields", err);
+        "holds neither numbers nor one text a row; choose others with dataset.fields", err);
 }
 
 /* A filter of `how` that this libhdf5 does not have; 0: it has all. It would load a module for one
@@ -447,6 +467,8 @@ static int hdf5_foreign_measure(struct hdf5_array *array, struct dl_error *err)
 {
     uint64_t all;
 
+    if (array->text)
+        return 0;
     if (!tensor_bytes(array->dtype, array->ndim - 1, array->dims + 1, &array->row_bytes) ||
         mul_overflows(array->row_bytes, array->dims[0], &all) || all > INT64_MAX)
         return hdf5_array_refuse(array, EINVAL, "has 2^63 bytes or more", err);

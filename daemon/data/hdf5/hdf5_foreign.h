@@ -28,7 +28,8 @@ int _nodiscard_ hdf5_foreign_open_array(const struct hdf5_foreign *file, const c
                                         uint64_t cache, struct hdf5_array *ret,
                                         struct dl_error *err);
 
-/* For hdf5_array.h, of an array of this kind. */
+/* For hdf5_array.h, of an array of this kind. Of HDF5_TEXT_POINTER, `out` becomes a char * that is
+ * the caller's to free(); NULL: there is no text. */
 int _nodiscard_ hdf5_foreign_read(const struct hdf5_array *array, uint64_t row, void *out,
                                   struct dl_error *err);
 void hdf5_foreign_close_array(struct hdf5_array *array);

@@ -21,11 +21,17 @@ enum { HDF5_DEFAULT = 0, HDF5_READ_ONLY = 0, HDF5_LITTLE_ENDIAN = 0, HDF5_SELECT
 enum hdf5_class {
     HDF5_CLASS_INTEGER = 0,
     HDF5_CLASS_FLOAT = 1,
+    HDF5_CLASS_STRING = 3,
     HDF5_CLASS_COMPOUND = 6,
     HDF5_CLASS_ENUM = 8,
     HDF5_CLASS_ARRAY = 10,
 };
-enum { HDF5_OBJECT_DATASET = 5, HDF5_LAYOUT_VIRTUAL = 3, HDF5_UNSIGNED = 0 };
+enum {
+    HDF5_OBJECT_DATASET = 5,
+    HDF5_LAYOUT_VIRTUAL = 3,
+    HDF5_UNSIGNED = 0,
+    HDF5_PADDED_BY_NUL = 1
+};
 
 /* Where the bytes of a file in memory come from and go to. */
 struct hdf5_image_calls {
@@ -109,9 +115,11 @@ typedef int (*hdf5_outside_fn)(const char *parent, const char *group, const char
     X(size_t, Tget_size, (hdf5_id id))                                                           \
     X(hdf5_id, Tget_super, (hdf5_id id))                                                         \
     X(int, Tinsert, (hdf5_id id, const char *name, size_t at, hdf5_id type))                     \
+    X(int, Tis_variable_str, (hdf5_id id))                                                       \
     X(int, Tset_offset, (hdf5_id id, size_t bits))                                               \
     X(int, Tset_order, (hdf5_id id, int order))                                                  \
     X(int, Tset_precision, (hdf5_id id, size_t bits))                                            \
+    X(int, Tset_strpad, (hdf5_id id, int padding))                                               \
     X(int, Zfilter_avail, (int filter))
 
 struct hdf5_library {
