@@ -489,11 +489,20 @@ class RealDaemon(BrowserCase):
         self.assertTrue(any(role == "table" for role, _ in named))
         self.assertFalse({("button", ""), ("searchbox", ""), ("combobox", "")} & named)
 
+    def tiles_of_rows(self, browser):
+        """How many of the totals stand side by side."""
+        tops = browser.value("[...document.querySelectorAll('#totals div')].map(e => e.getBoundingClientRect().top)")
+        return [tops.count(top) for top in sorted(set(tops))]
+
     def test_on_a_phone_and_in_the_dark(self):
         browser = self.browser
         self.begin_load(browser)
         browser.size(360, 740, mobile=True)
         self.assertLessEqual(browser.value("document.documentElement.scrollWidth"), 360)
+        # No table is wider than the screen, not even within a frame of its own that scrolls.
+        self.assertEqual(browser.value("[...document.querySelectorAll('.wide')].filter("
+                                       "e => e.scrollWidth > e.clientWidth).map(e => e.firstElementChild.id)"), [])
+        self.assertEqual(self.tiles_of_rows(browser), [3, 3, 3])
         for scheme, darker in (("light", False), ("dark", True)):
             browser.media(prefers_color_scheme=scheme)
             self.assertEqual(browser.value(CONTRAST), [])
