@@ -20,6 +20,7 @@ import unittest
 
 # Nothing is left in the user's cache, nor found there.
 os.environ["XDG_CACHE_HOME"] = "/nonexistent"
+os.environ["CCACHE_DISABLE"] = "1"  # else root's compilers make that directory
 # What dlctl runs for `peek` and `replay`: the interpreter under test.
 os.environ["DLOADER_PYTHON"] = sys.executable
 
