@@ -204,19 +204,21 @@ static int hdf5_add_field(struct hdf5 *hdf5, const char *name, const char *sourc
 
 enum { HDF5_IS_DATASET = 1 };
 
-/* After our own reader has refused something: `err` says what. -ENOTSUP, if libhdf5 is not there;
+/* After our own reader has refused something: `err` says what. As that, if libhdf5 is not there;
  * then it says so, too. */
 static int hdf5_need_foreign(struct hdf5 *hdf5, struct dl_error *err)
 {
-    struct dl_error own = *err;
+    struct dl_error own = {.code = ENOTSUP}, why = {0};
 
     if (hdf5->foreign)
         return 0;
-    int r = hdf5_foreign_open(&hdf5->view, &hdf5->foreign, err);
-    return r != -ENOTSUP
-               ? r
-               : dl_error_set(err, ENOTSUP, hdf5->path, "%s; libhdf5 might read it, but %s",
-                              own.message, err->message);
+    if (err)
+        own = *err;
+    int r = hdf5_foreign_open(&hdf5->view, &hdf5->foreign, &why);
+    if (r == -ENOTSUP)
+        return dl_error_set(err, own.code, hdf5->path, "%s; libhdf5 might read it, but %s",
+                            own.message, why.message);
+    return r < 0 ? dl_error_set(err, -r, hdf5->path, "%s", why.message) : 0;
 }
 
 static int hdf5_look_for_layout(void *owner, const struct hdf5_message *message,
