@@ -30,12 +30,6 @@ uint64_t connection_request(struct connection *conn)
     return ++conn->last_request;
 }
 
-/* Daemons that say 1 want all that messages have in 2: codec.h. */
-static uint32_t connection_sends(const struct connection *conn)
-{
-    return conn->version == 1 ? 2 : conn->version;
-}
-
 int connection_send(struct connection *conn, const struct dl_message *msg)
 {
     int r = connection_check(conn);
@@ -50,7 +44,7 @@ int connection_send(struct connection *conn, const struct dl_message *msg)
     if (conn->sent > 0 && conn->sent == conn->out.len)
         conn->sent = conn->out.len = 0;
     struct dl_message sent = *msg;
-    sent.version = connection_sends(conn);
+    sent.version = protocol_sent_to(conn->version);
     r = message_encode(&sent, &conn->out);
     if (r == -ENOMEM)
         return connection_fail(conn, -r, "", "no memory for a message to the daemon");

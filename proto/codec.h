@@ -25,6 +25,12 @@
 enum { DL_PROTOCOL_VERSION = 2, DL_PROTOCOL_OLDEST = 1 };
 #define DL_PROTOCOL_SPOKEN "1 and 2" /* in words */
 
+/* Whose messages are for a peer that says this version. */
+static inline uint32_t protocol_sent_to(uint32_t said)
+{
+    return said == 1 ? 2 : said;
+}
+
 /* Of workers and their daemon: W_* messages, queue.h and segment_layout.h, which are of one build
  * or the same. */
 enum { DL_WORKER_VERSION = 1 };

@@ -434,8 +434,8 @@ static void session_on_message(void *owner, const struct dl_message *msg, struct
     struct session *s = owner;
     struct dl_error err = {0};
 
-    if (s->version == DL_PROTOCOL_OLDEST && msg->version == DL_PROTOCOL_OLDEST)
-        s->sends = DL_PROTOCOL_OLDEST; /* codec.h */
+    if (s->version == 1 && msg->version == 1) /* codec.h */
+        s->sends = 1;
     int r = session_do(s, msg, &err);
 
     if (r == 1)

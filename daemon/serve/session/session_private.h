@@ -94,8 +94,8 @@ struct session {
     struct ucred who;
     struct credentials *credentials; /* owned */
     char *agent;                     /* owned; NULL before HELLO */
-    uint32_t version;                /* of the protocol, that its client said; 0: the newest; */
-    uint32_t sends;                  /* whose messages it is sent */
+    uint32_t version;                /* of the protocol, agreed with HELLO; 0 before */
+    uint32_t sends;                  /* likewise, whose messages the client is sent */
     struct opened *opened;
     struct client_stream *streams;
     struct sent_segment *segments; /* those the client was sent */

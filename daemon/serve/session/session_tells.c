@@ -10,7 +10,7 @@ void session_loader_progress(struct loader_user *user, uint64_t done, uint64_t a
 {
     struct opened *opened = container_of(user, struct opened, user);
     struct session *s = opened->session;
-    bool names_it = s->sends != DL_PROTOCOL_OLDEST;
+    bool names_it = s->sends > 1;
 
     session_send(s, &(struct dl_message){.number = DL_MSG_PROGRESS,
                                          .progress = {.request = opened->request,
