@@ -62,51 +62,58 @@ static int hdf5_read_rows(struct dataset *ds, const struct sample_key *key, cons
     return 0;
 }
 
-/* *ret: in the sample's memory. */
-static int hdf5_read_text(struct hdf5 *hdf5, struct hdf5_array *array, uint64_t index,
-                          struct sample *sample, const uint8_t **ret, size_t *ret_len,
-                          struct dl_error *err)
+/* A text of a fixed length, without its filling; *ret: in the sample's memory. */
+static int hdf5_read_room(struct hdf5 *hdf5, struct hdf5_array *array, uint64_t index,
+                          struct sample *sample, struct dl_span *ret, struct dl_error *err)
 {
-    bool is_pointer = array->text == HDF5_TEXT_POINTER;
-    _cleanup_free_ char *pointer = NULL;
-    size_t len = array->row_bytes;
-    uint8_t *text = is_pointer ? NULL : sample_alloc(sample, len);
+    uint8_t *text = sample_alloc(sample, array->row_bytes);
+    int r =
+        text ? hdf5_array_read(array, &hdf5->cache, index, text, err) : sample_check(sample, err);
 
-    if (!is_pointer && !text)
-        return sample_check(sample, err);
-    int r = hdf5_array_read(array, &hdf5->cache, index, is_pointer ? (void *)&pointer : text, err);
     if (r < 0)
         return r;
-    if (is_pointer) {
-        len = pointer ? strlen(pointer) : 0;
-        text = sample_alloc(sample, len);
-        if (!text)
-            return sample_check(sample, err);
-        memcpy(text, pointer ? pointer : "", len);
-    }
-    while (!is_pointer && len > 0 && text[len - 1] == '\0')
-        len--;
-    *ret = text;
-    *ret_len = len;
+    *ret = (struct dl_span){text, array->row_bytes};
+    while (ret->len > 0 && text[ret->len - 1] == '\0')
+        ret->len--;
+    return 0;
+}
+
+/* A text of any length. */
+static int hdf5_read_pointer(struct hdf5 *hdf5, struct hdf5_array *array, uint64_t index,
+                             struct sample *sample, struct dl_span *ret, struct dl_error *err)
+{
+    _cleanup_free_ char *text = NULL;
+    int r = hdf5_array_read(array, &hdf5->cache, index, &text, err);
+
+    if (r < 0)
+        return r;
+    *ret = (struct dl_span){.len = text ? strlen(text) : 0};
+    if (ret->len == 0)
+        return 0;
+    uint8_t *copy = sample_alloc(sample, ret->len);
+    if (!copy)
+        return sample_check(sample, err);
+    ret->data = memcpy(copy, text, ret->len);
     return 0;
 }
 
 static int hdf5_add_text(struct hdf5 *hdf5, uint32_t i, uint64_t index, struct sample *ret,
                          struct dl_error *err)
 {
-    const uint8_t *text = NULL;
-    size_t len = 0;
-    int r = hdf5_read_text(hdf5, &hdf5->arrays[i], index, ret, &text, &len, err);
+    struct hdf5_array *array = &hdf5->arrays[i];
+    struct dl_span text = {0};
+    int r = array->text == HDF5_TEXT_POINTER
+                ? hdf5_read_pointer(hdf5, array, index, ret, &text, err)
+                : hdf5_read_room(hdf5, array, index, ret, &text, err);
 
     if (r < 0)
         return r;
-    r = sample_text(ret, TREE_STRING, hdf5->fields[i].name, text, len);
+    r = sample_text(ret, TREE_STRING, hdf5->fields[i].name, text.data, text.len);
     if (r == -EILSEQ)
-        return dl_error_set(
-            err, EILSEQ, hdf5->path,
-            "its dataset %s has a text in row %llu that is not UTF-8; choose others "
-            "with dataset.fields",
-            hdf5->fields[i].source, (unsigned long long)index);
+        return dl_error_set(err, EILSEQ, hdf5->path,
+                            "its dataset %s has a text in row %llu that is not UTF-8; choose "
+                            "others with dataset.fields",
+                            hdf5->fields[i].source, (unsigned long long)index);
     return r < 0 ? sample_check(ret, err) : 0;
 }
 
