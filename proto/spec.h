@@ -172,6 +172,7 @@ struct spec_dataset {
     enum chat_template chat; /* likewise; NONE: the field is a text, else messages */
     char *field;             /* owned; text: of a JSON line; NULL: format: lines; others: what
                                 becomes tokens, with dots where it is inside another; NULL: nothing */
+    char *second;            /* owned; likewise: another field that becomes tokens; NULL: none */
     uint64_t max_length;     /* likewise: tokens kept of a longer text; 0: all */
     struct value bos, eos;   /* owned; likewise: tokens before and behind a sample's: the number of
                                 one;   huggingface: or its text; null: none */

@@ -90,6 +90,8 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
          (key->type == KEY_PATH && !spec_canon_path_of(spec, key)) ||
          (key->type == KEY_UINT && !spec->dataset.host)))
         return false;
+    if (strcmp(key->key, "second") == 0 && !spec->dataset.second)
+        return false;
     if (key->type == KEY_CALLABLE && spec_key_in(key, "collate") && !spec->collate.object)
         return false;
     if ((key->type == KEY_SHARES && spec->dataset.n_points != 1) ||

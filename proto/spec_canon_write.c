@@ -255,7 +255,8 @@ static int spec_canon_write_callable(const struct dl_spec *spec, const struct sp
 static int spec_canon_write_field_name(const struct dl_spec *spec, const struct spec_key *key,
                                        struct value *v)
 {
-    return value_make_string(v, spec->dataset.field);
+    return value_make_string(v, strcmp(key->key, "second") == 0 ? spec->dataset.second
+                                                                : spec->dataset.field);
 }
 
 static int spec_canon_write_range(const struct dl_spec *spec, const struct spec_key *key,

@@ -171,8 +171,10 @@ int spec_read_field_name(struct spec_reading *rd, const struct spec_key *key, co
     bool path = rd->spec->dataset.kind != DATASET_TEXT && spec_good_leaf(v->string);
     if (!path && !spec_good_field(v->string, strlen(v->string)))
         return spec_dataset_refuse_field(rd, key, v);
-    rd->spec->dataset.field = strdup(v->string);
-    return rd->spec->dataset.field ? 0 : spec_no_memory(rd);
+    char **to =
+        strcmp(key->key, "second") == 0 ? &rd->spec->dataset.second : &rd->spec->dataset.field;
+    *to = strdup(v->string);
+    return *to ? 0 : spec_no_memory(rd);
 }
 
 /* Only a tokenizer.json names its tokens. */

@@ -25,6 +25,7 @@ void spec_dataset_deinit(struct spec_dataset *dataset)
     free(dataset->fractions);
     spec_mixture_deinit(dataset);
     free(dataset->field);
+    free(dataset->second);
     free(dataset->model);
     value_deinit(&dataset->bos);
     value_deinit(&dataset->eos);

@@ -632,15 +632,16 @@ static void test_table(void **state)
         spec_key_path(&keys[i], path);
         assert_ptr_equal(spec_key_find(keys[i].section, keys[i].key), &keys[i]);
         assert_true(keys[i].values[0] && keys[i].meaning[0] && strlen(path) < SPEC_PATH_MAX - 1);
-        bool stores_more =
-            keys[i].type == KEY_NAME || keys[i].type == KEY_LABEL || keys[i].type == KEY_FILES ||
-            keys[i].type == KEY_PATH || keys[i].type == KEY_SHAPE || keys[i].type == KEY_INDICES ||
-            keys[i].type == KEY_WEIGHTS || keys[i].type == KEY_DATASET ||
-            keys[i].type == KEY_DATASETS || keys[i].type == KEY_MEMBERS ||
-            keys[i].type == KEY_PARTS || keys[i].type == KEY_PATHS || keys[i].type == KEY_LEAVES ||
-            keys[i].type == KEY_LEAF || keys[i].type == KEY_CALLABLE ||
-            keys[i].type == KEY_FIELDS || keys[i].type == KEY_FEATURES ||
-            keys[i].type == KEY_SHARES || keys[i].type == KEY_SCHEDULE;
+        bool stores_more = keys[i].type == KEY_NAME || keys[i].type == KEY_LABEL ||
+                           keys[i].type == KEY_FILES || keys[i].type == KEY_PATH ||
+                           keys[i].type == KEY_SHAPE || keys[i].type == KEY_INDICES ||
+                           keys[i].type == KEY_WEIGHTS || keys[i].type == KEY_DATASET ||
+                           keys[i].type == KEY_DATASETS || keys[i].type == KEY_MEMBERS ||
+                           keys[i].type == KEY_PARTS || keys[i].type == KEY_PATHS ||
+                           keys[i].type == KEY_LEAVES || keys[i].type == KEY_LEAF ||
+                           keys[i].type == KEY_CALLABLE || keys[i].type == KEY_FIELD_NAME ||
+                           keys[i].type == KEY_FIELDS || keys[i].type == KEY_FEATURES ||
+                           keys[i].type == KEY_SHARES || keys[i].type == KEY_SCHEDULE;
         /* What is stored nowhere must have a fallback to show in the canonical form. */
         assert_true(keys[i].size || stores_more || keys[i].fallback);
         assert_int_equal(spec_section_exists(keys[i].section), keys[i].section[0] != '\0');

@@ -478,6 +478,12 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: parquet, paths: x, field: text}", "dataset.field",
      "\"text\" is the field that becomes tokens, but tokenizer: none makes no tokens; write "
      "tokenizer: bytes, sentencepiece or huggingface, or leave field out"},
+    {TEXT("second: target"), "dataset.second",
+     "\"target\" is a field that becomes tokens, but tokenizer: none makes no tokens; write "
+     "tokenizer: bytes, sentencepiece or huggingface, or leave second out"},
+    {TEXT("tokenizer: bytes, second: a.b"), "dataset.second", "\"a.b\" " NO_NAME},
+    {TEXT("tokenizer: huggingface, model: m, chat: plain, second: b"), "dataset.second",
+     "\"b\" does not work with chat, whose field is a conversation; leave one of them out"},
     {"{kind: tar, shards: x, tokenizer: bytes, field: a..b}", "dataset.field",
      "\"a..b\" is not a field's name: 1 to 128 bytes without dots and control characters"},
     {"{kind: imagefolder, root: x, tokenizer: bytes}", "dataset.tokenizer",

@@ -140,6 +140,50 @@ static void test_inside(void **state)
     dataset_close(ds);
 }
 
+/* Two texts of a sample, as of a translation, in every kind alike: each with marks and a greatest
+ * length of its own, the second under its own name. */
+static void test_two_texts(void **state)
+{
+    const char *csv = write_text("pairs.csv", "target,n,text\nABCDE,1,ab\n,2,c\n");
+    const char *lines =
+        write_text("pairs.jsonl", "{\"text\": \"ab\", \"n\": 1, \"target\": \"ABCDE\"}\n"
+                                  "{\"target\": \"\", \"text\": \"c\", \"n\": 2}\n");
+    const struct {
+        const char *spec, *file;
+    } rows[] = {
+        {"{kind: csv, paths: '%s', tokenizer: bytes, second: target, eos: 2, max_length: 4}", csv},
+        {"{kind: csv, paths: '%s', fields: [n, target, text], tokenizer: bytes, second: target, "
+         "eos: 2, max_length: 4}",
+         csv},
+        {"{kind: text, paths: '%s', fields: [text, n, target], tokenizer: bytes, second: target, "
+         "eos: 2, max_length: 4}",
+         lines},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct dataset *ds = open_as(rows[i].spec, rows[i].file);
+        uint32_t lengths[2];
+        uint64_t bad;
+        struct taken t;
+
+        assert_int_equal(ds->length, 2);
+        assert_int_equal(take(ds, &key, 0, &t), 0);
+        expect_numbers(&t.sample, "tokens", "97 98 2 ");
+        expect_numbers(&t.sample, "target", "65 66 67 2 ");
+        assert_int_equal(t.sample.tree.nodes[node_at(&t.sample, "n")].dtype, DL_DTYPE_INT64);
+        assert_int_equal(t.sample.tree.count, 4);
+        drop(&t);
+        assert_int_equal(take(ds, &key, 1, &t), 0);
+        expect_numbers(&t.sample, "tokens", "99 2 ");
+        expect_numbers(&t.sample, "target", "");
+        drop(&t);
+        assert_int_equal(dataset_lengths(ds, "target", 0, 2, lengths, &bad, &t.err), 0);
+        assert_true(lengths[0] == 4 && lengths[1] == 0);
+        dataset_close(ds);
+    }
+}
+
 /* ---- a tokenizer.json ----------------------------------------------------------------------- */
 
 static bool no_tokenizers(void)
@@ -318,7 +362,7 @@ static void expect_refused(const char *text, int code, const char *path, const c
 
 static void test_refused(void **state)
 {
-    char text[512];
+    char text[2048];
     const char *rows = write_text("names.csv", "n,text\n1,\xff\n");
 
     (void)state;
@@ -326,9 +370,23 @@ static void test_refused(void **state)
              "{kind: csv, paths: '%s', fields: [n], tokenizer: bytes, field: text}", rows);
     expect_refused(text, EINVAL, "dataset.field", "text is not one of dataset.fields; add it");
     snprintf(text, sizeof text,
-             "{kind: csv, paths: '%s', tokenizer: huggingface, model: /nonexistent}", rows);
+             "{kind: csv, paths: '%s', fields: [n, text], tokenizer: bytes, second: more}", rows);
+    expect_refused(text, EINVAL, "dataset.second", "more is not one of dataset.fields; add it");
+    const char *lines = write_text("names.jsonl", "{\"text\": \"a\", \"more\": \"b\"}\n");
+    snprintf(text, sizeof text, "{kind: text, paths: '%s', tokenizer: bytes, second: more}", lines);
+    expect_refused(text, EINVAL, "dataset.second", "more is not one of dataset.fields; add it");
+    if (tokenizer_is_built()) {
+        snprintf(
+            text, sizeof text, "%s",
+            with_model("{kind: csv, paths: '%s', tokenizer: huggingface, model: '%s', field: n, "
+                       "second: text, mlm_probability: 0.5}",
+                       rows));
+        expect_refused(text, EINVAL, "dataset.second", "does not work with mlm_probability");
+    }
+    snprintf(text, sizeof text,
+             "{kind: csv, paths: '%s', tokenizer: huggingface, model: /nonexistent/m}", rows);
     if (tokenizer_is_built())
-        expect_refused(text, ENOENT, "/nonexistent", "");
+        expect_refused(text, ENOENT, "/nonexistent/m", "");
     else
         expect_refused(text, ENOTSUP, "dataset.tokenizer", "was built without");
 }
@@ -362,10 +420,10 @@ static void test_memory(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_fields),          cmocka_unit_test(test_inside),
-    cmocka_unit_test(test_chats),           cmocka_unit_test(test_stream),
-    cmocka_unit_test(test_samples_refused), cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_memory),
+    cmocka_unit_test(test_fields),    cmocka_unit_test(test_inside),
+    cmocka_unit_test(test_two_texts), cmocka_unit_test(test_chats),
+    cmocka_unit_test(test_stream),    cmocka_unit_test(test_samples_refused),
+    cmocka_unit_test(test_refused),   cmocka_unit_test(test_memory),
 };
 
 TEST_MAIN(tests)

@@ -23,6 +23,7 @@ struct token_leaves {
     uint32_t bos, eos, mask;
     double mlm_probability;
     enum chat_template chat;
+    const char *name; /* borrowed; of the leaf */
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -140,6 +141,7 @@ int token_leaves_open(const struct spec_dataset *spec, const char *place,
     if (!leaves)
         return dl_error_set(err, ENOMEM, place, "out of memory");
     leaves->kind = spec->tokenizer;
+    leaves->name = "tokens";
     leaves->chat = spec->chat ? spec->chat : CHAT_NONE;
     leaves->most = spec->max_length;
     leaves->specials = spec->special_tokens && leaves->chat == CHAT_NONE;
@@ -167,6 +169,11 @@ void token_leaves_free(struct token_leaves *leaves)
         spm_free(leaves->pieces);
     }
     free(leaves);
+}
+
+void token_leaves_set_name(struct token_leaves *leaves, const char *name)
+{
+    leaves->name = name;
 }
 
 bool token_leaves_has_chat(const struct token_leaves *leaves)
@@ -313,7 +320,7 @@ int token_leaves_text(struct token_leaves *leaves, const struct sample_key *key,
         tokens[n - 1] = leaves->eos;
     if (leaves->mlm_probability > 0)
         return token_leaves_add_mlm(leaves, key, index, tokens, n, ret);
-    return sample_tensor(ret, "tokens", DL_DTYPE_INT64, 1, &n, tokens);
+    return sample_tensor(ret, leaves->name, DL_DTYPE_INT64, 1, &n, tokens);
 }
 
 /* ---- messages ------------------------------------------------------------------------------- */

@@ -34,6 +34,9 @@ void token_leaves_free(struct token_leaves *leaves); /* NULL is fine */
 bool token_leaves_has_chat(const struct token_leaves *leaves);
 bool token_leaves_has_mask(const struct token_leaves *leaves);
 
+/* Tokens of a text stand under `name`, which is borrowed, instead of `tokens`. */
+void token_leaves_set_name(struct token_leaves *leaves, const char *name);
+
 /* Of the tokenizer bytes: how many tokens a sample has of a text of `n` bytes. */
 uint64_t token_leaves_count(const struct token_leaves *leaves, uint64_t n);
 

@@ -12,6 +12,7 @@ struct tokenized {
     struct dataset *inner;       /* owned */
     struct token_leaves *leaves; /* owned */
     char *field;                 /* owned */
+    const char *key;             /* of the spec, which names it: "field", or "second" */
     char *path;                  /* owned; whom errors are for */
     struct sample sample;        /* owned; the reader's, on its way */
 };
@@ -144,8 +145,8 @@ static int tokenized_add_text(const struct tokenized_making *m, uint32_t i)
     char why[TOKEN_WHY_MAX] = "", what[COLLATE_WORDS], words[2 * COLLATE_WORDS];
 
     if (node->kind != TREE_STRING && node->kind != TREE_BYTES) {
-        snprintf(words, sizeof words, "is %s, not text; set dataset.field",
-                 collate_say_node(node, what, sizeof what));
+        snprintf(words, sizeof words, "is %s, not text; set dataset.%s",
+                 collate_say_node(node, what, sizeof what), m->tokenized->key);
         return tokenized_refuse(m, EINVAL, words);
     }
     int r = token_leaves_text(m->tokenized->leaves, m->key, m->index,
@@ -164,6 +165,8 @@ static int tokenized_check_names(const struct tokenized_making *m, uint32_t pare
     char words[128];
     uint32_t other;
 
+    if (strcmp(m->tokenized->key, "second") == 0)
+        return 0; /* it keeps its own */
     for (size_t i = 0; i < n; i++) {
         if (!collate_find(tree, parent, names[i], &other) || other == m->found)
             continue;
@@ -229,8 +232,12 @@ static int tokenized_make(struct tokenized_making *m)
 
     if (r < 0)
         return r;
-    if (!collate_find(tree, 0, m->tokenized->field, &m->found))
-        return tokenized_refuse(m, EINVAL, "is missing; set dataset.field");
+    if (!collate_find(tree, 0, m->tokenized->field, &m->found)) {
+        char words[64];
+
+        snprintf(words, sizeof words, "is missing; set dataset.%s", m->tokenized->key);
+        return tokenized_refuse(m, EINVAL, words);
+    }
     r = tokenized_add_node(m, 0, NULL);
     return r < 0 && !m->ret->error ? r : sample_check(m->ret, m->err);
 }
@@ -363,26 +370,26 @@ static const struct dataset_ops tokenized_stream_ops = {.iterate = tokenized_ite
 
 bool tokenized_is_asked_for(const struct spec_dataset *spec)
 {
-    return spec->kind != DATASET_TEXT && spec->tokenizer > TOKENIZER_NONE;
+    return spec->tokenizer > TOKENIZER_NONE && (spec->kind != DATASET_TEXT || spec->second);
 }
 
 /* Where the spec says which fields there are, the field is one of them. */
-static int tokenized_check_field(const struct spec_dataset *spec, const char *place,
-                                 struct dl_error *err)
+static int tokenized_check_field(const struct tokenized *t, const struct spec_dataset *spec,
+                                 const char *place, struct dl_error *err)
 {
     char where[DL_ERROR_PATH_MAX];
 
     for (uint32_t i = 0; i < spec->n_fields; i++) {
         const char *name = spec->fields[i].name;
         size_t len = strlen(name);
-        if (strncmp(spec->field, name, len) == 0 && strchr(".", spec->field[len]))
+        if (strncmp(t->field, name, len) == 0 && strchr(".", t->field[len]))
             return 0;
     }
-    if (spec->n_fields == 0)
+    if (spec->n_fields == 0 && spec->kind != DATASET_TEXT) /* whose samples have all of them */
         return 0;
-    snprintf(where, sizeof where, "%s.field", place);
+    snprintf(where, sizeof where, "%s.%s", place, t->key);
     return dl_error_set(err, EINVAL, where, "%s is not one of dataset.fields; add it to them",
-                        spec->field);
+                        t->field);
 }
 
 static int tokenized_init(struct tokenized *t, const struct spec_dataset *spec, const char *place,
@@ -394,16 +401,35 @@ static int tokenized_init(struct tokenized *t, const struct spec_dataset *spec, 
     ds->length = t->inner->length;
     ds->can_skip = t->inner->can_skip;
     ds->content = t->inner->content;
-    t->field = strdup(spec->field);
+    t->field = strdup(strcmp(t->key, "second") == 0 ? spec->second : spec->field);
     t->path = strdup(spec->n_files == 1 ? spec->files[0].path : place);
     if (!t->field || !t->path)
         return dl_error_set(err, ENOMEM, place, "out of memory");
-    int r = tokenized_check_field(spec, place, err);
+    int r = tokenized_check_field(t, spec, place, err);
     return r < 0 ? r : token_leaves_open(spec, place, env, &t->leaves, err);
 }
 
-int tokenized_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
-                   struct dataset **ret, struct dl_error *err)
+/* A second text is like the first, under its own name; nothing of it is hidden. */
+static int tokenized_check_second(const struct tokenized *t, const char *place,
+                                  struct dl_error *err)
+{
+    const char *dot = strrchr(t->field, '.');
+    char where[DL_ERROR_PATH_MAX];
+
+    if (strcmp(t->key, "second") != 0)
+        return 0;
+    token_leaves_set_name(t->leaves, dot ? dot + 1 : t->field);
+    if (!token_leaves_has_mask(t->leaves))
+        return 0;
+    snprintf(where, sizeof where, "%s.second", place);
+    return dl_error_set(err, EINVAL, where,
+                        "does not work with mlm_probability, which makes more leaves of a text; "
+                        "leave one of them out");
+}
+
+static int tokenized_open_field(const char *key, const struct spec_dataset *spec, const char *place,
+                                const struct data_env *env, struct dataset **ret,
+                                struct dl_error *err)
 {
     struct tokenized *t = calloc(1, sizeof *t);
     int r;
@@ -413,9 +439,21 @@ int tokenized_open(const struct spec_dataset *spec, const char *place, const str
         return dl_error_set(err, ENOMEM, place, "out of memory");
     }
     t->inner = *ret;
+    t->key = key;
     r = tokenized_init(t, spec, place, env, err);
+    if (r == 0)
+        r = tokenized_check_second(t, place, err);
     if (r < 0)
         tokenized_close(&t->base);
     *ret = r < 0 ? NULL : &t->base;
     return r;
+}
+
+int tokenized_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
+                   struct dataset **ret, struct dl_error *err)
+{
+    int r =
+        spec->kind == DATASET_TEXT ? 0 : tokenized_open_field("field", spec, place, env, ret, err);
+
+    return r < 0 || !spec->second ? r : tokenized_open_field("second", spec, place, env, ret, err);
 }

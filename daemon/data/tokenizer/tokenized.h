@@ -4,7 +4,9 @@
  *
  * The sample is the reader's, but that token_leaves.h's leaves stand where the field was: they are
  * in the same dict, at its place. A field is text, as a string or as bytes; of a chat it is a list
- * of messages, or JSON of one. As of text, how many tokens a sample has is found by making it.
+ * of messages, or JSON of one. A second text (dataset.second) becomes tokens by a second one of
+ * these around the first: they stand under its own name. As of text, how many tokens a sample has
+ * is found by making it.
  *
  * Not thread-safe. May block on the disk.
  */
@@ -13,7 +15,8 @@
 
 #include "daemon/data/dataset.h"
 
-/* Whether the spec's samples are to be made into tokens here: text does it itself. */
+/* Whether the spec's samples are to be made into tokens here: text does it itself, but for a
+ * second text. */
 bool tokenized_is_asked_for(const struct spec_dataset *spec);
 
 /* *ret, which the reader of `spec` opened, becomes one of tokens; on failure it is closed and NULL.
