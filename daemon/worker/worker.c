@@ -577,12 +577,12 @@ static void worker_name_sample(const struct worker *w, struct slow_sample *what)
 }
 
 /* The time of its slow samples; and one that is among the slowest of this worker so far. */
-static void worker_tell_slow(struct worker *w, const void *slot)
+static void worker_tell_slow(struct worker *w, const void *slot, uint64_t started)
 {
     const struct slow_watch *watch = w->engine->slowest ? w->engine->slowest(w->dataset) : NULL;
     size_t least = 0;
 
-    if (!watch)
+    if (!watch || watch->began_ns < started) /* of a task before */
         return;
     slow_spend(&w->queues->slow, watch->slow_ns);
     if (watch->ns == 0)
@@ -653,7 +653,7 @@ static uint64_t worker_run_task(struct worker *w, const struct queue_task *task,
         w->engine->tell_python(w->dataset, &done);
     worker_look_after(w, task, ended);
     if (r == 0)
-        worker_tell_slow(w, slot);
+        worker_tell_slow(w, slot, started);
     worker_finish_task(w, &done, started);
     return ended;
 }
