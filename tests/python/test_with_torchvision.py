@@ -333,21 +333,16 @@ class Samples(Pictures):
         """Errors are Pillow's, and what it forgives is forgiven."""
         with tempfile.TemporaryDirectory() as root:
             os.mkdir(f"{root}/a")
-            whole = io.BytesIO()
+            whole, scans = io.BytesIO(), io.BytesIO()
             paint(90, 120, 3).save(whole, "JPEG", quality=90)
-            data = bytearray(whole.getvalue())
+            paint(90, 120, 4).save(scans, "JPEG", progressive=True)
+            data, first = whole.getvalue(), scans.getvalue()
+            first = first[:first.index(b"\xff\xc4", first.index(b"\xff\xda"))]  # libraries smooth it as they like
             for name, content in {"cut": data[:len(data) // 2], "empty": b"", "text": b"no picture at all",
-                                  "ended": data[:-2], "more": data + b"more"}.items():
+                                  "ended": data[:-2], "more": data + b"more", "scans": first + b"\xff\xd9",
+                                  "bent": data[:1500] + bytes(range(8)) + data[1508:]}.items():
                 with open(f"{root}/a/{name}.jpg", "wb") as file:
                     file.write(content)
-            data[len(data) // 2:len(data) // 2 + 8] = bytes(range(8))
-            with open(f"{root}/a/bent.jpg", "wb") as file:
-                file.write(data)
-            scans = io.BytesIO()
-            paint(90, 120, 4).save(scans, "JPEG", quality=90, progressive=True, subsampling="4:2:0")
-            data = scans.getvalue()
-            with open(f"{root}/a/scans.jpg", "wb") as file:  # its first scan alone, which libraries smooth as they like
-                file.write(data[:data.index(b"\xff\xc4", data.index(b"\xff\xda"))] + b"\xff\xd9")
             dataset = torchvision.datasets.ImageFolder(
                 root, v2.Compose([v2.RandomResizedCrop(20, (0.05, 1)), v2.ToTensor()]))
             dataset.samples.append((f"{root}/a/gone.jpg", 0))
