@@ -46,6 +46,19 @@ class TestRefusals(Case):
         self.refused(ValueError, "^drop_last should be a boolean value, but got drop_last=1$",
                      batch_size=2, drop_last=1)
 
+    def test_numbers_that_are_none(self):
+        """What PyTorch's class takes, and refuses when it is used."""
+        for options in ({"num_workers": 1.5}, {"num_workers": 2.0}, {"num_workers": 1, "prefetch_factor": 1.5},
+                        {"num_workers": 2, "prefetch_factor": 1.5}, {"num_workers": True},
+                        {"num_workers": 1, "prefetch_factor": 100000}, {"num_workers": 1, "prefetch_factor": True}):
+            with self.subTest(options):
+                def read(cls):
+                    try:
+                        return [batch.tolist() for batch in cls(datasets.Numbers(5), **options)]
+                    except Exception as error:
+                        return black_box.told(error)
+                self.both(read)
+
     def test_prefetch_factor(self):
         self.refused(ValueError, "^prefetch_factor option could only be specified in "
                      "multiprocessing.let num_workers > 0 to enable multiprocessing",

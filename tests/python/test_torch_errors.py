@@ -27,6 +27,26 @@ def outcomes(loader):
             found.append(black_box.detach(error))
 
 
+class Raising(torch.utils.data.Dataset):
+    def __init__(self, error):
+        self.error = error
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        raise self.error
+
+
+class RaisingStream(torch.utils.data.IterableDataset):
+    def __init__(self, error):
+        self.error = error
+
+    def __iter__(self):
+        yield 1
+        raise self.error
+
+
 class TestExceptions(Case):
     def test_come_in_their_place_and_iteration_goes_on(self):
         for workers in (0, 2):
@@ -68,6 +88,28 @@ class TestExceptions(Case):
                 with self.subTest(f"{how} {workers}"):
                     self.check(lambda cls: cls(Failing(6, 3, how), num_workers=workers,
                                                batch_size=2))
+
+    def test_a_dataset_that_wants_to_end_its_process(self):
+        """With workers, the program gets an exception as any other. PyTorch's raises where it happens to be."""
+        for error in (SystemExit(3), SystemExit("a text"), KeyboardInterrupt(), GeneratorExit(), BaseException("x")):
+            for kind in (Raising, RaisingStream):
+                with self.subTest(f"{error!r} {kind.__name__}"):
+                    with self.assertRaises(type(error)):
+                        list(DataLoader(kind(error)))
+                    if OURS:
+                        with self.assertRaisesRegex(RuntimeError, "^DataLoader worker exited unexpectedly: Caught "
+                                                    rf"(?s:.*){type(error).__name__}"):
+                            list(DataLoader(kind(error), num_workers=1))
+
+    def test_a_very_long_text(self):
+        for text in ("x" * 300000, "line\n" * 60000, "\N{GRINNING FACE}" * 100000):
+            error = outcomes(DataLoader(Raising(ValueError(text)), num_workers=1))[0]
+            self.assertIs(type(error), ValueError)
+            self.assertRegex(str(error), r"\ACaught ValueError in DataLoader worker process 0\.\n"
+                             r"Original Traceback \(most recent call last\):\n")
+            self.assertIn("in __getitem__\n", str(error))
+            self.assertIn("ValueError: " + text[:2000], str(error))
+            self.assertTrue(str(error).rstrip("\n").endswith(text.rstrip("\n")[-2000:]))
 
     def test_indices_out_of_range(self):
         for workers in (0, 1):

@@ -417,6 +417,18 @@ class TestChangedBatches(Case):
         self.both(lambda cls: self.play_between(cls(Named(70000), batch_size=4, num_workers=1, prefetch_factor=2,
                                                     sampler=range(40000)), much_raised))
 
+    def test_batches_of_any_kind(self):
+        """Of keys that can be read once, too; PyTorch's workers hang on these."""
+        rows = torch.utils.data.TensorDataset(torch.arange(20.0))
+        kinds = [lambda: (key for key in range(12)), lambda: map(int, range(3)), lambda: iter([1, 2]), lambda: range(9),
+                 lambda: tuple(range(9)), lambda: {1: 2, 3: 4}, lambda: torch.arange(9), lambda: numpy.arange(9)]
+        for dataset in (datasets.Numbers(20), rows):
+            for kind in kinds:
+                def read(cls, workers):
+                    return list(cls(dataset, batch_sampler=[kind(), kind()], num_workers=workers))
+                expected = self.both(lambda cls: read(cls, 0))
+                self.same(read(DataLoader, 1 if black_box.OURS else 0), expected)
+
     def test_long_keys(self):
         keys = [[os.urandom(300000).hex() for _ in range(2)] for _ in range(4)]
         for in_order in ((True, False) if TORCH >= (2, 6) else (True,)):

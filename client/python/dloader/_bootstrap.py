@@ -15,6 +15,9 @@ from ._errors import StateError
 # A line of text for the daemon's log and `dlctl`; the whole report travels besides.
 SHORT_TEXT = 400
 
+# Bytes of the report's beginning, which has the traceback, and of its end; more cannot be sent.
+REPORT_PART = 30000
+
 
 class _Broken:
     """Stands for what could not be made: each access raises why, with the first traceback."""
@@ -34,6 +37,15 @@ class _Broken:
 
     def __next__(self) -> Any:
         self._raise()
+
+
+def _without_middle(story: str) -> str:
+    data = story.encode(errors="surrogatepass")
+    left_out = len(data) - 2 * REPORT_PART
+    if left_out <= 0:
+        return story
+    begin, end = (part.decode(errors="ignore") for part in (data[:REPORT_PART], data[-REPORT_PART:]))
+    return f"{begin}\n… {left_out} bytes are left out …\n{end}"
 
 
 class Source:
@@ -120,7 +132,7 @@ class Source:
         short = " ".join(f"{name}: {said}".split())[:SHORT_TEXT]
         if index is not None:
             short += f", at sample {index}"
-        story = "".join(traceback.format_exception(kind, value, trace))
+        story = _without_middle("".join(traceback.format_exception(kind, value, trace)))
         return short, (f"{where}\nCaught {name} in DataLoader worker process {self.worker}.\n"
                        f"Original {story}")
 

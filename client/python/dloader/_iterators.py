@@ -8,6 +8,7 @@ import collections
 import contextlib
 import itertools
 import json
+import operator
 import os
 import time
 import weakref
@@ -25,6 +26,9 @@ from ._worker_processes import WorkerProcess
 
 # Steps of which nobody says how large they will be.
 UNKNOWN_BATCH = 65536
+
+# What the daemon takes: batches that a client has or waits for, and that a worker loads ahead.
+MOST_CREDITS, MOST_PREFETCH = 65536, 1024
 
 # Epoch.next() gives torch tensors.
 AS_TORCH = 1
@@ -128,7 +132,7 @@ def _spec(loader: Any, number: int, args: dict[str, int]) -> dict[str, Any]:
         "batch": {"size": _batch_size(loader),
                   "drop_last": bool(loader.drop_last and loader._is_iterable)},
         "collate": {"kind": "python"},
-        "workers": {"count": loader.num_workers, "prefetch": loader.prefetch_factor,
+        "workers": {"count": int(loader.num_workers), "prefetch": min(int(loader.prefetch_factor), MOST_PREFETCH),
                     "timeout": 0, "retries": 0, "in_order": bool(loader.in_order)},
         "memory": {"limit": _memory_limit(), "writable": True},
         "seed": args["seed"],
@@ -148,6 +152,9 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         super().__init__(loader)
         _arguments.check_assertion(loader.prefetch_factor > 0, "prefetch_factor must be greater "
                                    "than 0 for MultiProcessingDataLoaderIter")
+        # As range() does, in PyTorch.
+        self._num_workers = int(operator.index(loader.num_workers))
+        self._ahead = int(operator.index(loader.prefetch_factor * self._num_workers))
         self._pid = os.getpid()
         self._connection: Connection | None = None
         self._host: Any = None
@@ -216,7 +223,7 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         self._waiting: Any = None  # a step that found no room
         self._drained = loader._is_iterable
         self._over = False
-        ahead = loader.prefetch_factor * self._num_workers
+        ahead = self._ahead
         deepens = loader._prefetch_is_ours and not loader._is_iterable
         self._most_ahead = max(ahead, DEEP * self._num_workers) if deepens else ahead
         self._least_ahead = ahead
@@ -224,7 +231,7 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         try:
             self._epoch = self._connection.loader.start(  # type: ignore[union-attr]
                 epoch=self._order.position.epoch, step=step, dataset_states=iterator_states,
-                credits=self._most_ahead + 1)  # one is in the user's hands
+                credits=min(self._most_ahead + 1, MOST_CREDITS))  # one is in the user's hands
         except OSError as error:
             self._fail(error)
         if self._pin is not None:
@@ -232,6 +239,8 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         if not loader._is_iterable:
             for _ in range(ahead):
                 self._feed_one()
+                if self._waiting is not None or self._drained:
+                    break
 
     # ---- feeding -------------------------------------------------------------------------------
 

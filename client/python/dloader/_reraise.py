@@ -41,12 +41,15 @@ def _find_type(where: str) -> type | None:
 def raise_report(report: str) -> NoReturn:
     """Raises what _bootstrap.Source.describe() told of: first line the type, then the text.
 
-    RuntimeError with that text where there is no such type here, or it is not made from one string.
+    RuntimeError with that text where there is no such type here, or it is not made from one string. So it is,
+    in PyTorch's words, where a worker was to end: sys.exit() in a dataset must not end the trainer.
     """
     where, _, text = report.partition("\n")
-    kind = _find_type(where)
+    kind: Any = _find_type(where)
     if kind is None:
         raise RuntimeError(text)
+    if not issubclass(kind, Exception):
+        raise RuntimeError(f"DataLoader worker exited unexpectedly: {text}")
     if kind is KeyError:
         text = _KeyErrorText(text)
     try:

@@ -240,11 +240,12 @@ class SingleIterator(LoaderIterator, _SingleProcessDataLoaderIter):
         return [dataset[key] for key in iterator]
 
     def _make(self, keys: Any) -> Any:
-        batch = _native.take(self._dataset, keys, self._collate) if self._is_native else None
+        is_sized = hasattr(keys, "__len__")  # a generator is not
+        batch = _native.take(self._dataset, keys, self._collate) if self._is_native and is_sized else None
         if batch is not None:
             return batch
         # Looked at each time: the program may change its dataset meanwhile.
-        if self._pictures is not None and not self._loader._is_iterable and len(keys) >= _native.MANY:
+        if self._pictures is not None and not self._loader._is_iterable and is_sized and len(keys) >= _native.MANY:
             self._dataset = _native.with_pictures(self._loader.dataset, self._pictures, False)
         try:
             samples = self._fetch(self, keys)
