@@ -587,8 +587,7 @@ DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
  *
  * dl_epoch_state() covers the batches that dl_epoch_next() returned, including the current one, and
  * steps that failed. *len is the size of `buf`, then that of the token. After DL_END it is the
- * beginning of the next epoch. -ENOSPC; -ENOTSUP in the middle of an epoch whose batches come in no
- * order (workers.in_order: false).
+ * beginning of the next epoch. -ENOSPC; -ENOTSUP within an epoch of workers.in_order: false.
  *
  * dl_epoch_start() with options.state continues after those batches, at the same cost at any place.
  * With the same number of ranks the same steps come; with another world size each remaining sample
@@ -608,18 +607,16 @@ DL_API uint64_t dl_epoch_wait_ns(const struct dl_epoch *epoch);
  * without them samples are skipped, as with the token alone. If each rank has samples of its own
  * (shard.mode strided), the dataset's states are of this rank, and other ranks skip.
  * dl_epoch_has_dataset_state() is 1 once the dataset has saved any. -ENOSPC: *len is the size of it
- * all. If
- * the client is the sampler, the world size must also stay the same, and feeding continues after
- * the state's steps.
+ * all. If the client is the sampler, the world size must also stay the same, and feeding continues
+ * after the state's steps.
  *
  * dl_loader_state() writes the token of the place in `options`, with any epoch, step and world;
  * with options.state that state's place for `world`, with `step`, if it is not 0, in its stead.
  * dl_loader_find_state() returns where a state continues with this number of ranks, or why it
- * cannot. In both, as in dl_epoch_start(), ranks are all that read, also where shard.replicas of
- * them read the same; a token only knows those that have samples of their own, so with another
- * number of replicas the same state continues. dl_state_json() describes a token as one line of
- * JSON: returns its length, which may be more than `size` - 1, as snprintf() does, or -EINVAL,
- * -EPROTONOSUPPORT: not a state, or of another version.
+ * cannot. In both, as in dl_epoch_start(), ranks are all that read; a token counts those with
+ * samples of their own, so that shard.replicas may change. dl_state_json() describes a token as one
+ * line of JSON: returns its length, as snprintf() does, or -EINVAL, -EPROTONOSUPPORT: not a state,
+ * or of another version.
  */
 #define DL_STATE_MAX 1023
 DL_API int dl_epoch_state(struct dl_epoch *epoch, void *buf, size_t *len);

@@ -21,7 +21,7 @@ DTYPES = {
 }
 # How NumPy may have an array in a file; what is read of it is the same.
 LAYOUTS = {
-    "1": lambda array: array, "big": lambda array: array.astype(array.dtype.newbyteorder(">")),
+    "plain": lambda array: array, "big": lambda array: array.astype(array.dtype.newbyteorder(">")),
     "fortran": np.asfortranarray, "both": lambda array: np.asfortranarray(array.astype(array.dtype.newbyteorder(">"))),
 }
 SHAPES = [(5,), (1,), (0,), (3, 4), (7, 1), (2, 3, 4), (0, 3), (3, 0), (2, 1, 1, 1, 1, 1, 1, 2)]
@@ -43,7 +43,7 @@ def write(path, array, version):
 def accepted(folder):
     for name, dtype in DTYPES.items():
         for shape in SHAPES:
-            for layout, version in [*((layout, (1, 0)) for layout in LAYOUTS), ("1", (2, 0)), ("1", (3, 0))]:
+            for layout, version in [*((layout, (1, 0)) for layout in LAYOUTS), ("plain", (2, 0)), ("plain", (3, 0))]:
                 array = contents(dtype, shape)
                 place = f"{'x'.join(map(str, shape))}-{layout}-{version[0]}"
                 path = os.path.join(folder, f"ok-{name}-{place}.npy")
