@@ -154,8 +154,8 @@ static void test_maps(void **state)
 {
     static const struct build_type map[] = {{"x", 17, 0, 0, 1, 0},
                                             {"entries", 13, 0, 0, 2, 0},
-                                            {"key", 5, 0, 0, 0, 0},
-                                            {"value", 2, 8, 1, 0, 0}};
+                                            {"some_key", 5, 0, 0, 0, 0},
+                                            {"", 2, 8, 1, 0, 0}};
     static struct build_batch batch;
 
     (void)state;
@@ -175,6 +175,14 @@ static void test_maps(void **state)
     assert_string_equal(opened_sample(&spec, 0),
                         "list 2; dict 2; string 61; int8 01; dict 2; string 62; int8 02; ");
     assert_string_equal(opened_sample(&spec, 1), "list 0; ");
+    struct dataset *ds = must_open(&spec);
+    struct taken t;
+    assert_int_equal(take(ds, &key, 0, &t), 0);
+    const struct tree_node *part = &t.sample.tree.nodes[3];
+    assert_memory_equal(t.sample.tree.keys + part[0].key_off, "key", part[0].key_len);
+    assert_memory_equal(t.sample.tree.keys + part[1].key_off, "value", part[1].key_len);
+    drop(&t);
+    dataset_close(ds);
 }
 
 /* ---- dictionaries of views ------------------------------------------------------------------- */

@@ -151,6 +151,7 @@ static void arrow_schema_read_type(struct flat *flat, const struct flat_table *t
     field->n_buffers = arrow_schema_types[number].buffers;
     field->is_large = arrow_schema_types[number].is_large;
     field->is_view = arrow_schema_types[number].is_view;
+    field->is_map = number == 17;
     field->has_sizes = field->sort == ARROW_LIST && field->n_buffers == 3;
     arrow_schema_read_details(flat, &type, number, field);
 }
@@ -231,6 +232,27 @@ static void arrow_schema_judge(struct arrow_schema *schema, uint32_t i)
         field->is_fixed = !mul_overflows(child->row_bytes, field->width, &field->row_bytes);
 }
 
+static int arrow_schema_rename(const struct arrow_schema_walk *walk, struct arrow_field *field,
+                               char *name)
+{
+    if (!name)
+        return dl_error_set(walk->err, ENOMEM, walk->path, "out of memory for its schema");
+    free(field->name);
+    field->name = name;
+    return 0;
+}
+
+/* Field `i` is a map: writers call its structs' parts by names of their own. */
+static int arrow_schema_name_entries(const struct arrow_schema_walk *walk, uint32_t i)
+{
+    struct arrow_field *entries = &walk->ret->fields[i + 1], *key = entries + 1;
+
+    if (walk->ret->fields[i].n_children != 1 || entries->n_children != 2)
+        return 0;
+    int r = arrow_schema_rename(walk, key, strdup("key"));
+    return r < 0 ? r : arrow_schema_rename(walk, key + key->span, strdup("value"));
+}
+
 /* A list has one child, and a value of a dictionary none: else it is of no known shape. */
 static void arrow_schema_check_children(struct arrow_field *field)
 {
@@ -263,6 +285,8 @@ static int arrow_schema_read_field(const struct arrow_schema_walk *walk,
         r = arrow_schema_read_field(walk, &child, depth + 1);
     }
     schema->fields[i].span = schema->n - i;
+    if (r == 0 && schema->fields[i].is_map)
+        r = arrow_schema_name_entries(walk, i);
     arrow_schema_check_children(&schema->fields[i]);
     arrow_schema_judge(schema, i);
     return r;
@@ -272,13 +296,10 @@ static int arrow_schema_read_field(const struct arrow_schema_walk *walk,
 static int arrow_schema_name_column(const struct arrow_schema_walk *walk, struct arrow_field *field,
                                     uint32_t number)
 {
-    char *name = NULL;
+    char *name;
 
-    if (asprintf(&name, "Unnamed: %u", number) < 0)
-        return dl_error_set(walk->err, ENOMEM, walk->path, "out of memory for its schema");
-    free(field->name);
-    field->name = name;
-    return 0;
+    return arrow_schema_rename(walk, field,
+                               asprintf(&name, "Unnamed: %u", number) < 0 ? NULL : name);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------ */

@@ -42,6 +42,7 @@ struct arrow_field {
     bool is_large;      /* offsets of 64 bits */
     bool is_view;       /* has buffers whose number stands in the batch */
     bool has_sizes;     /* a list whose lengths stand beside its offsets, which are in any order */
+    bool is_map;        /* a list of structs of a key and a value */
     bool is_fixed;      /* each value has one shape: rows of it can be copied */
     uint64_t row_bytes; /* is_fixed: of one value in a batch */
     /* Of a dictionary: what stands in a record batch are indices, the values elsewhere. */

@@ -16,6 +16,7 @@ struct schema_place {
     uint32_t n_structs;
     bool in_list;
     const char *refused; /* of all that is below; may be NULL */
+    const char *own;     /* what the next child is called, whatever the file says; NULL: that */
     uint8_t def, rep, list_def;
     unsigned depth;
 };
@@ -172,6 +173,20 @@ static void schema_walk_structs(struct schema_walk *w, const struct parquet_elem
     schema_walk_children(w, e, &inside);
 }
 
+/* One whose structs are of a key and a value, which writers call by names of their own. */
+static void schema_walk_entries(struct schema_walk *w, const struct schema_place *map)
+{
+    static const char *const names[] = {"key", "value"};
+    struct schema_place inside = *map;
+
+    schema_enter(&inside);
+    inside.in_list = true;
+    for (uint32_t i = 0; i < ARRAY_SIZE(names) && w->error == 0; i++) {
+        inside.own = names[i];
+        schema_walk_node(w, &inside);
+    }
+}
+
 /*
  * A group that is a list, by the rules of parquet-format's LogicalTypes.md: one repeated child,
  * which is the element, or a group of nothing but the element. Both have the list's name here. Of a
@@ -195,6 +210,10 @@ static void schema_walk_list(struct schema_walk *w, const struct parquet_element
     inside.list_def = inside.def;
     if (child->type != PARQUET_GROUP) {
         schema_add_column(w, child, &inside);
+        return;
+    }
+    if (child->children == 2 && e->logical == PARQUET_MAP) {
+        schema_walk_entries(w, &inside);
         return;
     }
     if (child->children != 1 || w->next == w->footer->n_elements) {
@@ -241,7 +260,10 @@ static void schema_walk_node(struct schema_walk *w, const struct schema_place *a
         return;
     }
     const struct parquet_element *e = &w->footer->elements[w->next++];
-    if (e->name.bytes == 0) { /* as pandas calls those of CSV */
+    place.own = NULL;
+    if (above->own) {
+        snprintf(own, sizeof own, "%s", above->own);
+    } else if (e->name.bytes == 0) { /* as pandas calls those of CSV */
         snprintf(own, sizeof own, "Unnamed: %u", w->leaf);
     } else if (!schema_copy_name(&e->name, own)) {
         place.refused = "has no name, or a name that is too long";
