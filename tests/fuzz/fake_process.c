@@ -15,6 +15,7 @@ struct process {
     void *owner;
     char *label; /* owned */
     bool open;   /* process_open() was called */
+    bool looks;  /* at the files, and has not said how they are */
     bool ready;
     bool killed;
     const struct segment *segments[SEGMENTS_MAX]; /* sent to it; borrowed, until unmapped */
@@ -52,6 +53,7 @@ void process_open(struct process *p, const struct process_options *o)
 {
     FUZZ_ASSERT(!p->open && o->owner == p->owner && strcmp(o->label, p->label) == 0);
     p->open = true;
+    p->looks = o->looks;
 }
 
 struct process *process_free(struct process *p)
@@ -112,6 +114,12 @@ void process_send_forget(struct process *p, uint32_t stream)
     FUZZ_ASSERT(p && stream > 0);
 }
 
+void process_send_look(struct process *p, struct dl_span spec)
+{
+    FUZZ_ASSERT(spec.len > 0);
+    p->looks = true;
+}
+
 bool process_put_task(struct process *p, const struct queue_task *task)
 {
     FUZZ_ASSERT(p->ready && p->task_end - p->task_begin < RECORDS_MAX);
@@ -168,8 +176,17 @@ const char *fake_label(const struct process *p)
     return p->label;
 }
 
+void fake_looked(struct process *p, uint64_t identity)
+{
+    if (p->looks) {
+        p->looks = false;
+        p->events->looked(p->owner, identity);
+    }
+}
+
 void fake_ready(struct process *p, const struct dl_msg_w_ready *what)
 {
+    fake_looked(p, 1);
     p->ready = true;
     p->events->ready(p->owner, what);
 }

@@ -22,6 +22,8 @@ struct process *fake_pick(uint32_t n);
 
 /* It says that its dataset is open; what that is. */
 void fake_ready(struct process *p, const struct dl_msg_w_ready *what);
+/* Nothing, unless it was to look at the files. */
+void fake_looked(struct process *p, uint64_t identity);
 /* What it has found out about files; `fd` is the daemon's from then on. */
 void fake_indexed(struct process *p, const struct dl_msg_w_indexed *what, int fd);
 /* The slots' size that it should ask for, and what it reads. */

@@ -551,6 +551,7 @@ static void work(struct game *g)
             continue;
         }
         be_ready(g, p, false);
+        fake_looked(p, 1);
         fake_mapped(p, 0);
         for (uint32_t n = 0; n < 8; n++)
             do_task(g, p, 4);
@@ -574,6 +575,8 @@ static void work_one(struct game *g, uint8_t who, uint8_t how)
     case 1:
         if (how & 2)
             send_index(g, p);
+        else if (how & 4)
+            fake_looked(p, how & 1 ? take(&g->input) : 1);
         else
             fake_mapped(p, how & 1 ? take(&g->input) : 0);
         break;

@@ -1,6 +1,7 @@
 /*
- * Whether the files are those that they were when they were first opened: the first worker that
- * opens them looks at them before, and whoever is asked later looks again.
+ * Whether the files are those that they were when they were first opened: workers that open them
+ * look at them before, until one has said how they are, so that the first that is ready has looked.
+ * One that is asked later looks again.
  */
 #include "daemon/serve/pool/pool_private.h"
 
@@ -24,12 +25,9 @@ bool pool_has_files(const struct pool *pool)
            (pool_look_reads(&pool->o.spec->dataset) || pool->o.spec->collate.path);
 }
 
-bool pool_look_first(struct pool *pool)
+bool pool_look_first(const struct pool *pool)
 {
-    bool first = !pool->look.begun && pool_has_files(pool);
-
-    pool->look.begun = pool->look.begun || first;
-    return first;
+    return pool->look.identity == 0 && pool_has_files(pool);
 }
 
 static void pool_look_tell(struct pool *pool, enum pool_files files)
@@ -87,8 +85,6 @@ void member_look_no_more(struct member *m)
 {
     struct look *look = &m->pool->look;
 
-    if (!m->pool->opened && look->identity == 0)
-        look->begun = false;
     if (look->by != m)
         return;
     look->by = NULL;

@@ -91,7 +91,6 @@ struct stuck {
 /* At the files of the dataset. */
 struct look {
     uint64_t identity;       /* of the files, just before they were first opened; 0: not known */
-    bool begun;              /* a worker was asked for that */
     bool wanted;             /* `looked` is to be called */
     uint64_t since;          /* ns; when that was asked for */
     const struct member *by; /* borrowed; who looks; NULL: nobody yet */
@@ -179,8 +178,8 @@ void pool_let_open(struct pool *pool);
 void pool_indexes_on_indexed(void *member, const struct dl_msg_w_indexed *what, int fd);
 
 /* pool_look.c */
-/* Whether a worker that is about to open the dataset looks at its files before: once. */
-bool pool_look_first(struct pool *pool);
+/* Whether a worker that is about to open the dataset looks at its files before. */
+bool pool_look_first(const struct pool *pool);
 /* Of struct process_events. */
 void pool_look_on_looked(void *member, uint64_t identity);
 /* Has a worker look that can by now, if that was asked for. */
