@@ -64,8 +64,8 @@ static void dlpack_fill(struct export *export, const struct dl_tensor *tensor)
     for (uint32_t i = tensor->ndim; i-- > 0;) {
         export->shape[i] = (int64_t)tensor->shape[i];
         export->strides[i] = (int64_t)stride;
-        /* Of an empty tensor no stride is ever used, but torch looks at them; it must only not
-         * overflow. */
+        /* Of an empty tensor no stride is ever used, but torch shows them; their bytes must only
+         * not overflow. */
         if (!mul_overflows(stride, max_u64(tensor->shape[i], 1), &next) && next <= INT64_MAX)
             stride = next;
     }

@@ -90,7 +90,7 @@ static void test_types(void **state)
         {DL_FLOAT64, 0, {0}, 2, 64, 0},
         {DL_COMPLEX64, 1, {2}, 5, 64, 1},
         {DL_COMPLEX128, 3, {1, 2, 3}, 5, 128, 6},
-        {DL_UINT8, 3, {0, 1ULL << 31, 1ULL << 31}, 1, 8, 1},
+        {DL_UINT8, 3, {0, 1ULL << 31, 1ULL << 31}, 1, 8, 1LL << 62},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {

@@ -157,7 +157,7 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         self._ahead = int(operator.index(loader.prefetch_factor * self._num_workers))
         self._pid = os.getpid()
         self._connection: Connection | None = None
-        self._host: Any = None
+        self._workers: list[WorkerProcess] = []
         self._epoch: Any = None
         self._failure: str | None = None
         self._begin()
@@ -169,7 +169,7 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         if _order.has_state(loader.dataset):
             self._sent_states = _dataset_state.to_send(self._order.resume, loader)
         self._connection = Connection(loader, args, self._sent_states)
-        self._host = self._connection.host.process
+        self._workers = [WorkerProcess(self._connection.host.process, number) for number in range(self._num_workers)]
         self._start()
 
     @property
@@ -182,11 +182,6 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
     def is_shifted(self) -> bool:
         """Its workers took over in the middle of a turn, and would begin each epoch there."""
         return self._sent_states is not None and self._sent_states["turn"] != 0
-
-    @property
-    def _workers(self) -> list[WorkerProcess]:
-        host = self._host
-        return [] if host is None else [WorkerProcess(host, number) for number in range(self._num_workers)]
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         """Another epoch with the same workers."""
