@@ -59,8 +59,8 @@ class Source:
     states that the dataset says behind each batch; None: it is not asked. columns: where samples are
     rows of tensors in memory, these (_native.Columns); None: the dataset is called. files: where an iterable
     dataset gives numbers of samples, the spec, as JSON, of a loader that has these under these numbers; None:
-    it gives samples. layouts: tensors keep their strides, and what
-    they share. one_by_one: a __getitems__ of the dataset is a loop over __getitem__, and is passed over.
+    it gives samples. layouts: tensors keep their strides, and what they share. one_by_one:
+    a __getitems__ of the dataset is a loop over __getitem__, and is passed over.
     """
 
     def __init__(self, worker: int, workers: int, dataset: Any, iterable: bool) -> None:
