@@ -141,20 +141,19 @@ int arrow_elements_copy(const struct arrow_reading *reading, uint32_t i, uint64_
         return arrow_refuse_offsets(err);
     if (n == 0)
         return 0;
-    if (field->sort == ARROW_FIXED_LIST)
-        return arrow_elements_copy_lists(reading, i, first, n, out, err);
-    if (field->sort == ARROW_NULL) {
-        if (reading->fill)
-            arrow_fill(reading, field->dtype, n, out);
-        return reading->fill ? 0 : arrow_refuse_null(err);
-    }
     int r = 0;
-    if (field->sort == ARROW_BOOL)
+    if (field->sort == ARROW_NUMBER)
+        memcpy(out, column->values + first * field->width, n * field->width);
+    else if (field->sort == ARROW_FIXED_LIST)
+        return arrow_elements_copy_lists(reading, i, first, n, out, err);
+    else if (field->sort == ARROW_BOOL)
         arrow_unpack_bits(column->values, first, n, out);
     else if (field->sort == ARROW_DECIMAL)
         r = arrow_elements_decimals(field, column, first, n, out, err);
+    else if (reading->fill) /* ARROW_NULL */
+        arrow_fill(reading, field->dtype, n, out);
     else
-        memcpy(out, column->values + first * field->width, n * field->width);
+        return arrow_refuse_null(err);
     if (r < 0 || !arrow_any_null(column, first, n))
         return r;
     if (!reading->fill)
