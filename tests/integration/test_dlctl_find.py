@@ -98,7 +98,7 @@ class Find(dltest.TestCase):
         said = self.dlctl("status")
         self.assertEqual(said.returncode, 0)
         heads = [line for line in said.stdout.splitlines() if line and not line.startswith(" ")]
-        self.assertRegex(heads[0], r"^eval\.py, pid 802: up [\d.]+ s, loaders 1, workers 2, [\d.]+ ")
+        self.assertRegex(heads[0], r"^eval\.py, pid 802: up [\d.]+ m?s, loaders 1, workers 2, [\d.]+ ")
         self.assertRegex(heads[1], r"^train\.py, pid 4711: ")
         self.assertIn("  train.py\n"
                       "    idle: no trainer reads\n", said.stdout)

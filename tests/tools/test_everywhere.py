@@ -106,7 +106,8 @@ class Everywhere(unittest.TestCase):
     def test_a_failure_and_its_trace_are_told(self):
         status, lines = self.run_file("self.fail('why')")
         self.assertEqual(status, 1)
-        self.assertRegex("\n".join(lines), r"(?s)# .*AssertionError: why\nnot ok 2 - .*test_b")
+        self.assertRegex("\n".join(lines),
+                         r"(?s)# .*AssertionError: why\n# drawn by DLOADER_TURN=\d+\nnot ok 2 - .*test_b")
 
     def test_a_skip_keeps_its_words(self):
         status, lines = self.run_file("self.skipTest('no such thing')")

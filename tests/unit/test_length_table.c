@@ -63,7 +63,7 @@ static void done(void *owner, int r, const struct lengths_found *found, const st
 }
 
 static const struct lengths_rule rule = {
-    .tokens = {.tokens = 512, .strategy = PLAN_SORTED, .multiple = 1, .max_length = 900}};
+    .tokens = {.tokens = 512, .strategy = PLAN_SORTED, .multiple = 1, .max_length = 512}};
 
 static struct length_table *table_new(void)
 {
