@@ -1,6 +1,6 @@
 /*
  * `dlctl peek` and `dlctl replay`: one batch of a loader, which the Python package decodes, shows
- * and writes (dloader/_one_batch.py). Here stands what is known before: the daemon, the options,
+ * and writes (dloaderd/_one_batch.py). Here stands what is known before: the daemon, the options,
  * and whether a spec without a seed can be replayed. Then this process becomes that Python.
  */
 #include "client/dlclient.h"
@@ -25,11 +25,11 @@ static const char PYTHON_MAIN[] =
     "import json\n"
     "options = json.loads(sys.argv[2])\n"
     "try:\n"
-    "    from dloader._one_batch import main\n"
+    "    from dloaderd._one_batch import main\n"
     "except (ImportError, SyntaxError) as error:\n"
-    "    text = (f\"dlctl {options['verb']} needs the Python package dloader, 3.11 or later and "
+    "    text = (f\"dlctl {options['verb']} needs the Python package dloaderd, 3.11 or later and "
     "\"\n"
-    "            f\"NumPy, which {sys.executable} does not have: {error}; install python3-dloader "
+    "            f\"NumPy, which {sys.executable} does not have: {error}; install python3-dloaderd "
     "\"\n"
     "            \"(Debian), or name another Python in $DLOADER_PYTHON\")\n"
     "    if options['json']:\n"
@@ -65,7 +65,7 @@ static json_t *python_spec_of(const struct options *o)
     return fits ? json_string(spec->string) : json_null();
 }
 
-/* As `main` of dloader/_one_batch.py reads them. NULL: out of memory, or no UTF-8 in them. */
+/* As `main` of dloaderd/_one_batch.py reads them. NULL: out of memory, or no UTF-8 in them. */
 static char *python_options(const struct options *o, bool seeded)
 {
     json_t *json = json_pack(
@@ -102,8 +102,8 @@ static int python_become(const struct options *o, bool seeded)
         dl_error_set(&err, EINVAL, o->operand, "a path that is not UTF-8: use another name");
     else if (execvp(python, (char *const *)(uintptr_t)argv) < 0)
         dl_error_set(&err, errno, python,
-                     "cannot be started: %s; dlctl %s needs Python with the package dloader: "
-                     "install python3-dloader (Debian), or name another Python in $DLOADER_PYTHON",
+                     "cannot be started: %s; dlctl %s needs Python with the package dloaderd: "
+                     "install python3-dloaderd (Debian), or name another Python in $DLOADER_PYTHON",
                      strerror(errno), o->verb->name);
     return report_error(o, &err);
 }

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """A small convolutional network on Fashion-MNIST: a PyTorch script with one import changed.
 
-    fashion_cnn.py [--epochs N] [--loader dloader|native|torch]...
+    fashion_cnn.py [--epochs N] [--loader dloaderd|native|torch]...
 
-`dloader` is the drop-in: a Dataset in Python, in workers of dloaderd. `native` reads the same images
+`dloaderd` is the drop-in: a Dataset in Python, in workers of dloaderd. `native` reads the same images
 with the daemon itself, by fashion.yaml beside this file. `torch` is PyTorch's own DataLoader, for
-comparison. Each trains its own network from the same seed; the default is dloader, then native.
+comparison. Each trains its own network from the same seed; the default is dloaderd, then native.
 
 For each epoch it prints a line: loss, accuracy on the 10,000 test images, images per second during
 training, and the share of that time spent waiting for batches. The data is the Debian package
@@ -64,7 +64,7 @@ def python_loaders(loader):
     if loader == "torch":
         from torch.utils.data import DataLoader
     else:
-        from dloader import DataLoader
+        from dloaderd import DataLoader
 
     train = DataLoader(FashionMNIST("train", flip=True), batch_size=BATCH, shuffle=True,
                        num_workers=WORKERS, persistent_workers=True)
@@ -74,7 +74,7 @@ def python_loaders(loader):
 
 def native_loaders():
     """The same images without any Python in the workers: uint8, scaled here."""
-    from dloader import Loader
+    from dloaderd import Loader
 
     def prepare(batch):
         return batch["image"].unsqueeze(1).float() / 255, batch["label"].long()
@@ -146,8 +146,8 @@ def train(loader, epochs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--loader", action="append", choices=("dloader", "native", "torch"),
-                        help="may be given more than once (default: dloader, native)")
+    parser.add_argument("--loader", action="append", choices=("dloaderd", "native", "torch"),
+                        help="may be given more than once (default: dloaderd, native)")
     arguments = parser.parse_args()
     if arguments.epochs < 1:
         parser.error(f"--epochs: {arguments.epochs} is not a positive number")
@@ -158,7 +158,7 @@ def main():
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) - WORKERS))
     print(f"torch {torch.__version__}, threads: {torch.get_num_threads()}")
     results = {loader: train(loader, arguments.epochs)
-               for loader in arguments.loader or ("dloader", "native")}
+               for loader in arguments.loader or ("dloaderd", "native")}
     for loader, (right, rate) in results.items():
         print(f"{loader:8} accuracy {right:.3f}, {rate:,.0f} images/s")
     return 0 if min(right for right, _ in results.values()) >= ENOUGH else 1

@@ -49,9 +49,9 @@ def why_not():
     """What keeps this Python from having the package; None: nothing does."""
     if sys.version_info < (3, 11):  # noqa: UP036  # before pip has read what the package requires
         version = ".".join(map(str, sys.version_info[:3]))
-        return f"dloader needs CPython 3.11 or later, and {sys.executable} is Python {version}"
+        return f"dloaderd needs CPython 3.11 or later, and {sys.executable} is Python {version}"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return (f"{sys.executable} is a free-threaded Python, which has no stable ABI: dloader needs "
+        return (f"{sys.executable} is a free-threaded Python, which has no stable ABI: dloaderd needs "
                 "the ordinary CPython, 3.11 or later")
     return None
 
@@ -71,5 +71,5 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    raise SystemExit("dloader has no source distribution of its own: it is built from a checkout "
+    raise SystemExit("dloaderd has no source distribution of its own: it is built from a checkout "
                      "of the whole project, by `pip install ./client/python` or `pip wheel`")

@@ -173,7 +173,7 @@ def finish(work, wheel, libraries):
     licences = next(folder.glob("*.dist-info")) / "licenses"
     shutil.copytree(libraries.licences, licences / "libraries")
     shutil.copyfile(ROOT / "LICENSE", licences / "LICENSE")
-    for program in (folder / "dloader/bin").iterdir():
+    for program in (folder / "dloaderd/bin").iterdir():
         run("patchelf", "--remove-rpath", program)
     run(sys.executable, "-m", "wheel", "pack", "--dest-dir", wheel.parent, folder)
 

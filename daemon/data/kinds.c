@@ -105,7 +105,7 @@ bool data_kind_lacks(enum dataset_kind kind, struct kind_lacks *ret)
     if (no_tiff)
         kinds_say(ret, "without TIFF, as ", no_tiff);
     if (no_hdf5)
-        kinds_say(ret, "but what dloader reads itself, as ", no_hdf5);
+        kinds_say(ret, "but what dloaderd reads itself, as ", no_hdf5);
     if (no_sound)
         kinds_say(ret, bit & sounds ? "without sound, as " : "", no_sound);
     return ret->text[0] != '\0';

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dloader import sample_rng
+from dloaderd import sample_rng
 
 
 class Line:

@@ -46,7 +46,7 @@ def blend(folder):
 
 def start(dataset, seed):
     """Milliseconds to the first batch of a loader that nobody had open."""
-    from dloader import Loader
+    from dloaderd import Loader
     begin = time.perf_counter()
     with Loader({"dataset": dataset, "sampler": {"kind": "random", "order": "native"}, "batch": {"size": 8},
                  "seed": seed, "workers": {"count": 2}}, as_="numpy") as loader:
@@ -58,7 +58,7 @@ def start(dataset, seed):
 
 def measure(folder, socket, rounds):
     """{name: its starts}, beside a daemon at `socket`."""
-    from dloader import Loader
+    from dloaderd import Loader
     rows = {"blend": blend(folder), "range": {"kind": "range", "length": SETS * TOKENS // SEQUENCE}}
     found = {name: [] for name in rows}
     os.environ["DLOADER_SOCKET"] = str(socket)

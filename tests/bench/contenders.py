@@ -236,7 +236,7 @@ def torch_data(s):
 
 
 def package_environment(build):
-    """What `import dloader` needs, with the daemon of the same build. /usr/bin/env sets it, so that
+    """What `import dloaderd` needs, with the daemon of the same build. /usr/bin/env sets it, so that
     a contender is a command line like all others."""
     path = [os.path.abspath(os.path.join(build, 'client/python'))]
     path += [p for p in os.environ.get('PYTHONPATH', '').split(os.pathsep) if p]
@@ -256,7 +256,7 @@ def python_command(python, loader, workers, transient=False):
                 '--batch', str(s.row.batch), '--workers', str(workers),
                 '--seed', str(SEED), '--seconds', str(s.row.seconds),
                 '--touch', 'none' if s.touch == 'first' else s.touch]
-        ours = 'ours' if loader == 'dloader' else 'torch'
+        ours = 'ours' if loader == 'dloaderd' else 'torch'
         argv += ['--batches', str(s.row.caps.get(f'{ours} w{workers}', 0))]
         argv += ['--npy', s.data] if s.data else []
         argv += ['--prefetch', str(s.row.prefetch)] if s.row.prefetch else []
@@ -277,7 +277,7 @@ def python_contenders(row, torches, packaged):
         for who, workers, transient in plans[row.kind]:
             if who == 'ours' and version not in packaged:
                 continue
-            loader = 'dloader' if who == 'ours' else 'torch'
+            loader = 'dloaderd' if who == 'ours' else 'torch'
             name = f'{who} {version} w{workers}' + (' transient' if transient else '')
             table.append(Contender(name, f'{who} w{workers}',
                                    python_command(python, loader, workers, transient),
@@ -286,17 +286,17 @@ def python_contenders(row, torches, packaged):
 
 
 def find_packages(torches, build):
-    """({version under which `from dloader import DataLoader` works}, [why not])."""
+    """({version under which `from dloaderd import DataLoader` works}, [why not])."""
     works, why = set(), []
     for python, version in torches:
         r = subprocess.run([*package_environment(build), python, '-c',
-                            'import dloader._client, dloader._worker; '
-                            'from dloader import DataLoader'],
+                            'import dloaderd._client, dloaderd._worker; '
+                            'from dloaderd import DataLoader'],
                            capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
         if r.returncode == 0:
             works.add(version)
         else:
-            why.append(f'{python} cannot import dloader.DataLoader: '
+            why.append(f'{python} cannot import dloaderd.DataLoader: '
                        + (r.stderr.splitlines() or ['no output'])[-1])
     return works, why
 

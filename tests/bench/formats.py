@@ -5,7 +5,7 @@
 PYTHON has NumPy, for photographs Pillow, for Parquet pyarrow, and for the others' side PyTorch and their
 libraries (webdataset, mosaicml-streaming, litdata with polars, megatron-core, datasets, pandas, lmdb); where one is
 missing its line says so.
-`import changed`: their program, or `their loader`, with the DataLoader of dloader in place of PyTorch's.
+`import changed`: their program, or `their loader`, with the DataLoader of dloaderd in place of PyTorch's.
 Each row's data are made in a private directory. Runs take turns, and only ratios of neighbours mean
 something.
 
@@ -194,7 +194,7 @@ batches = iter(DataLoader(data, batch_size=32, num_workers=WORKERS))
 """,
 }
 OURS = """
-from dloader import Loader
+from dloaderd import Loader
 batches = forever(Loader(SPEC, as_='numpy'))
 """
 MEASURE = """
@@ -391,7 +391,7 @@ def measure(row, build, folder, seconds, rounds):
     for name, one in specs(folder).items():
         contenders[name] = lambda one=one: our_rate(build, f"SPEC = {one!r}\n{OURS}", folder, seconds)
     if row in CHANGED:
-        theirs, changed = CHANGED[row], CHANGED[row].replace("from torch.utils.data", "from dloader")
+        theirs, changed = CHANGED[row], CHANGED[row].replace("from torch.utils.data", "from dloaderd")
         if theirs != PEERS[row]:
             contenders["their loader"] = lambda: rate(theirs, folder, seconds)
         contenders["import changed"] = lambda: our_rate(build, changed, folder, seconds)

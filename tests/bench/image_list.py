@@ -4,7 +4,7 @@
 
 PYTHON has PyTorch, torchvision and Pillow. The files are hard links of small pictures, made in a private directory of
 DIR, once. Each contender is a program of its own with 2 workers, in turns: torchvision's ImageFolder with PyTorch's
-DataLoader, and with only the import changed; and dloader.Loader with `kind: imagefolder`, which lists the folder
+DataLoader, and with only the import changed; and dloaderd.Loader with `kind: imagefolder`, which lists the folder
 itself. Each run is repeated with a hundredth of the files. Printed are medians of
 
   listing   seconds until the list is there: of ImageFolder(), of one process with `workers: {count: 0}`, or of
@@ -92,10 +92,10 @@ def opened(data):
     return DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=WORKERS)
 """
 SPEC = """
-import dloader
+import dloaderd
 
 def loader(workers):
-    return dloader.Loader({"name": f"list-{workers}", "seed": 1, "workers": {"count": workers},
+    return dloaderd.Loader({"name": f"list-{workers}", "seed": 1, "workers": {"count": workers},
                            "batch": {"size": BATCH}, "sampler": {"kind": "random"}, "dataset": {
                                "kind": "imagefolder", "root": os.path.abspath("pictures"),
                                "transforms": [{"kind": "Resize", "size": [8, 8]}]}})
@@ -109,7 +109,7 @@ def opened(data):
 CONTENDERS = {
     "scandir": SCANDIR,
     "PyTorch": PROGRAM.replace("MAKE", TORCHVISION.replace("IMPORT", "torch.utils.data")),
-    "import changed": PROGRAM.replace("MAKE", TORCHVISION.replace("IMPORT", "dloader")),
+    "import changed": PROGRAM.replace("MAKE", TORCHVISION.replace("IMPORT", "dloaderd")),
     "imagefolder": PROGRAM.replace("MAKE", SPEC),
 }
 

@@ -45,10 +45,10 @@ def arrays(folder):
 
 
 class Ours:
-    """dloader, in this process like the others."""
+    """dloaderd, in this process like the others."""
 
     def __init__(self, folder, world=1, rank=0, state=None):
-        from dloader import Loader
+        from dloaderd import Loader
 
         spec = {"dataset": {"kind": "mix", "weights": list(WEIGHTS),
                             "datasets": [{"kind": "npy", "files": str(folder / f"{i}.npy")}
@@ -149,7 +149,7 @@ class LitData:
         return self.loader.state_dict()
 
 
-ROWS = {"dloader": Ours, "grain": Grain, "grain-elastic": GrainElastic, "datasets": HuggingFace,
+ROWS = {"dloaderd": Ours, "grain": Grain, "grain-elastic": GrainElastic, "datasets": HuggingFace,
         "litdata": LitData}
 
 

@@ -56,7 +56,7 @@ datasets.Dataset(pyarrow.table({"input_ids": rows})).save_to_disk("tokens")"""
 MAKE = {"tokens": TOKENS, "lists": TOKENS}
 # Of each contender: where DataLoader comes from, and the number of workers.
 CONTENDERS = {"PyTorch, 2 workers": ("torch.utils.data", 2), "PyTorch, 0 workers": ("torch.utils.data", 0),
-              "import changed": ("dloader", 2), "0 workers": ("dloader", 0)}
+              "import changed": ("dloaderd", 2), "0 workers": ("dloaderd", 0)}
 OURS, COPYING = "import changed", "copying alone"
 
 PROGRAM = """

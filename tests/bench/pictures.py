@@ -40,8 +40,8 @@ PIPELINES = {
 # The generation of each row's transforms.
 MODULES = {"crop": "torchvision.transforms", "large": "torchvision.transforms",
            "resize": "torchvision.transforms"}
-CONTENDERS = {"PyTorch": ("torch.utils.data", ""), "import changed": ("dloader", ""),
-              "fast": ("dloader", ", fast=True"), "cached": ("dloader", ', cache="4GiB"')}
+CONTENDERS = {"PyTorch": ("torch.utils.data", ""), "import changed": ("dloaderd", ""),
+              "fast": ("dloaderd", ", fast=True"), "cached": ("dloaderd", ', cache="4GiB"')}
 
 PROGRAM = """
 import time, torch, torchvision

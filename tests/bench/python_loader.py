@@ -22,8 +22,8 @@ FIRST_EPOCHS = 5
 
 def loader_class(name):
     """The import that changes, and what only PyTorch's needs to be told."""
-    if name == 'dloader':
-        from dloader import DataLoader
+    if name == 'dloaderd':
+        from dloaderd import DataLoader
         return DataLoader, {}
     from torch.utils.data import DataLoader
     return DataLoader, {'multiprocessing_context': 'fork'}
@@ -67,7 +67,7 @@ def measure_first(dataset, args):
 
 def parse():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument('--loader', choices=('torch', 'dloader'), required=True)
+    p.add_argument('--loader', choices=('torch', 'dloaderd'), required=True)
     p.add_argument('--dataset', choices=python_datasets.KINDS, required=True)
     p.add_argument('--measure', choices=('rate', 'memory', 'first'), default='rate')
     p.add_argument('--rows', type=int, default=1000)

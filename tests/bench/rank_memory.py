@@ -1,7 +1,7 @@
 """How much memory the trainers of all ranks take with what loads for them, in the middle of an epoch.
 
 A trainer is a process with PyTorch imported and one rank: --loader torch: a DataLoader with two
-workers and DistributedSampler; dloader: dloader.Loader at a daemon that all share, started here;
+workers and DistributedSampler; dloaderd: dloaderd.Loader at a daemon that all share, started here;
 none: nothing is loaded. When every one has half an epoch behind it and has another batch in its
 hands, all processes are counted. The dataset is an array in a file (--npy), or a list of so many
 strings (--strings), which PyTorch's trainers and workers have each for itself. With --serve one run
@@ -37,8 +37,8 @@ def spec_of(args):
 def batches(args):
     """Of this rank; nothing with --loader none."""
     import torch
-    if args.loader == 'dloader':
-        from dloader import Loader
+    if args.loader == 'dloaderd':
+        from dloaderd import Loader
         return iter(Loader(spec_of(args), rank=args.rank, world_size=args.ranks,
                            socket=args.socket))
     if args.loader == 'none':
@@ -82,7 +82,7 @@ def rows_of(args):
 def run(args):
     with ExitStack() as stack:
         roots, socket = set(), ''
-        if args.loader == 'dloader':
+        if args.loader == 'dloaderd':
             tmp = stack.enter_context(tempfile.TemporaryDirectory(prefix='dlranks-'))
             daemon = stack.enter_context(contenders.Daemon(
                 args.build, tmp, python=[sys.executable],
@@ -102,7 +102,7 @@ def run(args):
 
 def parse():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument('--loader', choices=('torch', 'dloader', 'none'), required=True)
+    p.add_argument('--loader', choices=('torch', 'dloaderd', 'none'), required=True)
     dataset = p.add_mutually_exclusive_group(required=True)
     dataset.add_argument('--npy')
     dataset.add_argument('--strings', type=int)
@@ -110,7 +110,7 @@ def parse():
     p.add_argument('--batch', type=int, required=True)
     p.add_argument('--prefetch', type=int, default=2)
     p.add_argument('--seed', type=int, default=0)
-    p.add_argument('--build', help='build folder, with --loader dloader')
+    p.add_argument('--build', help='build folder, with --loader dloaderd')
     p.add_argument('--rank', type=int, help='be the trainer of this rank')
     p.add_argument('--half', type=int, help='batches that a trainer reads')
     p.add_argument('--socket')

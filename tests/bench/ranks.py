@@ -241,7 +241,7 @@ def measure_memory(setting, torches, packaged, say):
     """{'ours 2.1.0': run, 'torch 2.1.0': run, 'none 2.1.0': run}; once, it hardly varies."""
     runs = {}
     for python, version in torches:
-        for who, loader in (('none', 'none'), ('torch', 'torch'), ('ours', 'dloader')):
+        for who, loader in (('none', 'none'), ('torch', 'torch'), ('ours', 'dloaderd')):
             if who == 'ours' and version not in packaged:
                 continue
             say(f'{setting.row.name}: {who} {version}')

@@ -174,8 +174,8 @@ def import_large_ones():
 
 def main(argv):
     imported = import_large_ones()
-    if argv[1] == "dloader":
-        from dloader import DataLoader as kind
+    if argv[1] == "dloaderd":
+        from dloaderd import DataLoader as kind
     else:
         kind = data.DataLoader
     print(json.dumps({"value": SCENARIOS[argv[2]](kind), "imported": imported}), flush=True)

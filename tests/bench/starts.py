@@ -91,7 +91,7 @@ def _runs(row, torches, times, env, folder, say):
     runs = {}
     for python, version in torches:
         for i in range(times + 1):  # the first one warms up
-            for kind in ('torch', 'dloader')[::1 if i % 2 else -1]:
+            for kind in ('torch', 'dloaderd')[::1 if i % 2 else -1]:
                 say(f'{row.name}: run {i} of {times}: {kind} {version}')
                 got = run(row, python, kind, env, folder)
                 if i > 0:
@@ -124,8 +124,8 @@ def result(row, runs):
                for name, some in runs.items()}
     ratios, met = {}, None
     for name, some in runs.items():
-        if name.startswith('dloader '):
-            version = name.removeprefix('dloader ')
+        if name.startswith('dloaderd '):
+            version = name.removeprefix('dloaderd ')
             theirs = runs[f'torch {version}']
             ratios[version] = median(a['value'] / b['value'] for a, b in zip(some, theirs))
             good = results[name]['value'] <= (row.factor * results[f'torch {version}']['value']

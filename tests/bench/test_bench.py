@@ -369,7 +369,7 @@ class QuickRun(unittest.TestCase):
         self.assertEqual([row['name'] for row in result['rows']], list(names))
         ours = 'ours ' in str(result['rows'])
         why = ' '.join(result['warnings'])
-        self.assertEqual('cannot import dloader.DataLoader' in why, not ours, why)
+        self.assertEqual('cannot import dloaderd.DataLoader' in why, not ours, why)
         for row in result['rows']:
             with self.subTest(row=row['name']):
                 self.check_python_row(row, version, ours)

@@ -28,7 +28,7 @@ class Texts(unittest.TestCase):
     def test_programs_differ_in_the_import_alone(self):
         for row in native_rows.DATA:
             ours, theirs = (native_rows.program(row, name, 1) for name in (native_rows.OURS, 'PyTorch, 2 workers'))
-            self.assertEqual(ours.replace('from dloader', 'from torch.utils.data'), theirs)
+            self.assertEqual(ours.replace('from dloaderd', 'from torch.utils.data'), theirs)
             compile(ours, row, 'exec')
 
     def test_what_a_batch_weighs(self):

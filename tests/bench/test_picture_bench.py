@@ -33,7 +33,7 @@ class Texts(unittest.TestCase):
     def test_programs_differ_in_the_import_alone(self):
         for row in pictures.PIPELINES:
             ours, theirs = (pictures.program(row, name, 1) for name in ('import changed', 'PyTorch'))
-            self.assertEqual(ours.replace('from dloader', 'from torch.utils.data'), theirs)
+            self.assertEqual(ours.replace('from dloaderd', 'from torch.utils.data'), theirs)
             compile(ours, row, 'exec')
 
     def test_others_have_rows_of_their_work(self):

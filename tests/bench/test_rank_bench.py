@@ -126,7 +126,7 @@ class QuickRuns(unittest.TestCase):
             self.skipTest('no PyTorch in /usr/bin/python3')
         packaged, _ = contenders.find_packages(torches, BUILD)
         if not packaged:
-            self.skipTest('dloader cannot be imported under /usr/bin/python3')
+            self.skipTest('dloaderd cannot be imported under /usr/bin/python3')
         version = torches[0][1]
         got = quick_run(self, BUILD, '--rows', 'ranks-memory,ranks-memory-strings')
         for row in got['rows']:

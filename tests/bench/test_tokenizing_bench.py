@@ -25,13 +25,13 @@ class Reports(unittest.TestCase):
         def run(rate):
             return {'bytes': rate * 2**20, 'seconds': 1}
         row = tokenizing.ROWS['tokenize-english']
-        got = tokenizing.result(row, {'dloader': [run(40), run(30), run(50)],
+        got = tokenizing.result(row, {'dloaderd': [run(40), run(30), run(50)],
                                       'tokenizers': [run(2), run(3), run(1)]})
-        self.assertEqual(got['contenders']['dloader']['value'], 40)
+        self.assertEqual(got['contenders']['dloaderd']['value'], 40)
         self.assertEqual(got['ratios'], {'tokenizers': 20})
         self.assertTrue(got['bars'][0]['met'])
         self.assertIn('tokenize-english', report.bar_lines([got]))
-        slow = tokenizing.result(row, {'dloader': [run(9)], 'tokenizers': [run(1)]})
+        slow = tokenizing.result(row, {'dloaderd': [run(9)], 'tokenizers': [run(1)]})
         self.assertFalse(slow['bars'][0]['met'])
 
 

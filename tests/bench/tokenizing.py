@@ -64,7 +64,7 @@ def answer(command, env):
 def rate_contenders(build, python, folder):
     """{name: command}; tiktoken where it is installed."""
     script = os.path.join(HERE, 'tokenizing_run.py')
-    out = {'dloader': [contenders.program(build, 'tokenize_time'), f'{folder}/tokenizer.json',
+    out = {'dloaderd': [contenders.program(build, 'tokenize_time'), f'{folder}/tokenizer.json',
                        f'{folder}/english.txt', str(SECONDS)],
            'tokenizers': [python, script, 'rate', 'tokenizers', folder]}
     if subprocess.run([python, '-c', 'import tiktoken'], capture_output=True,
@@ -75,7 +75,7 @@ def rate_contenders(build, python, folder):
 
 def batch_contenders(python, folder):
     script = os.path.join(HERE, 'tokenizing_run.py')
-    return {name: [python, script, 'batches', name, folder] for name in ('dloader', 'torch')}
+    return {name: [python, script, 'batches', name, folder] for name in ('dloaderd', 'torch')}
 
 
 def measure(row, python, args, tmp, say):
@@ -109,8 +109,8 @@ def _value(row, run):
 def result(row, runs):
     """The ratio is the median of those of neighbouring runs."""
     values = {name: [_value(row, run) for run in some] for name, some in runs.items()}
-    ratios = {name: median(a / b for a, b in zip(values['dloader'], theirs))
-              for name, theirs in values.items() if name != 'dloader'}
+    ratios = {name: median(a / b for a, b in zip(values['dloaderd'], theirs))
+              for name, theirs in values.items() if name != 'dloaderd'}
     met = ratios[row.theirs] >= row.least
     return {'name': row.name, 'kind': row.kind, 'what': row.what,
             'contenders': {name: {'value': median(some)} for name, some in values.items()},

@@ -4,7 +4,7 @@
     tokenizing_run.py rate LIBRARY FOLDER    prints {"seconds": …, "bytes": …, "ids": …}
     tokenizing_run.py batches CLASS FOLDER   prints {"seconds": …, "tokens": …, "batches": …}
 
-LIBRARY is tokenizers or tiktoken, and its seconds are of the processor. CLASS is torch or dloader.
+LIBRARY is tokenizers or tiktoken, and its seconds are of the processor. CLASS is torch or dloaderd.
 """
 
 import gzip
@@ -92,8 +92,8 @@ def torch_batches(folder):
 
 
 def dloader_batches(folder):
-    import dloader
-    loader = dloader.Loader({
+    import dloaderd
+    loader = dloaderd.Loader({
         "dataset": {"kind": "text", "paths": str(folder / "english.jsonl"), "tokenizer": "huggingface",
                     "model": str(folder / "tokenizer.json")},
         "sampler": {"kind": "random"}, "batch": {"size": BATCH}, "seed": 1,
@@ -102,9 +102,9 @@ def dloader_batches(folder):
 
 
 def batches(kind, folder):
-    epoch = {"torch": torch_batches, "dloader": dloader_batches}[kind](folder)
+    epoch = {"torch": torch_batches, "dloaderd": dloader_batches}[kind](folder)
     several = itertools.chain.from_iterable(epoch() for _ in itertools.count())
-    most = WARM + int(os.environ.get("TOKENIZING_BATCHES", 300)) * (10 if kind == "dloader" else 1)
+    most = WARM + int(os.environ.get("TOKENIZING_BATCHES", 300)) * (10 if kind == "dloaderd" else 1)
     tokens = 0
     for i, batch in enumerate(itertools.islice(several, most)):
         if i == WARM:

@@ -8,7 +8,7 @@ import json
 import sys
 import time
 
-import dloader
+import dloaderd
 
 # The next batch is looked at that often only to hear whether there is to be one.
 PAUSE = 0.25
@@ -17,7 +17,7 @@ PAUSE = 0.25
 class Rank:
     def __init__(self, spec, socket, rank):
         # All ranks or none take a step, so what nobody knows of the one that dies is known all the same.
-        self.loader = dloader.Loader(json.loads(spec), rank=int(rank), world_size="cluster",
+        self.loader = dloaderd.Loader(json.loads(spec), rank=int(rank), world_size="cluster",
                                      socket=socket, as_="numpy", follow=False, left_out="ignore")
         self.iterator = self.before = None
 
@@ -32,7 +32,7 @@ class Rank:
         self.before = self.loader.state_dict()
         try:
             batch = next(self.iterator)
-        except dloader.WorldChangedError as error:
+        except dloaderd.WorldChangedError as error:
             return {"over": str(error)}
         except StopIteration:
             return {"end": True}
@@ -56,7 +56,7 @@ class Rank:
             for batch in self.iterator:
                 samples.append(self.samples_of(batch))
                 time.sleep(PAUSE)
-        except dloader.WorldChangedError as error:
+        except dloaderd.WorldChangedError as error:
             return {"over": str(error), "samples": samples}
         return {"end": True, "samples": samples}
 

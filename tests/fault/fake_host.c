@@ -2,7 +2,7 @@
  * A Python host without Python: it speaks a host's part of the protocol and forks workers that run
  * the real worker's loop, with ranges of numbers for datasets.
  *
- *   fake_host -m dloader.host          as the daemon starts one
+ *   fake_host -m dloaderd.host          as the daemon starts one
  *   fake_host --socket FD [LENGTH]     brought by a client: FD is its connection to the daemon
  *   fake_host --channel FD [LENGTH]    FD is a channel to the client, over which connections come
  *
@@ -453,7 +453,7 @@ static void begin(const char *link)
 {
     write_surroundings(link);
     if (is_mode("exit3")) {
-        fprintf(stderr, "No module named\n dloader.host\n");
+        fprintf(stderr, "No module named\n dloaderd.host\n");
         exit(3);
     }
     if (is_mode("killed") || is_mode("revived"))
@@ -463,7 +463,7 @@ static void begin(const char *link)
 /* Whether it knows what to do. */
 static bool take_arguments(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "-m") == 0 && strcmp(argv[2], "dloader.host") == 0) {
+    if (argc == 3 && strcmp(argv[1], "-m") == 0 && strcmp(argv[2], "dloaderd.host") == 0) {
         begin(argv[0]);
         return true;
     }

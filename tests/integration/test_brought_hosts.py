@@ -316,7 +316,7 @@ class BadHosts(HostCase):
 
     def test_of_another_version(self):
         self.check("was disconnected: it has version 2 of the protocol of workers, this daemon 1; install "
-                   "the same release of dloader and dloaderd", lambda host: host.say(W_HOSTING, 2))
+                   "the same release of the package and the daemon", lambda host: host.say(W_HOSTING, 2))
 
     def test_that_speaks_before_it_is_ready(self):
         self.check("was disconnected: it sent an unexpected W_STARTED",

@@ -31,7 +31,7 @@ class Find(dltest.TestCase):
         return path
 
     def program(self, name, pid, base="run", loader=None):
-        """A program's private daemon, as dloader._private leaves it."""
+        """A program's private daemon, as dloaderd._private leaves it."""
         folder = self.folder(f"{PREFIX}{name}{pid}", base)
         daemon = Daemon(folder)
         self.addCleanup(daemon.stop)

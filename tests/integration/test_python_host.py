@@ -425,7 +425,7 @@ class Deaths(HostCase):
         self.assertEqual(seen, list(range(100)))
         wait_until(lambda: gone([host, *workers]), "the dead to be gone")
         self.assertRegex(daemon.log, rf"worker \d \(pid \d+\) ended with its host: \S*host-good -m "
-                                     rf"dloader.host \(pid {host}\) was killed by SIGKILL")
+                                     rf"dloaderd.host \(pid {host}\) was killed by SIGKILL")
         self.assertEqual(len(self.host_pids(daemon)), 1)
 
     def test_workers_go_with_their_loader(self):
@@ -501,22 +501,22 @@ class BadHosts(HostCase):
     def check(self, mode, words, **config):
         _, client, error = self.opening(mode, **config)
         self.assertEqual(error.path, "dataset.interpreter")
-        self.assertIn(f"host-{mode} -m dloader.host (pid ", error.message)
+        self.assertIn(f"host-{mode} -m dloaderd.host (pid ", error.message)
         self.assertIn(words, error.message)
         self.assertEqual(client.query("status")["loaders"], 0)
 
     def test_that_exits_at_once(self):
         self.check("exit3", ") exited with status 3 before it was ready (it needs the package "
-                            "dloader of this release); its last output: No module named  "
-                            "dloader.host")
+                            "dloaderd of this release); its last output: No module named  "
+                            "dloaderd.host")
 
     def test_that_is_always_killed_before_it_is_ready(self):
         daemon, _, error = self.opening("killed")
         self.assertEqual(error.path, "workers")
         self.assertRegex(error.message, r"5 attempts in a row failed; the last: .*/host-killed -m "
-                                        r"dloader\.host \(pid \d+\) was killed by SIGKILL before it "
+                                        r"dloaderd\.host \(pid \d+\) was killed by SIGKILL before it "
                                         r"was ready$")
-        hosts = set(re.findall(r"dloader\.host \(pid (\d+)\)", daemon.log))
+        hosts = set(re.findall(r"dloaderd\.host \(pid (\d+)\)", daemon.log))
         self.assertGreaterEqual(len(hosts), 6)
 
     def test_that_is_killed_once_before_it_is_ready(self):
@@ -536,7 +536,7 @@ class BadHosts(HostCase):
 
     def test_of_another_version(self):
         self.check("version", ") was killed: it has version 2 of the protocol of workers, this daemon 1; "
-                              "install the same release of dloader and dloaderd")
+                              "install the same release of the package and the daemon")
 
     def test_that_is_no_program(self):
         daemon, client = self.private()
@@ -553,7 +553,7 @@ class BadHosts(HostCase):
         _, _, error = self.opening(mode)
         self.assertIn("does not stay alive", error.message)
         self.assertIn("5 attempts in a row failed", error.message)
-        self.assertIn(f"host-{mode} -m dloader.host (pid ", error.message)
+        self.assertIn(f"host-{mode} -m dloaderd.host (pid ", error.message)
         self.assertIn(words, error.message)
 
     def test_that_speaks_garbage_later(self):

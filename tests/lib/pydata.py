@@ -11,7 +11,7 @@ import time
 
 import numpy
 
-import dloader
+import dloaderd
 
 Point = collections.namedtuple("Point", ["x", "label"])
 
@@ -135,7 +135,7 @@ class Stream(Mortal):
         self.length, self.divide = length, divide
 
     def __iter__(self):
-        info = dloader.get_worker_info()
+        info = dloaderd.get_worker_info()
         first, step = (info.id, info.num_workers) if self.divide else (0, 1)
         for i in range(first, self.length, step):
             self.live()
@@ -156,7 +156,7 @@ class Placed(Stream):
         self.history = ()
 
     def __iter__(self):
-        info = dloader.get_worker_info()
+        info = dloaderd.get_worker_info()
         first, step = (info.id, info.num_workers) if self.divide else (0, 1)
         while (i := first + self.at * step) < self.length:
             self.live()
@@ -214,7 +214,7 @@ class Walks:
         self.length = length
 
     def __iter__(self):
-        info = dloader.get_worker_info()
+        info = dloaderd.get_worker_info()
         return Walk(info.id, info.num_workers, self.length)
 
 
@@ -227,7 +227,7 @@ class Numbered(Walks):
     """The numbers alone."""
 
     def __iter__(self):
-        info = dloader.get_worker_info()
+        info = dloaderd.get_worker_info()
         return Number(info.id, info.num_workers, self.length)
 
 
@@ -256,7 +256,7 @@ class Crops(Mortal):
 
     def __getitem__(self, index):
         self.live()
-        return self.crop(self.rows[index], dloader.sample_rng())
+        return self.crop(self.rows[index], dloaderd.sample_rng())
 
     @classmethod
     def crop(cls, row, rng):

@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 
 import numpy
-from dloader import Loader
+from dloaderd import Loader
 
 ROWS = 1000  # of a dataset are compared, the first ones
 

@@ -3,7 +3,7 @@
 import itertools
 import warnings
 
-from dloader import Loader
+from dloaderd import Loader
 
 ROWS = 1000   # of a file are compared, the first ones, and how many there are:
 COUNT = "(rows)"

@@ -17,8 +17,8 @@ import time
 
 FIRST_BATCH = """
 import sys
-import dloader
-with dloader.Loader(sys.argv[1], as_="numpy") as loader:
+import dloaderd
+with dloaderd.Loader(sys.argv[1], as_="numpy") as loader:
     batch = next(iter(loader))
 print(type(next(iter(batch.values()))).__name__)
 """
@@ -26,7 +26,7 @@ print(type(next(iter(batch.values()))).__name__)
 DROP_IN = """
 import numpy
 from torch.utils.data import Dataset
-from dloader import DataLoader
+from dloaderd import DataLoader
 
 class Squares(Dataset):
     def __len__(self):

@@ -19,7 +19,7 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DEBS = []  # set by the command line
-NAMES = ["dlctl", "dloaderd", "libdlclient-dev", "libdlclient0", "python3-dloader"]
+NAMES = ["dlctl", "dloaderd", "libdlclient-dev", "libdlclient0", "python3-dloaderd"]
 CONFIG = pathlib.Path("/etc/dloaderd.conf")
 SOCKET = pathlib.Path("/run/dloaderd/socket")
 MEMBER = "nobody"  # made one of the group
@@ -72,15 +72,15 @@ workers: {{count: 1}}
 
 TRAINER = """
 import sys
-import dloader
-with dloader.Loader(sys.argv[1], as_="numpy") as loader:
-    print(sum(1 for _ in loader), dloader.__file__)
+import dloaderd
+with dloaderd.Loader(sys.argv[1], as_="numpy") as loader:
+    print(sum(1 for _ in loader), dloaderd.__file__)
 """
 
 DROP_IN = """
 import numpy
 from torch.utils.data import Dataset
-from dloader import DataLoader
+from dloaderd import DataLoader
 
 class Squares(Dataset):
     def __len__(self):
@@ -98,7 +98,7 @@ import time
 
 import numpy
 from torch.utils.data import Dataset
-from dloader import DataLoader
+from dloaderd import DataLoader
 
 class Squares(Dataset):
     def __len__(self):
@@ -306,7 +306,7 @@ class Package(unittest.TestCase):
         script = self.folder / "trainer.py"
         script.write_text(TRAINER, encoding="utf-8")
         done = self.member("env", f"DLOADER_SOCKET={SOCKET}", "/usr/bin/python3", script, self.spec)
-        self.assertEqual(done.split(), ["10", "/usr/lib/python3/dist-packages/dloader/__init__.py"])
+        self.assertEqual(done.split(), ["10", "/usr/lib/python3/dist-packages/dloaderd/__init__.py"])
 
     def test_09_pytorchs_loader_has_a_daemon_of_its_own(self):
         if run("/usr/bin/python3", "-c", "import torch", check=False).returncode != 0:

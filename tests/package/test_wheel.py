@@ -116,7 +116,7 @@ class Contents(unittest.TestCase):
         self.assertLessEqual(WHEEL.stat().st_size, MOST_BYTES)
 
     def test_its_tags(self):
-        self.assertRegex(WHEEL.name, r"^dloader-[\d.]+-cp311-abi3-manylinux_2_28_x86_64\.whl$")
+        self.assertRegex(WHEEL.name, r"^dloaderd-[\d.]+-cp311-abi3-manylinux_2_28_x86_64\.whl$")
 
     def test_its_programs_need_glibc_alone(self):
         programs = set(self.programs())
@@ -141,8 +141,8 @@ class Contents(unittest.TestCase):
 
     def test_what_is_for_c_is_in_it(self):
         names = set(self.zip.namelist())
-        self.assertLessEqual({"dloader/include/dlclient.h", "dloader/include/dloader-plugin.h",
-                              "dloader/pkgconfig/dlclient.pc", "dloader/pkgconfig/dloader-plugin.pc"},
+        self.assertLessEqual({"dloaderd/include/dlclient.h", "dloaderd/include/dloader-plugin.h",
+                              "dloaderd/pkgconfig/dlclient.pc", "dloaderd/pkgconfig/dloader-plugin.pc"},
                              names)
 
     def test_the_licences_are_in_it(self):
@@ -282,11 +282,11 @@ class Debian11(unittest.TestCase):
             make_data(data)
             with zipfile.ZipFile(io.BytesIO(WHEEL.read_bytes())) as archive:
                 archive.extractall(folder)
-            program = pathlib.Path(folder, "dloader/bin/dlctl")
+            program = pathlib.Path(folder, "dloaderd/bin/dlctl")
             program.chmod(0o755)
             for spec in SPECS:
-                done = system.run("env", "DLOADER_LOCAL_MODULE=/w/dloader/dlclient-local.module",
-                                  "/w/dloader/bin/dlctl", "check", f"/w/data/{spec}.yaml", "--digest",
+                done = system.run("env", "DLOADER_LOCAL_MODULE=/w/dloaderd/dlclient-local.module",
+                                  "/w/dloaderd/bin/dlctl", "check", f"/w/data/{spec}.yaml", "--digest",
                                   "--json", bind={folder: "/w"})
                 self.assertEqual(done.returncode, 0, done.stdout)
                 self.assertEqual(json.loads(done.stdout)["digest"],

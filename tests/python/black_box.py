@@ -1,6 +1,6 @@
 """What the black-box tests of a DataLoader share.
 
-The class under test is dloader's, or PyTorch's own with DLOADER_TEST_CLASS=torch: the tests are
+The class under test is dloaderd's, or PyTorch's own with DLOADER_TEST_CLASS=torch: the tests are
 right when PyTorch's passes them all. Where a result does not depend on the class, `Case.check`
 plays the same loader with PyTorch's class in the same process and compares all that came of it.
 """
@@ -19,15 +19,15 @@ import numpy
 import torch
 from torch.utils.data import DataLoader as TorchLoader
 
-CLASS = os.environ.get("DLOADER_TEST_CLASS", "dloader")
+CLASS = os.environ.get("DLOADER_TEST_CLASS", "dloaderd")
 if CLASS == "torch":
     DataLoader = TorchLoader
-elif CLASS == "dloader":
-    from dloader import DataLoader
+elif CLASS == "dloaderd":
+    from dloaderd import DataLoader
 else:
-    raise SystemExit(f"DLOADER_TEST_CLASS is {CLASS!r}; it may be dloader or torch")
+    raise SystemExit(f"DLOADER_TEST_CLASS is {CLASS!r}; it may be dloaderd or torch")
 
-OURS = CLASS == "dloader"
+OURS = CLASS == "dloaderd"
 # What `./dev test` without arguments asks for: each kind of a thing once, not crossed with others.
 QUICK = bool(os.environ.get("DLOADER_TEST_QUICK"))
 TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])

@@ -1,4 +1,4 @@
-"""What the tests of dloader._client share: sessions with real daemons and with fake ones."""
+"""What the tests of dloaderd._client share: sessions with real daemons and with fake ones."""
 
 import gc
 import json
@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import dltest  # noqa: E402
 import media  # noqa: E402,F401  (for those who import this)
-from dloader import _client  # noqa: E402
+from dloaderd import _client  # noqa: E402
 from fake_ring import FakeRing  # noqa: E402
 
 NUMPY, TORCH, RAW = 0, 1, 2

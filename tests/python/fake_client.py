@@ -1,4 +1,4 @@
-"""Stands in for dloader._client where only the Python code around it is tested.
+"""Stands in for dloaderd._client where only the Python code around it is tested.
 
 The workers are objects in this process, made by the same _bootstrap.open_job(); step k is made
 by worker k mod W when it is asked for. Errors travel as they would. `Client.made` lists all clients;
@@ -18,9 +18,9 @@ import numpy as np
 import torch
 import torch.utils.data._utils.worker as torch_worker
 
-import dloader
-from dloader import _bootstrap, _hosting, _info, _keys
-from dloader import random as keyed
+import dloaderd
+from dloaderd import _bootstrap, _hosting, _info, _keys
+from dloaderd import random as keyed
 
 MARK = _keys.KEYS_MARK_SIGNED
 
@@ -263,9 +263,9 @@ class Client:
 
 def install():
     """Puts it in the place of the extension module, for this process."""
-    module = types.ModuleType("dloader._client")
+    module = types.ModuleType("dloaderd._client")
     module.Client, module.NoData, module.StepError = Client, NoData, StepError
     module.from_environment = lambda rank, world: (rank, world, None)  # nobody launched this one
     _hosting.Host = Host
-    dloader._client = sys.modules["dloader._client"] = module
+    dloaderd._client = sys.modules["dloaderd._client"] = module
     os.environ["DLOADER_SOCKET"] = "/nowhere/that/is/not/connected/to"

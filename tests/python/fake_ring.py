@@ -1,4 +1,4 @@
-"""A daemon for the tests of dloader._client that gives out exactly the trees it is told, also such as
+"""A daemon for the tests of dloaderd._client that gives out exactly the trees it is told, also such as
 no dataset of the project makes: it speaks the protocol from its description, in a thread.
 """
 

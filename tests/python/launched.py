@@ -12,12 +12,12 @@ PATIENCE = 240  # seconds that a busy machine is given; nothing is judged by it
 # Its place is its launcher's, but for what the arguments say.
 PROGRAM = """
 import json, sys
-import dloader
+import dloaderd
 
 spec = {"dataset": {"kind": "range", "length": 101}, "sampler": {"kind": "random"},
         "batch": {"size": 5}, "shard": {"even": False}}
 place = {"alone": {"rank": 0, "world_size": 1}, "named": {"job": "mine"}}.get(" ".join(sys.argv[1:]), {})
-with dloader.Loader(spec, as_="numpy", **place) as loader:
+with dloaderd.Loader(spec, as_="numpy", **place) as loader:
     samples = [int(sample) for batch in loader for sample in batch]
     line = json.dumps([loader.rank, loader.world_size, loader.job, samples])
     sys.stdout.write(f"told {line}\\n")  # at once, as others write there, too

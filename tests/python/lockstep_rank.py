@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 
-import dloader
+import dloaderd
 
 STEP = float(os.environ.get("LOCKSTEP_STEP", "0.01"))  # seconds of training
 ALL = 255  # whoever is there
@@ -81,14 +81,14 @@ def main(spec, path, local, rank, output, kind, *where):
     others = {"barrier": Barrier, "gloo": Gloo}[kind](int(rank), *where)
     epochs, fixed = int(os.environ.get("LOCKSTEP_EPOCHS", "1")), "LOCKSTEP_FIXED" in os.environ
     with open(output, "w", encoding="utf-8") as out, \
-            dloader.Loader(spec, world_size="cluster", rank=int(local), socket=path, as_="numpy", follow=not fixed,
+            dloaderd.Loader(spec, world_size="cluster", rank=int(local), socket=path, as_="numpy", follow=not fixed,
                            resume="LOCKSTEP_LATE" in os.environ) as loader:
         while loader.epoch < epochs and not others.is_last:
             try:
                 train(loader, others, spec["dataset"]["length"], out)
-            except dloader.SamplesLeftOutError as error:
+            except dloaderd.SamplesLeftOutError as error:
                 print("told", re.search(r"up to (\d+) of its samples", str(error))[1], file=out, flush=True)
-            except dloader.WorldChangedError:
+            except dloaderd.WorldChangedError:
                 if not fixed:
                     raise
                 print("changed", file=out)

@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 import numpy
-from dloader import Loader
+from dloaderd import Loader
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "lib"))

@@ -1,4 +1,4 @@
-"""Batches as dloader._client gives them: values, memory, how long it lives, and who may keep it."""
+"""Batches as dloaderd._client gives them: values, memory, how long it lives, and who may keep it."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Sessions of dloader._client: errors, feeding, waiting, signals, threads, fork, and every way to end."""
+"""Sessions of dloaderd._client: errors, feeding, waiting, signals, threads, fork, and every way to end."""
 
 import array
 import errno
@@ -400,7 +400,7 @@ class Ends(ClientCase):
         daemon = self.daemon()
         program = f"""
 import os, sys
-from dloader import _client
+from dloaderd import _client
 client = _client.Client({daemon.socket!r})
 epoch = client.open({json.dumps(range_spec())!r}).start()
 epoch.next()
@@ -424,7 +424,7 @@ epoch = None if sys.stdin.read() else epoch
         daemon = self.daemon()
         program = f"""
 import sys
-from dloader import _client
+from dloaderd import _client
 client = _client.Client({daemon.socket!r})
 loader = client.open({json.dumps(range_spec())!r})
 epoch = loader.start()

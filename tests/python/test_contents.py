@@ -19,7 +19,7 @@ import tempfile
 import unittest
 
 import numpy
-from dloader import _contents
+from dloaderd import _contents
 
 LIB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib")
 sys.path.insert(0, LIB)
@@ -259,7 +259,7 @@ class Leaves(unittest.TestCase):
 WRITE = """
 import signal, sys, types
 sys.path.append({lib!r})
-from dloader import _archive
+from dloaderd import _archive
 if {ignored} or signal.getsignal({number}) == signal.SIG_IGN:  # as under nohup
     signal.signal({number}, signal.SIG_IGN if {ignored} else signal.SIG_DFL)
 batch = types.SimpleNamespace(data=[(6, None, 0, bytes(4 << 20))], indices=[1], lengths=None)
@@ -304,7 +304,7 @@ class Needs(unittest.TestCase):
     def test_no_python(self):
         text = self.refused("/nonexistent/python")
         self.assertIn("/nonexistent/python: cannot be started: No such file", text)
-        self.assertIn("install python3-dloader (Debian)", text)
+        self.assertIn("install python3-dloaderd (Debian)", text)
 
     def test_no_package(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -312,17 +312,17 @@ class Needs(unittest.TestCase):
             python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
             python.chmod(0o755)
             text = self.refused(python)
-            self.assertRegex(text, r"\Adlctl: dlctl peek needs the Python package dloader.* does not have: "
-                                   r".*install python3-dloader \(Debian\)")
+            self.assertRegex(text, r"\Adlctl: dlctl peek needs the Python package dloaderd.* does not have: "
+                                   r".*install python3-dloaderd \(Debian\)")
             error = json.loads(self.refused(python, "--json"))["error"]
-            self.assertIn("install python3-dloader (Debian)", error["message"])
+            self.assertIn("install python3-dloaderd (Debian)", error["message"])
 
     def test_no_daemon(self):
         self.assertIn("/nonexistent/socket", self.refused(sys.executable))
 
     def test_modules_of_the_current_folder_are_not_run(self):
         with tempfile.TemporaryDirectory() as folder:
-            for name in "json", "numpy", "dloader", "zipfile":
+            for name in "json", "numpy", "dloaderd", "zipfile":
                 (pathlib.Path(folder) / f"{name}.py").write_text("print('run')\n")
             done = subprocess.run([DLCTL, "peek", "some", "--socket", "/nonexistent/socket"],
                                   cwd=folder, check=False, stdout=subprocess.PIPE,

@@ -14,7 +14,7 @@ import numpy
 for folder in "lib", "integration":
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", folder))
 import media  # noqa: E402
-from dloader import _canvas, _worker  # noqa: E402
+from dloaderd import _canvas, _worker  # noqa: E402
 from dltest import TestCase, dlctl, dlctl_json, main, named  # noqa: E402
 from tap import slow  # noqa: E402
 from test_pictures import decode  # noqa: E402
@@ -321,7 +321,7 @@ class Tokens(Look):
     def test_a_model_that_is_none(self):
         """The loader opens elsewhere before: here alone it can be damaged."""
         (self.folder / "m.json").write_text("{}")
-        from dloader import _detokenize
+        from dloaderd import _detokenize
         with self.assertRaisesRegex(ValueError, "m.json: is not a tokenizer.json"):
             _detokenize.of_spec({"dataset": {"tokenizer": "huggingface", "model": "m.json"}}, str(self.folder))
 

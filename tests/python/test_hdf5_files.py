@@ -1,4 +1,4 @@
-"""HDF5 that h5py writes, read in this process by dloader itself and by libhdf5: value by value what was written."""
+"""HDF5 that h5py writes, read in this process by dloaderd itself and by libhdf5: value by value what was written."""
 
 import ctypes
 import os

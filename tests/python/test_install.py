@@ -29,8 +29,8 @@ SPEC = {"name": "hundred", "dataset": {"kind": "range", "length": 100},
 # An epoch of Python's own, from the package's own daemon.
 EPOCH = """
 import json, sys
-import dloader
-with dloader.Loader(json.loads(sys.argv[1]), as_="numpy") as loader:
+import dloaderd
+with dloaderd.Loader(json.loads(sys.argv[1]), as_="numpy") as loader:
     print(sum(len(next(iter(batch.values())) if isinstance(batch, dict) else batch)
               for batch in loader))
 """
@@ -71,7 +71,7 @@ int of_nobody(void)
 """
 
 PYTHON_EPOCH = """
-from dloader import DataLoader
+from dloaderd import DataLoader
 print([int(x) for batch in DataLoader(range(8), batch_size=3, num_workers=2) for x in batch])
 """
 
@@ -123,10 +123,10 @@ class Install(unittest.TestCase):
         return path
 
     def test_the_package_is_complete(self):
-        files = {path.relative_to(self.site / "dloader").as_posix()
-                 for path in (self.site / "dloader").rglob("*") if path.is_file()}
+        files = {path.relative_to(self.site / "dloaderd").as_posix()
+                 for path in (self.site / "dloaderd").rglob("*") if path.is_file()}
         # The build's list of Python files is that of the source folder.
-        wanted = {path.name for path in (PACKAGE / "dloader").iterdir()
+        wanted = {path.name for path in (PACKAGE / "dloaderd").iterdir()
                   if path.suffix == ".py" or path.name == "py.typed"}
         wanted |= {"_client.abi3.so", "_worker.abi3.so", "dlclient-local.module", "bin/dloaderd",
                    "bin/dloader-worker", "bin/dlctl", "libdlclient.so.0", "include/dlclient.h",
@@ -136,7 +136,7 @@ class Install(unittest.TestCase):
         self.assertEqual(got, wanted)
 
     def test_the_wheel_is_for_the_stable_abi(self):
-        wheel = next(self.site.glob("dloader-*.dist-info/WHEEL")).read_text(encoding="utf-8")
+        wheel = next(self.site.glob("dloaderd-*.dist-info/WHEEL")).read_text(encoding="utf-8")
         tag = f"cp{sys.version_info[0]}{sys.version_info[1]}-abi3-linux_"
         self.assertIn(f"Tag: {tag}", wheel)
 
@@ -144,19 +144,19 @@ class Install(unittest.TestCase):
         self.assertEqual(self.left_behind, set())
 
     def test_it_is_imported_from_anywhere(self):
-        code = "import dloader, dloader._client, dloader._worker; print(dloader.__file__)"
-        self.assertEqual(self.run_python(code), str(self.site / "dloader/__init__.py"))
+        code = "import dloaderd, dloaderd._client, dloaderd._worker; print(dloaderd.__file__)"
+        self.assertEqual(self.run_python(code), str(self.site / "dloaderd/__init__.py"))
 
     def test_the_commands_are_the_packages_own(self):
-        version = self.run_python("import importlib.metadata as m; print(m.version('dloader'))")
-        self.assertEqual(self.run_python("import dloader; print(dloader.__version__)"), version)
+        version = self.run_python("import importlib.metadata as m; print(m.version('dloaderd'))")
+        self.assertEqual(self.run_python("import dloaderd; print(dloaderd.__version__)"), version)
         for name in ("dlctl", "dloaderd"):
             done = run(self.venv / "bin" / name, "--version")
             self.assertEqual((done.returncode, done.stdout), (0, f"{name} {version}\n"))
 
     def test_no_program_needs_the_build_tree(self):
-        for file in [*(self.site / "dloader").glob("*.so"), *(self.site / "dloader/bin").iterdir(),
-                     self.site / "dloader/dlclient-local.module"]:
+        for file in [*(self.site / "dloaderd").glob("*.so"), *(self.site / "dloaderd/bin").iterdir(),
+                     self.site / "dloaderd/dlclient-local.module"]:
             done = run("ldd", file)
             self.assertNotIn("not found", done.stdout, file)
             self.assertNotIn("libdlclient", done.stdout, file)
@@ -166,7 +166,7 @@ class Install(unittest.TestCase):
         if shutil.which("pkg-config") is None:
             self.skipTest("there is no pkg-config to find the flags by")
         flags = run("pkg-config", "--cflags", "--libs", package,
-                    env={**STRANGER, "PKG_CONFIG_PATH": str(self.site / "dloader/pkgconfig")})
+                    env={**STRANGER, "PKG_CONFIG_PATH": str(self.site / "dloaderd/pkgconfig")})
         self.assertEqual(flags.returncode, 0, flags.stdout)
         source = self.folder / (name + ".c")
         source.write_text(text, encoding="utf-8")
@@ -218,9 +218,9 @@ class Install(unittest.TestCase):
 
     def test_zz_uninstalling_takes_all_of_it_away(self):
         """The last one, by its name."""
-        done = run(self.python, "-m", "pip", "uninstall", "--yes", "dloader")
+        done = run(self.python, "-m", "pip", "uninstall", "--yes", "dloaderd")
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertEqual([str(path) for path in self.venv.rglob("*") if "dloader" in path.name
+        self.assertEqual([str(path) for path in self.venv.rglob("*") if "dloaderd" in path.name
                           or path.name == "dlctl"], [])
 
 

@@ -18,7 +18,7 @@ import time
 import unittest
 
 import numpy
-from dloader import Loader
+from dloaderd import Loader
 
 LIB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib")
 sys.path.insert(0, LIB)

@@ -1,4 +1,4 @@
-"""Datasets that dloader knows: batches made in C, without calling them, are PyTorch's own."""
+"""Datasets that dloaderd knows: batches made in C, without calling them, are PyTorch's own."""
 
 import contextlib
 import functools
@@ -11,7 +11,7 @@ import numpy
 import torch
 from torch.utils.data import ConcatDataset, Subset, TensorDataset, random_split
 
-import dloader
+import dloaderd
 from black_box import QUICK, Case, DataLoader, OURS, TorchLoader, difference
 
 SEED = 20261123
@@ -181,7 +181,7 @@ class Unknown(Case):
 
     def test_what_a_worker_changes(self):
         def init(number):
-            dloader.get_worker_info().dataset.tensors = (torch.arange(20) + 1,)
+            dloaderd.get_worker_info().dataset.tensors = (torch.arange(20) + 1,)
         [batch] = DataLoader(TensorDataset(torch.arange(20)), batch_size=20, num_workers=1, worker_init_fn=init)
         self.assertEqual(batch[0].tolist(), list(range(1, 21)))
 
@@ -203,7 +203,7 @@ class Explain(Case):
     def told(self, *args, **options):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            dloader.explain(DataLoader(*args, **options))
+            dloaderd.explain(DataLoader(*args, **options))
         return out.getvalue().splitlines()
 
     def test_what_is_known(self):

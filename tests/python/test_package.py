@@ -10,7 +10,7 @@ import subprocess
 import sys
 import unittest
 
-FOLDER = pathlib.Path(os.environ["PYTHONPATH"].split(os.pathsep)[0]) / "dloader"
+FOLDER = pathlib.Path(os.environ["PYTHONPATH"].split(os.pathsep)[0]) / "dloaderd"
 
 
 class Package(unittest.TestCase):
@@ -21,13 +21,13 @@ class Package(unittest.TestCase):
         return done.stdout.strip()
 
     def test_it_is_imported_from_the_build_tree(self):
-        path = self.in_a_fresh_interpreter("import dloader; print(dloader.__file__)")
+        path = self.in_a_fresh_interpreter("import dloaderd; print(dloaderd.__file__)")
         self.assertEqual(pathlib.Path(path).parent.resolve(), FOLDER.resolve())
 
     def test_both_modules_are_of_the_stable_abi(self):
         for module in ("_client", "_worker"):
             path = self.in_a_fresh_interpreter(
-                f"import dloader.{module} as module; print(module.__file__)")
+                f"import dloaderd.{module} as module; print(module.__file__)")
             self.assertTrue(path.endswith(f"{module}.abi3.so"), path)
 
     @unittest.skipUnless(shutil.which("nm"), "there is no nm to list symbols with")
@@ -43,14 +43,14 @@ class Package(unittest.TestCase):
 
     def test_importing_it_does_not_import_torch(self):
         self.in_a_fresh_interpreter(
-            "import sys, dloader; assert 'torch' not in sys.modules, 'torch came, too'")
+            "import sys, dloaderd; assert 'torch' not in sys.modules, 'torch came, too'")
 
     def test_names_of_torch_import_it_when_they_are_asked_for(self):
         self.in_a_fresh_interpreter(
-            "import sys, dloader; dir(dloader); assert 'Dataset' in dir(dloader);"
-            "assert not hasattr(dloader, 'no_such_name'); assert 'torch' not in sys.modules\n"
+            "import sys, dloaderd; dir(dloaderd); assert 'Dataset' in dir(dloaderd);"
+            "assert not hasattr(dloaderd, 'no_such_name'); assert 'torch' not in sys.modules\n"
             "sys.modules['torch'] = None  # as if it were not installed\n"
-            "try: from dloader import Dataset\n"
+            "try: from dloaderd import Dataset\n"
             "except ImportError as error: assert 'install torch' in str(error), error\n"
             "else: raise AssertionError")
 

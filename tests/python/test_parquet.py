@@ -16,7 +16,7 @@ import tempfile
 import unittest
 
 import numpy
-from dloader import Loader
+from dloaderd import Loader
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from dltest import main  # noqa: E402

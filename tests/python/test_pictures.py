@@ -9,7 +9,7 @@ import warnings
 import zlib
 
 import numpy
-from dloader import _canvas, _fields, _font, _pictures, _sheet
+from dloaderd import _canvas, _fields, _font, _pictures, _sheet
 
 try:
     import io

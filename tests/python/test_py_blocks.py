@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
 import black_box  # noqa: F401  the package on the path
-from dloader import _blocks
+from dloaderd import _blocks
 
 
 def keys_of(batches):

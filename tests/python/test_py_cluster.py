@@ -1,4 +1,4 @@
-"""dloader.Loader in a world of several nodes: two daemons that meet in a real etcd. Skipped without one."""
+"""dloaderd.Loader in a world of several nodes: two daemons that meet in a real etcd. Skipped without one."""
 
 import os
 import pathlib
@@ -17,8 +17,8 @@ from dltest import Daemon, TestCase, heartbeats, wait_until  # noqa: E402
 from tap import slow  # noqa: E402
 
 try:
-    from dloader import _client
-    from dloader import Loader, SamplesLeftOutError, WorldChangedError
+    from dloaderd import _client
+    from dloaderd import Loader, SamplesLeftOutError, WorldChangedError
     HAS_CLIENT = hasattr(_client, "Loader") and bool(os.environ.get("DLOADERD"))
 except ImportError:
     HAS_CLIENT = False

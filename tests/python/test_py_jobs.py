@@ -1,4 +1,4 @@
-"""dloader.Loader as a rank of a job: killed at some batch, and back by the job's name."""
+"""dloaderd.Loader as a rank of a job: killed at some batch, and back by the job's name."""
 
 import os
 import signal
@@ -9,16 +9,16 @@ from client_case import ClientCase, main
 from dltest import PATIENCE, wait_until
 from torch.utils.data import DistributedSampler
 
-import dloader
+import dloaderd
 import programs
 
-MODULES = ("torch", "dloader")  # what the programs import
+MODULES = ("torch", "dloaderd")  # what the programs import
 ROWS, SIZE = 60, 3
 TRAINER = """
 import os, signal, sys
-import torch, dloader
+import torch, dloaderd
 resume, dies_at, epochs = sys.argv[3] == "resume", int(sys.argv[4]), int(sys.argv[5])
-with dloader.Loader(sys.argv[1], socket=sys.argv[2], as_="torch", job="py", resume=resume) as loader:
+with dloaderd.Loader(sys.argv[1], socket=sys.argv[2], as_="torch", job="py", resume=resume) as loader:
     seen = 0
     while loader.epoch < epochs:
         for batch in loader:
@@ -32,11 +32,11 @@ with dloader.Loader(sys.argv[1], socket=sys.argv[2], as_="torch", job="py", resu
 # Its generators are seeded by its rank, and drawn from between the batches.
 RANK = """
 import random, sys
-import torch, dloader
+import torch, dloaderd
 rank = int(sys.argv[3])
 random.seed(rank)
 torch.manual_seed(100 + rank)
-with dloader.Loader(sys.argv[1], socket=sys.argv[2], as_="torch", rank=rank, world_size=2,
+with dloaderd.Loader(sys.argv[1], socket=sys.argv[2], as_="torch", rank=rank, world_size=2,
                     job="seeds") as loader:
     for epoch in range(2):
         for batch in loader:
@@ -97,15 +97,15 @@ class Jobs(ClientCase):
 
     def test_where_it_goes_on(self):
         self.train("first", 7)
-        with dloader.Loader(self.spec_path, socket=self.running.socket, job="py", resume=True) as one:
+        with dloaderd.Loader(self.spec_path, socket=self.running.socket, job="py", resume=True) as one:
             self.assertEqual((one.epoch, one.state_dict()["step"], len(one)), (0, 6, 20))
-        with dloader.Loader(self.spec_path, socket=self.running.socket, job="py", resume=True) as one:
+        with dloaderd.Loader(self.spec_path, socket=self.running.socket, job="py", resume=True) as one:
             self.assertEqual(len(list(one)), 14)
             self.assertEqual((one.epoch, len(list(one))), (1, 20))
 
     def test_goes_on_if_there_is_something_to_go_on_from(self):
         def loader(**options):
-            return dloader.Loader(self.spec_path, socket=self.running.socket, resume="auto", **options)
+            return dloaderd.Loader(self.spec_path, socket=self.running.socket, resume="auto", **options)
         with loader() as alone:
             self.assertEqual((alone.job, len(list(alone))), (None, ROWS // SIZE))
         with loader(job="auto", epoch=2) as first:
@@ -118,16 +118,16 @@ class Jobs(ClientCase):
             # What is said later wins: a checkpoint's state, or the number of an epoch.
             again.set_epoch(7)
             self.assertEqual((again.epoch, len(list(again))), (7, ROWS // SIZE))
-        with dloader.Loader({"dataset": {"kind": "range", "length": 9}, "workers": {"count": 0}},
+        with dloaderd.Loader({"dataset": {"kind": "range", "length": 9}, "workers": {"count": 0}},
                             job="auto", resume="auto") as here:
             self.assertEqual(len(list(here)), 9)
 
     def test_refused(self):
         def loader(**options):
-            return dloader.Loader(self.spec_path, socket=self.running.socket, **options)
+            return dloaderd.Loader(self.spec_path, socket=self.running.socket, **options)
         with self.assertRaisesRegex(ValueError, "resume: needs the name of the job"):
             loader(resume=True)
-        with self.assertRaisesRegex(dloader.StateError, 'the daemon does not know rank 0 of 1 of job "x"'):
+        with self.assertRaisesRegex(dloaderd.StateError, 'the daemon does not know rank 0 of 1 of job "x"'):
             loader(job="x", resume=True)
         with loader(job="y") as first:
             batches = iter(first)
@@ -137,8 +137,8 @@ class Jobs(ClientCase):
             with loader(job="y", rank=1, world_size=2) as other:
                 with self.assertRaisesRegex(OSError, "has a world of 2 ranks"):
                     iter(other)
-        with self.assertRaisesRegex(dloader.StateError, "has no daemon"):
-            dloader.Loader({"dataset": {"kind": "range", "length": 9}, "workers": {"count": 0}},
+        with self.assertRaisesRegex(dloaderd.StateError, "has no daemon"):
+            dloaderd.Loader({"dataset": {"kind": "range", "length": 9}, "workers": {"count": 0}},
                            job="x", resume=True)
 
 

@@ -11,16 +11,16 @@ import sys
 import tempfile
 import unittest
 
-import dloader
+import dloaderd
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(dloader.__file__)))
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(dloaderd.__file__)))
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 # Prints the names of the loaders that are open, line by line.
 SCRIPT = """
 import json, os, subprocess
 from torch.utils.data import Dataset, Subset
-from dloader import DataLoader
+from dloaderd import DataLoader
 
 class ImageFolder(Dataset):
     def __len__(self):
@@ -81,14 +81,14 @@ class Labels(unittest.TestCase):
         self.assertEqual([name for name, _ in third], [label + " 2"])  # nobody has it any more
 
     def script_of(self, *command, **popen):
-        ask = "from dloader import _label; print(_label.script())"
+        ask = "from dloaderd import _label; print(_label.script())"
         done = subprocess.run([sys.executable, *[ask if word == "ASK" else word for word in command]],
                               env={**self.environ, "PYTHONPATH": f"{PACKAGE}:{self.folder}"}, text=True,
                               stdout=subprocess.PIPE, timeout=300, check=True, **popen)
         return done.stdout.strip()
 
     def test_programs_without_a_file(self):
-        ask = "from dloader import _label; print(_label.script())"
+        ask = "from dloaderd import _label; print(_label.script())"
         package = self.folder / "mytrainer"
         package.mkdir()
         (package / "__main__.py").write_text(ask, encoding="utf-8")
@@ -99,7 +99,7 @@ class Labels(unittest.TestCase):
         self.assertEqual(self.script_of("-m", "mytrainer.tune"), "tune.py")
 
     def test_any_name_becomes_a_label(self):
-        from dloader import _label
+        from dloaderd import _label
 
         class Dataset:
             pass

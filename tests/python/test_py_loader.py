@@ -1,4 +1,4 @@
-"""dloader.Loader over native datasets. Needs the extension module and $DLOADERD; skipped without."""
+"""dloaderd.Loader over native datasets. Needs the extension module and $DLOADERD; skipped without."""
 
 import errno
 import gc
@@ -22,16 +22,16 @@ from unittest import mock
 import numpy as np
 import torch
 
-import dloader
-from dloader import _private, _progress, _spec
+import dloaderd
+from dloaderd import _private, _progress, _spec
 from dltest import wait_until
 from tap import slow
 
 HAS_TQDM = importlib.util.find_spec("tqdm") is not None
 
 try:
-    from dloader import _client
-    from dloader import Loader
+    from dloaderd import _client
+    from dloaderd import Loader
     HAS_CLIENT = hasattr(_client, "Loader") and bool(os.environ.get("DLOADERD"))
 except ImportError:
     HAS_CLIENT = False
@@ -156,7 +156,7 @@ class Native(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        from dloader import _private
+        from dloaderd import _private
         _private._at_exit()
         os.environ.clear()
         os.environ.update(cls.environ)
@@ -171,7 +171,7 @@ class Native(unittest.TestCase):
             self.assertEqual((loader.length, loader.batch_size, loader.seed, loader.epoch),
                              (10, 3, 42, 2))
             self.assertIn("seed 42", repr(loader))
-        self.assertEqual(repr(loader), "<dloader.Loader, closed>")
+        self.assertEqual(repr(loader), "<dloaderd.Loader, closed>")
         with self.assertRaisesRegex(ValueError, "closed"):
             iter(loader)
         loader.close()
@@ -305,7 +305,7 @@ class Native(unittest.TestCase):
                 Loader(RANGE, **{argument: {}})
             start = f"Loader() got an unexpected keyword argument '{argument}'; "
             self.assertEqual(str(caught.exception)[:len(start + words)], start + words)
-        with self.assertRaisesRegex(TypeError, "not IntSet; for a dataset in Python use dloader.DataLoader"):
+        with self.assertRaisesRegex(TypeError, "not IntSet; for a dataset in Python use dloaderd.DataLoader"):
             Loader(type("IntSet", (), {"__getitem__": lambda self, index: index})())
 
     def test_signs_of_other_ranks(self):
@@ -392,8 +392,8 @@ class Native(unittest.TestCase):
     @slow
     def test_ranks_without_a_seed_and_daemons_of_their_own(self):
         """As torchrun starts them where there is no service: they share one order."""
-        program = ("import dloader, json, sys; spec = json.loads(sys.argv[1])\n"
-                   "with dloader.Loader(spec, as_='numpy') as loader:\n"
+        program = ("import dloaderd, json, sys; spec = json.loads(sys.argv[1])\n"
+                   "with dloaderd.Loader(spec, as_='numpy') as loader:\n"
                    "    print(json.dumps([loader.seed, [i for b in loader for i in b.tolist()]]))")
         spec = {key: value for key, value in RANGE.items() if key not in ("seed", "name")}
         spec["shard"] = {"even": False}
@@ -483,7 +483,7 @@ class Native(unittest.TestCase):
         with Loader(changed(workers={"in_order": False})) as loader:
             batches = iter(loader)
             next(batches)
-            with self.assertRaisesRegex(dloader.StateError, "in_order: false"):
+            with self.assertRaisesRegex(dloaderd.StateError, "in_order: false"):
                 loader.state_dict()
             self.assertEqual(len(list(batches)), 3)
             self.assertEqual(loader.state_dict()["epoch"], 1)
@@ -497,16 +497,16 @@ class Native(unittest.TestCase):
                           {**good, "seed": 5}, {**good, "token": damaged}, {**good, "token": 5},
                           {**good, "token": good["token"][4:]}, {"version": 2},
                           {**good, "step": 1, "world_size": 2}):
-                with self.assertRaises(dloader.StateError, msg=wrong):
+                with self.assertRaises(dloaderd.StateError, msg=wrong):
                     loader.load_state_dict(wrong)
             with Loader(changed(batch={"size": 4})) as other:
-                with self.assertRaisesRegex(dloader.StateError, "another batch in its spec"):
+                with self.assertRaisesRegex(dloaderd.StateError, "another batch in its spec"):
                     other.load_state_dict(good)
             with Loader(changed(dataset={"kind": "range", "length": 11})) as other:
-                with self.assertRaisesRegex(dloader.StateError, "dataset"):
+                with self.assertRaisesRegex(dloaderd.StateError, "dataset"):
                     other.load_state_dict(good)
             with Loader(changed(seed=7)) as other:
-                with self.assertRaisesRegex(dloader.StateError, "seed: 42, but the spec says 7"):
+                with self.assertRaisesRegex(dloaderd.StateError, "seed: 42, but the spec says 7"):
                     other.load_state_dict(good)
             loader.set_epoch(7)
             loader.load_state_dict({})

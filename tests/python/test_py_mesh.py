@@ -9,9 +9,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import TestCase, main  # noqa: E402
 from tap import slow  # noqa: E402
 
-import dloader  # noqa: E402
+import dloaderd  # noqa: E402
 import numpy as np  # noqa: E402
-from dloader import _mesh  # noqa: E402
+from dloaderd import _mesh  # noqa: E402
 
 SPEC = {"name": "meshed", "dataset": {"kind": "range", "length": 48}, "batch": {"size": 4},
         "sampler": {"kind": "random"}, "seed": 3}
@@ -20,7 +20,7 @@ SPEC = {"name": "meshed", "dataset": {"kind": "range", "length": 48}, "batch": {
 class Mesh(TestCase):
     def loaders(self, n, **more):
         daemon = self.daemon()
-        loaders = [dloader.Loader(SPEC, rank=rank, socket=daemon.socket, as_="numpy", **more)
+        loaders = [dloaderd.Loader(SPEC, rank=rank, socket=daemon.socket, as_="numpy", **more)
                    for rank in range(n)]
         for loader in loaders:
             self.addCleanup(loader.close)
@@ -54,7 +54,7 @@ class Mesh(TestCase):
             self.assertEqual(got[0], got[1])
         state = loaders[1].state_dict()
         want = [[batch.tolist() for batch in one] for one in zip(*passes)]
-        alone = dloader.Loader({**SPEC, "name": "alone"}, rank=0, world_size=1, as_="numpy",
+        alone = dloaderd.Loader({**SPEC, "name": "alone"}, rank=0, world_size=1, as_="numpy",
                                socket=loaders[0]._socket)
         self.addCleanup(alone.close)
         alone.load_state_dict(state)
@@ -64,9 +64,9 @@ class Mesh(TestCase):
         for mesh, words in (("dp=2,ep=2", "'?\"?ep"), ("dp", "is not a dimension"), (7, "neither a text"),
                             ("dp=2", "this is rank 5")):
             with self.assertRaisesRegex(ValueError, words):
-                dloader.Loader(SPEC, rank=5, mesh=mesh)
+                dloaderd.Loader(SPEC, rank=5, mesh=mesh)
         with self.assertRaisesRegex(ValueError, "together with mesh"):
-            dloader.Loader(SPEC, rank=0, world_size=2, mesh="dp=2")
+            dloaderd.Loader(SPEC, rank=0, world_size=2, mesh="dp=2")
 
 
 class StandIn:
@@ -127,8 +127,8 @@ class Sequences(TestCase):
             for zigzag in False, True:
                 whole = np.arange(5 * 24 * 2).reshape(5, 24, 2)[::2, :, ::-1]  # of any strides
                 positions, pieces = np.arange(24), 2 * parts if zigzag else parts
-                got = [dloader.sequence_part(whole, part, parts, zigzag=zigzag) for part in range(parts)]
-                at = [dloader.sequence_part(positions, part, parts, zigzag=zigzag, dim=0) for part in range(parts)]
+                got = [dloaderd.sequence_part(whole, part, parts, zigzag=zigzag) for part in range(parts)]
+                at = [dloaderd.sequence_part(positions, part, parts, zigzag=zigzag, dim=0) for part in range(parts)]
                 for part in range(parts):
                     with self.subTest(parts=parts, zigzag=zigzag, part=part):
                         self.assertTrue(np.shares_memory(got[part], whole))
@@ -136,7 +136,7 @@ class Sequences(TestCase):
                         want = np.concatenate([np.arange(24).reshape(pieces, -1)[i] for i in mine])
                         self.assertEqual(at[part].ravel().tolist(), want.tolist())
                         self.assertEqual(got[part].reshape(3, -1, 2).tolist(), whole[:, want].tolist())
-                        last = dloader.sequence_part(whole.transpose(0, 2, 1), part, parts, zigzag=zigzag, dim=-1)
+                        last = dloaderd.sequence_part(whole.transpose(0, 2, 1), part, parts, zigzag=zigzag, dim=-1)
                         self.assertEqual(last.reshape(3, 2, -1).tolist(), whole[:, want].transpose(0, 2, 1).tolist())
                 self.assertEqual(sorted(np.concatenate([one.ravel() for one in at]).tolist()), list(range(24)))
 
@@ -147,7 +147,7 @@ class Sequences(TestCase):
             self.skipTest("no torch")
         whole = torch.arange(48).reshape(2, 24)
         for part in range(3):
-            got = dloader.sequence_part(whole, part, 3, zigzag=True)
+            got = dloaderd.sequence_part(whole, part, 3, zigzag=True)
             self.assertEqual(got.untyped_storage().data_ptr() if hasattr(got, "untyped_storage") else
                              got.storage().data_ptr(), whole.data_ptr())
             want = [*range(4 * part, 4 * part + 4), *range(20 - 4 * part, 24 - 4 * part)]
@@ -159,11 +159,11 @@ class Sequences(TestCase):
                             ((whole, -1, 2), "-1 is not in the interval"),
                             ((whole, 0, 3), "10 tokens are not a multiple of 3 stretches; write collate: {mult")):
             with self.assertRaisesRegex(ValueError, words):
-                dloader.sequence_part(*args)
+                dloaderd.sequence_part(*args)
         with self.assertRaisesRegex(ValueError, "not a multiple of 4"):
-            dloader.sequence_part(whole, 0, 2, zigzag=True)
+            dloaderd.sequence_part(whole, 0, 2, zigzag=True)
         with self.assertRaisesRegex(ValueError, "2 is not a dimension"):
-            dloader.sequence_part(whole, 0, 2, dim=2)
+            dloaderd.sequence_part(whole, 0, 2, dim=2)
 
     def test_of_packed_batches(self):
         """Two ranks of a mesh read one slot, and each has its halves of it, in place."""
@@ -173,7 +173,7 @@ class Sequences(TestCase):
             file.writelines("x" * (1 + i * i % 13) + "\n" for i in range(60))
         spec = {"name": "rows", "dataset": {"kind": "text", "paths": path, "tokenizer": "bytes"},
                 "batch": {"tokens": 64}, "collate": {"kind": "pack", "length": 32}}
-        loaders = [dloader.Loader(spec, rank=rank, mesh="dp=1,cp=2", socket=daemon.socket, as_="numpy")
+        loaders = [dloaderd.Loader(spec, rank=rank, mesh="dp=1,cp=2", socket=daemon.socket, as_="numpy")
                    for rank in range(2)]
         for loader in loaders:
             self.addCleanup(loader.close)
@@ -184,7 +184,7 @@ class Sequences(TestCase):
                                ("segment_ids", "position_ids", "cu_seqlens", "max_seqlen", "attention_mask"))
             for key in name, "position_ids":
                 whole = batches[0][key]
-                parts = [dloader.sequence_part(batches[i][key], i, 2, zigzag=True) for i in range(2)]
+                parts = [dloaderd.sequence_part(batches[i][key], i, 2, zigzag=True) for i in range(2)]
                 self.assertTrue(all(np.shares_memory(parts[i], batches[i][key]) for i in range(2)))
                 joined = np.stack([parts[0][:, 0], parts[1][:, 0], parts[1][:, 1], parts[0][:, 1]], 1)
                 self.assertEqual(joined.reshape(whole.shape).tolist(), whole.tolist())

@@ -19,7 +19,7 @@ sys.path[:0] = [str(TESTS / "lib"), str(TESTS / "cluster")]
 import stores  # noqa: E402
 from dltest import DLCTL, PATIENCE, Daemon, TestCase, dlctl_json, main, wait_until  # noqa: E402
 
-import dloader  # noqa: E402
+import dloaderd  # noqa: E402
 
 HAS_ETCD = bool(shutil.which("etcd")) or os.path.exists("/usr/bin/etcd")
 RANK = pathlib.Path(__file__).with_name("mesh_rank.py")
@@ -62,7 +62,7 @@ class NodesCase(TestCase):
         return {"spec": self.spec, "rank": rank, "mesh": mesh, "socket": daemons[rank // LOCAL].socket, **more}
 
     def loader(self, *args, **more):
-        loader = dloader.Loader(as_="numpy", **self.options(*args, **more))
+        loader = dloaderd.Loader(as_="numpy", **self.options(*args, **more))
         self.addCleanup(loader.close)
         return loader
 
@@ -72,7 +72,7 @@ class NodesCase(TestCase):
         daemon = Daemon(self.path("alone"))
         found = []
         for rank in range(world):
-            with dloader.Loader(self.spec, rank=rank, world_size=world, socket=daemon.socket, as_="numpy",
+            with dloaderd.Loader(self.spec, rank=rank, world_size=world, socket=daemon.socket, as_="numpy",
                                 epoch=epoch) as loader:
                 found.append([batch.tobytes() for batch in loader])
         daemon.stop()

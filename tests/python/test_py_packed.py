@@ -1,4 +1,4 @@
-"""dloader.PackedList: a list that is read from packed memory."""
+"""dloaderd.PackedList: a list that is read from packed memory."""
 
 import copy
 import pickle
@@ -7,7 +7,7 @@ import unittest
 
 import numpy as np
 
-from dloader import PackedList
+from dloaderd import PackedList
 from tap import slow
 
 KINDS = {

@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import TestCase, main  # noqa: E402
 from tap import slow  # noqa: E402
 
-import dloader  # noqa: E402
+import dloaderd  # noqa: E402
 
 # ---- the axes ----------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class Places(TestCase):
         self.running, self.running_for = self.daemon({"linger": "600s"}), cell[:3]
 
     def loader(self, cell, sharing, **more):
-        loader = dloader.Loader(self.spec(cell, sharing), socket=self.running.socket, as_="numpy", **more)
+        loader = dloaderd.Loader(self.spec(cell, sharing), socket=self.running.socket, as_="numpy", **more)
         self.living.append(loader)
         return loader
 

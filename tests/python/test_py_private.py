@@ -14,15 +14,15 @@ import tempfile
 import time
 import unittest
 
-import dloader
+import dloaderd
 import programs
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(dloader.__file__)))
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(dloaderd.__file__)))
 
 FAKE = '''
 import socket, sys, types
 try:
-    import dloader._client
+    import dloaderd._client
 except ImportError:
     class Client:
         def __init__(self, path, agent):
@@ -30,16 +30,16 @@ except ImportError:
             self.socket.connect(path)
         def close(self):
             self.socket.close()
-    import dloader
-    dloader._client = sys.modules["dloader._client"] = types.ModuleType("dloader._client")
-    dloader._client.Client = Client
-from dloader import _private
+    import dloaderd
+    dloaderd._client = sys.modules["dloaderd._client"] = types.ModuleType("dloaderd._client")
+    dloaderd._client.Client = Client
+from dloaderd import _private
 '''
 exec(FAKE)  # for this process as well
-_private = sys.modules["dloader._private"]
+_private = sys.modules["dloaderd._private"]
 
 # What the programs import, but for the extension module, whose absence is one of their cases.
-MODULES = ("numpy", "torch", "dloader") if importlib.util.find_spec("torch") else ("numpy", "dloader")
+MODULES = ("numpy", "torch", "dloaderd") if importlib.util.find_spec("torch") else ("numpy", "dloaderd")
 HAS_DAEMON = bool(os.environ.get("DLOADERD"))
 
 
@@ -161,7 +161,7 @@ class RealDaemon(InFolder):
         # The fork happens behind Python's back: the child has every connection of its parent.
         child = self.start('''
 import ctypes, time
-from dloader import DataLoader
+from dloaderd import DataLoader
 batches = iter(DataLoader(list(range(1000)), num_workers=2))
 next(batches), next(batches)  # one of each worker
 fork = ctypes.CDLL(None).fork()
@@ -217,7 +217,7 @@ assert _private.private_daemon().process.pid == seen[0]
     def test_prepared_ahead(self):
         """Constructing starts it, once; what never iterates leaves nothing, and is told nothing."""
         child = self.start('''
-from dloader import DataLoader
+from dloaderd import DataLoader
 assert _private._daemon is None
 DataLoader([1, 2, 3])
 assert _private._daemon is None
@@ -235,7 +235,7 @@ print(daemon.process.pid)
     def test_ends_at_once_though_a_batch_is_kept(self):
         """As by a loop's variable at the top of a script, which lives as long as the process."""
         child = self.start('''
-from dloader import DataLoader, Loader
+from dloaderd import DataLoader, Loader
 spec = {"dataset": {"kind": "range", "length": 100}, "batch": {"size": 10}}
 with Loader(spec, as_="numpy") as loader:
     for batch in loader:
@@ -252,7 +252,7 @@ assert batch.tolist() == another.tolist() == list(range(90, 100))
     def test_prepared_and_forked(self):
         child = self.start('''
 import os
-from dloader import DataLoader
+from dloaderd import DataLoader
 loader = DataLoader([1, 2, 3], num_workers=1)
 child = os.fork()
 if child == 0:
@@ -286,7 +286,7 @@ class WithoutDaemon(InFolder):
         self.assertRegex(err, text)
         self.assertEqual(self.left(), [])
         # Merely prepared for, it says nothing.
-        _, err = self.start("from dloader import DataLoader; "
+        _, err = self.start("from dloaderd import DataLoader; "
                             "DataLoader([1], num_workers=1)").communicate(timeout=300)
         self.assertEqual((err, self.left()), ("", []))
 

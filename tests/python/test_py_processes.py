@@ -58,8 +58,8 @@ class ReturningStream:
     """The same, one after the other."""
 
     def __iter__(self):
-        import dloader
-        rows, info = Returning(), dloader.get_worker_info()
+        import dloaderd
+        rows, info = Returning(), dloaderd.get_worker_info()
         return (rows[i] for step in range(info.id, ROWS // 10, info.num_workers)
                 for i in range(10 * step, 10 * step + 10))
 
@@ -142,9 +142,9 @@ def spec(dataset, collate, workers, **args):
 
 
 def load_spec(dataset, **args):
-    import dloader
+    import dloaderd
     for collate, workers in SHAPES:
-        with dloader.Loader(spec(dataset, collate, workers, **args), as_="numpy") as loader:
+        with dloaderd.Loader(spec(dataset, collate, workers, **args), as_="numpy") as loader:
             yield [np.asarray(batch)[:, [0, -1]].tolist() for batch in loader]
 
 
@@ -152,10 +152,10 @@ def load_object(dataset, **args):
     """The drop-in way: its workers are forked from this program."""
     import torch  # noqa: F401
 
-    import dloader
+    import dloaderd
     made = globals()[dataset](**args)
     yield [batch[:, [0, -1]].tolist()
-           for batch in dloader.DataLoader(made, batch_size=10, num_workers=2)]
+           for batch in dloaderd.DataLoader(made, batch_size=10, num_workers=2)]
 
 
 def load(how, dataset, **args):
@@ -168,8 +168,8 @@ def load(how, dataset, **args):
 
 def shoot(how):
     """Another loader of the same daemon goes on, and so do this program and the daemon."""
-    import dloader
-    loader = dloader.Loader(spec("Rows", "python", 2), as_="numpy")
+    import dloaderd
+    loader = dloaderd.Loader(spec("Rows", "python", 2), as_="numpy")
     epoch = iter(loader)
     next(epoch)
     try:
@@ -189,13 +189,13 @@ def stay(how):
     """In the middle of an epoch."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who started the tests by nohup ignores it
     if how == "load_spec":
-        import dloader
-        loader = dloader.Loader(spec("Placed", "python", 2), as_="numpy")
+        import dloaderd
+        loader = dloaderd.Loader(spec("Placed", "python", 2), as_="numpy")
     else:
         import torch.utils.data  # noqa: F401
 
-        import dloader
-        loader = dloader.DataLoader(Placed(), batch_size=10, num_workers=2)
+        import dloaderd
+        loader = dloaderd.DataLoader(Placed(), batch_size=10, num_workers=2)
     epoch = iter(loader)
     pids = {int(pid) for _ in range(4) for pid in np.asarray(next(epoch)).ravel()}
     print(*pids, flush=True)

@@ -296,7 +296,7 @@ class Python(ReplayCase):
     @unittest.skipUnless(HAS_TORCH, "needs torch")
     def test_a_live_drop_in(self):
         """The order is its own, what is drawn for a sample is not: that is of epoch and index."""
-        from dloader import DataLoader
+        from dloaderd import DataLoader
         data = pydata.Crops(self.npy("wide", "<f4", (33,)))
         with mock.patch.dict(os.environ, {"DLOADER_SOCKET": self.running.socket}):
             loader = DataLoader(data, batch_size=3, num_workers=2, shuffle=True)

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 import torch.utils.data
 
-import dloader
-from dloader import _bootstrap, _info, _seeds
-from dloader import random as keyed
+import dloaderd
+from dloaderd import _bootstrap, _info, _seeds
+from dloaderd import random as keyed
 
 # base seed, worker → the words; from PyTorch itself.
 WORDS = [
@@ -57,29 +57,29 @@ class SampleRng(unittest.TestCase):
         keyed.set_key(-3, 7, 11)
         want = np.random.Generator(np.random.Philox(
             key=np.array([2**64 - 3, 7], "u8"), counter=np.array([0, 0, 11, 0], "u8")))
-        self.assertEqual(dloader.sample_rng().integers(0, 2**62, 5).tolist(),
+        self.assertEqual(dloaderd.sample_rng().integers(0, 2**62, 5).tolist(),
                          want.integers(0, 2**62, 5).tolist())
-        self.assertEqual(dloader.sample_rng(3).random(), dloader.sample_rng(3).random())
-        self.assertNotEqual(dloader.sample_rng(3).random(), dloader.sample_rng(4).random())
+        self.assertEqual(dloaderd.sample_rng(3).random(), dloaderd.sample_rng(3).random())
+        self.assertNotEqual(dloaderd.sample_rng(3).random(), dloaderd.sample_rng(4).random())
 
     def test_outside(self):
         with self.assertRaisesRegex(RuntimeError, "outside a sample.*__getitem__"):
-            dloader.sample_rng()
+            dloaderd.sample_rng()
         keyed.set_key(1, 2, "name")
         with self.assertRaisesRegex(RuntimeError, r"has no number.*sample_rng\(index\)"):
-            dloader.sample_rng()
-        self.assertIsInstance(dloader.sample_rng(5), np.random.Generator)
+            dloaderd.sample_rng()
+        self.assertIsInstance(dloaderd.sample_rng(5), np.random.Generator)
 
     def test_asks_the_worker(self):
-        fake = types.ModuleType("dloader._worker")
+        fake = types.ModuleType("dloaderd._worker")
         fake.key = lambda: (1, 2, 3)
-        sys.modules["dloader._worker"] = fake
+        sys.modules["dloaderd._worker"] = fake
         try:
-            value = dloader.sample_rng().random()
+            value = dloaderd.sample_rng().random()
         finally:
-            del sys.modules["dloader._worker"]
+            del sys.modules["dloaderd._worker"]
         keyed.set_key(1, 2, 3)
-        self.assertEqual(dloader.sample_rng().random(), value)
+        self.assertEqual(dloaderd.sample_rng().random(), value)
 
 
 class Numbers(torch.utils.data.Dataset):
@@ -134,7 +134,7 @@ class OpenWorker(unittest.TestCase):
         self.assertIsNone(source.collate)
         self.assertEqual(torch.get_num_threads(), 1)
         self.assertEqual(torch.initial_seed(), 41)
-        mine, theirs = dloader.get_worker_info(), torch.utils.data.get_worker_info()
+        mine, theirs = dloaderd.get_worker_info(), torch.utils.data.get_worker_info()
         self.assertIs(mine, theirs)
         self.assertEqual((mine.id, mine.num_workers, mine.seed), (1, 3, 41))
         self.assertIs(mine.dataset, source.dataset)
@@ -180,7 +180,7 @@ class OpenWorker(unittest.TestCase):
             source = _bootstrap.open_named(0, 2, 9, name, args, f"{__name__}:times_two", True)
             self.assertEqual(source.dataset, want)
             self.assertEqual(source.collate([1]), [2])
-        self.assertEqual(dloader.get_worker_info().seed, _seeds.epoch_base(9, 0))
+        self.assertEqual(dloaderd.get_worker_info().seed, _seeds.epoch_base(9, 0))
         source.reseed(1 << 62)
         stepped = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
         _seeds.seed_all(1 << 62, 0)

@@ -1,4 +1,4 @@
-"""What a notebook gets to see: dloader.show(), loaders, and explain() as a table."""
+"""What a notebook gets to see: dloaderd.show(), loaders, and explain() as a table."""
 
 import html.parser
 import io
@@ -12,9 +12,9 @@ import unittest
 import numpy
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-import dloader  # noqa: E402
+import dloaderd  # noqa: E402
 import media  # noqa: E402
-from dloader import _html, _view  # noqa: E402
+from dloaderd import _html, _view  # noqa: E402
 from test_pictures import decode  # noqa: E402
 
 try:
@@ -61,7 +61,7 @@ class Show(unittest.TestCase):
 
     def test_images(self):
         image = numpy.random.default_rng(3).integers(0, 256, (4, 24, 24, 3), numpy.uint8)
-        view = dloader.show({"image": image, "label": numpy.arange(4)}, classes=["cat", "dog"], title="a <b>")
+        view = dloaderd.show({"image": image, "label": numpy.arange(4)}, classes=["cat", "dog"], title="a <b>")
         sheet = decode(view.png())
         self.assertEqual(sheet[48:48 + 144:6, 12:12 + 144:6].tolist(), image[0].tolist())
         page = parse(view.page())
@@ -74,7 +74,7 @@ class Show(unittest.TestCase):
     def test_is_neither_changed_nor_kept(self):
         batch = {"image": numpy.full((2, 24, 24), 0.5, numpy.float32), "tokens": numpy.array([[97, 98]] * 2)}
         before = {key: value.copy() for key, value in batch.items()}
-        view = dloader.show(batch)
+        view = dloaderd.show(batch)
         for key, value in batch.items():
             numpy.testing.assert_array_equal(value, before[key])
             value[:] = 0
@@ -86,7 +86,7 @@ class Show(unittest.TestCase):
         for batch in (numpy.zeros((2, 3)), [], {}, None, 5, "text", {"a": {"b": [numpy.zeros(2), "x"]}}, [object()],
                       {"a": numpy.zeros((0, 3))}, {"a": numpy.array(["x"])}, {"a": numpy.float32(2)}):
             with self.subTest(batch=batch):
-                view = dloader.show(batch)
+                view = dloaderd.show(batch)
                 parse(view._repr_html_())
                 self.assertIsInstance(str(view), str)
                 with self.assertRaisesRegex(ValueError, "is an image"):
@@ -96,7 +96,7 @@ class Show(unittest.TestCase):
     def test_torch(self):
         image = torch.rand(3, 3, 16, 20)
         for batch in ([image, torch.arange(3)], (image.bfloat16(), torch.arange(3)), {"x": image.requires_grad_()}):
-            view = dloader.show(batch)
+            view = dloaderd.show(batch)
             self.assertEqual(decode(view.png()).shape[2], 3)
         self.assertIn("float32", str(view))
 
@@ -106,16 +106,16 @@ class Show(unittest.TestCase):
                 return "".join(map(chr, ids)).upper()
 
         batch = {"input_ids": numpy.array([[97, 60, 98]]), "attention_mask": numpy.array([[1, 1, 0]])}
-        view = dloader.show(batch, tokenizer=Upper(), indices=[17])
+        view = dloaderd.show(batch, tokenizer=Upper(), indices=[17])
         self.assertEqual(str(view).splitlines()[-1], "text      #17: A<⟦1 padding⟧")
         self.assertIn("A<", parse(view._repr_html_()).texts)
         file = self.folder / "tokenizer.json"
         file.write_text(json.dumps({"model": {"vocab": {"one": 97, "two": 60}}, "decoder": None}))
-        self.assertIn("one two", str(dloader.show(batch, tokenizer=file)))
+        self.assertIn("one two", str(dloaderd.show(batch, tokenizer=file)))
         with self.assertRaisesRegex(TypeError, "tokenizer: int is neither"):
-            dloader.show(batch, tokenizer=5)
+            dloaderd.show(batch, tokenizer=5)
         with self.assertRaises(FileNotFoundError):
-            dloader.show(batch, tokenizer="none.json")
+            dloaderd.show(batch, tokenizer="none.json")
 
     def test_of_a_loader(self):
         """Its tokenizer, and how its images were normalised; relative paths start from its file."""
@@ -123,19 +123,19 @@ class Show(unittest.TestCase):
         spec = self.folder / "text.yaml"
         spec.write_text("dataset: {kind: text, paths: lines.txt, tokenizer: bytes}\nbatch: {size: 2}\n"
                         "collate: {kind: pad}\nworkers: {count: 0}\n")
-        with dloader.Loader(str(spec), as_="numpy") as loader:
-            view = dloader.show(next(iter(loader)), loader)
+        with dloaderd.Loader(str(spec), as_="numpy") as loader:
+            view = dloaderd.show(next(iter(loader)), loader)
         self.assertEqual(view.text_lines(), ["text      row 0: one⟦2 padding⟧", "          row 1: three"])
         media.pictures(self.folder / "pictures", 4)
         spec = {"dataset": {"kind": "imagefolder", "root": str(self.folder / "pictures"), "transforms": [
             {"kind": "Resize", "size": [24, 24]}, "ToTensor", {"kind": "Normalize", "mean": [0.1], "std": [9.0]}]},
             "batch": {"size": 4}, "workers": {"count": 0}}
-        with dloader.Loader(spec, as_="numpy") as loader:
-            view = dloader.show(next(iter(loader)), loader)
+        with dloaderd.Loader(spec, as_="numpy") as loader:
+            view = dloaderd.show(next(iter(loader)), loader)
         self.assertIn("normalised as the spec says, undone", view._repr_html_())
 
     def test_save(self):
-        view = dloader.show({"image": numpy.zeros((2, 9, 9), numpy.uint8)})
+        view = dloaderd.show({"image": numpy.zeros((2, 9, 9), numpy.uint8)})
         for ending in "png", "html", "txt":
             view.save(self.folder / f"batch.{ending}")
         self.assertEqual((self.folder / "batch.png").read_bytes(), view.png())
@@ -165,7 +165,7 @@ class Tables(unittest.TestCase):
         return dict(zip(texts[1:last:2], texts[2:last:2])), texts
 
     def test_loader(self):
-        with dloader.Loader({"dataset": {"kind": "range", "length": 10}, "batch": {"size": 4}, "seed": 5,
+        with dloaderd.Loader({"dataset": {"kind": "range", "length": 10}, "batch": {"size": 4}, "seed": 5,
                              "name": "show", "workers": {"count": 0}}, as_="numpy") as loader:
             found, _ = self.facts(loader)
             self.assertEqual({key: found[key] for key in ("name", "samples", "batch size", "seed", "epoch", "rank")},
@@ -174,11 +174,11 @@ class Tables(unittest.TestCase):
             self.assertNotIn("batches an epoch", found)  # which only starting one would tell
             next(iter(loader))
             self.assertEqual(self.facts(loader)[0]["batches an epoch"], "3")
-        self.assertIn("dloader.Loader, closed", self.facts(loader)[1])
+        self.assertIn("dloaderd.Loader, closed", self.facts(loader)[1])
 
     @unittest.skipUnless(torch, "needs torch")
     def test_dataloader(self):
-        found, texts = self.facts(dloader.DataLoader(TensorDataset(torch.arange(10)), batch_size=4, shuffle=True))
+        found, texts = self.facts(dloaderd.DataLoader(TensorDataset(torch.arange(10)), batch_size=4, shuffle=True))
         self.assertEqual([found[key] for key in ("dataset", "samples", "batch size", "workers", "sampler")],
                          ["TensorDataset", "10", "4", "0", "RandomSampler"])
         self.assertEqual(texts[texts.index("stage"):][4:7], ["samples", "C", "TensorDataset"])
@@ -187,17 +187,17 @@ class Tables(unittest.TestCase):
             def __iter__(self):
                 return iter(())
 
-        found, texts = self.facts(dloader.DataLoader(Endless()))
+        found, texts = self.facts(dloaderd.DataLoader(Endless()))
         self.assertNotIn("samples", found)
         self.assertIn("Python", texts)
 
     @unittest.skipUnless(torch, "needs torch")
     def test_explain(self):
         """Printed where there is no notebook, or into a file; the table says the same."""
-        loader = dloader.DataLoader(["a"] * 4)
+        loader = dloaderd.DataLoader(["a"] * 4)
         file = io.StringIO()
-        dloader.explain(loader, file)
-        from dloader import _native
+        dloaderd.explain(loader, file)
+        from dloaderd import _native
         shown = _native.explained(loader)
         self.assertEqual(f"{shown}\n", file.getvalue())
         texts = parse(shown._repr_html_()).texts

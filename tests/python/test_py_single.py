@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch.utils import data as theirs
 
-import dloader
-from dloader import DataLoader
+import dloaderd
+from dloaderd import DataLoader
 from epochs import flat, run
 
 
@@ -27,12 +27,12 @@ class Rows(theirs.Dataset):
 
 class Keyed(Rows):
     def __getitem__(self, index):
-        return dloader.sample_rng().integers(0, 2**62)
+        return dloaderd.sample_rng().integers(0, 2**62)
 
 
 class Many(Rows):
     def __getitems__(self, indices):
-        return [torch.tensor([i, dloader.sample_rng(i).integers(100)]) for i in indices]
+        return [torch.tensor([i, dloaderd.sample_rng(i).integers(100)]) for i in indices]
 
 
 class Stream(theirs.IterableDataset):
@@ -234,7 +234,7 @@ class Ours(unittest.TestCase):
         shuffled = [int(v) for v in DataLoader(Keyed(), seed=3, shuffle=True)]
         self.assertEqual(sorted(shuffled), sorted(v[1][0] for v in first[0]))
         with self.assertRaisesRegex(RuntimeError, "outside a sample"):
-            dloader.sample_rng()
+            dloaderd.sample_rng()
 
 
 class State(unittest.TestCase):
@@ -389,9 +389,9 @@ class State(unittest.TestCase):
                        {"rng": {}}, {"rng": {"global": "!!", "generators": []}},
                        {"rng": {"global": "AAAA", "generators": []}}, {"drawn": 1},
                        {"rng": {**good["rng"], "generators": [good["rng"]["global"]]}}):
-            with self.assertRaises(dloader.StateError, msg=change):
+            with self.assertRaises(dloaderd.StateError, msg=change):
                 loader.load_state_dict({**good, **change})
-        with self.assertRaises(dloader.StateError):
+        with self.assertRaises(dloaderd.StateError):
             loader.load_state_dict(None)
 
 

@@ -18,7 +18,7 @@ from spec_case import SpecCase, dlctl_json, python
 from tap import slow
 
 try:
-    from dloader import Loader, StateError, _states
+    from dloaderd import Loader, StateError, _states
     HAS_CLIENT = bool(os.environ.get("DLOADERD"))
 except ImportError:
     HAS_CLIENT = False

@@ -12,7 +12,7 @@ import unittest
 import numpy as np
 import torch
 
-import dloader
+import dloaderd
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -68,7 +68,7 @@ class TestSteps(unittest.TestCase):
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [path, HERE]))
 
     def epochs(self, spec, count=2, **how):
-        with dloader.Loader(spec, as_="torch", **how) as loader:
+        with dloaderd.Loader(spec, as_="torch", **how) as loader:
             return [[plain(batch) for batch in loader] for _ in range(count)]
 
     def test_the_number_of_workers_changes_nothing(self):
@@ -93,11 +93,11 @@ class TestSteps(unittest.TestCase):
         """They share the workers, and make steps in turns."""
         alone = [self.epochs(spec(), rank=rank, world_size=2) for rank in (0, 1)]
         shared = {**spec(), "name": "steps-shared"}
-        with dloader.Loader(shared, rank=0, world_size=2, as_="torch") as first, \
-                dloader.Loader(shared, rank=1, world_size=2, as_="torch", epoch=1) as second:
+        with dloaderd.Loader(shared, rank=0, world_size=2, as_="torch") as first, \
+                dloaderd.Loader(shared, rank=1, world_size=2, as_="torch", epoch=1) as second:
             got = [(plain(a), plain(b)) for a, b in zip(first, second)]
             for _ in range(2):  # somebody else looks at what comes next
-                with dloader.Loader(shared, rank=0, world_size=2, as_="torch", epoch=1) as third:
+                with dloaderd.Loader(shared, rank=0, world_size=2, as_="torch", epoch=1) as third:
                     self.assertEqual(plain(next(iter(third))), alone[0][1][0])
             after = [plain(batch) for batch in first]
         self.assertEqual([a for a, _ in got], alone[0][0])
@@ -106,7 +106,7 @@ class TestSteps(unittest.TestCase):
 
     def test_iterable(self):
         def steps(number):
-            with dloader.Loader(spec("Stream", workers=2), as_="torch") as loader:
+            with dloaderd.Loader(spec("Stream", workers=2), as_="torch") as loader:
                 return [plain(batch) for _, batch in zip(range(number), loader)]
 
         got = steps(12)

@@ -6,7 +6,7 @@ import unittest
 
 import numpy as np
 
-import dloader
+import dloaderd
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 N = 200
@@ -71,12 +71,12 @@ class Tokens(unittest.TestCase):
     def test_padded(self):
         for dataset in ("Sequences", "Said"):
             with self.subTest(dataset), \
-                    dloader.Loader(spec(dataset, kind="pad"), as_="numpy") as loader:
+                    dloaderd.Loader(spec(dataset, kind="pad"), as_="numpy") as loader:
                 self.check_padded(loader)
 
     def test_packed(self):
         seen = []
-        with dloader.Loader(spec("Said", kind="pack", length=64), as_="numpy") as loader:
+        with dloaderd.Loader(spec("Said", kind="pack", length=64), as_="numpy") as loader:
             for batch in loader:
                 self.assertEqual(batch["tokens"].shape[1], 64)
                 flat, bounds = batch["tokens"].reshape(-1), batch["cu_seqlens"]
@@ -93,7 +93,7 @@ class Tokens(unittest.TestCase):
         seen = []
         collate = {"kind": "python", "object": "test_py_tokens:listed"}
         for dataset in ("Sequences", "Said"):
-            with dloader.Loader(spec(dataset, **collate), as_="numpy") as loader:
+            with dloaderd.Loader(spec(dataset, **collate), as_="numpy") as loader:
                 for batch in loader:
                     for row, i in zip(batch["mine"], batch["id"]):
                         self.assertEqual(np.asarray(row).tolist(), tokens(int(i)).tolist())
@@ -105,14 +105,14 @@ class Tokens(unittest.TestCase):
         for collate in ({"kind": "pad"}, {"kind": "none"}, {"kind": "pack", "length": 64},
                         {"kind": "python", "object": "test_py_tokens:listed"}):
             with self.subTest(collate["kind"]), self.assertRaises(Exception) as raised, \
-                    dloader.Loader(spec("Said", args={"lie": 9}, **collate),
+                    dloaderd.Loader(spec("Said", args={"lie": 9}, **collate),
                                    as_="numpy") as loader:
                 list(loader)
             self.assertIn(want, str(raised.exception))
 
     def test_cut(self):
         batch = {"max_length": 16, "overlong": "truncate"}
-        with dloader.Loader(spec("Said", batch, kind="pad"), as_="numpy") as loader:
+        with dloaderd.Loader(spec("Said", batch, kind="pad"), as_="numpy") as loader:
             seen = 0
             for got in loader:
                 self.assertLessEqual(got["tokens"].shape[1], 16)
@@ -134,7 +134,7 @@ class Tokens(unittest.TestCase):
                                     ({"kind": "pad", "value": 1, "length": 4}, [4, 4, 4]),
                                     ({"kind": "pad", "value": 1, "multiple_of": 4}, [0, 4, 4])):
                 with self.subTest(collate), \
-                        dloader.Loader({**lines, "collate": collate}, as_="numpy") as loader:
+                        dloaderd.Loader({**lines, "collate": collate}, as_="numpy") as loader:
                     batches = list(loader)
                     self.assertEqual([batch["tokens"].shape for batch in batches],
                                      [(2, width) for width in widths])
@@ -145,7 +145,7 @@ class Tokens(unittest.TestCase):
                     self.assertEqual([n for _, n, _ in got], [len(text) for text in texts])
                     self.assertTrue(all(set(rest) <= {1} for _, _, rest in got))
             loader = {**lines, "batch": {"tokens": 8}, "collate": {"kind": "pad"}}
-            with dloader.Loader(loader, as_="numpy") as left_out:
+            with dloaderd.Loader(loader, as_="numpy") as left_out:
                 self.assertEqual(sum(len(batch["tokens"]) for batch in left_out), 2)
 
 

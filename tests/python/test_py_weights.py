@@ -10,7 +10,7 @@ from client_case import ClientCase, main
 from dltest import dlctl
 from tap import slow
 
-import dloader
+import dloaderd
 
 SMALL, LARGE = 5, 1000  # samples whose numbers tell the datasets apart: those of the small one come again
 
@@ -26,7 +26,7 @@ class Weights(ClientCase):
                             "datasets": [{"kind": "range", "length": n} for n in (SMALL, LARGE)]}, **keys}
 
     def loader(self, *place, **keys):
-        return dloader.Loader(self.spec_of(**keys), *place, socket=self.running.socket, as_="numpy")
+        return dloaderd.Loader(self.spec_of(**keys), *place, socket=self.running.socket, as_="numpy")
 
     def test_one_rank_sets_them_for_all(self):
         with self.loader(0, 2) as first, self.loader(1, 2) as second:
@@ -80,7 +80,7 @@ class Weights(ClientCase):
     def test_refused(self):
         with self.loader() as loader:
             for weights, where, message in (([1, 1], {}, "no client reads it"),):
-                with self.assertRaisesRegex(dloader.DaemonError, message):
+                with self.assertRaisesRegex(dloaderd.DaemonError, message):
                     loader.set_weights(weights, **where)
             reader = iter(loader)
             next(reader)
@@ -113,7 +113,7 @@ class SampleWeights(ClientCase):
     def loader(self, *place, **keys):
         spec = {"name": "drawn", "seed": 1, "batch": {"size": 4}, "dataset": {"kind": "range", "length": 100},
                 "sampler": {"kind": "weighted", "order": "native", "num_samples": 2000}, **keys}
-        return dloader.Loader(spec, *place, socket=self.running.socket, as_="numpy")
+        return dloaderd.Loader(spec, *place, socket=self.running.socket, as_="numpy")
 
     @slow
     def test_what_weights_may_be(self):

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch.utils import data as theirs
 
-import dloader
-from dloader import DataLoader, _keys, _reraise
+import dloaderd
+from dloaderd import DataLoader, _keys, _reraise
 from epochs import run
 from tap import slow
 
@@ -42,7 +42,7 @@ class Random(Rows):
 
 class Keyed(Rows):
     def __getitem__(self, index):
-        return [index, int(dloader.sample_rng().integers(1 << 40))]
+        return [index, int(dloaderd.sample_rng().integers(1 << 40))]
 
 
 class Named(theirs.Dataset):
@@ -199,9 +199,9 @@ class Feeding(Base):
             return self.made[-1].most
         self.assertEqual(most(1 << 20), 4)
         self.assertEqual(most(100, prefetch_factor=3), 6)
-        with mock.patch("dloader._iterators.QUICK_S", 1e9):
+        with mock.patch("dloaderd._iterators.QUICK_S", 1e9):
             self.assertEqual(most(100), 32)
-        with mock.patch("dloader._iterators.QUICK_S", 0):
+        with mock.patch("dloaderd._iterators.QUICK_S", 0):
             self.assertEqual(most(100), 4)
 
     def test_what_is_sent(self):
@@ -253,7 +253,7 @@ class Workers(Base):
         self.assertEqual(len(self.made), 1)
         self.assertFalse(self.made[0].is_closed)
         fake_client.Client.script[1] = "gone"
-        with self.assertRaisesRegex(dloader.DaemonError, "went away"):
+        with self.assertRaisesRegex(dloaderd.DaemonError, "went away"):
             run(loader)
         self.assertEqual(len(run(loader)[0]), 10, "new workers")
 
@@ -307,7 +307,7 @@ class Errors(Base):
         self.fail("nothing was raised")
 
     def test_own_type_and_traceback(self):
-        for error in (KeyError("x"), ValueError("y"), Own("z"), dloader.StateError("s")):
+        for error in (KeyError("x"), ValueError("y"), Own("z"), dloaderd.StateError("s")):
             caught = self.raised(error)
             self.assertIs(type(caught), type(error))
             text = str(caught)
@@ -352,7 +352,7 @@ class Errors(Base):
         fake_client.Client.script[1] = "gone"
         next(iterator)
         for _ in range(2):
-            with self.assertRaisesRegex(dloader.DaemonError, "went away"):
+            with self.assertRaisesRegex(dloaderd.DaemonError, "went away"):
                 next(iterator)
 
 

@@ -450,7 +450,7 @@ class Randomness(DigestCase):
     @unittest.skipUnless(HAS_TORCH, "needs torch")
     def test_of_the_drop_in(self):
         """0 workers and any number of them."""
-        from dloader import DataLoader
+        from dloaderd import DataLoader
         data = pydata.Crops(npy(self, "rows", "<f4", 33))
 
         def load(workers):

@@ -59,7 +59,7 @@ class Peek(SpecCase):
     @unittest.skipUnless(HAS_TORCH, "needs torch")
     def test_a_live_drop_in(self):
         """Its batches, order and place are as they would have been."""
-        from dloader import DataLoader
+        from dloaderd import DataLoader
         data = [(float(i), {1: i}) for i in range(ROWS)]
         with mock.patch.dict(os.environ, {"DLOADER_SOCKET": self.running.socket}):
             loader = DataLoader(data, batch_size=3, num_workers=1)

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 import numpy
-from dloader import _detokenize, _fields, _reading
+from dloaderd import _detokenize, _fields, _reading
 
 try:
     import tokenizers

@@ -18,7 +18,7 @@ from torch.utils.data.datapipes.map import SequenceWrapper
 
 import black_box
 from black_box import Case, HERE, TORCH
-from dloader import _datapipes
+from dloaderd import _datapipes
 
 N = 17
 

@@ -21,7 +21,7 @@ from black_box import Case, OURS, QUICK
 from tap import slow
 
 if OURS:
-    from dloader import DataLoader
+    from dloaderd import DataLoader
 else:
     from replaying import Replaying as DataLoader
 

@@ -1,4 +1,4 @@
-"""The loader is a torch.utils.data.DataLoader, and dloader has what else stands there.
+"""The loader is a torch.utils.data.DataLoader, and dloaderd has what else stands there.
 
 Others make loaders of its attributes: Accelerate makes one of PyTorch's class of them, Lightning and
 Fabric one of the loader's own class with another sampler. What they read is read here in the same
@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
 import black_box
 import datasets
-import dloader
+import dloaderd
 from black_box import Case, DataLoader, OURS, TorchLoader
 
 N = 11
@@ -80,28 +80,28 @@ class TestNames(Case):
         """The same objects, so that the import line can be swapped whole."""
         names = {name for name in torch.utils.data.__all__ if hasattr(torch.utils.data, name)}
         for name in names - {"DataLoader", "get_worker_info"}:
-            self.assertIs(getattr(dloader, name), getattr(torch.utils.data, name), name)
+            self.assertIs(getattr(dloaderd, name), getattr(torch.utils.data, name), name)
         for module in ("dataset", "distributed", "sampler"):
-            self.assertIs(getattr(dloader, module), getattr(torch.utils.data, module))
-        self.assertLessEqual(names - {"_DatasetKind"}, set(dir(dloader)))
+            self.assertIs(getattr(dloaderd, module), getattr(torch.utils.data, module))
+        self.assertLessEqual(names - {"_DatasetKind"}, set(dir(dloaderd)))
 
     def test_what_it_has_not(self):
         for name in ("no_such_name", "_no_such_name", "torch"):
-            with self.assertRaisesRegex(AttributeError, f"module 'dloader' .*'{name}'"):
-                getattr(dloader, name)
+            with self.assertRaisesRegex(AttributeError, f"module 'dloaderd' .*'{name}'"):
+                getattr(dloaderd, name)
 
 
 @unittest.skipUnless(OURS, "it is a class of ours")
 class TestStatefulDataLoader(Case):
     def test_torchdatas_arguments(self):
         for steps in (1, 0, 7, None):
-            loader = dloader.StatefulDataLoader(datasets.Numbers(N), 2, True, num_workers=2,
+            loader = dloaderd.StatefulDataLoader(datasets.Numbers(N), 2, True, num_workers=2,
                                                 snapshot_every_n_steps=steps, in_order=True)
             self.assertIsInstance(loader, DataLoader)
             self.assertEqual(loader.snapshot_every_n_steps, steps)
             iterator = iter(loader)
             given = [next(iterator) for _ in range(2)]
-            fresh = dloader.StatefulDataLoader(datasets.Numbers(N), 2, True)
+            fresh = dloaderd.StatefulDataLoader(datasets.Numbers(N), 2, True)
             fresh.load_state_dict(loader.state_dict())
             self.same(given + list(fresh), given + list(iterator))
         with self.assertRaises(TypeError):
@@ -109,7 +109,7 @@ class TestStatefulDataLoader(Case):
 
     def test_made_of_its_attributes(self):
         data = datasets.Numbers(N)
-        loader = dloader.StatefulDataLoader(data, batch_size=2, snapshot_every_n_steps=5, seed=4)
+        loader = dloaderd.StatefulDataLoader(data, batch_size=2, snapshot_every_n_steps=5, seed=4)
         arguments = injected(loader, SequentialSampler(data))
         self.assertEqual((arguments["snapshot_every_n_steps"], arguments["seed"]), (5, 4))
         other = type(loader)(**arguments)
@@ -118,7 +118,7 @@ class TestStatefulDataLoader(Case):
     def test_a_state_of_torchdatas_is_known(self):
         for state in ({"_snapshot": {}, "_steps_since_snapshot": 0}, {"_num_yielded": 3}):
             with self.assertRaisesRegex(ValueError, "a state of torchdata's StatefulDataLoader"):
-                dloader.StatefulDataLoader(range(9)).load_state_dict(state)
+                dloaderd.StatefulDataLoader(range(9)).load_state_dict(state)
 
 
 class TestMadeOfAttributes(Case):

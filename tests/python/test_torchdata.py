@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 import datasets
 from black_box import Case
-from dloader import DataLoader, StateError, StatefulDataLoader
+from dloaderd import DataLoader, StateError, StatefulDataLoader
 
 try:
     from torchdata.stateful_dataloader import StatefulDataLoader as Theirs

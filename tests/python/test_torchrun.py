@@ -24,7 +24,7 @@ STOPS = (3, 6, 2, 7)     # when each has got so many batches of it and waits
 TRAINER = """
 import ctypes, os, pathlib, signal, sys, time
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # not to outlive an agent
-import dloader
+import dloaderd
 
 def stop(rank, stops):
     pathlib.Path(f"{rank}.stopped").touch()
@@ -38,7 +38,7 @@ def stop(rank, stops):
 rank, stops = int(os.environ["RANK"]), eval(sys.argv[3])
 last = int(sys.argv[4]) - 1
 again = pathlib.Path(f"{rank}.0").exists()
-with dloader.Loader(sys.argv[1], as_="numpy", resume="auto") as loader, \\
+with dloaderd.Loader(sys.argv[1], as_="numpy", resume="auto") as loader, \\
         open(f"{rank}.{int(again)}", "x") as out:
     state = loader.state_dict()
     step = state["step"]
@@ -65,13 +65,13 @@ torch.distributed.init_process_group("gloo", init_method=f"file://{os.getcwd()}/
 LOCK_STEP = """
 import ctypes, os, random, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-import torch, dloader
+import torch, dloaderd
 
 rank, life, kills = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(sys.argv[2])
 # In the agents' store gloo may find the addresses of the life before.
 torch.distributed.init_process_group("gloo", init_method=f"file://{os.getcwd()}/group.{life}", rank=rank,
                                      world_size=2)
-with dloader.Loader(sys.argv[1], as_="torch", resume="auto") as loader, open(f"{life}.{rank}", "x") as out:
+with dloaderd.Loader(sys.argv[1], as_="torch", resume="auto") as loader, open(f"{life}.{rank}", "x") as out:
     state = loader.state_dict()
     step = state["step"]
     print(state["epoch"], step, file=out, flush=True)
@@ -94,8 +94,8 @@ torch.distributed.destroy_process_group()
 MEMBER = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-import dloader
-with dloader.Loader(sys.argv[1], world_size="cluster", as_="numpy") as loader, \\
+import dloaderd
+with dloaderd.Loader(sys.argv[1], world_size="cluster", as_="numpy") as loader, \\
         open("got." + os.environ["RANK"], "x") as out:
     samples = [sample for batch in loader for sample in batch.tolist()]
     print(loader.rank, loader.world_size, loader.job, *samples, file=out)
@@ -106,10 +106,10 @@ with dloader.Loader(sys.argv[1], world_size="cluster", as_="numpy") as loader, \
 MEMBER_AGAIN = """
 import ctypes, os, pathlib, signal, sys, time
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-import dloader
+import dloaderd
 name = os.path.basename(os.environ["XDG_RUNTIME_DIR"]) + os.environ["LOCAL_RANK"]
 again = pathlib.Path(f"{name}.0").exists()
-with dloader.Loader(sys.argv[1], world_size="cluster", as_="numpy", resume=True) as loader, \\
+with dloaderd.Loader(sys.argv[1], world_size="cluster", as_="numpy", resume=True) as loader, \\
         open(f"{name}.{int(again)}", "x") as out:
     taken = 0
     for batch in loader:
@@ -275,7 +275,7 @@ class TwoDaemons(Case):
     def check_place(self, trainer, places):
         """`places`: the rank and world size that the loader of each rank has."""
         program = self.path("trainer.py")
-        pathlib.Path(program).write_text(trainer.replace("with dloader", GROUP + "with dloader"))
+        pathlib.Path(program).write_text(trainer.replace("with dloaderd", GROUP + "with dloaderd"))
         where = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
         agents = []
         for node in "ab":

@@ -13,7 +13,7 @@ import black_box
 import launched
 import trainers
 from black_box import Case, TorchLoader
-from dloader import DataLoader, StatefulDataLoader, adopt
+from dloaderd import DataLoader, StatefulDataLoader, adopt
 
 accelerate = trainers.need("accelerate")
 from accelerate import Accelerator, skip_first_batches  # noqa: E402

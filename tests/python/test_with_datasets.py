@@ -14,10 +14,10 @@ from unittest import mock
 import numpy
 import torch
 
-import dloader
+import dloaderd
 import trainers
 from black_box import QUICK, Case, TorchLoader
-from dloader import DataLoader
+from dloaderd import DataLoader
 
 rows, transformers = trainers.need("datasets", "transformers")
 import pyarrow  # noqa: E402
@@ -294,7 +294,7 @@ class TestImages(Case):
             for kind in ("torch", "numpy"):
                 data = pictures([plain_picture(draw, (57, 43))[0] for _ in range(30)], mode).with_format(kind)
                 loader = DataLoader(data, batch_size=10, num_workers=1, collate_fn=as_they_are)
-                dloader.explain(loader, io.StringIO())  # it compares Pillow's decoders, once
+                dloaderd.explain(loader, io.StringIO())  # it compares Pillow's decoders, once
                 with mock.patch("PIL.ImageFile.ImageFile.load", loads):
                     self.assertEqual(len(list(loader)), 3)
 
@@ -323,7 +323,7 @@ class TestImages(Case):
     def test_explain(self):
         data = pictures([plain_picture(random.Random(4), (40, 32))[0]])
         out = io.StringIO()
-        dloader.explain(DataLoader(data.with_format("torch"), num_workers=1), out)
+        dloaderd.explain(DataLoader(data.with_format("torch"), num_workers=1), out)
         self.assertEqual(out.getvalue().splitlines(), [
             "samples   Python  Dataset  (its own code, but for the pictures)",
             "pictures  C       columns image: JPEG and PNG, grey or RGB; others by Pillow",
@@ -471,7 +471,7 @@ class TestNative(Case):
         longest = transformers.DataCollatorWithPadding(tokenizer(), padding="max_length", max_length=9)
         self.check_native(tokens(draw, 30), 1, collate_fn=longest)  # known, but for this padding
         out = io.StringIO()
-        dloader.explain(DataLoader(data, num_workers=1, collate_fn=collate), out)
+        dloaderd.explain(DataLoader(data, num_workers=1, collate_fn=collate), out)
         self.assertIn("batches  C       DataCollatorWithPadding, padded by NumPy", out.getvalue())
 
     def test_what_is_not_known(self):

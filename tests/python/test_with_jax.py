@@ -13,7 +13,7 @@ import unittest
 import numpy
 
 import trainers
-from dloader import Loader
+from dloaderd import Loader
 
 jax = trainers.need("jax")
 import jax.numpy as jnp  # noqa: E402

@@ -14,7 +14,7 @@ from torch.utils.data import DistributedSampler
 import launched
 import trainers
 from black_box import Case, TorchLoader
-from dloader import DataLoader
+from dloaderd import DataLoader
 
 lightning = trainers.need("lightning")
 from lightning.fabric import Fabric  # noqa: E402

@@ -13,7 +13,7 @@ import torch
 
 import trainers
 from black_box import Case
-from dloader import DataLoader
+from dloaderd import DataLoader
 
 trainers.need("megatron.core")
 from megatron.core.rerun_state_machine import (RerunDataIterator, RerunMode,  # noqa: E402

@@ -46,13 +46,13 @@ CELLS = (
 
 # What a cell shows, beside or instead of what it prints.
 SHOWN = (
-    ("import numpy, dloader\ndloader.show({'image': numpy.zeros((2, 9, 9, 3), 'u1'), 'label': [0, 1]})",
+    ("import numpy, dloaderd\ndloaderd.show({'image': numpy.zeros((2, 9, 9, 3), 'u1'), 'label': [0, 1]})",
      'src="data:image/png;base64,'),
-    ("from dloader import DataLoader\nloader = DataLoader(list(range(8)), batch_size=4)\nloader",
+    ("from dloaderd import DataLoader\nloader = DataLoader(list(range(8)), batch_size=4)\nloader",
      "<caption>DataLoader"),
-    ("dloader.explain(loader)\nprint('behind')", '<th scope="col">stage</th>'),
-    ("loader = dloader.Loader({'dataset': {'kind': 'range', 'length': 10}, 'workers': {'count': 0}}, as_='numpy')\n"
-     "loader", "<caption>dloader.Loader</caption>"),
+    ("dloaderd.explain(loader)\nprint('behind')", '<th scope="col">stage</th>'),
+    ("loader = dloaderd.Loader({'dataset': {'kind': 'range', 'length': 10}, 'workers': {'count': 0}}, as_='numpy')\n"
+     "loader", "<caption>dloaderd.Loader</caption>"),
 )
 
 
@@ -103,16 +103,16 @@ class Kernel:
 class TestNotebook(Case):
     def test_cells(self):
         told = {}
-        for module in ("torch.utils.data", "dloader"):
+        for module in ("torch.utils.data", "dloaderd"):
             with Kernel() as kernel:
                 told[module] = [kernel.run(cell.replace("CLASS", module)) for cell in CELLS]
-        self.assertEqual(told["dloader"], told["torch.utils.data"])
-        self.assertEqual(told["dloader"][1], "[[0, 10, 20, 30], [40, 50, 60, 70]]\n")
+        self.assertEqual(told["dloaderd"], told["torch.utils.data"])
+        self.assertEqual(told["dloaderd"][1], "[[0, 10, 20, 30], [40, 50, 60, 70]]\n")
 
     def test_interrupted(self):
         """The stop button, in the middle of an epoch: the next cell starts another one."""
         with Kernel() as kernel:
-            kernel.run(DEFINE.replace("CLASS", "dloader"))
+            kernel.run(DEFINE.replace("CLASS", "dloaderd"))
             said = kernel.run("import time\nfor batch in loader:\n    print(batch, flush=True)\n"
                               f"    time.sleep({PATIENCE})", self.stop_once(kernel))
             self.assertEqual(said, "[0, 1, 2, 3]\nKeyboardInterrupt")

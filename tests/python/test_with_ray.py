@@ -13,7 +13,7 @@ import torch
 
 import trainers
 from black_box import HERE, Case, TorchLoader
-from dloader import DataLoader, adopt
+from dloaderd import DataLoader, adopt
 
 os.environ.update(RAY_AUTH_MODE="disabled", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
                   RAY_ENABLE_UV_RUN_RUNTIME_ENV="0", RAY_DEDUP_LOGS="0")
@@ -57,8 +57,8 @@ def see_shares(config):
 
 def see_places(config):
     """What a Loader takes for its place, where it is not told, and Ray has set no variables."""
-    import dloader
-    with dloader.Loader({"dataset": {"kind": "range", "length": N}, "batch": {"size": BATCH},
+    import dloaderd
+    with dloaderd.Loader({"dataset": {"kind": "range", "length": N}, "batch": {"size": BATCH},
                          "shard": {"even": False}}, as_="numpy") as loader:
         samples = [int(sample) for batch in loader for sample in batch]
         tell(config, ["RANK" in os.environ, loader.rank, loader.world_size, loader.job, samples])

@@ -20,10 +20,10 @@ from unittest import mock
 import numpy
 import torch
 
-import dloader
+import dloaderd
 import trainers
 from black_box import OURS, PATIENCE, QUICK, Case, Played, TorchLoader, difference
-from dloader import DataLoader, _versions
+from dloaderd import DataLoader, _versions
 
 streaming = trainers.need("streaming")
 
@@ -87,7 +87,7 @@ class Streaming(Case):
         """The batches of `count` epochs, which are those of PyTorch's class; called: Python reads some samples."""
         theirs = self.epochs(TorchLoader, options, count, **loading)
         more = {"native": "require"} if loading.get("num_workers") else {}
-        watch = mock.patch.object(dloader._native._native_streaming.Numbers, "samples_of", side_effect=Called)
+        watch = mock.patch.object(dloaderd._native._native_streaming.Numbers, "samples_of", side_effect=Called)
         if called:
             ours = self.epochs(DataLoader, options, count, **loading, **more)
         else:
@@ -118,7 +118,7 @@ class Batches(Streaming):
     def test_types_of_each_array(self):
         """Where the type is each value's own, those of NumPy that torch has."""
         write(self.root, {"row": "ndarray"})
-        if len(dloader._native._native_streaming._types()[1]) < 11:
+        if len(dloaderd._native._native_streaming._types()[1]) < 11:
             with self.assertRaisesRegex(ValueError, "column row has the encoding ndarray"):
                 DataLoader(self.data(batch_size=4), batch_size=4, num_workers=1, native="require")
             return
@@ -395,7 +395,7 @@ class Subclass(streaming.StreamingDataset):
 class Explain(Streaming):
     def told(self, data, **options):
         out = io.StringIO()
-        dloader.explain(DataLoader(data, batch_size=4, **{"num_workers": 2, **options}), file=out)
+        dloaderd.explain(DataLoader(data, batch_size=4, **{"num_workers": 2, **options}), file=out)
         return out.getvalue().splitlines()
 
     def refusal(self, data, **options):
@@ -424,9 +424,9 @@ class Explain(Streaming):
         del data.get_item
         coders = sys.modules["streaming.base.format.mds.encodings"]._encodings
         with mock.patch.dict(coders, {"str": type("Mine", (), {"decode": lambda self, data: data.hex()})}):
-            dloader._native._native_streaming._found.clear()
+            dloaderd._native._native_streaming._found.clear()
             self.assertIn("the encoding str is not streaming's own", self.refusal(data))
-        dloader._native._native_streaming._found.clear()
+        dloaderd._native._native_streaming._found.clear()
         with mock.patch.object(streaming, "__version__", "0.99.1"):
             self.assertIn("streaming is of version 0.99.1", self.refusal(data))
         with mock.patch.object(data.streams[0], "remote", "/elsewhere"):
@@ -467,7 +467,7 @@ class Explain(Streaming):
         write(self.root)
         data = self.data(batch_size=4)
         self.assertIn("native='off'", self.told(data, native="off")[0])
-        with mock.patch.object(dloader._native._native_streaming, "lower", side_effect=Called):
+        with mock.patch.object(dloaderd._native._native_streaming, "lower", side_effect=Called):
             loader = DataLoader(data, batch_size=4, num_workers=2, native="off")
             self.assertEqual(sum(len(batch["id"]) for batch in loader), N)
 

@@ -9,7 +9,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 import trainers
 from black_box import Case, TorchLoader
-from dloader import DataLoader, StatefulDataLoader
+from dloaderd import DataLoader, StatefulDataLoader
 
 _, checkpoint = trainers.need("torchtitan.components.dataloader", "torch.distributed.checkpoint")
 from torch.distributed.checkpoint.stateful import Stateful  # noqa: E402

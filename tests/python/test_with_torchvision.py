@@ -21,7 +21,7 @@ import numpy
 import torch
 from torch.utils.data import ConcatDataset, Subset, random_split
 
-import dloader
+import dloaderd
 from black_box import QUICK, Case, DataLoader, OURS, PATIENCE, TorchLoader, difference
 
 try:
@@ -32,7 +32,7 @@ try:
 except ImportError as error:
     raise unittest.SkipTest(f"torchvision or PIL cannot be imported: {error}") from None
 
-from dloader import _native, _native_pictures, _private, _versions
+from dloaderd import _native, _native_pictures, _private, _versions
 
 SEED, CASES = (int(os.environ.get(f"TORCHVISION_{n}", k)) for n, k in (("SEED", 1), ("CASES", 40 if QUICK else 400)))
 FILTERS = ["NEAREST", "NEAREST_EXACT", "BILINEAR", "BICUBIC", "BOX", "HAMMING", "LANCZOS"]
@@ -282,7 +282,7 @@ class Samples(Pictures):
             with self.subTest(case=case):
                 try:
                     native += self.assert_alike(dataset, indices, seed=case).why is None
-                except dloader._native.Unknown as why:
+                except dloaderd._native.Unknown as why:
                     self.assertRegex(str(why), "untold|function")
         self.assertGreater(native, CASES // 2)
 
@@ -468,8 +468,8 @@ class Loaders(Pictures):
             self.assert_alike(joined, num_workers=2, batch_size=16, shuffle=True)
             copy = _native.with_pictures(joined, EXACT, True)
             self.assertIs(_native.with_pictures(joined, EXACT, False).datasets[0].samples, dataset.samples)
-        self.assertIsInstance(copy.datasets[0].samples, dloader.PackedList)
-        self.assertIsInstance(copy.datasets[1].indices, dloader.PackedList)
+        self.assertIsInstance(copy.datasets[0].samples, dloaderd.PackedList)
+        self.assertIsInstance(copy.datasets[1].indices, dloaderd.PackedList)
         self.assertEqual(copy.datasets[0].samples, dataset.samples)
         self.assertIs(type(dataset.samples), list)
         self.assertIs(type(joined.datasets[1].indices), list)
@@ -485,7 +485,7 @@ class Loaders(Pictures):
 
     def test_what_a_worker_changes(self):
         def init(number):
-            dloader.get_worker_info().dataset.transform = v2.Compose([v2.Resize((9, 9)), v2.PILToTensor()])
+            dloaderd.get_worker_info().dataset.transform = v2.Compose([v2.Resize((9, 9)), v2.PILToTensor()])
         loader = DataLoader(self.folder(*self.steps()), batch_size=4, num_workers=1, worker_init_fn=init)
         self.assertEqual(next(iter(loader))[0].shape, (4, 3, 9, 9))
 
@@ -607,7 +607,7 @@ class Kept(Pictures):
                 (self.folder(*self.steps()), {"num_workers": 2, "native": "off"}, "nothing is kept  (no pictures")):
             out = io.StringIO()
             loader = DataLoader(dataset, cache="8MiB", batch_size=9, **options)
-            dloader.explain(loader, out)
+            dloaderd.explain(loader, out)
             self.assertIn(words, out.getvalue())
             if dataset.__class__ is torch.Tensor:
                 self.assertEqual(next(iter(loader)).shape, (9, 3))
@@ -764,7 +764,7 @@ class Known(Pictures):
             with self.subTest(words), patch:
                 self.assertIn(words, self.why(dataset))
                 out = io.StringIO()
-                dloader.explain(DataLoader(dataset, num_workers=2), out)
+                dloaderd.explain(DataLoader(dataset, num_workers=2), out)
                 self.assertIn(words, out.getvalue())
                 self.assertNotRegex(out.getvalue(), r"(?m)^\w+ +C ")
                 self.assertIs(_native.with_pictures(dataset, EXACT, True), dataset)  # it is called
@@ -772,7 +772,7 @@ class Known(Pictures):
     def test_explain(self):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            dloader.explain(DataLoader(self.folder(v2.Resize(8), untold, v2.ToTensor()), num_workers=2))
+            dloaderd.explain(DataLoader(self.folder(v2.Resize(8), untold, v2.ToTensor()), num_workers=2))
         self.assertEqual([line[:19].split() for line in out.getvalue().splitlines()[:4]],
                          [["pictures", "C"], ["transform", "C"], ["transform", "Python"], ["batches", "C"]])
         self.assertIn("untold", out.getvalue())

@@ -8,7 +8,7 @@ import torch
 
 import test_with_torchvision as whole  # skips where there is no torchvision
 from black_box import OURS
-from dloader import _native, _native_pictures, _native_probe, _versions
+from dloaderd import _native, _native_pictures, _native_probe, _versions
 from test_with_torchvision import torchvision, v1, v2
 
 

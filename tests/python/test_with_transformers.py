@@ -14,7 +14,7 @@ import torch
 
 import trainers
 from black_box import Case, TorchLoader
-from dloader import DataLoader, adopt
+from dloaderd import DataLoader, adopt
 
 transformers, rows = trainers.need("transformers", "datasets")
 from tokenizers import Tokenizer  # noqa: E402

@@ -1,6 +1,6 @@
 """webdataset's pipelines, of which C reads the members and makes the pictures: batches, order, errors, generators.
 
-Each pipeline is read by PyTorch's class, which calls webdataset, and by dloader's, in the same process.
+Each pipeline is read by PyTorch's class, which calls webdataset, and by dloaderd's, in the same process.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ from unittest import mock
 import numpy
 import torch
 
-import dloader
+import dloaderd
 import trainers
 from black_box import OURS, QUICK, Case, DataLoader, difference, seed_all
-from dloader import _native_pictures, _native_tar, _native_webdataset, _versions
+from dloaderd import _native_pictures, _native_tar, _native_webdataset, _versions
 
 wds = trainers.need("webdataset")
 try:
@@ -512,7 +512,7 @@ class Known(Shards):
     def told(self, dataset, **options):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            dloader.explain(DataLoader(dataset, **options))
+            dloaderd.explain(DataLoader(dataset, **options))
         return out.getvalue().splitlines()
 
     def test_explain(self):

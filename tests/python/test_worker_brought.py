@@ -138,7 +138,7 @@ class Daemons(BroughtCase):
         self.assertIsNone(daemon.receive())
         self.assertTrue(gone(worker.pid))
         self.opened(self.connect(program))
-        self.assertIn("dloader.host:", program.complained())
+        self.assertIn("dloaderd.host:", program.complained())
 
     def test_one_that_goes_while_a_worker_ends(self):
         """What it had not read yet makes sending fail in another way."""

@@ -6,7 +6,7 @@ import unittest
 import numpy as np
 
 import worker_case
-from dloader import _worker
+from dloaderd import _worker
 from slot import HEADER_BYTES
 from worker_case import END, ENOBUFS, Loader, Source, Stream, torch, words_of_keys
 

@@ -527,7 +527,7 @@ class HostCase(unittest.TestCase):
         self.host.send(W_READY, 0, 0, 0)
         self.assertIsNone(self.host.receive())
         self.assertEqual(self.host.process.wait(PATIENCE), 1)
-        self.assertIn("dloader.host:", self.host.printed())
+        self.assertIn("dloaderd.host:", self.host.printed())
 
     def test_many(self):
         workers = [self.worker(n) for n in range(40)]

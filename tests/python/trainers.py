@@ -23,7 +23,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 from torch.utils.data import IterableDataset, get_worker_info  # noqa: E402
 
 from black_box import HERE, PATIENCE, TORCH, TorchLoader  # noqa: E402
-from dloader import DataLoader  # noqa: E402
+from dloaderd import DataLoader  # noqa: E402
 
 if TORCH >= (2, 0):
     import torch._dynamo  # noqa: E402, F401 (optimizers do, in their first step: here once for all)

@@ -1,4 +1,4 @@
-"""What the tests of dloader._worker share: a source without a daemon, steps, and trees compared."""
+"""What the tests of dloaderd._worker share: a source without a daemon, steps, and trees compared."""
 
 import gc
 import struct
@@ -14,7 +14,7 @@ try:
 except ImportError:  # without it, arrays stay arrays
     torch = None
 
-from dloader import _keys, _worker
+from dloaderd import _keys, _worker
 import slot
 
 ENOBUFS = -105

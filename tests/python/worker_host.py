@@ -1,4 +1,4 @@
-"""A host of Python workers, with datasets for the tests: as `python -m dloader.host` is one, or as a
+"""A host of Python workers, with datasets for the tests: as `python -m dloaderd.host` is one, or as a
 program that brings itself.
 
     worker_host.py                             its socket is descriptor 3
@@ -18,7 +18,7 @@ import time
 
 import numpy as np
 
-from dloader import _worker
+from dloaderd import _worker
 
 # PyTorch is no business of the hosts' and their workers' lives, and takes each host 2 s to import.
 sys.modules["torch"] = None

@@ -20,7 +20,7 @@ def can_import(module):
 
 def can_host(package):
     """Whether it is there, with all that datasets in Python need."""
-    return bool(glob.glob(os.path.join(package, "dloader", "_client*.so"))) and can_import("numpy")
+    return bool(glob.glob(os.path.join(package, "dloaderd", "_client*.so"))) and can_import("numpy")
 
 
 def library(compiler, name):
@@ -76,7 +76,7 @@ class PythonRank(crew.Rank):
 
 
 class PythonCrew(crew.Crew):
-    """Of dloader.Loader, for recipes whose samples are their own indices."""
+    """Of dloaderd.Loader, for recipes whose samples are their own indices."""
 
     rank_type = PythonRank
 

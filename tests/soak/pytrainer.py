@@ -1,4 +1,4 @@
-"""A trainer in Python: dloader.Loader on the daemon of the soak, or DataLoader with one of its own.
+"""A trainer in Python: dloaderd.Loader on the daemon of the soak, or DataLoader with one of its own.
 
     pytrainer.py loader SOCKET SPEC FILE FIRST_EPOCH EPOCHS RANK WORLD
     pytrainer.py dataloader SEED
@@ -71,11 +71,11 @@ def epochs_of(loader, file, until, held):
 
 def opened(*args, **options):
     """A Loader. There may be no daemon just now; of one that it has lost it takes care itself."""
-    import dloader
+    import dloaderd
     since = time.monotonic()
     while True:
         try:
-            return dloader.Loader(*args, **options)
+            return dloaderd.Loader(*args, **options)
         except (ConnectionError, FileNotFoundError, TimeoutError):
             if time.monotonic() - since > LOOKS:
                 raise
@@ -114,7 +114,7 @@ def as_pytorch(length, size, drop_last, seed, persistent):
 def compare(seed):
     """A drop-in loader with a daemon of its own."""
     import torch
-    from dloader import DataLoader
+    from dloaderd import DataLoader
     samples = [torch.full((3,), i) for i in range(101)]
     rng = random.Random(seed)
     size, drop_last, persistent = rng.choice([1, 4, 7]), rng.random() < 0.5, rng.random() < 0.5

@@ -164,7 +164,7 @@ class Soak:
         self.begin(one)
 
     def new_python_crew(self):
-        """Of dloader.Loader, or once in a while a DataLoader with a daemon of its own."""
+        """Of dloaderd.Loader, or once in a while a DataLoader with a daemon of its own."""
         draw, number = self.jobs, self.counts["crews"]
         recipe = draw.choice(self.numbers)
         world, epoch, seed = draw.choice([1, 2]), draw.randrange(3), draw.randrange(1 << 32)
@@ -259,7 +259,7 @@ class Soak:
         # One that never got as far as to start workers is an error for whoever opens a loader. All of
         # its workers die with it.
         hosts = [pid for pid in self.daemon.workers
-                 if "dloader.host" in startline.command_of(pid) and dltest.children_of(pid)]
+                 if "dloaderd.host" in startline.command_of(pid) and dltest.children_of(pid)]
         if not hosts or any(self.finished_tasks.get((row["loader"], row["worker"]), -1) >= row["tasks"]
                             for row in self.view("workers") if row["interpreter"]):
             return None
@@ -370,7 +370,7 @@ class Soak:
         """Nothing is left but what was there before anything came."""
         def back():
             for pid in self.daemon.workers:  # hosts would linger for a minute
-                if "dloader.host" in startline.command_of(pid):
+                if "dloaderd.host" in startline.command_of(pid):
                     self.send(pid, signal.SIGKILL)
             self.now = startline.of_daemon(self.daemon)
             return self.now == self.before

@@ -10,7 +10,7 @@ sys.path.insert(0, str(ROOT / "tests/tools"))
 
 import numbers_man  # noqa: E402
 
-PACKAGE = "client/python/dloader/"
+PACKAGE = "client/python/dloaderd/"
 # A module of the package, its constant; who defines it in C, and as what.
 SAME = [
     ("_keys.py", "KEYS_MARK", "proto/segment_layout.h", "SLOT_KEYS_MARK"),

@@ -102,7 +102,8 @@ static void test_some_are_missing(void **state)
     assert_string_equal(lacks.text, "without WebP, as this build has no libwebp; without TIFF, as "
                                     "this system has no libtiff.so.6");
     assert_true(data_kind_lacks(DATASET_HDF5, &lacks));
-    assert_string_equal(lacks.text, "but what dloader reads itself, as this system has no libhdf5");
+    assert_string_equal(lacks.text,
+                        "but what dloaderd reads itself, as this system has no libhdf5");
     assert_false(data_kind_lacks(DATASET_NPY, &lacks));
     assert_true(data_kind_lacks(DATASET_CSV, &lacks));
     assert_non_null(strstr(lacks.text, "without tokenizer.json"));

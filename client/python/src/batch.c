@@ -486,7 +486,7 @@ static PyType_Slot batch_slots[] = {
 };
 
 PyType_Spec batch_spec = {
-    .name = "dloader._client.Batch",
+    .name = "dloaderd._client.Batch",
     .basicsize = sizeof(struct batch_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
              Py_TPFLAGS_IMMUTABLETYPE,

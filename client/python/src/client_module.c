@@ -1,4 +1,4 @@
-/* The module dloader._client: what is in it, and its end. */
+/* The module dloaderd._client: what is in it, and its end. */
 #include "client/python/src/module.h"
 
 PyDoc_STRVAR(error_doc, "A request that was refused: .errno, the text, its place in .path, and "
@@ -26,11 +26,11 @@ static int py_module_exec(PyObject *module)
 {
     struct module_state *state = PyModule_GetState(module);
 
-    if (py_module_add_exception(module, "dloader._client.Error", error_doc, PyExc_OSError,
+    if (py_module_add_exception(module, "dloaderd._client.Error", error_doc, PyExc_OSError,
                                 &state->error) < 0 ||
-        py_module_add_exception(module, "dloader._client.StepError", step_error_doc,
+        py_module_add_exception(module, "dloaderd._client.StepError", step_error_doc,
                                 PyExc_RuntimeError, &state->step_error) < 0 ||
-        py_module_add_exception(module, "dloader._client.NoData", no_data_doc, PyExc_Exception,
+        py_module_add_exception(module, "dloaderd._client.NoData", no_data_doc, PyExc_Exception,
                                 &state->no_data) < 0 ||
         py_module_add_type(module, &client_spec, &state->client_type) < 0 ||
         py_module_add_type(module, &loader_spec, &state->loader_type) < 0 ||
@@ -195,7 +195,7 @@ PyDoc_STRVAR(module_doc, "libdlclient for Python: sessions with dloaderd, and ba
 
 static PyModuleDef module_def = {
     PyModuleDef_HEAD_INIT,
-    .m_name = "dloader._client",
+    .m_name = "dloaderd._client",
     .m_doc = module_doc,
     .m_size = sizeof(struct module_state),
     .m_methods = module_methods,

@@ -548,7 +548,7 @@ static PyType_Slot epoch_slots[] = {
 };
 
 PyType_Spec epoch_spec = {
-    .name = "dloader._client.Epoch",
+    .name = "dloaderd._client.Epoch",
     .basicsize = sizeof(struct epoch_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = epoch_slots,

@@ -252,7 +252,7 @@ static PyType_Slot leaf_slots[] = {
 };
 
 PyType_Spec leaf_spec = {
-    .name = "dloader._client.Leaf",
+    .name = "dloaderd._client.Leaf",
     .basicsize = sizeof(struct leaf),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = leaf_slots,

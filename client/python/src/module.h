@@ -1,5 +1,5 @@
 /*
- * dloader._client: libdlclient for Python. What its files share.
+ * dloaderd._client: libdlclient for Python. What its files share.
  *
  *   client_module.c  the module: exceptions, types          call.c     what every call sees to
  *   session.c  Client and Loader                            batch.c    trees as Python objects

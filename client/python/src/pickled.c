@@ -5,7 +5,7 @@
  */
 #include "client/python/src/module.h"
 
-static const char capsule_name[] = "dloader._client.children";
+static const char capsule_name[] = "dloaderd._client.children";
 
 /* What persistent ids refer to, while the pickle is read. */
 struct children {

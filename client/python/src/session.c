@@ -272,7 +272,7 @@ static PyType_Slot client_slots[] = {
 };
 
 PyType_Spec client_spec = {
-    .name = "dloader._client.Client",
+    .name = "dloaderd._client.Client",
     .basicsize = sizeof(struct client_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = client_slots,
@@ -547,7 +547,7 @@ static PyType_Slot loader_slots[] = {
 };
 
 PyType_Spec loader_spec = {
-    .name = "dloader._client.Loader",
+    .name = "dloaderd._client.Loader",
     .basicsize = sizeof(struct loader_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = loader_slots,

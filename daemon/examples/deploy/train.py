@@ -5,8 +5,8 @@ train.py SPEC; the rank comes from $RANK and $WORLD_SIZE, which the launchers of
 
 import sys
 
-import dloader
+import dloaderd
 
-with dloader.Loader(sys.argv[1], as_="numpy") as loader:
+with dloaderd.Loader(sys.argv[1], as_="numpy") as loader:
     samples = sum(len(batch) for batch in loader)
     print(f"rank {loader.rank} of {loader.world_size}: {samples} samples", flush=True)

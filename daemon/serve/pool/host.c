@@ -74,7 +74,7 @@ static void host_on_message(void *owner, const struct dl_message *msg, struct dl
         host_fail(
             h,
             "it has version %llu of the protocol of workers, this daemon %d; install the same "
-            "release of dloader and dloaderd",
+            "release of the package and the daemon",
             (unsigned long long)msg->w_hosting.version, DL_WORKER_VERSION);
     } else if (h->state != HOST_READY ||
                (msg->number != DL_MSG_W_STARTED && msg->number != DL_MSG_W_EXITED)) {

@@ -62,7 +62,7 @@ static void host_close_handles(struct host *h)
 const char *host_name(const struct host *h, char name[static HOST_NAMED_MAX])
 {
     if (h->interpreter)
-        snprintf(name, HOST_NAMED_MAX, "%s -m dloader.host (pid %d)", h->interpreter, h->pid);
+        snprintf(name, HOST_NAMED_MAX, "%s -m dloaderd.host (pid %d)", h->interpreter, h->pid);
     else
         snprintf(name, HOST_NAMED_MAX, "the host of process %d", h->pid);
     return name;
@@ -185,7 +185,7 @@ static void host_on_exit_(uv_process_t *handle, int64_t status, int signal)
     snprintf(cause, sizeof cause, "%s %s%s%s", host_name(h, name), *h->why ? h->why : how,
              h->hosted || *h->why ? ""
              : killed             ? " before it was ready"
-                      : " before it was ready (it needs the package dloader of this release)",
+                      : " before it was ready (it needs the package dloaderd of this release)",
              last_words_told(&h->words, words));
     if (h->children || signal || status)
         log_about(LOG_WARNING, &fields, "%s", cause);
@@ -315,7 +315,7 @@ static void host_on_errors(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 static int host_spawn(struct host *h, int child_sock)
 {
     const struct hosts_options *o = &h->hosts->o;
-    char *args[] = {h->interpreter, (char *)"-m", (char *)"dloader.host", NULL};
+    char *args[] = {h->interpreter, (char *)"-m", (char *)"dloaderd.host", NULL};
     /* What a dataset prints goes where its user has the daemon's output. */
     bool prints = o->private && fcntl(STDOUT_FILENO, F_GETFD) >= 0;
     char **environment = o->private ? NULL : environment_new(&o->config->python_path);

@@ -25,7 +25,7 @@ struct column_span {
 };
 
 /*
- * Of a dloader._native_datasets.Texts, whose buffers are held until column_texts_deinit(). 1 and
+ * Of a dloaderd._native_datasets.Texts, whose buffers are held until column_texts_deinit(). 1 and
  * *ret_rows; 0: it is none; -1 with an exception. `ret` is to be deinitialised after either.
  */
 int column_texts_read(PyObject *object, struct column_texts *ret, uint64_t *ret_rows);

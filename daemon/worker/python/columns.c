@@ -164,7 +164,7 @@ static int columns_read_part(struct columns *c, uint32_t part, PyObject *objects
     return r;
 }
 
-/* The samples' rows: dloader._native has seen that each is one. */
+/* The samples' rows: dloaderd._native has seen that each is one. */
 static int columns_read_rows(struct columns *c, PyObject *rows)
 {
     struct piece piece = {0};

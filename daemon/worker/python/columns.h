@@ -1,7 +1,7 @@
 /*
  * Columns: a map-style dataset whose samples are rows of tensors, arrays and texts that lie in
- * memory, as dloader._native.lower() found it. A batch of them is rows copied into a slot: what the
- * dataset's own code and PyTorch's default_collate would make, without calling either.
+ * memory, as dloaderd._native.lower() found it. A batch of them is rows copied into a slot: what
+ * the dataset's own code and PyTorch's default_collate would make, without calling either.
  */
 #ifndef DL_WORKER_COLUMNS_H
 #define DL_WORKER_COLUMNS_H
@@ -11,7 +11,7 @@
 struct columns;
 
 /*
- * Of a dloader._native.Columns; it is referred to, and so are its tensors, as long as `*ret` is
+ * Of a dloaderd._native.Columns; it is referred to, and so are its tensors, as long as `*ret` is
  * there. 1; 0, and *ret NULL: something in it is not plain; -1 with an exception.
  */
 int columns_new(PyObject *lowered, struct columns **ret);

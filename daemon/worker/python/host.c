@@ -293,7 +293,7 @@ static int python_host_handle_channel(struct host *h)
 
 static int python_host_handle_socket(struct host *h)
 {
-    int r = worker_socket_read(h->place.sock, &h->reader, "dloader.host",
+    int r = worker_socket_read(h->place.sock, &h->reader, "dloaderd.host",
                                python_host_handle_message, h);
 
     return r == -EPIPE || (r < 0 && python_host_is_clients(h)) ? python_host_part(h) : r;

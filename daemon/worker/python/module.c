@@ -1,4 +1,4 @@
-/* Python datasets in workers: dloader._worker. */
+/* Python datasets in workers: dloaderd._worker. */
 #include "daemon/worker/python/engine.h"
 #include "daemon/worker/python/host.h"
 #include "daemon/worker/python/numbered.h"
@@ -76,7 +76,7 @@ static PyObject *module_clear_key(PyObject *module, PyObject *nothing)
 
 /* ---- the test door --------------------------------------------------------------------------- */
 
-static const char module_door[] = "dloader._worker.engine";
+static const char module_door[] = "dloaderd._worker.engine";
 
 static void module_free_engine(PyObject *capsule)
 {

@@ -1,6 +1,6 @@
 /*
  * Numbered samples: an iterable dataset that gives numbers of samples which lie in files that
- * daemon/data/ reads, as dloader._native_streaming found it. A batch of them is what the dataset's
+ * daemon/data/ reads, as dloaderd._native_streaming found it. A batch of them is what the dataset's
  * own code and PyTorch's default_collate would make, without calling either.
  */
 #ifndef DL_WORKER_NUMBERED_H

@@ -140,7 +140,7 @@ PyObject *pickle_object(PyObject *object, PyObject *found, bool layouts, PyObjec
 
     if (pickle_refuse_graph(object) < 0)
         return NULL;
-    _cleanup_py_ PyObject *results = PyImport_ImportModule("dloader._results");
+    _cleanup_py_ PyObject *results = PyImport_ImportModule("dloaderd._results");
     _cleanup_py_ PyObject *reducer =
         results ? PyObject_CallMethod(results, "Reducer", "OO", layouts ? Py_True : Py_False,
                                       tensors ? tensors : Py_None)

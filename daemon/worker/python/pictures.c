@@ -44,7 +44,7 @@ const char pictures_of_pixels_text[] =
     "pixels: bytes [h, w, c], with as many channels as the handle was made for. Else as\n"
     "picture_of_file().";
 
-static const char pictures_door[] = "dloader._worker.pictures";
+static const char pictures_door[] = "dloaderd._worker.pictures";
 
 struct pictures {
     struct transforms *transforms; /* owned */

@@ -12,7 +12,8 @@
 #include "proto/dataset_state.h"
 #include "proto/spec.h"
 
-/* From serve(): dloader._bootstrap.open_named(), or the like of a host that has the dataset; owned.
+/* From serve(): dloaderd._bootstrap.open_named(), or the like of a host that has the dataset;
+ * owned.
  */
 extern PyObject *py_dataset_bootstrap;
 
@@ -36,7 +37,7 @@ struct py_dataset {
     PyObject *collate;  /* NULL: default_collate */
     PyObject *convert;  /* NULL: samples are delivered as they are */
     PyObject *lengths;  /* what the dataset's lengths() said (tokens.h); NULL: it was not asked */
-    PyObject *keeper;   /* dloader._states.Keeper; NULL: its state is not saved */
+    PyObject *keeper;   /* dloaderd._states.Keeper; NULL: its state is not saved */
     PyObject *reseed;   /* seeds the global generators; NULL: they run on from step to step */
     bool iterable;
     uint64_t length;         /* UINT64_MAX: it does not say */

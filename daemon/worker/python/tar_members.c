@@ -19,7 +19,7 @@ const char tar_members_next_text[] =
     "next\n"
     "call says the same.";
 
-static const char tar_members_door[] = "dloader._worker.tar_members";
+static const char tar_members_door[] = "dloaderd._worker.tar_members";
 
 /* Read at once; and the most bytes of a member's headers. */
 enum { TAR_MEMBERS_AHEAD = 64 * 1024, TAR_MEMBERS_HEAD_MAX = 1024 * 1024 };

@@ -4,7 +4,7 @@
 
 static PyObject *tokens_rules(void)
 {
-    return PyImport_ImportModule("dloader._tokens");
+    return PyImport_ImportModule("dloaderd._tokens");
 }
 
 /* The sample at fault, for the report; NULL: there is none. The exception that is set stays. */

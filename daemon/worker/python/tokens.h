@@ -1,6 +1,6 @@
 /*
  * Lengths in tokens of a Python dataset's samples: what batches of tokens are planned with, and
- * what each sample is held against when its batch is made. dloader._tokens has the rules.
+ * what each sample is held against when its batch is made. dloaderd._tokens has the rules.
  */
 #ifndef DL_WORKER_TOKENS_H
 #define DL_WORKER_TOKENS_H

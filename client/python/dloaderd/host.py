@@ -1,4 +1,4 @@
-"""The host of Python workers: `python -m dloader.host`, started by dloaderd with a socket as fd 3.
+"""The host of Python workers: `python -m dloaderd.host`, started by dloaderd with a socket as fd 3.
 
 It imports what all workers need once ($DLOADER_PRELOAD, names between commas), and then forks a
 worker whenever the daemon asks for one; so a worker starts in milliseconds, and shares the memory
@@ -29,7 +29,7 @@ def preload(names: str) -> list[str]:
         try:
             importlib.import_module(name)
         except Exception as error:
-            print(f"dloader.host: {name} is not imported ahead: {error}", file=sys.stderr)
+            print(f"dloaderd.host: {name} is not imported ahead: {error}", file=sys.stderr)
             failed.append(name)
     return failed
 

@@ -65,7 +65,7 @@ class Spec:
             own = hasattr(spec, "__getitem__") or hasattr(spec, "__iter__")
             raise TypeError("spec: a dict, a text in YAML or JSON, or the path of a file, not "
                             f"{type(spec).__name__}" +
-                            ("; for a dataset in Python use dloader.DataLoader" if own else ""))
+                            ("; for a dataset in Python use dloaderd.DataLoader" if own else ""))
         try:
             value = json.loads(self.text)
         except ValueError:
@@ -131,7 +131,7 @@ def refusal(argument: str) -> str:
         if not unknown:
             return words + f"it belongs to the spec, {{{argument!r}: ...}}"
         return words + f"the spec describes what to load; {meant}"
-    return words + "see help(dloader.Loader)"
+    return words + "see help(dloaderd.Loader)"
 
 
 def _is_path(text: str) -> bool:

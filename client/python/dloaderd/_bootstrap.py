@@ -102,7 +102,7 @@ class Source:
         it comes by next(), one of the state at once.
         """
         del rank, world, epoch
-        pipes = sys.modules.get("dloader._datapipes")
+        pipes = sys.modules.get("dloaderd._datapipes")
         try:
             if pipes is not None:
                 pipes.begin_epoch(self.dataset)

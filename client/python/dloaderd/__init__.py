@@ -1,13 +1,13 @@
-"""dloader: batches from dloaderd, for PyTorch and for other users of arrays.
+"""dloaderd: batches from dloaderd, for PyTorch and for other users of arrays.
 
-    from dloader import DataLoader          replaces PyTorch's DataLoader
-    from dloader import Dataset, random_split, …   the other names of torch.utils.data
-    from dloader import Loader              a dataset that the daemon reads, described by a spec
-    from dloader import StatefulDataLoader  a DataLoader with torchdata's name
-    from dloader import adopt               makes a loader of a library use dloaderd's workers
-    from dloader import explain             which of a DataLoader's work runs in C, and which does not
-    from dloader import show                draws a batch, as pictures and text
-    from dloader import sample_rng          inside a Dataset: a NumPy generator for this sample
+    from dloaderd import DataLoader          replaces PyTorch's DataLoader
+    from dloaderd import Dataset, random_split, …   the other names of torch.utils.data
+    from dloaderd import Loader              a dataset that the daemon reads, described by a spec
+    from dloaderd import StatefulDataLoader  a DataLoader with torchdata's name
+    from dloaderd import adopt               makes a loader of a library use dloaderd's workers
+    from dloaderd import explain             which of a DataLoader's work runs in C, and which does not
+    from dloaderd import show                draws a batch, as pictures and text
+    from dloaderd import sample_rng          inside a Dataset: a NumPy generator for this sample
 
 Importing this package imports neither torch nor NumPy. DataLoader needs torch, and raises ImportError
 without it.
@@ -61,7 +61,7 @@ def _of_torch(name: str) -> Any:
     try:
         import torch.utils.data as theirs
     except ImportError as error:
-        raise ImportError(f"dloader.{name} is torch.utils.data.{name}, and torch cannot be "
+        raise ImportError(f"dloaderd.{name} is torch.utils.data.{name}, and torch cannot be "
                           f"imported: {error}; install torch") from error
     return getattr(theirs, name)
 

@@ -69,6 +69,6 @@ def _key() -> tuple[int, int, int | None] | None:
         return seed, epoch, _as_index(keys[len(keys) - 1 - iterator.__length_hint__()])
     if key is None:
         import sys
-        worker = sys.modules.get("dloader._worker")
+        worker = sys.modules.get("dloaderd._worker")
         key = worker.key() if worker is not None else None
     return key

@@ -1,4 +1,4 @@
-"""A batch to be looked at: as a picture, as a page, and as text. What `dlctl peek` writes, and dloader.show()."""
+"""A batch to be looked at: as a picture, as a page, and as text. What `dlctl peek` writes, and dloaderd.show()."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _kept(field: Field) -> Field:
     return Field(field.path, array[:_reading.ROWS_SHOWN].copy() if array.ndim == 2 else array.copy())
 
 
-# ---- dloader.show() -----------------------------------------------------------------------------
+# ---- dloaderd.show() -----------------------------------------------------------------------------
 
 def _tokenizer_of(given: Any, loader: Any) -> _detokenize.Detokenizer | None:
     if given is not None:
@@ -167,7 +167,7 @@ def show(batch: Any, loader: Any = None, *, classes: Sequence[str] | None = None
          indices: Sequence[int] | None = None, title: str = "") -> View:
     """What is in a batch, to be looked at: in a notebook as the value of a cell, elsewhere by print() or save().
 
-        dloader.show(next(iter(loader)))
+        dloaderd.show(next(iter(loader)))
 
     Images become a contact sheet: uint8 or normalised floating point, channels first or last, one or three channels,
     with masks of the same size over them and labels below. Sounds become waveforms, tokens text.

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 try:
     import torch
 except ImportError as _error:
-    raise ImportError(f"dloader.DataLoader needs torch, which cannot be imported: {_error}; install "
-                      "torch, or use dloader.Loader, which can return NumPy arrays") from _error
+    raise ImportError(f"dloaderd.DataLoader needs torch, which cannot be imported: {_error}; install "
+                      "torch, or use dloaderd.Loader, which can return NumPy arrays") from _error
 
 from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data.dataloader import _DatasetKind
@@ -59,8 +59,8 @@ class DataLoader(TorchLoader[T_co]):
         is given and a launcher or torch.distributed has several ranks.
     device: batches arrive on this device, one copied ahead on a side stream.
     socket: the daemon's socket; by default $DLOADER_SOCKET, or a private daemon.
-    native: "auto": batches of a dataset that dloader recognises, such as a TensorDataset, are made
-        in C without calling it, and are the same; dloader.explain() says what runs where. "off":
+    native: "auto": batches of a dataset that dloaderd recognises, such as a TensorDataset, are made
+        in C without calling it, and are the same; dloaderd.explain() says what runs where. "off":
         the dataset is always called. "require": ValueError, which says why, if it has to be called.
     fast: if the first transform, Resize or RandomResizedCrop, makes a JPEG at least 3, 6 or 12
         times smaller in both directions, the JPEG is decoded at a half, a quarter or an eighth of

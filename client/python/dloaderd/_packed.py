@@ -86,7 +86,7 @@ def _reader(column: tuple) -> Callable[[int], Any]:
 class PackedList(list):
     """A packed list of plain values, whose memory workers share even after reading it.
 
-        self.samples = dloader.PackedList(samples)
+        self.samples = dloaderd.PackedList(samples)
 
     All its elements must have exactly one of these types: str, bytes, int (of 64 bits), float, or
     tuples of one length whose columns have such types; else ValueError. It is a list for

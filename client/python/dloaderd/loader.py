@@ -83,7 +83,7 @@ def _read(state_dict: Any) -> bytes:
     if not isinstance(state_dict, dict) or "version" not in state_dict:
         raise StateError("this is not a state of a Loader; pass what state_dict() returned")
     if state_dict["version"] != VERSION:
-        raise StateError(f"version: {state_dict['version']!r} is not a version that this dloader knows "
+        raise StateError(f"version: {state_dict['version']!r} is not a version that this dloaderd knows "
                          f"({VERSION})")
     try:
         token = base64.b64decode(state_dict["token"], validate=True)
@@ -201,7 +201,7 @@ class _Pass(_device.BatchIterator):
 class Loader:
     """Batches of a dataset that a loader spec describes, in shared memory.
 
-        with dloader.Loader("fashion.yaml", as_="torch") as loader:
+        with dloaderd.Loader("fashion.yaml", as_="torch") as loader:
             for batch in loader:                    an epoch; the next loop is the next epoch
                 batch["image"], batch["label"]      as the dataset's samples, leaves stacked
 
@@ -372,7 +372,7 @@ class Loader:
             from . import _client  # type: ignore[attr-defined]
             return _client.Client.local()
         try:
-            return _private.connect(self._socket, "dloader.Loader", private=False)
+            return _private.connect(self._socket, "dloaderd.Loader", private=False)
         except (FileNotFoundError, ConnectionRefusedError):
             if named is not None:
                 raise
@@ -381,7 +381,7 @@ class Loader:
                 raise
             warnings.warn(f"{error.strerror}; this process starts a private daemon instead",
                           stacklevel=4)
-        return _private.connect(None, "dloader.Loader", private=True)
+        return _private.connect(None, "dloaderd.Loader", private=True)
 
     def _open_in(self, client: Any) -> None:
         self._client = client
@@ -399,7 +399,7 @@ class Loader:
                 if error.errno != errno.EPERM or named or self._local is not None:
                     raise
                 self.close()
-                self._open_in(_private.connect(None, "dloader.Loader", private=True))
+                self._open_in(_private.connect(None, "dloaderd.Loader", private=True))
         except BaseException:
             self.close()
             raise
@@ -462,15 +462,15 @@ class Loader:
 
     def __repr__(self) -> str:
         if self._client is None:
-            return "<dloader.Loader, closed>"
-        return (f"<dloader.Loader {self.name!r}, {self.length} samples, batch_size "
+            return "<dloaderd.Loader, closed>"
+        return (f"<dloaderd.Loader {self.name!r}, {self.length} samples, batch_size "
                 f"{self.batch_size}, seed {self.seed}, rank {self.rank} of {self.world_size}>")
 
     def _repr_html_(self) -> str:
         """What a notebook shows: nothing of it starts an epoch."""
         if self._client is None:
-            return _html.fragment(_html.facts("dloader.Loader, closed", ()))
-        return _html.fragment(_html.facts("dloader.Loader", (
+            return _html.fragment(_html.facts("dloaderd.Loader, closed", ()))
+        return _html.fragment(_html.facts("dloaderd.Loader", (
             ("name", self.name), ("samples", self.length), ("batch size", self.batch_size),
             ("batches an epoch", self._steps), ("seed", self.seed), ("epoch", self._at[0]), ("step", self._at[1]),
             ("rank", None if self.rank is None else f"{self.rank} of {self.world_size}"), ("job", self.job or None))))

@@ -148,7 +148,7 @@ def _follow(pickle: bytes) -> tuple[str, Any]:
     memo: dict[Any, tuple[str, Any]] = {}
     for op, arg, _ in itertools.islice(pickletools.genops(pickle), _OPCODES_MAX):
         if op.proto == 0 and op.name not in _WRITTEN:
-            raise ValueError(f"{op.name} belongs to a pickle protocol that dloader does not write")
+            raise ValueError(f"{op.name} belongs to a pickle protocol that dloaderd does not write")
         if op.name == "STOP":
             return stack[-1]
         if op.name in _GETS:

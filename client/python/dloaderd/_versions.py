@@ -51,7 +51,7 @@ def is_compared(module: str, known: tuple[str, ...] = ()) -> bool:
 
 def remedy(*modules: str) -> str:
     newest = [f"{_TITLES.get(module, module)} {COMPARED[module][-1]}" for module in modules]
-    return f"install {' and '.join(newest)}, or a dloader that knows what is here"
+    return f"install {' and '.join(newest)}, or a dloaderd that knows what is here"
 
 
 def check(module: str, known: tuple[str, ...] = ()) -> None:

@@ -44,7 +44,7 @@ def _client_module() -> Any:
     try:
         from . import _client  # type: ignore[attr-defined]
     except ImportError as error:
-        raise ImportError(f"dloader's extension module _client cannot be imported: {error}; install the "
+        raise ImportError(f"dloaderd's extension module _client cannot be imported: {error}; install the "
                           "package with pip, or put its build folder on PYTHONPATH") from error
     return _client
 

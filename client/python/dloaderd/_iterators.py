@@ -73,7 +73,7 @@ class Connection:
         self.host = _hosting.Host(context, _job(loader, args, states),
                                   keeps_errors=_private.is_shared(loader._options.socket))
         try:
-            self.client = _private.connect(loader._options.socket, "dloader.DataLoader", private=True)
+            self.client = _private.connect(loader._options.socket, "dloaderd.DataLoader", private=True)
             try:
                 self.client.bring_host(self.host.channel.fileno(), spec["dataset"]["host"])
                 self.loader = self.client.open(json.dumps(spec), None)

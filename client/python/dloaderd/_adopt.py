@@ -78,7 +78,7 @@ def _check(loader: Any) -> None:
         raise TypeError(f"adopt(): {type(loader).__name__} is not a torch.utils.data.DataLoader")
     if _loads_in_its_own_way(loader):
         raise TypeError(f"adopt(): {type(loader).__name__} has its own __iter__() or iterators; make it a "
-                        "subclass of dloader.DataLoader")
+                        "subclass of dloaderd.DataLoader")
 
 
 def adopt(loader: Any) -> Any:
@@ -87,7 +87,7 @@ def adopt(loader: Any) -> Any:
     loader: a torch.utils.data.DataLoader that a library made, or the result of Accelerate's
     prepare() or skip_first_batches() or of Ray Train's prepare_data_loader(). For the first kind
     another loader is returned; in the others the inner loader is replaced, and the loader itself is
-    returned. A dloader.DataLoader is returned unchanged. TypeError: it is none of these, or its
+    returned. A dloaderd.DataLoader is returned unchanged. TypeError: it is none of these, or its
     class loads in its own way.
     """
     if getattr(loader, "base_dataloader", None) is not None:

@@ -214,7 +214,7 @@ def _iterable_text(dataset: Any) -> str:
         package = kind.__module__.partition(".")[0]
         if package in _READ_BY:
             return (f"the dataset is iterable: {package}'s {kind.__name__} divides and orders its samples "
-                    f"itself; dloader.Loader reads such files in an order of its own, by kind: "
+                    f"itself; dloaderd.Loader reads such files in an order of its own, by kind: "
                     f"{_READ_BY[package]}; see formats.md")
     return "the dataset is iterable"
 
@@ -333,7 +333,7 @@ def require(loader: Any) -> None:
         _check_loader(loader)
         _check_samples(loader)
     except Unknown as why:
-        raise ValueError(f"native='require': {why}; see dloader.explain(), or use native='auto'") from None
+        raise ValueError(f"native='require': {why}; see dloaderd.explain(), or use native='auto'") from None
 
 
 def _check_pipeline(loader: Any) -> None:

@@ -182,7 +182,7 @@ class Resume:
                              "have another order; finish its epoch with that class")
         version = _field(state, "version", int)
         if version != VERSION:
-            raise StateError(f"version: {version} is not a version that this dloader knows "
+            raise StateError(f"version: {version} is not a version that this dloaderd knows "
                              f"({VERSION})")
         optional = (int, type(None))
         self.state = copy.deepcopy(state)

@@ -21,7 +21,7 @@ class WorkerProcess:
         self._host = host
         self._number = number
         self._pid: int | None = None
-        self.name = f"dloader worker {number}"
+        self.name = f"dloaderd worker {number}"
 
     @property
     def pid(self) -> int | None:
