@@ -212,9 +212,11 @@ class Workers(ReleaseCase):
         last, this = Release("last"), Release()
         want = self.run_with(this, this)
         self.now.kill()
-        self.assertEqual(self.run_with(this, last), want)
-        self.now.kill()
         self.assertEqual(self.run_with(last, this), want)
+        self.now.kill()
+        # The other way round no upgrade leads, and the last release's workers name no version.
+        self.mixed(this, last)
+        self.assertIn("dloader-worker: number 72 is unknown", self.call(this, "run", self.spec_path, status=1))
 
     def test_a_worker_of_another_version(self):
         env = {**os.environ, "DLOADER_WORKER_VERSION": "7"}

@@ -168,7 +168,7 @@ def named(test, path):
     """With the build beside its name, if that is not the one that all tests run in, and whether it ran again."""
     path = pathlib.Path(path).resolve()
     *_, build, folder, _ = path.parts
-    test = {**test, "again": path.stem in AGAIN}
+    test = {**test, "again": path.stem.startswith(AGAIN)}  # the name of a setup may follow
     if folder != "meson-logs" or build == "test":
         return test
     return {**test, "name": f"{test['name']} ({build})"}

@@ -19,7 +19,8 @@ DAY = 86400
 
 def environment(**env):
     """Without what a run of CI has set for its own tests."""
-    kept = {name: text for name, text in os.environ.items() if name not in ("DLOADER_TURN", "DLOADER_UNSTEADY", "CI")}
+    set_by_ci = ("CI", "DLOADER_TIMES", "DLOADER_TURN", "DLOADER_UNSTEADY")
+    kept = {name: text for name, text in os.environ.items() if name not in set_by_ci}
     return {**kept, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", **env}
 
 
@@ -178,7 +179,7 @@ class Unsteady(unittest.TestCase):
 
     def test_by_meson(self):
         """The functions of ./dev, with a build that has one test of each sort."""
-        meson = ("project('p')\n"
+        meson = ("project('p')\nadd_test_setup('quick')\n"
                  "shell = find_program('sh')\n"
                  "test('good', shell, args: ['-c', 'true'])\n"
                  "test('once', shell, args: ['-c', 'test -e @0@ || { touch @0@; exit 1; }'])\n"
@@ -189,8 +190,8 @@ class Unsteady(unittest.TestCase):
         script.write_text(dev + f"tools={ROOT}/tests/tools\n"
                           "meson setup .build/test >/dev/null\n"
                           "status=0\n"
-                          "meson_test test working 1 --no-rebuild || status=$?\n"
-                          "run_again test\n"
+                          "meson_test test working 1 --no-rebuild --setup quick || status=$?\n"
+                          "run_again test --setup quick\n"
                           'summarize "$status" test\n', encoding="utf-8")
         done = subprocess.run(["bash", script], text=True, capture_output=True, check=False, env=environment())
         self.assertEqual(done.stdout.splitlines()[-1], "2 passed, 1 failed", done)
