@@ -322,6 +322,10 @@ def check_pillow(where: str = "") -> None:
     except ImportError as error:
         raise Unknown(f"{where}Pillow cannot be imported: {error}") from None
     Probe.check()
+    others = _versions.not_compared("PIL")
+    if others:
+        _versions.say_once(f"{others}: not one of the tests' versions, but its decoders gave what C's give, of drawn "
+                           "pictures; C decodes")
 
 
 def _check_loader(loader: Any) -> None:
