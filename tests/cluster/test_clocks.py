@@ -11,7 +11,7 @@ import shutil
 import unittest
 
 import stores
-from dltest import Daemon, TestCase, dlctl_json, heartbeats, wait_until
+from dltest import Daemon, TestCase, dlctl_json, heartbeats, preloaded, wait_until
 from test_networks import LOCAL, Job
 
 FAKETIME = sorted(glob.glob("/usr/lib*/*/faketime/libfaketime.so.1") +
@@ -38,10 +38,8 @@ class Clock:
 
     @property
     def env(self):
-        # The sanitizer wants to be loaded first, and need not be.
-        return {"LD_PRELOAD": FAKETIME[0], "FAKETIME_TIMESTAMP_FILE": self.path,
-                "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "0" if self.rate else "1",
-                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+        return preloaded(FAKETIME[0], FAKETIME_TIMESTAMP_FILE=self.path, FAKETIME_NO_CACHE="1",
+                         FAKETIME_DONT_FAKE_MONOTONIC="0" if self.rate else "1")
 
 
 @unittest.skipUnless(HAS_ETCD, "there is no etcd")

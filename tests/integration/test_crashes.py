@@ -11,7 +11,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import DLCTL, OPEN, Daemon, DaemonError, TestCase, dlctl, main, named, wait_until  # noqa: E402
+from dltest import DLCTL, OPEN, Daemon, DaemonError, TestCase, dlctl, main, named, preloaded, wait_until  # noqa: E402
 
 POISON_LIB = os.environ.get("POISON_LIB", "poison.so")
 POISON = "{name: poison, dataset: {kind: range, length: 10}, batch: {size: 1}}"
@@ -22,9 +22,7 @@ REFUSED = (r"the daemon has crashed 2 times while it worked on this, so it is re
 class Crashes(TestCase):
     def start(self):
         """The next daemon on the socket."""
-        self.running = Daemon(self.dir, env={
-            "LD_PRELOAD": POISON_LIB,
-            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"})
+        self.running = Daemon(self.dir, env=preloaded(POISON_LIB))
         self.addCleanup(self.clean_up, self.running)
         return self.running
 

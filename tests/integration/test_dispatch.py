@@ -596,9 +596,13 @@ class Alone(DispatchCase):
         back.client.close()
         daemon.stop()
 
-        daemon = self.daemon(config={"linger": "300ms"})
+        daemon = self.daemon(config={"linger": "1h"}, clock=True)
         back = Rank(self, daemon, 3, step=5, job="name")
-        self.assertEqual(back.to_the_end(), self.rest(3, 5))
+        taken = back.take(WINDOW)
+        back.release()
+        wait_until(lambda: back.waits_for(0, "not started"), "it to wait for rank 0")
+        daemon.advance(3600)
+        self.assertEqual(taken + back.to_the_end(), self.rest(3, 5))
         self.assertIn("dispatched: rank 0 of 4 has not joined epoch 0 of job name, which others "
                       "rejoined at step 5: they continue without it", daemon.log)
         late = Rank(self, daemon, 0, step=5, job="name")
@@ -620,13 +624,17 @@ class Alone(DispatchCase):
         self.assertEqual([len(rank.take(2)) for rank in ranks], [2, 2])
 
     def test_at_the_beginning_all_are_awaited(self):
-        daemon = self.daemon(config={"linger": "10ms"})
+        daemon = self.daemon(config={"linger": "10ms"}, clock=True)
         first = Rank(self, daemon, 0, world=2)
         for _ in range(WINDOW):
             first.pass_step()
         wait_until(lambda: first.waits_for(1, "not started"), "it to wait for rank 1")
         middle = Rank(self, daemon, 0, world=2, step=1, name="other")
-        self.assertEqual(len(middle.to_the_end()), 20)  # by then the first one would have gone on
+        middle.take(WINDOW)
+        middle.release()
+        wait_until(lambda: middle.waits_for(1, "not started"), "the other to wait, too")
+        daemon.advance(1)
+        self.assertEqual(len(middle.to_the_end()), 20 - WINDOW)
         self.assertTrue(first.nothing_more())
         self.assertTrue(first.waits_for(1, "not started"))
 

@@ -8,7 +8,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import BAD_WORKER, DaemonError, TestCase, main, wait_until  # noqa: E402
+from dltest import BAD_WORKER, DaemonError, TestCase, main, preloaded, wait_until  # noqa: E402
 from tap import slow  # noqa: E402
 
 FAIL_CALL_LIB = os.environ.get("FAIL_CALL_LIB", "fail_call.so")
@@ -28,8 +28,7 @@ class Scarce(TestCase):
         self.orders = 0
         self.data = self.rows("rows.npy", 100, 33)
         os.symlink(BAD_WORKER, self.path("calm-once-1"))
-        preload = {"LD_PRELOAD": FAIL_CALL_LIB, "FAIL_CALL": self.order,
-                   "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+        preload = preloaded(FAIL_CALL_LIB, FAIL_CALL=self.order)
         self.preload = preload
         with open(self.path("worker"), "w") as file:
             file.write("#!/bin/sh\n" + "".join(f"export {key}='{value}'\n"

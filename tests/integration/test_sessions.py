@@ -11,7 +11,6 @@ import signal
 import socket
 import struct
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import dltest  # noqa: E402
@@ -122,7 +121,6 @@ class Delivery(TestCase):
         batches = []
         while len(batches) < 2:
             batches += client.next_batches()
-        time.sleep(0.1)
         view = client.query("epochs")[0]
         self.assertEqual((view["leased"], view["running"], view["ready"]), (2, 0, 0))
         batches[0].release()
@@ -302,12 +300,14 @@ class Sharing(TestCase):
         self.assertEqual({worker["pid"] for worker in two.query("workers")}, pids)
 
     def test_lingering_ends(self):
-        daemon = self.daemon({"linger": "100ms"})
-        one = self.client(daemon)
-        one.open(named("brief"))
-        one.close()
+        daemon = self.daemon({"linger": "1h"}, clock=True)
+        with daemon.client() as one:
+            one.open(named("brief"))
         two = self.client(daemon)
-        wait_until(lambda: two.query("loaders") == [], "the loader to go")
+        daemon.advance(3599)
+        self.assertEqual(len(two.query("loaders")), 1)
+        daemon.advance(1)
+        self.assertEqual(two.query("loaders"), [])
         wait_until(lambda: daemon.workers == [], "its workers to go")
 
 

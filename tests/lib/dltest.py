@@ -1,7 +1,7 @@
 """What the integration tests share: a real daemon in a private directory, dlctl, and a client that
 speaks the protocol from its description alone (proto/PROTOCOL.md), good and bad bytes alike.
 
-Only the standard library. Programs come from the environment: DLOADERD, DLCTL, BAD_WORKER, SPM_TRAIN.
+Only the standard library. Programs come from the environment: DLOADERD, DLCTL, BAD_WORKER, CLOCK_AHEAD_LIB, SPM_TRAIN.
 """
 
 import array
@@ -27,6 +27,7 @@ os.environ["DLOADER_PYTHON"] = sys.executable
 DLOADERD = os.environ.get("DLOADERD", "dloaderd")
 DLCTL = os.environ.get("DLCTL", "dlctl")
 BAD_WORKER = os.environ.get("BAD_WORKER", "bad_worker")
+CLOCK_AHEAD_LIB = os.environ.get("CLOCK_AHEAD_LIB", "clock_ahead.so")
 SPM_TRAIN = os.environ.get("SPM_TRAIN")  # only where the tokenizer sentencepiece was built
 
 # What `./dev test` without arguments asks for: each kind of a thing once, not crossed with others.
@@ -392,13 +393,48 @@ def is_listened_at(pid, path):
     return any(len(row) == 8 and row[3] == listens and row[7].strip() == path for row in sockets)
 
 
+def preloaded(library, **env):
+    """The environment in which a program has that library. A sanitizer wants to be loaded first, and need not be."""
+    return {"LD_PRELOAD": " ".join(filter(None, [os.environ.get("LD_PRELOAD"), library])),
+            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0", **env}
+
+
+class Clock:
+    """A daemon's, which is ahead of the machine's: see tests/fault/clock_ahead.c, and Daemon.advance()."""
+
+    def __init__(self, path):
+        self.env = preloaded(CLOCK_AHEAD_LIB, CLOCK_AHEAD=path)
+        with open(path, "w+b") as file:
+            file.truncate(16)
+            self.ahead = mmap.mmap(file.fileno(), 16)
+
+    @property
+    def wanted(self):
+        return struct.unpack_from("=q", self.ahead, 0)[0]
+
+    @property
+    def holds(self):
+        """The time has passed that was last asked for."""
+        return self.ahead[:8] == self.ahead[8:]
+
+    def ask(self, seconds):
+        self.ahead[:8] = struct.pack("=q", self.wanted + round(seconds * 1e9))
+
+    def leap(self, seconds):
+        """At once, whatever the daemon is at; it may be stopped."""
+        self.ask(seconds)
+        self.ahead[8:] = self.ahead[:8]
+
+
 class Daemon:
     """dloaderd on a socket in `directory`; `config` is a mapping (JSON is YAML), `env` goes on top
-    of the environment, `popen` to subprocess.Popen, `launcher` in front of the command.
+    of the environment, `popen` to subprocess.Popen, `launcher` in front of the command. `clock`: one
+    that advance() sets.
     """
 
     def __init__(self, directory, config=None, args=(), socket_name="socket", wait=True, env=None,
-                 launcher=(), **popen):
+                 launcher=(), clock=False, **popen):
+        self.clock = Clock(os.path.join(directory, "clock")) if clock else None
         self.socket = os.path.join(directory, socket_name)
         self.log_path = os.path.join(directory, "daemon.log")
         self.private = "--private" in args
@@ -411,6 +447,7 @@ class Daemon:
         self.log_file = open(self.log_path, "ab")
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log_file,
                                         stderr=self.log_file, env={**os.environ, "XDG_CACHE_HOME": directory,
+                                                                       **(self.clock.env if clock else {}),
                                                                        **(env or {})},
                                         **popen)
         if wait:
@@ -439,6 +476,12 @@ class Daemon:
 
     def client(self, **options):
         return RawClient(self.socket, **options)
+
+    def advance(self, seconds):
+        """So much time passes for the daemon, though not for its workers and clients: once it has done what it was
+        asked for before. When it answers its next request, its timers that are due by then have run."""
+        self.clock.ask(seconds)
+        wait_until(lambda: self.clock.holds or self.process.poll() is not None, "the daemon's clock")
 
     def kill(self):
         """SIGKILL: what it leaves behind is the next one's business."""
