@@ -24,7 +24,7 @@ static int hosts_make_way(struct dl_client *client, uint64_t deadline)
     if (r == -ETIMEDOUT)
         return connection_fail(
             &client->conn, ETIMEDOUT, "",
-            "the daemon did not read a message with a file descriptor within %.3g s",
+            "the daemon did not read a message with a file descriptor within %g s",
             (double)REQUEST_TIMEOUT / (double)NS_PER_S);
     return r < 0 ? r : 0;
 }

@@ -192,7 +192,7 @@ static int io_await_answer(struct dl_client *client, uint64_t timeout_ns)
             r = -ETIMEDOUT;
         if (r == -ETIMEDOUT)
             return connection_fail(&client->conn, ETIMEDOUT, "",
-                                   "the daemon did not answer within %.3g s (expected: %s)",
+                                   "the daemon did not answer within %g s (expected: %s)",
                                    (double)timeout_ns / (double)NS_PER_S,
                                    message_name(client->call.answer));
         if (r < 0)

@@ -129,7 +129,7 @@ static int reconnect_give_up(struct dl_client *client)
 
     rc->away = AWAY_NOT;
     return connection_fail(&client->conn, ECONNRESET, rc->path,
-                           "the daemon has ended, and no new one came within %.3g s: %s",
+                           "the daemon has ended, and no new one came within %g s: %s",
                            (double)rc->patience / (double)NS_PER_S, rc->cause.message);
 }
 

@@ -218,15 +218,15 @@ static void host_on_timer(uv_timer_t *timer)
     h->wait = WAIT_NONE;
     switch (wait) {
     case WAIT_READY:
-        host_fail(h, "it was not ready within python_timeout (%.3g s)", patience);
+        host_fail(h, "it was not ready within python_timeout (%g s)", patience);
         break;
     case WAIT_STARTED:
-        host_fail(h, "it did not start a worker within %s%.3g s%s",
+        host_fail(h, "it did not start a worker within %s%g s%s",
                   fork_patience < patience ? "" : "python_timeout (", fork_patience,
                   fork_patience < patience ? "" : ")");
         break;
     case WAIT_REAPED:
-        host_fail(h, "it did not end a worker within %.3g s", (double)host_kill_ms(h) / 1e3);
+        host_fail(h, "it did not end a worker within %g s", (double)host_kill_ms(h) / 1e3);
         break;
     case WAIT_IDLE:
         host_tell_end(h);

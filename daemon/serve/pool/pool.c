@@ -67,7 +67,7 @@ static void pool_tell_stalled(struct pool *pool)
         return;
     pool->hung_since = uv_hrtime();
     snprintf(cause, sizeof cause,
-             "no worker has answered for %.3g s, the time of %llu attempt%s (workers.timeout, "
+             "no worker has answered for %g s, the time of %llu attempt%s (workers.timeout, "
              "workers.retries): the last one was killed, and its successor has not opened the "
              "dataset; usually the storage does not answer",
              most, (unsigned long long)attempts, attempts == 1 ? "" : "s");

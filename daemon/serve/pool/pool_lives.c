@@ -355,7 +355,7 @@ void member_name_kill(const struct member *m, char *text, size_t len)
         snprintf(text, len, "worker %u (pid %d) was killed", m->number, process_pid(m->process));
 
     if (m->timed_out && n > 0 && (size_t)n < len)
-        snprintf(text + n, len - (size_t)n, ": %s (%.3g s)",
+        snprintf(text + n, len - (size_t)n, ": %s (%g s)",
                  m->state == WORKER_STARTING ? opening : task, timeout);
 }
 
