@@ -613,10 +613,14 @@ class Alone(DispatchCase):
         former = Daemon(self.dir, {"linger": "1h"})
         self.ranks(former, range(2), world=2)[1].take(2)
         former.kill()
-        daemon = self.daemon(config={"linger": "1h"})
+        daemon = self.daemon(config={"linger": "1h"}, clock=True)
         self.client(daemon).open(spec())
         back = Rank(self, daemon, 1, world=2, step=2)
-        self.assertEqual(len(back.to_the_end()), -(-SAMPLES // (2 * SIZE)) - 2)
+        taken = back.take(WINDOW)
+        back.release()
+        wait_until(lambda: back.waits_for(0, "not started"), "it to wait for rank 0")
+        daemon.advance(3)
+        self.assertEqual(len(taken + back.to_the_end()), -(-SAMPLES // (2 * SIZE)) - 2)
         self.assertIn("rank 0 of 2 has not joined epoch 0", daemon.log)
         # The next epoch is read by both again.
         ranks = [back, Rank(self, daemon, 0, world=2, epoch=1)]

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import TestCase, dlctl, dlctl_json, main, named, wait_until  # noqa: E402
@@ -44,20 +43,22 @@ class Lately(TestCase):
 
     def test_it_is_there_afterwards(self):
         """Also once the epoch is over, and its client gone; and the next one's client goes on with the job's line."""
-        daemon = self.daemon()
+        daemon = self.daemon({"linger": "1h"}, clock=True)
         spec = named("kept", dataset={"kind": "range", "length": 40})
         client = self.client(daemon)
         for job, epoch in (("", 0), ("nightly", 0), ("nightly", 1)):
             self.read(client, client.open(spec)["loader"], 2, epoch=epoch, **({"job": job} if job else {}))
-            time.sleep(0.2)
+            daemon.advance(2)
         client.close()
         wait_until(lambda: all(row["session"] is None for row in self.rows(daemon)[1]), "the client's end to be seen")
         (whole,), ranks = self.rows(daemon)
         self.assertEqual([row["job"] for row in ranks], ["", "nightly"])
         for row in ranks:
-            self.assertGreater(row["read_s"], 0.1)
+            self.assertGreaterEqual(row["read_s"], 2)
         self.assertGreaterEqual(sum(whole["batches"]), 6)  # and what was looked ahead
-        wait_until(lambda: self.rows(daemon)[0][0]["age_s"] > whole["age_s"], "time to pass")
+        daemon.advance(700)
+        (later,), _ = self.rows(daemon)
+        self.assertAlmostEqual(later["age_s"] - whole["age_s"], 700, delta=60)
 
     def test_table(self):
         daemon = self.daemon()

@@ -365,9 +365,9 @@ class Stop(LifeCase):
         bystander = self.client(daemon)
         daemon.process.terminate()
         wait_until(lambda: "draining" in daemon.log, "the drain")
-        daemon.advance(3599)
+        daemon.advance(3000)
         self.assertEqual(bystander.query("status")["state"], "draining")
-        daemon.advance(1)
+        daemon.advance(600)
         self.assert_shut_down(client)
         self.assert_ends(daemon)
 

@@ -324,7 +324,7 @@ class Kept(MemoryCase):
 
     def setUp(self):
         super().setUp()
-        self.server = self.daemon({**self.CONFIG, "data_roots": [self.dir]})
+        self.server = self.daemon({**self.CONFIG, "data_roots": [self.dir]}, clock=True)
         self.look = self.client(self.server)
 
     def charged(self, uid=ONE):
@@ -392,7 +392,8 @@ class Kept(MemoryCase):
         os.close(heard)
         for segment in segments.values():
             segment.close()
-        time.sleep(1)  # it is looked for four times a second
+        for _ in range(4):
+            self.server.advance(1)  # it is looked for
         self.assertEqual(self.charged()[0], ring)
         os.close(said)
         os.waitpid(child, 0)

@@ -304,9 +304,9 @@ class Sharing(TestCase):
         with daemon.client() as one:
             one.open(named("brief"))
         two = self.client(daemon)
-        daemon.advance(3599)
+        daemon.advance(3000)
         self.assertEqual(len(two.query("loaders")), 1)
-        daemon.advance(1)
+        daemon.advance(600)
         self.assertEqual(two.query("loaders"), [])
         wait_until(lambda: daemon.workers == [], "its workers to go")
 

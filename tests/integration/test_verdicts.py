@@ -5,7 +5,6 @@ import os
 import re
 import struct
 import subprocess
-import time
 import unittest
 
 import dltest
@@ -13,7 +12,7 @@ from dltest import RANGE, DaemonError, TestCase, dlctl, dlctl_json, named
 from tap import slow
 
 STAGES = ["queued", "fetch", "collate", "handover", "ready", "held"]
-PAUSE = 0.03  # seconds of a trainer at a batch
+PAUSE = 0.3  # seconds of a trainer at a batch, by the daemon's clock
 # What a worker that only waits is blamed for; on a machine that is busy with others it waits for a
 # processor, too.
 BUSY = (r"(?:cores are short: )?1 worker is busy for (\d+) % of the time, and (?:fetch takes 100 % of that; "
@@ -21,6 +20,10 @@ BUSY = (r"(?:cores are short: )?1 worker is busy for (\d+) % of the time, and (?
 
 
 class Verdicts(TestCase):
+    def daemon(self, config=None, **options):
+        self.judge = super().daemon(config, clock=True, **options)
+        return self.judge
+
     def verdict(self, client, name="judged"):
         loaders = {row["name"]: row["verdict"] for row in client.query("loaders")}
         status = {row["loader"]: row["verdict"] for row in client.query("status")["verdicts"]}
@@ -33,7 +36,7 @@ class Verdicts(TestCase):
         ready = []
         for _ in range(steps):
             ready = ready or client.next_batches()
-            time.sleep(work)
+            self.judge.advance(work)
             ready.pop(0).release()
 
     def test_idle_and_early(self):
@@ -60,7 +63,7 @@ class Verdicts(TestCase):
             ready = []
             for _ in range(20):
                 ready = ready or client.next_batches()
-                time.sleep(PAUSE)
+                self.judge.advance(PAUSE)
                 ready.pop(0).release()
             ready = ready or client.next_batches()
             if end == "left":
@@ -173,25 +176,24 @@ class Verdicts(TestCase):
         """Rank 1 says that it waits, and rank 0 that it does not."""
         daemon = self.daemon()
         clients = [self.client(daemon) for _ in range(2)]
-        batches, began = [], time.monotonic()
+        batches = []
         for rank, client in enumerate(clients):
             loader = client.open({**named("judged"), "dataset": {"kind": "range", "length": 400}})
             client.start(loader["loader"], rank=rank, world=2, credits=8)
             batches.append([])
             while len(batches[-1]) < 8:
                 batches[-1] += client.next_batches()
-        time.sleep(0.5)
-        batches[1][0].release(int(0.4e9))
+        self.judge.advance(5)
+        batches[1][0].release(int(4e9))
         self.assertRegex(self.verdict(clients[1]),
-                         r"^straggling: rank 1 waits for batches for \d+ % of its time \([\d.]+ m"
-                         r"s\), and most others hardly do; check its machine, ")
+                         r"^straggling: rank 1 waits for batches for \d+ % of its time \(4\.0 s\), and "
+                         "most others hardly do; check its machine, ")
         epochs = {row["rank"]: row for row in clients[0].query("epochs")}
-        self.assertEqual([epochs[rank]["waited_s"] for rank in (0, 1)], [0, 0.4])
+        self.assertEqual([epochs[rank]["waited_s"] for rank in (0, 1)], [0, 4])
         # Nobody can have waited for longer than it was there.
         batches[0][0].release(1 << 62)
         waited = {row["rank"]: row for row in clients[0].query("epochs")}[0]["waited_s"]
-        self.assertLessEqual(0.5, waited)
-        self.assertLessEqual(waited, time.monotonic() - began)
+        self.assertTrue(5 <= waited <= clients[0].query("status")["uptime_s"], waited)
 
     def test_starved(self):
         client = self.client(self.daemon())
@@ -228,7 +230,7 @@ class Verdicts(TestCase):
             return [row["state"] for row in client.query("epochs")][-1:] == ["starving"]
 
         dltest.wait_until(starved, "the run to starve")
-        time.sleep(2)
+        daemon.advance(100)
         for batch in held:
             batch.release()
         out, err = run.communicate(timeout=dltest.PATIENCE)
@@ -237,10 +239,10 @@ class Verdicts(TestCase):
         verdict = json.loads(out)["verdict"]
         self.assertEqual((verdict["kind"], verdict["stage"]), ("starved by memory", None))
         self.assertIn("memory.limit leaves no room", verdict["text"])
-        self.assertGreaterEqual(verdict["lost_s"], 2)
+        self.assertGreater(verdict["lost_s"], 0)
         row, = client.query("loaders")
         self.assertEqual(row["starved_by"], "memory.limit")
-        self.assertGreaterEqual(row["starved_s"], 2)
+        self.assertGreaterEqual(row["starved_s"], 100)
 
     def test_times(self):
         """Of the loader, and of each rank that is read."""
