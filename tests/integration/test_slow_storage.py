@@ -11,7 +11,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 import fuse  # noqa: E402
 import media  # noqa: E402
-from dltest import STOP, DaemonError, TestCase, dlctl, dlctl_json, main, named, wait_until  # noqa: E402
+from dltest import STOP, DaemonError, TestCase, dlctl, dlctl_json, main, named, together, wait_until  # noqa: E402
 from tap import slow  # noqa: E402
 
 ROWS, WIDTH = 64, 65536
@@ -101,11 +101,11 @@ class SlowStorage(TestCase):
         self.assertGreaterEqual(self.stuck(), 1)
 
         def by_worker():
-            return [row["stuck"] for row in dlctl_json("workers", daemon=self.running)
-                    if row["loader"] == "slow"]
+            return sum(row["stuck"] for row in dlctl_json("workers", daemon=self.running)
+                       if row["loader"] == "slow")
 
         # Another may get stuck between two questions.
-        wait_until(lambda: sum(by_worker()) == self.stuck(), "both views to count the same")
+        self.assertEqual(*together(by_worker, self.stuck))
         self.assertRegex(dlctl("metrics", daemon=self.running).stdout, r"\ndloader_stuck_workers [1-9]")
         self.storage.release()
         batches, errors = self.finish()

@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 import dltest
-from dltest import RANGE, DaemonError, TestCase, dlctl, dlctl_json, named
+from dltest import RANGE, DaemonError, TestCase, dlctl, dlctl_json, named, together
 from tap import slow
 
 STAGES = ["queued", "fetch", "collate", "handover", "ready", "held"]
@@ -25,10 +25,16 @@ class Verdicts(TestCase):
         return self.judge
 
     def verdict(self, client, name="judged"):
-        loaders = {row["name"]: row["verdict"] for row in client.query("loaders")}
-        status = {row["loader"]: row["verdict"] for row in client.query("status")["verdicts"]}
-        self.assertEqual(loaders[name].split(":")[0], status[name].split(":")[0])
-        return loaders[name]
+        def of_loaders():
+            said.append({row["name"]: row["verdict"] for row in client.query("loaders")}[name])
+            return said[-1].split(":")[0]
+
+        def of_status():
+            return {row["loader"]: row["verdict"] for row in client.query("status")["verdicts"]}[name].split(":")[0]
+
+        said = []
+        self.assertEqual(*together(of_loaders, of_status))
+        return said[-1]
 
     def train(self, client, steps, work=0.0, loader=None):
         """A trainer that works on each batch, and says that it has not waited."""

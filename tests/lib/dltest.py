@@ -365,6 +365,19 @@ def wait_until(condition, what, patience=PATIENCE):
         time.sleep(min(0.25, max(0.005, 2 * (now - began))))
 
 
+def together(*reads):
+    """What each says of one state of something that lives on meanwhile: all are asked, and asked again, until nobody
+    has anything new to say. What always moves, such as a clock, is for them to leave out."""
+    said = []
+
+    def stands_still():
+        said[:] = [[read() for read in reads] for _ in range(2)]
+        return said[0] == said[1]
+
+    wait_until(stands_still, lambda: f"what stands still: {said}")
+    return said[0]
+
+
 def ready_workers(client, loader, count):
     """The processes of the loader's workers, once all have the dataset open."""
     def all_are():
