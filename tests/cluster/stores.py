@@ -9,13 +9,15 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.request
 
-from store_case import Raw, Server
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import dltest  # noqa: E402
+from store_case import Raw, Server  # noqa: E402
 
 PATIENCE = 60  # seconds that a busy machine is given; nothing is judged by it
 
@@ -30,11 +32,7 @@ def free_ports(count):
 
 
 def wait_until(what, condition):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"waited in vain for {what}")
-        time.sleep(0.05)
+    dltest.wait_until(condition, what)
 
 
 class Etcd:

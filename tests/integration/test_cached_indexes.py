@@ -16,7 +16,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from dltest import (Daemon, RawClient, TestCase, as_user, dlctl, dlctl_json, main, ready_workers,  # noqa: E402
-                    wait_until)
+                    settle_files, wait_until)
 
 WORKERS = 3
 SAMPLES = 600  # of a shard, each of a page or more, so that a walk along their headers touches all pages
@@ -36,12 +36,8 @@ class KeptIndexes(TestCase):
 
     def shards(self):
         paths = [self.shard("a.tar", 0), self.shard("b.tar", SAMPLES)]
-        self.settle()
+        settle_files()
         return paths
-
-    def settle(self):
-        """Until no other write could leave the times of what was written as they are."""
-        time.sleep(0.3)
 
     def keys(self, name="shards", **more):
         return {"name": name, "seed": 5, "batch": {"size": 50}, "workers": {"count": WORKERS},
@@ -113,7 +109,7 @@ class KeptIndexes(TestCase):
         kept = self.kept()
         before = kept.read_bytes()
         self.shard("b.tar", 10 * SAMPLES)  # as large as before
-        self.settle()
+        settle_files()
         client.open(self.keys("later"))
         self.assertEqual([self.walkers(client, path, "later") for path in (first, second)], [0, 1])
         wait_until(lambda: kept.read_bytes() != before, "what is kept to be of the new shard")

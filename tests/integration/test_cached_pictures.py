@@ -7,10 +7,9 @@ import pathlib
 import random
 import signal
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import STOP, DaemonError, TestCase, dlctl_json, main, wait_until  # noqa: E402
+from dltest import STOP, DaemonError, TestCase, dlctl_json, main, settle_files, wait_until  # noqa: E402
 import media  # noqa: E402
 
 MIB = 1 << 20
@@ -29,7 +28,7 @@ class KeptPictures(TestCase):
             directory = self.folder / f"class{i % 3}"
             directory.mkdir(parents=True, exist_ok=True)
             (directory / f"{i:04}.png").write_bytes(media.png(f"kept{i}", SIDE, SIDE))
-        time.sleep(0.2)  # what was written just now is not kept
+        settle_files()
 
     def keys(self, cache="8MiB", **extra):
         return {"dataset": {"kind": "imagefolder", "root": str(self.folder), "transforms": CROP,
@@ -93,7 +92,7 @@ class KeptPictures(TestCase):
         for i in range(0, FILES, 3):
             path = self.folder / f"class{i % 3}" / f"{i:04}.png"
             path.write_bytes(media.png(f"new{i}", SIDE, SIDE))
-        time.sleep(0.2)
+        settle_files()
         got = dlctl_json("run", self.spec("run", name="run", **self.keys()), "--digest", daemon=daemon)
         want = dlctl_json("check", self.spec("check", **self.keys(None)), "--digest")
         self.assertEqual(got["digest"], want["digest"])

@@ -10,10 +10,9 @@ import pathlib
 import re
 import sys
 import tarfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import DaemonError, TestCase, dlctl, main, wait_until  # noqa: E402
+from dltest import DaemonError, TestCase, dlctl, main, settle_files, wait_until  # noqa: E402
 
 ROWS, WIDTH, PAGE = 64, 4096, 4096
 
@@ -152,8 +151,7 @@ class Overwritten(TestCase):
         first = True
         while batches := self.trainer.next_batches():
             if first:
-                # A tick of the clock that files have, and what a worker lets pass between two looks.
-                time.sleep(0.05)
+                settle_files()  # and a worker looks at them again
                 in_the_middle()
                 first = False
             for batch in batches:

@@ -6,9 +6,9 @@ moments. The order and the bytes are those of an undisturbed run.
 
 import os
 import random
+import re
 import signal
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from dltest import STOP, DaemonError, TestCase, dlctl_json, main, wait_until  # noqa: E402
@@ -144,7 +144,7 @@ class EveryAttempt(TestCase):
 
     def idle_deaths(self, name, **more):
         """A loader whose one worker has nothing to do; ends it and waits for the next one."""
-        daemon = self.daemon()
+        daemon = self.daemon(clock=True)
         client = self.client(daemon)
         loader = client.open(spec(name=name, workers={"count": 1}, **more))["loader"]
 
@@ -154,6 +154,8 @@ class EveryAttempt(TestCase):
 
             def is_replaced():
                 now = client.query("workers")
+                if now and now[0]["state"] == "waiting":
+                    daemon.advance(60)
                 return not now or now[0]["restarts"] > row["restarts"] and now[0]["state"] == "ready"
             wait_until(is_replaced, "the next worker")
 
@@ -296,22 +298,31 @@ class Signals(TestCase):
     @slow
     def test_a_daemon_that_was_stopped_blames_no_worker(self):
         """What a worker has finished meanwhile took no longer than it did, nor does the rest."""
-        daemon = self.daemon(self.bad_worker("slow-always-1"))
+        daemon = self.daemon(self.bad_worker("slow-always-1"), clock=True)
         client = self.client(daemon)
-        loader = client.open(spec(name="slow", workers={"count": 1, "prefetch": 80,
-                                                        "timeout": "2s"}))["loader"]
-        client.start(loader, credits=80)
+        loader = client.open(spec(name="slow", dataset={"length": 160}, workers={
+            "count": 1, "prefetch": 20, "timeout": "1h"}))["loader"]
+        worker = client.query("workers")[0]["pid"]
+        client.start(loader, credits=20)
         batches, steps = client.next_batches(), 0
         os.kill(daemon.process.pid, signal.SIGSTOP)
-        time.sleep(2.3)  # for no longer than the worker has something to do
+        rested = self.rests(worker)
+        wait_until(lambda: self.rests(worker) > rested + 2, "the worker to finish some")
+        daemon.clock.leap(4000)
         os.kill(daemon.process.pid, signal.SIGCONT)
         while batches:
             for batch in batches:
                 batch.release()
             steps += len(batches)
             batches = client.next_batches()
-        self.assertEqual(steps, 125)
+        self.assertEqual(steps, 20)
         self.assertEqual([w["restarts"] for w in client.query("workers")], [0], daemon.log)
+
+    @staticmethod
+    def rests(pid):
+        """How often it has waited for something: a slow worker does so in each task."""
+        with open(f"/proc/{pid}/status", encoding="ascii") as file:
+            return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", file.read(), re.MULTILINE)[1])
 
     def test_a_stopped_worker_stalls_nothing_once_it_goes_on(self):
         daemon = self.daemon()
@@ -321,7 +332,8 @@ class Signals(TestCase):
         victim = client.query("workers")[0]["pid"]
         os.kill(victim, signal.SIGSTOP)
         client.send(3, 9, loader, 0, 0, 1, 0, 0, b"")
-        time.sleep(0.2)
+        wait_until(lambda: victim in [w["pid"] for w in client.query("workers") if w["step"] is not None],
+                   "it to have a task")
         os.kill(victim, signal.SIGCONT)
         stream = client.recv_number(34)[2]
         steps = 0

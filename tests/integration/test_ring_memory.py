@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import dltest  # noqa: E402
@@ -429,7 +428,7 @@ class KeptWhileRead(MemoryCase):
         """Whoever is told RETIRE lets go when it comes to that."""
         with open(self.path("lines"), "w", encoding="ascii") as file:
             file.writelines("x" * (MIB << step) + "\n" for step in range(6))
-        server = self.daemon({"linger": "0s", "limits": {"bytes": "84MiB"}})
+        server = self.daemon({"linger": "0s", "limits": {"bytes": "84MiB"}}, clock=True)
         client = self.client(server)
         spec = {"name": "lines", "dataset": {"kind": "text", "paths": self.path("lines")}, "batch": {"size": 1},
                 "seed": 1, "workers": {"count": 1, "prefetch": 1, "retries": 0}, "memory": {"limit": "1GiB"}}
@@ -437,7 +436,7 @@ class KeptWhileRead(MemoryCase):
         read = 0
         while message := client.recv():
             if message[0] == dltest.RETIRE:
-                time.sleep(0.2)
+                server.advance(1)
                 client.segments.pop(message[1]).close()
             elif message[0] == dltest.DELIVER:
                 batch = dltest.Batch(client, message[1], message[2])

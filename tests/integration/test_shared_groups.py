@@ -5,10 +5,9 @@ none, however much fits; each group is decoded once for all loaders of a user, w
 import os
 import pathlib
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import DaemonError, TestCase, dlctl_json, main  # noqa: E402
+from dltest import DaemonError, TestCase, dlctl_json, main, settle_files  # noqa: E402
 import media  # noqa: E402
 from tap import slow  # noqa: E402
 
@@ -23,7 +22,7 @@ class SharedGroups(TestCase):
         os.chmod(self.dir, 0o755)
         self.file = pathlib.Path(self.path("table.parquet"))
         self.write(0)
-        time.sleep(0.2)  # what was written just now is not kept
+        settle_files()
 
     def write(self, first):
         self.file.unlink(missing_ok=True)
@@ -75,7 +74,7 @@ class SharedGroups(TestCase):
         client = self.client(daemon)
         held = self.epoch(client, "holds")
         self.write(7)
-        time.sleep(0.2)
+        settle_files()
         got = dlctl_json("run", self.spec("run", name="run", **self.keys()), "--digest", daemon=daemon)
         want = dlctl_json("check", self.spec("check", **self.keys(None)), "--digest")
         self.assertEqual(got["digest"], want["digest"])

@@ -3,8 +3,8 @@ screen."""
 
 import json
 import os
+import socket
 import subprocess
-import time
 import unittest
 
 import dltest
@@ -148,15 +148,26 @@ class Away(TestCase):
         first.kill()
         said = top.stderr.readline()
         self.assertRegex(said, "^dlctl: warning: trying again: ")
-        time.sleep(0.5)  # some looks in vain, which say nothing more of their own
+        self.refuse(first.socket, 5)  # looks in vain, which say nothing more of their own
         second = self.daemon()
         with second.client() as client:
             client.open(named("afterwards"))
             while "afterwards" not in top.stdout.readline():
                 pass
         top.kill()
-        rest = top.stderr.read().splitlines()  # the connection ended, and then there was nobody
-        self.assertLessEqual(len(rest), 2, rest)
+        rest = top.stderr.read().splitlines()  # the connection ended, there was nobody, and then one who hung up
+        self.assertLessEqual(len(rest), 3, rest)
+
+    @staticmethod
+    def refuse(path, times):
+        os.unlink(path)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.settimeout(PATIENCE)
+            listener.bind(path)
+            listener.listen()
+            for _ in range(times):
+                listener.accept()[0].close()
+        os.unlink(path)
 
     def test_none_from_the_beginning(self):
         done = dlctl("top", "--socket", self.path("nothing"), check=False)

@@ -365,6 +365,12 @@ def wait_until(condition, what, patience=PATIENCE):
         time.sleep(min(0.25, max(0.005, 2 * (now - began))))
 
 
+def settle_files():
+    """Until no write could leave the times of what was written as they are: these go by ticks of the kernel's, and what
+    is younger than 100 ms is not known by them."""
+    time.sleep(0.2)
+
+
 def together(*reads):
     """What each says of one state of something that lives on meanwhile: all are asked, and asked again, until nobody
     has anything new to say. What always moves, such as a clock, is for them to leave out."""
@@ -406,17 +412,18 @@ def is_listened_at(pid, path):
     return any(len(row) == 8 and row[3] == listens and row[7].strip() == path for row in sockets)
 
 
-def preloaded(library, **env):
-    """The environment in which a program has that library. A sanitizer wants to be loaded first, and need not be."""
-    return {"LD_PRELOAD": " ".join(filter(None, [os.environ.get("LD_PRELOAD"), library])),
+def preloaded(*libraries, **env):
+    """The environment in which a program has these. A sanitizer wants to be loaded first, and need not be."""
+    return {"LD_PRELOAD": " ".join(filter(None, [os.environ.get("LD_PRELOAD"), *libraries])),
             "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0", **env}
 
 
 class Clock:
     """A daemon's, which is ahead of the machine's: see tests/fault/clock_ahead.c, and Daemon.advance()."""
 
-    def __init__(self, path):
-        self.env = preloaded(CLOCK_AHEAD_LIB, CLOCK_AHEAD=path)
+    def __init__(self, path, env):
+        """Adds to the environment what the daemon needs for it."""
+        env.update(preloaded(*filter(None, [env.get("LD_PRELOAD"), CLOCK_AHEAD_LIB]), CLOCK_AHEAD=path))
         with open(path, "w+b") as file:
             file.truncate(16)
             self.ahead = mmap.mmap(file.fileno(), 16)
@@ -447,7 +454,9 @@ class Daemon:
 
     def __init__(self, directory, config=None, args=(), socket_name="socket", wait=True, env=None,
                  launcher=(), clock=False, **popen):
-        self.clock = Clock(os.path.join(directory, "clock")) if clock else None
+        env = dict(env or {})
+        if clock:
+            self.clock = Clock(os.path.join(directory, "clock"), env)
         self.socket = os.path.join(directory, socket_name)
         self.log_path = os.path.join(directory, "daemon.log")
         self.private = "--private" in args
@@ -460,8 +469,7 @@ class Daemon:
         self.log_file = open(self.log_path, "ab")
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log_file,
                                         stderr=self.log_file, env={**os.environ, "XDG_CACHE_HOME": directory,
-                                                                       **(self.clock.env if clock else {}),
-                                                                       **(env or {})},
+                                                                       **env},
                                         **popen)
         if wait:
             wait_until(self.is_listening, "the daemon to listen")

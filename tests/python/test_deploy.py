@@ -14,10 +14,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import test_slurm
+from dltest import wait_until
 
 try:
     import yaml
@@ -68,12 +68,6 @@ class Case(unittest.TestCase):
             f"dataset: {{kind: records, path: {path}/numbers.txt, dtype: uint8, shape: [8]}}\n")
         return self.data / "numbers.yaml"
 
-    def wait(self, condition, what):
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, what)
-            time.sleep(0.05)
-
 
 class Ssh(Case):
     @unittest.skipUnless(shutil.which("sshd", path=ENVIRON["PATH"]) and shutil.which("ssh"), "no openssh-server")
@@ -97,7 +91,7 @@ class Ssh(Case):
         ssh.write_text(f"#!/bin/sh\nexec ssh -q -i {key} -p {port} -o StrictHostKeyChecking=no "
                        f"-o UserKnownHostsFile=/dev/null {getpass.getuser()}@$1 \"export {words}; $2\"\n")
         ssh.chmod(0o755)
-        self.wait(lambda: not subprocess.run([ssh, "127.0.0.1", "true"], check=False).returncode, "the server")
+        wait_until(lambda: not subprocess.run([ssh, "127.0.0.1", "true"], check=False).returncode, "the server")
         done = subprocess.run([DEPLOY / "ssh/launch.sh", "127.0.0.1", "127.0.0.1"], text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, timeout=PATIENCE, check=False,
                               env={**ENVIRON, "SSH": str(ssh), "TRAIN": str(self.data / "train.py"),
@@ -134,7 +128,7 @@ class Slurm(Case):
                               check=False)
         said = out.read_text() if out.exists() else ""
         self.assertEqual((sorted(said.splitlines()), done.returncode), (RANKS, 0), done.stdout)
-        self.wait(lambda: not list(jobs.iterdir()), "the job's daemon to be gone")
+        wait_until(lambda: not list(jobs.iterdir()), "the job's daemon to be gone")
 
 
 class Pod:
@@ -205,7 +199,7 @@ class Kubernetes(Case):
         probes = [pod["containers"][0][probe]["exec"]["command"] for probe in ("readinessProbe", "livenessProbe")]
         for probe in probes:
             command = [word.replace("/run/dloaderd/", f"{hosts['socket']}/") for word in probe]
-            self.wait(lambda command=command: daemon.process.poll() is not None or self.succeeds(command), probe)
+            wait_until(lambda command=command: daemon.process.poll() is not None or self.succeeds(command), probe)
         self.assertIsNone(daemon.process.poll())
         pod = train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
         container = pod["containers"][0]

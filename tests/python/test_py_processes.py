@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import numpy as np
@@ -266,14 +265,12 @@ class Groups(Case):
                 self.assertEqual(more, "19 more batches")
 
     def check_ends(self, program, number):
+        from dltest import wait_until  # which the programs, of this file, too, do not find
         pids = program.stdout.readline().split()
         self.assertEqual(len(pids), 3)  # two workers, and their host
         os.killpg(program.pid, number)
         program.wait(PATIENCE)
-        deadline = time.monotonic() + PATIENCE
-        while any(os.path.exists(f"/proc/{pid}") for pid in pids):
-            self.assertLess(time.monotonic(), deadline, pids)
-            time.sleep(0.01)
+        wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), f"the end of {pids}", PATIENCE)
 
     def test_what_ends_a_programs_group_leaves_nobody(self):
         """Ctrl-C and a terminal that hangs up signal the group, which its workers are not in."""

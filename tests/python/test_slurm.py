@@ -11,9 +11,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
+from dltest import wait_until
 from launched import PROGRAM, check_alone, check_shares, tellings, told
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin"
@@ -74,10 +74,8 @@ class Slurm(unittest.TestCase):
                                           for what in ("log", "pid", "seed")))
         self.begin("slurmctld", "-D")
         self.begin("slurmd", "-D")
-        deadline = time.monotonic() + PATIENCE
-        while "idle" not in self.run_to_end("sinfo", "-h", "-o", "%T").stdout:
-            self.assertLess(time.monotonic(), deadline, (self.folder / "slurmctld.out").read_text())
-            time.sleep(0.1)
+        wait_until(lambda: "idle" in self.run_to_end("sinfo", "-h", "-o", "%T").stdout,
+                   (self.folder / "slurmctld.out").read_text, PATIENCE)
 
     def begin(self, name, *args):
         with open(self.folder / f"{name}.out", "wb") as log:
