@@ -15,6 +15,7 @@ import generated
 import layers
 import log_man
 import named
+import sleeps
 import spec_man
 import statics
 import summary
@@ -218,6 +219,26 @@ class Layers(unittest.TestCase):
                                   stdout=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("proto/a.c:1: <uv.h>", done.stdout)
+
+
+class Sleeps(unittest.TestCase):
+    def test_this_tree_is_clean(self):
+        self.assertEqual(sleeps.check(ROOT), [])
+
+    def test_more_and_fewer_than_are_allowed(self):
+        files = {"python/a.py": "time.sleep(1)\nwait_until(asleep)\n", "unit/b.c": "usleep(1);\nqueue_sleep(q);\n",
+                 "unit/c.h": "nanosleep(&t, NULL);\nsleep(1);\n", "bench/d.py": "time.sleep(1)\n"}
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in files.items():
+                path = pathlib.Path(folder, "tests", name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(content)
+            allowed = {"python/a.py": (1, ""), "unit/b.c": (1, ""), "unit/c.h": (2, "")}
+            self.assertEqual(sleeps.check(folder, allowed), [])
+            wrong = sleeps.check(folder, {"python/a.py": (2, ""), "unit/c.h": (1, ""), "unit/e.c": (1, "")})
+        self.assertEqual([line.split(";")[0] for line in wrong],
+                         ["tests/python/a.py: sleeps 1 times only", "tests/unit/b.c:1: sleeps 1 times",
+                          "tests/unit/c.h:2: sleeps 2 times", "tests/unit/e.c: is not there"])
 
 
 class Text(unittest.TestCase):
