@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 import socket
-import time
 import unittest
 
 import stores
@@ -19,7 +18,6 @@ from trainers import SPEC, Trainer
 
 JOIN = 2  # seconds
 PATH = "/usr/bin:/usr/local/bin"
-LATE = 60  # by then a loaded machine has said so, too; the default of timeouts.join is 600
 
 
 class Asking(TestCase):
@@ -39,10 +37,8 @@ class Asking(TestCase):
     def error(self, backend, endpoint, least=1):
         """What a trainer is told."""
         trainer = self.trainer(backend, endpoint, least)
-        began = time.monotonic()
         with self.assertRaises(DaemonError) as caught:
             trainer.start().started()
-        self.assertLess(time.monotonic() - began, LATE)
         return caught.exception
 
     def late(self, error, *parts):

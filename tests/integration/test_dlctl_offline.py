@@ -4,8 +4,8 @@ import json
 import os
 import pathlib
 import re
+import resource
 import sys
-import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
@@ -100,9 +100,9 @@ class Plan(Case):
                                 (f"subset_random, indices: [{trillion - 1}]", trillion)]:
             spec = self.range_spec(length, 4, sampler + ", order: native", "seed: 1\n")
             last = trillion // 4 - 1 if "subset" not in sampler else 0
-            begin = time.monotonic()
+            begin = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
             (step, _, indices), = self.steps(spec, "--from", last, "--steps", 1)
-            self.assertLess(time.monotonic() - begin, 5)
+            self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begin, 5)
             self.assertEqual((step, len(indices)), (last, 4 if last else 1))
             self.assertTrue(all(0 <= i < length for i in indices))
 
