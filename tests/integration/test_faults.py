@@ -329,11 +329,16 @@ class Signals(TestCase):
         client = self.client(daemon)
         loader = client.open(spec(name="paused", workers={"count": 2}))["loader"]
         wait_until(lambda: all(w["state"] == "ready" for w in client.query("workers")), "workers")
-        victim = client.query("workers")[0]["pid"]
-        os.kill(victim, signal.SIGSTOP)
+        pids = [w["pid"] for w in client.query("workers")]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
         client.send(3, 9, loader, 0, 0, 1, 0, 0, b"")
-        wait_until(lambda: victim in [w["pid"] for w in client.query("workers") if w["step"] is not None],
-                   "it to have a task")
+        wait_until(lambda: any(w["step"] is not None for w in client.query("workers")), "one to have a task")
+        victim, *_ = [w["pid"] for w in client.query("workers") if w["step"] is not None]
+        other, = set(pids) - {victim}
+        os.kill(other, signal.SIGCONT)
+        wait_until(lambda: [w["step"] for w in client.query("workers") if w["pid"] == other] == [None],
+                   "the other to have done what it can")
         os.kill(victim, signal.SIGCONT)
         stream = client.recv_number(34)[2]
         steps = 0

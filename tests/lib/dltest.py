@@ -455,8 +455,7 @@ class Daemon:
     def __init__(self, directory, config=None, args=(), socket_name="socket", wait=True, env=None,
                  launcher=(), clock=False, **popen):
         env = dict(env or {})
-        if clock:
-            self.clock = Clock(os.path.join(directory, "clock"), env)
+        self.clock = Clock(os.path.join(directory, "clock"), env) if clock else None
         self.socket = os.path.join(directory, socket_name)
         self.log_path = os.path.join(directory, "daemon.log")
         self.private = "--private" in args
