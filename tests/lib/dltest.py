@@ -499,7 +499,8 @@ class Daemon:
 
     def advance(self, seconds):
         """So much time passes for the daemon, though not for its workers and clients: once it has done what it was
-        asked for before. When it answers its next request, its timers that are due by then have run."""
+        asked for before. When it answers its next request, its timers that are due by then have run. Not where a
+        store is to answer it meanwhile: it would seem to be slow."""
         self.clock.ask(seconds)
         wait_until(lambda: self.clock.holds or self.process.poll() is not None, "the daemon's clock")
 

@@ -35,7 +35,7 @@ ALLOWED = {
     "fault/bad_worker.c": (1, PACE),
     "integration/feeder.c": (1, PACE),
     "integration/test_cached_indexes.py": (1, RANDOM),
-    "integration/test_headspace.py": (2, PACE),
+    "integration/test_headspace.py": (1, PACE),
     "integration/test_lifecycle.py": (2, f"{HANGS}; {RANDOM}"),
     "integration/test_reconnect.py": (2, RANDOM),
     "integration/test_releases.py": (1, PACE),
