@@ -17,7 +17,8 @@ from tap import slow
 
 LOAD = 0.05    # seconds that the slow worker takes for a batch, at least
 WORK = 0.01    # of a trainer at a batch, at least
-PAUSE = 1.0    # that it makes in between, of a kind that takes much longer than a batch
+PAUSE = 10     # that it makes in between, of a kind that takes much longer than a batch; by the daemon's clock
+LONG_WORK = 1  # of a trainer that nothing delays: by that clock, too
 TRAINER = os.environ.get("TRAINER")
 LONG = 100000  # batches: no test comes to the end of them
 
@@ -26,8 +27,9 @@ class Trainer(threading.Thread):
     """Takes batches, works on each one for a while, and gives it back; like a client of the library it
     asks for the next one only when it has none."""
 
-    def __init__(self, client, loader, work=WORK, epochs=1, pins=False, pause=0, **options):
+    def __init__(self, client, loader, work=WORK, epochs=1, pins=False, pause=0, advance=None, **options):
         super().__init__(daemon=True)
+        self.advance = advance
         self.client, self.loader, self.work, self.options = client, loader, work, options
         self.epochs, self.pins, self.pause = epochs, pins, pause
         self.steps = []  # (epoch, step, indices)
@@ -59,7 +61,10 @@ class Trainer(threading.Thread):
                     self.client.send(PIN, batch.stream, struct.pack("<Q", batch.step))
                 pause = self.pause and len(self.steps) % self.pause == 0
                 began = time.monotonic()
-                time.sleep(PAUSE if pause else self.work)
+                if pause or self.work >= 1:
+                    self.advance(PAUSE if pause else self.work)
+                else:
+                    time.sleep(self.work)
                 self.worked.append(time.monotonic() - began)
                 batch.release(waited)
                 waited = 0
@@ -74,7 +79,7 @@ class Trainer(threading.Thread):
 
 class HeadspaceCase(TestCase):
     def slow(self):
-        return self.daemon(self.bad_worker("slow-always-1"))
+        return self.daemon(self.bad_worker("slow-always-1"), clock=True)
 
     def open(self, client, length=LONG, iterable=False, **extra):
         spec = named("watched", **{"workers": {"count": 1, "prefetch": 4}, **extra})
@@ -83,7 +88,8 @@ class HeadspaceCase(TestCase):
 
     def train(self, daemon, length=LONG, extra=None, **options):
         client = self.client(daemon)
-        trainer = Trainer(client, self.open(client, length, **(extra or {})), **options)
+        trainer = Trainer(client, self.open(client, length, **(extra or {})), advance=daemon.clock and daemon.advance,
+                          **options)
         trainer.start()
         self.addCleanup(trainer.stop)
         return trainer
@@ -152,8 +158,8 @@ class Headspace(HeadspaceCase):
         self.assertLess(truth, 2.5 * said["perfect"]["mean_s"])
 
     def test_trainer_bound(self):
-        daemon = self.daemon()
-        trainer = self.train(daemon)
+        daemon = self.daemon(clock=True)
+        trainer = self.train(daemon, work=LONG_WORK)
         said = self.measure(daemon, 30)
         self.assertTrue(0.6 < said["speedup"] < 1.6, said)
         self.assertLess(said["by_waiting"], 1.3)
@@ -268,7 +274,7 @@ class Kinds(HeadspaceCase):
         trainer = self.train(daemon, pause=13)
         said = self.measure(daemon, 30)
         for spread in said["as_is"], said["perfect"]:
-            self.assertLess(spread["mean_s"], PAUSE / 3)
+            self.assertLess(spread["mean_s"], PAUSE / 13 / 2)
         trainer.stop()
         self.assert_in_order(trainer)
 
