@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from dltest import (DELIVER, FAULT, FEED, HOST, PATIENCE, DaemonError, TestCase,  # noqa: E402
+from dltest import (DELIVER, ERROR, FAULT, FEED, HOST, OPEN, PATIENCE, DaemonError, TestCase,  # noqa: E402
                     children_of, dlctl, main, pack, wait_until)
 
 FAKE_HOST = os.environ.get("FAKE_HOST", "fake_host")
@@ -337,11 +337,14 @@ class Fed(HostCase):
 
 class Errors(HostCase):
     def first_fault(self, mode, at=1, **extra):
-        self.daemon_ = self.hosting()
+        self.daemon_ = self.hosting(clock=True)
         client = self.client(self.daemon_)
         workers = {"count": 1, "retries": 0, **extra.pop("workers", {})}
         loader = client.open(python(mode, {"mode": mode, "at": at}, workers=workers, **extra))
         client.start(loader["loader"])
+        if "timeout" in workers:
+            wait_until(lambda: client.query("workers")[0]["step"] is not None, "a task")
+            self.daemon_.advance(3600)
         return client, self.fault(client)
 
     def test_a_report_goes_along(self):
@@ -381,9 +384,9 @@ class Errors(HostCase):
                                            r"last output: out of cheese; given up")
 
     def test_a_worker_that_hangs(self):
-        client, fault = self.first_fault("hang", workers={"timeout": "300ms"})
+        client, fault = self.first_fault("hang", workers={"timeout": "1h"})
         self.assertRegex(fault["message"], r"worker 0 \(pid \d+\) was killed: its task took longer "
-                                           r"than workers.timeout \(0.3 s\)")
+                                           r"than workers.timeout \(3600 s\)")
 
     def test_the_view_says_what_workers_are_at(self):
         daemon = self.hosting()
@@ -528,8 +531,12 @@ class BadHosts(HostCase):
         self.assertIn("was killed by SIGKILL before it was ready", daemon.log)
 
     def test_that_never_gets_ready(self):
-        self.check("mute", ") was killed: it was not ready within python_timeout (0.2 s)",
-                   python_timeout="200ms")
+        daemon = self.hosting("mute", {"python_timeout": "1h"}, clock=True)
+        client = self.client(daemon)
+        client.send(OPEN, 1, "/", python("bad"))
+        wait_until(lambda: self.host_pids(daemon), "the host to be started")
+        daemon.advance(3600)
+        self.assertIn(") was killed: it was not ready within python_timeout (3600 s)", client.recv_number(ERROR)[4])
 
     def test_that_speaks_garbage(self):
         self.check("garbage", ") was killed: it sent an invalid message: ")

@@ -10,7 +10,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from dltest import STOP, DaemonError, TestCase, main, wait_until  # noqa: E402
+from dltest import OPEN, OPENED, STOP, DaemonError, TestCase, main, wait_until  # noqa: E402
 from tap import slow  # noqa: E402
 from slot import HEADER_BYTES  # noqa: E402
 
@@ -170,8 +170,12 @@ class Measuring(TokenCase):
 
     def test_a_hang_is_ended(self):
         self.corpus()
-        client = self.client(self.daemon(self.bad_worker("hang-once-1")))
-        loader = client.open(self.spec(workers={"count": 1, "timeout": "500ms"}))["loader"]
+        daemon = self.daemon(self.bad_worker("hang-once-1"), clock=True)
+        client = self.client(daemon)
+        client.send(OPEN, 1, "/", self.spec(workers={"count": 1, "timeout": "1h"}))
+        wait_until(lambda: os.path.exists(self.path("hang-once-1.done")), "the worker to hang")
+        daemon.advance(3600)
+        loader = client.recv_number(OPENED)[2]
         self.once_each(client.epoch_indices(loader), 2000)
 
     def test_an_error_is_the_loader_s(self):
