@@ -235,6 +235,7 @@ static int spec_read_scaled(struct spec_reading *rd, const struct spec_key *key,
 
 typedef int reader(struct spec_reading *rd, const struct spec_key *key, const struct value *v);
 
+/* clang-format off */
 static reader *const spec_readers[] = {
     [KEY_NAME] = spec_read_name,
     [KEY_LABEL] = spec_read_label,
@@ -245,7 +246,6 @@ static reader *const spec_readers[] = {
     [KEY_SEED] = spec_read_seed,
     [KEY_DURATION] = spec_read_scaled,
     [KEY_BYTES] = spec_read_scaled,
-    [KEY_FILES] = spec_read_files,
     [KEY_PATH] = spec_read_path,
     [KEY_DTYPE] = spec_read_dtype,
     [KEY_SHAPE] = spec_read_shape,
@@ -274,6 +274,7 @@ static reader *const spec_readers[] = {
     [KEY_SHARES] = spec_read_shares,
     [KEY_SCHEDULE] = spec_read_schedule,
 };
+/* clang-format on */
 
 /* ---- the table against the value ------------------------------------------------------------ */
 
@@ -415,7 +416,8 @@ static int spec_read_key(struct spec_reading *rd, const struct spec_key *key,
 static int spec_refuse_key(struct spec_reading *rd, const char *section, const char *key)
 {
     const char *what = section[0] ? section : "a loader spec";
-    const char *word = spec_key_find(section, key) ? NULL : dl_spec_word(key);
+    const struct spec_key *known = spec_key_find(section, key), *now = spec_key_meant(section, key);
+    const char *word = known ? NULL : dl_spec_word(key);
     bool dataset = strcmp(section, "dataset") == 0;
     uint32_t kind = spec_section_kind(rd->spec, section);
     char place[DL_ERROR_PATH_MAX], places[SPEC_PLACES_MAX];
@@ -430,11 +432,12 @@ static int spec_refuse_key(struct spec_reading *rd, const char *section, const c
     if (spec_key_is_later(section, key))
         return dl_error_set(rd->err, EINVAL, place, "not supported by this version; %s takes %s",
                             what, list.text);
-    if (spec_key_find(section, key))
+    bool former = now && spec_applies(rd, now);
+    if (known && !former)
         return dl_error_set(rd->err, EINVAL, place, "not a key of %s%s of kind %s; it takes %s",
                             spec_article(section), section, spec_kind_name(rd, section), list.text);
     spec_list_places(section, key, places, sizeof places);
-    const char *meant = *places ? places : list.best;
+    const char *meant = former ? now->key : *places ? places : list.best;
     if (dataset && kind == 0) /* the keys of all kinds fit into no message */
         return dl_error_set(rd->err, EINVAL, place,
                             "unknown key%s%s%s which keys a dataset takes depends on its kind",

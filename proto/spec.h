@@ -392,6 +392,14 @@ int _nodiscard_ spec_to_value(const struct dl_spec *spec, struct value *ret);
 /* The same of a dataset alone: what stands under `dataset`. -ENOMEM. */
 int _nodiscard_ spec_dataset_to_value(const struct spec_dataset *dataset, struct value *ret);
 
+/*
+ * The names that keys of datasets had in the last release, in a spec or a dataset as a value of any
+ * shape: to them, for what is known by a fingerprint; from them, of a spec that a program of the
+ * last release wrote. -ENOMEM.
+ */
+int _nodiscard_ spec_to_former(struct value *v);
+int _nodiscard_ spec_from_former(struct value *v);
+
 /* XXH3-64 of the packed canonical form without `name`, `seed`, `workers` and `memory`: what
  * decides which samples come in which order. */
 int _nodiscard_ spec_fingerprint(const struct dl_spec *spec, uint64_t *ret);

@@ -87,7 +87,7 @@ static bool spec_canon_present(const struct dl_spec *spec, const struct spec_key
         return false;
     if (spec->dataset.kind == DATASET_PYTHON && spec_key_in(key, "dataset") &&
         ((key->type == KEY_CALLABLE && !spec->dataset.object) ||
-         (key->type == KEY_PATH && !spec_canon_path_of(spec, key)) ||
+         ((key->type == KEY_PATH || key->type == KEY_PATHS) && !spec_canon_path_of(spec, key)) ||
          (key->type == KEY_UINT && !spec->dataset.host)))
         return false;
     if (strcmp(key->key, "second") == 0 && !spec->dataset.second)
@@ -209,7 +209,9 @@ int spec_fingerprint(const struct dl_spec *spec, uint64_t *ret)
         if (r < 0)
             return r;
     }
-    int r = value_pack(&root, &packed);
+    int r = spec_to_former(&root);
+    if (r == 0)
+        r = value_pack(&root, &packed);
     if (r < 0)
         return r;
     *ret = XXH3_64bits(packed.data, packed.len);

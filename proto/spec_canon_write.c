@@ -6,19 +6,6 @@
 
 #include <assert.h>
 
-static int spec_canon_write_files(const struct dl_spec *spec, const struct spec_key *key,
-                                  struct value *v)
-{
-    const struct spec_dataset *dataset = &spec->dataset;
-
-    if (!dataset->files[0].field)
-        return value_make_string(v, dataset->files[0].path);
-    int r = 0;
-    for (uint32_t i = 0; r == 0 && i < dataset->n_files; i++)
-        r = value_set_string(v, dataset->files[i].field, dataset->files[i].path);
-    return r;
-}
-
 static int spec_canon_write_uints(const uint64_t *numbers, uint32_t n, struct value *v)
 {
     v->type = VALUE_ARRAY; /* also when there are none */
@@ -53,23 +40,6 @@ static int spec_canon_write_strings(char *const *texts, uint32_t n, struct value
         int r = value_push(v, &item);
         if (r == 0)
             r = value_make_string(item, texts[i]);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
-static int spec_canon_write_paths(const struct dl_spec *spec, const struct spec_key *key,
-                                  struct value *v)
-{
-    const struct spec_dataset *dataset = &spec->dataset;
-
-    v->type = VALUE_ARRAY;
-    for (uint32_t i = 0; i < dataset->n_files; i++) {
-        struct value *item;
-        int r = value_push(v, &item);
-        if (r == 0)
-            r = value_make_string(item, dataset->files[i].path);
         if (r < 0)
             return r;
     }
@@ -174,7 +144,7 @@ const char *spec_canon_path_of(const struct dl_spec *spec, const struct spec_key
         return spec->collate.path;
     if (strcmp(key->key, "model") == 0)
         return spec->dataset.model;
-    if (spec->dataset.kind == DATASET_PYTHON && strcmp(key->key, "root") == 0)
+    if (spec->dataset.kind == DATASET_PYTHON && key->type == KEY_PATHS)
         return spec->dataset.pictures_root;
     return spec->dataset.n_files > 0 ? spec->dataset.files[0].path : NULL;
 }
@@ -243,6 +213,25 @@ static int spec_canon_write_path(const struct dl_spec *spec, const struct spec_k
                                  struct value *v)
 {
     return value_make_string(v, spec_canon_path_of(spec, key));
+}
+
+static int spec_canon_write_paths(const struct dl_spec *spec, const struct spec_key *key,
+                                  struct value *v)
+{
+    const struct spec_dataset *dataset = &spec->dataset;
+    enum spec_paths paths = spec_paths_of(dataset->kind);
+    int r = 0;
+
+    if (paths == PATHS_ONE || (paths == PATHS_BY_FIELD && !dataset->files[0].field))
+        return spec_canon_write_path(spec, key, v);
+    for (uint32_t i = 0; r == 0 && i < dataset->n_files; i++) {
+        struct value *item;
+        r = paths == PATHS_MANY ? value_push(v, &item)
+                                : value_set(v, dataset->files[i].field, &item);
+        if (r == 0)
+            r = value_make_string(item, dataset->files[i].path);
+    }
+    return r;
 }
 
 static int spec_canon_write_callable(const struct dl_spec *spec, const struct spec_key *key,
@@ -354,6 +343,7 @@ static int spec_canon_write_uint_or_null(const struct dl_spec *spec, const struc
 
 typedef int writer(const struct dl_spec *spec, const struct spec_key *key, struct value *v);
 
+/* clang-format off */
 static writer *const spec_canon_writers[] = {
     [KEY_NAME] = spec_canon_write_name,
     [KEY_LABEL] = spec_canon_write_label,
@@ -364,7 +354,6 @@ static writer *const spec_canon_writers[] = {
     [KEY_SEED] = spec_canon_write_uint,
     [KEY_DURATION] = spec_canon_write_duration,
     [KEY_BYTES] = spec_canon_write_uint,
-    [KEY_FILES] = spec_canon_write_files,
     [KEY_PATH] = spec_canon_write_path,
     [KEY_DTYPE] = spec_canon_write_dtype,
     [KEY_SHAPE] = spec_canon_write_shape,
@@ -393,6 +382,7 @@ static writer *const spec_canon_writers[] = {
     [KEY_SHARES] = spec_canon_write_shares,
     [KEY_SCHEDULE] = spec_canon_write_schedule,
 };
+/* clang-format on */
 
 int spec_canon_write(const struct dl_spec *spec, const struct spec_key *key, struct value *v)
 {

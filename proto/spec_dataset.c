@@ -1,5 +1,5 @@
 /*
- * The dataset's own keys: files, path, paths, dtype, shape. Paths are joined and normalised as text
+ * The dataset's own keys: path, paths, dtype, shape. Paths are joined and normalised as text
  * alone: the spec is read where the files need not be.
  */
 #include "proto/common/utf8.h"
@@ -135,33 +135,80 @@ int spec_read_path(struct spec_reading *rd, const struct spec_key *key, const st
         return spec_resolve_path(rd, place, v, &rd->spec->collate.path);
     if (strcmp(key->key, "model") == 0) /* beside the files */
         return spec_resolve_path(rd, place, v, &rd->spec->dataset.model);
-    if (rd->spec->dataset.kind == DATASET_PYTHON && strcmp(key->key, "root") == 0)
+    if (key->type == KEY_PATHS && rd->spec->dataset.kind == DATASET_PYTHON)
         return spec_resolve_path(rd, place, v, &rd->spec->dataset.pictures_root);
     int r = spec_dataset_alloc_files(rd, 1);
     return r < 0 ? r : spec_dataset_add_file(rd, place, NULL, v);
 }
 
+/* A list, or a map of fields. */
+static int spec_dataset_read_several(struct spec_reading *rd, const struct spec_key *key,
+                                     const struct value *v)
+{
+    struct spec_dataset *dataset = &rd->spec->dataset;
+    char paths[DL_ERROR_PATH_MAX], place[DL_ERROR_PATH_MAX];
+
+    spec_place(rd, key, paths);
+    int r = spec_dataset_alloc_files(rd, v->count);
+    for (uint32_t i = 0; r == 0 && i < v->count; i++) {
+        const struct value *item = &v->items[i];
+        struct value name = {.type = VALUE_STRING, .string = item->key};
+        if (item->key && !spec_good_field(item->key, strlen(item->key)))
+            return spec_dataset_refuse_field(rd, key, &name);
+        if (item->key)
+            spec_place_below(paths, item->key, place);
+        else
+            spec_place_item(paths, i, place);
+        r = spec_dataset_add_file(rd, place, item->key, item);
+    }
+    if (r == 0 && v->type == VALUE_MAP)
+        qsort(dataset->files, dataset->n_files, sizeof *dataset->files,
+              spec_dataset_compare_fields);
+    return r;
+}
+
+static int spec_dataset_refuse_number(const struct spec_reading *rd, const struct spec_key *key,
+                                      uint32_t count, uint64_t most)
+{
+    char place[DL_ERROR_PATH_MAX];
+
+    spec_place(rd, key, place);
+    if (most > 1)
+        return dl_error_set(rd->err, EINVAL, place,
+                            "%" PRIu32 " paths are above the maximum of %" PRIu64 "%s", count, most,
+                            most == key->max ? "; write patterns with *" : "");
+    return dl_error_set(
+        rd->err, EINVAL, place,
+        "%" PRIu32 " paths, but a dataset of kind %s has one; %sgive each its own dataset, and "
+        "join them with kind: concat",
+        count, dataset_kind_name(rd->spec->dataset.kind),
+        spec_paths_of(rd->spec->dataset.kind) == PATHS_BY_FIELD
+            ? "write {field: path, ...} for the fields of a sample, or "
+            : "");
+}
+
 int spec_read_paths(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
 {
-    char paths[DL_ERROR_PATH_MAX], place[DL_ERROR_PATH_MAX];
+    static const char *const words[] = {
+        [PATHS_ONE] = "is not the path of a file",
+        [PATHS_BY_FIELD] = "is neither a mapping of fields to files nor one path",
+        [PATHS_MANY] = "is neither a path nor a list of paths",
+    };
+    enum spec_paths paths = spec_paths_of(rd->spec->dataset.kind);
+    bool by_field = v->type == VALUE_MAP && paths == PATHS_BY_FIELD;
+    uint64_t most = by_field ? DL_MAX_DATASET_FILES : paths == PATHS_MANY ? key->max : 1;
 
     if (v->type == VALUE_STRING)
         return spec_read_path(rd, key, v);
-    if (v->type != VALUE_ARRAY || v->count < key->min)
-        return spec_refuse(rd, key, v, "is neither a path nor a list of paths%s%s",
-                           v->type == VALUE_ARRAY ? ": it is empty" : "", spec_quote_hint(v));
-    spec_place(rd, key, paths);
-    if (v->count > key->max)
-        return dl_error_set(rd->err, EINVAL, paths,
-                            "%" PRIu32 " paths are above the maximum of %" PRIu64
-                            "; write patterns with *",
-                            v->count, key->max);
-    int r = spec_dataset_alloc_files(rd, v->count);
-    for (uint32_t i = 0; r == 0 && i < v->count; i++) {
-        spec_place_item(paths, i, place);
-        r = spec_dataset_add_file(rd, place, NULL, &v->items[i]);
-    }
-    return r;
+    if ((v->type != VALUE_ARRAY && !by_field) || v->count == 0)
+        return spec_refuse(rd, key, v, "%s%s%s", words[paths],
+                           v->type == VALUE_ARRAY || by_field ? ": it is empty" : "",
+                           spec_quote_hint(v));
+    if (v->count > most)
+        return spec_dataset_refuse_number(rd, key, v->count, most);
+    if (paths == PATHS_ONE)
+        return spec_read_path(rd, key, &v->items[0]);
+    return spec_dataset_read_several(rd, key, v);
 }
 
 int spec_read_field_name(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
@@ -198,36 +245,6 @@ int spec_read_token(struct spec_reading *rd, const struct spec_key *key, const s
                        "is not the number of a token, from 0 to %" PRIu64
                        "; only a tokenizer.json has their texts",
                        key->max);
-}
-
-int spec_read_files(struct spec_reading *rd, const struct spec_key *key, const struct value *v)
-{
-    char files[DL_ERROR_PATH_MAX], place[DL_ERROR_PATH_MAX];
-
-    if (v->type == VALUE_STRING)
-        return spec_read_path(rd, key, v);
-    spec_place(rd, key, files);
-    if (v->type != VALUE_MAP || v->count == 0)
-        return spec_refuse(rd, key, v, "is neither a mapping of fields to files nor one path%s",
-                           v->type == VALUE_MAP ? ": it is empty" : "");
-    if (v->count > key->max)
-        return dl_error_set(rd->err, EINVAL, files,
-                            "%" PRIu32 " files are above the maximum of %" PRIu64, v->count,
-                            key->max);
-    int r = spec_dataset_alloc_files(rd, v->count);
-    for (uint32_t i = 0; r == 0 && i < v->count; i++) {
-        const struct value *item = &v->items[i];
-        struct value name = {.type = VALUE_STRING, .string = item->key};
-        if (!spec_good_field(item->key, strlen(item->key)))
-            return spec_dataset_refuse_field(rd, key, &name);
-        spec_place_below(files, item->key, place);
-        r = spec_dataset_add_file(rd, place, item->key, item);
-    }
-    if (r < 0)
-        return r;
-    struct spec_dataset *dataset = &rd->spec->dataset;
-    qsort(dataset->files, dataset->n_files, sizeof *dataset->files, spec_dataset_compare_fields);
-    return 0;
 }
 
 bool spec_token_dtype(uint32_t dtype)

@@ -207,7 +207,7 @@ int spec_read_datasets(struct spec_reading *rd, const struct spec_key *key, cons
 {
     char place[DL_ERROR_PATH_MAX];
 
-    int r = spec_check_list(rd, key, v, "datasets", "[{kind: npy, files: a.npy}, ...]");
+    int r = spec_check_list(rd, key, v, "datasets", "[{kind: npy, paths: a.npy}, ...]");
     if (r == 0)
         r = spec_nested_alloc_datasets(rd, v->count);
     for (uint32_t i = 0; r == 0 && i < v->count; i++) {
@@ -306,12 +306,12 @@ static int spec_nested_check_pictures(const struct spec_reading *rd)
     const struct spec_dataset *dataset = &rd->spec->dataset;
     char place[DL_ERROR_PATH_MAX];
 
-    spec_place(rd, spec_key_find("dataset", dataset->pictures_root ? "root" : "cache"), place);
+    spec_place(rd, spec_key_find("dataset", dataset->pictures_root ? "paths" : "cache"), place);
     if (!dataset->pictures_root == !dataset->cache && (!dataset->pictures_root || dataset->host))
         return 0;
     if (dataset->cache && !dataset->pictures_root)
         return dl_error_set(rd->err, EINVAL, place,
-                            "is given without root, the directory whose pictures are kept");
+                            "is given without paths, the directory whose pictures are kept");
     return dl_error_set(rd->err, EINVAL, place, "%s",
                         dataset->cache ? "is for a client's own host, whose pictures cache keeps; "
                                          "leave out both"

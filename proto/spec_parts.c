@@ -10,9 +10,12 @@
 
 /* The keys that say where something is. What a path leads to is in the dataset's own fingerprint.
  */
-static bool spec_parts_is_place(const struct spec_key *key)
+static bool spec_parts_is_place(const struct spec_key *key, const struct value *v)
 {
-    return key->type == KEY_PATH || key->type == KEY_PATHS || strcmp(key->key, "host") == 0;
+    bool path = v->type == VALUE_STRING && v->string[0] == '/';
+
+    return key->type == KEY_PATH || key->type == KEY_PATHS || (key->type == KEY_INDEX && path) ||
+           strcmp(key->key, "host") == 0;
 }
 
 /* How many ranks read the same batches changes none of them: a state goes on with another number.
@@ -22,18 +25,13 @@ static void spec_parts_forget_replicas(struct value *map)
     value_unset(map, "replicas");
 }
 
-/* Files by field keep the fields. */
-static void spec_parts_forget_files(struct value *v)
+/* Paths by field keep the fields. */
+static void spec_parts_forget_place(struct value *v)
 {
-    for (uint32_t i = 0; i < v->count; i++)
+    for (uint32_t i = 0; v->type == VALUE_MAP && i < v->count; i++)
         value_move(&(struct value){0}, &v->items[i]);
-    if (v->type == VALUE_STRING)
+    if (v->type != VALUE_MAP)
         value_move(&(struct value){0}, v);
-}
-
-static bool spec_parts_is_path(const struct value *v)
-{
-    return v->type == VALUE_STRING && v->string[0] == '/';
 }
 
 /* Pictures and row groups that are kept are what they are without: a state goes on with other
@@ -48,7 +46,7 @@ static void spec_parts_forget_cache(struct value *dataset)
     if (hosted || strcmp(kind->string, "imagefolder") == 0)
         value_unset(dataset, "cache");
     if (hosted)
-        value_unset(dataset, "root");
+        value_unset(dataset, "paths");
     value_unset(dataset, "shared");
 }
 
@@ -60,11 +58,8 @@ static void spec_parts_forget_places(const char *section, struct value *map)
         struct value *v = &map->items[i];
         const struct spec_key *key = spec_key_find(section, v->key);
 
-        if (key && spec_parts_is_place(key))
-            value_move(&(struct value){0}, v);
-        else if (key &&
-                 (key->type == KEY_FILES || (key->type == KEY_INDEX && spec_parts_is_path(v))))
-            spec_parts_forget_files(v);
+        if (key && spec_parts_is_place(key, v))
+            spec_parts_forget_place(v);
         else if (key && key->type == KEY_DATASET)
             spec_parts_forget_places(section, v);
         else if (key && key->type == KEY_DATASETS)
@@ -87,7 +82,9 @@ static int spec_parts_print(struct value *root, const char *section, uint64_t *r
             continue;
         spec_parts_forget_places(section, map);
         spec_parts_forget_replicas(map);
-        r = value_pack(map, &packed);
+        r = spec_to_former(map);
+        if (r == 0)
+            r = value_pack(map, &packed);
     }
     if (r == 0)
         *ret = XXH3_64bits(packed.data, packed.len);

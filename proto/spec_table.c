@@ -11,6 +11,12 @@
 #define SAMPLER(name)  (1U << SAMPLER_##name)
 #define COLLATE(name)  (1U << COLLATE_##name)
 #define STRATEGY(name) (1U << STRATEGY_##name)
+#define ONE_PATH                                                                                   \
+    (KIND(RECORDS) | KIND(TOKENS) | KIND(MEGATRON) | KIND(LMDB) | KIND(HDF5) | KIND(IMAGEFOLDER) | \
+     KIND(AUDIOFOLDER) | KIND(MDS) | KIND(LITDATA) | KIND(PYTHON))
+#define PATH_BY_FIELD (KIND(IDX) | KIND(NPY))
+#define SEVERAL_PATHS \
+    (KIND(TEXT) | KIND(TFRECORD) | KIND(PARQUET) | KIND(ARROW) | KIND(CSV) | KIND(TAR))
 #define RECORDS                                                                          \
     (KIND(TAR) | KIND(MDS) | KIND(TFRECORD) | KIND(PARQUET) | KIND(ARROW) | KIND(LMDB) | \
      KIND(LITDATA))
@@ -121,6 +127,15 @@ static const struct pair spec_later[] = {
 
 static const struct pair spec_words[] = {
 #define WORD(theirs, ours) {theirs, ours},
+#include "proto/spec.def"
+};
+
+static const struct {
+    const char *key;
+    const char *former;
+    uint32_t kinds;
+} spec_formers[] = {
+#define FORMER(key, former, kinds) {key, former, kinds},
 #include "proto/spec.def"
 };
 
@@ -247,6 +262,29 @@ const char *dl_spec_word(const char *theirs)
         if (strcmp(spec_words[i].first, theirs) == 0)
             return spec_words[i].second;
     return NULL;
+}
+
+const char *spec_former_name(uint32_t kind, const char *key)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(spec_formers); i++)
+        if (strcmp(spec_formers[i].key, key) == 0 && spec_formers[i].kinds & 1U << kind)
+            return spec_formers[i].former;
+    return NULL;
+}
+
+const struct spec_key *spec_key_meant(const char *section, const char *former)
+{
+    for (size_t i = 0; strcmp(section, "dataset") == 0 && i < ARRAY_SIZE(spec_formers); i++)
+        if (strcmp(spec_formers[i].former, former) == 0)
+            return spec_key_find(section, spec_formers[i].key);
+    return NULL;
+}
+
+enum spec_paths spec_paths_of(enum dataset_kind kind)
+{
+    uint32_t bit = 1U << kind;
+
+    return bit & SEVERAL_PATHS ? PATHS_MANY : bit & PATH_BY_FIELD ? PATHS_BY_FIELD : PATHS_ONE;
 }
 
 static bool spec_table_choice_of(const struct choice *choice, const struct spec_key *key)

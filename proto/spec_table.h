@@ -20,7 +20,6 @@ enum key_type {
     KEY_SEED,
     KEY_DURATION,
     KEY_BYTES,
-    KEY_FILES,
     KEY_PATH,
     KEY_DTYPE,
     KEY_SHAPE,
@@ -94,6 +93,16 @@ int spec_choice_number(const struct spec_key *key, const char *name);
 /* "?" for a number that is none of the key's. */
 const char *spec_choice_name(const struct spec_key *key, uint32_t number);
 
+/* What the last release called a dataset's key; NULL: the same. And which key has a name that was
+ * one; NULL: none. */
+const char *spec_former_name(uint32_t kind, const char *key);
+const struct spec_key *spec_key_meant(const char *section, const char *former);
+
+/* How many paths a dataset of the kind has: one; one, or one for each field of a sample; or any
+ * number. */
+enum spec_paths { PATHS_ONE, PATHS_BY_FIELD, PATHS_MANY };
+enum spec_paths spec_paths_of(enum dataset_kind kind);
+
 /* What may stand in a section for its kind (0: not known yet); what a choice may be. */
 void spec_list_keys(const char *section, uint32_t kind, struct word_list *list);
 /* Where else in a spec this key stands, as paths joined by " or "; "" if nowhere. */
@@ -151,8 +160,6 @@ void spec_place_item(const char *above, uint32_t i, char ret[static DL_ERROR_PAT
 void spec_place(const struct spec_reading *rd, const struct spec_key *key,
                 char ret[static DL_ERROR_PATH_MAX]);
 
-int _nodiscard_ spec_read_files(struct spec_reading *rd, const struct spec_key *key,
-                                const struct value *v);
 int _nodiscard_ spec_read_token(struct spec_reading *rd, const struct spec_key *key,
                                 const struct value *v);
 int _nodiscard_ spec_read_path(struct spec_reading *rd, const struct spec_key *key,

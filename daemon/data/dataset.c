@@ -134,14 +134,14 @@ static int dataset_describe(const struct spec_dataset *spec, const struct array_
 static int dataset_check_files(const struct spec_dataset *spec, struct dl_error *err)
 {
     if (spec->n_files == 0 || spec->n_files > DL_MAX_DATASET_FILES)
-        return dl_error_set(err, EINVAL, "dataset.files", "%u files; 1 to %llu can be read",
+        return dl_error_set(err, EINVAL, "dataset.paths", "%u files; 1 to %llu can be read",
                             spec->n_files, (unsigned long long)DL_MAX_DATASET_FILES);
     for (uint32_t i = 0; i < spec->n_files; i++) {
         if (!spec->files[i].path)
-            return dl_error_set(err, EINVAL, "dataset.files", "file %u has no path", i);
+            return dl_error_set(err, EINVAL, "dataset.paths", "file %u has no path", i);
         if (!spec->files[i].field != !spec->files[0].field ||
             (!spec->files[i].field && spec->n_files > 1))
-            return dl_error_set(err, EINVAL, "dataset.files",
+            return dl_error_set(err, EINVAL, "dataset.paths",
                                 "each of several files needs a "
                                 "field");
     }

@@ -50,7 +50,7 @@ static int globs_append(struct file_list *list, char *path, const char *pattern,
 int file_list_add(struct file_list *list, const char *path, struct dl_error *err)
 {
     if (!path)
-        return dl_error_set(err, EINVAL, "dataset.files", "one has no path");
+        return dl_error_set(err, EINVAL, "dataset.paths", "one has no path");
     return globs_append(list, strdup(path), path, err);
 }
 
@@ -298,7 +298,7 @@ int file_list_make(const struct spec_dataset *spec, const struct data_env *env,
     for (uint32_t i = 0; i < spec->n_files && r == 0; i++) {
         const char *path = spec->files[i].path;
         if (!path)
-            return dl_error_set(err, EINVAL, "dataset.files", "file %u has no path", i);
+            return dl_error_set(err, EINVAL, "dataset.paths", "file %u has no path", i);
         r = globs_expand_ranges(&patterns, path, path, err);
     }
     for (uint32_t i = 0; i < patterns.n && r == 0; i++) {

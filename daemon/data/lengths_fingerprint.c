@@ -80,6 +80,8 @@ static void lengths_fingerprint_add_description(struct file_hasher *hasher,
 
     hasher->r = spec_dataset_to_value(spec, &value);
     if (hasher->r == 0)
+        hasher->r = spec_to_former(&value);
+    if (hasher->r == 0)
         hasher->r = value_pack(&value, &packed);
     file_hasher_add(hasher, packed.data, packed.len);
     file_hasher_add_number(hasher, leaf != NULL);

@@ -301,11 +301,20 @@ static void worker_tell_looked(struct worker *w, const struct dl_spec *spec)
                               &(struct dl_message){.number = DL_MSG_W_LOOKED, .w_looked = looked});
 }
 
+static int worker_read_spec(struct dl_span packed, struct dl_spec *ret, struct dl_error *err)
+{
+    _cleanup_(value_deinit)
+    struct value value = {0};
+    int r = value_unpack(packed.data, packed.len, &value, err);
+
+    if (r == 0)
+        r = spec_from_former(&value);
+    return r < 0 ? r : spec_from_value(&value, NULL, ret, err);
+}
+
 static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg,
                                struct dl_error *err)
 {
-    _cleanup_(value_deinit)
-    struct value spec_value = {0};
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
     struct inputs *in = &w->inputs;
@@ -315,11 +324,10 @@ static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg
     in->env.workers = (uint32_t)msg->workers;
     in->env.guard = &w->guard;
     in->env.foreign = msg->foreign;
-    if ((r = value_unpack(msg->spec.data, msg->spec.len, &spec_value, err)) < 0 ||
-        (r = value_unpack(msg->roots.data, msg->roots.len, &in->roots, err)) < 0 ||
+    if ((r = value_unpack(msg->roots.data, msg->roots.len, &in->roots, err)) < 0 ||
         (r = value_unpack(msg->seen_as.data, msg->seen_as.len, &in->seen_as, err)) < 0 ||
         (r = value_unpack(msg->plugins.data, msg->plugins.len, &in->plugins, err)) < 0 ||
-        (r = spec_from_value(&spec_value, NULL, &spec, err)) < 0 ||
+        (r = worker_read_spec(msg->spec, &spec, err)) < 0 ||
         (r = worker_read_reader(in, msg->reader)) < 0 || (r = worker_read_roots(in)) < 0 ||
         (r = worker_list_strings(&in->plugins, &in->env.plugins, &in->env.n_plugins)) < 0)
         return r;
@@ -479,18 +487,15 @@ static int worker_handle_index(struct worker *w, const struct dl_msg_w_index *ms
 
 static int worker_handle_look(struct worker *w, const struct dl_msg_w_look *msg)
 {
-    _cleanup_(value_deinit)
-    struct value value = {0};
     _cleanup_(spec_deinit)
     struct dl_spec spec = {0};
-    int r;
 
     if (!w->queues) {
         w->looks = true;
         return 0;
     }
-    if ((r = value_unpack(msg->spec.data, msg->spec.len, &value, NULL)) < 0 ||
-        (r = spec_from_value(&value, NULL, &spec, NULL)) < 0)
+    int r = worker_read_spec(msg->spec, &spec, NULL);
+    if (r < 0)
         return r;
     worker_tell_looked(w, &spec);
     return 0;

@@ -40,7 +40,7 @@ def make(folder):
 
 def blend(folder):
     return {"kind": "mix", "weights": list(range(1, SETS + 1)), "datasets": [
-        {"kind": "megatron", "path": f"{folder}/{i}", "view": "samples", "sequence_length": SEQUENCE}
+        {"kind": "megatron", "paths": f"{folder}/{i}", "view": "samples", "sequence_length": SEQUENCE}
         for i in range(SETS)]}
 
 

@@ -37,7 +37,7 @@ def decoded_bytes(folder):
 
 
 def spec(folder, name, cache):
-    dataset = {"kind": "imagefolder", "root": str(folder), "layout": "chw",
+    dataset = {"kind": "imagefolder", "paths": str(folder), "layout": "chw",
                "transforms": [{"kind": "RandomResizedCrop", "size": 224}, "RandomHorizontalFlip"]}
     if cache:
         dataset["cache"] = cache

@@ -189,12 +189,12 @@ def roofline_command(slots):
 
 
 def spec_of(s, workers):
-    dataset = {'kind': 'npy', 'files': s.data}
+    dataset = {'kind': 'npy', 'paths': s.data}
     if s.row.images:
-        dataset = {'kind': 'imagefolder', 'root': os.path.abspath(s.data),
+        dataset = {'kind': 'imagefolder', 'paths': os.path.abspath(s.data),
                    'size': list(s.row.shape[:2]), 'transform': 'random_crop', 'flip': 0.5}
     elif s.row.kind == 'tokens':
-        dataset = {'kind': 'tokens', 'path': s.data, 'sequence_length': s.row.shape[0]}
+        dataset = {'kind': 'tokens', 'paths': s.data, 'sequence_length': s.row.shape[0]}
     return {'name': f'bench-{s.row.name}-w{workers}',
             'dataset': dataset,
             'sampler': {'kind': 'random', 'order': 'torch'},

@@ -339,17 +339,17 @@ def spec(dataset, batch, **keys):
 
 
 def tar_spec(folder, **keys):
-    return spec({"kind": "tar", "shards": f"{folder}/t-{{0..7}}.tar", "index": "auto", "size": 224,
+    return spec({"kind": "tar", "paths": f"{folder}/t-{{0..7}}.tar", "index": "auto", "size": 224,
                  "transform": "random_crop", "fields": ["jpg", "cls"]}, 32, **keys)
 
 
 # How its data are made, and our specs by what they measure.
 ROWS = {
     "megatron": (make_megatron, lambda folder: {"ours": spec(
-        {"kind": "megatron", "path": f"{folder}/corpus", "view": "samples", "sequence_length": 1024}, 32)}),
-    "mds": (make_mds, lambda folder: {"ours": spec({"kind": "mds", "root": f"{folder}/mds"}, 256)}),
+        {"kind": "megatron", "paths": f"{folder}/corpus", "view": "samples", "sequence_length": 1024}, 32)}),
+    "mds": (make_mds, lambda folder: {"ours": spec({"kind": "mds", "paths": f"{folder}/mds"}, 256)}),
     "litdata": (make_litdata, lambda folder: {
-        "ours": spec({"kind": "litdata", "root": f"{folder}/litdata"}, 256)}),
+        "ours": spec({"kind": "litdata", "paths": f"{folder}/litdata"}, 256)}),
     "arrow": (make_arrow, lambda folder: {"ours": spec({"kind": "arrow", "paths": f"{folder}/arrow"}, 64)}),
     "parquet": (make_parquet, lambda folder: {
         "ours": parquet_spec(folder, kind="random", order="native", block=50_000, window=8),
@@ -358,7 +358,7 @@ ROWS = {
         "ours": spec({"kind": "parquet", "paths": f"{folder}/text/*.parquet"}, 256)}),
     "csv": (make_csv, lambda folder: {"ours": spec({"kind": "csv", "paths": f"{folder}/table.csv"}, 1024)}),
     "lmdb": (make_lmdb, lambda folder: {"ours": spec(
-        {"kind": "lmdb", "path": f"{folder}/lmdb", "fields": ["value"]}, 256)}),
+        {"kind": "lmdb", "paths": f"{folder}/lmdb", "fields": ["value"]}, 256)}),
     "tar": (make_tar, lambda folder: {
         "ours": tar_spec(folder), "ours in order": tar_spec(folder, sampler={"kind": "sequential"})}),
 }

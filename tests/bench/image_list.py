@@ -97,7 +97,7 @@ import dloaderd
 def loader(workers):
     return dloaderd.Loader({"name": f"list-{workers}", "seed": 1, "workers": {"count": workers},
                            "batch": {"size": BATCH}, "sampler": {"kind": "random"}, "dataset": {
-                               "kind": "imagefolder", "root": os.path.abspath("pictures"),
+                               "kind": "imagefolder", "paths": os.path.abspath("pictures"),
                                "transforms": [{"kind": "Resize", "size": [8, 8]}]}})
 
 def listed():

@@ -51,7 +51,7 @@ class Ours:
         from dloaderd import Loader
 
         spec = {"dataset": {"kind": "mix", "weights": list(WEIGHTS),
-                            "datasets": [{"kind": "npy", "files": str(folder / f"{i}.npy")}
+                            "datasets": [{"kind": "npy", "paths": str(folder / f"{i}.npy")}
                                          for i in range(len(SIZES))]},
                 "sampler": {"kind": "random", "order": "native"}, "batch": {"size": BATCH},
                 "shard": {"even": False}, "workers": {"count": 0}, "seed": 1}

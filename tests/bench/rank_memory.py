@@ -24,7 +24,7 @@ WORKERS = 2
 
 
 def spec_of(args):
-    dataset = {'kind': 'npy', 'files': args.npy}
+    dataset = {'kind': 'npy', 'paths': args.npy}
     if args.strings:
         dataset = {'kind': 'python', 'object': 'python_datasets:Strings',
                    'args': {'rows': args.strings}}

@@ -94,11 +94,11 @@ def make_data(row, tmp, build):
 
 def dataset_of(row, data):
     if row.images:
-        return {'kind': 'imagefolder', 'root': os.path.abspath(data), 'size': list(row.shape[:2]),
+        return {'kind': 'imagefolder', 'paths': os.path.abspath(data), 'size': list(row.shape[:2]),
                 'transform': 'random_crop', 'flip': 0.5}
     if row.text:
         return {'kind': 'text', 'paths': data, 'format': 'lines', 'tokenizer': 'bytes'}
-    return {'kind': 'npy', 'files': data}
+    return {'kind': 'npy', 'paths': data}
 
 
 def spec_of(row, data, name, batch, mode='strided'):

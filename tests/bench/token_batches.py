@@ -218,7 +218,7 @@ def planning_contenders():
 def planner_command(s):
     """An epoch of all samples, of which only the first batch is taken."""
     spec = {'name': f'bench-{s.row.name}-planner',
-            'dataset': {'kind': 'npy', 'files': s.data},
+            'dataset': {'kind': 'npy', 'paths': s.data},
             'sampler': {'kind': 'random', 'order': 'torch'},
             'batch': {'tokens': BUDGET}, 'collate': {'kind': 'pad'}, 'seed': SEED,
             'workers': {'count': 1, 'prefetch': s.row.prefetch}}

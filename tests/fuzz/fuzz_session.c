@@ -44,7 +44,7 @@ const struct game_spec game_specs[SPECS] = {
     {"{name: s5, dataset: {kind: range, length: 64}, batch: {size: 1}, seed: 1, "
      "workers: {count: 1, prefetch: 8}, shard: {mode: batch}, memory: {limit: 65536}}",
      64, false},
-    {"{name: s6, dataset: {kind: npy, files: /x}, batch: {tokens: 8, strategy: bucket}, seed: 1, "
+    {"{name: s6, dataset: {kind: npy, paths: /x}, batch: {tokens: 8, strategy: bucket}, seed: 1, "
      "workers: {count: 2, retries: 1}, collate: {kind: pad}, memory: {limit: 131072}}",
      16, false},
     {"{name: s7, dataset: {kind: range, length: 45}, batch: {size: 4}, seed: 1, "
@@ -56,7 +56,7 @@ const struct game_spec game_specs[SPECS] = {
     {"{name: s9, dataset: {kind: range, length: 20, iterable: true}, batch: {size: 4}, seed: 1, "
      "workers: {count: 2, in_order: false}, shard: {mode: split}, memory: {limit: 131072}}",
      20, true},
-    {"{name: sa, dataset: {kind: npy, files: /x}, batch: {tokens: 8}, seed: 1, "
+    {"{name: sa, dataset: {kind: npy, paths: /x}, batch: {tokens: 8}, seed: 1, "
      "workers: {count: 2}, shard: {mode: batch, even: false}, collate: {kind: pack, length: 8}, "
      "memory: {limit: 131072}}",
      16, false},
@@ -67,8 +67,8 @@ const struct game_spec game_specs[SPECS] = {
      "range, length: 20}]}, sampler: {kind: random, order: native}, batch: {size: 4}, seed: 1, "
      "workers: {count: 2, prefetch: 1}, memory: {limit: 131072}}",
      20, false},
-    {"{name: sd, dataset: {kind: concat, datasets: [{kind: imagefolder, root: /x, transform: "
-     "resize, size: [1, 1]}, {kind: imagefolder, root: /y, transform: resize, size: "
+    {"{name: sd, dataset: {kind: concat, datasets: [{kind: imagefolder, paths: /x, transform: "
+     "resize, size: [1, 1]}, {kind: imagefolder, paths: /y, transform: resize, size: "
      "[1, 1]}]}, batch: {size: 4}, seed: 1, workers: {count: 3}, memory: {limit: 131072}}",
      30, false},
 };

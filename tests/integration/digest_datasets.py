@@ -69,7 +69,7 @@ def write(case, name, data):
 
 def records(case, name, dtype, width, shape, offset=0):
     size = offset + ROWS * width * math.prod(shape)
-    return {"path": write(case, name, noise(name, size)), "dtype": dtype, "shape": list(shape),
+    return {"paths": write(case, name, noise(name, size)), "dtype": dtype, "shape": list(shape),
             "offset": offset}
 
 
@@ -78,9 +78,9 @@ def tokens(case, name, width, dtype=None, stride=None, **keys):
     step = stride or 17
     data = noise(name, width * ((ROWS - 1) * step + 18))
     if dtype:
-        keys.update(path=write(case, name, data), dtype=dtype)
+        keys.update(paths=write(case, name, data), dtype=dtype)
     else:
-        keys.update(path=case.npy(name, (len(data) // width,), f"<u{width}", data))
+        keys.update(paths=case.npy(name, (len(data) // width,), f"<u{width}", data))
     if stride:
         keys["stride"] = stride
     return {"sequence_length": 17, **keys}
@@ -88,7 +88,7 @@ def tokens(case, name, width, dtype=None, stride=None, **keys):
 
 def pictures(case, prefix):
     """A dataset of ROWS samples with two fields."""
-    return {"kind": "npy", "files": {
+    return {"kind": "npy", "paths": {
         "image": npy(case, prefix + "-image.npy", "|u1", 9, 5),
         "label": npy(case, prefix + "-label.npy", "<i8")}}
 
@@ -148,7 +148,7 @@ def megatron_windows(case, name):
     """A file for ROWS samples and a part of one, of 17 tokens."""
     documents = media.megatron(case.path(name), 2 * ROWS)
     tokens = sum(len(document) for document in documents)
-    return {"path": case.path(name), "view": "samples", "sequence_length": (tokens - 1) // ROWS}
+    return {"paths": case.path(name), "view": "samples", "sequence_length": (tokens - 1) // ROWS}
 
 
 def mds(case, name):
@@ -164,7 +164,7 @@ def litdata(case, name):
 def litdata_blocks(case, name):
     """ROWS blocks in two chunks, which each have a few tokens more."""
     media.litdata_tokens(pathlib.Path(case.path(name)), [30 * 17 + 4, (ROWS - 30) * 17 + 9])
-    return {"root": case.path(name), "sequence_length": 17}
+    return {"paths": case.path(name), "sequence_length": 17}
 
 
 def csv(case, prefix):
@@ -347,16 +347,16 @@ def plugin_of_leaves(case):
 # under names of its own.
 DATASETS = [
     ("range", "range", lambda case: {"length": ROWS}),
-    ("idx_one_file", "idx", lambda case: {"files": idx(case, "images", "u1", 9, 7)}),
-    ("idx_gzipped", "idx", lambda case: {"files": idx(case, "zipped.gz", "u1", 9, 7)}),
-    ("idx_several_files", "idx", lambda case: {"files": {
+    ("idx_one_file", "idx", lambda case: {"paths": idx(case, "images", "u1", 9, 7)}),
+    ("idx_gzipped", "idx", lambda case: {"paths": idx(case, "zipped.gz", "u1", 9, 7)}),
+    ("idx_several_files", "idx", lambda case: {"paths": {
         "image": idx(case, "images.gz", "u1", 5, 4, 3), "label": idx(case, "labels", "u1"),
         **{dtype: idx(case, dtype, dtype, 3) for dtype in IDX_TYPES}}}),
-    ("idx_fashion_mnist", "idx", lambda case: {"files": fashion(
+    ("idx_fashion_mnist", "idx", lambda case: {"paths": fashion(
         ("image", "images-idx3-ubyte"), ("label", "labels-idx1-ubyte"))}),
-    ("npy_one_file", "npy", lambda case: {"files": npy(case, "rows.npy", "|u1", 33)}),
-    ("npy_of_numbers", "npy", lambda case: {"files": npy(case, "numbers.npy", "<f8")}),
-    ("npy_several_files", "npy", lambda case: {"files": {
+    ("npy_one_file", "npy", lambda case: {"paths": npy(case, "rows.npy", "|u1", 33)}),
+    ("npy_of_numbers", "npy", lambda case: {"paths": npy(case, "numbers.npy", "<f8")}),
+    ("npy_several_files", "npy", lambda case: {"paths": {
         descr[1:]: npy(case, descr[1:] + ".npy", descr, *shape) for descr, shape in [
             ("|b1", (5,)), ("|i1", ()), ("<u2", (3,)), ("<i4", (2, 2)), ("<u8", ()), ("<i8", (1,)),
             ("<f2", (7,)), ("<f4", (2, 3)), ("<f8", ()), ("<c8", (2,)), ("<c16", (1, 1, 2))]}}),
@@ -404,7 +404,7 @@ DATASETS = [
                 ranges(), {"kind": "range", "length": 7, "iterable": True, "divide": False}]}]}),
     ("mix_of_shards", "mix", lambda case: {
         "stop": "all", "weights": [1, 4], "datasets": [
-            {"kind": "tar", "shards": shards(case, f"mixed-{part}"), "decode": False, "divide": False,
+            {"kind": "tar", "paths": shards(case, f"mixed-{part}"), "decode": False, "divide": False,
              "shuffle": part} for part in (0, 10)]}),
     ("subset_backwards", "subset", lambda case: {
         "dataset": pictures(case, "some"), "indices": [ROWS - 1 - i for i in range(ROWS)]}),
@@ -432,21 +432,21 @@ DATASETS = [
         mlm_probability=0.3)),
     ("text_chat", "text", lambda case: tokenized(
         case, "chat", paths=[conversations(case, "chat.jsonl")], field="messages", chat="chatml")),
-    ("tar_of_bytes", "tar", lambda case: {"shards": shards(case, "bytes"), "decode": False}),
+    ("tar_of_bytes", "tar", lambda case: {"paths": shards(case, "bytes"), "decode": False}),
     ("tar_decoded_and_shuffled", "tar", lambda case: {
-        "shards": shards(case, "decoded"), "shuffle": 10, "size": 12, "transform": "random_crop",
+        "paths": shards(case, "decoded"), "shuffle": 10, "size": 12, "transform": "random_crop",
         "flip": 0.5}),
     ("tar_indexed", "tar", lambda case: {
-        "shards": shards(case, "indexed"), "index": "auto", "size": 12, "transform": "random_crop",
+        "paths": shards(case, "indexed"), "index": "auto", "size": 12, "transform": "random_crop",
         "fields": {"picture": "jpg;png", "label": "cls", "name": "__key__"}}),
-    ("tar_of_arrays", "tar", lambda case: {"shards": shards_of_arrays(case, "arrays"), "index": "auto"}),
-    ("megatron_documents", "megatron", lambda case: {"path": megatron(case, "documents")}),
+    ("tar_of_arrays", "tar", lambda case: {"paths": shards_of_arrays(case, "arrays"), "index": "auto"}),
+    ("megatron_documents", "megatron", lambda case: {"paths": megatron(case, "documents")}),
     ("megatron_samples", "megatron", lambda case: megatron_windows(case, "samples")),
-    ("mds_of_rows", "mds", lambda case: {"root": mds(case, "mds-rows"), "fields": ["id", "array"]}),
-    ("mds_of_columns", "mds", lambda case: {"root": mds(case, "columns"), "size": 12}),
+    ("mds_of_rows", "mds", lambda case: {"paths": mds(case, "mds-rows"), "fields": ["id", "array"]}),
+    ("mds_of_columns", "mds", lambda case: {"paths": mds(case, "columns"), "size": 12}),
     ("litdata_of_rows", "litdata", lambda case: {
-        "root": litdata(case, "lit-rows"), "fields": ["id", "half", "even"]}),
-    ("litdata_of_leaves", "litdata", lambda case: {"root": litdata(case, "leaves"), "fields": {
+        "paths": litdata(case, "lit-rows"), "fields": ["id", "half", "even"]}),
+    ("litdata_of_leaves", "litdata", lambda case: {"paths": litdata(case, "leaves"), "fields": {
         "id": "id", "text": "text", "ids": "ids", "matrix": "matrix", "picture": "picture"}, "size": 12}),
     ("litdata_of_tokens", "litdata", lambda case: litdata_blocks(case, "blocks")),
     ("tfrecord_of_examples", "tfrecord", lambda case: {
@@ -468,7 +468,7 @@ DATASETS = [
     ("parquet_of_tokens", "parquet", lambda case: tokenized(
         case, "parquet-bpe", paths=[parquet(case, "texts_of_parquet")], fields=["text", "x"], bos="<s>")),
     ("tar_of_tokens", "tar", lambda case: {
-        "shards": shards(case, "texts"), "fields": {"name": "txt", "label": "cls"}, "field": "name",
+        "paths": shards(case, "texts"), "fields": {"name": "txt", "label": "cls"}, "field": "name",
         "tokenizer": "bytes", "eos": 256}),
     ("csv_of_rows", "csv", lambda case: {
         "paths": csv(case, "rows"), "fields": {"x": "price", "n": "count"}, "nulls": -1,
@@ -476,22 +476,22 @@ DATASETS = [
     ("csv_of_columns", "csv", lambda case: {
         "paths": csv(case, "columns"), "types": {"count": "string"}}),
     ("lmdb_of_records", "lmdb", lambda case: {
-        "path": lmdb(case, "lmdb-records"), "fields": {"name": "key", "text": "value"}, "prefix": "t"}),
+        "paths": lmdb(case, "lmdb-records"), "fields": {"name": "key", "text": "value"}, "prefix": "t"}),
     ("lmdb_of_images", "lmdb", lambda case: {
-        "path": lmdb(case, "lmdb-images"), "prefix": "p", "images": ["value"], "size": 9,
+        "paths": lmdb(case, "lmdb-images"), "prefix": "p", "images": ["value"], "size": 9,
         "transform": "random_crop"}),
     ("audiofolder_of_rows", "audiofolder", lambda case: {
-        "root": sounds(case, "cut-sounds"), "sample_rate": 12000, "frames": 500}),
+        "paths": sounds(case, "cut-sounds"), "sample_rate": 12000, "frames": 500}),
     ("audiofolder_of_whole_sounds", "audiofolder", lambda case: {
-        "root": sounds(case, "whole-sounds"), "channels": "keep", "dtype": "int16", "sample_rate": 8000}),
+        "paths": sounds(case, "whole-sounds"), "channels": "keep", "dtype": "int16", "sample_rate": 8000}),
     ("hdf5_of_root", "hdf5", lambda case: {
-        "path": write(case, "root.h5", HDF5.read_bytes()), "cache": 100}),
+        "paths": write(case, "root.h5", HDF5.read_bytes()), "cache": 100}),
     ("hdf5_of_groups", "hdf5", lambda case: {
-        "path": write(case, "groups.h5", HDF5.read_bytes()), "fields": {"picture": "image", "y": "g/x"}}),
+        "paths": write(case, "groups.h5", HDF5.read_bytes()), "fields": {"picture": "image", "y": "g/x"}}),
     ("hdf5_by_libhdf5", "hdf5", lambda case: {
-        "path": foreign(case), "fields": {"x": "g/table/at", "y": "chunked", "z": "big"}}),
+        "paths": foreign(case), "fields": {"x": "g/table/at", "y": "chunked", "z": "big"}}),
     ("tar_of_sounds", "tar", lambda case: {
-        "shards": sound_shard(case, "sounds.tar"), "index": "auto", "audio": ["flac", "wav"],
+        "paths": sound_shard(case, "sounds.tar"), "index": "auto", "audio": ["flac", "wav"],
         "fields": {"speech": "flac;wav", "label": "cls"}, "sample_rate": 8000, "frames": 300}),
     ("arrow_of_sounds", "arrow", lambda case: {
         "paths": sound_columns(case, "arrow-sounds", "arrow.arrow"), "audio": ["speech"], "dtype": "int16",
@@ -499,41 +499,41 @@ DATASETS = [
     ("parquet_of_sounds", "parquet", lambda case: {
         "paths": sound_columns(case, "parquet-sounds", "parquet.parquet"), "audio": ["speech"]}),
     ("imagefolder_random_crop", "imagefolder", lambda case: {
-        "root": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
+        "paths": folder(case, "crops"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_webp", "imagefolder", lambda case: {
-        "root": coded(case, "webps", "webp"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
+        "paths": coded(case, "webps", "webp"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_tiff", "imagefolder", lambda case: {
-        "root": coded(case, "tiffs", "tiff"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
+        "paths": coded(case, "tiffs", "tiff"), "size": [14, 12], "transform": "random_crop", "flip": 0.5}),
     ("imagefolder_center_chw", "imagefolder", lambda case: {
-        "root": folder(case, "centers"), "size": 12, "transform": "center_crop", "layout": "chw"}),
+        "paths": folder(case, "centers"), "size": 12, "transform": "center_crop", "layout": "chw"}),
     ("imagefolder_transforms", "imagefolder", lambda case: {
-        "root": folder(case, "transforms"), "transforms": [
+        "paths": folder(case, "transforms"), "transforms": [
             {"kind": "RandomResizedCrop", "size": [14, 12]}, "RandAugment",
             {"kind": "ColorJitter", "brightness": 0.4, "hue": 0.1}, "ToTensor",
             {"kind": "RandomErasing", "value": "random"}, {"kind": "Normalize", "mean": 0.5, "std": 0.2}]}),
     ("imagefolder_narrow", "imagefolder", lambda case: {
-        "root": folder(case, "narrow"), "transforms": [
+        "paths": folder(case, "narrow"), "transforms": [
             {"kind": "RandomCrop", "size": [14, 12], "pad_if_needed": True}, "ToImage",
             {"kind": "ToDtype", "dtype": "bfloat16", "scale": True}, {"kind": "RandomErasing", "p": 1},
             {"kind": "Normalize", "mean": 0.5, "std": 0.2}]}),
     ("imagefolder_stack", "imagefolder", lambda case: {
-        "root": folder(case, "stack"), "transforms": [
+        "paths": folder(case, "stack"), "transforms": [
             {"kind": "Resize", "size": [20, 22]}, "AugMix", {"kind": "TenCrop", "size": [14, 12]}, "ToTensor"]}),
     ("imagefolder_mixed", "imagefolder", lambda case: {
-        "root": folder(case, "mixed"), "transforms": [{"kind": "RandomResizedCrop", "size": [14, 12]}, "ToTensor"]}),
+        "paths": folder(case, "mixed"), "transforms": [{"kind": "RandomResizedCrop", "size": [14, 12]}, "ToTensor"]}),
     ("imagefolder_views", "imagefolder", lambda case: {
-        "root": folder(case, "views"), "views": [
+        "paths": folder(case, "views"), "views": [
             {"count": 2, "transforms": [{"kind": "RandomResizedCrop", "size": [14, 12]}, "RandomHorizontalFlip",
                                         "ToTensor"]},
             {"count": 3, "transforms": [{"kind": "RandomResizedCrop", "size": 6, "scale": [0.05, 0.4]}]}]}),
     ("imagefolder_varying_views", "imagefolder", lambda case: {
-        "root": folder(case, "varying_views"), "views": [
+        "paths": folder(case, "varying_views"), "views": [
             {"transforms": ["RandomVerticalFlip"]}, {"transforms": [{"kind": "RandomCrop", "size": 5}]}]}),
     ("imagefolder_kept", "imagefolder", lambda case: {
-        "root": folder(case, "kept"), "cache": "1MiB", "transforms": [
+        "paths": folder(case, "kept"), "cache": "1MiB", "transforms": [
             {"kind": "RandomResizedCrop", "size": [14, 12]}, "RandomHorizontalFlip"]}),
     ("imagefolder_varying_transforms", "imagefolder", lambda case: {
-        "root": folder(case, "varying"), "layout": "chw", "transforms": [
+        "paths": folder(case, "varying"), "layout": "chw", "transforms": [
             {"kind": "RandomRotation", "degrees": 20, "expand": True}, "RandomVerticalFlip"]}),
     ("plugin_csv", "plugin", lambda case: plugin(case, "csv", media.csv(ROWS))),
     ("plugin_of_leaves", "plugin", plugin_of_leaves),

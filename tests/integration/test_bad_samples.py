@@ -44,7 +44,7 @@ def images(case, bad):
     for i in range(COUNT):
         with open(case.path(f"images/one/{i:03}.png"), "wb") as file:
             file.write(png(i)[:40 if i in bad else None])
-    return {"kind": "imagefolder", "root": case.path("images"), "size": SIDE}, {}
+    return {"kind": "imagefolder", "paths": case.path("images"), "size": SIDE}, {}
 
 
 def archive(case, bad):
@@ -56,7 +56,7 @@ def archive(case, bad):
                 with open(member, "wb") as file:
                     file.write(png(i)[:40 if i in bad else None])
                 tar.add(member, f"{i:03}.png")
-    return {"kind": "tar", "shards": case.path("*.tar"), "size": SIDE}, {}
+    return {"kind": "tar", "paths": case.path("*.tar"), "size": SIDE}, {}
 
 
 class BadCase(TestCase):

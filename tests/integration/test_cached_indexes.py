@@ -41,7 +41,7 @@ class KeptIndexes(TestCase):
 
     def keys(self, name="shards", **more):
         return {"name": name, "seed": 5, "batch": {"size": 50}, "workers": {"count": WORKERS},
-                "dataset": {"kind": "tar", "shards": self.path("[ab].tar"), "index": "auto", "fields": ["cls"], **more}}
+                "dataset": {"kind": "tar", "paths": self.path("[ab].tar"), "index": "auto", "fields": ["cls"], **more}}
 
     def kept(self):
         """The file in the cache, once it is there."""

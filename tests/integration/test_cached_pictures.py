@@ -31,7 +31,7 @@ class KeptPictures(TestCase):
         settle_files()
 
     def keys(self, cache="8MiB", **extra):
-        return {"dataset": {"kind": "imagefolder", "root": str(self.folder), "transforms": CROP,
+        return {"dataset": {"kind": "imagefolder", "paths": str(self.folder), "transforms": CROP,
                             **({"cache": cache} if cache else {}), **extra},
                 "sampler": {"kind": "random"}, "batch": {"size": 7}, "seed": 3,
                 "workers": {"count": 2}}

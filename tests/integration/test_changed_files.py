@@ -161,7 +161,7 @@ class Lists(ChangedCase):
         self.assertEqual(self.visit(spec)[1], pids)
 
     def test_folder(self):
-        spec = {"dataset": {"kind": "imagefolder", "root": folder(self, "pictures"), "size": 8,
+        spec = {"dataset": {"kind": "imagefolder", "paths": folder(self, "pictures"), "size": 8,
                             "transform": "center_crop"}, "batch": {"size": 1}}
         place = pathlib.Path(self.path("pictures"))
 
@@ -182,7 +182,7 @@ class Lists(ChangedCase):
 
     def test_lengths_of_sounds(self):
         """Of a folder whose files' lengths are known, each file counts."""
-        spec = {"dataset": {"kind": "audiofolder", "root": sounds(self, "sounds")}, "batch": {"tokens": 1 << 20},
+        spec = {"dataset": {"kind": "audiofolder", "paths": sounds(self, "sounds")}, "batch": {"tokens": 1 << 20},
                 "collate": {"kind": "pad", "fields": ["audio"]}}
         _, pids = self.visit(spec)
         self.assertEqual(self.visit(spec)[1], pids)
@@ -202,7 +202,7 @@ class Lists(ChangedCase):
                 ("imagefolder", "out", {}, "links to "), ("imagefolder", "none", {}, "no such file"),
                 ("audiofolder", "sounds", {"batch": {"tokens": 1000}}, "links to ")):
             with self.subTest(name), self.assertRaises(DaemonError) as caught:
-                client.open({"dataset": {"kind": kind, "root": self.path(f"data/{name}")}, "workers": {"count": 1},
+                client.open({"dataset": {"kind": kind, "paths": self.path(f"data/{name}")}, "workers": {"count": 1},
                              "collate": {"kind": "pad"}, **more})
             self.assertIn(f"data/{name}: {why}", str(caught.exception))
 

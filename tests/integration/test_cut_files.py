@@ -24,7 +24,7 @@ class Cut(TestCase):
         self.running = self.daemon()
         self.trainer = self.client(self.running)
         self.loader = self.trainer.open({
-            "name": "rows", "dataset": {"kind": "npy", "files": self.data}, "batch": {"size": 4},
+            "name": "rows", "dataset": {"kind": "npy", "paths": self.data}, "batch": {"size": 4},
             "workers": {"count": 2, "prefetch": 1, "on_error": on_error, **workers}})["loader"]
         # One that opened the file after it was cut would say so, and end.
         wait_until(lambda: all(w["state"] == "ready" for w in self.trainer.query("workers")), "workers")
@@ -110,7 +110,7 @@ class Cut(TestCase):
     def test_a_file_cut_before_it_is_opened(self):
         path = self.rows("short.npy", ROWS, WIDTH)
         os.truncate(path, PAGE)
-        done = dlctl("check", self.spec("short", dataset={"kind": "npy", "files": path}), check=False)
+        done = dlctl("check", self.spec("short", dataset={"kind": "npy", "paths": path}), check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("short.npy", done.stderr)
 
@@ -124,7 +124,7 @@ class Overwritten(TestCase):
         if content is not None:
             pathlib.Path(self.data).write_bytes(content)
         if dataset == "npy":
-            dataset = {"kind": "npy", "files": "FILE"}
+            dataset = {"kind": "npy", "paths": "FILE"}
         self.running = self.daemon()
         self.trainer = self.client(self.running)
         self.loader = self.trainer.open({
@@ -175,13 +175,13 @@ class Overwritten(TestCase):
         self.check()
 
     def test_records(self):
-        self.check({"kind": "records", "path": "FILE", "dtype": "uint8", "shape": [64]}, bytes(8192))
+        self.check({"kind": "records", "paths": "FILE", "dtype": "uint8", "shape": [64]}, bytes(8192))
 
     def test_tokens(self):
-        self.check({"kind": "tokens", "path": "FILE", "dtype": "uint16", "sequence_length": 32}, bytes(8192))
+        self.check({"kind": "tokens", "paths": "FILE", "dtype": "uint16", "sequence_length": 32}, bytes(8192))
 
     def test_idx(self):
-        self.check({"kind": "idx", "files": "FILE"},
+        self.check({"kind": "idx", "paths": "FILE"},
                    b"\0\0\x08\x02" + (128).to_bytes(4, "big") + (64).to_bytes(4, "big") + bytes(8192))
 
     def test_text(self):
@@ -196,7 +196,7 @@ class Overwritten(TestCase):
                 info = tarfile.TarInfo(f"{sample:03}.txt")
                 info.size = 4
                 tar.addfile(info, io.BytesIO(b"abcd"))
-        self.open({"kind": "tar", "shards": ["FILE"]}, content.getvalue())
+        self.open({"kind": "tar", "paths": ["FILE"]}, content.getvalue())
         self.assert_told(self.read(0, self.write), "it was last modified at 20..-")
 
     def test_a_time_that_is_set_back(self):

@@ -460,7 +460,7 @@ class Completeness(TestCase):
 
     def test_the_digest_sees_every_byte(self):
         path = self.rows("rows.npy", 40, 16)
-        spec = self.spec("one", dataset={"kind": "npy", "files": path}, batch={"size": 4})
+        spec = self.spec("one", dataset={"kind": "npy", "paths": path}, batch={"size": 4})
         before = dlctl_json("check", spec, "--digest")["digest"]
         with open(path, "r+b") as file:
             file.seek(-1, os.SEEK_END)

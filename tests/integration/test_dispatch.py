@@ -703,7 +703,7 @@ class Memory(DispatchCase):
         """Rows of 4 KiB, and so many slots for two ranks of two rows each."""
         path = self.rows("rows.npy", 40, 4096)
         # Two rows are two pages and one for the header; so much again for the other rank's.
-        return {"dataset": {"kind": "npy", "files": path}, "batch": {"size": 2}, "world": 2,
+        return {"dataset": {"kind": "npy", "paths": path}, "batch": {"size": 2}, "world": 2,
                 "memory": {"limit": 4096 + slots * 6 * 4096}, "workers": {"count": 1, **more}}
 
     def test_one_slot(self):

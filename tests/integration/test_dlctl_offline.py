@@ -155,14 +155,14 @@ class Plan(Case):
                           "--from", 5)
 
     def test_length(self):
-        spec = self.write("missing.yaml", "dataset: {kind: npy, files: {x: nowhere.npy}}\n"
+        spec = self.write("missing.yaml", "dataset: {kind: npy, paths: {x: nowhere.npy}}\n"
                                           "batch: {size: 2}\n")
         self.assertEqual([s[2] for s in self.steps(spec, "--length", 5)], [[0, 1], [2, 3], [4]])
         self.assertEqual(self.steps(spec, "--length", 0), [])
         self.assertEqual(self.steps(self.range_spec(), "--length", 2), [(0, 0, [0, 1])])
 
     def test_a_sampler_that_does_not_fit(self):
-        spec = self.write("listed.yaml", "dataset: {kind: npy, files: {x: nowhere.npy}}\n"
+        spec = self.write("listed.yaml", "dataset: {kind: npy, paths: {x: nowhere.npy}}\n"
                                          "sampler: {kind: indices, indices: [3, 8]}\n")
         self.assertEqual([s[2] for s in self.steps(spec, "--length", 9)], [[3], [8]])
         self.assert_error(1, "EINVAL", "sampler.indices.1", "8 is past the end of a dataset of 8",

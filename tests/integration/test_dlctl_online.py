@@ -43,7 +43,7 @@ class Run(TestCase):
         self.rows("data.npy", 100, 33)
         self.npy("label.npy", (100,), "<i8", b"".join(i.to_bytes(8, "little") for i in range(100)))
         spec = {"name": name, "seed": 42, "sampler": {"kind": "random"}, "batch": {"size": 8},
-                "dataset": {"kind": "npy", "files": {"data": "data.npy", "label": "label.npy"}},
+                "dataset": {"kind": "npy", "paths": {"data": "data.npy", "label": "label.npy"}},
                 **extra}
         with open(self.path(name + ".yaml"), "w") as file:
             json.dump(spec, file)
@@ -78,7 +78,7 @@ class Run(TestCase):
                             ("in_parts", {"shard": {"mode": "split", "even": False},
                                           "batch": {"size": 9}}),
                             ("native", {"sampler": {"kind": "random", "order": "native"}}),
-                            ("lone", {"dataset": {"kind": "npy", "files": "data.npy"}}),
+                            ("lone", {"dataset": {"kind": "npy", "paths": "data.npy"}}),
                             ("range", {"dataset": {"kind": "range", "length": 77}}),
                             ("empty", {"dataset": {"kind": "range", "length": 0}})):
             with self.subTest(name=name):
@@ -263,7 +263,7 @@ class Run(TestCase):
                 with open(self.path(f"images/{label}/{image}.png"), "wb") as file:
                     file.write(media.png(f"{label}/{image}", 12, 12))
         return self.spec("images", batch={"size": 5}, dataset={
-            "kind": "imagefolder", "root": self.path("images"), "size": [8, 8]})
+            "kind": "imagefolder", "paths": self.path("images"), "size": [8, 8]})
 
     def test_progress_of_what_takes_long_at_the_beginning(self):
         spec = self.images()
@@ -291,8 +291,8 @@ class Run(TestCase):
         self.images()
         media.shard(self.path("a.tar"), 0, 3)
         media.shard(self.path("b.tar"), 3, 3)
-        folder = {"kind": "imagefolder", "root": self.path("images"), "size": [8, 8]}
-        tar = {"kind": "tar", "shards": [self.path("a.tar"), self.path("b.tar")], "index": "auto"}
+        folder = {"kind": "imagefolder", "paths": self.path("images"), "size": [8, 8]}
+        tar = {"kind": "tar", "paths": [self.path("a.tar"), self.path("b.tar")], "index": "auto"}
         for name, dataset, want in (("folder", folder, [5, 2 ** 64 - 1, "images found"]),
                                     ("tar", tar, [1, 2, "shards indexed"])):
             with self.subTest(name):

@@ -290,10 +290,10 @@ class Lengths(TokenCase):
         self.assert_error(1, "EINVAL", "dataset", r"every sample is int64 \[\]: samples of one "
                           r"shape have no lengths to compare", "lengths", self.range_spec())
         write_npy(self.path("x.npy"), "<f4", (6, 28, 28), bytes(6 * 28 * 28 * 4))
-        fixed = self.write("fixed.yaml", "dataset: {kind: npy, files: {x: x.npy}}\n")
+        fixed = self.write("fixed.yaml", "dataset: {kind: npy, paths: {x: x.npy}}\n")
         self.assert_error(1, "EINVAL", "dataset", r"every sample is float32 \[28, 28\]", "lengths", fixed)
         media.pictures(pathlib.Path(self.path("images")), 3)
-        folder = self.write("images.yaml", "dataset: {kind: imagefolder, root: images}\n")
+        folder = self.write("images.yaml", "dataset: {kind: imagefolder, paths: images}\n")
         self.assert_error(1, "EINVAL", "dataset", r"sample 0 is uint8 \[[\d, ]+\], which is not "
                                                   r"a sequence",
                           "lengths", folder)

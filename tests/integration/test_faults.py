@@ -115,7 +115,7 @@ class OneMisbehaviour(TestCase):
         path = self.rows("rows.npy", 500, 300)
         daemon = self.daemon(self.bad_worker("small-always-1"))
         client = self.client(daemon)
-        opened = client.open({"name": "small", "dataset": {"kind": "npy", "files": path},
+        opened = client.open({"name": "small", "dataset": {"kind": "npy", "paths": path},
                               "batch": {"size": 50}})
         self.assertEqual(client.epoch_indices(opened["loader"]),
                          [list(range(i, i + 50)) for i in range(0, 500, 50)])
@@ -224,7 +224,7 @@ class EveryAttempt(TestCase):
         path = self.rows("rows.npy", 100, 8)
         daemon = self.daemon()
         client = self.client(daemon)
-        loader = client.open({"name": "moved", "dataset": {"kind": "npy", "files": path},
+        loader = client.open({"name": "moved", "dataset": {"kind": "npy", "paths": path},
                               "workers": {"count": 1}})["loader"]
         os.rename(self.rows("other.npy", 50, 8), path)
         os.kill(client.query("workers")[0]["pid"], signal.SIGKILL)
@@ -236,7 +236,7 @@ class EveryAttempt(TestCase):
     def test_an_epoch_that_is_finished_does_not_fail_any_more(self):
         path = self.rows("rows.npy", 4, 8)
         client = self.client(self.daemon())
-        loader = client.open({"name": "done", "dataset": {"kind": "npy", "files": path},
+        loader = client.open({"name": "done", "dataset": {"kind": "npy", "paths": path},
                               "batch": {"size": 2}, "workers": {"count": 1}})["loader"]
         client.start(loader)
         leases = []
@@ -363,7 +363,7 @@ class Signals(TestCase):
         path = self.rows("rows.npy", 64, 1000)
         daemon = self.daemon()
         client = self.client(daemon)
-        loader = client.open({"name": "kept", "dataset": {"kind": "npy", "files": path},
+        loader = client.open({"name": "kept", "dataset": {"kind": "npy", "paths": path},
                               "batch": {"size": 8}, "workers": {"count": 1}})["loader"]
         client.start(loader)
         batch = client.next_batches()[0]

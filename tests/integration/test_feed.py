@@ -31,7 +31,7 @@ def random_order(seed, steps):
 class FeedCase(TestCase):
     def write(self, name, workers=2, **batch):
         path = self.rows(name + ".npy", ROWS, 16)
-        return self.spec(name, name=name, dataset={"kind": "npy", "files": path},
+        return self.spec(name, name=name, dataset={"kind": "npy", "paths": path},
                          sampler={"kind": "client"}, batch={"size": SIZE, **batch},
                          workers={"count": workers, "retries": 100})
 

@@ -28,7 +28,7 @@ class JobCase(TestCase):
     def write(self, name="job", **spec):
         path = self.path("rows.npy")
         path = path if os.path.exists(path) else self.rows("rows.npy", ROWS, 16)
-        spec = {"dataset": {"kind": "npy", "files": path}, "batch": {"size": SIZE}, "seed": 3,
+        spec = {"dataset": {"kind": "npy", "paths": path}, "batch": {"size": SIZE}, "seed": 3,
                 "sampler": {"kind": "random"}, "workers": {"count": 2}, **spec}
         return self.spec(name, name=name, **spec)
 

@@ -140,7 +140,7 @@ class Journal(LifeCase):
         self.begin()
         client = self.client(self.server)
         with self.assertRaises(DaemonError):
-            client.open({"name": "lost", "dataset": {"kind": "npy", "files": {"x": "/nonexistent.npy"}}})
+            client.open({"name": "lost", "dataset": {"kind": "npy", "paths": {"x": "/nonexistent.npy"}}})
         self.assert_entry(self.wait_for("LOADER_BROKE"), 4, "^lost: .*/nonexistent.npy: ",
                           LOADER="lost", CLIENT_UID=os.geteuid())
 

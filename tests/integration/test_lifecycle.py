@@ -638,11 +638,11 @@ class Reload(LifeCase):
         os.mkdir(self.path("data"))
         daemon = self.daemon({"linger": "1h"})
         client = self.client(daemon)
-        client.open({"name": "old", "dataset": {"kind": "npy", "files": path}})
+        client.open({"name": "old", "dataset": {"kind": "npy", "paths": path}})
         self.write({"linger": "0s", "data_roots": [self.path("data")]})
         self.control(client, "reload")
         with self.assertRaises(DaemonError) as caught:
-            client.open({"name": "new", "dataset": {"kind": "npy", "files": path}})
+            client.open({"name": "new", "dataset": {"kind": "npy", "paths": path}})
         self.assertIn("data_roots", str(caught.exception))
         client.close()
         client = self.client(daemon)

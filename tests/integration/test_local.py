@@ -20,7 +20,7 @@ class Local(TestCase):
         path = self.path("rows.npy")
         if not os.path.exists(path):
             self.rows("rows.npy", ROWS, 16)
-        return self.spec(name, **{"dataset": {"kind": "npy", "files": path}, "batch": {"size": 4},
+        return self.spec(name, **{"dataset": {"kind": "npy", "paths": path}, "batch": {"size": 4},
                                   "seed": 9, "workers": {"count": count}, **keys})
 
     def feed(self, socket, spec, how, order, env=None, credits=3):
@@ -75,11 +75,11 @@ class Local(TestCase):
     def test_limits_and_relative_files(self):
         daemon = self.daemon()
         self.write("here", 0)
-        spec = self.spec("relative", dataset={"kind": "npy", "files": "rows.npy"},
+        spec = self.spec("relative", dataset={"kind": "npy", "paths": "rows.npy"},
                          batch={"size": 4}, workers={"count": 0})
         out = dlctl_json("run", spec, "--digest", daemon=daemon)
         self.assertEqual(out["samples"], ROWS)
-        spec = self.spec("small", dataset={"kind": "npy", "files": "rows.npy"},
+        spec = self.spec("small", dataset={"kind": "npy", "paths": "rows.npy"},
                          workers={"count": 0}, memory={"limit": 100})
         run = subprocess.run([DLCTL, "run", spec, "--socket", daemon.socket], capture_output=True,
                              text=True, timeout=PATIENCE, check=False)

@@ -325,7 +325,7 @@ class Blends(TestCase):
         loader = user.open({"seed": 1, "sampler": {"kind": "random", "order": "native"}, "batch": {"size": 4},
                             "workers": {"count": 1}, "dataset": {
                                 "kind": "mix", "weights": list(range(1, self.SETS + 1)), "datasets": [
-                                    {"kind": "megatron", "path": path, "view": "samples", "sequence_length": 1024}
+                                    {"kind": "megatron", "paths": path, "view": "samples", "sequence_length": 1024}
                                     for path in paths]}})
         per_set = (self.TOKENS - 1) // 1024
         self.assertEqual(loader["length"], self.SETS * per_set)

@@ -33,7 +33,7 @@ class Quiet(LifeCase):
         text = {"kind": "text", "paths": self.path("lines.txt"), "tokenizer": "bytes"}
         return {"plain": named("plain"),
                 "nameless": RANGE,
-                "random": {"dataset": {"kind": "npy", "files": rows}, "sampler": {"kind": "random"}},
+                "random": {"dataset": {"kind": "npy", "paths": rows}, "sampler": {"kind": "random"}},
                 "iterable": {"dataset": {"kind": "range", "length": 90, "iterable": True},
                              "batch": {"size": 7}, "workers": {"count": 3}},
                 "text": {"dataset": text, "collate": {"kind": "none"}, "batch": {"size": 9}},

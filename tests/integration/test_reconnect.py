@@ -118,7 +118,7 @@ class RestartCase(TestCase):
         return path if os.path.exists(path) else self.rows("rows.npy", ROWS, 16)
 
     def write(self, name, **spec):
-        spec = {"dataset": {"kind": "npy", "files": self.npy_rows()}, "batch": {"size": 8},
+        spec = {"dataset": {"kind": "npy", "paths": self.npy_rows()}, "batch": {"size": 8},
                 "sampler": {"kind": "random"}, "workers": {"count": 2, "retries": 100}, **spec}
         return self.spec(name, name=name, **spec)
 

@@ -36,6 +36,8 @@ for batch in dloader.DataLoader(Numbers(), batch_size=2, num_workers=2, socket=s
 WORKER = os.path.join(os.path.dirname(DLOADERD), "dloader-worker")
 # Each with its own library, beside it, and not with this one's, as meson has it.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+UNKNOWN = "not a key of a dataset of kind npy; it takes kind, files"
+FORMER = "unknown key; did you mean paths? dataset takes kind, paths"
 BOTH = "the daemon speaks version 1 of the protocol, this library 1 and 2; install the same release of both"
 
 
@@ -57,7 +59,11 @@ class ReleaseCase(test_reconnect.RestartCase):
         super().setUp()
         self.addCleanup(setattr, dltest, "DLOADERD", DLOADERD)
         self.config = {"drain_timeout": "300ms"}
-        self.spec_path = self.write("long", batch={"size": 2}, seed=4)
+
+    def spec_for(self, daemon):
+        """A spec as the daemon's release has it: `paths` came after the last one, which said `files` here."""
+        key = "paths" if daemon.name == "this" else "files"
+        return self.write("long", dataset={"kind": "npy", key: self.npy_rows()}, batch={"size": 2}, seed=4)
 
     def start(self, release):
         self.begun = self.now.log.count("listening on ") if self.now else 0
@@ -73,8 +79,8 @@ class ReleaseCase(test_reconnect.RestartCase):
 
 
 class Restarts(ReleaseCase):
-    def train(self, release):
-        self.trainer = self.popen(release.trainer, self.now.socket, self.spec_path, "pause_us=20000", env=ENVIRONMENT)
+    def train(self, release, spec):
+        self.trainer = self.popen(release.trainer, self.now.socket, spec, "pause_us=20000", env=ENVIRONMENT)
         self.seen = []
 
     def read(self, count):
@@ -98,13 +104,14 @@ class Restarts(ReleaseCase):
         self.seen += self.trainer.stdout.read().splitlines()
         self.assertEqual((self.trainer.wait(PATIENCE), self.trainer.stderr.read()), (0, ""))
 
-    def restarts(self, trainer, *daemons):
+    def restarts(self, trainer, *daemons, spec=None):
         """A trainer sees every step once, in order."""
         self.start(daemons[0])
-        want = subprocess.run([trainer.trainer, self.now.socket, self.spec_path], capture_output=True, text=True,
+        spec = spec or self.spec_for(daemons[0])
+        want = subprocess.run([trainer.trainer, self.now.socket, spec], capture_output=True, text=True,
                               check=True, env=ENVIRONMENT, timeout=PATIENCE).stdout.splitlines()
         self.assertEqual(len(want), STEPS)
-        self.train(trainer)
+        self.train(trainer, spec)
         self.follow(*daemons[1:])
         self.assertEqual(self.seen, want)
 
@@ -118,7 +125,8 @@ class Restarts(ReleaseCase):
 
     def test_trainer_of_this_release(self):
         last, this = Release("last"), Release()
-        self.restarts(this, this, last, this, last)
+        spec = self.write("long", dataset={"kind": "range", "length": 2 * STEPS}, batch={"size": 2}, seed=4)
+        self.restarts(this, this, last, this, last, spec=spec)
 
     def test_python_of_the_last_release(self):
         last, this = Release("last"), Release()
@@ -136,18 +144,28 @@ class Restarts(ReleaseCase):
     def test_back_too_far(self):
         """A daemon of the week before takes the place of this one, whose trainer hears why that is no use."""
         week, this = Release("week"), Release()
+        self.go_back(this, week, f"OPEN: has 6 fields instead of 5; {BOTH}")
+
+    def test_back_to_other_names(self):
+        """Where the last release calls something by another name, a trainer of this one hears which."""
+        self.go_back(Release(), Release("last"), f"dataset.paths: a new daemon is running, but {UNKNOWN}")
+
+    def go_back(self, this, former, why):
         self.start(this)
-        self.train(this)
+        self.train(this, self.spec_for(this))
         self.read(10)
         self.end_daemon()
-        self.start(week)
+        self.start(former)
         _, err = self.trainer.communicate(timeout=PATIENCE)
-        self.assertEqual((self.trainer.returncode, err.splitlines()[-1]),
-                         (1, f"OPEN: has 6 fields instead of 5; {BOTH}"))
+        self.assertEqual((self.trainer.returncode, err.splitlines()[-1]), (1, why))
 
 
 class Dlctl(ReleaseCase):
     """A run, its state, and views."""
+
+    def start(self, release):
+        super().start(release)
+        self.spec_path = self.spec_for(release)
 
     def digest(self, release, *args):
         return self.call(release, "run", self.spec_path, "--digest", *args).split()[-1]
@@ -173,6 +191,17 @@ class Dlctl(ReleaseCase):
     def test_this_release_asks_the_week_before(self):
         self.start(Release("week"))
         self.assertEqual(self.call(Release(), "status", status=1), f"dlctl: QUERY: has 3 fields instead of 2; {BOTH}\n")
+
+    def test_other_names(self):
+        """A spec is in the words of the daemon's release, whoever opens it."""
+        last, this = Release("last"), Release()
+        for daemon, other, why in ((last, this, f"paths: {UNKNOWN}"), (this, last, f"files: {FORMER}")):
+            if self.now:
+                self.now.kill()
+            self.start(daemon)
+            spec = self.spec_for(other)
+            for client in (last, this):
+                self.assertEqual(self.call(client, "run", spec, "--digest", status=1), f"dlctl: dataset.{why}\n")
 
     def test_states(self):
         """A state that another release saved is continued here as one of this release is."""
@@ -206,7 +235,7 @@ class Workers(ReleaseCase):
 
     def run_with(self, daemon, worker, status=0):
         self.mixed(daemon, worker)
-        return self.call(daemon, "run", self.spec_path, "--digest", status=status).split("\n")[-2].split()
+        return self.call(daemon, "run", self.spec_for(daemon), "--digest", status=status).split("\n")[-2].split()
 
     def test_neighbours(self):
         last, this = Release("last"), Release()
@@ -216,7 +245,7 @@ class Workers(ReleaseCase):
         self.now.kill()
         # The other way round no upgrade leads, and the last release's workers name no version.
         self.mixed(this, last)
-        self.assertIn("dloader-worker: number 72 is unknown", self.call(this, "run", self.spec_path, status=1))
+        self.assertIn("dloader-worker: number 72 is unknown", self.call(this, "run", self.spec_for(this), status=1))
 
     def test_a_worker_of_another_version(self):
         env = {**os.environ, "DLOADER_WORKER_VERSION": "7"}

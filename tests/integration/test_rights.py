@@ -94,7 +94,7 @@ class RightsCase(LifeCase):
         return self.start({"socket_mode": "0666", "data_roots": [self.path("data")], **config}, uid)
 
     def files_spec(self, name, path, **extra):
-        return named(name, dataset={"kind": "npy", "files": {"x": path}}, batch={"size": 4},
+        return named(name, dataset={"kind": "npy", "paths": {"x": path}}, batch={"size": 4},
                      workers={"count": 1}, **extra)
 
 
@@ -391,7 +391,7 @@ class Files(RightsCase):
             for pair in pairs:
                 for file in pair:
                     path = os.path.join(self.path("data"), file)
-                    spec = {"dataset": {"kind": "tar", "shards": [path], "decode": False}} \
+                    spec = {"dataset": {"kind": "tar", "paths": [path], "decode": False}} \
                         if "*" in file else self.files_spec("x", path)
                     with RawClient(daemon.socket) as client:
                         try:
@@ -419,7 +419,7 @@ class Files(RightsCase):
 
         def work():
             answers = []
-            for dataset in ({"kind": "imagefolder", "root": self.path("data/pics"), "size": [8, 8]},
+            for dataset in ({"kind": "imagefolder", "paths": self.path("data/pics"), "size": [8, 8]},
                             {"kind": "text", "paths": [self.path("data/*.txt")], "tokenizer": "bytes"},
                             {"kind": "text", "paths": [self.path("data/a*.txt")], "tokenizer": "bytes"},
                             {"kind": "text", "paths": [self.path("data/home/*.txt")], "tokenizer": "bytes"}):
@@ -482,7 +482,7 @@ class Files(RightsCase):
         def hold(meeting):
             with RawClient(daemon.socket) as client:
                 client.open(self.files_spec("same", path))
-                client.open({"dataset": {"kind": "npy", "files": {"x": path}}, "seed": 1})
+                client.open({"dataset": {"kind": "npy", "paths": {"x": path}}, "seed": 1})
                 with socket.socket(socket.AF_UNIX) as peer:
                     peer.connect(meeting)
                     peer.recv(1)
@@ -492,7 +492,7 @@ class Files(RightsCase):
             answers = []
             with RawClient(daemon.socket) as client:
                 for spec in ("same", self.files_spec("same", path),
-                             {"dataset": {"kind": "npy", "files": {"x": path}}, "seed": 1}):
+                             {"dataset": {"kind": "npy", "paths": {"x": path}}, "seed": 1}):
                     try:
                         client.open(spec)
                         answers.append([0, ""])

@@ -53,7 +53,7 @@ class Scarce(TestCase):
         """An epoch of a new loader: its indices, or what was said instead."""
         try:
             loader = client.open({"name": name, "batch": {"size": 10}, "memory": {"limit": "1MiB"},
-                                  "dataset": {"kind": "npy", "files": self.data}, "seed": 1})["loader"]
+                                  "dataset": {"kind": "npy", "paths": self.data}, "seed": 1})["loader"]
             return client.epoch_indices(loader)
         except DaemonError as error:
             self.assertGreater(len(error.message), 10)

@@ -77,11 +77,11 @@ class SeenPaths(TestCase):
     def test_kinds(self):
         """By one name, by patterns, relative to the spec, and shards; for the daemon's user and another."""
         for dataset, samples in (
-                ({"kind": "records", "path": f"{SEEN}/part0.txt", "dtype": "uint8", "shape": [8]}, LINES),
-                ({"kind": "records", "path": "part0.txt", "dtype": "uint8", "shape": [8]}, LINES),
+                ({"kind": "records", "paths": f"{SEEN}/part0.txt", "dtype": "uint8", "shape": [8]}, LINES),
+                ({"kind": "records", "paths": "part0.txt", "dtype": "uint8", "shape": [8]}, LINES),
                 ({"kind": "text", "paths": [f"{SEEN}/part*.txt"], "tokenizer": "bytes"}, 2 * LINES),
                 ({"kind": "text", "paths": [f"{SEEN}/part{{0..1}}.txt"], "tokenizer": "bytes"}, 2 * LINES),
-                ({"kind": "tar", "shards": [f"{SEEN}/shard-*.tar"], "field": "txt", "tokenizer": "bytes"}, 2)):
+                ({"kind": "tar", "paths": [f"{SEEN}/shard-*.tar"], "field": "txt", "tokenizer": "bytes"}, 2)):
             batch = {"size": 1} if dataset["kind"] == "tar" else {"size": 10}
             more = {"collate": {"kind": "pad", "length": 800}} if "tokenizer" in dataset else {}
             for uid in None, NOBODY:
@@ -108,7 +108,7 @@ class SeenPaths(TestCase):
 
     def test_elsewhere(self):
         """What the client's own name for it is not below any root."""
-        done = self.ask("run", self.spec("spec.yaml", {"kind": "records", "path": "/etc/passwd", "dtype": "uint8",
+        done = self.ask("run", self.spec("spec.yaml", {"kind": "records", "paths": "/etc/passwd", "dtype": "uint8",
                                                        "shape": [1]}))
         self.assertIn(f"/etc/passwd: lies outside the daemon's data_roots ({SEEN})", done.stderr)
 

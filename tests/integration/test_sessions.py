@@ -31,7 +31,7 @@ class Delivery(TestCase):
     def test_order_and_content(self):
         path = self.rows("rows.npy", 100, 64)
         client = self.client(self.daemon())
-        opened = client.open({"name": "rows", "dataset": {"kind": "npy", "files": path},
+        opened = client.open({"name": "rows", "dataset": {"kind": "npy", "paths": path},
                               "batch": {"size": 30}})
         self.assertEqual((opened["length"], opened["batch"]), (100, 30))
         client.start(opened["loader"])
@@ -183,7 +183,7 @@ class LookAhead(TestCase):
     def test_it_gives_way_where_memory_is_short(self):
         path = self.rows("rows.npy", 64, 1024)
         client = self.client(self.daemon())
-        loader = client.open({"name": "short", "dataset": {"kind": "npy", "files": path},
+        loader = client.open({"name": "short", "dataset": {"kind": "npy", "paths": path},
                               "batch": {"size": 4}, "workers": {"count": 1, "prefetch": 4},
                               "memory": {"limit": 4096 + 3 * 8192}})["loader"]
         self.assertEqual(self.finish_epoch(client, loader)[0]["ready"], 3)
@@ -314,7 +314,7 @@ class Sharing(TestCase):
 class Memory(TestCase):
     def batches_of(self, size, **memory):
         path = self.rows("rows.npy", 64, 1024)
-        return {"name": "memory", "dataset": {"kind": "npy", "files": path},
+        return {"name": "memory", "dataset": {"kind": "npy", "paths": path},
                 "batch": {"size": size}, "workers": {"count": 1, "prefetch": 4}, "memory": memory}
 
     def test_a_limit_below_one_batch_is_refused_with_numbers(self):
@@ -562,9 +562,9 @@ class Refusals(TestCase):
              "batch.size", "-3 is not a positive integer"),
             ({"dataset": {"kind": "range", "length": 10}, "workers": {"count": 0}},
              "workers.count", "in the client's own process"),
-            ({"dataset": {"kind": "npy", "files": missing}}, missing, "no such file"),
-            ({"dataset": {"kind": "npy", "files": not_npy}}, not_npy, ""),
-            ({"dataset": {"kind": "npy", "files": self.dir}}, self.dir, ""),
+            ({"dataset": {"kind": "npy", "paths": missing}}, missing, "no such file"),
+            ({"dataset": {"kind": "npy", "paths": not_npy}}, not_npy, ""),
+            ({"dataset": {"kind": "npy", "paths": self.dir}}, self.dir, ""),
             ("{unclosed: [", "spec:1", ""),
             ("a: 1\na: 2\n", "spec:2", ""),
             (["no", "mapping"], "", ""),
@@ -603,10 +603,10 @@ class Refusals(TestCase):
         bad = self.rows("outside/rows.npy", 10, 8)
         os.symlink(bad, self.path("inside/link.npy"))
         client = self.client(self.daemon({"data_roots": [inside]}))
-        client.open({"name": "good", "dataset": {"kind": "npy", "files": good}})
+        client.open({"name": "good", "dataset": {"kind": "npy", "paths": good}})
         for path in (bad, self.path("inside/link.npy"), self.path("inside/../outside/rows.npy")):
             with self.subTest(path=path), self.assertRaises(DaemonError) as caught:
-                client.open({"name": "bad", "dataset": {"kind": "npy", "files": path}})
+                client.open({"name": "bad", "dataset": {"kind": "npy", "paths": path}})
             self.assertIn("data_roots", str(caught.exception))
 
 

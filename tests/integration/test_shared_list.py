@@ -87,7 +87,7 @@ class SharedList(TestCase):
 
     def keys(self, folder, name="pictures", **more):
         return {"name": name, "seed": 5, "batch": {"size": 2}, "workers": {"count": WORKERS},
-                "dataset": {"kind": "imagefolder", "root": str(folder), "transform": "resize", "size": [8, 8]}, **more}
+                "dataset": {"kind": "imagefolder", "paths": str(folder), "transform": "resize", "size": [8, 8]}, **more}
 
     def watch(self, folder):
         opened = OpenedFolders(sorted(path for path in folder.iterdir()))
@@ -145,7 +145,7 @@ class SharedList(TestCase):
         folders = [self.pictures("one", 12), self.pictures("two", 9)]
         client = self.client(self.daemon())
         opened = [self.watch(folder) for folder in folders]
-        parts = [{"kind": "imagefolder", "root": str(folder)} for folder in folders]
+        parts = [{"kind": "imagefolder", "paths": str(folder)} for folder in folders]
         loader = client.open(self.keys(None, dataset={"kind": "concat", "datasets": parts}))
         self.assertEqual(loader["length"], 21)
         maps = [mapped(pid, "dloader-index") for pid in self.ready(client)]
@@ -161,7 +161,7 @@ class SharedList(TestCase):
             (folder / f"class{i % 2}" / f"{i}.wav").write_bytes(media.wav([i] * 40, 1, 8000))
         client = self.client(self.daemon())
         opened = self.watch(folder)
-        loader = client.open(self.keys(None, dataset={"kind": "audiofolder", "root": str(folder)}))
+        loader = client.open(self.keys(None, dataset={"kind": "audiofolder", "paths": str(folder)}))
         self.assertEqual(loader["length"], 6)
         maps = [mapped(pid, "dloader-index") for pid in self.ready(client)]
         self.assertEqual((len(maps[0]), maps), (1, [maps[0]] * WORKERS))

@@ -54,7 +54,7 @@ class SlowSamples(TestCase):
     def test_of_one_size(self):
         """They are written to where they stay; a look at the clock changes no byte of that."""
         daemon = self.daemon()
-        dataset = {"kind": "imagefolder", "root": str(self.folder), "size": [32, 32]}
+        dataset = {"kind": "imagefolder", "paths": str(self.folder), "size": [32, 32]}
         spec = self.spec("rows", dataset=dataset, batch={"size": 5})
         same = [dlctl_json(verb, spec, "--digest", "--epochs", "3", daemon=daemon if verb == "run" else None)["digest"]
                 for verb in ("check", "run")]
@@ -65,7 +65,7 @@ class SlowSamples(TestCase):
     def test_of_all_sizes(self):
         daemon = self.daemon()
         self.read(daemon, {"name": "varying", "collate": {"kind": "none"},
-                           "dataset": {"kind": "imagefolder", "root": str(self.folder)}})
+                           "dataset": {"kind": "imagefolder", "paths": str(self.folder)}})
         self.check(daemon, "varying")
         page = dlctl("report", "varying", daemon=daemon).stdout
         self.assertIn("<h2>Slowest samples</h2>", page)
@@ -102,7 +102,7 @@ class SlowSamples(TestCase):
         for name, index in (("indexed", "auto"), ("streamed", "off")):
             with self.subTest(name):
                 self.read(daemon, {"name": name, "collate": {"kind": "none"},
-                                   "dataset": {"kind": "tar", "shards": shard, "index": index}})
+                                   "dataset": {"kind": "tar", "paths": shard, "index": index}})
                 self.assertEqual(self.slow_one(daemon, name)["name"], f"{shard}: cats/17.png"[-255:])
                 self.assertIn("shard.tar: cats/17.png</td>", dlctl("report", name, daemon=daemon).stdout)
 
@@ -110,7 +110,7 @@ class SlowSamples(TestCase):
         """Rows that are read one by one where they are long enough; the bytes are the same."""
         daemon, rows, wide = self.daemon(), 12, 1 << 21
         path = self.npy("wide.npy", (rows, wide), "|u1", b"".join(bytes([i]) * wide for i in range(rows)))
-        dataset = {"kind": "npy", "files": path}
+        dataset = {"kind": "npy", "paths": path}
         spec = self.spec("wide", name="wide", dataset=dataset, batch={"size": 4}, workers={"count": 1})
         same = [dlctl_json(verb, spec, "--digest", "--epochs", "3", daemon=daemon if verb == "run" else None)["digest"]
                 for verb in ("check", "run")]

@@ -44,12 +44,12 @@ class SlowStorage(TestCase):
     def open_pictures(self, **options):
         """Each sample is a file that is opened when its turn comes."""
         media.pictures(self.files / "pictures", 60)
-        self.open({"kind": "imagefolder", "root": str(self.place / "pictures")}, **options)
+        self.open({"kind": "imagefolder", "paths": str(self.place / "pictures")}, **options)
 
     def open_rows(self, **options):
         """A file that is mapped; the kernel reads no more of it ahead than a page."""
         os.rename(self.rows("rows.npy", ROWS, WIDTH), self.files / "rows.npy")
-        self.open({"kind": "npy", "files": str(self.place / "rows.npy")}, **options)
+        self.open({"kind": "npy", "paths": str(self.place / "rows.npy")}, **options)
 
     def take(self):
         batches = self.trainer.next_batches()
@@ -248,7 +248,7 @@ class SlowStorage(TestCase):
         text = f"data_roots: {self.place} does not answer; the path is used as written"
         self.assertEqual(self.running.log.count(text), 1)
         other = self.client(self.running)
-        loader = other.open({"name": "rows", "dataset": {"kind": "npy", "files": whole}})["loader"]
+        loader = other.open({"name": "rows", "dataset": {"kind": "npy", "paths": whole}})["loader"]
         self.assertEqual(len(other.epoch_indices(loader)), ROWS)
         dlctl("reload", daemon=self.running)
         self.assertEqual(self.running.log.count(text), 2)
@@ -265,7 +265,7 @@ class SlowStorage(TestCase):
         self.storage.hold(fuse.LOOKUP)
         waiting = self.client(self.running)
         waiting.send(2, 1, "/", {"name": "hangs", "dataset": {
-            "kind": "npy", "files": str(self.place / "rows.npy")}, "workers": {"count": 1}}, 0, 0, 0)
+            "kind": "npy", "paths": str(self.place / "rows.npy")}, "workers": {"count": 1}}, 0, 0, 0)
         self.assertTrue(self.storage.taken.wait(60))
         self.assert_others_do_not_notice("other")
         waiting.close()

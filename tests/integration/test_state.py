@@ -215,7 +215,7 @@ class Data(TestCase):
         self.rows("more.npy", 22, 8)
         client = self.client(self.daemon())
         prints = {name: client.open({"name": name, "dataset": {
-            "kind": "npy", "files": self.path(name)}})["dataset"]
+            "kind": "npy", "paths": self.path(name)}})["dataset"]
             for name in ("one.npy", "two.npy", "more.npy")}
         self.assertEqual(prints["one.npy"], prints["two.npy"])
         self.assertNotEqual(prints["one.npy"], prints["more.npy"])
@@ -224,7 +224,7 @@ class Data(TestCase):
         path = self.rows("data.npy", 2000, 8)
         daemon = self.daemon()
         client = self.client(daemon)
-        loader = client.open({"name": "n", "dataset": {"kind": "npy", "files": path},
+        loader = client.open({"name": "n", "dataset": {"kind": "npy", "paths": path},
                               "workers": {"count": 1}, "batch": {"size": 2}})["loader"]
         client.start(loader, credits=1)
         client.next_batches()

@@ -214,7 +214,7 @@ class Greedy(LifeCase):
         """Runs as the other: [what each limit refused], then refused sessions until it is told."""
         clients = [RawClient(daemon.socket) for _ in range(self.LIMITS["sessions"])]
         first = clients[0]
-        large = {"kind": "npy", "files": self.path("large.npy")}
+        large = {"kind": "npy", "paths": self.path("large.npy")}
         refused = [self.refusal(first, named("large", dataset=large, batch={"size": 64},
                                              workers={"count": 1}))]
         loader = first.open(named("theirs", workers={"count": 2}))["loader"]
@@ -507,7 +507,7 @@ class WorkerProcess(LifeCase):
         os.close(writer)
         path = self.rows("rows.npy", 100, 64)
         client = self.client(daemon)
-        loader = client.open({"name": "rows", "dataset": {"kind": "npy", "files": path},
+        loader = client.open({"name": "rows", "dataset": {"kind": "npy", "paths": path},
                               "batch": {"size": 10}, "workers": {"count": 1}})["loader"]
         self.assertEqual(len(client.epoch_indices(loader)), 10)
         (worker,) = daemon.workers

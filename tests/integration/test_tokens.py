@@ -310,7 +310,7 @@ class Planning(TokenCase):
         os.truncate(path, os.path.getsize(path) + 24_000_000)  # no bytes on the disk
         daemon = self.daemon()
         client, other = self.client(daemon), self.client(daemon)
-        loader = client.open({"name": "many", "dataset": {"kind": "npy", "files": path},
+        loader = client.open({"name": "many", "dataset": {"kind": "npy", "paths": path},
                               "sampler": {"kind": "random"}, "batch": {"tokens": 4096},
                               "collate": {"kind": "pad"}, "seed": 1})["loader"]
         started = []

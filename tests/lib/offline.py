@@ -61,7 +61,7 @@ class Case(unittest.TestCase):
         write_npy(self.path("image.npy"), "|u1", (rows, 2, 3), image)
         write_npy(self.path("label.npy"), "<i8", (rows,), struct.pack(f"<{rows}q", *range(rows)))
         return self.write("npy.yaml", "name: small\n"
-                          "dataset: {kind: npy, files: {image: image.npy, label: label.npy}}\n"
+                          "dataset: {kind: npy, paths: {image: image.npy, label: label.npy}}\n"
                           f"sampler: {{kind: {sampler}}}\nbatch: {{size: {batch}}}\n{extra}")
 
     def steps(self, *args):

@@ -50,7 +50,7 @@ def folder_with(path, root):
 
 def picture(path):
     with tempfile.TemporaryDirectory() as root:
-        [batch] = load({"kind": "imagefolder", "root": folder_with(path, root)})
+        [batch] = load({"kind": "imagefolder", "paths": folder_with(path, root)})
     return {"picture": Array(batch["image"][0])}
 
 
@@ -68,7 +68,7 @@ def pillows(path):
 
 def sound(path):
     with tempfile.TemporaryDirectory() as root:
-        [batch] = load({"kind": "audiofolder", "root": folder_with(path, root), "channels": "keep"})
+        [batch] = load({"kind": "audiofolder", "paths": folder_with(path, root), "channels": "keep"})
     return {"sound": Array(batch["audio"][0]), "rate": int(batch["sample_rate"][0])}
 
 
@@ -82,7 +82,7 @@ def soundfiles(path):
 # ---- shards ----------------------------------------------------------------------------------------
 
 def shard(path):
-    samples = load({"kind": "tar", "shards": path, "decode": False}, collate={"kind": "none"})
+    samples = load({"kind": "tar", "paths": path, "decode": False}, collate={"kind": "none"})
     return {"samples": [{name: bytes(value) for name, value in sample.items() if name != "__key__"}
                         for [sample] in samples]}
 
@@ -130,7 +130,7 @@ def datasets(path):
     for name, part in names_of(path):
         source = name if part is None else f"{name}/{part}"
         try:
-            rows = load({"kind": "hdf5", "path": path, "fields": {"x": source}}, ROWS)
+            rows = load({"kind": "hdf5", "paths": path, "fields": {"x": source}}, ROWS)
             values = [value for row in rows for value in row["x"]]
             parts[source] = rows_of(values) if rows and isinstance(values[0], str) else Array(
                 numpy.concatenate([row["x"] for row in rows]) if rows else [])
@@ -154,7 +154,7 @@ def h5pys(path):
 
 
 def array(path):
-    rows = load({"kind": "npy", "files": {"x": path}}, ROWS)
+    rows = load({"kind": "npy", "paths": {"x": path}}, ROWS)
     return {"array": Array(numpy.concatenate([row["x"] for row in rows]) if rows else [])}
 
 

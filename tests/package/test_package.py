@@ -65,7 +65,7 @@ int main(int argc, char **argv)
 
 SPEC = """\
 name: {name}
-dataset: {{kind: npy, files: {{x: {folder}/rows.npy}}}}
+dataset: {{kind: npy, paths: {{x: {folder}/rows.npy}}}}
 batch: {{size: 32}}
 workers: {{count: 1}}
 """

@@ -38,13 +38,13 @@ PACKAGES = ("python3", "python3-numpy", "python3-pip", "python3-venv")
 PATIENCE = 600
 
 SPECS = {
-    "rows": "dataset: {kind: npy, files: {x: rows.npy}}\nsampler: {kind: random}\n"
+    "rows": "dataset: {kind: npy, paths: {x: rows.npy}}\nsampler: {kind: random}\n"
             "batch: {size: 64}\nseed: 42\nworkers: {count: 2}\n",
-    "digits": "dataset: {kind: idx, files: {x: digits.gz}}\nsampler: {kind: random, order: native}\n"
+    "digits": "dataset: {kind: idx, paths: {x: digits.gz}}\nsampler: {kind: random, order: native}\n"
               "batch: {size: 7}\nseed: 1\n",
-    "pictures": "dataset: {kind: imagefolder, root: pictures, size: 24, transform: random_crop, "
+    "pictures": "dataset: {kind: imagefolder, paths: pictures, size: 24, transform: random_crop, "
                 "flip: 0.5, layout: chw}\nsampler: {kind: random}\nbatch: {size: 4}\nseed: 3\n",
-    "shards": "dataset: {kind: tar, shards: [a.tar, b.tar], size: 16}\n"
+    "shards": "dataset: {kind: tar, paths: [a.tar, b.tar], size: 16}\n"
               "batch: {size: 5}\nseed: 7\n",
     "text": "dataset: {kind: text, paths: [lines.txt], tokenizer: bytes}\ncollate: {kind: pad}\n"
             "batch: {tokens: 200}\nseed: 5\n",

@@ -38,7 +38,7 @@ class Values(ClientCase):
         for name in dtypes:
             want = self.array(name)
             numpy.save(self.path(name + ".npy"), want)
-            loader = self.load(dataset={"kind": "npy", "files": self.path(name + ".npy")},
+            loader = self.load(dataset={"kind": "npy", "paths": self.path(name + ".npy")},
                                batch={"size": 5}, **WRITABLE)
             got = [to_numpy(batch.data) for batch in self.batches(loader.start(), mode)]
             with self.subTest(name):
@@ -64,7 +64,7 @@ class Values(ClientCase):
     @unittest.skipUnless(torch and not hasattr(torch, "uint16"), "this torch has all dtypes")
     def test_torch_lacks_a_dtype(self):
         numpy.save(self.path("x.npy"), self.array("uint16"))
-        loader = self.load(dataset={"kind": "npy", "files": self.path("x.npy")}, batch={"size": 5})
+        loader = self.load(dataset={"kind": "npy", "paths": self.path("x.npy")}, batch={"size": 5})
         epoch = loader.start()
         with self.assertRaisesRegex(TypeError, "torch has no uint16 .*let the dataset"):
             epoch.next(-1, TORCH)
@@ -74,7 +74,7 @@ class Values(ClientCase):
         """NumPy has none, torch does, and raw leaves are of any dtype."""
         with open(self.path("b"), "wb") as file:
             file.write(struct.pack("<4H", 0x3F80, 0x4000, 0x4040, 0xBF80))
-        loader = self.load(dataset={"kind": "records", "path": self.path("b"), "dtype": "bfloat16",
+        loader = self.load(dataset={"kind": "records", "paths": self.path("b"), "dtype": "bfloat16",
                                     "shape": [2]}, batch={"size": 2})
         with self.assertRaisesRegex(TypeError, "NumPy has no bfloat16"):
             loader.start().next(-1, NUMPY)
@@ -89,7 +89,7 @@ class Values(ClientCase):
         x, y = self.array("float32"), numpy.arange(24)
         numpy.save(self.path("x.npy"), x)
         numpy.save(self.path("y.npy"), y)
-        loader = self.load(dataset={"kind": "npy", "files": {"image": self.path("x.npy"),
+        loader = self.load(dataset={"kind": "npy", "paths": {"image": self.path("x.npy"),
                                                              "label": self.path("y.npy")}},
                            sampler={"kind": "random"}, batch={"size": 7}, seed=3)
         steps = []
@@ -128,7 +128,7 @@ class Values(ClientCase):
             self.skipTest("Pillow is not installed")
         folder = pathlib.Path(self.path("pictures"))
         media.pictures(folder, 12)
-        loader = self.load(dataset={"kind": "imagefolder", "root": str(folder)},
+        loader = self.load(dataset={"kind": "imagefolder", "paths": str(folder)},
                            batch={"size": None})
         files = sorted(folder.glob("*/*.png"))
         got = list(self.batches(loader.start()))
@@ -151,14 +151,14 @@ class Values(ClientCase):
         files = sorted(folder.glob("*/*.png"))
         pixels = [numpy.asarray(image.open(file).convert("RGB")) for file in files]
         whole = self.load(batch={"size": None}, dataset={
-            "kind": "imagefolder", "root": str(folder), "transforms": [
+            "kind": "imagefolder", "paths": str(folder), "transforms": [
                 "ToTensor", {"kind": "Normalize", "mean": [0.5, 0.25, 0], "std": 2}]})
         for batch, want in zip(self.batches(whole.start()), pixels, strict=True):
             want = want.transpose(2, 0, 1).astype(numpy.float32) / numpy.float32(255)
             want -= numpy.array([0.5, 0.25, 0], numpy.float32)[:, None, None]
             numpy.testing.assert_array_equal(batch.data["image"], want / numpy.float32(2))
         crops = self.load(batch={"size": 4}, seed=3, dataset={
-            "kind": "imagefolder", "root": str(folder), "transforms": [{"kind": "RandomCrop", "size": 8}]})
+            "kind": "imagefolder", "paths": str(folder), "transforms": [{"kind": "RandomCrop", "size": 8}]})
         epochs = [[one for batch in self.batches(crops.start(epoch)) for one in batch.data["image"].copy()]
                   for epoch in (0, 1)]
         self.assertFalse(all(numpy.array_equal(a, b) for a, b in zip(*epochs, strict=True)))
@@ -175,7 +175,7 @@ class Values(ClientCase):
                 (["ToTensor", "RandomHorizontalFlip"], "transforms.1: RandomHorizontalFlip is for pictures")):
             with self.assertRaisesRegex(Exception, re.escape(words)):
                 self.load(batch={"size": None}, dataset={
-                    "kind": "imagefolder", "root": self.path("."), "transforms": transforms}).start()
+                    "kind": "imagefolder", "paths": self.path("."), "transforms": transforms}).start()
 
 
 class Memory(ClientCase):
@@ -242,7 +242,7 @@ class Memory(ClientCase):
         for mode in (NUMPY, RAW) + ((TORCH,) if torch else ()):
             with self.subTest(mode=mode):
                 loader = self.load(
-                    dataset={"kind": "npy", "files": self.path("rows.npy")}, batch={"size": 4},
+                    dataset={"kind": "npy", "paths": self.path("rows.npy")}, batch={"size": 4},
                     workers={"count": 2}, memory={"limit": 8 * 24576, "writable": True})
                 epoch = loader.start()
                 kept = list(self.batches(epoch, mode))

@@ -342,7 +342,7 @@ class Ends(ClientCase):
         dltest.wait_until(lambda: self.sessions(daemon) == 0, "sessions to end")
 
     def test_cycles_are_collected(self):
-        batch = self.load(dataset={"kind": "npy", "files": {"x": self.rows("r.npy", 8, 4)}},
+        batch = self.load(dataset={"kind": "npy", "paths": {"x": self.rows("r.npy", 8, 4)}},
                           batch={"size": 2}).start().next()
 
         class Mark:

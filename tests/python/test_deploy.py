@@ -65,7 +65,7 @@ class Case(unittest.TestCase):
     def spec(self, path):
         (self.data / "numbers.yaml").write_text(
             "name: numbers\nseed: 1\nbatch: {size: 10}\nsampler: {kind: random}\n"
-            f"dataset: {{kind: records, path: {path}/numbers.txt, dtype: uint8, shape: [8]}}\n")
+            f"dataset: {{kind: records, paths: {path}/numbers.txt, dtype: uint8, shape: [8]}}\n")
         return self.data / "numbers.yaml"
 
 

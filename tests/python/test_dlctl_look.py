@@ -41,7 +41,7 @@ class Look(TestCase):
         root = self.folder / "pictures"
         if not root.exists():
             media.pictures(root, 20)
-        return self.spec(name, **{"dataset": {"kind": "imagefolder", "root": "pictures", "transforms": RANDOM},
+        return self.spec(name, **{"dataset": {"kind": "imagefolder", "paths": "pictures", "transforms": RANDOM},
                                   "sampler": {"kind": "random"}, "batch": {"size": 10}, "seed": 7, **more})
 
     def look(self, verb, spec, *args):
@@ -80,9 +80,9 @@ class Pictures(Look):
         """A picture looks the same whatever the model gets."""
         plain = [{"kind": "Resize", "size": [24, 24]}]
         _, want = self.look("peek", self.pictures("plain", dataset={
-            "kind": "imagefolder", "root": "pictures", "transforms": plain}))
+            "kind": "imagefolder", "paths": "pictures", "transforms": plain}))
         _, got = self.look("peek", self.pictures("floats", dataset={
-            "kind": "imagefolder", "root": "pictures", "transforms": [
+            "kind": "imagefolder", "paths": "pictures", "transforms": [
                 *plain, "ToTensor", {"kind": "Normalize", "mean": [0.2, 0.3, 0.4], "std": [0.5, 0.6, 0.7]}]}))
         for i in range(10):
             self.assertLessEqual(abs(cell(got, i).astype(int) - cell(want, i)).max(), 1)
@@ -91,7 +91,7 @@ class Pictures(Look):
     def test_by_name_and_without_an_archive(self):
         client = self.client(self.running)
         self.pictures()
-        client.open(named("seen", dataset={"kind": "imagefolder", "root": str(self.folder / "pictures"),
+        client.open(named("seen", dataset={"kind": "imagefolder", "paths": str(self.folder / "pictures"),
                                            "transforms": RANDOM}))
         told, sheet = self.look("replay", "seen")
         self.assertEqual(told["name"], "seen")
@@ -109,7 +109,7 @@ class Pictures(Look):
 
     def test_no_pictures(self):
         self.rows("data.npy", 100, 33)
-        spec = self.spec("rows", dataset={"kind": "npy", "files": {"data": "data.npy"}})
+        spec = self.spec("rows", dataset={"kind": "npy", "paths": {"data": "data.npy"}})
         self.assert_fails(1, "EINVAL", "--png", "it has data uint8 [33]", "peek", spec, "--png", self.path("no.png"))
         self.assertFalse((self.folder / "no.png").exists())
 
@@ -139,11 +139,11 @@ class Names(Look):
         self.pictures()
         base = str(self.folder)
         media.shard(self.path("a.tar"), 0, 3)
-        tar = {"kind": "tar", "shards": "a.tar", "index": "auto"}
+        tar = {"kind": "tar", "paths": "a.tar", "index": "auto"}
         with tarfile.open(self.path("a.tar")) as shard:
             member = f"{base}/a.tar: {shard.getnames()[0]}"
         files = sorted(self.folder.glob("pictures/*/*.png"))
-        folder = {"kind": "imagefolder", "root": "pictures"}
+        folder = {"kind": "imagefolder", "paths": "pictures"}
         for dataset, indices, want in [
                 (folder, [0, 19], [files[0], files[19]]), (folder, [20], [""]), (folder, [], []),
                 ({"kind": "subset", "indices": [5, 3], "dataset": folder}, [1], [files[3]]),
@@ -155,7 +155,7 @@ class Names(Look):
                 found = _worker.sample_names(json.dumps({"dataset": dataset}), base, indices)
                 self.assertEqual(found, want and [str(one) for one in want] if want != [] else [])
         for text, why in [("{", "spec"), ("{}", "dataset"),
-                          ('{"dataset": {"kind": "imagefolder", "root": "no"}}', "no")]:
+                          ('{"dataset": {"kind": "imagefolder", "paths": "no"}}', "no")]:
             with self.subTest(text=text), self.assertRaisesRegex(ValueError, why):
                 _worker.sample_names(text, base, [0])
         with self.assertRaises(OverflowError):
@@ -214,7 +214,7 @@ class Documented(Look):
     DATA = "/usr/share/datasets/fashion-mnist/t10k-{}-ubyte.gz"
     CLASSES = "t-shirt trousers pullover dress coat sandal shirt sneaker bag boot".split()
     EACH = 4  # images of a class
-    SPEC = {"dataset": {"kind": "imagefolder", "root": "clothes", "transforms": [
+    SPEC = {"dataset": {"kind": "imagefolder", "paths": "clothes", "transforms": [
         {"kind": "Resize", "size": [96, 96]}, {"kind": "RandomResizedCrop", "size": 72, "scale": [0.5, 1]},
         "RandomHorizontalFlip", "ToTensor",
         {"kind": "Normalize", "mean": [0.286], "std": [0.353]}]},
@@ -315,7 +315,7 @@ class Tokens(Look):
     def test_numbers_where_there_is_no_tokenizer(self):
         client = self.client(self.running)
         made = self.npy("tokens.npy", (2, 3), "<i8", struct.pack("<6q", *range(7, 13)))
-        client.open(named("plain", dataset={"kind": "npy", "files": {"tokens": made}}, batch={"size": 2}))
+        client.open(named("plain", dataset={"kind": "npy", "paths": {"tokens": made}}, batch={"size": 2}))
         self.assertEqual(self.text("plain"), ["text      #0: 7 8 9", "          #1: 10 11 12"])
 
     def test_a_model_that_is_none(self):

@@ -50,7 +50,7 @@ class Peek(TestCase):
         self.npy("label.npy", (100,), "<i8", b"".join(i.to_bytes(8, "little") for i in range(100)))
         return self.spec(name, name=name, seed=42, batch={"size": 8}, **{
             "sampler": {"kind": "random"},
-            "dataset": {"kind": "npy", "files": {"data": "data.npy", "label": "label.npy"}},
+            "dataset": {"kind": "npy", "paths": {"data": "data.npy", "label": "label.npy"}},
             **extra})
 
     def peek(self, *args):

@@ -59,7 +59,7 @@ class Files(KindCase):
                         array[...] = values
                     arrays[name] = values
             fields = {name.replace("/", "_"): name for name in arrays}
-            read = self.samples({"kind": "hdf5", "path": str(path), "fields": fields, "cache": 1 + seed % 3 * 200})
+            read = self.samples({"kind": "hdf5", "paths": str(path), "fields": fields, "cache": 1 + seed % 3 * 200})
             self.assertEqual(len(read), rows)
             for i, batch in enumerate(read):
                 for field, name in fields.items():
@@ -85,7 +85,7 @@ class Files(KindCase):
             file["latin"] = numpy.array([b"\xe4"] * 18)
         fields = {"any": "any", "chunked": "chunked", "filled": "filled", "unwritten": "unwritten", "yes": "yes",
                   "name": "table/name", "at": "table/at", "plain": "plain"}
-        read = self.samples({"kind": "hdf5", "path": path, "fields": fields})
+        read = self.samples({"kind": "hdf5", "paths": path, "fields": fields})
         self.assertEqual(len(read), len(texts))
         for i, (batch, text) in enumerate(zip(read, texts)):
             got = {name: batch[name][0] for name in fields}
@@ -93,7 +93,7 @@ class Files(KindCase):
                              [text, text, text, "", text.encode()[:9].decode()])
             self.assertEqual((got["at"].tolist(), bool(got["yes"]), int(got["plain"])),
                              ([2 * i, 2 * i + 1], i % 3 == 1, i))
-        self.assert_refused({"kind": "hdf5", "path": path, "fields": ["latin"]}, "a text in row 0 that is not UTF-8")
+        self.assert_refused({"kind": "hdf5", "paths": path, "fields": ["latin"]}, "a text in row 0 that is not UTF-8")
 
     @needs("h5py")
     def test_h5py_refusals(self):
@@ -104,7 +104,7 @@ class Files(KindCase):
             file["scalar"] = 3
             file["three"], file["four"] = numpy.zeros(3), numpy.zeros(4)
             file.create_group("group")
-        dataset = {"kind": "hdf5", "path": path}
+        dataset = {"kind": "hdf5", "paths": path}
         for fields, says in ((["texts"], "its dataset texts (does not hold integers|holds neither numbers nor)"),
                              (["scalar"], "has no dimensions"),
                              (["group"], "its dataset group is not a dataset"), (["none"], "has no dataset none"),

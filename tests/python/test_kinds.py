@@ -88,11 +88,11 @@ class OurWriters(KindCase):
     def test_megatron(self):
         documents = media.megatron(self.folder / "m", ROWS)
         path = str(self.folder / "m")
-        read = self.samples({"kind": "megatron", "path": path})
+        read = self.samples({"kind": "megatron", "paths": path})
         self.assertEqual([batch["tokens"][0].tolist() for batch in read], documents)
         self.assertEqual(read[0]["tokens"].dtype, numpy.int64)
         flat = sum(documents, [])
-        read = self.samples({"kind": "megatron", "path": path, "view": "samples", "widen": "none",
+        read = self.samples({"kind": "megatron", "paths": path, "view": "samples", "widen": "none",
                              "sequence_length": 8})
         self.assertEqual(len(read), (len(flat) - 1) // 8)
         for i, batch in enumerate(read):
@@ -102,7 +102,7 @@ class OurWriters(KindCase):
 
     def test_mds(self):
         written = media.mds(self.folder / "d", ROWS)
-        read = self.samples({"kind": "mds", "root": str(self.folder / "d")})
+        read = self.samples({"kind": "mds", "paths": str(self.folder / "d")})
         self.assertEqual(len(read), ROWS)
         for (number, text, array), batch in zip(written, read):
             self.assertEqual(batch["id"].tolist(), [number])
@@ -113,7 +113,7 @@ class OurWriters(KindCase):
     def test_litdata(self):
         """Leaves of many formats, their lengths, and blocks of tokens."""
         written = media.litdata(self.folder / "l", ROWS)
-        dataset = {"kind": "litdata", "root": str(self.folder / "l")}
+        dataset = {"kind": "litdata", "paths": str(self.folder / "l")}
         read = self.samples(dataset)
         self.assertEqual(len(read), ROWS)
         for (number, half, text, ids, matrix), batch in zip(written, read):
@@ -131,11 +131,11 @@ class OurWriters(KindCase):
     def test_litdata_tokens(self):
         chunks = media.litdata_tokens(self.folder / "t", [100, 77])
         root = str(self.folder / "t")
-        read = self.samples({"kind": "litdata", "root": root, "sequence_length": 16})
+        read = self.samples({"kind": "litdata", "paths": root, "sequence_length": 16})
         blocks = [own[at:at + 16] for own in chunks for at in range(0, len(own) // 16 * 16, 16)]
         self.assertEqual([batch[0].tolist() for batch in read], blocks)
         self.assertEqual(read[0].dtype, numpy.uint16)
-        items = self.samples({"kind": "litdata", "root": root})
+        items = self.samples({"kind": "litdata", "paths": root})
         self.assertEqual(sum((batch[0].tolist() for batch in items), []), sum(chunks, []))
 
     def test_tfrecord(self):
@@ -186,7 +186,7 @@ class OurWriters(KindCase):
             name, write = [("wav", media.wav), ("flac", media.flac)][i % 2]
             (self.folder / str(i // 4) / f"{i}.{name}").write_bytes(write(samples, channels, 22050 + i))
             written.append(numpy.array(samples, numpy.int16).reshape(-1, channels))
-        dataset = {"kind": "audiofolder", "root": str(self.folder), "channels": "keep", "dtype": "int16"}
+        dataset = {"kind": "audiofolder", "paths": str(self.folder), "channels": "keep", "dtype": "int16"}
         read = self.samples(dataset)
         for i, batch in enumerate(read):
             numpy.testing.assert_array_equal(batch["audio"][0], written[i])
@@ -203,8 +203,8 @@ class OurWriters(KindCase):
         media.sound_columns(self.folder / "columns", ROWS)
         keys = {"sample_rate": 16000, "dtype": "int16"}
         want = [batch["audio"][0] for batch in self.samples(
-            {"kind": "audiofolder", "root": str(self.folder / "shard"), **keys})]
-        tar = {"kind": "tar", "shards": str(self.folder / "s.tar"), "audio": ["flac", "wav"]}
+            {"kind": "audiofolder", "paths": str(self.folder / "shard"), **keys})]
+        tar = {"kind": "tar", "paths": str(self.folder / "s.tar"), "audio": ["flac", "wav"]}
         speech = {"audio": ["speech"]}
         arrow = {"kind": "arrow", "paths": str(self.folder / "columns/arrow.arrow"), **speech}
         parquet = {"kind": "parquet", "paths": str(self.folder / "columns/parquet.parquet"), **speech}
@@ -229,7 +229,7 @@ class OurWriters(KindCase):
             records = {rng.randbytes(rng.randrange(1, 60)): rng.randbytes(int(2 ** (rng.random() * 14)))
                        for _ in range(rng.randrange(1, 200))}
             media.lmdb(self.folder / str(seed), records, page)
-            read = self.samples({"kind": "lmdb", "path": str(self.folder / str(seed))})
+            read = self.samples({"kind": "lmdb", "paths": str(self.folder / str(seed))})
             self.assertEqual([(batch["key"][0], batch["value"][0]) for batch in read],
                              sorted(records.items()))
 
@@ -251,7 +251,7 @@ class OurWriters(KindCase):
     def test_tar_with_an_index(self):
         media.shard(self.folder / "a.tar", 0, 9)
         media.shard(self.folder / "b.tar", 9, ROWS - 9)
-        dataset = {"kind": "tar", "shards": str(self.folder / "*.tar"), "index": "auto"}
+        dataset = {"kind": "tar", "paths": str(self.folder / "*.tar"), "index": "auto"}
         read = self.samples(dataset)
         stream = self.samples({**dataset, "index": "off"})
         self.assertEqual([batch["cls"].tolist() for batch in read], [[i] for i in range(ROWS)])
@@ -268,7 +268,7 @@ class OurWriters(KindCase):
         media.mds(self.folder / "d", 3, shards=1)
         path = self.folder / "d" / "index.json"
         path.write_text(path.read_text().replace('"png"', '"pkl"'))
-        dataset = {"kind": "mds", "root": str(self.folder / "d")}
+        dataset = {"kind": "mds", "paths": str(self.folder / "d")}
         self.assert_refused(dataset, "picture is pickled")
         self.assertEqual(len(self.samples({**dataset, "fields": ["id"]})), 3)
 
@@ -289,7 +289,7 @@ class TheirWriters(KindCase):
             theirs = list(webdataset.WebDataset(path, shardshuffle=False).decode().rename(
                 label="cls", left="left.npy", right="right.npy", text="text;txt", json="json",
                 arrays="npz"))
-            ours = self.samples({"kind": "tar", "shards": path, "index": "off" if packed else "auto",
+            ours = self.samples({"kind": "tar", "paths": path, "index": "off" if packed else "auto",
                                  "fields": {"label": "cls", "left": "left.npy", "right": "right.npy",
                                             "text": "text;txt", "json": "json", "arrays": "npz"}})
             self.assertEqual(len(theirs), len(ours))
@@ -313,7 +313,7 @@ class TheirWriters(KindCase):
             "shardlist": [{"url": str(self.folder / "a.tar"), "nsamples": 9},
                           {"url": str(self.folder / "b.tar"), "nsamples": ROWS - 9}]}))
         theirs = wids.ShardListDataset(str(self.folder / "i.json"), transformations=[])
-        ours = self.samples({"kind": "tar", "shards": str(self.folder / "[ab].tar"),
+        ours = self.samples({"kind": "tar", "paths": str(self.folder / "[ab].tar"),
                              "index": str(self.folder / "i.json"), "fields": ["cls", "bin"]})
         self.assertEqual(len(theirs), len(ours))
         for i in range(ROWS):
@@ -340,7 +340,7 @@ class TheirWriters(KindCase):
         return [str(self.folder / f"s{k}.tar") for k in range(3)]
 
     def assert_same_as_scanned(self, index):
-        dataset = {"kind": "tar", "shards": str(self.folder / "s[0-2].tar"), "decode": False}
+        dataset = {"kind": "tar", "paths": str(self.folder / "s[0-2].tar"), "decode": False}
         theirs = self.samples({**dataset, "index": str(index)})
         ours = self.samples({**dataset, "index": "auto"})
         self.assertEqual(len(theirs), len(ours))
@@ -374,7 +374,7 @@ class TheirWriters(KindCase):
             if lengths == [1]:
                 self.assert_same_as_scanned(self.folder)
         # Of names that take more than one header, its places lie in one of these.
-        self.assert_refused({"kind": "tar", "shards": str(self.folder / "s1.tar"), "index": str(self.folder)},
+        self.assert_refused({"kind": "tar", "paths": str(self.folder / "s1.tar"), "index": str(self.folder)},
                             "s1.tar: its header at byte .* has a wrong checksum")
 
     @needs("streaming")
@@ -412,7 +412,7 @@ class TheirWriters(KindCase):
                 for sample in samples:
                     writer.write(sample)
             try:
-                ours = self.samples({"kind": "mds", "root": root})
+                ours = self.samples({"kind": "mds", "paths": root})
             except Exception as error:
                 if compression == "zstd" and "build it with libzstd" in str(error):
                     continue
@@ -445,7 +445,7 @@ class TheirWriters(KindCase):
         with streaming.MDSWriter(out=root, columns={"id": "int", "s": "str"}, size_limit=500) as writer:
             for i in range(5 * ROWS):
                 writer.write({"id": i, "s": f"text {i}"})
-        ours = self.samples({"kind": "mds", "root": root}, batch={"size": 8})
+        ours = self.samples({"kind": "mds", "paths": root}, batch={"size": 8})
         for workers in range(4):
             data = mosaic(local=root, shuffle=False, batch_size=8)
             theirs = list(DataLoader(data, batch_size=8, num_workers=workers))
@@ -482,7 +482,7 @@ class TheirWriters(KindCase):
                 writer[i] = sample
             writer.done()
             writer.merge(1)
-            ours = self.samples({"kind": "litdata", "root": root})
+            ours = self.samples({"kind": "litdata", "paths": root})
             # Its own decoder is torchvision's, which not every build of it has.
             theirs = list(litdata.StreamingDataset(root, shuffle=False, serializers={"jpeg": BytesSerializer()}))
             self.assertEqual((len(ours), len(theirs)), (ROWS, ROWS))
@@ -531,7 +531,7 @@ class TheirWriters(KindCase):
         for compression in (None, "zstd"):
             root = str(self.folder / f"rows-{compression}")
             write(root, samples, chunk_size=290, compression=compression)
-            ours = self.samples({"kind": "litdata", "root": root})
+            ours = self.samples({"kind": "litdata", "paths": root})
             theirs = list(litdata.StreamingDataset(root, shuffle=False))
             self.assertEqual(len(ours), len(theirs))
             for one, other in zip(theirs, ours):
@@ -543,7 +543,7 @@ class TheirWriters(KindCase):
         for keys in ({}, {"compression": "zstd", "compression_level": "chunk"}):
             root = str(self.folder / f"tokens-{len(keys)}")
             write(root, documents, chunk_size=900, item_loader=TokensLoader(), **keys)
-            ours = self.samples({"kind": "litdata", "root": root, "sequence_length": 16})
+            ours = self.samples({"kind": "litdata", "paths": root, "sequence_length": 16})
             theirs = litdata.StreamingDataset(root, shuffle=False, item_loader=TokensLoader(block_size=16))
             self.assertEqual([batch[0].tolist() for batch in ours], [block.tolist() for block in theirs])
 
@@ -564,7 +564,7 @@ class TheirWriters(KindCase):
                         for key in rng.sample(sorted(records), len(records) // 5):
                             transaction.delete(key)
                             del records[key]
-            read = self.samples({"kind": "lmdb", "path": str(self.folder / str(seed))})
+            read = self.samples({"kind": "lmdb", "paths": str(self.folder / str(seed))})
             self.assertEqual([(batch["key"][0], batch["value"][0]) for batch in read],
                              sorted(records.items()))
 
@@ -586,7 +586,7 @@ class TheirWriters(KindCase):
             numbers = rng.uniform(-0.9, 0.9, (rng.integers(2000, 9000), 1 + i % 2))
             rate = 48000 if coding == "OPUS" else 44100
             soundfile.write(paths[-1], numbers, rate, format=container, subtype=coding)
-        dataset = {"kind": "audiofolder", "root": str(self.folder), "channels": "keep"}
+        dataset = {"kind": "audiofolder", "paths": str(self.folder), "channels": "keep"}
         for dtype in ("float32", "int16"):
             for (_, _, coding), path, batch in zip(codings, paths, self.samples({**dataset, "dtype": dtype})):
                 floats = coding in ("FLOAT", "DOUBLE", "VORBIS", "OPUS")
@@ -615,7 +615,7 @@ class TheirWriters(KindCase):
         with pyarrow.ipc.new_stream(self.folder / "s.arrow", table.schema) as writer:
             writer.write_table(table)
         media.sounds(self.folder / "structs", ROWS, classes=1)
-        want = self.samples({"kind": "audiofolder", "root": str(self.folder / "structs"), "channels": "keep"})
+        want = self.samples({"kind": "audiofolder", "paths": str(self.folder / "structs"), "channels": "keep"})
         for kind in ("parquet", "arrow"):
             read = self.samples({"kind": kind, "paths": str(self.folder / f"s.{kind}"), "audio": ["speech"],
                                  "channels": "keep"})
@@ -636,7 +636,7 @@ class TheirWriters(KindCase):
             folder.mkdir(parents=True)
             samples = [rng.randrange(-32768, 32768) for _ in range(5000 + i)]
             (folder / "0.wav").write_bytes(media.wav(samples, 1, before))
-            batch, = self.samples({"kind": "audiofolder", "root": str(folder.parent), "sample_rate": after})
+            batch, = self.samples({"kind": "audiofolder", "paths": str(folder.parent), "sample_rate": after})
             theirs = resample(torch.tensor(samples, dtype=torch.float32) / 32768, before, after)
             numpy.testing.assert_allclose(batch["audio"][0], theirs.numpy(), rtol=0, atol=5e-5)
 
@@ -676,7 +676,7 @@ class TheirWriters(KindCase):
                 documents.append(tokens)
             builder.finalize(f"{prefix}.idx")
             theirs = IndexedDataset(prefix)
-            ours = self.samples({"kind": "megatron", "path": prefix})
+            ours = self.samples({"kind": "megatron", "paths": prefix})
             self.assertEqual(len(ours), len(theirs.document_indices) - 1)
             self.assertEqual([batch["tokens"][0].tolist() for batch in ours], documents)
             first = theirs.document_indices[1]
@@ -693,7 +693,7 @@ class Shards(KindCase):
                     info = tarfile.TarInfo(f"k{i}.{side}.png")
                     info.size = len(data)
                     tar.addfile(info, io.BytesIO(data))
-        read = self.samples({"kind": "tar", "shards": str(self.folder / "p.tar"), "index": "auto",
+        read = self.samples({"kind": "tar", "paths": str(self.folder / "p.tar"), "index": "auto",
                              "fields": {"a": "left.jpg;left.png", "b": "right.png"}})
         self.assertEqual([(batch["a"].shape, batch["b"].shape) for batch in read],
                          [((1, 4, 5, 3), (1, 4, 7, 3))] * 3)
@@ -716,7 +716,7 @@ class Shards(KindCase):
                 info.size = len(data.getvalue())
                 tar.addfile(info, io.BytesIO(data.getvalue()))
         for index in ("auto", "off"):
-            read = self.samples({"kind": "tar", "shards": str(self.folder / "a.tar"), "index": index})
+            read = self.samples({"kind": "tar", "paths": str(self.folder / "a.tar"), "index": index})
             self.assertEqual(len(read), len(written))
             for batch, arrays in zip(read, written):
                 ours = batch.get("npz", {})
@@ -734,7 +734,7 @@ class Shards(KindCase):
                     path = self.folder / f"{i}{order}{len(shape)}.npy"
                     numpy.save(path, numpy.asarray((rng.random(shape) * 100).astype(dtype), order=order))
                     want = numpy.load(path)
-                    read = self.samples({"kind": "npy", "files": {"x": str(path)}})
+                    read = self.samples({"kind": "npy", "paths": {"x": str(path)}})
                     got = numpy.concatenate([batch["x"] for batch in read])
                     numpy.testing.assert_array_equal(got, want)
                     self.assertEqual(got.dtype, want.dtype.newbyteorder("="))
@@ -750,7 +750,7 @@ class Shards(KindCase):
                 info = tarfile.TarInfo("000.npz")
                 info.size = len(data.getvalue())
                 tar.addfile(info, io.BytesIO(data.getvalue()))
-            dataset = {"kind": "tar", "shards": str(self.folder / f"{name}.tar"), "index": "auto"}
+            dataset = {"kind": "tar", "paths": str(self.folder / f"{name}.tar"), "index": "auto"}
             self.assert_refused(dataset, says)
             self.assertEqual(bytes(self.samples({**dataset, "decode": False})[0]["npz"][0]), data.getvalue())
 

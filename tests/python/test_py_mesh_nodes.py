@@ -37,7 +37,7 @@ class NodesCase(TestCase):
         self.addCleanup(environment.stop)
         # The sample's number, and what else only this one has.
         rows = b"".join(struct.pack("<4Q", i, i * i + 1, i << 40, ~i & 2 ** 64 - 1) for i in range(SAMPLES))
-        self.spec = {"name": "meshed", "dataset": {"kind": "npy", "files": self.npy("rows", (SAMPLES, 4), "<u8", rows)},
+        self.spec = {"name": "meshed", "dataset": {"kind": "npy", "paths": self.npy("rows", (SAMPLES, 4), "<u8", rows)},
                      "batch": {"size": SIZE}, "sampler": {"kind": "random"},
                      "workers": {"count": 2, "prefetch": 1}, "seed": 5}
 

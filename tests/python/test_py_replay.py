@@ -184,7 +184,7 @@ class ReplayCase(ClientCase):
         return path
 
     def rows(self):
-        return {"kind": "npy", "files": {"x": self.npy(), "y": self.npy("label", "<i8", ())}}
+        return {"kind": "npy", "paths": {"x": self.npy(), "y": self.npy("label", "<i8", ())}}
 
     def lines(self):
         with open(self.path("lines.txt"), "w", encoding="utf-8") as file:
@@ -227,7 +227,7 @@ class MapStyle(ReplayCase):
     def test_pictures_and_any_order(self):
         media.pictures(pathlib.Path(self.path("pictures")), 40)
         self.check_spec("pictures", world=2, sampler={"kind": "random"}, dataset={
-            "kind": "imagefolder", "root": self.path("pictures"), "size": [14, 12],
+            "kind": "imagefolder", "paths": self.path("pictures"), "size": [14, 12],
             "transform": "random_crop", "flip": 0.5},
             workers={"count": 3, "in_order": False})
 
@@ -325,7 +325,7 @@ class Iterable(ReplayCase):
     def test_tar(self):
         """Shuffled and cropped at random; what lies before is passed over, and that is said."""
         done = self.check_spec("tar", epochs=2, workers={"count": 3}, dataset={
-            "kind": "tar", "shards": self.shards(), "shuffle": 10, "size": 12,
+            "kind": "tar", "paths": self.shards(), "shuffle": 10, "size": 12,
             "transform": "random_crop", "flip": 0.5}, batch={"size": 4, "drop_last": True})
         self.assertTrue(all(one.returncode == 0 for one in done))
 
@@ -384,7 +384,7 @@ class Place(ReplayCase):
         with open(self.path("b"), "wb") as file:
             file.write(struct.pack("<4H", 0x3F80, 0x4000, 0x4040, 0xBF80))
         spec = self.spec("b", seed=1, batch={"size": 2}, dataset={
-            "kind": "records", "path": self.path("b"), "dtype": "bfloat16", "shape": [2]})
+            "kind": "records", "paths": self.path("b"), "dtype": "bfloat16", "shape": [2]})
         self.replay(spec)
         found, about = self.arrays()
         (node,) = about["tree"]
@@ -418,7 +418,7 @@ class Place(ReplayCase):
         self.replay(spec, "--step", 3, "--seed", seed)
         self.assertEqual(self.arrays()[0]["__indices__"].tolist(), delivered[0, 3, 0][0].tolist())
         with open(self.path("block.yaml"), "w") as file:  # {in a comment
-            file.write(f"# {{\nname: block\ndataset:\n  kind: npy\n  files: {self.npy()}\nbatch: "
+            file.write(f"# {{\nname: block\ndataset:\n  kind: npy\n  paths: {self.npy()}\nbatch: "
                        "{size: 4}\nsampler: {kind: random}")
         self.replay(self.path("block.yaml"), "--step", 3, "--seed", seed)
         self.assertEqual(self.arrays()[0]["__indices__"].tolist(), delivered[0, 3, 0][0].tolist())

@@ -127,7 +127,7 @@ class Show(unittest.TestCase):
             view = dloaderd.show(next(iter(loader)), loader)
         self.assertEqual(view.text_lines(), ["text      row 0: one⟦2 padding⟧", "          row 1: three"])
         media.pictures(self.folder / "pictures", 4)
-        spec = {"dataset": {"kind": "imagefolder", "root": str(self.folder / "pictures"), "transforms": [
+        spec = {"dataset": {"kind": "imagefolder", "paths": str(self.folder / "pictures"), "transforms": [
             {"kind": "Resize", "size": [24, 24]}, "ToTensor", {"kind": "Normalize", "mean": [0.1], "std": [9.0]}]},
             "batch": {"size": 4}, "workers": {"count": 0}}
         with dloaderd.Loader(spec, as_="numpy") as loader:

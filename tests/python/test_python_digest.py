@@ -68,7 +68,7 @@ def lines(case):
 def rows(case, **more):
     """The same dataset in Python and native."""
     path = npy(case, "rows", "<f4", 33)
-    return python("Rows", files=path, **more), {"kind": "npy", "files": path}
+    return python("Rows", files=path, **more), {"kind": "npy", "paths": path}
 
 
 def both(make):
@@ -83,7 +83,7 @@ def both(make):
 DATASETS = [
     ("array", rows),
     ("dict", lambda case, **more: (python("Rows", files=fields(case), **more),
-                                   {"kind": "npy", "files": fields(case)})),
+                                   {"kind": "npy", "paths": fields(case)})),
     ("numbers", lambda case, **more: (python("Numbers", length=ROWS, **more),
                                       {"kind": "range", "length": ROWS})),
     ("text", lambda case, **more: (python("Lines", path=lines(case), **more),
@@ -423,7 +423,7 @@ class Randomness(DigestCase):
     def check_crops(self, name, collate):
         path = npy(self, "rows", "<f4", 33)
         for epoch in (0, 3):
-            native = {"kind": "npy", "files": self.crops(epoch)}
+            native = {"kind": "npy", "paths": self.crops(epoch)}
             check = self.write_spec("check", native, TORCH_ORDER, BY_FOUR, {}, {"count": 1})
             args = [*ALL_RANKS, "--epoch", str(epoch)]
             expected = dlctl_json("check", check, "--digest", *args)
@@ -440,7 +440,7 @@ class Randomness(DigestCase):
     def test_in_a_concat(self):
         """The same sample of two equal parts is not cropped in the same way."""
         part = python("Crops", file=npy(self, "rows", "<f4", 33))
-        native = [{"kind": "npy", "files": self.crops(2, base)} for base in (0, ROWS)]
+        native = [{"kind": "npy", "paths": self.crops(2, base)} for base in (0, ROWS)]
         rest = (TORCH_ORDER, BY_FOUR, {})
         check = self.write_spec("check", {"kind": "concat", "datasets": native}, *rest, {"count": 1})
         expected = dlctl_json("check", check, "--digest", "--epoch", "2")

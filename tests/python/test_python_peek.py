@@ -205,7 +205,7 @@ class Report(SpecCase):
                 self.assertRegex(error["message"], told)
 
     def test_none_where_it_is_no_python(self):
-        spec = self.spec("missing", dataset={"kind": "npy", "files": "missing.npy"})
+        spec = self.spec("missing", dataset={"kind": "npy", "paths": "missing.npy"})
         done = dlctl("run", spec, daemon=self.running, check=False)
         self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1))
         done = dlctl("run", spec, "--json", daemon=self.running, check=False)

@@ -120,9 +120,9 @@ class Texts(unittest.TestCase):
 
     def test_tar(self):
         shard = self.write_shard()
-        self.check(kind="tar", shards=shard, fields=["txt"], field="txt", index="auto")
-        self.check(kind="tar", shards=shard, fields=["txt"], field="txt")
-        self.check(kind="tar", shards=shard, field="json.text", fields=["json"], inside="json", index="auto")
+        self.check(kind="tar", paths=shard, fields=["txt"], field="txt", index="auto")
+        self.check(kind="tar", paths=shard, fields=["txt"], field="txt")
+        self.check(kind="tar", paths=shard, field="json.text", fields=["json"], inside="json", index="auto")
 
     def test_max_length(self):
         self.data.select_columns(["text"]).save_to_disk(self.path("saved"))
@@ -185,7 +185,7 @@ class Texts(unittest.TestCase):
         self.expect_talks(self.samples(kind="csv", paths=self.path("talks.csv"), types={"messages": "string"}))
         shard = self.write_shard()
         self.keys["field"] = "json.messages"
-        self.expect_talks(self.samples(kind="tar", shards=shard, fields=["json"], index="auto"), "json")
+        self.expect_talks(self.samples(kind="tar", paths=shard, fields=["json"], index="auto"), "json")
 
 
 # What Llama 3 splits texts by, which takes newlines by themselves, as templates want it.

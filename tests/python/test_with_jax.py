@@ -36,7 +36,7 @@ def save_images(folder):
 def spec_of(folder):
     return {"seed": 5, "batch": {"size": BATCH}, "sampler": {"kind": "random"},
             "workers": {"count": 2},
-            "dataset": {"kind": "npy", "files": {"image": f"{folder}/images.npy",
+            "dataset": {"kind": "npy", "paths": {"image": f"{folder}/images.npy",
                                                  "label": f"{folder}/labels.npy"}}}
 
 
@@ -108,7 +108,7 @@ class TestBatches(unittest.TestCase):
         for dtype in ("uint8", "int8", "int16", "int32", "float16", "float32"):
             path = f"{self.folder}/{dtype}.npy"
             numpy.save(path, numpy.arange(60).reshape(20, 3).astype(dtype))
-            spec = {"dataset": {"kind": "npy", "files": path}, "batch": {"size": 7}}
+            spec = {"dataset": {"kind": "npy", "paths": path}, "batch": {"size": 7}}
             with Loader(spec, as_="dlpack") as loader:
                 leaves = list(loader)
                 arrays = [jnp.from_dlpack(leaf) for leaf in leaves]

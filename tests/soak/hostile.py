@@ -19,8 +19,8 @@ RANGE = {"dataset": {"kind": "range", "length": 50}, "batch": {"size": 5}, "seed
          "workers": {"count": 1, "timeout": "2s"}}
 WRONG = [
     {"dataset": {"kind": "range", "length": 10}, "batch": {"size": -3}},
-    {"dataset": {"kind": "npy", "files": "/nonexistent"}},
-    {"dataset": {"kind": "npy", "files": "/proc/self/mem"}},
+    {"dataset": {"kind": "npy", "paths": "/nonexistent"}},
+    {"dataset": {"kind": "npy", "paths": "/proc/self/mem"}},
     {"dataset": {"kind": "python", "object": "no.such:Thing"}},
     {"dataset": {"kind": "plugin", "path": "/etc/passwd"}},
     {"dataset": {"kind": "range", "length": 1 << 40}, "sampler": {"kind": "random"}},

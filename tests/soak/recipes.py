@@ -81,25 +81,25 @@ def by_index(files):
         yield Recipe(f"{mode}-shards", {
             "dataset": numbers(2 * ROWS), "sampler": RANDOM, "batch": {"size": 8},
             "shard": {"mode": mode}, "workers": native()}, worlds=(1, 2, 4))
-    for name, dataset in (("numbers", numbers(2 * ROWS)), ("rows", {"kind": "npy", "files": rows})):
+    for name, dataset in (("numbers", numbers(2 * ROWS)), ("rows", {"kind": "npy", "paths": rows})):
         yield Recipe(f"dispatched-{name}", {
             "dataset": dataset, "sampler": RANDOM, "batch": {"size": 8},
             "shard": {"mode": "dispatch"}, "workers": native()}, worlds=(1, 2, 4))
-    yield Recipe("one-by-one", {"dataset": {"kind": "npy", "files": rows}, "batch": {"size": None},
+    yield Recipe("one-by-one", {"dataset": {"kind": "npy", "paths": rows}, "batch": {"size": None},
                                 "memory": {"writable": True}, "workers": native()})
     yield Recipe("any-order", {
-        "dataset": {"kind": "npy", "files": rows}, "sampler": RANDOM, "batch": {"size": 3},
+        "dataset": {"kind": "npy", "paths": rows}, "sampler": RANDOM, "batch": {"size": 3},
         "workers": native(3, in_order=False)}, "any")
     yield Recipe("combined", {
         "dataset": {"kind": "concat", "datasets": [
-            {"kind": "npy", "files": rows}, {"kind": "subset", "dataset": {"kind": "npy", "files": rows},
+            {"kind": "npy", "paths": rows}, {"kind": "subset", "dataset": {"kind": "npy", "paths": rows},
                                              "indices": list(range(0, ROWS, 3))}]},
         "sampler": RANDOM, "batch": {"size": 5}, "workers": native()})
     yield Recipe("short-of-memory", {
-        "dataset": {"kind": "npy", "files": kib}, "sampler": RANDOM, "batch": {"size": 4},
+        "dataset": {"kind": "npy", "paths": kib}, "sampler": RANDOM, "batch": {"size": 4},
         "memory": {"limit": 4096 + 12 * 8192}, "workers": native(1)},
         worlds=(1, 2), options={"pins": 6, "tensors": 3})
-    yield Recipe("large", {"dataset": {"kind": "npy", "files": large}, "sampler": RANDOM,
+    yield Recipe("large", {"dataset": {"kind": "npy", "paths": large}, "sampler": RANDOM,
                            "batch": {"size": 16}, "workers": native()}, worlds=(1, 2))
     yield Recipe("fed", {"dataset": numbers(ROWS), "sampler": {"kind": "client"},
                          "batch": {"size": 5}, "workers": native()}, "fed", (1, 2), ROWS)
@@ -120,7 +120,7 @@ def of_files(files):
         "dataset": text, "sampler": RANDOM, "collate": {"kind": "pack", "length": 64},
         "batch": {"tokens": 192}, "workers": native()})
     yield Recipe("pictures", {
-        "dataset": {"kind": "imagefolder", "root": files.pictures(), "size": [14, 12],
+        "dataset": {"kind": "imagefolder", "paths": files.pictures(), "size": [14, 12],
                     "transform": "random_crop", "flip": 0.5},
         "sampler": RANDOM, "batch": {"size": 4}, "workers": native()})
 
@@ -147,7 +147,7 @@ def one_after_another(files):
             "dataset": numbers(2 * ROWS, iterable=True), "batch": {"size": size},
             "shard": {"mode": mode}, "workers": native()}, "rounds", worlds)
     yield Recipe("shards", {
-        "dataset": {"kind": "tar", "shards": files.shards(), "shuffle": 10, "size": 12,
+        "dataset": {"kind": "tar", "paths": files.shards(), "shuffle": 10, "size": 12,
                     "transform": "random_crop", "flip": 0.5},
         "batch": {"size": 4}, "collate": {"kind": "none"}, "workers": native()}, "own", (1, 2))
 

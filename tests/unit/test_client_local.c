@@ -182,7 +182,7 @@ static const struct {
     {RANGE ", colate: {}", EINVAL, "colate: "},
     {RANGE ", memory: {limit: 64}", ENOMEM, "memory.limit: 64 bytes are less than one batch"},
     {RANGE ", sampler: {kind: subset_random, indices: [100]}", EINVAL, "sampler.indices"},
-    {"dataset: {kind: npy, files: none.npy}, workers: {count: 0}", ENOENT, "/none.npy: "},
+    {"dataset: {kind: npy, paths: none.npy}, workers: {count: 0}", ENOENT, "/none.npy: "},
     {"[", EINVAL, "spec:1: "},
 };
 
@@ -588,7 +588,7 @@ static void test_a_file_that_is_overwritten(void **state)
     struct here h;
 
     snprintf(spec, sizeof spec,
-             "dataset: {kind: records, path: %s, dtype: uint8, shape: [40]}, batch: {size: 10}, "
+             "dataset: {kind: records, paths: %s, dtype: uint8, shape: [40]}, batch: {size: 10}, "
              "workers: {count: 0}",
              path);
     start(&h, spec, NULL);

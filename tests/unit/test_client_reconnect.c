@@ -373,7 +373,7 @@ static void test_refused(void **state)
         const char *path;
         bool fatal;
     } rows[] = {
-        {ENOENT, "dataset.files", true},
+        {ENOENT, "dataset.paths", true},
         {ENOENT, "name", false},
         {ESHUTDOWN, "", false},
     };

@@ -94,11 +94,11 @@ static void test_names(void **state)
         uint64_t index;
         const char *want;
     } rows[] = {
-        {"{kind: imagefolder, root: %s/names}", 1, "/names/a/1.png"},
-        {"{kind: subset, indices: [2, 0], dataset: {kind: imagefolder, root: %s/names}}", 0,
+        {"{kind: imagefolder, paths: %s/names}", 1, "/names/a/1.png"},
+        {"{kind: subset, indices: [2, 0], dataset: {kind: imagefolder, paths: %s/names}}", 0,
          "/names/b/2.png"},
-        {"{kind: concat, datasets: [{kind: imagefolder, root: %s/names}, {kind: subset, "
-         "indices: [1], dataset: {kind: imagefolder, root: %s/names}}]}",
+        {"{kind: concat, datasets: [{kind: imagefolder, paths: %s/names}, {kind: subset, "
+         "indices: [1], dataset: {kind: imagefolder, paths: %s/names}}]}",
          3, "/names/a/1.png"},
         {"{kind: subset, indices: [2], dataset: {kind: range, length: 3}}", 0, ""},
     };
@@ -253,8 +253,8 @@ static void test_leaves(void **state)
     write_npy("a1.npy", "|u1", "(7, 3)", 21, 15);
     write_npy("b1.npy", "|u1", "(7,)", 7, 105);
     struct dataset *ds = must_open("{kind: concat, datasets: ["
-                                   "{kind: npy, files: {a: a0.npy, b: b0.npy}},"
-                                   "{kind: npy, files: {b: b1.npy, a: a1.npy}}]}");
+                                   "{kind: npy, paths: {a: a0.npy, b: b0.npy}},"
+                                   "{kind: npy, paths: {b: b1.npy, a: a1.npy}}]}");
     assert_int_equal(ds->length, 12);
     assert_int_equal(ds->n_leaves, 2);
     assert_int_equal(ds->schema.count, 3);
@@ -307,18 +307,18 @@ static void test_unequal_parts(void **state)
         const char *parts;
         const char *what;
     } cases[] = {
-        {"{kind: range, length: 5}, {kind: npy, files: u1.npy}", ": uint8 (3,), not int64 ()"},
-        {"{kind: npy, files: u1.npy}, {kind: npy, files: wide.npy}",
+        {"{kind: range, length: 5}, {kind: npy, paths: u1.npy}", ": uint8 (3,), not int64 ()"},
+        {"{kind: npy, paths: u1.npy}, {kind: npy, paths: wide.npy}",
          ": uint8 (4,), not uint8 (3,)"},
-        {"{kind: npy, files: u1.npy}, {kind: npy, files: deep.npy}",
+        {"{kind: npy, paths: u1.npy}, {kind: npy, paths: deep.npy}",
          ": uint8 (3, 1), not uint8 (3,)"},
-        {"{kind: npy, files: {x: u1.npy, y: u1.npy}}, {kind: npy, files: {x: u1.npy, y: i1.npy}}",
+        {"{kind: npy, paths: {x: u1.npy, y: u1.npy}}, {kind: npy, paths: {x: u1.npy, y: i1.npy}}",
          " at y: int8 (3,), not uint8 (3,)"},
-        {"{kind: npy, files: {x: u1.npy}}, {kind: npy, files: {y: u1.npy}}",
+        {"{kind: npy, paths: {x: u1.npy}}, {kind: npy, paths: {y: u1.npy}}",
          ": a dict of y, not a dict of x"},
-        {"{kind: npy, files: {x: u1.npy}}, {kind: npy, files: {x: u1.npy, y: u1.npy}}",
+        {"{kind: npy, paths: {x: u1.npy}}, {kind: npy, paths: {x: u1.npy, y: u1.npy}}",
          ": a dict of x, y, not a dict of x"},
-        {"{kind: npy, files: u1.npy}, {kind: npy, files: {x: u1.npy}}",
+        {"{kind: npy, paths: u1.npy}, {kind: npy, paths: {x: u1.npy}}",
          ": a dict of x, not uint8 (3,)"},
     };
     write_npy("u1.npy", "|u1", "(2, 3)", 6, 0);
@@ -335,7 +335,7 @@ static void test_unequal_parts(void **state)
         expect_refusal(text, "dataset.datasets.1", message);
     }
     expect_refusal("{kind: concat, datasets: [{kind: range, length: 1}, {kind: concat, datasets: "
-                   "[{kind: range, length: 1}, {kind: npy, files: u1.npy}]}]}",
+                   "[{kind: range, length: 1}, {kind: npy, paths: u1.npy}]}]}",
                    "dataset.datasets.1.datasets.1",
                    "its samples are not those of dataset.datasets.1.datasets.0: uint8 (3,), not "
                    "int64 (); all parts of a concat need equal samples");
@@ -436,7 +436,7 @@ static void check_tokens(size_t type, bool widen, int npy, uint64_t length, uint
 
     write_tokens("tokens", type, COUNT, npy);
     snprintf(text, sizeof text,
-             "{kind: tokens, path: tokens, sequence_length: %llu, stride: %llu%s%s%s}",
+             "{kind: tokens, paths: tokens, sequence_length: %llu, stride: %llu%s%s%s}",
              (unsigned long long)length, (unsigned long long)stride,
              npy ? "" : ", dtype: ", npy ? "" : token_types[type].name,
              widen ? "" : ", widen: none");
@@ -494,7 +494,7 @@ static void test_token_windows(void **state)
         if (cases[i].stride != cases[i].length) /* which is the default */
             snprintf(stride, sizeof stride, ", stride: %llu", (unsigned long long)cases[i].stride);
         snprintf(text, sizeof text,
-                 "{kind: tokens, path: few, dtype: uint16, sequence_length: %llu%s}",
+                 "{kind: tokens, paths: few, dtype: uint16, sequence_length: %llu%s}",
                  (unsigned long long)cases[i].length, stride);
         struct dataset *ds = must_open(text);
         if (ds->length != cases[i].want)
@@ -507,7 +507,7 @@ static void expect_bad_tokens(const char *keys, const char *file, const char *me
 {
     char text[256], path[512];
 
-    snprintf(text, sizeof text, "{kind: tokens, path: %s, sequence_length: 2%s}", file, keys);
+    snprintf(text, sizeof text, "{kind: tokens, paths: %s, sequence_length: 2%s}", file, keys);
     snprintf(path, sizeof path, "%s/%s", harness_tmpdir(), file);
     expect_refusal(text, path, message);
 }
@@ -524,8 +524,8 @@ static void test_token_refusals(void **state)
     snprintf(message, sizeof message,
              "missing; %s/odd is not a .npy file, so give one of uint16, uint32, int32, int64",
              harness_tmpdir());
-    expect_refusal("{kind: tokens, path: odd, sequence_length: 2}", "dataset.dtype", message);
-    expect_refusal("{kind: concat, datasets: [{kind: tokens, path: odd, sequence_length: 2}]}",
+    expect_refusal("{kind: tokens, paths: odd, sequence_length: 2}", "dataset.dtype", message);
+    expect_refusal("{kind: concat, datasets: [{kind: tokens, paths: odd, sequence_length: 2}]}",
                    "dataset.datasets.0.dtype", message);
     expect_bad_tokens(", dtype: uint16", "odd",
                       "has 3 bytes, which are not a whole number of uint16 tokens; check dtype, "
@@ -549,9 +549,10 @@ static void test_every_allocation(void **state)
 {
     write_tokens("some", 0, 100, 0);
     struct dl_spec spec = read_dataset(
-        "{kind: concat, datasets: [{kind: split, dataset: {kind: tokens, path: some, dtype: uint16,"
+        "{kind: concat, datasets: [{kind: split, dataset: {kind: tokens, paths: some, dtype: "
+        "uint16,"
         " sequence_length: 3}, parts: [0.5, 0.5], part: 0, seed: 1}, {kind: subset, dataset: "
-        "{kind: tokens, path: some, dtype: uint16, sequence_length: 3}, indices: [1]}]}");
+        "{kind: tokens, paths: some, dtype: uint16, sequence_length: 3}, indices: [1]}]}");
     int failures = 0;
 
     for (bool done = false; !done; failures += !done) {

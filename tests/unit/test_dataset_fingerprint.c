@@ -57,8 +57,8 @@ static void test_copies_are_the_same(void **state)
     assert_int_equal(fingerprint_of("{kind: text, paths: here.txt}"),
                      fingerprint_of("{kind: text, paths: [there/*.txt]}"));
     assert_int_equal(
-        fingerprint_of("{kind: records, path: here.txt, dtype: uint8, shape: [100]}"),
-        fingerprint_of("{kind: records, path: there/copy.txt, dtype: uint8, shape: [100]}"));
+        fingerprint_of("{kind: records, paths: here.txt, dtype: uint8, shape: [100]}"),
+        fingerprint_of("{kind: records, paths: there/copy.txt, dtype: uint8, shape: [100]}"));
 }
 
 static void test_changes_are_seen(void **state)
@@ -128,7 +128,7 @@ static void make_images(const char *root, const char *class, const char *name)
     harness_file(path, "not read", 8);
 }
 
-#define IMAGES(root) "{kind: imagefolder, size: 8, root: " root "}"
+#define IMAGES(root) "{kind: imagefolder, size: 8, paths: " root "}"
 
 static void test_images_by_their_names(void **state)
 {
@@ -152,7 +152,7 @@ static void test_datasets_of_datasets(void **state)
     harness_file("a.r", "aaaa", 4);
     harness_file("b.r", "bbbb", 4);
     harness_file("copy.r", "aaaa", 4);
-#define R(name)      "{kind: records, dtype: uint8, shape: [], path: " name "}"
+#define R(name)      "{kind: records, dtype: uint8, shape: [], paths: " name "}"
 #define CONCAT(a, b) "{kind: concat, datasets: [" R(a) ", " R(b) "]}"
 #define SUBSET(name) "{kind: subset, indices: [1], dataset: " R(name) "}"
     uint64_t fingerprint = fingerprint_of(CONCAT("a.r", "b.r"));

@@ -55,24 +55,24 @@ static void test_places(void **state)
         uint64_t index;
         const char *end;
     } rows[] = {
-        {"{kind: npy, files: x.npy}", 3, "/x.npy: row 3"},
+        {"{kind: npy, paths: x.npy}", 3, "/x.npy: row 3"},
         /* Of several files, the first. */
-        {"{kind: npy, files: {a: x.npy, b: x.npy}}", 5, "/x.npy: row 5"},
-        {"{kind: idx, files: labels}", 0, "/labels: row 0"},
-        {"{kind: records, path: raw, dtype: uint8, shape: [2]}", 4, "/raw: row 4"},
-        {"{kind: tokens, path: t.npy, sequence_length: 4}", 2, "/t.npy: token 8"},
-        {"{kind: tokens, path: t.npy, sequence_length: 4, stride: 1}", 2, "/t.npy: token 2"},
+        {"{kind: npy, paths: {a: x.npy, b: x.npy}}", 5, "/x.npy: row 5"},
+        {"{kind: idx, paths: labels}", 0, "/labels: row 0"},
+        {"{kind: records, paths: raw, dtype: uint8, shape: [2]}", 4, "/raw: row 4"},
+        {"{kind: tokens, paths: t.npy, sequence_length: 4}", 2, "/t.npy: token 8"},
+        {"{kind: tokens, paths: t.npy, sequence_length: 4, stride: 1}", 2, "/t.npy: token 2"},
         {"{kind: text, paths: [a.txt, b.txt]}", 2, "/a.txt: line 3"},
         {"{kind: text, paths: c.jsonl}", 1, "/c.jsonl: row 1"},
         {"{kind: text, paths: [a.txt, b.txt]}", 3, "/b.txt: line 1"},
-        {"{kind: tar, shards: \"s-{0..1}.tar\", index: auto}", 0, "/s-0.tar: cats/0.cls"},
-        {"{kind: tar, shards: \"s-{0..1}.tar\", index: auto}", 1, "/s-0.tar: cats/1.cls"},
-        {"{kind: tar, shards: \"s-{0..1}.tar\", index: auto}", 2, "/s-1.tar: dogs/0.txt"},
+        {"{kind: tar, paths: \"s-{0..1}.tar\", index: auto}", 0, "/s-0.tar: cats/0.cls"},
+        {"{kind: tar, paths: \"s-{0..1}.tar\", index: auto}", 1, "/s-0.tar: cats/1.cls"},
+        {"{kind: tar, paths: \"s-{0..1}.tar\", index: auto}", 2, "/s-1.tar: dogs/0.txt"},
         /* As their parts have it. */
-        {"{kind: concat, datasets: [{kind: npy, files: x.npy}, {kind: npy, files: x.npy}]}", 7,
+        {"{kind: concat, datasets: [{kind: npy, paths: x.npy}, {kind: npy, paths: x.npy}]}", 7,
          "/x.npy: row 1"},
-        {"{kind: subset, dataset: {kind: npy, files: x.npy}, indices: [4, 2]}", 1, "/x.npy: row 2"},
-        {"{kind: split, dataset: {kind: tar, shards: s-1.tar, index: auto}, parts: [1.0], part: 0, "
+        {"{kind: subset, dataset: {kind: npy, paths: x.npy}, indices: [4, 2]}", 1, "/x.npy: row 2"},
+        {"{kind: split, dataset: {kind: tar, paths: s-1.tar, index: auto}, parts: [1.0], part: 0, "
          "seed: 1}",
          0, "/s-1.tar: dogs/0.txt"},
         {"{kind: range, length: 10}", 3, ""},
@@ -128,12 +128,12 @@ static void test_streams(void **state)
 
     (void)state;
     write_all();
-    expect_stream("{kind: tar, shards: \"s-{0..1}.tar\"}", shards, ARRAY_SIZE(shards));
-    expect_stream("{kind: chain, datasets: [{kind: tar, shards: s-1.tar}, "
+    expect_stream("{kind: tar, paths: \"s-{0..1}.tar\"}", shards, ARRAY_SIZE(shards));
+    expect_stream("{kind: chain, datasets: [{kind: tar, paths: s-1.tar}, "
                   "{kind: range, length: 2, iterable: true}]}",
                   joined, ARRAY_SIZE(joined));
     expect_stream("{kind: mix, weights: [1.0], stop: first, "
-                  "datasets: [{kind: tar, shards: s-0.tar}]}",
+                  "datasets: [{kind: tar, paths: s-0.tar}]}",
                   mixed, ARRAY_SIZE(mixed));
 }
 

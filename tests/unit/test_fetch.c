@@ -253,7 +253,7 @@ static void test_bad_files(void **state)
     assert_string_equal(err.path, "/nonexistent/b.npy");
     files[1].field = NULL;
     assert_int_equal(refuse(&spec, &err), EINVAL);
-    assert_string_equal(err.path, "dataset.files");
+    assert_string_equal(err.path, "dataset.paths");
     spec.dataset.n_files = 0;
     assert_int_equal(refuse(&spec, &err), EINVAL);
     spec.dataset.n_files = DL_MAX_DATASET_FILES + 1;

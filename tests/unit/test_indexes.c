@@ -100,14 +100,14 @@ static void test_who_has_some(void **state)
         uint32_t wanted;
     } rows[] = {
         {"{kind: range, length: 4}", 0},
-        {"{kind: imagefolder, root: a}", 1},
-        {"{kind: audiofolder, root: a}", 1},
+        {"{kind: imagefolder, paths: a}", 1},
+        {"{kind: audiofolder, paths: a}", 1},
         {"{kind: tfrecord, paths: a}", 1},
-        {"{kind: tar, shards: a.tar, index: auto}", 1},
-        {"{kind: tar, shards: a.tar, index: a.json}", 0},
-        {"{kind: tar, shards: a.tar}", 0},
-        {"{kind: concat, datasets: [{kind: imagefolder, root: a}, {kind: subset, indices: [1], "
-         "dataset: {kind: imagefolder, root: b}}]}",
+        {"{kind: tar, paths: a.tar, index: auto}", 1},
+        {"{kind: tar, paths: a.tar, index: a.json}", 0},
+        {"{kind: tar, paths: a.tar}", 0},
+        {"{kind: concat, datasets: [{kind: imagefolder, paths: a}, {kind: subset, indices: [1], "
+         "dataset: {kind: imagefolder, paths: b}}]}",
          2},
     };
 

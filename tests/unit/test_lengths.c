@@ -316,13 +316,13 @@ static void test_fixed(void **state)
         const char *leaf;
         uint32_t node;
     } rows[] = {
-        {"{kind: npy, files: a.npy}", NULL, 0},
-        {"{kind: npy, files: {x: b.npy, y: a.npy}}", NULL, 2},
-        {"{kind: npy, files: {x: b.npy, y: a.npy}}", "y", 2},
-        {"{kind: records, path: r.bin, dtype: uint8, shape: [7], offset: 3}", NULL, 0},
-        {"{kind: tokens, path: t.bin, dtype: uint16, sequence_length: 4}", NULL, 1},
-        {"{kind: subset, dataset: {kind: npy, files: a.npy}, indices: [1, 1, 0]}", NULL, 0},
-        {"{kind: concat, datasets: [{kind: npy, files: a.npy}, {kind: npy, files: a.npy}]}", NULL,
+        {"{kind: npy, paths: a.npy}", NULL, 0},
+        {"{kind: npy, paths: {x: b.npy, y: a.npy}}", NULL, 2},
+        {"{kind: npy, paths: {x: b.npy, y: a.npy}}", "y", 2},
+        {"{kind: records, paths: r.bin, dtype: uint8, shape: [7], offset: 3}", NULL, 0},
+        {"{kind: tokens, paths: t.bin, dtype: uint16, sequence_length: 4}", NULL, 1},
+        {"{kind: subset, dataset: {kind: npy, paths: a.npy}, indices: [1, 1, 0]}", NULL, 0},
+        {"{kind: concat, datasets: [{kind: npy, paths: a.npy}, {kind: npy, paths: a.npy}]}", NULL,
          0},
     };
 
@@ -384,12 +384,12 @@ static void test_images(void **state)
         assert_int_equal(fclose(file), 0);
         free(jpeg);
     }
-    struct dataset *ds = must_open("{kind: imagefolder, root: in}");
+    struct dataset *ds = must_open("{kind: imagefolder, paths: in}");
     assert_int_equal(ds->length, 2);
     expect_loaded(ds, NULL, 1, 2);
     expect_loaded(ds, "image", 1, 2);
     dataset_close(ds);
-    ds = must_open("{kind: imagefolder, root: in, transform: resize, size: [5, 6]}");
+    ds = must_open("{kind: imagefolder, paths: in, transform: resize, size: [5, 6]}");
     expect_loaded(ds, NULL, 1, 0);
     dataset_close(ds);
 }
@@ -406,7 +406,7 @@ static void test_combined(void **state)
         uint64_t unknown;
     } rows[] = {
         {"{kind: concat, datasets: [" TEXT ", " TEXT "]}", 1, 0},
-        {"{kind: concat, datasets: [" FAKE("plain") ", {kind: npy, files: c.npy}]}", 0, 10},
+        {"{kind: concat, datasets: [" FAKE("plain") ", {kind: npy, paths: c.npy}]}", 0, 10},
         {"{kind: subset, dataset: " TEXT ", indices: [3, 0, 1, 2, 2, 1]}", 1, 0},
         {"{kind: subset, dataset: " TEXT ", indices: []}", 1, 0},
         {"{kind: split, dataset: " TEXT ", parts: [0.5, 0.5], part: 1, seed: 3}", 1, 0},

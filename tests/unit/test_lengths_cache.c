@@ -311,9 +311,9 @@ static void test_files_change(void **state)
     static const char *const specs[] = {
         "{kind: text, paths: f.txt, tokenizer: bytes}",
         "{kind: text, paths: [e.txt, 'f*.txt'], tokenizer: bytes}",
-        "{kind: records, path: f.txt, dtype: uint8, shape: [5]}",
-        "{kind: npy, files: {a: e.txt, b: f.txt}}",
-        "{kind: tokens, path: f.txt, dtype: uint16, sequence_length: 8}",
+        "{kind: records, paths: f.txt, dtype: uint8, shape: [5]}",
+        "{kind: npy, paths: {a: e.txt, b: f.txt}}",
+        "{kind: tokens, paths: f.txt, dtype: uint16, sequence_length: 8}",
         ("{kind: concat, datasets: [{kind: subset, dataset: {kind: text, paths: f.txt}, "
          "indices: []}]}"),
     };
@@ -354,7 +354,7 @@ static void test_differences(void **state)
         {"{kind: range, length: 6}", NULL},
         {"{kind: split, dataset: {kind: range, length: 5}, parts: [2, 3], part: 0, seed: 1}", NULL},
         {"{kind: split, dataset: {kind: range, length: 5}, parts: [2, 3], part: 0, seed: 2}", NULL},
-        {"{kind: imagefolder, root: folder}", NULL},
+        {"{kind: imagefolder, paths: folder}", NULL},
     };
     uint64_t prints[ARRAY_SIZE(rows) + 3];
     size_t n = ARRAY_SIZE(rows);
@@ -372,9 +372,9 @@ static void test_differences(void **state)
     harness_file("d2.txt", "a\n", 2);
     prints[n++] = print_of("{kind: text, paths: 'd?.txt', tokenizer: bytes}", NULL);
     harness_file("folder/class/2.png", "no image", 8);
-    prints[n++] = print_of("{kind: imagefolder, root: folder}", NULL);
+    prints[n++] = print_of("{kind: imagefolder, paths: folder}", NULL);
     harness_file("folder/class/1.png", "an image", 8);
-    prints[n++] = print_of("{kind: imagefolder, root: folder}", NULL);
+    prints[n++] = print_of("{kind: imagefolder, paths: folder}", NULL);
     for (size_t i = 0; i < n; i++)
         for (size_t k = i + 1; k < n; k++)
             if (prints[i] == prints[k])
@@ -390,8 +390,8 @@ static void test_cannot_be_told(void **state)
         "{kind: text, paths: none.txt}",
         "{kind: text, paths: 'none*.txt'}",
         "{kind: text, paths: [there.txt, none.txt]}",
-        "{kind: records, path: ., dtype: uint8, shape: [1]}",
-        "{kind: imagefolder, root: none}",
+        "{kind: records, paths: ., dtype: uint8, shape: [1]}",
+        "{kind: imagefolder, paths: none}",
     };
 
     harness_file("there.txt", "a\n", 2);
@@ -410,7 +410,7 @@ static void test_roots(void **state)
         {"{kind: text, paths: root/in.txt}", true},    {"{kind: text, paths: 'root/i*.txt'}", true},
         {"{kind: text, paths: out.txt}", false},       {"{kind: text, paths: 'out*.txt'}", false},
         {"{kind: text, paths: root/link.txt}", false}, {"{kind: range, length: 3}", true},
-        {"{kind: imagefolder, root: folder}", false},
+        {"{kind: imagefolder, paths: folder}", false},
     };
     char *roots[] = {(char *)(uintptr_t)below("root")};
     const struct data_env env = {.roots = roots, .n_roots = 1};

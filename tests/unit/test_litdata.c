@@ -100,7 +100,7 @@ static struct dataset *open_in(const char *dir, const char *keys)
 {
     char text[512];
 
-    snprintf(text, sizeof text, "{kind: litdata, root: %s%s}", dir, keys);
+    snprintf(text, sizeof text, "{kind: litdata, paths: %s%s}", dir, keys);
     return open_dataset(text, &anywhere);
 }
 
@@ -108,7 +108,7 @@ static void expect_refused(const char *dir, const char *keys, const char *says)
 {
     char text[512];
 
-    snprintf(text, sizeof text, "{kind: litdata, root: %s%s}", dir, keys);
+    snprintf(text, sizeof text, "{kind: litdata, paths: %s%s}", dir, keys);
     struct dl_spec spec = read_dataset(text);
     struct dataset *ds = NULL;
     struct dl_error err = {0};
@@ -687,7 +687,7 @@ static void test_memory(void **state)
     shard_dir("memory");
     write_index("memory", CONFIG, entry("a.bin", whole.len, 3, 0));
     write_in("a.bin", "memory", whole.data, whole.len);
-    struct dl_spec spec = read_dataset("{kind: litdata, root: memory, fields: {y: text}}");
+    struct dl_spec spec = read_dataset("{kind: litdata, paths: memory, fields: {y: text}}");
     expect_memory_failures(&spec.dataset, 3);
     spec_deinit(&spec);
 }

@@ -44,7 +44,7 @@ static int teardown(void **state)
 }
 
 #define FOLDER(root, cache) \
-    "{kind: imagefolder, root: " root ", transforms: [ToTensor], cache: " cache "}"
+    "{kind: imagefolder, paths: " root ", transforms: [ToTensor], cache: " cache "}"
 
 static int make(struct fixture *f, const struct payer *payer, const char *dataset,
                 struct pictures_list *ret, struct dl_error *err)
@@ -89,7 +89,7 @@ static void test_a_host_shares(void **state)
 
     assert_int_equal(make(f, &f->payer, FOLDER("a", "4MiB"), &folder, NULL), 0);
     assert_int_equal(
-        make(f, &f->payer, "{kind: python, host: 7, root: a, cache: 8MiB}", &host, NULL), 0);
+        make(f, &f->payer, "{kind: python, host: 7, paths: a, cache: 8MiB}", &host, NULL), 0);
     assert_int_equal(host.n, 1);
     assert_ptr_equal(host.items[0], folder.items[0]);
     pictures_list_share(&session, &host);
@@ -99,7 +99,7 @@ static void test_a_host_shares(void **state)
     pictures_list_deinit(&host);
     assert_int_equal(quota_in_use(f->payer.account, QUOTA_BYTES), 4 * MIB);
     assert_int_equal(
-        make(f, &f->payer, "{kind: python, host: 8, root: a, cache: 8MiB}", &host, NULL), 0);
+        make(f, &f->payer, "{kind: python, host: 8, paths: a, cache: 8MiB}", &host, NULL), 0);
     assert_ptr_equal(host.items[0], session.items[0]);
     pictures_list_deinit(&session);
     assert_int_equal(quota_in_use(f->payer.account, QUOTA_BYTES), 4 * MIB);

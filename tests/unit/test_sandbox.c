@@ -83,31 +83,31 @@ static void test_what_a_spec_reads(void **state)
     } cases[] = {
         {"{kind: range, length: 3}", NULL, 0},
         /* Files that are opened once, and no others. */
-        {"{kind: npy, files: {f: a/x.npy}}", NULL, 1},
-        {"{kind: npy, files: {f: a/x.npy, g: b/y.npy}}", NULL, 1 | 16},
-        {"{kind: npy, files: {f: a/link.npy}}", NULL, 8},
-        {"{kind: npy, files: {f: nothing.npy}}", NULL, 0},
-        {"{kind: records, path: a/y.npy, dtype: uint8, shape: [1]}", NULL, 2},
-        {"{kind: subset, indices: [0], dataset: {kind: npy, files: {f: b/x.npy}}}", NULL, 8},
-        {"{kind: concat, datasets: [{kind: npy, files: {f: a/x.npy}}, {kind: npy, files: {f: "
+        {"{kind: npy, paths: {f: a/x.npy}}", NULL, 1},
+        {"{kind: npy, paths: {f: a/x.npy, g: b/y.npy}}", NULL, 1 | 16},
+        {"{kind: npy, paths: {f: a/link.npy}}", NULL, 8},
+        {"{kind: npy, paths: {f: nothing.npy}}", NULL, 0},
+        {"{kind: records, paths: a/y.npy, dtype: uint8, shape: [1]}", NULL, 2},
+        {"{kind: subset, indices: [0], dataset: {kind: npy, paths: {f: b/x.npy}}}", NULL, 8},
+        {"{kind: concat, datasets: [{kind: npy, paths: {f: a/x.npy}}, {kind: npy, paths: {f: "
          "a/y.npy}}]}",
          NULL, 1 | 2},
         {"{kind: text, paths: [a/x.npy]}", NULL, 1},
         /* Shards are looked for by name again. */
-        {"{kind: tar, shards: [a/x.npy]}", NULL, 1 | 2 | 4},
-        {"{kind: tar, shards: [a/link.npy]}", NULL, 8 | 16},
+        {"{kind: tar, paths: [a/x.npy]}", NULL, 1 | 2 | 4},
+        {"{kind: tar, paths: [a/link.npy]}", NULL, 8 | 16},
         /* What has to be looked for: as far as the daemon lets it. */
         {"{kind: text, paths: [\"a/*.npy\"]}", NULL, 31},
         {"{kind: text, paths: [\"a/*.npy\"]}", "b", 8 | 16},
-        {"{kind: tar, shards: [\"a/{0..1}.tar\"]}", "a/deep", 4},
-        {"{kind: imagefolder, root: a}", NULL, 31},
-        {"{kind: imagefolder, root: a}", "a", 1 | 2 | 4},
-        {"{kind: npy, files: {f: a/x.npy}}", "a", 1},
+        {"{kind: tar, paths: [\"a/{0..1}.tar\"]}", "a/deep", 4},
+        {"{kind: imagefolder, paths: a}", NULL, 31},
+        {"{kind: imagefolder, paths: a}", "a", 1 | 2 | 4},
+        {"{kind: npy, paths: {f: a/x.npy}}", "a", 1},
         /* To name what lies elsewhere opens nothing. */
-        {"{kind: npy, files: {f: b/x.npy}}", "a", 0},
-        {"{kind: npy, files: {f: a/link.npy}}", "a", 0},
-        {"{kind: tar, shards: [b/x.npy]}", "a", 0},
-        {"{kind: concat, datasets: [{kind: npy, files: {f: a/x.npy}}, {kind: npy, files: {f: "
+        {"{kind: npy, paths: {f: b/x.npy}}", "a", 0},
+        {"{kind: npy, paths: {f: a/link.npy}}", "a", 0},
+        {"{kind: tar, paths: [b/x.npy]}", "a", 0},
+        {"{kind: concat, datasets: [{kind: npy, paths: {f: a/x.npy}}, {kind: npy, paths: {f: "
          "b/y.npy}}]}",
          "a", 1},
         /* A plug-in's own directory, if it is one that plug-ins may lie in, which b is. */

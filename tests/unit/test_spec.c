@@ -46,7 +46,7 @@ static const char full_text[] =
     "name: fashion/train-1_a.b\n"
     "dataset:\n"
     "  kind: idx\n"
-    "  files: {label: ../labels.gz, image: sub/./train//images.gz}\n"
+    "  paths: {label: ../labels.gz, image: sub/./train//images.gz}\n"
     "sampler: {kind: random, order: native}\n"
     "batch: {size: 256, drop_last: true}\n"
     "collate: {kind: default}\n"
@@ -96,14 +96,14 @@ static void test_datasets(void **state)
     _cleanup_(spec_deinit)
     struct dl_spec range = {0};
 
-    expect_spec("dataset: {kind: npy, files: x.npy}", &one);
+    expect_spec("dataset: {kind: npy, paths: x.npy}", &one);
     assert_int_equal(one.dataset.kind, DATASET_NPY);
     assert_int_equal(one.dataset.n_files, 1);
     assert_null(one.dataset.files[0].field);
     assert_string_equal(one.dataset.files[0].path, "/base/x.npy");
 
     expect_spec(
-        "dataset: {kind: records, path: /d/r.bin, dtype: float32, shape: [3, 4], offset: 7}",
+        "dataset: {kind: records, paths: /d/r.bin, dtype: float32, shape: [3, 4], offset: 7}",
         &records);
     assert_int_equal(records.dataset.kind, DATASET_RECORDS);
     assert_string_equal(records.dataset.files[0].path, "/d/r.bin");
@@ -113,7 +113,7 @@ static void test_datasets(void **state)
     assert_int_equal(records.dataset.shape[1], 4);
     assert_int_equal(records.dataset.offset, 7);
 
-    expect_spec("{dataset: {kind: records, path: r, dtype: int8, shape: []}, batch: {size: null}}",
+    expect_spec("{dataset: {kind: records, paths: r, dtype: int8, shape: []}, batch: {size: null}}",
                 &scalar);
     assert_int_equal(scalar.dataset.ndim, 0);
     assert_int_equal(scalar.dataset.offset, 0);
@@ -175,7 +175,7 @@ static void test_name_and_file_limits(void **state)
         memset(name, 'n', len);
         assert_int_equal(value_set(&v, "dataset", &dataset), 0);
         assert_int_equal(value_set_string(dataset, "kind", "npy"), 0);
-        assert_int_equal(value_set(dataset, "files", &files), 0);
+        assert_int_equal(value_set(dataset, "paths", &files), 0);
         for (uint32_t i = 0; i < DL_MAX_DATASET_FILES + (len == 129); i++) {
             name[0] = (char)('0' + i);
             name[0] = name[0] == '.' ? 'z' : name[0];
@@ -186,7 +186,7 @@ static void test_name_and_file_limits(void **state)
         int r = spec_from_value(&v, "/", &spec, &err);
         assert_int_equal(r, len == 129 ? -EINVAL : 0);
         if (r < 0)
-            assert_string_equal(err.message, "65 files are above the maximum of 64");
+            assert_string_equal(err.message, "65 paths are above the maximum of 64");
         else
             assert_int_equal(spec.dataset.n_files, DL_MAX_DATASET_FILES);
 
@@ -195,7 +195,7 @@ static void test_name_and_file_limits(void **state)
         _cleanup_free_ char *text = NULL;
         _cleanup_(spec_deinit)
         struct dl_spec named = {0};
-        assert_true(asprintf(&text, "{name: %s, dataset: {kind: npy, files: {%s: x}}}",
+        assert_true(asprintf(&text, "{name: %s, dataset: {kind: npy, paths: {%s: x}}}",
                              len == 129 ? "ok" : name, name) > 0);
         assert_int_equal(read_spec(text, "/", &named, &err), len == 129 ? -EINVAL : 0);
         _cleanup_free_ char *other = NULL;
@@ -265,7 +265,7 @@ static void test_paths(void **state)
         struct dl_spec spec = {0};
         struct dl_error err = {0};
         char text[256];
-        snprintf(text, sizeof text, "dataset: {kind: npy, files: \"%s\"}", cases[i].path);
+        snprintf(text, sizeof text, "dataset: {kind: npy, paths: \"%s\"}", cases[i].path);
         if (read_spec(text, cases[i].base, &spec, &err) < 0)
             fail_msg("%s: %s: %s", text, err.path, err.message);
         assert_string_equal(spec.dataset.files[0].path, cases[i].want);
@@ -273,9 +273,9 @@ static void test_paths(void **state)
 
     struct dl_spec spec;
     struct dl_error err = {0};
-    static const char relative[] = "dataset: {kind: npy, files: {a: x}}";
+    static const char relative[] = "dataset: {kind: npy, paths: {a: x}}";
     assert_int_equal(read_spec(relative, NULL, &spec, &err), -EINVAL);
-    assert_string_equal(err.path, "dataset.files.a");
+    assert_string_equal(err.path, "dataset.paths.a");
     assert_string_equal(err.message, "\"x\" is relative, and there is no directory to start from; "
                                      "give the path from /");
     assert_int_equal(read_spec(relative, "b", &spec, &err), -EINVAL);
@@ -294,7 +294,7 @@ static void test_long_paths(void **state)
         char path[4200] = {0};
 
         memset(path, 'p', len - 3); /* and "/b/" before it */
-        assert_true(asprintf(&text, "dataset: {kind: npy, files: '%s'}", path) > 0);
+        assert_true(asprintf(&text, "dataset: {kind: npy, paths: '%s'}", path) > 0);
         int r = read_spec(text, "/b", &spec, &err);
         assert_int_equal(r, len <= DL_MAX_PATH_BYTES ? 0 : -EINVAL);
         if (r < 0)
@@ -310,28 +310,28 @@ static const char nested_text[] =
     "dataset:\n"
     "  kind: concat\n"
     "  datasets:\n"
-    "    - {kind: subset, indices: [4, 0], dataset: {kind: npy, files: {b: b.npy, a: a.npy}}}\n"
+    "    - {kind: subset, indices: [4, 0], dataset: {kind: npy, paths: {b: b.npy, a: a.npy}}}\n"
     "    - kind: split\n"
     "      parts: [1, 2]\n"
     "      part: 1\n"
     "      seed: -1\n"
-    "      dataset: {kind: tokens, path: t.npy, sequence_length: 9}\n";
+    "      dataset: {kind: tokens, paths: t.npy, sequence_length: 9}\n";
 
 static const char *const round_trips[] = {
     full_text,
     "dataset: {kind: range, length: 0}",
     "{dataset: {kind: range, length: 9223372036854775807}, seed: -1}",
-    "{dataset: {kind: npy, files: /x.npy}, batch: {size: null}, workers: {timeout: 1.5}}",
-    "{dataset: {kind: npy, files: {'0': a, z: b, \xC3\xA9: c, \"a b\": d}}, sampler: {kind: "
+    "{dataset: {kind: npy, paths: /x.npy}, batch: {size: null}, workers: {timeout: 1.5}}",
+    "{dataset: {kind: npy, paths: {'0': a, z: b, \xC3\xA9: c, \"a b\": d}}, sampler: {kind: "
     "random}}",
-    "{dataset: {kind: records, path: r, dtype: bfloat16, shape: []}, workers: {timeout: 7ns}}",
-    "{dataset: {kind: records, path: r, dtype: bool, shape: [1, 2, 3, 4, 5, 6, 7], offset: 9},"
+    "{dataset: {kind: records, paths: r, dtype: bfloat16, shape: []}, workers: {timeout: 7ns}}",
+    "{dataset: {kind: records, paths: r, dtype: bool, shape: [1, 2, 3, 4, 5, 6, 7], offset: 9},"
     " memory: {limit: 0.5GiB}}",
-    "dataset: {kind: tokens, path: t.npy, sequence_length: 5}",
-    "dataset: {kind: tokens, path: t, dtype: uint16, sequence_length: 5, stride: 2, widen: none}",
+    "dataset: {kind: tokens, paths: t.npy, sequence_length: 5}",
+    "dataset: {kind: tokens, paths: t, dtype: uint16, sequence_length: 5, stride: 2, widen: none}",
     "dataset: {kind: subset, dataset: {kind: range, length: 5}, indices: []}",
-    "dataset: {kind: split, dataset: {kind: npy, files: x}, parts: [1, 0], part: 1, seed: -1}",
-    "dataset: {kind: split, dataset: {kind: npy, files: x}, parts: [0.1, 0.2, 0.7], part: 2,"
+    "dataset: {kind: split, dataset: {kind: npy, paths: x}, parts: [1, 0], part: 1, seed: -1}",
+    "dataset: {kind: split, dataset: {kind: npy, paths: x}, parts: [0.1, 0.2, 0.7], part: 2,"
     " seed: 18446744073709551615}",
     nested_text,
 };
@@ -384,10 +384,10 @@ static const char nested_canonical[] =
     "  kind: concat\n"
     "  datasets:\n"
     "    - kind: subset\n"
-    "      dataset: {kind: npy, files: {a: /base/a.npy, b: /base/b.npy}}\n"
+    "      dataset: {kind: npy, paths: {a: /base/a.npy, b: /base/b.npy}}\n"
     "      indices: [4, 0]\n"
     "    - kind: split\n"
-    "      dataset: {kind: tokens, path: /base/t.npy, sequence_length: 9, stride: 9, widen: "
+    "      dataset: {kind: tokens, paths: /base/t.npy, sequence_length: 9, stride: 9, widen: "
     "int64}\n"
     "      parts: [1, 2]\n"
     "      part: 1\n"
@@ -451,7 +451,7 @@ static void test_canonical_form(void **state)
     (void)state;
     static const char want_text[] =
         "name: fashion/train-1_a.b\n"
-        "dataset: {kind: idx, files: {image: /base/sub/train/images.gz, label: /labels.gz}}\n"
+        "dataset: {kind: idx, paths: {image: /base/sub/train/images.gz, label: /labels.gz}}\n"
         "sampler: {kind: random, replacement: false, num_samples: null, order: native}\n"
         "batch: {size: 256, drop_last: true}\n"
         "collate: {kind: default}\n"
@@ -633,15 +633,15 @@ static void test_table(void **state)
         assert_ptr_equal(spec_key_find(keys[i].section, keys[i].key), &keys[i]);
         assert_true(keys[i].values[0] && keys[i].meaning[0] && strlen(path) < SPEC_PATH_MAX - 1);
         bool stores_more = keys[i].type == KEY_NAME || keys[i].type == KEY_LABEL ||
-                           keys[i].type == KEY_FILES || keys[i].type == KEY_PATH ||
-                           keys[i].type == KEY_SHAPE || keys[i].type == KEY_INDICES ||
-                           keys[i].type == KEY_WEIGHTS || keys[i].type == KEY_DATASET ||
-                           keys[i].type == KEY_DATASETS || keys[i].type == KEY_MEMBERS ||
-                           keys[i].type == KEY_PARTS || keys[i].type == KEY_PATHS ||
-                           keys[i].type == KEY_LEAVES || keys[i].type == KEY_LEAF ||
-                           keys[i].type == KEY_CALLABLE || keys[i].type == KEY_FIELD_NAME ||
-                           keys[i].type == KEY_FIELDS || keys[i].type == KEY_FEATURES ||
-                           keys[i].type == KEY_SHARES || keys[i].type == KEY_SCHEDULE;
+                           keys[i].type == KEY_PATH || keys[i].type == KEY_SHAPE ||
+                           keys[i].type == KEY_INDICES || keys[i].type == KEY_WEIGHTS ||
+                           keys[i].type == KEY_DATASET || keys[i].type == KEY_DATASETS ||
+                           keys[i].type == KEY_MEMBERS || keys[i].type == KEY_PARTS ||
+                           keys[i].type == KEY_PATHS || keys[i].type == KEY_LEAVES ||
+                           keys[i].type == KEY_LEAF || keys[i].type == KEY_CALLABLE ||
+                           keys[i].type == KEY_FIELD_NAME || keys[i].type == KEY_FIELDS ||
+                           keys[i].type == KEY_FEATURES || keys[i].type == KEY_SHARES ||
+                           keys[i].type == KEY_SCHEDULE;
         /* What is stored nowhere must have a fallback to show in the canonical form. */
         assert_true(keys[i].size || stores_more || keys[i].fallback);
         assert_int_equal(spec_section_exists(keys[i].section), keys[i].section[0] != '\0');

@@ -257,7 +257,7 @@ static void test_datasets(void **state)
         "64 has no meaning, as the dataset is iterable: the lengths of its samples are not "
         "known in advance; write batch: {size: n}, or use a dataset with an index";
     static const struct refusal cases[] = {
-        {"dataset: {kind: tar, shards: x}\n", "batch.tokens", iterable},
+        {"dataset: {kind: tar, paths: x}\n", "batch.tokens", iterable},
         {"dataset: {kind: range, length: 5, iterable: true}\n", "batch.tokens", iterable},
         {"dataset: {kind: range, length: 0}\n", "dataset",
          "it has no samples for batches of 64 tokens"},
@@ -489,7 +489,7 @@ static void test_shard_modes(void **state)
                                      "does; write a multiple of 16");
     split.shard = SHARD_BATCH;
     assert_int_equal(spec_check_world(&split, 3, &err), 0);
-    expect_spec("dataset: {kind: tar, shards: x}\nshard: {mode: batch}", &tar);
+    expect_spec("dataset: {kind: tar, paths: x}\nshard: {mode: batch}", &tar);
     assert_int_equal(spec_check_iterable(&tar, &err), 0);
     tar.shard = SHARD_DISPATCH;
     assert_int_equal(spec_check_iterable(&tar, &err), 0);

@@ -146,13 +146,13 @@ static const struct check {
     /* ConcatDataset, ChainDataset, random_split() */
     {"ConcatDataset([])", "datasets should not be an empty iterable", "datasets",
      "dataset: {kind: concat, datasets: []}", "dataset.datasets",
-     "the list is empty; give datasets, such as [{kind: npy, files: a.npy}, ...]"},
+     "the list is empty; give datasets, such as [{kind: npy, paths: a.npy}, ...]"},
     {"ConcatDataset([IterableDataset])", "ConcatDataset does not support IterableDataset",
-     "terable", "dataset: {kind: concat, datasets: [{kind: tar, shards: x}]}", "dataset.datasets.0",
+     "terable", "dataset: {kind: concat, datasets: [{kind: tar, paths: x}]}", "dataset.datasets.0",
      "tar is iterable; concat takes map-style datasets, chain iterable ones: "
      "write index: auto"},
     {"ChainDataset([Dataset])", "ChainDataset only supports IterableDataset", "terable",
-     "dataset: {kind: chain, datasets: [{kind: npy, files: x}]}", "dataset.datasets.0",
+     "dataset: {kind: chain, datasets: [{kind: npy, paths: x}]}", "dataset.datasets.0",
      "npy is map-style; chain takes iterable datasets, concat map-style ones"},
     {"random_split(..., [1.5, -0.5])", "Fraction at index 0 is not between 0 and 1", "raction",
      "dataset: {kind: split, " RANGE ", parts: [1.5, -0.5], part: 0, seed: 1}", "dataset.parts.0",

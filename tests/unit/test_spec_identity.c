@@ -19,40 +19,40 @@ static void test_fingerprint(void **state)
 {
     (void)state;
     static const char *const same[] = {
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random}}",
-        "{sampler: {kind: random}, batch: {size: 4}, dataset: {files: {b: y, a: x}, kind: npy}}",
-        "{dataset: {kind: npy, files: {a: ./x, b: /base/y}}, batch: {size: 4, drop_last: false},"
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random}}",
+        "{sampler: {kind: random}, batch: {size: 4}, dataset: {paths: {b: y, a: x}, kind: npy}}",
+        "{dataset: {kind: npy, paths: {a: ./x, b: /base/y}}, batch: {size: 4, drop_last: false},"
         " sampler: {order: torch, kind: random}, shard: {even: true}, collate: {}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random},"
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random},"
         " name: n, seed: 5, workers: {count: 7, timeout: 3s}, memory: {limit: 5MiB}}",
     };
     static const char *const other[] = {
-        "{dataset: {kind: idx, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random}}",
-        "{dataset: {kind: npy, files: {a: x, c: y}}, batch: {size: 4}, sampler: {kind: random}}",
-        "{dataset: {kind: npy, files: {a: x, b: z}}, batch: {size: 4}, sampler: {kind: random}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 5}, sampler: {kind: random}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: null}, sampler: {kind: random}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        "{dataset: {kind: idx, paths: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, paths: {a: x, c: y}}, batch: {size: 4}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, paths: {a: x, b: z}}, batch: {size: 4}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 5}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: null}, sampler: {kind: random}}",
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4}}",
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
         " sampler: {kind: random, order: native}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4, drop_last: true},"
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4, drop_last: true},"
         " sampler: {kind: random}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random},"
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4}, sampler: {kind: random},"
         " shard: {even: false}}",
         "{dataset: {kind: range, length: 5}, batch: {size: 4}, sampler: {kind: random}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
         " sampler: {kind: random, replacement: true}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
         " sampler: {kind: random, num_samples: 7}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
         " sampler: {kind: indices, indices: [1, 2]}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
         " sampler: {kind: indices, indices: [2, 1]}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
         " sampler: {kind: subset_random, indices: [1, 2]}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
         " sampler: {kind: weighted, weights: [1, 2]}}",
-        "{dataset: {kind: npy, files: {a: x, b: y}}, batch: {size: 4},"
+        "{dataset: {kind: npy, paths: {a: x, b: y}}, batch: {size: 4},"
         " sampler: {kind: weighted, weights: [2, 1]}}",
         "dataset: {kind: split, dataset: {kind: range, length: 5}, parts: [2, 3], part: 0, seed: "
         "1}",
@@ -66,29 +66,29 @@ static void test_fingerprint(void **state)
         "dataset: {kind: subset, dataset: {kind: range, length: 5}, indices: [3, 2]}",
         "dataset: {kind: subset, dataset: {kind: range, length: 6}, indices: [3, 2]}",
         "dataset: {kind: concat, datasets: [{kind: range, length: 5}]}",
-        "dataset: {kind: tokens, path: x, sequence_length: 5}",
-        "dataset: {kind: tokens, path: x, sequence_length: 5, widen: none}",
-        "dataset: {kind: tokens, path: x, sequence_length: 5, stride: 4}",
-        "dataset: {kind: tokens, path: x, sequence_length: 5, dtype: int32}",
-        "{dataset: {kind: npy, files: x}, collate: {kind: pad}}",
-        "{dataset: {kind: npy, files: x}, collate: {kind: pad, length: 64}}",
-        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64}}",
-        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 65}}",
-        "{dataset: {kind: npy, files: x}, collate: {kind: pack, length: 64}, batch: {tokens: 64}}",
-        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64, strategy: "
+        "dataset: {kind: tokens, paths: x, sequence_length: 5}",
+        "dataset: {kind: tokens, paths: x, sequence_length: 5, widen: none}",
+        "dataset: {kind: tokens, paths: x, sequence_length: 5, stride: 4}",
+        "dataset: {kind: tokens, paths: x, sequence_length: 5, dtype: int32}",
+        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}}",
+        "{dataset: {kind: npy, paths: x}, collate: {kind: pad, length: 64}}",
+        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64}}",
+        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 65}}",
+        "{dataset: {kind: npy, paths: x}, collate: {kind: pack, length: 64}, batch: {tokens: 64}}",
+        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64, strategy: "
         "bucket}}",
-        "{dataset: {kind: npy, files: x}, collate: {kind: pad, to: bucket}, batch: {tokens: 64, "
+        "{dataset: {kind: npy, paths: x}, collate: {kind: pad, to: bucket}, batch: {tokens: 64, "
         "strategy: bucket}}",
-        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64, strategy: "
+        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64, strategy: "
         "bucket, interval: 4}}",
-        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64, max_length: "
+        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64, max_length: "
         "9}}",
-        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64, overlong: "
+        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64, overlong: "
         "error}}",
-        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64, leftover: "
+        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64, leftover: "
         "drop}}",
-        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64, window: 9}}",
-        "{dataset: {kind: npy, files: x}, collate: {kind: pad}, batch: {tokens: 64, length_of: a}}",
+        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64, window: 9}}",
+        "{dataset: {kind: npy, paths: x}, collate: {kind: pad}, batch: {tokens: 64, length_of: a}}",
     };
     for (size_t i = 1; i < ARRAY_SIZE(same); i++)
         assert_true(fingerprint_of(same[i]) == fingerprint_of(same[0]));
@@ -146,7 +146,7 @@ static void test_differs(void **state)
         {"", "name: b", "name", "the open loader has \"a\", this spec asks for \"b\""},
         {"", "dataset: {kind: range, length: 2}", "dataset.length",
          "the open loader has 1, this spec asks for 2"},
-        {"", "dataset: {kind: npy, files: x}", "dataset.kind",
+        {"", "dataset: {kind: npy, paths: x}", "dataset.kind",
          "the open loader has \"range\", this spec asks for \"npy\""},
         {"sampler: {kind: random, num_samples: 5}", "sampler: {kind: random}",
          "sampler.num_samples", "the open loader has 5, this spec asks for null"},
@@ -163,11 +163,11 @@ static void test_differs(void **state)
         {"dataset: {kind: range, length: 9}\nsampler: {kind: indices, indices: [3, 8, 1]}",
          "dataset: {kind: range, length: 9}\nsampler: {kind: indices, indices: [3, 4, 2]}",
          "sampler.indices.1", "the open loader has 8, this spec asks for 4"},
-        {"dataset: {kind: npy, files: {a: x, b: y}}", "dataset: {kind: npy, files: {a: x}}",
-         "dataset.files.b", "the open loader has \"/base/y\", this spec asks for nothing"},
-        {"dataset: {kind: npy, files: {a: x}}", "dataset: {kind: npy, files: {a: x, b: y}}",
-         "dataset.files.b", "the open loader has nothing, this spec asks for \"/base/y\""},
-        {"dataset: {kind: npy, files: {a: x}}", "dataset: {kind: npy, files: x}", "dataset.files",
+        {"dataset: {kind: npy, paths: {a: x, b: y}}", "dataset: {kind: npy, paths: {a: x}}",
+         "dataset.paths.b", "the open loader has \"/base/y\", this spec asks for nothing"},
+        {"dataset: {kind: npy, paths: {a: x}}", "dataset: {kind: npy, paths: {a: x, b: y}}",
+         "dataset.paths.b", "the open loader has nothing, this spec asks for \"/base/y\""},
+        {"dataset: {kind: npy, paths: {a: x}}", "dataset: {kind: npy, paths: x}", "dataset.paths",
          "the open loader has a mapping, this spec asks for \"/base/x\""},
         {"dataset: {kind: concat, datasets: [{kind: range, length: 1}, {kind: range, length: 2}]}",
          "dataset: {kind: concat, datasets: [{kind: range, length: 1}, {kind: range, length: 3}]}",
@@ -178,8 +178,8 @@ static void test_differs(void **state)
         {"dataset: {kind: subset, dataset: {kind: range, length: 9}, indices: [1]}",
          "dataset: {kind: subset, dataset: {kind: range, length: 9}, indices: [1, 5]}",
          "dataset.indices", "the open loader has a list of 1, this spec asks for one of 2"},
-        {"dataset: {kind: tokens, path: x, sequence_length: 5}",
-         "dataset: {kind: tokens, path: x, sequence_length: 5, stride: 5, widen: int64}", NULL,
+        {"dataset: {kind: tokens, paths: x, sequence_length: 5}",
+         "dataset: {kind: tokens, paths: x, sequence_length: 5, stride: 5, widen: int64}", NULL,
          NULL},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -50,36 +50,36 @@ static void test_dataset_forms(void **state)
          " max_length: 512}",
          "{kind: text, paths: [/base/x], format: json, tokenizer: bytes, field: caf\xC3\xA9,"
          " max_length: 512}"},
-        {"{kind: imagefolder, root: train}",
-         "{kind: imagefolder, root: /base/train, transform: none, flip: 0.0, layout: hwc}"},
-        {"{kind: imagefolder, root: train, size: 224}",
-         "{kind: imagefolder, root: /base/train, size: [224, 224], transform: resize, flip: 0.0,"
+        {"{kind: imagefolder, paths: train}",
+         "{kind: imagefolder, paths: /base/train, transform: none, flip: 0.0, layout: hwc}"},
+        {"{kind: imagefolder, paths: train, size: 224}",
+         "{kind: imagefolder, paths: /base/train, size: [224, 224], transform: resize, flip: 0.0,"
          " layout: hwc}"},
-        {"{kind: imagefolder, root: t, size: [1, 65535], transform: center_crop, layout: chw,"
+        {"{kind: imagefolder, paths: t, size: [1, 65535], transform: center_crop, layout: chw,"
          " flip: 1}",
-         "{kind: imagefolder, root: /base/t, size: [1, 65535], transform: center_crop,"
+         "{kind: imagefolder, paths: /base/t, size: [1, 65535], transform: center_crop,"
          " resize: null, flip: 1.0, layout: chw}"},
-        {"{kind: imagefolder, root: t, size: 9, transform: center_crop, resize: 10, flip: -0.0}",
-         "{kind: imagefolder, root: /base/t, size: [9, 9], transform: center_crop, resize: 10,"
+        {"{kind: imagefolder, paths: t, size: 9, transform: center_crop, resize: 10, flip: -0.0}",
+         "{kind: imagefolder, paths: /base/t, size: [9, 9], transform: center_crop, resize: 10,"
          " flip: 0.0, layout: hwc}"},
-        {"{kind: imagefolder, root: t, size: 9, transform: random_crop}",
-         "{kind: imagefolder, root: /base/t, size: [9, 9], transform: random_crop, flip: 0.0,"
+        {"{kind: imagefolder, paths: t, size: 9, transform: random_crop}",
+         "{kind: imagefolder, paths: /base/t, size: [9, 9], transform: random_crop, flip: 0.0,"
          " scale: [0.08, 1.0], aspect: [0.75, 1.3333333333333333], layout: hwc}"},
-        {"{kind: imagefolder, root: t, size: 9, transform: random_crop, scale: [1, 1], aspect:"
+        {"{kind: imagefolder, paths: t, size: 9, transform: random_crop, scale: [1, 1], aspect:"
          " [0.5, 3], flip: 0.5}",
-         "{kind: imagefolder, root: /base/t, size: [9, 9], transform: random_crop, flip: 0.5,"
+         "{kind: imagefolder, paths: /base/t, size: [9, 9], transform: random_crop, flip: 0.5,"
          " scale: [1.0, 1.0], aspect: [0.5, 3.0], layout: hwc}"},
-        {"{kind: tar, shards: 'train-{000..127}.tar'}",
-         "{kind: tar, divide: true, shards: ['/base/train-{000..127}.tar'], tokenizer: none, "
+        {"{kind: tar, paths: 'train-{000..127}.tar'}",
+         "{kind: tar, divide: true, paths: ['/base/train-{000..127}.tar'], tokenizer: none, "
          "shuffle: 0,"
          " decode: true, transform: none, flip: 0.0, layout: hwc}"},
-        {"{kind: tar, shards: [b.tar, a.tar, b.tar], divide: false, shuffle: 1048576, size: 7}",
-         "{kind: tar, divide: false, shards: [/base/b.tar, /base/a.tar, /base/b.tar],"
+        {"{kind: tar, paths: [b.tar, a.tar, b.tar], divide: false, shuffle: 1048576, size: 7}",
+         "{kind: tar, divide: false, paths: [/base/b.tar, /base/a.tar, /base/b.tar],"
          " tokenizer: none, shuffle: 1048576, decode: true, size: [7, 7], transform: resize, flip: "
          "0.0,"
          " layout: hwc}"},
-        {"{kind: tar, shards: a.tar, decode: false}",
-         "{kind: tar, divide: true, shards: [/base/a.tar], tokenizer: none, shuffle: 0, decode: "
+        {"{kind: tar, paths: a.tar, decode: false}",
+         "{kind: tar, divide: true, paths: [/base/a.tar], tokenizer: none, shuffle: 0, decode: "
          "false}"},
         {"{kind: plugin, path: lib/../my.so}", "{kind: plugin, path: /base/my.so, config: null}"},
         {"{kind: plugin, path: my.so, config: {b: [1, {z: ~, y: .inf}], a: {}, '': 'x'}}",
@@ -107,56 +107,56 @@ static void test_record_forms(void **state)
 {
     (void)state;
     static const struct form forms[] = {
-        {"{kind: tar, shards: a.tar, index: 'off'}",
-         "{kind: tar, divide: true, shards: [/base/a.tar], tokenizer: none, shuffle: 0, decode: "
+        {"{kind: tar, paths: a.tar, index: 'off'}",
+         "{kind: tar, divide: true, paths: [/base/a.tar], tokenizer: none, shuffle: 0, decode: "
          "true, transform: "
          "none, flip: 0.0, layout: hwc}"},
-        {"{kind: tar, shards: a.tar, index: auto, decode: false}",
-         "{kind: tar, index: auto, shards: [/base/a.tar], tokenizer: none, decode: false}"},
-        {"{kind: tar, shards: a.tar, index: auto, decode: false, fields: {b: left.jpg, a: cls}}",
-         "{kind: tar, index: auto, shards: [/base/a.tar], tokenizer: none, decode: false, fields: "
+        {"{kind: tar, paths: a.tar, index: auto, decode: false}",
+         "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false}"},
+        {"{kind: tar, paths: a.tar, index: auto, decode: false, fields: {b: left.jpg, a: cls}}",
+         "{kind: tar, index: auto, paths: [/base/a.tar], tokenizer: none, decode: false, fields: "
          "{a: cls, b: "
          "left.jpg}}"},
-        {"{kind: tar, shards: a.tar, index: i/n.json, decode: false, fields: [cls, jpg]}",
-         "{kind: tar, index: /base/i/n.json, shards: [/base/a.tar], tokenizer: none, decode: "
+        {"{kind: tar, paths: a.tar, index: i/n.json, decode: false, fields: [cls, jpg]}",
+         "{kind: tar, index: /base/i/n.json, paths: [/base/a.tar], tokenizer: none, decode: "
          "false, fields: {cls: "
          "cls, jpg: jpg}}"},
-        {"{kind: megatron, path: m}",
-         "{kind: megatron, path: /base/m, view: documents, widen: int64}"},
-        {"{kind: megatron, path: m.bin, view: samples, sequence_length: 8, widen: none}",
-         "{kind: megatron, path: /base/m.bin, view: samples, sequence_length: 8, widen: none}"},
-        {"{kind: mds, root: m, size: 7}", "{kind: mds, root: /base/m, tokenizer: none, decode: "
-                                          "true, size: [7, 7], transform: resize, flip: 0.0, "
-                                          "layout: hwc}"},
-        {"{kind: mds, root: m, decode: false, fields: [x]}",
-         "{kind: mds, root: /base/m, tokenizer: none, decode: false, fields: {x: x}}"},
-        {"{kind: litdata, root: l, decode: false}",
-         "{kind: litdata, root: /base/l, tokenizer: none, decode: false, nulls: refuse, cache: "
+        {"{kind: megatron, paths: m}",
+         "{kind: megatron, paths: /base/m, view: documents, widen: int64}"},
+        {"{kind: megatron, paths: m.bin, view: samples, sequence_length: 8, widen: none}",
+         "{kind: megatron, paths: /base/m.bin, view: samples, sequence_length: 8, widen: none}"},
+        {"{kind: mds, paths: m, size: 7}", "{kind: mds, paths: /base/m, tokenizer: none, decode: "
+                                           "true, size: [7, 7], transform: resize, flip: 0.0, "
+                                           "layout: hwc}"},
+        {"{kind: mds, paths: m, decode: false, fields: [x]}",
+         "{kind: mds, paths: /base/m, tokenizer: none, decode: false, fields: {x: x}}"},
+        {"{kind: litdata, paths: l, decode: false}",
+         "{kind: litdata, paths: /base/l, tokenizer: none, decode: false, nulls: refuse, cache: "
          "1073741824}"},
-        {"{kind: litdata, root: l, decode: false, sequence_length: 8, cache: 1MiB, nulls: 3}",
-         "{kind: litdata, root: /base/l, sequence_length: 8, tokenizer: none, decode: false, "
+        {"{kind: litdata, paths: l, decode: false, sequence_length: 8, cache: 1MiB, nulls: 3}",
+         "{kind: litdata, paths: /base/l, sequence_length: 8, tokenizer: none, decode: false, "
          "nulls: "
          "3, cache: 1048576}"},
         {"{kind: tfrecord, paths: ['*.tfrecord'], images: [image/encoded], fields: [label]}",
          "{kind: tfrecord, paths: ['/base/*.tfrecord'], tokenizer: none, decode: true, fields: "
          "{label: label}, "
          "images: [image/encoded], transform: none, flip: 0.0, layout: hwc}"},
-        {"{kind: audiofolder, root: s}",
-         "{kind: audiofolder, root: /base/s, dtype: float32, channels: mono, sample_rate: null, "
+        {"{kind: audiofolder, paths: s}",
+         "{kind: audiofolder, paths: /base/s, dtype: float32, channels: mono, sample_rate: null, "
          "frames: null}"},
-        {"{kind: audiofolder, root: s, dtype: int16, channels: keep, sample_rate: 16000, frames: "
+        {"{kind: audiofolder, paths: s, dtype: int16, channels: keep, sample_rate: 16000, frames: "
          "48000, crop: start}",
-         "{kind: audiofolder, root: /base/s, dtype: int16, channels: keep, sample_rate: 16000, "
+         "{kind: audiofolder, paths: /base/s, dtype: int16, channels: keep, sample_rate: 16000, "
          "frames: 48000, crop: start}"},
-        {"{kind: tar, shards: a.tar, index: auto, audio: [flac, wav], sample_rate: 16000}",
-         "{kind: tar, index: auto, shards: [/base/a.tar], audio: [flac, wav], dtype: float32, "
+        {"{kind: tar, paths: a.tar, index: auto, audio: [flac, wav], sample_rate: 16000}",
+         "{kind: tar, index: auto, paths: [/base/a.tar], audio: [flac, wav], dtype: float32, "
          "channels: mono, sample_rate: 16000, frames: null, tokenizer: none, decode: true, "
          "transform: none, flip: 0.0, layout: hwc}"},
         {"{kind: tfrecord, paths: a, decode: false}",
          "{kind: tfrecord, paths: [/base/a], tokenizer: none, decode: false}"},
-        {"{kind: tar, shards: a, decode: false, tokenizer: huggingface, model: t, field: "
+        {"{kind: tar, paths: a, decode: false, tokenizer: huggingface, model: t, field: "
          "json.text}",
-         "{kind: tar, divide: true, shards: [/base/a], tokenizer: huggingface, field: json.text, "
+         "{kind: tar, divide: true, paths: [/base/a], tokenizer: huggingface, field: json.text, "
          "model: /base/t, special_tokens: true, mlm_probability: 0.0, chat: none, max_length: "
          "null, "
          "shuffle: 0, decode: false}"},
@@ -178,14 +178,14 @@ static void test_column_forms(void **state)
          "sample_rate: null, frames: 9, crop: random, tokenizer: none, decode: true, nulls: "
          "refuse, "
          "filter: null, cache: 1073741824, shared: 0, transform: none, flip: 0.0, layout: hwc}"},
-        {"{kind: hdf5, path: f.h5}", "{kind: hdf5, path: /base/f.h5, cache: 1073741824}"},
-        {"{kind: hdf5, path: f.h5, fields: {x: train/images}, cache: 1KiB}",
-         "{kind: hdf5, path: /base/f.h5, fields: {x: train/images}, cache: 1024}"},
-        {"{kind: lmdb, path: d}", "{kind: lmdb, path: /base/d, tokenizer: none, decode: true, "
-                                  "prefix: null, transform: none, flip: 0.0, "
-                                  "layout: hwc}"},
-        {"{kind: lmdb, path: d, decode: false, fields: [value], prefix: 'image-'}",
-         "{kind: lmdb, path: /base/d, tokenizer: none, decode: false, fields: {value: value}, "
+        {"{kind: hdf5, paths: f.h5}", "{kind: hdf5, paths: /base/f.h5, cache: 1073741824}"},
+        {"{kind: hdf5, paths: f.h5, fields: {x: train/images}, cache: 1KiB}",
+         "{kind: hdf5, paths: /base/f.h5, fields: {x: train/images}, cache: 1024}"},
+        {"{kind: lmdb, paths: d}", "{kind: lmdb, paths: /base/d, tokenizer: none, decode: true, "
+                                   "prefix: null, transform: none, flip: 0.0, "
+                                   "layout: hwc}"},
+        {"{kind: lmdb, paths: d, decode: false, fields: [value], prefix: 'image-'}",
+         "{kind: lmdb, paths: /base/d, tokenizer: none, decode: false, fields: {value: value}, "
          "prefix: image-}"},
         {"{kind: csv, paths: [a.csv]}", "{kind: csv, paths: [/base/a.csv], tokenizer: none, nulls: "
                                         "refuse, separator: auto, header: true, "
@@ -288,7 +288,7 @@ static void test_fields(void **state)
     _cleanup_(spec_deinit)
     struct dl_spec tar = {0}, text = {0}, pieces = {0}, plugin = {0}, folder = {0};
 
-    expect_spec("{dataset: {kind: tar, shards: [a, b], shuffle: 5, size: [3, 4], transform:"
+    expect_spec("{dataset: {kind: tar, paths: [a, b], shuffle: 5, size: [3, 4], transform:"
                 " random_crop, flip: 0.25, layout: chw}, collate: {kind: pad, value: 1.5, side:"
                 " left, multiple_of: 8, fields: [x.1]}, workers: {count: 0, in_order: false}}",
                 &tar);
@@ -339,7 +339,7 @@ static void test_fields(void **state)
     assert_int_equal(spec_check_length(&plugin, 0, NULL), 0);
     assert_int_equal(spec_check_length(&plugin, UINT64_MAX, NULL), 0); /* the client's business */
 
-    expect_spec("dataset: {kind: imagefolder, root: x, size: 8}", &folder);
+    expect_spec("dataset: {kind: imagefolder, paths: x, size: 8}", &folder);
     assert_int_equal(folder.dataset.image.transform, TRANSFORM_RESIZE);
     assert_int_equal(folder.dataset.image.layout, LAYOUT_HWC);
     assert_int_equal(folder.dataset.image.resize, 0);
@@ -377,14 +377,14 @@ static void test_iterable(void **state)
     } cases[] = {
         {"{kind: range, length: 1}", false},
         {"{kind: range, length: 1, iterable: true}", true},
-        {"{kind: chain, datasets: [{kind: tar, shards: x}]}", true},
-        {"{kind: tar, shards: x}", true},
+        {"{kind: chain, datasets: [{kind: tar, paths: x}]}", true},
+        {"{kind: tar, paths: x}", true},
         {"{kind: plugin, path: x}", false},
         {"{kind: python, object: 'a:b'}", false},
         {"{kind: concat, datasets: [{kind: python, host: 7}]}", false},
         {"{kind: concat, datasets: [{kind: plugin, path: x}]}", false},
         {"{kind: text, paths: x}", false},
-        {"{kind: imagefolder, root: x}", false},
+        {"{kind: imagefolder, paths: x}", false},
     };
     static const char *const samplers[] = {"random", "client"};
     static const char *const shards[] = {"strided", "batch", "split", "dispatch"};
@@ -428,8 +428,8 @@ static void test_iterable(void **state)
     }
 }
 
-#define FOLDER(keys) "{kind: imagefolder, root: x, " keys "}"
-#define TAR(keys)    "{kind: tar, shards: x, " keys "}"
+#define FOLDER(keys) "{kind: imagefolder, paths: x, " keys "}"
+#define TAR(keys)    "{kind: tar, paths: x, " keys "}"
 #define TEXT(keys)   "{kind: text, paths: x, " keys "}"
 #define NO_MODEL \
     "is a tokenizer's file; write tokenizer: sentencepiece or huggingface, or leave model out"
@@ -442,7 +442,7 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: range, length: 1, divide: true}", "dataset.divide",
      "true only applies to an iterable dataset; write iterable: true, or leave divide out"},
     {"{kind: range, length: 1, iterable: 1}", "dataset.iterable", "1 is not true or false"},
-    {"{kind: chain, datasets: [{kind: tar, shards: x}, {kind: idx, files: x}]}",
+    {"{kind: chain, datasets: [{kind: tar, paths: x}, {kind: idx, paths: x}]}",
      "dataset.datasets.1",
      "idx is map-style; chain takes iterable datasets, concat map-style ones"},
     {"{kind: chain, datasets: [{kind: range, length: 1}]}", "dataset.datasets.0",
@@ -451,13 +451,13 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: concat, datasets: [{kind: chain, datasets: [{kind: plugin, path: x}]}]}",
      "dataset.datasets.0",
      "chain is iterable; concat takes map-style datasets, chain iterable ones"},
-    {"{kind: subset, indices: [0], dataset: {kind: tar, shards: x}}", "dataset.dataset",
+    {"{kind: subset, indices: [0], dataset: {kind: tar, paths: x}}", "dataset.dataset",
      "tar is iterable and has no indices; subset takes a map-style dataset: write index: auto"},
     {"{kind: split, parts: [1], part: 0, seed: 1, dataset: {kind: range, length: 1, iterable: "
      "true}}",
      "dataset.dataset", "range is iterable and has no indices; split takes a map-style dataset"},
     {"{kind: chain, datasets: []}", "dataset.datasets",
-     "the list is empty; give datasets, such as [{kind: npy, files: a.npy}, ...]"},
+     "the list is empty; give datasets, such as [{kind: npy, paths: a.npy}, ...]"},
 
     {"{kind: text}", "dataset.paths", "missing; a dataset of kind text needs it"},
     {"{kind: text, paths: []}", "dataset.paths",
@@ -484,10 +484,10 @@ static const struct refusal dataset_refusals[] = {
     {TEXT("tokenizer: bytes, second: a.b"), "dataset.second", "\"a.b\" " NO_NAME},
     {TEXT("tokenizer: huggingface, model: m, chat: plain, second: b"), "dataset.second",
      "\"b\" does not work with chat, whose field is a conversation; leave one of them out"},
-    {"{kind: tar, shards: x, tokenizer: bytes, field: a..b}", "dataset.field",
+    {"{kind: tar, paths: x, tokenizer: bytes, field: a..b}", "dataset.field",
      "\"a..b\" is not a field's name: 1 to 128 bytes without dots and control characters"},
-    {"{kind: imagefolder, root: x, tokenizer: bytes}", "dataset.tokenizer",
-     "not a key of a dataset of kind imagefolder; it takes kind, root, cache, size, transform, "
+    {"{kind: imagefolder, paths: x, tokenizer: bytes}", "dataset.tokenizer",
+     "not a key of a dataset of kind imagefolder; it takes kind, paths, cache, size, transform, "
      "resize, flip, scale, aspect, layout, transforms, views"},
     {TEXT("tokenizer: bpe"), "dataset.tokenizer",
      "\"bpe\" is not one of none, bytes, sentencepiece, huggingface"},
@@ -517,16 +517,15 @@ static const struct refusal dataset_refusals[] = {
     {"{kind: concat, datasets: [{kind: text, paths: x, tokenizer: sentencepiece}]}",
      "dataset.datasets.0.model",
      "missing; tokenizer: sentencepiece needs it, the .model file that spm_train wrote"},
-    {"{kind: tokens, path: x, sequence_length: 5, model: y}", "dataset.model",
-     "not a key of a dataset of kind tokens; it takes kind, path, dtype, sequence_length, stride, "
+    {"{kind: tokens, paths: x, sequence_length: 5, model: y}", "dataset.model",
+     "not a key of a dataset of kind tokens; it takes kind, paths, dtype, sequence_length, stride, "
      "widen"},
     {TEXT("max_length: 5"), "dataset.max_length",
      "5 is a number of tokens, but tokenizer: none makes no tokens; write tokenizer: bytes, "
      "sentencepiece or huggingface, or leave max_length out"},
     {TEXT("tokenizer: bytes, max_length: 0"), "dataset.max_length", "0 is not a positive integer"},
 
-    {"{kind: imagefolder}", "dataset.root", "missing; a dataset of kind imagefolder needs it"},
-    {"{kind: imagefolder, root: [a]}", "dataset.root", "a list is not the path of a file"},
+    {"{kind: imagefolder}", "dataset.paths", "missing; a dataset of kind imagefolder needs it"},
     {FOLDER("size: 0"), "dataset.size", "0 is not a number of pixels from 1 to 65535"},
     {FOLDER("size: 65536"), "dataset.size", "65536 is not a number of pixels from 1 to 65535"},
     {FOLDER("size: 1.5"), "dataset.size", "1.5 is not a number of pixels from 1 to 65535"},
@@ -570,7 +569,7 @@ static const struct refusal dataset_refusals[] = {
     {FOLDER("layout: nchw"), "dataset.layout",
      "\"nchw\" is not one of hwc, chw; did you mean chw?"},
 
-    {"{kind: tar}", "dataset.shards", "missing; a dataset of kind tar needs it"},
+    {"{kind: tar}", "dataset.paths", "missing; a dataset of kind tar needs it"},
     {TAR("shuffle: 1048577"), "dataset.shuffle", "1048577 is above the maximum of 1048576"},
     {TAR("shuffle: true"), "dataset.shuffle", "true is not a non-negative integer"},
     {TAR("decode: false, size: 5"), "dataset.size", "5 " NOT_DECODED},

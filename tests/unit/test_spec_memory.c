@@ -10,23 +10,23 @@
 #include <errno.h>
 
 static const char text[] =
-    "{name: n, dataset: {kind: idx, files: {label: l.gz, image: i.gz, x: x, y: y, z: z}},\n"
+    "{name: n, dataset: {kind: idx, paths: {label: l.gz, image: i.gz, x: x, y: y, z: z}},\n"
     " sampler: {kind: subset_random, indices: [5, 7]}, batch: {size: 256}, seed: 42,\n"
     " workers: {timeout: 30s}, memory: {limit: 256MiB}}\n";
 
 static const char records_text[] =
-    "{dataset: {kind: records, path: r, dtype: int8, shape: [1, 2, 3, 4, 5, 6, 7]},\n"
+    "{dataset: {kind: records, paths: r, dtype: int8, shape: [1, 2, 3, 4, 5, 6, 7]},\n"
     " sampler: {kind: weighted, weights: [1, 2.5]}}\n";
 
 static const char nested_text[] =
-    "dataset: {kind: concat, datasets: [{kind: subset, dataset: {kind: npy, files: {a: x, b: y}},"
-    " indices: [1]}, {kind: split, dataset: {kind: tokens, path: t, sequence_length: 5},"
+    "dataset: {kind: concat, datasets: [{kind: subset, dataset: {kind: npy, paths: {a: x, b: y}},"
+    " indices: [1]}, {kind: split, dataset: {kind: tokens, paths: t, sequence_length: 5},"
     " parts: [0.5, 0.5], part: 0, seed: 1}, {kind: split, dataset: {kind: range, length: 3},"
     " parts: [1, 2], part: 0, seed: 1},"
     " {kind: text, paths: x, tokenizer: huggingface, model: m}]}";
 
 static const char kinds_text[] =
-    "dataset: {kind: chain, datasets: [{kind: tar, shards: [a, b]}, {kind: plugin, path: p.so,"
+    "dataset: {kind: chain, datasets: [{kind: tar, paths: [a, b]}, {kind: plugin, path: p.so,"
     " config: {b: [1, x], a: 2}}]}\n"
     "collate: {kind: pad, fields: [b, a.0]}\n";
 
@@ -35,7 +35,7 @@ static const char tokens_text[] = "dataset: {kind: range, length: 9}\n"
                                   "collate: {kind: pack, length: 32}\n";
 
 static const char plugin_text[] =
-    "dataset: {kind: concat, datasets: [{kind: text, paths: x}, {kind: imagefolder, root: x,"
+    "dataset: {kind: concat, datasets: [{kind: text, paths: x}, {kind: imagefolder, paths: x,"
     " size: 8, transform: random_crop}]}\n"
     "collate: {kind: plugin, path: p.so, config: {b: [1, x], a: 2}}\n";
 

@@ -197,12 +197,12 @@ static void test_order_refused(void **state)
          "range is iterable, and number 0 of the list, from 0, map-style; a mix takes only "
          "map-style or only iterable datasets"},
         {"{kind: mix, weights: [1, 1, 1], datasets: [{kind: python, host: 7},"
-         " {kind: tar, shards: x}, {kind: npy, files: x}]}",
+         " {kind: tar, paths: x}, {kind: npy, paths: x}]}",
          "dataset.datasets.2",
          "npy is map-style, and number 1 of the list, from 0, iterable; a mix takes only map-style "
          "or only iterable datasets: write index: auto for the tar shards"},
         {"{kind: mix, weights: [1], draw: random, stop: never, length: 1,"
-         " datasets: [{kind: tar, shards: x}]}",
+         " datasets: [{kind: tar, paths: x}]}",
          "dataset.draw",
          "\"random\" is not available for a mix of iterable datasets; write exact, or leave it "
          "out"},
@@ -221,14 +221,14 @@ static void test_iterable(void **state)
     } rows[] = {
         {"{kind: range, length: 1}, {kind: python, host: 7}", false},
         {"{kind: plugin, path: x}, {kind: python, host: 7}", false},
-        {"{kind: plugin, path: x}, {kind: tar, shards: x}", true},
-        {"{kind: mix, weights: [1], datasets: [{kind: python, host: 7}]}, {kind: tar, shards: x}",
+        {"{kind: plugin, path: x}, {kind: tar, paths: x}", true},
+        {"{kind: mix, weights: [1], datasets: [{kind: python, host: 7}]}, {kind: tar, paths: x}",
          true},
         {"{kind: range, length: 1}, {kind: mix, weights: [1], datasets: [{kind: plugin, path: x}]}",
          false},
-        {"{kind: python, host: 7}, {kind: mix, weights: [1], datasets: [{kind: tar, shards: x}]}",
+        {"{kind: python, host: 7}, {kind: mix, weights: [1], datasets: [{kind: tar, paths: x}]}",
          true},
-        {"{kind: range, length: 1, iterable: true}, {kind: chain, datasets: [{kind: tar, shards: "
+        {"{kind: range, length: 1, iterable: true}, {kind: chain, datasets: [{kind: tar, paths: "
          "x}]}",
          true},
     };

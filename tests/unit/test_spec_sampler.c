@@ -100,7 +100,7 @@ static void test_the_longest_lists(void **state)
             struct dl_error err = {0};
             struct value *section, *list, *item;
             const char *key = weights ? "weights" : "indices";
-            static const char text[] = "dataset: {kind: npy, files: x}";
+            static const char text[] = "dataset: {kind: npy, paths: x}";
 
             assert_int_equal(yaml_parse(text, strlen(text), "t", &v, NULL), 0);
             assert_int_equal(value_set(&v, "sampler", &section), 0);
@@ -163,7 +163,7 @@ static void test_check_length(void **state)
         struct dl_error err = {0};
         char text[512];
 
-        snprintf(text, sizeof text, "{dataset: {kind: npy, files: x}, sampler: %s}",
+        snprintf(text, sizeof text, "{dataset: {kind: npy, paths: x}, sampler: %s}",
                  cases[i].sampler);
         expect_spec(text, &spec);
         int r = spec_check_length(&spec, cases[i].length, &err);

@@ -126,8 +126,8 @@ static const char *shard_of_texts(const char *name)
 static void test_inside(void **state)
 {
     const char *shard = shard_of_texts("inside.tar");
-    struct dataset *ds = open_as(
-        "{kind: tar, shards: '%s', index: auto, tokenizer: bytes, field: json.text}", shard);
+    struct dataset *ds =
+        open_as("{kind: tar, paths: '%s', index: auto, tokenizer: bytes, field: json.text}", shard);
     struct taken t;
 
     (void)state;
@@ -203,7 +203,7 @@ static void test_chats(void **state)
     if (no_tokenizers())
         return;
     struct dataset *ds = open_dataset(
-        with_model("{kind: tar, shards: '%s', index: auto, tokenizer: huggingface, model: '%s', "
+        with_model("{kind: tar, paths: '%s', index: auto, tokenizer: huggingface, model: '%s', "
                    "field: json.messages, chat: plain, bos: <s>}",
                    shard),
         &anywhere);
@@ -285,7 +285,7 @@ static void test_stream(void **state)
     const char *path = harness_file("stream.tar", tar.data, tar.len);
     tar_free(&tar);
     struct dataset *ds = open_dataset(
-        with_model("{kind: tar, shards: '%s', tokenizer: huggingface, model: '%s', field: txt, "
+        with_model("{kind: tar, paths: '%s', tokenizer: huggingface, model: '%s', field: txt, "
                    "mlm_probability: 0.4}",
                    path),
         &anywhere);
@@ -336,11 +336,11 @@ static void test_samples_refused(void **state)
                           "beside it; choose or rename fields with dataset.fields");
     expect_sample_refused("{kind: csv, paths: '%s', fields: [n], tokenizer: bytes, field: n}", rows,
                           "sample 0: its field n is int64 [], not text; set dataset.field");
-    expect_sample_refused("{kind: tar, shards: '%s', index: auto, tokenizer: bytes, field: json}",
+    expect_sample_refused("{kind: tar, paths: '%s', index: auto, tokenizer: bytes, field: json}",
                           shard,
                           "sample 0: its field json is a dict, not text; set "
                           "dataset.field");
-    expect_sample_refused("{kind: tar, shards: '%s', index: auto, tokenizer: bytes, field: "
+    expect_sample_refused("{kind: tar, paths: '%s', index: auto, tokenizer: bytes, field: "
                           "json.messages.0}",
                           shard,
                           "sample 0: its field json.messages.0 is one of a list; name one "
@@ -397,8 +397,8 @@ static void test_memory(void **state)
 {
     const char *shard = shard_of_texts("memory.tar");
     const char *specs[] = {
-        "{kind: tar, shards: '%s', index: auto, tokenizer: bytes, field: json.text, bos: 1}",
-        "{kind: tar, shards: '%s', tokenizer: bytes, field: txt}",
+        "{kind: tar, paths: '%s', index: auto, tokenizer: bytes, field: json.text, bos: 1}",
+        "{kind: tar, paths: '%s', tokenizer: bytes, field: txt}",
     };
     char text[512];
 
@@ -412,7 +412,7 @@ static void test_memory(void **state)
     if (no_tokenizers())
         return;
     struct dl_spec spec = read_dataset(
-        with_model("{kind: tar, shards: '%s', index: auto, tokenizer: huggingface, model: '%s', "
+        with_model("{kind: tar, paths: '%s', index: auto, tokenizer: huggingface, model: '%s', "
                    "field: json.messages, chat: plain}",
                    shard));
     expect_memory_failures(&spec.dataset, 20);

@@ -121,7 +121,7 @@ def _batch_size(loader: Any) -> int | None:
 def _kept(loader: Any) -> dict[str, Any]:
     """What the dataset's part of the spec says of decoded pictures."""
     root = _native.kept_root(loader) if loader._options.cache else None
-    return {} if root is None else {"cache": loader._options.cache, "root": root}
+    return {} if root is None else {"cache": loader._options.cache, "paths": root}
 
 
 def _spec(loader: Any, number: int, args: dict[str, int]) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def _check_shards(dataset: Any) -> None:
 
 def _spec(dataset: Any) -> str:
     """Of a loader that has the same samples under the same numbers."""
-    parts = [{"kind": "mds", "root": os.path.abspath(os.path.join(stream.local, stream.split)), "decode": False}
+    parts = [{"kind": "mds", "paths": os.path.abspath(os.path.join(stream.local, stream.split)), "decode": False}
              for stream in dataset.streams]
     data = parts[0] if len(parts) == 1 else {"kind": "concat", "datasets": parts}
     return json.dumps({"dataset": data, "batch": {"size": 1}})

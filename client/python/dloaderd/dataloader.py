@@ -69,7 +69,7 @@ class DataLoader(TorchLoader[T_co]):
         same.
     cache: bytes of shared memory, as a number or a text such as "8GiB", in which workers keep
         decoded pictures of files, where native decodes them. All loaders of the same user and
-        folder (dataset.root) share it; the first of them sets its size, and it lasts as long as one
+        folder (dataset.paths) share it; the first of them sets its size, and it lasts as long as one
         of them does. Batches are the same. If it is too small for all pictures, it keeps as many as
         fit.
 

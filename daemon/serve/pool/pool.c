@@ -197,6 +197,8 @@ static int pool_pack_inputs(struct pool *pool)
     struct value spec = {0};
     int r = spec_to_value(pool->o.spec, &spec);
 
+    if (r == 0) /* a worker or a host may be of the last release */
+        r = spec_to_former(&spec);
     if (r == 0)
         r = value_pack(&spec, &pool->spec);
     if (r == 0)
