@@ -43,6 +43,9 @@ static void check_canonical(const struct dl_spec *spec)
     FUZZ_ASSERT(spec_fingerprint(spec, &before) == 0);
     FUZZ_ASSERT(spec_fingerprint(&again, &after) == 0);
     FUZZ_ASSERT(before == after);
+    /* The names of the last release say the same. */
+    FUZZ_ASSERT(spec_to_former(&wire) == 0 && spec_from_former(&wire) == 0);
+    FUZZ_ASSERT(value_equal(&canonical, &wire));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -65,9 +68,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_ASSERT(value_scan(packed.data, packed.len, NULL) == 0);
 
     r = spec_from_value(&v, "/base/of/paths", &spec, &err);
-    if (r < 0)
+    if (r < 0) {
         expect_told(r, &err);
-    else
+        FUZZ_ASSERT(spec_from_former(&v) == 0); /* of what any client may send */
+        FUZZ_ASSERT(value_pack(&v, &packed) == 0);
+    } else {
         check_canonical(&spec);
+    }
     return 0;
 }
