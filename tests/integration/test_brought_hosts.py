@@ -37,7 +37,7 @@ def open_fds(daemon):
     return len(open_links(daemon))
 
 
-W_FORK, W_KILL, W_HOSTING, W_STARTED, W_EXITED, W_INDEXED = 69, 70, 99, 100, 101, 103
+W_OPEN, W_FORK, W_KILL, W_HOSTING, W_STARTED, W_EXITED, W_INDEXED = 64, 69, 70, 99, 100, 101, 103
 
 
 class Channel:
@@ -124,6 +124,21 @@ class Bringing(HostCase):
         host.say(*started)
         wait_until(lambda: client.query("workers")[0]["pid"] == started[2], "its pid")
         self.assertEqual(client.query("workers")[0]["state"], "ready")
+
+    def test_its_workers_hear_the_former_names_of_keys(self):
+        """They may be of the last release, in which `paths` was root here."""
+        client = self.client(self.daemon())
+        host = PlayedHost(self, client, 1)
+        spec = hosted("old", 1, workers={"count": 1})
+        client.send(OPEN, 1, "/", {**spec, "dataset": {**spec["dataset"], "cache": "1MiB", "paths": self.dir}})
+        host.say(W_HOSTING, 1)
+        host.say(W_STARTED, host.asked(), 1)
+        worker = Channel(self, socket.socket(fileno=host.fds.pop(0)))
+        message = worker.hear()
+        while message[0] != W_OPEN:
+            message = worker.hear()
+        self.assertEqual(message[4]["dataset"], {"kind": "python", "root": self.dir, "cache": 1 << 20, "host": 1,
+                                                 "args": None})
 
     def test_nobody_has_brought_it(self):
         client = self.client(self.daemon())
