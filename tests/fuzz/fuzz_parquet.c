@@ -1,16 +1,21 @@
 /*
- * Parquet files of any bytes. The first byte chooses: a file, all of whose columns are decoded; or,
+ * Parquet files of any bytes. The first byte chooses: a file, all of whose columns are decoded, and
+ * whose first rows become samples; or,
  * from 128 on, one page of a kind of values by itself, which needs no file around it; or, from 192
  * on, a compressed page. What comes out is as large as was said, and is read from end to end.
  */
 #include "daemon/data/parquet/chunk.h"
 #include "daemon/data/parquet/codec.h"
 #include "daemon/data/parquet/filter.h"
+#include "daemon/data/parquet/parquet.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
 
-enum { LARGEST = 1 << 18, VALUES = 257, ROOM = 4096 };
+enum { LARGEST = 1 << 18, VALUES = 257, ROOM = 4096, ROWS = 16, MANY = 1 << 20 };
 
 static volatile uint8_t sink;
 
@@ -34,21 +39,25 @@ static const struct value types = {
 static void check_values(const struct parquet_column *column, const struct parquet_values *values,
                          uint64_t rows)
 {
+    uint64_t n = rows;
+
     if (values->fixed)
         read_all(values->fixed, values->n * column->bytes);
     for (uint64_t i = 0; values->slices && i < values->n; i++)
         read_all(values->slices[i].data, values->slices[i].bytes);
-    if (values->valid)
-        read_all(values->valid, values->n);
-    if (!values->ends) {
-        FUZZ_ASSERT(values->n == rows);
-        return;
+    if (values->defs)
+        read_all(values->defs, values->n);
+    FUZZ_ASSERT(values->n_lists == column->max_rep);
+    for (uint32_t depth = 0; depth < values->n_lists; depth++) {
+        const struct parquet_lists *lists = &values->lists[depth];
+        FUZZ_ASSERT(lists->n == n && lists->offsets[0] == 0);
+        for (uint64_t i = 0; i < n; i++)
+            FUZZ_ASSERT(lists->offsets[i] <= lists->offsets[i + 1]);
+        if (lists->defs)
+            read_all(lists->defs, n);
+        n = lists->offsets[n];
     }
-    for (uint64_t i = 0; i < rows; i++)
-        FUZZ_ASSERT(parquet_values_begin(values, i) <= values->ends[i] &&
-                    values->ends[i] <= values->n);
-    if (values->row_valid)
-        read_all(values->row_valid, rows);
+    FUZZ_ASSERT(values->n == n);
 }
 
 static void check_chunk(const struct parquet_place *place, const struct parquet_column *column,
@@ -58,7 +67,7 @@ static void check_chunk(const struct parquet_place *place, const struct parquet_
     struct parquet_bounds bounds;
     struct dl_error err = {0};
 
-    if (place->rows > 1 << 20 || chunk->values > 1 << 20)
+    if (place->rows > MANY || chunk->values > MANY)
         return; /* believed or not, it would take its time */
     if (parquet_filter_bounds(column, chunk, &bounds) && bounds.is_text)
         read_all(bounds.first.data, bounds.first.bytes);
@@ -77,7 +86,7 @@ static void check_pages(const struct parquet_place *group, const struct parquet_
     struct parquet_shared shared = {0};
     struct parquet_place place = *group;
 
-    if (group->rows == 0 || group->rows > 1 << 20)
+    if (group->rows == 0 || group->rows > MANY)
         return;
     int r = parquet_pages_read(group->data, chunk, group->rows, &pages);
     FUZZ_ASSERT(r == 0 || r == -ENOMEM);
@@ -97,11 +106,13 @@ static void check_pages(const struct parquet_place *group, const struct parquet_
     parquet_pages_deinit(&pages);
 }
 
-static void check_groups(const uint8_t *data, uint64_t size, struct parquet_footer *footer,
+/* Whether no chunk claims more values than it is worth to wait for. */
+static bool check_groups(const uint8_t *data, uint64_t size, struct parquet_footer *footer,
                          const struct parquet_schema *schema)
 {
     uint32_t leaves[64], n = 0;
     struct dl_error err = {0};
+    bool few = schema->n <= ARRAY_SIZE(leaves);
 
     while (n < schema->n && n < 64) {
         leaves[n] = schema->columns[n].leaf;
@@ -112,12 +123,70 @@ static void check_groups(const uint8_t *data, uint64_t size, struct parquet_foot
     for (uint32_t g = 0; r == 0 && g < footer->n_groups; g++) {
         const struct parquet_place place = {
             .path = "fuzz", .data = data, .group = g, .rows = footer->groups[g].rows};
-        for (uint32_t c = 0; c < n; c++)
+        for (uint32_t c = 0; c < n; c++) {
+            const struct parquet_chunk *chunk = &footer->chunks[(uint64_t)g * n + c];
+            few = few && place.rows <= MANY && chunk->values <= MANY;
             if (!schema->columns[c].refused) {
-                check_chunk(&place, &schema->columns[c], &footer->chunks[(uint64_t)g * n + c]);
-                check_pages(&place, &schema->columns[c], &footer->chunks[(uint64_t)g * n + c]);
+                check_chunk(&place, &schema->columns[c], chunk);
+                check_pages(&place, &schema->columns[c], chunk);
             }
+        }
     }
+    return few && r == 0;
+}
+
+/* ---- samples -------------------------------------------------------------------------------- */
+
+static void check_sample(struct dataset *ds, uint64_t index)
+{
+    static const struct sample_key key;
+    struct arena arena = {0};
+    struct sample sample = {.arena = &arena};
+    struct dl_error err = {0};
+    uint32_t length;
+    uint64_t bad;
+    int r = dataset_get(ds, &key, index, &sample, &err);
+
+    FUZZ_ASSERT(r == 0 || (r == -err.code && err.message[0]));
+    for (uint32_t i = 0; r == 0 && i < sample.tree.count; i++)
+        if (sample.data[i])
+            read_all(sample.data[i], sample.tree.nodes[i].nbytes);
+    if (r == 0 && ds->ops->lengths &&
+        ds->ops->lengths(ds, NULL, index, 1, &length, &bad, &err) == 0)
+        for (uint32_t i = 0; i < sample.tree.count; i++)
+            if (sample.tree.nodes[i].kind == TREE_TENSOR && sample.tree.nodes[i].ndim > 0) {
+                FUZZ_ASSERT(sample.tree.nodes[i].shape[0] == length);
+                break;
+            }
+    sample_deinit(&sample);
+    arena_deinit(&arena);
+}
+
+/* The file's first rows, with nulls filled, or refused; and decoded by pages, if it has an index.
+ */
+static void check_samples(const uint8_t *data, uint64_t size)
+{
+    static const struct data_env env;
+    char path[] = "/tmp/fuzz-parquet-XXXXXX";
+    struct spec_file file = {.path = path};
+    struct spec_dataset spec = {.kind = DATASET_PARQUET, .files = &file, .n_files = 1};
+    int fd = mkostemp(path, O_CLOEXEC);
+
+    FUZZ_ASSERT(fd >= 0 && write(fd, data, size) == (ssize_t)size);
+    close(fd);
+    for (int way = 0; way < 4; way++) {
+        struct dl_error err = {0};
+        struct dataset *ds = NULL;
+        spec.types = way == 3 ? types : (struct value){.type = VALUE_NULL};
+        spec.cache = way == 2 ? 1 : 1 << 20;
+        spec.nulls = (struct value){.type = way == 1 ? VALUE_NULL : VALUE_INT, .integer = 1};
+        int r = parquet_open(&spec, "dataset", &env, &ds, &err);
+        FUZZ_ASSERT(r == 0 || (r == -err.code && err.message[0]));
+        for (uint64_t i = 0; ds && i < min_u64(ds->length, ROWS); i++)
+            check_sample(ds, i);
+        dataset_close(ds);
+    }
+    unlink(path);
 }
 
 static void check_file(const uint8_t *data, uint64_t size)
@@ -135,8 +204,8 @@ static void check_file(const uint8_t *data, uint64_t size)
     for (uint32_t i = 0; i < schema.n; i++)
         FUZZ_ASSERT(schema.columns[i].path[0] &&
                     parquet_schema_find(&schema, schema.columns[i].path));
-    if (r == 0)
-        check_groups(data, size, &footer, &schema);
+    if (r == 0 && check_groups(data, size, &footer, &schema))
+        check_samples(data, size);
     parquet_schema_deinit(&schema);
     parquet_footer_deinit(&footer);
 }

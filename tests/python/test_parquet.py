@@ -339,16 +339,13 @@ class Files(unittest.TestCase):
             load(path, fields=["l"])
         read = load(path, 3, fields=["x"], nulls=-1)
         self.assertEqual(read[0]["x"].tolist(), [1, -1, 3])
-        with self.assertRaisesRegex(Exception, "its type cannot hold the number"):
+        with self.assertRaisesRegex(Exception, "dataset.nulls: 0.5 is not a value of the column x"):
             load(path, 3, fields=["x"], nulls=0.5)
         read = load(path, 1, fields=["l"], nulls=9)
         self.assertEqual([batch["l"][0].tolist() for batch in read], [[1], [], [9]])
 
     def test_what_is_refused(self):
-        nested = pyarrow.array([[[1]]])
-        path = self.write("t.parquet", {"x": [1], "n": nested, "d": pyarrow.array([1]).cast(pyarrow.decimal128(21, 2))})
-        with self.assertRaisesRegex(Exception, "its column n is a list of lists.*dataset.fields"):
-            load(path)
+        path = self.write("t.parquet", {"x": [1], "d": pyarrow.array([1]).cast(pyarrow.decimal128(21, 2))})
         with self.assertRaisesRegex(Exception, "its column d has decimal numbers"):
             load(path, fields=["d"])
         with self.assertRaisesRegex(Exception, "has no column y"):

@@ -557,10 +557,10 @@ static void test_refused(void **state)
     static const struct {
         const char *name, *field, *says;
     } rows[] = {
-        {"nested", "ll", "its column ll is a list of lists"},
+        {"nested", "ll", NULL},
         {"nested", "m", NULL},
         {"nested", "s.a", NULL},
-        {"structs", "n", "its column n.s is a struct in a list of structs"},
+        {"structs", "n", NULL},
         {"structs", "m", NULL},
         {"nested", "none", "has no column none; see dataset.fields"},
         {"times", "d", "its column d has decimal numbers, which no tensor has; say with"},
@@ -654,6 +654,50 @@ static void test_nested(void **state)
     }
 }
 
+/* {ll: [[..]], ls: [{a: [text], m: {text: [..]}, s: {x}}]}, in pages of a row, and of less. */
+static void test_lists(void **state)
+{
+    static const char *const files[] = {"lists", "lists_v1"};
+    static struct spec_field fields[] = {{(char *)"x", (char *)"ls.s.x"},
+                                         {(char *)"v", (char *)"ls.m.value"}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        struct bytes b = corpus(files[i]);
+        struct spec_dataset spec = spec_of(&b, files[i]);
+        struct dl_error err = {0};
+        struct dataset *ds = NULL;
+        uint64_t n;
+        assert_int_equal(read_all(&spec, &n, &err), -EINVAL);
+        assert_error_has(&err, "row group 0, row 0: its column ll is null, or has a null in it");
+        spec.nulls = number(0);
+        spec.cache = 1; /* by pages, if there is an index */
+        assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
+        expect_tree(ds, 0,
+                    "llL4 t16 t0 t0 t8 lsL3 D3 aL2 s1 s2 mL2 D2 keys1 valuet16 D2 keys1 valuet0 "
+                    "sD1 xt9 D3 aL0 mL0 sD1 xt0 D3 aL0 mL0 sD1 xt0 ");
+        expect_tree(ds, 1, "llL0 lsL0 ");
+        expect_tree(ds, 2, "llL0 lsL0 ");
+        expect_tree(ds, 3, "llL1 t16 lsL1 D3 aL1 s0 mL1 D2 keys1 valuet0 sD1 xt0 ");
+        expect_tree(ds, 4, "llL1 t8 lsL1 D3 aL0 mL0 sD1 xt6 ");
+        dataset_close(ds);
+        spec.fields = fields;
+        spec.n_fields = 2;
+        assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
+        expect_tree(ds, 0, "xt24 vL3 L2 t16 t0 L0 L0 ");
+        expect_tree(ds, 4, "xt8 vL1 L0 ");
+        dataset_close(ds);
+        for (size_t at = 0; at < b.len; at += harness_stride()) {
+            b.data[at] ^= (uint8_t)(1 << (at % 8));
+            spec = spec_of(&b, "damaged");
+            spec.nulls = number(0);
+            int r = read_all(&spec, &n, &err);
+            assert_true(r == 0 || (r == -err.code && err.message[0]));
+            b.data[at] ^= (uint8_t)(1 << (at % 8));
+        }
+    }
+}
+
 static void test_structs(void **state)
 {
     static struct spec_field field = {(char *)"m", (char *)"m"};
@@ -668,7 +712,7 @@ static void test_structs(void **state)
     spec.fields = &field;
     spec.n_fields = 1;
     assert_int_equal(read_all(&spec, &n, &err), -EINVAL);
-    assert_error_has(&err, "row group 0, row 2: its column m.role is null");
+    assert_error_has(&err, "row group 0, row 2: its column m is null");
     spec.nulls = number(1);
     assert_int_equal(dataset_open(&spec, &anywhere, &ds, &err), 0);
     for (uint64_t i = 0; i < 4; i++) {
@@ -700,7 +744,8 @@ static void test_structs(void **state)
 /* Each allocation of ours fails once, while it is opened and all samples are made. */
 static void test_memory(void **state)
 {
-    static const char *const some[] = {"snappy", "delta", "flags", "indexed", "nested", "structs"};
+    static const char *const some[] = {"snappy", "delta",   "flags", "indexed",
+                                       "nested", "structs", "lists"};
     static struct spec_field struct_field = {(char *)"s", (char *)"s"};
     static struct spec_field list_field = {(char *)"m", (char *)"m"};
 
@@ -711,7 +756,7 @@ static void test_memory(void **state)
         bool failed = true;
         int k = 0;
         spec.nulls = number(1);
-        spec.n_fields = i >= 4;
+        spec.n_fields = i == 4 || i == 5;
         spec.fields = i == 4 ? &struct_field : &list_field;
         spec.cache = i == 3 ? 1 : spec.cache; /* by pages */
         for (; failed; k += (int)harness_stride()) {
@@ -738,6 +783,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_names),   cmocka_unit_test(test_footers),
     cmocka_unit_test(test_refused), cmocka_unit_test(test_memory),
     cmocka_unit_test(test_nested),  cmocka_unit_test(test_structs),
+    cmocka_unit_test(test_lists),
 };
 
 TEST_MAIN(tests)

@@ -316,19 +316,10 @@ static int arrow_describe(struct arrow *arrow, struct dl_error *err)
     return 0;
 }
 
-static int arrow_check_null(const struct arrow *arrow, const char *place, struct dl_error *err)
+/* Columns that are chosen, whose slots are given. */
+static int arrow_check_nulls(const struct arrow *arrow, const char *place, struct dl_error *err)
 {
-    const struct arrow_table *table = &arrow->table;
-    char key[DL_ERROR_PATH_MAX];
-    uint32_t dtype;
-
-    snprintf(key, sizeof key, "%s.nulls", place);
-    for (uint32_t i = 0; arrow->fill && i < table->n_columns; i++)
-        if (!arrow_value_has_null(&table->schema, table->columns[i], arrow->null, &dtype))
-            return dl_error_set(
-                err, EINVAL, key, "%g is not a value of the column %s, whose numbers are %s",
-                arrow->null, table->schema.fields[table->columns[i]].name, dtype_name(dtype));
-    return 0;
+    return arrow->fill ? arrow_check_null(&arrow->table.schema, arrow->null, place, err) : 0;
 }
 
 /* The selection's one column, of rows that are numbers of 64 bits. */
@@ -404,7 +395,7 @@ static int arrow_begin(struct arrow *arrow, const struct spec_dataset *spec, con
         (r = decimal_types_check(&spec->types, place, err)) < 0 ||
         (r = arrow_open_table(arrow, spec, env, err)) < 0 ||
         (r = arrow_check_types(arrow, &spec->types, place, err)) < 0 ||
-        (r = arrow_check_null(arrow, place, err)) < 0)
+        (r = arrow_check_nulls(arrow, place, err)) < 0)
         return r;
     return arrow_describe(arrow, err);
 }

@@ -19,6 +19,11 @@ struct arrow_column {
     const uint8_t *buffers; /* views: where in text they lead to, as the message has it */
     uint64_t n_buffers;
     const struct arrow_column *dictionary; /* borrowed; whose values `values` number */
+    /* Of a row of a Parquet file: */
+    const struct parquet_slice *slices; /* texts and bytes, in place of values */
+    const uint8_t *defs;                /* definition levels, in place of validity: */
+    uint8_t def;                        /* from this one on a value is there */
+    uint64_t begin;                     /* offsets count from here */
 };
 
 static inline bool arrow_bit(const uint8_t *bits, uint64_t i)
@@ -28,7 +33,8 @@ static inline bool arrow_bit(const uint8_t *bits, uint64_t i)
 
 static inline bool arrow_column_is_null(const struct arrow_column *column, uint64_t i)
 {
-    return column->validity && !arrow_bit(column->validity, i);
+    return (column->validity && !arrow_bit(column->validity, i)) ||
+           (column->defs && column->defs[i] < column->def);
 }
 
 /* What a dictionary's id stands for, now, for the fields of a schema that have it. */

@@ -43,13 +43,13 @@ static uint64_t arrow_offset(const uint8_t *offsets, bool large, uint64_t i)
 bool arrow_part(const struct arrow_field *field, const struct arrow_column *column, uint64_t row,
                 uint64_t bound, uint64_t *ret_first, uint64_t *ret_n)
 {
-    uint64_t first = arrow_offset(column->values, field->is_large, row);
+    uint64_t first = arrow_offset(column->values, field->is_large, row) - column->begin;
 
     *ret_first = first;
     if (field->has_sizes)
         *ret_n = arrow_offset(column->text, field->is_large, row);
     else
-        *ret_n = arrow_offset(column->values, field->is_large, row + 1) - first;
+        *ret_n = arrow_offset(column->values, field->is_large, row + 1) - column->begin - first;
     return first <= bound && *ret_n <= bound - first;
 }
 
@@ -59,14 +59,14 @@ static bool arrow_any_null(const struct arrow_column *column, uint64_t first, ui
 {
     uint64_t at = first, end = first + n;
 
-    if (!column->validity)
+    if (!column->validity && !column->defs)
         return false;
     while (at < end) {
-        if (at % 8 == 0 && end - at >= 8 && column->validity[at / 8] == 0xFF) {
+        if (column->validity && at % 8 == 0 && end - at >= 8 && column->validity[at / 8] == 0xFF) {
             at += 8;
             continue;
         }
-        if (!arrow_bit(column->validity, at++))
+        if (arrow_column_is_null(column, at++))
             return true;
     }
     return false;

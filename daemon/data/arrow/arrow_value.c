@@ -3,9 +3,11 @@
 #include "daemon/data/arrow/arrow_elements.h"
 #include "daemon/data/collate/collate_batch.h"
 #include "daemon/data/lengths.h"
+#include "daemon/data/parquet/encoding.h"
 #include "proto/dtype.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 enum {
     ARROW_VIEW = 16, /* bytes of one; the text of short ones stands in it */
@@ -65,6 +67,11 @@ static bool arrow_value_bytes(const struct arrow_field *field, const struct arro
 
     if (row >= column->length)
         return false;
+    if (column->slices) {
+        *ret = column->slices[row].data;
+        *ret_len = column->slices[row].bytes;
+        return true;
+    }
     if (field->sort == ARROW_FIXED_BYTES) {
         *ret = column->values + row * field->width;
         *ret_len = field->width;
@@ -410,18 +417,31 @@ uint32_t arrow_value_length(const struct arrow_reading *reading, uint32_t i, uin
     return (uint32_t)min_u64(elements.n, LENGTH_UNKNOWN);
 }
 
-bool arrow_value_has_null(const struct arrow_schema *schema, uint32_t i, double null,
-                          uint32_t *ret_dtype)
+/* The dtype of a number below field `i` that does not have `null`; 0: all have. */
+static uint32_t arrow_value_without_null(const struct arrow_schema *schema, uint32_t i, double null)
 {
     const struct arrow_field *column = &schema->fields[i];
     uint8_t element[ARROW_LARGEST_ELEMENT];
 
-    for (uint32_t at = 0; at < column->span; at++) {
-        if (!column[at].dtype)
-            continue;
-        *ret_dtype = column[at].dtype;
-        if (collate_element(null, column[at].dtype, element) < 0)
-            return false;
+    for (uint32_t at = 0; at < column->span; at++)
+        if (column[at].dtype && collate_element(null, column[at].dtype, element) < 0)
+            return column[at].dtype;
+    return 0;
+}
+
+int arrow_check_null(const struct arrow_schema *schema, double null, const char *place,
+                     struct dl_error *err)
+{
+    char key[DL_ERROR_PATH_MAX];
+
+    snprintf(key, sizeof key, "%s.nulls", place);
+    for (uint32_t i = 0; i < schema->n; i += schema->fields[i].span) {
+        const struct arrow_field *column = &schema->fields[i];
+        uint32_t dtype = column->slot == ARROW_NONE ? 0 : arrow_value_without_null(schema, i, null);
+        if (dtype)
+            return dl_error_set(err, EINVAL, key,
+                                "%g is not a value of the column %s, whose numbers are %s", null,
+                                column->name, dtype_name(dtype));
     }
-    return true;
+    return 0;
 }

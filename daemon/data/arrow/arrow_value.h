@@ -38,8 +38,9 @@ int _nodiscard_ arrow_value_copy(const struct arrow_reading *reading, uint32_t i
 bool arrow_value_is_list(const struct arrow_schema *schema, uint32_t i);
 uint32_t arrow_value_length(const struct arrow_reading *reading, uint32_t i, uint64_t row);
 
-/* Whether `null` can stand in all numbers of field `i`; else the dtype that does not have it. */
-bool arrow_value_has_null(const struct arrow_schema *schema, uint32_t i, double null,
-                          uint32_t *ret_dtype);
+/* Whether `null` can stand in all numbers of the columns that are kept. -EINVAL with `err` at
+ * `place`.nulls: it cannot. */
+int _nodiscard_ arrow_check_null(const struct arrow_schema *schema, double null, const char *place,
+                                 struct dl_error *err);
 
 #endif

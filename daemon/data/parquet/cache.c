@@ -128,28 +128,21 @@ static void cache_forget(struct parquet_table *table)
         cache_drop(table, table->cached->prev); /* of the head: the last one */
 }
 
-/* Nulls become what the spec says, once and for all; whatever cannot stays null, and is told when
- * such a row is wanted. */
+/* Numbers that are null become what the spec says, once and for all; whether it fits their type was
+ * looked at when the dataset was opened. Texts stay null. */
 static void cache_fill(const struct parquet_table *table, const struct parquet_column *column,
                        struct parquet_values *values)
 {
     uint8_t element[16];
 
-    if (!table->nulls.fill)
+    if (!table->nulls.fill || !values->defs || column->sort != PARQUET_NUMBER ||
+        collate_element(table->nulls.value, column->dtype, element) < 0)
         return;
-    free(values->row_valid); /* a list that is null has no elements */
-    values->row_valid = NULL;
-    if (!values->valid)
-        return;
-    if (column->sort == PARQUET_NUMBER) {
-        if (collate_element(table->nulls.value, column->dtype, element) < 0)
-            return;
-        for (uint64_t i = 0; i < values->n; i++)
-            if (!values->valid[i])
-                memcpy(values->fixed + i * column->bytes, element, column->bytes);
-    }
-    free(values->valid);
-    values->valid = NULL;
+    for (uint64_t i = 0; i < values->n; i++)
+        if (values->defs[i] < column->max_def)
+            memcpy(values->fixed + i * column->bytes, element, column->bytes);
+    free(values->defs);
+    values->defs = NULL;
 }
 
 static int cache_no_memory(const struct parquet_table *table, const struct parquet_group *group,

@@ -37,9 +37,12 @@ void parquet_values_deinit(struct parquet_values *values)
     chunk_free_buffers(values->buffers);
     free(values->fixed);
     free(values->slices);
-    free(values->valid);
-    free(values->ends);
-    free(values->row_valid);
+    free(values->defs);
+    for (uint32_t i = 0; i < values->n_lists; i++) {
+        free(values->lists[i].offsets);
+        free(values->lists[i].defs);
+    }
+    free(values->lists);
     *values = (struct parquet_values){0};
 }
 
@@ -92,31 +95,49 @@ uint8_t *chunk_scratch(struct chunk_scratch *scratch, uint64_t bytes)
     return scratch->data;
 }
 
+/* Of lists as many as there are rows; the lists in them are added page by page. */
+static int chunk_make_lists(struct chunk_decoding *d)
+{
+    struct parquet_values *values = &d->values;
+    uint32_t n = d->column->max_rep;
+
+    if (n == 0)
+        return 0;
+    values->lists = calloc(n, sizeof *values->lists);
+    if (!values->lists)
+        return chunk_no_memory(d);
+    values->n_lists = n;
+    for (uint32_t i = 0; i < n; i++) {
+        int r = chunk_reserve_lists(d, &values->lists[i], i == 0 ? d->place->rows : 0);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
 /* All that the chunk says it has, at once: whether it may have that much is looked at first. */
 static int chunk_make_room(struct chunk_decoding *d)
 {
     const struct parquet_column *c = d->column;
     uint64_t width = c->sort == PARQUET_NUMBER ? c->bytes : sizeof(struct parquet_slice);
     uint64_t n = d->chunk->values, bytes, most;
-    bool list = c->max_rep > 0;
+    /* Lists in lists may each have a list for each value. */
+    uint64_t each = width + (c->max_rep > 1 ? (uint64_t)CHUNK_LIST_BYTES * (c->max_rep - 1) : 0);
 
     most = PARQUET_VALUES_ALLOWED + VALUES_RATIO * min_u64(d->chunk->bytes, UINT64_MAX >> 16);
-    if (!list && n != d->place->rows)
+    if (c->max_rep == 0 && n != d->place->rows)
         return chunk_refuse(d, EINVAL,
                             "has unequal numbers of values and rows; the file is damaged");
-    if (mul_overflows(max_u64(n, d->place->rows), width, &bytes) || bytes > most)
+    if (mul_overflows(max_u64(n, d->place->rows), each, &bytes) || bytes > most)
         return chunk_refuse(d, EFBIG,
                             "claims more values than its bytes in the file can hold; if it really "
                             "has them, write smaller row groups");
-    d->values.bytes = n * width + (list ? d->place->rows * sizeof *d->values.ends : 0);
+    d->values.bytes = n * width;
     if (c->sort == PARQUET_NUMBER)
         d->values.fixed = malloc(max_u64(n * width, 1));
     else
         d->values.slices = malloc(max_u64(n * width, 1));
-    if (list)
-        d->values.ends = malloc(max_u64(d->place->rows, 1) * sizeof *d->values.ends);
-    return (d->values.fixed || d->values.slices) && (!list || d->values.ends) ? 0
-                                                                              : chunk_no_memory(d);
+    return d->values.fixed || d->values.slices ? chunk_make_lists(d) : chunk_no_memory(d);
 }
 
 /* ---- pages ---------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /*
  * A column of a row group, decoded: what all of its pages have, as one array. Dictionaries are
- * resolved, nulls have a place like others, and lists lie one after another.
+ * resolved, nulls have a place like others, and lists lie one after another, at any depth.
  *
  * Memory is bounded by what the file has: a page may unpack to PARQUET_ALLOWED bytes and 1024 times
  * its own, the values of a column may take PARQUET_VALUES_ALLOWED and 8192 times its own bytes;
@@ -18,14 +18,23 @@
 
 struct parquet_buffer;
 
+/* Lists of one depth: those that the rows are, or those that are elements of lists. */
+struct parquet_lists {
+    uint64_t n;
+    uint64_t room; /* of those below */
+    uint64_t
+        *offsets;  /* owned; n + 1: where the elements of each begin, in what is a depth further */
+    uint8_t *defs; /* owned; of each, its definition level; NULL: none is null */
+};
+
 struct parquet_values {
     uint64_t first;                 /* of its rows, in the group; of a whole chunk 0 */
     uint64_t n;                     /* elements: of flat columns as many as rows */
     uint8_t *fixed;                 /* owned; numbers: n · column->bytes */
     struct parquet_slice *slices;   /* owned; texts and bytes */
-    uint8_t *valid;                 /* owned; n times 0 for null, else 1; NULL: none is null */
-    uint64_t *ends;                 /* owned; of lists: for each row where its elements end */
-    uint8_t *row_valid;             /* owned; of lists: as valid, for rows; NULL: none is null */
+    uint8_t *defs;                  /* owned; n definition levels; NULL: no element is null */
+    struct parquet_lists *lists;    /* owned; n_lists of them, the outermost ones first */
+    uint32_t n_lists;               /* column->max_rep */
     struct parquet_buffer *buffers; /* owned; where slices lie, besides in the file */
     uint64_t bytes;                 /* of memory, all in all */
 };
@@ -67,13 +76,5 @@ int _nodiscard_ parquet_chunk_decode_page(const struct parquet_place *place,
                                           struct parquet_shared *shared, struct parquet_values *ret,
                                           struct dl_error *err);
 void parquet_values_deinit(struct parquet_values *values);
-
-/* Where the elements of the list of a row, counted from values->first, begin; and end: at
- * ends[row].
- */
-static inline uint64_t parquet_values_begin(const struct parquet_values *values, uint64_t row)
-{
-    return row > 0 ? values->ends[row - 1] : 0;
-}
 
 #endif

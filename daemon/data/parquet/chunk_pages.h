@@ -20,6 +20,7 @@ struct chunk_decoding {
     struct chunk_scratch unpacked, levels, raw; /* owned */
     uint64_t done;                              /* of chunk->values */
     uint64_t rows;                              /* of lists: begun */
+    uint32_t open;                              /* of the last one: lists that may go on */
     uint32_t page;                              /* its number */
 };
 
@@ -38,6 +39,12 @@ int chunk_no_memory(const struct chunk_decoding *d);
 uint8_t *chunk_keep(struct chunk_decoding *d, uint64_t bytes);
 /* Memory for one page, used again for the next; NULL. */
 uint8_t *chunk_scratch(struct chunk_scratch *scratch, uint64_t bytes);
+
+enum { CHUNK_LIST_BYTES = sizeof(uint64_t) + 1 }; /* of a list in its place */
+
+/* Room for `more` further lists at a depth (chunk_put.c). */
+int _nodiscard_ chunk_reserve_lists(struct chunk_decoding *d, struct parquet_lists *lists,
+                                    uint64_t more);
 
 /* Values of one width to `fixed`, or places to `slices`; the other one is NULL. */
 int _nodiscard_ chunk_decode(struct chunk_decoding *d, const struct parquet_encoded *e,

@@ -87,12 +87,12 @@ static void chunk_spread(struct chunk_decoding *d, const struct chunk_levels *le
     uint64_t to = n, from = there;
 
     for (uint32_t i = levels->n; i-- > 0;) {
-        if (levels->def[i] < c->list_def)
+        if (levels->def[i] < parquet_column_least(c))
             continue;
         bool valid = levels->def[i] == c->max_def;
         to--;
         from -= valid;
-        d->values.valid[first + to] = valid;
+        d->values.defs[first + to] = levels->def[i];
         if (slices)
             slices[to] = valid ? slices[from] : (struct parquet_slice){.data = (const uint8_t *)""};
         else if (valid)
@@ -102,39 +102,113 @@ static void chunk_spread(struct chunk_decoding *d, const struct chunk_levels *le
     }
 }
 
-static int chunk_mark_valid(struct chunk_decoding *d, uint8_t **marks, uint64_t room)
+/* Levels, at first of what is there. */
+static int chunk_mark_defs(struct chunk_decoding *d, uint8_t **defs, uint64_t room, uint8_t there)
 {
-    if (*marks)
+    if (*defs)
         return 0;
-    *marks = malloc(max_u64(room, 1));
-    if (!*marks)
+    *defs = malloc(max_u64(room, 1));
+    if (!*defs)
         return chunk_no_memory(d);
-    memset(*marks, 1, room);
+    memset(*defs, there, room);
     d->values.bytes += room;
     return 0;
 }
 
-/* Where rows begin and end in what the page has, elements `first` and further. */
-static int chunk_put_rows(struct chunk_decoding *d, const struct chunk_levels *levels,
-                          uint64_t first)
+/* ---- lists ---------------------------------------------------------------------------------- */
+
+int chunk_reserve_lists(struct chunk_decoding *d, struct parquet_lists *lists, uint64_t more)
+{
+    uint64_t room = lists->n + more, *offsets;
+    uint8_t *defs;
+
+    if (lists->offsets && room <= lists->room)
+        return 0;
+    room = max_u64(room, 2 * lists->room);
+    offsets = reallocarray(lists->offsets, room + 1, sizeof *offsets);
+    if (!offsets)
+        return chunk_no_memory(d);
+    if (!lists->offsets)
+        offsets[0] = 0;
+    lists->offsets = offsets;
+    defs = lists->defs ? realloc(lists->defs, room) : NULL;
+    if (lists->defs && !defs)
+        return chunk_no_memory(d);
+    if (defs)
+        memset(defs + lists->room, UINT8_MAX, room - lists->room);
+    lists->defs = defs;
+    d->values.bytes += (room - lists->room) * (sizeof *offsets + (defs != NULL));
+    lists->room = room;
+    return 0;
+}
+
+/* A list of a depth begins, without elements so far. */
+static int chunk_begin_list(struct chunk_decoding *d, uint32_t depth, uint8_t def)
+{
+    struct parquet_lists *lists = &d->values.lists[depth];
+    uint64_t at = lists->n++;
+
+    lists->offsets[at + 1] = lists->offsets[at];
+    if (def + 1 >= d->column->list_def[depth])
+        return 0;
+    int r = chunk_mark_defs(d, &lists->defs, lists->room, UINT8_MAX);
+    if (r == 0)
+        lists->defs[at] = def;
+    return r;
+}
+
+/* The last list of a depth has an element more. */
+static void chunk_extend_list(struct chunk_decoding *d, uint32_t depth)
+{
+    struct parquet_lists *lists = &d->values.lists[depth];
+
+    lists->offsets[lists->n]++;
+}
+
+/* An element at depth `rep`, and the lists that begin with it, as far as `def` says that they have
+ * elements. */
+static int chunk_put_element(struct chunk_decoding *d, uint8_t rep, uint8_t def)
 {
     const struct parquet_column *c = d->column;
-    struct parquet_values *values = &d->values;
+    uint32_t depth = rep;
     int r = 0;
 
-    for (uint32_t i = 0; i < levels->n && r == 0; i++) {
-        uint8_t def = levels->def[i];
-        if (levels->rep[i] == 0 && d->rows++ == d->place->rows)
-            return chunk_damaged(d, "it has more rows than the group");
-        if (d->rows == 0 || (levels->rep[i] > 0 && def < c->list_def))
-            return chunk_damaged(d, "its levels do not form lists");
-        first += def >= c->list_def;
-        values->ends[d->rows - 1] = first;
-        if (levels->rep[i] > 0 || def + 1 >= c->list_def)
-            continue;
-        r = chunk_mark_valid(d, &values->row_valid, d->place->rows);
-        if (r == 0)
-            values->row_valid[d->rows - 1] = 0;
+    if (rep > d->open || (rep > 0 && def < c->list_def[rep - 1]))
+        return chunk_damaged(d, "its levels do not form lists");
+    if (rep == 0 && d->rows++ == d->place->rows)
+        return chunk_damaged(d, "it has more rows than the group");
+    if (rep > 0)
+        chunk_extend_list(d, depth - 1);
+    for (; depth < c->max_rep; depth++) {
+        r = chunk_begin_list(d, depth, def);
+        if (r < 0 || def < c->list_def[depth])
+            break;
+        chunk_extend_list(d, depth);
+    }
+    d->open = depth;
+    return r;
+}
+
+/* Where lists begin and end in what the page has. */
+static int chunk_put_lists(struct chunk_decoding *d, const struct chunk_levels *levels)
+{
+    const uint8_t most = d->column->max_rep, least = parquet_column_least(d->column);
+    struct parquet_lists *lists = d->values.lists;
+    int r = 0;
+
+    for (uint32_t depth = 1; r == 0 && depth < most; depth++)
+        r = chunk_reserve_lists(d, &lists[depth], levels->n);
+    for (uint32_t i = 0; i < levels->n && r == 0;) {
+        uint32_t begin = i;
+        /* What goes on with an innermost list is most of them. */
+        while (d->open == most && i < levels->n && levels->rep[i] == most &&
+               levels->def[i] >= least)
+            i++;
+        lists[most - 1].offsets[lists[most - 1].n] += i - begin;
+        if (i < levels->n) {
+            r = chunk_put_element(d, levels->rep[i], levels->def[i]);
+            i++;
+        }
     }
     return r;
 }
@@ -149,22 +223,22 @@ int chunk_put(struct chunk_decoding *d, const struct chunk_levels *levels,
     e->n = 0;
     for (uint32_t i = 0; levels->def && i < levels->n; i++) {
         e->n += levels->def[i] == c->max_def;
-        n += levels->def[i] >= c->list_def;
+        n += levels->def[i] >= parquet_column_least(c);
     }
     if (!levels->def)
         e->n = n = levels->n;
     if (levels->rep)
-        r = chunk_put_rows(d, levels, first);
+        r = chunk_put_lists(d, levels);
     if (r == 0)
         r = chunk_put_values(d, e, first);
     if (r == 0 && e->n < n)
-        r = chunk_mark_valid(d, &d->values.valid, d->chunk->values);
+        r = chunk_mark_defs(d, &d->values.defs, d->chunk->values, c->max_def);
     if (r < 0)
         return r;
     if (e->n < n)
         chunk_spread(d, levels, first, n, e->n);
-    else if (d->values.valid)
-        memset(d->values.valid + first, 1, n);
+    else if (d->values.defs)
+        memset(d->values.defs + first, c->max_def, n);
     d->values.n += n;
     return 0;
 }

@@ -1,33 +1,40 @@
 /*
- * What a sample of a Parquet dataset has, as steps that build it: which columns, partitions,
- * structs, images and sounds, and what they are called. Pure but for memory.
+ * What a sample of a Parquet dataset has: columns, structs, lists and partitions, and what they are
+ * called. Below a step they are a tree of fields as Arrow's files have, which arrow_value.h makes
+ * values of. Pure but for memory.
  */
 #ifndef DL_DATA_PARQUET_FIELDS_H
 #define DL_DATA_PARQUET_FIELDS_H
 
+#include "daemon/data/arrow/arrow_schema.h"
 #include "daemon/data/parquet/table.h"
 
 enum parquet_step_sort {
-    STEP_COLUMN,
-    STEP_IMAGE, /* of a column of bytes */
-    STEP_AUDIO, /* likewise */
-    STEP_KEY,   /* a partition */
-    STEP_BEGIN, /* a struct's dict, and its end */
-    STEP_LIST,  /* one of structs: the columns behind it, up to its end, have a field of each */
-    STEP_END,
+    STEP_VALUE,
+    STEP_KEY, /* a partition */
 };
 
 struct parquet_step {
     enum parquet_step_sort sort;
-    uint32_t number; /* COLUMN, IMAGE, AUDIO: of the table's columns; KEY: of its keys */
-    char *name;      /* owned; in the sample; of END NULL */
+    uint32_t number; /* VALUE: of the schema's fields; KEY: of the table's keys */
+    char *name;      /* owned; in the sample */
+};
+
+/* Where a field is in the table. */
+struct parquet_node {
+    uint32_t column; /* of the table's: its own, or the first of those that are in it */
+    uint32_t level;  /* column->above of that; n_above: the column */
+    uint32_t parent; /* field; ARROW_NONE: a step's */
 };
 
 struct parquet_fields {
-    struct parquet_step *steps; /* owned */
+    struct parquet_step *steps; /* owned; in order */
     uint32_t n;
-    uint32_t room;
-    bool fixed; /* all of them are numbers, one for each row */
+    struct arrow_schema schema; /* owned; of each step that is a value, what it is called in the
+                                   file, and all below it */
+    struct parquet_node *nodes; /* owned; of each field */
+    bool fixed;                 /* all of them are numbers, one for each row */
+    bool images;                /* there are some */
 };
 
 /*
@@ -38,5 +45,12 @@ int _nodiscard_ parquet_fields_make(const struct spec_dataset *spec, const char 
                                     struct parquet_table *table, struct parquet_fields *ret,
                                     struct dl_error *err);
 void parquet_fields_deinit(struct parquet_fields *fields);
+
+/* The column of the table that a step is, which is a number for each row. */
+static inline uint32_t parquet_step_column(const struct parquet_fields *fields,
+                                           const struct parquet_step *step)
+{
+    return fields->nodes[step->number].column;
+}
 
 #endif

@@ -1,9 +1,6 @@
 #include "daemon/data/parquet/parquet.h"
 
-#include "daemon/data/audio/audio_field.h"
 #include "daemon/data/decimal.h"
-#include "daemon/data/image/image_field.h"
-#include "daemon/data/lengths.h"
 #include "daemon/data/parquet/filter.h"
 #include "daemon/data/parquet/row.h"
 #include "daemon/data/parquet/shared.h"
@@ -37,14 +34,14 @@ static int parquet_get(struct dataset *ds, const struct sample_key *key, uint64_
     struct parquet_row row = {.parquet = parquet,
                               .group = group,
                               .row = index - group->first,
-                              .image = &image,
-                              .audio = &audio,
+                              .image = parquet->decoder ? &image : NULL,
+                              .audio = parquet->audio ? &audio : NULL,
                               .err = err};
     r = parquet_table_settle(&parquet->table, group, err);
     if (r < 0)
         return r;
     sample_begin(ret, TREE_DICT, NULL);
-    for (uint32_t i = 0; r == 0 && i < parquet->fields.n; i = parquet_step_next(parquet, i))
+    for (uint32_t i = 0; r == 0 && i < parquet->fields.n; i++)
         r = parquet_add_step(&row, &parquet->fields.steps[i], ret);
     if (r < 0)
         return ret->error ? sample_check(ret, err) : r;
@@ -55,53 +52,62 @@ static int parquet_get(struct dataset *ds, const struct sample_key *key, uint64_
 
 /* ---- lengths -------------------------------------------------------------------------------- */
 
-/* The step whose values are lists of numbers; `leaf` NULL: the first one, if no image or
- * sound may come before it. NULL: none that is known without loading. */
-static const struct parquet_step *parquet_find_list(const struct parquet *parquet, const char *leaf)
+/* The first list of numbers below the field `i`, which is not in a list: *ret. Whether more may be
+ * looked for behind it: neither that was found, nor what may have a dimension as well. */
+static bool parquet_pass_field(const struct parquet_fields *fields, uint32_t i, uint32_t *ret)
 {
-    unsigned depth = 0;
+    const struct arrow_schema *schema = &fields->schema;
+    const uint32_t end = i + schema->fields[i].span;
 
-    for (uint32_t i = 0; i < parquet->fields.n; i = parquet_step_next(parquet, i)) {
-        const struct parquet_step *step = &parquet->fields.steps[i];
-        depth += step->sort == STEP_BEGIN;
-        depth -= step->sort == STEP_END;
-        if (!leaf && (step->sort == STEP_IMAGE || step->sort == STEP_AUDIO))
-            return NULL;
-        if (step->sort != STEP_COLUMN || (leaf && (depth > 0 || strcmp(leaf, step->name) != 0)))
-            continue;
-        const struct parquet_column *column = parquet->table.columns[step->number];
-        if (column->max_rep > 0 && column->sort == PARQUET_NUMBER)
-            return step;
+    for (uint32_t at = i, next; at < end; at = next) {
+        const struct arrow_field *field = &schema->fields[at];
+        bool is_list = field->sort == ARROW_LIST;
+        next = at + (is_list ? field->span : 1);
+        *ret = at;
+        if (field->is_media || (is_list && parquet_field_is_list(fields, at)))
+            return false;
+        for (uint32_t in = at + 1; in < next; in++)
+            if (schema->fields[in].sort == ARROW_LIST || schema->fields[in].is_media)
+                return false;
     }
-    return NULL;
+    return true;
 }
 
-static uint32_t parquet_length_of(const struct parquet_values *values, uint64_t row)
+/* The field whose values are lists of numbers, one for each row; `leaf` NULL: the first one, if
+ * nothing that may have dimensions comes before it. ARROW_NONE: none that is known without loading.
+ */
+static uint32_t parquet_find_list(const struct parquet *parquet, const char *leaf)
 {
-    uint64_t n = values->ends[row] - parquet_values_begin(values, row);
+    const struct parquet_fields *fields = &parquet->fields;
+    uint32_t found = ARROW_NONE;
 
-    /* An error of the sample, which loading it tells. */
-    if (values->row_valid && !values->row_valid[row])
-        return LENGTH_UNKNOWN;
-    return (uint32_t)min_u64(n, LENGTH_UNKNOWN);
+    for (uint32_t i = 0; found == ARROW_NONE && i < fields->n; i++) {
+        const struct parquet_step *step = &fields->steps[i];
+        if (step->sort == STEP_KEY || (leaf && strcmp(leaf, step->name) != 0))
+            continue;
+        if (leaf)
+            found = step->number;
+        else if (parquet_pass_field(fields, step->number, &found))
+            found = ARROW_NONE;
+    }
+    return found != ARROW_NONE && parquet_field_is_list(fields, found) ? found : ARROW_NONE;
 }
 
 static int parquet_lengths(struct dataset *ds, const char *leaf, uint64_t first, size_t n,
                            uint32_t *ret, uint64_t *ret_bad, struct dl_error *err)
 {
     struct parquet *parquet = container_of(ds, struct parquet, base);
-    const struct parquet_step *step = parquet_find_list(parquet, leaf);
-    const struct parquet_values *values;
+    uint32_t field = parquet_find_list(parquet, leaf);
     int r = 0;
 
-    if (!step)
+    if (field == ARROW_NONE)
         return -ENOTSUP;
     for (size_t i = 0; r == 0 && i < n; i++) {
         struct parquet_group *group = parquet_table_group(&parquet->table, first + i);
+        const struct parquet_row row = {
+            .parquet = parquet, .group = group, .row = first + i - group->first, .err = err};
         *ret_bad = first + i;
-        r = parquet_table_column(&parquet->table, group, step->number, &values, err);
-        if (r == 0)
-            ret[i] = parquet_length_of(values, first + i - group->first);
+        r = parquet_row_length(&row, field, &ret[i]);
     }
     return r;
 }
@@ -129,14 +135,14 @@ static void parquet_copy_rows(const struct parquet_row *rows, size_t n, uint32_t
 static int parquet_copy_number(const struct parquet_row *row, uint32_t column, uint32_t bytes,
                                uint8_t *to)
 {
+    struct parquet_table *table = &row->parquet->table;
     const struct parquet_values *values;
-    int r =
-        parquet_table_part(&row->parquet->table, row->group, column, row->row, &values, row->err);
+    int r = parquet_table_part(table, row->group, column, row->row, &values, row->err);
 
     if (r < 0)
         return r;
     uint64_t at = row->row - values->first;
-    if (values->valid && !values->valid[at])
+    if (values->defs && values->defs[at] < table->file[row->group->file].columns[column].max_def)
         return parquet_refuse_null(row, column);
     memcpy(to, values->fixed + at * bytes, bytes);
     return 0;
@@ -274,6 +280,7 @@ static void parquet_close(struct dataset *ds)
     image_decoder_free(parquet->decoder);
     audio_decoder_free(parquet->audio);
     parquet_fields_deinit(&parquet->fields);
+    free(parquet->columns);
     parquet_layout_deinit(&parquet->layout);
     parquet_table_deinit(&parquet->table);
     free(parquet);
@@ -297,11 +304,12 @@ static int parquet_describe(struct parquet *parquet, struct dl_error *err)
     r = tree_add(schema, TREE_DICT, NULL, fields->n);
     for (uint32_t i = 0; r == 0 && i < fields->n; i++) {
         const struct parquet_step *step = &fields->steps[i];
-        uint32_t dtype =
-            step->sort == STEP_KEY ? DL_DTYPE_INT64 : parquet->table.columns[step->number]->dtype;
+        bool is_key = step->sort == STEP_KEY;
+        uint32_t column = is_key ? 0 : parquet_step_column(fields, step);
+        uint32_t dtype = is_key ? DL_DTYPE_INT64 : parquet->table.columns[column]->dtype;
         r = tree_add_tensor(schema, step->name, dtype, 0, NULL);
-        if (r == 0 && step->sort == STEP_COLUMN)
-            r = parquet_layout_add(&parquet->layout, &parquet->table, step->number);
+        if (r == 0 && !is_key)
+            r = parquet_layout_add(&parquet->layout, &parquet->table, column);
     }
     if (r < 0)
         return dl_error_set(err, -r, parquet->table.files.list.paths[0],
@@ -314,12 +322,22 @@ static int parquet_describe(struct parquet *parquet, struct dl_error *err)
 static int parquet_open_decoders(struct parquet *parquet, const struct spec_dataset *spec,
                                  const char *place, struct dl_error *err)
 {
-    bool images = false;
+    int r = parquet->fields.images ? image_field_decoder(spec, place, &parquet->decoder, err) : 0;
 
-    for (uint32_t i = 0; i < parquet->fields.n; i++)
-        images |= parquet->fields.steps[i].sort == STEP_IMAGE;
-    int r = images ? image_field_decoder(spec, place, &parquet->decoder, err) : 0;
     return r < 0 ? r : audio_field_decoder(spec, place, &parquet->audio, err);
+}
+
+/* Where the row in hand has its values; and whether what nulls become can stand in all numbers. */
+static int parquet_prepare_rows(struct parquet *parquet, const char *place, struct dl_error *err)
+{
+    const struct arrow_schema *schema = &parquet->fields.schema;
+
+    parquet->columns = calloc(max_u64(schema->n, 1), sizeof *parquet->columns);
+    if (!parquet->columns)
+        return dl_error_set(err, ENOMEM, place, "out of memory");
+    return parquet->table.nulls.fill
+               ? arrow_check_null(schema, parquet->table.nulls.value, place, err)
+               : 0;
 }
 
 int parquet_open(const struct spec_dataset *spec, const char *place, const struct data_env *env,
@@ -345,6 +363,7 @@ int parquet_open(const struct spec_dataset *spec, const char *place, const struc
         (r = decimal_types_check(&spec->types, place, err)) < 0 ||
         (r = parquet_table_open(&parquet->table, spec, env, err)) < 0 ||
         (r = parquet_fields_make(spec, place, &parquet->table, &parquet->fields, err)) < 0 ||
+        (r = parquet_prepare_rows(parquet, place, err)) < 0 ||
         (r = parquet_open_decoders(parquet, spec, place, err)) < 0 ||
         (r = parquet_table_list(&parquet->table, &spec->filter, env, err)) < 0)
         return r;

@@ -17,11 +17,14 @@
  *   BYTE_ARRAY                             string (UTF-8) where the logical type says so, or bytes
  *   FIXED_LEN_BYTE_ARRAY                   bytes
  *   a list                                 of numbers a tensor [n]; of the others, a list
- *   a struct of these                      a dict; or an image, of {bytes, path}
+ *   a struct                               a dict; or an image, of {bytes, path}
+ *   a map                                  a list of dicts of key and value
  *   a partition                            int64 where all of them are whole numbers, or string
  *
- * Decimals, maps and what is nested more deeply are refused where they are among the fields. A null
- * is an error of its sample; or, where the spec says a number, that number, an empty text or list.
+ * Lists, structs and maps may be in each other, up to PARQUET_ABOVE_MAX of them: what comes out is
+ * what arrow.h makes of the same table, by the same code. Decimals without a type are refused where
+ * they are among the fields. A null is an error of its sample; or, where the spec says a number,
+ * that number, an empty text or list.
  *
  * Where all of them are flat numbers, samples have one shape. The lengths of lists are known
  * without decoding other columns.

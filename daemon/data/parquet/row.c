@@ -1,169 +1,179 @@
 /* A row of the table as a sample: a step of the fields after another. */
 #include "daemon/data/parquet/row.h"
 
-#include "daemon/data/audio/audio_field.h"
-#include "daemon/data/image/image_field.h"
+#include "daemon/data/arrow/arrow_elements.h"
+#include "daemon/data/lengths.h"
 
 #include <errno.h>
 #include <math.h>
 
+/* What a row has of a column of the table. */
+struct row_part {
+    const struct parquet_column *column; /* as the row's file has it */
+    const struct parquet_values *values;
+    uint64_t first[PARQUET_ABOVE_MAX + 1]; /* at each depth of its lists, the first element, */
+    uint64_t end[PARQUET_ABOVE_MAX + 1];   /* and what comes behind the last one */
+};
+
 /* ---- errors --------------------------------------------------------------------------------- */
 
-static int parquet_refuse_value(const struct parquet_row *row, uint32_t column, int code,
-                                const char *what)
+static int parquet_refuse_value(const struct parquet_row *row, const char *name,
+                                const struct dl_error *why)
 {
-    const struct parquet_table *table = &row->parquet->table;
-
-    return dl_error_set(row->err, code, table->files.list.paths[row->group->file],
+    return dl_error_set(row->err, why->code, row->parquet->table.files.list.paths[row->group->file],
                         "row group %u, row %llu: its column %s %s", row->group->number,
-                        (unsigned long long)row->row, table->columns[column]->path, what);
+                        (unsigned long long)row->row, name, why->message);
 }
 
 int parquet_refuse_null(const struct parquet_row *row, uint32_t column)
 {
-    return parquet_refuse_value(
-        row, column, EINVAL,
-        row->parquet->table.nulls.fill
-            ? "is null, and its type cannot hold the number in dataset.nulls"
-            : "is null; give nulls a value with dataset.nulls, such as nulls: 0, or choose other "
-              "columns with dataset.fields");
-}
-
-/* ---- values --------------------------------------------------------------------------------- */
-
-static int parquet_add_element(const struct parquet_row *row, uint32_t number,
-                               const struct parquet_values *values, uint64_t i, const char *name,
-                               struct sample *ret)
-{
-    const struct parquet_column *column = row->parquet->table.columns[number];
-
-    if (values->valid && !values->valid[i])
-        return parquet_refuse_null(row, number);
-    if (column->sort == PARQUET_NUMBER)
-        return sample_tensor(ret, name, column->dtype, 0, NULL, values->fixed + i * column->bytes);
-    const struct parquet_slice *slice = &values->slices[i];
-    bool text = column->sort == PARQUET_TEXT;
-    int r = sample_text(ret, text ? TREE_STRING : TREE_BYTES, name, slice->data, slice->bytes);
-    return r == -EILSEQ ? parquet_refuse_value(row, number, EILSEQ, "is not UTF-8") : r;
-}
-
-static int parquet_add_list(const struct parquet_row *row, uint32_t number,
-                            const struct parquet_values *values, const char *name,
-                            struct sample *ret)
-{
-    const struct parquet_column *column = row->parquet->table.columns[number];
-    uint64_t at = row->row - values->first;
-    uint64_t begin = parquet_values_begin(values, at), end = values->ends[at];
-    uint64_t n = end - begin;
-    int r = 0;
-
-    if (values->row_valid && !values->row_valid[at])
-        return parquet_refuse_null(row, number);
-    if (column->sort != PARQUET_NUMBER) {
-        sample_begin(ret, TREE_LIST, name);
-        for (uint64_t i = begin; r == 0 && i < end; i++)
-            r = parquet_add_element(row, number, values, i, NULL, ret);
-        return r < 0 ? r : sample_end(ret);
-    }
-    if (values->valid && memchr(values->valid + begin, 0, n))
-        return parquet_refuse_null(row, number);
-    return sample_tensor(ret, name, column->dtype, 1, &n, values->fixed + begin * column->bytes);
-}
-
-/* An image or a sound. */
-static int parquet_add_media(const struct parquet_row *row, const struct parquet_step *step,
-                             const struct parquet_values *values, struct sample *ret)
-{
-    uint64_t at = row->row - values->first;
-    uint32_t number = step->number;
     struct dl_error why = {0};
 
-    if (values->valid && !values->valid[at])
-        return parquet_refuse_null(row, number);
-    const struct parquet_slice *slice = &values->slices[at];
-    const struct image_file file = {.data = slice->data, .bytes = slice->bytes, .path = ""};
-    int r = step->sort == STEP_AUDIO
-                ? audio_field_add(row->audio, file.data, file.bytes, step->name, ret, &why)
-                : image_field_add(row->image, &file, step->name, ret, &why);
-    if (why.code)
-        return dl_error_set(
-            row->err, why.code, row->parquet->table.files.list.paths[row->group->file],
-            "row group %u, row %llu: its column %s %s", row->group->number,
-            (unsigned long long)row->row, row->parquet->table.columns[number]->path, why.message);
-    return r;
+    (void)!arrow_refuse_null(&why);
+    return parquet_refuse_value(row, row->parquet->table.columns[column]->path, &why);
 }
 
-static int parquet_add_column(const struct parquet_row *row, const struct parquet_step *step,
-                              struct sample *ret)
+/* ---- where values are ----------------------------------------------------------------------- */
+
+static int parquet_find_part(const struct parquet_row *row, uint32_t column, struct row_part *ret)
 {
     struct parquet_table *table = &row->parquet->table;
-    const struct parquet_values *values;
-    int r = parquet_table_part(table, row->group, step->number, row->row, &values, row->err);
+    int r = parquet_table_part(table, row->group, column, row->row, &ret->values, row->err);
 
     if (r < 0)
         return r;
-    if (step->sort != STEP_COLUMN)
-        return parquet_add_media(row, step, values, ret);
-    if (table->columns[step->number]->max_rep > 0)
-        return parquet_add_list(row, step->number, values, step->name, ret);
-    return parquet_add_element(row, step->number, values, row->row - values->first, step->name,
-                               ret);
-}
-
-/* Element `i` of a list of structs, a field of each of the columns `steps`. */
-static int parquet_add_struct(const struct parquet_row *row, const struct parquet_step *steps,
-                              uint64_t i, struct sample *ret)
-{
-    const struct parquet_values *values;
-    int r = sample_begin(ret, TREE_DICT, NULL);
-
-    for (; r == 0 && steps->sort != STEP_END; steps++) {
-        r = parquet_table_part(&row->parquet->table, row->group, steps->number, row->row, &values,
-                               row->err);
-        if (r == 0)
-            r = parquet_add_element(row, steps->number, values,
-                                    parquet_values_begin(values, row->row - values->first) + i,
-                                    steps->name, ret);
-    }
-    return r < 0 ? r : sample_end(ret);
-}
-
-/* How many structs the row's list has, which its columns must agree on. */
-static int parquet_count_structs(const struct parquet_row *row, const struct parquet_step *steps,
-                                 uint64_t *ret)
-{
-    const struct parquet_values *values;
-
-    for (const struct parquet_step *step = steps; step->sort != STEP_END; step++) {
-        int r = parquet_table_part(&row->parquet->table, row->group, step->number, row->row,
-                                   &values, row->err);
-        if (r < 0)
-            return r;
-        uint64_t at = row->row - values->first;
-        uint64_t n = values->ends[at] - parquet_values_begin(values, at);
-        if (values->row_valid && !values->row_valid[at])
-            return parquet_refuse_null(row, step->number);
-        if (step > steps && n != *ret)
-            return parquet_refuse_value(
-                row, step->number, EINVAL,
-                "does not have as many elements as the others of its list; the file is damaged");
-        *ret = n;
+    ret->column = &table->file[row->group->file].columns[column];
+    ret->first[0] = row->row - ret->values->first;
+    ret->end[0] = ret->first[0] + 1;
+    for (uint32_t depth = 0; depth < ret->values->n_lists; depth++) {
+        const uint64_t *offsets = ret->values->lists[depth].offsets;
+        ret->first[depth + 1] = offsets[ret->first[depth]];
+        ret->end[depth + 1] = offsets[ret->end[depth]];
     }
     return 0;
 }
 
-static int parquet_add_structs(const struct parquet_row *row, const struct parquet_step *list,
-                               struct sample *ret)
+/* A field as Arrow's columns are, whose values count from the row's first one on. */
+static struct arrow_column parquet_view_field(const struct row_part *part, uint32_t level)
 {
-    uint64_t n = 0;
-    int r = parquet_count_structs(row, list + 1, &n);
+    const struct parquet_column *c = part->column;
+    const struct parquet_values *values = part->values;
+    bool is_leaf = level == c->n_above;
+    uint32_t depth = is_leaf ? c->max_rep : c->above[level].depth;
+    uint64_t first = part->first[depth];
+    const uint8_t *defs = depth < c->max_rep ? values->lists[depth].defs : values->defs;
+    struct arrow_column ret = {.length = part->end[depth] - first,
+                               .defs = defs ? defs + first : NULL,
+                               .def = is_leaf ? c->max_def : c->above[level].def};
 
-    if (r == 0)
-        r = sample_begin(ret, TREE_LIST, list->name);
-    for (uint64_t i = 0; r == 0 && i < n; i++)
-        r = parquet_add_struct(row, list + 1, i, ret);
-    return r < 0 ? r : sample_end(ret);
+    if (is_leaf && values->fixed)
+        ret.values = values->fixed + first * c->bytes;
+    else if (is_leaf)
+        ret.slices = values->slices + first;
+    else if (c->above[level].is_list) {
+        ret.values = (const uint8_t *)(values->lists[depth].offsets + first);
+        ret.begin = part->first[depth + 1];
+    }
+    return ret;
 }
+
+/* Whether a column's lists are those of field `i`, which another column has told of. */
+static bool parquet_lists_agree(const struct row_part *part, uint32_t depth,
+                                const struct arrow_column *list)
+{
+    const uint64_t *own = part->values->lists[depth].offsets + part->first[depth];
+    const uint64_t *others = (const uint64_t *)(const void *)list->values;
+    bool agree = part->end[depth] - part->first[depth] == list->length;
+
+    for (uint64_t i = 1; agree && i <= list->length; i++)
+        agree = own[i] - own[0] == others[i] - others[0];
+    return agree;
+}
+
+/* What the columns of structs in lists say of these lists must be the same. */
+static int parquet_check_lists(const struct parquet_row *row, const struct row_part *part,
+                               uint32_t i)
+{
+    const struct parquet *parquet = row->parquet;
+    const struct parquet_node *nodes = parquet->fields.nodes, *node = &nodes[i];
+    const struct parquet_column *c = part->column;
+    static const struct dl_error why = {
+        .code = EINVAL,
+        .message = "does not have as many elements as the others of its list; the file is damaged"};
+
+    for (uint32_t up = node->parent; up != ARROW_NONE; up = nodes[up].parent)
+        if (nodes[up].column != node->column && c->above[nodes[up].level].is_list &&
+            !parquet_lists_agree(part, c->above[nodes[up].level].depth, &parquet->columns[up]))
+            return parquet_refuse_value(row, c->path, &why);
+    return 0;
+}
+
+/* Where the row has field `i`, and all that is below it: in parquet->columns. */
+static int parquet_find_fields(const struct parquet_row *row, uint32_t i)
+{
+    struct parquet *parquet = row->parquet;
+    const struct parquet_fields *fields = &parquet->fields;
+    const uint32_t end = i + fields->schema.fields[i].span;
+    struct row_part part;
+    int r = 0;
+
+    for (uint32_t at = i; r == 0 && at < end; at++) {
+        const struct parquet_node *node = &fields->nodes[at];
+        if (at == i || node->column != node[-1].column)
+            r = parquet_find_part(row, node->column, &part);
+        if (r < 0)
+            return r;
+        parquet->columns[at] = parquet_view_field(&part, node->level);
+        if (at == i || node->column != node[-1].column)
+            r = parquet_check_lists(row, &part, at);
+    }
+    return r;
+}
+
+static int parquet_add_value(const struct parquet_row *row, const struct parquet_step *step,
+                             struct sample *ret)
+{
+    const struct parquet *parquet = row->parquet;
+    const struct arrow_reading reading = {.schema = &parquet->fields.schema,
+                                          .columns = parquet->columns,
+                                          .fill = parquet->table.nulls.fill,
+                                          .null = parquet->table.nulls.value,
+                                          .image = row->image,
+                                          .audio = row->audio};
+    struct dl_error why; /* large: not cleared for each value */
+    int r = parquet_find_fields(row, step->number);
+
+    if (r < 0)
+        return r;
+    why.code = 0;
+    r = arrow_value_add(&reading, step->number, 0, step->name, ret, &why);
+    return why.code ? parquet_refuse_value(row, reading.schema->fields[step->number].name, &why)
+                    : r;
+}
+
+/* ---- lengths -------------------------------------------------------------------------------- */
+
+bool parquet_field_is_list(const struct parquet_fields *fields, uint32_t i)
+{
+    return arrow_value_is_list(&fields->schema, i);
+}
+
+int parquet_row_length(const struct parquet_row *row, uint32_t i, uint32_t *ret)
+{
+    struct row_part part;
+    int r = parquet_find_part(row, row->parquet->fields.nodes[i].column, &part);
+
+    if (r < 0)
+        return r;
+    const struct arrow_column list = parquet_view_field(&part, row->parquet->fields.nodes[i].level);
+    /* An error of the sample, which loading it tells. */
+    *ret = !row->parquet->table.nulls.fill && arrow_column_is_null(&list, 0)
+               ? LENGTH_UNKNOWN
+               : (uint32_t)min_u64(part.end[1] - part.first[1], LENGTH_UNKNOWN);
+    return 0;
+}
+
+/* ---- partitions ----------------------------------------------------------------------------- */
 
 /* Partitions that are null: as a column's. */
 static int parquet_refuse_key(const struct parquet_row *row, uint32_t key)
@@ -210,29 +220,6 @@ static int parquet_add_key(const struct parquet_row *row, const struct parquet_s
 int parquet_add_step(const struct parquet_row *row, const struct parquet_step *step,
                      struct sample *ret)
 {
-    switch (step->sort) {
-    case STEP_BEGIN:
-        return sample_begin(ret, TREE_DICT, step->name);
-    case STEP_END:
-        return sample_end(ret);
-    case STEP_KEY:
-        return parquet_add_key(row, step, ret);
-    case STEP_LIST:
-        return parquet_add_structs(row, step, ret);
-    case STEP_COLUMN:
-    case STEP_IMAGE:
-    case STEP_AUDIO:
-        break;
-    }
-    return parquet_add_column(row, step, ret);
-}
-
-uint32_t parquet_step_next(const struct parquet *parquet, uint32_t i)
-{
-    const struct parquet_step *steps = parquet->fields.steps;
-
-    if (steps[i].sort == STEP_LIST)
-        while (steps[i].sort != STEP_END)
-            i++;
-    return i + 1;
+    return step->sort == STEP_KEY ? parquet_add_key(row, step, ret)
+                                  : parquet_add_value(row, step, ret);
 }

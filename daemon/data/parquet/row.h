@@ -4,6 +4,7 @@
 #ifndef DL_DATA_PARQUET_ROW_H
 #define DL_DATA_PARQUET_ROW_H
 
+#include "daemon/data/arrow/arrow_value.h"
 #include "daemon/data/parquet/fields.h"
 #include "daemon/data/parquet/rows.h"
 
@@ -12,6 +13,7 @@ struct parquet {
     struct parquet_table table;   /* owned */
     struct parquet_fields fields; /* owned */
     struct parquet_layout layout; /* owned; of samples of one shape */
+    struct arrow_column *columns; /* owned; of each field: where the row in hand has it */
     struct spec_image image;
     struct image_decoder *decoder; /* owned; NULL: there are no images */
     struct audio_decoder *audio;   /* owned; NULL: there are no sounds */
@@ -21,14 +23,14 @@ struct parquet {
 struct parquet_row {
     struct parquet *parquet;
     struct parquet_group *group;
-    uint64_t row;      /* of the group */
-    const uint8_t *at; /* of samples of one shape; NULL: the group is in columns */
-    const struct image_field *image;
-    const struct audio_field *audio;
+    uint64_t row;                    /* of the group */
+    const uint8_t *at;               /* of samples of one shape; NULL: the group is in columns */
+    const struct image_field *image; /* NULL: images stay as they are stored */
+    const struct audio_field *audio; /* NULL: so do sounds */
     struct dl_error *err;
 };
 
-/* Sets the row's error: that column of it is null. Returns -EINVAL. */
+/* Sets the row's error: that column of the table is null in it. Returns -EINVAL. */
 int parquet_refuse_null(const struct parquet_row *row, uint32_t column);
 
 /* The number that a partition of the row is, or stands for its null. -EINVAL: it is null. */
@@ -38,7 +40,9 @@ int _nodiscard_ parquet_key_number(const struct parquet_row *row, uint32_t key, 
 int _nodiscard_ parquet_add_step(const struct parquet_row *row, const struct parquet_step *step,
                                  struct sample *ret);
 
-/* The step behind it; behind a list, that behind its end. */
-uint32_t parquet_step_next(const struct parquet *parquet, uint32_t i);
+/* Whether the field has a list for each row, and how many elements that of the row has;
+ * LENGTH_UNKNOWN: it is null. */
+bool parquet_field_is_list(const struct parquet_fields *fields, uint32_t i);
+int _nodiscard_ parquet_row_length(const struct parquet_row *row, uint32_t i, uint32_t *ret);
 
 #endif

@@ -68,7 +68,7 @@ static int rows_decode(struct parquet_table *table, const struct parquet_layout 
 
     for (uint32_t c = 0; r == 0 && c < layout->n; c++) {
         r = parquet_table_column(table, group, layout->columns[c], &values, err);
-        if (r == 0 && values->valid)
+        if (r == 0 && values->defs)
             group->decoded->has_nulls = true;
     }
     return r;

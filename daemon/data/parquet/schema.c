@@ -7,17 +7,17 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { SCHEMA_DEPTH_MAX = 32, NAME_ROOM = DL_BOUND_NAME_BYTES + 1, PATH_ROOM = 4 * NAME_ROOM };
+enum { SCHEMA_DEPTH_MAX = 64, NAME_ROOM = DL_BOUND_NAME_BYTES + 1, PATH_ROOM = 4 * NAME_ROOM };
 
 /* A place in the tree: what its ancestors have added up to. */
 struct schema_place {
-    const char *name;                      /* what a column here is called; "": the root */
-    uint16_t structs[PARQUET_STRUCTS_MAX]; /* as a column's */
-    uint32_t n_structs;
-    bool in_list;
+    const char *name;                              /* what a column here is called; "": the root */
+    struct parquet_above above[PARQUET_ABOVE_MAX]; /* as a column's */
+    uint32_t n_above;
+    uint8_t list_def[PARQUET_ABOVE_MAX];
     const char *refused; /* of all that is below; may be NULL */
     const char *own;     /* what the next child is called, whatever the file says; NULL: that */
-    uint8_t def, rep, list_def;
+    uint8_t def, rep;
     unsigned depth;
 };
 
@@ -25,14 +25,18 @@ struct schema_walk {
     const struct parquet_footer *footer;
     uint32_t next; /* element */
     uint32_t leaf;
+    uint32_t top;    /* children of the root that were begun */
+    uint32_t groups; /* structs and lists, likewise */
     struct parquet_schema schema;
-    int error; /* 0; -EINVAL: no tree; -ENOMEM */
+    int error; /* 0; -EINVAL: no tree; -E2BIG: nested too deeply; -ENOMEM */
 };
 
 void parquet_schema_deinit(struct parquet_schema *schema)
 {
-    for (uint32_t i = 0; i < schema->n; i++)
+    for (uint32_t i = 0; i < schema->n; i++) {
         free(schema->columns[i].path);
+        free(schema->columns[i].above);
+    }
     free(schema->columns);
     *schema = (struct parquet_schema){0};
 }
@@ -110,6 +114,8 @@ static void schema_set_values(struct parquet_column *c, const struct parquet_ele
 /* ---- the tree ------------------------------------------------------------------------------- */
 
 static void schema_walk_node(struct schema_walk *w, const struct schema_place *above);
+static void schema_walk_value(struct schema_walk *w, const struct parquet_element *e,
+                              const struct schema_place *above);
 
 /* A name as it can be a leaf's in a sample; what is refused is said of the column when it is used.
  */
@@ -126,65 +132,82 @@ static void schema_add_column(struct schema_walk *w, const struct parquet_elemen
                               const struct schema_place *place)
 {
     struct parquet_column *column = &w->schema.columns[w->schema.n];
+    uint64_t bytes = place->n_above * sizeof *place->above;
 
-    *column = (struct parquet_column){.n_structs = place->n_structs,
-                                      .in_list = place->in_list,
+    *column = (struct parquet_column){.n_above = place->n_above,
                                       .leaf = w->leaf++,
                                       .type = (enum parquet_type)e->type,
                                       .max_def = place->def,
-                                      .max_rep = place->rep,
-                                      .list_def = place->list_def};
-    memcpy(column->structs, place->structs, sizeof column->structs);
+                                      .max_rep = place->rep};
+    memcpy(column->list_def, place->list_def, sizeof column->list_def);
     schema_set_values(column, e);
     if (place->refused)
         column->refused = place->refused;
     column->path = strdup(place->name);
-    if (column->path)
+    column->above = malloc(max_u64(bytes, 1));
+    if (column->path && column->above) {
+        memcpy(column->above, place->above, bytes);
         w->schema.n++;
-    else
-        w->error = -ENOMEM;
+        return;
+    }
+    free(column->path);
+    free(column->above);
+    w->error = -ENOMEM;
 }
 
-/* What is below a group, all with the same names before theirs. */
-static void schema_walk_children(struct schema_walk *w, const struct parquet_element *e,
-                                 const struct schema_place *place)
+/* Into a struct or a list, whose name its columns have before theirs. */
+static void schema_enter(struct schema_walk *w, struct schema_place *place, bool is_list)
 {
-    for (uint32_t i = 0; i < e->children && w->error == 0; i++)
-        schema_walk_node(w, place);
-}
-
-/* Into a struct, whose name its columns have before theirs. */
-static void schema_enter(struct schema_place *place)
-{
-    if (place->n_structs == PARQUET_STRUCTS_MAX && !place->refused)
+    if (place->n_above == PARQUET_ABOVE_MAX && !place->refused)
         place->refused = "is nested too deeply";
-    if (!place->refused)
-        place->structs[place->n_structs++] = (uint16_t)strlen(place->name);
+    if (place->refused)
+        return;
+    place->above[place->n_above++] = (struct parquet_above){.id = w->groups++,
+                                                            .name = (uint16_t)strlen(place->name),
+                                                            .def = place->def,
+                                                            .depth = place->rep,
+                                                            .is_list = is_list};
+    if (is_list)
+        place->list_def[place->rep++] = ++place->def;
 }
 
-/* A list whose elements are structs, which have its name. */
-static void schema_walk_structs(struct schema_walk *w, const struct parquet_element *e,
-                                const struct schema_place *list)
+/* A group that is a struct. */
+static void schema_walk_struct(struct schema_walk *w, const struct parquet_element *e,
+                               const struct schema_place *place)
 {
-    struct schema_place inside = *list;
+    struct schema_place inside = *place;
 
-    schema_enter(&inside);
-    inside.in_list = true;
-    schema_walk_children(w, e, &inside);
+    schema_enter(w, &inside, false);
+    for (uint32_t i = 0; i < e->children && w->error == 0; i++)
+        schema_walk_node(w, &inside);
 }
 
-/* One whose structs are of a key and a value, which writers call by names of their own. */
+/* A struct of a key and a value, which writers call by names of their own. */
 static void schema_walk_entries(struct schema_walk *w, const struct schema_place *map)
 {
     static const char *const names[] = {"key", "value"};
     struct schema_place inside = *map;
 
-    schema_enter(&inside);
-    inside.in_list = true;
+    schema_enter(w, &inside, false);
     for (uint32_t i = 0; i < ARRAY_SIZE(names) && w->error == 0; i++) {
         inside.own = names[i];
         schema_walk_node(w, &inside);
     }
+}
+
+/* What the one child of a list is called if it is an element, and not a group around one. */
+static bool schema_is_element(const struct thrift_text *name)
+{
+    static const char array[] = "array", tuple[] = "_tuple";
+
+    return (name->bytes == strlen(array) && memcmp(name->data, array, strlen(array)) == 0) ||
+           (name->bytes >= strlen(tuple) &&
+            memcmp(name->data + name->bytes - strlen(tuple), tuple, strlen(tuple)) == 0);
+}
+
+static bool schema_is_list(const struct parquet_element *e)
+{
+    return e->type == PARQUET_GROUP && (e->logical == PARQUET_LIST || e->logical == PARQUET_MAP);
 }
 
 /*
@@ -195,76 +218,67 @@ static void schema_walk_entries(struct schema_walk *w, const struct schema_place
 static void schema_walk_list(struct schema_walk *w, const struct parquet_element *e,
                              const struct schema_place *place)
 {
-    const struct parquet_element *child = &w->footer->elements[w->next];
+    const struct parquet_element *child = &w->footer->elements[w->next], *element = child + 1;
+    const uint32_t left = w->footer->n_elements - w->next;
     struct schema_place inside = *place;
 
-    if (e->children != 1 || w->next == w->footer->n_elements ||
-        child->repetition != PARQUET_REPEATED) {
+    if (e->children != 1 || left == 0 || child->repetition != PARQUET_REPEATED) {
         inside.refused = "is a list of an unknown form";
-        schema_walk_children(w, e, &inside);
+        schema_walk_struct(w, e, &inside);
         return;
     }
     w->next++;
-    inside.def++;
-    inside.rep++;
-    inside.list_def = inside.def;
-    if (child->type != PARQUET_GROUP) {
-        schema_add_column(w, child, &inside);
-        return;
-    }
-    if (child->children == 2 && e->logical == PARQUET_MAP) {
+    schema_enter(w, &inside, true);
+    if (child->type == PARQUET_GROUP && child->children == 2 && e->logical == PARQUET_MAP) {
         schema_walk_entries(w, &inside);
-        return;
+    } else if (child->type != PARQUET_GROUP ||
+               (schema_is_list(child) && e->logical == PARQUET_LIST)) {
+        schema_walk_value(w, child, &inside);
+    } else if (child->children != 1 || left == 1 || element->repetition == PARQUET_REPEATED ||
+               schema_is_element(&child->name)) {
+        schema_walk_struct(w, child, &inside);
+    } else {
+        w->next++;
+        inside.def += element->repetition == PARQUET_OPTIONAL;
+        schema_walk_value(w, element, &inside);
     }
-    if (child->children != 1 || w->next == w->footer->n_elements) {
-        schema_walk_structs(w, child, &inside);
-        return;
-    }
-    const struct parquet_element *element = &w->footer->elements[w->next];
-    if (element->repetition == PARQUET_REPEATED ||
-        (element->type == PARQUET_GROUP && element->logical != PARQUET_NO_LOGICAL)) {
-        inside.refused = "is a list of lists or maps";
-        schema_walk_children(w, child, &inside);
-        return;
-    }
-    w->next++;
-    inside.def += element->repetition == PARQUET_OPTIONAL;
-    if (element->type == PARQUET_GROUP)
-        schema_walk_structs(w, element, &inside);
-    else
-        schema_add_column(w, element, &inside);
 }
 
-/* A group that is a struct: its columns have its name before theirs. */
-static void schema_walk_struct(struct schema_walk *w, const struct parquet_element *e,
-                               const struct schema_place *place, bool is_root)
+/* What an element is at a place that it has found. */
+static void schema_walk_value(struct schema_walk *w, const struct parquet_element *e,
+                              const struct schema_place *above)
 {
-    struct schema_place inside = *place;
+    struct schema_place place = *above;
 
-    if (place->in_list && !inside.refused)
-        inside.refused = "is a struct in a list of structs";
-    if (!is_root)
-        schema_enter(&inside);
-    schema_walk_children(w, e, &inside);
+    if (place.depth++ == SCHEMA_DEPTH_MAX)
+        w->error = -E2BIG;
+    else if (e->type != PARQUET_GROUP)
+        schema_add_column(w, e, &place);
+    else if (schema_is_list(e))
+        schema_walk_list(w, e, &place);
+    else
+        schema_walk_struct(w, e, &place);
 }
 
-/* The next element, and all that is below it. */
+/* The next element, and all that is below it: what a struct has, or the root. */
 static void schema_walk_node(struct schema_walk *w, const struct schema_place *above)
 {
     char own[NAME_ROOM], name[PATH_ROOM];
     struct schema_place place = *above;
+    uint32_t number = w->top;
     int len = 0;
 
-    if (w->next == w->footer->n_elements || place.depth == SCHEMA_DEPTH_MAX) {
+    if (w->next == w->footer->n_elements) {
         w->error = -EINVAL;
         return;
     }
     const struct parquet_element *e = &w->footer->elements[w->next++];
     place.own = NULL;
+    w->top += place.depth == 0;
     if (above->own) {
         snprintf(own, sizeof own, "%s", above->own);
     } else if (e->name.bytes == 0) { /* as pandas calls those of CSV */
-        snprintf(own, sizeof own, "Unnamed: %u", w->leaf);
+        snprintf(own, sizeof own, "Unnamed: %u", number);
     } else if (!schema_copy_name(&e->name, own)) {
         place.refused = "has no name, or a name that is too long";
         snprintf(own, sizeof own, "column %u", w->leaf);
@@ -277,26 +291,11 @@ static void schema_walk_node(struct schema_walk *w, const struct schema_place *a
     if (len >= PATH_ROOM)
         place.refused = "has a name that is too long, with those of the structs around it";
     place.name = name;
-    place.depth++;
-    place.def += e->repetition != PARQUET_REQUIRED;
-    if (e->type == PARQUET_GROUP && (e->logical == PARQUET_LIST || e->logical == PARQUET_MAP) &&
-        e->repetition != PARQUET_REPEATED) {
-        if (place.rep > 0 && !place.refused)
-            place.refused = "is a list of lists";
-        schema_walk_list(w, e, &place);
-        return;
-    }
-    if (e->repetition == PARQUET_REPEATED) {
-        if (place.rep++ > 0 && !place.refused)
-            place.refused = "is a list of lists";
-        place.list_def = place.def;
-    }
-    if (e->type != PARQUET_GROUP)
-        schema_add_column(w, e, &place);
-    else if (e->repetition == PARQUET_REPEATED)
-        schema_walk_structs(w, e, &place);
+    if (e->repetition == PARQUET_REPEATED)
+        schema_enter(w, &place, true);
     else
-        schema_walk_struct(w, e, &place, false);
+        place.def += e->repetition == PARQUET_OPTIONAL;
+    schema_walk_value(w, e, &place);
 }
 
 static int schema_compare(const void *a, const void *b)
@@ -323,18 +322,28 @@ static int schema_refuse_twins(struct parquet_schema *schema)
     return 0;
 }
 
+static int schema_tell(int error, const char *path, struct dl_error *err)
+{
+    const char *what = "its schema is not a tree; the file is damaged";
+
+    if (error == -ENOMEM)
+        what = "out of memory for its schema";
+    else if (error == -E2BIG)
+        what = "its schema is nested too deeply";
+    return dl_error_set(err, error == -ENOMEM ? ENOMEM : EINVAL, path, "%s", what);
+}
+
 int parquet_schema_make(const struct parquet_footer *footer, const char *path,
                         struct parquet_schema *ret, struct dl_error *err)
 {
     struct schema_walk w = {.footer = footer, .next = 1};
-    const struct parquet_element *root = &footer->elements[0];
-    struct schema_place place = {.name = ""};
+    const struct schema_place root = {.name = ""};
 
     w.schema.columns = calloc(footer->n_elements, sizeof *w.schema.columns);
     if (!w.schema.columns)
         w.error = -ENOMEM;
-    else
-        schema_walk_struct(&w, root, &place, true);
+    for (uint32_t i = 0; i < footer->elements[0].children && w.error == 0; i++)
+        schema_walk_node(&w, &root);
     if (w.error == 0 && w.next < footer->n_elements)
         w.error = -EINVAL;
     if (w.error == 0)
@@ -344,9 +353,7 @@ int parquet_schema_make(const struct parquet_footer *footer, const char *path,
         return 0;
     }
     parquet_schema_deinit(&w.schema);
-    return dl_error_set(err, -w.error, path, "%s",
-                        w.error == -ENOMEM ? "out of memory for its schema"
-                                           : "its schema is not a tree; the file is damaged");
+    return schema_tell(w.error, path, err);
 }
 
 /* Where the column's name, or that of a struct it is in, is `name`. */
@@ -354,7 +361,7 @@ static bool schema_is_of(const struct parquet_column *c, const char *name)
 {
     bool is_of = strcmp(c->path, name) == 0;
 
-    for (uint32_t level = 0; level < c->n_structs; level++)
+    for (uint32_t level = 0; level < c->n_above; level++)
         is_of |= parquet_column_is_in(c, level, name);
     return is_of;
 }
@@ -405,6 +412,10 @@ const struct parquet_column *parquet_schema_find(const struct parquet_schema *sc
 
 bool parquet_columns_equal(const struct parquet_column *a, const struct parquet_column *b)
 {
-    return strcmp(a->path, b->path) == 0 && a->sort == b->sort && a->dtype == b->dtype &&
-           a->max_rep == b->max_rep && a->in_list == b->in_list && !a->refused == !b->refused;
+    bool equal = strcmp(a->path, b->path) == 0 && a->sort == b->sort && a->dtype == b->dtype &&
+                 a->n_above == b->n_above && !a->refused == !b->refused;
+
+    for (uint32_t i = 0; equal && i < a->n_above; i++)
+        equal = a->above[i].is_list == b->above[i].is_list && a->above[i].name == b->above[i].name;
+    return equal;
 }

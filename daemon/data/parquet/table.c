@@ -14,6 +14,8 @@ static void table_close_file(const struct parquet_table *table, struct parquet_f
 {
     for (uint32_t i = 0; file->keys && i < table->n_keys; i++)
         free(file->keys[i].text);
+    for (uint32_t i = 0; file->columns && i < table->n_columns; i++)
+        free(file->columns[i].above);
     free(file->keys);
     free(file->slots);
     free(file->columns);
@@ -202,8 +204,14 @@ static int table_match_column(const struct parquet_table *table, uint32_t i,
                             "its column %s has another type than that of %s; write them alike, or "
                             "choose other columns with dataset.fields",
                             first->path, table->files.list.paths[0]);
+    uint64_t bytes = found->n_above * sizeof *found->above;
+    struct parquet_above *above = malloc(max_u64(bytes, 1));
+    if (!above)
+        return table_no_memory(table, err);
+    memcpy(above, found->above, bytes);
     *ret = *found;
     ret->path = first->path; /* the schema is not kept */
+    ret->above = above;
     return 0;
 }
 

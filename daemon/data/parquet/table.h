@@ -40,10 +40,11 @@ struct parquet_key_value {
 };
 
 struct parquet_file {
-    struct source source;           /* owned */
-    struct parquet_footer footer;   /* owned */
-    struct parquet_column *columns; /* owned; as this file has the table's; `path` is borrowed */
-    uint32_t *slots;                /* owned; of each, where its chunk is in those of a group */
+    struct source source;         /* owned */
+    struct parquet_footer footer; /* owned */
+    struct parquet_column
+        *columns;    /* owned; as this file has the table's, with `above`; `path` is borrowed */
+    uint32_t *slots; /* owned; of each, where its chunk is in those of a group */
     struct parquet_key_value *keys; /* owned; table.n_keys of them */
     struct pictures_key identity;   /* of the file that is mapped, */
     bool is_known;                  /* if it is */
