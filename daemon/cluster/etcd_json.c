@@ -1,6 +1,7 @@
 #include "daemon/cluster/etcd_json.h"
 
 #include "daemon/serve/base/memory.h"
+#include "proto/common/base64.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -29,39 +30,15 @@ static char *etcd_json_to_base64(const uint8_t *data, size_t len)
     return text;
 }
 
-/* -1: it is none. */
-static int etcd_json_digit(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
 static int etcd_json_from_base64(const char *text, size_t len, struct dl_buffer *ret)
 {
-    if (len % 4 != 0)
-        return -EBADMSG;
-    for (size_t i = 0; i < len; i += 4) {
-        uint32_t bits = 0;
-        unsigned pad = 0;
+    uint8_t *bytes = must_alloc(BASE64_BYTES(len) + 1);
+    ssize_t n = base64_decode(text, len, bytes);
 
-        for (size_t k = 0; k < 4; k++) {
-            int digit = etcd_json_digit(text[i + k]);
-
-            if (text[i + k] == '=' && i + 4 == len && k >= 2)
-                pad++;
-            else if (digit < 0 || pad > 0)
-                return -EBADMSG;
-            bits = bits << 6 | (digit < 0 ? 0 : (uint32_t)digit);
-        }
-        const uint8_t bytes[3] = {(uint8_t)(bits >> 16), (uint8_t)(bits >> 8), (uint8_t)bits};
-        must_append(ret, bytes, 3 - pad);
-    }
-    return 0;
+    if (n > 0)
+        must_append(ret, bytes, (size_t)n);
+    free(bytes);
+    return n < 0 ? -EBADMSG : 0;
 }
 
 /* ---- requests ------------------------------------------------------------------------------- */

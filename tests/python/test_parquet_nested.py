@@ -96,6 +96,12 @@ def nestings(leaf):
         "map_struct": arrow.map_(arrow.string(), few),
         "map_map": arrow.map_(arrow.string(), arrow.map_(arrow.int64(), leaf)),
         "list_map": arrow.list_(arrow.map_(arrow.string(), leaf)),
+        "fixed": arrow.list_(leaf, 3),
+        "list_fixed": arrow.list_(arrow.list_(leaf, 2)),
+        "fixed_fixed": arrow.list_(arrow.list_(leaf, 2), 3),
+        "fixed_list": arrow.list_(arrow.list_(leaf), 2),
+        "fixed_struct": arrow.list_(few, 2),
+        "struct_fixed": fields(x=arrow.list_(leaf, 2)),
     }
 
 

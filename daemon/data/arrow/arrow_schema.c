@@ -218,8 +218,7 @@ static int arrow_schema_read_name(const struct arrow_schema_walk *walk,
                : dl_error_set(walk->err, ENOMEM, walk->path, "out of memory for its schema");
 }
 
-/* Whether rows of field `i` can be copied, and how many bytes each is. */
-static void arrow_schema_judge(struct arrow_schema *schema, uint32_t i)
+void arrow_schema_judge(struct arrow_schema *schema, uint32_t i)
 {
     struct arrow_field *field = &schema->fields[i];
     const struct arrow_field *child = field + 1;

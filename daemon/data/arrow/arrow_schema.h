@@ -74,6 +74,10 @@ int _nodiscard_ arrow_schema_read(struct flat *flat, const struct flat_table *sc
                                   const char *path, struct arrow_schema *ret, struct dl_error *err);
 void arrow_schema_deinit(struct arrow_schema *schema);
 
+/* Whether rows of field `i`, whose children are there, can be copied, and how many bytes each is.
+ */
+void arrow_schema_judge(struct arrow_schema *schema, uint32_t i);
+
 /* The column of that name, or ARROW_NONE. */
 uint32_t arrow_schema_find(const struct arrow_schema *schema, const char *name);
 

@@ -115,29 +115,66 @@ static int chunk_make_lists(struct chunk_decoding *d)
     return 0;
 }
 
+/* Bytes that its values may take. */
+static uint64_t chunk_most(const struct chunk_decoding *d)
+{
+    return PARQUET_VALUES_ALLOWED + VALUES_RATIO * min_u64(d->chunk->bytes, UINT64_MAX >> 16);
+}
+
+static int chunk_refuse_size(const struct chunk_decoding *d)
+{
+    return chunk_refuse(d, EFBIG,
+                        "claims more values than its bytes in the file can hold; if it really has "
+                        "them, write smaller row groups");
+}
+
+int chunk_reserve_values(struct chunk_decoding *d, uint64_t n)
+{
+    const struct parquet_column *c = d->column;
+    bool number = c->sort == PARQUET_NUMBER;
+    uint64_t width = number ? c->bytes : sizeof(struct parquet_slice), room, bytes;
+    void *values = number ? (void *)d->values.fixed : d->values.slices;
+    uint8_t *defs = d->values.defs;
+
+    if (n <= d->room)
+        return 0;
+    if (mul_overflows(n, width + 1, &bytes) || (d->room > 0 && bytes > chunk_most(d)))
+        return chunk_refuse_size(d);
+    room = d->room > 0 ? max_u64(n, 2 * d->room) : n;
+    values = realloc(values, room * width);
+    if (!values)
+        return chunk_no_memory(d);
+    if (number)
+        d->values.fixed = values;
+    else
+        d->values.slices = values;
+    defs = defs ? realloc(defs, room) : NULL;
+    if (d->values.defs && !defs)
+        return chunk_no_memory(d);
+    if (defs)
+        memset(defs + d->room, c->max_def, room - d->room);
+    d->values.defs = defs;
+    d->values.bytes += (room - d->room) * (width + (defs != NULL));
+    d->room = room;
+    return 0;
+}
+
 /* All that the chunk says it has, at once: whether it may have that much is looked at first. */
 static int chunk_make_room(struct chunk_decoding *d)
 {
     const struct parquet_column *c = d->column;
     uint64_t width = c->sort == PARQUET_NUMBER ? c->bytes : sizeof(struct parquet_slice);
-    uint64_t n = d->chunk->values, bytes, most;
+    uint64_t n = d->chunk->values, bytes;
     /* Lists in lists may each have a list for each value. */
     uint64_t each = width + (c->max_rep > 1 ? (uint64_t)CHUNK_LIST_BYTES * (c->max_rep - 1) : 0);
 
-    most = PARQUET_VALUES_ALLOWED + VALUES_RATIO * min_u64(d->chunk->bytes, UINT64_MAX >> 16);
     if (c->max_rep == 0 && n != d->place->rows)
         return chunk_refuse(d, EINVAL,
                             "has unequal numbers of values and rows; the file is damaged");
-    if (mul_overflows(max_u64(n, d->place->rows), each, &bytes) || bytes > most)
-        return chunk_refuse(d, EFBIG,
-                            "claims more values than its bytes in the file can hold; if it really "
-                            "has them, write smaller row groups");
-    d->values.bytes = n * width;
-    if (c->sort == PARQUET_NUMBER)
-        d->values.fixed = malloc(max_u64(n * width, 1));
-    else
-        d->values.slices = malloc(max_u64(n * width, 1));
-    return d->values.fixed || d->values.slices ? chunk_make_lists(d) : chunk_no_memory(d);
+    if (mul_overflows(max_u64(n, d->place->rows), each, &bytes) || bytes > chunk_most(d))
+        return chunk_refuse_size(d);
+    int r = chunk_reserve_values(d, max_u64(n, 1));
+    return r < 0 ? r : chunk_make_lists(d);
 }
 
 /* ---- pages ---------------------------------------------------------------------------------- */
@@ -342,6 +379,21 @@ static int chunk_take_page(struct chunk_decoding *d, const uint8_t **at, const u
     return 0;
 }
 
+/* Lists of one size have it, be they null. */
+static int chunk_check_sizes(const struct chunk_decoding *d)
+{
+    for (uint32_t depth = 0; depth < d->values.n_lists; depth++) {
+        const struct parquet_lists *lists = &d->values.lists[depth];
+        uint64_t size = d->column->sizes[depth];
+        for (uint64_t i = 0; size > 0 && i <= lists->n; i++)
+            if (lists->offsets[i] != size * i)
+                return chunk_refuse(d, EINVAL,
+                                    "has lists of another size than its Arrow schema says; the "
+                                    "file is damaged");
+    }
+    return 0;
+}
+
 static int chunk_take_pages(struct chunk_decoding *d)
 {
     const uint8_t *at = d->place->data + d->chunk->first, *end = at + d->chunk->bytes;
@@ -353,7 +405,7 @@ static int chunk_take_pages(struct chunk_decoding *d)
         return r;
     if (d->done < d->chunk->values || (d->column->max_rep > 0 && d->rows < d->place->rows))
         return chunk_refuse(d, EINVAL, "ends before its last value; the file is damaged");
-    return 0;
+    return chunk_check_sizes(d);
 }
 
 static int chunk_finish(struct chunk_decoding *d, int r, struct parquet_values *ret)
@@ -436,7 +488,7 @@ static int chunk_take_one(struct chunk_decoding *d, uint32_t encoding, const uin
         return r;
     if (d->done < d->chunk->values || (d->column->max_rep > 0 && d->rows < d->place->rows))
         return chunk_damaged(d, "it does not have the rows that the page index says");
-    return 0;
+    return chunk_check_sizes(d);
 }
 
 int parquet_chunk_decode_page(const struct parquet_place *place,

@@ -21,6 +21,8 @@ struct chunk_decoding {
     uint64_t done;                              /* of chunk->values */
     uint64_t rows;                              /* of lists: begun */
     uint32_t open;                              /* of the last one: lists that may go on */
+    uint64_t room;                              /* of elements */
+    uint64_t filled;                            /* elements and lists that stand for null lists */
     uint32_t page;                              /* its number */
 };
 
@@ -45,6 +47,9 @@ enum { CHUNK_LIST_BYTES = sizeof(uint64_t) + 1 }; /* of a list in its place */
 /* Room for `more` further lists at a depth (chunk_put.c). */
 int _nodiscard_ chunk_reserve_lists(struct chunk_decoding *d, struct parquet_lists *lists,
                                     uint64_t more);
+
+/* Room for `n` elements in all. */
+int _nodiscard_ chunk_reserve_values(struct chunk_decoding *d, uint64_t n);
 
 /* Values of one width to `fixed`, or places to `slices`; the other one is NULL. */
 int _nodiscard_ chunk_decode(struct chunk_decoding *d, const struct parquet_encoded *e,

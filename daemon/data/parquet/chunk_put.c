@@ -77,6 +77,20 @@ static int chunk_put_values(struct chunk_decoding *d, const struct parquet_encod
     return 0;
 }
 
+/* How many elements a definition level stands for: one; or none, where a list has none; or those of
+ * lists of one size that are not there. UINT64_MAX: more than can be counted. */
+static uint64_t chunk_places(const struct parquet_column *c, uint8_t def)
+{
+    uint64_t n = 1;
+
+    if (def >= parquet_column_least(c))
+        return 1;
+    for (uint32_t depth = 0; depth < c->max_rep; depth++)
+        if (def < c->list_def[depth] && mul_overflows(n, c->sizes[depth], &n))
+            return UINT64_MAX;
+    return n;
+}
+
 /* From the last one on, `there` values that have no gaps come to where their levels say. */
 static void chunk_spread(struct chunk_decoding *d, const struct chunk_levels *levels,
                          uint64_t first, uint64_t n, uint64_t there)
@@ -87,18 +101,19 @@ static void chunk_spread(struct chunk_decoding *d, const struct chunk_levels *le
     uint64_t to = n, from = there;
 
     for (uint32_t i = levels->n; i-- > 0;) {
-        if (levels->def[i] < parquet_column_least(c))
-            continue;
         bool valid = levels->def[i] == c->max_def;
-        to--;
-        from -= valid;
-        d->values.defs[first + to] = levels->def[i];
-        if (slices)
-            slices[to] = valid ? slices[from] : (struct parquet_slice){.data = (const uint8_t *)""};
-        else if (valid)
-            memmove(fixed + to * c->bytes, fixed + from * c->bytes, c->bytes);
-        else
-            memset(fixed + to * c->bytes, 0, c->bytes);
+        for (uint64_t more = chunk_places(c, levels->def[i]); more-- > 0;) {
+            to--;
+            from -= valid;
+            d->values.defs[first + to] = levels->def[i];
+            if (slices)
+                slices[to] =
+                    valid ? slices[from] : (struct parquet_slice){.data = (const uint8_t *)""};
+            else if (valid)
+                memmove(fixed + to * c->bytes, fixed + from * c->bytes, c->bytes);
+            else
+                memset(fixed + to * c->bytes, 0, c->bytes);
+        }
     }
 }
 
@@ -142,6 +157,14 @@ int chunk_reserve_lists(struct chunk_decoding *d, struct parquet_lists *lists, u
     return 0;
 }
 
+/* The last list of a depth has `n` elements more. */
+static void chunk_extend_list(struct chunk_decoding *d, uint32_t depth, uint64_t n)
+{
+    struct parquet_lists *lists = &d->values.lists[depth];
+
+    lists->offsets[lists->n] += n;
+}
+
 /* A list of a depth begins, without elements so far. */
 static int chunk_begin_list(struct chunk_decoding *d, uint32_t depth, uint8_t def)
 {
@@ -157,12 +180,27 @@ static int chunk_begin_list(struct chunk_decoding *d, uint32_t depth, uint8_t de
     return r;
 }
 
-/* The last list of a depth has an element more. */
-static void chunk_extend_list(struct chunk_decoding *d, uint32_t depth)
+/* The lists that begin at a depth have no elements; where they are of one size, these are not
+ * there, which are lists in turn. */
+static int chunk_fill_lists(struct chunk_decoding *d, uint32_t depth, uint8_t def)
 {
-    struct parquet_lists *lists = &d->values.lists[depth];
+    const struct parquet_column *c = d->column;
+    uint64_t n = c->sizes[depth];
+    int r = 0;
 
-    lists->offsets[lists->n]++;
+    for (chunk_extend_list(d, depth, n); r == 0 && n > 0 && ++depth < c->max_rep;) {
+        uint64_t each = c->sizes[depth];
+        if (add_overflows(d->filled, n, &d->filled) || d->filled > PARQUET_VALUES_ALLOWED / 16)
+            return chunk_damaged(d, "it has implausibly many lists that are null");
+        r = chunk_reserve_lists(d, &d->values.lists[depth], n);
+        for (uint64_t i = 0; r == 0 && i < n; i++) {
+            r = chunk_begin_list(d, depth, def);
+            chunk_extend_list(d, depth, each);
+        }
+        if (mul_overflows(n, each, &n))
+            return chunk_damaged(d, "it has implausibly many lists that are null");
+    }
+    return r;
 }
 
 /* An element at depth `rep`, and the lists that begin with it, as far as `def` says that they have
@@ -178,15 +216,17 @@ static int chunk_put_element(struct chunk_decoding *d, uint8_t rep, uint8_t def)
     if (rep == 0 && d->rows++ == d->place->rows)
         return chunk_damaged(d, "it has more rows than the group");
     if (rep > 0)
-        chunk_extend_list(d, depth - 1);
+        chunk_extend_list(d, depth - 1, 1);
     for (; depth < c->max_rep; depth++) {
-        r = chunk_begin_list(d, depth, def);
+        r = chunk_reserve_lists(d, &d->values.lists[depth], 1);
+        if (r == 0)
+            r = chunk_begin_list(d, depth, def);
         if (r < 0 || def < c->list_def[depth])
             break;
-        chunk_extend_list(d, depth);
+        chunk_extend_list(d, depth, 1);
     }
     d->open = depth;
-    return r;
+    return r < 0 || depth == c->max_rep ? r : chunk_fill_lists(d, depth, def);
 }
 
 /* Where lists begin and end in what the page has. */
@@ -225,14 +265,24 @@ int chunk_put(struct chunk_decoding *d, const struct chunk_levels *levels,
         e->n += levels->def[i] == c->max_def;
         n += levels->def[i] >= parquet_column_least(c);
     }
+    for (uint32_t i = 0; c->has_sizes && i < levels->n; i++)
+        if (levels->def[i] < parquet_column_least(c) &&
+            add_overflows(n, chunk_places(c, levels->def[i]), &n))
+            n = UINT64_MAX;
     if (!levels->def)
         e->n = n = levels->n;
+    if (add_overflows(first, n, &n))
+        n = UINT64_MAX;
+    r = chunk_reserve_values(d, n);
+    n -= first;
+    if (r < 0)
+        return r;
     if (levels->rep)
         r = chunk_put_lists(d, levels);
     if (r == 0)
         r = chunk_put_values(d, e, first);
     if (r == 0 && e->n < n)
-        r = chunk_mark_defs(d, &d->values.defs, d->chunk->values, c->max_def);
+        r = chunk_mark_defs(d, &d->values.defs, d->room, c->max_def);
     if (r < 0)
         return r;
     if (e->n < n)

@@ -149,6 +149,19 @@ static bool fields_is_file(const struct fields_place *at, const struct parquet_c
            strcmp(c->path + c->above[at->level].name, ".bytes") == 0;
 }
 
+/* Field `i`, if it is a list whose size is known. */
+static void fields_set_size(struct fields_making *m, const struct fields_place *at, uint32_t i)
+{
+    const struct parquet_above *above = &at->first->above[at->level];
+    struct arrow_field *field = &m->fields.schema.fields[i];
+
+    if (!above->is_list || at->first->sizes[above->depth] == 0)
+        return;
+    field->sort = ARROW_FIXED_LIST;
+    field->width = at->first->sizes[above->depth];
+    arrow_schema_judge(&m->fields.schema, i);
+}
+
 static int fields_add_place(struct fields_making *m, const struct fields_place *at,
                             const char *name, const struct parquet_column **ret);
 
@@ -180,6 +193,7 @@ static int fields_add_children(struct fields_making *m, const struct fields_plac
     schema->fields[i].n_children = n;
     schema->fields[i].span = schema->n - i;
     m->fields.nodes[i].column = m->fields.nodes[i + 1].column;
+    fields_set_size(m, at, i);
     return 0;
 }
 
@@ -297,9 +311,11 @@ static int fields_add_part(struct fields_making *m, const struct fields_place *p
     if (r == 0)
         r = fields_add_place(m, &at, field->source, &next);
     while (r == 0 && i-- > first) {
+        at.level = m->fields.nodes[i].level;
         schema->fields[i].n_children = 1;
         schema->fields[i].span = schema->n - i;
         m->fields.nodes[i].column = m->fields.nodes[i + 1].column;
+        fields_set_size(m, &at, i);
     }
     return r < 0 ? r : fields_add_step(m, STEP_VALUE, first, field->name);
 }
@@ -328,7 +344,7 @@ static bool fields_are_fixed(const struct fields_making *m)
     for (uint32_t i = 0; fixed && i < fields->n; i++) {
         const struct parquet_step *step = &fields->steps[i];
         fixed = step->sort == STEP_KEY ? !m->table->key_is_text[step->number]
-                                       : fields->schema.fields[step->number].is_fixed;
+                                       : fields->schema.fields[step->number].sort == ARROW_NUMBER;
     }
     return fixed;
 }

@@ -8,6 +8,7 @@ enum {
     ELEMENT_LEAST = 4,
     GROUP_LEAST = 6,
     CHUNK_LEAST = 12,
+    PAIR_LEAST = 3,
 };
 
 /* A footer on the way: its schema, or its row groups. */
@@ -390,6 +391,31 @@ static bool footer_packs_all(struct thrift_text writer)
            (writer.data[len] == '0' || writer.data[len] == '1') && writer.data[len + 1] == '.';
 }
 
+/* Keys and values of the file's writer. */
+static void footer_read_pairs(struct thrift *t, const struct thrift_field *at,
+                              struct parquet_footer *footer)
+{
+    static const char name[] = "ARROW:schema";
+    uint32_t n = thrift_structs(t, at, PAIR_LEAST);
+    struct thrift_field field;
+
+    for (uint32_t i = 0; i < n && !t->bad; i++) {
+        struct thrift_text key = {0}, value = {0};
+        int16_t saved = thrift_begin(t);
+        while (thrift_next(t, &field)) {
+            if (field.id == 1)
+                key = thrift_text(t, &field);
+            else if (field.id == 2)
+                value = thrift_text(t, &field);
+            else
+                thrift_skip(t, &field);
+        }
+        thrift_end(t, saved);
+        if (key.bytes == strlen(name) && memcmp(key.data, name, key.bytes) == 0)
+            footer->arrow = value;
+    }
+}
+
 static int footer_read_field(struct footer_reading *rd, struct thrift *t,
                              const struct thrift_field *field)
 {
@@ -400,6 +426,8 @@ static int footer_read_field(struct footer_reading *rd, struct thrift *t,
         return footer_read_groups(rd, t, field);
     if (field->id == 3 && !rd->groups)
         rd->footer->rows = (uint64_t)thrift_int(t, field);
+    else if (field->id == 5 && !rd->groups)
+        footer_read_pairs(t, field, rd->footer);
     else if (field->id == 6 && !rd->groups)
         rd->footer->packs_all = footer_packs_all(thrift_text(t, field));
     else

@@ -71,7 +71,8 @@ struct parquet_footer {
     struct parquet_element *elements; /* owned */
     uint32_t n_elements;
     uint64_t rows;
-    bool packs_all; /* its writer compressed pages of which it said that they are not */
+    struct thrift_text arrow; /* the schema that Arrow's writer had, in base64; NULL: none */
+    bool packs_all;           /* its writer compressed pages of which it said that they are not */
     struct parquet_row_group *groups; /* owned; of parquet_footer_groups() */
     uint32_t n_groups;
     struct parquet_chunk

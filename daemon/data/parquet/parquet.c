@@ -61,13 +61,14 @@ static bool parquet_pass_field(const struct parquet_fields *fields, uint32_t i, 
 
     for (uint32_t at = i, next; at < end; at = next) {
         const struct arrow_field *field = &schema->fields[at];
-        bool is_list = field->sort == ARROW_LIST;
+        bool is_list = field->sort == ARROW_LIST || field->sort == ARROW_FIXED_LIST;
         next = at + (is_list ? field->span : 1);
         *ret = at;
         if (field->is_media || (is_list && parquet_field_is_list(fields, at)))
             return false;
         for (uint32_t in = at + 1; in < next; in++)
-            if (schema->fields[in].sort == ARROW_LIST || schema->fields[in].is_media)
+            if (schema->fields[in].sort == ARROW_LIST ||
+                schema->fields[in].sort == ARROW_FIXED_LIST || schema->fields[in].is_media)
                 return false;
     }
     return true;

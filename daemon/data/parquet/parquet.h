@@ -17,6 +17,7 @@
  *   BYTE_ARRAY                             string (UTF-8) where the logical type says so, or bytes
  *   FIXED_LEN_BYTE_ARRAY                   bytes
  *   a list                                 of numbers a tensor [n]; of the others, a list
+ *   lists of one size                      of numbers a tensor [size], or [size, size]
  *   a struct                               a dict; or an image, of {bytes, path}
  *   a map                                  a list of dicts of key and value
  *   a partition                            int64 where all of them are whole numbers, or string

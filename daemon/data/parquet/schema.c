@@ -1,6 +1,9 @@
 #include "daemon/data/parquet/schema.h"
 
+#include "daemon/data/arrow/arrow_message.h"
+#include "daemon/data/arrow/arrow_schema.h"
 #include "daemon/data/decimal.h"
+#include "proto/common/base64.h"
 #include "proto/dtype.h"
 #include "proto/limits.h"
 
@@ -322,6 +325,69 @@ static int schema_refuse_twins(struct parquet_schema *schema)
     return 0;
 }
 
+/* ---- sizes of lists ------------------------------------------------------------------------- */
+
+/* The part of a struct that the column's name goes on with, behind byte `from`; ARROW_NONE. */
+static uint32_t schema_find_part(const struct arrow_schema *schema, uint32_t i,
+                                 const struct parquet_column *c, uint32_t from, uint32_t level)
+{
+    const uint32_t end = i + schema->fields[i].span;
+    size_t bytes = (level < c->n_above ? c->above[level].name : strlen(c->path)) - from;
+
+    for (i++; i < end; i += schema->fields[i].span)
+        if (strlen(schema->fields[i].name) == bytes &&
+            memcmp(schema->fields[i].name, c->path + from, bytes) == 0)
+            return i;
+    return ARROW_NONE;
+}
+
+/* As far as the column is nested as Arrow's field `i` is. */
+static void schema_take_column_sizes(struct parquet_column *c, const struct arrow_schema *schema,
+                                     uint32_t i)
+{
+    for (uint32_t level = 0; i != ARROW_NONE && level < c->n_above; level++) {
+        const struct arrow_field *field = &schema->fields[i];
+        const struct parquet_above *above = &c->above[level];
+        bool sized = field->sort == ARROW_FIXED_LIST;
+        if (above->is_list != (sized || field->sort == ARROW_LIST) ||
+            (!above->is_list && field->sort != ARROW_STRUCT))
+            return;
+        if (sized)
+            c->sizes[above->depth] = (uint32_t)field->width;
+        c->has_sizes |= sized && field->width > 0;
+        i = above->is_list ? i + 1 : schema_find_part(schema, i, c, above->name + 1U, level + 1);
+    }
+}
+
+/*
+ * Lists of one size are lists like others in Parquet; that they were such is in the schema that
+ * Arrow's writer keeps in the file. What is no such schema tells nothing. -ENOMEM.
+ */
+static int schema_take_sizes(struct parquet_schema *schema, const struct parquet_footer *footer)
+{
+    _cleanup_free_ uint8_t *data = malloc(BASE64_BYTES(footer->arrow.bytes) + 1);
+    struct arrow_view view = {.path = "", .data = data};
+    struct arrow_message message;
+    struct arrow_schema arrow = {0};
+    struct dl_error err = {0};
+
+    if (!data)
+        return -ENOMEM;
+    ssize_t n = base64_decode(footer->arrow.data, footer->arrow.bytes, data);
+    view.bytes = n > 0 ? (uint64_t)n : 0;
+    int r = arrow_message_read(&view, 0, &message, &err);
+    if (r == 0 && message.type == ARROW_SCHEMA)
+        r = arrow_schema_read(&message.flat, &message.header, "", &arrow, &err);
+    for (uint32_t i = 0; i < schema->n; i++) {
+        struct parquet_column *c = &schema->columns[i];
+        for (uint32_t at = 0; at < arrow.n && c->n_above > 0; at += arrow.fields[at].span)
+            if (parquet_column_is_in(c, 0, arrow.fields[at].name))
+                schema_take_column_sizes(c, &arrow, at);
+    }
+    arrow_schema_deinit(&arrow);
+    return r == -ENOMEM ? r : 0;
+}
+
 static int schema_tell(int error, const char *path, struct dl_error *err)
 {
     const char *what = "its schema is not a tree; the file is damaged";
@@ -348,6 +414,8 @@ int parquet_schema_make(const struct parquet_footer *footer, const char *path,
         w.error = -EINVAL;
     if (w.error == 0)
         w.error = schema_refuse_twins(&w.schema);
+    if (w.error == 0)
+        w.error = schema_take_sizes(&w.schema, footer);
     if (w.error == 0) {
         *ret = w.schema;
         return 0;
@@ -417,5 +485,7 @@ bool parquet_columns_equal(const struct parquet_column *a, const struct parquet_
 
     for (uint32_t i = 0; equal && i < a->n_above; i++)
         equal = a->above[i].is_list == b->above[i].is_list && a->above[i].name == b->above[i].name;
+    for (uint32_t i = 0; equal && i < a->max_rep; i++)
+        equal = a->sizes[i] == b->sizes[i];
     return equal;
 }

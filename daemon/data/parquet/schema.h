@@ -46,7 +46,9 @@ struct parquet_column {
     uint8_t max_def; /* definition level of a value that is there */
     uint8_t max_rep; /* lists around it */
     uint8_t
-        list_def[PARQUET_ABOVE_MAX]; /* of each of them: from which level on it has an element */
+        list_def[PARQUET_ABOVE_MAX];   /* of each of them: from which level on it has an element */
+    uint32_t sizes[PARQUET_ABOVE_MAX]; /* of the lists: how many elements each has; 0: any number */
+    bool has_sizes;                    /* one of them is not 0 */
 };
 
 struct parquet_schema {
