@@ -25,9 +25,11 @@ static void check_lines(const uint8_t *data, size_t size, bool skip_blank)
     FUZZ_ASSERT(line_table_make(data, size, skip_blank, &table) == 0);
     while (at < size) {
         size_t end = at;
-        while (end < size && data[end] != '\n')
+        while (end < size && data[end] != '\n' && (skip_blank || data[end] != '\r'))
             end++;
         size_t next = end < size ? end + 1 : end;
+        if (next < size && data[end] == '\r' && data[next] == '\n')
+            next++;
         number++;
         if (!skip_blank || !blank(data + at, data + next)) {
             FUZZ_ASSERT(n < table.n);

@@ -60,6 +60,7 @@ static void expect_refusal(struct dataset *ds, uint64_t index, const char *path,
 
 enum { MOST = 6 };
 
+/* As Python's open() has them, by its universal newlines. */
 static void test_lines(void **state)
 {
     static const struct {
@@ -75,8 +76,15 @@ static void test_lines(void **state)
         {"a\nb", {"a", "b"}},
         {"a\r\nb\r\n", {"a", "b"}},
         {"a\r\n\nb\n\r\n", {"a", "", "b", ""}},
-        {"a\rb\nc\r", {"a\rb", "c\r"}},
-        {"a\r\r\n", {"a\r"}},
+        {"a\rb\rc", {"a", "b", "c"}},
+        {"a\rb\nc\r", {"a", "b", "c"}},
+        {"\r", {""}},
+        {"\r\r", {"", ""}},
+        {"a\r\r\n", {"a", ""}},
+        {"\n\r", {"", ""}},
+        {"\r\n\r", {"", ""}},
+        {"a\rb\r\nc\nd", {"a", "b", "c", "d"}},
+        {"\xEF\xBB\xBF\r\na", {"", "a"}},
         {" a \n\t\n", {" a ", "\t"}},
         {"\xEF\xBB\xBF", {NULL}},
         {"\xEF\xBB\xBF"
@@ -111,6 +119,7 @@ static void test_json(void **state)
         const char *says;
     } rows[] = {
         {"{\"text\": \"a\"}", "a", NULL},
+        {"{\"text\":\r\"b\"}\r\r", "b", NULL}, /* where CR is space */
         {"\t {\"n\": 1, \"text\": \"\", \"m\": {\"text\": \"b\"}} \r", "", NULL},
         {"{\"text\": \"\\u00e9\\n\\\\\"}", "\xC3\xA9\n\\", NULL},
         {"{\"text\": \"a\", \"text\": \"b\"}", "b", NULL},

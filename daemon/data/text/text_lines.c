@@ -86,6 +86,16 @@ static const uint8_t *text_lines_next(const void *context, const uint8_t *at, co
     return lf ? lf + 1 : end;
 }
 
+/* The same of plain text, where a CR alone ends one, too. */
+static const uint8_t *text_lines_next_plain(const void *context, const uint8_t *at,
+                                            const uint8_t *end)
+{
+    const uint8_t *next = text_lines_next(context, at, end);
+    const uint8_t *cr = memchr(at, '\r', (size_t)(next - at));
+
+    return !cr || (cr + 2 == next && cr[1] == '\n') ? next : cr + 1;
+}
+
 static int text_lines_find_lines(struct line_table *table, const struct line_rule *rule,
                                  uint64_t *ret_bad)
 {
@@ -145,7 +155,8 @@ static int text_lines_make(struct line_table table, const struct line_rule *rule
 
 int line_table_make(const uint8_t *text, uint64_t bytes, bool skip_blank, struct line_table *ret)
 {
-    static const struct line_rule rule = {.next = text_lines_next, .is_blank = text_lines_is_blank};
+    const struct line_rule rule = {.next = skip_blank ? text_lines_next : text_lines_next_plain,
+                                   .is_blank = text_lines_is_blank};
     uint64_t bad;
 
     return text_lines_make(
@@ -199,6 +210,8 @@ struct line line_at(const struct line_table *table, uint64_t i)
         end--;
         if (end > begin && text[end - 1] == '\r')
             end--;
+    } else if (!table->skip_blank && end > begin && text[end - 1] == '\r') {
+        end--;
     }
     return (struct line){.text = text + begin, .bytes = end - begin};
 }

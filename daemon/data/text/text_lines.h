@@ -2,11 +2,12 @@
  * Where the lines of a text lie: a table made in one pass over it, from which any line's place is
  * read at once.
  *
- * A line ends with LF, or with CR LF; the last one may end with the text. A byte order mark at the
- * beginning is no part of the first line. Lines are grouped by LINE_GROUP; a group has its
- * beginning as a whole number, and for each line how far behind that it begins, in as few bytes as
- * the group's last line needs. So a line takes 2.25 bytes where 64 lines have up to 64 KiB, 3.25
- * up to 16 MiB, and never more than 8.25. Pure but for the memory; not thread-safe.
+ * A line ends with LF or CR LF, and where blank ones count, as in plain text, with a CR alone, as
+ * Python's open() has it: in JSON lines a CR is space. The last one may end with the text. A byte
+ * order mark at the beginning is no part of the first line. Lines are grouped by LINE_GROUP; a
+ * group has its beginning as a whole number, and for each line how far behind that it begins, in as
+ * few bytes as the group's last line needs. So a line takes 2.25 bytes where 64 lines have up to 64
+ * KiB, 3.25 up to 16 MiB, and never more than 8.25. Pure but for the memory; not thread-safe.
  */
 #ifndef DL_DATA_TEXT_LINES_H
 #define DL_DATA_TEXT_LINES_H
@@ -18,7 +19,7 @@ enum { LINE_GROUP = 64 };
 struct line_table {
     const uint8_t *text; /* borrowed for the table's life */
     uint64_t bytes;      /* of the text */
-    bool skip_blank;     /* lines of nothing but space are none */
+    bool skip_blank;     /* JSON lines: those of nothing but space are none */
 
     uint64_t n;                /* lines */
     struct line_group *groups; /* owned; of LINE_GROUP lines each, but the last */
