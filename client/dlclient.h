@@ -313,8 +313,8 @@ DL_API void dl_client_set_seed(struct dl_client *client, uint64_t seed);
  * it contains ": "). Relative paths in it start from `base` (NULL: the current directory). Blocks
  * until the workers have opened the dataset, at most ten minutes. dl_loader_open_file() reads the
  * text from a file, whose directory is the base. -EINVAL: the spec; -EPERM: it names code that this
- * daemon does not run for its user, or has crashed the daemon twice (RIGHTS and CRASHES in
- * dloaderd(8)); -ENOENT and others: its files. The text says which and why.
+ * daemon does not run for its user, or has crashed the daemon twice (see dloaderd(8)); -ETIMEDOUT:
+ * storage hangs; -ENOENT and others: its files. The text says which and why.
  */
 DL_API int dl_loader_open(struct dl_client *client, const char *spec, size_t len, const char *base,
                           struct dl_loader **ret);

@@ -18,7 +18,9 @@
  *
  * Behind the queues there is a note, for what the worker has to say about something else than its
  * tasks: it is read before the completions that were put after it was written. So is what it says
- * of a sample that took long.
+ * of a sample that took long. While the worker opens the dataset it notes nothing, and the note's
+ * path, not marked as full, is that of what it is at, and its code counts these: a worker that
+ * hangs there cannot say so.
  *
  * The daemon trusts nothing here: positions are masked, records copied out before they are checked.
  */
@@ -187,6 +189,25 @@ static inline bool note_take(struct queue_note *note, struct dl_error *ret)
     text.path[sizeof text.path - 1] = text.message[sizeof text.message - 1] = '\0';
     (void)dl_error_set(ret, text.code, text.path, "%s", text.message);
     return true;
+}
+
+/* The worker, before it has the dataset open: it turns to `path` now. What is longer loses its end.
+ */
+static inline void note_place(struct queue_note *note, const char *path)
+{
+    size_t len = strnlen(path, sizeof note->text.path - 1);
+
+    memcpy(note->text.path, path, len);
+    note->text.path[len] = '\0';
+    note->text.code = (int)((unsigned)note->text.code + 1);
+}
+
+/* The daemon. Which one it is of all, so far; "": nothing yet. */
+static inline int note_read_place(const struct queue_note *note, char ret[static DL_ERROR_PATH_MAX])
+{
+    memcpy(ret, note->text.path, DL_ERROR_PATH_MAX);
+    ret[DL_ERROR_PATH_MAX - 1] = '\0';
+    return note->text.code;
 }
 
 /* The worker. Whether there is room for one. */

@@ -239,8 +239,10 @@ static int dataset_open_kind(const struct spec_dataset *spec, const char *place,
     case DATASET_HDF5:
         return hdf5_open(spec, place, env, ret, err);
     case DATASET_PLUGIN:
+        data_turn_to(env, ""); /* what others' code waits for is not known */
         return plugin_open(spec, place, env, ret, err);
     case DATASET_PYTHON:
+        data_turn_to(env, "");
         if (env->open_python)
             return env->open_python(spec, place, env, ret, err);
         return dl_error_set(err, ENOTSUP, place,

@@ -161,6 +161,7 @@ static inline bool dataset_is_fixed(const struct dataset *ds)
 enum { DATA_TELL_EVERY = 1024 }; /* names of a folder: they take half a millisecond or more */
 struct data_progress {
     void (*tell)(void *owner, const char *what, uint64_t done, uint64_t all);
+    void (*turn_to)(void *owner, const char *path); /* a file or directory, about to be opened */
     void *owner;
 };
 
@@ -203,6 +204,14 @@ static inline void data_tell(const struct data_env *env, const char *what, uint6
 {
     if (env && env->progress)
         env->progress->tell(env->progress->owner, what, done, all);
+}
+
+/* Before what may wait for storage: should it not come back, that is where it hangs. `env` may be
+ * NULL. */
+static inline void data_turn_to(const struct data_env *env, const char *path)
+{
+    if (env && env->progress && env->progress->turn_to)
+        env->progress->turn_to(env->progress->owner, path);
 }
 
 /*

@@ -169,6 +169,7 @@ int source_allows(const char *dir, const char *path, const struct data_env *env,
 
     if (env->n_roots == 0)
         return 0;
+    data_turn_to(env, dir);
     dir = seen_place(env, dir, buffer);
     if (env->reader)
         return source_allows_reader(dir, path, env, err);
@@ -231,6 +232,8 @@ static int source_open_checked(const char *path, int flags, const struct data_en
                                struct dl_error *err)
 {
     _cleanup_fd_ int fd = -1;
+
+    data_turn_to(env, path);
     int r =
         (env->reader ? source_open_for_reader : source_open_plainly)(path, flags, env, &fd, err);
 
@@ -290,6 +293,7 @@ int source_stat(const char *path, bool follow, const struct data_env *env, struc
     _cleanup_fd_ int fd = -1;
     char buffer[PATH_MAX];
 
+    data_turn_to(env, path);
     path = seen_place(env, path, buffer);
     if (!env->reader)
         return (follow ? stat : lstat)(path, ret) < 0 ? -errno : 0;

@@ -97,6 +97,7 @@ static bool sandbox_find(const char *path, const struct data_env *env, char ret[
 {
     char place[PATH_MAX];
 
+    data_turn_to(env, path);
     return realpath(seen_place(env, path, place), ret) &&
            (env->n_roots == 0 || sandbox_lies_below(ret, env->roots, env->n_roots));
 }
@@ -122,6 +123,7 @@ static void sandbox_allow_plugin(struct sandbox_files *files, const char *path,
 {
     char resolved[PATH_MAX];
 
+    data_turn_to(env, path);
     if (realpath(path, resolved) && sandbox_lies_below(resolved, env->plugins, env->n_plugins))
         sandbox_allow_directory_of(files, resolved);
     sandbox_allow_roots(files, env);

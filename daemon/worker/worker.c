@@ -120,6 +120,11 @@ static void worker_tell_opening(void *owner, const char *what, uint64_t done, ui
                                 .w_opening = {.done = done, .all = all, .what = span_str(what)}});
 }
 
+static void worker_turn_to(void *owner, const char *path)
+{
+    note_place(&((struct worker *)owner)->queues->note, path);
+}
+
 /* As shared_indexes.offer. */
 static int worker_offer_index(void *owner, const char *place, uint32_t form, uint64_t key, int fd)
 {
@@ -283,11 +288,14 @@ static void worker_close_in(struct worker *w, enum sandbox_level level, const st
 }
 
 /* In the cache, where it cannot look later. */
-static void worker_find_indexes(struct inputs *in, const struct dl_msg_w_open *msg,
+static void worker_find_indexes(struct worker *w, const struct dl_msg_w_open *msg,
                                 const struct dl_spec *spec)
 {
+    struct inputs *in = &w->inputs;
     _cleanup_free_ char *cache = span_dup(msg->cache);
 
+    if (cache && *cache)
+        worker_turn_to(w, cache);
     index_files_begin(&in->index_files, cache ? cache : "", (uint32_t)msg->uid, &spec->dataset);
     in->env.index_files = &in->index_files;
 }
@@ -331,10 +339,12 @@ static int worker_open_dataset(struct worker *w, const struct dl_msg_w_open *msg
         (r = worker_read_reader(in, msg->reader)) < 0 || (r = worker_read_roots(in)) < 0 ||
         (r = worker_list_strings(&in->plugins, &in->env.plugins, &in->env.n_plugins)) < 0)
         return r;
-    worker_find_indexes(in, msg, &spec);
-    worker_close_in(w, (enum sandbox_level)msg->sandbox, &spec);
-    w->opening = (struct data_progress){.tell = worker_tell_opening, .owner = w};
+    w->opening =
+        (struct data_progress){.tell = worker_tell_opening, .turn_to = worker_turn_to, .owner = w};
     in->env.progress = &w->opening;
+    worker_find_indexes(w, msg, &spec);
+    worker_close_in(w, (enum sandbox_level)msg->sandbox, &spec);
+    worker_turn_to(w, ""); /* others' code says nothing */
     in->indexes.offer = worker_offer_index;
     in->indexes.owner = w;
     in->env.indexes = &in->indexes;

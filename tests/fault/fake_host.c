@@ -24,7 +24,7 @@
  * mode: MODE, at: t} does MODE at its t-th task, from 1:
  *
  *   kill, exit3, hang   as the names say        fail     reports an error with a whole report
- *   refuse    does not open it at all
+ *   refuse    does not open it at all       stall    opens it for ever
  *   flood     reports an error with more of a report than anybody takes
  */
 #include "daemon/worker/worker.h"
@@ -95,6 +95,8 @@ static int fake_open(const struct worker_open *how, void **ret, struct dl_error 
     }
     if (strcmp(fake.mode, "refuse") == 0)
         return dl_error_set(err, EINVAL, "dataset.object", "it cannot be imported");
+    while (strcmp(fake.mode, "stall") == 0)
+        pause();
     spec.dataset = (struct spec_dataset){.kind = DATASET_RANGE,
                                          .length = fake.iterable ? fake.length : INT64_MAX,
                                          .iterable = fake.iterable,

@@ -53,7 +53,7 @@ static void expect_same_numbers(const struct config *a, const struct config *b)
 {
     FUZZ_ASSERT(a->socket_mode == b->socket_mode && a->log_level == b->log_level);
     FUZZ_ASSERT(a->linger == b->linger && a->drain_timeout == b->drain_timeout);
-    FUZZ_ASSERT(a->python_timeout == b->python_timeout);
+    FUZZ_ASSERT(a->python_timeout == b->python_timeout && a->open_timeout == b->open_timeout);
     FUZZ_ASSERT(memcmp(&a->limits, &b->limits, sizeof a->limits) == 0);
 }
 
@@ -91,16 +91,17 @@ static void check_written_out(const struct config *config)
     char text[1024];
     char path[64];
     struct config again = {0};
-    int n = snprintf(
-        text, sizeof text,
-        "socket_mode: \"%o\"\nlinger: %" PRIu64 "ns\ndrain_timeout: %" PRIu64
-        "ns\npython_timeout: %" PRIu64 "ns\nlog_level: %s\nlimits:\n  sessions: %" PRIu64
-        "\n  loaders: %" PRIu64 "\n  workers: %" PRIu64 "\n  bytes: %" PRIu64
-        "B\n  memory: %" PRIu64 "%s\n  leases: %" PRIu64 "\n",
-        config->socket_mode, config->linger, config->drain_timeout, config->python_timeout,
-        level_name(config->log_level), limits->sessions, limits->loaders, limits->workers,
-        limits->bytes, limits->memory.per_cent ? limits->memory.per_cent : limits->memory.bytes,
-        limits->memory.per_cent ? "%" : "B", limits->leases);
+    int n = snprintf(text, sizeof text,
+                     "socket_mode: \"%o\"\nlinger: %" PRIu64 "ns\ndrain_timeout: %" PRIu64
+                     "ns\npython_timeout: %" PRIu64 "ns\nopen_timeout: %" PRIu64
+                     "ns\nlog_level: %s\nlimits:\n  sessions: %" PRIu64 "\n  loaders: %" PRIu64
+                     "\n  workers: %" PRIu64 "\n  bytes: %" PRIu64 "B\n  memory: %" PRIu64
+                     "%s\n  leases: %" PRIu64 "\n",
+                     config->socket_mode, config->linger, config->drain_timeout,
+                     config->python_timeout, config->open_timeout, level_name(config->log_level),
+                     limits->sessions, limits->loaders, limits->workers, limits->bytes,
+                     limits->memory.per_cent ? limits->memory.per_cent : limits->memory.bytes,
+                     limits->memory.per_cent ? "%" : "B", limits->leases);
     int fd = make_file(text, (size_t)n, path, sizeof path);
 
     FUZZ_ASSERT(config_load(path, &again, NULL) == 0);

@@ -485,6 +485,16 @@ class Deaths(HostCase):
         self.assertEqual(daemon.process.wait(60), 0)
         wait_until(lambda: gone(pids), "host and workers to end")
 
+    def test_code_that_never_has_the_dataset_ready(self):
+        """Its loader is given up, by open_timeout: what it waits for is not known, but which process waits."""
+        client = self.client(self.hosting(config={"open_timeout": "1s"}))
+        error = self.refusal(client, python("stalls", {"mode": "stall"}))
+        self.assertEqual((error.code, error.path), (errno.ETIMEDOUT, "my.data:Set"))
+        self.assertRegex(error.message, r"^opening the dataset hangs: worker \d \(pid \d+\) has waited for 1 s "
+                                        r"\(open_timeout\) and got no further; see what it waits for, or raise "
+                                        r"open_timeout$")
+        wait_until(lambda: client.query("status")["stuck_workers"] == 0, "those that hung to end")
+
     def test_draining_lets_the_epoch_end(self):
         daemon = self.hosting(config={"drain_timeout": "60s"})
         client = self.client(daemon)

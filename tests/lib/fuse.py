@@ -3,6 +3,7 @@
     with Fuse(folder, place) as storage:    # place: an empty folder; needs root and /dev/fuse
         storage.hold(OPEN)                  # such requests are taken, and not answered
         storage.release()                   # they are, and those after them
+        storage.delay = 0.1                 # seconds that each answer takes
 
 Who waits for a request that the server has taken cannot be killed: that is the uninterruptible sleep
 of network file systems. The mount is seen by this process and its children alone.
@@ -15,6 +16,7 @@ import select
 import stat
 import struct
 import threading
+import time
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE, MNT_DETACH = 0x20000, 2, 4, 1 << 14, 1 << 18, 2
@@ -50,6 +52,7 @@ class Fuse:
         self.lock = threading.Lock()
         self.held, self.waiting = set(), []
         self.taken = threading.Event()  # a request was held
+        self.delay, self.delayed = 0, 0  # seconds; of all answers so far
         self.place = os.fspath(place)
         self.device = os.open("/dev/fuse", os.O_RDWR)
         options = f"fd={self.device},rootmode=40000,user_id=0,group_id=0,allow_other,max_read=4096"
@@ -103,6 +106,8 @@ class Fuse:
                     self.waiting.append(request)
                     self.taken.set()
                     continue
+            time.sleep(self.delay)
+            self.delayed += self.delay
             self.answer(*request)
 
     def answer(self, kind, unique, node, body):

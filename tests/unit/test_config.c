@@ -44,6 +44,7 @@ static void expect_defaults(const struct config *config)
     assert_int_equal(config->python.n, 0);
     assert_int_equal(config->python_path.n, 0);
     assert_int_equal(config->python_timeout, 120000000000);
+    assert_int_equal(config->open_timeout, 300000000000);
     assert_int_equal(config->linger, 60000000000);
     assert_int_equal(config->drain_timeout, 5000000000);
     assert_int_equal(config->log_level, LOG_INFO);
@@ -134,6 +135,7 @@ static void test_every_key(void **state)
                                 "python: [/usr/bin/env, /bin/sh]\n"
                                 "python_path: [/usr/lib/..]\n"
                                 "python_timeout: 5\n"
+                                "open_timeout: 7m\n"
                                 "linger: 1h\n"
                                 "drain_timeout: 250ms\n"
                                 "log_level: debug\n"
@@ -165,6 +167,7 @@ static void test_every_key(void **state)
     assert_int_equal(config.python_path.n, 1);
     assert_string_equal(config.python_path.paths[0], "/usr");
     assert_int_equal(config.python_timeout, 5000000000);
+    assert_int_equal(config.open_timeout, 420000000000);
     assert_int_equal(config.linger, 3600000000000);
     assert_int_equal(config.drain_timeout, 250000000);
     assert_int_equal(config.log_level, LOG_DEBUG);

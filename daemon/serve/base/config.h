@@ -102,6 +102,7 @@ struct config {
     struct config_dirs python;      /* programs, links as they are */
     struct config_dirs python_path; /* directories */
     uint64_t python_timeout;        /* ns; 0: none */
+    uint64_t open_timeout;          /* ns; 0: none */
     uint64_t linger;                /* ns */
     uint64_t drain_timeout;         /* ns */
     enum log_level log_level;

@@ -55,6 +55,7 @@ static void measure_scan(struct measuring *m)
 {
     m->begun_ns = m->told_ns = uv_hrtime();
     m->size = CHUNK_FIRST;
+    pool_measures(m->loader->pool, true);
 }
 
 static void measure_log_lengths(const struct measuring *m)
@@ -89,6 +90,7 @@ static void measure_finish(struct measuring *m)
     struct length_cache_for cache = measure_cache(loader);
 
     measure_log_lengths(m);
+    pool_measures(loader->pool, false);
     loader->found = m->found;
     charge_settle(&m->table->charge);
     if (m->fingerprint && *cache.dir && m->begun_ns && uv_hrtime() - m->begun_ns > KEEP_NS)

@@ -30,10 +30,14 @@ static bool pool_opens_too_long(const struct member *m)
                pool->o.spec->timeout_ns + max_u64(2 * pool->opening_ns, OPENING_NS);
 }
 
-/* The task at the front seems to take too long. */
-static bool pool_is_overdue(const struct member *m)
+/* The task at the front seems to take too long, or opening the dataset again. */
+static bool pool_is_overdue(struct member *m)
 {
-    if (!m->process || m->timed_out || m->pool->o.spec->timeout_ns == 0)
+    if (!m->process || m->timed_out)
+        return false;
+    if (pool_opening_hangs(m))
+        return true;
+    if (m->pool->o.spec->timeout_ns == 0)
         return false;
     return (in_flight(m) > 0 && uv_hrtime() - m->front_since >= m->pool->o.spec->timeout_ns) ||
            pool_opens_too_long(m);
@@ -81,7 +85,8 @@ static bool pool_has_to_watch(const struct pool *pool)
         if (pool->members[i].killed_since)
             return true;
     }
-    return pool->o.spec->timeout_ns > 0 || pool->refused.code || pool->look.wanted;
+    return pool->o.spec->timeout_ns > 0 || pool->refused.code || pool->look.wanted ||
+           pool_opening_is_watched(pool);
 }
 
 static void pool_on_tick(uv_timer_t *timer)
@@ -117,6 +122,7 @@ static void pool_on_tick(uv_timer_t *timer)
     if (!pool->broken)
         pool_tell_stalled(pool);
     pool_look_check_time(pool);
+    pool_opening_check(pool);
 }
 
 void pool_watch(struct pool *pool)
@@ -328,9 +334,14 @@ void pool_end_workers(struct pool *pool)
     if (pool->ended)
         return;
     pool->ended = true;
+    uint32_t kept = 0; /* for those that may not end now */
     for (uint32_t i = 0; i < pool->n_members; i++) {
         struct member *m = &pool->members[i];
         uv_timer_stop(&m->backoff);
+        if (member_may_be_stuck(m)) {
+            member_part(m);
+            kept++;
+        }
         m->killed_since = 0;
         member_become(m, WORKER_GIVEN_UP);
         member_give_tasks_back(m, "the loader is closed");
@@ -338,7 +349,7 @@ void pool_end_workers(struct pool *pool)
         member_retire_all(m);
     }
     index_list_deinit(&pool->indexes);
-    quota_return(pool->o.account, QUOTA_WORKERS, pool->n_members);
+    quota_return(pool->o.account, QUOTA_WORKERS, pool->n_members - kept);
     quota_return(pool->o.account, QUOTA_DESCRIPTORS, pool->n_members * POOL_WORKER_DESCRIPTORS);
 }
 

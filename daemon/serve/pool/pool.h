@@ -148,6 +148,9 @@ bool pool_has_files(const struct pool *pool);
  * and nobody looks yet. */
 void pool_look(struct pool *pool);
 
+/* Its tasks are lengths from now on, which belong to opening, or no longer. */
+void pool_measures(struct pool *pool, bool measures);
+
 /* Workers need not keep what they have of a stream over an iterable dataset. */
 void pool_forget(struct pool *pool, uint32_t stream);
 

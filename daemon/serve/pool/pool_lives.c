@@ -161,10 +161,13 @@ static void pool_lives_note_sandbox(struct member *m, uint32_t parts)
 
 static void pool_lives_on_process_opening(void *owner, const struct dl_msg_w_opening *what)
 {
-    const struct member *m = owner;
+    struct member *m = owner;
     struct pool *pool = m->pool;
 
-    if (m->state != WORKER_STARTING || pool->opened || pool->broken)
+    if (m->state != WORKER_STARTING || pool->broken)
+        return;
+    member_goes_on(m);
+    if (pool->opened)
         return;
     /* All find the same: one at a time is heard. */
     if (!pool->heard || pool->heard->state != WORKER_STARTING || !pool->heard->opens)
@@ -330,7 +333,7 @@ void member_lose(struct member *m, const char *cause, bool replace)
     }
     if (m->state == WORKER_READY && m->timed_out && !pool->hung_since)
         pool->hung_since = m->front_since;
-    m->opens = m->timed_out = m->condemned = m->to_ring = false;
+    m->opens = m->timed_out = m->hangs = m->condemned = m->to_ring = false;
     m->killed_since = 0;
     member_give_tasks_back(m, cause);
     member_retire_all(m);
@@ -354,7 +357,10 @@ void member_name_kill(const struct member *m, char *text, size_t len)
     int n =
         snprintf(text, len, "worker %u (pid %d) was killed", m->number, process_pid(m->process));
 
-    if (m->timed_out && n > 0 && (size_t)n < len)
+    if (m->hangs && n > 0 && (size_t)n + 2 < len) {
+        memcpy(text + n, ": ", 3);
+        member_name_opening(m, text + n + 2, len - (size_t)n - 2);
+    } else if (m->timed_out && n > 0 && (size_t)n < len)
         snprintf(text + n, len - (size_t)n, ": %s (%g s)",
                  m->state == WORKER_STARTING ? opening : task, timeout);
 }
@@ -426,6 +432,8 @@ void member_open(struct member *m)
     m->opens = true;
     m->started_since = uv_hrtime();
     process_open(m->process, &options);
+    member_goes_on(m);
+    pool_watch(m->pool);
 }
 
 void member_start(struct member *m)

@@ -1,7 +1,8 @@
 /*
  * The inside of the pool, shared by pool.c, pool_lives.c (lives of workers), pool_indexes.c (what
- * they share of the dataset), pool_look.c (whether its files are others by now), pool_stuck.c
- * (those that do not end), pool_tasks.c (what they are given) and pool_memory.c (what they fill).
+ * they share of the dataset), pool_opening.c (how long opening it may take), pool_look.c (whether
+ * its files are others by now), pool_stuck.c (those that do not end), pool_tasks.c (what they are
+ * given) and pool_memory.c (what they fill).
  * Nobody else includes it.
  */
 #ifndef DL_POOL_PRIVATE_H
@@ -53,10 +54,14 @@ struct member {
     uint64_t ready_since; /* ns; while READY */
     struct deaths deaths;
     uint64_t started_since; /* ns; while STARTING */
+    uint64_t quiet_since;   /* ns; it opens the dataset, and went on last; */
+    uint64_t quiet_cpu_ns;  /* its processor time then, and what it waited for one; */
+    int quiet_place;        /* which file it was at */
     uint64_t killed_since;  /* ns; its process was killed and has not ended; 0: it was not */
     uint32_t stuck;         /* processes before this one that have not ended */
     bool opens;             /* while STARTING: its process was told to open the dataset */
-    bool timed_out;         /* killed because its task, or opening the dataset, took too long */
+    bool timed_out;         /* killed because its task, or opening the dataset, took too long; */
+    bool hangs;             /* longer than open_timeout */
     bool condemned;    /* killed because it reported nonsense: nothing it says counts any more */
     bool wants_memory; /* has no segment because memory.limit is used up */
     char *death_cause; /* owned; see pool_take_death_cause() */
@@ -123,6 +128,7 @@ struct pool {
     uint64_t most_samples; /* that one may have */
     bool iterable;         /* the dataset; once opened */
     bool opened;
+    bool measures; /* tasks are lengths, before the loader is open */
     const struct member
         *heard; /* borrowed; whose word counts of how far the opening is; may be NULL */
     struct look look;
@@ -177,6 +183,19 @@ void pool_let_open(struct pool *pool);
 /* Of struct process_events. */
 void pool_indexes_on_indexed(void *member, const struct dl_msg_w_indexed *what, int fd);
 
+/* pool_opening.c */
+/* It has said how far it is. */
+void member_goes_on(struct member *m);
+/* It opens the dataset again, and does not go on. */
+bool pool_opening_hangs(struct member *m);
+/* Why it was killed then. */
+void member_name_opening(const struct member *m, char *text, size_t len);
+/* It may wait in the kernel, where SIGKILL does not reach it. */
+bool member_may_be_stuck(struct member *m);
+/* Breaks the pool whose dataset does not get open. */
+void pool_opening_check(struct pool *pool);
+bool pool_opening_is_watched(const struct pool *pool);
+
 /* pool_look.c */
 /* Whether a worker that is about to open the dataset looks at its files before. */
 bool pool_look_first(const struct pool *pool);
@@ -191,6 +210,8 @@ void pool_look_check_time(struct pool *pool);
 /* pool_stuck.c */
 /* Its process was killed and does not end: another takes its place. */
 void member_leave_stuck(struct member *m);
+/* Its loader ends and it may not: it keeps its place in limits.workers until it does. */
+void member_part(struct member *m);
 
 /* pool.c */
 /* Looks at its workers from time to time, as long as there is something to be looked for. */

@@ -46,6 +46,9 @@ static void pool_stuck_ignore_completed(void *owner)
     (void)owner;
 }
 
+/* Most of those that a closed loader leaves end at once, of which nobody has to know; ns. */
+#define TOLD_NS UINT64_C(1000000000)
+
 /* The loader may be gone by now: only what the pool owns, and the account, is there. */
 static void pool_stuck_on_exited(void *owner, int signal, const char *cause)
 {
@@ -54,9 +57,11 @@ static void pool_stuck_on_exited(void *owner, int signal, const char *cause)
     struct segment *segment;
 
     (void)signal, (void)cause;
-    log_about(LOG_INFO, &(struct log_fields){.client_uid = LOG_N(quota_uid(pool->o.account))},
-              "worker %u (pid %d), which was killed, has ended after %.1f s", s->worker,
-              process_pid(s->process), (double)(uv_hrtime() - s->since) / 1e9);
+    uint64_t took = uv_hrtime() - s->since;
+    if (took >= TOLD_NS)
+        log_about(LOG_INFO, &(struct log_fields){.client_uid = LOG_N(quota_uid(pool->o.account))},
+                  "worker %u (pid %d), which was killed, has ended after %.1f s", s->worker,
+                  process_pid(s->process), (double)took / 1e9);
     s->process = process_free(s->process);
     DL_FOREACH (pool->retiring, segment) {
         if (segment->keeper == s)
@@ -96,15 +101,16 @@ static void pool_stuck_keep_segments(struct member *m, struct stuck *s)
         m->mapping->keeper = s;
 }
 
-static struct stuck *pool_stuck_new(struct member *m)
+/* `charged`: it keeps what its loader had for it; else it is one more, if there is room. */
+static struct stuck *pool_stuck_new(struct member *m, bool charged)
 {
     struct pool *pool = m->pool;
     struct stuck *s = must_alloc(sizeof *s);
 
     s->pool = pool;
     s->worker = m->number;
-    s->since = m->killed_since;
-    s->charged = quota_charge(pool->o.account, QUOTA_WORKERS, 1, &m->open_error) == 0;
+    s->since = m->killed_since ? m->killed_since : uv_hrtime();
+    s->charged = charged || quota_charge(pool->o.account, QUOTA_WORKERS, 1, &m->open_error) == 0;
     s->process = steal_ptr(m->process);
     pool_stuck_keep_segments(m, s);
     process_hand_over(s->process, &pool_stuck_events, s);
@@ -115,6 +121,12 @@ static struct stuck *pool_stuck_new(struct member *m)
     return s;
 }
 
+void member_part(struct member *m)
+{
+    process_kill(m->process);
+    (void)pool_stuck_new(m, true);
+}
+
 void member_leave_stuck(struct member *m)
 {
     struct pool *pool = m->pool;
@@ -123,7 +135,7 @@ void member_leave_stuck(struct member *m)
     member_collect(m);
     member_name_kill(m, why, sizeof why);
     int pid = process_pid(m->process);
-    bool replace = pool_stuck_new(m)->charged;
+    bool replace = pool_stuck_new(m, false)->charged;
     snprintf(text, sizeof text,
              "%s; it does not end, as it waits in the kernel, usually for storage that does not "
              "answer; %s",
