@@ -6,7 +6,8 @@
  * libtiff is found when the first TIFF file is opened: it brings seven libraries, and few read
  * TIFF. It allocates what a file's tags say, so it has a limit, which goes by the file's size; its
  * messages come here, and not to standard error; and all it sees of the world are the file's bytes.
- * Rows come one by one from strips. Tiles are decoded one by one, and may be no larger than the
+ * Strips and tiles are decoded one by one and whole, as PIL does: of one that is damaged, or packed
+ * in runs that go across rows, a row alone would have other pixels. Tiles may be no larger than the
  * picture needs.
  */
 #include "daemon/data/image/image_codec.h"
@@ -30,11 +31,13 @@
     X(OpenOptionsSetErrorHandlerExtR)   \
     X(OpenOptionsSetMaxSingleMemAlloc)  \
     X(OpenOptionsSetWarningHandlerExtR) \
+    X(ReadEncodedStrip)                 \
     X(ReadEncodedTile)                  \
-    X(ReadScanline)                     \
     X(ScanlineSize)                     \
     X(SetField)                         \
+    X(ComputeStrip)                     \
     X(ComputeTile)                      \
+    X(StripSize)                        \
     X(TileRowSize)                      \
     X(TileSize)
 
@@ -61,8 +64,8 @@ struct image_tiff {
     struct image_size stored; /* as the file has it; what comes out may be turned */
     struct picture rows;      /* what begin() decoded */
     struct picture turned;
-    uint8_t *coded; /* owned; a row or a tile as libtiff gives it */
-    size_t coded_room;
+    uint8_t *coded; /* owned; a strip or a tile as libtiff gives it */
+    size_t coded_bytes, coded_room;
     uint32_t next; /* row of `rows` */
     bool is_decoding;
     bool lacks_tag;    /* one that counts for the pixels: libtiff warned of it */
@@ -380,8 +383,11 @@ static int image_tiff_open(struct image_codec *codec, const struct image_file *f
 
 static int image_tiff_make_room(struct image_tiff *self, size_t bytes)
 {
-    if (bytes <= self->coded_room)
+    self->coded_bytes = bytes;
+    if (bytes <= self->coded_room) {
+        memset(self->coded, 0, bytes); /* what a damaged strip leaves out */
         return 0;
+    }
     free(self->coded);
     self->coded = calloc(1, bytes);
     self->coded_room = self->coded ? bytes : 0;
@@ -399,11 +405,16 @@ static bool image_tiff_say(struct image_tiff *self, const char *why)
 static bool image_tiff_read_strips(struct image_tiff *self, unsigned plane, uint32_t bottom,
                                    bool clip_grey)
 {
+    size_t row_bytes = tiff_row_bytes(&self->layout, self->stored.width);
+    uint32_t height = (uint32_t)(self->coded_bytes / row_bytes);
+
     for (uint32_t y = 0; y < bottom; y++) {
-        if (tiff_library.ReadScanline(self->tiff, self->coded, y, (uint16_t)plane) < 0)
-            return image_tiff_say(self, "its rows cannot be decoded");
-        tiff_row_put(&self->layout, self->coded, self->stored.width, plane, clip_grey,
-                     picture_row(&self->rows, y));
+        uint32_t i = tiff_library.ComputeStrip(self->tiff, y, (uint16_t)plane);
+        if (y % height == 0 && tiff_library.ReadEncodedStrip(self->tiff, i, self->coded,
+                                                             (tmsize_t)self->coded_bytes) < 0)
+            return image_tiff_say(self, "its strips cannot be decoded");
+        tiff_row_put(&self->layout, self->coded + y % height * row_bytes, self->stored.width, plane,
+                     clip_grey, picture_row(&self->rows, y));
     }
     return true;
 }
@@ -429,7 +440,7 @@ static bool image_tiff_read_tiles(struct image_tiff *self, unsigned plane,
             uint32_t at[2] = {(uint32_t)y, (uint32_t)x};
             uint32_t i = tiff_library.ComputeTile(self->tiff, at[1], at[0], 0, (uint16_t)plane);
             if (tiff_library.ReadEncodedTile(self->tiff, i, self->coded,
-                                             (tmsize_t)self->coded_room) < 0)
+                                             (tmsize_t)self->coded_bytes) < 0)
                 return image_tiff_say(self, "its tiles cannot be decoded");
             image_tiff_put_tile(self, plane, at, tile, clip_grey);
         }
@@ -441,8 +452,10 @@ static bool image_tiff_read_tiles(struct image_tiff *self, unsigned plane,
 static bool image_tiff_measure(struct image_tiff *self, struct image_size *tile, size_t *ret)
 {
     if (!tiff_library.IsTiled(self->tiff)) {
-        *ret = tiff_row_bytes(&self->layout, self->stored.width);
-        return tiff_library.ScanlineSize(self->tiff) == (tmsize_t)*ret ||
+        size_t row_bytes = tiff_row_bytes(&self->layout, self->stored.width);
+        *ret = (size_t)max_u64((uint64_t)tiff_library.StripSize(self->tiff), 1);
+        return (tiff_library.ScanlineSize(self->tiff) == (tmsize_t)row_bytes &&
+                *ret % row_bytes == 0) ||
                image_tiff_say(self, "its rows do not have the size of its colours");
     }
     (void)tiff_library.GetField(self->tiff, TIFFTAG_TILEWIDTH, &tile->width);

@@ -17,13 +17,13 @@ enum {
 
 static bool tiff_compression_is_known(unsigned compression)
 {
-    static const uint16_t known[] = {1 /* none */,
-                                     5 /* LZW */,
-                                     COMPRESSED_BY_JPEG,
-                                     8 /* deflate */,
-                                     32773 /* PackBits */,
-                                     32946 /* deflate, as it was called first */,
-                                     50000 /* zstd */};
+    static const uint16_t known[] = {
+        1 /* none */,         2 /* CCITT, */,
+        3 /* of group 3, */,  4 /* of group 4 */,
+        5 /* LZW */,          COMPRESSED_BY_JPEG,
+        8 /* deflate */,      32771 /* CCITT, of whole words */,
+        32773 /* PackBits */, 32946 /* deflate, as it was called first */,
+        34925 /* LZMA */,     50000 /* zstd */};
 
     for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
         if (known[i] == compression)
@@ -101,7 +101,9 @@ const char *tiff_layout_choose(const struct tiff_tags *tags, struct tiff_layout 
     *ret = (struct tiff_layout){.bits = tags->bits};
     if (!tiff_compression_is_known(tags->compression))
         return "is compressed in a way that is not supported";
-    if (tags->fill_order != 1)
+    /* libtiff turns them; PIL reads no others such. */
+    if (tags->fill_order != 1 && (tags->fill_order != 2 || tags->samples != 1 || tags->bits > 8 ||
+                                  tags->photometric == PHOTOMETRIC_INDICES))
         return "has its bits in reverse order";
     if (tags->planar != 1 && tags->planar != 2)
         return "has neither pixels nor planes";
