@@ -283,6 +283,35 @@ class TestWorkersThatStay(Case):
         for _ in range(2):
             self.assertEqual([sample[:2] for sample in loader], [(0, 0), (1, 1), (2, 0)])
 
+    def test_generators_behind_a_break(self):
+        """Workers load what they were asked for of an epoch that is left, and go on from there."""
+        def told(cls, taken, data, **options):
+            loader = cls(data, num_workers=2, batch_size=None, collate_fn=datasets.as_it_is, persistent_workers=True,
+                         **options)
+            batches = iter(loader)
+            begun = [next(batches) for _ in range(taken)]
+            return begun, list(loader), list(loader)
+        for taken in (0, 1, 2, 7, 10, 11):
+            for ahead in (1, 3):
+                for data in (datasets.Streams(11), datasets.Counter(11)):
+                    with self.subTest(taken=taken, ahead=ahead, data=data):
+                        self.both(lambda cls: told(cls, taken, data, prefetch_factor=ahead))
+
+    def test_errors_behind_a_break(self):
+        def told(cls):
+            loader = cls([0, 1, None, 3, None, 5, 6], num_workers=2, prefetch_factor=2, persistent_workers=True)
+            for _ in loader:
+                break
+            batches, found = iter(loader), []
+            while True:
+                try:
+                    found.append(next(batches).tolist())
+                except StopIteration:
+                    return found
+                except TypeError as error:
+                    found.append(type(error))
+        self.both(told)
+
     def test_a_break_and_then_a_whole_epoch(self):
         for options in ({}, {"persistent_workers": True}):
             loader = DataLoader(datasets.Numbers(12), num_workers=2, batch_size=2, **options)

@@ -187,6 +187,7 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
         """Another epoch with the same workers."""
         if first_iter:
             return
+        self._load_what_was_asked_for()
         self._end_epoch()
         self._length_said = loader._length_said
         before = self._order.position
@@ -366,6 +367,24 @@ class WorkerIterator(LoaderIterator, _MultiProcessingDataLoaderIter):
             self._end_epoch()
         else:
             self._close()
+
+    def _load_what_was_asked_for(self) -> None:
+        """Of an epoch that was left, before the next one begins: the workers' generators and datasets go on behind it,
+        where those of PyTorch's do. Of an iterable dataset it is not known how far they are.
+        """
+        if self._epoch is None or self._over or self._loader._is_iterable:
+            return
+        from . import _client  # type: ignore[attr-defined]
+        ended, self._drained = self._drained, True
+        timeout = int(self._loader.timeout * 1e9) if self._loader.timeout > 0 else -1
+        with contextlib.suppress(OSError):  # the next epoch meets it, too
+            while True:
+                if not ended and self._flush():
+                    self._epoch.feed_end()
+                    ended = True
+                with contextlib.suppress(_client.StepError, _client.NoData):
+                    if self._epoch.next(timeout, AS_TORCH) is None:
+                        return
 
     def _end_epoch(self) -> None:
         epoch, self._epoch = self._epoch, None
