@@ -403,9 +403,9 @@ static void test_many(void **state)
     mix_changes_unref(list);
 }
 
-/* ---- epochs with an order each, and shares of tokens ----------------------------------------- */
+/* ---- epochs with an order each --------------------------------------------------------------- */
 
-enum { EPOCHS = 4, TOKENS_LENGTH = 600, LONGEST = 9 };
+enum { EPOCHS = 4, LONGEST = 9 };
 
 /* The epoch's samples; how many. */
 static uint64_t run_epoch(struct plan_params params, uint64_t *ret)
@@ -482,60 +482,6 @@ static void test_by_epochs(void **state)
         mix_changes_unref(list);
     }
     free(got);
-}
-
-/* Shares of tokens: what comes before the change is as it was, and from there on each child has
- * its new share. */
-static void test_tokens(void **state)
-{
-    uint64_t got[TOKENS_LENGTH], plain[TOKENS_LENGTH];
-    uint32_t lengths[CHILDREN * 50];
-    struct mt19937 g;
-
-    (void)state;
-    mt19937_init(&g, 6);
-    for (int i = 0; i < 60; i++) {
-        struct mixture m;
-        struct mix_changes *list = NULL;
-        double changed[CHILDREN], due[CHILDREN] = {0}, sum = 0;
-        uint32_t n;
-
-        draw_mixture(&g, &m);
-        m.params.mix.by = MIX_BY_TOKENS;
-        m.params.mix.draw = MIX_DRAW_EXACT;
-        m.params.mix.length = TOKENS_LENGTH;
-        n = m.params.mix.schedule.n;
-        m.params.length = 0;
-        for (uint32_t k = 0; k < n; k++)
-            m.params.length += m.sizes[k] = 1 + draw(&g, 50);
-        for (uint32_t k = 0; k < ARRAY_SIZE(lengths); k++)
-            lengths[k] = 1 + draw(&g, LONGEST);
-        m.params.batch_size = 0;
-        m.params.tokens = (struct plan_tokens){.tokens = 50,
-                                               .lengths = lengths,
-                                               .strategy = PLAN_IN_TURN,
-                                               .leftover = PLAN_EMIT,
-                                               .multiple = 1,
-                                               .accumulate = 1};
-        uint64_t begin = draw(&g, TOKENS_LENGTH);
-        draw_weights(&g, n, changed);
-        add(&list, begin, n, changed);
-        assert_int_equal(run_epoch(m.params, plain), TOKENS_LENGTH);
-        m.params.mix.changes = list;
-        assert_int_equal(run_epoch(m.params, got), TOKENS_LENGTH);
-        assert_memory_equal(got, plain, begin * sizeof *got);
-        for (uint32_t k = 0; k < n; k++)
-            sum += changed[k];
-        for (uint64_t at = begin; at < TOKENS_LENGTH; at++) {
-            for (uint32_t k = 0; k < n; k++)
-                due[k] += lengths[got[at]] * changed[k] / sum;
-            due[child_of(&m, got[at])] -= lengths[got[at]];
-            for (uint32_t k = 0; k < n; k++)
-                assert_true(fabs(due[k]) < 2 * LONGEST + 1);
-            assert_true(changed[child_of(&m, got[at])] > 0);
-        }
-        mix_changes_unref(list);
-    }
 }
 
 static void test_refused(void **state)
@@ -618,7 +564,7 @@ int main(void)
         cmocka_unit_test(test_weights),  cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_no_lists), cmocka_unit_test(test_orders),
         cmocka_unit_test(test_many),     cmocka_unit_test(test_by_epochs),
-        cmocka_unit_test(test_tokens),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -422,6 +422,32 @@ static void check_shares(const struct mixture *m, const struct run *whole)
     }
 }
 
+/* None of a child's samples comes again before all have come, and an epoch ends where its children
+ * do. Of an order that begins with the epoch, one by one. */
+static void check_passes(const struct mixture *m, const struct run *whole)
+{
+    const struct plan_mix *mix = &m->params.mix;
+    static uint32_t times[CHILDREN][SIZE];
+    uint64_t had[CHILDREN] = {0};
+
+    if (mix->children || (mix->stop == MIX_STOP_NEVER && m->params.epoch > 0))
+        return;
+    memset(times, 0, sizeof times);
+    for (size_t k = 0; k < whole->n; k++) {
+        uint32_t child = child_of(m, whole->samples[k]);
+        uint64_t index = whole->samples[k] - (child > 0 ? m->ends[child - 1] : 0);
+
+        had[child]++;
+        assert_true(++times[child][index] <= (had[child] + m->sizes[child] - 1) / m->sizes[child]);
+    }
+    for (uint32_t i = 0; i < mix->schedule.n; i++) {
+        if (mix->stop == MIX_STOP_FIRST)
+            assert_true(had[i] <= m->sizes[i]);
+        if (mix->stop == MIX_STOP_ALL)
+            assert_true(had[i] == 0 || had[i] >= m->sizes[i]);
+    }
+}
+
 /* ---- a mixture in it ------------------------------------------------------------------------- */
 
 /* What one of its epochs, or with MIX_STOP_NEVER all of them, has so far. */
@@ -599,10 +625,11 @@ static void check_mixture(uint64_t seed, struct tally *tally)
     run_unbroken(m.params, &whole);
     if (!by_tokens && m.params.mix.draw == MIX_DRAW_EXACT)
         check_shares(&m, &whole);
-    if (!by_tokens)
+    if (!by_tokens) {
         check_count(&m, count, whole.n);
-    if (!by_tokens)
+        check_passes(&m, &whole);
         tally->inner_epochs += check_all_inner(&m, &whole);
+    }
     if (m.params.mix.by == MIX_BY_TOKENS && m.params.mix.schedule.n_points == 1 &&
         m.params.epoch == 0)
         check_token_shares(&m, &whole);
