@@ -39,13 +39,10 @@ NOBODY = 65534 if os.geteuid() == 0 else None  # a mutant may do anything
 class Program:
     """A test, linked with the mutated files."""
 
-    def __init__(self, build, test, objects, dir, most):
-        tests = json.loads((build / "meson-info/intro-tests.json").read_text())
-        entry = next((t for t in tests if t["name"] == test), None) or sys.exit(f"{build} has no test {test}")
-        target = os.path.relpath(entry["cmd"][0], build)
+    def __init__(self, build, test, target, env, objects, dir, most):
         commands = subprocess.run(["ninja", "-C", build, "-t", "commands", target], capture_output=True, text=True)
         link = shlex.split(commands.stdout.splitlines()[-1])
-        self.name, self.path, self.dir, self.env = test, dir / test, dir, entry["env"]
+        self.name, self.path, self.dir, self.env = test, dir / test, dir, env
         at = next(i for i, word in enumerate(link) if word.endswith(".o"))
         link[link.index("-o") + 1] = str(self.path)
         link[at:at] = [*objects, "-Wl,--wrap=_cmocka_run_group_tests"]
@@ -109,6 +106,11 @@ def measure(options, every, dir, pool):
     build = options.build.resolve()
     commands = {os.path.realpath(build / c["file"]): c["command"]
                 for c in json.loads((build / "compile_commands.json").read_text())}
+    tests = {t["name"]: t for t in json.loads((build / "meson-info/intro-tests.json").read_text())}
+    if unknown := set(options.tests) - set(tests):
+        sys.exit(f"{build}: has no tests {' '.join(unknown)}")
+    targets = [os.path.relpath(tests[name]["cmd"][0], build) for name in options.tests]
+    subprocess.run(["ninja", "-C", build, *targets], stdout=subprocess.DEVNULL, check=True)
     numbers = collections.defaultdict(dict)  # of each source, spot → number
     for number, (source, spot) in enumerate(every, 1):
         numbers[source][spot] = number
@@ -116,9 +118,10 @@ def measure(options, every, dir, pool):
     subprocess.run([*shim[: shim.index("-o")], "-o", str(dir / "shim.o"), "-c", str(SHIM)], cwd=build, check=True)
     objects = {source: dir / f"{at}.o" for at, source in enumerate(numbers)}
     list(pool.map(lambda s: compile_mutated(s, numbers[s], commands[s.path], build, objects[s]), numbers))
+    linked = [str(dir / "shim.o"), *map(str, objects.values())]
     cases, killed = {}, collections.Counter()
-    for test in options.tests:
-        program = Program(build, test, [str(dir / "shim.o"), *map(str, objects.values())], dir, len(every))
+    for test, target in zip(options.tests, targets):
+        program = Program(build, test, target, tests[test]["env"], linked, dir, len(every))
         program.env["MUTATE_ENOUGH"] = str(options.enough)
         cases.update(program.matrix(pool, killed, options))
         print(f"{test}: {len(killed)} mutants are killed so far", file=sys.stderr, flush=True)
